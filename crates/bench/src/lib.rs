@@ -11,8 +11,9 @@
 //!
 //! **What it is not.** It makes no file systems, tunes nothing, and does not draw conclusions.
 //!
-//! **I/O model.** One system thread for each DiskSPD thread, which drives one [`engine::Backend`]: io_uring or a mapping
-//! for local files, a current-thread Tokio runtime with a connection of its own for SMB and RDMA, a socket for `tcp://`.
+//! **I/O model.** One system thread for each DiskSPD thread, which drives one [`engine::Backend`]: io_uring
+//! or a mapping for local files, a current-thread Tokio runtime with a connection of its own for SMB and
+//! RDMA, a socket for `tcp://`.
 //!
 //! **Two loops.** Without `-g` a thread keeps `-o` I/Os outstanding: a slow target slows the load. With `-g` I/Os are
 //! due at times laid down beforehand and their latency counts from those, so a target that stalls shows it in every

@@ -1,7 +1,8 @@
 //! Shared by every provider: fencing, and the latch of a failed flush.
 //!
 //! Invariants of [`Gate`]:
-//! 1. an I/O holds a [`Pass`], or is let in and leaves, from before it touches the medium until it can touch it no more;
+//! 1. an I/O holds a [`Pass`], or is let in and leaves, from before it touches the medium until it can touch
+//!    it no more;
 //! 2. none is let in of an epoch lower than the fence;
 //! 3. `fence` returns only when no I/O of a lower epoch is outstanding.
 

@@ -1,10 +1,10 @@
 //! Physical disks: the storage of a pool.
 //!
-//! **What it is.** [`Disk`] is one block device behind five calls and a fence. Providers: [`MemoryDisk`], a sparse
-//! image with an explicit volatile write cache, which a power cut can take; [`sim::Machine`], several such disks with one power
-//! switch and seeded faults, for crash tests; [`FileDisk`], a regular file or block device by io_uring, past the page cache;
-//! [`Overlay`], another disk that is only read, with what is written kept in memory.
-//! [`qualify`] says whether a disk may go into a pool, and why not.
+//! **What it is.** [`Disk`] is one block device behind five calls and a fence. Providers: [`MemoryDisk`], a
+//! sparse image with an explicit volatile write cache, which a power cut can take; [`sim::Machine`], several
+//! such disks with one power switch and seeded faults, for crash tests; [`FileDisk`], a regular file or block
+//! device by io_uring, past the page cache; [`Overlay`], another disk that is only read, with what is written
+//! kept in memory. [`qualify`] says whether a disk may go into a pool, and why not.
 //!
 //! **What it is not.** It keeps no checksums, copies or labels and makes no decisions: those belong to the
 //! pool. (The fast CRC of data just read is here: [`crc32c_of_four`].) It does not retry: an error is
@@ -69,9 +69,9 @@ pub const IO_MAX: u64 = 64 << 20;
 /// no bytes succeeds. Buffers may have any length and alignment as long as the sum is whole blocks; those that do not
 /// begin and end on [`Geometry::dma_alignment`] and a block cost a copy.
 ///
-/// **Concurrency.** Any number of calls at a time. Writes that overlap in space and time have no order: each atomic
-/// unit ends as one of them wrote it; a read that overlaps a write in flight sees each atomic unit old or new. A call that
-/// begins after another's completion sees it.
+/// **Concurrency.** Any number of calls at a time. Writes that overlap in space and time have no order: each
+/// atomic unit ends as one of them wrote it; a read that overlaps a write in flight sees each atomic unit old
+/// or new. A call that begins after another's completion sees it.
 ///
 /// **Durability.** A completed write is visible at once, and durable after a [`Disk::flush`] that began after
 /// its completion, or on completion with [`env::IoFlags::write_through`]. Until then a power cut may lose it,
@@ -87,9 +87,10 @@ pub trait Disk: Send + Sync {
     /// Identity and geometry: fixed while it is open.
     fn info(&self) -> &DiskInfo;
 
-    /// Reads as many bytes at `offset` as `dst` has filled ([`arena::IoBufMut::set_len`]; [`sized`] does it for a
-    /// length): all of them or an error. The buffers come back either way, except that after
-    /// [`DiskError::Timeout`] the driver still has them and none come back. After an error their contents are undefined.
+    /// Reads as many bytes at `offset` as `dst` has filled ([`arena::IoBufMut::set_len`]; [`sized`] does it
+    /// for a length): all of them or an error. The buffers come back either way, except that after
+    /// [`DiskError::Timeout`] the driver still has them and none come back. After an error their contents are
+    /// undefined.
     ///
     /// # Errors
     /// [`DiskError::Medium`] names the part that could not be read, as closely as the provider knows it.

@@ -56,7 +56,8 @@ impl Room {
 }
 
 impl Overlay {
-    /// A disk that reads as `below` until it is written. A write for which `room` has no more memory fails with [`DiskError::Full`].
+    /// A disk that reads as `below` until it is written. A write for which `room` has no more memory fails
+    /// with [`DiskError::Full`].
     pub fn new(below: Arc<dyn Disk>, room: Arc<Room>) -> Arc<Overlay> {
         Arc::new(Overlay { below, room, gate: Arc::default(), kept: Mutex::default() })
     }

@@ -1,5 +1,5 @@
-//! A small seeded generator (SplitMix64) for simulated faults: one stream for each purpose, so that a fault here does not
-//! shift the ones elsewhere. Not for keys.
+//! A small seeded generator (SplitMix64) for simulated faults: one stream for each purpose, so that a fault
+//! here does not shift the ones elsewhere. Not for keys.
 
 /// See the module.
 #[derive(Clone, Debug)]

@@ -155,7 +155,8 @@ impl Device {
         u32::try_from(told).ok().filter(|n| *n > 0)
     }
 
-    /// The kernel shows the mask. That of zram is wrong (Linux 6.18): of a buffer that is not a page of its own, the page that it begins in is written.
+    /// The kernel shows the mask. That of zram is wrong (Linux 6.18): of a buffer that is not a page of its
+    /// own, the page that it begins in is written.
     pub(crate) fn dma_alignment(&self) -> Option<u32> {
         if self.is("zram") {
             return Some(4096);

@@ -8,7 +8,8 @@ use crate::{Disk, DiskError, IO_MAX};
 /// Bytes of the buffer that is written again and again.
 const ZEROS: usize = 1 << 20;
 
-/// Makes whole blocks zeros: by a discard where that makes them so and may be (`discards`), else by writing. `c` says whether they are durable then.
+/// Makes whole blocks zeros: by a discard where that makes them so and may be (`discards`), else by writing.
+/// `c` says whether they are durable then.
 ///
 /// # Errors
 /// The disk's; then each block is as it was, or zeros.

@@ -1,9 +1,12 @@
-//! What the metadata of a large pool takes: memory, time to open it, time for a change. Mirrors that fill sparse files, opened as the server does.
+//! What the metadata of a large pool takes: memory, time to open it, time for a change. Mirrors that fill
+//! sparse files, opened as the server does.
 //!
-//! `cargo run --release -p pool --example memory -- DIRECTORY [TIB[:SLAB_MIB]...]` makes, for each size, files of 8 TiB at most, a pool with slabs of that
-//! size (else as a new pool of that size has them), a two-way mirror with all of its rows, and opens it again in a process of its own. It prints what that
-//! holds more than before, what it had at most, how long opening took, and a look at every slab, how many changes of a row are made durable in a second one after the other, and how
-//! long exporting took, which writes a checkpoint to all voters.
+//! `cargo run --release -p pool --example memory -- DIRECTORY [TIB[:SLAB_MIB]...]` makes, for each size,
+//! files of 8 TiB at most, a pool with slabs of that size (else as a new pool of that size has them), a
+//! two-way mirror with all of its rows, and opens it again in a process of its own. It prints what that holds
+//! more than before, what it had at most, how long opening took, and a look at every slab, how many changes
+//! of a row are made durable in a second one after the other, and how long exporting took, which writes a
+//! checkpoint to all voters.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! The activity log of one disk: which regions may have writes in flight. [`Core`] decides and does no I/O; `log` writes what it says.
+//! The activity log of one disk: which regions may have writes in flight. [`Core`] decides and does no I/O;
+//! `log` writes what it says.
 
 mod core;
 mod log;

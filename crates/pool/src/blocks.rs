@@ -1,6 +1,8 @@
-//! Bytes in, values out: the blocks of the data path. `docs/on-disk-format.md` has the maps; labels and metadata are in `format`.
+//! Bytes in, values out: the blocks of the data path. `docs/on-disk-format.md` has the maps; labels and
+//! metadata are in `format`.
 //!
-//! All numbers are little-endian. Every block carries a magic, a version and a CRC32C of itself with the CRC's own bytes as zeros.
+//! All numbers are little-endian. Every block carries a magic, a version and a CRC32C of itself with the
+//! CRC's own bytes as zeros.
 
 pub mod activity;
 pub mod checksums;

@@ -158,7 +158,8 @@ impl Events {
         self.noted.all()
     }
 
-    /// Waits until a unit is found to be lost that was not known since the pool was opened: then there may be something for [`crate::DataPath::record_losses`].
+    /// Waits until a unit is found to be lost that was not known since the pool was opened: then there may be
+    /// something for [`crate::DataPath::record_losses`].
     pub async fn more_lost(&self) {
         self.noted.more().await;
     }

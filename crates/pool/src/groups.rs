@@ -1,8 +1,8 @@
 //! The checksum tables of a space in memory.
 //!
 //! Invariants:
-//! 1. A table says of every unit in its known regions what was last written there; others are not known: no copy that has them was here
-//!    when it was loaded, or they are unresolved.
+//! 1. A table says of every unit in its known regions what was last written there; others are not known: no
+//!    copy that has them was here when it was loaded, or they are unresolved.
 //! 2. A region in `hearsay` (unverified) is not written to blocks from its table.
 
 use std::ops::Range;

@@ -1,4 +1,5 @@
-//! How a pool is: words for its parts, what it can lose, and what is wrong with it. Pure functions over what is known at one moment.
+//! How a pool is: words for its parts, what it can lose, and what is wrong with it. Pure functions over what
+//! is known at one moment.
 //!
 //! * [`of_pool`], [`of_disk`] and [`of_space`] give the field's two words, OperationalStatus and HealthStatus.
 //! * [`can_lose`] counts what may fail at the same moment, by disk and by fault domain.

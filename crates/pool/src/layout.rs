@@ -112,8 +112,8 @@ impl Layout {
         (fits(interleave) && fits(boundary)).then_some(at)
     }
 
-    /// Cuts an I/O of `length` bytes at `address` into runs of at most `boundary` bytes (a power of two of units), in the order of
-    /// their first address.
+    /// Cuts an I/O of `length` bytes at `address` into runs of at most `boundary` bytes (a power of two of
+    /// units), in the order of their first address.
     pub fn runs(&self, address: u64, length: u64, boundary: u64) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
         // The run that each column would continue.

@@ -1,13 +1,15 @@
 //! Storage pools and virtual disks.
 //!
-//! **What it is.** A pool joins disks of any number and size; a space (virtual disk) is made of slabs of them, in copies, columns and
-//! later parity, on different fault domains. `docs/0001-pool.md` states how nothing is lost; `docs/on-disk-format.md` the bytes.
+//! **What it is.** A pool joins disks of any number and size; a space (virtual disk) is made of slabs of
+//! them, in copies, columns and later parity, on different fault domains. `docs/0001-pool.md` states how
+//! nothing is lost; `docs/on-disk-format.md` the bytes.
 //!
 //! **What it is not.** It has no files (these belong to `volume`) and no devices (these belong to `disk`). It
 //! has one writer: the claims on the voters decide which process may open a pool, not consensus.
 //!
-//! **Layout.** `state`, `voters`, `placement` and `layout` are pure functions over values; `format` and `blocks` turn values into bytes and back; everything
-//! that does I/O does it through `disk::Disk` and takes time and chance from [`env::Env`].
+//! **Layout.** `state`, `voters`, `placement` and `layout` are pure functions over values; `format` and
+//! `blocks` turn values into bytes and back; everything that does I/O does it through `disk::Disk` and takes
+//! time and chance from [`env::Env`].
 //!
 //! **Errors.** One enum for each stage of use, by blame. Bytes from a disk never panic: [`State::apply`]
 //! validates them before they count.

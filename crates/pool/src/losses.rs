@@ -18,7 +18,8 @@ use crate::{DataPath, LOST_MAX, LossRecord, Op, SpaceId, State, UNIT};
 /// From this version of the format on the metadata has it.
 const SINCE: u16 = 6;
 
-/// Addresses of lost units that were found since the pool was opened, by space, each once; of a space [`LOST_MAX`] at most.
+/// Addresses of lost units that were found since the pool was opened, by space, each once; of a space
+/// [`LOST_MAX`] at most.
 #[derive(Default)]
 pub(crate) struct Noted {
     at: Mutex<BTreeMap<SpaceId, BTreeSet<u64>>>,
@@ -54,7 +55,8 @@ impl Noted {
 }
 
 impl DataPath {
-    /// Makes what was found to be lost known to the metadata, if that may be changed and has a place for it; whether there was anything new.
+    /// Makes what was found to be lost known to the metadata, if that may be changed and has a place for it;
+    /// whether there was anything new.
     ///
     /// # Errors
     /// When the metadata accepts no changes; the findings are recorded later then.

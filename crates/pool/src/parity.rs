@@ -1,12 +1,15 @@
-//! Parity of a stripe: the exclusive or of its data units, of all or of each half of them, and their Reed-Solomon sum over GF(2^8). Pure.
+//! Parity of a stripe: the exclusive or of its data units, of all or of each half of them, and their
+//! Reed-Solomon sum over GF(2^8). Pure.
 //!
-//! A [`Code`] divides the data columns into groups, one after the other. With `D0..Dk` the data units of a stripe its parity units are, in this order:
+//! A [`Code`] divides the data columns into groups, one after the other. With `D0..Dk` the data units of a
+//! stripe its parity units are, in this order:
 //!
 //! * of each group the exclusive or of its data units, `P = Da + ... + Db`;
-//! * if the code has a global parity, `Q = g^0 D0 + g^1 D1 + ... + g^k Dk`, where `+` is exclusive or, `g = 2` and the field's polynomial is
-//!   `x^8 + x^4 + x^3 + x^2 + 1`.
+//! * if the code has a global parity, `Q = g^0 D0 + g^1 D1 + ... + g^k Dk`, where `+` is exclusive or,
+//!   `g = 2` and the field's polynomial is `x^8 + x^4 + x^3 + x^2 + 1`.
 //!
-//! With one group that is RAID 5, and with Q RAID 6; with two groups and Q it is a local reconstruction code: LRC (8,2,1), LRC (12,2,1).
+//! With one group that is RAID 5, and with Q RAID 6; with two groups and Q it is a local reconstruction code:
+//! LRC (8,2,1), LRC (12,2,1).
 //!
 //! Losses are decodable as follows, and if this fails, nothing helps ([`Code::decodes`]). A group that lost
 //! one of its units, data or P, computes it from its others. If one group has lost two, all others are
@@ -16,7 +19,8 @@
 //! unit may be lost anywhere: any two, and many threes. More losses have fewer equations than unknowns: a
 //! group's P and Q are the only equations about its units.
 //!
-//! All is linear, so a change of a unit changes its group's P and Q by the difference alone, and no other group's P. A unit that was never written is zeros.
+//! All is linear, so a change of a unit changes its group's P and Q by the difference alone, and no other
+//! group's P. A unit that was never written is zeros.
 //!
 //! Bytes are handled eight to a word, without tables, so that the compiler makes vectors of it.
 
@@ -32,7 +36,8 @@ pub const DATA_MAX: usize = 16;
 /// The most units of a stripe, parity too.
 pub const COLUMNS_MAX: usize = 18;
 
-/// Which parity units a stripe has beside its data units. Columns are counted with those of data first, then a local parity of each group, then the global one.
+/// Which parity units a stripe has beside its data units. Columns are counted with those of data first, then
+/// a local parity of each group, then the global one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code {
     data: usize,
@@ -90,7 +95,8 @@ impl Code {
         (self.data..self.columns()).filter(touched).fold(0, |all, c| all | 1 << c)
     }
 
-    /// The columns, this one too, that it can be made from when it alone of them is lost, by bit: fewer than all. `None` where no fewer do.
+    /// The columns, this one too, that it can be made from when it alone of them is lost, by bit: fewer than
+    /// all. `None` where no fewer do.
     pub fn near(self, column: usize) -> Option<u32> {
         if self.groups == 1 {
             return None;
@@ -107,7 +113,8 @@ impl Code {
         self.excess(self.all() & !have) <= self.global
     }
 
-    /// How many more columns may be lost, whichever they are, when these are there; `None` when too many are lost already.
+    /// How many more columns may be lost, whichever they are, when these are there; `None` when too many are
+    /// lost already.
     pub fn spare(self, have: u32) -> Option<usize> {
         let lost = self.all() & !have;
         // Losses beyond one of a group that are still to come until it is too much.
@@ -142,7 +149,8 @@ impl Code {
         }
     }
 
-    /// Adds what a data column has, or the difference between new and old, to parity unit `parity`, counted from the first parity column.
+    /// Adds what a data column has, or the difference between new and old, to parity unit `parity`, counted
+    /// from the first parity column.
     ///
     /// # Panics
     /// When the lengths differ, or are not multiples of 8.
@@ -166,7 +174,8 @@ impl Code {
         out
     }
 
-    /// Fills in those missing units of a stripe that are `wanted`, by bit; others of them may be filled in too. False, with nothing changed, when too few are there.
+    /// Fills in those missing units of a stripe that are `wanted`, by bit; others of them may be filled in
+    /// too. False, with nothing changed, when too few are there.
     pub fn recover(self, length: usize, columns: &mut [Option<Vec<u8>>], wanted: u32) -> bool {
         let missing =
             columns.iter().enumerate().filter(|(_, c)| c.is_none()).fold(0_u32, |m, (c, _)| m | 1 << c);

@@ -1,9 +1,10 @@
 //! The data path of an open pool, shared by its spaces.
 //!
 //! Invariants:
-//! 1. A disk's log is closed before its active regions are counted for leaving, so a write is counted or does not begin.
-//! 2. Rows are allocated and slabs moved by one at a time, because a slab's checksum blocks are written with the generation that it is
-//!    about to get.
+//! 1. A disk's log is closed before its active regions are counted for leaving, so a write is counted or does
+//!    not begin.
+//! 2. Rows are allocated and slabs moved by one at a time, because a slab's checksum blocks are written with
+//!    the generation that it is about to get.
 //! 3. The handling of a failed disk is decided by one task at a time.
 //! 4. At most [`WRITES_MAX`] runs of writes are outstanding, so that they never use all entries of a log.
 
@@ -168,8 +169,8 @@ impl DataPath {
         Ok(Space { path: Arc::clone(self), inner: Arc::clone(inner) })
     }
 
-    /// Regions of a copy that its disk may not have durably: in flight, unflushed, or unresolved. For the metadata, when the copy's disk leaves;
-    /// from then on no write begins there.
+    /// Regions of a copy that its disk may not have durably: in flight, unflushed, or unresolved. For the
+    /// metadata, when the copy's disk leaves; from then on no write begins there.
     pub fn active(&self, space: SpaceId, row: RowNumber, index: usize) -> u64 {
         let found = self.read(|s| {
             let copies = s.spaces.get(&space)?.resiliency.copies();
@@ -191,7 +192,8 @@ impl DataPath {
         marked | inner.map_or(0, |s| s.unresolved_regions(row, column))
     }
 
-    /// Takes back all marks that are not needed and makes that durable: after this and no write since, a crash finds nothing to resolve.
+    /// Takes back all marks that are not needed and makes that durable: after this and no write since, a
+    /// crash finds nothing to resolve.
     ///
     /// # Errors
     /// Of flushing the spaces; the others are quiet all the same.

@@ -44,7 +44,8 @@ use watch::Watch;
 /// A read is not hedged before so long: timers are good to a millisecond, and what answers sooner is well.
 pub const HEDGE_LEAST: Duration = Duration::from_millis(5);
 
-/// A read is hedged after so long at the latest, also when little is known of the disk: a disk with a head and a long queue answers within it.
+/// A read is hedged after so long at the latest, also when little is known of the disk: a disk with a head
+/// and a long queue answers within it.
 pub const HEDGE_MOST: Duration = Duration::from_millis(100);
 
 /// Nor after more than this many times the median: if each fiftieth read is slow, the percentile is that of
@@ -87,7 +88,8 @@ pub(crate) struct Pulse {
 struct State {
     reads: Lately,
     writes: Lately,
-    /// The longest I/O since the last look, in nanoseconds, but for flushes: how long they take depends on what was written before.
+    /// The longest I/O since the last look, in nanoseconds, but for flushes: how long they take depends on
+    /// what was written before.
     longest: u64,
     /// Of those that began in a short queue.
     longest_short: u64,
@@ -298,7 +300,8 @@ impl Pulse {
         now.ns_since(self.began).saturating_sub(self.last_read.load(Ordering::Relaxed))
     }
 
-    /// After how long a read is hedged: the 99th percentile of its reads of the last five to ten seconds, within bounds.
+    /// After how long a read is hedged: the 99th percentile of its reads of the last five to ten seconds,
+    /// within bounds.
     pub(crate) fn hedge_after(&self) -> Duration {
         Duration::from_nanos(self.hedge.load(Ordering::Relaxed))
     }

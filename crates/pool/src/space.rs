@@ -1,13 +1,14 @@
 //! A space: a virtual disk of rows of slabs, in columns and copies. [`Space`] implements [`disk::Disk`].
 //!
 //! Invariants (`docs/0001-pool.md` has the reasons):
-//! 1. Data is written only under the lock of its units, in a group that is ready (known, resolved), with its regions durably marked on every
-//!    present copy's disk, and durably missed for every absent copy.
-//! 2. A write is acknowledged when every copy on a present disk has it, and every copy that does not have it is durably absent or missed; a
-//!    current copy has it.
+//! 1. Data is written only under the lock of its units, in a group that is ready (known, resolved), with its
+//!    regions durably marked on every present copy's disk, and durably missed for every absent copy.
+//! 2. A write is acknowledged when every copy on a present disk has it, and every copy that does not have it
+//!    is durably absent or missed; a current copy has it.
 //! 3. The table changes after the data and before the acknowledgement; the mark ends after both.
 //! 4. Data that a read returns matched the table, or was never written (zeros); otherwise the read fails.
-//! 5. Order of locks: a group's `preparing`, then ranges in ascending (row, column), then the flusher. None is held while waiting for an earlier one.
+//! 5. Order of locks: a group's `preparing`, then ranges in ascending (row, column), then the flusher. None
+//!    is held while waiting for an earlier one.
 
 mod allocate;
 mod blocks;

@@ -1,24 +1,26 @@
 //! The metadata of a pool as values, and the operations that change it.
 //!
-//! A [`State`] is a value: a clone of it costs a few pointers whatever the pool's size, has nothing of what is changed later, and shares the
-//! memory of all that is not (`tree`).
+//! A [`State`] is a value: a clone of it costs a few pointers whatever the pool's size, has nothing of what
+//! is changed later, and shares the memory of all that is not (`tree`).
 //!
-//! The journal holds [`Op`]s, the checkpoint a whole [`State`]; there is no other way to change one. [`State::apply`] checks every
-//! operation against the invariants before it changes anything, so a record from a disk that is damaged in a way its checksum missed, or that
-//! another version wrote, is refused and does not panic.
+//! The journal holds [`Op`]s, the checkpoint a whole [`State`]; there is no other way to change one.
+//! [`State::apply`] checks every operation against the invariants before it changes anything, so a record
+//! from a disk that is damaged in a way its checksum missed, or that another version wrote, is refused and
+//! does not panic.
 //!
 //! Invariants:
 //! 1. A slab of a disk belongs to one row at most; `used` says so for every slab of every disk, and is derived.
 //! 2. The copies of a column lie on different disks.
-//! 3. A missed bit may be set on any copy; a row has at least one copy, present or absent, that has not missed a region: so no
-//!    data is written off by accounting. ([`Op::AcceptLoss`] is the only exception, and counts.)
+//! 3. A missed bit may be set on any copy; a row has at least one copy, present or absent, that has not
+//!    missed a region: so no data is written off by accounting. ([`Op::AcceptLoss`] is the only exception,
+//!    and counts.)
 //! 4. Numbers of disks and spaces and slab generations only grow.
 //! 5. A voter is a present disk.
 //! 6. A row has at most one moving slab. It is a copy like the others, of the column of the slab that it
 //!    replaces; that one is freed only when the new one has missed nothing that it has.
 //! 7. A state has no feature that its format version lacks.
-//! 8. Of a row with parity the slab that another moves to has at most the regions that the old one has, and none while one of their disks is absent: it
-//!    never counts beside the old one, nor for it.
+//! 8. Of a row with parity the slab that another moves to has at most the regions that the old one has, and
+//!    none while one of their disks is absent: it never counts beside the old one, nor for it.
 
 mod apply;
 mod losses;
@@ -96,11 +98,13 @@ pub struct State {
     pub next_generation: u32,
     /// Regions written off by [`Op::AcceptLoss`], for ever.
     pub regions_given_up: u64,
-    /// Each time the pool was opened: the epoch, and the random number drawn with it. The newest [`EPOCHS_MAX`]; a disk whose label
-    /// has another number for its epoch, or an epoch that is not here, was used in another history than this one.
+    /// Each time the pool was opened: the epoch, and the random number drawn with it. The newest
+    /// [`EPOCHS_MAX`]; a disk whose label has another number for its epoch, or an epoch that is not here, was
+    /// used in another history than this one.
     pub epochs: Shared<BTreeMap<u64, u64>>,
-    /// Openings, by their epochs, that gave up what disks that were not here had, and the last record before each. The newest [`GIVEN_UP_MAX`]; a disk of an
-    /// epoch before with records after that one has gone on without this history.
+    /// Openings, by their epochs, that gave up what disks that were not here had, and the last record before
+    /// each. The newest [`GIVEN_UP_MAX`]; a disk of an epoch before with records after that one has gone on
+    /// without this history.
     pub given_up: Shared<BTreeMap<u64, u64>>,
     /// Known lost units, by space; only spaces with some.
     pub losses: Shared<BTreeMap<SpaceId, LossRecord>>,
@@ -180,7 +184,8 @@ impl State {
         })
     }
 
-    /// Whether a disk has the newest data of something alone among those that are here: it is not dropped, whatever fails.
+    /// Whether a disk has the newest data of something alone among those that are here: it is not dropped,
+    /// whatever fails.
     pub fn needs(&self, disk: DiskNumber) -> bool {
         self.rows.iter().any(|(&(space, row), r)| {
             let mine = r.copies().filter(|(_, c)| c.place.disk == disk);
@@ -238,7 +243,8 @@ impl State {
         self.used.free(disk, total)
     }
 
-    /// The journal of a parity space: the space that was made with it, in the same record, so its number is the next one.
+    /// The journal of a parity space: the space that was made with it, in the same record, so its number is
+    /// the next one.
     pub fn journal_of(&self, space: SpaceId) -> Option<SpaceId> {
         let record = self.spaces.get(&space)?;
         record.resiliency.is_parity().then(|| SpaceId(space.0.wrapping_add(1)))
@@ -276,7 +282,8 @@ impl State {
         ops
     }
 
-    /// The operations that give a space another class of media; the journal of one with parity may lie on faster ones, too.
+    /// The operations that give a space another class of media; the journal of one with parity may lie on
+    /// faster ones, too.
     pub fn media_ops(&self, space: SpaceId, media: MediaClass) -> Vec<Op> {
         let journal = self.journal_of(space);
         let mut ops = vec![Op::SetSpaceMedia { space, media }];
@@ -284,7 +291,8 @@ impl State {
         ops
     }
 
-    /// The operations that make a disk absent: its copies miss the regions of `active`, which may have writes that it lost.
+    /// The operations that make a disk absent: its copies miss the regions of `active`, which may have writes
+    /// that it lost.
     ///
     /// `active` returns the regions of a copy that had writes since the disk was last flushed. A voter is
     /// also dropped as such. Regions without another copy are not marked: the disk's copy is the newest there

@@ -1,4 +1,5 @@
-//! How many voters may continue, and how many may open: the arithmetic of `docs/0001-pool.md`, "Current metadata: voters".
+//! How many voters may continue, and how many may open: the arithmetic of `docs/0001-pool.md`, "Current
+//! metadata: voters".
 //!
 //! Invariants, for `n` voters and every `f`:
 //! 1. Two sets that may open have a voter in common ([`needed_to_open`] is more than half).
@@ -29,7 +30,8 @@ pub const VOTERS: usize = 5;
 /// The desired voters: the present ones, and present disks that `fits` until there are [`VOTERS`], from fault
 /// domains without one first.
 ///
-/// Disks that are on their way out come last, but they do vote: data that survives a loss is of no use if the metadata does not.
+/// Disks that are on their way out come last, but they do vote: data that survives a loss is of no use if the
+/// metadata does not.
 pub fn choose(state: &State, fits: impl Fn(DiskNumber) -> bool) -> BTreeSet<DiskNumber> {
     let mut chosen = state.voters.clone();
     let mut candidates: Vec<(bool, DiskNumber)> = state
@@ -47,10 +49,12 @@ pub fn choose(state: &State, fits: impl Fn(DiskNumber) -> bool) -> BTreeSet<Disk
     chosen
 }
 
-/// A voter that stands too close to others, and a disk that would do better in its place; `None`: they are as far apart as they can be.
+/// A voter that stands too close to others, and a disk that would do better in its place; `None`: they are as
+/// far apart as they can be.
 ///
-/// Pools grow by enclosures: those that vote when there is one would all be in it for ever. Each such change brings the voters further apart, so that they
-/// have an end. A voter on its way out keeps its vote, and none on its way out gets one so.
+/// Pools grow by enclosures: those that vote when there is one would all be in it for ever. Each such change
+/// brings the voters further apart, so that they have an end. A voter on its way out keeps its vote, and none
+/// on its way out gets one so.
 pub fn apart(state: &State, fits: impl Fn(DiskNumber) -> bool) -> Option<(DiskNumber, DiskNumber)> {
     let crowd = |d: DiskNumber, without: DiskNumber| {
         let others = state.voters.iter().filter(|v| **v != without && **v != d);

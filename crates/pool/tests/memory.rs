@@ -1,4 +1,5 @@
-//! What an open pool's metadata takes of the memory, counted by this program's allocator: so it is a program with one test.
+//! What an open pool's metadata takes of the memory, counted by this program's allocator: so it is a program
+//! with one test.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -38,8 +38,8 @@ impl File {
         File { inner: Arc::new(Inner { tree, id, opened, persistent, closed }) }
     }
 
-    /// Whether the server keeps the handle through its own restart: see [`crate::OpenOptions::persistent`]. This client does
-    /// not reclaim it yet.
+    /// Whether the server keeps the handle through its own restart: see [`crate::OpenOptions::persistent`].
+    /// This client does not reclaim it yet.
     pub fn is_persistent(&self) -> bool {
         self.inner.persistent
     }

@@ -10,16 +10,16 @@
 //! WRITEs and other idempotent requests continue by TCP, and the channel is made again, unless the session is
 //! signed with AES-GMAC ([`WhyNotRdma::BoundOnce`]). An expired session is renewed.
 //!
-//! **Layout.** `connection/` is one connection: a core without I/O and the task that drives it. `setup/` makes a
-//! session out of connections, `repair.rs` keeps it going. `client.rs`, `tree.rs`, `file.rs`, `directory.rs`, `pipe.rs` and `transfer.rs` are what
-//! callers use.
+//! **Layout.** `connection/` is one connection: a core without I/O and the task that drives it. `setup/`
+//! makes a session out of connections, `repair.rs` keeps it going. `client.rs`, `tree.rs`, `file.rs`,
+//! `directory.rs`, `pipe.rs` and `transfer.rs` are what callers use.
 //!
 //! **How a value lives.** Payload is in arena buffers and is not copied: a READ's answer is given out as the buffers
 //! that it was received or placed into, a WRITE's buffers are held until its answer is there. On SMB Direct they are
 //! exposed for that one request, and out of the server's reach again before it completes.
 //!
-//! **I/O model.** One task per connection, started with [`env::Env::spawn`]; calls are futures and may be dropped at any
-//! time, which cancels them. All types are `Send`.
+//! **I/O model.** One task per connection, started with [`env::Env::spawn`]; calls are futures and may be
+//! dropped at any time, which cancels them. All types are `Send`.
 //!
 //! **Errors.** [`ConnectError`] until there is a session, [`RequestError`] afterwards; [`Lost`] says what ended a
 //! connection.

@@ -17,8 +17,8 @@ pub struct OpenOptions {
     pub options: CreateOptions,
     /// Attributes of a file that is created.
     pub attributes: FileAttributes,
-    /// Whether a persistent handle is asked for (MS-SMB2 3.2.4.3.5). A server that has none for this share gives a durable
-    /// or an ordinary one.
+    /// Whether a persistent handle is asked for (MS-SMB2 3.2.4.3.5). A server that has none for this share
+    /// gives a durable or an ordinary one.
     pub persistent: bool,
 }
 

@@ -44,8 +44,8 @@ pub struct ConnectOptions {
     pub request_timeout: Duration,
     /// Payload from this length on goes by RDMA where there is SMB Direct, in bytes.
     pub rdma_threshold: u32,
-    /// Let the server invalidate what was exposed to it (SMB2_CHANNEL_RDMA_V1_INVALIDATE), which saves a work request for
-    /// each I/O; without it everything is invalidated here (SMB2_CHANNEL_RDMA_V1).
+    /// Let the server invalidate what was exposed to it (SMB2_CHANNEL_RDMA_V1_INVALIDATE), which saves a work
+    /// request for each I/O; without it everything is invalidated here (SMB2_CHANNEL_RDMA_V1).
     pub remote_invalidation: bool,
     /// Where the client counts what it does; `None`: in a registry of its own (see [`crate::Client::registry`]).
     pub counters: Option<Registry>,

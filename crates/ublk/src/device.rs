@@ -35,7 +35,8 @@ pub struct Device {
 impl Device {
     /// Makes a disk a block device, which others may use when this returns. Payload goes through `arena`.
     ///
-    /// It is called on the Tokio runtime that serves the device: all of the driver's commands for its queue must come from one thread.
+    /// It is called on the Tokio runtime that serves the device: all of the driver's commands for its queue
+    /// must come from one thread.
     ///
     /// # Errors
     /// See [`Error`]; the device is removed then.

@@ -40,7 +40,8 @@ fn numbers(folder: &Path) -> Vec<u32> {
     entries.flatten().filter_map(number).collect()
 }
 
-/// Ours, out of use, and not about to be started by a server that runs. This process has none yet, so one of its number was another's before it.
+/// Ours, out of use, and not about to be started by a server that runs. This process has none yet, so one of
+/// its number was another's before it.
 fn is_leftover(info: &DeviceInfo, this: u32, lives: impl Fn(u32) -> bool) -> bool {
     info.state == STATE_DEAD && process(info).is_some_and(|p| p == this || !lives(p))
 }

@@ -1,8 +1,9 @@
 //! A disk as a block device of the Linux kernel: `/dev/ublkbN`.
 //!
-//! **What it is.** A server for the kernel's ublk driver, as its UAPI header (`include/uapi/linux/ublk_cmd.h`, cited as *ublk_cmd.h*) and
-//! its document (`Documentation/block/ublk.rst`, cited as *ublk.rst*) have it. Anything that is a [`disk::Disk`] becomes a block device,
-//! for file systems, LVM and whatever else knows nothing of us: READ, WRITE, FLUSH, DISCARD, WRITE_ZEROES, FUA.
+//! **What it is.** A server for the kernel's ublk driver, as its UAPI header
+//! (`include/uapi/linux/ublk_cmd.h`, cited as *ublk_cmd.h*) and its document (`Documentation/block/ublk.rst`,
+//! cited as *ublk.rst*) have it. Anything that is a [`disk::Disk`] becomes a block device, for file systems,
+//! LVM and whatever else knows nothing of us: READ, WRITE, FLUSH, DISCARD, WRITE_ZEROES, FUA.
 //!
 //! **What it is not.** No zoned devices, no zero copy: the driver's user copy moves each byte of payload once
 //! between the request's pages and memory of the arena, which the disk uses directly. No user recovery

@@ -2,7 +2,8 @@
 //!
 //! **Unsafe.** The only module of the crate with it. Invariants:
 //! 1. the entries of a [`Queue`] carry all they say inside themselves: the driver is given no address of ours there;
-//! 2. a control command's buffer lives until its completion was taken; when that cannot be waited for, buffer and ring are leaked;
+//! 2. a control command's buffer lives until its completion was taken; when that cannot be waited for, buffer
+//!    and ring are leaked;
 //! 3. the map is the driver's own pages, mapped for reading from [`Queue::new`] until it is dropped; its
 //!    contents are only read as bytes, after the completion that reports them as written and before the
 //!    answer that permits the driver to write again.
@@ -127,7 +128,8 @@ impl Queue {
         }
     }
 
-    /// Answers a request, and asks for the tag's next: bytes done, or an error's number, negative. It goes with the next [`Queue::submit`].
+    /// Answers a request, and asks for the tag's next: bytes done, or an error's number, negative. It goes
+    /// with the next [`Queue::submit`].
     ///
     /// # Errors
     /// The ring's.
@@ -178,7 +180,8 @@ impl Queue {
     }
 }
 
-/// The descriptors of a queue's requests, one for each tag (ublk_cmd.h: `UBLKSRV_CMD_BUF_OFFSET` is 0, and so is the queue's number).
+/// The descriptors of a queue's requests, one for each tag (ublk_cmd.h: `UBLKSRV_CMD_BUF_OFFSET` is 0, and so
+/// is the queue's number).
 struct Map {
     at: NonNull<u8>,
     bytes: usize,

@@ -5,8 +5,9 @@
 //! measured, end. I/Os that complete between `measure` and `measured` count. Running threads share nothing
 //! but the offset of `-si` and, with `--verify`, the ledger of the written data.
 //!
-//! **Layout.** `offsets`, `pace`, `random`, `tally`, `verify` and `plan` are pure; `backend` is what a thread drives, `local`,
-//! `smb` and `fabric` are its kinds; `worker` is the thread; `cpu` and `system` read `/proc` and `/sys`.
+//! **Layout.** `offsets`, `pace`, `random`, `tally`, `verify` and `plan` are pure; `backend` is what a thread
+//! drives, `local`, `smb` and `fabric` are its kinds; `worker` is the thread; `cpu` and `system` read `/proc`
+//! and `/sys`.
 
 mod backend;
 mod cpu;

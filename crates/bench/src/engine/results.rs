@@ -107,8 +107,8 @@ impl SpanResults {
         self.targets().flat_map(|t| t.errors.values()).sum()
     }
 
-    /// RDMA work requests of this end and the I/Os that they were posted for, warm-up and cool-down included. Nothing was
-    /// in flight when they were counted, so that they are exact.
+    /// RDMA work requests of this end and the I/Os that they were posted for, warm-up and cool-down included.
+    /// Nothing was in flight when they were counted, so that they are exact.
     pub fn posted(&self) -> Option<(WorkRequests, u64)> {
         let mut all = None;
         for t in &self.threads {

@@ -119,7 +119,8 @@ impl Smb {
     }
 }
 
-/// Creates the file of a target on its server with `size` bytes; without a `fill` none of them is written. Whether some were.
+/// Creates the file of a target on its server with `size` bytes; without a `fill` none of them is written.
+/// Whether some were.
 ///
 /// # Errors
 /// See [`OpenError`].

@@ -46,8 +46,8 @@ impl Tally {
     }
 }
 
-/// Latencies. One that does not measure is empty and takes no memory. Extremes and moments are exact, percentiles within
-/// a thousandth.
+/// Latencies. One that does not measure is empty and takes no memory. Extremes and moments are exact,
+/// percentiles within a thousandth.
 #[derive(Clone, Debug, Default)]
 pub struct Latency {
     histogram: Option<Histogram<u64>>,

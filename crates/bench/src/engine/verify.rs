@@ -11,10 +11,10 @@
 //! | 24..504 | bytes made from the three |
 //! | 504..512 | CRC-64/NVME of bytes 0..504 |
 //!
-//! The [`Ledger`] knows the generation of each sector. Invariants: at most one write of a sector is in flight, so that
-//! the last one completed is what must be there; a sector that no write was in flight for, from before a read was
-//! submitted until after it completed, must have exactly the ledger's generation. Where one was, any generation is right,
-//! and a torn sector is not judged.
+//! The [`Ledger`] knows the generation of each sector. Invariants: at most one write of a sector is in
+//! flight, so that the last one completed is what must be there; a sector that no write was in flight for,
+//! from before a read was submitted until after it completed, must have exactly the ledger's generation.
+//! Where one was, any generation is right, and a torn sector is not judged.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,8 +1,8 @@
 //! The listener's end over RDMA.
 //!
-//! Invariants: as many receives are posted as the initiator may have requests outstanding, and one is posted again before
-//! the reply that lets the initiator send another; RDMA Reads in flight have sinks of [`SINKS`] bytes together at most,
-//! however long an I/O is.
+//! Invariants: as many receives are posted as the initiator may have requests outstanding, and one is posted
+//! again before the reply that lets the initiator send another; RDMA Reads in flight have sinks of [`SINKS`]
+//! bytes together at most, however long an I/O is.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;

@@ -10,12 +10,13 @@
 //! | `timespans` | what each found |
 //!
 //! A time span has `test_time_s`, `engine`, `stopped`, `cpu` (percent, by processor, in the order of
-//! `system.processors`), `cpu_average`, `processes` (`cpu_s`, `us_per_io`), `read`, `write`, `total`, `service` (open loop:
-//! latency counted from the real submission), `short`, `unfinished`, `overdue`, `errors` (`what`, `count`), `verified`,
-//! `work_requests` (over RDMA: this end's, by kind, warm-up and cool-down included; `ios`: for how many I/Os; `per_io`: of
-//! these without receives), `iops_series` (with `-D`) and `threads`, whose `targets` have the same members. A sum has `ios`, `bytes`, `iops`,
-//! `mib_per_s`, `iops_stdev` (with `-D`) and `latency_ms` (with `-L`): `count`, `min`, `mean`, `stdev`, `max` and percentiles
-//! `p25` to `p99.9999999`. Times are in the unit of the member's name; bytes are bytes.
+//! `system.processors`), `cpu_average`, `processes` (`cpu_s`, `us_per_io`), `read`, `write`, `total`,
+//! `service` (open loop: latency counted from the real submission), `short`, `unfinished`, `overdue`,
+//! `errors` (`what`, `count`), `verified`, `work_requests` (over RDMA: this end's, by kind, warm-up and
+//! cool-down included; `ios`: for how many I/Os; `per_io`: of these without receives), `iops_series` (with
+//! `-D`) and `threads`, whose `targets` have the same members. A sum has `ios`, `bytes`, `iops`, `mib_per_s`,
+//! `iops_stdev` (with `-D`) and `latency_ms` (with `-L`): `count`, `min`, `mean`, `stdev`, `max` and
+//! percentiles `p25` to `p99.9999999`. Times are in the unit of the member's name; bytes are bytes.
 
 use std::collections::BTreeMap;
 

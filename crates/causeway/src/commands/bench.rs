@@ -1,8 +1,8 @@
 //! `causeway bench`: load with DiskSPD's options, on local files, files of servers and fabrics.
 //!
-//! DiskSPD's options are single letters with their value attached (`-b4K`), ours have two dashes; both may stand in any
-//! order before the targets. `causeway bench demo` and `causeway bench listen` are other commands, with options of their
-//! own: see [`demo`] and [`listen`].
+//! DiskSPD's options are single letters with their value attached (`-b4K`), ours have two dashes; both may
+//! stand in any order before the targets. `causeway bench demo` and `causeway bench listen` are other
+//! commands, with options of their own: see [`demo`] and [`listen`].
 
 mod demo;
 mod interrupt;

@@ -1,4 +1,5 @@
-//! The file as a whole, `[server]` and `[[share]]`: which keys there are, their defaults, and what is checked across keys.
+//! The file as a whole, `[server]` and `[[share]]`: which keys there are, their defaults, and what is checked
+//! across keys.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;

@@ -1,5 +1,5 @@
-//! The performance counters for Prometheus: OpenMetrics text, on the control socket and, where the configuration says so,
-//! over TCP.
+//! The performance counters for Prometheus: OpenMetrics text, on the control socket and, where the
+//! configuration says so, over TCP.
 //!
 //! TCP clients can read the metrics, and nothing else; they can change nothing. Connections are bounded in
 //! number and in time.

@@ -234,7 +234,8 @@ pub struct Finding {
 pub struct JobStatus {
     /// Its number.
     pub id: u64,
-    /// `Resolve` (after a crash), `Resync`, `Rebuild` or `Drain` (of a disk), `Rebalance` (of a pool), `Repair` or `Scrub` (of a virtual disk).
+    /// `Resolve` (after a crash), `Resync`, `Rebuild` or `Drain` (of a disk), `Rebalance` (of a pool),
+    /// `Repair` or `Scrub` (of a virtual disk).
     pub name: String,
     /// Of what.
     pub object: String,

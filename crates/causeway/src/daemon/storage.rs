@@ -1,8 +1,8 @@
 //! The pools of this server: one thread with a current-thread runtime, on which all I/O of their disks, their tasks and
 //! the clients of their spaces are.
 //!
-//! **A life.** [`Storage::start`] → the configured places are looked at and every pool found there is opened → requests,
-//! each a task → [`Storage::stop`]: clients of spaces ended, spaces flushed, pools exported.
+//! **A life.** [`Storage::start`] → the configured places are looked at and every pool found there is opened
+//! → requests, each a task → [`Storage::stop`]: clients of spaces ended, spaces flushed, pools exported.
 //!
 //! **Errors.** [`StorageError`], each with its cure. A pool that cannot be opened is listed with the reason.
 

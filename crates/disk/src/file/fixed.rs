@@ -15,7 +15,8 @@ use io_uring::Submitter;
 
 use super::FixedBuffers;
 
-/// A piece is at least so long, in bytes: longer than any of the arena's chunks, and whole ones of the processor's large pages.
+/// A piece is at least so long, in bytes: longer than any of the arena's chunks, and whole ones of the
+/// processor's large pages.
 const PIECE_MIN: usize = 4 << 20;
 /// The kernel has no more of them in a ring.
 const PIECES_MAX: usize = 1 << 14;

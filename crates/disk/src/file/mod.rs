@@ -1,8 +1,9 @@
 //! Regular files and block devices by io_uring, past the page cache.
 //!
-//! Each thread has a ring of its own; a disk may be used from any thread that runs a Tokio runtime with its I/O driver, and
-//! the I/O goes through that thread's ring. A disk has at most [`DiskInfo::queue_depth`] I/Os of one ring in the
-//! kernel; more wait in order. A flush is `fdatasync`; a discard punches a hole or is a device's discard.
+//! Each thread has a ring of its own; a disk may be used from any thread that runs a Tokio runtime with its
+//! I/O driver, and the I/O goes through that thread's ring. A disk has at most [`DiskInfo::queue_depth`] I/Os
+//! of one ring in the kernel; more wait in order. A flush is `fdatasync`; a discard punches a hole or is a
+//! device's discard.
 //!
 //! A fence applies to the I/O through this value, on all its threads. It does not exclude other machines from
 //! a device that both can reach (shared SAS, NVMe over fabrics): the user of such devices must refuse them,

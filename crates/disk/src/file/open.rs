@@ -24,7 +24,8 @@ use crate::{DiskInfo, FlushLatch, Geometry, Media, WriteCache};
 pub struct FileOptions {
     /// Creates a new sparse file of this many bytes; it must not exist.
     pub create: Option<u64>,
-    /// Of a file that may be written: these bytes get their room in the file system at once, where they have none, so that no write there finds it full.
+    /// Of a file that may be written: these bytes get their room in the file system at once, where they have
+    /// none, so that no write there finds it full.
     pub reserve: Vec<Range<u64>>,
     /// Writes and discards are refused. Other processes may also have it open for reading, and none for
     /// writing.

@@ -1,11 +1,14 @@
 //! The io_uring of a thread: I/O submitted on a thread uses that thread's ring.
 //!
-//! A call queues its I/O and wakes the driver, a task on the same runtime; so all that one turn of the runtime starts
-//! goes to the kernel in one system call. The driver waits on a descriptor by the runtime's own poll. On a current-thread runtime
-//! the kernel leaves completions to this thread's next call (`IORING_SETUP_DEFER_TASKRUN`, Linux 6.1), so that one call takes many and nothing interrupts the
-//! thread for each: such a runtime stays on the thread that has used disks in it. A runtime that ends waits for its I/O, [`DRAIN_SECONDS`] at most.
+//! A call queues its I/O and wakes the driver, a task on the same runtime; so all that one turn of the
+//! runtime starts goes to the kernel in one system call. The driver waits on a descriptor by the runtime's
+//! own poll. On a current-thread runtime the kernel leaves completions to this thread's next call
+//! (`IORING_SETUP_DEFER_TASKRUN`, Linux 6.1), so that one call takes many and nothing interrupts the thread
+//! for each: such a runtime stays on the thread that has used disks in it. A runtime that ends waits for its
+//! I/O, [`DRAIN_SECONDS`] at most.
 //!
-//! **Unsafe.** It and [`fixed`](super::fixed), which it alone calls, are the only modules of the crate with it that do I/O. Invariants:
+//! **Unsafe.** It and [`fixed`](super::fixed), which it alone calls, are the only modules of the crate with
+//! it that do I/O. Invariants:
 //! 1. a [`Job`] lies in `slots` from when it is accepted until its completion is taken; it owns the buffers, the pages
 //!    and the open file that its entry names, and its pieces; nothing touches them while it is in the kernel;
 //! 2. jobs that are still in the kernel when the ring goes are leaked;

@@ -1,8 +1,9 @@
 //! A simulated machine: disks with seeded faults behind one power switch, for crash tests of what stands on them.
 //!
 //! **What it is.** [`Machine`] has slots with disks in them ([`MemoryOptions`]). [`Machine::open`] gives a
-//! [`FaultyDisk`] for a slot; [`Machine::rule`] says what goes wrong there; [`Machine::cut_at`] takes the power of all of
-//! them at the k-th event. From a seed everything replays byte for byte, if all else in the run does too.
+//! [`FaultyDisk`] for a slot; [`Machine::rule`] says what goes wrong there; [`Machine::cut_at`] takes the
+//! power of all of them at the k-th event. From a seed everything replays byte for byte, if all else in the
+//! run does too.
 //!
 //! **Events.** Each write, flush and discard is one event, counted over all disks from 0 when it is about to
 //! take effect. At a cut at event k, k events are done and number k is outstanding: it may take effect, in
@@ -122,7 +123,8 @@ impl Machine {
         self.state.lock().slots[slot.0].clear_rules();
     }
 
-    /// Gives each I/O of a slot a random delay up to `longest` (whole milliseconds), so that they complete out of order.
+    /// Gives each I/O of a slot a random delay up to `longest` (whole milliseconds), so that they complete
+    /// out of order.
     pub fn shuffle(&self, slot: SlotId, longest: Duration) {
         self.state.lock().slots[slot.0].shuffle = Some(longest);
     }

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! 1. a call of another life than the slot's touches nothing;
-//! 2. a write that was started and has not taken effect is in `flying`, and a power cut treats it like an unflushed one.
+//! 2. a write that was started and has not taken effect is in `flying`, and a power cut treats it like an
+//!    unflushed one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -114,7 +114,8 @@ impl Core {
     /// the entry's generation is still that of the slab; entries without an owner are dropped. The others are
     /// pinned.
     ///
-    /// All blocks are due to be written, in order and before anything is begun: an entry that was in two blocks is in the first now.
+    /// All blocks are due to be written, in order and before anything is begun: an entry that was in two
+    /// blocks is in the first now.
     pub fn restore(
         mut self,
         places: &[[Vec<u8>; 2]],
@@ -127,7 +128,8 @@ impl Core {
                 let Some(owner) = owner(entry.slab, entry.generation).filter(|_| entry.regions != 0) else {
                     continue;
                 };
-                // A full log can only come from a disk with more slots than this one has: its other copies have the mark too.
+                // A full log can only come from a disk with more slots than this one has: its other copies
+                // have the mark too.
                 let _ = self.pin(owner, entry.slab, entry.generation, entry.regions);
             }
         }

@@ -32,7 +32,8 @@ struct State {
     closed: bool,
 }
 
-/// Regions that have a write in flight. They are marked durably when what [`Log::begin`] gave with it has been waited for.
+/// Regions that have a write in flight. They are marked durably when what [`Log::begin`] gave with it has
+/// been waited for.
 pub(crate) struct Mark {
     log: Arc<Log>,
     slab: u32,

@@ -1,4 +1,5 @@
-//! The core against a naive model: whatever is begun and durable, and not flushed since it ended, is in the log on the disk.
+//! The core against a naive model: whatever is begun and durable, and not flushed since it ended, is in the
+//! log on the disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 

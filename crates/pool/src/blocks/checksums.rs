@@ -1,8 +1,8 @@
 //! The checksum block of a group: the expected contents of its units, on one copy. Bytes in
 //! `docs/on-disk-format.md`.
 //!
-//! Every slab in a row has one block for each group, written when the slab is allocated, so that a block that is not this slab's or not
-//! whole is damage, and never taken for an empty one.
+//! Every slab in a row has one block for each group, written when the slab is allocated, so that a block that
+//! is not this slab's or not whole is damage, and never taken for an empty one.
 
 use smallvec::SmallVec;
 
@@ -16,8 +16,8 @@ const SUMS_AT: usize = 2048;
 /// The expected contents of a group's units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// Units that have data; the others read as zeros. A block says so of a unit only after data of it was durable on every copy: so even
-    /// when nothing matches, what lies in its place is the unit's.
+    /// Units that have data; the others read as zeros. A block says so of a unit only after data of it was
+    /// durable on every copy: so even when nothing matches, what lies in its place is the unit's.
     pub written: Units,
     /// Lost units: no copy had them at the last search, and reads fail. For a written unit the checksum is
     /// known, and only matching data is the unit, on whichever copy it is found. For a unit whose block was
@@ -130,7 +130,8 @@ pub fn checksum<'a>(
 /// Checksums of units one after the other.
 pub type Sums = SmallVec<[u32; 16]>;
 
-/// The checksums of the whole units that these bytes are end to end, `first` the first: each as [`checksum`], but four at a time where they lie together.
+/// The checksums of the whole units that these bytes are end to end, `first` the first: each as [`checksum`],
+/// but four at a time where they lie together.
 pub fn checksums<'a>(
     space: SpaceId,
     row: RowNumber,

@@ -1,8 +1,8 @@
-//! The checksum block of a column of a parity row: the sums of its own units of a group, and what is written in every column. Bytes in
-//! `docs/on-disk-format.md`.
+//! The checksum block of a column of a parity row: the sums of its own units of a group, and what is written
+//! in every column. Bytes in `docs/on-disk-format.md`.
 //!
-//! The blocks of a row's columns for one group are written together, with one generation. Which data units are written is in each of them, so that it
-//! is known without the disk whose units they are.
+//! The blocks of a row's columns for one group are written together, with one generation. Which data units
+//! are written is in each of them, so that it is known without the disk whose units they are.
 
 use super::head::{begin, open, seal};
 use super::{BlockId, Damaged, Units, u32_at, u64_at};
@@ -19,7 +19,8 @@ const SUMS_AT: usize = 2048;
 /// The contents of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Of the group: 1 when allocated, more each time its blocks are written; the upper half is the epoch of the opening that wrote it.
+    /// Of the group: 1 when allocated, more each time its blocks are written; the upper half is the epoch of
+    /// the opening that wrote it.
     pub generation: u64,
     /// Of each column, the generation of the last block that it has durably; 0 when that is not known.
     pub wrote: Vec<u64>,
@@ -27,7 +28,8 @@ pub struct Block {
     pub written: Vec<Units>,
     /// Units of this column whose sum is not known.
     pub lost: Units,
-    /// Of this column's units; those of unwritten ones mean nothing. A parity unit is written when a data unit that it is made of is.
+    /// Of this column's units; those of unwritten ones mean nothing. A parity unit is written when a data
+    /// unit that it is made of is.
     pub sums: Box<[u32; GROUP_UNITS as usize]>,
 }
 

@@ -9,7 +9,8 @@
 //!         end  label B: the last whole 4 KiB
 //! ```
 //!
-//! A label says all of it, so later versions may lay a disk out otherwise; this version reads what the label says, if it can be.
+//! A label says all of it, so later versions may lay a disk out otherwise; this version reads what the label
+//! says, if it can be.
 
 use super::codec::record;
 use crate::{GROUP, UNIT};
@@ -98,8 +99,8 @@ impl Areas {
         Extent::new((size / UNIT).saturating_sub(1) * UNIT, UNIT)
     }
 
-    /// The slab size for a pool whose smallest disk has `smallest` bytes, and all of them `all`: 256 MiB; up to 1 GiB, so that there are no more than
-    /// a million; less, so that the smallest disk has 64.
+    /// The slab size for a pool whose smallest disk has `smallest` bytes, and all of them `all`: 256 MiB; up
+    /// to 1 GiB, so that there are no more than a million; less, so that the smallest disk has 64.
     pub fn slab_bytes_for(smallest: u64, all: u64) -> u64 {
         let usual = all.div_ceil(SLABS_MANY).next_power_of_two().clamp(256 * MIB, Self::SLAB_MAX);
         let share: u64 = 1 << (smallest / 64).max(1).ilog2();
@@ -108,7 +109,8 @@ impl Areas {
 
     /// Lays out a disk of `size` bytes; `None` when it has no room for one slab.
     ///
-    /// The checkpoints scale with the disk, 0.05 % of it up to 256 MiB: that is the metadata of ten million slabs, 2.5 PiB of them.
+    /// The checkpoints scale with the disk, 0.05 % of it up to 256 MiB: that is the metadata of ten million
+    /// slabs, 2.5 PiB of them.
     pub fn plan(size: u64, slab_bytes: u64) -> Option<Areas> {
         if size < Self::DISK_MIN {
             return None;

@@ -8,14 +8,16 @@ use super::frame::{Frame, FrameError, Header, Kind};
 use crate::state::FaultDomains;
 use crate::{DiskId, DiskNumber, PoolId};
 
-/// The newest version that this code writes, in new pools and in those that are upgraded. It reads and writes all before it too.
+/// The newest version that this code writes, in new pools and in those that are upgraded. It reads and writes
+/// all before it too.
 ///
 /// 1. the first;
 /// 2. moving slabs, disks to be removed when empty, policies, the version in the metadata. Labels are the
 ///    same. A pool of version 1 keeps its version until it is upgraded ([`crate::Pool::upgrade`]); version 1
 ///    refuses the labels of version 2 with a message;
 /// 3. spaces with local reconstruction codes ([`crate::Resiliency::LocalParity`]). All else is as in version 2;
-/// 4. spaces with a class of media ([`crate::SpaceRecord::media`]), and disks whose medium is changed. All else is as in version 3;
+/// 4. spaces with a class of media ([`crate::SpaceRecord::media`]), and disks whose medium is changed. All
+///    else is as in version 3;
 /// 5. the losses accepted by an opening ([`crate::State::given_up`]). All else is as in version 4;
 /// 6. known lost units ([`crate::State::losses`]). All else is as in version 5.
 pub const FORMAT_VERSION: u16 = 6;

@@ -70,7 +70,8 @@ choice!(Op {
     40 => Scrub { space, record },
 });
 
-/// The highest bit of the byte for the provisioning says that a class of media follows, which versions before 4 did not have.
+/// The highest bit of the byte for the provisioning says that a class of media follows, which versions before
+/// 4 did not have.
 impl Wire for SpaceRecord {
     fn put(&self, out: &mut Vec<u8>) {
         self.name.put(out);
@@ -110,7 +111,8 @@ impl Wire for MediaClass {
     }
 }
 
-/// The number of slabs is 64 at most: the highest bit of its byte says that one is on the move, which version 1 did not have.
+/// The number of slabs is 64 at most: the highest bit of its byte says that one is on the move, which version
+/// 1 did not have.
 impl Wire for Row {
     fn put(&self, out: &mut Vec<u8>) {
         let at = out.len();
@@ -268,8 +270,8 @@ pub const EPOCH_BYTES: usize = 16;
 /// Bytes of all of them, at most.
 pub const EPOCHS_BYTES: usize = EPOCHS_MAX * EPOCH_BYTES;
 
-/// Bytes that [`encode_state`] gives at most: cheap enough to ask at every commit. Epochs count as if there were all of them: each opening has one more, and
-/// must not fail because others have filled the room.
+/// Bytes that [`encode_state`] gives at most: cheap enough to ask at every commit. Epochs count as if there
+/// were all of them: each opening has one more, and must not fail because others have filled the room.
 pub fn state_size_bound(state: &State) -> usize {
     const SLAB: usize = 6 + 4 + 9;
     const ROW: usize = 8 + 1 + 1;

@@ -283,7 +283,8 @@ fn metadata(state: &State) -> Option<Fault> {
     bare.then(|| Fault::new(Place::Pool, Severity::Warning, FaultKind::Metadata { voters }))
 }
 
-/// Whether what a lost disk had would find room on the others: of all of them, or of those of the class that lacks most.
+/// Whether what a lost disk had would find room on the others: of all of them, or of those of the class that
+/// lacks most.
 fn reserve(state: &State) -> Option<Fault> {
     let classes: BTreeSet<MediaClass> = state.spaces.values().map(|r| r.media).collect();
     let lacks = classes.into_iter().filter_map(|media| {

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Level;
 use crate::{DiskNumber, Row, SlabCopy, SpaceRecord, State};
 
-/// How many disks, or fault domains, may fail at the same moment, whichever they are, with nothing lost and the pool going on.
+/// How many disks, or fault domains, may fail at the same moment, whichever they are, with nothing lost and
+/// the pool going on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CanLose {
     /// Disks.
@@ -25,8 +26,9 @@ pub enum Limit {
     Space(String),
 }
 
-/// See [`CanLose`]. Each column, and the metadata, survives as many as it can spare if those that have most of it fail; the least of these numbers
-/// is exact for disks; of domains that have several slabs of a row with local reconstruction more may survive, if they are of different groups.
+/// See [`CanLose`]. Each column, and the metadata, survives as many as it can spare if those that have most
+/// of it fail; the least of these numbers is exact for disks; of domains that have several slabs of a row
+/// with local reconstruction more may survive, if they are of different groups.
 pub fn can_lose(state: &State) -> CanLose {
     let (disks, limit) = worst(state, &|d| Domain::Disk(d));
     let domains = Level::ALL.into_iter().filter_map(|level| {
@@ -115,7 +117,8 @@ pub(super) fn spare_in_row(state: &State, record: &SpaceRecord, row: &Row) -> Op
     row.slabs.chunks(group).filter_map(of).min().flatten()
 }
 
-/// How many of the slabs that stand for each other may be lost in a region beside those that are, whichever they are; `None`: too many are lost.
+/// How many of the slabs that stand for each other may be lost in a region beside those that are, whichever
+/// they are; `None`: too many are lost.
 fn spare(state: &State, record: &SpaceRecord, column: &[SlabCopy], region: u32) -> Option<usize> {
     let current = column.iter().map(|copy| state.is_current(copy, 1_u64 << region));
     match record.code() {

@@ -115,7 +115,8 @@ pub fn may_leave(state: &State, disk: DiskNumber) -> bool {
         && state.spaces.keys().all(|space| all(&after, *space) || !all(state, *space))
 }
 
-/// How many whole rows of such a space the pool has room for: each takes `slabs_in_row` slabs, of a mirror from as many disks.
+/// How many whole rows of such a space the pool has room for: each takes `slabs_in_row` slabs, of a mirror
+/// from as many disks.
 pub fn rows_that_fit(state: &State, record: &SpaceRecord) -> u64 {
     rows_on(state, record, record.resiliency.is_parity())
 }
@@ -126,7 +127,8 @@ pub fn rows_to_grow(state: &State, space: SpaceId) -> u64 {
     state.spaces.get(&space).map_or(0, |record| rows_on(state, record, journal))
 }
 
-/// Whether a space finds a place for one row more, as a write there would look for it: where too few disks are here, absent ones are given slabs, too.
+/// Whether a space finds a place for one row more, as a write there would look for it: where too few disks
+/// are here, absent ones are given slabs, too.
 pub fn may_grow(state: &State, space: SpaceId) -> bool {
     let place = |state: &State, space| {
         let whole = placement::row(state, space);

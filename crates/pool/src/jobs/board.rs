@@ -4,7 +4,8 @@
 //! 1. A job waits while it is paused, and while a more urgent one ([`Kind`]) runs; a job that is paused or
 //!    waits for something else delays no other.
 //! 2. There is one job of a kind and a subject at a time.
-//! 3. A pause is of kind and subject: a job that begins again for the same is paused too. It lives as long as the board, or until a job of it is stopped.
+//! 3. A pause is of kind and subject: a job that begins again for the same is paused too. It lives as long as
+//!    the board, or until a job of it is stopped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -173,7 +173,8 @@ impl DataPath {
         Ok(result)
     }
 
-    /// Waits until every row has its slabs whose disks were chosen before this call: by what was known of disks and classes then.
+    /// Waits until every row has its slabs whose disks were chosen before this call: by what was known of
+    /// disks and classes then.
     async fn chosen(&self) {
         drop(self.allocating.lock().await);
     }

@@ -7,7 +7,8 @@
 //!
 //! Invariants:
 //! 1. At most [`Pacing::at_once`] pieces are outstanding.
-//! 2. Whatever the clients do, a piece of `bytes` may begin `bytes / minimum` after the one before it, unless (1) forbids it: jobs end.
+//! 2. Whatever the clients do, a piece of `bytes` may begin `bytes / minimum` after the one before it, unless
+//!    (1) forbids it: jobs end.
 //! 3. After an interval above the target no more is allowed than before it.
 //! 4. Beside clients a job begins with one piece at a time.
 
@@ -34,7 +35,8 @@ pub const PIECE_BYTES: u64 = 256 << 10;
 const GAP_MIN: Duration = Duration::from_millis(4);
 
 impl Default for Pacing {
-    /// 20 ms, which a disk with a head keeps at a queue of two; 4 MiB/s, which is a terabyte in three days; 16 pieces, 4 MiB.
+    /// 20 ms, which a disk with a head keeps at a queue of two; 4 MiB/s, which is a terabyte in three days;
+    /// 16 pieces, 4 MiB.
     fn default() -> Pacing {
         Pacing {
             target: Duration::from_millis(20),

@@ -13,7 +13,8 @@ use crate::{GROUP, GROUP_UNITS, Op, RowNumber, ScrubRecord, Space, UNIT};
 /// Units that are compared at a time, under their lock.
 const PIECE: usize = (super::pacer::PIECE_BYTES / UNIT) as usize;
 
-/// The position is recorded at the end of a row, so often at most while nothing is found: a restart reads again the row that it was in, and small ones that were read in this time.
+/// The position is recorded at the end of a row, so often at most while nothing is found: a restart reads
+/// again the row that it was in, and small ones that were read in this time.
 const RECORD_EVERY: Duration = Duration::from_secs(2);
 
 impl Space {

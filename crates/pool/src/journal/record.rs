@@ -1,6 +1,7 @@
 //! Journal records and headers: bytes in, values out. Maps in `docs/on-disk-format.md`.
 //!
-//! A record is whole or it is not there: its CRC is over all of it, and it counts only when its epoch is the header's and its sequence the next one.
+//! A record is whole or it is not there: its CRC is over all of it, and it counts only when its epoch is the
+//! header's and its sequence the next one.
 
 use arena::{IoBuf, Sg};
 
@@ -36,7 +37,8 @@ pub struct Entry {
     pub kind: Kind,
     /// The row.
     pub row: RowNumber,
-    /// The highest allocation generation of the row's slabs: with another one the row is not what it was, and the entry means nothing.
+    /// The highest allocation generation of the row's slabs: with another one the row is not what it was, and
+    /// the entry means nothing.
     pub birth: u32,
     /// The unit of every column that the stripe is.
     pub unit: u32,

@@ -8,7 +8,8 @@ use super::replay::{Point, replay};
 use super::survey::newest_of;
 use crate::format::{BLOCK, Claim, Extent, Frame, FrameError, Kind, frame_size};
 
-/// How many places: claims, checkpoints, the journal. `newest` is the slot of the newest checkpoint, `point` where its journal leads.
+/// How many places: claims, checkpoints, the journal. `newest` is the slot of the newest checkpoint, `point`
+/// where its journal leads.
 ///
 /// # Errors
 /// The disk does not answer, or refuses this process. Unreadable parts count as damaged.

@@ -1,4 +1,5 @@
-//! A state as checkpoints have it. It may be large: it is in memory once, and all voters' checkpoints share it after their first block.
+//! A state as checkpoints have it. It may be large: it is in memory once, and all voters' checkpoints share
+//! it after their first block.
 
 use arena::IoBuf;
 

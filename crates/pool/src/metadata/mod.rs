@@ -5,15 +5,18 @@
 //! has; `survey` reads it.
 //!
 //! Invariants:
-//! 1. (epoch, incarnation, sequence) names one record or checkpoint for ever: a sequence number that may have reached a disk is never given to
-//!    other operations. A record that some voters did not take is followed, not replaced.
+//! 1. (epoch, incarnation, sequence) names one record or checkpoint for ever: a sequence number that may have
+//!    reached a disk is never given to other operations. A record that some voters did not take is followed,
+//!    not replaced.
 //! 2. A commit is acknowledged when every remaining voter has it durably, and everything before it; a voter
 //!    that did not accept it has been dropped by a record that follows it, and of every set of voters in
 //!    force since the last acknowledged commit enough remain ([`crate::voters`]).
 //! 3. [`Metadata::read`] shows acknowledged commits only.
-//! 4. A disk leaves the [`Members`] before its regions in flight are counted, so a write that starts later finds it gone.
-//! 5. A record changes the voters by one, and follows when all voters that are left have the one before: else those that have it and those that have not could
-//!    each be enough to open. (But for the record of an opening that accepts a loss.)
+//! 4. A disk leaves the [`Members`] before its regions in flight are counted, so a write that starts later
+//!    finds it gone.
+//! 5. A record changes the voters by one, and follows when all voters that are left have the one before: else
+//!    those that have it and those that have not could each be enough to open. (But for the record of an
+//!    opening that accepts a loss.)
 
 mod damage;
 mod encoded;

@@ -69,8 +69,9 @@ impl Point {
     }
 }
 
-/// The newest state that `slots` and `ring` give. Of the checkpoints the one whose header says that it is newer is read first, and the other only
-/// when that one is damaged: so one state is in memory. When it is `known` already, it is not made again.
+/// The newest state that `slots` and `ring` give. Of the checkpoints the one whose header says that it is
+/// newer is read first, and the other only when that one is damaged: so one state is in memory. When it is
+/// `known` already, it is not made again.
 ///
 /// # Errors
 /// [`Unusable`]: the disk has no say in which state is the newest.
@@ -173,8 +174,8 @@ fn record_after<'a>(
     })
 }
 
-/// Records are written one after the other, each when the one before it is durable. So a whole record further on proves that what should
-/// be between was there, and is lost.
+/// Records are written one after the other, each when the one before it is durable. So a whole record further
+/// on proves that what should be between was there, and is lost.
 fn newer_records(pool: PoolId, disk: DiskNumber, ring: &[u8], point: &Point) -> bool {
     (0..ring.len()).step_by(BLOCK).any(|at| {
         Frame::parse(&ring[at..], Kind::Record)

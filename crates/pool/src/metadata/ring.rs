@@ -1,7 +1,7 @@
 //! Where the next record goes in a journal's ring. Pure.
 //!
-//! A record is contiguous: one that does not fit before the end of the ring starts at its beginning. Nothing since the newest checkpoint
-//! is overwritten.
+//! A record is contiguous: one that does not fit before the end of the ring starts at its beginning. Nothing
+//! since the newest checkpoint is overwritten.
 
 /// The next position, and how much of the ring is taken since the checkpoint; bytes, whole blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

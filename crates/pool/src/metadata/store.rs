@@ -36,8 +36,8 @@ pub enum CommitError {
         /// The required room, in bytes.
         needed: u64,
     },
-    /// The caller's: without the disk too few with metadata would be left, and the pool would stop, or data that no other disk here has would be gone. Nothing
-    /// has changed.
+    /// The caller's: without the disk too few with metadata would be left, and the pool would stop, or data
+    /// that no other disk here has would be gone. Nothing has changed.
     #[error("without disk {} too few disks with metadata would remain, or data would be lost of which it has the only copy; add a disk first", .0.0)]
     Needed(DiskNumber),
     /// The pool is open for reading only. Nothing has changed.
@@ -202,7 +202,8 @@ impl Metadata {
         self.ask(|done| Request::Commit { ops, done }).await
     }
 
-    /// Makes a disk absent, with the regions in flight on it missed. Nothing happens when it is absent already, or in another life.
+    /// Makes a disk absent, with the regions in flight on it missed. Nothing happens when it is absent
+    /// already, or in another life.
     pub(crate) async fn leave(
         &self,
         disk: DiskNumber,

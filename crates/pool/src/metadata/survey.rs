@@ -155,7 +155,8 @@ pub(super) fn newest_of(
     (newest, damaged)
 }
 
-/// Reads the whole checkpoint of which a slot has the beginning: as much as that says, if it is one. The slot is empty after an error.
+/// Reads the whole checkpoint of which a slot has the beginning: as much as that says, if it is one. The slot
+/// is empty after an error.
 async fn fill(
     io: &DiskIo,
     disk: &Arc<dyn Disk>,

@@ -42,7 +42,8 @@ impl Voter {
         Voter { member, ring, slot, claim_sequence }
     }
 
-    /// The blocks of a record that leads from `before`; `None` when they do not fit, and a checkpoint must be written instead.
+    /// The blocks of a record that leads from `before`; `None` when they do not fit, and a checkpoint must be
+    /// written instead.
     pub(crate) fn record(&mut self, pool: PoolId, before: &Point, body: &[u8]) -> Option<Put> {
         let size = framed(body.len()) as u64;
         // A record that fills much of the ring would only bring the next checkpoint nearer: it is one itself.

@@ -30,7 +30,8 @@ fn by_formula(code: Code, data: &[Vec<u8>]) -> Vec<Vec<u8>> {
     matrix(code)[code.data()..].iter().map(unit).collect()
 }
 
-/// Whether these columns tell all data: whether Gauss finds as many independent rows, with products by long multiplication and quotients by trying.
+/// Whether these columns tell all data: whether Gauss finds as many independent rows, with products by long
+/// multiplication and quotients by trying.
 fn tells(code: Code, have: u32) -> bool {
     let divide = |a: u8, b: u8| (0..=255).find(|q| naive(*q, b) == a).expect("b is not 0");
     let rows = matrix(code);
@@ -97,7 +98,8 @@ proptest! {
     }
 }
 
-/// Of LRC (8,2,1): every set of lost columns there is. It says of each whether it can be made again, as Gauss says, and does it.
+/// Of LRC (8,2,1): every set of lost columns there is. It says of each whether it can be made again, as Gauss
+/// says, and does it.
 #[test]
 fn every_loss_of_8_2_1_is_what_the_matrix_says() {
     let code = lrc(8);

@@ -45,8 +45,9 @@ impl DataPath {
         }
     }
 
-    /// Decides about a disk that failed, if it is still the one that it was when it was asked: it leaves, unless it has the newest data of something alone; then the copies that others have too have
-    /// missed what is active on them, and `also`: space, row, index and regions of what failed.
+    /// Decides about a disk that failed, if it is still the one that it was when it was asked: it leaves,
+    /// unless it has the newest data of something alone; then the copies that others have too have missed
+    /// what is active on them, and `also`: space, row, index and regions of what failed.
     ///
     /// # Errors
     /// When the metadata cannot be changed. The caller must check afterwards whether a copy still

@@ -31,7 +31,8 @@ pub fn evacuation(state: &State, disk: DiskNumber) -> Evacuation {
         match if moving { Ok(None) } else { place_off(&s, space, row, index).map(Some) } {
             Ok(to) => {
                 plan.moves += 1;
-                // A slab that is taken is no place for the next; of a row with two on the disk the second finds its own when its time comes.
+                // A slab that is taken is no place for the next; of a row with two on the disk the second
+                // finds its own when its time comes.
                 let taken = to.map(|to| s.apply(&Op::BeginMove { space, row, index: index as u8, to }));
                 debug_assert!(!matches!(taken, Some(Err(_))), "{taken:?}");
             }

@@ -1,5 +1,5 @@
-//! Journals of parity spaces: on disks that are there for them, else on the fastest, and over several, because what is overwritten goes through
-//! one.
+//! Journals of parity spaces: on disks that are there for them, else on the fastest, and over several,
+//! because what is overwritten goes through one.
 
 use disk::Media;
 
@@ -68,8 +68,9 @@ impl<'a> Taste<'a> {
     }
 }
 
-/// How many columns the journal on these media has of a space whose rows have `slabs`: as many as fit on the fastest disks, with the `copies` of each as far
-/// apart as any disks could have them. Together they take no more disks than a row of the space.
+/// How many columns the journal on these media has of a space whose rows have `slabs`: as many as fit on the
+/// fastest disks, with the `copies` of each as far apart as any disks could have them. Together they take no
+/// more disks than a row of the space.
 pub(crate) fn journal_columns(state: &State, media: MediaClass, copies: usize, slabs: usize) -> u8 {
     let most = (slabs / copies.max(1)).clamp(1, COLUMNS_MAX);
     let taste = Taste { state, journal: true, media };

@@ -6,10 +6,12 @@
 //!    leave the [`reserve`] of each free; [`row_with_absent`] takes absent ones as well if necessary, but
 //!    never more than the row can lose. All of them, and those of [`replacement`], are on media of the
 //!    space's class.
-//! 3. Domains are looked at from the rack to the disk; on the first level that has enough of them with room, no two copies of a column
-//!    (no two slabs of a parity row; if that cannot be, no more than may be lost, whichever they are) are in one domain.
-//! 4. Among the disks that keep 3 possible for the rest of the row, the one with the most free slabs is taken, then the lowest number; for the journal of a
-//!    parity space, one that is there for journals, then of the fastest medium.
+//! 3. Domains are looked at from the rack to the disk; on the first level that has enough of them with room,
+//!    no two copies of a column (no two slabs of a parity row; if that cannot be, no more than may be lost,
+//!    whichever they are) are in one domain.
+//! 4. Among the disks that keep 3 possible for the rest of the row, the one with the most free slabs is
+//!    taken, then the lowest number; for the journal of a parity space, one that is there for journals, then
+//!    of the fastest medium.
 
 mod class;
 mod evacuation;
@@ -106,8 +108,9 @@ pub fn row_on(
     place_row(state, space, usable, usable)
 }
 
-/// As [`row_on`], for a pool that is not whole: where there are no others, slabs are on disks that are absent or cannot be used yet, which get
-/// their data later. Every column has a copy (a parity row enough of them) on usable disks.
+/// As [`row_on`], for a pool that is not whole: where there are no others, slabs are on disks that are absent
+/// or cannot be used yet, which get their data later. Every column has a copy (a parity row enough of them)
+/// on usable disks.
 ///
 /// # Errors
 /// [`NoPlace`].
@@ -158,8 +161,9 @@ fn place_row(
     Ok(slabs(state, &chosen))
 }
 
-/// A place for one slab of a row on another disk than those it has: for repair and for moving away. Hot spares count, the reserve may be
-/// used, and the disk is as far from the rest of the slab's column (of a parity row, from the rest of it) as can be.
+/// A place for one slab of a row on another disk than those it has: for repair and for moving away. Hot
+/// spares count, the reserve may be used, and the disk is as far from the rest of the slab's column (of a
+/// parity row, from the rest of it) as can be.
 ///
 /// # Errors
 /// [`NoPlace`].
@@ -221,8 +225,8 @@ fn shared(state: &State, mates: &[DiskNumber], disk: DiskNumber) -> [usize; LEVE
     })
 }
 
-/// `groups` of `size` disks, each disk once, at most `cap` of a group in one domain of the widest level that allows it; those that come first in
-/// `order`, then those with the most room.
+/// `groups` of `size` disks, each disk once, at most `cap` of a group in one domain of the widest level that
+/// allows it; those that come first in `order`, then those with the most room.
 fn spread<O: Ord>(
     state: &State,
     free: &BTreeMap<DiskNumber, u32>,
@@ -243,7 +247,8 @@ fn spread<O: Ord>(
     Some(chosen)
 }
 
-/// The widest level, and the smallest number of a group in one domain there, on which groups can be chosen; levels are counted from the rack.
+/// The widest level, and the smallest number of a group in one domain there, on which groups can be chosen;
+/// levels are counted from the rack.
 fn widest<'a>(
     state: &'a State,
     disks: impl Iterator<Item = DiskNumber> + Clone,
@@ -259,8 +264,9 @@ fn widest<'a>(
     fits.find(|(_, fit)| fit.is_possible())
 }
 
-/// How many columns a space of this kind on these media should have, at most `most`: as many as leave its copies as far apart as one column has them; with parity, columns
-/// of data, as many as leave no more in one domain than may be lost, as two have it. At least one.
+/// How many columns a space of this kind on these media should have, at most `most`: as many as leave its
+/// copies as far apart as one column has them; with parity, columns of data, as many as leave no more in one
+/// domain than may be lost, as two have it. At least one.
 pub fn columns(state: &State, resiliency: Resiliency, media: MediaClass, most: u8) -> u8 {
     let auto = |(d, r): (&DiskNumber, &crate::DiskRecord)| {
         (r.usage == Usage::AutoSelect && media.takes(r.media()) && state.is_present(*d)).then_some(*d)

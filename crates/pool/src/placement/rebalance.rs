@@ -1,11 +1,13 @@
-//! Which slab should move so that all lie on media of their space's class, the copies stand farther apart, journals lie on the fastest disks, and the disks are
-//! more evenly full. Pure, one step at a time.
+//! Which slab should move so that all lie on media of their space's class, the copies stand farther apart,
+//! journals lie on the fastest disks, and the disks are more evenly full. Pure, one step at a time.
 //!
 //! Invariants, for a step that [`rebalance`] gives and that is made:
 //! 1. The slabs that lie outside of their space's class do not become more. Those come first.
-//! 2. If they are as many, the pairs of mates that share a domain, counted from the rack to the disk, do not become more.
+//! 2. If they are as many, the pairs of mates that share a domain, counted from the rack to the disk, do not
+//!    become more.
 //! 3. If these are as many, too, the ranks of the disks that journals lie on do not become higher.
-//! 4. If these stay, too, the sum of `used² / slabs` over the disks becomes less. All four are bounded from below, so the steps come to an end.
+//! 4. If these stay, too, the sum of `used² / slabs` over the disks becomes less. All four are bounded from
+//!    below, so the steps come to an end.
 //! 5. It can be applied ([`crate::Op::BeginMove`]), and leaves the reserve of the disk that it goes to.
 
 use std::cmp::Reverse;
@@ -51,8 +53,8 @@ impl Fill {
     }
 }
 
-/// The step that helps most; `None` when there is none. Rows in `skip`, and those with a slab on the move, are left alone. Journals are not moved to make
-/// disks more even.
+/// The step that helps most; `None` when there is none. Rows in `skip`, and those with a slab on the move,
+/// are left alone. Journals are not moved to make disks more even.
 pub fn rebalance(state: &State, skip: &BTreeSet<(SpaceId, RowNumber)>) -> Option<Step> {
     let disks: Vec<(DiskNumber, Fill)> = targets(state);
     let tastes = state.spaces.iter().map(|(id, r)| (*id, (r, Taste::of(state, *id))));
@@ -109,8 +111,8 @@ pub fn rebalance(state: &State, skip: &BTreeSet<(SpaceId, RowNumber)>) -> Option
     best.map(|(_, step)| step)
 }
 
-/// About how many slabs would have to move for all to lie on media of their class, and all disks to be as full as all together: where spaces have
-/// classes, as all of the same medium together.
+/// About how many slabs would have to move for all to lie on media of their class, and all disks to be as
+/// full as all together: where spaces have classes, as all of the same medium together.
 pub fn to_rebalance(state: &State) -> usize {
     let classes = state.spaces.values().any(|r| !r.media.is_any());
     let mut kinds: BTreeMap<u8, Vec<Fill>> = BTreeMap::new();

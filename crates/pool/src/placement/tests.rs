@@ -388,7 +388,8 @@ fn a_replacement_goes_to_another_node_before_a_roomier_disk() {
     );
 }
 
-/// Where the journal of a new parity space goes, on disks of these media and uses and nodes: how many columns, and the disks.
+/// Where the journal of a new parity space goes, on disks of these media and uses and nodes: how many
+/// columns, and the disks.
 fn journal_on(disks: &[(u8, Usage, u8)], parity: u8, columns: u8) -> (u8, Vec<u16>) {
     journal_of(MediaClass::ANY, disks, parity, columns)
 }

@@ -26,7 +26,8 @@ impl Pool {
         self.add_disk_with(new, std::future::ready(())).await.map(|(number, ())| number)
     }
 
-    /// The same. `alone` is waited for when all that is slow is done, before the disk is one of the pool, and comes back.
+    /// The same. `alone` is waited for when all that is slow is done, before the disk is one of the pool, and
+    /// comes back.
     pub(super) async fn add_disk_with<G>(
         &self,
         new: &NewDisk,
@@ -69,7 +70,8 @@ impl Pool {
         self.read(|s| s.disks.values().any(|r| r.id == disk))
     }
 
-    /// Whether the disk has a label of this pool because it was to be added, and was not: the pool does not have it, and nothing was written under that label.
+    /// Whether the disk has a label of this pool because it was to be added, and was not: the pool does not
+    /// have it, and nothing was written under that label.
     async fn was_never_added(&self, disk: &Arc<dyn Disk>) -> bool {
         let io = &self.inner.io;
         match labels::read(io, disk).await {
@@ -258,7 +260,8 @@ impl Pool {
         self.relabel_all(self.read(|s| s.version)).await
     }
 
-    /// Brings the pool to the newest version of the format, which programs before this one cannot open; the version it had.
+    /// Brings the pool to the newest version of the format, which programs before this one cannot open; the
+    /// version it had.
     ///
     /// The labels come first: a program that cannot read what the metadata may have from then on finds out from them.
     ///

@@ -157,8 +157,9 @@ impl Pool {
         Ok(made)
     }
 
-    /// Gives each member a label of this epoch and this version of the format, and remembers it. `shown` gives the sequence number of the label
-    /// that a disk has, if it may be above what is remembered; 0 otherwise.
+    /// Gives each member a label of this epoch and this version of the format, and remembers it. `shown`
+    /// gives the sequence number of the label that a disk has, if it may be above what is remembered; 0
+    /// otherwise.
     pub(super) async fn relabel(
         &self,
         version: u16,

@@ -216,7 +216,8 @@ pub enum AdminError {
     /// It has the only copy of something, and that may be old.
     #[error("disk {} has the only copy of some data, and that copy is stale; accept the loss to use it", .0.0)]
     Stale(DiskNumber),
-    /// The pool was opened with it and without the disks that are here: it has another history, and what was written there since.
+    /// The pool was opened with it and without the disks that are here: it has another history, and what was
+    /// written there since.
     #[error("disk {} was used without the other disks, and the writes made then are only on it; accept the loss of those to use it", .0.0)]
     Diverged(DiskNumber),
     /// See [`CommitError`].

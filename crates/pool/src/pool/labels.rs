@@ -105,7 +105,8 @@ pub(crate) async fn silence(io: &DiskIo, disk: &Arc<dyn Disk>, areas: &Areas) ->
     Ok(())
 }
 
-/// Whether nothing was written to a disk of a pool but its label: no claim, no metadata, no mark of activity, which comes before any data.
+/// Whether nothing was written to a disk of a pool but its label: no claim, no metadata, no mark of activity,
+/// which comes before any data.
 pub(crate) async fn is_unused(io: &DiskIo, disk: &Arc<dyn Disk>, areas: &Areas) -> bool {
     for at in [areas.claim, areas.activity, first_block(areas.checkpoint_0), first_block(areas.checkpoint_1)]
     {

@@ -22,7 +22,8 @@ use crate::book::Life;
 use crate::metadata::{DiskIo, Members, Metadata, Suspension};
 use crate::{Absence, CommitError, DiskNumber, Op, PoolId, RowNumber, SpaceId, SpaceRecord, State};
 
-/// An open pool. Clones are handles on the same one; when the last is dropped without [`Pool::export`], its claim stays on the disks.
+/// An open pool. Clones are handles on the same one; when the last is dropped without [`Pool::export`], its
+/// claim stays on the disks.
 #[derive(Clone)]
 pub struct Pool {
     inner: Arc<Inner>,
@@ -82,7 +83,8 @@ impl Pool {
         self.inner.metadata.members()
     }
 
-    /// Disks that did not take their newest label and stay because they have something that no other has, with the last error.
+    /// Disks that did not take their newest label and stay because they have something that no other has,
+    /// with the last error.
     pub fn unlabelled(&self) -> BTreeMap<DiskNumber, String> {
         let members = self.members();
         let mut disks = self.inner.unlabelled.lock().clone();

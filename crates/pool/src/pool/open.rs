@@ -1,4 +1,5 @@
-//! Opening a pool: which metadata is current, the claim, the new epoch. The rules are those of `docs/0001-pool.md`, "Current metadata: voters".
+//! Opening a pool: which metadata is current, the claim, the new epoch. The rules are those of
+//! `docs/0001-pool.md`, "Current metadata: voters".
 
 mod judge;
 
@@ -22,8 +23,9 @@ use crate::metadata::{
 use crate::{DiskNumber, Op, PoolId};
 use judge::{Verdict, enough, exposed, judge, refuse_divergence};
 
-/// Memory for what is not written to the disks of a pool that is open for reading only, in bytes: its metadata once for each voter, what a crash left unresolved where it
-/// is read, the journals of parity spaces (each at most [`crate::JOURNAL_BYTES_MAX`], and what it names).
+/// Memory for what is not written to the disks of a pool that is open for reading only, in bytes: its
+/// metadata once for each voter, what a crash left unresolved where it is read, the journals of parity spaces
+/// (each at most [`crate::JOURNAL_BYTES_MAX`], and what it names).
 pub const READ_ONLY_MEMORY: u64 = 1 << 30;
 
 /// How to open a pool.
@@ -51,11 +53,13 @@ pub struct Opened {
     pub pool: Pool,
     /// Disks that were present and are not here.
     pub missing: Vec<DiskNumber>,
-    /// Disks whose contents are older than they should be: they are resynchronised whole, or absent if they have the only copy of something.
+    /// Disks whose contents are older than they should be: they are resynchronised whole, or absent if they
+    /// have the only copy of something.
     pub stale: Vec<DiskNumber>,
     /// Spaces that may be old, because loss was accepted.
     pub may_be_stale: Vec<String>,
-    /// Disks that have become shorter, with the bytes that they have and had: they are left out, as if they were not here.
+    /// Disks that have become shorter, with the bytes that they have and had: they are left out, as if they
+    /// were not here.
     pub shortened: Vec<(DiskNumber, u64, u64)>,
 }
 
@@ -187,7 +191,8 @@ impl Pool {
         let inner =
             Inner { id, io, metadata, epoch, incarnation, node, read_only, admin, still_writing, unlabelled };
         let pool = Pool { inner: Arc::new(inner) };
-        // A label of this epoch, before any data is written under it: a disk that is used elsewhere meanwhile has another one.
+        // A label of this epoch, before any data is written under it: a disk that is used elsewhere meanwhile
+        // has another one.
         let version = pool.read(|s| s.version);
         pool.relabel(version, |d| candidates.get(&d).map_or(0, |c| c.label.sequence)).await?;
         pool.inner.metadata.rechoose().await?;
@@ -292,7 +297,8 @@ fn shrunk(&(disk, size, had): &(DiskNumber, u64, u64)) -> OpenError {
     OpenError::Shrunk { disk, size, had }
 }
 
-/// Of disks with the same number the one that the newest metadata has: another got its label for a record that was never written.
+/// Of disks with the same number the one that the newest metadata has: another got its label for a record
+/// that was never written.
 fn one_of_each(
     looked: Vec<(DiskNumber, Candidate)>,
     newest: Option<&History>,

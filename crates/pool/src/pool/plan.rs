@@ -43,8 +43,8 @@ pub(super) struct Plan {
     pub(super) stale: Vec<DiskNumber>,
 }
 
-/// Whether a disk whose metadata ends here has records that this history does not: the pool was opened without it, its loss accepted, and it had been used alone
-/// before.
+/// Whether a disk whose metadata ends here has records that this history does not: the pool was opened
+/// without it, its loss accepted, and it had been used alone before.
 pub(super) fn went_on(state: &State, point: &Point) -> bool {
     let mut later = state.given_up.range((Bound::Excluded(point.epoch), Bound::Unbounded));
     later.next().is_some_and(|(_, after)| point.sequence > *after)

@@ -1,13 +1,15 @@
 //! How many reads may be hedged.
 
-/// Reads for each that may be hedged: 2 %. A disk that is slow now and then needs 1 %; one that is slow all the time is avoided, and hedging
-/// every read would double the load of disks that are slow because they have too much to do.
+/// Reads for each that may be hedged: 2 %. A disk that is slow now and then needs 1 %; one that is slow all
+/// the time is avoided, and hedging every read would double the load of disks that are slow because they have
+/// too much to do.
 pub const READS_FOR_ONE: u64 = 50;
 
 /// The hedges that idle times save. It covers the outstanding reads when a disk stops answering.
 pub const SAVED_MAX: u64 = 64;
 
-/// At any moment no more hedges have been taken than one for each [`READS_FOR_ONE`] reads; nor many at a time, however many reads there were.
+/// At any moment no more hedges have been taken than one for each [`READS_FOR_ONE`] reads; nor many at a
+/// time, however many reads there were.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     /// Reads that are paid for or were too many to save.

@@ -1,8 +1,8 @@
 //! Telling reads that they take long.
 //!
-//! One task for all reads of a data path, while some could be answered by another copy: a timer for each read would be set and taken back for
-//! every one of them, and hardly any goes off. It sleeps until the first read is late, or, as a read that begins meanwhile is late after
-//! [`HEDGE_LEAST`] at the earliest, for that time.
+//! One task for all reads of a data path, while some could be answered by another copy: a timer for each read
+//! would be set and taken back for every one of them, and hardly any goes off. It sleeps until the first read
+//! is late, or, as a read that begins meanwhile is late after [`HEDGE_LEAST`] at the earliest, for that time.
 
 use std::sync::Arc;
 

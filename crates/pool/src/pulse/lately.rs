@@ -26,8 +26,9 @@ impl Lately {
         }
     }
 
-    /// Of those that began in a short queue, or of all where those are too few; `None` where all are fewer than `least`. One of many that happened to find a
-    /// short queue says little: only where all are few, few are enough.
+    /// Of those that began in a short queue, or of all where those are too few; `None` where all are fewer
+    /// than `least`. One of many that happened to find a short queue says little: only where all are few, few
+    /// are enough.
     pub(super) fn latency(&mut self, now: Moment, least: u64) -> Option<Latency> {
         let of = |spread: &mut Spread, least, crowded| {
             spread.roll(now);

@@ -1,11 +1,14 @@
 //! Whether a disk is an outlier among its peers: a core without clock or I/O, fed once a span.
 //!
-//! A disk has points. A span in which its I/Os took far longer than its peers', by median and by mean, gives one, a span with a single I/O of seconds gives several; a span
-//! that is well takes one away, a span without I/O changes nothing. From [`SLOW`] points on that a long queue does not explain it is slow until it has none: so one odd
-//! span says nothing, and one good one does not acquit. With [`LEAVES`] of them it has been slow for so long that it should leave.
+//! A disk has points. A span in which its I/Os took far longer than its peers', by median and by mean, gives
+//! one, a span with a single I/O of seconds gives several; a span that is well takes one away, a span without
+//! I/O changes nothing. From [`SLOW`] points on that a long queue does not explain it is slow until it has
+//! none: so one odd span says nothing, and one good one does not acquit. With [`LEAVES`] of them it has been
+//! slow for so long that it should leave.
 //!
-//! Both, because either alone accuses disks that are well: one I/O of a second makes the mean of a hundred, and where I/Os are let through in bursts (a rate cap, a
-//! cache that drains), a few more that wait move the median from the one kind to the other.
+//! Both, because either alone accuses disks that are well: one I/O of a second makes the mean of a hundred,
+//! and where I/Os are let through in bursts (a rate cap, a cache that drains), a few more that wait move the
+//! median from the one kind to the other.
 //!
 //! An I/O in a long queue says little about its disk: with a closed load the whole queue is at the disk with
 //! slightly more work. So only I/Os that began in a short queue count, of at most [`SHORT`]; if there are
@@ -24,8 +27,8 @@ use crate::DiskNumber;
 /// How long latencies are taken over; a fault shows after three.
 pub const SPAN: Duration = Duration::from_secs(5);
 
-/// How many times its peers' a disk's latency may be. Uneven load alone makes queues, and so latencies, several times as long: a disk that has
-/// the busiest slabs is at two to four times.
+/// How many times its peers' a disk's latency may be. Uneven load alone makes queues, and so latencies,
+/// several times as long: a disk that has the busiest slabs is at two to four times.
 pub const FACTOR: u32 = 8;
 
 /// Back below this many times it is well again. Between the two nothing changes.
@@ -34,7 +37,8 @@ pub const FACTOR_WELL: u32 = 4;
 /// Latencies below this are harmless, whatever the peers': flash in its worst moments answers within it.
 pub const LEAST_FLASH: Duration = Duration::from_millis(2);
 
-/// The same of disks with heads, and of those whose medium is not known: a random access with a short queue takes as long.
+/// The same of disks with heads, and of those whose medium is not known: a random access with a short queue
+/// takes as long.
 pub const LEAST_OTHER: Duration = Duration::from_millis(25);
 
 /// The most outstanding I/Os on a disk, including the new one, that count as a short queue: they lengthen an
@@ -54,7 +58,8 @@ const POINTS_ONE_IO: u32 = 3;
 /// Points that make a disk slow, if a long queue does not explain them: three spans, or one I/O of seconds.
 pub const SLOW: u32 = 3;
 
-/// Such points with which it should leave: a minute of bad spans, or four with an I/O of seconds. With as many of any kind it is slow.
+/// Such points with which it should leave: a minute of bad spans, or four with an I/O of seconds. With as
+/// many of any kind it is slow.
 pub const LEAVES: u32 = 12;
 
 /// How long I/Os took.
@@ -194,7 +199,8 @@ struct Compared {
     well: bool,
 }
 
-/// A disk's latency beside the median of its peers': of disks of the same medium, without this one. `None` without either.
+/// A disk's latency beside the median of its peers': of disks of the same medium, without this one. `None`
+/// without either.
 fn compare(
     looks: &BTreeMap<DiskNumber, Look>,
     disk: DiskNumber,

@@ -26,8 +26,8 @@ use crate::disks::DataDisk;
 use crate::path::DataPath;
 use crate::{Absence, DiskNumber, MediaClass, State};
 
-/// An I/O that has not ended after so long is not waited for, where that can be: disks made for arrays give up recovering a sector after 7 s, and clients of a file
-/// server begin to lose patience after 15 s or more.
+/// An I/O that has not ended after so long is not waited for, where that can be: disks made for arrays give
+/// up recovering a sector after 7 s, and clients of a file server begin to lose patience after 15 s or more.
 pub const HANGS: Duration = Duration::from_secs(10);
 
 /// How long a waiter has to check whether its I/O has completed.

@@ -1,4 +1,5 @@
-//! Stripes whose columns are each as their sums say, and do not agree: what a disk leaves that lost data and block together, and a crash after it.
+//! Stripes whose columns are each as their sums say, and do not agree: what a disk leaves that lost data and
+//! block together, and a crash after it.
 
 use disk::sim::SlotId;
 

@@ -1,4 +1,5 @@
-//! Columns of parity spaces that move: while the power goes, while disks come and go, and when one of the two disks is lost on the way.
+//! Columns of parity spaces that move: while the power goes, while disks come and go, and when one of the two
+//! disks is lost on the way.
 
 use std::time::Duration;
 
@@ -243,7 +244,8 @@ fn what_is_healed_while_its_column_moves_moves_too() {
     });
 }
 
-/// A disk comes back while what it had is about to be made from the others: it is moved instead, so that the row never has less than it could.
+/// A disk comes back while what it had is about to be made from the others: it is moved instead, so that the
+/// row never has less than it could.
 #[test]
 fn what_comes_back_in_the_last_moment_is_moved() {
     in_virtual_time(async {

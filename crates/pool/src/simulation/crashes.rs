@@ -1,5 +1,5 @@
-//! Power cuts: at every event of short workloads, at some of many; what comes back is compared unit by unit, again after another cut, and again
-//! without one of the disks.
+//! Power cuts: at every event of short workloads, at some of many; what comes back is compared unit by unit,
+//! again after another cut, and again without one of the disks.
 
 use disk::PowerCut;
 use disk::sim::{Machine, Moment, SlotId};

@@ -114,7 +114,8 @@ fn what_could_not_be_looked_at_is_freed_by_a_flush() {
     });
 }
 
-/// A crash comes between the last discard, which is durable, and the record that would free the row: the next life knows of no witness.
+/// A crash comes between the last discard, which is durable, and the record that would free the row: the next
+/// life knows of no witness.
 #[test]
 fn the_next_life_frees_what_this_one_left() {
     for shape in shapes() {

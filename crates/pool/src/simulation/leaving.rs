@@ -1,5 +1,5 @@
-//! Users at work while as many disks are away as may be, and another one takes no checksum blocks: what it has alone waits, what does not is durable, and a power
-//! cut at any moment takes no more than it may.
+//! Users at work while as many disks are away as may be, and another one takes no checksum blocks: what it
+//! has alone waits, what does not is durable, and a power cut at any moment takes no more than it may.
 
 use std::time::Duration;
 

@@ -121,7 +121,8 @@ fn a_column_is_brought_up_to_date_from_its_group_only() {
     });
 }
 
-/// Three disks may be lost if no more than one of them is beyond one of its group: reads, writes, and what comes back. Others may not.
+/// Three disks may be lost if no more than one of them is beyond one of its group: reads, writes, and what
+/// comes back. Others may not.
 #[test]
 fn three_lost_disks_of_different_groups_are_survived() {
     // The journal, which survives two, is on six other disks.

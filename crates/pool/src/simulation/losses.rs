@@ -105,7 +105,8 @@ fn a_whole_reading_says_what_is_left() {
     });
 }
 
-/// What a reading that was cut off had found is found again, and counted once; what was written anew behind it counts no more.
+/// What a reading that was cut off had found is found again, and counted once; what was written anew behind
+/// it counts no more.
 #[test]
 fn a_reading_that_was_cut_off_counts_nothing_twice() {
     in_virtual_time(async {

@@ -1,5 +1,5 @@
-//! Spaces with a class of media on pools of several: a disk of the class that is lost, a class that is full, and one that is changed, while users work and while the
-//! power goes.
+//! Spaces with a class of media on pools of several: a disk of the class that is lost, a class that is full,
+//! and one that is changed, while users work and while the power goes.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Whole data paths on simulated disks: seeded workloads, power cuts at every event, lost and returning disks, rot, lying disks.
+//! Whole data paths on simulated disks: seeded workloads, power cuts at every event, lost and returning
+//! disks, rot, lying disks.
 //!
 //! A failure prints its seed; `run` with that seed repeats it byte for byte.
 

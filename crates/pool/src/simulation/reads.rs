@@ -72,8 +72,9 @@ fn a_write_goes_on_whoever_waits() {
     });
 }
 
-/// A disk reads an old state of a block of which memory knows a part only. What it says of the rest gets the newest generation with the next flush, and would look
-/// as new as what the other copy says: of that it would be the first.
+/// A disk reads an old state of a block of which memory knows a part only. What it says of the rest gets the
+/// newest generation with the next flush, and would look as new as what the other copy says: of that it would
+/// be the first.
 #[test]
 fn what_was_read_stale_is_not_made_new() {
     in_virtual_time(async {

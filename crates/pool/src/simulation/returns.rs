@@ -43,7 +43,8 @@ async fn before_its_record<'a>(
     (resync, allocating)
 }
 
-/// Another user of the pool keeps the resync from its record, memory needs the room of the table, and the column is written meanwhile.
+/// Another user of the pool keeps the resync from its record, memory needs the room of the table, and the
+/// column is written meanwhile.
 #[test]
 fn sums_that_a_resync_found_stay_until_they_count() {
     in_virtual_time(async {
@@ -62,7 +63,8 @@ fn sums_that_a_resync_found_stay_until_they_count() {
     });
 }
 
-/// A disk that cannot be spared goes and has missed nothing, though it lost what it was told last; then the resync makes it one that can be spared.
+/// A disk that cannot be spared goes and has missed nothing, though it lost what it was told last; then the
+/// resync makes it one that can be spared.
 #[test]
 fn what_an_absent_column_lost_is_missed_when_another_counts_again() {
     in_virtual_time(async {
@@ -127,7 +129,8 @@ fn what_a_resync_brought_meanwhile_is_found() {
     });
 }
 
-/// What a resync has copied is not what was settled meanwhile: a write of which one disk took the new, and the only one that counts kept the old.
+/// What a resync has copied is not what was settled meanwhile: a write of which one disk took the new, and
+/// the only one that counts kept the old.
 #[test]
 fn what_is_settled_during_a_resync_reaches_the_disk_that_is_behind() {
     in_virtual_time(async {

@@ -144,8 +144,8 @@ fn who_loses_keeps_its_buffers() {
     });
 }
 
-/// Reads and writes of one disk take 20 times as long as those of the others: it is read less at once, told within a quarter of a minute, and leaves
-/// after a minute; then writes are as fast as if it had never been.
+/// Reads and writes of one disk take 20 times as long as those of the others: it is read less at once, told
+/// within a quarter of a minute, and leaves after a minute; then writes are as fast as if it had never been.
 #[test]
 fn a_disk_20_times_slower_than_its_peers() {
     for shape in BOTH {
@@ -358,7 +358,8 @@ fn who_is_well_by_the_time_stays() {
     });
 }
 
-/// Reads hang on a disk that goes for another reason: they end, at once when it is let go of or when it failed, and soon in any case.
+/// Reads hang on a disk that goes for another reason: they end, at once when it is let go of or when it
+/// failed, and soon in any case.
 #[test]
 fn reads_end_when_their_disk_has_left_for_another_reason() {
     for (how, bound) in [("let go of", 1100 * MS), ("failed", 1500 * MS), ("absent", HANGS + 1000 * MS)] {

@@ -73,7 +73,8 @@ fn cut_each(moments: &Moments, range: std::ops::Range<u64>, allowed: &[&[u64]]) 
     }
 }
 
-/// A change of one group waits to be carried out while another's fresh stripes go to the journal, which says nothing of the first.
+/// A change of one group waits to be carried out while another's fresh stripes go to the journal, which says
+/// nothing of the first.
 #[test]
 fn only_who_is_in_a_record_is_named_by_it() {
     let moments = in_virtual_time(async {
@@ -170,7 +171,8 @@ fn repairs_of_a_group_that_is_left_are_not_kept() {
     });
 }
 
-/// What a disk that is away had is to be made from the others, of which one hangs that cannot be spared: the one that is away comes back all the same.
+/// What a disk that is away had is to be made from the others, of which one hangs that cannot be spared: the
+/// one that is away comes back all the same.
 #[test]
 fn who_comes_back_does_not_wait_for_a_disk_that_hangs() {
     in_virtual_time(async {

@@ -1,4 +1,5 @@
-//! Pool and space together: the metadata on the same disks, under the same power cuts, its voters among the disks that are lost.
+//! Pool and space together: the metadata on the same disks, under the same power cuts, its voters among the
+//! disks that are lost.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -241,7 +241,8 @@ pub(super) struct Load {
     pub(super) rows: bool,
 }
 
-/// Users work, each on units of its own (runs of four go round them), until they are done or the power fails. Every read is checked.
+/// Users work, each on units of its own (runs of four go round them), until they are done or the power fails.
+/// Every read is checked.
 pub(super) async fn work(world: &Site, load: Load, seed: u64, model: &Mutex<Model>) {
     for n in 0..world.machine.slots() {
         if load.delay_ms > 0 {

@@ -1,5 +1,6 @@
-//! Slabs for a row, at its first write. A pool that is not whole gives slabs of disks that are absent, or have not joined yet, where it must: they have
-//! missed everything until they are resynchronised, which writes their blocks, too.
+//! Slabs for a row, at its first write. A pool that is not whole gives slabs of disks that are absent, or
+//! have not joined yet, where it must: they have missed everything until they are resynchronised, which
+//! writes their blocks, too.
 //!
 //! The new slabs' checksum blocks are written and flushed before the row exists: from then on an unreadable
 //! block is damage. They carry the generation that the slabs are about to get; no other slab gets one

@@ -32,7 +32,8 @@ impl Space {
         }
     }
 
-    /// The disks whose blocks say something else, or cannot be read; also some that are right, unless the caller keeps flushes from beginning.
+    /// The disks whose blocks say something else, or cannot be read; also some that are right, unless the
+    /// caller keeps flushes from beginning.
     async fn bad_blocks(&self, group: &Group) -> Vec<DiskNumber> {
         let key = group.key;
         let Some(copies) = self.inner.copies(&self.path, key.row, key.column) else { return Vec::new() };

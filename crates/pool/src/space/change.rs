@@ -101,7 +101,8 @@ impl Space {
         Ok(Ok((targets, marking.marks)))
     }
 
-    /// The same without waiting: only where all copies are here and their disks have the regions marked by now. Otherwise nothing has changed.
+    /// The same without waiting: only where all copies are here and their disks have the regions marked by
+    /// now. Otherwise nothing has changed.
     pub(super) fn begin_change_at_once(&self, key: GroupKey, regions: u64) -> Option<(Targets, Marks)> {
         let route = self.inner.route(&self.path, key.row, key.column)?;
         if !route.iter().all(|c| c.disk.is_some()) || regions & !current(route.iter()) != 0 {
@@ -129,7 +130,8 @@ impl Space {
         marking
     }
 
-    /// Waits until marks are durable. `skip` gets the copies whose disks could not mark them, and which do not count there now.
+    /// Waits until marks are durable. `skip` gets the copies whose disks could not mark them, and which do
+    /// not count there now.
     async fn marked(
         &self,
         row: RowNumber,
@@ -181,7 +183,8 @@ impl Space {
         now.is_none_or(|now| now.iter().zip(before).any(|(a, b)| !a.is_as(b)))
     }
 
-    /// Whether all went well with a change of all targets, and nothing is another than before it: nothing is left to judge.
+    /// Whether all went well with a change of all targets, and nothing is another than before it: nothing is
+    /// left to judge.
     pub(super) fn is_well(&self, targets: &Targets, regions: u64, results: &[Result<(), DiskError>]) -> bool {
         results.iter().all(|r| r.is_ok())
             && regions & !current(targets.copies()) == 0

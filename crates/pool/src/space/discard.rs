@@ -10,7 +10,8 @@ use crate::groups::{Group, GroupKey};
 use crate::{DataPath, GROUP, Op, RowNumber, SpaceId, UNIT};
 
 impl DataPath {
-    /// Destroys a space and what is on it: its rows go first, then it and its journal in one record, so that a crash leaves a space or nothing.
+    /// Destroys a space and what is on it: its rows go first, then it and its journal in one record, so that
+    /// a crash leaves a space or nothing.
     ///
     /// The space is unused; remaining users get errors.
     ///
@@ -34,8 +35,8 @@ impl DataPath {
 }
 
 impl Space {
-    /// Makes a range zeros. Durable after a flush. The slabs of rows in which nothing is left are free, and that is durable, when it returns; where that
-    /// cannot be found out now, after a later flush.
+    /// Makes a range zeros. Durable after a flush. The slabs of rows in which nothing is left are free, and
+    /// that is durable, when it returns; where that cannot be found out now, after a later flush.
     ///
     /// # Errors
     /// [`SpaceError`]; then each unit is as it was, or zeros.

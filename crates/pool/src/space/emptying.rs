@@ -180,7 +180,8 @@ impl Drop for Look<'_> {
 }
 
 impl Space {
-    /// After a discard of a part of a row, whose tables have it: gives the row's slabs back if nothing is left in it. The caller has no lock.
+    /// After a discard of a part of a row, whose tables have it: gives the row's slabs back if nothing is
+    /// left in it. The caller has no lock.
     pub(super) async fn emptied(&self, row: RowNumber, part: Range<u64>) {
         let from = (self.inner.layout.locate(part.end - UNIT).offset / GROUP) as u32;
         if self.path.read(|s| s.rows.contains_key(&(self.inner.id, row)))

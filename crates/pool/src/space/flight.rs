@@ -84,7 +84,8 @@ struct Teller {
 }
 
 impl Space {
-    /// Begins a write, if it has nothing to wait for but the disks. Gives back what it was given otherwise, and nothing has changed.
+    /// Begins a write, if it has nothing to wait for but the disks. Gives back what it was given otherwise,
+    /// and nothing has changed.
     pub(super) fn start_write(
         &self,
         address: u64,

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! 1. A block holds what was acknowledged before its round, and perhaps later writes; those are marked active.
-//! 2. A block says that a unit is written only when data of it is durable on every copy. Units written for the first time since they were zeros
-//!    cost the round a flush of the data before the blocks.
+//! 2. A block says that a unit is written only when data of it is durable on every copy. Units written for
+//!    the first time since they were zeros cost the round a flush of the data before the blocks.
 //! 3. A group is durable only if each of its regions that was written since has a current copy on a disk that
 //!    accepted block and flush, and no copy that did not is current there. Otherwise it is *skipped*
 //!    (`left`): it stays dirty and marked, the next round tries again, and all others continue.
@@ -202,8 +202,8 @@ impl Space {
         }
     }
 
-    /// Flushes the data of units that are new, before a block says that they are there. Gives each group with the units that may be in its
-    /// block, and the disks that failed.
+    /// Flushes the data of units that are new, before a block says that they are there. Gives each group with
+    /// the units that may be in its block, and the disks that failed.
     async fn settle_data(
         &self,
         disks: &[Arc<DataDisk>],
@@ -288,7 +288,8 @@ impl Space {
         Fate::Left(SpaceError::Unavailable { space: self.inner.id, row: key.row, disks })
     }
 
-    /// Regions of a copy that were written since they were last flushed, as its disk's log has it, also when the disk has left.
+    /// Regions of a copy that were written since they were last flushed, as its disk's log has it, also when
+    /// the disk has left.
     fn in_use(&self, copy: &Copy) -> u64 {
         let disk = copy.disk.clone().or_else(|| self.path.last_seen(copy.number));
         disk.map_or(0, |d| d.log.with(|core| core.in_use(copy.slab, copy.generation)))

@@ -13,12 +13,13 @@ use crate::blocks::checksums::checksum;
 use crate::events::{Finding, Found};
 use crate::groups::{Group, GroupKey};
 
-/// A unit of a group and its bytes, or why no copy has them: [`SpaceError::Corrupt`], or [`SpaceError::Unavailable`] when a disk did not answer.
+/// A unit of a group and its bytes, or why no copy has them: [`SpaceError::Corrupt`], or
+/// [`SpaceError::Unavailable`] when a disk did not answer.
 pub(crate) type Looked = Vec<(usize, Result<IoBuf, SpaceError>)>;
 
 impl Space {
-    /// Reads units on every copy that is current there, and makes all of them what the table says. Units that are not written are left out, also those of
-    /// which no copy can say whether they are: they are lost.
+    /// Reads units on every copy that is current there, and makes all of them what the table says. Units that
+    /// are not written are left out, also those of which no copy can say whether they are: they are lost.
     ///
     /// The caller has their lock, and the group is ready there.
     ///

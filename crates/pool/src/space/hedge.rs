@@ -23,8 +23,9 @@ use crate::{GROUP_UNITS, RowNumber};
 type Good<'a> = &'a (dyn Fn(&mut SgMut) -> bool + Sync);
 
 impl Space {
-    /// The copy that will answer first, of those that are current in all of these units: the shortest queue, in reads of that disk. Disks that
-    /// are alike within a factor of two count as equal, and of equals it is another for each group. Outliers are read only if there is no other.
+    /// The copy that will answer first, of those that are current in all of these units: the shortest queue,
+    /// in reads of that disk. Disks that are alike within a factor of two count as equal, and of equals it is
+    /// another for each group. Outliers are read only if there is no other.
     pub(super) fn choose<'a>(&self, now: Moment, copies: &'a [Copy], units: &Range<u32>) -> Option<&'a Copy> {
         let regions = self.inner.regions.of(units);
         let turn = (units.start / GROUP_UNITS as u32) as usize;

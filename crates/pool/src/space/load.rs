@@ -1,8 +1,9 @@
 //! Reading a group's table for the first time, from every current copy.
 //!
-//! Of each region the current copy with the highest generation is believed. The others must say the same: one that does not has lost writes
-//! or is an old state of its disk, so its units are compared with the data at once, before it may be the last copy that is left. An older
-//! generation alone is nothing bad: the disk was away while other regions of the group were written.
+//! Of each region the current copy with the highest generation is believed. The others must say the same: one
+//! that does not has lost writes or is an old state of its disk, so its units are compared with the data at
+//! once, before it may be the last copy that is left. An older generation alone is nothing bad: the disk was
+//! away while other regions of the group were written.
 
 use std::cmp::Reverse;
 
@@ -21,7 +22,8 @@ use crate::groups::Group;
 pub(super) type Block<'a> = (&'a Copy, Result<(u64, Box<Table>), BadBlock>);
 
 impl Space {
-    /// Makes known what can be; nothing, and without an error, when it has to be tried again. Its caller has `preparing` and no range.
+    /// Makes known what can be; nothing, and without an error, when it has to be tried again. Its caller has
+    /// `preparing` and no range.
     pub(super) async fn load(&self, group: &Group) -> Result<(), SpaceError> {
         let key = group.key;
         let (mut copies, mut wanted);

@@ -5,7 +5,8 @@
 //! 2. Overlapping requests are granted in order of arrival: none starves.
 //! 3. The holder of one waits for no other of the same space, except in ascending order of (row, column); so
 //!    there is no circular wait.
-//! 4. The queue holds one entry for each request that its caller waits for or holds; it bounds itself by the callers' bounds.
+//! 4. The queue holds one entry for each request that its caller waits for or holds; it bounds itself by the
+//!    callers' bounds.
 
 use std::ops::Range;
 use std::sync::Arc;

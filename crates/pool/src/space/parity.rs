@@ -1,8 +1,10 @@
-//! A parity space: rows of data and parity columns, a unit of each column a *stripe*. `docs/0002-parity.md` has the reasons.
+//! A parity space: rows of data and parity columns, a unit of each column a *stripe*. `docs/0002-parity.md`
+//! has the reasons.
 //!
 //! Invariants:
-//! 1. A stripe is changed under its lock only. One that is written, durably or about to be, is changed in place only after the change is durable in the
-//!    journal; one that is not (*fresh*) is changed in place at once, and is in the journal before a block says that it is written.
+//! 1. A stripe is changed under its lock only. One that is written, durably or about to be, is changed in
+//!    place only after the change is durable in the journal; one that is not (*fresh*) is changed in place at
+//!    once, and is in the journal before a block says that it is written.
 //! 2. Before a stripe is changed its region is marked, and every column with an absent disk has missed it,
 //!    durably. A region is used only with enough current columns to compute all others.
 //! 3. The newest journal entry defines a stripe; without one, the blocks define it: so blocks may be written
@@ -247,7 +249,8 @@ impl Striped {
         left.nothing()
     }
 
-    /// How much is in doubt: everything before the journal was replayed, if there is one yet, then changes that could not be carried out.
+    /// How much is in doubt: everything before the journal was replayed, if there is one yet, then changes
+    /// that could not be carried out.
     pub(crate) fn in_doubt(&self) -> usize {
         let closed = !self.p.open.load(Ordering::Acquire)
             && self.space.path.read(|s| s.rows.contains_key(&(self.p.journal, RowNumber(0))));

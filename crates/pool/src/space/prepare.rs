@@ -41,7 +41,8 @@ impl Space {
         self.load(&group).await
     }
 
-    /// Whether regions of a group are known and in no doubt. Changes only for the better, but for a failed write and a row that goes.
+    /// Whether regions of a group are known and in no doubt. Changes only for the better, but for a failed
+    /// write and a row that goes.
     pub(crate) fn is_ready(&self, group: &Group, regions: u64) -> bool {
         self.is_ready_now(group.key, &group.state.lock(), regions)
     }

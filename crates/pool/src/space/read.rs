@@ -1,6 +1,7 @@
 //! Reading: from one current copy, straight into the caller's buffers, each unit verified there.
 //!
-//! No lock is held: a unit that does not match may have been written meanwhile, so it is looked at again under its lock, on every copy.
+//! No lock is held: a unit that does not match may have been written meanwhile, so it is looked at again
+//! under its lock, on every copy.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -147,7 +148,8 @@ impl Space {
         self.verify(group, units, units.start, dst).is_some_and(|bad| bad.is_empty())
     }
 
-    /// Compares what was read with the table: units that do not match. Those never written become zeros. `None` when the group is no longer ready.
+    /// Compares what was read with the table: units that do not match. Those never written become zeros.
+    /// `None` when the group is no longer ready.
     fn verify(&self, group: &Group, part: &Range<u32>, first: u32, dst: &mut SgMut) -> Option<Units> {
         let key = group.key;
         let at = |number: u32| (number - first) as usize * UNIT as usize;

@@ -1,7 +1,9 @@
-//! Resolving a group after a crash or a failed write: of what may be there one state is chosen, everywhere, before anybody reads it.
+//! Resolving a group after a crash or a failed write: of what may be there one state is chosen, everywhere,
+//! before anybody reads it.
 //!
-//! The four steps are those of `docs/0001-pool.md`, "Crash". Of tables, one that is more than a generation behind the newest is not asked: honest
-//! disks are one behind at most, because a group has one flush at a time.
+//! The four steps are those of `docs/0001-pool.md`, "Crash". Of tables, one that is more than a generation
+//! behind the newest is not asked: honest disks are one behind at most, because a group has one flush at a
+//! time.
 
 use arena::IoBuf;
 use disk::DiskError;
@@ -203,7 +205,8 @@ impl Space {
         join_all(reads).await
     }
 
-    /// Steps 2 and 3 for one unit. Of one that is in no doubt, but its neighbours are, the newest table's word is all that counts.
+    /// Steps 2 and 3 for one unit. Of one that is in no doubt, but its neighbours are, the newest table's
+    /// word is all that counts.
     fn verdict(
         &self,
         group: &Group,
@@ -233,7 +236,8 @@ impl Space {
         if !in_doubt || was_bad {
             return Verdict::Unreadable { sum: newest.sums[unit] };
         }
-        // A block says of a unit that it is written only when data of it was durable, so what lies there is this unit's.
+        // A block says of a unit that it is written only when data of it was durable, so what lies there is
+        // this unit's.
         let has: SmallVec<[(usize, &Witness<'_>, u32); 3]> =
             here().filter_map(|(copy, w)| Some((copy, w, sum(w)?))).collect();
         let agree = |s: u32| has.iter().filter(|(.., other)| *other == s).count();

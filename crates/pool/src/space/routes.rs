@@ -1,7 +1,9 @@
-//! Where the copies of columns are, as it was looked up last: a column's disks and slabs are asked for with each I/O, and hardly ever change.
+//! Where the copies of columns are, as it was looked up last: a column's disks and slabs are asked for with
+//! each I/O, and hardly ever change.
 //!
 //! Invariants:
-//! 1. A route is given only if nothing has changed since it was looked up that could change it: [`DataPath::version`] is the same.
+//! 1. A route is given only if nothing has changed since it was looked up that could change it:
+//!    [`DataPath::version`] is the same.
 //! 2. Routes hold disks, so they are dropped when a disk is to be closed; a lookup that began before is not
 //!    cached then.
 

@@ -5,7 +5,8 @@ use crate::groups::GroupKey;
 use crate::{GROUP, RowNumber};
 
 impl Space {
-    /// Whether nothing was written to a range, or all of it has been discarded. Of a parity space it is not looked at more closely than by rows.
+    /// Whether nothing was written to a range, or all of it has been discarded. Of a parity space it is not
+    /// looked at more closely than by rows.
     ///
     /// # Errors
     /// [`SpaceError::Unavailable`]: the disks with the answer are absent.

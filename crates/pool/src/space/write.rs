@@ -52,7 +52,8 @@ impl Space {
         }
     }
 
-    /// The same, with all that it may have to wait for. (By reference: a future has room for what is given to it, and once more for where it puts that.)
+    /// The same, with all that it may have to wait for. (By reference: a future has room for what is given to
+    /// it, and once more for where it puts that.)
     pub(super) async fn write_from(&self, address: u64, src: &Sg) -> Result<(), SpaceError> {
         let length = sg_len(src) as u64;
         assert!(address.is_multiple_of(UNIT) && length.is_multiple_of(UNIT));

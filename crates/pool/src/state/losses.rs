@@ -18,13 +18,14 @@ pub struct LossRecord {
 }
 
 impl LossRecord {
-    /// Whether there may be more than are counted: not every address is here, so one that is found again would pass for a new one.
+    /// Whether there may be more than are counted: not every address is here, so one that is found again
+    /// would pass for a new one.
     pub fn is_open(&self) -> bool {
         self.units > self.at.len() as u64 || self.at.len() >= LOST_MAX
     }
 
-    /// The same with units that were found at these addresses, each counted once. Of those beyond [`LOST_MAX`] only the number is kept, and it is a lower bound
-    /// from then on.
+    /// The same with units that were found at these addresses, each counted once. Of those beyond
+    /// [`LOST_MAX`] only the number is kept, and it is a lower bound from then on.
     #[must_use]
     pub fn with(&self, found: &BTreeSet<u64>) -> LossRecord {
         let all: BTreeSet<u64> = self.at.union(found).copied().collect();

@@ -8,7 +8,8 @@ use super::DiskRecord;
 
 /// The media that a space's slabs may lie on (a storage tier's MediaType).
 ///
-/// A set: [`MediaClass::ANY`] is every medium, one that is not known ([`Media::Unspecified`]) too; a disk whose medium is not known is in no other.
+/// A set: [`MediaClass::ANY`] is every medium, one that is not known ([`Media::Unspecified`]) too; a disk
+/// whose medium is not known is in no other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MediaClass(u8);
 

@@ -3,7 +3,8 @@
 use super::{InvalidOp, Moving, Resiliency, SlabCopy, SlabPlace, SpaceRecord, State};
 use crate::{DiskNumber, RowNumber, SpaceId};
 
-/// The version of the format from which on slabs of such a space move: those with parity had to be lost for that before.
+/// The version of the format from which on slabs of such a space move: those with parity had to be lost for
+/// that before.
 pub(super) fn moves_since(record: &SpaceRecord) -> u16 {
     if record.resiliency.is_parity() { 4 } else { 2 }
 }

@@ -31,8 +31,8 @@ pub struct DiskRecord {
 }
 
 impl DiskRecord {
-    /// The sequence number of the next label of a disk that shows this one. Not below what is remembered, even on a disk that shows an older one: a disk with what it
-    /// had before would pass as current.
+    /// The sequence number of the next label of a disk that shows this one. Not below what is remembered,
+    /// even on a disk that shows an older one: a disk with what it had before would pass as current.
     pub fn next_label(&self, shown: u64) -> u64 {
         shown.max(self.label_sequence) + 1
     }
@@ -120,7 +120,8 @@ pub struct SpaceRecord {
     pub media: MediaClass,
 }
 
-/// How far the reading of all copies of a space (scrub) is, and what the last one found. Times are seconds since 1970, 0: never.
+/// How far the reading of all copies of a space (scrub) is, and what the last one found. Times are seconds
+/// since 1970, 0: never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScrubRecord {
     /// When the current one began; 0: none.
@@ -158,8 +159,9 @@ pub enum Resiliency {
         /// Parity columns.
         parity: u8,
     },
-    /// Local reconstruction: the data columns in groups of the same size, a parity column for each, and global ones. It survives the loss of any two columns, and
-    /// one that is lost is made from the others of its group. So far 2 groups and 1 global column, which needs version 3 of the format.
+    /// Local reconstruction: the data columns in groups of the same size, a parity column for each, and
+    /// global ones. It survives the loss of any two columns, and one that is lost is made from the others of
+    /// its group. So far 2 groups and 1 global column, which needs version 3 of the format.
     LocalParity {
         /// Groups.
         groups: u8,
@@ -213,7 +215,8 @@ impl fmt::Debug for Slabs {
     }
 }
 
-/// A slab on its way to another place: until the new one has all that the old one has, both are copies, and get every write.
+/// A slab on its way to another place: until the new one has all that the old one has, both are copies, and
+/// get every write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moving {
     /// The slab of the row that it will be.
@@ -436,7 +439,8 @@ pub enum Op {
     SetPolicy { policy: Policy },
     /// The disk's medium: the number of [`DiskRecord::media`](DiskRecord#method.media).
     SetDiskMedia { disk: DiskNumber, media: u8 },
-    /// Which disks the space's slabs may lie on from now on; those that there are stay where they are until they are moved.
+    /// Which disks the space's slabs may lie on from now on; those that there are stay where they are until
+    /// they are moved.
     SetSpaceMedia { space: SpaceId, media: MediaClass },
     /// Operations of this version of the format may follow, and older programs cannot read the pool any more.
     Upgrade { version: u16 },

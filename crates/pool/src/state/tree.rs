@@ -1,7 +1,8 @@
 //! A sorted map that is cheap to copy: a B+-tree whose copies share what neither has changed since.
 //!
-//! A clone is one pointer. A change copies the nodes on the way to its key that another clone still has (a few KiB, whatever the size), and works in place
-//! otherwise. So the metadata of a large pool is held once, though several see it, each at its own moment.
+//! A clone is one pointer. A change copies the nodes on the way to its key that another clone still has (a
+//! few KiB, whatever the size), and works in place otherwise. So the metadata of a large pool is held once,
+//! though several see it, each at its own moment.
 //!
 //! Invariants:
 //! 1. All leaves are equally deep; a node has at most [`NODE_MAX`] entries, and only an empty tree has an empty one.
@@ -206,8 +207,8 @@ fn put<K: Ord + Copy, V: Clone>(node: &mut Node<K, V>, key: K, value: V) -> (Opt
     }
 }
 
-/// Puts an entry in its place; the right part, when there are too many. One that is added at the end begins a node of its own, so that
-/// what is filled in order is full.
+/// Puts an entry in its place; the right part, when there are too many. One that is added at the end begins a
+/// node of its own, so that what is filled in order is full.
 fn add<T>(entries: &mut Vec<T>, at: usize, entry: T) -> Option<Vec<T>> {
     if entries.len() < NODE_MAX {
         if entries.len() == entries.capacity() {

@@ -1,4 +1,5 @@
-//! What an administrator does while users work and disks come and go: empties a disk and uses it again or takes it out, adds one, rebalances.
+//! What an administrator does while users work and disks come and go: empties a disk and uses it again or
+//! takes it out, adds one, rebalances.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Spaces, of parity above all, on a disk that loses the blocks of a checkpoint, with or without the data under them: one disk that is bad, whatever happens then.
+//! Spaces, of parity above all, on a disk that loses the blocks of a checkpoint, with or without the data
+//! under them: one disk that is bad, whatever happens then.
 
 use disk::Op;
 use disk::PowerCut;
@@ -101,7 +102,8 @@ async fn each_away(rig: &Rig, last: Value) {
     }
 }
 
-/// The sums of such a column were believed: its newer units could not be read, nor made, nor others from them; and its older ones were read.
+/// The sums of such a column were believed: its newer units could not be read, nor made, nor others from
+/// them; and its older ones were read.
 #[test]
 fn an_older_block_is_not_believed_against_the_others() {
     for seed in SEEDS {

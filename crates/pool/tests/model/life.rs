@@ -1,4 +1,5 @@
-//! The lives of one pool: opened, used, cut off, opened again; at the end everything is compared, on each disk alone too.
+//! The lives of one pool: opened, used, cut off, opened again; at the end everything is compared, on each
+//! disk alone too.
 
 use disk::sim::SlotId;
 use disk::{DiskError, Image, PowerCut};
@@ -261,7 +262,8 @@ async fn cleanse(rig: &Rig, site: &Site) {
     }
     flush(rig, site).await;
     if rig.ruined.get() {
-        // A disk that may have the only copy of something, and was put back to an older state, stays away: what it had cannot be read.
+        // A disk that may have the only copy of something, and was put back to an older state, stays away:
+        // what it had cannot be read.
         return;
     }
     if rig.pulled.borrow().is_empty() {

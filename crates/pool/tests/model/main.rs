@@ -1,10 +1,14 @@
-//! The promise of `docs/0001-pool.md`, attacked: pools on simulated disks, as their users see them, and a model of what each unit may be.
+//! The promise of `docs/0001-pool.md`, attacked: pools on simulated disks, as their users see them, and a
+//! model of what each unit may be.
 //!
-//! A seed decides everything: the shape, what several users do at the same time on the same units, power cuts, disks that come and go, fail, lie,
-//! return old. A failure names its seed; `POOL_SEED=n cargo test -p pool --test model one_seed` repeats it. `POOL_SEEDS=n` runs so
-//! many seeds instead of a few, from `POOL_FIRST` on. Seeds from 2^47 on have local reconstruction codes, from 2^48 on parity, from 2^49 on slow disks as well.
-//! Those from 2^50 on are the same with disks that lie, fail single I/Os, are put back to older states and replaced as well, and `POOL_WILD` makes all seeds so.
-//! With `POOL_ENCLOSURES` pools begin in one enclosure, and each disk that is added stands in another: voters go apart.
+//! A seed decides everything: the shape, what several users do at the same time on the same units, power
+//! cuts, disks that come and go, fail, lie, return old. A failure names its seed;
+//! `POOL_SEED=n cargo test -p pool --test model one_seed` repeats it. `POOL_SEEDS=n` runs so many seeds
+//! instead of a few, from `POOL_FIRST` on. Seeds from 2^47 on have local reconstruction codes, from 2^48 on
+//! parity, from 2^49 on slow disks as well. Those from 2^50 on are the same with disks that lie, fail single
+//! I/Os, are put back to older states and replaced as well, and `POOL_WILD` makes all seeds so. With
+//! `POOL_ENCLOSURES` pools begin in one enclosure, and each disk that is added stands in another: voters go
+//! apart.
 
 mod admin;
 mod chaos;
@@ -56,7 +60,8 @@ fn nothing_is_wrong_or_lost_with_local_reconstruction() {
     all(rig::LOCAL, 24);
 }
 
-/// The same with disks that are slow for a while, take 11.7 s for everything, or do not answer any more: nothing is refused because of them, either.
+/// The same with disks that are slow for a while, take 11.7 s for everything, or do not answer any more:
+/// nothing is refused because of them, either.
 #[test]
 fn nothing_is_wrong_lost_or_held_up_with_slow_disks() {
     all(rig::SLOW, 60);

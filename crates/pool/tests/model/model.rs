@@ -1,8 +1,8 @@
 //! What each unit may be: now, and after what was not flushed is gone. Naive on purpose.
 //!
-//! A write that is over is *dead* when one that began after it was acknowledged, or a read has shown another value since: no read that begins
-//! then may give it. What was dead when a flush began is *gone* when it has succeeded: no crash brings it back. After a crash the first read
-//! decides for ever.
+//! A write that is over is *dead* when one that began after it was acknowledged, or a read has shown another
+//! value since: no read that begins then may give it. What was dead when a flush began is *gone* when it has
+//! succeeded: no crash brings it back. After a crash the first read decides for ever.
 
 use std::collections::BTreeMap;
 
@@ -157,7 +157,8 @@ impl Model {
         self.lost();
     }
 
-    /// A disk begins to lie: of what was in flight at an earlier crash, and is not decided, it may have the only copy that anybody can tell from rot.
+    /// A disk begins to lie: of what was in flight at an earlier crash, and is not decided, it may have the
+    /// only copy that anybody can tell from rot.
     pub fn lies(&mut self) {
         let life = self.life;
         for u in self.units.values_mut() {

@@ -16,8 +16,8 @@ use crate::life::run;
 use crate::model::Value;
 use crate::rig::{DISK_BYTES, LOCAL, PARITY, Rig, SLAB_BYTES, SLOW_LOCAL, Site, USED, open, options};
 
-/// A disk that alone had a region was pulled with an unflushed write and came back; a flush then wrote a block that told of the write, and what had
-/// been discarded before passed for it.
+/// A disk that alone had a region was pulled with an unflushed write and came back; a flush then wrote a
+/// block that told of the write, and what had been discarded before passed for it.
 #[test]
 fn a_returned_disk_is_not_taken_at_its_word() {
     in_virtual_time(run(1_795_298_931_921, None));
@@ -43,7 +43,8 @@ fn a_flush_without_disks_fails() {
     });
 }
 
-/// Between its return to the pool and its joining the data path a disk was used with its old, closed log: writers went round for ever.
+/// Between its return to the pool and its joining the data path a disk was used with its old, closed log:
+/// writers went round for ever.
 #[test]
 fn a_disk_that_returns_stops_no_writer() {
     in_virtual_time(async {
@@ -64,7 +65,8 @@ fn a_disk_that_returns_stops_no_writer() {
     });
 }
 
-/// A row that was allocated between a disk's return to the pool and its joining the data path threw the disk out again, and found no room.
+/// A row that was allocated between a disk's return to the pool and its joining the data path threw the disk
+/// out again, and found no room.
 #[test]
 fn a_disk_on_its_way_in_gets_slabs() {
     in_virtual_time(async {
@@ -85,7 +87,8 @@ fn a_disk_on_its_way_in_gets_slabs() {
     });
 }
 
-/// When the handle of a disk that had something alone was let go of, what it had not flushed was forgotten: a flush then said that all was well.
+/// When the handle of a disk that had something alone was let go of, what it had not flushed was forgotten: a
+/// flush then said that all was well.
 #[test]
 fn a_flush_tells_of_a_disk_that_was_let_go_of() {
     in_virtual_time(async {
@@ -104,14 +107,16 @@ fn a_flush_tells_of_a_disk_that_was_let_go_of() {
     });
 }
 
-/// Disks that had been told to leave, and were not emptied, had no vote: with the last other disk the metadata went, though their data was whole.
+/// Disks that had been told to leave, and were not emptied, had no vote: with the last other disk the
+/// metadata went, though their data was whole.
 #[test]
 fn disks_that_are_to_leave_keep_the_metadata() {
     in_virtual_time(run(101_036, None));
     in_virtual_time(run(101_249, None));
 }
 
-/// What was kept of a copy from one try of a write to the next was kept by its index, and the row was another one by then.
+/// What was kept of a copy from one try of a write to the next was kept by its index, and the row was another
+/// one by then.
 #[test]
 fn a_row_that_is_freed_and_given_slabs_again_while_a_write_waits() {
     in_virtual_time(run(130, None));
@@ -130,8 +135,8 @@ fn a_voter_may_fail_in_the_record_that_removes_it() {
     in_virtual_time(run(PARITY + 102_008, None));
 }
 
-/// A disk that was pulled before its blocks were read was said to have lost them: its units stayed lost when it was back, and with the next disk so
-/// was the data.
+/// A disk that was pulled before its blocks were read was said to have lost them: its units stayed lost when
+/// it was back, and with the next disk so was the data.
 #[test]
 fn a_parity_disk_that_does_not_answer_has_lost_nothing() {
     for (away, next) in [(0, 1), (1, 2), (2, 0)] {
@@ -154,8 +159,9 @@ fn a_parity_disk_that_does_not_answer_has_lost_nothing() {
     }
 }
 
-/// A disk that could not be spared was pulled with overwrites that the journal had and its medium had not, and came back: it counted as current, a checkpoint gave
-/// the journal's room back, and what had been flushed was lost.
+/// A disk that could not be spared was pulled with overwrites that the journal had and its medium had not,
+/// and came back: it counted as current, a checkpoint gave the journal's room back, and what had been flushed
+/// was lost.
 #[test]
 fn the_journal_is_replayed_to_a_disk_that_could_not_be_spared() {
     in_virtual_time(async {
@@ -183,7 +189,8 @@ fn the_journal_is_replayed_to_a_disk_that_could_not_be_spared() {
     });
 }
 
-/// What was written and not flushed when a disk that could not be spared left may be gone when it is back: the next flush says so, once.
+/// What was written and not flushed when a disk that could not be spared left may be gone when it is back:
+/// the next flush says so, once.
 #[test]
 fn a_flush_says_what_a_returned_parity_disk_lost() {
     in_virtual_time(async {
@@ -203,7 +210,8 @@ fn a_flush_says_what_a_returned_parity_disk_lost() {
     });
 }
 
-/// A disk was pulled, and came back; a slow write to what it had been failed then, and threw it out: with the next disk a write was refused.
+/// A disk was pulled, and came back; a slow write to what it had been failed then, and threw it out: with the
+/// next disk a write was refused.
 #[test]
 fn an_error_of_a_disk_that_has_returned_since_is_not_its() {
     for seed in [100_756, 100_920] {
@@ -211,8 +219,9 @@ fn an_error_of_a_disk_that_has_returned_since_is_not_its() {
     }
 }
 
-/// What parity seeds have found: the journal not replayed to a disk that came back; a checkpoint that passed over a column whose disk did not answer, and gave
-/// the journal's room back; (the model's own) a disk called good that had not joined yet.
+/// What parity seeds have found: the journal not replayed to a disk that came back; a checkpoint that passed
+/// over a column whose disk did not answer, and gave the journal's room back; (the model's own) a disk called
+/// good that had not joined yet.
 #[test]
 fn what_parity_seeds_have_found() {
     for seed in [70, 2594, 101_062] {
@@ -220,7 +229,8 @@ fn what_parity_seeds_have_found() {
     }
 }
 
-/// A disk that has something alone stays when it fails: the journal was replayed to it over and over, where it was behind already.
+/// A disk that has something alone stays when it fails: the journal was replayed to it over and over, where
+/// it was behind already.
 #[test]
 fn a_replay_does_not_wait_for_a_disk_that_fails_where_it_is_behind() {
     in_virtual_time(run(SLOW_LOCAL + 900_250, None));
@@ -260,8 +270,9 @@ fn a_row_that_is_given_slabs_while_a_disk_is_added_is_whole() {
     in_virtual_time(run(51_200, None));
 }
 
-/// A slab was moved to a disk that was the pool's already and did not take part yet: nothing was copied, and as the slab's old disk had missed all of it too the
-/// move counted as done. With the next disk the row was gone.
+/// A slab was moved to a disk that was the pool's already and did not take part yet: nothing was copied, and
+/// as the slab's old disk had missed all of it too the move counted as done. With the next disk the row was
+/// gone.
 #[test]
 fn what_moves_to_a_disk_on_its_way_in_is_copied() {
     in_virtual_time(async {
@@ -282,8 +293,8 @@ fn what_moves_to_a_disk_on_its_way_in_is_copied() {
     in_virtual_time(run(1_127_695_362_678_354, None));
 }
 
-/// A write that had waited for another disk since before a disk left, came back and was brought up to date said that this one had missed it, though it wrote to it
-/// then: with the other one the region was gone.
+/// A write that had waited for another disk since before a disk left, came back and was brought up to date
+/// said that this one had missed it, though it wrote to it then: with the other one the region was gone.
 #[test]
 fn a_write_from_before_a_disk_returned_does_not_make_it_behind() {
     in_virtual_time(run(70_111, None));
@@ -309,7 +320,8 @@ fn what_changes_as_a_resync_ends_is_remembered() {
         site.write(0, &values(101), true).await.expect("three disks");
         bring_back(&rig, &site, last).await;
         site.path.quiesce().await.expect("four disks");
-        // A disk that is about to take part, as the record waits for another one's metadata: memory forgets then what is clean.
+        // A disk that is about to take part, as the record waits for another one's metadata: memory forgets
+        // then what is clean.
         site.pool.disk_failed(DiskNumber(other as u16), Absence::Gone).await.expect("three are there");
         let disk = rig.machine.open(SlotId(other)).expect("it is there");
         site.pool.return_disk(disk, false).await.expect("it is ours");
@@ -340,8 +352,9 @@ fn what_changes_as_a_resync_ends_is_remembered() {
     in_virtual_time(run(PARITY + 51_367, None));
 }
 
-/// The only disk with the newest of something was pulled before what another's log had left in doubt was resolved: because it did not answer, what it had was decided to be lost, that was brought
-/// to the other disk as the newest, and when the disk was back it no longer counted.
+/// The only disk with the newest of something was pulled before what another's log had left in doubt was
+/// resolved: because it did not answer, what it had was decided to be lost, that was brought to the other
+/// disk as the newest, and when the disk was back it no longer counted.
 #[test]
 fn what_a_disk_has_alone_is_not_lost_because_it_is_away() {
     in_virtual_time(async {
@@ -368,8 +381,9 @@ fn what_a_disk_has_alone_is_not_lost_because_it_is_away() {
     in_virtual_time(run(3_002_314, None));
 }
 
-/// A record from before a column moved to another slab still stood for the naming of its groups, and named another row: blocks that a power cut tore apart after
-/// that counted as lost writes, of more columns than a stripe can spare.
+/// A record from before a column moved to another slab still stood for the naming of its groups, and named
+/// another row: blocks that a power cut tore apart after that counted as lost writes, of more columns than a
+/// stripe can spare.
 #[test]
 fn blocks_that_are_torn_after_a_column_moved() {
     in_virtual_time(run(LOCAL + 211_664, None));

@@ -1,4 +1,5 @@
-//! A machine with disks, a pool and a space on it, through what the crate offers to everybody; and what is known of its disks.
+//! A machine with disks, a pool and a space on it, through what the crate offers to everybody; and what is
+//! known of its disks.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -68,7 +69,8 @@ pub const LOCAL: u64 = 1 << 47;
 pub const SLOW: u64 = 1 << 49;
 /// The same with local reconstruction codes.
 pub const SLOW_LOCAL: u64 = SLOW + (1 << 46);
-/// Seeds from here on are the same as without this, on disks that lie, fail single I/Os and are put back to older states.
+/// Seeds from here on are the same as without this, on disks that lie, fail single I/Os and are put back to
+/// older states.
 pub const WILD: u64 = 1 << 50;
 /// The units that are used, at the beginning of each row.
 pub const USED: u64 = 40;
@@ -295,7 +297,8 @@ impl Rig {
         !self.exceeded.get()
     }
 
-    /// Whether an error is one that a lie and a crash together may leave (docs, "What this does not give"): nothing is promised from then on.
+    /// Whether an error is one that a lie and a crash together may leave (docs, "What this does not give"):
+    /// nothing is promised from then on.
     pub fn excuses(&self, error: &DiskError) -> bool {
         let medium = matches!(error, DiskError::Medium { .. });
         if medium && self.model.borrow().is_open() && !self.ruined.get() {

@@ -158,7 +158,8 @@ impl Site {
         format!("{here}; {}", self.under_way())
     }
 
-    /// What a disk is behind with, and whether it is here. Of slabs that are on their way there a job of their own knows.
+    /// What a disk is behind with, and whether it is here. Of slabs that are on their way there a job of
+    /// their own knows.
     pub fn lacks(&self, n: usize) -> Option<String> {
         let number = DiskNumber(n as u16);
         self.pool.read(|s| {

@@ -1,7 +1,7 @@
 //! The counters that the connection's task updates for each request on a share.
 //!
-//! A connection has one tally per share, which its one task makes and writes to. Times are those of the task's turns: no
-//! clock is read for them.
+//! A connection has one tally per share, which its one task makes and writes to. Times are those of the
+//! task's turns: no clock is read for them.
 
 use std::sync::Arc;
 use std::time::Instant;

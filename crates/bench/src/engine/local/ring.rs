@@ -1,8 +1,9 @@
 //! I/O by io_uring: one ring for each thread.
 //!
-//! **Unsafe.** The kernel reads and writes buffers of slots between submission and completion. Invariants: a slot with
-//! an I/O in flight is not submitted again and no slice of its buffers is given out (the engine uses free slots only, and
-//! `in_flight` here is checked); memory and files outlive the ring's I/O: with I/O in flight at the end, both are leaked.
+//! **Unsafe.** The kernel reads and writes buffers of slots between submission and completion. Invariants: a
+//! slot with an I/O in flight is not submitted again and no slice of its buffers is given out (the engine
+//! uses free slots only, and `in_flight` here is checked); memory and files outlive the ring's I/O: with I/O
+//! in flight at the end, both are leaked.
 #![allow(unsafe_code)]
 
 use std::borrow::Cow;

@@ -1,5 +1,6 @@
-//! Whole XML documents, line by line: what DiskSPD 2.2 writes for the same run, composed by hand from its published layout.
-//! An element that moves, an attribute, a unit or a number of digits that changes is a difference.
+//! Whole XML documents, line by line: what DiskSPD 2.2 writes for the same run, composed by hand from its
+//! published layout. An element that moves, an attribute, a unit or a number of digits that changes is a
+//! difference.
 
 use super::*;
 

@@ -56,7 +56,8 @@ pub(super) struct DemoArgs {
     /// How long each runs before it is measured
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     warmup: u32,
-    /// Threads, each with a connection and a file of its own [default: one for each processor, 16 at most; with --full 16]
+    /// Threads, each with a connection and a file of its own [default: one for each processor, 16 at most;
+    /// with --full 16]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: Option<u32>,
     /// Bytes of each file, in MiB

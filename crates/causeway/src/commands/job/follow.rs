@@ -1,4 +1,5 @@
-//! `causeway job list --follow`: a bar for each job on a terminal; elsewhere the list again and again, with `--json` a line for each look.
+//! `causeway job list --follow`: a bar for each job on a terminal; elsewhere the list again and again, with
+//! `--json` a line for each look.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};

@@ -102,7 +102,8 @@ fn begin(directory: &Path) -> io::Result<(File, u64)> {
     Ok((file, size))
 }
 
-/// The events of a file, and how many lines are none. A file that is longer than ours become is read from as far from its end.
+/// The events of a file, and how many lines are none. A file that is longer than ours become is read from as
+/// far from its end.
 fn read(path: &Path) -> io::Result<(Vec<Event>, usize)> {
     let mut file = File::open(path)?;
     let size = file.metadata()?.len();

@@ -92,7 +92,8 @@ impl Pools {
         Ok(qualified)
     }
 
-    /// Says of a disk that was removed from a pool of ours while it was away, and still has its label, that it is in none.
+    /// Says of a disk that was removed from a pool of ours while it was away, and still has its label, that
+    /// it is in none.
     async fn tell_removed(&self, path: &Path, found: &Qualification, disk: &mut DiskStatus) {
         let in_pool = |r: &CannotPoolReason| matches!(r, CannotPoolReason::InAPool { .. });
         let Some(at) = found.reasons.iter().position(in_pool) else { return };

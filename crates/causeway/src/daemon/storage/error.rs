@@ -599,7 +599,8 @@ pub(super) fn name_for_people(name: &str) -> Result<(), StorageError> {
     Err(StorageError::Name { name: name.to_owned(), why })
 }
 
-/// Refuses names of racks, nodes and enclosures with control characters, which no terminal should show. An absent name is valid.
+/// Refuses names of racks, nodes and enclosures with control characters, which no terminal should show. An
+/// absent name is valid.
 ///
 /// # Errors
 /// [`StorageError::Name`].

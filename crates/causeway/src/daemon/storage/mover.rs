@@ -26,8 +26,9 @@ use crate::control::events::EventKind;
 /// A job that could not continue tries again after this time.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// Several disks that are lost or leave at once have jobs that meet in the same rows, of which one slab moves at a time: a job that found some of its own
-/// taken tries again after so long, each time longer, as long as it gets somewhere or so often; then it waits like one that failed.
+/// Several disks that are lost or leave at once have jobs that meet in the same rows, of which one slab moves
+/// at a time: a job that found some of its own taken tries again after so long, each time longer, as long as
+/// it gets somewhere or so often; then it waits like one that failed.
 const SOON: Duration = Duration::from_millis(200);
 const PASSES: u32 = 20;
 

@@ -21,8 +21,9 @@ async fn use_and_close(path: &Path, round: u64) {
     }
 }
 
-/// On one runtime, in a thread that ends with it; and as the server looks at a disk, in a thread and a runtime for each look. The thread of a test does not use the
-/// disk itself: it waits for others without running a runtime, and its ring would keep what it had.
+/// On one runtime, in a thread that ends with it; and as the server looks at a disk, in a thread and a
+/// runtime for each look. The thread of a test does not use the disk itself: it waits for others without
+/// running a runtime, and its ring would keep what it had.
 fn again_and_again(path: &Path) {
     let rounds = |rounds: Range<u64>| {
         let path = path.to_owned();

@@ -124,8 +124,8 @@ async fn what_is_shown() {
     assert_eq!((shown.eta, shown.why.as_ref()), (None, Some(&Why::Paused)));
 }
 
-/// A client that takes 10 ms, and 5 more for each piece under way: the jobs find their place below the target, and a pool without clients is
-/// all theirs.
+/// A client that takes 10 ms, and 5 more for each piece under way: the jobs find their place below the
+/// target, and a pool without clients is all theirs.
 #[tokio::test(start_paused = true)]
 async fn a_target_is_kept_in_virtual_time() {
     let env = Env::simulated(1);

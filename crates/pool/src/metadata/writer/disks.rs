@@ -15,7 +15,8 @@ use crate::metadata::voter::Voter;
 use crate::{Absence, DiskNumber, Op, voters};
 
 impl Writer {
-    /// Makes a disk absent. A voter must not be counted among those that are left. [`CommitError::Needed`]: it stays, and nothing has changed.
+    /// Makes a disk absent. A voter must not be counted among those that are left. [`CommitError::Needed`]:
+    /// it stays, and nothing has changed.
     pub(super) async fn leave(
         &mut self,
         disk: DiskNumber,
@@ -63,7 +64,8 @@ impl Writer {
         self.rechoose().await
     }
 
-    /// Up to five voters on as many fault domains as there are. One that joins has a claim and a checkpoint before it counts.
+    /// Up to five voters on as many fault domains as there are. One that joins has a claim and a checkpoint
+    /// before it counts.
     pub(super) async fn rechoose(&mut self) -> Result<(), CommitError> {
         self.running()?;
         let members = Arc::clone(&self.shared.members.read());

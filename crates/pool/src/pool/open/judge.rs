@@ -57,8 +57,8 @@ fn is_before(point: &Point, label: &Label) -> bool {
     point.epoch < label.epoch
 }
 
-/// A record is written when the one before is durable on every voter, or the voter without it has been dropped. So one that still is a voter
-/// lacks the last record at most.
+/// A record is written when the one before is durable on every voter, or the voter without it has been
+/// dropped. So one that still is a voter lacks the last record at most.
 fn is_behind(point: &Point, newest: &Point) -> bool {
     point.epoch == newest.epoch
         && point.incarnation == newest.incarnation

@@ -1,4 +1,5 @@
-//! The metadata under power cuts, failing disks and disks that come and go, against a model: the list of acknowledged states.
+//! The metadata under power cuts, failing disks and disks that come and go, against a model: the list of
+//! acknowledged states.
 
 mod cuts;
 mod histories;

@@ -88,7 +88,8 @@ async fn of_two_that_open_at_once_one_at_most_does() {
     }
 }
 
-/// One that looks for long at what the disks have must not write over the claim of another that came and went on meanwhile.
+/// One that looks for long at what the disks have must not write over the claim of another that came and went
+/// on meanwhile.
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_was_made_while_the_metadata_was_read_is_seen() {
     let env = Env::simulated(1);

@@ -260,7 +260,8 @@ async fn a_voter_whose_newest_checkpoint_rots_has_no_say() {
     assert!(matches!(&opens[..], [Err(OpenError::TooFewVoters { seen: 1, .. }), Ok(2)]), "{opens:?}");
 }
 
-/// An opening without two of five voters is cut off: those that have its record and those that have not are not both enough.
+/// An opening without two of five voters is cut off: those that have its record and those that have not are
+/// not both enough.
 #[tokio::test(start_paused = true)]
 async fn an_opening_that_drops_two_voters_and_fails_divides_nobody() {
     let env = Env::simulated(1);
@@ -331,7 +332,8 @@ async fn a_journal_with_a_gap_has_no_say_though_its_disk_is_well() {
     assert_eq!(w.open(&[1, 2]).await.unwrap().pool.read(|s| s.name.clone()), "n8");
 }
 
-/// A disk that has the newest data of something alone is not dropped when its metadata cannot be written: it only has no vote any more.
+/// A disk that has the newest data of something alone is not dropped when its metadata cannot be written: it
+/// only has no vote any more.
 #[tokio::test(start_paused = true)]
 async fn a_voter_with_an_only_copy_stays_without_a_vote() {
     let env = Env::simulated(1);

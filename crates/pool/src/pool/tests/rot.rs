@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::format::{BLOCK, Extent};
 
-/// The first block of every place that has something, and its name. A new pool has written one claim and one checkpoint on each disk; a row and a space are in its journal.
+/// The first block of every place that has something, and its name. A new pool has written one claim and one
+/// checkpoint on each disk; a row and a space are in its journal.
 fn places(pool: &Pool, disk: u16) -> Vec<(&'static str, Extent)> {
     let members = pool.members();
     let areas = members.get(DiskNumber(disk)).unwrap().areas;

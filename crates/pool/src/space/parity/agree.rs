@@ -1,7 +1,8 @@
 //! Whether the columns of stripes agree with each other, and not only each with its own sums: for scrubs.
 //!
-//! They always do, but where a disk lost what it had acknowledged, data and block, and the power went before anybody noticed
-//! (`docs/0002-parity.md`, "Blocks, and disks that lose writes"). Then what is read would be another thing when a disk is lost.
+//! They always do, but where a disk lost what it had acknowledged, data and block, and the power went before
+//! anybody noticed (`docs/0002-parity.md`, "Blocks, and disks that lose writes"). Then what is read would be
+//! another thing when a disk is lost.
 
 use std::ops::Range;
 
@@ -18,7 +19,8 @@ use crate::parity::Code;
 use crate::space::SpaceError;
 
 impl Striped {
-    /// Compares every unit of some stripes with its sum, and the parity with the data: how many stripes were healed, and lost. The caller has their lock, and they are ready.
+    /// Compares every unit of some stripes with its sum, and the parity with the data: how many stripes were
+    /// healed, and lost. The caller has their lock, and they are ready.
     ///
     /// # Errors
     /// As for [`Striped::heal`].
@@ -81,7 +83,8 @@ impl Striped {
             let (disk, space) = (columns[c].number, self.space.inner.id);
             let address = self.address(row, c, number);
             self.space.path.events.add(Finding { found: Found::Unsettled, disk, space, address });
-            // A slab that the column moves to may have the unit as it was. A unit that is zeros, for nothing was written there, has no sum.
+            // A slab that the column moves to may have the unit as it was. A unit that is zeros, for nothing
+            // was written there, has no sum.
             if self.targets(row).is_none_or(|t| t.len() != columns.len())
                 || !matches!(stripe[c], Part::Good(_))
             {

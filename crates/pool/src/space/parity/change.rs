@@ -341,7 +341,8 @@ impl Striped {
         read.into_iter().map(|(unit, bytes)| (copy.index, unit, bytes)).collect()
     }
 
-    /// Neighbouring units of a column, of a group; `None` for those that are not what they should be, or not current. The caller has their stripes' lock.
+    /// Neighbouring units of a column, of a group; `None` for those that are not what they should be, or not
+    /// current. The caller has their stripes' lock.
     pub(super) async fn read_good(
         &self,
         group: &RowGroup,

@@ -47,7 +47,8 @@ struct Written {
     columns: Vec<(Copy, Result<(), DiskError>)>,
     /// Of each column, the generation of the block that it has durably.
     before: Vec<u64>,
-    /// The oldest record that its blocks before these do not say, as [`RowState::since`](super::table::RowState) has it.
+    /// The oldest record that its blocks before these do not say, as
+    /// [`RowState::since`](super::table::RowState) has it.
     since: u64,
 }
 
@@ -101,7 +102,8 @@ impl Striped {
         })
     }
 
-    /// The same; the caller has `checkpointing`. Without `naming` the journal, which is being replayed, names every group there is.
+    /// The same; the caller has `checkpointing`. Without `naming` the journal, which is being replayed, names
+    /// every group there is.
     pub(super) async fn checkpoint_now(&self, naming: bool) -> Result<Left, SpaceError> {
         let began = self.p.marks.now();
         let to = self.p.log.in_place();
@@ -156,7 +158,8 @@ impl Striped {
             .iter()
             .map(|g| {
                 let state = g.state.lock();
-                // One that a flush made stale meanwhile has no block of its new stripes: a disk that leaves before the next checkpoint has missed them.
+                // One that a flush made stale meanwhile has no block of its new stripes: a disk that leaves
+                // before the next checkpoint has missed them.
                 let regions = match state.stale {
                     true => self.regions(&g.key.units()),
                     false => self.regions_of(g, &state.fresh),
@@ -169,8 +172,8 @@ impl Striped {
         Ok(all(left))
     }
 
-    /// How far the journal is not needed any more, of what is before `to`: records that say what is in no block of these groups stay, and the one that names a group
-    /// whose blocks may be torn now.
+    /// How far the journal is not needed any more, of what is before `to`: records that say what is in no
+    /// block of these groups stay, and the one that names a group whose blocks may be torn now.
     fn before_left<'a>(&self, to: Point, left: impl Iterator<Item = &'a RowKey>) -> Point {
         let since = left.filter_map(|key| {
             let group = self.p.groups.get(*key);
@@ -288,8 +291,8 @@ impl Striped {
         Ok(Some(Written { group, columns, before, since }))
     }
 
-    /// The new blocks of the columns that are here, and of those before the generations, of all, and the oldest record that they do not say; or what they cannot be
-    /// made without. `None` when the row is gone.
+    /// The new blocks of the columns that are here, and of those before the generations, of all, and the
+    /// oldest record that they do not say; or what they cannot be made without. `None` when the row is gone.
     #[allow(clippy::type_complexity)] // of what one caller takes apart at once
     fn blocks_of(
         &self,
@@ -350,7 +353,8 @@ impl Striped {
         Some(Ok((here().map(block).collect(), before, since)))
     }
 
-    /// Flushes the disks, deals with what failed, and says of each group whether it is good: every column that counts in a region that was changed has its block.
+    /// Flushes the disks, deals with what failed, and says of each group whether it is good: every column
+    /// that counts in a region that was changed has its block.
     async fn account(&self, written: &mut [Written]) -> Result<Vec<Result<(), SpaceError>>, SpaceError> {
         let all = written.iter().flat_map(|w| &w.columns);
         let mut disks: Vec<Arc<DataDisk>> = all.filter_map(|(c, _)| c.disk.clone()).collect();

@@ -5,8 +5,8 @@
 //! *doubted*: its block is valid wherever no entry says otherwise, unless its disk lost writes. A column that
 //! lost the block has units that are newer than their sums, or lost them too. So:
 //!
-//! 1. The block of a doubted column is believed only of units that are as it says. The sums of the others count as lost before anybody can use them, and
-//!    these units are made from the other columns.
+//! 1. The block of a doubted column is believed only of units that are as it says. The sums of the others
+//!    count as lost before anybody can use them, and these units are made from the other columns.
 //! 2. Its units are compared with those computed from the columns without doubt, if these are enough. They
 //!    had the newest block, so a unit that differs is wrong, and is replaced by the computed one.
 //! 3. A unit that cannot be read keeps its sum: nothing is known against it.
@@ -105,8 +105,8 @@ impl Striped {
         Ok(unlike)
     }
 
-    /// Compares what doubted columns have, each as its sum says, with what the others make, and puts it right. They are doubted no more. The caller has the
-    /// stripes' lock, and they are known.
+    /// Compares what doubted columns have, each as its sum says, with what the others make, and puts it
+    /// right. They are doubted no more. The caller has the stripes' lock, and they are known.
     ///
     /// # Errors
     /// When a disk that fails the repair cannot be dealt with.

@@ -148,8 +148,9 @@ impl Striped {
         Ok(fates)
     }
 
-    /// Flushes the disks that have these stripes. A group is well if every column that counts there took part, and enough do; it has to be looked at again when one
-    /// counts that took part in another life of its disk.
+    /// Flushes the disks that have these stripes. A group is well if every column that counts there took
+    /// part, and enough do; it has to be looked at again when one counts that took part in another life of
+    /// its disk.
     async fn settle_data(&self, stripes: &[(&Arc<RowGroup>, Units)]) -> Result<Vec<Fate>, SpaceError> {
         let mut rows: Vec<_> = stripes.iter().map(|(g, _)| g.key.row).collect();
         rows.dedup();

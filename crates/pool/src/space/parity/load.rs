@@ -75,7 +75,8 @@ impl Striped {
         }
     }
 
-    /// Whether regions are known in every column that is current there. Changes for the worse when a disk returns or the row goes.
+    /// Whether regions are known in every column that is current there. Changes for the worse when a disk
+    /// returns or the row goes.
     pub(super) fn is_ready(&self, group: &RowGroup, regions: u64) -> bool {
         self.is_prepared(group, regions, None)
     }
@@ -166,7 +167,8 @@ impl Striped {
                     if let Some(newest) = newest {
                         state.generation = state.generation.max(newest.generation);
                     }
-                    // A power cut may have kept from a column what the others' blocks say that it has; of one that is not here now nothing is known then.
+                    // A power cut may have kept from a column what the others' blocks say that it has; of one
+                    // that is not here now nothing is known then.
                     if let Some(newest) = newest.filter(|_| !relaxed) {
                         state.wrote.iter_mut().zip(&newest.wrote).for_each(|(w, n)| *w = (*w).max(*n));
                     }

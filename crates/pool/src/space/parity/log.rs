@@ -1,8 +1,8 @@
 //! Writing to the journal: the entries of concurrent changes share one record, durable when their calls
 //! return.
 //!
-//! A record whose write failed may be durable all the same. Until another one is in its place nothing begins (`is_failed`), so that what it says cannot come
-//! true after something else did.
+//! A record whose write failed may be durable all the same. Until another one is in its place nothing begins
+//! (`is_failed`), so that what it says cannot come true after something else did.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

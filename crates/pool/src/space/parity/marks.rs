@@ -2,7 +2,8 @@
 //! have lost them. The journal covers crashes.
 //!
 //! Invariants:
-//! 1. A region is marked from before the first write to it until a checkpoint that began after its last one is durable: data, sums, journal.
+//! 1. A region is marked from before the first write to it until a checkpoint that began after its last one
+//!    is durable: data, sums, journal.
 //! 2. All regions of a group are in `blocks` from before its blocks are written until they are durable: the
 //!    others record which block each column should have, and a disk that is removed without its block would
 //!    thereby lose the rest of the group.

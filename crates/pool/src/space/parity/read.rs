@@ -72,7 +72,8 @@ impl Striped {
         (Ok(()), dst)
     }
 
-    /// Compares what was read with the table: units that do not match. Those never written become zeros. `None` when the group is no longer ready.
+    /// Compares what was read with the table: units that do not match. Those never written become zeros.
+    /// `None` when the group is no longer ready.
     pub(super) fn verify(
         &self,
         key: RowKey,

@@ -1,6 +1,7 @@
 //! Reading stripes across their columns: damaged units are computed from the others, repaired, and counted.
 //!
-//! With a code that has groups a unit is looked for in its group first, and the other columns are asked only where that does not do.
+//! With a code that has groups a unit is looked for in its group first, and the other columns are asked only
+//! where that does not do.
 
 use arena::IoBuf;
 use disk::DiskError;
@@ -48,8 +49,9 @@ pub(super) enum Healed {
 }
 
 impl Striped {
-    /// Units of a column as they should be. Those of columns that are current and differ are put right, and those of the rest of their stripes that were read with them.
-    /// The caller has the stripes' lock, and they are ready.
+    /// Units of a column as they should be. Those of columns that are current and differ are put right, and
+    /// those of the rest of their stripes that were read with them. The caller has the stripes' lock, and
+    /// they are ready.
     ///
     /// # Errors
     /// When a disk that fails the repair cannot be dealt with; a unit that is lost is no error.
@@ -93,7 +95,8 @@ impl Striped {
         Ok(looked)
     }
 
-    /// Every unit whose sum is not known is made from the others, if it can be, and what is doubted is compared with them. The caller has no lock of stripes.
+    /// Every unit whose sum is not known is made from the others, if it can be, and what is doubted is
+    /// compared with them. The caller has no lock of stripes.
     pub(super) async fn heal_lost(&self, group: &RowGroup) -> Result<(), SpaceError> {
         let _stripes = self.lock(group.key.row, group.key.units()).await;
         // Before anything is made from what is doubted.
@@ -259,7 +262,8 @@ impl Striped {
         Ok(silent || now.len() != columns.len() || !now.iter().zip(columns).all(is_same))
     }
 
-    /// All units that are `wanted`, by bit, of a stripe from those that are good, if they agree with every sum that is known; maybe others of it.
+    /// All units that are `wanted`, by bit, of a stripe from those that are good, if they agree with every
+    /// sum that is known; maybe others of it.
     pub(super) fn solve(
         &self,
         group: &RowGroup,

@@ -1,9 +1,11 @@
 //! Opening: the journal's contents are carried out before any read.
 //!
-//! 1. The entries that count are read, in order; of each stripe the last one says what it is. Units of a stripe are those of the last entry that has them, but
-//!    for a stripe that was fresh again since: its units lie in their places.
+//! 1. The entries that count are read, in order; of each stripe the last one says what it is. Units of a
+//!    stripe are those of the last entry that has them, but for a stripe that was fresh again since: its
+//!    units lie in their places.
 //! 2. Columns with absent disks durably miss the regions of the entries; there must be enough others.
-//! 3. The tables are read from the blocks, which a power cut may have torn apart, and changed as the entries say; the units are written.
+//! 3. The tables are read from the blocks, which a power cut may have torn apart, and changed as the entries
+//!    say; the units are written.
 //! 4. A checkpoint makes all that durable, and the journal starts again, in this epoch. Until then a crash
 //!    finds the same entries, and does the same.
 

@@ -1,4 +1,5 @@
-//! Slabs that catch up: of a column whose disk was away, made from the others; of one that a column moves to, as the old one has it.
+//! Slabs that catch up: of a column whose disk was away, made from the others; of one that a column moves to,
+//! as the old one has it.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -106,8 +107,8 @@ impl Striped {
         Ok(healed.into_iter().map(|(unit, bytes)| Some((unit, bytes?))).collect())
     }
 
-    /// Units of a column that moves, as its old slab has them, or the others; but for those that are lost, which the new slab has no more than that. `None` when
-    /// the old one is not current.
+    /// Units of a column that moves, as its old slab has them, or the others; but for those that are lost,
+    /// which the new slab has no more than that. `None` when the old one is not current.
     async fn of_old(
         &self,
         group: &RowGroup,
@@ -146,7 +147,8 @@ impl Striped {
     ) -> Result<Option<Resynced>, SpaceError> {
         let _use = self.p.life.read().await;
         let held = self.p.resyncing.lock().remove(&(row, index)).unwrap_or_default();
-        // Before the journal is replayed nothing is known that could be made durable, and a checkpoint would say that all of it is.
+        // Before the journal is replayed nothing is known that could be made durable, and a checkpoint would
+        // say that all of it is.
         if regions == 0 || !self.p.open.load(Ordering::Acquire) {
             return Ok(None);
         }

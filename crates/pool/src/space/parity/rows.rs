@@ -143,7 +143,8 @@ impl Striped {
         })
     }
 
-    /// Makes durable what was repaired so far: a repair is in its place, and in memory, but a block that a column has lost is written by a checkpoint only.
+    /// Makes durable what was repaired so far: a repair is in its place, and in memory, but a block that a
+    /// column has lost is written by a checkpoint only.
     ///
     /// # Errors
     /// What keeps a checkpoint from being made.

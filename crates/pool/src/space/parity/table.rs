@@ -1,7 +1,8 @@
 //! The state in memory of the stripes of parity rows, by group: the same 512 units of every column.
 //!
 //! Invariants:
-//! 1. `written` is right in the `mapped` regions, a column's `sums` in its `known` ones but for its `lost` units, as the newest change left them.
+//! 1. `written` is right in the `mapped` regions, a column's `sums` in its `known` ones but for its `lost`
+//!    units, as the newest change left them.
 //! 2. A stripe in `fresh` is in memory and on the disks, but neither in the journal nor in a block.
 //! 3. One with fresh stripes is dirty, and so is one whose blocks say something else (`stale`).
 //! 4. A table with a change in `stuck` or a resync is held: their changes of it exist nowhere else yet.
@@ -102,7 +103,8 @@ impl RowState {
         self.code.covers(column) & self.mask(unit) != 0
     }
 
-    /// Units of a column that have something in their places: of a parity column, those that have a written data unit's part.
+    /// Units of a column that have something in their places: of a parity column, those that have a written
+    /// data unit's part.
     pub(super) fn there(&self, column: usize) -> Units {
         there(self.code, column, &self.written)
     }

@@ -1,5 +1,5 @@
-//! A server for the demonstrations: on loopback, in a process and a directory of its own, with a share on a directory and
-//! one on nothing. It ends and the directory goes when this is dropped, or by [`leave`].
+//! A server for the demonstrations: on loopback, in a process and a directory of its own, with a share on a
+//! directory and one on nothing. It ends and the directory goes when this is dropped, or by [`leave`].
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, BufRead, BufReader};

@@ -196,7 +196,8 @@ impl Words<'_> {
         }
     }
 
-    /// The command that gives the pool room on these media: it adds the largest free disk, if one is known; else it lists disks.
+    /// The command that gives the pool room on these media: it adds the largest free disk, if one is known;
+    /// else it lists disks.
     fn add(&self, media: MediaClass) -> String {
         let fits = |d: &&DiskStatus| media.is_any() || media.media().any(|m| m.to_string() == d.media_type);
         match self.free.iter().filter(fits).max_by_key(|d| d.size) {

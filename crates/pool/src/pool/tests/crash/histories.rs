@@ -155,8 +155,8 @@ fn there_is_one_history() {
     assert!(counts.iter().all(|n| *n >= 50), "{counts:?}");
 }
 
-/// The record that makes disk 2 a voter reaches it, or not, while an old voter fails too: the two that failed must not be able to open
-/// what the third has gone on with.
+/// The record that makes disk 2 a voter reaches it, or not, while an old voter fails too: the two that failed
+/// must not be able to open what the third has gone on with.
 #[test]
 fn a_voter_that_joins_while_others_fail() {
     let went_on = AtomicU64::new(0);
