@@ -13,7 +13,7 @@ use crate::output::Output;
 /// See the module.
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
-    /// Say everything that is wrong with a configuration file
+    /// Report all problems of a configuration file
     Check {
         /// The file
         #[arg(long, value_name = "FILE", default_value = DEFAULT_PATH)]

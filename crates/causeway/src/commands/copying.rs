@@ -17,13 +17,13 @@ use crate::url::Location;
 /// Options of both.
 #[derive(Debug, Args)]
 pub(super) struct CopyArgs {
-    /// Directories with all that is in them
+    /// Directories with their contents
     #[arg(short, long)]
     recursive: bool,
     /// Copy to NAME.part and rename it at the end; continue an interrupted copy
     #[arg(long)]
     resume: bool,
-    /// Let the copies have the time of copying, not their originals' time of last change
+    /// Give copies the time of copying, not the time of last change of their originals
     #[arg(long)]
     no_times: bool,
     #[command(flatten)]

@@ -30,7 +30,7 @@ pub(super) struct CountersArgs {
     /// [default: all]
     #[arg(value_name = "SET")]
     sets: Vec<String>,
-    /// Only this instance; * stands for anything
+    /// Only this instance; * matches anything
     #[arg(long, value_name = "NAME")]
     instance: Option<String>,
     /// Continue until Ctrl-C, with a sample each time this many seconds have passed
@@ -48,7 +48,7 @@ pub(super) struct CountersArgs {
     /// Draw: on the terminal, or to a file (.svg or .html)
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     plot: Option<PathBuf>,
-    /// Say what each counter means, and ask no server
+    /// Explain each counter, without a server
     #[arg(long)]
     definitions: bool,
 }

@@ -10,7 +10,7 @@ use crate::output::Output;
 /// See the module.
 #[derive(Debug, Subcommand)]
 pub(super) enum EnclosureCommand {
-    /// List the enclosures that the system knows, and those that disks of pools were said to stand in
+    /// List the enclosures that the system reports, and those that were set for disks of pools
     #[command(visible_alias = "ls")]
     List(ControlArgs),
 }

@@ -15,7 +15,7 @@ pub(super) struct LsArgs {
     /// shell leaves it alone: 'smb://host/share/*.iso'
     #[arg(value_name = "URL", verbatim_doc_comment)]
     place: String,
-    /// Files whose names Windows hides too
+    /// Include hidden files
     #[arg(short, long)]
     all: bool,
     #[command(flatten)]

@@ -16,7 +16,7 @@ pub(super) struct MvArgs {
     /// Its new name, or the directory that it goes into
     #[arg(value_name = "NEW_URL")]
     to: String,
-    /// Replace a file that has the name
+    /// Replace an existing file
     #[arg(short, long)]
     force: bool,
     #[command(flatten)]

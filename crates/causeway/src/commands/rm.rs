@@ -14,7 +14,7 @@ pub(super) struct RmArgs {
     /// Files, of one share
     #[arg(required = true, value_name = "URL")]
     places: Vec<String>,
-    /// Directories with all that is in them
+    /// Directories with their contents
     #[arg(short, long)]
     recursive: bool,
     #[command(flatten)]

@@ -16,7 +16,7 @@ pub(super) struct ServeArgs {
     /// Configuration file
     #[arg(long, value_name = "FILE", default_value = DEFAULT_PATH)]
     config: PathBuf,
-    /// Serve a temporary directory, memory and nothing to a user made up for the purpose, on high ports
+    /// Serve a temporary directory, memory and a null device to a temporary user, on high ports
     #[arg(long, conflicts_with = "config")]
     demo: bool,
     /// Log as JSON, one object a line

@@ -2,32 +2,33 @@
 
 /// The output of `causeway config example`: every key, with its default.
 pub const EXAMPLE: &str = r#"# Causeway: one server. Check it with: causeway config check --config FILE
-# What is commented out shows its default.
+# Keys in comments show their defaults.
 
 [server]
 # The name that clients see: at most 15 letters, digits and hyphens.
 # name = "CAUSEWAY"
 
-# TCP. Without root the default port is 4450; Windows takes other ports than 445 only since Windows 11 24H2 and
+# TCP. Without root the default port is 4450; Windows supports other ports than 445 only since Windows 11 24H2 and
 # Windows Server 2025.
 listen = ["0.0.0.0:445", "[::]:445"]
 
-# SMB Direct over iWARP in user space: no RDMA card needed here. [] turns it off. When `listen` is set and this is
+# SMB Direct over iWARP in user space: no RDMA card needed here. [] turns it off. If `listen` is set and this is
 # not, it is off.
 iwarp = ["0.0.0.0:5445"]
 
-# Tell clients that these interfaces have RDMA. A Windows client with a RoCE card would then try and fail, and stay
-# on TCP: turn it on where clients have iWARP cards.
+# Announce to clients that these interfaces have RDMA. A Windows client with a RoCE card would then try and fail, and
+# stay on TCP: turn it on if clients have iWARP cards.
 # announce_rdma = false
 
 # The socket that `causeway share`, `user`, `session`, `open` and `status` talk to.
 # control = "/run/causeway/control.sock"
 
-# Who may log on: causeway user add NAME
+# The file of users: causeway user add NAME
 # users = "/etc/causeway/users.toml"
 
-# Where the server keeps what has happened (causeway event list) over a restart. The default is what systemd says,
-# /var/lib/causeway in the packaged service; elsewhere it is kept in memory only. No two servers may share it.
+# The directory for events (causeway event list) and other persistent state. The default is the directory that systemd
+# sets, /var/lib/causeway in the packaged service; without systemd, state is kept in memory only. No two servers may
+# share it.
 # state = "/var/lib/causeway"
 
 # Whether clients must sign: "required" or "enabled".
@@ -46,19 +47,19 @@ iwarp = ["0.0.0.0:5445"]
 # Worker threads; 0: one for each core.
 # workers = 0
 
-# How long a stop waits for what is under way.
+# How long a stop waits for outstanding requests.
 # drain_seconds = 10
 
-# Where Prometheus may fetch http://ADDRESS/metrics, read-only and unprotected; nowhere unless it is set.
+# The address for Prometheus, http://ADDRESS/metrics, read-only and unprotected; off unless it is set.
 # metrics = "127.0.0.1:9445"
 
 # [storage]
-# Where disks of pools are looked for when the server starts, so that their pools are opened. * and ? stand for
-# letters of a name. Without this section nothing is looked for.
+# Places in which the server searches disks of pools at its start, to open the pools. * and ? match letters of a name.
+# Without this section it searches nowhere.
 # devices = ["/dev/disk/by-id/*", "/var/lib/causeway/disks/*.disk"]
-# Every copy of each virtual disk is read once in so many days, and healed where it differs; 0: never.
+# Every copy of each virtual disk is read, and repaired, once in this number of days; 0: never.
 # scrub_days = 28
-# Jobs (resync, repair, scrub) hold back when the clients' 99th percentile is longer, but for a minimum in a second.
+# Jobs (resync, repair, scrub) slow down while the clients' 99th percentile is longer, to a minimum rate per second.
 # job_latency_ms = 20
 # job_minimum = "4MiB"
 
@@ -72,16 +73,16 @@ path = "/srv/files"
 # read_only = false
 # encrypt = false           # only encrypted sessions
 # Handles that survive a restart of the server, for Hyper-V and SQL Server. Needs server.state; every write is durable
-# before it is answered.
+# before it is acknowledged.
 # continuous_availability = false
 # hidden = false
-# Who may use it, and how: users, groups (causeway group), Everyone or SIDs with read, change, full or deny. What a user
-# may do with a file is decided by the file as well: docs/access.md.
+# The permission: users, groups (causeway group), Everyone or SIDs with read, change, full or deny. A user also needs
+# rights on each file: docs/access.md.
 # acl = ["Everyone=full"]
-# access_based = false      # listings leave out what a user may not read
+# access_based = false      # hide from listings the entries that a user may not read
 
 # [[share]]
 # name = "scratch"
 # backend = "ram"
-# size = "256MiB"           # gone with the process
+# size = "256MiB"           # lost when the server stops
 "#;
