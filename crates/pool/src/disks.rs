@@ -91,7 +91,7 @@ impl DataDisk {
     /// Reads `length` bytes into one vector.
     ///
     /// # Errors
-    /// [`DiskError`]; [`DiskError::Timeout`] when the disk has left meanwhile.
+    /// [`DiskError`]; [`DiskError::Timeout`] when the disk was removed meanwhile.
     pub(crate) async fn read_vec(
         &self,
         io: &RawIo,

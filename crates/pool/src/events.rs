@@ -51,7 +51,7 @@ pub struct Events {
     pub(crate) noted: Noted,
 }
 
-/// Outliers that are here, and those that left as such.
+/// Present outliers, and those that were removed as such.
 #[derive(Default)]
 struct Slow {
     here: BTreeMap<DiskNumber, Slowness>,

@@ -10,7 +10,7 @@ pub struct PoolId(pub [u8; 16]);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DiskId(pub [u8; 16]);
 
-/// A disk's number in its pool; never used again after the disk has left.
+/// A disk's number in its pool; never used again after the disk was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DiskNumber(pub u16);
 

@@ -41,7 +41,8 @@ use lately::Lately;
 use standing::Look;
 use watch::Watch;
 
-/// A read is not hedged before so long: timers are good to a millisecond, and what answers sooner is well.
+/// The minimum time before a read is hedged: timers have a precision of a millisecond, and faster reads need
+/// no hedge.
 pub const HEDGE_LEAST: Duration = Duration::from_millis(5);
 
 /// A read is hedged after so long at the latest, also when little is known of the disk: a disk with a head

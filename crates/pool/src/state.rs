@@ -98,13 +98,13 @@ pub struct State {
     pub next_generation: u32,
     /// Regions written off by [`Op::AcceptLoss`], for ever.
     pub regions_given_up: u64,
-    /// Each time the pool was opened: the epoch, and the random number drawn with it. The newest
-    /// [`EPOCHS_MAX`]; a disk whose label has another number for its epoch, or an epoch that is not here, was
-    /// used in another history than this one.
+    /// The openings of the pool: the epoch, and the random number drawn with it. The newest [`EPOCHS_MAX`]; a
+    /// disk whose label has another number for its epoch, or an epoch that is missing here, was used in
+    /// another history than this one.
     pub epochs: Shared<BTreeMap<u64, u64>>,
-    /// Openings, by their epochs, that gave up what disks that were not here had, and the last record before
-    /// each. The newest [`GIVEN_UP_MAX`]; a disk of an epoch before with records after that one has gone on
-    /// without this history.
+    /// Openings, by their epochs, that gave up the data of absent disks, and the last record before each. The
+    /// newest [`GIVEN_UP_MAX`]; a disk of an earlier epoch with records after that one has continued without
+    /// this history.
     pub given_up: Shared<BTreeMap<u64, u64>>,
     /// Known lost units, by space; only spaces with some.
     pub losses: Shared<BTreeMap<SpaceId, LossRecord>>,
@@ -166,7 +166,7 @@ impl State {
         self.rows.range(all).map(|((_, row), r)| (*row, r))
     }
 
-    /// Whether the disk is here and in use.
+    /// Whether the disk is present and in use.
     pub fn is_present(&self, disk: DiskNumber) -> bool {
         self.disks.get(&disk).is_some_and(|d| d.presence == Presence::Present)
     }
@@ -184,7 +184,7 @@ impl State {
         })
     }
 
-    /// Whether a disk has the newest data of something alone among those that are here: it is not dropped,
+    /// Whether a disk has the only current copy of some data among the present disks: it is not dropped,
     /// whatever fails.
     pub fn needs(&self, disk: DiskNumber) -> bool {
         self.rows.iter().any(|(&(space, row), r)| {

@@ -28,7 +28,7 @@ pub(crate) struct Log {
 
 struct State {
     core: Core,
-    /// Its disk has left the pool: nothing begins any more.
+    /// Its disk was removed from service: no new write begins.
     closed: bool,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Mark {
 pub(crate) enum NotMarked {
     /// All entries are in use.
     Full,
-    /// The disk has left the pool.
+    /// The disk was removed from service.
     Closed,
 }
 

@@ -127,8 +127,8 @@ pub fn rows_to_grow(state: &State, space: SpaceId) -> u64 {
     state.spaces.get(&space).map_or(0, |record| rows_on(state, record, journal))
 }
 
-/// Whether a space finds a place for one row more, as a write there would look for it: where too few disks
-/// are here, absent ones are given slabs, too.
+/// Whether there is room for one more row of a space, with the rules of a write: if too few disks are
+/// present, absent ones get slabs, too.
 pub fn may_grow(state: &State, space: SpaceId) -> bool {
     let place = |state: &State, space| {
         let whole = placement::row(state, space);

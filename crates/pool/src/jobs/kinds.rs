@@ -8,7 +8,7 @@ use crate::{DiskNumber, SpaceId};
 /// The kinds of jobs, the more urgent ones first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// Decides what a crash has left in doubt.
+    /// Resolves regions in doubt after a crash.
     Resolve,
     /// Copies missed writes to a disk.
     Resync,

@@ -46,7 +46,7 @@ pub enum Stays {
     /// There is no other disk for it.
     #[error(transparent)]
     NoPlace(#[from] NoPlace),
-    /// Its disk is not here, and it has the only copy.
+    /// Its disk is absent, and it has the only copy.
     #[error("space {} has data there without another copy", .0.0)]
     OnlyCopy(SpaceId),
     /// The job was stopped, or something failed meanwhile.
@@ -216,7 +216,7 @@ impl DataPath {
             // It is rebuilt from the other columns, and counts as far as it is filled.
             match striped.change_slabs(row, Op::MoveSlab { space, row, index: index as u8, to }).await {
                 Ok(()) => {}
-                // Its disk is back, or comes back now, too.
+                // Its disk has returned, or returns during this, too.
                 Err(e) if is_refused(&e) || is_away(&e) => return Ok(Err(Stays::Unfinished)),
                 Err(e) => return Err(e),
             }

@@ -7,7 +7,7 @@ use super::{Progress, pieces};
 use crate::{DataPath, GROUP, Space, SpaceError, SpaceId};
 
 impl DataPath {
-    /// Resolves every group in doubt whose newest data is here; the others wait for their disks.
+    /// Resolves every group in doubt whose newest data is on present disks; the others wait for their disks.
     ///
     /// # Errors
     /// The first; the job continues with the next group, and may be started again.
@@ -28,7 +28,7 @@ impl DataPath {
         result
     }
 
-    /// How many groups are in doubt, by space; those without any are left out.
+    /// The number of groups in doubt, by space; spaces without any are omitted.
     pub fn in_doubt(self: &Arc<DataPath>) -> BTreeMap<SpaceId, usize> {
         let each = self.doubtful().into_iter().map(|s| (s.id(), s.unresolved_groups()));
         each.filter(|(_, groups)| *groups > 0).collect()

@@ -23,7 +23,7 @@ impl Space {
     /// skipped.
     ///
     /// # Errors
-    /// When a disk that fails cannot be dealt with.
+    /// When the failure of a disk cannot be handled.
     pub async fn scrub(&self, progress: &Progress) -> Result<(), SpaceError> {
         self.scrub_journal(progress).await?;
         self.scrub_rows(progress).await?;

@@ -9,7 +9,7 @@ use disk::Disk;
 use crate::format::Areas;
 use crate::{DiskId, DiskNumber};
 
-/// A disk of the pool that is here.
+/// A present disk of the pool.
 pub struct Member {
     /// Its number in the pool.
     pub number: DiskNumber,

@@ -217,7 +217,7 @@ impl Writer {
             return;
         }
         self.configs.push(self.config());
-        // An empty record: failures are dealt with as in any other.
+        // An empty record: failures are handled as for any other.
         let _ = self.commit_tried(Vec::new(), Form::Checkpoint).await;
     }
 

@@ -45,9 +45,10 @@ impl DataPath {
         }
     }
 
-    /// Decides about a disk that failed, if it is still the one that it was when it was asked: it leaves,
-    /// unless it has the newest data of something alone; then the copies that others have too have missed
-    /// what is active on them, and `also`: space, row, index and regions of what failed.
+    /// Handles a failed disk, unless it has joined again since the failed I/O started: it is removed from
+    /// service, unless it has the only current copy of some data. Then its other active regions, of which
+    /// there are other copies, become missed, and so does `also`: space, row, index and regions of the failed
+    /// I/O.
     ///
     /// # Errors
     /// When the metadata cannot be changed. The caller must check afterwards whether a copy still
@@ -60,7 +61,7 @@ impl DataPath {
         also: Option<(SpaceId, RowNumber, usize, u64)>,
     ) -> Result<(), SpaceError> {
         if matches!(error, DiskError::Fenced { .. }) {
-            // The disk is well: it is our time that is over.
+            // The disk is healthy: this process has lost the ownership of the pool.
             return Ok(());
         }
         let _one = self.failing.lock().await;
@@ -86,7 +87,7 @@ impl DataPath {
             let Some(ops) = self.misses_and_stays(d, also, &striped) else {
                 tracing::warn!(disk = disk.0, %error, "a disk failed and is removed from service");
                 match self.leaves(d, reason).await {
-                    // By now it has something alone: another one has left.
+                    // By now it has the only copy of some data: another disk was removed.
                     Err(SpaceError::Metadata(CommitError::Needed(_))) if self.read(|s| s.needs(disk)) => {
                         continue;
                     }

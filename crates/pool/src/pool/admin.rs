@@ -26,8 +26,8 @@ impl Pool {
         self.add_disk_with(new, std::future::ready(())).await.map(|(number, ())| number)
     }
 
-    /// The same. `alone` is waited for when all that is slow is done, before the disk is one of the pool, and
-    /// comes back.
+    /// The same. `alone` runs when all slow steps are done, before the disk is added to the pool, and its
+    /// result is returned.
     pub(super) async fn add_disk_with<G>(
         &self,
         new: &NewDisk,
@@ -223,10 +223,11 @@ impl Pool {
         self.inner.changing()?.commit(ops).await
     }
 
-    /// Takes a disk without slabs out of the pool for good, and erases its labels if it is here.
+    /// Removes a disk without slabs from the pool for good, and erases its labels if it is present.
     ///
     /// # Errors
-    /// [`CommitError::Invalid`]: it still has slabs, or it is the only one with metadata. [`AdminError::NotErased`]: it has left the pool.
+    /// [`CommitError::Invalid`]: it still has slabs, or it is the only one with metadata.
+    /// [`AdminError::NotErased`]: it was removed from the pool, but not erased.
     pub async fn remove_disk(&self, disk: DiskNumber) -> Result<(), AdminError> {
         let inner = &self.inner;
         let _admin = inner.admin.lock().await;
@@ -342,7 +343,7 @@ impl DataPath {
     async fn takes_part(self: &Arc<DataPath>, pool: &Pool, number: DiskNumber) -> Result<(), SpaceError> {
         match pool.members().get(number).cloned() {
             Some(member) => self.join_alone(&member).await,
-            // It has failed meanwhile, and that is dealt with.
+            // It has failed meanwhile, and that was handled.
             None => Ok(()),
         }
     }

@@ -129,17 +129,17 @@ pub enum OpenError {
     /// None of the disks can say what the pool is.
     #[error("none of the {disks} disks that are here has usable metadata; bring the others")]
     NoMetadata {
-        /// How many are here.
+        /// The number of present disks.
         disks: usize,
     },
-    /// A missing disk may be newer than those that are here.
+    /// A missing disk may be newer than the present ones.
     #[error(
         "{seen} of {voters} disks with metadata are here and {needed} are needed, because the others may be newer; bring back {}, or accept the \
          loss of what only they have: {} may be stale",
         disks(.missing), spaces(.stale)
     )]
     TooFewVoters {
-        /// Voters that are here and well.
+        /// Present and healthy voters.
         seen: usize,
         /// All of them.
         voters: usize,
@@ -147,7 +147,7 @@ pub enum OpenError {
         needed: usize,
         /// Those that are not, with what they are called.
         missing: Vec<(DiskNumber, String)>,
-        /// Spaces with slabs on disks that are not here.
+        /// Spaces with slabs on absent disks.
         stale: Vec<String>,
     },
     /// It has another owner.
@@ -216,14 +216,14 @@ pub enum AdminError {
     /// It has the only copy of something, and that may be old.
     #[error("disk {} has the only copy of some data, and that copy is stale; accept the loss to use it", .0.0)]
     Stale(DiskNumber),
-    /// The pool was opened with it and without the disks that are here: it has another history, and what was
-    /// written there since.
+    /// The pool was opened with it and without the present disks: it has another history, with writes made
+    /// since.
     #[error("disk {} was used without the other disks, and the writes made then are only on it; accept the loss of those to use it", .0.0)]
     Diverged(DiskNumber),
     /// See [`CommitError`].
     #[error(transparent)]
     Commit(#[from] CommitError),
-    /// It has left the pool, and its labels could not be erased.
+    /// It was removed from the pool, but its labels could not be erased.
     #[error("disk {} has left the pool, but its labels could not be erased: {error}", .disk.0)]
     NotErased {
         /// Its number until then.

@@ -132,8 +132,9 @@ impl Pool {
     /// Reports a disk that failed: it is absent when this returns, with its regions in flight missed.
     ///
     /// # Errors
-    /// [`CommitError::Suspended`]: too few with metadata are left. [`CommitError::Needed`]: it is only slow, and needed, or
-    /// did not take a write or a flush, and has something alone; nothing has changed.
+    /// [`CommitError::Suspended`]: too few disks with metadata remain. [`CommitError::Needed`]: it
+    /// is only slow, and needed, or it failed a write or a flush and has the only copy of some data; nothing
+    /// has changed.
     pub async fn disk_failed(&self, disk: DiskNumber, reason: Absence) -> Result<(), CommitError> {
         self.metadata().leave(disk, Life::Any, reason).await
     }

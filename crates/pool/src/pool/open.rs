@@ -51,15 +51,15 @@ pub struct OpenOptions {
 pub struct Opened {
     /// The pool.
     pub pool: Pool,
-    /// Disks that were present and are not here.
+    /// Disks that were present and are absent now.
     pub missing: Vec<DiskNumber>,
     /// Disks whose contents are older than they should be: they are resynchronised whole, or absent if they
     /// have the only copy of something.
     pub stale: Vec<DiskNumber>,
     /// Spaces that may be old, because loss was accepted.
     pub may_be_stale: Vec<String>,
-    /// Disks that have become shorter, with the bytes that they have and had: they are left out, as if they
-    /// were not here.
+    /// Disks that have become shorter, with their present and previous size in bytes: they are ignored, as if
+    /// they were absent.
     pub shortened: Vec<(DiskNumber, u64, u64)>,
 }
 
@@ -119,7 +119,7 @@ impl Pool {
         refuse_holder(candidates, options)?;
         let open_at = |verdict: &Verdict<'_>| {
             let shortened = found.shortened.first();
-            // The one that is left out is what is missing.
+            // The ignored disk is the missing one.
             enough(verdict, candidates, options).map_err(|error| shortened.map_or(error, shrunk))
         };
         open_at(&verdict)?;

@@ -37,7 +37,7 @@ pub(super) struct Plan {
     pub(super) ops: Vec<Op>,
     /// The disks in service.
     pub(super) members: BTreeSet<DiskNumber>,
-    /// Disks that were present and are not here.
+    /// Disks that were present and are absent now.
     pub(super) missing: Vec<DiskNumber>,
     /// Disks whose contents count as missed.
     pub(super) stale: Vec<DiskNumber>,

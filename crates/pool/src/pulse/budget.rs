@@ -22,7 +22,7 @@ pub(crate) struct Budget {
 impl Budget {
     /// Whether one more may be hedged, after this many reads in all.
     pub(crate) fn take(&mut self, reads: u64) -> bool {
-        // Of a disk that has left the reads count no more: then there are fewer than before.
+        // The reads of a removed disk no longer count: then there are fewer than before.
         let new = reads.saturating_sub(self.counted);
         self.counted = reads;
         self.saved = (self.saved + new).min(SAVED_MAX * READS_FOR_ONE);

@@ -25,7 +25,7 @@ struct State {
 enum Answer {
     #[default]
     Open,
-    /// It gave this; nothing, if its disk has left, or it was taken.
+    /// Its result; none if its disk was removed, or the result was taken.
     Ended(Option<Read>),
 }
 

@@ -1,14 +1,14 @@
 //! Whether a disk is an outlier among its peers: a core without clock or I/O, fed once a span.
 //!
-//! A disk has points. A span in which its I/Os took far longer than its peers', by median and by mean, gives
-//! one, a span with a single I/O of seconds gives several; a span that is well takes one away, a span without
-//! I/O changes nothing. From [`SLOW`] points on that a long queue does not explain it is slow until it has
-//! none: so one odd span says nothing, and one good one does not acquit. With [`LEAVES`] of them it has been
-//! slow for so long that it should leave.
+//! A disk has points. A span in which its I/Os took far longer than its peers', by median and by mean, adds
+//! one, a span with a single I/O of seconds adds several; a normal span removes one, a span without I/O
+//! changes nothing. From [`SLOW`] points on that a long queue does not explain the disk is slow until it has
+//! none: so one abnormal span is no proof, and one normal span does not end the state. With [`LEAVES`] of
+//! them it has been slow for so long that it should be removed from service.
 //!
-//! Both, because either alone accuses disks that are well: one I/O of a second makes the mean of a hundred,
-//! and where I/Os are let through in bursts (a rate cap, a cache that drains), a few more that wait move the
-//! median from the one kind to the other.
+//! Both median and mean, because either alone accuses healthy disks: one I/O of a second makes the mean of a
+//! hundred, and where I/Os are let through in bursts (a rate cap, a cache that drains), a few more waiting
+//! I/Os move the median from one kind to the other.
 //!
 //! An I/O in a long queue says little about its disk: with a closed load the whole queue is at the disk with
 //! slightly more work. So only I/Os that began in a short queue count, of at most [`SHORT`]; if there are
@@ -31,7 +31,7 @@ pub const SPAN: Duration = Duration::from_secs(5);
 /// several times as long: a disk that has the busiest slabs is at two to four times.
 pub const FACTOR: u32 = 8;
 
-/// Back below this many times it is well again. Between the two nothing changes.
+/// Below this factor it is normal again. Between the two factors nothing changes.
 pub const FACTOR_WELL: u32 = 4;
 
 /// Latencies below this are harmless, whatever the peers': flash in its worst moments answers within it.

@@ -179,7 +179,7 @@ impl DataPath {
                 continue;
             };
             if !self.read(|s| s.is_present(number)) {
-                // It has left for another reason, and that is durable.
+                // It was removed for another reason, and that is durable.
                 self.last_seen(number).iter().for_each(|d| d.pulse.abandon());
                 continue;
             }
@@ -214,7 +214,7 @@ impl DataPath {
     ) {
         let _one = self.failing.lock().await;
         let Some(disk) = self.disk(number) else { return };
-        // Another one may have left meanwhile.
+        // Another one may have been removed meanwhile.
         if !may() {
             return;
         }

@@ -39,7 +39,7 @@ impl Space {
         }
     }
 
-    /// Sees to it that a row has slabs.
+    /// Gives a row its slabs, if it has none.
     pub(super) async fn allocate(&self, row: RowNumber) -> Result<(), SpaceError> {
         let (id, path) = (self.inner.id, &self.path);
         if let Some(striped) = self.striped() {
@@ -107,7 +107,7 @@ impl Space {
         }
     }
 
-    /// Writes the blocks of empty groups; false when a disk failed and has been dealt with.
+    /// Writes the blocks of empty groups; false when a disk failed, which was handled.
     async fn write_fresh(
         &self,
         row: RowNumber,

@@ -101,8 +101,8 @@ impl Space {
         Ok(Ok((targets, marking.marks)))
     }
 
-    /// The same without waiting: only where all copies are here and their disks have the regions marked by
-    /// now. Otherwise nothing has changed.
+    /// The same without waiting: only if all copies are present and the regions are marked on their disks
+    /// already. Otherwise nothing changes.
     pub(super) fn begin_change_at_once(&self, key: GroupKey, regions: u64) -> Option<(Targets, Marks)> {
         let route = self.inner.route(&self.path, key.row, key.column)?;
         if !route.iter().all(|c| c.disk.is_some()) || regions & !current(route.iter()) != 0 {

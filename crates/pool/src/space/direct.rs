@@ -48,8 +48,8 @@ struct Going {
 }
 
 impl Space {
-    /// Starts a read of what lies in one group that is ready: nearly everything. The buffers come back as an
-    /// error when it is to be read in the other way.
+    /// Starts a read within one ready group, which is nearly every read. Returns the buffers as an error if
+    /// the read needs the general path.
     pub(super) fn start_read(&self, address: u64, length: u64, dst: SgMut) -> Result<Direct, SgMut> {
         let at = self.inner.layout.one_piece(address, length, GROUP).filter(|_| length > 0);
         let Some(at) = at else { return Err(dst) };

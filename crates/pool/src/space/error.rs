@@ -18,7 +18,7 @@ pub enum SpaceError {
         /// How.
         error: DiskError,
     },
-    /// No disk that is here has the newest data.
+    /// No present disk has the newest data.
     #[error(
         "row {} of space {}: the newest data is on {}, which are absent; bring one of them back",
         .row.0, .space.0, names(.disks)
@@ -41,7 +41,7 @@ pub enum SpaceError {
         /// Bytes.
         length: u64,
     },
-    /// A disk that alone has a row's newest data was away, with writes that were not flushed yet.
+    /// A disk with the only copy of a row's newest data was absent, with unflushed writes.
     #[error(
         "disk {} was absent and has the only copy of row {} of space {}: unflushed writes there may be lost",
         .disk.0, .row.0, .space.0

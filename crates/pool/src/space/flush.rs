@@ -70,7 +70,8 @@ impl Space {
     /// Makes all writes that were acknowledged before this call durable.
     ///
     /// # Errors
-    /// [`SpaceError::Disk`] when a disk that has something alone failed: then what was written since the last flush may be lost.
+    /// [`SpaceError::Disk`] when a disk with the only copy of some data failed: then writes since
+    /// the last flush may be lost.
     pub async fn flush_all(&self) -> Result<(), SpaceError> {
         self.flush_most().await?.nothing()
     }
@@ -228,7 +229,7 @@ impl Space {
         (groups, results.filter_map(|(disk, r)| Some((disk, r.err()?))).collect())
     }
 
-    /// Deals with what failed, and says what became of each group.
+    /// Handles failures, and returns the result of each group.
     async fn account(
         &self,
         disks: &[Arc<DataDisk>],
@@ -288,8 +289,8 @@ impl Space {
         Fate::Left(SpaceError::Unavailable { space: self.inner.id, row: key.row, disks })
     }
 
-    /// Regions of a copy that were written since they were last flushed, as its disk's log has it, also when
-    /// the disk has left.
+    /// Regions of a copy that were written since its last flush, according to its disk's log, also after the
+    /// disk's removal.
     fn in_use(&self, copy: &Copy) -> u64 {
         let disk = copy.disk.clone().or_else(|| self.path.last_seen(copy.number));
         disk.map_or(0, |d| d.log.with(|core| core.in_use(copy.slab, copy.generation)))

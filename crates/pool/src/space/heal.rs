@@ -18,8 +18,8 @@ use crate::groups::{Group, GroupKey};
 pub(crate) type Looked = Vec<(usize, Result<IoBuf, SpaceError>)>;
 
 impl Space {
-    /// Reads units on every copy that is current there, and makes all of them what the table says. Units that
-    /// are not written are left out, also those of which no copy can say whether they are: they are lost.
+    /// Reads units on every current copy, and makes all of them match the table. Unwritten units are skipped.
+    /// Units of which no copy can say whether they were written are lost.
     ///
     /// The caller has their lock, and the group is ready there.
     ///

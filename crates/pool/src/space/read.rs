@@ -22,7 +22,7 @@ impl Space {
     /// Reads as many whole units at `address` as `dst` has filled. Unwritten or discarded units are zeros.
     ///
     /// # Errors
-    /// [`SpaceError`]; the buffers come back, with undefined contents.
+    /// [`SpaceError`]; the buffers are returned, with undefined contents.
     ///
     /// # Panics
     /// When the range is not whole units inside the space: the caller has checked it.

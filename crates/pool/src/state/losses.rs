@@ -18,8 +18,8 @@ pub struct LossRecord {
 }
 
 impl LossRecord {
-    /// Whether there may be more than are counted: not every address is here, so one that is found again
-    /// would pass for a new one.
+    /// Whether there may be more than are counted: not every address is recorded, so one that is found again
+    /// would count as a new one.
     pub fn is_open(&self) -> bool {
         self.units > self.at.len() as u64 || self.at.len() >= LOST_MAX
     }

@@ -51,7 +51,7 @@ pub enum Usage {
     Journal,
     /// No new slabs; its data moves to other disks.
     Retired,
-    /// As [`Usage::Retired`], and it leaves the pool for good when it is empty.
+    /// As [`Usage::Retired`], and it is removed from the pool when it is empty.
     Leaving,
 }
 
@@ -130,13 +130,13 @@ pub struct ScrubRecord {
     pub asked: bool,
     /// The first row that it has not read.
     pub next: RowNumber,
-    /// Units that it put right.
+    /// Units that it repaired.
     pub healed: u64,
     /// Units that it found on no copy.
     pub lost: u64,
     /// When the last one ended.
     pub ended: u64,
-    /// Units that the last one put right.
+    /// Units that the last one repaired.
     pub last_healed: u64,
     /// Units that the last one found on no copy.
     pub last_lost: u64,

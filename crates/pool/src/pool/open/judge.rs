@@ -1,4 +1,4 @@
-//! Whose word counts of the disks that are here, and whether that is enough.
+//! Which of the present disks have current metadata, and whether they are enough.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::{DiskNumber, State};
 /// The combined metadata of all disks.
 pub(super) struct Verdict<'a> {
     pub(super) newest: &'a History,
-    /// Its voters that are here and have a say.
+    /// Its present voters with a vote.
     pub(super) seen: BTreeSet<DiskNumber>,
     pub(super) shown: BTreeMap<DiskNumber, Shown>,
 }

@@ -148,8 +148,8 @@ impl Striped {
         self.judge(intent, &results).await
     }
 
-    /// Whether a change is made: every current column that it is about has it, and there are enough of them.
-    /// Deals with those that failed.
+    /// Whether a change has succeeded: every current column in it has it, and there are enough of them.
+    /// Handles the failed columns.
     async fn judge(
         &self,
         intent: &Intent,

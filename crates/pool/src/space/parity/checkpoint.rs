@@ -5,8 +5,8 @@
 //! regions ends it; one that counts elsewhere in the group only is not recorded as having its block, in the
 //! others' blocks, before the header is written.
 //!
-//! Fresh stripes are left out: a block records them as unwritten. Groups that no journal entry names
-//! (repaired ones) are named first, so that a reader that finds them torn by a power cut knows the reason.
+//! Fresh stripes are skipped: a block records them as unwritten. Groups that no journal entry names (repaired
+//! ones) are named first, so that a reader that finds them torn by a power cut knows the reason.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -291,8 +291,8 @@ impl Striped {
         Ok(Some(Written { group, columns, before, since }))
     }
 
-    /// The new blocks of the columns that are here, and of those before the generations, of all, and the
-    /// oldest record that they do not say; or what they cannot be made without. `None` when the row is gone.
+    /// The new blocks of the present columns, the previous generations of all, and the oldest record that
+    /// they do not include; or the missing information. `None` when the row is freed.
     #[allow(clippy::type_complexity)] // of what one caller takes apart at once
     fn blocks_of(
         &self,
@@ -353,8 +353,8 @@ impl Striped {
         Some(Ok((here().map(block).collect(), before, since)))
     }
 
-    /// Flushes the disks, deals with what failed, and says of each group whether it is good: every column
-    /// that counts in a region that was changed has its block.
+    /// Flushes the disks, handles failures, and returns for each group whether it is complete: every column
+    /// that counts in a changed region has its block.
     async fn account(&self, written: &mut [Written]) -> Result<Vec<Result<(), SpaceError>>, SpaceError> {
         let all = written.iter().flat_map(|w| &w.columns);
         let mut disks: Vec<Arc<DataDisk>> = all.filter_map(|(c, _)| c.disk.clone()).collect();

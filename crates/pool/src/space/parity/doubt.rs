@@ -109,7 +109,7 @@ impl Striped {
     /// right. They are doubted no more. The caller has the stripes' lock, and they are known.
     ///
     /// # Errors
-    /// When a disk that fails the repair cannot be dealt with.
+    /// When the failure of a disk during the repair cannot be handled.
     pub(super) async fn compare_doubted(&self, group: &RowGroup) -> Result<(), SpaceError> {
         let row = group.key.row;
         let Some(columns) = self.columns(row) else { return Ok(()) };

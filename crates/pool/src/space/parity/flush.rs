@@ -148,9 +148,9 @@ impl Striped {
         Ok(fates)
     }
 
-    /// Flushes the disks that have these stripes. A group is well if every column that counts there took
-    /// part, and enough do; it has to be looked at again when one counts that took part in another life of
-    /// its disk.
+    /// Flushes the disks that have these stripes. A group is complete if every column that counts there took
+    /// part, and these are enough; it has to be checked again if a counting column took part as an earlier
+    /// member.
     async fn settle_data(&self, stripes: &[(&Arc<RowGroup>, Units)]) -> Result<Vec<Fate>, SpaceError> {
         let mut rows: Vec<_> = stripes.iter().map(|(g, _)| g.key.row).collect();
         rows.dedup();
@@ -177,7 +177,7 @@ impl Striped {
         self.enough(group.key.row, &now, regions).map_or_else(Fate::Left, |()| Fate::Durable)
     }
 
-    /// Flushes disks and deals with those that fail, which are returned.
+    /// Flushes disks and handles those that fail, which are returned.
     pub(super) async fn flush_disks(
         &self,
         disks: &[Arc<DataDisk>],

@@ -167,8 +167,8 @@ impl Striped {
                     if let Some(newest) = newest {
                         state.generation = state.generation.max(newest.generation);
                     }
-                    // A power cut may have kept from a column what the others' blocks say that it has; of one
-                    // that is not here now nothing is known then.
+                    // A power cut may have kept from a column the block that the others record for it; for an
+                    // absent column that is unknown.
                     if let Some(newest) = newest.filter(|_| !relaxed) {
                         state.wrote.iter_mut().zip(&newest.wrote).for_each(|(w, n)| *w = (*w).max(*n));
                     }

@@ -49,12 +49,11 @@ pub(super) enum Healed {
 }
 
 impl Striped {
-    /// Units of a column as they should be. Those of columns that are current and differ are put right, and
-    /// those of the rest of their stripes that were read with them. The caller has the stripes' lock, and
-    /// they are ready.
+    /// The valid contents of units of a column. Current columns that differ are repaired, and so are the
+    /// other units of these stripes that were read. The caller holds the stripes' lock, and they are ready.
     ///
     /// # Errors
-    /// When a disk that fails the repair cannot be dealt with; a unit that is lost is no error.
+    /// When the failure of a disk during the repair cannot be handled; a lost unit is no error.
     pub(super) async fn heal(
         &self,
         group: &RowGroup,
@@ -183,7 +182,7 @@ impl Striped {
         parts
     }
 
-    /// One unit, with what the columns of its stripe that were asked have; of these, what is bad is put right.
+    /// One unit, from the columns of its stripe that were read; damaged ones among these are repaired.
     pub(super) async fn heal_stripe(
         &self,
         group: &RowGroup,

@@ -38,10 +38,11 @@ struct Row {
 }
 
 impl Striped {
-    /// Sees to it that the journal has been replayed.
+    /// Replays the journal, if that was not done yet.
     ///
     /// # Errors
-    /// [`SpaceError::Unavailable`] when too few disks are here for what is in it; the next call tries again.
+    /// [`SpaceError::Unavailable`] when too few disks are present for its contents; the next call
+    /// tries again.
     pub(super) async fn opened(&self) -> Result<(), SpaceError> {
         if self.p.open.load(Ordering::Acquire) {
             return Ok(());
