@@ -163,7 +163,7 @@ causeway space detach vm
 @in_guest
 @kernels
 def test_the_server_is_killed(run_in_guest, kernel):
-    """kill -9 under load: who uses the device gets errors at once and hangs nowhere; the next server takes what is left away, and what was
+    """kill -9 under load: users of the device get errors at once and do not hang; the next server removes the remains, and what was
     flushed is there."""
     run_in_guest("""
 attach

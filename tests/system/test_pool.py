@@ -158,7 +158,7 @@ def test_discards_in_pieces_give_their_room_back(machine, resiliency):
 
 
 def test_what_was_flushed_survives_kill_9(machine):
-    """kill -9 in the middle of writes: the pool opens by itself, and every block is at least as new as its last flush."""
+    """kill -9 in the middle of writes: the pool opens automatically, and every block is at least as new as its last flush."""
     machine.pool()
     machine.mirror()
     chance = random.Random(7)
@@ -201,7 +201,7 @@ def test_a_server_starts_while_the_one_before_still_ends(machine):
 
 
 def test_a_server_starts_while_io_of_the_one_before_still_ends(machine):
-    """What the kernel has under way for a process outlives it, and so does the lock on the disk."""
+    """Outstanding kernel I/O of a process outlives it, and so does the lock on the disk."""
     machine.pool()
     machine.server.kill()
     disk = open(machine.path("b"))
@@ -336,7 +336,7 @@ def test_a_disk_that_became_shorter_is_left_out(machine):
 
 
 def test_a_disk_leaves_and_returns_under_load(machine):
-    """A disk is taken out while QEMU writes, and given back while it goes on; then it has everything."""
+    """A disk is removed while QEMU writes, and returned while QEMU continues; then it has everything."""
     machine.pool("ab")
     machine.mirror()
     machine.attach()
@@ -375,7 +375,7 @@ def rot(path, pattern, every):
 
 
 def test_rot_is_found_and_healed(machine):
-    """What a disk has changed by itself is never returned: it is read from the other copy and put right, when it is read or when all is looked at."""
+    """Silently corrupted data is never returned: a read or a scrub takes the other copy and repairs the damage."""
     machine.pool()
     machine.mirror()
     machine.attach()
@@ -597,7 +597,7 @@ def test_damage_and_full_pools_are_faults(machine):
 
 
 def test_what_is_lost_is_told_after_a_restart_until_it_was_restored(machine):
-    """Units that rot on both copies: what was read of them `health` tells after a clean end and after kill -9, and until a repair has seen all of it written anew."""
+    """Units that are damaged on both copies: `health` reports those that were read, also after a clean end and after kill -9, until they are written again and a repair has read them."""
     machine.pool()
     machine.mirror()
     machine.attach()
@@ -693,7 +693,7 @@ def test_jobs_are_paused_resumed_and_survive_kill_9(machine):
     assert "is running already" in machine("space", "repair", "vm")
     assert "paused by command" in machine("job", "list")
     assert "not ended" in machine("space", "show", "vm")
-    # A restart goes on with it, and has forgotten the pause.
+    # It continues after a restart, without the pause.
     machine.kill_and_start()
     until(lambda: machine.json("space", "show", "vm")["scrub"].get("ended_unix_s"), timeout=60, what="it ended")
     machine.attach()

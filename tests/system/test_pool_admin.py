@@ -89,7 +89,7 @@ def test_a_move_goes_on_after_kill_9(machine):
 
 
 def test_a_lost_disk_is_rebuilt_on_a_spare(machine):
-    """A hot spare has no data until a disk is lost; then it takes what that one had, after the time that was set, by itself."""
+    """A hot spare has no data until a disk is lost; after the configured delay that disk is rebuilt on it automatically."""
     machine.pool("ab")
     machine("disk", "create-file", machine.path("s"), "--size", DISK)
     machine("pool", "add-disk", "tank", "--assume-atomic", "--usage", "hot-spare", "--disk", machine.path("s"))
@@ -246,7 +246,7 @@ def test_several_disks_are_added_together_or_not_at_all(machine):
 
 
 def test_a_full_pool_reads_and_recovers(machine):
-    """A thin virtual disk that is larger than its pool: when the room runs out writes fail with the reason, reads go on, and discarding brings writes back."""
+    """A thin virtual disk that is larger than its pool: when the room runs out writes fail with the reason, reads continue, and a discard makes writes possible again."""
     machine.pool("ab")
     machine("pool", "set", "tank", "--warn-at", "50")
     told = machine("space", "create", "vm", "--pool", "tank", "--size", "1GiB", "--columns", "1")

@@ -1,4 +1,4 @@
-"""Pools on sparse files whose file system runs full: writes fail with ENOSPC, nothing is lost, and when there is room again the pool goes on."""
+"""Pools on sparse files whose file system runs full: writes fail with ENOSPC, nothing is lost, and with room again the pool continues."""
 
 import json
 import os

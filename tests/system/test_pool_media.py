@@ -80,7 +80,7 @@ def test_a_virtual_disk_changes_its_media_under_load_and_kill_9(machine):
     until(lambda: on(machine) == {0, 1}, timeout=120, what=f"moved: {machine.server.log}")
     until_idle(machine)
     machine.qemu_io(*reads, "read -P 9 26M 20M")
-    # Back, and the server dies in the middle: it goes on at the next start.
+    # Back, and the server dies in the middle: the move continues at the next start.
     machine("space", "set", "vm", "--media", "flash")
     machine.kill_and_start()
     until(lambda: on(machine) == {2, 3}, timeout=120, what=f"moved: {machine.server.log}")
