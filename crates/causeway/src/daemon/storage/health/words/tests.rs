@@ -199,7 +199,7 @@ fn where_and_what_to_do_as_one_types_it() {
         fault(FaultKind::Behind { bytes: 1 << 20, waits: Some(Why::Paused) }, Place::Disk(DiskNumber(1)));
     let paused = told(&s, &[job], &paused);
     assert_eq!(paused.recommended_actions, ["causeway job resume 12"]);
-    assert_eq!(paused.reason, "1 MiB that it has missed are not copied to it: its job is paused");
+    assert_eq!(paused.reason, "1 MiB of missed writes are not being copied to it: its job is paused");
     assert_eq!(quoted("it's"), r"'it'\''s'");
     assert_eq!(
         (quoted("-x"), quoted(""), quoted("/a/b.disk")),
