@@ -18,7 +18,7 @@ use env::{Env, Io};
 use parking_lot::Mutex;
 use smb_wire::msg::{CompletionFilter, CreateAction, CreateOptions, LeaseKey};
 use smb_wire::security::Sid;
-use smb_wire::{FileId, Guid};
+use smb_wire::{FileId, Guid, NtStatus};
 use vfs::{BasicChange, DirEntry, Node, Stat, VfsResult};
 
 use crate::commands::query_directory::pattern::Pattern;
@@ -295,6 +295,18 @@ impl Open {
     /// Whether requests of this tree connect may use it.
     pub(crate) fn is_of_tree(&self, tree: u32) -> bool {
         self.tenure.tree() == tree
+    }
+
+    /// A request of this tree connect uses it. A CREATE is not replayed once its open was used (MS-SMB2 3.3.5).
+    ///
+    /// # Errors
+    /// STATUS_FILE_CLOSED when it belongs to another tree connect.
+    pub(crate) fn use_through(&self, tree: &Tree) -> Result<(), NtStatus> {
+        // Read first: it is clear nearly always.
+        if self.replayable.load(Ordering::Relaxed) {
+            self.replayable.store(false, Ordering::Relaxed);
+        }
+        if self.is_of_tree(tree.id) { Ok(()) } else { Err(NtStatus::FILE_CLOSED) }
     }
 
     /// Whether a session owns it.

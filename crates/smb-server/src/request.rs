@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use arena::{Arena, Class, IoBuf, Sg, SgMut, passes};
 use smb_auth::crypt::TRANSFORM_LEN;
 use smb_wire::msg::ReadResponse;
-use smb_wire::{Command, Encode, FileId, Guid, HEADER_LEN, Header, MessageBuilder, NtStatus};
+use smb_wire::{Encode, FileId, Guid, HEADER_LEN, Header, MessageBuilder, NtStatus};
 use tokio::sync::Notify;
 use vfs::Data;
 
 use crate::Server;
-use crate::connection::OVERHEAD;
+use crate::connection::{HashInto, OVERHEAD};
 use crate::inbox::{Inbox, Notice};
 use crate::open::Open;
 use crate::session::Session;
@@ -93,26 +93,19 @@ impl Request {
     /// STATUS_FILE_CLOSED when there is none, or it belongs to another tree connect; STATUS_INVALID_HANDLE when no request
     /// before it in its compound had one.
     pub(crate) fn open(&self, id: FileId) -> Result<Arc<Open>, NtStatus> {
-        let id = match self.is_related() {
+        let id = match self.header.is_related() {
             true => self.inherited.ok_or(NtStatus::INVALID_HANDLE)?,
             false => id,
         };
         let looked_up = self.looked_up.as_ref().filter(|o| o.id() == id).cloned();
         let open = looked_up.or_else(|| self.session_open(id)).ok_or(NtStatus::FILE_CLOSED)?;
-        // MS-SMB2 3.3.5: a CREATE is not replayed once its open was used. (Read first: it is clear nearly always.)
-        if open.replayable.load(Ordering::Relaxed) {
-            open.replayable.store(false, Ordering::Relaxed);
-        }
-        if open.is_of_tree(self.tree.id) { Ok(open) } else { Err(NtStatus::FILE_CLOSED) }
+        open.use_through(&self.tree)?;
+        Ok(open)
     }
 
     /// An open of the session by its FileId.
     pub(crate) fn session_open(&self, id: FileId) -> Option<Arc<Open>> {
         self.server.opens.get(id).filter(|o| o.is_named_by(&self.session, id.volatile))
-    }
-
-    fn is_related(&self) -> bool {
-        self.header.flags.contains(smb_wire::HeaderFlags::RELATED)
     }
 
     /// The context for calls to the backend.
@@ -139,6 +132,8 @@ pub(crate) struct Reply {
     pub(crate) push: Option<Push>,
     /// Sent after this reply, on the same connection.
     pub(crate) then: Option<Notice>,
+    /// The pre-authentication hash that this reply is taken into (NEGOTIATE, SESSION_SETUP).
+    pub(crate) hash_into: Option<HashInto>,
     /// End the connection without a reply, for this reason (MS-SMB2 3.3.5.15.12).
     pub(crate) drop_connection: Option<&'static str>,
 }
@@ -235,6 +230,7 @@ impl Reply {
             session_id: None,
             push: None,
             then: None,
+            hash_into: None,
             drop_connection: None,
         }
     }
@@ -247,7 +243,7 @@ impl From<Result<Reply, NtStatus>> for Reply {
 }
 
 /// Whether a request was cancelled; the handler that waits for long looks at it.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct Cancel {
     /// `None` for what never waits for long: nobody looks.
     inner: Option<Arc<CancelState>>,
@@ -265,13 +261,8 @@ const ABANDONED: u8 = 1;
 const CANCELLED: u8 = 2;
 
 impl Cancel {
-    /// For a request with this command: a READ or WRITE is too short, and too frequent, to be worth one.
-    pub(crate) fn of(command: Command) -> Cancel {
-        let lasting = !matches!(command, Command::READ | Command::WRITE);
-        Cancel { inner: lasting.then(Arc::default) }
-    }
-
-    /// For a request that may wait, whatever its command.
+    /// For a request that may wait. A READ or WRITE of a file is too short, and too frequent, to be worth one: it has the
+    /// default.
     pub(crate) fn lasting() -> Cancel {
         Cancel { inner: Some(Arc::default()) }
     }

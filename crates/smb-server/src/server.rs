@@ -546,9 +546,11 @@ impl Server {
         }
     }
 
-    /// A request that no share counts.
+    /// Counts a request that no share counts.
     pub(crate) fn count_unshared(&self) {
-        self.unshared.fetch_add(1, Ordering::Relaxed);
+        if self.counting().is_some() {
+            self.unshared.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Counts a connection for as long as the guard lives; `None` at the bound.

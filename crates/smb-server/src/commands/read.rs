@@ -15,6 +15,7 @@ use crate::TransportKind;
 use crate::connection::Outcome;
 use crate::open::{FileOpen, Open};
 use crate::request::{ConnectionFacts, Push, Reply, Request};
+use crate::share::Tree;
 use crate::status;
 
 /// Starts a READ; complete at once where the data is at hand. `plain` says that the reply is alone in its message and
@@ -51,16 +52,16 @@ fn begin(r: &Request, plain: bool) -> Result<Begun, NtStatus> {
     if open.pipe().is_some() {
         return Ok(Begun::Pipe(open, q.length));
     }
-    let file =
-        FileRead { facts: &r.facts, arena: &r.server.arena, open: &open, encrypted: r.encrypted, plain };
-    file.begin(&q).map(Begun::Outcome)
+    let (facts, arena) = (&*r.facts, &r.server.arena);
+    let read = FileRead { facts, arena, tree: &r.tree, open: &open, encrypted: r.encrypted, plain };
+    read.begin(&q).map(Begun::Outcome)
 }
 
 /// A READ whose length its connection allows and its credits cover.
 ///
 /// # Errors
 /// STATUS_INVALID_PARAMETER where it is none.
-pub(crate) fn decode<'m>(
+fn decode<'m>(
     message: &'m [u8],
     facts: &ConnectionFacts,
     header: &Header,
@@ -82,6 +83,7 @@ pub(crate) fn decode<'m>(
 pub(crate) struct FileRead<'a> {
     pub(crate) facts: &'a ConnectionFacts,
     pub(crate) arena: &'a Arena,
+    pub(crate) tree: &'a Tree,
     pub(crate) open: &'a Arc<Open>,
     pub(crate) encrypted: bool,
     /// The reply is alone in its message and neither signed nor encrypted.
@@ -89,11 +91,20 @@ pub(crate) struct FileRead<'a> {
 }
 
 impl FileRead<'_> {
-    /// Begins what [`decode`] gave; complete at once where the data is at hand.
+    /// Starts the READ that `message` is; complete at once where the data is at hand.
     ///
     /// # Errors
     /// The status to answer with.
-    pub(crate) fn begin(&self, q: &ReadRequest<'_>) -> Result<Outcome, NtStatus> {
+    #[inline]
+    pub(crate) fn start(&self, header: &Header, message: &[u8]) -> Result<Outcome, NtStatus> {
+        let q = decode(message, self.facts, header, self.encrypted)?;
+        self.open.use_through(self.tree)?;
+        self.begin(&q)
+    }
+
+    /// Begins what [`decode`] gave.
+    #[inline]
+    fn begin(&self, q: &ReadRequest<'_>) -> Result<Outcome, NtStatus> {
         let by_rdma = q.channel != Channel::NONE;
         let Some(file) = self.open.file() else { return Err(NtStatus::INVALID_DEVICE_REQUEST) };
         check(self.open, file, q)?;

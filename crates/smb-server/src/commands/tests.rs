@@ -171,7 +171,7 @@ impl World {
             looked_up: None,
             encrypted: false,
             in_compound: false,
-            cancel: Cancel::of(smb_wire::Command::LOCK),
+            cancel: Cancel::lasting(),
             pending: Pending { slot: 0, inbox: Arc::default() },
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smb_wire::msg::{
     Capabilities, ShareCapabilities, ShareFlags, ShareType, TreeConnectRequest, TreeConnectResponse,
-    TreeDisconnectResponse,
+    TreeDisconnectRequest, TreeDisconnectResponse,
 };
 use smb_wire::{AccessMask, Decode, NtStatus};
 
@@ -103,7 +103,15 @@ fn share_name(path: &str) -> Option<&str> {
     (!host.is_empty() && !share.is_empty() && !share.contains('\\')).then_some(share)
 }
 
-pub(crate) fn disconnect(server: &Arc<Server>, session: &Arc<Session>, tree: &Arc<Tree>) -> Outcome {
+pub(crate) fn disconnect(
+    server: &Arc<Server>,
+    session: &Arc<Session>,
+    tree: &Arc<Tree>,
+    message: &[u8],
+) -> Outcome {
+    if TreeDisconnectRequest::decode(message).is_err() {
+        return NtStatus::INVALID_PARAMETER.into();
+    }
     if session.remove_tree(tree.id).is_none() {
         return NtStatus::NETWORK_NAME_DELETED.into();
     }

@@ -6,12 +6,14 @@ use smb_auth::derive::PreauthHash;
 use smb_auth::mechanism::{Identity, SessionKey};
 use smb_auth::sign::{SigningAlgorithm, SigningKey};
 use smb_wire::msg::SessionFlags;
-use smb_wire::{Header, HeaderFlags, NtStatus};
+use smb_wire::{HeaderFlags, NtStatus};
 
-use super::chain::Chain;
+use super::Engine;
+use super::chain::Refusal;
+use super::channel::Channel;
+use super::incoming::{InMessage, Item};
 use super::negotiate::Negotiated;
 use super::session_setup::derive;
-use super::{Channel, Engine};
 use crate::session::{ChannelFacts, Session};
 
 /// Channels of one session; Windows has the same limit.
@@ -22,78 +24,50 @@ impl Engine {
     /// with Windows: the signature proves that the client has the session's key.
     pub(super) fn may_bind(
         &self,
-        header: &Header,
+        message: &InMessage,
+        item: &Item,
         negotiated: Negotiated,
-        chain: &Chain,
-        signing: &mut Option<Arc<SigningKey>>,
-    ) -> Result<Arc<Session>, NtStatus> {
-        let session = self.server.session(header.session_id).ok_or(NtStatus::USER_SESSION_DELETED)?;
-        let channel = self.channels.get(&header.session_id);
+    ) -> Result<Arc<Session>, Refusal> {
+        let id = item.header.session_id;
+        let early = self.signs_early(&item.header);
+        let session =
+            self.server.session(id).ok_or(Refusal::new(NtStatus::USER_SESSION_DELETED, early.clone()))?;
+        let channel = self.channels.get(&id);
         // The signature comes first: a client that has the key gets signed refusals (3.3.4.1.1).
         let key = channel.map_or(&session.signing, |c| &c.signing);
-        let is_signed = header.flags.contains(HeaderFlags::SIGNED);
-        let verified = is_signed && verify(key, chain, header);
-        if verified {
-            *signing = Some(Arc::clone(key));
-        }
+        let is_signed = item.header.flags.contains(HeaderFlags::SIGNED);
+        let verified = is_signed && message.verify(key, item);
+        let signs = if verified { Some(Arc::clone(key)) } else { early };
+        let refused = |status| Err(Refusal::new(status, signs.clone()));
         // AES-GMAC on one side only is refused whatever the dialects, as Windows does. Other algorithms may differ:
         // the channel signs with its connection's.
         match (session.signing.algorithm(), negotiated.signing) {
             (a, b) if a == b => {}
-            (SigningAlgorithm::AesGmac, _) => return Err(NtStatus::REQUEST_OUT_OF_SEQUENCE),
-            (_, SigningAlgorithm::AesGmac) => return Err(NtStatus::NOT_SUPPORTED),
+            (SigningAlgorithm::AesGmac, _) => return refused(NtStatus::REQUEST_OUT_OF_SEQUENCE),
+            (_, SigningAlgorithm::AesGmac) => return refused(NtStatus::NOT_SUPPORTED),
             _ => {}
         }
         if negotiated.dialect < 0x0300 {
-            return Err(NtStatus::REQUEST_NOT_ACCEPTED);
+            return refused(NtStatus::REQUEST_NOT_ACCEPTED);
         }
         let same =
             session.binding.dialect == negotiated.dialect && session.binding.cipher == negotiated.cipher;
         if !same || !is_signed {
-            return Err(NtStatus::INVALID_PARAMETER);
+            return refused(NtStatus::INVALID_PARAMETER);
         }
         if !verified {
-            return Err(NtStatus::ACCESS_DENIED);
+            return refused(NtStatus::ACCESS_DENIED);
         }
         if channel.is_some() {
-            return Err(NtStatus::REQUEST_NOT_ACCEPTED);
+            return refused(NtStatus::REQUEST_NOT_ACCEPTED);
         }
         if session.is_anonymous() {
-            return Err(NtStatus::NOT_SUPPORTED);
+            return refused(NtStatus::NOT_SUPPORTED);
         }
         if session.channels.lock().len() >= CHANNELS_MAX {
-            return Err(NtStatus::INSUFFICIENT_RESOURCES);
+            return refused(NtStatus::INSUFFICIENT_RESOURCES);
         }
         Ok(session)
-    }
-
-    /// MS-SMB2 3.3.5.2.4, of a request to authenticate again on a channel of this connection.
-    pub(super) fn may_reauthenticate(
-        &self,
-        header: &Header,
-        chain: &Chain,
-        signing: &mut Option<Arc<SigningKey>>,
-    ) -> Result<(), NtStatus> {
-        let Some(channel) = self.channels.get(&header.session_id) else {
-            return Err(NtStatus::USER_SESSION_DELETED);
-        };
-        if let Some(encrypted) = &chain.encrypted {
-            return if encrypted.id == header.session_id {
-                Ok(())
-            } else {
-                Err(NtStatus::USER_SESSION_DELETED)
-            };
-        }
-        let is_signed = header.flags.contains(HeaderFlags::SIGNED);
-        if !is_signed && !channel.session.signing_required {
-            return Ok(());
-        }
-        *signing = Some(Arc::clone(&channel.signing));
-        if is_signed && verify(&channel.signing, chain, header) {
-            Ok(())
-        } else {
-            Err(NtStatus::ACCESS_DENIED)
-        }
     }
 
     /// MS-SMB2 3.3.5.5.3: this connection becomes a further channel; it signs with a key of its own.
@@ -142,16 +116,23 @@ impl Engine {
             });
         }
         self.unauthenticated = None;
-        self.channels.insert(
-            session.id,
-            Channel { session, signing, last_tree: None, last_open: None, tallies: Default::default() },
-        );
+        self.channels.insert(session.id, Channel::new(session, signing));
         Ok(())
     }
 }
 
-/// Whether the signature of a whole message of one request is right.
-fn verify(key: &SigningKey, chain: &Chain, header: &Header) -> bool {
-    let segments: smallvec::SmallVec<[&[u8]; 6]> = chain.whole.iter().map(|b| &**b).collect();
-    super::dispatch::verify(key, &segments, header)
+/// MS-SMB2 3.3.5.2.4, of a request to authenticate again on a channel.
+pub(super) fn may_reauthenticate(channel: &Channel, message: &InMessage, item: &Item) -> Result<(), Refusal> {
+    let is_signed = item.header.flags.contains(HeaderFlags::SIGNED);
+    let key = || Some(Arc::clone(&channel.signing));
+    match &message.encrypted {
+        Some(encrypted) if encrypted.id == item.header.session_id => Ok(()),
+        Some(_) => {
+            let key = if is_signed { key() } else { None };
+            Err(Refusal::new(NtStatus::USER_SESSION_DELETED, key))
+        }
+        None if is_signed && message.verify(&channel.signing, item) => Ok(()),
+        None if !is_signed && !channel.session.signing_required => Ok(()),
+        None => Err(Refusal::new(NtStatus::ACCESS_DENIED, key())),
+    }
 }

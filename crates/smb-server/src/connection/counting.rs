@@ -10,6 +10,7 @@ use counters::{Class, Tally};
 use env::Moment;
 use smb_wire::{Command, HEADER_LEN};
 
+use super::chain::Outcome;
 use crate::request::Reply;
 use crate::server::Server;
 use crate::session::Session;
@@ -20,7 +21,25 @@ use crate::share::Tree;
 pub(super) struct Tallies {
     all: Vec<Arc<Tally>>,
     /// Of the tree connect used last.
-    pub(super) last: Option<Arc<Tally>>,
+    last: Option<Arc<Tally>>,
+}
+
+/// How a request that was started is counted.
+pub(super) enum Count {
+    /// No share counts it.
+    Unshared,
+    /// It was answered and counted in one step, at this time.
+    Answered(Moment),
+    Waits(Counting),
+}
+
+/// A request that is counted and waits for something.
+pub(super) struct Counting {
+    tally: Arc<Tally>,
+    class: Class,
+    begun: Begun,
+    /// Bytes that are fetched by RDMA; `None`: the payload is in the message.
+    pulled: Option<u32>,
 }
 
 impl Tallies {
@@ -37,54 +56,27 @@ impl Tallies {
             self.last = Some(tally);
         }
     }
-}
 
-/// A request that is being started, to be counted. Most are answered at once: those are counted in one step.
-pub(super) struct Counted {
-    tally: Arc<Tally>,
-    class: Class,
-    start: Moment,
-    received: u64,
-}
-
-/// A request that is counted and waits for something.
-pub(super) struct Counting {
-    tally: Arc<Tally>,
-    class: Class,
-    begun: Begun,
-    /// Bytes that are fetched by RDMA; `None`: the payload is in the message.
-    pulled: Option<u32>,
-}
-
-impl Counted {
-    /// A request of `received` bytes that came at `start`.
+    /// Counts a request of the tree connect used last, of `received` bytes, that was started at `start`. One that was answered
+    /// at once takes no reference to its tally.
     #[inline]
-    pub(super) fn new(tally: Arc<Tally>, command: Command, start: Moment, received: usize) -> Counted {
+    pub(super) fn count(&self, command: Command, start: Moment, received: usize, outcome: &Outcome) -> Count {
+        let Some(tally) = &self.last else { return Count::Unshared };
+        let received = received as u64;
         let class = match command {
             Command::READ => Class::Read,
             Command::WRITE => Class::Write,
             _ => Class::Metadata,
         };
-        Counted { tally, class, start, received: received as u64 }
-    }
-
-    /// A READ that was answered at once, without one of these; when.
-    #[inline]
-    pub(super) fn whole(tally: &Tally, start: Moment, reply: &Reply, received: usize) -> Moment {
-        tally.whole(Class::Read, start, done(Class::Read, reply, None, received as u64))
-    }
-
-    /// It has to wait; of its payload `pulled` bytes are fetched by RDMA.
-    pub(super) fn begin(self, pulled: Option<u32>) -> Counting {
-        let start = self.tally.clock().instant(self.start);
-        let begun = self.tally.begin(self.class, start, self.received, 0);
-        Counting { tally: self.tally, class: self.class, begun, pulled }
-    }
-
-    /// It is answered already; when.
-    #[inline]
-    pub(super) fn answered(self, reply: &Reply) -> Moment {
-        self.tally.whole(self.class, self.start, done(self.class, reply, None, self.received))
+        let pulled = match outcome {
+            Outcome::Reply(reply) => {
+                return Count::Answered(tally.whole(class, start, done(class, reply, None, received)));
+            }
+            Outcome::Pull { length, .. } => Some(*length),
+            Outcome::Pending(_) | Outcome::Silent => None,
+        };
+        let begun = tally.begin(class, tally.clock().instant(start), received, 0);
+        Count::Waits(Counting { tally: Arc::clone(tally), class, begun, pulled })
     }
 }
 

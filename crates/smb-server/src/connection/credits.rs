@@ -11,6 +11,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use smb_wire::{Command, Header};
+
+use super::incoming::Item;
+use super::{ConnectionError, Engine};
+
 /// The ids that a client may use, and what it may be granted.
 #[derive(Debug)]
 pub(crate) struct CreditWindow {
@@ -46,6 +51,52 @@ impl Shown {
 /// A client used an id that it does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OutOfWindow;
+
+impl Engine {
+    /// MS-SMB2 3.3.5.2.3: uses the message ids of a message's requests.
+    ///
+    /// # Errors
+    /// What ends the connection.
+    pub(super) fn take_ids(&mut self, requests: &[Item]) -> Result<(), ConnectionError> {
+        for Item { header, .. } in requests {
+            if header.is_response() {
+                return Err(ConnectionError::Protocol("a response from a client"));
+            }
+            // A CANCEL uses the id of what it cancels.
+            if header.command != Command::CANCEL {
+                let (first, charge) = (header.message_id, self.charge(header));
+                let window = self.credits.window();
+                self.credits.take(first, charge).map_err(|_| ConnectionError::OutOfCredits {
+                    first,
+                    charge,
+                    window,
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How many ids a request used.
+    pub(super) fn charge(&self, request: &Header) -> u16 {
+        if self.facts.multi_credit { request.credit_charge } else { 1 }
+    }
+
+    /// Credits for the reply to a request (MS-SMB2 3.3.1.2): what it used up, and what it asked for beyond one, as far
+    /// as there is room. Windows and Samba are as generous, and clients exist that count on it: one that does not
+    /// count its own set-up requests would otherwise run past its window.
+    pub(super) fn grant(&mut self, request: &Header) -> u16 {
+        let charge = self.charge(request).max(1);
+        let wish = match request.command {
+            // Before a log-on a client needs few.
+            Command::NEGOTIATE => 1,
+            _ if request.credits == 0 => 0,
+            _ => charge.saturating_add(request.credits - 1),
+        };
+        // Few when payload memory is short, so that clients slow down.
+        let most = if self.server.arena.is_short() { 1 } else { u16::MAX };
+        self.credits.grant(wish.min(most))
+    }
+}
 
 impl CreditWindow {
     /// A window of one id, 0, that grows to at most `max` ids (rounded up to 64).

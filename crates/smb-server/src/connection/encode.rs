@@ -23,8 +23,8 @@ pub(super) const COMPOUND_MAX: usize = 96 << 10;
 impl Engine {
     /// Turns a chain whose requests are all done into a message, if any of them has a reply.
     pub(super) fn complete(&mut self, chain: &mut Chain) {
-        let Chain { finished, encrypted, .. } = chain;
-        self.send_finished(finished, encrypted.as_ref());
+        let Chain { finished, message, .. } = chain;
+        self.send_finished(finished, message.encrypted.as_ref());
     }
 
     /// Queues replies, as few messages as [`COMPOUND_MAX`] allows: a compound's replies need not come as one. They are
@@ -48,6 +48,7 @@ impl Engine {
     fn send_together(&mut self, finished: &mut [Finished], encrypted: Option<&Arc<Session>>) {
         let count = finished.len();
         let mut message = OutMessage::plain(Vec::new());
+        let mut hash_into = None;
         for (i, f) in finished.iter_mut().enumerate() {
             let last = i + 1 == count;
             let start = message.head.len();
@@ -63,6 +64,7 @@ impl Engine {
             }
             message.invalidate = message.invalidate.or(f.invalidate);
             message.then.extend(f.reply.then.take());
+            hash_into = f.reply.hash_into.or(hash_into);
             let payload = std::mem::replace(&mut f.reply.payload, Data::Bufs(Sg::new()));
             if last {
                 message.payload = payload;
@@ -86,7 +88,9 @@ impl Engine {
                 sign(key, &mut message, start, last, f.header.message_id);
             }
         }
-        self.hash_reply(&message.head);
+        if let Some(into) = hash_into {
+            self.hash(into, &message.head);
+        }
         match encrypted {
             Some(session) => self.encrypt_out(session, message),
             None => self.push_out(message),
@@ -123,25 +127,6 @@ impl Engine {
         f.reply.message[..HEADER_LEN].copy_from_slice(&self.scratch);
     }
 
-    /// Credits for the reply to a request (MS-SMB2 3.3.1.2): what it used up, and what it asked for beyond one, as far
-    /// as there is room. Windows and Samba are as generous, and clients exist that count on it: one that does not
-    /// count its own set-up requests would otherwise run past its window.
-    pub(super) fn grant(&mut self, request: &Header) -> u16 {
-        let charge = self.charge(request).max(1);
-        let wish = match request.command {
-            // Before a log-on a client needs few.
-            Command::NEGOTIATE => 1,
-            _ if request.credits == 0 => 0,
-            _ => charge.saturating_add(request.credits - 1),
-        };
-        self.credits.grant(wish.min(self.grant_ceiling()))
-    }
-
-    /// How many ids a request used (MS-SMB2 3.3.5.2.3).
-    pub(super) fn charge(&self, request: &Header) -> u16 {
-        if self.facts.multi_credit { request.credit_charge } else { 1 }
-    }
-
     /// Tells a client that its request waits (MS-SMB2 3.3.4.2): an interim response for each handler that asked for
     /// it, with what its chain has finished before it. Whether there was any.
     pub(super) fn send_interims(&mut self) -> bool {
@@ -170,7 +155,7 @@ impl Engine {
         let mut interim = header.response(NtStatus::PENDING, credits);
         interim.flags |= HeaderFlags::ASYNC;
         interim.async_id = slot;
-        let encrypted = chain.encrypted.clone();
+        let encrypted = chain.message.encrypted.clone();
         self.send_finished(&mut finished, encrypted.as_ref());
         self.send_raw(interim, encrypted.as_ref());
         true

@@ -12,18 +12,23 @@
 
 mod binding;
 mod chain;
+mod channel;
+mod compound;
 mod counting;
 mod credits;
 mod dispatch;
 mod encode;
 mod error;
-mod fast_read;
+mod handlers;
+mod incoming;
 mod negotiate;
 mod notices;
 mod outgoing;
+mod preauth;
 mod receive;
 mod sealing;
 mod session_setup;
+mod verify;
 
 pub(crate) use chain::Outcome;
 pub use credits::Credits;
@@ -31,6 +36,7 @@ pub(crate) use credits::Shown;
 pub use error::ConnectionError;
 pub(crate) use notices::LOST;
 pub(crate) use outgoing::OutMessage;
+pub(crate) use preauth::HashInto;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -47,21 +53,17 @@ use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use rustc_hash::FxHashMap;
 use smb_auth::derive::PreauthHash;
-use smb_auth::sign::SigningKey;
 use smb_direct::BufferDescriptorV1;
 use smb_wire::{Guid, NtStatus};
 
 use crate::durable::SessionEnd;
 use crate::inbox::Inbox;
-use crate::open::{Open, Sequenced};
 use crate::request::{ConnectionFacts, Reply};
 use crate::server::{ConnectionGuard, Unauthenticated};
-use crate::session::Session;
-use crate::share::Tree;
 use crate::transport::Admitted;
 use crate::{Server, TransportKind};
 use chain::Chain;
-use counting::{Counted, Tallies};
+use channel::Channel;
 use credits::CreditWindow;
 use negotiate::Negotiated;
 use sealing::Unsealed;
@@ -95,39 +97,12 @@ pub(crate) struct Engine {
     /// Replies that wait for memory to be encrypted into; while there are some no further request is started.
     unsealed: VecDeque<Unsealed>,
     pulls: VecDeque<Pull>,
-    /// Which pre-authentication hash the next reply goes into (MS-SMB2 3.3.5.4, 3.3.5.5).
-    hash_next_reply: Option<HashInto>,
     /// Set when the connection must end after what is queued has left.
     ending: Option<ConnectionError>,
     /// Since when nobody is logged on here; `None` while somebody is.
     unauthenticated: Option<Unauthenticated>,
-    /// The request that is being started, where it is counted.
-    counting: Option<Counted>,
-    /// The same, where it has an open.
-    sequenced: Option<Sequenced>,
     now: Moment,
-    /// When the clock was looked at after `now`.
-    looked: Option<Moment>,
     _guard: ConnectionGuard,
-}
-
-/// This connection's part of a session (MS-SMB2 3.3.1.14).
-struct Channel {
-    session: Arc<Session>,
-    signing: Arc<SigningKey>,
-    /// The tree connect used last: nearly always the one that is used next.
-    last_tree: Option<Arc<Tree>>,
-    /// The open used last, likewise.
-    last_open: Option<Arc<Open>>,
-    tallies: Tallies,
-}
-
-/// See [`Engine::hash_next_reply`].
-#[derive(Clone, Copy, Debug)]
-enum HashInto {
-    Connection,
-    /// An authentication in progress, by session id.
-    Setup(u64),
 }
 
 /// A request that waits, and where its chain is.
@@ -229,13 +204,9 @@ impl Engine {
             out_bytes: 0,
             unsealed: VecDeque::new(),
             pulls: VecDeque::new(),
-            hash_next_reply: None,
             ending: None,
             unauthenticated: Some(unauthenticated),
-            counting: None,
-            sequenced: None,
             now,
-            looked: None,
             _guard: guard,
             server,
         }
@@ -271,11 +242,12 @@ impl Engine {
         self.parked.is_empty().then(|| since + limit)
     }
 
-    /// Takes one message.
+    /// Takes one message. When its last request was answered, if the clock was read for its counters: a time with which the
+    /// transport's next turn may begin, so that counting costs no reading of its own.
     ///
     /// # Errors
     /// What ends the connection; replies already queued may be sent first.
-    pub(crate) fn message(&mut self, now: Moment, message: Sg) -> Result<(), ConnectionError> {
+    pub(crate) fn message(&mut self, now: Moment, message: Sg) -> Result<Option<Moment>, ConnectionError> {
         self.message_piped(now, message, None)
     }
 
@@ -285,12 +257,13 @@ impl Engine {
         now: Moment,
         message: Sg,
         piped: Option<Piped>,
-    ) -> Result<(), ConnectionError> {
+    ) -> Result<Option<Moment>, ConnectionError> {
         self.now = now;
         // Its peer lives, and has acknowledged what arrived before.
         self.urgent = false;
-        self.receive(message, piped)?;
-        self.ended()
+        let answered = self.receive(message, piped)?;
+        self.ended()?;
+        Ok(answered)
     }
 
     /// Whether the payload of the next such WRITE had better be in a pipe.
@@ -327,12 +300,6 @@ impl Engine {
             }
         }
         if any { Poll::Ready(Ok(())) } else { Poll::Pending }
-    }
-
-    /// When the clock was looked at last in this turn, if it was: when its last request was answered. The next turn begins
-    /// with that, so that counting costs no look of its own.
-    pub(crate) fn take_looked(&mut self) -> Option<Moment> {
-        self.looked.take()
     }
 
     /// The next message to send.
@@ -412,19 +379,6 @@ impl Engine {
         }
     }
 
-    /// Takes a reply into the pre-authentication hash that waits for it.
-    fn hash_reply(&mut self, message: &[u8]) {
-        match self.hash_next_reply.take() {
-            Some(HashInto::Connection) => self.preauth.update(&[message]),
-            Some(HashInto::Setup(id)) => {
-                if let Some(setup) = self.setups.get_mut(&id) {
-                    setup.preauth.update(&[message]);
-                }
-            }
-            None => {}
-        }
-    }
-
     fn ended(&mut self) -> Result<(), ConnectionError> {
         self.ending.take().map_or(Ok(()), Err)
     }
@@ -436,10 +390,5 @@ impl Engine {
         for notice in then {
             self.deliver(notice);
         }
-    }
-
-    /// The most credits one reply may grant now: few when payload memory is short, so that clients slow down.
-    fn grant_ceiling(&self) -> u16 {
-        if self.server.arena.is_short() { 1 } else { u16::MAX }
     }
 }

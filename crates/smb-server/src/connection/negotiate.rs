@@ -13,7 +13,7 @@ use smb_wire::msg::{Capabilities, Dialect, NegotiateRequest, NegotiateResponse, 
 use smb_wire::{Command, Decode, FileTime, Guid, Header, NtStatus};
 
 use super::chain::{Finished, Signing};
-use super::{ConnectionError, Engine, Outcome};
+use super::{ConnectionError, Engine, HashInto, Outcome};
 use crate::Protection;
 use crate::request::{ConnectionFacts, Reply};
 
@@ -64,11 +64,9 @@ impl Engine {
         };
         // The reply's header is that of the first SMB2 request (MS-SMB2 3.3.5.3.1); its id is used up by it.
         let header = Header { command: Command::NEGOTIATE, credits: 1, ..Header::default() };
+        let _ = self.credits.take(0, 1);
         if dialect == Dialect::SMB_2_0_2 {
-            let _ = self.credits.take(0, 1);
             self.agree(0x0202, None, SigningAlgorithm::HmacSha256, Guid::default(), 0, 0);
-        } else {
-            let _ = self.credits.take(0, 1);
         }
         let hint = AcceptorConfig::new(&self.server.config.name).hint();
         let response = NegotiateResponse {
@@ -143,10 +141,10 @@ impl Engine {
         };
         let response =
             NegotiateResponse { security_buffer: &hint, contexts: contexts.as_contexts(), ..self.response() };
-        let reply = Reply::ok(&response);
+        let mut reply = Reply::ok(&response);
         if self.facts.dialect == 0x0311 {
             self.preauth.update(&[message]);
-            self.hash_next_reply = Some(super::HashInto::Connection);
+            reply.hash_into = Some(HashInto::Connection);
         }
         Outcome::Reply(reply)
     }

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use arena::{IoBuf, Piped, Sg, sg_len, sg_to_vec};
+use env::Moment;
 use smallvec::SmallVec;
 use smb_wire::msg::WriteRequest;
 use smb_wire::{Command, HEADER_LEN, Header, compound};
 
-use super::chain::{Chain, Item};
+use super::chain::Chain;
+use super::incoming::{InMessage, Item};
 use super::{ConnectionError, Engine};
 use crate::session::Session;
 
@@ -17,7 +19,12 @@ const COMPRESSED: [u8; 4] = [0xFC, b'S', b'M', b'B'];
 const SMB1: [u8; 4] = [0xFF, b'S', b'M', b'B'];
 
 impl Engine {
-    pub(super) fn receive(&mut self, message: Sg, piped: Option<Piped>) -> Result<(), ConnectionError> {
+    /// Takes a message; when its last request was answered, if the clock was read for that.
+    pub(super) fn receive(
+        &mut self,
+        message: Sg,
+        piped: Option<Piped>,
+    ) -> Result<Option<Moment>, ConnectionError> {
         let length = sg_len(&message) + piped.as_ref().map_or(0, Piped::len);
         if length > self.message_limit() {
             return Err(ConnectionError::TooLong { length, limit: self.message_limit() });
@@ -32,7 +39,7 @@ impl Engine {
                     _ => Err(ConnectionError::Protocol("an encrypted message holds no SMB2 message")),
                 }
             }
-            Some(SMB1) => self.smb1(&sg_to_vec(&message)),
+            Some(SMB1) => self.smb1(&sg_to_vec(&message)).map(|()| None),
             // MS-SMB2 3.3.5.2.13: compression was not negotiated.
             Some(COMPRESSED) => Err(ConnectionError::Protocol("a compressed message without negotiation")),
             _ => Err(ConnectionError::Protocol("not an SMB message")),
@@ -45,7 +52,7 @@ impl Engine {
         whole: Sg,
         piped: Option<Piped>,
         encrypted: Option<Arc<Session>>,
-    ) -> Result<(), ConnectionError> {
+    ) -> Result<Option<Moment>, ConnectionError> {
         let together = together(&whole);
         let head = together.as_ref().unwrap_or(&whole[0]);
         let total = sg_len(&whole);
@@ -59,25 +66,12 @@ impl Engine {
                 waiting.push(Item { header, range });
             }
         }
-        for item in &waiting {
-            let h = &item.header;
-            if h.is_response() {
-                return Err(ConnectionError::Protocol("a response from a client"));
-            }
-            // MS-SMB2 3.3.5.2.3: a CANCEL uses the id of what it cancels.
-            if h.command != Command::CANCEL {
-                let charge = self.charge(h);
-                self.credits.take(h.message_id, charge).map_err(|_| ConnectionError::OutOfCredits {
-                    first: h.message_id,
-                    charge,
-                    window: self.credits.window(),
-                })?;
-            }
-        }
+        self.take_ids(&waiting)?;
         let compound = waiting.len() > 1;
-        let waiting = waiting.into_iter();
-        self.run(&mut Chain { whole, together, piped, waiting, encrypted, compound, ..Chain::default() });
-        Ok(())
+        let message = InMessage { whole, together, piped, encrypted, compound };
+        let mut chain = Chain { message, waiting: waiting.into_iter(), ..Chain::default() };
+        self.run(&mut chain);
+        Ok(chain.answered)
     }
 }
 

@@ -14,9 +14,11 @@ use smb_auth::sign::SigningKey;
 use smb_wire::msg::{
     SecurityMode, SessionFlags, SessionSetupFlags, SessionSetupRequest, SessionSetupResponse,
 };
-use smb_wire::{Decode, Header, NtStatus};
+use smb_wire::{Decode, NtStatus};
 
-use super::chain::Chain;
+use super::binding::may_reauthenticate;
+use super::chain::{Refusal, Started};
+use super::incoming::{InMessage, Item};
 use super::negotiate::Negotiated;
 use super::{Engine, HashInto, Outcome};
 use crate::Protection;
@@ -47,22 +49,17 @@ pub(super) enum Purpose {
 const SETUPS_MAX: usize = 64;
 
 impl Engine {
-    pub(super) fn session_setup(
-        &mut self,
-        header: &Header,
-        message: &[u8],
-        chain: &Chain,
-        cancel: &Cancel,
-        signing: &mut Option<Arc<SigningKey>>,
-    ) -> Outcome {
-        *signing = self.signs_early(header);
-        let Ok(request) = SessionSetupRequest::decode(message) else {
-            return NtStatus::INVALID_PARAMETER.into();
+    /// Starts a SESSION_SETUP.
+    pub(super) fn session_setup(&mut self, message: &InMessage, item: &Item) -> Started {
+        let early = self.signs_early(&item.header);
+        let invalid = NtStatus::INVALID_PARAMETER;
+        let Ok(request) = SessionSetupRequest::decode(message.of(item)) else {
+            return Started::new(invalid, early);
         };
-        let Some(negotiated) = self.negotiated else { return NtStatus::INVALID_PARAMETER.into() };
-        let id = match self.find_setup(header, &request, negotiated, chain, signing) {
-            Ok(id) => id,
-            Err(status) => return status.into(),
+        let Some(negotiated) = self.negotiated else { return Started::new(invalid, early) };
+        let (id, key) = match self.find_setup(message, item, &request, negotiated) {
+            Ok(found) => found,
+            Err(refusal) => return refusal.into(),
         };
         let peer = self.facts.peer;
         let now = self.server.env.instant(self.now);
@@ -72,72 +69,102 @@ impl Engine {
             if refused.is_power_of_two() {
                 tracing::warn!(%peer, refused, "log-ons refused unread: too many from this address have failed");
             }
-            return self.with_session_id(id, Reply::error(NtStatus::REQUEST_NOT_ACCEPTED));
+            return Started::new(with_session_id(id, Reply::error(NtStatus::REQUEST_NOT_ACCEPTED)), key);
         }
-        let users = Arc::clone(&self.server.users);
-        let Some(setup) = self.setups.get_mut(&id) else { return NtStatus::USER_SESSION_DELETED.into() };
-        if negotiated.dialect == 0x0311 {
-            setup.preauth.update(&[message]);
+        let Some(setup) = self.setups.get_mut(&id) else {
+            return Started::new(NtStatus::USER_SESSION_DELETED, key);
+        };
+        let hashes = negotiated.dialect == 0x0311;
+        if hashes {
+            setup.preauth.update(&[message.of(item)]);
         }
-        match setup.acceptor.step(request.security_buffer, &*users) {
+        match setup.acceptor.step(request.security_buffer, &*self.server.users) {
             Step::Continue(token) => {
-                if negotiated.dialect == 0x0311 {
-                    self.hash_next_reply = Some(HashInto::Setup(id));
-                }
                 let response =
                     SessionSetupResponse { session_flags: SessionFlags::empty(), security_buffer: &token };
-                self.with_session_id(id, Reply::with_status(NtStatus::MORE_PROCESSING_REQUIRED, &response))
+                let mut reply = Reply::with_status(NtStatus::MORE_PROCESSING_REQUIRED, &response);
+                reply.hash_into = hashes.then_some(HashInto::Setup(id));
+                Started::new(with_session_id(id, reply), key)
             }
-            Step::Failed(error) => {
-                let who = setup.acceptor.claimed().cloned().unwrap_or_default();
-                // A token that makes no sense and a null session guess no secret.
-                let failed = match error.kind() {
-                    FailureKind::AccessDenied | FailureKind::Malformed => Failed::default(),
-                    FailureKind::LogonFailure | FailureKind::AccountDisabled => {
-                        self.server.failed_logons.failed(peer.ip(), now)
-                    }
-                };
-                tracing::warn!(%peer, user = ?who.user, workstation = ?who.workstation, failures = failed.count,
-                    "log-on refused: {error}");
-                let reply = Reply { session_id: Some(id), ..Reply::error(of_auth(error)) };
-                let outcome = match self.setups.remove(&id).map(|s| s.purpose) {
-                    // MS-SMB2 3.3.5.5.3: a failed re-authentication ends the session on all its channels.
-                    Some(Purpose::Again(session)) => self.end_session(&session, SessionEnd::Closed, reply),
-                    _ => Outcome::Reply(reply),
-                };
-                self.hold_back(outcome, failed.delay, cancel.clone())
-            }
+            Step::Failed(error) => self.logon_failed(id, error, key),
             Step::Done { token, identity, session_key } => {
-                let Some(setup) = self.setups.remove(&id) else {
-                    return NtStatus::USER_SESSION_DELETED.into();
-                };
-                // Not for an anonymous re-authentication, which shows no secret.
-                let shows_secret = matches!(setup.purpose, Purpose::New(_));
-                let done = match setup.purpose {
-                    Purpose::New(_reserved) => {
-                        self.establish(id, identity, &session_key, &setup.preauth, &request, negotiated)
-                    }
-                    Purpose::Bind(s) => self.bind(&s, &identity, &session_key, &setup.preauth, negotiated),
-                    Purpose::Again(s) => self.again(&s, &identity),
-                };
-                let flags = match done {
-                    Ok(flags) => flags,
-                    Err(status) => return self.with_session_id(id, Reply::error(status)),
-                };
-                if shows_secret {
-                    self.server.failed_logons.succeeded(peer.ip());
-                }
-                // MS-SMB2 3.3.5.5.3: the final response is signed with the new channel's key.
-                *signing = self.channels.get(&id).map(|c| Arc::clone(&c.signing));
-                let response = SessionSetupResponse { session_flags: flags, security_buffer: &token };
-                let reply = Reply::ok(&response);
-                let previous = request.previous_session_id;
-                if previous != 0 && previous != id {
-                    return self.end_previous(previous, id, reply);
-                }
-                self.with_session_id(id, reply)
+                let done = self.logged_on(id, identity, &session_key, &request, negotiated);
+                self.answer_logon(id, done, &token, &request, key)
             }
         }
+    }
+
+    /// The authentication of this id has failed: its answer is held back.
+    fn logon_failed(&mut self, id: u64, error: AuthError, key: Option<Arc<SigningKey>>) -> Started {
+        let peer = self.facts.peer;
+        let setup = self.setups.remove(&id);
+        let claimed = setup.as_ref().and_then(|s| s.acceptor.claimed().cloned()).unwrap_or_default();
+        // A token that makes no sense and a null session guess no secret.
+        let failed = match error.kind() {
+            FailureKind::AccessDenied | FailureKind::Malformed => Failed::default(),
+            FailureKind::LogonFailure | FailureKind::AccountDisabled => {
+                self.server.failed_logons.failed(peer.ip(), self.server.env.instant(self.now))
+            }
+        };
+        tracing::warn!(%peer, user = ?claimed.user, workstation = ?claimed.workstation, failures = failed.count,
+            "log-on refused: {error}");
+        let reply = Reply { session_id: Some(id), ..Reply::error(of_auth(error)) };
+        let outcome = match setup.map(|s| s.purpose) {
+            // MS-SMB2 3.3.5.5.3: a failed re-authentication ends the session on all its channels.
+            Some(Purpose::Again(session)) => self.end_session(&session, SessionEnd::Closed, reply),
+            _ => Outcome::Reply(reply),
+        };
+        let cancel = Cancel::lasting();
+        let outcome = self.hold_back(outcome, failed.delay, cancel.clone());
+        Started { cancel, ..Started::new(outcome, key) }
+    }
+
+    /// The authentication of this id has succeeded.
+    fn logged_on(
+        &mut self,
+        id: u64,
+        identity: Identity,
+        session_key: &SessionKey,
+        request: &SessionSetupRequest<'_>,
+        negotiated: Negotiated,
+    ) -> Result<SessionFlags, NtStatus> {
+        let Some(setup) = self.setups.remove(&id) else { return Err(NtStatus::USER_SESSION_DELETED) };
+        match setup.purpose {
+            Purpose::New(_reserved) => {
+                let flags = self.establish(id, identity, session_key, &setup.preauth, request, negotiated)?;
+                // Only here: an anonymous re-authentication shows no secret.
+                self.server.failed_logons.succeeded(self.facts.peer.ip());
+                Ok(flags)
+            }
+            Purpose::Bind(s) => self.bind(&s, &identity, session_key, &setup.preauth, negotiated),
+            Purpose::Again(s) => self.again(&s, &identity),
+        }
+    }
+
+    /// The final response to an authentication; `key` is that of a refusal.
+    fn answer_logon(
+        &mut self,
+        id: u64,
+        done: Result<SessionFlags, NtStatus>,
+        token: &[u8],
+        request: &SessionSetupRequest<'_>,
+        key: Option<Arc<SigningKey>>,
+    ) -> Started {
+        let session_flags = match done {
+            Ok(flags) => flags,
+            Err(status) => return Started::new(with_session_id(id, Reply::error(status)), key),
+        };
+        // MS-SMB2 3.3.5.5.3: the final response is signed with the new channel's key.
+        let key = self.channels.get(&id).map(|c| Arc::clone(&c.signing));
+        let reply = Reply::ok(&SessionSetupResponse { session_flags, security_buffer: token });
+        let reply = Reply { session_id: Some(id), ..reply };
+        let previous = request.previous_session_id;
+        let outcome = if previous != 0 && previous != id {
+            self.end_previous(previous, id, reply)
+        } else {
+            Outcome::Reply(reply)
+        };
+        Started::new(outcome, key)
     }
 
     /// Holds an answer back for this time, unless the connection ends before.
@@ -146,7 +173,7 @@ impl Engine {
             return outcome;
         }
         let env = self.server.env.clone();
-        Outcome::Pending(Box::pin(async move {
+        Outcome::later(async move {
             let reply = match outcome {
                 Outcome::Pending(reply) => reply.await,
                 Outcome::Reply(reply) => reply,
@@ -154,52 +181,54 @@ impl Engine {
             };
             select(pin!(env.sleep(delay)), pin!(cancel.cancelled())).await;
             reply
-        }))
+        })
     }
 
-    /// The authentication that a request continues, or a new one.
+    /// The authentication that a request continues, or a new one; and the key for the reply to the request.
     fn find_setup(
         &mut self,
-        header: &Header,
+        message: &InMessage,
+        item: &Item,
         request: &SessionSetupRequest<'_>,
         negotiated: Negotiated,
-        chain: &Chain,
-        signing: &mut Option<Arc<SigningKey>>,
-    ) -> Result<u64, NtStatus> {
-        let id = header.session_id;
+    ) -> Result<(u64, Option<Arc<SigningKey>>), Refusal> {
+        let id = item.header.session_id;
+        let early = self.signs_early(&item.header);
+        let refused = |status| Refusal::new(status, early.clone());
         let binding = request.flags.contains(SessionSetupFlags::BINDING);
         if id == 0 {
             if binding {
-                return Err(NtStatus::USER_SESSION_DELETED);
+                return Err(refused(NtStatus::USER_SESSION_DELETED));
             }
-            self.check_room()?;
+            self.check_room().map_err(refused)?;
             let reserved = self.server.new_session_id();
             let id = reserved.id;
             self.begin_setup(id, Purpose::New(reserved));
-            return Ok(id);
+            return Ok((id, early));
         }
         if binding {
-            let session = self.may_bind(header, negotiated, chain, signing)?;
+            let session = self.may_bind(message, item, negotiated)?;
+            let key = Some(Arc::clone(&session.signing));
             if !self.setups.contains_key(&id) {
-                self.check_room()?;
+                self.check_room().map_err(|status| Refusal::new(status, key.clone()))?;
                 self.begin_setup(id, Purpose::Bind(session));
             }
-            return Ok(id);
+            return Ok((id, key));
         }
         if let Some(channel) = self.channels.get(&id) {
             let session = Arc::clone(&channel.session);
             if session.is_ended() {
-                return Err(NtStatus::USER_SESSION_DELETED);
+                return Err(refused(NtStatus::USER_SESSION_DELETED));
             }
-            self.may_reauthenticate(header, chain, signing)?;
+            may_reauthenticate(channel, message, item)?;
             if !self.setups.contains_key(&id) {
                 self.begin_setup(id, Purpose::Again(session));
             }
-            return Ok(id);
+            return Ok((id, early));
         }
         match self.setups.get(&id).map(|s| &s.purpose) {
-            Some(Purpose::New(_)) => Ok(id),
-            _ => Err(NtStatus::USER_SESSION_DELETED),
+            Some(Purpose::New(_)) => Ok((id, early)),
+            _ => Err(refused(NtStatus::USER_SESSION_DELETED)),
         }
     }
 
@@ -292,9 +321,6 @@ impl Engine {
 
     /// MS-SMB2 3.3.5.5.3: a client that reconnects ends the session it had before, if it is the same user's.
     fn end_previous(&mut self, previous: u64, id: u64, reply: Reply) -> Outcome {
-        let Outcome::Reply(reply) = self.with_session_id(id, reply) else {
-            unreachable!("it was a reply");
-        };
         let same = match (self.server.session(previous), self.server.session(id)) {
             (Some(old), Some(new)) => (old.user.sid == new.user.sid).then_some(old),
             _ => None,
@@ -303,16 +329,16 @@ impl Engine {
         self.channels.remove(&previous);
         self.server.remove_session(previous);
         let closing = self.server.end_session(&old, SessionEnd::Disconnected);
-        Outcome::Pending(Box::pin(async move {
+        Outcome::later(async move {
             closing.await;
             reply
-        }))
+        })
     }
+}
 
-    fn with_session_id(&self, id: u64, mut reply: Reply) -> Outcome {
-        reply.session_id = Some(id);
-        Outcome::Reply(reply)
-    }
+fn with_session_id(id: u64, mut reply: Reply) -> Outcome {
+    reply.session_id = Some(id);
+    Outcome::Reply(reply)
 }
 
 pub(super) fn derive(

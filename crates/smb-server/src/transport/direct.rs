@@ -142,24 +142,28 @@ impl DirectConnection {
         if let Err(e) = self.ending.poll(cx) {
             return Poll::Ready(Err(e));
         }
-        // Not from the poll before.
-        self.engine.take_looked();
+        let mut answered = None;
         for _ in 0..TURNS {
-            let now = self.engine.take_looked().unwrap_or_else(|| self.env.moment());
-            match self.turn(cx, now) {
+            let now = answered.unwrap_or_else(|| self.env.moment());
+            let any;
+            (any, answered) = match self.turn(cx, now) {
+                Ok(done) => done,
                 Err(e) => return Poll::Ready(Err(e)),
-                Ok(_) if self.ending.drains && self.engine.is_idle() => return Poll::Ready(Ok(())),
-                Ok(true) => {}
-                Ok(false) => return self.deadlines.wait(cx, now, &self.engine),
+            };
+            if self.ending.drains && self.engine.is_idle() {
+                return Poll::Ready(Ok(()));
+            }
+            if !any {
+                return self.deadlines.wait(cx, now, &self.engine);
             }
         }
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// Whether anything moved.
-    fn turn(&mut self, cx: &mut Context<'_>, now: Moment) -> Result<bool, ConnectionError> {
-        let mut any = false;
+    /// Whether anything moved, and what the engine returned last.
+    fn turn(&mut self, cx: &mut Context<'_>, now: Moment) -> Result<(bool, Option<Moment>), ConnectionError> {
+        let (mut any, mut answered) = (false, None);
         for _ in 0..EVENTS {
             match self.direct.poll_event(cx) {
                 Poll::Ready(Ok(event)) => self.event(event, now)?,
@@ -171,11 +175,13 @@ impl DirectConnection {
         while !self.engine.is_full() && !self.ending.drains {
             let Some(message) = self.arrived.pop_front() else { break };
             self.count_arrived(self.arrived_bytes - cost(&message));
-            let result = self.engine.message(now, message);
             any = true;
-            if let Err(e) = result {
-                self.send()?;
-                return Err(e);
+            match self.engine.message(now, message) {
+                Ok(at) => answered = at.or(answered),
+                Err(e) => {
+                    self.send()?;
+                    return Err(e);
+                }
             }
         }
         any |= match self.engine.poll(cx, now) {
@@ -188,7 +194,7 @@ impl DirectConnection {
         any |= self.pull(cx)?;
         any |= self.send()?;
         self.look(now)?;
-        Ok(any)
+        Ok((any, answered))
     }
 
     /// Sees whether the peer takes what is sent and ends what it has begun.

@@ -103,12 +103,12 @@ impl TcpConnection {
         if let Err(e) = self.ending.poll(cx) {
             return self.fail(cx, e);
         }
-        // Not from the poll before.
-        self.engine.take_looked();
+        let mut answered = None;
         for _ in 0..TURNS {
-            let now = self.engine.take_looked().unwrap_or_else(|| self.env.moment());
-            let received = match self.receive(cx, now) {
-                Ok(any) => any,
+            let now = answered.unwrap_or_else(|| self.env.moment());
+            let received;
+            (received, answered) = match self.receive(cx, now) {
+                Ok(done) => done,
                 Err(e) => return self.fail(cx, e),
             };
             let ran = match self.engine.poll(cx, now) {
@@ -132,12 +132,16 @@ impl TcpConnection {
         Poll::Pending
     }
 
-    /// Whether anything was read or taken.
-    fn receive(&mut self, cx: &mut Context<'_>, now: Moment) -> Result<bool, ConnectionError> {
-        let (mut any, mut read) = (false, false);
+    /// Whether anything was read or taken, and what the engine returned last.
+    fn receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Moment,
+    ) -> Result<(bool, Option<Moment>), ConnectionError> {
+        let (mut any, mut read, mut answered) = (false, false, None);
         while !self.is_full() {
             if let Some(message) = self.arrived.pop_front() {
-                self.engine.message_piped(now, message, self.receiver.take_piped())?;
+                answered = self.engine.message_piped(now, message, self.receiver.take_piped())?.or(answered);
                 any = true;
                 continue;
             }
@@ -159,7 +163,7 @@ impl TcpConnection {
         let received = self.receiver.received();
         self.deadlines.receiving(now, waits, received != self.received);
         self.received = received;
-        Ok(any)
+        Ok((any, answered))
     }
 
     /// Whether nothing more is read: too much is under way.

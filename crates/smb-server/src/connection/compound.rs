@@ -1,0 +1,100 @@
+//! Related requests of a compound: what each takes from the one before it (MS-SMB2 3.3.5.2.7.2).
+
+use smb_wire::{Command, FileId, Header, NtStatus};
+
+use crate::request::Reply;
+
+/// What later related operations inherit.
+#[derive(Default)]
+pub(super) struct Related {
+    pub(super) session_id: u64,
+    /// `None` while no operation named or made one.
+    tree_id: Option<u32>,
+    /// The open that the operation before worked on.
+    file_id: Option<FileId>,
+    /// The failure of the operation that should have made `file_id`.
+    failed: Option<NtStatus>,
+    /// The operation before had a session: there is something to inherit.
+    begun: bool,
+}
+
+impl Related {
+    /// A request begins: one that is not related inherits nothing.
+    #[inline]
+    pub(super) fn begin(&mut self, header: &Header) {
+        if !header.is_related() {
+            *self = Related::default();
+        }
+    }
+
+    /// A request's header as it counts: a related operation takes session and tree from the one before it, whatever its own
+    /// fields say.
+    ///
+    /// # Errors
+    /// STATUS_INVALID_PARAMETER for the first operation of a chain, and behind a session that does not exist.
+    #[inline]
+    pub(super) fn inherit(&mut self, mut header: Header) -> Result<Header, NtStatus> {
+        if header.is_related() {
+            if !self.begun {
+                self.failed.get_or_insert(NtStatus::INVALID_PARAMETER);
+                return Err(NtStatus::INVALID_PARAMETER);
+            }
+            header.session_id = self.session_id;
+            header.tree_id = self.tree_id.unwrap_or_default();
+        }
+        Ok(header)
+    }
+
+    /// The session of a request was verified, or it is refused.
+    #[inline]
+    pub(super) fn has_session(&mut self, id: Option<u64>) {
+        self.begun = id.is_some();
+        self.session_id = id.unwrap_or(self.session_id);
+    }
+
+    /// The FileId that a request works on: `named`, its own, or what it inherits. `None` for commands without one, and where
+    /// there is none to inherit: the handler answers STATUS_INVALID_HANDLE.
+    ///
+    /// # Errors
+    /// STATUS_INVALID_PARAMETER when there is no tree connect to inherit; the status of the operation that should have made
+    /// the FileId.
+    #[inline]
+    pub(super) fn names(
+        &mut self,
+        header: &Header,
+        named: Option<FileId>,
+    ) -> Result<Option<FileId>, NtStatus> {
+        if header.is_related() && self.tree_id.is_none() {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        self.tree_id = Some(header.tree_id);
+        if named.is_none() {
+            return Ok(None);
+        }
+        if header.is_related() {
+            return self.failed.map_or(Ok(self.file_id), Err);
+        }
+        self.file_id = named;
+        Ok(named)
+    }
+
+    /// The FileId of the operation before, for a request that is related to it.
+    pub(super) fn inherited(&self, header: &Header) -> Option<FileId> {
+        self.file_id.filter(|_| header.is_related())
+    }
+
+    /// Notes what later operations inherit from the reply to `command`.
+    #[inline]
+    pub(super) fn answered(&mut self, command: Command, reply: &Reply) {
+        if reply.tree_id.is_some() {
+            self.tree_id = reply.tree_id;
+        }
+        if reply.file_id.is_some() {
+            self.file_id = reply.file_id;
+        }
+        if command == Command::CREATE {
+            // Not by the status alone: STOPPED_ON_SYMLINK is a warning.
+            self.failed = reply.file_id.is_none().then_some(reply.status);
+        }
+    }
+}
