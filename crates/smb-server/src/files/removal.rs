@@ -1,4 +1,4 @@
-//! How a CREATE is answered when its file, or its stream, is marked for deletion or being removed.
+//! Files and streams that are marked for deletion, or being removed.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,16 +6,41 @@ use std::time::Duration;
 
 use env::Moment;
 use smb_wire::NtStatus;
+use smb_wire::msg::LeaseKey;
+use vfs::{FileKey, VfsPath};
 
 use super::caching::Contention;
 use super::{FileState, Member, Refusal, State, StreamEntry};
+use crate::share::Share;
 
 /// How long an open waits for the removal of the file that it found. In MS-FSA a CLOSE removes the file at once.
 pub(super) const REMOVAL_WAIT: Duration = Duration::from_secs(5);
 
+/// A name that is to be removed with the last open.
+#[derive(Clone)]
+pub(crate) struct Removal {
+    pub(crate) share: Arc<Share>,
+    pub(crate) path: VfsPath,
+    pub(crate) id: FileKey,
+    /// That of the open which said so.
+    pub(crate) parent_lease: Option<LeaseKey>,
+}
+
+impl Member {
+    /// The removal of its name.
+    pub(super) fn removal(&self, id: FileKey) -> Removal {
+        Removal {
+            share: Arc::clone(&self.share),
+            path: self.path.clone(),
+            id,
+            parent_lease: self.parent_lease,
+        }
+    }
+}
+
 impl State {
-    /// DELETE_PENDING while other opens keep what is marked for deletion; a wait while it is being removed; `None` when
-    /// neither is so.
+    /// How a CREATE is answered: DELETE_PENDING while other opens keep what is marked for deletion; a wait while it is being
+    /// removed; `None` when neither is so.
     pub(super) fn refused_by_removal(
         &self,
         file: &Arc<FileState>,
@@ -37,5 +62,71 @@ impl State {
         let wait_until = Some(now.after(REMOVAL_WAIT));
         let contention = Contention { notices: Vec::new(), seen, wait_until };
         Some(Refusal::Contended { file: Arc::clone(file), contention, status })
+    }
+}
+
+impl FileState {
+    /// Whether it goes when its last open does.
+    pub(crate) fn is_delete_pending(&self) -> bool {
+        self.state.lock().delete_pending.is_some()
+    }
+
+    /// What is to be removed, after [`FileTable::leave`] has said so.
+    pub(crate) fn removal(&self) -> Option<Removal> {
+        self.state.lock().removing.clone()
+    }
+
+    /// Whether an open takes the file, or its stream, with it when it is closed.
+    pub(crate) fn deletes_on_close(&self, open: u64) -> bool {
+        self.state.lock().members.iter().any(|m| m.open == open && m.delete_on_close)
+    }
+
+    /// The file goes with its last open, under the name that this open knows it by.
+    pub(crate) fn delete_with_last(&self, open: u64) {
+        let mut state = self.state.lock();
+        if let Some(member) = state.members.iter().find(|m| m.open == open) {
+            state.delete_pending = Some(member.removal(self.id));
+        }
+    }
+
+    /// FileDispositionInformation: whether it goes with its last open (MS-FSA 2.1.5.15.3).
+    pub(crate) fn set_delete_pending(&self, open: u64, pending: bool) {
+        let mut state = self.state.lock();
+        if state.removing.is_some() {
+            return;
+        }
+        if let Some(stream) = state.named_stream(open) {
+            return stream.deleting.store(pending, Ordering::Release);
+        }
+        let by = state.members.iter().find(|m| pending && m.open == open);
+        let removal = by.map(|m| m.removal(self.id));
+        state.delete_pending = removal;
+    }
+
+    /// The file is deleted with this open, if no other open has it. Of an open of a named stream: the stream is, and with
+    /// `whole` the file too.
+    pub(crate) fn delete_if_alone(&self, open: u64, whole: bool) {
+        let mut state = self.state.lock();
+        if let Some(stream) = state.named_stream(open) {
+            let name = state.members.iter().find(|m| m.open == open).and_then(|m| m.stream.as_ref());
+            if state.members.iter().filter(|m| m.stream.as_ref() == name).count() == 1 {
+                stream.deleting.store(true, Ordering::Release);
+            }
+            if !whole {
+                return;
+            }
+        }
+        if let [m] = state.members.as_slice()
+            && m.open == open
+        {
+            state.delete_pending = Some(m.removal(self.id));
+        }
+    }
+
+    /// FileDispositionInformationEx with FILE_DISPOSITION_ON_CLOSE: whether one open takes the file with it.
+    pub(crate) fn set_delete_on_close(&self, open: u64, on: bool) {
+        if let Some(m) = self.state.lock().members.iter_mut().find(|m| m.open == open) {
+            m.delete_on_close = on;
+        }
     }
 }

@@ -1,6 +1,8 @@
 use smb_wire::{AccessMask, ShareAccess};
 
+use super::locks::{LockRange, LockRefusal};
 use super::*;
+use crate::namespace::{Namespace, Snapshot};
 
 pub(crate) const FILE: FileKey = FileKey { volume: 1, file: 1 };
 

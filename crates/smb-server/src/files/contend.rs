@@ -1,0 +1,98 @@
+//! What operations take from those who cache an open file, and how these answer.
+
+use std::sync::atomic::Ordering;
+
+use env::Moment;
+use smb_wire::msg::LeaseState;
+
+use super::caching::{self, Caching, Contention, Held, HolderId, Loss, Operation};
+use super::{FileState, StreamState};
+
+impl FileState {
+    /// Data of the unnamed stream was changed by another program: what this takes from those who cache it.
+    pub(crate) fn data_changed_outside(&self, now: Moment) -> Contention {
+        let mut state = self.state.lock();
+        let unnamed = state.streams.iter_mut().find(|e| e.name.is_none());
+        let contention = unnamed.map(|e| e.caching.contend(None, Operation::Data, now)).unwrap_or_default();
+        state.show_caching();
+        contention
+    }
+
+    /// What an operation of an open takes from the others of its stream (all streams for [`Operation::Names`]).
+    pub(crate) fn contend(
+        &self,
+        stream: &StreamState,
+        by: Option<HolderId>,
+        operation: Operation,
+        now: Moment,
+    ) -> Contention {
+        let mut state = self.state.lock();
+        let mut all = Contention::default();
+        for entry in &mut state.streams {
+            if operation == Operation::Names || std::ptr::eq(&*entry.stream, stream) {
+                let one = entry.caching.contend(by, operation, now);
+                all.notices.extend(one.notices);
+                all.wait_until = all.wait_until.max(one.wait_until);
+            }
+        }
+        state.show_caching();
+        all.seen = self.changes.load(Ordering::Acquire);
+        all
+    }
+
+    /// A client answers a break; see [`Caching::acknowledge`].
+    ///
+    /// # Errors
+    /// See [`caching::Refused`].
+    pub(crate) fn acknowledge(
+        &self,
+        id: HolderId,
+        kept: LeaseState,
+        now: Moment,
+    ) -> Result<Option<caching::Notice>, caching::Refused> {
+        self.with_holder(id, |c| c.acknowledge(id, kept, now)).unwrap_or(Err(caching::Refused::NotBreaking))
+    }
+
+    /// The notice of a break in progress; see [`Caching::remind`].
+    pub(crate) fn remind(&self, id: HolderId, now: Moment) -> Option<caching::Notice> {
+        self.with_holder(id, |c| c.remind(id, now)).flatten()
+    }
+
+    /// A holder cannot be reached, or broke the rules: it has nothing any more.
+    pub(crate) fn revoke(&self, id: HolderId) {
+        self.with_holder(id, |c| c.revoke(id));
+    }
+
+    /// A holder's client is away: see [`Caching::suspend`].
+    pub(crate) fn suspend_break(&self, id: HolderId, until: Moment) {
+        let mut state = self.state.lock();
+        if let Some(entry) = state.streams.iter_mut().find(|e| e.caching.held(id).is_some()) {
+            entry.caching.suspend(id, until);
+        }
+    }
+
+    /// What holders have lost that is not stored yet.
+    pub(crate) fn unstored_losses(&self) -> Vec<Loss> {
+        self.state.lock().streams.iter().flat_map(|e| e.caching.unstored_losses()).copied().collect()
+    }
+
+    /// See [`FileState::unstored_losses`].
+    pub(crate) fn loss_is_stored(&self, loss: Loss) {
+        self.state.lock().streams.iter_mut().for_each(|e| e.caching.loss_is_stored(loss));
+    }
+
+    /// What a holder has now.
+    pub(crate) fn held(&self, id: HolderId) -> Option<Held> {
+        self.state.lock().streams.iter().find_map(|e| e.caching.held(id))
+    }
+
+    fn with_holder<T>(&self, id: HolderId, f: impl FnOnce(&mut Caching) -> T) -> Option<T> {
+        let mut state = self.state.lock();
+        let entry = state.streams.iter_mut().find(|e| e.caching.held(id).is_some())?;
+        let result = f(&mut entry.caching);
+        entry.show();
+        drop(state);
+        self.has_changed();
+        Some(result)
+    }
+}

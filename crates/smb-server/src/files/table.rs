@@ -1,0 +1,268 @@
+//! The table of open files: opens join their file and leave it.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use env::Moment;
+use smb_wire::NtStatus;
+use vfs::{FileKey, VfsPath};
+
+use super::caching::{self, Operation, Restored};
+use super::locks::LockRange;
+use super::share_mode::ShareMode;
+use super::{FileState, FileTable, Joined, Joining, Left, Member, Refusal, State, StreamState};
+use crate::namespace::{Namespace, Snapshot};
+use crate::share::Share;
+
+/// See [`FileTable::claim`].
+pub(crate) struct Claim<'t>(&'t FileTable, FileKey);
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.0.by_id.lock().remove(&self.1);
+    }
+}
+
+impl FileTable {
+    /// Adds an open to its file (MS-FSA 2.1.5.1.2): delete-pending, share modes and caching rights are judged here, at
+    /// once with being added, so that of two opens that exclude each other one is first. With the open come the notices
+    /// that are due and need no answer.
+    ///
+    /// # Errors
+    /// See [`Refusal`].
+    pub(crate) fn join(
+        &self,
+        namespace: &Namespace,
+        id: FileKey,
+        snapshot: Snapshot,
+        member: Member,
+        joining: Joining,
+    ) -> Result<(Joined, Vec<caching::Notice>), Refusal> {
+        let mut files = self.by_id.lock();
+        if !namespace.is_current(snapshot, &member.share, &member.path, id) {
+            return Err(Refusal::Again);
+        }
+        let file = files.entry(id).or_insert_with(|| Arc::new(FileState::new(id)));
+        let file = Arc::clone(file);
+        let mut state = file.state.lock();
+        if state.claimed {
+            return Err(Refusal::Again);
+        }
+        if let Some(refusal) = state.refused_by_removal(&file, &member, joining.now) {
+            return Err(refusal);
+        }
+        let admitted = state.admit(&member, joining);
+        match admitted {
+            Ok(notices) => {
+                let joined = state.add(&file, member, joining);
+                Ok((joined, notices))
+            }
+            Err((status, mut contention)) => {
+                state.show_caching();
+                contention.seen = file.changes.load(Ordering::Acquire);
+                drop(state);
+                Err(Refusal::Contended { file, contention, status })
+            }
+        }
+    }
+
+    /// Adds an open that was there before the server was started again, with all that it had.
+    pub(crate) fn restore(
+        &self,
+        id: FileKey,
+        mut member: Member,
+        caching: Option<Restored>,
+        locks: Vec<(LockRange, bool)>,
+    ) -> Joined {
+        let mut files = self.by_id.lock();
+        let file = Arc::clone(files.entry(id).or_insert_with(|| Arc::new(FileState::new(id))));
+        let mut state = file.state.lock();
+        let at = state.stream_entry(&member.stream);
+        let entry = &mut state.streams[at];
+        let held = caching.map(|c| (c.id, entry.caching.restore(c)));
+        member.holder = caching.map(|c| c.id);
+        entry.show();
+        let stream = Arc::clone(&entry.stream);
+        let (open, parent_lease, posix) = (member.open, member.parent_lease, member.posix);
+        state.members.push(member);
+        drop((state, files));
+        stream.with_locks(|t| t.restore(open, locks));
+        Joined { file, stream, caching: held, parent_lease, posix }
+    }
+
+    /// Takes an open out of its file, with its locks (MS-FSA 2.1.5.4). When it is true, the file is to be removed from
+    /// the backend under [`FileState::removal`], and [`FileTable::removed`] to be called. Also whether its lease is gone.
+    pub(crate) fn leave(&self, file: &Arc<FileState>, stream: &StreamState, open: u64) -> Left {
+        let left = self.leave_members(file, open);
+        // After that: what is no member gets no lock any more.
+        stream.release_locks(open);
+        file.has_changed();
+        left
+    }
+
+    fn leave_members(&self, file: &Arc<FileState>, open: u64) -> Left {
+        let mut files = self.by_id.lock();
+        let mut state = file.state.lock();
+        let Some(i) = state.members.iter().position(|m| m.open == open) else { return Left::default() };
+        let member = state.members.swap_remove(i);
+        let (lease_gone, remove_stream) = state.stop_caching(&member);
+        let member_is_posix = member.posix;
+        if member.delete_on_close && member.stream.is_none() && state.delete_pending.is_none() {
+            state.delete_pending = Some(member.removal(file.id));
+        }
+        let remove = if member_is_posix && state.may_unlink() {
+            state.removing = state.delete_pending.clone();
+            true
+        } else {
+            FileTable::let_go(&mut files, file, &mut state)
+        };
+        Left { lease_gone, remove, remove_stream }
+    }
+
+    /// What follows when a member has left or a stream is removed: a file without either leaves the table. Whether it is
+    /// to be removed first.
+    fn let_go(files: &mut HashMap<FileKey, Arc<FileState>>, file: &FileState, state: &mut State) -> bool {
+        // Its name is being removed: `removed` does the rest.
+        if state.removing.is_some() {
+            return false;
+        }
+        // A stream that is being removed has no member, and keeps its entry.
+        if !state.members.is_empty() || !state.streams.is_empty() {
+            return false;
+        }
+        if state.delete_pending.is_some() {
+            state.removing = state.delete_pending.clone();
+            return true;
+        }
+        files.remove(&file.id);
+        false
+    }
+
+    /// The removal of a stream that [`FileTable::leave`] asked for is done, or has failed. Whether the file is to be
+    /// removed now.
+    pub(crate) fn stream_removed(&self, file: &Arc<FileState>, stream: &StreamState) -> bool {
+        let mut files = self.by_id.lock();
+        let mut state = file.state.lock();
+        state.streams.retain(|e| !std::ptr::eq(&*e.stream, stream));
+        let remove = FileTable::let_go(&mut files, file, &mut state);
+        drop((state, files));
+        file.has_changed();
+        remove
+    }
+
+    /// The removal that [`FileTable::leave`] asked for is done, or has failed: the file may be opened again, if it is
+    /// still there. Its other opens stay.
+    pub(crate) fn removed(&self, file: &Arc<FileState>) {
+        let mut files = self.by_id.lock();
+        let mut state = file.state.lock();
+        (state.removing, state.delete_pending) = (None, None);
+        FileTable::let_go(&mut files, file, &mut state);
+        drop((state, files));
+        file.has_changed();
+    }
+
+    /// A file that is open.
+    pub(crate) fn find(&self, id: FileKey) -> Option<Arc<FileState>> {
+        self.by_id.lock().get(&id).cloned()
+    }
+
+    /// How many files are open.
+    #[cfg(test)]
+    pub(crate) fn open_files(&self) -> usize {
+        self.by_id.lock().len()
+    }
+
+    /// Keeps a file from being opened while a rename replaces it; `None` when it is open.
+    pub(crate) fn claim(&self, id: FileKey) -> Option<Claim<'_>> {
+        match self.by_id.lock().entry(id) {
+            Entry::Occupied(_) => None,
+            Entry::Vacant(v) => {
+                let file = FileState::new(id);
+                file.state.lock().claimed = true;
+                v.insert(Arc::new(file));
+                Some(Claim(self, id))
+            }
+        }
+    }
+
+    /// Whether every open of a file has POSIX extensions.
+    pub(crate) fn all_posix(&self, id: FileKey) -> bool {
+        let files = self.by_id.lock();
+        files.get(&id).is_some_and(|f| {
+            let state = f.state.lock();
+            !state.claimed && state.delete_pending.is_none() && state.members.iter().all(|m| m.posix)
+        })
+    }
+
+    /// Whether an open in this mode could join a file, without joining it.
+    ///
+    /// # Errors
+    /// The refusal that the open would get, with notices for holders of handle leases.
+    pub(crate) fn admits(&self, id: FileKey, mode: ShareMode, now: Moment) -> Result<(), Refusal> {
+        let files = self.by_id.lock();
+        let Some(file) = files.get(&id) else { return Ok(()) };
+        let state = file.state.lock();
+        if state.members.iter().all(|m| m.mode.compatible(mode)) {
+            return Ok(());
+        }
+        let unnamed = state.streams.iter().find(|e| e.name.is_none()).map(|e| Arc::clone(&e.stream));
+        drop(state);
+        // No open comes or goes in between: the table is locked.
+        let sharing = Operation::Sharing { overwrites: false };
+        let contention = unnamed.map(|s| file.contend(&s, None, sharing, now)).unwrap_or_default();
+        let (file, status) = (Arc::clone(file), NtStatus::SHARING_VIOLATION);
+        Err(Refusal::Contended { file, contention, status })
+    }
+
+    /// The open files of a share by their paths.
+    pub(crate) fn open_paths(&self, share: &Arc<Share>) -> HashMap<VfsPath, Arc<FileState>> {
+        let files = self.by_id.lock();
+        let mut paths = HashMap::new();
+        for file in files.values() {
+            let state = file.state.lock();
+            let members = state.members.iter().filter(|m| Arc::ptr_eq(&m.share, share));
+            paths.extend(members.map(|m| (m.path.clone(), Arc::clone(file))));
+        }
+        paths
+    }
+
+    /// Whether anything below a directory is open or about to be removed.
+    pub(crate) fn has_open_below(&self, share: &Arc<Share>, directory: &VfsPath) -> bool {
+        let below = |s: &Arc<Share>, path: &VfsPath| {
+            Arc::ptr_eq(s, share) && path != directory && path.starts_with(directory)
+        };
+        self.by_id.lock().values().any(|f| {
+            let state = f.state.lock();
+            // What is about to be removed is found by its path, and so holds its place too.
+            state.members.iter().any(|m| below(&m.share, &m.path))
+                || state.delete_pending.as_ref().is_some_and(|r| below(&r.share, &r.path))
+        })
+    }
+
+    /// A rename has happened: its opens follow. A second name of the file stays what it is, and so does the same path
+    /// in another share. `record` is called with the table locked.
+    pub(crate) fn renamed(
+        &self,
+        share: &Arc<Share>,
+        id: FileKey,
+        from: &VfsPath,
+        to: &VfsPath,
+        record: impl FnOnce(),
+    ) {
+        let files = self.by_id.lock();
+        record();
+        if let Some(file) = files.get(&id) {
+            let mut state = file.state.lock();
+            let state = &mut *state;
+            let members = state.members.iter_mut().map(|m| (&m.share, &mut m.path));
+            let marked = state.delete_pending.iter_mut().map(|r| (&r.share, &mut r.path));
+            for (s, path) in members.chain(marked) {
+                if Arc::ptr_eq(s, share) && *path == *from {
+                    *path = to.clone();
+                }
+            }
+        }
+    }
+}
