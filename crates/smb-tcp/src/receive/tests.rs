@@ -6,7 +6,8 @@ use smb_wire::{Command, Header, HeaderFlags, frame};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
-use super::{Filled, PIPE_MIN, Receiver, WRITE_HEAD};
+use super::pipe::{PIPE_MIN, WRITE_HEAD};
+use super::{Filled, Receiver};
 use crate::End;
 
 const MIB: usize = 1 << 20;

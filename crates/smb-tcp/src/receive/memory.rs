@@ -1,0 +1,142 @@
+//! Memory for what is read: chunks, and memory of their own for large messages.
+
+use std::task::{Context, Poll, ready};
+
+use arena::passes::{self, Pass};
+use arena::{CHUNK_MAX, CHUNK_MIN, Class, IoBuf, IoBufMut, RUN_MAX, Sg, SgMut};
+use smb_wire::frame::FRAME_LEN;
+use smb_wire::msg::{ReadResponse, WriteRequest};
+use smb_wire::{Command, Header};
+
+use super::{Large, Receiver, State};
+use crate::End;
+
+pub(super) const SIZE_START: usize = 16 << 10;
+const SIZE_MAX: usize = 256 << 10;
+/// A message with payload of which at least this much has arrived, or has not, gets memory of its own for the remainder,
+/// in bytes: a shorter one is copied together.
+const LARGE_MIN: usize = 4 << 10;
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Plan {
+    /// All of it in a chunk, with what follows it.
+    Chunk,
+    /// What has come stays where it is, the remainder gets memory of its own.
+    Apart,
+    /// All of it in memory of its own, in one piece if there is one: it is longer than a chunk.
+    Whole,
+}
+
+impl Receiver {
+    /// How to take a message of `need` bytes, framing included, of which `rest` has arrived.
+    pub(super) fn plan(&self, rest: &[u8], need: usize) -> Plan {
+        let head_len = match self.end {
+            End::Server => WriteRequest::HEAD_LEN + 64, // room for a channel's descriptors
+            End::Client => ReadResponse::HEAD_LEN,
+        };
+        let command = match self.end {
+            End::Server => Command::WRITE,
+            End::Client => Command::READ,
+        };
+        let apart = rest.get(FRAME_LEN..).is_some_and(|m| {
+            m.len() >= head_len
+                && Header::decode(m).is_ok_and(|h| h.command == command && h.next_command == 0)
+        });
+        if apart && rest.len().max(need - rest.len()) >= LARGE_MIN {
+            Plan::Apart
+        } else if need > CHUNK_MAX {
+            Plan::Whole
+        } else {
+            Plan::Chunk
+        }
+    }
+
+    /// Memory for a message of which `rest` has arrived; `None` when there is none now.
+    pub(super) fn begin(&mut self, rest: &IoBuf, need: usize, plan: Plan) -> Option<State> {
+        let memory = match plan {
+            Plan::Chunk => {
+                let chunk = self.chunk(need.max(self.affordable())).or_else(|| self.chunk(need))?;
+                if chunk.capacity() < need {
+                    return None;
+                }
+                [chunk].into_iter().collect()
+            }
+            Plan::Apart => self.arena.try_alloc_sg(need - rest.len(), Class::Payload)?,
+            Plan::Whole => {
+                let length = need - FRAME_LEN;
+                let run =
+                    (length <= RUN_MAX).then(|| self.arena.try_alloc_run(length, Class::Payload)).flatten();
+                match run {
+                    Some(run) => [run].into_iter().collect(),
+                    None => self.arena.try_alloc_sg(length, Class::Payload)?,
+                }
+            }
+        };
+        Some(fill(rest, need, plan, memory))
+    }
+
+    /// The size of the next chunk: the smallest once half of the memory is taken. Connections that hold the beginning
+    /// of a message wait for memory for its remainder; if beginnings could take all of it, they would wait for ever.
+    pub(super) fn affordable(&self) -> usize {
+        if self.arena.shared_free() > self.most { self.size } else { CHUNK_MIN }
+    }
+
+    /// A chunk of about `size` bytes: the last one again, or from the payload budget, or a small one from the reserve,
+    /// so that messages without payload are still read when payload memory is spent.
+    pub(super) fn chunk(&mut self, size: usize) -> Option<IoBufMut> {
+        if let Some(spent) = self.spent.take()
+            && let Ok(mut again) = spent.try_unfreeze()
+            && again.capacity() >= size
+        {
+            again.set_len(0);
+            return Some(again);
+        }
+        self.arena
+            .try_alloc(size.min(CHUNK_MAX), Class::Payload)
+            .or_else(|| self.arena.try_alloc(CHUNK_MIN, Class::Control))
+    }
+
+    pub(super) fn wait(&mut self, cx: &mut Context<'_>, bytes: usize) -> Poll<SgMut> {
+        let arena = self.arena.clone();
+        let waiting = self
+            .waiting
+            .get_or_insert_with(|| Box::pin(async move { arena.alloc_sg(bytes, Class::Payload).await }));
+        let memory = ready!(waiting.as_mut().poll(cx));
+        self.waiting = None;
+        Poll::Ready(memory)
+    }
+
+    pub(super) fn adapt(&mut self, full: bool, filled: usize) {
+        if full {
+            self.size = (self.size * 2).min(SIZE_MAX);
+        } else if filled < self.size / 8 {
+            self.size = (self.size / 2).max(SIZE_START);
+        }
+    }
+}
+
+/// Goes on with a message of which `rest` has arrived, in memory that is enough for it by its plan. What was waited for
+/// may lie scattered: a message that was to have a chunk then has all of the pieces to itself.
+pub(super) fn fill(rest: &IoBuf, need: usize, plan: Plan, mut memory: SgMut) -> State {
+    let plan = if plan == Plan::Chunk && memory.len() > 1 { Plan::Whole } else { plan };
+    match plan {
+        Plan::Chunk => {
+            let mut chunk = memory.pop().expect("memory for all of it");
+            assert!(chunk.append(rest) == rest.len(), "a message is no longer than a chunk");
+            passes::count(Pass::Copy, rest.len());
+            State::Chunk(chunk)
+        }
+        Plan::Apart => {
+            let parts = [rest.slice(FRAME_LEN..rest.len())].into_iter().collect();
+            State::Large(Large { parts, sinks: memory, at: 0, left: need - rest.len() })
+        }
+        Plan::Whole => {
+            let (mut arrived, mut at) = (&rest[FRAME_LEN..], 0);
+            passes::count(Pass::Copy, arrived.len());
+            while !arrived.is_empty() {
+                arrived = &arrived[memory[at].append(arrived)..];
+                at += usize::from(memory[at].spare().is_empty());
+            }
+            State::Large(Large { parts: Sg::new(), sinks: memory, at, left: need - rest.len() })
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The payload of large plain WRITEs, through a pipe.
+
+use std::collections::VecDeque;
+use std::io;
+use std::task::{Context, Poll, ready};
+
+use arena::{Class, IoBuf, IoBufMut, Piped, Sg};
+use smb_wire::frame::FRAME_LEN;
+use smb_wire::msg::{Channel, WriteRequest};
+use smb_wire::{Command, Decode, Header, HeaderFlags};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+use super::memory::{Plan, fill};
+use super::{Filled, GO_ON, Large, Receiver, State, Step};
+use crate::End;
+
+/// The shortest payload that goes into a pipe, in bytes.
+pub(super) const PIPE_MIN: usize = 256 << 10;
+/// The framing and the fixed part of a WRITE without a channel: its payload follows, mostly.
+pub(super) const WRITE_HEAD: usize = FRAME_LEN + WriteRequest::HEAD_LEN;
+
+impl Receiver {
+    /// Whether the payload of a message of `need` bytes, framing included, may go into a pipe; `rest` has arrived of it.
+    pub(super) fn may_be_piped(&self, rest: &[u8], need: usize) -> bool {
+        self.pipes.is_some()
+            && !self.shattered
+            && self.end == End::Server
+            && need >= WRITE_HEAD + PIPE_MIN
+            && rest.len() >= WRITE_HEAD
+            && is_plain_write(&rest[FRAME_LEN..], need - FRAME_LEN)
+    }
+
+    /// A pipe for the payload of a WRITE of which the head has arrived and no more; memory where there is no pipe.
+    pub(super) fn begin_piped(&mut self, rest: &IoBuf, need: usize) -> Option<State> {
+        if rest.len() != WRITE_HEAD || !self.may_be_piped(rest, need) {
+            return None;
+        }
+        let length = need - rest.len();
+        let memory = self.arena.try_alloc_sg(length, Class::Payload)?;
+        Some(match self.pipes.as_ref()?.take(memory, length) {
+            Ok(piped) => State::Pipe { head: rest.slice(FRAME_LEN..rest.len()), piped },
+            Err(memory) => fill(rest, need, Plan::Apart, memory),
+        })
+    }
+
+    /// Moves payload from the socket into a pipe.
+    pub(super) fn poll_pipe(
+        &mut self,
+        cx: &mut Context<'_>,
+        stream: &TcpStream,
+        head: IoBuf,
+        mut piped: Piped,
+        out: &mut VecDeque<Sg>,
+    ) -> Step {
+        let Poll::Ready(spliced) = poll_piped(cx, stream, &mut piped) else {
+            self.state = State::Pipe { head, piped };
+            return Poll::Pending;
+        };
+        match spliced? {
+            Spliced::Some(0) => Poll::Ready(Ok(Some(Filled::End))),
+            Spliced::Some(n) => {
+                self.received += n as u64;
+                if piped.is_whole() {
+                    out.push_back([head].into_iter().collect());
+                    self.piped = Some(piped);
+                    return Poll::Ready(Ok(Some(Filled::Some)));
+                }
+                self.state = State::Pipe { head, piped };
+                GO_ON
+            }
+            // It comes in more pieces than a pipe takes, and so will the next one.
+            Spliced::Full => {
+                (self.heads, self.shattered) = (false, true);
+                let length = piped.len();
+                let sinks = piped.into_memory()?;
+                let left = length - sinks.iter().map(IoBufMut::len).sum::<usize>();
+                let at = sinks.iter().take_while(|s| s.len() == s.capacity()).count();
+                let parts = [head].into_iter().collect();
+                self.state = State::Large(Large { parts, sinks, at, left });
+                GO_ON
+            }
+        }
+    }
+}
+
+/// Whether a message of `length` bytes is one WRITE, not signed, whose payload follows its fixed part at once and is all
+/// that follows (MS-SMB2 2.2.21).
+fn is_plain_write(message: &[u8], length: usize) -> bool {
+    let Ok(header) = Header::decode(message) else { return false };
+    let lone = header.command == Command::WRITE && header.next_command == 0;
+    lone && !header.flags.contains(HeaderFlags::SIGNED)
+        && WriteRequest::decode(message).is_ok_and(|w| {
+            w.channel == Channel::NONE
+                && usize::from(w.data_offset) == WriteRequest::HEAD_LEN
+                && WriteRequest::HEAD_LEN + w.length as usize == length
+        })
+}
+
+enum Spliced {
+    /// So many bytes; none at the end of the stream.
+    Some(usize),
+    /// The pipe takes no more.
+    Full,
+}
+
+fn poll_piped(cx: &mut Context<'_>, stream: &TcpStream, piped: &mut Piped) -> Poll<io::Result<Spliced>> {
+    loop {
+        ready!(stream.poll_read_ready(cx))?;
+        let tried = stream.try_io(Interest::READABLE, || match piped.fill(stream) {
+            // Is it the socket that has nothing, or the pipe that takes nothing? It has, and does not take it: the pipe.
+            Err(e) if would_block(&e) && rustix::io::ioctl_fionread(stream)? > 0 => {
+                match piped.fill(stream) {
+                    Err(e) if would_block(&e) => Ok(Spliced::Full),
+                    again => again.map(Spliced::Some),
+                }
+            }
+            once => once.map(Spliced::Some),
+        });
+        match tried {
+            Err(e) if would_block(&e) || e.kind() == io::ErrorKind::Interrupted => {}
+            other => return Poll::Ready(other),
+        }
+    }
+}
+
+fn would_block(e: &io::Error) -> bool {
+    e.kind() == io::ErrorKind::WouldBlock
+}
