@@ -98,3 +98,51 @@ impl Related {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use smb_wire::HeaderFlags;
+
+    use super::*;
+
+    const NAMED: FileId = FileId { persistent: 1, volatile: 2 };
+
+    fn request(flags: HeaderFlags) -> Header {
+        Header { session_id: 7, tree_id: 9, flags, ..Header::default() }
+    }
+
+    /// MS-SMB2 3.3.5.2.7.2: session, tree connect and file are those of the operation before, whatever the fields say.
+    #[test]
+    fn a_related_operation_inherits() {
+        let (first, second) =
+            (request(HeaderFlags::empty()), Header { session_id: 1, ..request(HeaderFlags::RELATED) });
+        let mut related = Related::default();
+        related.begin(&first);
+        let header = related.inherit(first).expect("nothing to inherit");
+        related.has_session(Some(header.session_id));
+        assert_eq!(related.names(&header, Some(NAMED)), Ok(Some(NAMED)));
+        related.begin(&second);
+        let header = related.inherit(second).expect("a session to inherit");
+        assert_eq!((header.session_id, header.tree_id), (7, 9));
+        assert_eq!(related.names(&header, Some(FileId::NONE)), Ok(Some(NAMED)));
+        related.begin(&first);
+        assert_eq!(related.inherited(&second), None, "another chain has begun");
+    }
+
+    #[test]
+    fn nothing_is_inherited_from_what_failed() {
+        let (first, second) = (request(HeaderFlags::empty()), request(HeaderFlags::RELATED));
+        let mut related = Related::default();
+        assert_eq!(related.inherit(second).err(), Some(NtStatus::INVALID_PARAMETER), "the first of a chain");
+        related.begin(&first);
+        related.has_session(None);
+        assert_eq!(related.inherit(second).err(), Some(NtStatus::INVALID_PARAMETER), "no session");
+        related.begin(&first);
+        related.has_session(Some(7));
+        let header = related.inherit(second).expect("a session to inherit");
+        assert_eq!(related.names(&header, None), Err(NtStatus::INVALID_PARAMETER), "no tree connect");
+        assert_eq!(related.names(&first, None), Ok(None));
+        related.answered(Command::CREATE, &Reply::error(NtStatus::ACCESS_DENIED));
+        assert_eq!(related.names(&header, Some(NAMED)), Err(NtStatus::ACCESS_DENIED));
+    }
+}

@@ -150,7 +150,7 @@ impl Starting<'_> {
         let Item { header, range } = item;
         let of_file = verified.tree.share.vfs().is_some();
         let (cancel, looked_up) = match header.command {
-            // They begin in this call, before anybody could close the open.
+            // They begin in this call, before another request can close the open.
             Command::READ if of_file => (Cancel::default(), verified.open.cloned()),
             Command::WRITE => (Cancel::default(), verified.open.cloned()),
             _ => (Cancel::lasting(), None),
