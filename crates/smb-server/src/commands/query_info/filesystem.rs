@@ -41,7 +41,7 @@ pub(super) async fn query(r: &Request, open: &Open, q: &QueryInfoRequest<'_>) ->
         FsInfoClass::ATTRIBUTE => {
             let name = Utf16Buf::from(info.file_system.as_str());
             let a = FsAttributeInformation {
-                attributes: attributes(&info),
+                attributes: attributes(info),
                 maximum_component_name_length: info.name_max,
                 file_system_name: name.as_utf16(),
             };
