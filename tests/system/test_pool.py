@@ -349,7 +349,7 @@ def test_a_disk_leaves_and_returns_under_load(machine):
     machine("pool", "offline-disk", "tank", machine.path("a"))
     assert load.poll() is None, "the load goes on"
     assert "In maintenance mode" in machine("pool", "show", "tank")
-    assert "no other disk" in machine.refused("pool", "offline-disk", "tank", "1")
+    assert "the only current copy" in machine.refused("pool", "offline-disk", "tank", "1")
     assert "is back in the pool" in machine("pool", "add-disk", "tank", "--disk", machine.path("a"))
     out, _ = load.communicate(timeout=120)
     assert load.returncode == 0 and "failed" not in out.lower() and out.count("wrote 65536/65536") == 12000, out[-2000:]
