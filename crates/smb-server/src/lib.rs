@@ -9,7 +9,7 @@
 //!
 //! **Layout.** `connection/` is the engine: it turns messages into requests, runs chains of them, keeps credits, and
 //! signs and encrypts; it does no I/O. `transport/` moves bytes between it and a socket or a queue pair. `commands/`
-//! has one file per command. `opens.rs` has all opens of the server, `files.rs` what all opens of one file share,
+//! has one file per command. `opens.rs` has all opens of the server, `files/` what all opens of one file share,
 //! `durable.rs` what becomes of an open without its connection, `breaks.rs` and `inbox.rs` how clients hear of broken
 //! oplocks and leases, `namespace.rs` is the gateway for changes of names.
 //!
