@@ -81,8 +81,7 @@ impl Tree {
         if open::identity(&stat) != open::identity(seen) {
             return Ok(None);
         }
-        let real = self.real_disk_path(&fd);
-        let Some(closed) = self.closed(real.as_deref().unwrap_or(disk))? else { return Ok(None) };
+        let Some(closed) = self.closed(&fd, disk, false)? else { return Ok(None) };
         let device = self.device(&fd, device::number(&stat))?;
         let id = device.key(&stat);
         let node = LinkNode { tree: Arc::clone(self), device, id, kind, fd: Arc::new(fd), exact };

@@ -89,7 +89,7 @@ pub(super) fn lookup(open: &Open, name: &str) -> VfsResult<DirEntry> {
     }
     let fd = place::beneath(&open.fd, ".", OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
     let stat = node::statx(&fd)?;
-    let place = Place { fd, disk: String::new(), direct: false, path: Vec::new(), stat };
+    let place = Place { fd, disk: String::new(), path: Vec::new(), stat };
     let found = tree.find(&place, name)?.ok_or(VfsError::NotFound)?;
     entry(open, &found, None)?.ok_or(VfsError::NotFound)
 }

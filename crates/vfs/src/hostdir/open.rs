@@ -62,10 +62,14 @@ impl Tree {
             (Err(Errno::NOENT | Errno::NOTDIR), Some((name, above))) => {
                 let place = self.directory_for(&r.path, above)?;
                 // Nobody may add a name that differs in case only between our look and our change.
-                let _changing = (r.mode != OpenMode::Open).then(|| self.changing(&place.stat).lock());
+                let changing = (r.mode != OpenMode::Open).then(|| self.changing(&place.stat).lock());
                 let found = if r.path.is_exact() { None } else { self.find(&place, name)? };
                 match found {
-                    Some(found) => self.open_found(place, &found, r, patient),
+                    Some(found) => {
+                        // It may be waited for.
+                        drop(changing);
+                        self.open_found(place, &found, r, patient)
+                    }
                     None if r.mode == OpenMode::Open && self.is_point(&place)? => Err(VfsError::ReparsePoint),
                     None if r.mode == OpenMode::Open => Err(VfsError::NotFound),
                     None => self.create(place, name, r),
@@ -135,8 +139,7 @@ impl Tree {
         if identity(&stat) != identity(seen) {
             return Ok(None);
         }
-        let real = if direct { None } else { self.real_disk_path(&fd) };
-        let Some(closed) = self.closed(real.as_deref().unwrap_or(disk))? else { return Ok(None) };
+        let Some(closed) = self.closed(&fd, disk, direct)? else { return Ok(None) };
         let (node, stat) = self.node(fd, &stat, kind, (false, r.rights.write && kind == Kind::File))?;
         node.open.shows_links.store(path.is_exact(), Ordering::Relaxed);
         Ok(Some(Opened { node: Arc::new(node), created: false, path, stream: None, stat, closed }))
@@ -155,8 +158,8 @@ impl Tree {
 
     /// [`Parent`] of what is created in `place`; `None` when the directory was moved meanwhile.
     fn parent(&self, place: &Place) -> VfsResult<Option<Parent>> {
-        let real = if place.direct { None } else { self.real_disk_path(&place.fd) };
-        let Some(closed) = self.closed(real.as_deref().unwrap_or(&place.disk))? else { return Ok(None) };
+        // It was found before the lock and a look at all its names: it may have been moved since.
+        let Some(closed) = self.closed(&place.fd, &place.disk, false)? else { return Ok(None) };
         let device = self.device(&place.fd, device::number(&place.stat))?;
         // Attributes cannot be read through `place.fd`, and by its path below `/proc` it takes twice as long.
         let fd = place::beneath(&place.fd, ".", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;

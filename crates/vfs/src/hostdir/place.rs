@@ -23,8 +23,6 @@ pub(super) struct Place {
     pub(super) fd: OwnedFd,
     /// Its path below the root, on the disk.
     pub(super) disk: String,
-    /// No link is on the way: it lies where `disk` says.
-    pub(super) direct: bool,
     /// Its path as stored, for clients.
     pub(super) path: Vec<String>,
     pub(super) stat: Statx,
@@ -126,10 +124,9 @@ impl Tree {
     }
 
     fn place(&self, disk: String, path: Vec<String>) -> io::Result<Place> {
-        let (fd, direct) = self.at_known(&disk, OFlags::PATH | OFlags::DIRECTORY);
-        let fd = fd?;
+        let fd = self.at(&disk, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
         let stat = node::statx(&fd)?;
-        Ok(Place { fd, disk, direct, path, stat })
+        Ok(Place { fd, disk, path, stat })
     }
 
     /// The name on the disk of what clients call `name` in `place`: the exact one if it is there, otherwise one that

@@ -7,7 +7,7 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags, Statx};
-use rustix::io::Errno;
+use rustix::io::{self, Errno};
 
 use super::stored::{self, Stored, Target};
 use super::{Tree, device, link, node, place};
@@ -74,12 +74,15 @@ pub(super) fn real_path(fd: &OwnedFd) -> Option<String> {
 }
 
 impl Tree {
-    /// [`crate::Opened::closed`] of a file that really lies at `path`, on the disk below the root; `None` when it was moved
-    /// meanwhile.
-    pub(super) fn closed(&self, path: &str) -> VfsResult<Option<Vec<Posix>>> {
-        if path.is_empty() {
+    /// [`crate::Opened::closed`] of the file `fd`, opened as `disk`; `direct` if no link was followed. `None` when it was
+    /// moved meanwhile.
+    pub(super) fn closed(&self, fd: &OwnedFd, disk: &str, direct: bool) -> VfsResult<Option<Vec<Posix>>> {
+        if disk.is_empty() {
             return Ok(Some(Vec::new()));
         }
+        let real = if direct { None } else { self.real_disk_path(fd) };
+        // Where the real path is not known, the links on `disk` are followed once more.
+        let (path, links) = (real.as_deref().unwrap_or(disk), !direct && real.is_none());
         let mut closed = Vec::new();
         let root = node::statx(&*self.root)?;
         if root.stx_mode & PASSABLE != PASSABLE {
@@ -87,26 +90,39 @@ impl Tree {
             closed.extend(self.closed_directory(&dir, &root)?);
         }
         for (at, _) in path.match_indices('/') {
-            let seen = match place::lstatx(&self.root, &path[..at]) {
-                Ok(seen) if link::is_link(&seen) => return Ok(None),
-                Ok(seen) => seen,
-                Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+            match self.closed_at(&path[..at], links) {
+                Ok(found) => closed.extend(found),
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
                 Err(e) => return Err(place::last(e)),
-            };
-            if seen.stx_mode & PASSABLE != PASSABLE {
-                let dir = match self.at(&path[..at], OFlags::PATH | OFlags::DIRECTORY, Mode::empty()) {
-                    Ok(dir) => dir,
-                    Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
-                    Err(e) => return Err(place::last(e)),
-                };
-                closed.extend(self.closed_directory(&dir, &node::statx(&dir)?)?);
             }
         }
         Ok(Some(closed))
     }
 
+    /// The directory at `path` if it is closed; `links`: some may be on the path, otherwise ELOOP when there is one.
+    fn closed_at(&self, path: &str, links: bool) -> io::Result<Option<Posix>> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let dir = if links {
+            self.at(path, flags, Mode::empty())?
+        } else {
+            let seen = place::lstatx(&self.root, path)?;
+            if link::is_link(&seen) {
+                return Err(Errno::LOOP);
+            }
+            if seen.stx_mode & PASSABLE == PASSABLE {
+                return Ok(None);
+            }
+            match self.at_known(path, flags) {
+                (dir, true) => dir?,
+                (_, false) => return Err(Errno::LOOP),
+            }
+        };
+        let stat = node::statx(&dir)?;
+        if stat.stx_mode & PASSABLE == PASSABLE { Ok(None) } else { self.closed_directory(&dir, &stat) }
+    }
+
     /// The path below the root on which a file really lies; `None` if that is not known.
-    pub(super) fn real_disk_path(&self, fd: &OwnedFd) -> Option<String> {
+    fn real_disk_path(&self, fd: &OwnedFd) -> Option<String> {
         let real = real_path(fd)?;
         let below = |root: &str| {
             let rest = real.strip_prefix(root.trim_end_matches('/'))?.strip_prefix('/')?;
@@ -116,7 +132,7 @@ impl Tree {
         below(&self.root_path).or_else(|| below(&real_path(&self.root)?))
     }
 
-    fn closed_directory(&self, dir: &OwnedFd, stat: &Statx) -> VfsResult<Option<Posix>> {
+    fn closed_directory(&self, dir: &OwnedFd, stat: &Statx) -> io::Result<Option<Posix>> {
         let device = self.device(dir, device::number(stat))?;
         let path = format!("/proc/self/fd/{}", dir.as_raw_fd());
         if stored::has_security(Target::Followed(&path), &device) {

@@ -66,6 +66,9 @@ impl NewFile {
         let (user, accounts) = (&self.session.user, &*self.server.users);
         // MS-FSA 2.1.5.1, phase 6: the way to the file, and a volume on which no file can be created.
         access::may_pass(user, accounts, &parent.closed)?;
+        if let (Ok(None), Some(posix)) = (&parent.security, &parent.stat.posix) {
+            access::may_pass(user, accounts, std::slice::from_ref(posix))?;
+        }
         reparse::pass(&parent.stat)?;
         if self.read_only_volume {
             return Err(NtStatus::MEDIA_WRITE_PROTECTED);

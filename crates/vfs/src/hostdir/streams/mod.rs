@@ -100,16 +100,20 @@ impl Tree {
             let _lock = lock(file.shared.id);
             match record::find(&file, name)? {
                 Some(_) if r.mode == OpenMode::Create => return Err(VfsError::Exists),
-                Some(record) => (record.name, record.id, false),
+                Some(record) => (record.name, Ok(record.id), false),
                 None if r.mode == OpenMode::Open => return Err(VfsError::NotFound),
                 None if !opened.created && !r.allows_stream(file.shared.id) => return Ok(opened),
                 None => {
                     self.may_change()?;
-                    (name.clone(), record::create(&file, name)?, true)
+                    (name.clone(), record::create(&file, name), true)
                 }
             }
         };
-        let (sidecar, wrote) = (OnceLock::new(), AtomicBool::new(created));
+        if id.is_err() && opened.created {
+            // It was created for the stream. Where that cannot be undone either, an empty file stays.
+            let _ = self.remove(&opened.path, file.shared.id);
+        }
+        let (id, sidecar, wrote) = (id?, OnceLock::new(), AtomicBool::new(created));
         let stream = Stream { file, id, sidecar, wrote };
         let stat = stream.stat()?;
         let node = Arc::new(StreamNode::new(stream));

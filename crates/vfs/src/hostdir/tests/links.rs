@@ -177,3 +177,17 @@ async fn links_in_listings() {
         [("chain", true), ("d", false), ("dangling", true), ("file", false), ("link", true), ("out", true)];
     assert_eq!(listed(exact).await, names(&all));
 }
+
+/// A link to a folder whose own name clients cannot see: what is in it is reached by the link.
+#[tokio::test]
+async fn a_link_to_a_folder_whose_name_is_no_text() {
+    use std::os::unix::ffi::OsStrExt;
+    let dir = tempfile::tempdir().expect("a directory");
+    let target = std::ffi::OsStr::from_bytes(b"m\xFFsic");
+    std::fs::create_dir(dir.path().join(target)).expect("room");
+    std::fs::write(dir.path().join(target).join("f"), "data").expect("room");
+    symlink(target, dir.path().join("music")).expect("a link");
+    let vfs = tree(dir.path());
+    assert_eq!(read(&*existing(&*vfs, "music\\f").await.node, 10).await, b"data");
+    assert!(open(&*vfs, "music\\g", OpenMode::OpenOrCreate).await.expect("free").created);
+}

@@ -189,6 +189,28 @@ async fn a_lease_is_waited_for() {
     }
 }
 
+/// As above, by a name that differs in case, which might be created: meanwhile names beside it change.
+#[tokio::test]
+async fn a_lease_is_waited_for_without_the_names() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let vfs = tree(dir.path());
+    std::fs::write(dir.path().join("f"), "data").expect("room");
+    let holder = std::fs::File::open(dir.path().join("f")).expect("there");
+    if !lease(&holder, libc::F_RDLCK) {
+        return eprintln!("SKIPPED: no lease can be had here");
+    }
+    let waiting = tokio::spawn({
+        let vfs = Arc::clone(&vfs);
+        async move { open(&*vfs, "F", OpenMode::OpenOrCreate).await.map(|o| (o.created, o.node)) }
+    });
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    let beside = open(&*vfs, "g", OpenMode::Create);
+    let made = tokio::time::timeout(std::time::Duration::from_secs(10), beside).await;
+    assert!(made.expect("it need not wait").is_ok() && !waiting.is_finished());
+    assert!(lease(&holder, libc::F_UNLCK));
+    assert!(!waiting.await.expect("no panic").expect("free now").0);
+}
+
 /// Takes or gives back a lease; the signal that asks for it is one that does nothing.
 #[allow(unsafe_code)] // rustix has no leases
 fn lease(file: &std::fs::File, kind: i32) -> bool {
