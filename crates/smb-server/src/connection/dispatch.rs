@@ -235,9 +235,10 @@ impl Engine {
         } else {
             self.parked_ids.get(&header.message_id).copied()
         };
-        // The session that a related request inherited counts, not the one in its header.
-        let chain =
-            slot.and_then(|s| self.parked.get(&s)).filter(|c| c.related.session_id == header.session_id);
+        // The session that a related request inherited counts, not the one in its header. A SESSION_SETUP has none, and is
+        // not cancelled: the answer to a failed one is held back.
+        let session = Some(header.session_id).filter(|id| *id != 0);
+        let chain = slot.and_then(|s| self.parked.get(&s)).filter(|c| Some(c.related.session_id) == session);
         if let Some(running) = chain.and_then(|c| c.running.as_ref()) {
             running.cancel.cancel();
         }

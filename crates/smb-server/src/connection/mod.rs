@@ -348,8 +348,10 @@ impl Engine {
         for notice in self.sent.unsure(self.server.env.moment()).chain(unsent) {
             self.server.send_again(self.facts.client_guid, notice);
         }
-        for running in self.parked.values().filter_map(|chain| chain.running.as_ref()) {
-            let over = ending.iter().any(|s| s.id == running.header.session_id);
+        for chain in self.parked.values() {
+            let Some(running) = &chain.running else { continue };
+            // The session that a related request inherited counts, not the one in its header.
+            let over = ending.iter().any(|s| s.id == chain.related.session_id);
             if over { running.cancel.cancel() } else { running.cancel.abandon() }
         }
         // What waits for the client's memory never begins: a replay on another channel need not wait for it.

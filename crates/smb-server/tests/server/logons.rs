@@ -52,6 +52,21 @@ impl Write for Log {
     }
 }
 
+/// MS-SMB2 3.3.5.16: a CANCEL names any request by its MessageId, but not one that has no session.
+#[tokio::test]
+async fn what_is_held_back_is_not_cancelled() {
+    let world = world();
+    for _ in 0..3 {
+        assert_eq!(log_on(&world, "mallory").await, NtStatus::LOGON_FAILURE);
+    }
+    let mut raw = Raw::new(world.dial().await.0);
+    raw.cancels_log_on = true;
+    raw.negotiate(0x0311, 1).await;
+    let begun = Instant::now();
+    assert_eq!(raw.log_on("mallory", None).await, NtStatus::LOGON_FAILURE);
+    assert!(begun.elapsed() >= Duration::from_millis(500));
+}
+
 #[tokio::test]
 async fn the_fourth_failure_is_held_back() {
     let (world, log) = (world(), Log::default());

@@ -13,7 +13,7 @@ use smb_auth::sign::{SigningAlgorithm, SigningKey};
 use smb_wire::context::{HashAlgorithm, NegotiateContextsBuf};
 use smb_wire::header::{OFFSET_FLAGS, OFFSET_SIGNATURE};
 use smb_wire::msg::{
-    Capabilities, CreateDisposition, CreateRequest, CreateResponse, Dialects, EchoRequest,
+    CancelRequest, Capabilities, CreateDisposition, CreateRequest, CreateResponse, Dialects, EchoRequest,
     ImpersonationLevel, NegotiateRequest, NegotiateResponse, OplockLevel, ReadRequest, SecurityMode,
     SessionSetupFlags, SessionSetupRequest, SessionSetupResponse, TreeConnectRequest, WriteRequest,
 };
@@ -52,6 +52,8 @@ pub struct Raw {
     ciphers: Option<(Sealer, Opener)>,
     /// What NEGOTIATE and SESSION_SETUP say.
     pub requires_signing: bool,
+    /// Each SESSION_SETUP is followed by a CANCEL of it, without a session.
+    pub cancels_log_on: bool,
     /// MaxReadSize of the server's answer, in bytes.
     pub max_read: u32,
     pub tree_id: u32,
@@ -89,6 +91,7 @@ impl Raw {
             algorithm: None,
             ciphers: None,
             requires_signing: false,
+            cancels_log_on: false,
             max_read: 0,
             tree_id: 0,
             flags: HeaderFlags::empty(),
@@ -267,6 +270,13 @@ impl Raw {
             let m = self.encode(Command::SESSION_SETUP, 1, &body, &[]);
             self.stream.write_all(&m).await.expect("sent");
             preauth.update(&[&m[4..]]);
+            if self.cancels_log_on {
+                let (next, session) = (self.next_id, std::mem::take(&mut self.session_id));
+                self.next_id -= 1;
+                let m = self.encode(Command::CANCEL, 0, &CancelRequest {}, &[]);
+                (self.next_id, self.session_id) = (next, session);
+                self.stream.write_all(&m).await.expect("sent");
+            }
             let Some((header, answer)) = self.answer().await else { return NtStatus::CONNECTION_RESET };
             match header.status {
                 NtStatus::MORE_PROCESSING_REQUIRED => {
