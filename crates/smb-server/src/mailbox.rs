@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::task::Context;
 
-use crate::sync::{AtomicWaker, Mutex};
+use crate::sync::{AtomicU32, AtomicWaker, Mutex, Ordering};
 
 /// Notices that wait in one inbox at most. Each open or lease of a client waits with one, mostly.
 pub(crate) const NOTICES_MAX: usize = 16_384;
@@ -19,6 +19,8 @@ pub(crate) struct Mailbox<N> {
     room: usize,
     state: Mutex<State<N>>,
     waker: AtomicWaker,
+    /// Whether a request to announce was put in since the last were taken: most turns find none, and take no lock for that.
+    announced: AtomicU32,
 }
 
 struct State<N> {
@@ -44,7 +46,7 @@ impl<N> Mailbox<N> {
     /// Notices that wait in it at most.
     pub(crate) fn with_room(room: usize) -> Mailbox<N> {
         let state = State { notices: VecDeque::new(), pending: Vec::new(), closed: false };
-        Mailbox { room, state: Mutex::new(state), waker: AtomicWaker::new() }
+        Mailbox { room, state: Mutex::new(state), waker: AtomicWaker::new(), announced: AtomicU32::new(0) }
     }
 
     /// Puts a notice in and wakes the connection; false when the connection has ended or takes no more.
@@ -75,11 +77,16 @@ impl<N> Mailbox<N> {
     /// Asks for an interim response to a request of this connection; its handler may run in a task of its own.
     pub(crate) fn announce(&self, slot: u64) {
         self.state.lock().pending.push(slot);
+        self.announced.store(1, Ordering::Release);
         self.waker.wake();
     }
 
     /// The requests to send interim responses to.
     pub(crate) fn take_pending(&self) -> Vec<u64> {
+        if self.announced.load(Ordering::Acquire) == 0 {
+            return Vec::new();
+        }
+        self.announced.store(0, Ordering::Relaxed);
         std::mem::take(&mut self.state.lock().pending)
     }
 
