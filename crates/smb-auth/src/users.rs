@@ -123,12 +123,12 @@ pub enum UserFileError {
         /// The name.
         name: Box<str>,
     },
-    /// The caller names a user who is not in the group.
+    /// The named user is not a member of the group.
     #[error("{member:?} is not in the group {group:?}")]
     NoSuchMember {
         /// The group.
         group: Box<str>,
-        /// The user who is not in it.
+        /// The user.
         member: Box<str>,
     },
     /// Every relative identifier is used.

@@ -4,7 +4,7 @@
 //! end. It is *disconnected* when its session goes and it is durable: then it only loses its owner, and waits for a
 //! client to reconnect until its time is over.
 //!
-//! Who has an open is its [`tenure`](Open::tenure).
+//! [`Open::tenure`] has the open's owner.
 
 use std::sync::Arc;
 use std::time::Duration;

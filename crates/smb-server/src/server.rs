@@ -80,7 +80,7 @@ pub enum TransportKind {
 
 /// Pipes for payload, for all connections together. Who is not root may have some 60 of this size.
 const PIPES: usize = 48;
-/// The part of the arena, one in so many, that connections may take on which nobody is logged on.
+/// The part of the arena, one in so many, that unauthenticated connections may take.
 const UNAUTHENTICATED_SHARE: usize = 4;
 
 /// What I/O sizes are multiples of, in bytes.

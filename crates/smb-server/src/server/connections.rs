@@ -75,7 +75,7 @@ impl Server {
         Some((self.next_connection.fetch_add(1, Ordering::Relaxed), guard))
     }
 
-    /// Counts a connection on which nobody is logged on; `None` at the bound for these: they can hold memory too.
+    /// Counts an unauthenticated connection; `None` when their number is at its bound, because they hold memory too.
     pub(crate) fn enter_unauthenticated(self: &Arc<Self>, now: Instant) -> Option<Unauthenticated> {
         let n = self.unauthenticated.fetch_add(1, Ordering::AcqRel);
         let id = self.next_connection.fetch_add(1, Ordering::Relaxed);
@@ -93,7 +93,7 @@ impl Server {
     }
 }
 
-/// A connection on which nobody is logged on, counted for as long as it lives.
+/// An unauthenticated connection, counted until this is dropped.
 pub(crate) struct Unauthenticated {
     server: Arc<Server>,
     /// In order of age.

@@ -25,8 +25,8 @@ impl Server {
         true
     }
 
-    /// An id for a new session, which nobody else gets while it is kept: random, and never 0. It has 32 bits as Samba's
-    /// have: clients exist that keep no more.
+    /// A random id for a new session, unique among the sessions that exist, never 0. It has 32 bits, as Samba's have:
+    /// some clients store no more.
     pub(crate) fn new_session_id(self: &Arc<Self>) -> SessionId {
         self.vacant_id(|| u32::from_le_bytes(self.env.random()))
     }

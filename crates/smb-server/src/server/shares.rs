@@ -69,13 +69,13 @@ impl Server {
         Ok(())
     }
 
-    /// Whether a name of a [`crate::ShareGrant`] means somebody now.
+    /// Whether the name in a [`crate::ShareGrant`] is that of a user or group that exists.
     pub fn is_principal(&self, name: &str) -> bool {
         crate::permission::principal(name, &*self.users).is_some()
     }
 
-    /// Makes a share's permission the descriptor of its root directory, which what is made there inherits. What is there
-    /// already keeps its own.
+    /// Stores a share's permission as the descriptor of its root directory; new files inherit it, existing files keep their
+    /// own.
     ///
     /// # Errors
     /// [`ShareError::NotFound`], [`ShareError::Path`].

@@ -194,8 +194,8 @@ impl Plan<'_> {
         *self.hold.lock() = None;
     }
 
-    /// Takes back what this CREATE has made and cannot open: a CREATE that fails leaves nothing. What somebody else has
-    /// open by now stays, as if they had made it.
+    /// Removes the file or stream that this CREATE has created and cannot open: a CREATE that fails leaves nothing. It stays
+    /// if another open has it by now.
     pub(super) async fn undo(&self, found: &Found) {
         self.release();
         let (path, id) = (&found.opened.path, found.opened.node.id());
