@@ -33,9 +33,15 @@ unsafe impl Sync for IoBufMut {}
 #[derive(Clone)]
 pub struct IoBuf {
     block: Owner,
-    start: u32,
+    /// In the block, which does not move.
+    at: NonNull<u8>,
     len: u32,
 }
+
+// SAFETY: what it points to is kept by its block, which may move between threads.
+unsafe impl Send for IoBuf {}
+// SAFETY: shared access is read-only.
+unsafe impl Sync for IoBuf {}
 
 /// One of the owners of a block. The last one leaves it to its thread ([`magazine`]) or drops it.
 #[derive(Clone)]
@@ -140,7 +146,7 @@ impl IoBufMut {
     pub fn freeze(self) -> IoBuf {
         let len = self.len as u32;
         self.block.chunk().filled.store(self.len, Ordering::Relaxed);
-        IoBuf { block: self.block, start: 0, len }
+        IoBuf { block: self.block, at: self.at, len }
     }
 
     /// Makes parts of the filled bytes shareable, each by itself: a part with one owner can be changed again
@@ -158,8 +164,7 @@ impl IoBufMut {
                 assert!(end <= part.start && part.start <= part.end && part.end <= filled);
                 end = part.end;
                 let len = part.end - part.start;
-                let block = Owner::new(Block::Piece(chunk.clone(), part.start, len));
-                IoBuf { block, start: 0, len: len as u32 }
+                IoBuf::new(Block::Piece(chunk.clone(), part.start, len), len)
             })
             .collect()
     }
@@ -181,7 +186,14 @@ impl IoBuf {
         }
         let mut kept = [0; SHORT];
         kept[..bytes.len()].copy_from_slice(bytes);
-        IoBuf { block: Owner::new(Block::Short(kept, bytes.len() as u8)), start: 0, len: bytes.len() as u32 }
+        IoBuf::new(Block::Short(kept, bytes.len() as u8), bytes.len())
+    }
+
+    /// All `len` bytes of a new block.
+    fn new(block: Block, len: usize) -> IoBuf {
+        let block = Owner::new(block);
+        let at = NonNull::from(block.bytes()).cast();
+        IoBuf { block, at, len: len as u32 }
     }
 
     /// The number of bytes.
@@ -200,11 +212,9 @@ impl IoBuf {
     /// When the range does not lie inside.
     pub fn slice(&self, range: Range<usize>) -> IoBuf {
         assert!(range.start <= range.end && range.end <= self.len());
-        IoBuf {
-            block: self.block.clone(),
-            start: self.start + range.start as u32,
-            len: (range.end - range.start) as u32,
-        }
+        // SAFETY: it lies inside, as checked.
+        let at = unsafe { self.at.add(range.start) };
+        IoBuf { block: self.block.clone(), at, len: (range.end - range.start) as u32 }
     }
 
     /// Splits off the first `at` bytes; `self` keeps the rest.
@@ -236,7 +246,7 @@ impl IoBuf {
 impl IoBuf {
     /// Its bytes, to change them, if this is the only owner of the memory they are in.
     pub fn get_mut(&mut self) -> Option<&mut [u8]> {
-        let range = self.start as usize..(self.start + self.len) as usize;
+        let (at, len) = (self.at.as_ptr() as usize, self.len as usize);
         let whole: &mut [u8] = match Arc::get_mut(&mut self.block.0)? {
             // SAFETY: the block has no other owner, so no other thread reads the chunk, and its memory is initialised.
             Block::Arena(chunk) => unsafe {
@@ -249,26 +259,17 @@ impl IoBuf {
             Block::Heap(b) => b,
             Block::Short(b, len) => &mut b[..usize::from(*len)],
         };
-        Some(&mut whole[range])
+        let start = at - whole.as_ptr() as usize;
+        Some(&mut whole[start..start + len])
     }
 }
 
 impl Deref for IoBuf {
     type Target = [u8];
+    #[inline]
     fn deref(&self) -> &[u8] {
-        let whole: &[u8] = match &**self.block.0 {
-            // SAFETY: frozen memory is not written until its last owner is gone, and the whole chunk is initialised.
-            Block::Arena(chunk) => unsafe {
-                std::slice::from_raw_parts(chunk.at.as_ptr(), chunk.pages() * CHUNK_MIN)
-            },
-            // SAFETY: as above; `cut` has checked that the bytes lie in the filled part.
-            Block::Piece(chunk, start, len) => unsafe {
-                std::slice::from_raw_parts(chunk.chunk().at.add(*start).as_ptr(), *len)
-            },
-            Block::Heap(b) => b,
-            Block::Short(b, len) => &b[..usize::from(*len)],
-        };
-        &whole[self.start as usize..(self.start + self.len) as usize]
+        // SAFETY: the bytes lie in the block, which this keeps; they are not written until its last owner is gone.
+        unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.len as usize) }
     }
 }
 
@@ -281,11 +282,11 @@ impl AsRef<[u8]> for IoBuf {
 impl From<Vec<u8>> for IoBuf {
     fn from(mut v: Vec<u8>) -> IoBuf {
         assert!(v.len() <= u32::MAX as usize);
-        let len = v.len() as u32;
+        let len = v.len();
         if v.capacity() - v.len() > SPARE {
             v.shrink_to_fit();
         }
-        IoBuf { block: Owner::new(Block::Heap(v)), start: 0, len }
+        IoBuf::new(Block::Heap(v), len)
     }
 }
 
@@ -299,6 +300,22 @@ impl Owner {
         match &**self.0 {
             Block::Arena(chunk) => chunk,
             _ => unreachable!("only a chunk is unique or cut up"),
+        }
+    }
+
+    /// All bytes that the block has room for.
+    fn bytes(&self) -> &[u8] {
+        match &**self.0 {
+            // SAFETY: frozen memory is not written until its last owner is gone, and the whole chunk is initialised.
+            Block::Arena(chunk) => unsafe {
+                std::slice::from_raw_parts(chunk.at.as_ptr(), chunk.pages() * CHUNK_MIN)
+            },
+            // SAFETY: as above; `cut` has checked that the bytes lie in the filled part.
+            Block::Piece(chunk, start, len) => unsafe {
+                std::slice::from_raw_parts(chunk.chunk().at.add(*start).as_ptr(), *len)
+            },
+            Block::Heap(b) => b,
+            Block::Short(b, len) => &b[..usize::from(*len)],
         }
     }
 

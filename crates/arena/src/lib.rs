@@ -40,10 +40,11 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-/// A payload in order: the bytes of its buffers one after the other.
-pub type Sg = SmallVec<[IoBuf; 4]>;
+/// A payload in order: the bytes of its buffers one after the other. Mostly it is one buffer: what carries it through
+/// queues stays short.
+pub type Sg = SmallVec<[IoBuf; 1]>;
 
-/// Unique buffers in order, before they are frozen. Mostly it is one chunk: what carries it through queues stays short.
+/// Unique buffers in order, before they are frozen.
 pub type SgMut = SmallVec<[IoBufMut; 1]>;
 
 /// The smallest chunk and the alignment of every chunk, in bytes.

@@ -147,7 +147,7 @@ impl Arena {
         if len <= CHUNK_MAX
             && let Some(block) = magazine::take(&self.region, 1 << order_for(len))
         {
-            return Some([IoBufMut::again(block)].into_iter().collect());
+            return Some(SgMut::from_buf([IoBufMut::again(block)]));
         }
         let found = self.scattered(len, class);
         found.or_else(|| self.emptied().then(|| self.scattered(len, class)).flatten())

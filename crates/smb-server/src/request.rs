@@ -122,14 +122,21 @@ pub(crate) struct Reply {
     pub(crate) message: Vec<u8>,
     /// Payload that follows the body on the wire.
     pub(crate) payload: Data,
+    /// Payload to place in the client's memory before this reply is sent.
+    pub(crate) push: Option<Box<Push>>,
+    /// What few replies have; see [`Reply::with`].
+    pub(crate) extra: Option<Box<Extra>>,
+}
+
+/// What few replies have: a box, so that the others are moved about cheaply.
+#[derive(Debug, Default)]
+pub(crate) struct Extra {
     /// The open that later related operations mean.
     pub(crate) file_id: Option<FileId>,
     /// A tree id to put into the header (TREE_CONNECT).
     pub(crate) tree_id: Option<u32>,
     /// A session id to put into the header (SESSION_SETUP).
     pub(crate) session_id: Option<u64>,
-    /// Payload to place in the client's memory before this reply is sent.
-    pub(crate) push: Option<Push>,
     /// Sent after this reply, on the same connection.
     pub(crate) then: Option<Notice>,
     /// The pre-authentication hash that this reply is taken into (NEGOTIATE, SESSION_SETUP).
@@ -225,13 +232,22 @@ impl Reply {
             status,
             message,
             payload: Data::Bufs(arena::Sg::new()),
-            file_id: None,
-            tree_id: None,
-            session_id: None,
             push: None,
-            then: None,
-            hash_into: None,
-            drop_connection: None,
+            extra: None,
+        }
+    }
+
+    /// Sets something that few replies have.
+    pub(crate) fn with(mut self, set: impl FnOnce(&mut Extra)) -> Reply {
+        set(self.extra.get_or_insert_default());
+        self
+    }
+
+    /// With a notice that follows it, if there is one.
+    pub(crate) fn with_notice(self, then: Option<Notice>) -> Reply {
+        match then {
+            Some(_) => self.with(|extra| extra.then = then),
+            None => self,
         }
     }
 }

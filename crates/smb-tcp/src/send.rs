@@ -68,13 +68,15 @@ impl Sender {
         let mut slices: smallvec::SmallVec<[IoSlice<'_>; SLICES]> = Default::default();
         for item in &self.queue {
             let mut skip = item.sent;
-            for piece in [&item.frame[..], &item.head] {
-                slices.extend(unsent(piece, &mut skip).map(IoSlice::new));
-            }
-            match &item.payload {
-                Data::Bufs(sg) => {
-                    slices.extend(sg.iter().filter_map(|b| unsent(b, &mut skip)).map(IoSlice::new));
+            let mut add = |piece| {
+                if let Some(left) = unsent(piece, &mut skip) {
+                    slices.push(IoSlice::new(left));
                 }
+            };
+            add(&item.frame[..]);
+            add(&item.head);
+            match &item.payload {
+                Data::Bufs(sg) => sg.iter().for_each(|b| add(b)),
                 Data::File { fd, offset, length } => {
                     if slices.is_empty() {
                         return send_file(stream, fd.as_fd(), *offset, *length, skip);

@@ -9,7 +9,6 @@
 //! ```
 
 use crate::WireError;
-use crate::cursor::{Field, Reader};
 use crate::macros::{flag_set, open_enum};
 use crate::ntstatus::NtStatus;
 
@@ -17,6 +16,8 @@ use crate::ntstatus::NtStatus;
 pub const HEADER_LEN: usize = 64;
 /// The protocol identifier of a plain SMB2 message.
 pub const PROTOCOL_ID: [u8; 4] = [0xFE, b'S', b'M', b'B'];
+/// Offset of StructureSize (u16).
+const OFFSET_STRUCTURE_SIZE: usize = 4;
 /// Offset of CreditCharge (u16).
 pub const OFFSET_CREDIT_CHARGE: usize = 6;
 /// Offset of Status, or of ChannelSequence (u16) in a request (u32).
@@ -154,62 +155,61 @@ impl Header {
         let Some(bytes) = bytes.first_chunk::<HEADER_LEN>() else {
             return Err(WireError::Truncated { what: WHAT, need: HEADER_LEN, have: bytes.len() });
         };
-        let mut r = Reader::new(bytes, WHAT);
-        if r.array::<4>()? != PROTOCOL_ID {
+        if bytes[..OFFSET_STRUCTURE_SIZE] != PROTOCOL_ID {
             return Err(WireError::malformed("SMB2 protocol identifier"));
         }
-        let size: u16 = r.get()?;
-        if usize::from(size) != HEADER_LEN {
-            return Err(WireError::StructureSize { what: WHAT, expected: HEADER_LEN as u16, found: size });
+        let found = u16::from_le_bytes(field(bytes, OFFSET_STRUCTURE_SIZE));
+        if usize::from(found) != HEADER_LEN {
+            return Err(WireError::StructureSize { what: WHAT, expected: HEADER_LEN as u16, found });
         }
-        let credit_charge = r.get()?;
-        let status = r.get()?;
-        let command = r.get()?;
-        let credits = r.get()?;
-        let flags: HeaderFlags = r.get()?;
-        let next_command = r.get()?;
-        let message_id = r.get()?;
-        let id: u64 = r.get()?;
+        let flags = HeaderFlags::from_bits_retain(u32::from_le_bytes(field(bytes, OFFSET_FLAGS)));
+        let id = u64::from_le_bytes(field(bytes, OFFSET_ASYNC_ID));
         let (async_id, process_id, tree_id) =
             if flags.contains(HeaderFlags::ASYNC) { (id, 0, 0) } else { (0, id as u32, (id >> 32) as u32) };
-        let session_id = r.get()?;
-        let signature = r.get()?;
         Ok(Self {
-            credit_charge,
-            status,
-            command,
-            credits,
+            credit_charge: u16::from_le_bytes(field(bytes, OFFSET_CREDIT_CHARGE)),
+            status: NtStatus(u32::from_le_bytes(field(bytes, OFFSET_STATUS))),
+            command: Command(u16::from_le_bytes(field(bytes, OFFSET_COMMAND))),
+            credits: u16::from_le_bytes(field(bytes, OFFSET_CREDITS)),
             flags,
-            next_command,
-            message_id,
+            next_command: u32::from_le_bytes(field(bytes, OFFSET_NEXT_COMMAND)),
+            message_id: u64::from_le_bytes(field(bytes, OFFSET_MESSAGE_ID)),
             process_id,
             tree_id,
             async_id,
-            session_id,
-            signature,
+            session_id: u64::from_le_bytes(field(bytes, OFFSET_SESSION_ID)),
+            signature: field(bytes, OFFSET_SIGNATURE),
         })
     }
 
+    /// The 64 bytes of the header.
+    #[inline]
+    pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
+        let mut bytes = [0; HEADER_LEN];
+        let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+        put(0, &PROTOCOL_ID);
+        put(OFFSET_STRUCTURE_SIZE, &(HEADER_LEN as u16).to_le_bytes());
+        put(OFFSET_CREDIT_CHARGE, &self.credit_charge.to_le_bytes());
+        put(OFFSET_STATUS, &self.status.0.to_le_bytes());
+        put(OFFSET_COMMAND, &self.command.0.to_le_bytes());
+        put(OFFSET_CREDITS, &self.credits.to_le_bytes());
+        put(OFFSET_FLAGS, &self.flags.bits().to_le_bytes());
+        put(OFFSET_NEXT_COMMAND, &self.next_command.to_le_bytes());
+        put(OFFSET_MESSAGE_ID, &self.message_id.to_le_bytes());
+        let id = match self.flags.contains(HeaderFlags::ASYNC) {
+            true => self.async_id,
+            false => u64::from(self.tree_id) << 32 | u64::from(self.process_id),
+        };
+        put(OFFSET_ASYNC_ID, &id.to_le_bytes());
+        put(OFFSET_SESSION_ID, &self.session_id.to_le_bytes());
+        put(OFFSET_SIGNATURE, &self.signature);
+        bytes
+    }
+
     /// Appends the 64 bytes of the header to `out`.
+    #[inline]
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.reserve(HEADER_LEN);
-        PROTOCOL_ID.put(out);
-        (HEADER_LEN as u16).put(out);
-        self.credit_charge.put(out);
-        self.status.put(out);
-        self.command.put(out);
-        self.credits.put(out);
-        self.flags.put(out);
-        self.next_command.put(out);
-        self.message_id.put(out);
-        if self.flags.contains(HeaderFlags::ASYNC) {
-            self.async_id.put(out);
-        } else {
-            self.process_id.put(out);
-            self.tree_id.put(out);
-        }
-        self.session_id.put(out);
-        self.signature.put(out);
+        out.extend_from_slice(&self.to_bytes());
     }
 
     /// ChannelSequence of a request (dialect 3.x): the low half of the status field.
@@ -241,6 +241,12 @@ impl Header {
             ..*self
         }
     }
+}
+
+/// The `N` bytes of a header that begin at `at`.
+#[inline]
+fn field<const N: usize>(bytes: &[u8; HEADER_LEN], at: usize) -> [u8; N] {
+    bytes[at..at + N].try_into().expect("fields lie inside the header")
 }
 
 #[cfg(test)]

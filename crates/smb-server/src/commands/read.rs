@@ -173,7 +173,7 @@ impl Job {
             return reply;
         };
         let mut reply = Reply::ok(&ReadResponse::rdma(length));
-        reply.push = Some(Push { data: bytes(data), to });
+        reply.push = Some(Box::new(Push { data: bytes(data), to }));
         reply
     }
 }

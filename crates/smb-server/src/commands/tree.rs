@@ -63,9 +63,7 @@ fn try_connect(
     let tree = session
         .add_tree(server.config.limits.trees_per_session, |id| Tree::new(id, Arc::clone(&share), maximal))
         .ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
-    let mut reply = Reply::ok(&response(facts, &share, maximal));
-    reply.tree_id = Some(tree.id);
-    Ok(reply)
+    Ok(Reply::ok(&response(facts, &share, maximal)).with(|extra| extra.tree_id = Some(tree.id)))
 }
 
 fn response(facts: &ConnectionFacts, share: &Share, maximal: u32) -> TreeConnectResponse {

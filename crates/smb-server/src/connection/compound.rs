@@ -86,15 +86,12 @@ impl Related {
     /// Notes what later operations inherit from the reply to `command`.
     #[inline]
     pub(super) fn answered(&mut self, command: Command, reply: &Reply) {
-        if reply.tree_id.is_some() {
-            self.tree_id = reply.tree_id;
-        }
-        if reply.file_id.is_some() {
-            self.file_id = reply.file_id;
-        }
+        let (tree_id, file_id) = reply.extra.as_ref().map_or((None, None), |extra| (extra.tree_id, extra.file_id));
+        self.tree_id = tree_id.or(self.tree_id);
+        self.file_id = file_id.or(self.file_id);
         if command == Command::CREATE {
             // Not by the status alone: STOPPED_ON_SYMLINK is a warning.
-            self.failed = reply.file_id.is_none().then_some(reply.status);
+            self.failed = file_id.is_none().then_some(reply.status);
         }
     }
 }

@@ -88,7 +88,7 @@ impl Engine {
 
     /// A parked request is done: its chain goes on.
     pub(super) fn finished(&mut self, slot: u64, reply: Reply) {
-        if let Some(reason) = reply.drop_connection {
+        if let Some(reason) = reply.extra.as_ref().and_then(|extra| extra.drop_connection) {
             self.ending = Some(ConnectionError::Negotiation(reason));
             return;
         }

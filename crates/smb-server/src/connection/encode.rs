@@ -60,11 +60,13 @@ impl Engine {
                 message.head.extend_from_slice(&body);
             }
             if let Some(push) = f.reply.push.take() {
-                message.pushes.push(push);
+                message.pushes.push(*push);
             }
             message.invalidate = message.invalidate.or(f.invalidate);
-            message.then.extend(f.reply.then.take());
-            hash_into = f.reply.hash_into.or(hash_into);
+            if let Some(extra) = f.reply.extra.take() {
+                message.then.extend(extra.then);
+                hash_into = extra.hash_into.or(hash_into);
+            }
             let payload = std::mem::replace(&mut f.reply.payload, Data::Bufs(Sg::new()));
             if last {
                 message.payload = payload;
@@ -116,15 +118,11 @@ impl Engine {
             h.flags |= HeaderFlags::ASYNC;
             h.async_id = id;
         }
-        if let Some(id) = f.reply.tree_id {
-            h.tree_id = id;
+        if let Some(extra) = &f.reply.extra {
+            h.tree_id = extra.tree_id.unwrap_or(h.tree_id);
+            h.session_id = extra.session_id.unwrap_or(h.session_id);
         }
-        if let Some(id) = f.reply.session_id {
-            h.session_id = id;
-        }
-        self.scratch.clear();
-        h.encode(&mut self.scratch);
-        f.reply.message[..HEADER_LEN].copy_from_slice(&self.scratch);
+        f.reply.message[..HEADER_LEN].copy_from_slice(&h.to_bytes());
     }
 
     /// Tells a client that its request waits (MS-SMB2 3.3.4.2): an interim response for each handler that asked for

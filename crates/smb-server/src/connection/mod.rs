@@ -91,8 +91,6 @@ pub(crate) struct Engine {
     /// See [`Engine::is_urgent`].
     urgent: bool,
     out: VecDeque<OutMessage>,
-    /// Where headers are encoded.
-    scratch: Vec<u8>,
     out_bytes: usize,
     /// Replies that wait for memory to be encrypted into; while there are some no further request is started.
     unsealed: VecDeque<Unsealed>,
@@ -200,7 +198,6 @@ impl Engine {
             sent: notices::Sent::default(),
             urgent: false,
             out: VecDeque::new(),
-            scratch: Vec::new(),
             out_bytes: 0,
             unsealed: VecDeque::new(),
             pulls: VecDeque::new(),

@@ -144,7 +144,7 @@ impl Engine {
         let mut reply = Reply::ok(&response);
         if self.facts.dialect == 0x0311 {
             self.preauth.update(&[message]);
-            reply.hash_into = Some(HashInto::Connection);
+            reply = reply.with(|extra| extra.hash_into = Some(HashInto::Connection));
         }
         Outcome::Reply(reply)
     }

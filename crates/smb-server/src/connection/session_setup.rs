@@ -83,7 +83,9 @@ impl Engine {
                 let response =
                     SessionSetupResponse { session_flags: SessionFlags::empty(), security_buffer: &token };
                 let mut reply = Reply::with_status(NtStatus::MORE_PROCESSING_REQUIRED, &response);
-                reply.hash_into = hashes.then_some(HashInto::Setup(id));
+                if hashes {
+                    reply = reply.with(|extra| extra.hash_into = Some(HashInto::Setup(id)));
+                }
                 Started::new(with_session_id(id, reply), key)
             }
             Step::Failed(error) => self.logon_failed(id, error, key),
@@ -108,7 +110,7 @@ impl Engine {
         };
         tracing::warn!(%peer, user = ?claimed.user, workstation = ?claimed.workstation, failures = failed.count,
             "log-on refused: {error}");
-        let reply = Reply { session_id: Some(id), ..Reply::error(of_auth(error)) };
+        let reply = Reply::error(of_auth(error)).with(|extra| extra.session_id = Some(id));
         let outcome = match setup.map(|s| s.purpose) {
             // MS-SMB2 3.3.5.5.3: a failed re-authentication ends the session on all its channels.
             Some(Purpose::Again(session)) => self.end_session(&session, SessionEnd::Closed, reply),
@@ -156,8 +158,8 @@ impl Engine {
         };
         // MS-SMB2 3.3.5.5.3: the final response is signed with the new channel's key.
         let key = self.channels.get(&id).map(|c| Arc::clone(&c.signing));
-        let reply = Reply::ok(&SessionSetupResponse { session_flags, security_buffer: token });
-        let reply = Reply { session_id: Some(id), ..reply };
+        let response = SessionSetupResponse { session_flags, security_buffer: token };
+        let reply = Reply::ok(&response).with(|extra| extra.session_id = Some(id));
         let previous = request.previous_session_id;
         let outcome = if previous != 0 && previous != id {
             self.end_previous(previous, id, reply)
@@ -336,9 +338,8 @@ impl Engine {
     }
 }
 
-fn with_session_id(id: u64, mut reply: Reply) -> Outcome {
-    reply.session_id = Some(id);
-    Outcome::Reply(reply)
+fn with_session_id(id: u64, reply: Reply) -> Outcome {
+    Outcome::Reply(reply.with(|extra| extra.session_id = Some(id)))
 }
 
 pub(super) fn derive(

@@ -193,7 +193,7 @@ impl Plan<'_> {
             self.r.session.remove_open(open.persistent);
             self.r.server.disconnect_or_close(open).await;
         }
-        Ok(Reply { then: self.r.server.missed_break(open), ..reply? })
+        Ok(reply?.with_notice(self.r.server.missed_break(open)))
     }
 
     fn check_replay(&self, open: &Open) -> Result<(), NtStatus> {
@@ -361,7 +361,7 @@ pub(super) fn answer(
         contexts: CreateContexts::from_bytes(contexts.as_contexts().as_bytes()),
         ..CreateResponse::default()
     };
-    Reply { file_id: Some(open.id()), ..Reply::ok(&body) }
+    Reply::ok(&body).with(|extra| extra.file_id = Some(open.id()))
 }
 
 /// A CREATE response with another oplock level.

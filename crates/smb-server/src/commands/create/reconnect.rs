@@ -48,7 +48,7 @@ pub(super) async fn run(
     match answer(r, contexts, &open, f).await {
         // Others may have closed it meanwhile: an administrator, the end of the session.
         Ok(_) if !open.is_of_session(&r.session) => Err(NOT_FOUND),
-        Ok(reply) => Ok(Reply { then: r.server.missed_break(&open), ..reply }),
+        Ok(reply) => Ok(reply.with_notice(r.server.missed_break(&open))),
         Err(s) => {
             // The client does not have it: it is away as before.
             r.session.remove_open(open.persistent);

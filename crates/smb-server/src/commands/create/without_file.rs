@@ -53,5 +53,5 @@ fn open_without_file(
         return Err(NtStatus::INSUFFICIENT_RESOURCES);
     }
     let body = CreateResponse { create_action: CreateAction::OPENED, file_id: id, ..body };
-    Ok(Reply { file_id: Some(id), ..Reply::ok(&body) })
+    Ok(Reply::ok(&body).with(|extra| extra.file_id = Some(id)))
 }

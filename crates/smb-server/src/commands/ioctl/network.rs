@@ -22,9 +22,8 @@ pub(super) fn validate_negotiate(r: &Request, q: &IoctlRequest<'_>) -> Reply {
     let agreed = ValidateNegotiateRequest::decode(q.input)
         .is_ok_and(|v| agrees(&r.facts, &v, config.dialect_min, config.dialect_max));
     if !agreed || (q.max_output_response as usize) < ValidateNegotiateResponse::LEN {
-        let mut reply = Reply::error(NtStatus::ACCESS_DENIED);
-        reply.drop_connection = Some("the negotiation that the client validates is not the one that was had");
-        return reply;
+        let why = "the negotiation that the client validates is not the one that was had";
+        return Reply::error(NtStatus::ACCESS_DENIED).with(|extra| extra.drop_connection = Some(why));
     }
     let mut output = Vec::new();
     ValidateNegotiateResponse {

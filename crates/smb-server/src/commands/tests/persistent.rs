@@ -253,5 +253,5 @@ fn opened(reply: Reply) -> Result<Opened, NtStatus> {
             _ => {}
         }
     }
-    Ok(Opened { id: a.file_id, lease, durable, then: reply.then })
+    Ok(Opened { id: a.file_id, lease, durable, then: reply.extra.and_then(|extra| extra.then) })
 }
