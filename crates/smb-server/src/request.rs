@@ -228,13 +228,7 @@ impl Reply {
     }
 
     fn from_message(status: NtStatus, message: Vec<u8>) -> Reply {
-        Reply {
-            status,
-            message,
-            payload: Data::Bufs(arena::Sg::new()),
-            push: None,
-            extra: None,
-        }
+        Reply { status, message, payload: Data::Bufs(arena::Sg::new()), push: None, extra: None }
     }
 
     /// Sets something that few replies have.

@@ -86,7 +86,8 @@ impl Related {
     /// Notes what later operations inherit from the reply to `command`.
     #[inline]
     pub(super) fn answered(&mut self, command: Command, reply: &Reply) {
-        let (tree_id, file_id) = reply.extra.as_ref().map_or((None, None), |extra| (extra.tree_id, extra.file_id));
+        let (tree_id, file_id) =
+            reply.extra.as_ref().map_or((None, None), |extra| (extra.tree_id, extra.file_id));
         self.tree_id = tree_id.or(self.tree_id);
         self.file_id = file_id.or(self.file_id);
         if command == Command::CREATE {
