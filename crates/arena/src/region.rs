@@ -216,6 +216,11 @@ impl Arena {
         }
     }
 
+    /// All memory that it may use, in bytes.
+    pub fn budget(&self) -> usize {
+        self.region.bytes
+    }
+
     /// Bytes that are free for all threads, which is less than is free: cheap enough to ask for each request.
     pub fn shared_free(&self) -> usize {
         self.region.free_pages.load(Ordering::Relaxed) * CHUNK_MIN

@@ -40,7 +40,7 @@ pub(crate) fn max_read(tree: &Tree, link: &Link) -> u32 {
 
 /// The maximum payload in the arena at a time for one caller, in bytes (see [`arena::Arena::alloc_sg`]).
 pub(crate) fn holdable(tree: &Tree) -> u32 {
-    u32::try_from(tree.client().arena().usage().budget / 2).unwrap_or(u32::MAX)
+    u32::try_from(tree.client().arena().budget() / 2).unwrap_or(u32::MAX)
 }
 
 pub(crate) fn max_write(tree: &Tree, link: &Link) -> u32 {

@@ -23,7 +23,7 @@ use counters::Opened;
 use env::Env;
 use smb_auth::sign::SigningKey;
 use smb_wire::header::OFFSET_FLAGS;
-use smb_wire::{Command, Decode, Encode, HEADER_LEN, Header, HeaderFlags, MessageBuilder, NtStatus};
+use smb_wire::{Command, Decode, Encode, Header, HeaderFlags, MessageBuilder, NtStatus};
 
 use crate::{Lost, RequestError};
 pub(crate) use core::{Agreed, Limits};
@@ -126,7 +126,7 @@ impl Request {
     /// # Errors
     /// [`RequestError::Unencodable`].
     pub(crate) fn new<B: Encode>(command: Command, body: &B) -> Result<Request, RequestError> {
-        let mut message = Vec::with_capacity(HEADER_LEN + 64);
+        let mut message = arena::heads::take();
         let header = Header { command, ..Header::default() };
         MessageBuilder::new(&mut message).push(&header, body).map_err(RequestError::Unencodable)?;
         Ok(Request(Box::new(Parts {

@@ -124,7 +124,7 @@ impl Core {
                 self.dying.push(stag);
                 self.parked.insert(stag.0, (flight, response));
             }
-            _ => self.complete(now, flight, response)?,
+            _ => self.complete(now, &mut flight, response)?,
         }
         Ok(())
     }
@@ -145,17 +145,17 @@ impl Core {
         };
         let (mut flight, response) = parked.remove();
         flight.exposed = Some(exposed);
-        self.complete(now, flight, response)
+        self.complete(now, &mut flight, response)
     }
 
-    fn complete(&mut self, now: Instant, flight: Box<Flight>, mut response: Response) -> Result<(), Lost> {
-        if let Some(counting) = flight.counting {
+    fn complete(&mut self, now: Instant, flight: &mut Flight, mut response: Response) -> Result<(), Lost> {
+        if let Some(counting) = flight.counting.take() {
             counting.end(now, &response);
         }
-        if let Some(Exposed::Sink { bufs, .. }) = flight.exposed {
+        if let Some(Exposed::Sink { bufs, .. }) = flight.exposed.take() {
             response.sink = Some(Box::new(bufs));
         }
-        let unclaimed = match flight.reply {
+        let unclaimed = match flight.reply.take() {
             Some(reply) => reply.send(Ok(response)).err(),
             None => None,
         };
