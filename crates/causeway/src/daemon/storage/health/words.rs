@@ -4,7 +4,7 @@
 mod tests;
 mod waits;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -109,8 +109,8 @@ impl Words<'_> {
             }
             (FaultKind::Healed { units }, _) => ("PhysicalDisk.HighErrorCount", units.to_string(), Vec::new()),
             (FaultKind::Lost { units, at_least, first }, place) => {
-                let (text, action) = self.lost(*units, *at_least, *first, place);
-                ("VirtualDisks.DataLoss", text, vec![action])
+                let (text, actions) = self.lost(*units, *at_least, *first, place);
+                ("VirtualDisks.DataLoss", text, actions)
             }
             (FaultKind::Retired { left, waits }, place) if *left > 0 => {
                 self.drains(*left, waits.as_ref(), place)
@@ -221,7 +221,7 @@ impl Words<'_> {
         ("VirtualDisks.OtherMedia", text, vec![action, "causeway job list".to_owned()])
     }
 
-    fn lost(&self, units: u64, at_least: bool, first: Option<u64>, place: &Place) -> (String, String) {
+    fn lost(&self, units: u64, at_least: bool, first: Option<u64>, place: &Place) -> (String, Vec<String>) {
         let (name, repair) = match place {
             Place::Space(space) => {
                 let name = self.space(*space);
@@ -233,14 +233,44 @@ impl Words<'_> {
         let at_least = if at_least { "At least " } else { "" };
         let them = one_or(units, "it", "them");
         let first = first.map_or_else(String::new, |at| format!(", the first at byte {at}"));
-        let text = format!(
-            "{at_least}{} of {name} {}{first}: reading {them} fails until {} written again. \
-             Restore {them} from a backup; the command then reads everything and clears the fault",
+        let away = match place {
+            Place::Space(space) => self.away_with(*space),
+            _ => Vec::new(),
+        };
+        let fails = format!(
+            "{at_least}{} of {name} {} no valid copy on any disk{}{first}: reading {them} fails until {} written again. ",
             times(units, "4 KiB"),
-            one_or(units, "has no valid copy on any disk", "have no valid copy on any disk"),
+            one_or(units, "has", "have"),
+            if away.is_empty() { "" } else { " that is here" },
             one_or(units, "it is", "they are"),
         );
-        (text, format!("causeway {repair}"))
+        if away.is_empty() {
+            let text = format!(
+                "{fails}Restore {them} from a backup; the command then reads everything and clears the fault"
+            );
+            return (text, vec![format!("causeway {repair}")]);
+        }
+        let text = format!(
+            "{fails}What is not here may have a valid copy: {}. Bring that back before anything else; the commands \
+             then take it into the pool, read everything and clear the fault. Only what is still lost then has to \
+             be restored from a backup",
+            away.join(", ")
+        );
+        (
+            text,
+            vec![format!("causeway pool import {}", quoted(&self.state.name)), format!("causeway {repair}")],
+        )
+    }
+
+    /// The absent disks that have a part of a virtual disk.
+    fn away_with(&self, space: SpaceId) -> Vec<String> {
+        let rows = self.state.rows.iter().filter(|((s, _), _)| *s == space);
+        let disks: BTreeSet<DiskNumber> = rows
+            .flat_map(|(_, r)| &r.slabs)
+            .map(|c| c.place.disk)
+            .filter(|d| !self.state.is_present(*d))
+            .collect();
+        disks.into_iter().map(|disk| self.describe(&Place::Disk(disk))).collect()
     }
 
     /// The list of jobs while some run; else the command that returns disks.

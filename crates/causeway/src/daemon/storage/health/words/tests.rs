@@ -2,7 +2,8 @@ use std::time::Duration;
 
 use pool::jobs::{JobId, Kind, Subject, Why};
 use pool::{
-    DiskId, DiskRecord, FaultDomains, MediaClass, Op, Presence, Provisioning, Resiliency, SpaceRecord, Usage,
+    DiskId, DiskRecord, FaultDomains, MediaClass, Op, Presence, Provisioning, Resiliency, RowNumber,
+    SlabPlace, SpaceRecord, Usage,
 };
 
 use super::*;
@@ -162,6 +163,37 @@ fn spaces_and_classes_of_media_are_named() {
     assert_eq!(other.recommended_actions[0], "causeway pool optimize tank");
 }
 
+/// Before a backup is needed, the disk that may have the data.
+#[test]
+fn a_loss_that_a_disk_would_end_names_it() {
+    let mut s = state("tank");
+    let record = SpaceRecord {
+        name: "vm".to_owned(),
+        size: 2 << 20,
+        resiliency: Resiliency::Mirror { copies: 2 },
+        interleave: 64 << 10,
+        columns: 1,
+        provisioning: Provisioning::Thin,
+        media: MediaClass::ANY,
+    };
+    let space = SpaceId(0);
+    s.apply(&Op::CreateSpace { space, record }).expect("a space");
+    let slabs = [0, 1].map(|n| SlabPlace { disk: DiskNumber(n), slab: 3 }).to_vec();
+    s.apply(&Op::AllocateRow { space, row: RowNumber(0), slabs }).expect("room");
+    let lost = fault(FaultKind::Lost { units: 2, at_least: false, first: Some(0) }, Place::Space(space));
+    assert!(!told(&s, &[], &lost).reason.contains("not here"));
+    let ops = s.leave(DiskNumber(1), Absence::Asked, |_, _, _| 0);
+    s.apply_all(&ops).expect("it leaves");
+    let told = told(&s, &[], &lost);
+    assert!(
+        told.reason.contains("no valid copy on any disk that is here")
+            && told.reason.contains("may have a valid copy: disk 1 (serial:1). Bring that back before"),
+        "{}",
+        told.reason
+    );
+    assert_eq!(told.recommended_actions, ["causeway pool import tank", "causeway space repair tank/vm"]);
+}
+
 #[test]
 fn where_and_what_to_do_as_one_types_it() {
     let s = state("my tank");
@@ -180,7 +212,8 @@ fn where_and_what_to_do_as_one_types_it() {
         "{one}"
     );
     let rotten = told(&s, &[], &fault(FaultKind::Healed { units: 1 }, Place::Disk(DiskNumber(1))));
-    assert_eq!(rotten.recommended_actions, ["causeway disk qualify '/dev/disk/by-id/x y'"]);
+    let clear = "causeway pool clear 'my tank' 1";
+    assert_eq!(rotten.recommended_actions, ["causeway disk qualify '/dev/disk/by-id/x y'", clear]);
     assert_ne!(lost.fault_id, rotten.fault_id);
     let again = told(&s, &[], &fault(FaultKind::Absent(Absence::Gone), Place::Disk(DiskNumber(1))));
     assert_eq!(lost, again, "the same identity");
