@@ -233,6 +233,7 @@ async fn run(config_path: PathBuf, config: Config, started: impl FnOnce(&Daemon)
     let identity = Identity::open(config.server.state.as_deref(), &env).map_err(|source| {
         ServeError::State { path: config.server.state.clone().unwrap_or_default(), source }
     })?;
+    let machine = identity.guid.0;
     let users = Arc::new(Users::open(&config.server.users, &env)?);
     let server = Server::new(
         server_config(&config, &bound, identity),
@@ -260,7 +261,7 @@ async fn run(config_path: PathBuf, config: Config, started: impl FnOnce(&Daemon)
     let events = Events::open(config.server.state.as_deref(), &env)
         .map_err(|source| ServeError::System { what: "thread", source })?;
     let events = Arc::new(events);
-    let storage = Storage::start(&config.storage, &arena, &env, &events)
+    let storage = Storage::start(&config.storage, &arena, &env, &events, machine)
         .map_err(|source| ServeError::System { what: "thread", source })?;
     let watchdog =
         Watchdog::start(workers.pulses()).map_err(|source| ServeError::System { what: "thread", source })?;

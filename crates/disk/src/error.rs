@@ -18,9 +18,11 @@ pub enum Op {
     Discard,
     /// See [`crate::Disk::fence`].
     Fence,
+    /// See [`crate::Disk::check`].
+    Check,
 }
 
-/// The operation and its range: `length` bytes at `offset`; both 0 for a flush or fence.
+/// The operation and its range: `length` bytes at `offset`; both 0 for a flush, fence or check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
     /// The operation.
@@ -68,7 +70,7 @@ pub enum DiskError {
         /// The failed range; it may be a part of the request.
         at: Place,
     },
-    /// The disk disappeared, or lost its power. It may return, with what it had then.
+    /// The disk disappeared, or lost its power, or its file was removed or truncated. It may return, with what it had then.
     #[error("{at}: the disk is gone")]
     Gone {
         /// The call.
@@ -157,6 +159,7 @@ impl fmt::Display for Op {
             Op::Flush => "flush",
             Op::Discard => "discard",
             Op::Fence => "fence",
+            Op::Check => "check",
         })
     }
 }
@@ -164,7 +167,7 @@ impl fmt::Display for Op {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.op {
-            Op::Flush | Op::Fence => write!(f, "{}", self.op),
+            Op::Flush | Op::Fence | Op::Check => write!(f, "{}", self.op),
             op => write!(f, "{op} of {} bytes at {}", self.length, self.offset),
         }
     }

@@ -127,8 +127,8 @@ impl FlushLatch {
         self.0.lock().map_or(Ok(()), Err)
     }
 
-    /// Passes a flush's result on, keeping an error; after one, everything is that error. Misuse, a fence and a disk
-    /// that is gone are not the flush's and do not latch.
+    /// Passes a flush's result on, keeping an error; after one, everything is that error. Misuse and a fence are not the
+    /// flush's and do not latch. A disk that is gone does: if it returns under the same handle, what its cache had is lost.
     ///
     /// # Errors
     /// The first error.
@@ -176,6 +176,19 @@ mod tests {
         assert_eq!(gate.flying(), 1);
         drop(third);
         assert!(matches!(gate.fence(Epoch(4)), Io::Done(Ok(()))) && gate.flying() == 0);
+    }
+
+    #[test]
+    fn what_latches() {
+        let at = Place::whole(Op::Flush);
+        let latch = FlushLatch::default();
+        let fenced = DiskError::Fenced { at, had: Epoch(1), epoch: Epoch(2) };
+        for own in [fenced, DiskError::ReadOnly { at }] {
+            assert_eq!((latch.pass(Err(own)), latch.check()), (Err(own), Ok(())));
+        }
+        let gone = DiskError::Gone { at };
+        assert_eq!((latch.pass(Err(gone)), latch.check()), (Err(gone), Err(gone)));
+        assert_eq!(latch.pass(Ok(())), Err(gone), "also after it is back: what its cache had is lost");
     }
 
     /// The waiter is woken, also by a pass that ends on another thread.

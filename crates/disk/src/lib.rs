@@ -142,6 +142,16 @@ pub trait Disk: Send + Sync {
     /// [`DiskError::Fenced`] when a higher epoch has been given already; any other error leaves it unknown whether old I/O may
     /// still arrive.
     fn fence(&self, c: &Ctx, epoch: Epoch) -> Io<Result<(), DiskError>>;
+
+    /// Whether it is still what was opened, as far as its provider can tell without I/O to it: a file that has a name
+    /// and its length, a device that is there. What it contains is the caller's to compare.
+    ///
+    /// # Errors
+    /// [`DiskError::Gone`], although reads and writes may still succeed: what is written to a removed file is
+    /// lost when it is closed.
+    fn check(&self, _: &Ctx) -> Io<Result<(), DiskError>> {
+        Io::Done(Ok(()))
+    }
 }
 
 /// Declares the first `length` bytes of the buffers filled, for [`Disk::read`]; buffers beyond are emptied.

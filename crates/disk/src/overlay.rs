@@ -146,6 +146,10 @@ impl Disk for Overlay {
             other => other,
         }
     }
+
+    fn check(&self, c: &Ctx) -> Io<Result<(), DiskError>> {
+        self.below.check(c)
+    }
 }
 
 /// Puts the blocks that are found over what was read from `offset` on.

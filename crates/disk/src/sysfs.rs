@@ -142,6 +142,39 @@ impl Device {
         own.as_deref() == Some("1") || self.number("ro") == Some(1)
     }
 
+    /// The network by which the disk is reached, if it is: other machines may have it too. Of device mapper and RAID, any
+    /// of their disks.
+    pub(crate) fn network(&self) -> Option<&'static str> {
+        // The place of the device in the tree names the transport of SCSI (`scsi_transport_iscsi.c`, `scsi_transport_fc.c`).
+        let at = fs::canonicalize(self.disk.join("device")).unwrap_or_default();
+        let by = |prefix: &str| {
+            let number = |name: &str| {
+                name.strip_prefix(prefix).is_some_and(|n| n.starts_with(|c: char| c.is_ascii_digit()))
+            };
+            at.iter().any(|part| part.to_str().is_some_and(number))
+        };
+        let below = || {
+            let parts = names(&self.disk.join("slaves")).into_iter();
+            let folder = |name: String| fs::canonicalize(self.disk.join("slaves").join(name)).ok();
+            parts.filter_map(folder).filter_map(Device::new).find_map(|d| d.network())
+        };
+        // With NVMe multipathing the device is the subsystem, which has the controllers.
+        let controllers = names(&self.disk.join("device")).into_iter().filter(|n| n.starts_with("nvme"));
+        let transports = controllers.map(|name| format!("device/{name}/transport"));
+        let mut transports = std::iter::once("device/transport".to_owned()).chain(transports);
+        match transports.find_map(|t| self.text(&t)).as_deref() {
+            Some("tcp") => Some("NVMe over TCP"),
+            Some("rdma") => Some("NVMe over RDMA"),
+            Some("fc") => Some("NVMe over Fibre Channel"),
+            _ if by("session") => Some("iSCSI"),
+            _ if by("rport-") => Some("Fibre Channel"),
+            _ if self.is("nbd") => Some("a network block device (NBD)"),
+            _ if self.is("rbd") => Some("Ceph RBD"),
+            _ if self.is("drbd") => Some("DRBD"),
+            _ => below(),
+        }
+    }
+
     pub(crate) fn write_cache(&self) -> WriteCache {
         match self.text("queue/write_cache").as_deref() {
             Some("write back") => WriteCache::Volatile,

@@ -61,7 +61,8 @@ struct Slow {
 #[derive(Default)]
 struct Inner {
     newest: VecDeque<Finding>,
-    counts: BTreeMap<(Found, DiskNumber), u64>,
+    /// Of a space, or of the pool's metadata.
+    counts: BTreeMap<(Found, DiskNumber, Option<SpaceId>), u64>,
 }
 
 impl Events {
@@ -72,7 +73,7 @@ impl Events {
             inner.newest.pop_front();
         }
         inner.newest.push_back(finding);
-        let count = inner.counts.entry((found, disk)).or_insert(0);
+        let count = inner.counts.entry((found, disk, Some(space))).or_insert(0);
         *count += 1;
         let so_far = *count;
         drop(inner);
@@ -83,12 +84,29 @@ impl Events {
         }
     }
 
-    /// Places of labels and metadata were written again ([`crate::Pool::scrub_metadata`]).
+    /// Labels and metadata of all disks were read, and these places were written again
+    /// ([`crate::Pool::scrub_metadata`]). Of a disk without such a place earlier damage is forgotten.
     pub fn metadata(&self, found: &BTreeMap<DiskNumber, u64>) {
-        for (disk, places) in found {
-            *self.inner.lock().counts.entry((Found::Metadata, *disk)).or_insert(0) += places;
+        let is_clean = |disk: &DiskNumber| found.get(disk).is_none_or(|places| *places == 0);
+        self.inner.lock().counts.retain(|(kind, disk, _), _| *kind != Found::Metadata || !is_clean(disk));
+        for (disk, places) in found.iter().filter(|(_, places)| **places > 0) {
+            *self.inner.lock().counts.entry((Found::Metadata, *disk, None)).or_insert(0) += places;
             tracing::warn!(disk = disk.0, places, "labels or metadata were damaged, and were repaired");
         }
+    }
+
+    /// All of a space was read and nothing was damaged: earlier damage is forgotten.
+    pub(crate) fn is_clean(&self, space: SpaceId) {
+        self.inner.lock().counts.retain(|(_, _, of), _| *of != Some(space));
+    }
+
+    /// Forgets damage that was found and repaired on a disk, or on all: what is found from now on counts.
+    pub fn clear(&self, disk: Option<DiskNumber>) {
+        let repaired = |found: &Found| !matches!(found, Found::Lost);
+        self.inner
+            .lock()
+            .counts
+            .retain(|(found, d, _), _| !(repaired(found) && disk.is_none_or(|disk| disk == *d)));
     }
 
     /// A disk fails, and stays because it has something that no other has.
@@ -166,11 +184,15 @@ impl Events {
 
     /// How many there were of each kind on each disk.
     pub fn counts(&self) -> BTreeMap<(Found, DiskNumber), u64> {
-        self.inner.lock().counts.clone()
+        let mut counts = BTreeMap::new();
+        for (&(found, disk, _), n) in &self.inner.lock().counts {
+            *counts.entry((found, disk)).or_insert(0) += n;
+        }
+        counts
     }
 
     /// How many there were of a kind, on all disks.
     pub fn count(&self, found: Found) -> u64 {
-        self.inner.lock().counts.iter().filter(|((f, _), _)| *f == found).map(|(_, n)| n).sum()
+        self.inner.lock().counts.iter().filter(|((f, ..), _)| *f == found).map(|(_, n)| n).sum()
     }
 }

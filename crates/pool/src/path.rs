@@ -8,6 +8,7 @@
 //! 3. The handling of a failed disk is decided by one task at a time.
 //! 4. At most [`WRITES_MAX`] runs of writes are outstanding, so that they never use all entries of a log.
 
+mod checking;
 mod joining;
 mod leaving;
 

@@ -256,7 +256,7 @@ impl Pulse {
             }
             Op::Write => state.writes.add(took, io.short, now),
             // How long they take depends on what was written before.
-            Op::Flush | Op::Discard | Op::Fence => {}
+            Op::Flush | Op::Discard | Op::Fence | Op::Check => {}
         }
     }
 

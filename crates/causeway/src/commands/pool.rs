@@ -1,4 +1,4 @@
-//! `causeway pool create|list|show|set|add-disk|remove-disk|replace-disk|offline-disk|optimize|import|export|rename|upgrade|destroy`
+//! `causeway pool create|list|show|set|add-disk|remove-disk|replace-disk|offline-disk|clear|optimize|import|export|rename|upgrade|destroy`
 //! (`New-StoragePool`, `Get-StoragePool`, `Set-StoragePool`, `Add-PhysicalDisk`, `Remove-PhysicalDisk`, `Optimize-StoragePool`,
 //! `Update-StoragePool`, `Remove-StoragePool`).
 
@@ -10,8 +10,8 @@ use super::disk::size;
 use super::{ControlArgs, absolute};
 use crate::control::client::segment;
 use crate::control::storage::{
-    ImportRequest, MediaSetting, MediaStatus, NewDisks, NewPool, Place, PoolChange, PoolDetail, PoolStatus,
-    SpaceStatus, UsageSetting,
+    ClearRequest, ImportRequest, MediaSetting, MediaStatus, NewDisks, NewPool, Place, PoolChange, PoolDetail,
+    PoolStatus, SpaceStatus, UsageSetting,
 };
 use crate::control::types::Changed;
 use crate::failure::Failure;
@@ -110,6 +110,15 @@ pub(super) enum PoolCommand {
         name: String,
         /// Number, path or identity, as in pool show
         disk: String,
+        #[command(flatten)]
+        control: ControlArgs,
+    },
+    /// Forget the errors that were found and repaired on the disks of a pool, or on one
+    Clear {
+        /// The pool
+        name: String,
+        /// Number, path or identity, as in pool show
+        disk: Option<String>,
         #[command(flatten)]
         control: ControlArgs,
     },
@@ -239,6 +248,10 @@ pub(super) async fn run(command: PoolCommand, out: Output) -> Result<(), Failure
         PoolCommand::OfflineDisk { name, disk, control } => {
             let path = at(&name, &format!("/disks/{}/offline", segment(&named(disk))));
             control.client().post(&path, &()).await?
+        }
+        PoolCommand::Clear { name, disk, control } => {
+            let request = ClearRequest { disk: disk.map(named) };
+            control.client().post(&at(&name, "/clear"), &request).await?
         }
         PoolCommand::Import { name, disks, accept_loss, read_only, force, control } => {
             let paths = disks.into_iter().map(absolute).collect::<Result<_, _>>()?;

@@ -11,6 +11,7 @@
 //! | `POST /v1/pools/{name}/export` | |
 //! | `POST /v1/pools/{name}/optimize`, `POST /v1/pools/{name}/upgrade` | |
 //! | `POST /v1/pools/{name}/disks/{disk}/offline` | |
+//! | `POST /v1/pools/{name}/clear` | [`ClearRequest`] |
 //! | `POST /v1/pools/{name}/disks`, `DELETE /v1/pools/{name}/disks/{disk}` | [`NewDisks`] |
 //! | `PATCH /v1/pools/{name}/disks/{disk}` | [`DiskChange`] |
 //! | `POST /v1/pools/{name}/disks/{disk}/replace` | [`NewDisks`]: one |
@@ -33,6 +34,13 @@ mod rows;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+
+/// Whose repaired errors are forgotten.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ClearRequest {
+    /// One disk by number, path or identity; all of the pool if there is none.
+    pub disk: Option<String>,
+}
 
 /// One disk: of a pool, or one that might become one.
 #[derive(Clone, Debug, Serialize, Deserialize)]

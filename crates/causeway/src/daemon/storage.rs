@@ -56,16 +56,18 @@ enum Request {
 }
 
 impl Storage {
-    /// Starts the thread. Requests wait until it has looked for pools.
+    /// Starts the thread. Requests wait until it has looked for pools. `machine` distinguishes this machine from others
+    /// where the system has no machine id.
     pub(super) fn start(
         section: &StorageSection,
         arena: &Arena,
         env: &Env,
         events: &Arc<Events>,
+        machine: [u8; 16],
     ) -> io::Result<Storage> {
         let (requests, receiver) = mpsc::channel(WAITING);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let pools = Arc::new(Pools::new(section, arena.clone(), env.clone(), Arc::clone(events)));
+        let pools = Arc::new(Pools::new(section, arena.clone(), env.clone(), Arc::clone(events), machine));
         let thread = thread::Builder::new()
             .name("storage".to_owned())
             .spawn(move || runtime.block_on(serve(receiver, pools)))?;

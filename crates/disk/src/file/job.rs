@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arena::passes::{Pass as Passes, count};
 use arena::{Arena, Sg, SgMut};
 use env::Epoch;
-use rustix::fs::{SeekFrom, seek};
+use rustix::fs::{SeekFrom, fstat, seek};
 use tokio::sync::oneshot;
 
 use super::hold::Hold;
@@ -22,6 +22,8 @@ pub(super) struct Target {
     /// Distinguishes its I/Os from others' in a ring.
     pub(super) key: u64,
     pub(super) is_device: bool,
+    /// Its bytes when it was opened.
+    pub(super) size: u64,
     /// How many of its I/Os a ring has in the kernel at a time.
     pub(super) depth: u32,
     pub(super) latch: FlushLatch,
@@ -88,9 +90,14 @@ impl Target {
         NEXT.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Whether the device is still there: one that was pulled has no size any more.
-    fn is_gone(&self) -> bool {
-        self.is_device && seek(&self.fd, SeekFrom::End(0)).is_ok_and(|size| size == 0)
+    /// Whether it is no more what was opened: a device that was pulled has no size any more, a file has no name or
+    /// became shorter.
+    pub(super) fn is_gone(&self) -> bool {
+        if self.is_device {
+            return seek(&self.fd, SeekFrom::End(0)).is_ok_and(|size| size == 0);
+        }
+        fstat(&self.fd)
+            .is_ok_and(|s| s.st_nlink == 0 || u64::try_from(s.st_size).is_ok_and(|n| n < self.size))
     }
 
     fn error(&self, errno: i32, at: Place) -> DiskError {

@@ -33,10 +33,13 @@ pub use open::{FileOptions, OpenError};
 pub(crate) use open::{alignment, atomic};
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use arena::{Sg, SgMut, sg_len};
 use env::{Ctx, Env, Epoch, Io};
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
 use tokio::sync::oneshot;
 
 use crate::deadline::within;
@@ -76,6 +79,22 @@ impl FileDisk {
     /// Whether buffers are registered for I/O from this thread, and why not.
     pub fn fixed_buffers(&self) -> FixedBuffers {
         if self.target.arena.is_none() { FixedBuffers::NotAsked } else { ring::fixed_buffers() }
+    }
+
+    /// The next range at or after `offset` that may have bytes other than zeros; all the rest where the file system
+    /// knows no holes.
+    pub(crate) fn next_data(&self, offset: u64) -> Option<Range<u64>> {
+        let size = self.info.geometry.size;
+        if offset >= size {
+            return None;
+        }
+        let start = match seek(&self.target.fd, SeekFrom::Data(offset)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => return None,
+            Err(_) => return Some(offset..size),
+        };
+        let end = seek(&self.target.fd, SeekFrom::Hole(start)).unwrap_or(size);
+        (start < size).then(|| start..end.min(size))
     }
 
     /// Checks an I/O and lets it in.
@@ -188,6 +207,11 @@ impl Disk for FileDisk {
 
     fn fence(&self, _: &Ctx, epoch: Epoch) -> Io<Result<(), DiskError>> {
         self.target.gate.fence(epoch)
+    }
+
+    fn check(&self, _: &Ctx) -> Io<Result<(), DiskError>> {
+        let at = Place::whole(Op::Check);
+        Io::Done(if self.target.is_gone() { Err(DiskError::Gone { at }) } else { Ok(()) })
     }
 }
 

@@ -166,6 +166,7 @@ impl FileDisk {
             gate: Arc::default(),
             key: Target::next_key(),
             is_device,
+            size,
             depth: info.queue_depth,
             latch: FlushLatch::default(),
             arena: options.arena.clone(),

@@ -52,6 +52,28 @@ async fn files_conform() {
     }
 }
 
+/// What is written to it then is lost when it is closed, although every write succeeds.
+#[tokio::test]
+async fn a_file_that_was_removed_or_truncated_is_gone() {
+    let folder = folder();
+    let c = Ctx::default();
+    let gone = Err(DiskError::Gone { at: Place::whole(Op::Check) });
+    let d = new_file(&folder, "removed");
+    assert_eq!(d.check(&c).wait().await, Ok(()));
+    std::fs::remove_file(folder.path().join("removed")).expect("removed");
+    write(&d, 0, bytes(1, 4096)).await.expect("nobody notices");
+    assert_eq!(d.check(&c).wait().await, gone);
+
+    let d = new_file(&folder, "truncated");
+    let size = |n| std::fs::OpenOptions::new().write(true).open(&d.info().path).and_then(|f| f.set_len(n));
+    size(SIZE_MIN - 4096).expect("shorter");
+    assert_eq!(d.check(&c).wait().await, gone);
+    size(SIZE_MIN + 4096).expect("longer");
+    assert_eq!(d.check(&c).wait().await, Ok(()), "it has room for all that a disk of its size has");
+    std::fs::rename(&d.info().path, folder.path().join("elsewhere")).expect("renamed");
+    assert_eq!(d.check(&c).wait().await, Ok(()), "a label is found anywhere");
+}
+
 #[tokio::test]
 async fn memory_is_registered_as_it_is_used() {
     let (folder, arena) = (folder(), Arena::new(10 << 20).expect("a small mapping"));

@@ -1,5 +1,8 @@
 //! May this disk go into a pool, and if not, why, and what cures it.
 //!
+//! A file has to be blank: holes and zeros. Of a device only known signatures count, since what was erased
+//! quickly (`wipefs`) leaves old bytes.
+//!
 //! All reasons against it are reported together. Nothing on it changes: the measurement of flushes writes
 //! back the blocks that it read, and runs only on a disk that is not in use and has no reason against it. (A
 //! file gets the extended attribute that is its identity.)
@@ -127,7 +130,7 @@ pub(crate) async fn qualify_with(
     let described = by_description(&info, device.as_ref(), options, sysfs);
     let new = described.into_iter().filter(|r| !reasons.contains(r)).collect::<Vec<_>>();
     reasons.extend(new);
-    let signatures = match ends(&disk).await {
+    let mut signatures = match ends(&disk).await {
         Ok((head, tail)) => {
             if let Some(pool) = options.label.as_ref().and_then(|read| read(&head)) {
                 reasons.push(CannotPoolReason::InAPool { pool });
@@ -139,6 +142,15 @@ pub(crate) async fn qualify_with(
             Vec::new()
         }
     };
+    let known = |r: &CannotPoolReason| {
+        matches!(r, CannotPoolReason::InAPool { .. } | CannotPoolReason::NotHealthy { .. })
+    };
+    if device.is_none() && signatures.is_empty() && !options.force && !reasons.iter().any(known) {
+        match first_data(&disk).await {
+            Ok(found) => signatures.extend(found),
+            Err(error) => reasons.push(CannotPoolReason::NotHealthy { error }),
+        }
+    }
     if !signatures.is_empty() && !options.force {
         reasons.push(CannotPoolReason::NotBlank { signatures: signatures.clone() });
     }
@@ -211,6 +223,9 @@ fn by_description(
     if device.is_some_and(Device::read_only) {
         out.push(CannotPoolReason::ReadOnly);
     }
+    if let Some(transport) = device.and_then(Device::network) {
+        out.push(CannotPoolReason::Shared { transport });
+    }
     if info.geometry.logical_block > 4096 || device.is_some_and(Device::zoned) {
         out.push(CannotPoolReason::HardwareNotCompliant { logical_block: info.geometry.logical_block });
     }
@@ -235,13 +250,45 @@ async fn ends(disk: &FileDisk) -> Result<(Vec<u8>, Vec<u8>), crate::DiskError> {
     Ok((head, read(disk, size - tail, tail).await?))
 }
 
+/// The first bytes of a file that are not zeros. A file of zeros that were written is read to its end.
+async fn first_data(disk: &FileDisk) -> Result<Option<Signature>, crate::DiskError> {
+    let block = u64::from(disk.info().geometry.logical_block);
+    let arena = memory(2 * STEP as usize)?;
+    let mut from = 0;
+    while let Some(data) = disk.next_data(from) {
+        from = data.start / block * block;
+        let end = data.end.next_multiple_of(block).min(disk.info().geometry.size);
+        while from < end {
+            let length = (end - from).min(STEP);
+            let bytes = read_with(disk, &arena, from, length).await?;
+            if let Some(at) = bytes.iter().position(|b| *b != 0) {
+                return Ok(Some(Signature { name: signature::UNKNOWN, offset: from + at as u64 }));
+            }
+            from += length;
+        }
+    }
+    Ok(None)
+}
+
+/// How much of a file is read at a time, in bytes.
+const STEP: u64 = 1 << 20;
+
+fn memory(bytes: usize) -> Result<Arena, crate::DiskError> {
+    let at = crate::Place::new(crate::Op::Read, 0, bytes as u64);
+    Arena::new(bytes).map_err(|_| crate::DiskError::Refused { at, errno: libc::ENOMEM })
+}
+
 async fn read(disk: &FileDisk, offset: u64, length: u64) -> Result<Vec<u8>, crate::DiskError> {
-    let refused = |_| crate::DiskError::Refused {
-        at: crate::Place::new(crate::Op::Read, offset, length),
-        errno: libc::ENOMEM,
-    };
+    read_with(disk, &memory(2 * length as usize)?, offset, length).await
+}
+
+async fn read_with(
+    disk: &FileDisk,
+    arena: &Arena,
+    offset: u64,
+    length: u64,
+) -> Result<Vec<u8>, crate::DiskError> {
     let length = length as usize;
-    let arena = Arena::new(2 * length).map_err(refused)?;
     let dst = sized(arena.alloc_sg(length, Class::Control).await, length);
     let (result, dst) = disk.read(&Ctx::default(), offset, dst).wait().await;
     result.map(|()| dst.iter().flat_map(|b| b.iter().copied()).collect())

@@ -47,6 +47,14 @@ pub enum CannotPoolReason {
         /// The required size.
         minimum: u64,
     },
+    /// It is reached by a network: another machine may write to it, and no fence of this one would stop that.
+    #[error(
+        "it is reached by {transport}: another machine can write to it, too, which nothing here prevents"
+    )]
+    Shared {
+        /// By what.
+        transport: &'static str,
+    },
     /// It cannot be written.
     #[error("it is write-protected")]
     ReadOnly,
@@ -113,6 +121,7 @@ impl CannotPoolReason {
             CannotPoolReason::InUse { .. } => "In use",
             CannotPoolReason::Offline { .. } => "Offline",
             CannotPoolReason::InsufficientCapacity { .. } => "Insufficient capacity",
+            CannotPoolReason::Shared { .. } => "Shared",
             CannotPoolReason::ReadOnly => "Read-only",
             CannotPoolReason::NoUniqueId => "No unique ID",
             CannotPoolReason::DuplicateId { .. } => "Duplicate ID",
@@ -141,6 +150,9 @@ impl CannotPoolReason {
             }
             CannotPoolReason::InsufficientCapacity { .. } => {
                 "use a larger disk".into()
+            }
+            CannotPoolReason::Shared { .. } => {
+                "use disks that only this machine can reach; share them with other machines by this server".into()
             }
             CannotPoolReason::ReadOnly => {
                 "remove the write protection (a switch, blockdev --setrw); a worn-out disk must be replaced".into()

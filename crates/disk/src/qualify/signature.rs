@@ -1,4 +1,5 @@
-//! Existing contents of a disk, by the signatures of file systems, volume managers and partition tables.
+//! Existing contents of a disk, by the signatures of file systems, volume managers, partition tables, images of
+//! virtual disks, databases and archives.
 //!
 //! The bytes are untrusted: every read is bounded, and an uncertain signature is reported too, because the
 //! question is whether to overwrite it.
@@ -56,7 +57,24 @@ const HEAD_MARKS: &[(&str, usize, &[u8])] = &[
     ("swap space", 65526, b"SWAPSPACE2"),
     ("a suspended system", 4086, b"S1SUSPEND"),
     ("a Ceph BlueStore device", 0, b"bluestore block device"),
+    ("a QEMU disk image (qcow2)", 0, b"QFI\xFB"),
+    ("a VHDX disk image", 0, b"vhdxfile"),
+    ("a dynamic VHD disk image", 0, b"conectix"),
+    ("a VMware disk image (VMDK)", 0, b"KDMV"),
+    ("a VirtualBox disk image (VDI)", 64, &[0x7F, 0x10, 0xDA, 0xBE]),
+    ("an SQLite database", 0, b"SQLite format 3\0"),
+    ("a tar archive", 257, b"ustar"),
+    ("a ZIP archive", 0, b"PK\x03\x04"),
+    ("a gzip archive", 0, &[0x1F, 0x8B, 8]),
+    ("an xz archive", 0, b"\xFD7zXZ\0"),
+    ("a Zstandard archive", 0, &[0x28, 0xB5, 0x2F, 0xFD]),
+    ("a 7z archive", 0, b"7z\xBC\xAF\x27\x1C"),
+    ("a program (ELF)", 0, b"\x7FELF"),
+    ("a PDF document", 0, b"%PDF-"),
 ];
+
+/// What a file has that is none of these.
+pub(super) const UNKNOWN: &str = "data of an unknown kind";
 
 const MD_MAGIC: [u8; 4] = [0xFC, 0x4E, 0x2B, 0xA9];
 
@@ -82,7 +100,8 @@ pub fn signatures(head: &[u8], tail: &[u8], size: u64) -> Vec<Signature> {
         out.extend(found.map(|at| Signature { name: "a ZFS pool member", offset: at as u64 }));
     }
     let start = size.saturating_sub(tail.len() as u64);
-    let at_end: [(&str, Option<u64>, &[u8]); 4] = [
+    let at_end: [(&str, Option<u64>, &[u8]); 5] = [
+        ("a VHD disk image", size.checked_sub(512), b"conectix"),
         ("a backup GPT partition table", size.checked_sub(512), b"EFI PART"),
         ("a backup GPT partition table", size.checked_sub(4096), b"EFI PART"),
         ("a Linux RAID member (mdraid 0.90)", (size / 65536 * 65536).checked_sub(65536), &MD_MAGIC),

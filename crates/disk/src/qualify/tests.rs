@@ -28,8 +28,7 @@ fn file(folder: &tempfile::TempDir, name: &str, content: &[u8], size: u64) -> Pa
 #[tokio::test]
 async fn a_blank_file_can_be_pooled_and_stays_as_it_was() {
     let folder = folder();
-    let content = bytes(1, 8192);
-    let path = file(&folder, "blank", &[&[0; 512], &content[..]].concat(), SMALL);
+    let path = file(&folder, "blank", &[0; 3 << 20], SMALL);
     let before = std::fs::read(&path).expect("read");
     let q = qualify(&Env::real(), &path, &small()).await.expect("it can be looked at");
     if q.info.id.kind == IdKind::Path {
@@ -44,6 +43,37 @@ async fn a_blank_file_can_be_pooled_and_stays_as_it_was() {
     let unmeasured = QualifyOptions { measure: false, ..small() };
     let q = qualify(&Env::real(), &path, &unmeasured).await.expect("it can be looked at");
     assert!(q.can_pool && q.flush.is_none() && q.power_loss_protected.is_none());
+}
+
+/// What a file holds is not taken without asking, whatever it is.
+#[tokio::test]
+async fn a_file_with_contents_is_not_taken() {
+    let folder = folder();
+    let env = Env::real();
+    let mut tar = vec![0; 512];
+    tar[257..262].copy_from_slice(b"ustar");
+    let random = bytes(1, 4096);
+    let cases: [(&str, &[u8], u64, &str); 5] = [
+        ("tar", &tar, 0, "a tar archive (at 257)"),
+        ("qcow2", b"QFI\xFB\0\0\0\x03", 0, "a QEMU disk image (qcow2) (at 0)"),
+        ("sqlite", b"SQLite format 3\0", 0, "an SQLite database (at 0)"),
+        ("random", &random, 8192, "data of an unknown kind (at 8192)"),
+        ("one byte", b"x", (16 << 20) + 5, "data of an unknown kind (at 16777221)"),
+    ];
+    for (name, content, at, says) in cases {
+        let path = file(&folder, name, &[], SMALL);
+        let written = std::fs::OpenOptions::new().write(true).open(&path);
+        written.and_then(|f| f.write_all_at(content, at)).expect("written");
+        let q = qualify(&env, &path, &small()).await.expect("looked at");
+        if q.info.id.kind == IdKind::Path {
+            return skipped!("this file system keeps no extended attributes");
+        }
+        assert_eq!(names(&q), ["Not blank"], "{name}");
+        assert_eq!(q.reasons[0].to_string(), format!("it holds {says}"));
+        let forced =
+            qualify(&env, &path, &QualifyOptions { force: true, ..small() }).await.expect("looked at");
+        assert!(forced.can_pool, "{name}: {forced:?}");
+    }
 }
 
 #[tokio::test]

@@ -151,4 +151,9 @@ impl Disk for FaultyDisk {
             Err(e) => Io::Done(Err(e)),
         }
     }
+
+    fn check(&self, _: &Ctx) -> Io<Result<(), DiskError>> {
+        let call = self.call(Op::Check, 0, 0);
+        Io::Done(self.machine.state.lock().alive(&call).map(drop))
+    }
 }

@@ -152,7 +152,7 @@ impl Counts {
             }
             Op::Flush => self.flushes += 1,
             Op::Discard => self.discards += 1,
-            Op::Fence => {}
+            Op::Fence | Op::Check => {}
         }
     }
 }

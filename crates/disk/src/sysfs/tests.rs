@@ -139,3 +139,27 @@ fn others() {
     assert_eq!(Sysfs::at(tree.0.path()).device(8, 0).and_then(|d| d.id()), None);
     assert!(Sysfs::at(tree.0.path()).device(9, 9).is_none());
 }
+
+/// The shapes of the tree are those of Linux 6.12 with targets of each kind.
+#[test]
+fn disks_behind_a_network_are_told() {
+    let scsi = |host: &str| {
+        let (tree, _) = Tree::disk("sdb", &[]);
+        let at = format!("devices/{host}/target2:0:0/2:0:0:1");
+        tree.put(&format!("{at}/model"), b"LUN\n").link("devices/sdb/device", &at);
+        let device = Sysfs::at(tree.0.path()).device(8, 0).expect("it is there");
+        device.network()
+    };
+    assert_eq!(scsi("platform/host2/session1"), Some("iSCSI"));
+    assert_eq!(scsi("pci0000:00/0000:03:00.0/host2/rport-2:0-1"), Some("Fibre Channel"));
+    assert_eq!(scsi("pci0000:00/0000:00:1f.2/ata1/host2"), None);
+    let nvme = |attribute, transport| Tree::disk("nvme0n1", &[(attribute, transport)]).1.network();
+    assert_eq!(nvme("device/transport", "pcie\n"), None);
+    assert_eq!(nvme("device/transport", "rdma\n"), Some("NVMe over RDMA"));
+    assert_eq!(nvme("device/nvme3/transport", "tcp\n"), Some("NVMe over TCP"), "with multipathing");
+    let (tree, multipath) = Tree::disk("dm-0", &[("slaves/readme", "")]);
+    assert_eq!(multipath.network(), None);
+    tree.put("devices/host2/session1/sdc/device/model", b"LUN\n");
+    tree.link("devices/dm-0/slaves/sdc", "devices/host2/session1/sdc");
+    assert_eq!(multipath.network(), Some("iSCSI"), "of one of its paths");
+}

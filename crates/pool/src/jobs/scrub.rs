@@ -96,6 +96,9 @@ impl Space {
         let (last_healed, last_lost) = (record.healed, record.lost);
         let done = ScrubRecord { ended, since: ended, last_healed, last_lost, ..ScrubRecord::default() };
         self.end_reading(again, self.record_ops(done)).await?;
+        if (last_healed, last_lost) == (0, 0) {
+            self.path.events.is_clean(id);
+        }
         Ok(true)
     }
 

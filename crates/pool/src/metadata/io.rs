@@ -173,7 +173,8 @@ impl DiskIo {
         disk.fence(&self.ctx(false), epoch).wait().await
     }
 
-    fn ctx(&self, write_through: bool) -> Ctx {
+    /// What goes along with each of its calls.
+    pub(crate) fn ctx(&self, write_through: bool) -> Ctx {
         Ctx {
             deadline: Some(self.env.now() + TIMEOUT),
             epoch: self.epoch,

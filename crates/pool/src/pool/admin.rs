@@ -58,7 +58,7 @@ impl Pool {
             // Of a pool that is suspended it may be one.
             if !self.has(label.id) && !matches!(error, CommitError::Suspended(_)) {
                 // A disk that cannot be erased is ignored at the next opening.
-                let _ = labels::wipe(&inner.io, &new.disk, &areas).await;
+                let _ = labels::give_back(&inner.io, &new.disk, &areas).await;
             }
             return Err(error.into());
         }
@@ -245,7 +245,7 @@ impl Pool {
         // Another disk votes in its place before its own copy of the metadata is erased.
         inner.metadata.rechoose().await?;
         if let Some(member) = member {
-            let wiped = labels::wipe(&inner.io, &member.disk, &member.areas).await;
+            let wiped = labels::give_back(&inner.io, &member.disk, &member.areas).await;
             wiped.map_err(|error| AdminError::NotErased { disk, error })?;
         }
         Ok(())
@@ -292,7 +292,7 @@ impl Pool {
         let _admin = inner.admin.lock().await;
         inner.changing()?;
         for member in self.members().iter() {
-            labels::wipe(&inner.io, &member.disk, &member.areas).await.map_err(Unsuitable::Disk)?;
+            labels::give_back(&inner.io, &member.disk, &member.areas).await.map_err(Unsuitable::Disk)?;
         }
         Ok(())
     }

@@ -97,6 +97,25 @@ pub(crate) async fn wipe(io: &DiskIo, disk: &Arc<dyn Disk>, areas: &Areas) -> Re
     Ok(())
 }
 
+/// The same for a disk that the pool does not need any more. What it had is given back to what holds it, so that a file
+/// is blank; a disk that cannot do that keeps the old bytes.
+pub(crate) async fn give_back(io: &DiskIo, disk: &Arc<dyn Disk>, areas: &Areas) -> Result<(), DiskError> {
+    wipe(io, disk, areas).await?;
+    let size = disk.info().geometry.size;
+    let mut from = 0;
+    while from < size {
+        let length = DISCARD.min(size - from);
+        if disk.discard(&io.ctx(false), from, length).wait().await.is_err() {
+            break;
+        }
+        from += length;
+    }
+    Ok(())
+}
+
+/// Discarded at a time, in bytes: each within its deadline.
+const DISCARD: u64 = 1 << 30;
+
 /// Takes a returning disk's say: its checkpoints and claims are of the past, whatever their numbers.
 pub(crate) async fn silence(io: &DiskIo, disk: &Arc<dyn Disk>, areas: &Areas) -> Result<(), DiskError> {
     for at in [areas.claim, first_block(areas.checkpoint_0), first_block(areas.checkpoint_1)] {

@@ -3,7 +3,7 @@
 mod admin;
 mod create;
 mod error;
-mod labels;
+pub(crate) mod labels;
 mod open;
 mod plan;
 mod scrub;

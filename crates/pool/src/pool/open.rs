@@ -352,9 +352,11 @@ fn refuse_holder(
     let claims = candidates.values().filter_map(|c| c.seen.claim.as_ref());
     let Some(newest) = claims.max_by_key(|c| (c.epoch, c.exported)) else { return Ok(()) };
     let by = &newest.by;
-    let here = by.machine == options.by.machine && by.host == options.by.host;
+    // Zeros are not known, and equal nothing: two machines without an id may have the same name.
+    let same = |a: [u8; 16], b: [u8; 16]| a != [0; 16] && a == b;
+    let here = same(by.machine, options.by.machine) && by.host == options.by.host;
     let over = here
-        && (by.boot != options.by.boot
+        && (!same(by.boot, options.by.boot)
             || by.process == options.by.process
             || !(options.is_running)(by.process));
     match newest.exported || over || options.force {

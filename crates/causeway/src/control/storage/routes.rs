@@ -10,9 +10,9 @@ use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 
 use super::{
-    Attach, DiskChange, DiskStatus, EnclosureStatus, Identify, ImportRequest, JobChange, JobStatus, NewDisks,
-    NewFiles, NewPool, NewSpace, PoolChange, PoolDetail, PoolStatus, Qualified, QualifyRequest, SpaceChange,
-    SpaceStatus,
+    Attach, ClearRequest, DiskChange, DiskStatus, EnclosureStatus, Identify, ImportRequest, JobChange,
+    JobStatus, NewDisks, NewFiles, NewPool, NewSpace, PoolChange, PoolDetail, PoolStatus, Qualified,
+    QualifyRequest, SpaceChange, SpaceStatus,
 };
 use crate::control::events::{Event, EventQuery, QUERY};
 use crate::control::health::HealthReport;
@@ -37,6 +37,7 @@ pub fn router() -> Router<Arc<Daemon>> {
         .route("/v1/pools/{name}/disks/{disk}", delete(remove_disk).patch(change_disk))
         .route("/v1/pools/{name}/disks/{disk}/replace", post(replace_disk))
         .route("/v1/pools/{name}/disks/{disk}/offline", post(take_offline))
+        .route("/v1/pools/{name}/clear", post(clear))
         .route("/v1/spaces", get(spaces).post(create_space))
         .route("/v1/spaces/{name}", get(space).patch(change_space).delete(destroy_space))
         .route("/v1/spaces/{name}/attachment", post(attach).delete(detach))
@@ -143,6 +144,14 @@ async fn take_offline(
     Segment((name, disk)): Segment<(String, String)>,
 ) -> Answer<Changed> {
     d.storage().ask(|s| async move { s.take_offline(&name, &disk).await }).await.map(Json)
+}
+
+async fn clear(
+    State(d): Daemons,
+    Segment(name): Segment<String>,
+    Json(request): Json<ClearRequest>,
+) -> Answer<Changed> {
+    d.storage().ask(|s| async move { s.clear(&name, request).await }).await.map(Json)
 }
 
 async fn spaces(State(d): Daemons) -> Answer<Vec<SpaceStatus>> {

@@ -15,7 +15,7 @@ use super::open_pool::OpenPool;
 use super::pools::{Closed, Known, Pools, Purpose, done, real};
 use super::{find, leaving, media};
 use crate::control::events::EventKind;
-use crate::control::storage::{NewDisks, NewPool};
+use crate::control::storage::{ClearRequest, NewDisks, NewPool};
 use crate::control::types::Changed;
 use crate::output::{quoted, some};
 
@@ -129,6 +129,18 @@ impl Pools {
         let object = open.teller.object(Subject::Disk(number));
         open.teller.tell_of(EventKind::DiskLeft, object, "taken offline by command".to_owned());
         Ok(done(format!("disk {} of the pool {} is offline", number.0, open.name()), Vec::new()))
+    }
+
+    /// Forgets errors that were found and repaired.
+    ///
+    /// # Errors
+    /// See [`StorageError`]: no such pool or disk.
+    pub async fn clear(&self, name: &str, request: ClearRequest) -> Result<Changed, StorageError> {
+        let open = self.open_pool(name)?;
+        let disk = request.disk.map(|disk| open.disk(&disk)).transpose()?;
+        open.data_now()?.events.clear(disk);
+        let whose = disk.map_or_else(|| "all disks".to_owned(), |d| format!("disk {}", d.0));
+        Ok(done(format!("repaired errors of {whose} of the pool {} are forgotten", open.name()), Vec::new()))
     }
 
     /// Gives a pool up: everything is flushed, and another machine may open it.

@@ -6,12 +6,12 @@ use pool::format::Claimant;
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
-/// This process on this machine.
-pub(super) fn claimant() -> Claimant {
+/// This process on this machine; `machine` stands for it if the system has no machine id.
+pub(super) fn claimant(machine: [u8; 16]) -> Claimant {
     Claimant {
         host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-        machine: number("/etc/machine-id"),
-        boot: number("/proc/sys/kernel/random/boot_id"),
+        machine: number("/etc/machine-id").unwrap_or(machine),
+        boot: number("/proc/sys/kernel/random/boot_id").unwrap_or_default(),
         process: std::process::id(),
     }
 }
@@ -37,9 +37,9 @@ fn state(stat: &str) -> Option<char> {
     stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
-/// 32 hexadecimal digits, with hyphens or without; zeros where there are none.
-fn number(path: &str) -> [u8; 16] {
-    fs::read_to_string(path).ok().and_then(|t| parse(&t)).unwrap_or_default()
+/// 32 hexadecimal digits, with hyphens or without; not zeros.
+fn number(path: &str) -> Option<[u8; 16]> {
+    fs::read_to_string(path).ok().and_then(|t| parse(&t)).filter(|id| *id != [0; 16])
 }
 
 fn parse(text: &str) -> Option<[u8; 16]> {

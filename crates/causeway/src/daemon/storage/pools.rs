@@ -70,11 +70,17 @@ pub(super) struct Closed {
 }
 
 impl Pools {
-    pub(super) fn new(section: &StorageSection, arena: Arena, env: Env, events: Arc<Events>) -> Pools {
+    pub(super) fn new(
+        section: &StorageSection,
+        arena: Arena,
+        env: Env,
+        events: Arc<Events>,
+        machine: [u8; 16],
+    ) -> Pools {
         let (devices, jobs) = (section.devices.clone(), section.jobs);
         let (changing, known) = (tokio::sync::Mutex::default(), Mutex::default());
         let watch = Watch::default();
-        Pools { env, arena, devices, jobs, by: machine::claimant(), changing, known, watch, events }
+        Pools { env, arena, devices, jobs, by: machine::claimant(machine), changing, known, watch, events }
     }
 
     /// A pool by name or identity.

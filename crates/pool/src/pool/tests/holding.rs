@@ -29,6 +29,21 @@ async fn a_second_importer_is_refused_and_told_who_holds_it() {
     assert_eq!(w.open_with(&[0, 1], next(8, |_| false)).await.unwrap().pool.epoch(), 4);
 }
 
+/// Equal names do not make one machine of two.
+#[tokio::test(start_paused = true)]
+async fn two_machines_without_an_id_are_two() {
+    let w = World::new(2);
+    let nameless = |o: &mut OpenOptions| {
+        (o.by.machine, o.by.process) = ([0; 16], 8);
+        o.is_running = |_| false;
+    };
+    let pool = w.create().await;
+    drop(w.open_with(&[0, 1], |o| (o.by.machine, o.force) = ([0; 16], true)).await.unwrap());
+    let held = w.open_with(&[0, 1], nameless).await.map(|_| ());
+    assert!(matches!(held, Err(OpenError::Held { .. })), "{held:?}");
+    drop(pool);
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_lost_the_pool_by_force_stops_writing() {
     // Each machine has handles of its own, and what one refuses the other's take.

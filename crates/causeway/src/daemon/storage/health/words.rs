@@ -99,9 +99,10 @@ impl Words<'_> {
                 if let Some(path) = self.paths.get(disk) {
                     actions.push(format!("causeway disk qualify {}", quoted(&path.display().to_string())));
                 }
+                actions.push(format!("causeway pool clear {pool} {}", disk.0));
                 let text = format!(
                     "{} of data, checksums or pool metadata were damaged, and were repaired. Read everything \
-                     once; if more is found, replace the disk",
+                     once: if nothing more is found, this ends; if more is, replace the disk",
                     times(*units, "4 KiB")
                 );
                 ("PhysicalDisk.HighErrorCount", text, actions)
@@ -347,7 +348,7 @@ fn absent(why: Absence, pool: &str) -> (&'static str, String, Vec<String>) {
         ),
         Absence::Gone => (
             "PhysicalDisk.LostCommunication",
-            "It was disconnected while in use. Connect it again; the command returns it to the pool, and it receives the writes that it missed",
+            "It was disconnected while in use, or its file was removed, truncated or overwritten. Bring it back as it was; the command returns it to the pool, and it receives the writes that it missed",
         ),
         Absence::WriteFailed => (
             "PhysicalDisk.FailedMedia",

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use env::Env;
 use parking_lot::Mutex;
 use pool::jobs::{Kind, Subject};
 use pool::{CommitError, DataPath, PathOptions, SpaceError};
@@ -16,6 +17,9 @@ use crate::daemon::storage::mover::Mover;
 /// How long until a data path that could not be opened is tried again, at first and at most: twice as long each time.
 const SOON: Duration = Duration::from_secs(1);
 const AT_LAST: Duration = Duration::from_secs(60);
+
+/// How often it is checked that the disks are still those that were opened.
+const CHECKS: Duration = Duration::from_secs(2);
 
 /// See the module.
 #[derive(Default)]
@@ -98,6 +102,9 @@ impl OpenPool {
             mover: Mover::start(&self.env, &self.pool, &data, &self.teller),
         };
         let workers = (!self.read_only).then(workers);
+        if !self.read_only {
+            self.env.spawn(check_disks(self.env.clone(), Arc::downgrade(&data)));
+        }
         *self.live.live.lock() = Some(Live { data, workers });
         *self.live.missing.lock() = None;
     }
@@ -144,6 +151,17 @@ impl OpenPool {
         *self.live.missing.lock() = Some(source.to_string());
         self.env.spawn(bring_data_back(Arc::downgrade(self)));
         result.and(Err(StorageError::NotBack { pool: self.name(), source }))
+    }
+}
+
+/// Checks the disks of a data path as long as there is one.
+async fn check_disks(env: Env, data: Weak<DataPath>) {
+    loop {
+        env.sleep(CHECKS).await;
+        let Some(data) = data.upgrade() else { return };
+        if let Err(error) = data.check_disks().await {
+            tracing::debug!(%error, "a disk that is gone could not be removed from service");
+        }
     }
 }
 

@@ -19,7 +19,7 @@ async fn with_unflushed() -> (Machine, SlotId, Arc<OpenPool>, SpaceId) {
     let slot = machine.add(&MemoryOptions::new("d0", 64 * MIB));
     let section = StorageSection { devices: Vec::new(), jobs: JobsSection::default() };
     let events = Arc::new(Events::open(None, &env).expect("no file"));
-    let pools = Pools::new(&section, arena.clone(), env.clone(), events);
+    let pools = Pools::new(&section, arena.clone(), env.clone(), events, [1; 16]);
     let disk: Arc<dyn Disk> = machine.open(slot).expect("its power is on");
     let options = CreateOptions { name: "tank".into(), slab_bytes: Some(2 * MIB), by: pools.by.clone() };
     let pool = Pool::create(&env, &arena, &[NewDisk::new(disk)], options).await.expect("a pool");

@@ -1,0 +1,59 @@
+"""Files as disks: what they hold is not erased without asking, and what happens to them behind the server's back is noticed."""
+
+import json
+import os
+import tarfile
+import time
+
+import pytest
+
+from harness.programs import until
+from test_pool import DISK, MIB, machine, pytestmark  # noqa: F401  the fixture
+
+
+def test_a_file_with_contents_is_not_erased_without_asking(machine):
+    paths = machine.paths(["tar", "bytes"])
+    with tarfile.open(paths[0], "w") as tar:
+        tar.add(__file__, arcname="test")
+    paths[1].write_bytes(bytes(5 * MIB) + os.urandom(4096))
+    for path in paths:
+        os.truncate(path, DISK)
+    before = [path.read_bytes() for path in paths]
+    told = machine.refused("pool", "create", "tank", "--assume-atomic", "--disk", *paths)
+    assert "a tar archive" in told and "--force" in told, told
+    told = machine.refused("pool", "create", "tank", "--assume-atomic", "--disk", paths[1])
+    assert f"data of an unknown kind (at {5 * MIB})" in told, told
+    assert [path.read_bytes() for path in paths] == before
+    machine("pool", "create", "tank", "--assume-atomic", "--force", "--disk", *paths)
+    # What was in a pool that is destroyed was ours, and is given back to the file system.
+    machine.mirror()
+    machine.attach()
+    machine.qemu_io("write -P 7 0 16M", "flush")
+    machine("space", "detach", "vm")
+    machine("pool", "destroy", "tank", "--yes")
+    assert all(os.stat(path).st_blocks * 512 < MIB for path in paths)
+    machine("pool", "create", "tank", "--assume-atomic", "--disk", *paths)
+
+
+@pytest.mark.parametrize("how", ["removed", "truncated", "overwritten"])
+def test_a_file_that_is_not_a_disk_any_more_leaves_within_5_s(machine, how):
+    machine.pool("abc")
+    machine.mirror()
+    machine.attach()
+    machine.qemu_io("write -P 7 0 16M", "flush")
+    lost = machine.path("b")
+    since = time.monotonic()
+    if how == "removed":
+        lost.unlink()
+    elif how == "truncated":
+        os.truncate(lost, 8 * MIB)
+    else:
+        with open(lost, "r+b") as file:
+            file.write(bytes(MIB))
+            file.seek(-MIB, os.SEEK_END)
+            file.write(bytes(MIB))
+    until(lambda: machine.status()["health_status"] != "Healthy", timeout=15, what="it is missed")
+    assert time.monotonic() - since < 5
+    report, _ = machine.health()
+    assert "removed, truncated or overwritten" in json.dumps(report), report
+    machine.qemu_io("read -P 7 0 16M", "write -P 8 8M 4M", "flush", "read -P 8 8M 4M")
