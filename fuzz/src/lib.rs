@@ -10,3 +10,4 @@ pub mod fabric;
 pub mod paths;
 pub mod pool;
 pub mod smb_wire;
+pub mod space;

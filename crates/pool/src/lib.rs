@@ -23,7 +23,6 @@ pub mod events;
 pub mod format;
 mod groups;
 pub mod health;
-mod ids;
 pub mod jobs;
 pub mod journal;
 pub mod layout;
@@ -40,13 +39,13 @@ mod space;
 mod state;
 pub mod voters;
 
-pub use ids::{DiskId, DiskNumber, PoolId, RowNumber, SpaceId};
 pub use metadata::{CommitError, Member, Members, Suspension};
 pub use path::{DataPath, PathOptions, WRITES_MAX};
 pub use pool::{
     AdminError, CreateError, CreateOptions, FoundLabel, NewDisk, OpenError, OpenOptions, Opened, Pool,
     READ_ONLY_MEMORY, Unsuitable, scan,
 };
+pub use pool_seam::{DiskId, DiskNumber, GROUP, GROUP_UNITS, PoolId, REGIONS, RowNumber, SpaceId, UNIT};
 pub use pulse::standing::Slowness;
 pub use space::{ParityCounts, Space, SpaceError};
 pub use state::{
@@ -54,16 +53,3 @@ pub use state::{
     Presence, Provisioning, Resiliency, Row, ScrubRecord, Shared, SlabCopy, SlabPlace, Slabs, SpaceRecord,
     State, Tree, Usage,
 };
-
-/// The size of a checksum and of an atomic write: after a crash a unit is entirely old or entirely new;
-/// bytes.
-pub const UNIT: u64 = 4096;
-
-/// Units whose checksums are in one block.
-pub const GROUP_UNITS: u64 = 512;
-
-/// Bytes of a space that one checksum block covers.
-pub const GROUP: u64 = GROUP_UNITS * UNIT;
-
-/// Regions in a slab: activity and missed writes are marked by region, one bit each.
-pub const REGIONS: u32 = 64;

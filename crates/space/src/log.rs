@@ -1,0 +1,21 @@
+//! The log of a space: `docs/0004-format.md`, "The space log"; `docs/0004-spaces.md`, section D.
+//!
+//! A [`header`] says where a log's records begin and which owner wrote which part of it (a segment). A
+//! [`record`] has a head, a body of [`entry`] values, and payload units. The [`ring`] says where records lie, and
+//! [`replay`] reads them back from all replicas after a crash. All positions and lengths are in blocks of
+//! [`BLOCK`] bytes.
+
+mod codec;
+pub mod entry;
+pub mod header;
+pub mod record;
+pub mod replay;
+pub mod ring;
+#[cfg(test)]
+mod tests;
+
+/// Bytes of a block: the unit of positions in the ring, and of the atomic writes of a disk.
+pub const BLOCK: usize = pool_seam::UNIT as usize;
+
+/// Positions and sequences from disks are below this, so that arithmetic with them does not overflow.
+pub const COUNTER_MAX: u64 = 1 << 62;

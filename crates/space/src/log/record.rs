@@ -1,0 +1,182 @@
+//! A record of the log: `docs/0004-format.md`, "The space log", "Record".
+//!
+//! A record is its head's blocks (56 bytes, the body, zeros to the end of the last block) and then its payload
+//! units. Only a holder of the segment's key can make a head, and a head is valid at its own position only, so
+//! that payload which copies a log is not taken for records.
+
+use siphasher::sip::SipHasher24;
+
+use super::entry::{self, Entry, UnitPlace};
+use super::header::Key;
+use super::{BLOCK, COUNTER_MAX};
+
+/// The most blocks of header and body.
+pub const HEAD_BLOCKS_MAX: u16 = 1024;
+
+/// The most payload units.
+pub const PAYLOAD_UNITS_MAX: u16 = 4096;
+
+const MAGIC: &[u8; 4] = b"CWLR";
+const CHECK_AT: usize = 48;
+const BODY_AT: usize = 56;
+
+/// The place of a record in its log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordId {
+    /// The epoch of its segment.
+    pub epoch: u64,
+    /// One more than that of the record before, across segments.
+    pub sequence: u64,
+    /// Blocks since the log was made.
+    pub position: u64,
+    /// Every record up to this sequence was durable, data included, when this one was written; less than
+    /// `sequence`.
+    pub confirmed: u64,
+}
+
+/// The first 56 bytes of a record, decoded and checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The place in the log.
+    pub id: RecordId,
+    /// Blocks of header and body.
+    pub head_blocks: u16,
+    /// Units after them.
+    pub payload_units: u16,
+    body_bytes: u32,
+    body_crc: u32,
+}
+
+/// Why bytes are not a record that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Invalid {
+    /// The first 56 bytes are not a head, or one that was made with another key.
+    #[error("no head of a record with this key")]
+    Head,
+    /// The body is cut or torn, or its padding is not zeros.
+    #[error("the record's body does not match its head")]
+    Body,
+    /// The body has a matching checksum, but is not a list of entries with as many payload units as the head says.
+    #[error("the record's body is not a list of entries")]
+    Entries,
+    /// A payload unit does not have the sum that its entry says.
+    #[error("unit {0} of the record's payload is torn")]
+    Payload(usize),
+}
+
+/// The head's blocks of a record; the payload units of the entries, in order, come after them.
+///
+/// # Panics
+/// If the record breaks a limit: the body of [`HEAD_BLOCKS_MAX`] blocks, [`PAYLOAD_UNITS_MAX`], those of
+/// [`entry::encode`], or a `confirmed` that is not less than `sequence`.
+pub fn encode(id: &RecordId, key: &Key, entries: &[Entry]) -> Vec<u8> {
+    let mut b = vec![0; BODY_AT];
+    entry::encode(entries, &mut b);
+    let (bytes, crc) = (b.len() - BODY_AT, crc_fast::crc32_iscsi(&b[BODY_AT..]));
+    b.resize(b.len().next_multiple_of(BLOCK), 0);
+    let head = Head {
+        id: *id,
+        head_blocks: u16::try_from(b.len() / BLOCK).unwrap_or(u16::MAX),
+        payload_units: u16::try_from(entries.iter().flat_map(Entry::payload).count()).unwrap_or(u16::MAX),
+        body_bytes: bytes as u32,
+        body_crc: crc,
+    };
+    assert!(head.is_sound(), "an unsound record: {head:?}");
+    b[0..4].copy_from_slice(MAGIC);
+    b[4..6].copy_from_slice(&head.head_blocks.to_le_bytes());
+    b[6..8].copy_from_slice(&head.payload_units.to_le_bytes());
+    for (at, field) in [(8, id.epoch), (16, id.sequence), (24, id.position), (32, id.confirmed)] {
+        b[at..at + 8].copy_from_slice(&field.to_le_bytes());
+    }
+    b[40..44].copy_from_slice(&head.body_bytes.to_le_bytes());
+    b[44..48].copy_from_slice(&head.body_crc.to_le_bytes());
+    let check = check_of(&b, key);
+    b[CHECK_AT..BODY_AT].copy_from_slice(&check.to_le_bytes());
+    b
+}
+
+impl Head {
+    /// The head at the beginning of a block. The caller compares [`Head::id`] with what it expects.
+    ///
+    /// # Errors
+    /// [`Invalid::Head`] if there is none that was made with this key.
+    pub fn decode(block: &[u8], key: &Key) -> Result<Head, Invalid> {
+        if block.len() < BODY_AT || block[0..4] != *MAGIC || u64_at(block, CHECK_AT) != check_of(block, key) {
+            return Err(Invalid::Head);
+        }
+        let id = RecordId {
+            epoch: u64_at(block, 8),
+            sequence: u64_at(block, 16),
+            position: u64_at(block, 24),
+            confirmed: u64_at(block, 32),
+        };
+        let [head_blocks, payload_units] = [4, 6].map(|at| u16::from_le_bytes([block[at], block[at + 1]]));
+        let [body_bytes, body_crc] =
+            [40, 44].map(|at| u32::from_le_bytes(std::array::from_fn(|i| block[at + i])));
+        let head = Head { id, head_blocks, payload_units, body_bytes, body_crc };
+        if head.is_sound() { Ok(head) } else { Err(Invalid::Head) }
+    }
+
+    /// Blocks of the record, payload included.
+    pub fn blocks(&self) -> u64 {
+        u64::from(self.head_blocks) + u64::from(self.payload_units)
+    }
+
+    /// The position of the first payload unit.
+    pub fn payload(&self) -> u64 {
+        self.id.position + u64::from(self.head_blocks)
+    }
+
+    /// The entries of the body; `record` begins with the head's blocks.
+    ///
+    /// # Errors
+    /// [`Invalid::Body`] or [`Invalid::Entries`].
+    pub fn entries(&self, record: &[u8]) -> Result<Vec<Entry>, Invalid> {
+        let whole = record.get(..usize::from(self.head_blocks) * BLOCK).ok_or(Invalid::Body)?;
+        let (body, padding) = whole[BODY_AT..].split_at(self.body_bytes as usize);
+        if crc_fast::crc32_iscsi(body) != self.body_crc || !super::codec::is_zeros(padding) {
+            return Err(Invalid::Body);
+        }
+        let entries = entry::decode(body).map_err(|_| Invalid::Entries)?;
+        let units = entries.iter().flat_map(Entry::payload).count();
+        if units == usize::from(self.payload_units) { Ok(entries) } else { Err(Invalid::Entries) }
+    }
+
+    fn is_sound(&self) -> bool {
+        let blocks = (BODY_AT + self.body_bytes as usize).div_ceil(BLOCK);
+        (1..=HEAD_BLOCKS_MAX).contains(&self.head_blocks)
+            && blocks == usize::from(self.head_blocks)
+            && self.payload_units <= PAYLOAD_UNITS_MAX
+            && self.id.sequence < COUNTER_MAX
+            && self.id.position < COUNTER_MAX
+            && self.id.confirmed < self.id.sequence
+    }
+}
+
+/// Compares payload units with the sums of their entries; `payload` has the blocks after the head's, and `hash`
+/// gives the hash of a place: a sum is CRC32C of the unit xor that.
+///
+/// # Errors
+/// [`Invalid::Payload`] with the index of the first unit that is cut off or does not match.
+pub fn verify_payload(
+    entries: &[Entry],
+    payload: &[u8],
+    hash: impl Fn(&UnitPlace) -> u32,
+) -> Result<(), Invalid> {
+    let mut units = payload.chunks_exact(BLOCK);
+    for (index, (place, sum)) in entries.iter().flat_map(Entry::payload).enumerate() {
+        let unit = units.next().ok_or(Invalid::Payload(index))?;
+        if crc_fast::crc32_iscsi(unit) ^ hash(&place) != sum {
+            return Err(Invalid::Payload(index));
+        }
+    }
+    Ok(())
+}
+
+fn check_of(block: &[u8], key: &Key) -> u64 {
+    SipHasher24::new_with_key(&key.0).hash(&block[..CHECK_AT])
+}
+
+fn u64_at(b: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|i| b[at + i]))
+}

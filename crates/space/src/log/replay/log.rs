@@ -1,0 +1,102 @@
+//! What a replay found: records, findings, and the place for the next segment.
+
+use crate::log::entry::Entry;
+use crate::log::header::{Closed, Header};
+use crate::log::record::Head;
+use crate::log::ring::Point;
+
+/// The contents of a log: steps 2 to 5 of `docs/0004-format.md`, "Reading a log".
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// The header that counts.
+    pub header: Header,
+    /// The records from the tail on, in order.
+    pub records: Vec<Replayed>,
+    /// What proves damage or lost writes.
+    pub findings: Vec<Finding>,
+    /// The end of the open segment: what the next owner's header says of it.
+    pub closed: Closed,
+    /// After everything valid: the first position and sequence of the next owner's segment. The position is past
+    /// the end of the open segment if a replica joined there and the records before were lost, because a replica
+    /// takes no part in earlier ones.
+    pub next: Point,
+}
+
+/// A record that a replay found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replayed {
+    /// Its head. The payload units lie in the ring from position [`Head::payload`] on.
+    pub head: Head,
+    /// Its body.
+    pub entries: Vec<Entry>,
+    /// The first replica that has it.
+    pub replica: usize,
+    /// The replicas that take part in its position and do not have it.
+    pub lacking: Vec<usize>,
+    /// False if the data of its units may be missing (rule 5). A record that its own segment left unconfirmed
+    /// stays so, whatever later segments say (rule 13).
+    pub confirmed: bool,
+}
+
+/// Proof of damage or of a lost write (rule 16). Replicas are indices of the list that the replay began with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // of the fields, which the variants explain
+pub enum Finding {
+    /// The replica has no valid header, or one of a ring of another size; it was not read.
+    Unusable { replica: usize },
+    /// The replica's newest header is older, and not just the one before: (epoch, serial) of both.
+    OlderHeader { replica: usize, has: (u64, u64), newest: (u64, u64) },
+    /// The replica lacks records that were durable on it: `records` of them, from sequence `first` to `last`.
+    /// A record was durable on all replicas if it is confirmed, or if the same owner wrote another one after it.
+    Lacks { replica: usize, records: u64, first: u64, last: u64 },
+    /// Between these points is no valid record: no replica has the sequences from `from` to before `to`.
+    Gap { from: Point, to: Point },
+}
+
+impl Log {
+    /// Says which records are confirmed, and which replicas lack records that were durable.
+    pub(super) fn new(
+        header: Header,
+        mut records: Vec<Replayed>,
+        mut findings: Vec<Finding>,
+        end: Point,
+        joined: u64,
+        replicas: usize,
+    ) -> Log {
+        let first = header.open().first;
+        let newest = records.last().filter(|record| record.head.id.position >= first.position);
+        let confirmed = newest.map_or(first.sequence.saturating_sub(1), |record| record.head.id.confirmed);
+        let mut lacks = vec![None; replicas];
+        for record in &mut records {
+            let id = &record.head.id;
+            let segment = header.segment_at(id.position).expect("a record has a segment");
+            let closed = header.segments[segment].closed;
+            record.confirmed = id.sequence <= closed.map_or(confirmed, |closed| closed.confirmed);
+            let next = header.segments.get(segment + 1).map_or(end.sequence, |next| next.first.sequence);
+            let has_successor = id.sequence + 1 < next;
+            if !record.confirmed && !has_successor {
+                continue;
+            }
+            for &replica in &record.lacking {
+                let (records, first, last) = lacks[replica].get_or_insert((0, id.sequence, id.sequence));
+                (*records, *last) = (*records + 1, (*last).max(id.sequence));
+                *first = (*first).min(id.sequence);
+            }
+        }
+        for (replica, lacks) in lacks.into_iter().enumerate() {
+            if let Some((records, first, last)) = lacks {
+                findings.push(Finding::Lacks { replica, records, first, last });
+            }
+        }
+        let closed = Closed { end: end.position, confirmed };
+        let next = Point { position: end.position.max(joined), ..end };
+        Log { header, records, findings, closed, next }
+    }
+
+    /// Whether the log is older than what the pool knows of it: the epoch and sequence of the metadata's log
+    /// state, which it must contain, and the highest mark of a disk (step 5).
+    pub fn is_set_back(&self, state: (u64, u64), mark: u64) -> bool {
+        let last = (self.header.open().epoch, self.next.sequence.saturating_sub(1));
+        last < state || last.1 < mark
+    }
+}
