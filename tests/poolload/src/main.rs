@@ -7,10 +7,11 @@
 //!
 //! usage: `poolload '{"resiliency": "mirror", "columns": 1, "size": BYTES, "tables": N, "devices": [...]}'`, then on its standard input
 //! `{"do": "load", "write": true, "random": true, "block": BYTES, "depth": N, "seconds": S}`, `{"do": "repair", "disk": N, "load": {...}, "target": S}`,
-//! `{"do": "checksums"}`. And without a pool: see [`floor`].
+//! `{"do": "checksums"}`. And without a pool: see [`floor`] and [`code`].
 #![allow(clippy::print_stdout, reason = "its answers")]
 
 mod bench;
+mod code;
 mod devices;
 mod floor;
 mod load;
@@ -43,8 +44,12 @@ type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
     let mut arguments = std::env::args().skip(1);
-    let usage = "usage: poolload [floor] SHAPE";
+    let usage = "usage: poolload code | poolload [floor] SHAPE";
     let first = arguments.next().ok_or(usage)?;
+    if first == "code" {
+        say(&code::run());
+        return Ok(());
+    }
     if first == "floor" {
         let floor: Floor = serde_json::from_str(&arguments.next().ok_or(usage)?)?;
         say(&floor.run()?);

@@ -1,5 +1,7 @@
 //! GF(2^8) with the polynomial 0x11d, whose powers of 2 are all numbers but 0.
 
+mod wide;
+
 const EXP: [u8; 255] = exp();
 const LOG: [u8; 256] = log();
 
@@ -38,6 +40,14 @@ pub(super) fn inverse(x: u8) -> u8 {
     EXP[(255 - LOG[usize::from(x)] as usize) % 255]
 }
 
+/// The product.
+fn product(a: u8, b: u8) -> u8 {
+    match (a, b) {
+        (0, _) | (_, 0) => 0,
+        (a, b) => power(usize::from(LOG[usize::from(a)]) + usize::from(LOG[usize::from(b)])),
+    }
+}
+
 /// Eight bytes, each times 2.
 fn double(x: u64) -> u64 {
     let over = (x >> 7) & 0x0101_0101_0101_0101;
@@ -55,11 +65,14 @@ const BLOCK: usize = 64;
 /// When the lengths differ or are not multiples of 8.
 pub(super) fn mul_add(to: &mut [u8], from: &[u8], by: u8) {
     assert!(to.len() == from.len() && to.len().is_multiple_of(8));
-    let whole = to.len() / BLOCK * BLOCK;
-    for (to, from) in to[..whole].chunks_exact_mut(BLOCK).zip(from.chunks_exact(BLOCK)) {
-        words::<{ BLOCK / 8 }>(to, from, by);
+    let (blocks, rest) = to.as_chunks_mut::<BLOCK>();
+    let (from_blocks, from_rest) = from.as_chunks::<BLOCK>();
+    if !wide::mul_add(blocks, from_blocks, by) {
+        for (to, from) in blocks.iter_mut().zip(from_blocks) {
+            words::<{ BLOCK / 8 }>(to, from, by);
+        }
     }
-    for (to, from) in to[whole..].chunks_exact_mut(8).zip(from[whole..].chunks_exact(8)) {
+    for (to, from) in rest.chunks_exact_mut(8).zip(from_rest.chunks_exact(8)) {
         words::<1>(to, from, by);
     }
 }
@@ -108,8 +121,17 @@ mod tests {
     fn every_product_is_the_naive_one() {
         for by in 0..=255_u8 {
             let from: Vec<u8> = (0..=255).collect();
-            let mut to: Vec<u8> = (0..=255_u8).map(|x| x.wrapping_mul(7)).collect();
+            let start = || (0..=255_u8).map(|x| x.wrapping_mul(7)).collect::<Vec<u8>>();
+            let mut to = start();
             mul_add(&mut to, &from, by);
+            for way in wide::Way::ALL {
+                let mut other = start();
+                let done = wide::mul_add_by(way, other.as_chunks_mut().0, from.as_chunks().0, by);
+                assert!(!done || other == to, "{way:?}, times {by}");
+            }
+            let mut other = start();
+            other.chunks_exact_mut(8).zip(from.chunks_exact(8)).for_each(|(t, f)| words::<1>(t, f, by));
+            assert!(other == to, "word by word, times {by}");
             for x in 0..=255_u8 {
                 assert_eq!(to[usize::from(x)], x.wrapping_mul(7) ^ naive(x, by), "{x} times {by}");
             }

@@ -1,0 +1,105 @@
+//! Products of 32 or 64 bytes at a time, with instructions that not every processor has.
+//!
+//! * GFNI and AVX-512: a product with a constant is linear in the bits of the other factor, so it is a matrix of 8 by 8
+//!   bits, which one instruction applies to 64 bytes.
+//! * AVX2: a byte is the sum of its two halves, and so is its product; two tables of 16 products each are looked up in
+//!   32 bytes at a time.
+//!
+//! **Unsafe** in calls of code for these instructions, after the processor was asked for them.
+#![allow(unsafe_code)]
+
+use super::BLOCK;
+
+/// Which instructions; the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    Gfni,
+    Avx2,
+}
+
+impl Way {
+    pub(super) const ALL: [Way; 2] = [Way::Gfni, Way::Avx2];
+}
+
+/// As [`super::mul_add`], of whole blocks; false, with nothing done, where the processor has no such instructions.
+pub(super) fn mul_add(to: &mut [[u8; BLOCK]], from: &[[u8; BLOCK]], by: u8) -> bool {
+    Way::ALL.into_iter().any(|way| mul_add_by(way, to, from, by))
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(super) fn mul_add_by(way: Way, to: &mut [[u8; BLOCK]], from: &[[u8; BLOCK]], by: u8) -> bool {
+    match way {
+        Way::Gfni if is_x86_feature_detected!("gfni") && is_x86_feature_detected!("avx512f") => {
+            // SAFETY: the processor has the instructions, as was just seen.
+            unsafe { x86::gfni(to, from, by) };
+        }
+        Way::Avx2 if is_x86_feature_detected!("avx2") => {
+            // SAFETY: as above.
+            unsafe { x86::avx2(to, from, by) };
+        }
+        _ => return false,
+    }
+    true
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) fn mul_add_by(_: Way, _: &mut [[u8; BLOCK]], _: &[[u8; BLOCK]], _: u8) -> bool {
+    false
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::{
+        __m256i, _mm_set_epi64x, _mm256_and_si256, _mm256_broadcastsi128_si256, _mm256_loadu_si256,
+        _mm256_set1_epi8, _mm256_shuffle_epi8, _mm256_srli_epi64, _mm256_storeu_si256, _mm256_xor_si256,
+        _mm512_gf2p8affine_epi64_epi8, _mm512_loadu_si512, _mm512_set1_epi64, _mm512_storeu_si512,
+        _mm512_xor_si512,
+    };
+
+    use super::super::product;
+    use super::BLOCK;
+
+    /// Row `i` of the matrix makes bit `i` of the product, and is byte `7 - i`; its bit `j` says whether bit `j` of the
+    /// factor takes part (Intel SDM, GF2P8AFFINEQB).
+    fn matrix(by: u8) -> i64 {
+        let row = |i: u32| (0..8).fold(0_u8, |row, j| row | (product(by, 1 << j) >> i & 1) << j);
+        i64::from_be_bytes(std::array::from_fn(|i| row(i as u32)))
+    }
+
+    #[target_feature(enable = "gfni,avx512f")]
+    pub(super) fn gfni(to: &mut [[u8; BLOCK]], from: &[[u8; BLOCK]], by: u8) {
+        let matrix = _mm512_set1_epi64(matrix(by));
+        for (to, from) in to.iter_mut().zip(from) {
+            // SAFETY: both are arrays of 64 bytes; no alignment is asked for.
+            let (x, sum) =
+                unsafe { (_mm512_loadu_si512(from.as_ptr().cast()), _mm512_loadu_si512(to.as_ptr().cast())) };
+            let sum = _mm512_xor_si512(sum, _mm512_gf2p8affine_epi64_epi8::<0>(x, matrix));
+            // SAFETY: as above.
+            unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), sum) };
+        }
+    }
+
+    /// `by` times 0 to 15, each shifted to the left, twice.
+    #[target_feature(enable = "avx2")]
+    fn table(by: u8, shift: u32) -> __m256i {
+        let half =
+            |from: u8| i64::from_le_bytes(std::array::from_fn(|i| product(by, (from + i as u8) << shift)));
+        _mm256_broadcastsi128_si256(_mm_set_epi64x(half(8), half(0)))
+    }
+
+    #[target_feature(enable = "avx2")]
+    pub(super) fn avx2(to: &mut [[u8; BLOCK]], from: &[[u8; BLOCK]], by: u8) {
+        let (low, high, half) = (table(by, 0), table(by, 4), _mm256_set1_epi8(15));
+        let (to, _) = to.as_flattened_mut().as_chunks_mut::<32>();
+        for (to, from) in to.iter_mut().zip(from.as_flattened().as_chunks::<32>().0) {
+            // SAFETY: both are arrays of 32 bytes; no alignment is asked for.
+            let (x, sum) =
+                unsafe { (_mm256_loadu_si256(from.as_ptr().cast()), _mm256_loadu_si256(to.as_ptr().cast())) };
+            let lows = _mm256_shuffle_epi8(low, _mm256_and_si256(x, half));
+            let highs = _mm256_shuffle_epi8(high, _mm256_and_si256(_mm256_srli_epi64::<4>(x), half));
+            let sum = _mm256_xor_si256(sum, _mm256_xor_si256(lows, highs));
+            // SAFETY: as above.
+            unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), sum) };
+        }
+    }
+}
