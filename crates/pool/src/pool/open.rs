@@ -352,13 +352,12 @@ fn refuse_holder(
     let claims = candidates.values().filter_map(|c| c.seen.claim.as_ref());
     let Some(newest) = claims.max_by_key(|c| (c.epoch, c.exported)) else { return Ok(()) };
     let by = &newest.by;
-    // Zeros are not known, and equal nothing: two machines without an id may have the same name.
+    // Zeros are not known, and equal nothing: two machines without an id may have the same name. One boot is of one
+    // machine.
     let same = |a: [u8; 16], b: [u8; 16]| a != [0; 16] && a == b;
-    let here = same(by.machine, options.by.machine) && by.host == options.by.host;
-    let over = here
-        && (!same(by.boot, options.by.boot)
-            || by.process == options.by.process
-            || !(options.is_running)(by.process));
+    let same_boot = same(by.boot, options.by.boot);
+    let here = by.host == options.by.host && (same_boot || same(by.machine, options.by.machine));
+    let over = here && (!same_boot || by.process == options.by.process || !(options.is_running)(by.process));
     match newest.exported || over || options.force {
         true => Ok(()),
         false => Err(OpenError::Held { by: by.clone(), since_unix_s: newest.since_unix_s }),

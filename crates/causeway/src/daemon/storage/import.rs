@@ -131,7 +131,7 @@ impl Pools {
     /// Whether the owner of a pool is a process of this machine since its last boot.
     fn is_ours(&self, held: &OpenError) -> bool {
         let OpenError::Held { by, .. } = held else { return false };
-        (&by.host, by.machine, by.boot) == (&self.by.host, self.by.machine, self.by.boot)
+        by.boot != [0; 16] && (&by.host, by.boot) == (&self.by.host, self.by.boot)
     }
 
     /// The disks with labels, by pool, of pools that are not open here.

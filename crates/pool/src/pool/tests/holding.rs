@@ -33,14 +33,19 @@ async fn a_second_importer_is_refused_and_told_who_holds_it() {
 #[tokio::test(start_paused = true)]
 async fn two_machines_without_an_id_are_two() {
     let w = World::new(2);
-    let nameless = |o: &mut OpenOptions| {
-        (o.by.machine, o.by.process) = ([0; 16], 8);
-        o.is_running = |_| false;
+    let nameless = |boot| {
+        move |o: &mut OpenOptions| {
+            (o.by.machine, o.by.boot, o.by.process) = ([0; 16], boot, 8);
+            o.is_running = |_| false;
+        }
     };
     let pool = w.create().await;
     drop(w.open_with(&[0, 1], |o| (o.by.machine, o.force) = ([0; 16], true)).await.unwrap());
-    let held = w.open_with(&[0, 1], nameless).await.map(|_| ());
-    assert!(matches!(held, Err(OpenError::Held { .. })), "{held:?}");
+    for boot in [[2; 16], [0; 16]] {
+        let held = w.open_with(&[0, 1], nameless(boot)).await.map(|_| ());
+        assert!(matches!(held, Err(OpenError::Held { .. })), "{held:?}");
+    }
+    w.open_with(&[0, 1], nameless([1; 16])).await.map(|_| ()).expect("the holder of the same boot has ended");
     drop(pool);
 }
 
