@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from harness.programs import until
+from harness.programs import run, until
 from test_pool import DISK, MIB, machine, pytestmark  # noqa: F401  the fixture
 
 
@@ -57,3 +57,27 @@ def test_a_file_that_is_not_a_disk_any_more_leaves_within_5_s(machine, how):
     report, _ = machine.health()
     assert "removed, truncated or overwritten" in json.dumps(report), report
     machine.qemu_io("read -P 7 0 16M", "write -P 8 8M 4M", "flush", "read -P 8 8M 4M")
+
+
+def test_an_empty_disk_copies_in_a_second(machine):
+    """By base:allocation only what has slabs is read; what was written arrives."""
+    machine.pool("abc")
+    machine("space", "create", "vm", "--pool", "tank", "--resiliency", "mirror", "--size", "20GiB")
+    machine.attach()
+    copy = machine.server.folder / "copy"
+    since = time.monotonic()
+    run(["qemu-img", "convert", "-n", "--target-is-zero", "-f", "raw", "-O", "raw", machine.url(), sparse(copy)])
+    assert time.monotonic() - since < 2
+    assert os.stat(copy).st_blocks == 0
+    machine.qemu_io("write -P 7 9G 1M", "flush")
+    run(["nbdcopy", "--destination-is-zero", machine.url(), sparse(copy)])
+    with open(copy, "rb") as file:
+        file.seek(9 << 30)
+        assert file.read(MIB) == b"\x07" * MIB
+    assert os.stat(copy).st_blocks * 512 < 16 * MIB
+
+
+def sparse(path):
+    with open(path, "wb") as file:
+        file.truncate(20 << 30)
+    return path

@@ -36,6 +36,8 @@ where
     s.neighbours_stay().await;
     s.discards().await;
     let s = Suite { disk: make().await, ..s };
+    s.tells_what_is_allocated().await;
+    let s = Suite { disk: make().await, ..s };
     s.many_at_a_time().await;
     s.tells().await;
     s.dropped_goes_on().await;
@@ -241,6 +243,28 @@ impl Suite {
     }
 
     /// More I/Os than the disk takes at a time, none polled before all are started, and read back in another order.
+    /// What it says is not allocated reads as zeros.
+    async fn tells_what_is_allocated(&self) {
+        let (b, size) = (self.block(), self.disk.info().geometry.size);
+        self.write(0, &vec![0; 64 * b as usize]).await;
+        self.disk.discard(&Ctx::default(), 0, 64 * b).wait().await.expect("a hint");
+        self.write(3 * b, &bytes(19, 2 * b as usize)).await;
+        self.write(9 * b, &bytes(20, b as usize)).await;
+        let c = Ctx::default();
+        let found = self.disk.allocated(&c, b, 31 * b).wait().await.expect("inside");
+        let apart = found.windows(2).all(|w| w[0].end < w[1].start);
+        let inside = found.iter().all(|r| r.start < r.end && r.start >= b && r.end <= 32 * b);
+        assert!(apart && inside, "{found:?}");
+        for block in (b..32 * b).step_by(b as usize) {
+            if !found.iter().any(|r| r.contains(&block)) {
+                let read = self.read(block, b as usize).await.expect("read");
+                assert!(read.iter().all(|byte| *byte == 0), "at {block}: {found:?}");
+            }
+        }
+        let at = Place::new(Op::Check, size, b);
+        assert_eq!(self.disk.allocated(&c, size, b).wait().await, Err(DiskError::OutOfRange { at, size }));
+    }
+
     async fn many_at_a_time(&self) {
         let b = self.block();
         let count = (2 * u64::from(self.disk.info().queue_depth)).min(SIZE_MIN / b).min(600);

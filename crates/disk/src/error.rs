@@ -18,7 +18,7 @@ pub enum Op {
     Discard,
     /// See [`crate::Disk::fence`].
     Fence,
-    /// See [`crate::Disk::check`].
+    /// See [`crate::Disk::check`] and [`crate::Disk::allocated`].
     Check,
 }
 

@@ -4,6 +4,7 @@
 //! one side writes: two levels, so that a copy of some MiB is a few dozen reference counts.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The granularity of an image, in bytes.
@@ -117,6 +118,23 @@ impl Image {
                 if !same {
                     out.push(page * PAGE as u64);
                 }
+            }
+        }
+        out
+    }
+
+    /// The parts of a range whose pages are in memory, in order and apart.
+    pub fn present(&self, range: Range<u64>) -> Vec<Range<u64>> {
+        let mut out: Vec<Range<u64>> = Vec::new();
+        let tables = self.tables.range(range.start / PAGE as u64 / TABLE..=range.end / PAGE as u64 / TABLE);
+        let pages = tables.flat_map(|(key, table)| (key * TABLE..).zip(table.iter()));
+        for (page, _) in pages.filter(|(_, page)| page.is_some()) {
+            let from = (page * PAGE as u64).max(range.start);
+            let to = ((page + 1) * PAGE as u64).min(range.end);
+            match out.last_mut() {
+                Some(last) if last.end == from => last.end = from.max(to),
+                _ if from < to => out.push(from..to),
+                _ => {}
             }
         }
         out

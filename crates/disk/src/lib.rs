@@ -57,6 +57,8 @@ pub use store::PowerCut;
 pub use then::{Outcome, Read, Then, Told, Written};
 pub use zeros::write_zeros;
 
+use std::ops::Range;
+
 use arena::{Sg, SgMut};
 use env::{Ctx, Epoch, Io};
 
@@ -142,6 +144,16 @@ pub trait Disk: Send + Sync {
     /// [`DiskError::Fenced`] when a higher epoch has been given already; any other error leaves it unknown whether old I/O may
     /// still arrive.
     fn fence(&self, c: &Ctx, epoch: Epoch) -> Io<Result<(), DiskError>>;
+
+    /// The parts of a range that may have something else than zeros, in order and apart. A provider that does not know
+    /// says all of it.
+    ///
+    /// # Errors
+    /// The range is not inside of the disk.
+    fn allocated(&self, _: &Ctx, offset: u64, length: u64) -> Io<Result<Vec<Range<u64>>, DiskError>> {
+        let whole = offset..offset.saturating_add(length);
+        Io::Done(self.info().geometry.check(Place::new(Op::Check, offset, length)).map(|()| vec![whole]))
+    }
 
     /// Whether it is still what was opened, as far as its provider can tell without I/O to it: a file that has a name
     /// and its length, a device that is there. What it contains is the caller's to compare.

@@ -1,5 +1,6 @@
 //! A disk in memory, with a volatile write cache and a power switch. Every call completes at once.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -152,6 +153,11 @@ impl Disk for MemoryDisk {
             return Io::Done(Err(DiskError::Gone { at: Place::whole(Op::Fence) }));
         }
         self.gate.fence(epoch)
+    }
+
+    fn allocated(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<Vec<Range<u64>>, DiskError>> {
+        let at = Place::new(Op::Check, offset, length);
+        Io::Done(self.with_store(c, at, |s| s.current.present(offset..offset + length)))
     }
 }
 

@@ -1,6 +1,7 @@
 //! One client: negotiation, then requests read one after another, each answered when it is done, in any order.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,8 +14,11 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Mutex, Semaphore, watch};
 
-use crate::handshake::{Handshake, Outcome};
-use crate::message::{self, Command, ErrorNumber, FLAG_FUA, FLAG_NO_HOLE, REQUEST_BYTES, Request};
+use crate::handshake::{Agreed, Handshake, Outcome};
+use crate::message::{
+    self, Command, ErrorNumber, FLAG_DF, FLAG_FUA, FLAG_NO_HOLE, FLAG_REQ_ONE, HOLE_AND_ZERO, REQUEST_BYTES,
+    Request,
+};
 use crate::server::{Export, Limits};
 use crate::{IN_FLIGHT, Server};
 
@@ -22,6 +26,8 @@ use crate::{IN_FLIGHT, Server};
 const NEGOTIATION: Duration = Duration::from_secs(30);
 /// The unit of memory accounting.
 const PAGE: usize = 4 << 10;
+/// The most extents of one reply to BLOCK_STATUS.
+const EXTENTS_MAX: usize = 4096;
 
 /// Why a client has no export.
 #[derive(Debug, Error)]
@@ -40,6 +46,7 @@ pub(crate) enum Refused {
 pub(crate) struct Target {
     pub(crate) export: Export,
     pub(crate) payload_max: u32,
+    pub(crate) agreed: Agreed,
     /// Bytes that its outstanding requests may hold.
     pub(crate) share: usize,
     pub(crate) limits: Limits,
@@ -93,11 +100,11 @@ impl Connection {
                 match outcome {
                     Outcome::More => {}
                     Outcome::Close(why) => return Err(Refused::Protocol(why)),
-                    Outcome::Transmission(index) => return Ok((index, handshake.rest())),
+                    Outcome::Transmission(agreed) => return Ok((agreed, handshake.rest())),
                 }
             }
         };
-        let (index, early) = tokio::select! {
+        let (agreed, early) = tokio::select! {
             done = negotiation => done?,
             () = server.env().sleep(NEGOTIATION) => return Err(Refused::Slow),
             _ = stop.wait_for(|s| *s) => return Err(Refused::Stopping),
@@ -110,7 +117,7 @@ impl Connection {
                 limit: server.limits().reply,
                 env: server.env().clone(),
             }),
-            target: Arc::new(server.connect(index, payload[index])),
+            target: Arc::new(server.connect(agreed, payload[agreed.export])),
             stop,
         })
     }
@@ -170,9 +177,9 @@ impl Connection {
                 }
             }
             let answer = Target::perform(&self.target, request, payload);
-            let output = Arc::clone(&self.output);
+            let (output, agreed) = (Arc::clone(&self.output), self.target.agreed);
             self.target.env.spawn(async move {
-                output.answer(request, answer.wait().await).await;
+                output.answer(request, agreed, answer.wait().await).await;
                 drop((place, held));
             });
         }
@@ -212,14 +219,24 @@ impl Input {
 }
 
 impl Output {
-    async fn answer(&self, request: Request, answer: Result<SgMut, ErrorNumber>) {
-        let (error, payload) = match answer {
-            Ok(payload) => (ErrorNumber::NONE, payload),
-            Err(error) => (error, SgMut::new()),
+    async fn answer(&self, request: Request, agreed: Agreed, answer: Result<Answer, ErrorNumber>) {
+        let Request { cookie, command, .. } = request;
+        // Simple replies are for all other commands, structured ones agreed upon or not.
+        let structured = agreed.structured && matches!(command, Command::READ | Command::BLOCK_STATUS);
+        let simple = |error| message::reply(cookie, error).to_vec();
+        let (head, payload) = match answer {
+            Ok(Answer::Data(payload)) if structured => {
+                let length = payload.iter().map(|b| b.len()).sum();
+                (message::data_chunk(cookie, request.offset, length), payload)
+            }
+            Ok(Answer::Data(payload)) => (simple(ErrorNumber::NONE), payload),
+            Ok(Answer::Extents(extents)) => (message::status_chunk(cookie, &extents), SgMut::new()),
+            Ok(Answer::Done) => (simple(ErrorNumber::NONE), SgMut::new()),
+            Err(error) if structured => (message::error_chunk(cookie, error), SgMut::new()),
+            Err(error) => (simple(error), SgMut::new()),
         };
         let mut socket = self.socket.lock().await;
         let mut broken = self.broken.subscribe();
-        let head = message::reply(request.cookie, error);
         let send = async {
             socket.write_all(&head).await?;
             for b in &payload {
@@ -239,8 +256,17 @@ impl Output {
     }
 }
 
+/// What a request was answered with.
+enum Answer {
+    Done,
+    /// Of a READ.
+    Data(SgMut),
+    /// Of BLOCK_STATUS: lengths and flags.
+    Extents(Vec<(u32, u32)>),
+}
+
 impl Target {
-    fn perform(self: &Arc<Target>, request: Request, payload: Sg) -> Io<Result<SgMut, ErrorNumber>> {
+    fn perform(self: &Arc<Target>, request: Request, payload: Sg) -> Io<Result<Answer, ErrorNumber>> {
         let target = Arc::clone(self);
         if let Err(refused) = self.check(&request) {
             return Io::Done(Err(refused));
@@ -252,7 +278,7 @@ impl Target {
         };
         let Request { offset, length, .. } = request;
         let told = move |r: Result<(), DiskError>| {
-            r.map(|()| SgMut::new()).map_err(|e| number(&target.export.name, &e))
+            r.map(|()| Answer::Done).map_err(|e| number(&target.export.name, &e))
         };
         match request.command {
             Command::WRITE => disk.write(&c, offset, payload).map(told),
@@ -264,7 +290,15 @@ impl Target {
                     let buffers =
                         sized(target.arena.alloc_sg(length as usize, Class::Payload).await, length as usize);
                     let (read, buffers) = disk.read(&c, offset, buffers).wait().await;
-                    read.map(|()| buffers).map_err(|e| number(&target.export.name, &e))
+                    read.map(|()| Answer::Data(buffers)).map_err(|e| number(&target.export.name, &e))
+                })
+            }
+            Command::BLOCK_STATUS => {
+                let target = Arc::clone(self);
+                let most = if request.flags & FLAG_REQ_ONE == 0 { EXTENTS_MAX } else { 1 };
+                disk.allocated(&c, offset, u64::from(length)).map(move |found| {
+                    let found = found.map_err(|e| number(&target.export.name, &e))?;
+                    Ok(Answer::Extents(extents(offset..offset + u64::from(length), &found, most)))
                 })
             }
             _ => {
@@ -290,7 +324,9 @@ impl Target {
         let (offset, length) = (request.offset, u64::from(request.length));
         let flags = match request.command {
             Command::WRITE_ZEROES => FLAG_FUA | FLAG_NO_HOLE,
+            Command::READ if self.agreed.structured => FLAG_FUA | FLAG_DF,
             Command::WRITE | Command::TRIM | Command::FLUSH | Command::READ => FLAG_FUA,
+            Command::BLOCK_STATUS if self.agreed.status => FLAG_REQ_ONE,
             _ => return Err(ErrorNumber::EINVAL),
         };
         if request.flags & !flags != 0 {
@@ -323,6 +359,22 @@ impl Target {
         let discards = self.export.discard_zeros && request.flags & FLAG_NO_HOLE == 0;
         write_zeros(&**disk, c, offset, length, discards).await
     }
+}
+
+/// The extents of a range: what is allocated, and the holes between; at most `most` of them, the first ones.
+fn extents(range: Range<u64>, allocated: &[Range<u64>], most: usize) -> Vec<(u32, u32)> {
+    let mut out = Vec::new();
+    let mut from = range.start;
+    for part in allocated.iter().chain([&(range.end..range.end)]) {
+        for (end, flags) in [(part.start, HOLE_AND_ZERO), (part.end, 0)] {
+            let end = end.min(range.end);
+            if end > from && out.len() < most {
+                out.push(((end - from) as u32, flags));
+            }
+            from = from.max(end);
+        }
+    }
+    out
 }
 
 /// The client's number for what a disk said, which the log has in full.

@@ -5,6 +5,7 @@
 //! 2. After [`Outcome::Transmission`] or [`Outcome::Close`] no more is accepted; the remaining bytes are
 //!    [`Handshake::rest`].
 
+mod context;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +23,9 @@ const OPTION_ABORT: u32 = 2;
 const OPTION_LIST: u32 = 3;
 const OPTION_INFO: u32 = 6;
 const OPTION_GO: u32 = 7;
+const OPTION_STRUCTURED_REPLY: u32 = 8;
+const OPTION_LIST_META_CONTEXT: u32 = 9;
+const OPTION_SET_META_CONTEXT: u32 = 10;
 
 const REPLY_ACK: u32 = 1;
 const REPLY_SERVER: u32 = 2;
@@ -43,6 +47,7 @@ const FLAG_SEND_FUA: u16 = 8;
 const FLAG_ROTATIONAL: u16 = 16;
 const FLAG_SEND_TRIM: u16 = 32;
 const FLAG_SEND_WRITE_ZEROES: u16 = 64;
+const FLAG_SEND_DF: u16 = 128;
 const FLAG_CAN_MULTI_CONN: u16 = 256;
 
 /// Options that one client may send before it must have chosen.
@@ -71,10 +76,21 @@ pub struct Description {
 pub enum Outcome {
     /// More bytes are wanted.
     More,
-    /// The client has chosen this export, by index, and sends requests.
-    Transmission(usize),
+    /// The client has chosen an export, and sends requests.
+    Transmission(Agreed),
     /// The connection ends, for this reason; the answer so far is still sent.
     Close(&'static str),
+}
+
+/// What a client has chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Agreed {
+    /// The export, by index.
+    pub export: usize,
+    /// READ is answered by structured replies.
+    pub structured: bool,
+    /// BLOCK_STATUS is answered, with the context `base:allocation`.
+    pub status: bool,
 }
 
 /// One client's negotiation.
@@ -85,6 +101,10 @@ pub struct Handshake {
     skip: u64,
     flags: Option<u32>,
     options: u32,
+    /// The client takes structured replies.
+    structured: bool,
+    /// The export of which it may ask for the allocation.
+    status: Option<usize>,
 }
 
 struct GoRequest<'a> {
@@ -96,7 +116,8 @@ struct GoRequest<'a> {
 impl Handshake {
     /// A negotiation about these exports.
     pub fn new(exports: Vec<Description>) -> Handshake {
-        Handshake { exports, input: Vec::new(), skip: 0, flags: None, options: 0 }
+        let (input, skip, flags, options) = (Vec::new(), 0, None, 0);
+        Handshake { exports, input, skip, flags, options, structured: false, status: None }
     }
 
     /// The server's first message.
@@ -177,14 +198,31 @@ impl Handshake {
                 self.counted()
             }
             OPTION_INFO | OPTION_GO => match self.info(option, &data, out) {
-                Some(export) if option == OPTION_GO => Outcome::Transmission(export),
+                Some(export) if option == OPTION_GO => Outcome::Transmission(self.agreed(export)),
                 _ => self.counted(),
             },
+            OPTION_STRUCTURED_REPLY if data.is_empty() => {
+                self.structured = true;
+                answer(out, option, REPLY_ACK, &[]);
+                self.counted()
+            }
+            OPTION_STRUCTURED_REPLY => {
+                answer(out, option, ERROR_INVALID, b"NBD_OPT_STRUCTURED_REPLY has no data");
+                self.counted()
+            }
+            OPTION_LIST_META_CONTEXT | OPTION_SET_META_CONTEXT => {
+                self.contexts(option, &data, out);
+                self.counted()
+            }
             _ => {
                 answer(out, option, ERROR_UNSUPPORTED, &[]);
                 self.counted()
             }
         })
+    }
+
+    fn agreed(&self, export: usize) -> Agreed {
+        Agreed { export, structured: self.structured, status: self.status == Some(export) }
     }
 
     fn counted(&mut self) -> Outcome {
@@ -209,11 +247,11 @@ impl Handshake {
             );
         }
         out.extend_from_slice(&export.size.to_be_bytes());
-        out.extend_from_slice(&export.flags().to_be_bytes());
+        out.extend_from_slice(&export.flags(self.structured).to_be_bytes());
         if self.flags.unwrap_or(0) & u32::from(NO_ZEROES) == 0 {
             out.extend_from_slice(&[0; 124]);
         }
-        Outcome::Transmission(index)
+        Outcome::Transmission(self.agreed(index))
     }
 
     fn list(&self, data: &[u8], out: &mut Vec<u8>) {
@@ -240,7 +278,7 @@ impl Handshake {
         let export = &self.exports[index];
         let mut told = INFO_EXPORT.to_be_bytes().to_vec();
         told.extend_from_slice(&export.size.to_be_bytes());
-        told.extend_from_slice(&export.flags().to_be_bytes());
+        told.extend_from_slice(&export.flags(self.structured).to_be_bytes());
         answer(out, option, REPLY_INFO, &told);
         if request.wants_name {
             let mut told = INFO_NAME.to_be_bytes().to_vec();
@@ -266,12 +304,15 @@ impl Handshake {
 const PREFERRED_BLOCK: u32 = 4096;
 
 impl Description {
-    fn flags(&self) -> u16 {
+    fn flags(&self, structured: bool) -> u16 {
         let mut flags = FLAG_HAS_FLAGS | FLAG_SEND_FLUSH | FLAG_CAN_MULTI_CONN;
         if self.read_only {
             flags |= FLAG_READ_ONLY;
         } else {
             flags |= FLAG_SEND_FUA | FLAG_SEND_TRIM | FLAG_SEND_WRITE_ZEROES;
+        }
+        if structured {
+            flags |= FLAG_SEND_DF;
         }
         if self.rotational {
             flags |= FLAG_ROTATIONAL;

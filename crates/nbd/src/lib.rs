@@ -1,12 +1,12 @@
 //! A server for the network block device protocol.
 //!
 //! **What it is.** It exports anything that is a [`disk::Disk`] over a Unix socket, to QEMU, nbd-client, libnbd and fio: fixed
-//! newstyle negotiation with simple replies, as the protocol's specification has it (NetworkBlockDevice/nbd, `doc/proto.md`, cited
-//! as *NBD*): READ, WRITE, FLUSH, TRIM, WRITE_ZEROES, FUA.
+//! newstyle negotiation with simple or structured replies, as the protocol's specification has it (NetworkBlockDevice/nbd,
+//! `doc/proto.md`, cited as *NBD*): READ, WRITE, FLUSH, TRIM, WRITE_ZEROES, FUA, and BLOCK_STATUS with `base:allocation`, by
+//! which copies skip what is empty.
 //!
 //! **What it is not.** It has no TLS, and therefore no TCP: a Unix socket's permissions control access. No
-//! structured replies, no block status; a client that requests them gets an error reply and continues
-//! without. It never rounds: a client must know the block size, and one that does not request it is refused
+//! extended headers; a client that requests them gets an error reply and continues without. It never rounds: a client must know the block size, and one that does not request it is refused
 //! if it is larger than one byte.
 //!
 //! **I/O model.** [`handshake`] and [`message`] are pure. [`Server::serve`] runs each connection as a task of

@@ -1,4 +1,5 @@
-//! Transmission: requests in, simple replies out (NBD, "Transmission phase").
+//! Transmission: requests in, replies out (NBD, "Transmission phase"): simple ones, and where they were agreed upon
+//! structured ones, each of one chunk.
 
 /// Begins a request.
 pub const REQUEST_MAGIC: u32 = 0x2560_9513;
@@ -21,12 +22,26 @@ impl Command {
     pub const FLUSH: Command = Command(3);
     pub const TRIM: Command = Command(4);
     pub const WRITE_ZEROES: Command = Command(6);
+    pub const BLOCK_STATUS: Command = Command(7);
 }
 
 /// Durable before the reply.
 pub const FLAG_FUA: u16 = 1;
 /// WRITE_ZEROES: the blocks stay allocated.
 pub const FLAG_NO_HOLE: u16 = 2;
+/// READ: the reply is one chunk, as it is always here.
+pub const FLAG_DF: u16 = 4;
+/// BLOCK_STATUS: one extent will do.
+pub const FLAG_REQ_ONE: u16 = 8;
+
+/// Begins a chunk of a structured reply.
+pub const CHUNK_MAGIC: u32 = 0x668e_33ef;
+/// Bytes of a chunk before its payload.
+pub const CHUNK_BYTES: usize = 20;
+/// The id of the context `base:allocation`; any number will do.
+pub const ALLOCATION_ID: u32 = 1;
+/// `base:allocation`: nothing is allocated, and it reads as zeros.
+pub const HOLE_AND_ZERO: u32 = 3;
 
 /// One request (28 bytes, big-endian): magic u32, flags u16, type u16, cookie u64, offset u64, length u32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +98,38 @@ pub fn reply(cookie: u64, error: ErrorNumber) -> [u8; REPLY_BYTES] {
     b
 }
 
+/// The only chunk of a structured reply (magic u32, flags u16, type u16, cookie u64, length u32), and what its payload
+/// begins with.
+fn chunk(cookie: u64, kind: u16, begins: &[u8], follows: usize) -> Vec<u8> {
+    const DONE: u16 = 1;
+    let mut b = Vec::with_capacity(CHUNK_BYTES + begins.len());
+    b.extend_from_slice(&CHUNK_MAGIC.to_be_bytes());
+    b.extend_from_slice(&DONE.to_be_bytes());
+    b.extend_from_slice(&kind.to_be_bytes());
+    b.extend_from_slice(&cookie.to_be_bytes());
+    b.extend_from_slice(&((begins.len() + follows) as u32).to_be_bytes());
+    b.extend_from_slice(begins);
+    b
+}
+
+/// NBD_REPLY_TYPE_OFFSET_DATA: `length` bytes, which follow.
+pub fn data_chunk(cookie: u64, offset: u64, length: usize) -> Vec<u8> {
+    chunk(cookie, 1, &offset.to_be_bytes(), length)
+}
+
+/// NBD_REPLY_TYPE_BLOCK_STATUS: extents by length and flags.
+pub fn status_chunk(cookie: u64, extents: &[(u32, u32)]) -> Vec<u8> {
+    let extents = extents.iter().flat_map(|(length, flags)| [*length, *flags]);
+    let words: Vec<u8> = [ALLOCATION_ID].into_iter().chain(extents).flat_map(u32::to_be_bytes).collect();
+    chunk(cookie, 5, &words, 0)
+}
+
+/// NBD_REPLY_TYPE_ERROR, without a message.
+pub fn error_chunk(cookie: u64, error: ErrorNumber) -> Vec<u8> {
+    let [a, b, c, d] = error.0.to_be_bytes();
+    chunk(cookie, 1 << 15 | 1, &[a, b, c, d, 0, 0], 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,6 +147,18 @@ mod tests {
         assert_eq!(
             &reply(cookie, ErrorNumber::EIO),
             b"\x67\x44\x66\x98\0\0\0\x05\x01\x02\x03\x04\x05\x06\x07\x08"
+        );
+        assert_eq!(
+            data_chunk(cookie, 0x10000, 0x1000),
+            b"\x66\x8e\x33\xef\0\x01\0\x01\x01\x02\x03\x04\x05\x06\x07\x08\0\0\x10\x08\0\0\0\0\0\x01\0\0"
+        );
+        assert_eq!(
+            status_chunk(cookie, &[(0x1000, HOLE_AND_ZERO)]),
+            b"\x66\x8e\x33\xef\0\x01\0\x05\x01\x02\x03\x04\x05\x06\x07\x08\0\0\0\x0c\0\0\0\x01\0\0\x10\0\0\0\0\x03"
+        );
+        assert_eq!(
+            error_chunk(cookie, ErrorNumber::EIO),
+            b"\x66\x8e\x33\xef\0\x01\x80\x01\x01\x02\x03\x04\x05\x06\x07\x08\0\0\0\x06\0\0\0\x05\0\0"
         );
         let mut wrong = bytes;
         wrong[0] ^= 1;

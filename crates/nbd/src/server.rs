@@ -11,7 +11,7 @@ use tokio::net::UnixListener;
 use tokio::sync::{Semaphore, watch};
 
 use crate::connection::Connection;
-use crate::handshake::Description;
+use crate::handshake::{Agreed, Description};
 use crate::{PAYLOAD_MAX, connection};
 
 /// Clients at a time; a further one waits.
@@ -136,10 +136,11 @@ impl Server {
         self.exports.iter().map(describe).collect()
     }
 
-    pub(crate) fn connect(&self, index: usize, payload_max: u32) -> connection::Target {
+    pub(crate) fn connect(&self, agreed: Agreed, payload_max: u32) -> connection::Target {
         connection::Target {
-            export: self.exports[index].clone(),
+            export: self.exports[agreed.export].clone(),
             payload_max,
+            agreed,
             share: self.share(),
             limits: self.limits,
             arena: self.arena.clone(),

@@ -129,6 +129,37 @@ fn libnbd_sees_the_exports() {
     });
 }
 
+/// libnbd and QEMU ask by BLOCK_STATUS, and skip what is empty.
+#[test]
+fn what_is_empty_is_told() {
+    with_server(false, true, |uri, _| {
+        qemu_io(uri, &[], &["write -P 7 8M 1M", "write -P 8 32M 64k"]);
+        let map = text(&run("nbdinfo", &["--map", uri]));
+        let rows: Vec<Vec<&str>> = map.lines().map(|l| l.split_whitespace().take(3).collect()).collect();
+        let expected = [
+            ["0", "8388608", "3"],
+            ["8388608", "1048576", "0"],
+            ["9437184", "24117248", "3"],
+            ["33554432", "65536", "0"],
+            ["33619968", "33488896", "3"],
+        ];
+        assert_eq!(rows, expected, "{map}");
+        let map = text(&run("qemu-img", &["map", "--output=json", "-f", "raw", uri]));
+        assert!(
+            map.contains(
+                "\"start\": 8388608, \"length\": 1048576, \"depth\": 0, \"present\": true, \"zero\": false"
+            ),
+            "{map}"
+        );
+        assert!(
+            map.contains(
+                "\"start\": 0, \"length\": 8388608, \"depth\": 0, \"present\": true, \"zero\": true"
+            ),
+            "{map}"
+        );
+    });
+}
+
 /// nbdcopy uses several connections and deep queues.
 #[test]
 fn a_copy_comes_back_the_same() {

@@ -50,16 +50,28 @@ fn talk(input: &[u8], piece: usize) -> (Vec<u32>, Outcome) {
     (kinds, outcome)
 }
 
+/// An export, with nothing else agreed upon.
+fn chosen(export: usize) -> Outcome {
+    Outcome::Transmission(Agreed { export, structured: false, status: false })
+}
+
+/// The data of an option about contexts.
+fn queries(name: &str, queries: &[&str]) -> Vec<u8> {
+    let text = |t: &str| [&(t.len() as u32).to_be_bytes(), t.as_bytes()].concat();
+    let queries_text: Vec<u8> = queries.iter().flat_map(|q| text(q)).collect();
+    [text(name), (queries.len() as u32).to_be_bytes().to_vec(), queries_text].concat()
+}
+
 fn flags() -> Vec<u8> {
     u32::from(FIXED_NEWSTYLE | NO_ZEROES).to_be_bytes().to_vec()
 }
 
 #[test]
 fn a_client_chooses_byte_by_byte_too() {
-    let structured = 8;
+    let tls = 5;
     let input = [
         flags(),
-        option(structured, &[]),
+        option(tls, &[]),
         option(OPTION_LIST, &[]),
         option(OPTION_INFO, &go("nothing", &[])),
         option(OPTION_GO, &go("space", &[])),
@@ -76,7 +88,7 @@ fn a_client_chooses_byte_by_byte_too() {
             vec![REPLY_INFO, REPLY_INFO, REPLY_INFO, REPLY_ACK],
         ]
         .concat();
-        assert_eq!((kinds, outcome), (expected, Outcome::Transmission(0)), "in pieces of {piece}");
+        assert_eq!((kinds, outcome), (expected, chosen(0)), "in pieces of {piece}");
     }
 }
 
@@ -94,7 +106,7 @@ fn what_is_refused() {
     assert!(close([flags(), option(OPTION_ABORT, b"")].concat()));
     assert!(close([flags(), option(OPTION_LIST, b"").repeat(300)].concat()), "the client never chooses");
     let by_name = talk(&[flags(), option(OPTION_EXPORT_NAME, b"bytes")].concat(), 64).1;
-    assert_eq!(by_name, Outcome::Transmission(1));
+    assert_eq!(by_name, chosen(1));
 }
 
 #[test]
@@ -104,7 +116,7 @@ fn what_is_too_long_is_skipped() {
     for piece in [1000, input.len()] {
         let (kinds, outcome) = talk(&input, piece);
         assert_eq!(kinds, [ERROR_TOO_BIG, REPLY_INFO, REPLY_INFO, REPLY_ACK]);
-        assert_eq!(outcome, Outcome::Transmission(0));
+        assert_eq!(outcome, chosen(0));
     }
 }
 
@@ -126,4 +138,47 @@ proptest! {
             prop_assert!(handshake.input.len() <= OPTION_HEAD + OPTION_MAX as usize + piece);
         }
     }
+}
+
+/// NBD, "Metadata querying".
+#[test]
+fn a_client_may_ask_for_the_allocation() {
+    const META: u32 = 4;
+    let structured = option(OPTION_STRUCTURED_REPLY, &[]);
+    let set = |name, of: &[&str]| option(OPTION_SET_META_CONTEXT, &queries(name, of));
+    let list = |of: &[&str]| option(OPTION_LIST_META_CONTEXT, &queries("space", of));
+    let go = option(OPTION_GO, &go("space", &[INFO_BLOCK_SIZE]));
+    let talked = |options: &[&[u8]]| {
+        let (kinds, outcome) = talk(&[&flags()[..], &options.concat(), &go].concat(), 7);
+        let Outcome::Transmission(agreed) = outcome else { panic!("{outcome:?}") };
+        // Those of GO are the last three.
+        (kinds[..kinds.len() - 3].to_vec(), agreed.structured, agreed.status)
+    };
+    let all = "base:allocation";
+    assert_eq!(talked(&[&structured, &set("space", &[all])]), (vec![REPLY_ACK, META, REPLY_ACK], true, true));
+    assert_eq!(
+        talked(&[&structured, &set("space", &["qemu:dirty-bitmap:x"])]),
+        (vec![REPLY_ACK; 2], true, false)
+    );
+    assert_eq!(
+        talked(&[&structured, &set("space", &["base:"])]),
+        (vec![REPLY_ACK; 2], true, false),
+        "no list"
+    );
+    assert_eq!(talked(&[&set("space", &[all])]), (vec![ERROR_INVALID], false, false), "not agreed upon");
+    let other = talked(&[&structured, &set("bytes", &[all])]);
+    assert_eq!(other, (vec![REPLY_ACK, META, REPLY_ACK], true, false), "of another export");
+    let replaced = talked(&[&structured, &set("space", &[all]), &set("nothing", &[all])]);
+    assert_eq!(replaced, (vec![REPLY_ACK, META, REPLY_ACK, ERROR_UNKNOWN], true, false));
+    for listed in [&[][..], &["base:"], &[all]] {
+        let (kinds, _, status) = talked(&[&structured, &list(listed)]);
+        assert_eq!((kinds, status), (vec![REPLY_ACK, META, REPLY_ACK], false), "{listed:?}");
+    }
+    let cut = &queries("space", &[all])[..20];
+    let many = [&queries("space", &[])[..9], &u32::MAX.to_be_bytes()].concat();
+    for wrong in [cut, &many] {
+        let wrong = option(OPTION_SET_META_CONTEXT, wrong);
+        assert_eq!(talked(&[&structured, &wrong]).0, [REPLY_ACK, ERROR_INVALID]);
+    }
+    assert_eq!(talked(&[&option(OPTION_STRUCTURED_REPLY, b"x")]), (vec![ERROR_INVALID], false, false));
 }
