@@ -13,4 +13,5 @@
 //! invalid ones are refused with a typed reason. Values from this process that break a documented limit are
 //! a bug and panic.
 
+mod codec;
 pub mod log;
