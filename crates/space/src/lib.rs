@@ -1,8 +1,8 @@
 //! The data path of a space (virtual disk): its owner alone reads and writes the space's slabs and log.
 //!
 //! **What it is.** So far the space's [`log`]: the bytes of headers, records and entries, the arithmetic of the
-//! ring, and the replay of a log from its replicas. `docs/0004-spaces.md` states the rules, and
-//! `docs/0004-format.md` has the byte maps.
+//! ring, and the replay of a log from its replicas. Also its [`marks`], which say what is durable
+//! on a disk. `docs/0004-spaces.md` states the rules, and `docs/0004-format.md` has the byte maps.
 //!
 //! **What it is not.** It decides nothing about the pool: places, members and owners come from the pool's
 //! coordinator in values of [`pool_seam`].
@@ -15,3 +15,4 @@
 
 mod codec;
 pub mod log;
+pub mod marks;
