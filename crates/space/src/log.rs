@@ -5,7 +5,6 @@
 //! [`replay`] reads them back from all replicas after a crash. All positions and lengths are in blocks of
 //! [`BLOCK`] bytes.
 
-mod codec;
 pub mod entry;
 pub mod header;
 pub mod record;

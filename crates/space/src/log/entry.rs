@@ -15,8 +15,8 @@
 use pool_seam::{DiskNumber, RowNumber};
 use smallvec::SmallVec;
 
-pub use super::codec::Malformed;
-use super::codec::Reader;
+pub use crate::codec::Malformed;
+use crate::codec::Reader;
 
 /// The most bytes of the value of an annex key.
 pub const ANNEX_BYTES_MAX: usize = 64 << 10;

@@ -5,18 +5,16 @@
 
 use std::fmt;
 
-use crc_fast::{CrcAlgorithm, Digest};
 use pool_seam::{PoolId, SpaceId};
 
-use super::codec::{Malformed, Reader, is_zeros};
 use super::ring::{Point, Ring};
 use super::{BLOCK, COUNTER_MAX};
+use crate::codec::{Malformed, Reader, crc_of, is_zeros, seal};
 
 /// The most segments of a header.
 pub const SEGMENTS_MAX: usize = 32;
 
 const MAGIC: &[u8; 8] = b"CWYLOGH1";
-const CRC_AT: usize = 8;
 const SEGMENTS_AT: usize = 128;
 const OPEN: u64 = u64::MAX;
 
@@ -103,8 +101,7 @@ impl Header {
         b.resize(SEGMENTS_AT, 0);
         self.segments.iter().for_each(|segment| segment.put(&mut b));
         b.resize(BLOCK, 0);
-        let crc = crc_of(&b);
-        b[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+        seal(&mut b);
         b
     }
 
@@ -208,13 +205,4 @@ impl Segment {
         };
         Ok(Segment { epoch, log, key, first, closed })
     }
-}
-
-/// CRC32C of a block with the CRC's own bytes as zeros.
-fn crc_of(block: &[u8]) -> u32 {
-    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
-    digest.update(&block[..CRC_AT]);
-    digest.update(&[0; 4]);
-    digest.update(&block[CRC_AT + 4..]);
-    digest.finalize() as u32
 }

@@ -134,7 +134,7 @@ impl Head {
     pub fn entries(&self, record: &[u8]) -> Result<Vec<Entry>, Invalid> {
         let whole = record.get(..usize::from(self.head_blocks) * BLOCK).ok_or(Invalid::Body)?;
         let (body, padding) = whole[BODY_AT..].split_at(self.body_bytes as usize);
-        if crc_fast::crc32_iscsi(body) != self.body_crc || !super::codec::is_zeros(padding) {
+        if crc_fast::crc32_iscsi(body) != self.body_crc || !crate::codec::is_zeros(padding) {
             return Err(Invalid::Body);
         }
         let entries = entry::decode(body).map_err(|_| Invalid::Entries)?;

@@ -1,0 +1,215 @@
+//! Checksum blocks: what the units of a group contain, on one slab. `docs/0004-format.md`, "Checksum block";
+//! `docs/0004-spaces.md`, rules 6 and 16.
+//!
+//! A slab has one block for each group of 512 units, and the blocks of a row are written before the row is used.
+//! So a block that is damaged or belongs elsewhere is never taken for an empty one. A block has the checksums of
+//! one content, and which units of every data column of its set are written.
+//!
+//! The block:
+//!
+//! | at | bytes | |
+//! |---|---|---|
+//! | 0 | 8 | `CWYSUMS1` |
+//! | 8 | 4 | CRC32C of the block with these four bytes as zeros |
+//! | 12 | 1, 1, 1 | index of the slab in its row; number of data columns; number of slabs in the set |
+//! | 16 | 16, 4, 4, 4, 4 | pool; space; row; group; allocation |
+//! | 48 | 8, 8 | version; writing |
+//! | 64 | 64 | lost units: unit `u` is bit `u mod 8` of byte `u / 8` |
+//! | 128 | 64 each | written units of each data column |
+//! | 1152 | 8 each | versions of the set's slabs |
+//! | 2048 | 2048 | 512 checksums |
+//!
+//! All other bytes are zeros: each value has one encoding.
+
+mod checksums;
+mod units;
+
+use pool_seam::{GROUP_UNITS, PoolId, RowNumber, SpaceId};
+use smallvec::SmallVec;
+
+pub use checksums::ContentId;
+pub use units::Units;
+
+use crate::codec::{Malformed, Reader, crc_of, seal};
+use crate::log::{BLOCK, COUNTER_MAX};
+
+/// The most data columns of a set.
+pub const DATA_COLUMNS_MAX: usize = 16;
+
+/// The most slabs of a set: data columns and two parities.
+pub const SLABS_MAX: usize = 18;
+
+const MAGIC: &[u8; 8] = b"CWYSUMS1";
+const WRITTEN_AT: usize = 128;
+const VERSIONS_AT: usize = 1152;
+const SUMS_AT: usize = 2048;
+
+/// The place that a checksum block belongs to, and the allocation of its slab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockId {
+    /// The pool.
+    pub pool: PoolId,
+    /// The space.
+    pub space: SpaceId,
+    /// The row.
+    pub row: RowNumber,
+    /// The group in the slab: units `512 group` to `512 group + 511` of the slab.
+    pub group: u32,
+    /// The index of the slab in the row; of a slab that is moving, the index that it will have.
+    pub index: u8,
+    /// The generation with which the slab was allocated.
+    pub allocation: u32,
+}
+
+/// A group's units as one slab's block describes them.
+///
+/// Of a mirror's group it takes less than 2.3 KiB, and no memory besides if the mirror has at most three copies.
+/// A caller compares the numbers of data columns and slabs with those of the row before it uses them as indexes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChecksumBlock {
+    /// The sequence of the log's checkpoint that wrote it; 0 when the row was allocated.
+    pub version: u64,
+    /// Counts the writings of the group: orders blocks of equal versions.
+    pub writing: u64,
+    /// Units of this content that no copy has. Only bytes with its sum restore one that is also written (of a
+    /// parity: in any data column); the sum of one that is not written is lost, too.
+    pub lost: Units,
+    /// Written units of each data column of the set, 1 to [`DATA_COLUMNS_MAX`]; one of a simple or mirrored
+    /// column.
+    pub written: SmallVec<[Units; 1]>,
+    /// For each slab of the set, at most [`SLABS_MAX`], the version that its block has at least; 0 if that is not
+    /// known. At least as many as data columns.
+    pub versions: SmallVec<[u64; 3]>,
+    /// Checksums of this content's units, see [`ContentId::checksum`]. Those of units that are not written mean
+    /// nothing, but are stored as they are.
+    pub sums: [u32; GROUP_UNITS as usize],
+}
+
+/// Why a block is not the one that is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// Cut, damaged, never written, or not a checksum block.
+    #[error("the checksum block is damaged")]
+    Damaged,
+    /// The block of this group from an earlier allocation of the slab, to any row: the present row's first write
+    /// of it was lost, or did not happen yet.
+    #[error("the checksum block is that of an earlier allocation, {}", .0.allocation)]
+    EarlierAllocation(BlockId),
+    /// The block of another place: a misdirected write, or disks are mixed up.
+    #[error("the checksum block belongs elsewhere: {0:?}")]
+    Elsewhere(BlockId),
+    /// The checksum matches, but no owner of this version writes these bytes.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+}
+
+impl ChecksumBlock {
+    /// The bytes of the block.
+    ///
+    /// # Panics
+    /// If the numbers of data columns and slabs break their limits, or a version or the writing is not below
+    /// [`COUNTER_MAX`].
+    pub fn encode(&self, id: &BlockId) -> Vec<u8> {
+        assert!(self.is_sound(), "an unsound checksum block: {self:?}");
+        let mut b = Vec::with_capacity(BLOCK);
+        b.extend(MAGIC);
+        b.extend([0; 4]);
+        b.extend([id.index, self.written.len() as u8, self.versions.len() as u8, 0]);
+        b.extend(id.pool.0);
+        for field in [id.space.0, id.row.0, id.group, id.allocation] {
+            b.extend(field.to_le_bytes());
+        }
+        b.extend(self.version.to_le_bytes());
+        b.extend(self.writing.to_le_bytes());
+        [&self.lost].into_iter().chain(&self.written).for_each(|units| b.extend(units.bytes()));
+        b.resize(VERSIONS_AT, 0);
+        self.versions.iter().for_each(|version| b.extend(version.to_le_bytes()));
+        b.resize(SUMS_AT, 0);
+        self.sums.iter().for_each(|sum| b.extend(sum.to_le_bytes()));
+        seal(&mut b);
+        b
+    }
+
+    /// The block at this place.
+    ///
+    /// # Errors
+    /// [`Refused`]. The identity is compared only in a block whose checksum matches.
+    pub fn decode(block: &[u8], id: &BlockId) -> Result<Box<ChecksumBlock>, Refused> {
+        if block.len() != BLOCK {
+            return Err(Refused::Damaged);
+        }
+        let mut r = Reader(block);
+        if r.array()? != *MAGIC || r.u32()? != crc_of(block) {
+            return Err(Refused::Damaged);
+        }
+        let [index, columns, slabs] = r.array()?;
+        let reserved = r.u8()?;
+        let found = BlockId {
+            index,
+            pool: PoolId(r.array()?),
+            space: SpaceId(r.u32()?),
+            row: RowNumber(r.u32()?),
+            group: r.u32()?,
+            allocation: r.u32()?,
+        };
+        if found != *id {
+            return Err(found.refused_for(id));
+        }
+        let (columns, slabs) = (usize::from(columns), usize::from(slabs));
+        if reserved != 0 || !are_counts(columns, slabs) {
+            return Err(Malformed.into());
+        }
+        let (version, writing) = (r.counter()?, r.counter()?);
+        let lost = Units::get(&mut r)?;
+        let written = (0..columns).map(|_| Units::get(&mut r)).collect::<Result<_, _>>()?;
+        r.zeros(VERSIONS_AT - WRITTEN_AT - 64 * columns)?;
+        let versions = (0..slabs).map(|_| r.counter()).collect::<Result<_, _>>()?;
+        r.zeros(SUMS_AT - VERSIONS_AT - 8 * slabs)?;
+        let mut sums = [0; GROUP_UNITS as usize];
+        for sum in &mut sums {
+            *sum = r.u32()?;
+        }
+        Ok(Box::new(ChecksumBlock { version, writing, lost, written, versions, sums }))
+    }
+
+    /// Which of two blocks of a group is newer: by version, then by writing.
+    pub fn age(&self) -> (u64, u64) {
+        (self.version, self.writing)
+    }
+
+    fn is_sound(&self) -> bool {
+        let mut counters = [self.version, self.writing].into_iter().chain(self.versions.iter().copied());
+        are_counts(self.written.len(), self.versions.len()) && counters.all(|counter| counter < COUNTER_MAX)
+    }
+}
+
+impl BlockId {
+    /// Why a valid block with this identity, which is another one, is not that of `expected`.
+    fn refused_for(self, expected: &BlockId) -> Refused {
+        // Groups are places in the slab whatever row it belongs to, and generations are the pool's.
+        let is_same_place = self.pool == expected.pool && self.group == expected.group;
+        if is_same_place && self.allocation < expected.allocation {
+            Refused::EarlierAllocation(self)
+        } else {
+            Refused::Elsewhere(self)
+        }
+    }
+}
+
+/// The newer of two blocks of a group: the one with the higher (version, writing), the first one if they are
+/// equal. Blocks of the same content with equal ages are equal unless a write was lost or damaged.
+pub fn newer<'a>(a: &'a ChecksumBlock, b: &'a ChecksumBlock) -> &'a ChecksumBlock {
+    if b.age() > a.age() { b } else { a }
+}
+
+/// The byte of the disk at which the block of a group lies; `slab` is the byte at which the slab begins.
+pub fn position(slab: u64, group: u32) -> u64 {
+    slab + u64::from(group) * BLOCK as u64
+}
+
+fn are_counts(columns: usize, slabs: usize) -> bool {
+    (1..=DATA_COLUMNS_MAX).contains(&columns) && (columns..=SLABS_MAX).contains(&slabs)
+}
+
+#[cfg(test)]
+mod tests;

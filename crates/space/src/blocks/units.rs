@@ -1,0 +1,40 @@
+//! A set of the 512 units of a group.
+
+use pool_seam::GROUP_UNITS;
+
+use crate::codec::{Malformed, Reader};
+
+const WORDS: usize = GROUP_UNITS as usize / 64;
+
+/// Which units of a group; unit `u` is bit `u mod 64` of word `u / 64`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Units(pub [u64; WORDS]);
+
+impl Units {
+    /// None of them.
+    pub const NONE: Units = Units([0; WORDS]);
+
+    /// Whether a unit, 0 to 511, is in the set.
+    pub fn has(&self, unit: usize) -> bool {
+        self.0[unit / 64] & 1 << (unit % 64) != 0
+    }
+
+    /// Puts a unit, 0 to 511, in or takes it out.
+    pub fn set(&mut self, unit: usize, to: bool) {
+        let (word, bit) = (&mut self.0[unit / 64], 1 << (unit % 64));
+        if to { *word |= bit } else { *word &= !bit }
+    }
+
+    /// The 64 bytes of the set on a disk.
+    pub(super) fn bytes(&self) -> impl Iterator<Item = u8> {
+        self.0.into_iter().flat_map(u64::to_le_bytes)
+    }
+
+    pub(super) fn get(r: &mut Reader<'_>) -> Result<Units, Malformed> {
+        let mut units = Units::NONE;
+        for word in &mut units.0 {
+            *word = r.u64()?;
+        }
+        Ok(units)
+    }
+}
