@@ -59,7 +59,7 @@ def test_a_file_that_is_not_a_disk_any_more_leaves_within_5_s(machine, how):
     machine.qemu_io("read -P 7 0 16M", "write -P 8 8M 4M", "flush", "read -P 8 8M 4M")
 
 
-def test_an_empty_disk_copies_in_a_second(machine):
+def test_an_empty_disk_is_copied_at_once(machine):
     """By base:allocation only what has slabs is read; what was written arrives."""
     machine.pool("abc")
     machine("space", "create", "vm", "--pool", "tank", "--resiliency", "mirror", "--size", "20GiB")
@@ -67,7 +67,7 @@ def test_an_empty_disk_copies_in_a_second(machine):
     copy = machine.server.folder / "copy"
     since = time.monotonic()
     run(["qemu-img", "convert", "-n", "--target-is-zero", "-f", "raw", "-O", "raw", machine.url(), sparse(copy)])
-    assert time.monotonic() - since < 2
+    assert time.monotonic() - since < 5, "it took 11.5 s when all of it was read"
     assert os.stat(copy).st_blocks == 0
     machine.qemu_io("write -P 7 9G 1M", "flush")
     run(["nbdcopy", "--destination-is-zero", machine.url(), sparse(copy)])

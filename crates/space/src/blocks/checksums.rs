@@ -17,12 +17,16 @@ pub struct ContentId {
 }
 
 impl ContentId {
-    /// The part of a checksum that depends on the unit's place. `unit` counts from the beginning of the column.
-    /// Two places have the same hash with odds of 1 in 2^32.
+    /// The part of a checksum that depends on the unit's place. `unit` counts from the beginning of the column, and is
+    /// less than 2^18 (a slab of 1 GiB).
+    ///
+    /// No two units of a row have the same hash, so what was written to the wrong place of a row is always found; units of
+    /// two rows have with odds of 1 in 2^32.
     pub fn place_hash(&self, unit: u32) -> u32 {
         let row = u64::from(self.space.0) << 32 | u64::from(self.birth);
         let row = mix(row.wrapping_add(0x9e37_79b9_7f4a_7c15));
-        mix(row ^ (u64::from(self.content) << 32 | u64::from(unit))) as u32
+        let within = u32::from(self.content) << UNIT_BITS | unit;
+        mix_one_to_one(within ^ row as u32) ^ (row >> 32) as u32
     }
 
     /// The checksum of a unit: CRC32C of its bytes xor the hash of its place.
@@ -31,7 +35,17 @@ impl ContentId {
     }
 }
 
-/// The finish of SplitMix64, twice for each place: every bit of the place changes every bit of the hash.
+/// Units of a column are numbered with so many bits.
+const UNIT_BITS: u32 = 18;
+
+/// The finish of MurmurHash3 for 32 bits, which has an inverse.
+fn mix_one_to_one(x: u32) -> u32 {
+    let x = (x ^ (x >> 16)).wrapping_mul(0x85eb_ca6b);
+    let x = (x ^ (x >> 13)).wrapping_mul(0xc2b2_ae35);
+    x ^ (x >> 16)
+}
+
+/// The finish of SplitMix64: every bit of a row's number changes every bit of the result.
 fn mix(x: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
