@@ -131,11 +131,7 @@ impl Image {
         for (page, _) in pages.filter(|(_, page)| page.is_some()) {
             let from = (page * PAGE as u64).max(range.start);
             let to = ((page + 1) * PAGE as u64).min(range.end);
-            match out.last_mut() {
-                Some(last) if last.end == from => last.end = from.max(to),
-                _ if from < to => out.push(from..to),
-                _ => {}
-            }
+            append(&mut out, from..to);
         }
         out
     }
@@ -157,6 +153,15 @@ impl std::fmt::Debug for Image {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let pages: usize = self.tables.values().map(|t| t.iter().flatten().count()).sum();
         write!(f, "Image({pages} pages)")
+    }
+}
+
+/// Appends a range that begins at or after the end of the last one; two that touch become one, an empty one is left out.
+pub fn append(ranges: &mut Vec<Range<u64>>, next: Range<u64>) {
+    match ranges.last_mut() {
+        _ if next.is_empty() => {}
+        Some(last) if last.end == next.start => last.end = next.end,
+        _ => ranges.push(next),
     }
 }
 

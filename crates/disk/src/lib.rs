@@ -49,7 +49,7 @@ pub use crc::{CRC_BLOCK, crc32c_of_block, crc32c_of_four};
 pub use error::{DiskError, Op, Place};
 pub use file::{FileDisk, FileOptions, FixedBuffers, Holder, OpenError};
 pub use gate::{FlushLatch, Gate, Pass};
-pub use image::{Image, PAGE};
+pub use image::{Image, PAGE, append};
 pub use info::{DiskId, DiskInfo, EnclosureSlot, Geometry, IdKind, Media, WriteCache};
 pub use memory::{MemoryDisk, MemoryOptions};
 pub use overlay::{Overlay, Room};

@@ -248,22 +248,18 @@ impl Disk for Space {
 
     /// By rows: one that has slabs counts as all written.
     fn allocated(&self, _: &Ctx, offset: u64, length: u64) -> Io<Result<Vec<Range<u64>>, DiskError>> {
-        let checked = self.inner.info.geometry.check(Place::new(Op::Check, offset, length));
-        let (id, row_bytes, end) =
-            (self.inner.id, self.inner.layout.row_bytes(), offset.saturating_add(length));
+        if let Err(e) = self.inner.info.geometry.check(Place::new(Op::Check, offset, length)) {
+            return Io::Done(Err(e));
+        }
+        let (id, row_bytes, end) = (self.inner.id, self.inner.layout.row_bytes(), offset + length);
         let row = |address: u64| (id, crate::RowNumber((address / row_bytes) as u32));
         let mut out: Vec<Range<u64>> = Vec::new();
         self.path.read(|s| {
             for ((_, row), _) in s.rows.range(row(offset)..=row(end)) {
                 let first = u64::from(row.0) * row_bytes;
-                let part = first.max(offset)..(first + row_bytes).min(end);
-                match out.last_mut() {
-                    Some(last) if last.end == part.start => last.end = part.end.max(part.start),
-                    _ if !part.is_empty() => out.push(part),
-                    _ => {}
-                }
+                disk::append(&mut out, first.max(offset)..(first + row_bytes).min(end));
             }
         });
-        Io::Done(checked.map(|()| out))
+        Io::Done(Ok(out))
     }
 }

@@ -61,7 +61,7 @@ async fn a_file_that_was_removed_or_truncated_is_gone() {
     let d = new_file(&folder, "removed");
     assert_eq!(d.check(&c).wait().await, Ok(()));
     std::fs::remove_file(folder.path().join("removed")).expect("removed");
-    write(&d, 0, bytes(1, 4096)).await.expect("nobody notices");
+    write(&d, 0, bytes(1, 4096)).await.expect("the kernel takes it");
     assert_eq!(d.check(&c).wait().await, gone);
 
     let d = new_file(&folder, "truncated");

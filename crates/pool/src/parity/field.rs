@@ -41,11 +41,11 @@ pub(super) fn inverse(x: u8) -> u8 {
 }
 
 /// The product.
-fn product(a: u8, b: u8) -> u8 {
-    match (a, b) {
-        (0, _) | (_, 0) => 0,
-        (a, b) => power(usize::from(LOG[usize::from(a)]) + usize::from(LOG[usize::from(b)])),
+const fn product(a: u8, b: u8) -> u8 {
+    if a == 0 || b == 0 {
+        return 0;
     }
+    EXP[(LOG[a as usize] as usize + LOG[b as usize] as usize) % 255]
 }
 
 /// Eight bytes, each times 2.

@@ -2,7 +2,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::codec::is_zeros;
+use crate::codec::{is_zeros, resealed};
 
 const ID: BlockId = BlockId {
     pool: PoolId(*b"pool of 16 bytes"),
@@ -46,13 +46,6 @@ fn mirror() -> ChecksumBlock {
         versions: [0x1122, 0x1121].into_iter().collect(),
         sums,
     }
-}
-
-/// The CRC of changed bytes is made to match, so that other checks are reached.
-fn resealed(mut block: Vec<u8>, at: usize, byte: u8) -> Vec<u8> {
-    block[at] = byte;
-    seal(&mut block);
-    block
 }
 
 proptest! {

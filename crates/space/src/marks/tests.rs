@@ -2,6 +2,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::codec::resealed;
 
 const ID: MarkId =
     MarkId { pool: PoolId(*b"pool of 16 bytes"), disk: DiskNumber(0x0304), space: SpaceId(0x0102) };
@@ -15,13 +16,6 @@ fn mark() -> impl Strategy<Value = Mark> {
         mark,
         commit,
     })
-}
-
-/// The CRC of changed bytes is made to match, so that other checks are reached.
-fn resealed(mut block: Vec<u8>, at: usize, byte: u8) -> Vec<u8> {
-    block[at] = byte;
-    seal(&mut block);
-    block
 }
 
 proptest! {

@@ -59,16 +59,43 @@ mod x86 {
     use super::super::product;
     use super::BLOCK;
 
-    /// Row `i` of the matrix makes bit `i` of the product, and is byte `7 - i`; its bit `j` says whether bit `j` of the
-    /// factor takes part (Intel SDM, GF2P8AFFINEQB).
-    fn matrix(by: u8) -> i64 {
-        let row = |i: u32| (0..8).fold(0_u8, |row, j| row | (product(by, 1 << j) >> i & 1) << j);
-        i64::from_be_bytes(std::array::from_fn(|i| row(i as u32)))
-    }
+    /// The matrix of each factor. Row `i` makes bit `i` of the product, and is byte `7 - i`; its bit `j` says whether bit `j`
+    /// of the other factor takes part (Intel SDM, GF2P8AFFINEQB).
+    static MATRICES: [i64; 256] = {
+        let mut all = [0; 256];
+        let mut by = 0;
+        while by < 256 {
+            let (mut rows, mut bit) = ([0_u8; 8], 0);
+            while bit < 64 {
+                let (i, j) = (bit / 8, bit % 8);
+                rows[i] |= (product(by as u8, 1 << j) >> i & 1) << j;
+                bit += 1;
+            }
+            all[by] = i64::from_be_bytes(rows);
+            by += 1;
+        }
+        all
+    };
+
+    /// The products of each factor with 0 to 15, and with 0 to 15 times 16.
+    static HALVES: [[[u8; 16]; 2]; 256] = {
+        let mut all = [[[0; 16]; 2]; 256];
+        let mut by = 0;
+        while by < 256 {
+            let mut x = 0;
+            while x < 16 {
+                all[by][0][x] = product(by as u8, x as u8);
+                all[by][1][x] = product(by as u8, (x as u8) << 4);
+                x += 1;
+            }
+            by += 1;
+        }
+        all
+    };
 
     #[target_feature(enable = "gfni,avx512f")]
     pub(super) fn gfni(to: &mut [[u8; BLOCK]], from: &[[u8; BLOCK]], by: u8) {
-        let matrix = _mm512_set1_epi64(matrix(by));
+        let matrix = _mm512_set1_epi64(MATRICES[usize::from(by)]);
         for (to, from) in to.iter_mut().zip(from) {
             // SAFETY: both are arrays of 64 bytes; no alignment is asked for.
             let (x, sum) =
@@ -79,17 +106,17 @@ mod x86 {
         }
     }
 
-    /// `by` times 0 to 15, each shifted to the left, twice.
+    /// 16 products, twice.
     #[target_feature(enable = "avx2")]
-    fn table(by: u8, shift: u32) -> __m256i {
-        let half =
-            |from: u8| i64::from_le_bytes(std::array::from_fn(|i| product(by, (from + i as u8) << shift)));
-        _mm256_broadcastsi128_si256(_mm_set_epi64x(half(8), half(0)))
+    fn table(products: [u8; 16]) -> __m256i {
+        let all = u128::from_le_bytes(products);
+        _mm256_broadcastsi128_si256(_mm_set_epi64x((all >> 64) as i64, all as i64))
     }
 
     #[target_feature(enable = "avx2")]
     pub(super) fn avx2(to: &mut [[u8; BLOCK]], from: &[[u8; BLOCK]], by: u8) {
-        let (low, high, half) = (table(by, 0), table(by, 4), _mm256_set1_epi8(15));
+        let [low, high] = HALVES[usize::from(by)];
+        let (low, high, half) = (table(low), table(high), _mm256_set1_epi8(15));
         let (to, _) = to.as_flattened_mut().as_chunks_mut::<32>();
         for (to, from) in to.iter_mut().zip(from.as_flattened().as_chunks::<32>().0) {
             // SAFETY: both are arrays of 32 bytes; no alignment is asked for.

@@ -150,7 +150,7 @@ proptest! {
         let mut bytes = record(&seeds, &entries);
         prop_assert!(decode(&bytes, &Key([1; 16])).is_err());
         prop_assert!(decode(&bytes[..at.index(bytes.len())], &KEY).is_err());
-        // Torn: one block is what was there before.
+        // A torn write: one block keeps its old bytes.
         let block = block.index(bytes.len() / BLOCK) * BLOCK;
         let mut torn = bytes.clone();
         torn[block..block + BLOCK].copy_from_slice(&noise);
