@@ -73,7 +73,7 @@ def test_metrics_parse(measured):
     text = measured.metrics()
     families = list(openmetrics(text))
     assert len(families) > 90
-    assert all(f.documentation and f.type in ("counter", "gauge") for f in families)
+    assert all(f.documentation and f.type in ("counter", "gauge", "histogram") for f in families)
     assert all(s.value >= 0 for f in families for s in f.samples)
     # The older format's parser takes it too.
     assert {s.name for f in prometheus(text) for s in f.samples} == names(text)

@@ -240,7 +240,7 @@ def test_several_disks_are_added_together_or_not_at_all(machine):
     # A path is one of ours, not of the server's directory.
     here = os.path.relpath(machine.path("c"))
     assert "is offline" in machine("pool", "offline-disk", "tank", here)
-    assert "is back" in machine("pool", "add-disk", "tank", "--disk", here)
+    assert "is back" in machine("disk", "return", here)
     told = machine("disk", "set", "tank/2", "--enclosure", "left", "--rack", "r1")
     assert "disk 2 of the pool tank is in rack r1, enclosure left now" in told
 

@@ -60,7 +60,7 @@ def test_a_fault_from_beginning_to_end_over_restarts(machine):
         file.write('{"number": 99, "kind": "Fault')
     until(lambda: machine.health()[0]["faults"][0].get("SinceUnixS") == raised["time_unix_s"], timeout=30, what="it is dated")
     assert kinds(machine) == [e["kind"] for e in before] + ["PoolOpened"]
-    machine("pool", "import", "tank")
+    machine("disk", "return", "tank/1")
     cleared = until_told(machine, "FaultCleared")
     assert cleared["fault_id"] == raised["fault_id"] and re.search("it is over after 00:0[0-9]:", cleared["message"]), cleared
     assert "DiskReturned" in kinds(machine)

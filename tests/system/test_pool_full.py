@@ -75,9 +75,10 @@ def test_a_full_file_system_fails_writes_and_nothing_else(small, words, names, c
         machine.kill_and_start()
         machine.attach()
     machine.qemu_io(*reads(written))
-    # Room, and one command.
+    # Room, and a command for each disk that was removed from service.
     ballast.unlink()
-    machine("pool", "import", "tank")
+    for disk in machine.status()["physical_disks"]:
+        machine("disk", "return", f"tank/{disk['number']}")
     machine.qemu_io(*reads(written), f"write -P 251 {written}M 2M", "flush")
     machine.until_healthy()
     until(lambda: machine.health()[1] == 0, timeout=120, what="nothing is to be done")

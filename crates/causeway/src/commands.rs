@@ -1,5 +1,6 @@
 //! The command line: the commands, and the file for each.
 
+mod activity;
 mod bench;
 mod cat;
 mod config;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::block::add_values;
+use crate::io::{Histogram, IoSource, IoSums, IoTally};
 use crate::{Block, Cell, Set, Values};
 
 /// One instance of a set.
@@ -21,8 +22,31 @@ pub struct Instance {
 #[derive(Default)]
 struct Members {
     live: Vec<Arc<Block>>,
+    io: IoMembers,
     /// What those counted that have left.
     left: LeftOver,
+}
+
+/// The disks that count for an instance, what those counted that do no more, and what is counted elsewhere.
+#[derive(Default)]
+struct IoMembers {
+    live: Vec<Arc<IoTally>>,
+    left: IoSums,
+    source: Option<Source>,
+}
+
+type Source = Box<dyn Fn() -> IoSource + Send + Sync>;
+
+/// An instance of a set of disks: its name, its labels and what counts for it.
+pub struct IoInstance {
+    /// Its name.
+    pub name: String,
+    /// Values of [`Set::labels`].
+    pub labels: Vec<String>,
+    /// The disks.
+    pub tallies: Vec<Arc<IoTally>>,
+    /// Asked by readers.
+    pub source: Source,
 }
 
 #[derive(Default)]
@@ -75,6 +99,27 @@ impl Instance {
         add_values(&mut sum, &self.shared.values());
         sum
     }
+
+    /// The same of disks, with the histograms of reads, writes and flushes.
+    pub(crate) fn io(&self) -> (Values, [Histogram; 3]) {
+        let members = self.members.lock();
+        let mut sum = members.io.left;
+        members.io.live.iter().for_each(|t| sum.add(&t.sums()));
+        let source = members.io.source.as_ref().map(|s| s()).unwrap_or_default();
+        let whole = sum.whole(source);
+        (whole.values, whole.latencies)
+    }
+
+    /// These disks count for it from now on, with all that they have counted.
+    fn take_io(&self, tallies: Vec<Arc<IoTally>>, source: Source) {
+        let mut members = self.members.lock();
+        let io = &mut members.io;
+        let gone = std::mem::replace(&mut io.live, tallies);
+        for tally in gone.iter().filter(|g| !io.live.iter().any(|l| Arc::ptr_eq(l, g))) {
+            io.left.add(&tally.sums());
+        }
+        io.source = Some(source);
+    }
 }
 
 /// All instances of one set.
@@ -121,6 +166,16 @@ impl Instances {
         let instance = Arc::new(Instance::new(name.clone(), labels));
         list.insert(name, Arc::clone(&instance));
         Opened { instances: Arc::clone(self), instance }
+    }
+
+    /// These instances of disks there are from now on, and no others. One that was there before goes on.
+    pub fn replace_io(&self, wanted: Vec<IoInstance>) {
+        let mut list = self.list.lock();
+        list.retain(|name, i| wanted.iter().any(|w| w.name == *name && w.labels == i.labels));
+        for IoInstance { name, labels, tallies, source } in wanted {
+            let new = || Arc::new(Instance::new(name.clone(), labels));
+            list.entry(name.clone()).or_insert_with(new).take_io(tallies, source);
+        }
     }
 
     /// What all of them count together.
@@ -175,6 +230,33 @@ mod tests {
         assert_eq!(instances.lasting("files", &["files"]).values()[3], 38, "it is the same instance");
         share.sub(CELL, 1);
         assert_eq!(share.values()[3], 37);
+    }
+
+    #[test]
+    fn disks_that_leave_an_instance_still_count_and_other_instances_go() {
+        let env = env::Env::simulated(1);
+        let instances = Instances::new(&crate::sets::io::POOLS);
+        let [a, b] = [(); 2].map(|()| IoTally::new(&env));
+        let wanted = |name: &str, tallies: &[&Arc<IoTally>]| IoInstance {
+            name: name.to_owned(),
+            labels: vec![name.to_owned()],
+            tallies: tallies.iter().map(|t| Arc::clone(t)).collect(),
+            source: Box::new(IoSource::default),
+        };
+        let reads = |tally: &Arc<IoTally>, n| (0..n).for_each(|_| tally.begin(crate::IoKind::Read).done(1));
+        let counted = || {
+            let list = instances.list();
+            let reads = |i: &Arc<Instance>| crate::io::ended(&i.io().0, crate::IoKind::Read);
+            list.iter().map(|i| (i.name().to_owned(), reads(i))).collect::<Vec<_>>()
+        };
+        reads(&a, 2);
+        instances.replace_io(vec![wanted("tank", &[&a, &b]), wanted("lake", &[])]);
+        reads(&b, 3);
+        assert_eq!(counted(), [("lake".to_owned(), 0), ("tank".to_owned(), 5)]);
+        instances.replace_io(vec![wanted("tank", &[&a])]);
+        instances.replace_io(vec![wanted("tank", &[&a])]);
+        reads(&a, 1);
+        assert_eq!(counted(), [("tank".to_owned(), 6)]);
     }
 
     #[test]

@@ -5,9 +5,9 @@
 //! (a share, a session, a connection, a provider, a pool), instances belong to a set in a [`Registry`]. [`sets`] is the one
 //! table of definitions: for each Windows counter its name, how it is computed from which metrics, its unit and what
 //! it means; for each metric its Prometheus name. [`Snapshot`] is what was counted at one moment; [`sample`] makes
-//! values of two of them.
+//! values of two of them. Disks count in an [`IoTally`] each, which also knows percentiles: see [`io`].
 //!
-//! **What it is not.** No percentiles, no history, no names for what does not exist here yet: [`Set::absent`] says
+//! **What it is not.** No history, no names for what does not exist here yet: [`Set::absent`] says
 //! which of Windows's counters are left out, and why.
 //!
 //! **How a value lives.** A block joins its instances when its owner begins and leaves them when it ends; what it
@@ -22,6 +22,7 @@
 
 mod block;
 mod instance;
+pub mod io;
 mod registry;
 pub mod requests;
 pub mod sample;
@@ -30,8 +31,9 @@ mod snapshot;
 pub mod transfers;
 
 pub use block::{Block, CELLS, Cell, Update, Values};
-pub use instance::{Instance, Instances, Opened};
-pub use registry::{Clock, Registry, pool_health, provider};
+pub use instance::{Instance, Instances, IoInstance, Opened};
+pub use io::{IoBegun, IoKind, IoSource, IoTally};
+pub use registry::{Clock, PHYSICAL_DISKS, Registry, STORAGE_POOLS, VIRTUAL_DISKS, pool_health, provider};
 pub use requests::{Class, Tally};
 pub use sets::health;
 pub use sets::{Counter, How, Kind, Metric, SETS, Set, Unit, find};

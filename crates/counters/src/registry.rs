@@ -6,7 +6,7 @@ use std::time::Instant;
 use env::{Env, Moment};
 
 use crate::requests::Sums;
-use crate::sets::{CLIENT_SHARES, DIRECT, HEALTH, RDMA, SERVER_SHARES, SESSIONS};
+use crate::sets::{CLIENT_SHARES, DIRECT, HEALTH, RDMA, SERVER_SHARES, SESSIONS, io};
 use crate::{Instance, Instances, SetSnapshot, Snapshot};
 
 /// Time since a registry was made.
@@ -82,6 +82,13 @@ pub fn pool_health(name: &str) -> Arc<Instance> {
     POOLS.lasting(name, &[name])
 }
 
+/// So do disks: PhysicalDisk.
+pub static PHYSICAL_DISKS: LazyLock<Instances> = LazyLock::new(|| Instances::new(&io::DISKS));
+/// Storage Spaces Virtual Disk.
+pub static VIRTUAL_DISKS: LazyLock<Instances> = LazyLock::new(|| Instances::new(&io::SPACES));
+/// Storage Pool.
+pub static STORAGE_POOLS: LazyLock<Instances> = LazyLock::new(|| Instances::new(&io::POOLS));
+
 impl Registry {
     /// An empty one.
     pub fn new(env: Env) -> Registry {
@@ -117,7 +124,10 @@ impl Registry {
             .collect();
         // After the cells: what is under way has begun before.
         let at_ns = self.clock.ns(self.clock.now());
-        let sets = counted.into_iter().map(|(set, list)| SetSnapshot::of(set, &list, at_ns)).collect();
+        let mut sets: Vec<_> =
+            counted.into_iter().map(|(set, list)| SetSnapshot::of(set, &list, at_ns)).collect();
+        let disks = [&*STORAGE_POOLS, &VIRTUAL_DISKS, &PHYSICAL_DISKS];
+        sets.extend(disks.map(|of| SetSnapshot::of_io(of.set(), &of.list(), at_ns)));
         Snapshot { at_ns, unix_ms: self.clock.env.unix_time().as_millis() as u64, sets }
     }
 }

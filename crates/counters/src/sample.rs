@@ -1,5 +1,6 @@
 //! Values of Windows's counters, computed of two snapshots as Windows does.
 
+use crate::io::middle_of;
 use crate::{Counter, How, InstanceSnapshot, Set, Snapshot, Unit};
 
 /// A value, or `None` where two snapshots are needed and the earlier has no such instance.
@@ -22,6 +23,9 @@ pub fn value(
     };
     match counter.how {
         How::Value(_) => None,
+        How::Percentile(metric, percent) => {
+            latency(Some(old), later.1, metric, percent).map(|ns| ns as f64 / 1e9)
+        }
         How::Rate(metrics) => Some(grown(metrics)? / seconds),
         How::Queue(metrics) => Some(grown(metrics)? / 1e9 / seconds),
         How::Average(of, base) => {
@@ -30,6 +34,27 @@ pub fn value(
             Some(if base == 0.0 { 0.0 } else { grown(of)? / scale / base })
         }
     }
+}
+
+/// Nanoseconds that so many percent of the I/Os between two snapshots, or of all, took at most; 0 where there were none.
+pub fn latency(
+    old: Option<&InstanceSnapshot>,
+    new: &InstanceSnapshot,
+    metric: &str,
+    percent: u8,
+) -> Option<u64> {
+    let (new, old) = (new.latencies.get(metric)?, old.and_then(|o| o.latencies.get(metric)));
+    // One that began anew has counted from nothing.
+    let old = old.filter(|o| o.values().sum::<u64>() <= new.values().sum());
+    let before = |ns: &u64| old.and_then(|o| o.get(ns)).copied().unwrap_or(0);
+    let counts: Vec<(u64, u64)> = new.iter().map(|(ns, n)| (*ns, n.saturating_sub(before(ns)))).collect();
+    let wanted = (counts.iter().map(|(_, n)| n).sum::<u64>() * u64::from(percent)).div_ceil(100).max(1);
+    let mut seen = 0;
+    let reached = |(_, n): &&(u64, u64)| {
+        seen += n;
+        seen >= wanted
+    };
+    Some(counts.iter().find(reached).map_or(0, |(ns, _)| middle_of(*ns)))
 }
 
 /// The instance of the same name in another snapshot.

@@ -3,6 +3,7 @@
 mod client_shares;
 mod direct;
 pub mod health;
+pub(crate) mod io;
 mod rdma;
 mod requests;
 mod server_shares;
@@ -53,6 +54,8 @@ pub enum Kind {
     Counter,
     /// It goes up and down.
     Gauge,
+    /// How many took how long: see [`InstanceSnapshot::latencies`](crate::InstanceSnapshot::latencies).
+    Histogram,
 }
 
 /// What a metric is counted in.
@@ -89,10 +92,13 @@ pub enum How {
     Average(&'static [&'static str], &'static [&'static str]),
     /// A time integral's difference by the time (PERF_COUNTER_LARGE_QUEUELEN_TYPE).
     Queue(&'static [&'static str]),
+    /// That many percent of a histogram's difference are at most this; 0 where there is none.
+    Percentile(&'static str, u8),
 }
 
 /// All sets.
-pub static SETS: [&Set; 6] = [&SERVER_SHARES, &SESSIONS, &DIRECT, &RDMA, &CLIENT_SHARES, &HEALTH];
+pub static SETS: [&Set; 9] =
+    [&SERVER_SHARES, &SESSIONS, &DIRECT, &RDMA, &CLIENT_SHARES, &io::POOLS, &io::SPACES, &io::DISKS, &HEALTH];
 
 /// The sets that `name` means: Windows's name without regard to case, spaces and hyphens, or its beginning.
 pub fn find(name: &str) -> Vec<&'static Set> {
@@ -139,11 +145,12 @@ impl Set {
 impl How {
     /// The metrics that it needs.
     pub fn metrics(self) -> impl Iterator<Item = &'static str> {
-        let (a, b): (&[_], &[_]) = match self {
-            How::Rate(a) | How::Value(a) | How::Queue(a) => (a, &[]),
-            How::Average(a, b) => (a, b),
+        let (a, b, c): (&[_], &[_], _) = match self {
+            How::Rate(a) | How::Value(a) | How::Queue(a) => (a, &[], None),
+            How::Average(a, b) => (a, b, None),
+            How::Percentile(name, _) => (&[], &[], Some(name)),
         };
-        a.iter().chain(b).copied()
+        a.iter().chain(b).copied().chain(c)
     }
 
     /// What it is called in the documentation.
@@ -153,6 +160,7 @@ impl How {
             How::Value(_) => "value",
             How::Average(..) => "average",
             How::Queue(_) => "average over time",
+            How::Percentile(..) => "percentile",
         }
     }
 }
@@ -163,6 +171,10 @@ const fn count(name: &'static str, unit: Unit, of: fn(&Values, u64) -> u64, help
 
 const fn gauge(name: &'static str, of: fn(&Values, u64) -> u64, help: &'static str) -> Metric {
     Metric { name, kind: Kind::Gauge, unit: Unit::Count, help, of }
+}
+
+const fn histogram(name: &'static str, of: fn(&Values, u64) -> u64, help: &'static str) -> Metric {
+    Metric { name, kind: Kind::Histogram, unit: Unit::Nanoseconds, help, of }
 }
 
 const fn counter(name: &'static str, how: How, unit: &'static str, definition: &'static str) -> Counter {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Instance, Set, Values};
+use crate::io::{Histogram, bucket_floor};
+use crate::sets::io::LATENCIES;
+use crate::{Instance, Kind, Set, Values};
 
 /// All sets at one moment. Values are accumulators: a client makes rates of two snapshots.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +38,9 @@ pub struct InstanceSnapshot {
     pub labels: BTreeMap<String, String>,
     /// By metric: counts, bytes, nanoseconds.
     pub values: BTreeMap<String, u64>,
+    /// By histogram: the buckets that are not empty, by the least nanoseconds of their I/Os, and how many those are.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub latencies: BTreeMap<String, BTreeMap<u64, u64>>,
 }
 
 impl Snapshot {
@@ -52,14 +57,31 @@ impl Snapshot {
 
 impl SetSnapshot {
     pub(crate) fn of(set: &Set, list: &[(Values, Arc<Instance>)], now: u64) -> SetSnapshot {
-        let instances = list
-            .iter()
-            .map(|(values, i)| InstanceSnapshot {
-                instance: i.name().to_owned(),
-                labels: set.labels.iter().map(|l| (*l).to_owned()).zip(i.labels().iter().cloned()).collect(),
-                values: set.metrics().map(|m| (m.name.to_owned(), (m.of)(values, now))).collect(),
-            })
-            .collect();
+        let instances = list.iter().map(|(values, i)| InstanceSnapshot::of(set, i, values, now)).collect();
         SetSnapshot { set: set.name.to_owned(), instances }
+    }
+
+    pub(crate) fn of_io(set: &Set, list: &[Arc<Instance>], now: u64) -> SetSnapshot {
+        let full = |(i, n): (usize, &u64)| (*n > 0).then_some((bucket_floor(i), *n));
+        let buckets = |h: &Histogram| h.iter().enumerate().filter_map(full).collect();
+        let one = |i: &Arc<Instance>| {
+            let (values, latencies) = i.io();
+            let latencies =
+                LATENCIES.map(str::to_owned).into_iter().zip(latencies.iter().map(buckets)).collect();
+            InstanceSnapshot { latencies, ..InstanceSnapshot::of(set, i, &values, now) }
+        };
+        SetSnapshot { set: set.name.to_owned(), instances: list.iter().map(one).collect() }
+    }
+}
+
+impl InstanceSnapshot {
+    fn of(set: &Set, i: &Instance, values: &Values, now: u64) -> InstanceSnapshot {
+        let plain = set.metrics().filter(|m| m.kind != Kind::Histogram);
+        InstanceSnapshot {
+            instance: i.name().to_owned(),
+            labels: set.labels.iter().map(|l| (*l).to_owned()).zip(i.labels().iter().cloned()).collect(),
+            values: plain.map(|m| (m.name.to_owned(), (m.of)(values, now))).collect(),
+            latencies: BTreeMap::new(),
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! sparse image with an explicit volatile write cache, which a power cut can take; [`sim::Machine`], several
 //! such disks with one power switch and seeded faults, for crash tests; [`FileDisk`], a regular file or block
 //! device by io_uring, past the page cache; [`Overlay`], another disk that is only read, with what is written
-//! kept in memory. [`qualify`] says whether a disk may go into a pool, and why not.
+//! kept in memory; [`Counted`], another disk whose I/O is counted. [`qualify`] says whether a disk may go into a pool, and why not.
 //!
 //! **What it is not.** It keeps no checksums, copies or labels and makes no decisions: those belong to the
 //! pool. (The fast CRC of data just read is here: [`crc32c_of_four`].) It does not retry: an error is
@@ -25,6 +25,7 @@
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+mod counted;
 mod crc;
 mod deadline;
 pub mod enclosure;
@@ -45,6 +46,7 @@ mod sysfs;
 mod then;
 mod zeros;
 
+pub use counted::Counted;
 pub use crc::{CRC_BLOCK, crc32c_of_block, crc32c_of_four};
 pub use error::{DiskError, Op, Place};
 pub use file::{FileDisk, FileOptions, FixedBuffers, Holder, OpenError};
@@ -58,8 +60,10 @@ pub use then::{Outcome, Read, Then, Told, Written};
 pub use zeros::write_zeros;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use arena::{Sg, SgMut};
+use counters::IoTally;
 use env::{Ctx, Epoch, Io};
 
 /// The longest read or write, in bytes; a longer one is the caller's to split.
@@ -163,6 +167,11 @@ pub trait Disk: Send + Sync {
     /// lost when it is closed.
     fn check(&self, _: &Ctx) -> Io<Result<(), DiskError>> {
         Io::Done(Ok(()))
+    }
+
+    /// What is counted of its I/O, if it is: see [`Counted`].
+    fn tally(&self) -> Option<&Arc<IoTally>> {
+        None
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arena::SgMut;
+use counters::IoBegun;
 use env::Io;
 
 use crate::{DiskError, Place};
@@ -17,17 +18,41 @@ pub type Read = (Result<(), DiskError>, SgMut);
 pub trait Outcome: Send + 'static {
     /// The outcome of an I/O whose result is unknown.
     fn unknown(at: Place) -> Self;
+
+    /// Whether it failed.
+    fn is_failure(&self) -> bool;
+
+    /// Counts it as the end of an I/O of so many bytes, and returns it.
+    fn counted(self, io: IoBegun, bytes: u64) -> Self
+    where
+        Self: Sized,
+    {
+        if self.is_failure() {
+            io.failed()
+        } else {
+            io.done(bytes)
+        }
+        self
+    }
 }
 
 impl Outcome for Written {
     fn unknown(at: Place) -> Written {
         Err(DiskError::Timeout { at })
     }
+
+    fn is_failure(&self) -> bool {
+        self.is_err()
+    }
 }
 
 impl Outcome for Read {
     fn unknown(at: Place) -> Read {
         (Err(DiskError::Timeout { at }), SgMut::new())
+    }
+
+    fn is_failure(&self) -> bool {
+        self.0.is_err()
     }
 }
 
@@ -44,16 +69,28 @@ pub struct Then<T: Outcome> {
     who: Option<Arc<dyn Told<T>>>,
     which: usize,
     at: Place,
+    /// What counts it, and its bytes.
+    counts: Option<(IoBegun, u64)>,
 }
 
 impl<T: Outcome> Then<T> {
     /// A callback to `who` for the I/O with the receiver's number `which`.
     pub fn new(who: Arc<dyn Told<T>>, which: usize, at: Place) -> Then<T> {
-        Then { who: Some(who), which, at }
+        Then { who: Some(who), which, at, counts: None }
+    }
+
+    /// The same, counted as the end of an I/O of so many bytes.
+    pub(crate) fn counted(mut self, io: IoBegun, bytes: u64) -> Then<T> {
+        self.counts = Some((io, bytes));
+        self
     }
 
     /// It has ended.
     pub fn tell(mut self, outcome: T) {
+        let outcome = match self.counts.take() {
+            Some((io, bytes)) => outcome.counted(io, bytes),
+            None => outcome,
+        };
         if let Some(who) = self.who.take() {
             who.told(self.which, outcome);
         }
@@ -71,6 +108,9 @@ impl<T: Outcome> Then<T> {
 
 impl<T: Outcome> Drop for Then<T> {
     fn drop(&mut self) {
+        if let Some((io, _)) = self.counts.take() {
+            io.failed();
+        }
         if let Some(who) = self.who.take() {
             who.told(self.which, T::unknown(self.at));
         }

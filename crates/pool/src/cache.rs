@@ -56,11 +56,13 @@ struct Inner<K, S> {
     entries: FxHashMap<K, (Arc<Cached<K, S>>, u64)>,
     dirty: BTreeSet<K>,
     clock: u64,
+    /// Entries that were new.
+    misses: u64,
 }
 
 impl<K: Key, S: Entry> Cache<K, S> {
     pub(crate) fn new(bound: usize, new: impl Fn(K) -> S + Send + Sync + 'static) -> Cache<K, S> {
-        let inner = Inner { entries: FxHashMap::default(), dirty: BTreeSet::new(), clock: 0 };
+        let inner = Inner { entries: FxHashMap::default(), dirty: BTreeSet::new(), clock: 0, misses: 0 };
         Cache {
             bound: bound.max(4),
             new: Box::new(new),
@@ -78,6 +80,7 @@ impl<K: Key, S: Entry> Cache<K, S> {
             *used = clock;
             return Arc::clone(entry);
         }
+        inner.misses += 1;
         if inner.entries.len() >= self.bound {
             inner.evict(self.bound / 8 + 1);
         }
@@ -85,6 +88,12 @@ impl<K: Key, S: Entry> Cache<K, S> {
         let entry = Arc::new(Cached { key, state, preparing: tokio::sync::Mutex::new(()) });
         inner.entries.insert(key, (Arc::clone(&entry), clock));
         entry
+    }
+
+    /// How often an entry that is wanted was there, and how often it was not.
+    pub(crate) fn hits_and_misses(&self) -> (u64, u64) {
+        let inner = self.inner.lock();
+        (inner.clock - inner.misses, inner.misses)
     }
 
     /// It is not to be dropped.
@@ -207,7 +216,9 @@ mod tests {
             cache.get(key(number));
         }
         assert!(cache.count().0 <= 5);
+        assert_eq!(cache.hits_and_misses(), (0, 20));
         assert!(Arc::ptr_eq(&held, &cache.get(key(1))));
+        assert_eq!(cache.hits_and_misses(), (1, 20));
         let first = cache.get(key(0));
         assert!(first.state.lock().0.dirty);
         assert_eq!((cache.all_dirty().len(), cache.count().1), (1, 1));

@@ -268,6 +268,10 @@ impl DataPath {
         self.disks.read().values().filter(takes_part).cloned().collect()
     }
 
+    pub(crate) fn inner_of(&self, space: SpaceId) -> Option<Arc<SpaceInner>> {
+        self.spaces.lock().get(&space).cloned()
+    }
+
     pub(crate) fn open_spaces(self: &Arc<DataPath>) -> Vec<Space> {
         let mut spaces = self.spaces.lock();
         self.read(|s| spaces.retain(|id, _| s.spaces.contains_key(id)));

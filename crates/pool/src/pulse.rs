@@ -75,6 +75,8 @@ pub(crate) struct Pulse {
     reads: AtomicU64,
     /// Reads of users.
     user_reads: AtomicU64,
+    /// Reads that were late, so that another copy was read.
+    hedged: AtomicU64,
     /// Their latency lately, in nanoseconds: a moving average of 16.
     typical: AtomicU64,
     /// When the last one began or ended, in nanoseconds since `began`.
@@ -136,6 +138,7 @@ impl Pulse {
             in_flight: AtomicU32::new(0),
             reads: AtomicU64::new(0),
             user_reads: AtomicU64::new(0),
+            hedged: AtomicU64::new(0),
             typical: AtomicU64::new(0),
             last_read: AtomicU64::new(0),
             hedge: AtomicU64::new(HEDGE_MOST.as_nanos() as u64),
@@ -284,6 +287,16 @@ impl Pulse {
     /// Reads of users, in all.
     pub(crate) fn user_reads(&self) -> u64 {
         self.user_reads.load(Ordering::Relaxed)
+    }
+
+    /// A read was late, and another copy is read.
+    pub(crate) fn count_hedged(&self) {
+        self.hedged.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Reads that were late, so that another copy was read.
+    pub(crate) fn hedged(&self) -> u64 {
+        self.hedged.load(Ordering::Relaxed)
     }
 
     /// The present duration of a read, as far as the last reads show; `None` if they are too few. It halves

@@ -1,19 +1,26 @@
-//! `causeway disk list|show|set|retire|identify|qualify|create-file` (`Get-PhysicalDisk`, `Set-PhysicalDisk`,
+//! `causeway disk list|show|set|retire|return|identify|qualify|create-file` (`Get-PhysicalDisk`, `Set-PhysicalDisk`,
 //! `Enable-PhysicalDiskIdentification`).
+
+mod smart;
 
 use std::path::PathBuf;
 
 use clap::Subcommand;
+use counters::InstanceSnapshot;
+use serde::Serialize;
 
-use super::{ControlArgs, absolute};
+use super::pool::named;
+use super::{ControlArgs, absolute, activity};
 use crate::config::parse_size;
 use crate::control::client::segment;
 use crate::control::storage::{
-    DiskChange, DiskStatus, Identify, MediaSetting, NewFiles, Place, Qualified, QualifyRequest, UsageSetting,
+    DiskChange, DiskDetail, DiskStatus, Identify, MediaSetting, NewFiles, Place, Qualified, QualifyRequest,
+    ReturnRequest, UsageSetting,
 };
 use crate::control::types::Changed;
 use crate::failure::Failure;
 use crate::output::{Output, human_bytes};
+use smart::Smart;
 
 /// See the module.
 #[derive(Debug, Subcommand)]
@@ -21,7 +28,7 @@ pub(super) enum DiskCommand {
     /// List the disks of pools and those that might be pooled
     #[command(visible_alias = "ls")]
     List(ControlArgs),
-    /// Show a disk of the list
+    /// Show a disk: identity, health as it reports it (by smartctl), what it did, and the virtual disks on it
     Show {
         /// Its path or identity, or POOL/NUMBER
         disk: String,
@@ -48,6 +55,17 @@ pub(super) enum DiskCommand {
     Retire {
         /// POOL/NUMBER, its path or its identity
         disk: String,
+        #[command(flatten)]
+        control: ControlArgs,
+    },
+    /// Give a disk that is offline or was away back to its open pool; it receives the writes that it missed. A
+    /// disk that went away by itself also returns by itself
+    Return {
+        /// POOL/NUMBER, its identity, or its path, which may be a new one
+        disk: String,
+        /// Take it although data that only this disk has may be old
+        #[arg(long)]
+        accept_loss: bool,
         #[command(flatten)]
         control: ControlArgs,
     },
@@ -94,17 +112,18 @@ pub(super) async fn run(command: DiskCommand, out: Output) -> Result<(), Failure
             let disks: Vec<DiskStatus> = control.client().get("/v1/disks").await?;
             Ok(out.list(&disks)?)
         }
-        DiskCommand::Show { disk, control } => {
-            let disks: Vec<DiskStatus> = control.client().get("/v1/disks").await?;
-            let found = find(&disks, &disk)?;
-            Ok(out.facts(found, &facts(found))?)
-        }
+        DiskCommand::Show { disk, control } => show(named(disk), &control, out).await,
         DiskCommand::Set { disk, usage, media, place, control } => {
             change(&disk, DiskChange { usage, media, place }, &control, out).await
         }
         DiskCommand::Retire { disk, control } => {
             let usage = Some(UsageSetting::Retired);
             change(&disk, DiskChange { usage, ..DiskChange::default() }, &control, out).await
+        }
+        DiskCommand::Return { disk, accept_loss, control } => {
+            let request = ReturnRequest { disk: named(disk), accept_loss };
+            let changed: Changed = control.client().post("/v1/disks/return", &request).await?;
+            Ok(out.changed(&changed)?)
         }
         DiskCommand::Identify { disk, off, control } => {
             let request = Identify { disk, on: !off };
@@ -128,6 +147,46 @@ pub(super) async fn run(command: DiskCommand, out: Output) -> Result<(), Failure
             Ok(out.done(&changed, &changed.done)?)
         }
     }
+}
+
+/// What `disk show` shows.
+#[derive(Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    detail: DiskDetail,
+    /// None for a file.
+    smart: Option<Smart>,
+    /// Of a disk of an open pool that is here.
+    counters: Option<InstanceSnapshot>,
+}
+
+async fn show(disk: String, control: &ControlArgs, out: Output) -> Result<(), Failure> {
+    let client = control.client();
+    let detail: DiskDetail = client.get(&format!("/v1/disks/{}", segment(&disk))).await?;
+    let d = &detail.disk;
+    let counters = match (&d.pool, d.number) {
+        (Some(pool), Some(number)) => {
+            activity::counted(&client, "PhysicalDisk", &format!("{pool}/{number}")).await?
+        }
+        _ => None,
+    };
+    let smart = match &d.path {
+        Some(path) => smart::ask(path).await,
+        None => None,
+    };
+    let shown = Shown { detail, smart, counters };
+    let mut lines = facts(&shown.detail.disk);
+    let is_file = || "none: it is a file".to_owned();
+    if shown.detail.disk.path.is_some() {
+        lines.push(("SmartStatus", shown.smart.as_ref().map_or_else(is_file, |s| s.text.clone())));
+    }
+    lines.extend(shown.counters.iter().flat_map(activity::facts));
+    out.facts(&shown, &lines)?;
+    if !out.json && !shown.detail.allocations.is_empty() {
+        out.blank()?;
+        out.list(&shown.detail.allocations)?;
+    }
+    Ok(())
 }
 
 /// The disk with this `POOL/NUMBER`, path or identity.
@@ -158,6 +217,7 @@ fn facts(d: &DiskStatus) -> Vec<(&'static str, String)> {
         ("FriendlyName", d.friendly_name.clone()),
         ("UniqueId", d.unique_id.clone()),
         ("SerialNumber", d.serial_number.clone()),
+        ("FirmwareVersion", d.firmware_version.clone()),
         ("MediaType", d.media_type.clone()),
         ("Size", human_bytes(d.size)),
         ("OperationalStatus", d.operational_status.clone()),
@@ -171,7 +231,8 @@ fn facts(d: &DiskStatus) -> Vec<(&'static str, String)> {
     }
     let places = [("Enclosure", &d.enclosure), ("Slot", &d.slot), ("Node", &d.node), ("Rack", &d.rack)];
     lines.extend(places.into_iter().filter(|(_, p)| !p.is_empty()).map(|(what, p)| (what, p.clone())));
-    for r in &d.cannot_pool_reasons {
+    // That it is in a pool is said above.
+    for r in d.cannot_pool_reasons.iter().filter(|_| d.pool.is_none()) {
         lines.push(("CannotPoolReason", format!("{}: {}: {}", r.reason, r.found, r.cure)));
     }
     lines

@@ -104,7 +104,7 @@ pub(super) enum PoolCommand {
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Remove a disk from service, to disconnect or examine it; add-disk or import returns it
+    /// Remove a disk from service, to disconnect or examine it; disk return ends that
     OfflineDisk {
         /// The pool
         name: String,
@@ -122,7 +122,7 @@ pub(super) enum PoolCommand {
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Find pools and open them; an open pool takes back its absent disks
+    /// Find pools and open them; for a disk of an open pool, see disk return
     Import {
         /// Only this pool, by name or identity
         name: Option<String>,
@@ -276,7 +276,7 @@ pub(super) async fn run(command: PoolCommand, out: Output) -> Result<(), Failure
 }
 
 /// A disk as the server knows it: an absolute path, because the server has another working directory.
-fn named(disk: String) -> String {
+pub(super) fn named(disk: String) -> String {
     let number = !disk.is_empty() && disk.bytes().all(|b| b.is_ascii_digit());
     let path = if number { None } else { std::fs::canonicalize(&disk).ok() };
     path.map_or(disk, |p| p.display().to_string())

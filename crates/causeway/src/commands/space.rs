@@ -4,13 +4,15 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use counters::InstanceSnapshot;
+use serde::Serialize;
 
 use super::disk::size;
-use super::{ControlArgs, absolute};
-use crate::control::client::segment;
+use super::{ControlArgs, absolute, activity};
+use crate::control::client::{ControlClient, segment};
 use crate::control::storage::{
     Attach, ClassSetting, NewSpace, ProvisioningSetting, ResiliencySetting, ScrubStatus, SpaceChange,
-    SpaceStatus,
+    SpaceDetail, SpaceStatus,
 };
 use crate::control::types::Changed;
 use crate::failure::Failure;
@@ -24,7 +26,7 @@ pub(super) enum SpaceCommand {
     /// List the virtual disks
     #[command(visible_alias = "ls")]
     List(ControlArgs),
-    /// Show a virtual disk
+    /// Show a virtual disk, what its clients did, and the disks that hold it
     Show {
         /// Its name, or pool/name
         name: String,
@@ -151,8 +153,9 @@ pub(super) async fn run(command: SpaceCommand, out: Output) -> Result<(), Failur
             return Ok(out.list(&spaces)?);
         }
         SpaceCommand::Show { name, control } => {
-            let space: SpaceStatus = control.client().get(&at(&name, "")).await?;
-            return Ok(out.facts(&space, &facts(&space))?);
+            let client = control.client();
+            let detail: SpaceDetail = client.get(&at(&name, "")).await?;
+            return show(&client, detail, out).await;
         }
         SpaceCommand::Create(args) => {
             let resiliency = match (args.resiliency, args.redundancy) {
@@ -199,6 +202,30 @@ pub(super) async fn run(command: SpaceCommand, out: Output) -> Result<(), Failur
         }
     };
     Ok(out.changed(&changed)?)
+}
+
+/// What `space show` shows.
+#[derive(Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    detail: SpaceDetail,
+    counters: Option<InstanceSnapshot>,
+}
+
+async fn show(client: &ControlClient, detail: SpaceDetail, out: Output) -> Result<(), Failure> {
+    let instance = format!("{}/{}", detail.space.pool, detail.space.name);
+    let counters = activity::counted(client, "Storage Spaces Virtual Disk", &instance).await?;
+    let shown = Shown { detail, counters };
+    let mut lines = facts(&shown.detail.space);
+    let at = lines.iter().position(|(name, _)| *name == "Interleave").unwrap_or(lines.len());
+    lines.insert(at, ("NumberOfDataCopies", shown.detail.copies.to_string()));
+    lines.extend(shown.counters.iter().flat_map(activity::facts));
+    out.facts(&shown, &lines)?;
+    if !out.json && !shown.detail.allocations.is_empty() {
+        out.blank()?;
+        out.list(&shown.detail.allocations)?;
+    }
+    Ok(())
 }
 
 /// The date and findings of the last scrub.

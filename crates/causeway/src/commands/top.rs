@@ -1,5 +1,5 @@
-//! `causeway top`: shares, sessions, SMB Direct connections and RDMA at work, as Performance Monitor and
-//! Watch-Cluster show them.
+//! `causeway top`: shares, sessions, SMB Direct connections, RDMA, pools, virtual disks and disks at work, as Performance
+//! Monitor and Watch-Cluster show them.
 //!
 //! `sample` asks the server, `view` makes numbers of two samples, `draw` makes a frame of a view: the latter two are
 //! pure. `terminal` and the loop here are all that waits.

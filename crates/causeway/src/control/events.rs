@@ -69,6 +69,8 @@ pub enum EventKind {
     DiskLeft,
     /// It joined again.
     DiskReturned,
+    /// It is back, and the pool did not take it.
+    DiskRefused,
     /// A job has begun.
     JobStarted,
     /// It has ended, and how.

@@ -18,7 +18,7 @@ use counters::{Kind, SETS, Set, Snapshot, Unit};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use tokio::net::{TcpListener, TcpStream};
@@ -103,13 +103,21 @@ impl Collector for Collected {
                 let kind = match metric.kind {
                     Kind::Counter => MetricType::Counter,
                     Kind::Gauge => MetricType::Gauge,
+                    Kind::Histogram => MetricType::Histogram,
                 };
                 let name = set.prometheus(metric);
                 let mut family = encoder.encode_descriptor(&name, metric.help, None, kind)?;
                 for instance in self.0.of(set) {
                     let labels = labels(set, &instance.labels);
+                    let mut encoder = family.encode_family(&labels)?;
+                    if metric.kind == Kind::Histogram {
+                        let (sum_s, buckets) = histogram(instance.latencies.get(metric.name));
+                        let count = buckets.iter().map(|(_, n)| n).sum();
+                        encoder.encode_histogram::<NoLabelSet>(sum_s, count, &buckets, None)?;
+                        continue;
+                    }
                     let value = instance.values.get(metric.name).copied().unwrap_or(0);
-                    value_of(metric, value).encode(family.encode_family(&labels)?)?;
+                    value_of(metric, value).encode(encoder)?;
                 }
             }
         }
@@ -123,6 +131,20 @@ fn labels(set: &Set, of: &std::collections::BTreeMap<String, String>) -> Vec<(&'
     set.labels.iter().map(|l| (*l, of.get(*l).map(escaped).unwrap_or_default())).collect()
 }
 
+/// Seconds together, and how many took at most so many seconds and more than the bound before: one bucket for each
+/// power of two nanoseconds, from 8 µs to 17 s.
+fn histogram(of: Option<&std::collections::BTreeMap<u64, u64>>) -> (f64, Vec<(f64, u64)>) {
+    let mut buckets: Vec<_> = (13..=34).map(|power| ((1u64 << power) as f64 / 1e9, 0)).collect();
+    buckets.push((f64::MAX, 0));
+    let mut sum_s = 0.0;
+    for (ns, n) in of.into_iter().flatten() {
+        let power = ns.checked_ilog2().unwrap_or(0) as usize;
+        buckets[(power + 1).saturating_sub(13).min(22)].1 += n;
+        sum_s += counters::io::middle_of(*ns) as f64 * *n as f64 / 1e9;
+    }
+    (sum_s, buckets)
+}
+
 enum Value {
     Counter(u64),
     Seconds(f64),
@@ -131,7 +153,7 @@ enum Value {
 
 fn value_of(metric: &counters::Metric, value: u64) -> Value {
     match (metric.kind, metric.unit) {
-        (Kind::Gauge, _) => Value::Gauge(value as i64),
+        (Kind::Gauge | Kind::Histogram, _) => Value::Gauge(value as i64),
         (Kind::Counter, Unit::Nanoseconds) => Value::Seconds(value as f64 / 1e9),
         (Kind::Counter, _) => Value::Counter(value),
     }

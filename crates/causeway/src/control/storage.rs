@@ -3,6 +3,8 @@
 //! | method and path | what |
 //! |---|---|
 //! | `GET /v1/disks` | [`DiskStatus`] |
+//! | `GET /v1/disks/{disk}` | [`DiskDetail`] |
+//! | `POST /v1/disks/return` | [`ReturnRequest`] |
 //! | `POST /v1/disks/files` | [`NewFiles`]: files to be disks |
 //! | `POST /v1/disks/qualify` | [`QualifyRequest`] → [`Qualified`] |
 //! | `GET, POST /v1/pools` | [`PoolStatus`], [`NewPool`] |
@@ -18,7 +20,7 @@
 //! | `POST /v1/disks/identify` | [`Identify`] |
 //! | `GET /v1/enclosures` | [`EnclosureStatus`] |
 //! | `GET, POST /v1/spaces` | [`SpaceStatus`], [`NewSpace`] |
-//! | `GET, PATCH, DELETE /v1/spaces/{name}` | [`SpaceStatus`], [`SpaceChange`] |
+//! | `GET, PATCH, DELETE /v1/spaces/{name}` | [`SpaceDetail`], [`SpaceChange`] |
 //! | `POST, DELETE /v1/spaces/{name}/attachment` | [`Attach`] |
 //! | `POST /v1/spaces/{name}/repair` | |
 //! | `GET /v1/health` | [`HealthReport`](super::health::HealthReport) |
@@ -75,6 +77,9 @@ pub struct DiskStatus {
     /// The maker's number; empty if unknown.
     #[serde(default)]
     pub serial_number: String,
+    /// The version of its firmware; empty if unknown.
+    #[serde(default)]
+    pub firmware_version: String,
     /// The enclosure it stands in, and the slot; empty if unknown.
     #[serde(default)]
     pub enclosure: String,
@@ -90,6 +95,32 @@ pub struct DiskStatus {
     /// Its pool's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
+}
+
+/// One disk, with what it holds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DiskDetail {
+    /// It.
+    #[serde(flatten)]
+    pub disk: DiskStatus,
+    /// The parts of virtual disks there.
+    pub allocations: Vec<Allocation>,
+}
+
+/// The part of a virtual disk that one disk holds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Allocation {
+    /// The virtual disk.
+    pub virtual_disk: String,
+    /// `Data`, or the `Journal` of its parity.
+    pub part: String,
+    /// The disk's number in the pool.
+    pub number: u16,
+    /// Bytes of slabs.
+    pub allocated: u64,
+    /// Where the disk is; none for one that is not here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
 }
 
 /// Why a disk cannot be pooled.
@@ -110,6 +141,16 @@ pub struct NewFiles {
     pub paths: Vec<PathBuf>,
     /// Bytes of each.
     pub size: u64,
+}
+
+/// A disk to give back to the pool that misses it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ReturnRequest {
+    /// `POOL/NUMBER`, its identity, or its path, which may be in none of the configured places.
+    pub disk: String,
+    /// It is taken although what only it has may be old.
+    #[serde(default)]
+    pub accept_loss: bool,
 }
 
 /// A disk to examine.
@@ -504,6 +545,18 @@ pub struct SpaceStatus {
     /// The current or last scrub; none yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scrub: Option<ScrubStatus>,
+}
+
+/// One virtual disk, with the disks that hold it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SpaceDetail {
+    /// It.
+    #[serde(flatten)]
+    pub space: SpaceStatus,
+    /// Copies of each column; 1 with parity.
+    pub copies: usize,
+    /// Its parts, by disk.
+    pub allocations: Vec<Allocation>,
 }
 
 /// [`SpaceStatus::groups`] of a server that does not say.

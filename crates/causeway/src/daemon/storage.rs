@@ -7,6 +7,7 @@
 //! **Errors.** [`StorageError`], each with its cure. A pool that cannot be opened is listed with the reason.
 
 mod attach;
+mod counting;
 mod create;
 mod describe;
 mod disks;
@@ -14,6 +15,7 @@ mod enclosures;
 mod error;
 mod find;
 mod health;
+mod holdings;
 mod import;
 mod jobs;
 mod leaving;
@@ -22,6 +24,7 @@ mod media;
 mod mover;
 mod open_pool;
 mod pools;
+mod returning;
 mod spaces;
 mod tell;
 
@@ -89,7 +92,9 @@ impl Storage {
         let (send, receive) = oneshot::channel();
         let work: Box<dyn FnOnce(Arc<Pools>) -> BoxFuture<()> + Send> = Box::new(|pools| {
             Box::pin(async move {
-                let _ = send.send(call(pools).await);
+                let answer = call(Arc::clone(&pools)).await;
+                pools.name_counters();
+                let _ = send.send(answer);
             })
         });
         self.requests.send(Request::Do(work)).await.map_err(|_| StorageError::Stopping)?;
@@ -126,12 +131,15 @@ async fn serve(mut requests: mpsc::Receiver<Request>, pools: Arc<Pools>) {
         tracing::warn!("block devices of a previous server remain: {error}");
     }
     pools.import_at_start().await;
+    pools.name_counters();
     tokio::spawn(Arc::clone(&pools).watch_health());
+    tokio::spawn(Arc::clone(&pools).watch_returns());
     while let Some(request) = requests.recv().await {
         match request {
             Request::Do(work) => drop(tokio::spawn(work(Arc::clone(&pools)))),
             Request::Stop(done) => {
                 pools.close_all().await;
+                pools.name_counters();
                 let _ = done.send(());
                 return;
             }

@@ -24,7 +24,7 @@ use super::standing::{Look, SPAN, Slowness, Standings, Verdict};
 use crate::book::Life;
 use crate::disks::DataDisk;
 use crate::path::DataPath;
-use crate::{Absence, DiskNumber, MediaClass, State};
+use crate::{Absence, DiskNumber, MediaClass, SpaceId, State};
 
 /// An I/O that has not ended after so long is not waited for, where that can be: disks made for arrays give
 /// up recovering a sector after 7 s, and clients of a file server begin to lose patience after 15 s or more.
@@ -246,6 +246,21 @@ impl DataPath {
     /// Reads of users that could have been hedged, and how many of them were, since the pool was opened.
     pub fn hedged_reads(&self) -> (u64, u64) {
         (self.user_reads(), self.hedges.lock().taken())
+    }
+
+    /// Reads of a disk since it joined that took so long that another copy was read too.
+    pub fn hedged_reads_of(&self, disk: DiskNumber) -> u64 {
+        self.last_seen(disk).map_or(0, |d| d.pulse.hedged())
+    }
+
+    /// How often a checksum table of a space that was needed was in memory, and how often it was not; since the space
+    /// was first used.
+    pub fn table_cache(&self, space: SpaceId) -> (u64, u64) {
+        let Some(inner) = self.inner_of(space) else { return (0, 0) };
+        match &inner.parity {
+            Some(parity) => parity.tables_found(),
+            None => inner.groups.hits_and_misses(),
+        }
     }
 
     /// Whether reads may be hedged from now on, for measurements: they may when a pool is opened.

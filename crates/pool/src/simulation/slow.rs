@@ -118,6 +118,8 @@ fn hedging_cuts_the_tail_of_reads() {
                 let (all, hedged) = world.path.hedged_reads();
                 assert!(all >= took.len() as u64 && hedged * READS_FOR_ONE <= all, "{hedged} of {all}");
                 assert_eq!(hedged > 0, hedging);
+                let of_disks: u64 = (0..shape.disks).map(|d| world.path.hedged_reads_of(DiskNumber(d))).sum();
+                assert_eq!(of_disks, hedged, "each is of the disk that was late");
                 (per_mille(&took, 500), per_mille(&took, 990))
             })
         };

@@ -91,6 +91,7 @@ impl Space {
         let copy = self.choose(now, &others, units)?;
         let disk = copy.disk.as_ref()?;
         let dst = self.path.may_hedge().then(|| first.shape().try_alloc(&self.path.io)).flatten()?;
+        first.disk().pulse.count_hedged();
         Some(disk.start_read(now, copy.data_at(disk, units.start), dst, None))
     }
 }

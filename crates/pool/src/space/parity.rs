@@ -164,6 +164,11 @@ impl Parity {
         self.marks.may_be_lost(row)
     }
 
+    /// How often a group that is wanted was in memory, and how often it was not.
+    pub(crate) fn tables_found(&self) -> (u64, u64) {
+        self.groups.hits_and_misses()
+    }
+
     /// Clean groups are read, and compared, again.
     pub(crate) fn forget_clean(&self) {
         self.groups.forget_clean();

@@ -1,4 +1,4 @@
-//! The four tables' columns: which counter each shows, how it is scaled, and what it means.
+//! The tables' columns: which counter each shows, how it is scaled, and what it means.
 
 use counters::{Counter, How, Set, find};
 
@@ -39,9 +39,18 @@ pub(super) enum Kind {
     Sessions,
     Direct,
     Rdma,
+    Pools,
+    Spaces,
+    Disks,
 }
 
-pub(super) const KINDS: [Kind; 4] = [Kind::Shares, Kind::Sessions, Kind::Direct, Kind::Rdma];
+pub(super) const KINDS: [Kind; 7] =
+    [Kind::Shares, Kind::Sessions, Kind::Direct, Kind::Rdma, Kind::Pools, Kind::Spaces, Kind::Disks];
+
+/// The tables that one screen shows, as indices into [`KINDS`]: those of SMB, and those of storage.
+pub(super) fn page(table: usize) -> std::ops::Range<usize> {
+    if table < 4 { 0..4 } else { 4..KINDS.len() }
+}
 
 impl Kind {
     /// Windows's set.
@@ -51,6 +60,9 @@ impl Kind {
             Kind::Sessions => "SMB Server Sessions",
             Kind::Direct => "SMB Direct Connection",
             Kind::Rdma => "RDMA Activity",
+            Kind::Pools => "Storage Pool",
+            Kind::Spaces => "Storage Spaces Virtual Disk",
+            Kind::Disks => "PhysicalDisk",
         };
         find(name)[0]
     }
@@ -61,6 +73,9 @@ impl Kind {
             Kind::Sessions => "Sessions",
             Kind::Direct => "SMB Direct",
             Kind::Rdma => "RDMA Activity",
+            Kind::Pools => "Pools",
+            Kind::Spaces => "Virtual disks",
+            Kind::Disks => "Disks",
         }
     }
 
@@ -70,12 +85,15 @@ impl Kind {
             Kind::Sessions => &SESSIONS,
             Kind::Direct => &DIRECT,
             Kind::Rdma => &RDMA,
+            Kind::Pools => &POOLS,
+            Kind::Spaces => &SPACES,
+            Kind::Disks => &DISKS,
         }
     }
 
     /// Whether its first row is the sum of all.
     pub(super) fn has_total(self) -> bool {
-        matches!(self, Kind::Shares | Kind::Direct)
+        matches!(self, Kind::Shares | Kind::Direct | Kind::Spaces | Kind::Disks)
     }
 }
 
@@ -221,6 +239,40 @@ static RDMA: [Column; 16] = [
     count("registrations_per_s", "Regs", "Work Requests (Register)/sec"),
     count("local_invalidations_per_s", "LocInv", "Work Requests (Local Invalidate)/sec"),
 ];
+
+/// Of pools, virtual disks and disks, with `more` columns at the end.
+macro_rules! storage {
+    ($($more:expr),*) => {
+        [
+            count("iops", "IOPS", "Disk Transfers/sec"),
+            megabytes("read_mb_per_s", "RdMB/s", "Disk Read Bytes/sec"),
+            megabytes("write_mb_per_s", "WrMB/s", "Disk Write Bytes/sec"),
+            milliseconds("read_median_ms", "Rd p50", "Median Disk sec/Read"),
+            milliseconds("read_p99_ms", "Rd p99", "99th Percentile Disk sec/Read"),
+            milliseconds("write_median_ms", "Wr p50", "Median Disk sec/Write"),
+            milliseconds("write_p99_ms", "Wr p99", "99th Percentile Disk sec/Write"),
+            count("queue", "Queue", "Avg. Disk Queue Length"),
+            count("reads_per_s", "Reads", "Disk Reads/sec"),
+            count("writes_per_s", "Writes", "Disk Writes/sec"),
+            count("flushes_per_s", "Flush", "Disk Flushes/sec"),
+            milliseconds("read_ms", "Rd ms", "Avg. Disk sec/Read"),
+            milliseconds("write_ms", "Wr ms", "Avg. Disk sec/Write"),
+            milliseconds("flush_ms", "Fl ms", "Avg. Disk sec/Flush"),
+            milliseconds("flush_p99_ms", "Fl p99", "99th Percentile Disk sec/Flush"),
+            count("queue_now", "QueNow", "Current Disk Queue Length"),
+            count("errors", "Errors", "Disk Errors"),
+            $($more),*
+        ]
+    };
+}
+
+const HEDGED: Column = count("hedged_reads_per_s", "Hedged", "Hedged Reads/sec");
+const HITS: Column = count("cache_hits_per_s", "Hits", "Table Cache Hits/sec");
+const MISSES: Column = count("cache_misses_per_s", "Misses", "Table Cache Misses/sec");
+
+static POOLS: [Column; 20] = storage![HEDGED, HITS, MISSES];
+static SPACES: [Column; 19] = storage![HITS, MISSES];
+static DISKS: [Column; 18] = storage![HEDGED];
 
 #[cfg(test)]
 mod tests {

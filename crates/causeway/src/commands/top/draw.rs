@@ -1,11 +1,12 @@
 //! From a view and a state to a frame: no clock, no terminal, no question to anybody.
 //!
-//! Three lines about the server, the tables below each other, one line of keys. The table with the focus gets
+//! Three lines about the server, the tables of one page below each other, one line of keys. The table with the focus gets
 //! as many lines as it needs; the others keep their headings and share the rest, in order.
 
 mod help;
 mod table;
 
+use std::ops::Range;
 use std::time::Duration;
 
 use ratatui::buffer::Buffer;
@@ -14,7 +15,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Widget, Wrap};
 
-use super::columns::KINDS;
+use super::columns::{KINDS, page};
 use super::sample::Sample;
 use super::state::State;
 use super::view::{Header, View};
@@ -59,7 +60,7 @@ pub(super) fn frame(
             let above = if state.lost.is_some() { COMPLAINT_LINES.min(body.height) } else { 0 };
             complaint(state, Rect { height: above, ..body }, buf);
             let body = Rect { y: body.y + above, height: body.height - above, ..body };
-            tables(&view, state, body, buf);
+            tables(&view, state, page(state.focus), body, buf);
             if above > 0 {
                 // The shown values are old.
                 buf.set_style(body, DIM);
@@ -85,7 +86,8 @@ pub(super) fn whole(before: &Sample, now: &Sample, state: &mut State) -> String 
     let area = Rect::new(0, 0, width, height);
     let mut buf = Buffer::empty(area);
     header(&view, state, area, &mut buf);
-    tables(&view, state, Rect { y: HEADER_LINES, height: height - HEADER_LINES, ..area }, &mut buf);
+    let body = Rect { y: HEADER_LINES, height: height - HEADER_LINES, ..area };
+    tables(&view, state, 0..KINDS.len(), body, &mut buf);
     text(&buf)
 }
 
@@ -167,21 +169,20 @@ fn memory(s: &Header) -> String {
     format!("{}/{}{waiting}", human_bytes(s.memory_used), human_bytes(s.memory_budget))
 }
 
-fn tables(view: &View, state: &mut State, body: Rect, buf: &mut Buffer) {
+fn tables(view: &View, state: &mut State, shown: Range<usize>, body: Rect, buf: &mut Buffer) {
     let blocks = blocks(view, state);
-    let wants: Vec<u16> = blocks.iter().map(Block::wants).collect();
-    let heights = share_out(&wants, state.focus, body.height);
+    let wants: Vec<u16> = blocks[shown.clone()].iter().map(Block::wants).collect();
+    let heights = share_out(&wants, state.focus - shown.start, body.height);
     let mut y = body.y;
-    for (i, block) in blocks.iter().enumerate() {
-        let area = Rect { y, height: heights[i], ..body };
-        block.draw(&mut state.tables[i], i == state.focus, area, buf);
-        y += if heights[i] > 0 { heights[i] + 1 } else { 0 };
+    for (i, height) in shown.zip(heights) {
+        blocks[i].draw(&mut state.tables[i], i == state.focus, Rect { y, height, ..body }, buf);
+        y += if height > 0 { height + 1 } else { 0 };
     }
 }
 
 /// Lines for each table, with a blank one between them. The table with the focus comes first.
-fn share_out(wants: &[u16], focus: usize, height: u16) -> [u16; KINDS.len()] {
-    let mut heights = [0; KINDS.len()];
+fn share_out(wants: &[u16], focus: usize, height: u16) -> Vec<u16> {
+    let mut heights = vec![0; wants.len()];
     let mut left = height.saturating_sub(wants.len() as u16 - 1);
     let order = || std::iter::once(focus).chain((0..wants.len()).filter(move |i| *i != focus));
     for most in [LINES_LEAST, u16::MAX] {
@@ -217,7 +218,7 @@ fn keys(state: &State, area: Rect, buf: &mut Buffer) {
     };
     let keys = [
         ("q", "uit".to_owned()),
-        ("1-4", " table".to_owned()),
+        ("1-7", " table".to_owned()),
         ("s", format!("ort: {sort}")),
         ("p", if state.paused { "lay".to_owned() } else { "ause".to_owned() }),
         ("+-", format!(" {}", seconds(state.interval))),

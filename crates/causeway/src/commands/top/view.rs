@@ -22,6 +22,9 @@ pub(super) struct View {
     pub(super) sessions: Vec<Row>,
     pub(super) smb_direct: Vec<Row>,
     pub(super) rdma: Vec<Row>,
+    pub(super) pools: Vec<Row>,
+    pub(super) virtual_disks: Vec<Row>,
+    pub(super) physical_disks: Vec<Row>,
 }
 
 /// The server as a whole.
@@ -88,10 +91,11 @@ impl View {
     /// Of `now` and the sample before it; values that need two are [`Value::None`] without the other.
     pub(super) fn new(before: Option<&Sample>, now: &Sample) -> View {
         let before = before.filter(|b| now.follows(b));
-        let [shares, sessions, smb_direct, rdma] = KINDS.map(|kind| match kind {
-            Kind::Sessions => sessions(before, now),
-            _ => counted(kind, before, now),
-        });
+        let [shares, sessions, smb_direct, rdma, pools, virtual_disks, physical_disks] =
+            KINDS.map(|kind| match kind {
+                Kind::Sessions => sessions(before, now),
+                _ => counted(kind, before, now),
+            });
         View {
             unix_ms: now.counters.unix_ms,
             interval_s: before.map(|b| now.seconds_since(b)),
@@ -100,6 +104,9 @@ impl View {
             sessions,
             smb_direct,
             rdma,
+            pools,
+            virtual_disks,
+            physical_disks,
         }
     }
 
@@ -110,6 +117,9 @@ impl View {
             Kind::Sessions => &self.sessions,
             Kind::Direct => &self.smb_direct,
             Kind::Rdma => &self.rdma,
+            Kind::Pools => &self.pools,
+            Kind::Spaces => &self.virtual_disks,
+            Kind::Disks => &self.physical_disks,
         }
     }
 }
@@ -227,11 +237,18 @@ fn totals(kind: Kind, before: Option<&Sample>, now: &Sample) -> (Option<Instance
 
 fn sum<'a>(kind: Kind, list: impl Iterator<Item = &'a InstanceSnapshot>) -> InstanceSnapshot {
     let mut values: BTreeMap<String, u64> = kind.set().metrics().map(|m| (m.name.to_owned(), 0)).collect();
-    for (name, n) in list.flat_map(|i| &i.values) {
-        let sum = values.entry(name.clone()).or_default();
-        *sum = sum.wrapping_add(*n);
+    let mut latencies: BTreeMap<String, BTreeMap<u64, u64>> = BTreeMap::new();
+    for i in list {
+        for (name, n) in &i.values {
+            let sum = values.entry(name.clone()).or_default();
+            *sum = sum.wrapping_add(*n);
+        }
+        for (name, buckets) in &i.latencies {
+            let sums = latencies.entry(name.clone()).or_default();
+            buckets.iter().for_each(|(ns, n)| *sums.entry(*ns).or_default() += n);
+        }
     }
-    InstanceSnapshot { instance: String::new(), labels: BTreeMap::new(), values }
+    InstanceSnapshot { instance: String::new(), labels: BTreeMap::new(), values, latencies }
 }
 
 #[cfg(test)]

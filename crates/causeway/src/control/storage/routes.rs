@@ -10,9 +10,9 @@ use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 
 use super::{
-    Attach, ClearRequest, DiskChange, DiskStatus, EnclosureStatus, Identify, ImportRequest, JobChange,
-    JobStatus, NewDisks, NewFiles, NewPool, NewSpace, PoolChange, PoolDetail, PoolStatus, Qualified,
-    QualifyRequest, SpaceChange, SpaceStatus,
+    Attach, ClearRequest, DiskChange, DiskDetail, DiskStatus, EnclosureStatus, Identify, ImportRequest,
+    JobChange, JobStatus, NewDisks, NewFiles, NewPool, NewSpace, PoolChange, PoolDetail, PoolStatus,
+    Qualified, QualifyRequest, ReturnRequest, SpaceChange, SpaceDetail, SpaceStatus,
 };
 use crate::control::events::{Event, EventQuery, QUERY};
 use crate::control::health::HealthReport;
@@ -23,6 +23,8 @@ use crate::daemon::{Daemon, StorageError};
 pub fn router() -> Router<Arc<Daemon>> {
     Router::new()
         .route("/v1/disks", get(disks))
+        .route("/v1/disks/{disk}", get(disk))
+        .route("/v1/disks/return", post(return_disk))
         .route("/v1/disks/files", post(create_files))
         .route("/v1/disks/qualify", post(qualify))
         .route("/v1/pools", get(pools).post(create_pool))
@@ -53,6 +55,14 @@ type Answer<T> = Result<Json<T>, StorageError>;
 
 async fn disks(State(d): Daemons) -> Answer<Vec<DiskStatus>> {
     d.storage().ask(|s| async move { Ok(s.disks().await) }).await.map(Json)
+}
+
+async fn disk(State(d): Daemons, Segment(disk): Segment<String>) -> Answer<DiskDetail> {
+    d.storage().ask(|s| async move { s.disk(&disk).await }).await.map(Json)
+}
+
+async fn return_disk(State(d): Daemons, Json(request): Json<ReturnRequest>) -> Answer<Changed> {
+    d.storage().ask(|s| async move { s.return_disk(request).await }).await.map(Json)
 }
 
 async fn create_files(State(d): Daemons, Json(new): Json<NewFiles>) -> Answer<Changed> {
@@ -162,7 +172,7 @@ async fn create_space(State(d): Daemons, Json(new): Json<NewSpace>) -> Answer<Ch
     d.storage().ask(|s| async move { s.create_space(new).await }).await.map(Json)
 }
 
-async fn space(State(d): Daemons, Segment(name): Segment<String>) -> Answer<SpaceStatus> {
+async fn space(State(d): Daemons, Segment(name): Segment<String>) -> Answer<SpaceDetail> {
     d.storage().ask(|s| async move { s.space(&name) }).await.map(Json)
 }
 

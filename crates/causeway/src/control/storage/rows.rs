@@ -1,6 +1,6 @@
 //! Tables of disks, pools and virtual disks, with the columns of the cmdlets.
 
-use super::{DiskStatus, EnclosureStatus, JobStatus, PoolStatus, SpaceStatus};
+use super::{Allocation, DiskStatus, EnclosureStatus, JobStatus, PoolStatus, SpaceStatus};
 use crate::output::{Row, human_bytes, human_seconds};
 
 fn yes(b: bool) -> String {
@@ -139,6 +139,20 @@ impl Row for SpaceStatus {
             self.provisioning.clone(),
             self.media_type.clone(),
             self.attached.as_ref().map_or_else(String::new, |p| p.display().to_string()),
+        ]
+    }
+}
+
+impl Row for Allocation {
+    const COLUMNS: &'static [&'static str] = &["VirtualDisk", "Part", ">Number", ">AllocatedSize", "Path"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.virtual_disk.clone(),
+            self.part.clone(),
+            self.number.to_string(),
+            human_bytes(self.allocated),
+            self.path.as_ref().map_or_else(|| "(not here)".to_owned(), |p| p.display().to_string()),
         ]
     }
 }

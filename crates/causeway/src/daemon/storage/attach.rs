@@ -5,10 +5,8 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use arena::Arena;
-use disk::Disk;
 use env::Env;
 use parking_lot::Mutex;
 use pool::{SpaceId, SpaceRecord};
@@ -152,7 +150,6 @@ impl Pools {
         if let Some(place) = open.attachments.place(space) {
             return Err(StorageError::Attached { name: name.to_owned(), place });
         }
-        let data = open.data_now()?;
         let mut notes = Vec::new();
         if open.read_only && !read_only {
             read_only = true;
@@ -161,7 +158,7 @@ impl Pools {
         }
         let of = |r: &SpaceRecord| (r.name.clone(), u64::from(r.columns) * u64::from(r.interleave));
         let (name, stripe) = open.pool.read(|s| s.spaces.get(&space).map(of)).unwrap_or_default();
-        let disk: Arc<dyn Disk> = Arc::new(data.space(space)?);
+        let disk = open.space_for_clients(space)?;
         let (attachment, place) = match socket {
             Some(path) => {
                 let export = nbd::Export { name: name.clone(), disk, read_only, discard_zeros: true };

@@ -86,7 +86,7 @@ impl Pools {
         for disk in found {
             numbers.push(match disk {
                 Joins::Back(disk) => {
-                    let number = open.bring_back(disk, new.accept_loss).await?;
+                    let number = open.bring_back(disk, new.accept_loss, "by command").await?;
                     format!("disk {} is back in the pool {}", number.0, open.name())
                 }
                 Joins::New(disk, path) => {
@@ -112,7 +112,7 @@ impl Pools {
         Ok(done(numbers.join("\n"), self.unlisted(&paths)))
     }
 
-    /// Removes a disk from service until it is added again: to examine it, to disconnect it.
+    /// Removes a disk from service until `disk return`: to examine it, to disconnect it.
     ///
     /// # Errors
     /// See [`StorageError`]: the disk has the only current copy of some data, or the pool cannot
@@ -295,7 +295,7 @@ impl OpenPool {
     async fn add(&self, disk: &NewDisk) -> Result<pool::DiskNumber, StorageError> {
         let data = self.writable()?;
         let number = data.add_disk(&self.pool, disk).await?;
-        self.tell_joined(EventKind::DiskAdded, number);
+        self.tell_joined(EventKind::DiskAdded, number, "added");
         self.joined();
         if disk.usage == Usage::AutoSelect
             && let Some(mover) = self.mover()
@@ -305,23 +305,24 @@ impl OpenPool {
         Ok(number)
     }
 
-    /// Takes a disk back that was absent; its number.
+    /// Takes a disk back that was absent; its number. `how` it came to return, for the event.
     pub(super) async fn bring_back(
         &self,
         disk: Arc<dyn Disk>,
         accept_loss: bool,
+        how: &str,
     ) -> Result<pool::DiskNumber, StorageError> {
         let data = self.writable()?;
         let number = data.return_disk(&self.pool, disk, accept_loss).await?;
-        self.tell_joined(EventKind::DiskReturned, number);
+        self.tell_joined(EventKind::DiskReturned, number, how);
         self.joined();
         Ok(number)
     }
 
-    fn tell_joined(&self, kind: EventKind, number: pool::DiskNumber) {
+    fn tell_joined(&self, kind: EventKind, number: pool::DiskNumber, how: &str) {
         let members = self.pool.members();
         let place = members.iter().find(|m| m.number == number).map(|m| m.disk.info().path.clone());
-        let place = place.map_or_else(String::new, |p| format!("at {}", p.display()));
-        self.teller.tell_of(kind, self.teller.object(Subject::Disk(number)), place);
+        let place = place.map_or_else(String::new, |p| format!(", at {}", p.display()));
+        self.teller.tell_of(kind, self.teller.object(Subject::Disk(number)), format!("{how}{place}"));
     }
 }

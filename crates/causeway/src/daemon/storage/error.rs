@@ -207,6 +207,17 @@ pub enum StorageError {
         /// It, in words.
         disk: String,
     },
+    /// The caller's: what has no label cannot return to a pool.
+    #[error("{} has no label of a pool", .0.display())]
+    NoLabel(PathBuf),
+    /// The caller's: disks return to an open pool one by one.
+    #[error("the pool {name} is open, and {} not here", missing(absent))]
+    Open {
+        /// It.
+        name: String,
+        /// The disks that it misses.
+        absent: Vec<u16>,
+    },
     /// The caller's: no such disk.
     #[error("there is no disk {0}")]
     NoDiskHere(String),
@@ -484,6 +495,14 @@ impl StorageError {
             StorageError::CannotEmpty { .. } => {
                 "add disks (causeway pool add-disk), or bring back the absent ones"
             }
+            StorageError::NotHere { .. } => {
+                "connect it; if it is in none of the places of storage.devices, name its path: causeway disk return PATH"
+            }
+            StorageError::Open { name, absent } => {
+                let returns =
+                    absent.iter().map(|n| format!("causeway disk return {}", quoted(&format!("{name}/{n}"))));
+                return Some(format!("when connected: {}", returns.collect::<Vec<_>>().join(", ")));
+            }
             StorageError::NoDiskHere(_) => {
                 "see causeway disk list; a disk is POOL/NUMBER, its path or its identity"
             }
@@ -498,7 +517,7 @@ impl StorageError {
             }
             StorageError::Admin(AdminError::Stale(_)) => "pass --accept-loss if no newer copy exists",
             StorageError::Admin(AdminError::Diverged(_)) => {
-                "check its data first: open it alone on another machine (pool import --read-only); then pass --accept-loss to add-disk"
+                "check its data first: open it alone on another machine (pool import --read-only); then: causeway disk return PATH --accept-loss"
             }
             StorageError::Admin(AdminError::Commit(e))
             | StorageError::Commit(e)
@@ -551,6 +570,12 @@ fn holders(by: &[Holder]) -> String {
         [] => String::new(),
         by => format!(": {}", by.iter().map(Holder::to_string).collect::<Vec<_>>().join("; ")),
     }
+}
+
+/// `disk 1 is`, `disks 1, 2 are`.
+fn missing(disks: &[u16]) -> String {
+    let list = disks.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
+    if disks.len() == 1 { format!("disk {list} is") } else { format!("disks {list} are") }
 }
 
 fn light(why: &Option<io::Error>) -> String {

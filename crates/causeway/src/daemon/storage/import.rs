@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use disk::Disk;
-use pool::{OpenError, OpenOptions, Opened, Pool, PoolId, Presence};
+use pool::{OpenError, OpenOptions, Opened, Pool, PoolId};
 
 use super::error::{self, StorageError};
 use super::find::{self, Labelled};
@@ -53,10 +53,10 @@ impl Pools {
         }
     }
 
-    /// Looks for pools and opens them; gives open ones the disks back that they miss.
+    /// Looks for pools and opens them.
     ///
     /// # Errors
-    /// For a pool that was named: why it is not open. Otherwise that is among the notes.
+    /// For a pool that was named: why it is not open, or that it is open and misses disks. Otherwise that is among the notes.
     pub async fn import(&self, request: ImportRequest) -> Result<Changed, StorageError> {
         let more = real(&request.paths)?;
         let _one = self.changing.lock().await;
@@ -84,16 +84,22 @@ impl Pools {
         }
         for open in self.open_pools().iter().filter(|o| !found.contains_key(&o.pool.id())) {
             if wanted(&open.pool.id(), &open.name()) {
-                let returned = self.bring_back(open, &request).await?;
-                opened.push(match returned {
-                    0 if open.read_only => format!(
+                let absent = open.pool.read(|s| {
+                    s.disks.keys().copied().filter(|d| !s.is_present(*d)).map(|d| d.0).collect::<Vec<_>>()
+                });
+                let missing = StorageError::Open { name: open.name(), absent };
+                match &missing {
+                    _ if open.read_only => opened.push(format!(
                         "pool {0} is open for reading only, with the disks that it had then: to write, causeway pool export {1}, causeway pool import {1}",
                         open.name(),
                         quoted(&open.name())
-                    ),
-                    0 => format!("pool {} is open", open.name()),
-                    n => format!("pool {} is open and has {n} of its disks back", open.name()),
-                });
+                    )),
+                    StorageError::Open { absent, .. } if absent.is_empty() => {
+                        opened.push(format!("pool {} is open", open.name()));
+                    }
+                    _ if request.name.is_some() => return Err(missing),
+                    missing => notes.push(format!("{missing}: {}", missing.cure().unwrap_or_default())),
+                }
             }
         }
         if let Some(name) = request.name.filter(|_| opened.is_empty()) {
@@ -282,35 +288,6 @@ impl Pools {
         let open = Arc::new(OpenPool::new(self, pool, read_only, notes).await?);
         self.known.lock().insert(open.pool.id(), Known::Open(Arc::clone(&open)));
         Ok(open)
-    }
-
-    /// Gives an open pool the disks back that are found and that it misses; how many.
-    async fn bring_back(&self, open: &Arc<OpenPool>, request: &ImportRequest) -> Result<usize, StorageError> {
-        if open.read_only {
-            return Ok(0);
-        }
-        open.release_absent();
-        let absent = |label: &pool::format::Label| {
-            label.pool == open.pool.id()
-                && open.pool.read(|s| {
-                    s.disks
-                        .get(&label.number)
-                        .is_some_and(|r| r.id == label.id && r.presence != Presence::Present)
-                })
-        };
-        let mut paths = find::expand(&self.devices);
-        paths.extend(real(&request.paths)?);
-        paths.sort();
-        paths.dedup();
-        let mut returned = 0;
-        for found in find::labels(&self.env, &self.arena, paths).await {
-            if absent(&found.label) {
-                let disk = self.open_disk(&found.path, &found.label, Purpose::Write).await?;
-                open.bring_back(disk, request.accept_loss).await?;
-                returned += 1;
-            }
-        }
-        Ok(returned)
     }
 }
 

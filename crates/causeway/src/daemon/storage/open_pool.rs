@@ -16,6 +16,7 @@ use pool::{DiskNumber, Pool, Presence};
 use data::Data;
 
 use super::attach::Attachments;
+use super::counting::SpaceTallies;
 use super::error::StorageError;
 use super::pools::Pools;
 use super::tell::Teller;
@@ -29,6 +30,7 @@ pub(super) struct OpenPool {
     /// Findings of the opening, which hold as long as it is open.
     pub(super) notes: Vec<String>,
     pub(super) attachments: Attachments,
+    pub(super) tallies: SpaceTallies,
     pub(super) teller: Teller,
     env: Env,
     arena: Arena,
@@ -50,6 +52,7 @@ impl OpenPool {
             read_only,
             notes,
             attachments: Attachments::default(),
+            tallies: SpaceTallies::default(),
             env: pools.env.clone(),
             arena: pools.arena.clone(),
             jobs: pools.jobs,
@@ -57,6 +60,10 @@ impl OpenPool {
         };
         open.start_data().await?;
         Ok(open)
+    }
+
+    pub(super) fn env(&self) -> &Env {
+        &self.env
     }
 
     /// Which of its disks are not as they should be.

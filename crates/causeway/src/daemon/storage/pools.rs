@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arena::Arena;
-use disk::{Disk, FileDisk, FileOptions};
+use counters::IoTally;
+use disk::{Counted, Disk, FileDisk, FileOptions};
 use env::Env;
 use parking_lot::Mutex;
 use pool::PoolId;
@@ -167,8 +168,9 @@ impl Pools {
             arena: Some(self.arena.clone()),
             ..FileOptions::default()
         };
+        let tally = IoTally::new(&env);
         let opened = tokio::task::spawn_blocking(move || FileDisk::open(&env, &path, &options));
-        Ok(opened.await.map_err(|_| StorageError::Stopping)??)
+        Ok(Counted::new(opened.await.map_err(|_| StorageError::Stopping)??, tally))
     }
 
     /// Lets the clients over NBD of all spaces begin to end.

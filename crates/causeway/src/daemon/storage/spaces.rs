@@ -16,7 +16,7 @@ use super::media::class_of;
 use super::open_pool::OpenPool;
 use super::pools::{Pools, done};
 use crate::control::events::EventKind;
-use crate::control::storage::{NewSpace, ProvisioningSetting, ResiliencySetting, SpaceChange, SpaceStatus};
+use crate::control::storage::{NewSpace, ProvisioningSetting, ResiliencySetting, SpaceChange};
 use crate::control::types::Changed;
 use crate::output::human_bytes;
 
@@ -152,17 +152,6 @@ impl Pools {
         let name = open.pool.read(|s| s.spaces.get(&space).map_or_else(String::new, |r| r.name.clone()));
         let place = open.attachments.place(space).unwrap_or_default();
         Err(StorageError::Attached { name, place })
-    }
-
-    /// One virtual disk.
-    ///
-    /// # Errors
-    /// There is none of that name, or there are several.
-    pub fn space(&self, name: &str) -> Result<SpaceStatus, StorageError> {
-        let (open, id) = self.find_space(name)?;
-        let found =
-            super::describe::spaces(&open).into_iter().find(|s| open.space_named(&s.name) == Some(id));
-        found.ok_or_else(|| StorageError::NoSpace(name.to_owned()))
     }
 
     /// A virtual disk by name or `pool/name`.

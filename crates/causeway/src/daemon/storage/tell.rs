@@ -47,6 +47,12 @@ impl Teller {
         self.events.record(self.happening(kind, object, message));
     }
 
+    /// Reports something that wants to be looked at.
+    pub(super) fn tell_warning(&self, kind: EventKind, subject: Subject, message: String) {
+        let what = self.happening(kind, self.object(subject), message);
+        self.events.record(Happening { perceived_severity: WARNING, ..what });
+    }
+
     /// The description of an object in it, as in faults.
     pub(super) fn object(&self, subject: Subject) -> String {
         self.pool.read(|s| object(s, subject))

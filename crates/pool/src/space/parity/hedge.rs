@@ -49,6 +49,7 @@ impl Striped {
             && path.may_hedge()
             && let Some(buffers) = first.shape().try_alloc(&path.io)
         {
+            disk.pulse.count_hedged();
             return Box::pin(self.race(row, column, units, first, buffers)).await;
         }
         let (result, dst) = first.wait(&path.io, &path.env).await;

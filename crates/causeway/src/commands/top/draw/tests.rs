@@ -62,7 +62,7 @@ Total                      12     13     12      0      0      0      3      3
 
 
 
-quit   1-4 table   sort: name   pause   +- 1 s   ←→↑↓ scroll   help
+quit   1-7 table   sort: name   pause   +- 1 s   ←→↑↓ scroll   help
 ";
     assert_eq!(shown, expected);
 }
@@ -179,4 +179,44 @@ fn names_from_clients_do_not_reach_the_terminal_as_they_are() {
     now.sessions[0].user = "evil\u{1b}[2J\nx".to_owned();
     let text = whole(&before, &now, &mut state());
     assert!(!text.contains('\u{1b}') && text.contains("evil"), "{text}");
+}
+
+/// What a disk counted: reads of 1 ms, and two in a hundred of 100 ms.
+fn disk(name: &str, reads: u64) -> counters::InstanceSnapshot {
+    let latencies = [(1_000_000, reads * 98 / 100), (100_000_000, reads * 2 / 100)].into();
+    counters::InstanceSnapshot {
+        instance: name.to_owned(),
+        labels: std::collections::BTreeMap::new(),
+        values: super::super::columns::Kind::Disks
+            .set()
+            .metrics()
+            .map(|m| (m.name.to_owned(), if m.name == "reads" { reads } else { 0 }))
+            .collect(),
+        latencies: [("read_latency_ns".to_owned(), latencies)].into(),
+    }
+}
+
+#[test]
+fn storage_is_a_page_of_its_own_and_its_total_has_percentiles_too() {
+    let (mut before, mut now) = samples();
+    for (sample, reads) in [(&mut before, [100, 0]), (&mut now, [300, 200])] {
+        let set = sample.counters.sets.iter_mut().find(|s| s.set == "PhysicalDisk").expect("the set");
+        set.instances = vec![disk("tank/0", reads[0]), disk("tank/1", reads[1])];
+    }
+    let mut s = state();
+    press(&mut s, "7");
+    let shown = drawn(Some(&before), Some(&now), &mut s, 80, 24);
+    let expected = "\
+5 Pools (0)              IOPS RdMB/s WrMB/s Rd p50 Rd p99 Wr p50 Wr p99  Queue›
+  none now
+
+6 Virtual disks (0)      IOPS RdMB/s WrMB/s Rd p50 Rd p99 Wr p50 Wr p99  Queue›
+  none now
+
+7 Disks (2) ▲            IOPS RdMB/s WrMB/s Rd p50 Rd p99 Wr p50 Wr p99  Queue›
+Total                     200      0      0  1.016  96.47      -      -      0
+tank/0                    100      0      0  1.016  96.47      -      -      0
+tank/1                    100      0      0  1.016  96.47      -      -      0
+";
+    assert!(shown.contains(expected), "{shown}");
 }

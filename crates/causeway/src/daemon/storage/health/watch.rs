@@ -81,6 +81,7 @@ impl Pools {
         let mut earlier = self.events.open_faults();
         loop {
             self.tell(self.pool_faults(&[]), &mut earlier);
+            self.name_counters();
             self.env.sleep(EVERY).await;
         }
     }

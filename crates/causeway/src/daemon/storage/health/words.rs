@@ -54,7 +54,7 @@ impl Words<'_> {
     /// FaultType, Reason and RecommendedActions.
     fn say(&self, fault: &Fault) -> (&'static str, String, Vec<String>) {
         let pool = quoted(&self.state.name);
-        let import = vec![format!("causeway pool import {pool}")];
+        let import = format!("causeway pool import {pool}");
         match (&fault.kind, &fault.place) {
             (FaultKind::DomainAway { disks }, place) => {
                 let (kind, word) = match place {
@@ -64,13 +64,17 @@ impl Words<'_> {
                 };
                 let list: Vec<_> = disks.iter().map(|d| d.0.to_string()).collect();
                 let text = format!(
-                    "All disks of the {word} are absent: {}. Check its power and cables; when its disks are back, the command returns them to the pool",
+                    "All disks of the {word} are absent: {}. Check its power and cables; its disks return to the pool by themselves, or by the commands",
                     list.join(", ")
                 );
-                (kind, text, import)
+                (kind, text, disks.iter().map(|d| self.returns(*d)).collect())
             }
             (FaultKind::Absent(why), place) => {
-                let (kind, mut text, mut actions) = absent(*why, &pool);
+                let (kind, text) = absent(*why);
+                let (mut text, mut actions) = (text.to_owned(), Vec::new());
+                if let Place::Disk(disk) = place {
+                    actions.push(self.returns(*disk));
+                }
                 if let Place::Disk(disk) = place
                     && self.state.slabs_used(*disk).next().is_none()
                 {
@@ -87,9 +91,9 @@ impl Words<'_> {
                     "An I/O failed ({error}). The disk stays in service because it has the only current copy of some data. Bring the others \
                      back; when they are up to date, it can be taken offline"
                 ),
-                vec![import[0].clone(), format!("causeway pool offline-disk {pool} {}", disk.0)],
+                self.all_return().into_iter().chain([format!("causeway pool offline-disk {pool} {}", disk.0)]).collect(),
             ),
-            (FaultKind::Failing { error }, _) => ("PhysicalDisk.FailedMedia", error.clone(), import),
+            (FaultKind::Failing { error }, _) => ("PhysicalDisk.FailedMedia", error.clone(), self.all_return()),
             (FaultKind::Slow(slow), place) => {
                 let (text, actions) = outlier(slow, place, &pool);
                 ("PhysicalDisk.HighLatency.Outlier.AverageIO", text, actions)
@@ -120,17 +124,17 @@ impl Words<'_> {
             (FaultKind::Redundancy { left: 0, promised }, _) => (
                 "VirtualDisks.LastCopy",
                 format!("Part of it would not survive the loss of one more disk: it promises to survive {promised}"),
-                self.jobs_or(&import),
+                self.jobs_or_return(),
             ),
             (FaultKind::Redundancy { left, promised }, _) => (
                 "VirtualDisks.NeedsRepair",
                 format!("It can lose {left} more, and promises to survive {promised}"),
-                self.jobs_or(&import),
+                self.jobs_or_return(),
             ),
             (FaultKind::Unavailable, _) => (
                 "VirtualDisks.Detached",
                 "The newest data of parts of it is on absent disks: reading these parts fails. Bring the missing disks back".to_owned(),
-                import,
+                self.all_return(),
             ),
             (FaultKind::InDoubt { groups }, _) => (
                 "VirtualDisks.InDoubt",
@@ -157,7 +161,7 @@ impl Words<'_> {
                     if media.is_any() { "it".to_owned() } else { format!("its {}", media.disks()) },
                     media.disks()
                 ),
-                vec![import[0].clone(), self.add(*media)],
+                self.all_return().into_iter().chain([self.add(*media)]).collect(),
             ),
             (FaultKind::Capacity { percent, threshold, media }, _) => (
                 "StoragePool.PoolCapacityThresholdExceeded",
@@ -192,7 +196,7 @@ impl Words<'_> {
             (FaultKind::Suspended { why }, _) => (
                 "StoragePool.Suspended",
                 format!("It accepts no changes: {why}"),
-                vec![format!("causeway pool export {pool}"), import[0].clone()],
+                vec![format!("causeway pool export {pool}"), import],
             ),
         }
     }
@@ -256,10 +260,8 @@ impl Words<'_> {
              be restored from a backup",
             away.join(", ")
         );
-        (
-            text,
-            vec![format!("causeway pool import {}", quoted(&self.state.name)), format!("causeway {repair}")],
-        )
+        let returns = self.all_return().into_iter();
+        (text, returns.chain([format!("causeway {repair}")]).collect())
     }
 
     /// The absent disks that have a part of a virtual disk.
@@ -273,9 +275,21 @@ impl Words<'_> {
         disks.into_iter().map(|disk| self.describe(&Place::Disk(disk))).collect()
     }
 
-    /// The list of jobs while some run; else the command that returns disks.
-    fn jobs_or(&self, import: &[String]) -> Vec<String> {
-        if self.jobs.is_empty() { import.to_vec() } else { vec!["causeway job list".to_owned()] }
+    /// The list of jobs while some run; else the commands that return disks.
+    fn jobs_or_return(&self) -> Vec<String> {
+        if self.jobs.is_empty() { self.all_return() } else { vec!["causeway job list".to_owned()] }
+    }
+
+    /// The command that returns a disk.
+    fn returns(&self, disk: DiskNumber) -> String {
+        format!("causeway disk return {}", quoted(&format!("{}/{}", self.state.name, disk.0)))
+    }
+
+    /// The commands that return the absent disks; the list of jobs if none is absent.
+    fn all_return(&self) -> Vec<String> {
+        let absent = self.state.disks.keys().filter(|d| !self.state.is_present(**d));
+        let returns: Vec<_> = absent.map(|d| self.returns(*d)).collect();
+        if returns.is_empty() { vec!["causeway job list".to_owned()] } else { returns }
     }
 
     /// The commands that read all copies of the virtual disks on a disk.
@@ -369,16 +383,15 @@ fn human_time(time: Duration) -> String {
 }
 
 /// For a disk that is not in service.
-fn absent(why: Absence, pool: &str) -> (&'static str, String, Vec<String>) {
-    let import = format!("causeway pool import {pool}");
-    let (kind, text) = match why {
+fn absent(why: Absence) -> (&'static str, &'static str) {
+    match why {
         Absence::NotFound => (
             "PhysicalDisk.LostCommunication",
-            "It was not found when the pool was opened. Connect it again; the command returns it to the pool, and it receives the writes that it missed",
+            "It was not found when the pool was opened. Connect it again: it returns to the pool by itself, or by the command if it is elsewhere, and receives the writes that it missed",
         ),
         Absence::Gone => (
             "PhysicalDisk.LostCommunication",
-            "It was disconnected while in use, or its file was removed, truncated or overwritten. Bring it back as it was; the command returns it to the pool, and it receives the writes that it missed",
+            "It was disconnected while in use, or its file was removed, truncated or overwritten. Bring it back as it was: it returns to the pool by itself, or by the command if it is elsewhere, and receives the writes that it missed",
         ),
         Absence::WriteFailed => (
             "PhysicalDisk.FailedMedia",
@@ -400,8 +413,7 @@ fn absent(why: Absence, pool: &str) -> (&'static str, String, Vec<String>) {
             "PhysicalDisk.UnrecognizedMetadata",
             "It is older than the pool's record of it: it has lost writes, or is a copy. The command returns it to the pool, and all its data is copied again",
         ),
-    };
-    (kind, text.to_owned(), vec![import])
+    }
 }
 
 /// A pool that is not open.

@@ -133,7 +133,7 @@ fn spaces_and_classes_of_media_are_named() {
     let slabs = vec![0, 1].into_iter().map(|n| pool::SlabPlace { disk: DiskNumber(n), slab: 0 }).collect();
     s.apply(&Op::AllocateRow { space: SpaceId(0), row: pool::RowNumber(0), slabs }).expect("a row");
     let gone = told(&s, &[], &fault(FaultKind::Absent(Absence::Gone), Place::Disk(DiskNumber(1))));
-    assert_eq!(gone.recommended_actions, ["causeway pool import tank"], "it has something");
+    assert_eq!(gone.recommended_actions, ["causeway disk return tank/1"], "it has something");
     let reason = |kind, place| told(&s, &[], &fault(kind, place)).reason;
     let capacity = reason(FaultKind::Capacity { percent: 75, threshold: 70, media }, Place::Pool);
     assert!(
@@ -191,7 +191,7 @@ fn a_loss_that_a_disk_would_end_names_it() {
         "{}",
         told.reason
     );
-    assert_eq!(told.recommended_actions, ["causeway pool import tank", "causeway space repair tank/vm"]);
+    assert_eq!(told.recommended_actions, ["causeway disk return tank/1", "causeway space repair tank/vm"]);
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn where_and_what_to_do_as_one_types_it() {
     assert_eq!(lost.faulting_object_description, "disk 1 (serial:1)");
     assert_eq!(lost.faulting_object_location, "pool my tank, enclosure shelf 1, disk 1, /dev/disk/by-id/x y");
     let remove = "causeway pool remove-disk 'my tank' 1";
-    assert_eq!(lost.recommended_actions, ["causeway pool import 'my tank'", remove]);
+    assert_eq!(lost.recommended_actions, ["causeway disk return 'my tank/1'", remove]);
     assert!(lost.reason.contains("It holds no data of the pool any more"), "{}", lost.reason);
     let one = fault(FaultKind::Lost { units: 1, at_least: false, first: None }, Place::Space(SpaceId(0)));
     let one = told(&s, &[], &one).reason;
@@ -282,6 +282,7 @@ fn pools_that_are_closed_and_disks_that_are_free() {
         size: 1 << 30,
         allocated: 0,
         serial_number: String::new(),
+        firmware_version: String::new(),
         enclosure: String::new(),
         slot: String::new(),
         node: String::new(),

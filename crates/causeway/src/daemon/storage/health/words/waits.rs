@@ -64,17 +64,17 @@ impl Words<'_> {
         place: &Place,
     ) -> (&'static str, String, Vec<String>) {
         let what = format!("{} of missed writes are", human_bytes(bytes));
-        let import = format!("causeway pool import {}", quoted(&self.state.name));
-        let (text, action) = match waits {
-            None => (format!("{what} being copied to it; no action is needed"), JOBS.to_owned()),
+        let (text, actions) = match waits {
+            None => (format!("{what} being copied to it; no action is needed"), vec![JOBS.to_owned()]),
             Some(why) => {
                 let job = self.job(Kind::Resync, place);
-                let (text, action) = self.waits(why, job, "no job copies them", import.clone());
-                let action = if matches!(why, Why::Away(_)) { import } else { action };
-                (format!("{what} not being copied to it: {text}"), action)
+                let (text, action) = self.waits(why, job, "no job copies them", JOBS.to_owned());
+                let away = matches!(why, Why::Away(_));
+                let actions = if away { self.all_return() } else { vec![action] };
+                (format!("{what} not being copied to it: {text}"), actions)
             }
         };
-        ("PhysicalDisk.Resyncing", text, vec![action])
+        ("PhysicalDisk.Resyncing", text, actions)
     }
 
     /// Why the job waits, and the command that helps; without a job, `none` and `begin`.

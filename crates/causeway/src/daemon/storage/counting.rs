@@ -1,0 +1,100 @@
+//! The counters of disks, virtual disks and pools: which instance counts what.
+//!
+//! A disk counts from the moment when it is opened, and a virtual disk from its first client on. [`Pools::name_counters`]
+//! gives them the names that they have now; it runs after each command, and every few seconds.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use counters::{IoInstance, IoSource, IoTally, PHYSICAL_DISKS, STORAGE_POOLS, VIRTUAL_DISKS};
+use disk::{Counted, Disk};
+use parking_lot::Mutex;
+use pool::{DataPath, SpaceId};
+
+use super::error::StorageError;
+use super::open_pool::OpenPool;
+use super::pools::Pools;
+
+/// What the clients of a pool's virtual disks did, as long as it is open.
+#[derive(Default)]
+pub(super) struct SpaceTallies(Mutex<BTreeMap<SpaceId, Arc<IoTally>>>);
+
+impl OpenPool {
+    /// A virtual disk for its clients: their I/O is counted.
+    ///
+    /// # Errors
+    /// The pool has no data path now, or no such virtual disk.
+    pub(super) fn space_for_clients(&self, space: SpaceId) -> Result<Arc<dyn Disk>, StorageError> {
+        let disk = Arc::new(self.data_now()?.space(space)?);
+        Ok(Counted::new(disk, self.tally(space)))
+    }
+
+    fn tally(&self, space: SpaceId) -> Arc<IoTally> {
+        Arc::clone(self.tallies.0.lock().entry(space).or_insert_with(|| IoTally::new(self.env())))
+    }
+}
+
+impl Pools {
+    /// See the module.
+    pub(super) fn name_counters(&self) {
+        let (mut pools, mut spaces, mut disks) = (Vec::new(), Vec::new(), Vec::new());
+        for open in self.open_pools() {
+            let name = open.name();
+            for member in open.pool.members().iter() {
+                let (number, path) =
+                    (member.number.0.to_string(), member.disk.info().path.display().to_string());
+                let disk = member.number;
+                let hedged =
+                    move |d: &DataPath| IoSource { hedged: d.hedged_reads_of(disk), ..IoSource::default() };
+                disks.push(IoInstance {
+                    name: format!("{name}/{number}"),
+                    labels: vec![name.clone(), number, path],
+                    tallies: member.disk.tally().into_iter().cloned().collect(),
+                    source: source(&open, hedged),
+                });
+            }
+            let shown = open.pool.read(|s| {
+                let shown = s.spaces.iter().filter(|(id, _)| s.owner_of(**id).is_none());
+                shown.map(|(id, r)| (*id, r.name.clone())).collect::<Vec<_>>()
+            });
+            for (id, space) in &shown {
+                let id = *id;
+                spaces.push(IoInstance {
+                    name: format!("{name}/{space}"),
+                    labels: vec![name.clone(), space.clone()],
+                    tallies: vec![open.tally(id)],
+                    source: source(&open, move |d| tables(d, [id])),
+                });
+            }
+            let ids: Vec<SpaceId> = shown.iter().map(|(id, _)| *id).collect();
+            pools.push(IoInstance {
+                labels: vec![name.clone()],
+                name,
+                tallies: ids.iter().map(|id| open.tally(*id)).collect(),
+                source: source(&open, move |d| IoSource {
+                    hedged: d.hedged_reads().1,
+                    ..tables(d, ids.iter().copied())
+                }),
+            });
+        }
+        STORAGE_POOLS.replace_io(pools);
+        VIRTUAL_DISKS.replace_io(spaces);
+        PHYSICAL_DISKS.replace_io(disks);
+    }
+}
+
+/// What the data path of a pool counts, whichever it has then; nothing while it has none.
+fn source(
+    open: &Arc<OpenPool>,
+    of: impl Fn(&DataPath) -> IoSource + Send + Sync + 'static,
+) -> Box<dyn Fn() -> IoSource + Send + Sync> {
+    let open: Weak<OpenPool> = Arc::downgrade(open);
+    Box::new(move || open.upgrade().and_then(|o| o.data()).map_or_else(IoSource::default, |d| of(&d)))
+}
+
+/// The look-ups of checksum tables of virtual disks.
+fn tables(data: &DataPath, spaces: impl IntoIterator<Item = SpaceId>) -> IoSource {
+    let each = spaces.into_iter().map(|id| data.table_cache(id));
+    let (cache_hits, cache_misses) = each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    IoSource { cache_hits, cache_misses, ..IoSource::default() }
+}

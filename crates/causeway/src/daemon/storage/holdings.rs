@@ -1,0 +1,70 @@
+//! Which virtual disks a disk holds parts of, and which disks hold a virtual disk.
+
+use std::collections::BTreeMap;
+
+use pool::{DiskNumber, SpaceId};
+
+use super::describe;
+use super::error::StorageError;
+use super::open_pool::OpenPool;
+use super::pools::Pools;
+use crate::control::storage::{Allocation, DiskDetail, DiskStatus, SpaceDetail};
+
+impl Pools {
+    /// A disk, by `POOL/NUMBER`, path or identity, with what it holds.
+    ///
+    /// # Errors
+    /// [`StorageError::NoDiskHere`].
+    pub async fn disk(&self, name: &str) -> Result<DiskDetail, StorageError> {
+        let path = std::fs::canonicalize(name).ok();
+        let is_it = |d: &DiskStatus| {
+            let numbered = d.pool.as_ref().zip(d.number).is_some_and(|(p, n)| format!("{p}/{n}") == name);
+            d.unique_id == name || (path.is_some() && d.path == path) || numbered
+        };
+        for open in self.open_pools() {
+            if let Some(disk) = describe::disks(&open).into_iter().find(is_it) {
+                let on = |a: &Allocation| Some(a.number) == disk.number;
+                let allocations = allocations(&open).into_iter().filter(on).collect();
+                return Ok(DiskDetail { disk, allocations });
+            }
+        }
+        let found = self.disks().await.into_iter().find(is_it);
+        let disk = found.ok_or_else(|| StorageError::NoDiskHere(name.to_owned()))?;
+        Ok(DiskDetail { disk, allocations: Vec::new() })
+    }
+
+    /// A virtual disk, with the disks that hold it.
+    ///
+    /// # Errors
+    /// There is none of that name, or there are several.
+    pub fn space(&self, name: &str) -> Result<SpaceDetail, StorageError> {
+        let (open, id) = self.find_space(name)?;
+        let found = describe::spaces(&open).into_iter().find(|s| open.space_named(&s.name) == Some(id));
+        let space = found.ok_or_else(|| StorageError::NoSpace(name.to_owned()))?;
+        let copies = open.pool.read(|s| s.spaces.get(&id).map_or(0, |r| r.resiliency.copies()));
+        let allocations = allocations(&open).into_iter().filter(|a| a.virtual_disk == space.name).collect();
+        Ok(SpaceDetail { space, copies, allocations })
+    }
+}
+
+/// The slabs of a pool, by virtual disk and disk.
+fn allocations(open: &OpenPool) -> Vec<Allocation> {
+    let members = open.pool.members();
+    open.pool.read(|s| {
+        let mut bytes: BTreeMap<(SpaceId, DiskNumber), u64> = BTreeMap::new();
+        for ((space, _), row) in s.rows.iter() {
+            row.slabs.iter().for_each(|c| *bytes.entry((*space, c.place.disk)).or_default() += s.slab_bytes);
+        }
+        let shown = |((id, disk), allocated): ((SpaceId, DiskNumber), u64)| {
+            let owner = s.owner_of(id);
+            Some(Allocation {
+                virtual_disk: s.spaces.get(&owner.unwrap_or(id))?.name.clone(),
+                part: if owner.is_some() { "Journal" } else { "Data" }.to_owned(),
+                number: disk.0,
+                allocated,
+                path: members.get(disk).map(|m| m.disk.info().path.clone()),
+            })
+        };
+        bytes.into_iter().filter_map(shown).collect()
+    })
+}

@@ -1,0 +1,206 @@
+//! Disks that return to their pools: by command, and by themselves.
+//!
+//! A disk returns by itself if it went away by itself and is back in one of the configured places: it was not found, or
+//! it was disconnected. One that was removed from service for failing I/O counts as disconnected only if it was seen to be
+//! away since: a disk that is still here would fail again. One that a command took offline stays offline, and so does one
+//! that the pool would take only with `--accept-loss`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pool::jobs::Subject;
+use pool::{Absence, DiskNumber, PoolId, Presence};
+
+use super::error::StorageError;
+use super::find::{self, Labelled};
+use super::open_pool::OpenPool;
+use super::pools::{Pools, Purpose, done};
+use crate::control::events::EventKind;
+use crate::control::storage::ReturnRequest;
+use crate::control::types::Changed;
+
+/// How often places that are new are looked at while a disk is absent, and how often all places.
+const EVERY: Duration = Duration::from_secs(2);
+const ALL_EVERY: Duration = Duration::from_secs(60);
+/// How long a disk that returned by itself, or was refused, is left alone then.
+const PAUSE: Duration = Duration::from_secs(30);
+
+type Key = (PoolId, DiskNumber);
+
+/// What the last look found.
+#[derive(Default)]
+struct Looked {
+    /// Device and inode of each place, and its size: another disk may have the same path.
+    places: BTreeMap<PathBuf, (u64, u64, u64)>,
+    all_at: Option<Instant>,
+    /// Absent disks that no place had.
+    away: BTreeSet<Key>,
+    /// When a disk was last to return by itself, and why it was refused.
+    tried: BTreeMap<Key, (Instant, Option<String>)>,
+}
+
+impl Pools {
+    /// Gives an open pool a disk back that it misses.
+    ///
+    /// # Errors
+    /// See [`StorageError`]: it is not here, it is of no open pool, or what it has is older or newer than the pool.
+    pub async fn return_disk(&self, request: ReturnRequest) -> Result<Changed, StorageError> {
+        let _one = self.changing.lock().await;
+        let named = std::fs::canonicalize(&request.disk).ok();
+        let (wanted, places) = match &named {
+            Some(path) => (None, vec![path.clone()]),
+            None => (Some(self.disk_of_pool(&request.disk)?), find::expand(&self.devices)),
+        };
+        let in_service = |open: &OpenPool, number: DiskNumber| {
+            done(format!("disk {} of the pool {} is in service", number.0, open.name()), Vec::new())
+        };
+        if let Some((open, number)) = wanted.as_ref().filter(|(o, n)| o.pool.read(|s| s.is_present(*n))) {
+            return Ok(in_service(open, *number));
+        }
+        let is_it = |f: &Labelled| wanted.as_ref().is_none_or(|(o, n)| (o.pool.id(), *n) == key(f));
+        let found = find::labels(&self.env, &self.arena, places).await.into_iter().find(is_it);
+        let Some(found) = found else {
+            let object = |(o, n): &(Arc<OpenPool>, _)| {
+                format!("{} of the pool {}", o.teller.object(Subject::Disk(*n)), o.name())
+            };
+            return Err(match &wanted {
+                Some(wanted) => StorageError::NotHere { disk: object(wanted) },
+                None => StorageError::NoLabel(named.unwrap_or_default()),
+            });
+        };
+        let name = found.label.pool_name.clone();
+        let open = self.open_pools().into_iter().find(|o| o.pool.id() == found.label.pool);
+        let Some(open) = open else {
+            return Err(StorageError::NotOpen { name, reason: "this disk does not open it".to_owned() });
+        };
+        if !open.pool.has(found.label.id) {
+            return Err(StorageError::Removed { path: found.path, pool: open.name(), into: None });
+        }
+        if open.pool.read(|s| s.is_present(found.label.number)) {
+            return Ok(in_service(&open, found.label.number));
+        }
+        let number = self.take_back(&open, &found, request.accept_loss, "by command").await?;
+        Ok(done(format!("disk {} is back in the pool {}", number.0, open.name()), Vec::new()))
+    }
+
+    /// Takes disks back by themselves as long as the thread runs.
+    pub(super) async fn watch_returns(self: Arc<Pools>) {
+        let mut looked = Looked::default();
+        loop {
+            self.env.sleep(EVERY).await;
+            let absent = self.absent();
+            if absent.is_empty() {
+                looked = Looked { tried: looked.tried, ..Looked::default() };
+            } else if let Ok(_one) = self.changing.try_lock() {
+                self.look_for_returned(absent, &mut looked).await;
+            }
+        }
+    }
+
+    /// The absent disks of pools that could take them.
+    fn absent(&self) -> BTreeMap<Key, (Arc<OpenPool>, Absence)> {
+        let mut absent = BTreeMap::new();
+        for open in self.open_pools() {
+            if open.writable().is_ok() && open.pool.suspended().is_none() {
+                open.pool.read(|s| {
+                    for (number, record) in s.disks.iter() {
+                        if let Presence::Absent(why) = record.presence
+                            && why != Absence::Asked
+                        {
+                            absent.insert((s.pool, *number), (Arc::clone(&open), why));
+                        }
+                    }
+                });
+            }
+        }
+        absent
+    }
+
+    async fn look_for_returned(&self, absent: BTreeMap<Key, (Arc<OpenPool>, Absence)>, looked: &mut Looked) {
+        let now = self.env.now();
+        let mark = |path: PathBuf| {
+            let m = std::fs::metadata(&path).ok()?;
+            Some((path, (m.dev() ^ m.rdev(), m.ino(), m.len())))
+        };
+        let here: BTreeSet<PathBuf> = self.open_pools().iter().flat_map(|o| o.paths()).collect();
+        let places = find::expand(&self.devices).into_iter().filter(|p| !here.contains(p));
+        let places: BTreeMap<_, _> = places.filter_map(mark).collect();
+        let is_new = |(path, mark): &(&PathBuf, &_)| looked.places.get(*path) != Some(*mark);
+        let all = looked.all_at.is_none_or(|at| now - at >= ALL_EVERY)
+            || looked.places.keys().any(|path| !places.contains_key(path));
+        let look: Vec<_> = places.iter().filter(|p| all || is_new(p)).map(|(path, _)| path.clone()).collect();
+        looked.places = places;
+        let found = find::labels(&self.env, &self.arena, look).await;
+        if all {
+            looked.all_at = Some(now);
+            let found: BTreeSet<Key> = found.iter().map(key).collect();
+            looked.away.extend(absent.keys().filter(|k| !found.contains(k)));
+        }
+        looked.away.retain(|k| absent.contains_key(k));
+        looked.tried.retain(|k, (at, _)| absent.contains_key(k) || now - *at < PAUSE);
+        for found in found {
+            let key = key(&found);
+            let Some((open, why)) = absent.get(&key) else { continue };
+            let by_itself = matches!(why, Absence::NotFound | Absence::Gone) || looked.away.contains(&key);
+            if !by_itself || !open.pool.has(found.label.id) {
+                continue;
+            }
+            // Until it is in service its place is looked at each time.
+            looked.places.remove(&found.path);
+            let before = looked.tried.get(&key);
+            if before.is_some_and(|(at, _)| now - *at < PAUSE) {
+                continue;
+            }
+            let refused = self.returns(open, &found).await.err();
+            if let Some(message) = &refused
+                && before.is_none_or(|(_, told)| told.as_ref() != Some(message))
+            {
+                let subject = Subject::Disk(found.label.number);
+                open.teller.tell_warning(EventKind::DiskRefused, subject, message.clone());
+            }
+            looked.tried.insert(key, (now, refused));
+        }
+    }
+
+    /// Takes back a disk that is here again; else says why not.
+    async fn returns(&self, open: &Arc<OpenPool>, found: &Labelled) -> Result<(), String> {
+        let taken = self.take_back(open, found, false, "it is back, and returned by itself").await;
+        taken.map(drop).map_err(|error| {
+            let help = error.cure().map_or_else(String::new, |c| format!(": {c}"));
+            format!("it is back at {}, and was refused: {error}{help}", found.path.display())
+        })
+    }
+
+    async fn take_back(
+        &self,
+        open: &Arc<OpenPool>,
+        found: &Labelled,
+        accept_loss: bool,
+        how: &str,
+    ) -> Result<DiskNumber, StorageError> {
+        open.writable()?;
+        open.release_absent();
+        let disk = self.open_disk(&found.path, &found.label, Purpose::Write).await?;
+        open.bring_back(disk, accept_loss, how).await
+    }
+
+    /// A disk of an open pool, by `POOL/NUMBER` or identity.
+    fn disk_of_pool(&self, disk: &str) -> Result<(Arc<OpenPool>, DiskNumber), StorageError> {
+        let of = |open: Arc<OpenPool>| {
+            let number = open.pool.read(|s| {
+                let mut all = s.disks.iter();
+                all.find(|(n, r)| r.name == disk || format!("{}/{}", s.name, n.0) == disk).map(|(n, _)| *n)
+            })?;
+            Some((open, number))
+        };
+        let found = self.open_pools().into_iter().find_map(of);
+        found.ok_or_else(|| StorageError::NoDiskHere(disk.to_owned()))
+    }
+}
+
+fn key(found: &Labelled) -> Key {
+    (found.label.pool, found.label.number)
+}

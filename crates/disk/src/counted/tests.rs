@@ -1,0 +1,78 @@
+use std::time::Duration;
+
+use arena::{Arena, IoBuf};
+use counters::{IoInstance, IoSource, PHYSICAL_DISKS, Registry};
+use env::Env;
+
+use super::*;
+use crate::conformance::{Ear, bytes, read_now, write_now};
+use crate::sim::Machine;
+use crate::{MemoryDisk, MemoryOptions, Op, Place};
+
+const SIZE: u64 = 4 << 20;
+
+/// Over a disk that answers at once and one that does not, by futures and by callbacks; nothing stays outstanding.
+#[tokio::test(start_paused = true)]
+async fn conforms() {
+    let arena = Arena::new(32 << 20).expect("a small mapping");
+    let env = Env::simulated(1);
+    let tally = IoTally::new(&env);
+    for shuffle in [None, Some(Duration::from_millis(5))] {
+        crate::conformance::run(&arena, || {
+            let machine = Machine::new(&env, 1);
+            let slot = machine.add(&MemoryOptions::new("d0", SIZE));
+            if let Some(longest) = shuffle {
+                machine.shuffle(slot, longest);
+            }
+            let counted = Counted::new(machine.open(slot).expect("it is there"), Arc::clone(&tally));
+            async move { counted as Arc<dyn Disk> }
+        })
+        .await;
+    }
+    env.sleep(Duration::from_secs(1)).await;
+    let counted = values(&env, &tally);
+    assert_eq!(counted("queue_length"), 0);
+    assert!(counted("reads") > 100 && counted("errors") > 0);
+}
+
+#[tokio::test]
+async fn what_is_done_is_counted_once_whichever_way() {
+    let env = Env::simulated(1);
+    let tally = IoTally::new(&env);
+    let disk = Counted::new(MemoryDisk::new(&MemoryOptions::new("m", SIZE)), Arc::clone(&tally));
+    let c = Ctx::default();
+    write_now(&*disk, &c, 0, bytes(1, 8192)).expect("written");
+    read_now(&*disk, 0, 4096).expect("read");
+    disk.flush(&c).wait().await.expect("flushed");
+    write_now(&*disk, &c, SIZE, bytes(1, 4096)).expect_err("beyond its end");
+    let ear = Arc::<Ear<Written>>::default();
+    for (which, offset) in [(0, 4096), (1, SIZE)] {
+        let who: Arc<Ear<Written>> = Arc::clone(&ear);
+        let then = Then::new(who, which, Place::new(Op::Write, offset, 4096));
+        disk.write_then(&c, offset, Sg::from_iter([IoBuf::from(bytes(1, 4096))]), then);
+    }
+    let who: Arc<Ear<Written>> = Arc::clone(&ear);
+    drop(Then::new(who, 2, Place::whole(Op::Write)).counted(tally.begin(IoKind::Write), 4096));
+    assert_eq!(ear.heard.lock().len(), 3);
+    let counted = values(&env, &tally);
+    let names = ["reads", "writes", "flushes", "read_bytes", "written_bytes", "errors", "queue_length"];
+    assert_eq!(names.map(counted), [1, 5, 1, 4096, 12288, 3, 0]);
+}
+
+/// What a tally has counted, by metric.
+fn values(env: &Env, tally: &Arc<IoTally>) -> impl Fn(&str) -> u64 + use<> {
+    // Tests of this program that run beside it have instances of their own.
+    let name = format!("{:p}", Arc::as_ptr(tally));
+    let wanted = IoInstance {
+        name: name.clone(),
+        labels: ["p", "0", "/d"].map(str::to_owned).to_vec(),
+        tallies: vec![Arc::clone(tally)],
+        source: Box::new(IoSource::default),
+    };
+    static ONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+    let _one = ONE.lock();
+    PHYSICAL_DISKS.replace_io(vec![wanted]);
+    let snapshot = Registry::new(env.clone()).snapshot();
+    let set = counters::find("PhysicalDisk")[0];
+    move |metric| snapshot.value(set, &name, metric).expect("a metric")
+}
