@@ -167,7 +167,7 @@ impl DataPath {
         let mut spaces = self.spaces.lock();
         let inner =
             spaces.entry(space).or_insert_with(|| Arc::new(SpaceInner::new(self, space, &record, journal)));
-        Ok(Space { path: Arc::clone(self), inner: Arc::clone(inner) })
+        Ok(Space::new(Arc::clone(self), Arc::clone(inner)))
     }
 
     /// Regions of a copy that its disk may not have durably: in flight, unflushed, or unresolved. For the
@@ -271,7 +271,7 @@ impl DataPath {
     pub(crate) fn open_spaces(self: &Arc<DataPath>) -> Vec<Space> {
         let mut spaces = self.spaces.lock();
         self.read(|s| spaces.retain(|id, _| s.spaces.contains_key(id)));
-        spaces.values().map(|i| Space { path: Arc::clone(self), inner: Arc::clone(i) }).collect()
+        spaces.values().map(|i| Space::new(Arc::clone(self), Arc::clone(i))).collect()
     }
 
     /// Whose those slabs of a disk are that `wanted` wants, by number and generation: few, for the memory.

@@ -184,22 +184,6 @@ impl Board {
         }
     }
 
-    /// After [`Board::stop_all`]: jobs may begin again, because what they were ended for was not to be.
-    pub fn go_on(&self) {
-        self.inner.lock().stopping = false;
-    }
-
-    /// The paused jobs; for the next board.
-    pub fn paused(&self) -> BTreeSet<(Kind, Subject)> {
-        self.inner.lock().paused.clone()
-    }
-
-    /// Pauses what the board before this one had paused.
-    pub fn pause_all(&self, paused: BTreeSet<(Kind, Subject)>) {
-        self.inner.lock().paused.extend(paused);
-        self.wake();
-    }
-
     /// The clients' latencies in the last interval.
     pub fn load(&self) -> Load {
         self.inner.lock().pacer.load()
