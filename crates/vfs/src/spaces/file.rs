@@ -1,139 +1,110 @@
 //! An open virtual disk, shared by all nodes of both its forms.
 //!
 //! Invariants:
-//! 1. `length` is a multiple of [`BLOCK`] and at most the size of the disk; what is between the two reads as zeros.
+//! 1. The length (`Meta::stat`) is a multiple of [`BLOCK`] and at most the size of the disk; what is between the two reads as zeros.
 //! 2. Under `disk` for writing nothing else is read or written: lengths and parts of blocks change there only.
-//! 3. Memory is waited for before `disk`, never under it: who waits for `disk` may hold the memory.
+//! 3. Payload memory is waited for before `disk`, never under it: who waits for `disk` may hold the memory.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use arena::{Arena, Class, IoBuf, Sg, SgMut, sg_len, sg_slice, sg_to_vec};
-use disk::{DiskError, IO_MAX, sized};
+use arena::{Arena, Class, IoBuf, Sg, sg_len, sg_slice, sg_to_vec};
+use disk::{DiskError, sized};
 use env::{Ctx, Env};
 use parking_lot::Mutex;
-use tokio::sync::{RwLock, RwLockWriteGuard};
+use tokio::sync::RwLock;
 
 use super::vhd::{FOOTER, footer};
 use super::{BLOCK, Form, OpenDisk, VirtualDisks, now};
-use crate::{Attributes, FileKey, Timestamp, VfsError, VfsResult};
+use crate::{Stat, VfsError, VfsResult};
 
 /// The largest size of a file.
 const SIZE_MAX: u64 = i64::MAX as u64;
 
 /// What is known of a file beside its data.
 pub(super) struct Meta {
-    pub(super) created: Timestamp,
-    pub(super) accessed: Timestamp,
-    pub(super) written: Timestamp,
-    pub(super) changed: Timestamp,
-    pub(super) attributes: Attributes,
-    /// Of an open one: bytes of data.
-    pub(super) length: u64,
-    /// The footer that a client wrote behind this length.
-    footer: Option<Footer>,
-}
-
-type Footer = Box<[u8; FOOTER as usize]>;
-
-impl Meta {
-    pub(super) fn new(now: Timestamp) -> Arc<Mutex<Meta>> {
-        Arc::new(Mutex::new(Meta {
-            created: now,
-            accessed: now,
-            written: now,
-            changed: now,
-            attributes: Attributes::ARCHIVE,
-            length: 0,
-            footer: None,
-        }))
-    }
+    /// Of an open one, `size` is the bytes of data.
+    pub(super) stat: Stat,
+    /// The footer that a client wrote behind these.
+    pub(super) footer: Option<[u8; FOOTER as usize]>,
 }
 
 pub(super) struct File {
     env: Env,
     arena: Arena,
     disks: Arc<dyn VirtualDisks>,
-    id: FileKey,
     pub(super) number: u64,
     pub(super) meta: Arc<Mutex<Meta>>,
     /// `None` once it was removed.
     disk: RwLock<Option<OpenDisk>>,
 }
 
-type Exclusive<'a> = RwLockWriteGuard<'a, Option<OpenDisk>>;
-
 impl File {
     pub(super) fn open(
-        env: Env,
-        arena: Arena,
+        (env, arena): (Env, Arena),
         disks: Arc<dyn VirtualDisks>,
-        id: FileKey,
         number: u64,
         meta: Arc<Mutex<Meta>>,
     ) -> VfsResult<Arc<File>> {
         let open = disks.open(number)?;
-        {
-            let (mut meta, size) = (meta.lock(), open.disk.info().geometry.size);
-            if meta.length != size {
-                // Changed while it was closed, or never seen.
-                (meta.length, meta.footer) = (size, None);
-            }
+        let size = open.disk.info().geometry.size;
+        let mut known = meta.lock();
+        if known.stat.size != size {
+            // Changed while it was closed, or never seen.
+            (known.stat.size, known.footer) = (size, None);
         }
-        Ok(Arc::new(File { env, arena, disks, id, number, meta, disk: RwLock::new(Some(open)) }))
+        drop(known);
+        Ok(Arc::new(File { env, arena, disks, number, meta, disk: RwLock::new(Some(open)) }))
     }
 
     fn length(&self) -> u64 {
-        self.meta.lock().length
+        self.meta.lock().stat.size
     }
 
+    /// Data was changed, up to `end`.
     fn wrote(&self, end: u64) {
         let mut meta = self.meta.lock();
-        if end > meta.length {
+        if end > meta.stat.size {
             // A footer that a client wrote was for the length before.
-            (meta.length, meta.footer) = (end, None);
+            (meta.stat.size, meta.footer) = (end, None);
         }
         let now = now(&self.env);
-        (meta.written, meta.changed) = (now, now);
+        (meta.stat.written, meta.stat.changed) = (now, now);
     }
 
     /// The client's footer, else one that is made now.
-    fn footer_now(&self) -> [u8; FOOTER as usize] {
+    fn footer(&self) -> [u8; FOOTER as usize] {
         let meta = self.meta.lock();
-        meta.footer.as_ref().map_or_else(|| footer(self.id, meta.length), |kept| **kept)
+        meta.footer.unwrap_or_else(|| footer(meta.stat.id, meta.stat.size))
     }
 
     /// Reads up to `length` bytes; fewer at the end.
     pub(super) async fn read(&self, c: &Ctx, form: Form, offset: u64, length: u64) -> VfsResult<Sg> {
-        let wanted = |data: u64| offset..offset.saturating_add(length).min(data).max(offset);
-        let around = |r: &Range<u64>| r.start / BLOCK * BLOCK..r.end.next_multiple_of(BLOCK);
-        let space = around(&wanted(self.length()));
-        let space = (space.end - space.start) as usize;
-        if space > self.arena.budget() / 2 {
+        let end = |of: u64| offset.saturating_add(length).min(of).max(offset);
+        let first = offset / BLOCK * BLOCK;
+        let ends = |end: u64| (end - first).next_multiple_of(BLOCK) as usize;
+        let room = ends(end(self.length()));
+        if room > self.arena.budget() / 2 {
             return Err(VfsError::NoMemory);
         }
-        let memory = if space > 0 { self.arena.alloc_sg(space, Class::Payload).await } else { SgMut::new() };
+        let memory = self.arena.alloc_sg(room, Class::Payload).await;
         let disk = self.disk.read().await;
         let open = disk.as_ref().ok_or(VfsError::Stale)?;
         let data = self.length();
-        let mut inside = wanted(data);
-        // It became longer while memory was waited for.
-        inside.end = inside.end.min(inside.start / BLOCK * BLOCK + space as u64).max(inside.start);
+        // It may have become longer while memory was waited for.
+        let inside = offset..end(data.min(first + room as u64));
         let mut out = Sg::new();
         if !inside.is_empty() {
-            let blocks = around(&inside);
-            let memory = sized(memory, (blocks.end - blocks.start) as usize);
-            let (result, memory) = open.disk.read(c, blocks.start, memory).wait().await;
+            let (result, memory) = open.disk.read(c, first, sized(memory, ends(inside.end))).wait().await;
             result.map_err(of_disk)?;
             let all: Sg = memory.into_iter().map(|b| b.freeze()).collect();
-            let skip = (inside.start - blocks.start) as usize;
-            out = sg_slice(&all, skip, (inside.end - inside.start) as usize);
+            out = sg_slice(&all, (offset - first) as usize, (inside.end - offset) as usize);
         }
-        let end = offset.saturating_add(length).min(data + form.footer());
-        let from = inside.end.max(data).max(offset);
-        if inside.end.max(offset) >= data && from < end {
-            let part = (from - data) as usize..(end - data) as usize;
-            out.push(IoBuf::short(&self.footer_now()[part]));
+        let behind = inside.end..end(data + form.footer());
+        if behind.start >= data && !behind.is_empty() {
+            out.push(IoBuf::short(
+                &self.footer()[(behind.start - data) as usize..(behind.end - data) as usize],
+            ));
         }
         Ok(out)
     }
@@ -151,119 +122,104 @@ impl File {
             // Behind the data of a VHD the length decides what a write means.
             let most = if form == Form::Vhd { self.length() } else { open.disk.info().geometry.size };
             if end <= most {
-                write_long(&c, open, offset, &src).await?;
+                open.disk.write(&c, offset, src).wait().await.map_err(of_disk)?;
                 self.wrote(end);
                 return Ok(length);
             }
         }
-        // A growth must not be left half known: it goes on without its caller.
+        // A change of length must not be left half known: it goes on without its caller.
         let (env, file) = (self.env.clone(), self);
         env.run(async move { file.write_exclusively(&c, form, offset..end, &src).await }).await?;
         Ok(length)
     }
 
     async fn write_exclusively(&self, c: &Ctx, form: Form, at: Range<u64>, src: &Sg) -> VfsResult<()> {
-        let mut edges = self.edges().await;
         let mut disk = self.disk.write().await;
-        let length = self.length();
-        if form == Form::Vhd && at.end > length + FOOTER {
-            let grown = match at.end % BLOCK {
-                FOOTER => at.end - FOOTER,
+        if at.end > self.length() + form.footer() {
+            let data = match at.end % BLOCK {
+                FOOTER if form == Form::Vhd => at.end - FOOTER,
                 _ => at.end.next_multiple_of(BLOCK),
             };
-            self.grow(&mut disk, grown).await?;
-            // The bytes of a footer that a client wrote are where it wrote them.
-            let kept = self.meta.lock().footer.take();
-            if let Some(kept) = kept {
-                let kept = [IoBuf::short(&*kept)].into_iter().collect();
-                edges = self.patch(c, &disk, length..length + FOOTER, &kept, edges).await?;
-            }
-            self.wrote(grown);
-        } else if form == Form::Raw && at.end > length {
-            self.grow(&mut disk, at.end.next_multiple_of(BLOCK)).await?;
-            self.wrote(at.end.next_multiple_of(BLOCK));
+            let open = disk.as_ref().ok_or(VfsError::Stale)?;
+            let size = open.disk.info().geometry.size;
+            let steps = data.checked_next_multiple_of(open.step.max(BLOCK)).filter(|s| *s <= SIZE_MAX);
+            let size = if data > size { steps.ok_or(VfsError::TooLarge)? } else { size };
+            self.set_length(c, &mut disk, form, data, size).await?;
         }
-        let length = self.length();
-        let inside = at.start.min(length)..at.end.min(length);
-        if !inside.is_empty() {
-            let part = sg_slice(src, 0, (inside.end - inside.start) as usize);
-            self.patch(c, &disk, inside.clone(), &part, edges).await?;
+        let data = self.length();
+        let inside = at.start.min(data)..at.end.min(data);
+        let split = (inside.end - inside.start) as usize;
+        if split > 0 {
+            self.patch(c, &disk, inside, sg_slice(src, 0, split)).await?;
         }
-        if at.end > length {
-            let first = at.start.max(length);
-            let bytes = sg_to_vec(&sg_slice(src, (first - at.start) as usize, (at.end - first) as usize));
-            let from = (first - length) as usize;
-            let mut whole = self.footer_now();
-            whole[from..from + bytes.len()].copy_from_slice(&bytes);
-            self.meta.lock().footer = Some(Box::new(whole));
+        if at.end > data {
+            let bytes = sg_to_vec(&sg_slice(src, split, sg_len(src) - split));
+            let (mut footer, from) = (self.footer(), (at.start.max(data) - data) as usize);
+            footer[from..from + bytes.len()].copy_from_slice(&bytes);
+            self.meta.lock().footer = Some(footer);
         }
         self.wrote(0);
         Ok(())
     }
 
-    /// Memory for the first and the last block of a write of parts.
-    async fn edges(&self) -> [SgMut; 2] {
-        let first = self.arena.alloc_sg(BLOCK as usize, Class::Control).await;
-        [first, self.arena.alloc_sg(BLOCK as usize, Class::Control).await]
+    /// Writes bytes inside the data; the blocks that they begin and end in are read first.
+    async fn patch(&self, c: &Ctx, disk: &Option<OpenDisk>, at: Range<u64>, src: Sg) -> VfsResult<()> {
+        let open = disk.as_ref().ok_or(VfsError::Stale)?;
+        let block = async |at: u64| {
+            let memory = sized(self.arena.alloc_sg(BLOCK as usize, Class::Control).await, BLOCK as usize);
+            let (result, memory) = open.disk.read(c, at, memory).wait().await;
+            result.map_err(of_disk)?;
+            Ok::<Sg, VfsError>(memory.into_iter().map(|b| b.freeze()).collect())
+        };
+        let (first, last) = (at.start / BLOCK * BLOCK, (at.end - 1) / BLOCK * BLOCK);
+        let mut all = Sg::new();
+        if at.start > first {
+            all = sg_slice(&block(first).await?, 0, (at.start - first) as usize);
+        }
+        all.extend(src);
+        if at.end < last + BLOCK {
+            let kept = (last + BLOCK - at.end) as usize;
+            all.extend(sg_slice(&block(last).await?, BLOCK as usize - kept, kept));
+        }
+        open.disk.write(c, first, all).wait().await.map_err(of_disk)
     }
 
-    /// Writes bytes inside the file; the blocks that they begin and end in are read first.
-    async fn patch(
+    /// Gives the file a length, and the disk a size. Where a VHD grows, the bytes of a footer that a client wrote
+    /// stay where they are, as data.
+    async fn set_length(
         &self,
         c: &Ctx,
-        disk: &Exclusive<'_>,
-        at: Range<u64>,
-        src: &Sg,
-        edges: [SgMut; 2],
-    ) -> VfsResult<[SgMut; 2]> {
-        let open = disk.as_ref().ok_or(VfsError::Stale)?;
-        let (first, last) = (at.start / BLOCK * BLOCK, (at.end - 1) / BLOCK * BLOCK);
-        let read = async |block: u64, memory: SgMut| {
-            let (result, memory) = open.disk.read(c, block, sized(memory, BLOCK as usize)).wait().await;
-            let bytes: Vec<u8> = memory.iter().flat_map(|b| b.to_vec()).collect();
-            result.map(|()| (bytes, memory)).map_err(of_disk)
+        disk: &mut Option<OpenDisk>,
+        form: Form,
+        length: u64,
+        size: u64,
+    ) -> VfsResult<()> {
+        if disk.as_ref().ok_or(VfsError::Stale)?.disk.info().geometry.size != size {
+            self.disks.resize(self.number, size).await?;
+            // The new one first: there is a guard all the time.
+            *disk = Some(self.disks.open(self.number)?);
+        }
+        let before = {
+            let mut meta = self.meta.lock();
+            let kept = if length == meta.stat.size { meta.footer } else { None };
+            let before = (meta.stat.size, std::mem::replace(&mut meta.footer, kept));
+            meta.stat.size = length;
+            before
         };
-        let [head, tail] = edges;
-        let (mut all, mut memory) = (Sg::new(), [head, tail]);
-        if at.start > first {
-            let (bytes, back) = read(first, std::mem::take(&mut memory[0])).await?;
-            all.push(IoBuf::from(bytes[..(at.start - first) as usize].to_vec()));
-            memory[0] = back;
+        match before {
+            (had, Some(footer)) if form == Form::Vhd && length > had => {
+                let footer = [IoBuf::short(&footer)].into_iter().collect();
+                self.patch(c, disk, had..had + FOOTER, footer).await
+            }
+            _ => Ok(()),
         }
-        all.extend(src.iter().cloned());
-        if at.end < last + BLOCK {
-            let (bytes, back) = read(last, std::mem::take(&mut memory[1])).await?;
-            all.push(IoBuf::from(bytes[(at.end - last) as usize..].to_vec()));
-            memory[1] = back;
-        }
-        write_long(c, open, first, &all).await?;
-        Ok(memory)
-    }
-
-    /// Makes the disk at least so long, by whole steps.
-    async fn grow(&self, disk: &mut Exclusive<'_>, length: u64) -> VfsResult<()> {
-        let open = disk.as_ref().ok_or(VfsError::Stale)?;
-        if length <= open.disk.info().geometry.size {
-            return Ok(());
-        }
-        let steps = length.checked_next_multiple_of(open.step.max(BLOCK)).filter(|s| *s <= SIZE_MAX);
-        self.resize(disk, steps.ok_or(VfsError::TooLarge)?).await
-    }
-
-    async fn resize(&self, disk: &mut Exclusive<'_>, size: u64) -> VfsResult<()> {
-        self.disks.resize(self.number, size).await?;
-        // The new one first: there is a guard all the time.
-        **disk = Some(self.disks.open(self.number)?);
-        Ok(())
     }
 
     /// Sets the number of bytes of the file in this form.
     pub(super) async fn set_len(self: Arc<File>, form: Form, length: u64) -> VfsResult<()> {
-        if length > SIZE_MAX {
-            return Err(VfsError::TooLarge);
-        }
         let data = match length {
             0 => 0, // what a client does before it writes the file anew
+            n if n > SIZE_MAX => return Err(VfsError::TooLarge),
             n => n.checked_sub(form.footer()).ok_or(VfsError::InvalidArgument)?,
         };
         if !data.is_multiple_of(BLOCK) {
@@ -271,19 +227,8 @@ impl File {
         }
         let (env, file) = (self.env.clone(), self);
         env.run(async move {
-            let edges = file.edges().await;
             let mut disk = file.disk.write().await;
-            let open = disk.as_ref().ok_or(VfsError::Stale)?;
-            let before = file.length();
-            if open.disk.info().geometry.size != data {
-                file.resize(&mut disk, data).await?;
-            }
-            let kept = (data != before).then(|| file.meta.lock().footer.take()).flatten();
-            if let Some(kept) = kept.filter(|_| form == Form::Vhd && data > before) {
-                let kept = [IoBuf::short(&*kept)].into_iter().collect();
-                file.patch(&Ctx::default(), &disk, before..before + FOOTER, &kept, edges).await?;
-            }
-            file.meta.lock().length = data;
+            file.set_length(&Ctx::default(), &mut disk, form, data, data).await?;
             file.wrote(0);
             Ok(())
         })
@@ -292,17 +237,14 @@ impl File {
 
     /// Gives the disk the length of the file, where writes made it longer.
     pub(super) async fn settle(self: Arc<File>) -> VfsResult<()> {
-        let longer = |open: &OpenDisk, file: &File| open.disk.info().geometry.size > file.length();
-        if !self.disk.read().await.as_ref().is_some_and(|open| longer(open, &self)) {
+        let size = self.disk.read().await.as_ref().map(|open| open.disk.info().geometry.size);
+        if size.is_none_or(|size| size == self.length()) {
             return Ok(());
         }
         let (env, file) = (self.env.clone(), self);
         env.run(async move {
-            let mut disk = file.disk.write().await;
-            match disk.as_ref() {
-                Some(open) if longer(open, &file) => file.resize(&mut disk, file.length()).await,
-                _ => Ok(()),
-            }
+            let (mut disk, length) = (file.disk.write().await, file.length());
+            file.set_length(&Ctx::default(), &mut disk, Form::Raw, length, length).await
         })
         .await
     }
@@ -313,45 +255,33 @@ impl File {
         disk.as_ref().ok_or(VfsError::Stale)?.disk.flush(&c).wait().await.map_err(of_disk)
     }
 
-    /// Makes a range of the data zeros.
-    pub(super) async fn zero(self: Arc<File>, c: Ctx, range: Range<u64>) -> VfsResult<()> {
-        let inside = |file: &File| range.start..range.end.min(file.length());
-        let whole = inside(&self);
-        if whole.is_empty() {
+    /// Makes a range of the data zeros: whole blocks are discarded.
+    pub(super) async fn zero(&self, c: &Ctx, range: Range<u64>) -> VfsResult<()> {
+        let inside = || range.start..range.end.min(self.length());
+        let at = inside();
+        if at.is_empty() {
             return Ok(());
         }
-        if whole.start.is_multiple_of(BLOCK) && whole.end.is_multiple_of(BLOCK) {
-            let disk = self.disk.read().await;
-            let open = disk.as_ref().ok_or(VfsError::Stale)?;
-            let whole = inside(&self);
-            if whole.is_empty() {
-                return Ok(());
+        if !at.start.is_multiple_of(BLOCK) || !at.end.is_multiple_of(BLOCK) {
+            let (disk, at) = (self.disk.write().await, inside());
+            let middle = at.start.next_multiple_of(BLOCK).min(at.end);
+            let edges = [at.start..middle, (at.end / BLOCK * BLOCK).max(middle)..at.end];
+            for edge in edges.into_iter().filter(|edge| !edge.is_empty()) {
+                let zeros = vec![0; (edge.end - edge.start) as usize];
+                self.patch(c, &disk, edge, [IoBuf::from(zeros)].into_iter().collect()).await?;
             }
-            open.disk.discard(&c, whole.start, whole.end - whole.start).wait().await.map_err(of_disk)?;
-            self.wrote(0);
-            return Ok(());
         }
-        let mut edges = self.edges().await;
-        let disk = self.disk.write().await;
-        let whole = inside(&self);
-        let middle = whole.start.next_multiple_of(BLOCK)..whole.end / BLOCK * BLOCK;
-        let parts = match middle.start <= middle.end {
-            true => [whole.start..middle.start, middle.end..whole.end],
-            false => [whole.clone(), 0..0],
-        };
-        for part in parts.into_iter().filter(|p| !p.is_empty()) {
-            let zeros = [IoBuf::from(vec![0; (part.end - part.start) as usize])].into_iter().collect();
-            edges = self.patch(&c, &disk, part, &zeros, edges).await?;
-        }
-        if middle.start < middle.end {
+        let (disk, at) = (self.disk.read().await, inside());
+        let (first, end) = (at.start.next_multiple_of(BLOCK), at.end / BLOCK * BLOCK);
+        if first < end {
             let open = disk.as_ref().ok_or(VfsError::Stale)?;
-            open.disk.discard(&c, middle.start, middle.end - middle.start).wait().await.map_err(of_disk)?;
+            open.disk.discard(c, first, end - first).wait().await.map_err(of_disk)?;
         }
         self.wrote(0);
         Ok(())
     }
 
-    /// The ranges that have data.
+    /// The ranges that have data, at most `limit`.
     pub(super) async fn allocated(
         &self,
         c: &Ctx,
@@ -360,13 +290,11 @@ impl File {
         limit: usize,
     ) -> VfsResult<Vec<Range<u64>>> {
         let disk = self.disk.read().await;
-        let open = disk.as_ref().ok_or(VfsError::Stale)?;
-        let length = self.length();
+        let (open, length) = (disk.as_ref().ok_or(VfsError::Stale)?, self.length());
+        let (first, end) = (range.start / BLOCK * BLOCK, range.end.min(length).next_multiple_of(BLOCK));
         let mut found = Vec::new();
-        let inside = range.start / BLOCK * BLOCK..range.end.min(length);
-        if inside.start < inside.end {
-            let end = inside.end.next_multiple_of(BLOCK);
-            found = open.disk.allocated(c, inside.start, end - inside.start).wait().await.map_err(of_disk)?;
+        if first < end {
+            found = open.disk.allocated(c, first, end - first).wait().await.map_err(of_disk)?;
         }
         if form == Form::Vhd {
             disk::append(&mut found, length..length + FOOTER);
@@ -391,28 +319,13 @@ impl File {
     }
 }
 
-/// A write of any length.
-async fn write_long(c: &Ctx, open: &OpenDisk, offset: u64, src: &Sg) -> VfsResult<()> {
-    let (length, mut at) = (sg_len(src), 0);
-    while at < length {
-        let part = (length - at).min(IO_MAX as usize);
-        let src = sg_slice(src, at, part);
-        open.disk.write(c, offset + at as u64, src).wait().await.map_err(of_disk)?;
-        at += part;
-    }
-    Ok(())
-}
-
 fn of_disk(error: DiskError) -> VfsError {
     match error {
-        DiskError::Unaligned { .. } | DiskError::OutOfRange { .. } | DiskError::TooLong { .. } => {
-            VfsError::InvalidArgument
-        }
         DiskError::ReadOnly { .. } => VfsError::ReadOnly,
         DiskError::Full { .. } => VfsError::NoSpace,
         DiskError::Timeout { .. } => VfsError::Cancelled,
         DiskError::Gone { .. } | DiskError::Fenced { .. } => VfsError::Io(libc::ENODEV),
-        DiskError::Medium { .. } => VfsError::Io(libc::EIO),
-        DiskError::Refused { errno, .. } => VfsError::Io(errno),
+        misuse if misuse.is_misuse() => VfsError::InvalidArgument,
+        _ => VfsError::Io(libc::EIO),
     }
 }

@@ -30,7 +30,7 @@ use disk::Disk;
 use env::{BoxFuture, Env};
 use parking_lot::Mutex;
 
-use crate::{FileKey, Space, Timestamp, VfsResult, VolumeInfo};
+use crate::{Space, Stat, Timestamp, VfsResult, VolumeInfo};
 use file::{File, Meta};
 
 /// What lengths are multiples of, in bytes: the block of a virtual disk.
@@ -116,12 +116,8 @@ pub struct SpaceFiles {
     known: Mutex<HashMap<u64, Known>>,
 }
 
-/// What is kept of a file while the server runs.
-struct Known {
-    meta: Arc<Mutex<Meta>>,
-    /// While it is open.
-    file: Weak<File>,
-}
+/// What is kept of a file while the server runs, and the file while it is open.
+type Known = (Arc<Mutex<Meta>>, Weak<File>);
 
 /// How a share shows a pool.
 #[derive(Clone, Debug)]
@@ -187,35 +183,32 @@ impl SpaceFiles {
         Arc::new(SpaceFiles { env, arena, known: Mutex::default() })
     }
 
-    fn meta(&self, number: u64) -> Arc<Mutex<Meta>> {
-        let mut known = self.known.lock();
-        Arc::clone(&self.of(&mut known, number).meta)
-    }
-
-    fn of<'a>(&self, known: &'a mut HashMap<u64, Known>, number: u64) -> &'a mut Known {
-        known.entry(number).or_insert_with(|| Known { meta: Meta::new(self.now()), file: Weak::new() })
+    /// What is known of a file; `new` if it was never seen.
+    fn meta(&self, number: u64, new: Stat) -> Arc<Mutex<Meta>> {
+        let new = || (Arc::new(Mutex::new(Meta { stat: new, footer: None })), Weak::new());
+        Arc::clone(&self.known.lock().entry(number).or_insert_with(new).0)
     }
 
     /// The file, opened if it is not.
-    fn open(&self, disks: &Arc<dyn VirtualDisks>, id: FileKey, number: u64) -> VfsResult<Arc<File>> {
+    fn open(
+        &self,
+        disks: &Arc<dyn VirtualDisks>,
+        number: u64,
+        meta: Arc<Mutex<Meta>>,
+    ) -> VfsResult<Arc<File>> {
         let mut known = self.known.lock();
-        let entry = self.of(&mut known, number);
-        if let Some(file) = entry.file.upgrade() {
+        if let Some(file) = known.get(&number).and_then(|(_, file)| file.upgrade()) {
             return Ok(file);
         }
-        let meta = Arc::clone(&entry.meta);
-        let file = File::open(self.env.clone(), self.arena.clone(), Arc::clone(disks), id, number, meta)?;
-        entry.file = Arc::downgrade(&file);
+        let ours = (self.env.clone(), self.arena.clone());
+        let file = File::open(ours, Arc::clone(disks), number, Arc::clone(&meta))?;
+        known.insert(number, (meta, Arc::downgrade(&file)));
         Ok(file)
     }
 
     /// The file, if it is open.
     fn opened(&self, number: u64) -> Option<Arc<File>> {
-        self.known.lock().get(&number)?.file.upgrade()
-    }
-
-    fn now(&self) -> Timestamp {
-        now(&self.env)
+        self.known.lock().get(&number)?.1.upgrade()
     }
 }
 

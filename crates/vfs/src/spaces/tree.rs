@@ -5,12 +5,13 @@ use std::sync::Arc;
 use env::{Ctx, Io};
 use parking_lot::Mutex;
 
-use super::node::{Disk, Root};
-use super::{BLOCK, Form, SpaceFiles, Spaces, SpacesOptions, Tree, VirtualDisk, VirtualDisks};
+use super::file::{File, Meta};
+use super::node::SpaceNode;
+use super::{BLOCK, Form, SpaceFiles, Spaces, SpacesOptions, Tree, VirtualDisk, VirtualDisks, now};
 use crate::fold::{fold, is_folded};
 use crate::{
-    Attributes, DirEntry, FileKey, Kind, Node, OpenMode, OpenRequest, Opened, Parent, Space, Stat, Vfs,
-    VfsError, VfsPath, VfsResult, VolumeInfo,
+    Attributes, DirEntry, FileKey, Kind, OpenMode, OpenRequest, Opened, Parent, Space, Stat, Vfs, VfsError,
+    VfsPath, VfsResult, VolumeInfo,
 };
 
 /// The root's file number.
@@ -25,7 +26,7 @@ impl Spaces {
             label: options.label,
             file_system: "NTFS".into(),
             volume: options.volume,
-            created: files.now(),
+            created: now(&files.env),
             case_sensitive: false,
             sparse: true,
             cluster: BLOCK as u32,
@@ -109,20 +110,16 @@ impl Tree {
         }
     }
 
-    /// What a path means: an exact name before one that differs in case.
+    /// What a path means: a name to the letter before one that differs in case.
     fn find(&self, path: &VfsPath) -> VfsResult<(VirtualDisk, Form)> {
         let (name, form) = Form::of(self.name(path)?).ok_or(VfsError::NotFound)?;
-        let all = self.disks.list()?.into_iter().filter(|d| is_shown(d, form));
-        let (folded, mut similar) = (fold(name), None);
-        for disk in all {
-            if disk.name == name {
-                return Ok((disk, form));
-            }
-            if !path.is_exact() && is_folded(&disk.name, &folded) {
-                similar.get_or_insert(disk);
-            }
-        }
-        similar.map(|disk| (disk, form)).ok_or(VfsError::NotFound)
+        let (folded, all) = (fold(name), self.disks.list()?.into_iter());
+        let means = |d: &VirtualDisk| match path.is_exact() {
+            true => d.name == name,
+            false => is_folded(&d.name, &folded),
+        };
+        let found = all.filter(|d| is_shown(d, form) && means(d)).max_by_key(|d| d.name == name);
+        found.map(|disk| (disk, form)).ok_or(VfsError::NotFound)
     }
 
     /// The same of the file `id`.
@@ -143,8 +140,7 @@ impl Tree {
         };
         if r.path.is_root() {
             there(Kind::Directory)?;
-            let root = Root { tree: Arc::clone(self), listed: Mutex::default() };
-            return Ok(opened(Arc::new(root), VfsPath::root(), self.root_stat(), false));
+            return Ok(self.opened_as(None, VfsPath::root(), self.root_stat(), false));
         }
         let (disk, form) = self.find(&r.path)?;
         there(Kind::File)?;
@@ -167,20 +163,25 @@ impl Tree {
             check.check(&parent).ok_or(VfsError::Refused)?;
         }
         let disk = self.disks.create(name.to_owned()).await?;
-        self.files.meta(disk.number).lock().attributes = r.attributes & Attributes::STORED;
+        self.meta(&disk).lock().stat.attributes = r.attributes & Attributes::STORED | Attributes::SPARSE_FILE;
         self.opened(&disk, form, true)
     }
 
     fn opened(self: &Arc<Tree>, disk: &VirtualDisk, form: Form, created: bool) -> VfsResult<Opened> {
-        let id = self.id(disk.number);
-        let file = self.files.open(&self.disks, id, disk.number)?;
-        let node = Disk { tree: Arc::clone(self), file, form, id };
-        Ok(opened(
-            Arc::new(node),
-            VfsPath::from_parts(vec![name_of(disk, form)]),
-            self.stat(disk, form),
-            created,
-        ))
+        let file = self.files.open(&self.disks, disk.number, self.meta(disk))?;
+        let path = VfsPath::from_parts(vec![name_of(disk, form)]);
+        Ok(self.opened_as(Some((file, form)), path, self.stat(disk, form), created))
+    }
+
+    fn opened_as(
+        self: &Arc<Tree>,
+        file: Option<(Arc<File>, Form)>,
+        path: VfsPath,
+        stat: Stat,
+        created: bool,
+    ) -> Opened {
+        let node = SpaceNode { tree: Arc::clone(self), id: stat.id, file, listed: Mutex::default() };
+        Opened { node: Arc::new(node), created, path, stream: None, stat, closed: Vec::new() }
     }
 
     fn id(&self, number: u64) -> FileKey {
@@ -194,23 +195,16 @@ impl Tree {
     }
 
     fn stat(&self, disk: &VirtualDisk, form: Form) -> Stat {
-        let (meta, open) = (self.files.meta(disk.number), self.files.opened(disk.number).is_some());
-        let meta = meta.lock();
-        Stat {
-            id: self.id(disk.number),
-            kind: Kind::File,
-            size: if open { meta.length } else { disk.size } + form.footer(),
-            allocation: disk.allocated,
-            links: 1,
-            attributes: meta.attributes | Attributes::SPARSE_FILE,
-            reparse: Default::default(),
-            created: meta.created,
-            accessed: meta.accessed,
-            written: meta.written,
-            changed: meta.changed,
-            ea_size: 0,
-            posix: None,
-        }
+        let stat = self.meta(disk).lock().stat;
+        let data = self.files.opened(disk.number).map_or(disk.size, |_| stat.size);
+        Stat { size: data + form.footer(), allocation: disk.allocated, ..stat }
+    }
+
+    fn meta(&self, disk: &VirtualDisk) -> Arc<Mutex<Meta>> {
+        let (id, now) = (self.id(disk.number), now(&self.files.env));
+        let attributes = Attributes::SPARSE_FILE | Attributes::ARCHIVE;
+        let times = Stat { created: now, accessed: now, written: now, changed: now, ..self.root_stat() };
+        self.files.meta(disk.number, Stat { id, kind: Kind::File, attributes, ..times })
     }
 
     pub(super) fn root_stat(&self) -> Stat {
@@ -266,8 +260,4 @@ fn name_of(disk: &VirtualDisk, form: Form) -> String {
 fn is_shown(disk: &VirtualDisk, form: Form) -> bool {
     let fits = form == Form::Raw || disk.size <= super::vhd::SIZE_MAX;
     fits && VfsPath::root().join(&name_of(disk, form)).is_ok()
-}
-
-fn opened(node: Arc<dyn Node>, path: VfsPath, stat: Stat, created: bool) -> Opened {
-    Opened { node, created, path, stream: None, stat, closed: Vec::new() }
 }

@@ -10,8 +10,8 @@ use env::{Ctx, Env, IoFlags};
 use super::vhd::FOOTER;
 use super::*;
 use crate::{
-    Data, Kind, Node, OpenMode, OpenRequest, Opened, Rights, Vfs, VfsError, VfsPath, VfsResult, Want,
-    conformance,
+    Data, FileKey, Kind, Node, OpenMode, OpenRequest, Opened, Rights, Vfs, VfsError, VfsPath, VfsResult,
+    Want, conformance,
 };
 use pool::{Memory, STEP};
 
