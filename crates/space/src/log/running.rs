@@ -152,9 +152,11 @@ pub struct Usage {
 
 /// The result of a call, to wait for. Dropping it changes nothing.
 #[must_use = "the result is not known before"]
+#[derive(Debug)]
 pub struct Wait<T>(oneshot::Receiver<Result<T, LogError>>);
 
 /// The other end of a [`Wait`].
+#[derive(Debug)]
 struct Answer<T>(oneshot::Sender<Result<T, LogError>>);
 
 /// A running log; see the module. Dropping it ends the log when all that was enqueued is done.

@@ -151,6 +151,7 @@ fn put(key: u64, value: &[u8]) -> Entry {
 pub fn split(ring: Ring, entries: Vec<Entry>) -> Vec<Content> {
     let mut packer = Packer::new(ring);
     entries.into_iter().for_each(|entry| packer.push(entry, Sg::new()));
+    packer.records.retain(|record| !record.entries.is_empty());
     packer.records
 }
 

@@ -38,6 +38,7 @@ pub(super) struct Task {
     checkpointed: Option<(Answer<Checkpointed>, Checkpointed)>,
     /// Replicas that do not count yet, with the callers of [`super::SpaceLog::join`].
     joining: Vec<(Arc<Live>, Answer<()>)>,
+    ended: LogError,
 }
 
 struct Unwritten {
@@ -76,6 +77,7 @@ impl Task {
             answers: Vec::new(),
             checkpointed: None,
             joining: Vec::new(),
+            ended: LogError::Closed,
         }
     }
 
@@ -83,17 +85,20 @@ impl Task {
     pub(super) async fn run(mut self) {
         let shared = Arc::clone(&self.shared);
         let env = &shared.writer.env;
-        let ended = loop {
+        loop {
             let sleep = self.begin();
             if self.is_finished() {
-                break LogError::Closed;
+                return;
             }
             let is_confirmed = tokio::select! {
                 done = async { self.work.as_mut().expect("checked").await }, if self.work.is_some() => {
                     self.work = None;
                     match done {
                         Ok(done) => self.done(done),
-                        Err(Deposed) => break LogError::Deposed(Deposed),
+                        Err(deposed) => {
+                            self.ended = deposed.into();
+                            return;
+                        }
                     }
                     true
                 }
@@ -109,8 +114,7 @@ impl Task {
                 // The callers that were answered may have more, which then goes along.
                 tokio::task::yield_now().await;
             }
-        };
-        self.end(ended);
+        }
     }
 
     /// Begins the next piece of work, if none is in progress. Returns when to look again without another event.
@@ -309,24 +313,27 @@ impl Task {
         // Without replicas nothing can be done any more.
         state.closing.is_some() && (is_done || state.replicas.is_empty() && self.work.is_none())
     }
+}
 
-    fn end(self, error: LogError) {
+/// Whatever ends the task, also its worker: nobody waits for it any more.
+impl Drop for Task {
+    fn drop(&mut self) {
+        let error = self.ended;
         let mut state = self.shared.state.lock();
         state.ended = Some(error);
         let joins = std::mem::take(&mut state.joins);
         let (checkpoint, closing) = (state.checkpoint.take(), state.closing.take());
-        let is_idle = state.core.is_idle() && self.answers.is_empty();
+        let is_closed = error == LogError::Closed && state.core.is_idle() && self.answers.is_empty();
         let last = state.core.end().sequence - 1;
         let waiters = state.core.take_waiters();
         drop(state);
-        let answers = self.answers.into_iter().map(|(waiter, _)| waiter);
+        let answers = std::mem::take(&mut self.answers).into_iter().map(|(waiter, _)| waiter);
         waiters.into_iter().chain(answers).for_each(|waiter| answer(waiter, Err(error)));
         joins.into_iter().for_each(|(_, done)| done.give(Err(error)));
         checkpoint.into_iter().for_each(|ordered| ordered.done.give(Err(error)));
-        let is_closed = is_idle && error == LogError::Closed;
         let result = if is_closed { Ok(last) } else { Err(error) };
         closing.flatten().into_iter().for_each(|done| done.give(result));
-        // What else is waited for fails when this task's senders are dropped.
+        // What else is waited for fails when the senders are dropped with this.
         self.shared.due.notify_waiters();
     }
 }

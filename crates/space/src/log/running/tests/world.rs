@@ -7,7 +7,7 @@ use std::time::Duration;
 use arena::{IoBuf, Sg};
 use disk::sim::{FaultyDisk, Machine, Moment, SlotId};
 use disk::{Disk, DiskError, MemoryOptions, PowerCut};
-use env::{Ctx, Env, Epoch, Io};
+use env::{Ctx, Env, Io};
 use parking_lot::Mutex;
 use pool_seam::{DiskNumber, PoolId, RowNumber, SpaceId};
 
@@ -86,9 +86,11 @@ impl TestCoordinator {
             return Ok(Verdict::LeftOut);
         }
         loop {
+            if *self.deposed.lock() {
+                return Err(Deposed);
+            }
             match self.machine.open(rows[&index].slot) {
                 Ok(disk) => return Ok(Verdict::Again(disk)),
-                Err(_) if *self.deposed.lock() => return Err(Deposed),
                 Err(_) => self.env.sleep(Duration::from_millis(20)).await,
             }
         }
@@ -232,13 +234,6 @@ impl World {
     /// Whether the data disk has a unit.
     pub(super) fn has(&self, unit: u32) -> bool {
         self.machine.image(DATA).to_vec(u64::from(unit) * BLOCK as u64, BLOCK) == data(unit)
-    }
-
-    /// Fences the disks, as the next owner does.
-    pub(super) async fn fence(&self, epoch: u64) {
-        for replica in self.replicas() {
-            replica.disk.fence(&Ctx::default(), Epoch(epoch)).wait().await.expect("fenced");
-        }
     }
 }
 
