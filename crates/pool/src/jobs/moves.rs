@@ -8,8 +8,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use pool_seam::Stays;
+
 use super::Progress;
-use crate::placement::{self, NoPlace};
+use crate::placement;
 use crate::space::SpaceError;
 use crate::{CommitError, DataPath, DiskNumber, InvalidOp, Op, RowNumber, SlabPlace, Space, SpaceId};
 
@@ -38,20 +40,6 @@ pub struct Evacuated {
     pub left: usize,
     /// Why, of one of them.
     pub why: Option<Stays>,
-}
-
-/// Why a slab stays.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Stays {
-    /// There is no other disk for it.
-    #[error(transparent)]
-    NoPlace(#[from] NoPlace),
-    /// Its disk is absent, and it has the only copy.
-    #[error("space {} has data there without another copy", .0.0)]
-    OnlyCopy(SpaceId),
-    /// The job was stopped, or something failed meanwhile.
-    #[error("parts of it are moved by another job, or could not be copied")]
-    Unfinished,
 }
 
 impl DataPath {
