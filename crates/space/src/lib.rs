@@ -18,3 +18,4 @@ pub mod blocks;
 mod codec;
 pub mod log;
 pub mod marks;
+pub mod table;
