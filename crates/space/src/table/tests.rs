@@ -264,7 +264,7 @@ impl World {
     fn crash_in_recovery(&self, mut table: Table) {
         let entries = table.carry(&table.open());
         let blocks = blocks(&mut table, 1 << 40);
-        let blocks: Vec<_> = blocks.iter().map(|block| Some(block)).collect();
+        let blocks: Vec<_> = blocks.iter().map(Some).collect();
         let (data, _, slabs) = self.kind.shape();
         let mut again = Table::load(ID, data, slabs, &blocks).expect("sound blocks");
         for entry in entries {
