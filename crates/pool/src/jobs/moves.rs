@@ -306,22 +306,19 @@ impl Space {
         let _units = self.inner.locks.lock(row, column, 0..u32::MAX).await;
         let _blocks = self.no_flush().await;
         let _one = self.path.allocating.lock().await;
-        let _failing = self.path.failing.lock().await;
-        let id = self.id();
-        let copies = || {
-            self.path.read(|s| {
-                let r = s.rows.get(&(id, row));
-                r.map(|r| r.copies().map(|(_, c)| c.place).collect::<Vec<_>>()).unwrap_or_default()
-            })
-        };
-        let before = copies();
+        let failing = self.path.failing.lock().await;
+        let before = self.path.slabs(self.id(), row);
         self.path.book.commit(vec![op]).await?;
-        let after = copies();
-        for place in before.iter().filter(|p| !after.contains(p)) {
+        let after = self.path.slabs(self.id(), row);
+        let freed: Vec<_> = before.into_iter().filter(|place| !after.contains(place)).collect();
+        for place in &freed {
             if let Some(disk) = self.path.disk(place.disk) {
                 disk.log.with(|core| core.forget(place.slab));
             }
         }
+        // A disk that does not answer can be removed.
+        drop(failing);
+        self.path.discard_slabs(freed).await;
         Ok(())
     }
 }
