@@ -33,7 +33,7 @@ const READS_UNKNOWN: u32 = 1;
 /// Serves a connection until it ends. Why it did not come about is logged.
 pub(super) async fn serve(stream: TcpStream, peer: SocketAddr, context: Context) {
     // Counted from here on: before SMB Direct is negotiated a connection holds a socket and receive buffers too.
-    let Some(admitted) = context.server.admit() else {
+    let Some(admitted) = context.server.admit(peer) else {
         tracing::warn!(%peer, "connection refused: the server has its maximum of connections");
         return;
     };

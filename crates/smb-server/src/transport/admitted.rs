@@ -35,9 +35,9 @@ pub enum SetupEnded {
 
 impl Server {
     /// Takes a connection whose transport is still to be set up; `None` when there are too many, or the server drains.
-    pub fn admit(self: &Arc<Self>) -> Option<Admitted> {
+    pub fn admit(self: &Arc<Self>, peer: SocketAddr) -> Option<Admitted> {
         let (id, guard) = self.enter()?;
-        let unauthenticated = self.enter_unauthenticated(self.env.now())?;
+        let unauthenticated = self.enter_unauthenticated(peer, self.env.now())?;
         Some(Admitted { server: Arc::clone(self), id, guard, unauthenticated })
     }
 }
@@ -70,13 +70,15 @@ mod tests {
     use super::*;
     use crate::commands::tests::World;
 
+    const PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
+
     /// What is being set up counts, and has until a client must have logged on.
     #[tokio::test(start_paused = true)]
     async fn what_is_being_set_up_is_bounded() {
         let world = World::new();
         let server = &world.server;
         let most = server.config.limits.unauthenticated;
-        let taken: Vec<_> = std::iter::from_fn(|| server.admit()).take(most + 1).collect();
+        let taken: Vec<_> = std::iter::from_fn(|| server.admit(PEER)).take(most + 1).collect();
         assert_eq!((taken.len(), server.connections()), (most, most));
         let begun = tokio::time::Instant::now();
         assert_eq!(taken[0].set_up(std::future::pending::<()>()).await, Err(SetupEnded::TimedOut));
@@ -84,12 +86,12 @@ mod tests {
         assert_eq!(taken[1].set_up(async { 7 }).await, Ok(7), "what is ready is not given up");
         drop(taken);
         assert_eq!(server.connections(), 0);
-        let one = server.admit().expect("there is room again");
+        let one = server.admit(PEER).expect("there is room again");
         let (ended, ()) = tokio::join!(
             async move { one.set_up(std::future::pending::<()>()).await },
             server.drain(Duration::from_secs(5)),
         );
         assert_eq!(ended, Err(SetupEnded::Draining));
-        assert!(server.admit().is_none(), "it takes no more");
+        assert!(server.admit(PEER).is_none(), "it takes no more");
     }
 }

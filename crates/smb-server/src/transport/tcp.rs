@@ -20,7 +20,7 @@ impl Server {
     /// order, is logged.
     pub async fn serve_tcp(self: Arc<Self>, stream: TcpStream) {
         let (Ok(peer), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else { return };
-        let Some(admitted) = self.admit() else {
+        let Some(admitted) = self.admit(peer) else {
             tracing::warn!(%peer, "connection refused: {}", ConnectionError::Refused);
             return;
         };

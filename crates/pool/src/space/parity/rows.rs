@@ -45,8 +45,9 @@ impl Striped {
         // The slabs are not reused before the data path's state about them is dropped, and a failed disk does
         // not record missed regions of them.
         let _one = self.space.path.allocating.lock().await;
-        let _failing = self.space.path.failing.lock().await;
-        if self.columns(row).is_none() {
+        let failing = self.space.path.failing.lock().await;
+        let slabs = self.space.path.slabs(self.space.inner.id, row);
+        if slabs.is_empty() {
             return Ok(true);
         }
         if !may() {
@@ -58,6 +59,9 @@ impl Striped {
         self.p.marks.forget(row);
         self.p.resyncing.lock().retain(|of, _| of.0 != row);
         self.space.inner.emptying.forget(row);
+        // A disk that does not answer can be removed.
+        drop(failing);
+        self.space.path.discard_slabs(slabs).await;
         Ok(true)
     }
 
@@ -107,7 +111,7 @@ impl Striped {
                 }
             }
             let _one = self.space.path.allocating.lock().await;
-            let _failing = self.space.path.failing.lock().await;
+            let failing = self.space.path.failing.lock().await;
             // Does not wait: the holder may wait for a lock that is held here.
             let joining = matches!(op, Op::MoveSlab { .. }).then(|| self.space.path.joining.try_lock());
             if let Some(one) = &joining
@@ -115,6 +119,7 @@ impl Striped {
             {
                 break;
             }
+            let before = self.space.path.slabs(self.space.inner.id, row);
             self.space.path.book.commit(vec![op]).await?;
             let past = self.p.columns();
             self.p.resyncing.lock().retain(|(of, index), _| *of != row || *index < past);
@@ -127,6 +132,9 @@ impl Striped {
                     (state.named, state.since) = (0, 0);
                 }
             }
+            drop(failing);
+            let after = self.space.path.slabs(self.space.inner.id, row);
+            self.space.path.discard_slabs(before.into_iter().filter(|place| !after.contains(place))).await;
             return Ok(());
         }
         let columns = self.columns(row).unwrap_or_default();

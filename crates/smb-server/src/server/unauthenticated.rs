@@ -1,0 +1,232 @@
+//! Connections without a session: how many there may be, and which is closed for a new one.
+//!
+//! They hold memory, so their number is bounded. At the bound one is closed for each that arrives, and a flood must not
+//! keep a client out that means to log on:
+//!
+//! 1. The address with the most connections loses one; an address is an IPv4 address or an IPv6 network of 64 bits.
+//! 2. Of that address's connections the one that has come least far goes first, and of these the oldest.
+//! 3. A connection that is being closed counts until it has ended. While the closing lags behind, an address with at
+//!    most its equal share is admitted up to a higher bound than others.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustc_hash::FxHashMap;
+
+use super::Server;
+use crate::inbox::{Inbox, Notice};
+
+/// How far an unauthenticated connection has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Progress {
+    /// It is open.
+    #[default]
+    Connected,
+    /// The dialect is negotiated.
+    Negotiated,
+    /// A challenge was sent for a SESSION_SETUP.
+    Challenged,
+}
+
+/// All unauthenticated connections of a server.
+#[derive(Default)]
+pub(super) struct Connections {
+    by_address: FxHashMap<IpAddr, FromAddress>,
+    total: usize,
+    next: u64,
+}
+
+#[derive(Default)]
+struct FromAddress {
+    /// Open, being set up, or being closed.
+    count: usize,
+    /// Those that can be closed.
+    inboxes: BTreeMap<(Progress, u64), Arc<Inbox>>,
+}
+
+impl Connections {
+    /// Counts a connection and closes another one for it at the bound `most`. Its number, or `None` when it is refused;
+    /// it counts until [`Connections::leave`] in both cases.
+    fn enter(&mut self, address: IpAddr, most: usize) -> Option<u64> {
+        let addresses = self.by_address.len() + usize::from(!self.by_address.contains_key(&address));
+        let count = self.by_address.get(&address).map_or(0, |from| from.count);
+        let modest = count < (most / addresses).max(1);
+        let bound = if modest { 3 * most } else { 2 * most };
+        let admitted = self.total < most || self.total < bound && (self.close_one() || modest);
+        let from = self.by_address.entry(address).or_default();
+        from.count += 1;
+        self.total += 1;
+        self.next += 1;
+        admitted.then_some(self.next)
+    }
+
+    /// Closes the connection that rules 1 and 2 choose; false when there is none that can be closed.
+    fn close_one(&mut self) -> bool {
+        let most = self.by_address.values_mut().max_by_key(|from| from.inboxes.len());
+        let closed = most.and_then(|from| from.inboxes.pop_first());
+        closed.is_some_and(|(_, inbox)| inbox.send(Notice::Crowded))
+    }
+
+    fn leave(&mut self, address: IpAddr, key: (Progress, u64)) {
+        self.total -= 1;
+        let Some(from) = self.by_address.get_mut(&address) else { return };
+        from.inboxes.remove(&key);
+        from.count -= 1;
+        if from.count == 0 {
+            self.by_address.remove(&address);
+        }
+    }
+}
+
+/// The address that a client is counted by.
+fn network(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64).into(),
+        v4 => v4,
+    }
+}
+
+impl Server {
+    /// Counts an unauthenticated connection from `peer`; `None` when there are too many.
+    pub(crate) fn enter_unauthenticated(
+        self: &Arc<Self>,
+        peer: SocketAddr,
+        now: Instant,
+    ) -> Option<Unauthenticated> {
+        let address = network(peer.ip());
+        let id = self.unauthenticated.lock().enter(address, self.config.limits.unauthenticated);
+        let key = (Progress::default(), id.unwrap_or(0));
+        let guard = Unauthenticated { server: Arc::clone(self), address, key, since: now };
+        id.map(|_| guard)
+    }
+}
+
+/// An unauthenticated connection, counted until this is dropped.
+pub(crate) struct Unauthenticated {
+    server: Arc<Server>,
+    address: IpAddr,
+    key: (Progress, u64),
+    pub(crate) since: Instant,
+}
+
+impl Unauthenticated {
+    /// From now on the connection can be closed for another one, with a notice to this inbox.
+    pub(crate) fn may_be_closed(&self, inbox: &Arc<Inbox>) {
+        let mut all = self.server.unauthenticated.lock();
+        if let Some(from) = all.by_address.get_mut(&self.address) {
+            from.inboxes.insert(self.key, Arc::clone(inbox));
+        }
+    }
+
+    /// The connection has come so far. One that was already chosen to be closed stays chosen.
+    pub(crate) fn has(&mut self, progress: Progress) {
+        if progress <= self.key.0 {
+            return;
+        }
+        let mut all = self.server.unauthenticated.lock();
+        if let Some(from) = all.by_address.get_mut(&self.address) {
+            let before = std::mem::replace(&mut self.key.0, progress);
+            if let Some(inbox) = from.inboxes.remove(&(before, self.key.1)) {
+                from.inboxes.insert(self.key, inbox);
+            }
+        }
+    }
+}
+
+impl Drop for Unauthenticated {
+    fn drop(&mut self) {
+        self.server.unauthenticated.lock().leave(self.address, self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOST: usize = 8;
+    const FLOOD: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+    const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
+
+    /// Enters one that can be closed, at this progress.
+    fn open(all: &mut Connections, address: IpAddr, progress: Progress) -> Option<(u64, Arc<Inbox>)> {
+        let id = all.enter(address, MOST)?;
+        let inbox = Arc::<Inbox>::default();
+        let from = all.by_address.get_mut(&address).expect("entered");
+        from.inboxes.insert((progress, id), Arc::clone(&inbox));
+        Some((id, inbox))
+    }
+
+    fn can_be_closed(all: &Connections, address: IpAddr) -> Vec<(Progress, u64)> {
+        all.by_address.get(&address).map(|f| f.inboxes.keys().copied().collect()).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_flood_from_one_address_closes_none_from_another() {
+        let mut all = Connections::default();
+        let (id, _client) = open(&mut all, CLIENT, Progress::Connected).expect("there is room");
+        let mut open_ones = Vec::new();
+        for _ in 0..100 {
+            open_ones.extend(open(&mut all, FLOOD, Progress::Challenged));
+        }
+        assert_eq!(can_be_closed(&all, CLIENT), [(Progress::Connected, id)]);
+        assert_eq!(all.total, 101, "nothing has ended yet");
+        assert_eq!(open_ones.len(), 2 * MOST - 1, "what is being closed counts");
+    }
+
+    #[test]
+    fn while_closing_lags_another_address_is_admitted() {
+        let mut all = Connections::default();
+        for _ in 0..2 * MOST {
+            assert!(open(&mut all, FLOOD, Progress::Connected).is_some());
+        }
+        assert!(open(&mut all, FLOOD, Progress::Connected).is_none());
+        assert!(open(&mut all, CLIENT, Progress::Connected).is_some());
+        // Also where none can be closed, as while SMB Direct is being set up.
+        let mut all = Connections::default();
+        for _ in 0..MOST {
+            assert!(all.enter(FLOOD, MOST).is_some());
+        }
+        assert!(all.enter(FLOOD, MOST).is_none());
+        assert!(all.enter(CLIENT, MOST).is_some());
+        // Not without end, from however many addresses.
+        let many = (1..=250).map(|n| IpAddr::V4(std::net::Ipv4Addr::new(10, 1, 0, n)));
+        let admitted = many.filter(|a| all.enter(*a, MOST).is_some()).count();
+        assert_eq!(admitted, 3 * MOST - (MOST + 2));
+    }
+
+    #[test]
+    fn of_one_address_the_least_advanced_goes_first() {
+        let mut all = Connections::default();
+        let (first, _) = open(&mut all, FLOOD, Progress::Challenged).expect("there is room");
+        let (second, _) = open(&mut all, FLOOD, Progress::Negotiated).expect("there is room");
+        for _ in 2..MOST {
+            open(&mut all, FLOOD, Progress::Connected).expect("there is room");
+        }
+        for _ in 2..MOST {
+            open(&mut all, FLOOD, Progress::Negotiated).expect("for one that is connected");
+        }
+        let left = can_be_closed(&all, FLOOD);
+        assert!(left.iter().all(|(p, _)| *p > Progress::Connected), "{left:?}");
+        assert!(
+            left.contains(&(Progress::Challenged, first)) && left.contains(&(Progress::Negotiated, second))
+        );
+    }
+
+    #[test]
+    fn what_has_ended_counts_no_more() {
+        let mut all = Connections::default();
+        let (id, _inbox) = open(&mut all, CLIENT, Progress::Connected).expect("there is room");
+        all.leave(CLIENT, (Progress::Connected, id));
+        assert_eq!((all.total, all.by_address.len()), (0, 0));
+    }
+
+    #[test]
+    fn an_ipv6_network_is_one_address() {
+        let at = |text: &str| network(text.parse().expect("an address"));
+        assert_eq!(at("2001:db8:0:1::1"), at("2001:db8:0:1:ffff::2"));
+        assert_ne!(at("2001:db8:0:1::1"), at("2001:db8:0:2::1"));
+        assert_eq!(at("::ffff:10.0.0.1"), FLOOD);
+    }
+}
