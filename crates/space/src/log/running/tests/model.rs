@@ -125,10 +125,8 @@ impl Model {
                 );
             }
         }
-        let mut sequence = opened.log.header.tail.sequence;
-        for record in &opened.log.records {
+        for (sequence, record) in (opened.log.header.tail.sequence..).zip(&opened.log.records) {
             assert_eq!(record.head.id.sequence, sequence, "{what}: sequences have no gap");
-            sequence += 1;
         }
         let annex: BTreeMap<u64, Arc<[u8]>> = log.annex_all().into_iter().collect();
         for (key, puts) in self.annex.lock().iter() {
