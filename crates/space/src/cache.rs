@@ -205,7 +205,7 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
     }
 
     /// Forgets tables, whatever they have, and loads of them: of a row that is freed or was changed elsewhere. The caller
-    /// has the locks of these groups, so that nobody uses them.
+    /// has the locks of these groups, so no other call uses them.
     pub fn forget(&self, is_gone: impl Fn(&GroupKey) -> bool) {
         for shard in &self.shards {
             let mut inner = shard.inner.lock();

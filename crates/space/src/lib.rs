@@ -10,7 +10,8 @@
 //! **What it is not.** It decides nothing about the pool: places, members and owners come from the pool's
 //! coordinator in values of [`pool_seam`].
 //!
-//! **I/O.** Only [`port`] and the loads that a caller gives to [`cache`]. All else is pure, over bytes and values.
+//! **I/O.** Only the running log ([`log::SpaceLog`]), [`port`], and the loads that a caller gives to [`cache`]. All
+//! else is pure, over bytes and values.
 //!
 //! **Errors.** Bytes from a disk never panic, and never allocate more than a small multiple of their length:
 //! invalid ones are refused with a typed reason. Values from this process that break a documented limit are

@@ -7,7 +7,7 @@
 //!
 //! These are pure, and so are [`commit`], which decides when a record begins and when it is confirmed, and
 //! [`snapshot`], which knows what a log keeps over checkpoints. [`SpaceLog`] is the log that runs: one task writes the
-//! records of all callers to all replicas. A caller enqueues and waits, and may stop to wait at any time.
+//! records of all callers to all replicas. A caller enqueues and waits, and may stop waiting at any time.
 
 pub mod commit;
 pub mod entry;

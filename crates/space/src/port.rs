@@ -4,15 +4,15 @@
 //! 1. A write counts as not durable from its completion on, before its caller learns of that, until a flush that began
 //!    later has succeeded. So what a commit has to flush are the ports with such writes, taken after the writes have
 //!    completed.
-//! 2. A port ends with the membership of its disk. Outstanding calls get [`DiskError::Timeout`] then: it is not known
+//! 2. A port ends with the membership of its disk. Outstanding calls get [`DiskError::Timeout`](disk::DiskError::Timeout) then: it is not known
 //!    whether they take effect. What the disk answers later is ignored, and no further call reaches it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arena::{Sg, SgMut, sg_len};
-use disk::{Disk, DiskError, Op, Outcome, Place, Read, Then, Told, Written};
-use env::{Ctx, Epoch, Io, IoFlags};
+use disk::{Disk, Op, Outcome, Place, Read, Then, Told, Written};
+use env::{Ctx, Epoch, IoFlags};
 use parking_lot::{Mutex, RwLock};
 use pool_seam::{DiskNumber, Membership, PortStats, SpaceView, ViewVersion};
 
@@ -92,7 +92,7 @@ impl Port {
     pub fn discard_then(self: &Arc<Port>, offset: u64, length: u64, then: Then<Written>) {
         let at = Place::new(Op::Discard, offset, length);
         if let Some(then) = self.begin(|s| &mut s.writes, at, |_| Kind::Write, then) {
-            tell_when(self.disk.discard(&self.ctx(false), offset, length), then);
+            then.when(self.disk.discard(&self.ctx(false), offset, length));
         }
     }
 
@@ -100,7 +100,7 @@ impl Port {
     pub fn flush_then(self: &Arc<Port>, then: Then<Written>) {
         let kind = |state: &State| Kind::Flush(state.completed);
         if let Some(then) = self.begin(|s| &mut s.writes, Place::whole(Op::Flush), kind, then) {
-            tell_when(self.disk.flush(&self.ctx(false)), then);
+            then.when(self.disk.flush(&self.ctx(false)));
         }
     }
 
@@ -209,14 +209,6 @@ impl<T: Outcome> Calls<T> {
 
     fn outstanding(&self) -> usize {
         self.slots.len() - self.free.len()
-    }
-}
-
-/// For calls that have no callback form: if one is not complete yet, from a task of this worker.
-fn tell_when(io: Io<Result<(), DiskError>>, then: Then<Written>) {
-    match io {
-        Io::Done(result) => then.tell(result),
-        Io::Pending(result) => drop(tokio::spawn(async move { then.tell(result.await) })),
     }
 }
 

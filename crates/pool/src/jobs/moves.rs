@@ -307,15 +307,7 @@ impl Space {
         let _blocks = self.no_flush().await;
         let _one = self.path.allocating.lock().await;
         let failing = self.path.failing.lock().await;
-        let before = self.path.slabs(self.id(), row);
-        self.path.book.commit(vec![op]).await?;
-        let after = self.path.slabs(self.id(), row);
-        let freed: Vec<_> = before.into_iter().filter(|place| !after.contains(place)).collect();
-        for place in &freed {
-            if let Some(disk) = self.path.disk(place.disk) {
-                disk.log.with(|core| core.forget(place.slab));
-            }
-        }
+        let freed = self.path.commit_row(self.id(), row, vec![op]).await?;
         // A disk that does not answer can be removed.
         drop(failing);
         self.path.discard_slabs(freed).await;

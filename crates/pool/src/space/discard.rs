@@ -159,26 +159,21 @@ impl Space {
         // not record missed regions of them.
         let _one = self.path.allocating.lock().await;
         let failing = self.path.failing.lock().await;
-        let slabs = self.path.slabs(self.inner.id, row);
-        if slabs.is_empty() {
+        if self.path.slabs(self.inner.id, row).is_empty() {
             return Ok(true);
         }
         if !may() {
             return Ok(false);
         }
         let free = Op::FreeRow { space: self.inner.id, row };
-        self.path.book.commit([free].into_iter().chain(and).collect()).await?;
+        let ops = [free].into_iter().chain(and).collect();
+        let freed = self.path.commit_row(self.inner.id, row, ops).await?;
         self.inner.groups.kill(row);
         self.inner.unresolved.kill(row);
         self.inner.emptying.forget(row);
-        for place in &slabs {
-            if let Some(disk) = self.path.disk(place.disk) {
-                disk.log.with(|core| core.forget(place.slab));
-            }
-        }
         // A disk that does not answer can be removed.
         drop(failing);
-        self.path.discard_slabs(slabs).await;
+        self.path.discard_slabs(freed).await;
         Ok(true)
     }
 }

@@ -9,13 +9,14 @@
 //!    most its equal share is admitted up to a higher bound than others.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
 use rustc_hash::FxHashMap;
 
 use super::Server;
+use crate::failed_logons::network;
 use crate::inbox::{Inbox, Notice};
 
 /// How far an unauthenticated connection has come.
@@ -80,14 +81,6 @@ impl Connections {
     }
 }
 
-/// The address that a client is counted by.
-fn network(peer: IpAddr) -> IpAddr {
-    match peer.to_canonical() {
-        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64).into(),
-        v4 => v4,
-    }
-}
-
 impl Server {
     /// Counts an unauthenticated connection from `peer`; `None` when there are too many.
     pub(crate) fn enter_unauthenticated(
@@ -121,7 +114,7 @@ impl Unauthenticated {
     }
 
     /// The connection has come so far. One that was already chosen to be closed stays chosen.
-    pub(crate) fn has(&mut self, progress: Progress) {
+    pub(crate) fn reached(&mut self, progress: Progress) {
         if progress <= self.key.0 {
             return;
         }

@@ -171,7 +171,7 @@ impl Size {
         ((HEAD_BYTES + self.body).div_ceil(BLOCK) + self.units) as u64
     }
 
-    fn and(self, other: Size) -> Size {
+    pub(super) fn and(self, other: Size) -> Size {
         Size { body: self.body + other.body, units: self.units + other.units }
     }
 }

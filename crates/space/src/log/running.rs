@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! 1. Every call enqueues all that it owns before it returns; what it returns only waits. So a caller that stops
-//!    to wait, at any point, changes nothing.
+//!    waiting, at any point, changes nothing.
 //! 2. An answer is given when the record is durable on all replicas that the coordinator does not know as left out,
 //!    and at least one of them counts. Whether the owner's lease holds is the caller's to check then (rule 4).
 //! 3. The task ends when the handle is dropped and all is done, or when another owner is found. Then every call
@@ -167,8 +167,6 @@ pub struct SpaceLog {
 struct Shared {
     writer: Writer,
     ring: Ring,
-    pool: PoolId,
-    space: SpaceId,
     disks: Arc<dyn DirtyDisks>,
     state: Mutex<State>,
     /// The task has something to do.
@@ -402,7 +400,7 @@ impl<T> Wait<T> {
 }
 
 impl<T> Answer<T> {
-    /// Gives the result to a caller that may have stopped to wait.
+    /// Gives the result to a caller that may have stopped waiting.
     fn give(self, result: Result<T, LogError>) {
         drop(self.0.send(result).err());
     }

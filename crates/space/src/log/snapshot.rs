@@ -185,7 +185,7 @@ impl Packer {
 
     fn push(&mut self, entry: Entry, payload: Sg) {
         let size = Size { body: entry.bytes(), units: arena::sg_len(&payload) / BLOCK };
-        let with = Size { body: self.size.body + size.body, units: self.size.units + size.units };
+        let with = self.size.and(size);
         let is_full = with.blocks() as usize * BLOCK > self.share;
         self.size = if is_full { size } else { with };
         if is_full {

@@ -1,4 +1,5 @@
-use disk::{DiskInfo, MemoryDisk, MemoryOptions};
+use disk::{DiskError, DiskInfo, MemoryDisk, MemoryOptions};
+use env::Io;
 use pool_seam::Resiliency;
 use proptest::prelude::*;
 
@@ -62,7 +63,7 @@ impl Disk for Manual {
     }
 }
 
-/// Remembers what it is told, and looks at the port then.
+/// Keeps each result that it gets, and what the port says at that moment.
 #[derive(Default)]
 struct Caller {
     port: Mutex<Option<Arc<Port>>>,
@@ -206,7 +207,7 @@ async fn complete(disk: &Manual, call: Call, sort: usize, outcome: Written) {
     }
 }
 
-/// Every outstanding call is told once that its result is not known, and nothing comes after that.
+/// Every outstanding call fails once, with an unknown result, and gets no other.
 async fn end(disk: &Arc<Manual>, port: &Arc<Port>, caller: &Arc<Caller>, outstanding: &[usize]) {
     caller.told.lock().clear();
     port.end();

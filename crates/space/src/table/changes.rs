@@ -1,8 +1,8 @@
 //! Changes of the log as values of a table, and back.
 //!
 //! A stripe's entry gives each known column a value: a sum, or unwritten. A column that is not known keeps what it
-//! had, so an entry can be made of a stripe of which a disk is away. What is lost is said by entries of kinds 3 and
-//! 4, which follow that of the stripe in the record.
+//! had, so a stripe has an entry although one of its disks is absent. Lost units have entries of kinds 3 and 4, which
+//! follow the entry of the stripe in the record.
 
 use super::pending::Version;
 use super::{Carrier, Table, Value, Values};
@@ -157,7 +157,7 @@ impl Table {
                     (true, Some(sum), _) => Value::Written(*sum),
                     (false, Some(_), _) => Value::Unwritten,
                     (_, None, Value::Unknown { .. }) => Value::Unknown { written },
-                    // The entry and what was there do not agree: no entry or block has said what it is.
+                    // The stripe's entry calls the column written, the table does not: no checksum is known.
                     (true, None, Value::Unwritten) => Value::LostWithoutSum,
                     (false, None, value) if value.is_written() => Value::Unwritten,
                     (_, None, value) => value,

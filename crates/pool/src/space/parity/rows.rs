@@ -46,14 +46,14 @@ impl Striped {
         // not record missed regions of them.
         let _one = self.space.path.allocating.lock().await;
         let failing = self.space.path.failing.lock().await;
-        let slabs = self.space.path.slabs(self.space.inner.id, row);
-        if slabs.is_empty() {
+        if self.columns(row).is_none() {
             return Ok(true);
         }
         if !may() {
             return Ok(false);
         }
-        self.space.path.book.commit(vec![Op::FreeRow { space: self.space.inner.id, row }]).await?;
+        let (path, space) = (&self.space.path, self.space.inner.id);
+        let freed = path.commit_row(space, row, vec![Op::FreeRow { space, row }]).await?;
         self.p.groups.kill(row);
         self.p.stuck.kill(row);
         self.p.marks.forget(row);
@@ -61,7 +61,7 @@ impl Striped {
         self.space.inner.emptying.forget(row);
         // A disk that does not answer can be removed.
         drop(failing);
-        self.space.path.discard_slabs(slabs).await;
+        path.discard_slabs(freed).await;
         Ok(true)
     }
 
@@ -119,8 +119,7 @@ impl Striped {
             {
                 break;
             }
-            let before = self.space.path.slabs(self.space.inner.id, row);
-            self.space.path.book.commit(vec![op]).await?;
+            let freed = self.space.path.commit_row(self.space.inner.id, row, vec![op]).await?;
             let past = self.p.columns();
             self.p.resyncing.lock().retain(|(of, index), _| *of != row || *index < past);
             if others {
@@ -133,8 +132,7 @@ impl Striped {
                 }
             }
             drop(failing);
-            let after = self.space.path.slabs(self.space.inner.id, row);
-            self.space.path.discard_slabs(before.into_iter().filter(|place| !after.contains(place))).await;
+            self.space.path.discard_slabs(freed).await;
             return Ok(());
         }
         let columns = self.columns(row).unwrap_or_default();

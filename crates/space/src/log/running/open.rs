@@ -26,7 +26,7 @@ use crate::blocks::ContentId;
 use crate::log::BLOCK;
 use crate::log::commit::Core;
 use crate::log::entry::UnitPlace;
-use crate::log::header::{Header, Key, ReplicaId, SEGMENTS_MAX, Segment, older};
+use crate::log::header::{Header, Key, SEGMENTS_MAX, Segment, older};
 use crate::log::replay::{Log, NoHeader, READ_BLOCKS, Replay};
 use crate::log::ring::{Point, Ring};
 use crate::log::snapshot::{Kept, RING_BLOCKS_MIN};
@@ -116,7 +116,7 @@ impl SpaceLog {
             let tail = Point { position: 0, sequence: first };
             let segments = vec![settings.segment(tail)];
             let header = Header { serial: 1, ring, tail, joined: 0, segments };
-            let live = |replica| Arc::new(Live::new(settings.id(replica), replica, 0, 0, true));
+            let live = |replica| Arc::new(Live::new(&writer, replica, 0, 0, true));
             let lives = replicas.iter().map(live).collect();
             settings.start(writer, header, lives, tail, Kept::default()).await
         })
@@ -159,7 +159,7 @@ impl SpaceLog {
                 let [first, second] = places;
                 let place = older(first.as_ref(), second.as_ref());
                 let joined = Header::newest(places.clone()).filter(|_| failed.is_none())?.joined;
-                Some(Arc::new(Live::new(settings.id(replica), replica, joined, place, true)))
+                Some(Arc::new(Live::new(&writer, replica, joined, place, true)))
             };
             let lives: Vec<_> = replicas.iter().zip(&places).zip(&failed).map(live).collect();
             repair(&writer, &log, &replicas, &lives).await?;
@@ -180,17 +180,14 @@ type Places = [Option<Header>; 2];
 impl LogSettings {
     fn writer(&self) -> Writer {
         Writer {
+            pool: self.pool,
+            space: self.space,
             env: self.env.clone(),
             arena: self.arena.clone(),
             epoch: self.epoch,
             hang: self.hang,
             coordination: Arc::clone(&self.coordination),
         }
-    }
-
-    fn id(&self, replica: &Replica) -> ReplicaId {
-        let &LogSettings { pool, space, .. } = self;
-        ReplicaId { pool, space, index: replica.index, allocation: replica.allocation }
     }
 
     fn segment(&self, first: Point) -> Segment {
@@ -203,7 +200,8 @@ impl LogSettings {
         let mut header = log.header.clone();
         header.segments.last_mut().expect("a header has segments").closed = Some(log.closed);
         header.segments.push(self.segment(log.next));
-        let header = header.clone().next(header.tail);
+        let tail = header.tail;
+        let header = header.next(tail);
         if header.segments.len() <= SEGMENTS_MAX { Ok(header) } else { Err(OpenError::Segments) }
     }
 
@@ -213,9 +211,7 @@ impl LogSettings {
         w: &Writer,
         replicas: &[Replica],
     ) -> Result<(Vec<Places>, Log, Vec<Option<DiskError>>), OpenError> {
-        let ids: Vec<ReplicaId> = replicas.iter().map(|replica| self.id(replica)).collect();
-        let reads = replicas.iter().zip(&ids).map(|(replica, id)| replica.headers(w, id));
-        let reads = join_all(reads).await;
+        let reads = join_all(replicas.iter().map(|replica| replica.headers(w))).await;
         let mut failed: Vec<Option<DiskError>> =
             reads.iter().map(|read| read.as_ref().err().copied()).collect();
         let places: Vec<Places> = reads.into_iter().map(Result::unwrap_or_default).collect();
@@ -282,8 +278,6 @@ impl LogSettings {
         let shared = Arc::new(Shared {
             writer,
             ring: header.ring,
-            pool: self.pool,
-            space: self.space,
             disks: Arc::clone(&self.disks),
             state: Mutex::new(State { core, kept, replicas, joins, checkpoint, closing, ended }),
             wake: Notify::new(),

@@ -11,6 +11,7 @@ use arena::{Arena, IoBuf, Sg};
 use disk::{Disk, DiskError};
 use env::{Ctx, Env, Epoch, Io, IoFlags};
 use parking_lot::Mutex;
+use pool_seam::{PoolId, SpaceId};
 use tokio::sync::watch;
 
 use crate::log::BLOCK;
@@ -68,6 +69,8 @@ pub trait Coordination: Send + Sync {
 /// What writes of all replicas need.
 #[derive(Clone)]
 pub(super) struct Writer {
+    pub(super) pool: PoolId,
+    pub(super) space: SpaceId,
     pub(super) env: Env,
     pub(super) arena: Arena,
     pub(super) epoch: u64,
@@ -98,15 +101,9 @@ pub(super) struct Live {
 }
 
 impl Live {
-    pub(super) fn new(
-        id: ReplicaId,
-        replica: &Replica,
-        joined: u64,
-        header_place: usize,
-        counts: bool,
-    ) -> Live {
+    pub(super) fn new(w: &Writer, replica: &Replica, joined: u64, header_place: usize, counts: bool) -> Live {
         Live {
-            id,
+            id: replica.id(w),
             joined,
             offset: replica.offset,
             disk: Mutex::new(Arc::clone(&replica.disk)),
@@ -175,6 +172,10 @@ impl Live {
 }
 
 impl Replica {
+    pub(super) fn id(&self, w: &Writer) -> ReplicaId {
+        ReplicaId { pool: w.pool, space: w.space, index: self.index, allocation: self.allocation }
+    }
+
     /// Makes headers and ring zeros, durably.
     pub(super) async fn format(&self, w: &Writer, ring: Ring) -> Result<(), DiskError> {
         let c = Ctx { epoch: Epoch(w.epoch), ..Ctx::default() };
@@ -184,12 +185,12 @@ impl Replica {
     }
 
     /// The two places of the header; a place that the medium does not give, or without a valid one, is `None`.
-    pub(super) async fn headers(&self, w: &Writer, id: &ReplicaId) -> Result<[Option<Header>; 2], DiskError> {
-        let mut places = [None, None];
+    pub(super) async fn headers(&self, w: &Writer) -> Result<[Option<Header>; 2], DiskError> {
+        let (id, mut places) = (self.id(w), [None, None]);
         for (block, place) in (0..).zip(&mut places) {
             match self.read(w, block, 1).await {
                 Err(DiskError::Medium { .. }) => {}
-                read => *place = Header::decode(&bytes(&read?), id).ok(),
+                read => *place = Header::decode(&bytes(&read?), &id).ok(),
             }
         }
         Ok(places)

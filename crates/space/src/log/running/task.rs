@@ -19,7 +19,7 @@ use futures_util::stream::FuturesUnordered;
 use super::replica::{Deposed, Live, Replica};
 use super::{Answer, Checkpointed, Flushed, LogError, Shared, State, Waiter};
 use crate::log::commit::{Answers, Appended, Batch, Class, Next, Record};
-use crate::log::header::{Header, Key, ReplicaId};
+use crate::log::header::{Header, Key};
 use crate::log::record;
 use crate::log::ring::Point;
 use crate::log::snapshot::{self, Content};
@@ -234,10 +234,8 @@ impl Task {
     /// A new replica gets the header that counts, and every record from the next one on.
     fn join(&mut self, state: &mut State, replica: &Replica, done: Answer<()>) {
         let shared = &self.shared;
-        let (pool, space) = (shared.pool, shared.space);
-        let id = ReplicaId { pool, space, index: replica.index, allocation: replica.allocation };
         let joined = self.unwritten.as_ref().map_or(state.core.end().position, |record| record.position);
-        let live = Arc::new(Live::new(id, replica, joined, 0, false));
+        let live = Arc::new(Live::new(&shared.writer, replica, joined, 0, false));
         let (writer, header) = (shared.writer.clone(), self.header.clone());
         self.joining.push((Arc::clone(&live), done));
         state.replicas.push(Arc::clone(&live));
@@ -315,7 +313,7 @@ impl Task {
     }
 }
 
-/// Whatever ends the task, also its worker: nobody waits for it any more.
+/// However the task ends, also with its worker: every call that waits fails.
 impl Drop for Task {
     fn drop(&mut self) {
         let error = self.ended;

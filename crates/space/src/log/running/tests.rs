@@ -13,22 +13,7 @@ use std::sync::OnceLock;
 
 use arena::Arena;
 
-/// A generator that depends on nothing: SplitMix64.
-#[derive(Clone)]
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-}
+use crate::log::tests::Chance;
 
 /// One for all worlds: a mapping for each would cost more than most of them.
 fn arena() -> Arena {

@@ -1,4 +1,4 @@
-//! Callers that stop to wait: every public call, dropped at every await.
+//! Callers that stop waiting: every public call, dropped at every await.
 
 use std::collections::BTreeSet;
 use std::pin::Pin;

@@ -10,9 +10,9 @@ use futures_util::future::join_all;
 use super::super::*;
 use super::model::Model;
 use super::world::{World, early, flush};
-use super::{Random, in_virtual_time};
+use super::{Chance, in_virtual_time};
 
-pub(super) fn a_cut(random: &mut Random) -> PowerCut {
+pub(super) fn a_cut(random: &mut Chance) -> PowerCut {
     match random.below(6) {
         0 => PowerCut::LoseAll,
         1 => PowerCut::KeepAll,
@@ -23,7 +23,7 @@ pub(super) fn a_cut(random: &mut Random) -> PowerCut {
 
 /// Opens the log after a cut, compares, closes it, and compares again after another opening.
 pub(super) fn cut_and_compare(world: &World, model: &Model, moment: &Moment, seed: u64) {
-    let mut random = Random(seed ^ moment.event.wrapping_mul(77));
+    let mut random = Chance(seed ^ moment.event.wrapping_mul(77));
     let cut = a_cut(&mut random);
     let what = format!("seed {seed}, cut before event {} ({cut:?})", moment.event);
     in_virtual_time(async {

@@ -50,7 +50,7 @@ fn thirty_two_writers_share_their_flushes() {
 }
 
 #[test]
-fn one_writer_waits_for_nobody() {
+fn one_writer_waits_for_no_other() {
     in_virtual_time(async {
         let done = writers(&World::new(1, 1024, 2), 1, Duration::from_secs(1)).await;
         assert!(done >= 200, "{done} writes in a second");

@@ -23,6 +23,13 @@ fn found(opened: &Opened) -> Vec<u32> {
     opened.log.entries().filter_map(|(_, entry)| unit_of(entry)).collect()
 }
 
+/// The next owner opens the log and finds what the model says.
+async fn check_next(world: &World, model: &Model) {
+    let world = world.next();
+    let (log, opened) = world.open().await;
+    model.check(&world, &log, &opened, world.machine.events(), "the new replica");
+}
+
 #[test]
 fn a_failed_replica_is_left_out_before_the_answer() {
     in_virtual_time(async {
@@ -135,9 +142,7 @@ fn a_replica_counts_when_the_tail_has_passed_its_joining() {
         // The new replica alone has everything.
         world.coordinator.change(|rows| rows.get_mut(&0).unwrap().missed = true);
         drop(log);
-        let world = world.next();
-        let (log, opened) = world.open().await;
-        model.check(&world, &log, &opened, world.machine.events(), "the new replica");
+        check_next(&world, &model).await;
     });
 }
 
@@ -165,9 +170,7 @@ fn without_a_replica_nothing_is_answered_until_a_new_one_has_a_snapshot() {
         wait.await.unwrap();
         model.acknowledged(unit);
         drop(log);
-        let world = world.next();
-        let (log, opened) = world.open().await;
-        model.check(&world, &log, &opened, world.machine.events(), "the new replica");
+        check_next(&world, &model).await;
     });
 }
 

@@ -13,7 +13,7 @@ use super::super::*;
 use super::cuts::{annex, append, checkpoint, cut_and_compare};
 use super::model::Model;
 use super::world::{DATA, SLOTS, World};
-use super::{Random, in_virtual_time};
+use super::{Chance, in_virtual_time};
 
 /// What happened in all histories.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ struct Reached {
     cuts: usize,
 }
 
-async fn user(world: &World, log: &SpaceLog, model: &Arc<Model>, mut random: Random) {
+async fn user(world: &World, log: &SpaceLog, model: &Arc<Model>, mut random: Chance) {
     for _ in 0..12 {
         match random.below(8) {
             0..4 => append(world, log, model, false).await,
@@ -40,7 +40,7 @@ async fn user(world: &World, log: &SpaceLog, model: &Arc<Model>, mut random: Ran
 }
 
 /// Faults of the disks, and new replicas for those that are left out.
-async fn members(world: &World, log: &SpaceLog, mut random: Random, reached: &Mutex<Reached>) {
+async fn members(world: &World, log: &SpaceLog, mut random: Chance, reached: &Mutex<Reached>) {
     let mut spare = world.coordinator.rows().len();
     for _ in 0..random.below(4) {
         world.env.sleep(Duration::from_millis(random.below(60))).await;
@@ -68,14 +68,14 @@ async fn history(
     world: &World,
     log: SpaceLog,
     model: &Arc<Model>,
-    random: &mut Random,
+    random: &mut Chance,
     reached: &Mutex<Reached>,
 ) {
     let users =
-        (0..1 + random.below(4)).map(|_| user(world, &log, model, Random(random.next()))).collect::<Vec<_>>();
-    let members = members(world, &log, Random(random.next()), reached);
+        (0..1 + random.below(4)).map(|_| user(world, &log, model, Chance(random.next()))).collect::<Vec<_>>();
+    let members = members(world, &log, Chance(random.next()), reached);
     let work = futures_util::future::join(join_all(users), members);
-    let mut pace = Random(random.next());
+    let mut pace = Chance(random.next());
     let checkpoints = async {
         loop {
             tokio::select! {
@@ -99,7 +99,7 @@ async fn history(
 }
 
 fn run(seed: u64, reached: &Mutex<Reached>) {
-    let mut random = Random(seed);
+    let mut random = Chance(seed);
     let (world, model, moments) = in_virtual_time(async {
         let ring = 128 + random.below(3) * 64;
         let world = World::new(seed, ring, 1 + random.below(3) as u8);
