@@ -271,7 +271,7 @@ async fn run(config_path: PathBuf, config: Config, started: impl FnOnce(&Daemon)
     if restored + lost > 0 {
         tracing::info!(restored, lost, "persistent opens of the last run");
     }
-    let workers = Workers::start(&config.server, &server, &arena, &env)
+    let workers = Workers::start(&config.server, &arena, &env)
         .map_err(|source| ServeError::System { what: "thread", source })?;
     let watchdog =
         Watchdog::start(workers.pulses()).map_err(|source| ServeError::System { what: "thread", source })?;

@@ -104,7 +104,7 @@ impl SpaceInner {
         let parity = coded.map(|(code, units)| Parity::new(path.options.tables, id, code, units));
         SpaceInner {
             id,
-            layout: Layout::new(record, path.slab_bytes),
+            layout: Layout::new(record.columns, record.interleave, path.slab_bytes),
             copies: record.resiliency.copies(),
             columns: record.columns,
             regions,

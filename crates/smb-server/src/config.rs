@@ -61,7 +61,7 @@ pub struct Limits {
     pub pending_per_connection: usize,
     /// Connections at once.
     pub connections: usize,
-    /// Unauthenticated connections at once; at the limit the oldest is closed for a new one.
+    /// Unauthenticated connections at once; at the limit one of the address with the most is closed for a new one.
     pub unauthenticated: usize,
     /// A connection that has not authenticated by then is closed, in seconds.
     pub authenticate_s: u64,

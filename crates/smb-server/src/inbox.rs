@@ -22,7 +22,7 @@ pub(crate) enum Notice {
     LeaseBreak(LeaseBreakNotification),
     /// The session has ended on another connection, or by an administrator.
     SessionEnded(u64),
-    /// The limit of unauthenticated connections is reached, and this is the oldest.
+    /// The limit of unauthenticated connections is reached, and this one is closed for another.
     Crowded,
 }
 

@@ -4,8 +4,9 @@ mod connections;
 mod listings;
 mod sessions;
 mod shares;
+mod unauthenticated;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -16,17 +17,17 @@ use parking_lot::{Mutex, RwLock};
 use smb_auth::mechanism::UserLookup;
 use tokio::sync::Notify;
 
-pub(crate) use self::connections::{ConnectionGuard, Unauthenticated};
+pub(crate) use self::connections::ConnectionGuard;
 pub use self::listings::{ChannelInfo, OpenInfo, SessionInfo, ShareInfo, Totals};
 pub(crate) use self::sessions::SessionId;
 pub use self::shares::ShareError;
 use self::shares::fold;
+pub(crate) use self::unauthenticated::{Progress, Unauthenticated};
 use crate::ServerConfig;
 use crate::breaks::{Clients, LeaseTable};
 use crate::connection::{OVERHEAD, UNAUTHENTICATED_MAX};
 use crate::failed_logons::FailedLogons;
 use crate::files::FileTable;
-use crate::inbox::Inbox;
 use crate::namespace::Namespace;
 use crate::open::Open;
 use crate::opens::OpenTable;
@@ -56,9 +57,9 @@ pub struct Server {
     pub(crate) creates: CreateTable,
     next_connection: AtomicU64,
     connections: AtomicUsize,
-    unauthenticated: AtomicUsize,
-    /// Of those that can be closed for another, by age.
-    unauthenticated_inboxes: Mutex<BTreeMap<u64, Arc<Inbox>>>,
+    unauthenticated: Mutex<unauthenticated::Connections>,
+    /// When the limit of connections was warned of.
+    full: Mutex<unauthenticated::Warned>,
     accepted: AtomicU64,
     /// Requests that name no tree connect, so that no share counts them.
     unshared: AtomicU64,
@@ -123,8 +124,8 @@ impl Server {
             creates: CreateTable::default(),
             next_connection: AtomicU64::new(1),
             connections: AtomicUsize::new(0),
-            unauthenticated: AtomicUsize::new(0),
-            unauthenticated_inboxes: Mutex::default(),
+            unauthenticated: Mutex::default(),
+            full: Mutex::default(),
             accepted: AtomicU64::new(0),
             unshared: AtomicU64::new(0),
             draining: AtomicBool::new(false),

@@ -16,8 +16,9 @@ use env::Env;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use super::JobId;
 use super::Progress;
-use super::kinds::{JobId, JobState, Kind, NoJob, Subject, Why};
+use super::kinds::{JobState, Kind, NoJob, Subject, Why};
 use super::pacer::{Answer, Client, Load, Pacer, Pacing};
 
 /// See the module.

@@ -182,24 +182,22 @@ impl Space {
         // The slabs are not reused before the data path's state about them is dropped, and a failed disk does
         // not record missed regions of them.
         let _one = self.path.allocating.lock().await;
-        let _failing = self.path.failing.lock().await;
-        let slabs = self.path.read(|s| {
-            s.rows.get(&(self.inner.id, row)).map(|r| r.copies().map(|(_, c)| *c).collect::<Vec<_>>())
-        });
-        let Some(slabs) = slabs else { return Ok(true) };
+        let failing = self.path.failing.lock().await;
+        if self.path.slabs(self.inner.id, row).is_empty() {
+            return Ok(true);
+        }
         if !may() {
             return Ok(false);
         }
         let free = Op::FreeRow { space: self.inner.id, row };
-        self.path.book.commit([free].into_iter().chain(and).collect()).await?;
+        let ops = [free].into_iter().chain(and).collect();
+        let freed = self.path.commit_row(self.inner.id, row, ops).await?;
         self.inner.groups.kill(row);
         self.inner.unresolved.kill(row);
         self.inner.emptying.forget(row);
-        for copy in slabs {
-            if let Some(disk) = self.path.disk(copy.place.disk) {
-                disk.log.with(|core| core.forget(copy.place.slab));
-            }
-        }
+        // A disk that does not answer can be removed.
+        drop(failing);
+        self.path.discard_slabs(freed).await;
         Ok(true)
     }
 }

@@ -30,8 +30,8 @@ pub enum ConnectionError {
         /// The ids from the oldest unused one to the end of what was granted.
         window: std::ops::Range<u64>,
     },
-    /// It was the oldest unauthenticated connection when the limit of those was reached.
-    #[error("closed: the limit of unauthenticated connections is reached, and it is the oldest")]
+    /// The limit of unauthenticated connections was reached, and its address had the most of them.
+    #[error("closed: too many connections without a log-on, and this address has the most of them")]
     Crowded,
     /// An encrypted message that does not decrypt (MS-SMB2 3.3.5.2.1.1).
     #[error("an encrypted message does not decrypt")]

@@ -59,7 +59,7 @@ use smb_wire::{Guid, NtStatus};
 use crate::durable::SessionEnd;
 use crate::inbox::Inbox;
 use crate::request::{ConnectionFacts, Reply};
-use crate::server::{ConnectionGuard, Unauthenticated};
+use crate::server::{ConnectionGuard, Progress, Unauthenticated};
 use crate::transport::Admitted;
 use crate::{Server, TransportKind};
 use chain::Chain;
@@ -371,10 +371,18 @@ impl Engine {
     /// A session of the connection has ended: after the last one it is an unauthenticated connection again.
     fn session_removed(&mut self) {
         if self.channels.is_empty() {
-            self.unauthenticated = self.server.enter_unauthenticated(self.server.env.instant(self.now));
+            self.unauthenticated =
+                self.server.enter_unauthenticated(self.facts.peer, self.server.env.instant(self.now));
             if let Some(unauthenticated) = &self.unauthenticated {
                 unauthenticated.may_be_closed(&self.inbox);
             }
+        }
+    }
+
+    /// An unauthenticated connection has come so far.
+    fn reached(&mut self, progress: Progress) {
+        if let Some(unauthenticated) = &mut self.unauthenticated {
+            unauthenticated.reached(progress);
         }
     }
 

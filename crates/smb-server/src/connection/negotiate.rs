@@ -16,6 +16,7 @@ use super::chain::{Finished, Signing};
 use super::{ConnectionError, Engine, HashInto, Outcome};
 use crate::Protection;
 use crate::request::{ConnectionFacts, Reply};
+use crate::server::Progress;
 
 /// What was agreed on.
 #[derive(Clone, Copy, Debug)]
@@ -164,6 +165,7 @@ impl Engine {
         client_security_mode: u16,
     ) {
         self.negotiated = Some(Negotiated { dialect, cipher, signing });
+        self.reached(Progress::Negotiated);
         let multi_credit = dialect >= 0x0210;
         let mut capabilities = Capabilities::empty();
         if multi_credit {

@@ -26,7 +26,7 @@ use crate::durable::SessionEnd;
 use crate::failed_logons::Failed;
 use crate::identity::User;
 use crate::request::{Cancel, Reply};
-use crate::server::SessionId;
+use crate::server::{Progress, SessionId};
 use crate::session::{BindingFacts, Ciphers, Session};
 
 /// An authentication in progress.
@@ -80,6 +80,7 @@ impl Engine {
         }
         match setup.acceptor.step(request.security_buffer, &*self.server.users) {
             Step::Continue(token) => {
+                self.reached(Progress::Challenged);
                 let response =
                     SessionSetupResponse { session_flags: SessionFlags::empty(), security_buffer: &token };
                 let mut reply = Reply::with_status(NtStatus::MORE_PROCESSING_REQUIRED, &response);

@@ -1,11 +1,10 @@
-//! How many connections there are, which of them are unauthenticated, and how they are brought to an end.
+//! How many connections there are, and how they are brought to an end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Server;
-use crate::inbox::{Inbox, Notice};
 
 /// How long connections that are cut may take to close what they have open. The last words of an SMB Direct connection
 /// take half of it at most.
@@ -68,50 +67,15 @@ impl Server {
     pub(crate) fn enter(self: &Arc<Self>) -> Option<(u64, ConnectionGuard)> {
         let n = self.connections.fetch_add(1, Ordering::AcqRel);
         let guard = ConnectionGuard(Arc::clone(self));
-        if n >= self.config.limits.connections || self.draining.load(Ordering::Acquire) {
+        let most = self.config.limits.connections;
+        if n >= most && self.full.lock().due(self.env.now()) {
+            tracing::warn!("connections are refused: {most} are open, which is the limit");
+        }
+        if n >= most || self.draining.load(Ordering::Acquire) {
             return None;
         }
         self.accepted.fetch_add(1, Ordering::Relaxed);
         Some((self.next_connection.fetch_add(1, Ordering::Relaxed), guard))
-    }
-
-    /// Counts an unauthenticated connection; `None` when their number is at its bound, because they hold memory too.
-    pub(crate) fn enter_unauthenticated(self: &Arc<Self>, now: Instant) -> Option<Unauthenticated> {
-        let n = self.unauthenticated.fetch_add(1, Ordering::AcqRel);
-        let id = self.next_connection.fetch_add(1, Ordering::Relaxed);
-        let guard = Unauthenticated { server: Arc::clone(self), id, since: now };
-        let most = self.config.limits.unauthenticated;
-        // At the limit the oldest is closed and the new one taken: a client that means to log on does so at once, and a flood
-        // of connections must not keep it out. One that is being closed counts until it is gone.
-        (n < most || n < 2 * most && self.close_oldest_unauthenticated()).then_some(guard)
-    }
-
-    /// Closes the oldest unauthenticated connection; false when there is none that can be closed.
-    fn close_oldest_unauthenticated(&self) -> bool {
-        let oldest = self.unauthenticated_inboxes.lock().pop_first();
-        oldest.is_some_and(|(_, inbox)| inbox.send(Notice::Crowded))
-    }
-}
-
-/// An unauthenticated connection, counted until this is dropped.
-pub(crate) struct Unauthenticated {
-    server: Arc<Server>,
-    /// In order of age.
-    id: u64,
-    pub(crate) since: Instant,
-}
-
-impl Unauthenticated {
-    /// From now on the connection can be closed for another one, with a notice to this inbox.
-    pub(crate) fn may_be_closed(&self, inbox: &Arc<Inbox>) {
-        self.server.unauthenticated_inboxes.lock().insert(self.id, Arc::clone(inbox));
-    }
-}
-
-impl Drop for Unauthenticated {
-    fn drop(&mut self) {
-        self.server.unauthenticated_inboxes.lock().remove(&self.id);
-        self.server.unauthenticated.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

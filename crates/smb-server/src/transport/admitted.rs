@@ -9,8 +9,10 @@ use env::Env;
 use futures_util::future::{Either, select};
 use smb_direct::SmbDirect;
 use thiserror::Error;
+use tokio::net::TcpStream;
 
 use crate::Server;
+use crate::connection::ConnectionError;
 use crate::server::{ConnectionGuard, Unauthenticated};
 
 /// A connection that the server has taken. It counts from here on, so that what a transport's set-up holds (sockets,
@@ -34,11 +36,15 @@ pub enum SetupEnded {
 }
 
 impl Server {
-    /// Takes a connection whose transport is still to be set up; `None` when there are too many, or the server drains.
-    pub fn admit(self: &Arc<Self>) -> Option<Admitted> {
+    /// Takes a connection before any work is done for it; `None` when there are too many, or the server drains. A
+    /// flood is warned of now and then.
+    pub fn admit(self: &Arc<Self>, peer: SocketAddr) -> Option<Admitted> {
         let (id, guard) = self.enter()?;
-        let unauthenticated = self.enter_unauthenticated(self.env.now())?;
-        Some(Admitted { server: Arc::clone(self), id, guard, unauthenticated })
+        let admitted = self.enter_unauthenticated(peer, self.env.now());
+        if admitted.is_none() {
+            tracing::debug!(%peer, "connection refused: {}", ConnectionError::Refused);
+        }
+        Some(Admitted { server: Arc::clone(self), id, guard, unauthenticated: admitted? })
     }
 }
 
@@ -59,6 +65,12 @@ impl Admitted {
         }
     }
 
+    /// Serves it over TCP until it ends, and closes what it held. What ended it, other than its peer closing in order, is
+    /// logged.
+    pub async fn serve_tcp(self, stream: TcpStream) {
+        super::tcp::serve(self, stream).await;
+    }
+
     /// As [`Server::serve_direct`].
     pub async fn serve_direct(self, direct: SmbDirect, peer: SocketAddr, local: SocketAddr) {
         super::direct::serve(self, direct, peer, local).await;
@@ -70,13 +82,15 @@ mod tests {
     use super::*;
     use crate::commands::tests::World;
 
+    const PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
+
     /// What is being set up counts, and has until a client must have logged on.
     #[tokio::test(start_paused = true)]
     async fn what_is_being_set_up_is_bounded() {
         let world = World::new();
         let server = &world.server;
         let most = server.config.limits.unauthenticated;
-        let taken: Vec<_> = std::iter::from_fn(|| server.admit()).take(most + 1).collect();
+        let taken: Vec<_> = std::iter::from_fn(|| server.admit(PEER)).take(most + 1).collect();
         assert_eq!((taken.len(), server.connections()), (most, most));
         let begun = tokio::time::Instant::now();
         assert_eq!(taken[0].set_up(std::future::pending::<()>()).await, Err(SetupEnded::TimedOut));
@@ -84,12 +98,12 @@ mod tests {
         assert_eq!(taken[1].set_up(async { 7 }).await, Ok(7), "what is ready is not given up");
         drop(taken);
         assert_eq!(server.connections(), 0);
-        let one = server.admit().expect("there is room again");
+        let one = server.admit(PEER).expect("there is room again");
         let (ended, ()) = tokio::join!(
             async move { one.set_up(std::future::pending::<()>()).await },
             server.drain(Duration::from_secs(5)),
         );
         assert_eq!(ended, Err(SetupEnded::Draining));
-        assert!(server.admit().is_none(), "it takes no more");
+        assert!(server.admit(PEER).is_none(), "it takes no more");
     }
 }

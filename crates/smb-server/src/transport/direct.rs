@@ -21,9 +21,8 @@ impl Server {
     /// Serves one connection until it ends, and closes what it held. `peer` and `local` are the addresses of the
     /// fabric connection.
     pub async fn serve_direct(self: Arc<Self>, direct: SmbDirect, peer: SocketAddr, local: SocketAddr) {
-        match self.admit() {
-            Some(admitted) => serve(admitted, direct, peer, local).await,
-            None => tracing::warn!(%peer, "connection refused: {}", ConnectionError::Refused),
+        if let Some(admitted) = self.admit(peer) {
+            serve(admitted, direct, peer, local).await;
         }
     }
 }
@@ -383,7 +382,7 @@ mod tests {
             tokio::join!(SmbDirect::accept(a.0, a.1, a.2, a.3), SmbDirect::connect(b.0, b.1, b.2, b.3));
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 5445));
         let accepted = accepted.expect("negotiated");
-        let admitted = server.admit().expect("taken");
+        let admitted = server.admit(nowhere).expect("taken");
         let engine = Engine::new(admitted, TransportKind::Rdma, nowhere, nowhere, message_limits(&accepted));
         let mut connection = DirectConnection::new(server, accepted, engine);
         let now = env.moment();
