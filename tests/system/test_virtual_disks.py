@@ -1,6 +1,7 @@
 """Virtual disks of a pool as files of a share: through our client, smbclient and smbprotocol with signing as shipped, and compared with
 what NBD and qemu-img see."""
 
+import hashlib
 import json
 import random
 import re
@@ -8,12 +9,12 @@ import struct
 
 import pytest
 
-from harness import protocol as p
+from harness import guest, protocol as p
 from harness.programs import run, until
 from harness.protocol import Client
 from harness.servers import Causeway
 from harness.smbclient import SmbClient
-from test_pool import MIB, SPACE, machine, pytestmark  # noqa: F401  the fixture and the marks
+from test_pool import MIB, SPACE, Machine, machine, pytestmark  # noqa: F401  the fixture and the marks
 
 SLAB = MIB  # the smallest, which a pool of small disks has
 SET_ZERO_DATA, QUERY_RANGES, SET_SPARSE = 0x980C8, 0x940CF, 0x900C4
@@ -134,6 +135,33 @@ def test_zeroed_ranges_give_their_room_back(share):
         assert f.read(200) == b"\x05" * 100 + bytes(100)
         assert f.read(4096, 12 * MIB) == bytes(4096)
         until(lambda: footprint() < full / 2, timeout=30, what=f"less than {full}")
+
+
+def test_rows_that_a_file_gives_back_take_no_room_on_the_host(share):
+    share("share", "add", "free", "--pool", "tank", "--allow-delete")
+    row = 2 * MIB
+
+    def used():
+        return sum(disk.stat().st_blocks * 512 for disk in (share.server.folder / "disks").glob("*.disk"))
+
+    def fill(f, end):
+        for at in range(0, end, MIB):
+            f.write(b"\x05" * MIB, at)
+        f.flush()
+
+    with client(share, "free") as c, c.open("vm.img", disposition=p.CREATE) as f:
+        fill(f, row)
+        few = used()
+        fill(f, 24 * MIB)
+        assert used() > few + 40 * MIB
+        set_size(f, row)
+        assert used() < few + MIB
+        # A file that is made longer again has zeros there, not what the disks held.
+        set_size(f, 24 * MIB)
+        assert f.read(4096, 12 * MIB) == bytes(4096) and f.read(4096, row - 4096) == b"\x05" * 4096
+        fill(f, 24 * MIB)
+        f.set(p.FILE, DISPOSITION, b"\1")
+    assert used() < few
 
 
 def test_sizes_go_both_ways_while_another_disk_is_attached(share):
@@ -277,3 +305,79 @@ def test_attachments_come_back_after_kill_9_and_after_a_stop(share):
     assert "is not attached" in share.refused("space", "detach", "vm")
     # And the share is there again.
     assert set(listed(share)) == {"vm.img", "vm.vhd"}
+
+
+BOOTED = """#!/bin/sh
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+grep ' / ' /proc/mounts
+rm /ballast
+head -c 3000000 /dev/urandom > /data
+sha256sum < /data > /sum
+sync
+fstrim -v /
+mount -o remount,ro /
+echo BOOTED $(cat /sum)
+poweroff -f
+"""
+IN_GUEST = """
+set -e
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin
+fail() {{ echo "FAILED: $*"; dmesg | grep -iE 'cifs|smb' | tail -20; exit 1; }}
+mkdir -p /mnt/x /host
+rdma link add siw0 type siw netdev $ETH
+ping -c 1 -W 10 {server.host} > /dev/null || fail network
+mount.cifs //{server.host}/vms /mnt/x -o "username={server.user},password={server.password},vers=3.1.1,cache=none,hard,{transport}" || fail mount
+echo MOUNTED $(grep ' cifs ' /proc/mounts)
+[ "$(ls /mnt/x)" = "$(printf 'vm.img\\nvm.vhd')" ] || fail "$(ls /mnt/x)"
+# A root file system of what this guest has, made on the file.
+mkdir -p /tmp/root/proc /tmp/root/sys /tmp/root/dev
+cp -a /bin /sbin /lib /lib64 /usr /tmp/root/ 2>/dev/null || true
+cp /files/booted /tmp/root/booted
+head -c 20000000 /dev/zero | tr '\\0' x > /tmp/root/ballast
+mke2fs -q -F -t ext4 -b 4096 -d /tmp/root /mnt/x/vm.img || fail mke2fs
+sync
+# The host's QEMU, as a process of this kernel.
+mount -t hostfs -o / host /host
+mount --bind /mnt/x /host/mnt
+mount --bind /dev /host/dev
+mount -t proc proc /host/proc
+chroot /host /usr/bin/qemu-system-x86_64 -nodefaults -no-user-config -no-reboot -display none -machine q35 -accel tcg,tb-size=64 -cpu max -m 192 \\
+  -kernel {kernel} -append "console=ttyS0 root=/dev/vda rw init=/booted panic=-1 mitigations=off" \\
+  -drive file=/mnt/vm.img,if=virtio,format=raw,cache=none,aio=threads,discard=unmap -serial stdio || fail qemu
+umount /host/mnt /mnt/x
+"""
+
+
+@pytest.mark.skipif(guest.why_not() is not None, reason=str(guest.why_not()))
+@pytest.mark.parametrize("transport", ["tcp", "rdma"])
+def test_qemu_boots_from_a_file_over_the_kernels_client(kind, scratch, transport):
+    """QEMU runs in a guest (user-mode Linux) whose kernel has the share mounted, and boots Linux from vm.img with O_DIRECT and trim."""
+    with guest.Network(mtu=1500) as network:
+        server = kind(scratch / f"boot-{transport}", host=guest.HOST, port=445, iwarp_port=5445, prefix=network.prefix)
+        server.storage = {"devices": [str(server.folder / "disks" / "*.disk")]}
+        machine = Machine(server.start())
+        try:
+            machine("disk", "create-file", *machine.paths("ab"), "--size", "512MiB")
+            machine("pool", "create", "tank", "--assume-atomic", "--disk", *machine.paths("ab"))
+            machine("space", "create", "vm", "--pool", "tank", "--resiliency", "mirror", "--size", "256MiB")
+            machine("share", "add", "vms", "--pool", "tank")
+            booted = server.folder / "booted"
+            booted.write_text(BOOTED)
+            booted.chmod(0o755)
+            script = IN_GUEST.format(server=server, transport={"tcp": "port=445", "rdma": "rdma"}[transport], kernel=guest.unpacked(guest.QEMU))
+            out = guest.boot(network, script, files=[booted], timeout=400).out
+            [mounted] = re.findall("^MOUNTED.*", out, re.M)
+            assert (",rdma" in mounted) == (transport == "rdma"), mounted
+            assert re.search(r"/dev/root / ext4 rw|/dev/vda / ext4 rw", out), out[-3000:]
+            [said] = re.findall(r"BOOTED ([0-9a-f]{64})", out)
+            machine.attach()
+            image = server.folder / "image"
+            run(["qemu-img", "convert", "-f", "raw", "-O", "raw", machine.url(), image])
+            run(["e2fsck", "-fn", image])
+            run(["debugfs", "-R", f"dump /data {server.folder / 'data'}", image])
+            assert hashlib.sha256((server.folder / "data").read_bytes()).hexdigest() == said
+            assert re.search(r"/: \d\d.* trimmed", out), out[-3000:]
+        finally:
+            server.stop()
