@@ -105,7 +105,8 @@ attach
 [ "$(cat $BLOCK/size)" = $((96 * 2048)) ] || fail "size"
 causeway space show vm | grep -q "AttachedTo.*$DEVICE" || fail "show"
 causeway --json space list | grep -q "\\"$DEVICE\\"" || fail "list"
-refused space attach vm --ublk | grep -q "is attached to $DEVICE" || fail "twice"
+causeway space attach vm --ublk | grep -q "is attached: $DEVICE" || fail "twice"
+refused space attach vm --ublk --read-only | grep -q "is attached to $DEVICE" || fail "twice, otherwise"
 
 # Every block with a checksum, read back; shallow and deep, small and larger than a transfer.
 for job in "4k 32 4m" "64k 8 16m" "4M 2 24m" "4k-256k 16 12m"; do

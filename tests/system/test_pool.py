@@ -567,6 +567,7 @@ def test_health_folds_causes_and_gives_commands(machine):
     assert re.search(r"Current Warnings +0", shown), shown
     assert "nothing is wrong" in machine("health") or "PhysicalDisk.CanPool" in machine("health")
     # A pool that is not open is a fault; one that was given up is none.
+    machine("space", "detach", "vm")
     machine("pool", "export", "tank")
     [fault] = faults()
     assert (fault["FaultType"], fault["PerceivedSeverity"]) == ("StoragePool.NotOpen", 4)

@@ -35,6 +35,25 @@ def test_a_file_with_contents_is_not_erased_without_asking(machine):
     machine("pool", "create", "tank", "--assume-atomic", "--disk", *paths)
 
 
+@pytest.mark.parametrize("resiliency", ["mirror", "parity"])
+def test_freed_slabs_take_no_room_on_the_host(machine, resiliency):
+    """Discarded rows, and those of a deleted virtual disk, are holes in the files of the pool."""
+    machine.pool("abc")
+    used = lambda: sum(os.stat(machine.path(name)).st_blocks * 512 for name in "abc")  # noqa: E731
+    machine("space", "create", "vm", "--pool", "tank", "--resiliency", resiliency, "--size", "64M")
+    machine.attach()
+    machine.qemu_io("write -P 7 0 4k", "flush", "discard 0 64M", "flush")
+    empty = used()
+    machine.qemu_io("write -P 7 0 32M", "flush")
+    assert used() > empty + 32 * MIB
+    machine.qemu_io("discard 0 64M", "flush")
+    assert used() < empty + 2 * MIB
+    machine.qemu_io("write -P 8 0 32M", "flush", "read -P 8 0 32M")
+    machine("space", "detach", "vm")
+    machine("space", "destroy", "vm", "--yes")
+    assert used() < empty + 2 * MIB
+
+
 @pytest.mark.parametrize("how", ["removed", "truncated", "overwritten"])
 def test_a_file_that_is_not_a_disk_any_more_leaves_within_5_s(machine, how):
     machine.pool("abc")

@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::control::storage::ResiliencySetting;
 pub use acl::{AclEntry, AclLevel};
 pub use problem::{ConfigError, Problem, ProblemKind, Problems, Severity};
 pub use section::check_share;
@@ -101,6 +102,15 @@ pub struct ShareSection {
     /// Clients may have handles that survive a restart of the server.
     #[serde(default)]
     pub continuous_availability: bool,
+    /// The pool of `spaces`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// How new virtual disks of `spaces` survive failures; `None`: as a mirror.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resiliency: Option<ResiliencySetting>,
+    /// Clients may delete files of `spaces`, which destroys virtual disks.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_delete: bool,
     /// The capacity of a `ram`, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
@@ -121,6 +131,8 @@ pub struct ShareSection {
 pub enum Backend {
     /// A directory of any mounted file system.
     Hostdir,
+    /// The virtual disks of a pool.
+    Spaces,
     /// Memory; gone with the process.
     Ram,
     /// Nothing: reads give zeros and writes vanish, for measuring.
@@ -168,6 +180,7 @@ impl Backend {
     pub fn as_str(self) -> &'static str {
         match self {
             Backend::Hostdir => "hostdir",
+            Backend::Spaces => "spaces",
             Backend::Ram => "ram",
             Backend::Null => "null",
         }

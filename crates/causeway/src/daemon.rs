@@ -72,7 +72,7 @@ pub struct Daemon {
     users: Arc<Users>,
     listeners: Vec<Listener>,
     workers: Workers,
-    storage: Storage,
+    storage: Arc<Storage>,
     events: Arc<Events>,
     /// Where Prometheus may ask.
     metrics: Option<SocketAddr>,
@@ -180,7 +180,8 @@ impl ServeError {
             }
             ServeError::State { .. } => Some(
                 "make the folder readable and writable for the server, or set server.state to another one; a damaged \
-                 server.json or opens.journal there may be moved away: persistent handles of clients are lost then"
+                 server.json, opens.journal or attachments.json there may be moved away: persistent handles of clients, or the \
+                 attachments of virtual disks, are lost then"
                     .to_owned(),
             ),
             ServeError::Memory { .. } => Some("lower server.memory".to_owned()),
@@ -245,9 +246,23 @@ async fn run(config_path: PathBuf, config: Config, started: impl FnOnce(&Daemon)
         tracing::warn!("performance counters are off: {UNCOUNTED} says so");
         server.stop_counting();
     }
+    let events = Events::open(config.server.state.as_deref(), &env)
+        .map_err(|source| ServeError::System { what: "thread", source })?;
+    let events = Arc::new(events);
+    let storage =
+        Storage::start(&config.storage, &arena, &env, &events, config.server.state.as_deref(), machine)
+            .map_err(|source| ServeError::State {
+                path: config.server.state.clone().unwrap_or_default(),
+                source,
+            })?;
+    let storage = Arc::new(storage);
+    if config.shares.iter().any(|s| s.pool.is_some()) {
+        // Clients that come back find their files.
+        storage.searched().await;
+    }
     let mut shares = HashMap::new();
     for section in &config.shares {
-        let running = Running::start(section, &env)
+        let running = Running::start(section, &env, &storage)
             .map_err(|source| ServeError::Share { name: section.name.clone(), source })?;
         server.add_protected_share(running.config(), running.protection())?;
         shares.insert(section.name.to_lowercase(), running);
@@ -256,12 +271,7 @@ async fn run(config_path: PathBuf, config: Config, started: impl FnOnce(&Daemon)
     if restored + lost > 0 {
         tracing::info!(restored, lost, "persistent opens of the last run");
     }
-    let workers = Workers::start(&config.server, &server, &arena, &env)
-        .map_err(|source| ServeError::System { what: "thread", source })?;
-    let events = Events::open(config.server.state.as_deref(), &env)
-        .map_err(|source| ServeError::System { what: "thread", source })?;
-    let events = Arc::new(events);
-    let storage = Storage::start(&config.storage, &arena, &env, &events, machine)
+    let workers = Workers::start(&config.server, &arena, &env)
         .map_err(|source| ServeError::System { what: "thread", source })?;
     let watchdog =
         Watchdog::start(workers.pulses()).map_err(|source| ServeError::System { what: "thread", source })?;

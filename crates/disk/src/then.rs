@@ -98,7 +98,10 @@ impl<T: Outcome> Then<T> {
 
     /// Calls back for a disk without native callbacks; if the I/O is not complete yet, from a task of this
     /// worker.
-    pub(crate) fn when(self, io: Io<T>) {
+    ///
+    /// # Panics
+    /// Outside of a Tokio runtime, if it is not complete.
+    pub fn when(self, io: Io<T>) {
         match io {
             Io::Done(outcome) => self.tell(outcome),
             Io::Pending(io) => drop(tokio::spawn(async move { self.tell(io.await) })),

@@ -22,6 +22,67 @@ pub struct SpaceId(pub u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowNumber(pub u32);
 
+impl RowNumber {
+    /// The row of a space that has its log: one slab for each replica.
+    pub const LOG: RowNumber = RowNumber(u32::MAX);
+}
+
+/// A machine of the service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u32);
+
+/// The epoch of a space's owner: the pool's epoch times 2^20, plus the number of handovers in it. So it grows with
+/// every owner, and each opening of the pool has one without a record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SpaceEpoch(pub u64);
+
+impl SpaceEpoch {
+    const HANDOVER_BITS: u32 = 20;
+
+    /// The epoch of the first owner after an opening of the pool with this epoch, which is below 2^42.
+    pub fn first(pool_epoch: u64) -> SpaceEpoch {
+        SpaceEpoch(pool_epoch << Self::HANDOVER_BITS)
+    }
+
+    /// The epoch of the pool that this one was given in.
+    pub fn pool_epoch(self) -> u64 {
+        self.0 >> Self::HANDOVER_BITS
+    }
+
+    /// The epoch of the next owner; `None` after 2^20 - 1 handovers: the next one is that of the pool's next opening.
+    pub fn next(self) -> Option<SpaceEpoch> {
+        Some(SpaceEpoch(self.0 + 1)).filter(|next| next.pool_epoch() == self.pool_epoch())
+    }
+}
+
+/// An owner of a space; each of its calls to the coordinator names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OwnerId {
+    /// The space.
+    pub space: SpaceId,
+    /// The machine that it runs on.
+    pub node: NodeId,
+    /// Its epoch.
+    pub epoch: SpaceEpoch,
+}
+
+/// The version of a view. A new coordinator has a higher pool epoch, so all of its versions are higher.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ViewVersion {
+    /// The epoch that the pool was opened with.
+    pub pool_epoch: u64,
+    /// Counts the changes since then.
+    pub number: u64,
+}
+
+/// Counts how often a disk has joined the service; results of an earlier membership of a disk mean nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Membership(pub u64);
+
+/// Identifies a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId(pub u64);
+
 fn hex(f: &mut fmt::Formatter<'_>, bytes: &[u8; 16]) -> fmt::Result {
     for (i, b) in bytes.iter().enumerate() {
         let dash = if matches!(i, 4 | 6 | 8 | 10) { "-" } else { "" };
@@ -45,3 +106,24 @@ macro_rules! uuid_like {
     )*};
 }
 uuid_like!(PoolId, DiskId);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn epochs_of_spaces_grow_with_every_owner() {
+        let first = SpaceEpoch::first(7);
+        let second = first.next().expect("a handover");
+        assert!(first < second && second < SpaceEpoch::first(8));
+        assert_eq!((first.pool_epoch(), second.pool_epoch()), (7, 7));
+        let last = SpaceEpoch(SpaceEpoch::first(8).0 - 1);
+        assert_eq!(last.next(), None, "the next number is that of the pool's next opening");
+    }
+
+    #[test]
+    fn views_of_a_new_coordinator_are_newer() {
+        let version = |pool_epoch, number| ViewVersion { pool_epoch, number };
+        assert!(version(1, 9) < version(2, 0) && version(2, 0) < version(2, 1));
+    }
+}

@@ -130,6 +130,11 @@ impl DataDisk {
         self.pulse.follow(at, || self.member.disk.flush(&self.ctx)).wait(at).await?
     }
 
+    pub(crate) async fn discard(&self, offset: u64, length: u64) -> Result<(), DiskError> {
+        let at = Place::new(Op::Discard, offset, length);
+        self.pulse.follow(at, || self.member.disk.discard(&self.ctx, offset, length)).wait(at).await?
+    }
+
     /// A job begins to bring regions up to date.
     pub(crate) fn resync_begins(&self, copy: (SpaceId, RowNumber, usize), regions: u64) {
         *self.resyncing.lock().entry(copy).or_insert(0) |= regions;

@@ -30,6 +30,7 @@ mod scrub;
 
 pub(crate) use board::ClientIo;
 pub use board::{Board, Job};
-pub use kinds::{JobId, JobState, Kind, NoJob, Subject, Why};
-pub use moves::{Evacuated, Moved, Stays};
+pub use kinds::{JobState, Kind, NoJob, Subject, Why};
+pub use moves::{Evacuated, Moved};
+pub use pool_seam::{JobId, Stays};
 pub use progress::{Piece, Progress};

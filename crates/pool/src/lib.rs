@@ -25,7 +25,6 @@ mod groups;
 pub mod health;
 pub mod jobs;
 pub mod journal;
-pub mod layout;
 mod losses;
 mod metadata;
 pub mod parity;
@@ -45,6 +44,7 @@ pub use pool::{
     AdminError, CreateError, CreateOptions, FoundLabel, NewDisk, OpenError, OpenOptions, Opened, Pool,
     READ_ONLY_MEMORY, Unsuitable, scan,
 };
+pub use pool_seam::layout;
 pub use pool_seam::{DiskId, DiskNumber, GROUP, GROUP_UNITS, PoolId, REGIONS, RowNumber, SpaceId, UNIT};
 pub use pulse::standing::Slowness;
 pub use space::{ParityCounts, Space, SpaceError};

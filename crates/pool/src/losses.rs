@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use arena::Class;
-use disk::{Disk, sized};
+use disk::sized;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -133,10 +133,10 @@ impl Space {
     /// Whether a lost unit can be read: it was written or discarded, or a copy with it has returned. A unit
     /// that cannot be checked now stays lost.
     async fn is_there(&self, address: u64) -> bool {
-        if address + UNIT > self.info().geometry.size {
+        let buffers = self.path.io.arena.alloc_sg(UNIT as usize, Class::Control).await;
+        if address + UNIT > self.inner.size() {
             return true;
         }
-        let buffers = self.path.io.arena.alloc_sg(UNIT as usize, Class::Control).await;
         self.read_at(address, sized(buffers, UNIT as usize)).await.0.is_ok()
     }
 }

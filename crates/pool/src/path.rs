@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arena::Arena;
 use env::{Env, Epoch};
+use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Semaphore;
 
@@ -30,7 +31,7 @@ use crate::jobs::pacer::Pacing;
 use crate::pulse::budget::Budget;
 use crate::pulse::watch::Watch;
 use crate::space::{Space, SpaceError, SpaceInner};
-use crate::{DiskNumber, Pool, PoolId, Row, RowNumber, SpaceId, State};
+use crate::{CommitError, DiskNumber, Op, Pool, PoolId, Row, RowNumber, SlabPlace, SpaceId, State};
 
 /// Concurrent runs of writes, over all spaces; a run is at most one group of one column.
 pub const WRITES_MAX: usize = 512;
@@ -167,7 +168,7 @@ impl DataPath {
         let mut spaces = self.spaces.lock();
         let inner =
             spaces.entry(space).or_insert_with(|| Arc::new(SpaceInner::new(self, space, &record, journal)));
-        Ok(Space { path: Arc::clone(self), inner: Arc::clone(inner) })
+        Ok(Space::new(Arc::clone(self), Arc::clone(inner)))
     }
 
     /// Regions of a copy that its disk may not have durably: in flight, unflushed, or unresolved. For the
@@ -272,10 +273,52 @@ impl DataPath {
         self.spaces.lock().get(&space).cloned()
     }
 
+    /// The slabs of a row, also one that it moves to.
+    pub(crate) fn slabs(&self, space: SpaceId, row: RowNumber) -> Vec<SlabPlace> {
+        self.read(|s| {
+            s.rows.get(&(space, row)).map(|r| r.copies().map(|(_, c)| c.place).collect()).unwrap_or_default()
+        })
+    }
+
+    /// Commits a change of a row's slabs. Returns those that it frees: their marks are forgotten, and the caller discards
+    /// them with [`DataPath::discard_slabs`].
+    ///
+    /// # Errors
+    /// Of the metadata; then nothing is changed.
+    pub(crate) async fn commit_row(
+        &self,
+        space: SpaceId,
+        row: RowNumber,
+        ops: Vec<Op>,
+    ) -> Result<Vec<SlabPlace>, CommitError> {
+        let before = self.slabs(space, row);
+        self.book.commit(ops).await?;
+        let after = self.slabs(space, row);
+        let freed: Vec<_> = before.into_iter().filter(|place| !after.contains(place)).collect();
+        for place in &freed {
+            if let Some(disk) = self.disk(place.disk) {
+                disk.log.with(|core| core.forget(place.slab));
+            }
+        }
+        Ok(freed)
+    }
+
+    /// Discards slabs that were freed a moment ago, so that their room on the medium is free, too. The caller keeps
+    /// others from allocating them meanwhile. A disk that cannot discard keeps what they hold: they are free all the same.
+    pub(crate) async fn discard_slabs(&self, slabs: Vec<SlabPlace>) {
+        let slabs = slabs.into_iter().filter_map(|place| Some((self.disk(place.disk)?, place.slab)));
+        let discards = slabs.map(|(disk, slab)| async move {
+            let checksums = disk.member.areas.checksums(slab);
+            let length = disk.member.areas.data(slab).end() - checksums.offset;
+            let _ = disk.discard(checksums.offset, length).await;
+        });
+        join_all(discards).await;
+    }
+
     pub(crate) fn open_spaces(self: &Arc<DataPath>) -> Vec<Space> {
         let mut spaces = self.spaces.lock();
         self.read(|s| spaces.retain(|id, _| s.spaces.contains_key(id)));
-        spaces.values().map(|i| Space { path: Arc::clone(self), inner: Arc::clone(i) }).collect()
+        spaces.values().map(|i| Space::new(Arc::clone(self), Arc::clone(i))).collect()
     }
 
     /// Whose those slabs of a disk are that `wanted` wants, by number and generation: few, for the memory.

@@ -38,6 +38,7 @@ mod write;
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arena::{Sg, SgMut, sg_len};
 use disk::{Disk, DiskError, DiskInfo, Gate, Op, Pass, Place};
@@ -68,6 +69,8 @@ use unresolved::Unresolved;
 pub struct Space {
     pub(crate) path: Arc<DataPath>,
     pub(crate) inner: Arc<SpaceInner>,
+    /// As of when it was opened.
+    info: Arc<DiskInfo>,
 }
 
 pub(crate) struct SpaceInner {
@@ -83,7 +86,9 @@ pub(crate) struct SpaceInner {
     pub(crate) emptying: Emptying,
     flusher: Flusher,
     unresolved: Unresolved,
-    info: DiskInfo,
+    /// In bytes, now.
+    size: AtomicU64,
+    info: Arc<DiskInfo>,
     gate: Arc<Gate>,
 }
 
@@ -99,7 +104,7 @@ impl SpaceInner {
         let parity = coded.map(|(code, units)| Parity::new(path.options.tables, id, code, units));
         SpaceInner {
             id,
-            layout: Layout::new(record, path.slab_bytes),
+            layout: Layout::new(record.columns, record.interleave, path.slab_bytes),
             copies: record.resiliency.copies(),
             columns: record.columns,
             regions,
@@ -110,9 +115,19 @@ impl SpaceInner {
             emptying: Emptying::default(),
             flusher: Flusher::default(),
             unresolved: Unresolved::with(regions),
-            info: info(path.pool, id, record),
+            size: AtomicU64::new(record.size),
+            info: Arc::new(info(path.pool, id, record)),
             gate: Arc::default(),
         }
+    }
+
+    /// In bytes, now.
+    pub(crate) fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_size(&self, size: u64) {
+        self.size.store(size, Ordering::Release);
     }
 }
 
@@ -140,14 +155,31 @@ fn info(pool: PoolId, id: SpaceId, record: &SpaceRecord) -> DiskInfo {
 }
 
 impl Space {
+    pub(crate) fn new(path: Arc<DataPath>, inner: Arc<SpaceInner>) -> Space {
+        let size = inner.size();
+        let info = match inner.info.geometry.size == size {
+            true => Arc::clone(&inner.info),
+            false => {
+                let geometry = disk::Geometry { size, ..inner.info.geometry };
+                Arc::new(DiskInfo { geometry, ..(*inner.info).clone() })
+            }
+        };
+        Space { path, inner, info }
+    }
+
     /// Its number in the pool.
     pub fn id(&self) -> SpaceId {
         self.inner.id
     }
 
+    /// Whether a call is inside the space and whole units.
+    fn check(&self, at: Place) -> Result<(), DiskError> {
+        disk::Geometry { size: self.inner.size(), ..self.info.geometry }.check(at)
+    }
+
     /// Checks a call and lets it in.
     fn enter(&self, c: &Ctx, at: Place) -> Result<Call, DiskError> {
-        self.inner.info.geometry.check(at)?;
+        self.check(at)?;
         if self.path.options.read_only && matches!(at.op, Op::Write | Op::Discard) {
             return Err(DiskError::ReadOnly { at });
         }
@@ -175,14 +207,14 @@ type Call = (Pass, Option<ClientIo>);
 
 fn told(space: &Space, result: Result<(), SpaceError>, at: Place) -> Result<(), DiskError> {
     result.map_err(|error| {
-        tracing::warn!(disk = %space.inner.info.path.display(), %error, %at, "a virtual disk refused");
+        tracing::warn!(disk = %space.info.path.display(), %error, %at, "a virtual disk refused");
         error.as_disk_error(at.op, at.offset, at.length)
     })
 }
 
 impl Disk for Space {
     fn info(&self) -> &DiskInfo {
-        &self.inner.info
+        &self.info
     }
 
     fn read(&self, c: &Ctx, offset: u64, dst: SgMut) -> Io<(Result<(), DiskError>, SgMut)> {
@@ -248,7 +280,7 @@ impl Disk for Space {
 
     /// By rows: one that has slabs counts as all written.
     fn allocated(&self, _: &Ctx, offset: u64, length: u64) -> Io<Result<Vec<Range<u64>>, DiskError>> {
-        if let Err(e) = self.inner.info.geometry.check(Place::new(Op::Check, offset, length)) {
+        if let Err(e) = self.check(Place::new(Op::Check, offset, length)) {
             return Io::Done(Err(e));
         }
         let (id, row_bytes, end) = (self.inner.id, self.inner.layout.row_bytes(), offset + length);

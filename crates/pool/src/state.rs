@@ -24,7 +24,6 @@
 
 mod apply;
 mod losses;
-mod media;
 mod moving;
 mod parts;
 mod records;
@@ -33,20 +32,16 @@ mod shape;
 mod shared;
 #[cfg(test)]
 mod tests;
-mod tree;
 mod used;
 
 pub use apply::InvalidOp;
-pub use losses::{LOST_MAX, LossRecord};
-pub use media::MediaClass;
-pub(crate) use media::media_number;
 pub(crate) use parts::{Extras, StateParts};
-pub use records::{
-    Absence, DiskRecord, FaultDomains, Moving, Op, Policy, Presence, Provisioning, Resiliency, Row,
-    ScrubRecord, SlabCopy, SlabPlace, Slabs, SpaceRecord, Usage,
+pub use pool_seam::{
+    Absence, FaultDomains, LOST_MAX, LossRecord, MediaClass, Provisioning, Resiliency, ScrubRecord,
+    SlabPlace, Tree,
 };
+pub use records::{DiskRecord, Moving, Op, Policy, Presence, Row, SlabCopy, Slabs, SpaceRecord, Usage};
 pub use shared::Shared;
-pub use tree::Tree;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -93,7 +93,7 @@ impl FailedLogons {
 }
 
 /// What counts as one address: of IPv6 the first 64 bits, as a host has all others.
-fn network(address: IpAddr) -> IpAddr {
+pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX))),
         v4 => v4,

@@ -58,6 +58,8 @@ pub struct Server {
     next_connection: AtomicU64,
     connections: AtomicUsize,
     unauthenticated: Mutex<unauthenticated::Connections>,
+    /// When the limit of connections was warned of.
+    full: Mutex<unauthenticated::Warned>,
     accepted: AtomicU64,
     /// Requests that name no tree connect, so that no share counts them.
     unshared: AtomicU64,
@@ -123,6 +125,7 @@ impl Server {
             next_connection: AtomicU64::new(1),
             connections: AtomicUsize::new(0),
             unauthenticated: Mutex::default(),
+            full: Mutex::default(),
             accepted: AtomicU64::new(0),
             unshared: AtomicU64::new(0),
             draining: AtomicBool::new(false),

@@ -5,6 +5,10 @@ use vfs::{PathError, VfsError};
 
 /// STATUS_TOO_MANY_LINKS (MS-ERREF 2.3).
 const TOO_MANY_LINKS: NtStatus = NtStatus(0xC000_0265);
+/// STATUS_DEVICE_NOT_READY (MS-ERREF 2.3).
+const DEVICE_NOT_READY: NtStatus = NtStatus(0xC000_00A3);
+/// `ENODEV`: what a share stands on is not there now.
+const ENODEV: i32 = 19;
 /// STATUS_UNEXPECTED_IO_ERROR (MS-ERREF 2.3).
 const UNEXPECTED_IO_ERROR: NtStatus = NtStatus(0xC000_00E9);
 
@@ -32,6 +36,7 @@ pub(crate) fn of_vfs(e: VfsError) -> NtStatus {
         VfsError::Damaged => NtStatus::ACCESS_DENIED,
         VfsError::Unsupported => NtStatus::NOT_SUPPORTED,
         VfsError::Cancelled => NtStatus::CANCELLED,
+        VfsError::Io(ENODEV) => DEVICE_NOT_READY,
         VfsError::Io(_) => UNEXPECTED_IO_ERROR,
     }
 }

@@ -4,14 +4,26 @@
 //! [`record`] has a head, a body of [`entry`] values, and payload units. The [`ring`] says where records lie, and
 //! [`replay`] reads them back from all replicas after a crash. All positions and lengths are in blocks of
 //! [`BLOCK`] bytes.
+//!
+//! These are pure, and so are [`commit`], which decides when a record begins and when it is confirmed, and
+//! [`snapshot`], which knows what a log keeps over checkpoints. [`SpaceLog`] is the log that runs: one task writes the
+//! records of all callers to all replicas. A caller enqueues and waits, and may stop waiting at any time.
 
+pub mod commit;
 pub mod entry;
 pub mod header;
 pub mod record;
 pub mod replay;
 pub mod ring;
+mod running;
+pub mod snapshot;
 #[cfg(test)]
 mod tests;
+
+pub use running::{
+    AnnexError, Append, Checkpointed, Coordination, Deposed, DirtyDisks, Flushed, LogError, LogSettings,
+    OpenError, Opened, Refused, Replica, Required, SpaceLog, Usage, Verdict, Wait,
+};
 
 /// Bytes of a block: the unit of positions in the ring, and of the atomic writes of a disk.
 pub const BLOCK: usize = pool_seam::UNIT as usize;

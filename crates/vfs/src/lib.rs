@@ -1,11 +1,12 @@
 //! The file-system seam: what a share stands on.
 //!
 //! **What it is.** [`Vfs`] is one tree of files with Windows' semantics of names and attributes; a [`Node`] is one
-//! open of a file or directory in it. Backends: `hostdir` (a directory of any mounted file system), `ram`, and
-//! `null` (data completes at once, for measuring everything above it).
+//! open of a file or directory in it. Backends: `hostdir` (a directory of any mounted file system), `spaces`
+//! (virtual disks of a pool), `ram`, and `null` (data completes at once, for measuring everything above it).
 //!
 //! **What it is not.** It knows nothing of SMB: share modes, delete-on-close, byte-range locks, leases, search
-//! patterns and access checks belong to the server. Nothing here knows of pools.
+//! patterns and access checks belong to the server. Of pools it knows their virtual disks
+//! alone, by a trait ([`VirtualDisks`]).
 //!
 //! **How a value lives.** [`Vfs::open`] gives an `Arc<dyn Node>`; dropping the last clone closes it. Paths are the
 //! caller's: the server tracks the name of what it holds open, and passes path and identity to [`Vfs::remove`] and
@@ -28,6 +29,7 @@ mod pool;
 mod ram;
 mod short;
 mod snapshot;
+mod spaces;
 mod stream;
 mod types;
 mod watch;
@@ -41,6 +43,7 @@ pub use path::{PathError, VfsPath, posix_name};
 pub use ram::{LEND_MIN, RamFs, RamOptions};
 pub use short::{is_short, short_name};
 pub use snapshot::SnapshotTime;
+pub use spaces::{BLOCK, OpenDisk, SpaceFiles, Spaces, SpacesOptions, VirtualDisk, VirtualDisks};
 pub use stream::{StreamName, StreamPart};
 pub use types::{
     Attributes, BasicChange, DirEntry, ExtendedAttribute, Kind, OpenMode, OpenRequest, Opened, Posix,

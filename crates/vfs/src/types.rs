@@ -214,6 +214,8 @@ pub struct VolumeInfo {
     pub name_max: u32,
     /// Nothing may be changed.
     pub read_only: bool,
+    /// Files may be removed: [`crate::Vfs::remove`].
+    pub removal: bool,
     /// Files can share blocks: [`Node::clone_to`].
     pub reflinks: bool,
     /// Files can be compressed: [`Node::set_compressed`].

@@ -1,9 +1,11 @@
-//! Structures of the server that several threads use at once, run by loom through the orders in which their threads can take
-//! their steps: every order with at most `LOOM_MAX_PREEMPTIONS` (3) preemptions; `make loom` allows 4.
+//! Structures of the server and of spaces that several threads use at once, run by loom through the orders in which their
+//! threads can take their steps: every order with at most `LOOM_MAX_PREEMPTIONS` (3) preemptions; `make loom` allows 4.
 //!
-//! The structures are the server's own source files, compiled here once more, with loom's primitives as their `crate::sync`.
+//! The structures are the crates' own source files, compiled here once more, with loom's primitives as their `crate::sync`.
 #![cfg(test)]
 
+#[path = "../../../crates/space/src/view/current.rs"]
+mod current;
 #[path = "../../../crates/smb-server/src/mailbox.rs"]
 mod mailbox;
 #[path = "../../../crates/smb-server/src/opens.rs"]
@@ -14,6 +16,7 @@ mod tenure;
 
 mod inbox;
 mod open_table;
+mod owner_view;
 
 /// Runs `model` in all orders.
 fn explore(model: impl Fn() + Sync + Send + 'static) {

@@ -1,10 +1,10 @@
-//! What crates/smb-server/src/sync.rs is in the server, by loom.
+//! What crates/smb-server/src/sync.rs and crates/space/src/sync.rs are in the product, by loom.
 
 use std::task::Waker;
 
 pub(crate) use loom::sync::Arc;
-pub(crate) use loom::sync::MutexGuard;
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+pub(crate) use loom::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
 /// As parking_lot's: it is never poisoned.
 pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
@@ -22,6 +22,23 @@ impl<T> Mutex<T> {
 impl<T: Default> Default for Mutex<T> {
     fn default() -> Mutex<T> {
         Mutex::new(T::default())
+    }
+}
+
+/// As parking_lot's.
+pub(crate) struct RwLock<T>(loom::sync::RwLock<T>);
+
+impl<T> RwLock<T> {
+    pub(crate) fn new(value: T) -> RwLock<T> {
+        RwLock(loom::sync::RwLock::new(value))
+    }
+
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
+        self.0.read().expect("no model panics")
+    }
+
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, T> {
+        self.0.write().expect("no model panics")
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::{ControlArgs, absolute};
-use crate::config::{AclEntry, AclLevel, Backend, ShareSection, parse_size};
+use crate::config::{AclEntry, AclLevel, Backend, ResiliencySetting, ShareSection, parse_size};
 use crate::control::client::segment;
 use crate::control::types::{Changed, NewAcl, NewShare, ShareAccess, ShareStatus};
 use crate::failure::Failure;
@@ -15,7 +15,7 @@ use crate::output::Output;
 /// See the module.
 #[derive(Debug, Subcommand)]
 pub(super) enum ShareCommand {
-    /// Share a directory, memory or nothing; also written to the configuration file
+    /// Share a directory, the virtual disks of a pool, memory or nothing; also written to the configuration file
     Add(AddArgs),
     /// List the shares
     #[command(visible_alias = "ls")]
@@ -55,11 +55,20 @@ pub(super) struct AddArgs {
     /// Name for clients; a name ending in $ is not listed
     name: String,
     /// The directory
-    #[arg(required_unless_present = "backend")]
+    #[arg(required_unless_present_any = ["backend", "pool"])]
     path: Option<PathBuf>,
-    /// Backend
-    #[arg(long, value_enum, default_value = "hostdir")]
-    backend: Backend,
+    /// Backend [default: spaces with --pool, else hostdir]
+    #[arg(long, value_enum)]
+    backend: Option<Backend>,
+    /// The pool whose virtual disks are shared, each as NAME.img and NAME.vhd
+    #[arg(long, value_name = "NAME")]
+    pool: Option<String>,
+    /// How virtual disks that clients create survive failures [default: mirror]
+    #[arg(long, value_enum)]
+    resiliency: Option<ResiliencySetting>,
+    /// Let clients delete files of a pool, which destroys the virtual disks
+    #[arg(long)]
+    allow_delete: bool,
     /// Capacity of a ram share, such as 512MiB
     #[arg(long, value_parser = size)]
     size: Option<u64>,
@@ -161,13 +170,19 @@ pub(super) async fn run(command: ShareCommand, out: Output) -> Result<(), Failur
 fn new_share(args: AddArgs) -> Result<NewShare, Failure> {
     let share = ShareSection {
         name: args.name,
-        backend: args.backend,
+        backend: args.backend.unwrap_or(match &args.pool {
+            Some(_) => Backend::Spaces,
+            None => Backend::Hostdir,
+        }),
         path: args.path.map(absolute).transpose()?,
         snapshots: args.snapshots,
         comment: args.comment,
         read_only: args.read_only,
         encrypt: args.encrypt,
         continuous_availability: args.continuous_availability,
+        pool: args.pool,
+        resiliency: args.resiliency,
+        allow_delete: args.allow_delete,
         size: args.size,
         hidden: args.hidden,
         acl: args.acl.entries(),

@@ -1,4 +1,4 @@
-//! `causeway space create|list|show|set|resize|attach|detach|repair|destroy` (`New-VirtualDisk`, `Get-VirtualDisk`, `Set-VirtualDisk`, `Resize-VirtualDisk`,
+//! `causeway space create|list|show|set|rename|resize|attach|detach|repair|destroy` (`New-VirtualDisk`, `Get-VirtualDisk`, `Set-VirtualDisk`, `Resize-VirtualDisk`,
 //! `Connect-VirtualDisk`, `Disconnect-VirtualDisk`, `Repair-VirtualDisk`, `Remove-VirtualDisk`).
 
 use std::path::PathBuf;
@@ -43,7 +43,7 @@ pub(super) enum SpaceCommand {
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Make a virtual disk larger or smaller; no virtual disk of its pool may be attached meanwhile
+    /// Make a virtual disk larger or smaller; it may not be in use meanwhile
     Resize {
         /// Its name, or pool/name
         name: String,
@@ -56,8 +56,17 @@ pub(super) enum SpaceCommand {
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Serve a virtual disk to QEMU, nbd-client or fio, or make it a block device, until it is detached or
-    /// the server stops
+    /// Give a virtual disk another name; it may be in use
+    Rename {
+        /// Its name, or pool/name
+        name: String,
+        /// Its new name
+        to: String,
+        #[command(flatten)]
+        control: ControlArgs,
+    },
+    /// Serve a virtual disk to QEMU, nbd-client or fio, or make it a block device, until it is detached; it
+    /// comes back after a restart of the server
     #[command(group = clap::ArgGroup::new("way").required(true))]
     Attach {
         /// Its name, or pool/name
@@ -170,6 +179,10 @@ pub(super) async fn run(command: SpaceCommand, out: Output) -> Result<(), Failur
         }
         SpaceCommand::Set { name, media, control } => {
             let change = SpaceChange { media: Some(media), ..SpaceChange::default() };
+            control.client().patch(&at(&name, ""), &change).await?
+        }
+        SpaceCommand::Rename { name, to, control } => {
+            let change = SpaceChange { name: Some(to), ..SpaceChange::default() };
             control.client().patch(&at(&name, ""), &change).await?
         }
         SpaceCommand::Resize { name, size, yes, control } => {

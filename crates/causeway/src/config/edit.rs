@@ -115,6 +115,15 @@ fn table_of(share: &ShareSection) -> Table {
     if let Some(folder) = &share.snapshots {
         t["snapshots"] = value(folder.display().to_string());
     }
+    if let Some(pool) = &share.pool {
+        t["pool"] = value(pool);
+    }
+    if let Some(resiliency) = share.resiliency {
+        t["resiliency"] = value(resiliency.as_str());
+    }
+    if share.allow_delete {
+        t["allow_delete"] = value(true);
+    }
     if let Some(n) = share.size {
         t["size"] = value(format_size(n));
     }

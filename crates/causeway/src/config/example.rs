@@ -85,4 +85,12 @@ path = "/srv/files"
 # name = "scratch"
 # backend = "ram"
 # size = "256MiB"           # lost when the server stops
+
+# The virtual disks of a pool as files: docs/pools.md.
+# [[share]]
+# name = "vms"
+# backend = "spaces"
+# pool = "tank"
+# resiliency = "mirror"     # of new ones: simple, mirror, three-way-mirror, parity, dual-parity
+# allow_delete = false      # whether clients may delete files, which destroys virtual disks
 "#;

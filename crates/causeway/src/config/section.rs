@@ -11,8 +11,8 @@ use toml::de::{DeTable, DeValue};
 use super::reader::{Found, Source, Table};
 use super::storage::read_storage;
 use super::{
-    Backend, Config, Dialect, ProblemKind, Problems, Protection, ServerSection, ShareSection, StorageSection,
-    default_control, default_state,
+    Backend, Config, Dialect, ProblemKind, Problems, Protection, ResiliencySetting, ServerSection,
+    ShareSection, StorageSection, default_control, default_state,
 };
 
 const PORT: u16 = 445;
@@ -252,13 +252,20 @@ fn read_share(t: Table<'_, '_>, name: String, server: &ServerSection) -> ShareSe
         read_only: false,
         encrypt: false,
         continuous_availability: false,
+        pool: None,
+        resiliency: None,
+        allow_delete: false,
         size: None,
         hidden,
         acl: None,
         access_based: false,
     };
-    const BACKENDS: [(Backend, &str); 3] =
-        [(Backend::Hostdir, "hostdir"), (Backend::Ram, "ram"), (Backend::Null, "null")];
+    const BACKENDS: [(Backend, &str); 4] = [
+        (Backend::Hostdir, "hostdir"),
+        (Backend::Spaces, "spaces"),
+        (Backend::Ram, "ram"),
+        (Backend::Null, "null"),
+    ];
     if let Some(b) = t.word("backend", &BACKENDS, "backend = \"hostdir\"") {
         s.backend = b.value;
     }
@@ -289,6 +296,7 @@ fn read_share(t: Table<'_, '_>, name: String, server: &ServerSection) -> ShareSe
         }
         s.snapshots = Some(folder.value.into());
     }
+    read_spaces(&t, &mut s);
     let size = t.size("size", RAM_SIZE, "size = \"1GiB\"");
     match (s.backend, size) {
         (Backend::Ram, size) => s.size = Some(size.unwrap_or(RAM_DEFAULT)),
@@ -329,6 +337,40 @@ fn read_share(t: Table<'_, '_>, name: String, server: &ServerSection) -> ShareSe
     s
 }
 
+/// The keys of `spaces`.
+fn read_spaces(t: &Table<'_, '_>, s: &mut ShareSection) {
+    let resiliencies = ResiliencySetting::ALL.map(|r| (r, r.as_str()));
+    s.pool = t.string("pool", POOL).map(|p| p.value);
+    s.resiliency = t.word("resiliency", &resiliencies, "resiliency = \"mirror\"").map(|r| r.value);
+    s.allow_delete = t.boolean("allow_delete", "allow_delete = true").is_some_and(|b| b.value);
+    match check_spaces(s) {
+        Err(("pool", ProblemKind::Missing { .. })) if t.value("pool").is_none() => t.missing("pool", POOL),
+        Err((key, kind)) => {
+            let at = t.value(key).map_or(t.at(), |v| v.span());
+            t.report(&at, key, kind);
+        }
+        Ok(()) => {}
+    }
+}
+
+/// Whether a share has the keys of `spaces` exactly if it has that backend.
+///
+/// # Errors
+/// What is wrong with it, and under which key.
+fn check_spaces(s: &ShareSection) -> Result<(), (&'static str, ProblemKind)> {
+    let other = ProblemKind::NotForBackend { backend: s.backend.as_str(), other: "spaces" };
+    match s.backend {
+        Backend::Spaces if s.pool.is_none() => Err(("pool", ProblemKind::Missing { example: POOL })),
+        Backend::Spaces => Ok(()),
+        _ if s.pool.is_some() => Err(("pool", other)),
+        _ if s.resiliency.is_some() => Err(("resiliency", other)),
+        _ if s.allow_delete => Err(("allow_delete", other)),
+        _ => Ok(()),
+    }
+}
+
+const POOL: &str = "pool = \"tank\"";
+
 /// The rules for a share that comes from elsewhere than the file.
 ///
 /// # Errors
@@ -357,6 +399,7 @@ pub fn check_share(
         let kind = ProblemKind::NotForBackend { backend: share.backend.as_str(), other: "hostdir" };
         return Err(("snapshots", kind));
     }
+    check_spaces(share)?;
     match (share.backend, share.size) {
         (Backend::Ram, None) => share.size = Some(RAM_DEFAULT),
         (Backend::Ram, Some(n)) if !RAM_SIZE.contains(&n) => {

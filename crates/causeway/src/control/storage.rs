@@ -595,6 +595,28 @@ pub enum ResiliencySetting {
     DualParity,
 }
 
+impl ResiliencySetting {
+    /// All of them.
+    pub const ALL: [ResiliencySetting; 5] = [
+        ResiliencySetting::Simple,
+        ResiliencySetting::Mirror,
+        ResiliencySetting::ThreeWayMirror,
+        ResiliencySetting::Parity,
+        ResiliencySetting::DualParity,
+    ];
+
+    /// The word in the configuration file.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ResiliencySetting::Simple => "simple",
+            ResiliencySetting::Mirror => "mirror",
+            ResiliencySetting::ThreeWayMirror => "three-way-mirror",
+            ResiliencySetting::Parity => "parity",
+            ResiliencySetting::DualParity => "dual-parity",
+        }
+    }
+}
+
 /// When slabs are allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
@@ -636,6 +658,9 @@ pub struct NewSpace {
 /// The changes of a virtual disk.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SpaceChange {
+    /// Its new name.
+    #[serde(default)]
+    pub name: Option<String>,
     /// Its new size in bytes.
     #[serde(default)]
     pub size: Option<u64>,
@@ -648,7 +673,7 @@ pub struct SpaceChange {
 }
 
 /// Where to serve a virtual disk.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attach {
     /// The Unix socket for the NBD protocol; absolute. This or `ublk`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

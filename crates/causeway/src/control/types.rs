@@ -301,6 +301,7 @@ impl Row for ShareStatus {
         let s = &self.share;
         let place = match (s.backend, &s.path, s.size) {
             (Backend::Hostdir, Some(p), _) => p.display().to_string(),
+            (Backend::Spaces, ..) => format!("(pool {})", s.pool.as_deref().unwrap_or_default()),
             (Backend::Ram, _, Some(n)) => format!("({} of memory)", format_size(n)),
             _ => "(nothing)".to_owned(),
         };

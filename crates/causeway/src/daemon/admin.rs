@@ -488,8 +488,8 @@ impl Daemon {
 
     fn backend(&self, before: Option<&Running>, section: &ShareSection) -> Result<Running, AdminError> {
         let made = match before {
-            Some(b) => b.restart(section, &self.env),
-            None => Running::start(section, &self.env),
+            Some(b) => b.restart(section, &self.env, &self.storage),
+            None => Running::start(section, &self.env, &self.storage),
         };
         made.map_err(|source| AdminError::Backend { name: section.name.clone(), source })
     }

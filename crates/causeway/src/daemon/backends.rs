@@ -7,6 +7,7 @@ use env::Env;
 use smb_server::{ShareConfig, ShareGrant, ShareLevel, ShareProtection};
 use vfs::{HostDir, HostDirOptions, RamFs, RamOptions, Vfs};
 
+use super::storage::Storage;
 use crate::config::{AclEntry, AclLevel, Backend, ShareSection};
 
 /// A share and its backend.
@@ -20,7 +21,7 @@ pub(super) struct Running {
 
 impl Running {
     /// Makes the backend.
-    pub(super) fn start(section: &ShareSection, env: &Env) -> io::Result<Running> {
+    pub(super) fn start(section: &ShareSection, env: &Env, storage: &Arc<Storage>) -> io::Result<Running> {
         let vfs: Arc<dyn Vfs> = match section.backend {
             Backend::Hostdir => {
                 let path = section.path.as_deref().ok_or(io::ErrorKind::InvalidInput)?;
@@ -36,6 +37,9 @@ impl Running {
                 let capacity = section.size.unwrap_or_default();
                 RamFs::new(env, RamOptions { label: section.name.clone(), capacity })?
             }
+            Backend::Spaces => {
+                storage.share(section, section.pool.as_deref().ok_or(io::ErrorKind::InvalidInput)?)
+            }
             Backend::Null => RamFs::null(env, section.name.clone())?,
         };
         Ok(Running { section: section.clone(), temporary: false, vfs })
@@ -43,14 +47,20 @@ impl Running {
 
     /// The same backend under a changed configuration, or a new one where that is needed. The contents of a `ram`
     /// stay unless its size changes.
-    pub(super) fn restart(&self, section: &ShareSection, env: &Env) -> io::Result<Running> {
+    pub(super) fn restart(
+        &self,
+        section: &ShareSection,
+        env: &Env,
+        storage: &Arc<Storage>,
+    ) -> io::Result<Running> {
         let (a, b) = (&self.section, section);
         let same = (a.backend, &a.path, &a.snapshots, a.size) == (b.backend, &b.path, &b.snapshots, b.size)
+            && (&a.pool, a.resiliency, a.allow_delete) == (&b.pool, b.resiliency, b.allow_delete)
             && (a.backend != Backend::Hostdir || a.read_only == b.read_only);
         if same {
             return Ok(Running { section: section.clone(), temporary: false, vfs: Arc::clone(&self.vfs) });
         }
-        Running::start(section, env)
+        Running::start(section, env, storage)
     }
 
     /// The attributes of a share for the server.

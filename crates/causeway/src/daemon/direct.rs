@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use rdma::iwarp::{self, Options, SetupError};
 use smb_direct::{SmbDirect, SmbDirectError, SmbDirectOptions};
-use smb_server::SetupEnded;
+use smb_server::{Admitted, SetupEnded};
 use thiserror::Error;
 use tokio::net::TcpStream;
 
@@ -31,12 +31,7 @@ enum DirectError {
 const READS_UNKNOWN: u32 = 1;
 
 /// Serves a connection until it ends. Why it did not come about is logged.
-pub(super) async fn serve(stream: TcpStream, peer: SocketAddr, context: Context) {
-    // Counted from here on: before SMB Direct is negotiated a connection holds a socket and receive buffers too.
-    let Some(admitted) = context.server.admit(peer) else {
-        tracing::warn!(%peer, "connection refused: the server has its maximum of connections");
-        return;
-    };
+pub(super) async fn serve(admitted: Admitted, stream: TcpStream, peer: SocketAddr, context: Context) {
     match admitted
         .set_up(establish(stream, &context))
         .await

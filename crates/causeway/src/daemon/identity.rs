@@ -57,7 +57,7 @@ impl Identity {
 }
 
 /// Writes a file beside the old one, durably, and renames it.
-fn replace(folder: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn replace(folder: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let beside = path.with_extension("new");
     let mut file = File::create(&beside)?;
     file.write_all(bytes)?;

@@ -89,12 +89,17 @@ impl Bound {
     pub(super) async fn accept(self, daemon: Arc<Daemon>) {
         loop {
             match self.listener.accept().await {
-                Ok((stream, peer)) => match stream.into_std() {
-                    Ok(stream) => {
-                        daemon.workers.give(Incoming { stream, peer, transport: self.transport }).await
+                Ok((stream, peer)) => {
+                    // Here and not in a worker: what is refused must cost those that are served nothing.
+                    let Some(admitted) = daemon.server.admit(peer) else { continue };
+                    match stream.into_std() {
+                        Ok(stream) => {
+                            let transport = self.transport;
+                            daemon.workers.give(Incoming { admitted, stream, peer, transport }).await;
+                        }
+                        Err(error) => tracing::warn!(%peer, %error, "connection lost"),
                     }
-                    Err(error) => tracing::warn!(%peer, %error, "connection lost"),
-                },
+                }
                 // A connection that was broken off before it was accepted is nothing to wait for.
                 Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {

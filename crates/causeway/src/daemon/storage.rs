@@ -24,12 +24,16 @@ mod media;
 mod mover;
 mod open_pool;
 mod pools;
+mod remembered;
 mod returning;
+mod shared;
 mod spaces;
 mod tell;
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
@@ -37,9 +41,11 @@ use arena::Arena;
 use env::{BoxFuture, Env};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
+use vfs::SpaceFiles;
 
 pub use error::StorageError;
 pub use pools::Pools;
+use remembered::Remembered;
 
 use super::events::Events;
 use crate::config::StorageSection;
@@ -49,6 +55,9 @@ const WAITING: usize = 64;
 
 /// See the module.
 pub struct Storage {
+    pools: Arc<Pools>,
+    /// The files of shares, by the name of the pool.
+    files: Mutex<HashMap<String, Arc<SpaceFiles>>>,
     requests: mpsc::Sender<Request>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -59,22 +68,32 @@ enum Request {
 }
 
 impl Storage {
-    /// Starts the thread. Requests wait until it has looked for pools. `machine` distinguishes this machine from others
+    /// Starts the thread. Requests wait until it has looked for pools. Attachments are kept in the folder `state`; `machine` distinguishes this machine from others
     /// where the system has no machine id.
     pub(super) fn start(
         section: &StorageSection,
         arena: &Arena,
         env: &Env,
         events: &Arc<Events>,
+        state: Option<&Path>,
         machine: [u8; 16],
     ) -> io::Result<Storage> {
+        let attachments = Remembered::open(state)?;
         let (requests, receiver) = mpsc::channel(WAITING);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let pools = Arc::new(Pools::new(section, arena.clone(), env.clone(), Arc::clone(events), machine));
+        let pools = Arc::new(Pools::new(
+            section,
+            arena.clone(),
+            env.clone(),
+            Arc::clone(events),
+            attachments,
+            machine,
+        ));
+        let theirs = Arc::clone(&pools);
         let thread = thread::Builder::new()
             .name("storage".to_owned())
-            .spawn(move || runtime.block_on(serve(receiver, pools)))?;
-        Ok(Storage { requests, thread: Mutex::new(Some(thread)) })
+            .spawn(move || runtime.block_on(serve(receiver, theirs)))?;
+        Ok(Storage { pools, files: Mutex::default(), requests, thread: Mutex::new(Some(thread)) })
     }
 
     /// Does something on the storage thread.
@@ -99,6 +118,12 @@ impl Storage {
         });
         self.requests.send(Request::Do(work)).await.map_err(|_| StorageError::Stopping)?;
         receive.await.map_err(|_| StorageError::Stopping)?
+    }
+
+    /// Waits until the places of the configuration have been searched for pools.
+    pub(super) async fn searched(&self) {
+        // Requests are answered from then on.
+        let _ = self.ask(|_| async { Ok(()) }).await;
     }
 
     /// Begins to end the clients of spaces concurrently with the other clients, so that their times to stop

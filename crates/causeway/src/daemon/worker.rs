@@ -11,7 +11,7 @@ use std::time::Duration;
 use arena::Arena;
 use env::Env;
 use parking_lot::Mutex;
-use smb_server::{Limits, Server};
+use smb_server::Admitted;
 use tokio::sync::{Notify, mpsc};
 
 use super::direct;
@@ -27,6 +27,7 @@ const END: Duration = Duration::from_secs(1);
 
 /// An accepted connection.
 pub(super) struct Incoming {
+    pub(super) admitted: Admitted,
     pub(super) stream: TcpStream,
     pub(super) peer: SocketAddr,
     pub(super) transport: Transport,
@@ -35,8 +36,6 @@ pub(super) struct Incoming {
 /// All workers.
 pub(super) struct Workers {
     workers: Vec<Worker>,
-    /// Connections at once.
-    most: usize,
 }
 
 struct Worker {
@@ -50,7 +49,6 @@ struct Worker {
 /// The state of a worker's thread.
 #[derive(Clone)]
 pub(super) struct Context {
-    pub(super) server: Arc<Server>,
     pub(super) arena: Arena,
     pub(super) env: Env,
     connections: Arc<AtomicUsize>,
@@ -58,12 +56,7 @@ pub(super) struct Context {
 
 impl Workers {
     /// Starts them.
-    pub(super) fn start(
-        section: &ServerSection,
-        server: &Arc<Server>,
-        arena: &Arena,
-        env: &Env,
-    ) -> io::Result<Workers> {
+    pub(super) fn start(section: &ServerSection, arena: &Arena, env: &Env) -> io::Result<Workers> {
         let count = match section.workers {
             0 => thread::available_parallelism().map_or(1, usize::from),
             n => n,
@@ -72,12 +65,8 @@ impl Workers {
             let (sender, receiver) = mpsc::channel(WAITING);
             let connections = Arc::new(AtomicUsize::new(0));
             let (pulse, stop) = (Pulse::new(env), Arc::new(Notify::new()));
-            let context = Context {
-                server: Arc::clone(server),
-                arena: arena.clone(),
-                env: env.clone(),
-                connections: Arc::clone(&connections),
-            };
+            let context =
+                Context { arena: arena.clone(), env: env.clone(), connections: Arc::clone(&connections) };
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let (beating, stopped) = (Arc::clone(&pulse), Arc::clone(&stop));
             let thread = thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
@@ -93,17 +82,11 @@ impl Workers {
             Ok(Worker { incoming: sender, connections, pulse, stop, thread: Mutex::new(Some(thread)) })
         };
         let workers = (0..count).map(start).collect::<io::Result<_>>()?;
-        Ok(Workers { workers, most: Limits::default().connections })
+        Ok(Workers { workers })
     }
 
-    /// Gives a connection to the worker that has the fewest; drops it where there are too many.
+    /// Gives a connection to the worker that has the fewest.
     pub(super) async fn give(&self, incoming: Incoming) {
-        // The server has the same bound, but knows only of connections that a worker has begun with.
-        let all: usize = self.workers.iter().map(|w| w.connections.load(Ordering::Relaxed)).sum();
-        if all >= self.most {
-            tracing::warn!(peer = %incoming.peer, "connection refused: there are {all}");
-            return;
-        }
         let fewest = self.workers.iter().min_by_key(|w| w.connections.load(Ordering::Relaxed));
         if let Some(worker) = fewest {
             worker.connections.fetch_add(1, Ordering::Relaxed);
@@ -156,7 +139,7 @@ async fn take(mut receiver: mpsc::Receiver<Incoming>, context: Context) {
 }
 
 async fn serve(incoming: Incoming, context: Context) {
-    let Incoming { stream, peer, transport } = incoming;
+    let Incoming { admitted, stream, peer, transport } = incoming;
     let stream = match tokio::net::TcpStream::from_std(stream) {
         Ok(s) => s,
         Err(error) => {
@@ -165,8 +148,8 @@ async fn serve(incoming: Incoming, context: Context) {
         }
     };
     match transport {
-        Transport::Tcp => context.server.serve_tcp(stream).await,
-        Transport::Iwarp => direct::serve(stream, peer, context).await,
+        Transport::Tcp => admitted.serve_tcp(stream).await,
+        Transport::Iwarp => direct::serve(admitted, stream, peer, context).await,
     }
 }
 

@@ -12,17 +12,10 @@
 //! A label says all of it, so later versions may lay a disk out otherwise; this version reads what the label
 //! says, if it can be.
 
+pub use pool_seam::Extent;
+
 use super::codec::record;
 use crate::{GROUP, UNIT};
-
-/// Bytes on a disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
-    /// From the beginning of the disk.
-    pub offset: u64,
-    /// How many.
-    pub length: u64,
-}
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,17 +62,6 @@ const MIB: u64 = 1024 * KIB;
 /// A new pool has no more slabs than this, if slabs may be large enough: each takes some 60 bytes of memory,
 /// and operations over all of them take time.
 const SLABS_MANY: u64 = 1 << 20;
-
-impl Extent {
-    const fn new(offset: u64, length: u64) -> Extent {
-        Extent { offset, length }
-    }
-
-    /// The first byte after it.
-    pub fn end(&self) -> u64 {
-        self.offset.saturating_add(self.length)
-    }
-}
 
 impl Areas {
     /// The first label: where a disk is looked at first.

@@ -16,8 +16,9 @@ use env::Env;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use super::JobId;
 use super::Progress;
-use super::kinds::{JobId, JobState, Kind, NoJob, Subject, Why};
+use super::kinds::{JobState, Kind, NoJob, Subject, Why};
 use super::pacer::{Answer, Client, Load, Pacer, Pacing};
 
 /// See the module.
@@ -182,22 +183,6 @@ impl Board {
         while !self.inner.lock().jobs.is_empty() {
             let _ = changes.changed().await;
         }
-    }
-
-    /// After [`Board::stop_all`]: jobs may begin again, because what they were ended for was not to be.
-    pub fn go_on(&self) {
-        self.inner.lock().stopping = false;
-    }
-
-    /// The paused jobs; for the next board.
-    pub fn paused(&self) -> BTreeSet<(Kind, Subject)> {
-        self.inner.lock().paused.clone()
-    }
-
-    /// Pauses what the board before this one had paused.
-    pub fn pause_all(&self, paused: BTreeSet<(Kind, Subject)>) {
-        self.inner.lock().paused.extend(paused);
-        self.wake();
     }
 
     /// The clients' latencies in the last interval.

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use pool_seam::JobId;
+
 use crate::{DiskNumber, SpaceId};
 
 /// The kinds of jobs, the more urgent ones first.
@@ -34,10 +36,6 @@ pub enum Subject {
     /// A space.
     Space(SpaceId),
 }
-
-/// Identifies a job in this process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct JobId(pub u64);
 
 /// There is no job of this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

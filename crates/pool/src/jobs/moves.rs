@@ -8,8 +8,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use pool_seam::Stays;
+
 use super::Progress;
-use crate::placement::{self, NoPlace};
+use crate::placement;
 use crate::space::SpaceError;
 use crate::{CommitError, DataPath, DiskNumber, InvalidOp, Op, RowNumber, SlabPlace, Space, SpaceId};
 
@@ -38,20 +40,6 @@ pub struct Evacuated {
     pub left: usize,
     /// Why, of one of them.
     pub why: Option<Stays>,
-}
-
-/// Why a slab stays.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Stays {
-    /// There is no other disk for it.
-    #[error(transparent)]
-    NoPlace(#[from] NoPlace),
-    /// Its disk is absent, and it has the only copy.
-    #[error("space {} has data there without another copy", .0.0)]
-    OnlyCopy(SpaceId),
-    /// The job was stopped, or something failed meanwhile.
-    #[error("parts of it are moved by another job, or could not be copied")]
-    Unfinished,
 }
 
 impl DataPath {
@@ -318,22 +306,11 @@ impl Space {
         let _units = self.inner.locks.lock(row, column, 0..u32::MAX).await;
         let _blocks = self.no_flush().await;
         let _one = self.path.allocating.lock().await;
-        let _failing = self.path.failing.lock().await;
-        let id = self.id();
-        let copies = || {
-            self.path.read(|s| {
-                let r = s.rows.get(&(id, row));
-                r.map(|r| r.copies().map(|(_, c)| c.place).collect::<Vec<_>>()).unwrap_or_default()
-            })
-        };
-        let before = copies();
-        self.path.book.commit(vec![op]).await?;
-        let after = copies();
-        for place in before.iter().filter(|p| !after.contains(p)) {
-            if let Some(disk) = self.path.disk(place.disk) {
-                disk.log.with(|core| core.forget(place.slab));
-            }
-        }
+        let failing = self.path.failing.lock().await;
+        let freed = self.path.commit_row(self.id(), row, vec![op]).await?;
+        // A disk that does not answer can be removed.
+        drop(failing);
+        self.path.discard_slabs(freed).await;
         Ok(())
     }
 }

@@ -32,34 +32,8 @@ pub use evacuation::{Evacuation, evacuation};
 use fit::Fit;
 use journal::Taste;
 pub(crate) use journal::journal_columns;
+pub use pool_seam::NoPlace;
 pub use rebalance::{Step, rebalance, to_rebalance};
-
-/// Why there is no place.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoPlace {
-    /// The caller's: there is nothing to place.
-    #[error("the pool has no space {}, or it has no such row", .0.0)]
-    NoSuchRow(SpaceId),
-    /// Fewer disks have room than the row needs.
-    #[error("{} and there are {disks}; add {} or make room", shortage(*.needed, *.media), .media.disks())]
-    NoRoom {
-        /// How many.
-        needed: usize,
-        /// How many there are.
-        disks: usize,
-        /// Which disks count.
-        media: MediaClass,
-    },
-}
-
-/// `3 SSD disks with room are needed`.
-fn shortage(count: usize, media: MediaClass) -> String {
-    let disks = media.disks();
-    match count {
-        1 => format!("1 {} with room is needed", disks.trim_end_matches('s')),
-        n => format!("{n} {disks} with room are needed"),
-    }
-}
 
 /// Slabs of a disk that new rows leave free: a 32nd, for repairs and moves. So a full pool can still heal a slab;
 /// to heal a whole disk it takes a hot spare or as much free space.

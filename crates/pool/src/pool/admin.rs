@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use disk::{Disk, Media};
+use pool_seam::media_number;
 
 use super::create::{NewDisk, describe, suitable};
 use super::error::{AdminError, Unsuitable};
@@ -10,7 +11,6 @@ use super::plan::{Freshness, Shown, freshness, went_on};
 use super::{Pool, labels};
 use crate::format::{FORMAT_VERSION, Label};
 use crate::metadata::{Member, Survey};
-use crate::state::media_number;
 use crate::{
     CommitError, DataPath, DiskId, DiskNumber, FaultDomains, InvalidOp, MediaClass, Op, Policy, Presence,
     SpaceError, SpaceId, Usage,

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use arena::Arena;
 use disk::{Disk, DiskInfo, IdKind, Media};
 use env::{Env, Epoch};
+use pool_seam::media_number;
 
 use super::error::{CreateError, Unsuitable};
 use super::{Inner, Pool, labels};
 use crate::book::Life;
 use crate::format::{Areas, Claim, Claimant, FORMAT_VERSION, FrameError, Label, LabelError};
 use crate::metadata::{DiskIo, Member, Members, Metadata, Opening, Point, Voter};
-use crate::state::media_number;
 use crate::{
     CommitError, DiskId, DiskNumber, DiskRecord, FaultDomains, Op, PoolId, Presence, State, UNIT, Usage,
     voters,

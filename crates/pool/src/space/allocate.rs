@@ -28,7 +28,7 @@ impl Space {
     /// # Errors
     /// [`SpaceError::NoRoom`]; rows until then have theirs.
     pub async fn allocate_all(&self) -> Result<(), SpaceError> {
-        let rows = self.inner.info.geometry.size.div_ceil(self.inner.layout.row_bytes());
+        let rows = self.inner.size().div_ceil(self.inner.layout.row_bytes());
         for row in 0..rows {
             self.allocate(RowNumber(row as u32)).await?;
         }

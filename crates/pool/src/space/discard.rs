@@ -7,7 +7,7 @@ use super::change::Attempt;
 use super::copies::Copy;
 use super::{Space, SpaceError};
 use crate::groups::{Group, GroupKey};
-use crate::{DataPath, GROUP, Op, RowNumber, SpaceId, UNIT};
+use crate::{CommitError, DataPath, GROUP, InvalidOp, Op, RowNumber, SpaceId, SpaceRecord, UNIT};
 
 impl DataPath {
     /// Destroys a space and what is on it: its rows go first, then it and its journal in one record, so that
@@ -19,7 +19,7 @@ impl DataPath {
     /// [`SpaceError`]; then it is there, with some of its rows.
     pub async fn destroy_space(self: &Arc<DataPath>, space: SpaceId) -> Result<(), SpaceError> {
         let data = self.space(space)?;
-        data.discard_at(0, data.inner.info.geometry.size).await?;
+        data.discard_at(0, data.inner.size()).await?;
         let mut destroy = vec![Op::DestroySpace { space }];
         let Some(journal) = self.read(|s| s.journal_of(space).filter(|j| s.spaces.contains_key(j))) else {
             return Ok(self.book.commit(destroy).await?);
@@ -31,6 +31,30 @@ impl DataPath {
             Some(row) => self.space(journal)?.free_row_with(row, || true, destroy).await.map(drop),
             None => Ok(self.book.commit(destroy).await?),
         }
+    }
+
+    /// Gives a space another size while it is open: a larger one reads as zeros there, and what is beyond a smaller
+    /// one is discarded. Spaces that are opened from now on report it; those that are open take I/O up to it.
+    ///
+    /// Nobody writes beyond a smaller size meanwhile.
+    ///
+    /// # Errors
+    /// [`SpaceError`]; then it has its former size, and may have lost what is beyond the new one.
+    pub async fn resize_space(self: &Arc<DataPath>, space: SpaceId, size: u64) -> Result<(), SpaceError> {
+        let data = self.space(space)?;
+        self.read(|s| {
+            let record = s.spaces.get(&space).ok_or(InvalidOp::NoSpace(space))?;
+            s.check_shape(&SpaceRecord { size, ..record.clone() })
+        })
+        .map_err(CommitError::Invalid)?;
+        let had = data.inner.size();
+        if size < had {
+            data.discard_at(size, had - size).await?;
+            data.flush_all().await?;
+        }
+        self.book.commit(vec![Op::ResizeSpace { space, size }]).await?;
+        data.inner.set_size(size);
+        Ok(())
     }
 }
 
@@ -44,7 +68,7 @@ impl Space {
     /// # Panics
     /// When the range is not whole units inside the space: the caller has checked it.
     pub async fn discard_at(&self, address: u64, length: u64) -> Result<(), SpaceError> {
-        let size = self.inner.info.geometry.size;
+        let size = self.inner.size();
         assert!(address.is_multiple_of(UNIT) && length.is_multiple_of(UNIT) && address + length <= size);
         let (row_bytes, end) = (self.inner.layout.row_bytes(), address + length);
         let mut at = address;
@@ -158,24 +182,22 @@ impl Space {
         // The slabs are not reused before the data path's state about them is dropped, and a failed disk does
         // not record missed regions of them.
         let _one = self.path.allocating.lock().await;
-        let _failing = self.path.failing.lock().await;
-        let slabs = self.path.read(|s| {
-            s.rows.get(&(self.inner.id, row)).map(|r| r.copies().map(|(_, c)| *c).collect::<Vec<_>>())
-        });
-        let Some(slabs) = slabs else { return Ok(true) };
+        let failing = self.path.failing.lock().await;
+        if self.path.slabs(self.inner.id, row).is_empty() {
+            return Ok(true);
+        }
         if !may() {
             return Ok(false);
         }
         let free = Op::FreeRow { space: self.inner.id, row };
-        self.path.book.commit([free].into_iter().chain(and).collect()).await?;
+        let ops = [free].into_iter().chain(and).collect();
+        let freed = self.path.commit_row(self.inner.id, row, ops).await?;
         self.inner.groups.kill(row);
         self.inner.unresolved.kill(row);
         self.inner.emptying.forget(row);
-        for copy in slabs {
-            if let Some(disk) = self.path.disk(copy.place.disk) {
-                disk.log.with(|core| core.forget(copy.place.slab));
-            }
-        }
+        // A disk that does not answer can be removed.
+        drop(failing);
+        self.path.discard_slabs(freed).await;
         Ok(true)
     }
 }

@@ -148,7 +148,7 @@ impl Flight {
             let Change { right, group, units, targets, .. } = &change;
             let judged = right.0.judge_writes(group.key, units, targets, &results).await;
             if let Err(error) = &judged {
-                let disk = right.0.inner.info.path.display();
+                let disk = right.0.info.path.display();
                 tracing::warn!(%disk, %error, row = group.key.row.0, "a virtual disk refused");
             }
             teller.tell(change.ends(judged));

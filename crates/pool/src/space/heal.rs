@@ -117,7 +117,7 @@ impl Space {
         let lowest = copies.iter().flatten().find(|c| c.is_current(region)).map(|c| c.number);
         let (space, address) = (self.inner.id, self.inner.address_in(key, unit));
         // A row may be longer than the space.
-        if let Some(disk) = lowest.filter(|_| address < self.inner.info.geometry.size) {
+        if let Some(disk) = lowest.filter(|_| address < self.inner.size()) {
             self.path.events.add(Finding { found: Found::Lost, disk, space, address });
         }
     }

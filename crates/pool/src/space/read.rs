@@ -29,7 +29,7 @@ impl Space {
     pub async fn read_at(&self, address: u64, dst: SgMut) -> (Result<(), SpaceError>, SgMut) {
         let length: u64 = dst.iter().map(|b| b.len() as u64).sum();
         assert!(address.is_multiple_of(UNIT) && length.is_multiple_of(UNIT));
-        assert!(address + length <= self.inner.info.geometry.size);
+        assert!(address + length <= self.inner.size());
         match self.start_read(address, length, dst) {
             Ok(mut direct) => self.finish_read(&mut direct).await,
             Err(dst) => self.read_whole(address, length, dst).await,

@@ -45,7 +45,7 @@ impl Space {
     pub async fn write_at(&self, address: u64, src: Sg) -> Result<(), SpaceError> {
         let length = sg_len(&src) as u64;
         assert!(address.is_multiple_of(UNIT) && length.is_multiple_of(UNIT));
-        assert!(address + length <= self.inner.info.geometry.size);
+        assert!(address + length <= self.inner.size());
         match self.start_write(address, src, None) {
             Ok(wait) => wait.await,
             Err((src, _)) => self.write_from(address, &src).await,
@@ -57,7 +57,7 @@ impl Space {
     pub(super) async fn write_from(&self, address: u64, src: &Sg) -> Result<(), SpaceError> {
         let length = sg_len(src) as u64;
         assert!(address.is_multiple_of(UNIT) && length.is_multiple_of(UNIT));
-        assert!(address + length <= self.inner.info.geometry.size);
+        assert!(address + length <= self.inner.size());
         if let Some(striped) = self.striped() {
             return Box::pin(striped.write(address, src.clone())).await;
         }

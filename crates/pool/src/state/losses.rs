@@ -1,64 +1,18 @@
 //! Known lost units of a space, across openings of the pool.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::{InvalidOp, State};
-use crate::{SpaceId, UNIT};
-
-/// How many addresses of lost units are kept for a space; as many as one checksum block is of.
-pub const LOST_MAX: usize = 512;
-
-/// Known lost units of a space.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LossRecord {
-    /// How many there are, at least: as many as `at` has, or more.
-    pub units: u64,
-    /// Where: the lowest [`LOST_MAX`] of those that were found.
-    pub at: BTreeSet<u64>,
-}
-
-impl LossRecord {
-    /// Whether there may be more than are counted: not every address is recorded, so one that is found again
-    /// would count as a new one.
-    pub fn is_open(&self) -> bool {
-        self.units > self.at.len() as u64 || self.at.len() >= LOST_MAX
-    }
-
-    /// The same with units that were found at these addresses, each counted once. Of those beyond
-    /// [`LOST_MAX`] only the number is kept, and it is a lower bound from then on.
-    #[must_use]
-    pub fn with(&self, found: &BTreeSet<u64>) -> LossRecord {
-        let all: BTreeSet<u64> = self.at.union(found).copied().collect();
-        let units = self.units.max(all.len() as u64);
-        LossRecord { units, at: all.into_iter().take(LOST_MAX).collect() }
-    }
-
-    /// The remaining losses, including those found meanwhile, when all of the space has been read: without
-    /// those that are `gone`. `counted` is the reader's count, which is used if not every address is known.
-    #[must_use]
-    pub fn settled(&self, found: &BTreeSet<u64>, gone: &BTreeSet<u64>, counted: u64) -> LossRecord {
-        let is_open = self.is_open() || found.len() >= LOST_MAX;
-        let left: BTreeSet<u64> = self.at.union(found).filter(|a| !gone.contains(a)).copied().collect();
-        let known = left.len() as u64;
-        let units = if is_open { known.max(counted) } else { known };
-        LossRecord { units, at: left.into_iter().take(LOST_MAX).collect() }
-    }
-
-    fn check(&self) -> Result<(), InvalidOp> {
-        let fits = self.at.len() <= LOST_MAX && self.units >= self.at.len() as u64;
-        match fits && self.at.iter().all(|a| a.is_multiple_of(UNIT)) {
-            true => Ok(()),
-            false => Err(InvalidOp::BadShape("nothing is lost like that")),
-        }
-    }
-}
+use crate::{LossRecord, SpaceId};
 
 impl State {
     /// This is what is known to be lost of a space; nothing, if there are no units.
     pub(super) fn set_lost(&mut self, space: SpaceId, record: &LossRecord) -> Result<(), InvalidOp> {
         self.since(6)?;
         self.space(space)?;
-        record.check()?;
+        if !record.is_sound() {
+            return Err(InvalidOp::BadShape("nothing is lost like that"));
+        }
         match record.units {
             0 => drop(self.losses.remove(&space)),
             _ => drop(self.losses.insert(space, record.clone())),
@@ -72,45 +26,5 @@ impl State {
             return Err(InvalidOp::BadShape("nothing is lost like that"));
         }
         losses.iter().try_for_each(|(space, record)| self.set_lost(*space, record))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(units: std::ops::Range<u64>) -> BTreeSet<u64> {
-        units.map(|u| u * UNIT).collect()
-    }
-
-    #[test]
-    fn each_unit_counts_once() {
-        let one = LossRecord::default().with(&at(3..4));
-        assert_eq!((one.units, one.is_open()), (1, false));
-        let two = one.with(&at(3..5));
-        assert_eq!((two.units, two.at.clone()), (2, at(3..5)));
-        assert_eq!(two.with(&at(3..5)), two);
-    }
-
-    /// Beyond the recorded addresses the number never decreases by itself, nor grows by units that may have
-    /// been counted.
-    #[test]
-    fn more_than_there_is_room_for() {
-        let many = LossRecord::default().with(&at(0..700));
-        assert_eq!((many.units, many.at.len(), many.is_open()), (700, LOST_MAX, true));
-        let again = many.with(&at(600..610));
-        assert_eq!((again.units, again.at), (700, at(0..LOST_MAX as u64)));
-    }
-
-    #[test]
-    fn a_whole_reading_says_what_is_left() {
-        let some = LossRecord::default().with(&at(0..4));
-        let left = some.settled(&at(2..6), &at(0..3), 99);
-        assert_eq!((left.units, left.at), (3, at(3..6)), "each is known, so no count is needed");
-        assert_eq!(some.settled(&at(0..0), &at(0..4), 0), LossRecord::default());
-        let many = LossRecord::default().with(&at(0..700));
-        let left = many.settled(&at(0..0), &at(0..500), 200);
-        assert_eq!((left.units, left.at), (200, at(500..512)));
-        assert_eq!(many.settled(&at(0..0), &at(0..512), 0), LossRecord::default());
     }
 }

@@ -5,9 +5,14 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::{LossRecord, MediaClass};
+use disk::Media;
+use pool_seam::media_of;
+
 use crate::parity::Code;
-use crate::{DiskId, DiskNumber, RowNumber, SpaceId};
+use crate::{
+    Absence, DiskId, DiskNumber, FaultDomains, LossRecord, MediaClass, Provisioning, Resiliency, RowNumber,
+    ScrubRecord, SlabPlace, SpaceId,
+};
 
 /// One disk of the pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +36,11 @@ pub struct DiskRecord {
 }
 
 impl DiskRecord {
+    /// Its medium; a number that this version does not know is [`Media::Unspecified`].
+    pub fn media(&self) -> Media {
+        media_of(self.media)
+    }
+
     /// The sequence number of the next label of a disk that shows this one. Not below what is remembered,
     /// even on a disk that shows an older one: a disk with what it had before would pass as current.
     pub fn next_label(&self, shown: u64) -> u64 {
@@ -71,36 +81,6 @@ pub enum Presence {
     Absent(Absence),
 }
 
-/// Why a disk is absent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Absence {
-    /// It was not there when the pool was opened.
-    NotFound,
-    /// It went away while it was in use.
-    Gone,
-    /// A write failed.
-    WriteFailed,
-    /// A flush failed: acknowledged writes since the last flush may be lost.
-    FlushFailed,
-    /// Its I/O took too long, again and again.
-    Slow,
-    /// By command.
-    Asked,
-    /// Its label was older than the pool's memory of it.
-    Stale,
-}
-
-/// Where a disk stands, from near to far; an empty name is one that is not known, and then the disk is its own domain.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FaultDomains {
-    /// The enclosure.
-    pub enclosure: String,
-    /// The machine.
-    pub node: String,
-    /// The rack.
-    pub rack: String,
-}
-
 /// One virtual disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpaceRecord {
@@ -118,65 +98,6 @@ pub struct SpaceRecord {
     pub provisioning: Provisioning,
     /// Which disks they may lie on; a class takes version 4 of the format.
     pub media: MediaClass,
-}
-
-/// How far the reading of all copies of a space (scrub) is, and what the last one found. Times are seconds
-/// since 1970, 0: never.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ScrubRecord {
-    /// When the current one began; 0: none.
-    pub began: u64,
-    /// Whether it was requested by command.
-    pub asked: bool,
-    /// The first row that it has not read.
-    pub next: RowNumber,
-    /// Units that it repaired.
-    pub healed: u64,
-    /// Units that it found on no copy.
-    pub lost: u64,
-    /// When the last one ended.
-    pub ended: u64,
-    /// Units that the last one repaired.
-    pub last_healed: u64,
-    /// Units that the last one found on no copy.
-    pub last_lost: u64,
-    /// From when the time until the next is counted.
-    pub since: u64,
-}
-
-/// How a space survives failures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resiliency {
-    /// It does not.
-    Simple,
-    /// This many copies: 2 or 3.
-    Mirror {
-        /// Copies of each slab.
-        copies: u8,
-    },
-    /// Reed-Solomon: 1 or 2 parity columns beside the data columns.
-    Parity {
-        /// Parity columns.
-        parity: u8,
-    },
-    /// Local reconstruction: the data columns in groups of the same size, a parity column for each, and
-    /// global ones. It survives the loss of any two columns, and one that is lost is made from the others of
-    /// its group. So far 2 groups and 1 global column, which needs version 3 of the format.
-    LocalParity {
-        /// Groups.
-        groups: u8,
-        /// Global parity columns.
-        global: u8,
-    },
-}
-
-/// When slabs are allocated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Provisioning {
-    /// At the first write.
-    Thin,
-    /// When the space is made.
-    Fixed,
 }
 
 /// The slabs of one row: `column * copies + copy`; data columns first, then parity columns.
@@ -298,49 +219,6 @@ pub struct SlabCopy {
     pub generation: u32,
     /// Regions whose newest writes it does not have, by bit.
     pub missed: u64,
-}
-
-/// A slab of a disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SlabPlace {
-    /// The disk.
-    pub disk: DiskNumber,
-    /// Its slab, from 0.
-    pub slab: u32,
-}
-
-impl Resiliency {
-    /// How many disks of a row may be lost.
-    pub fn failures(self) -> usize {
-        match self {
-            Resiliency::Simple => 0,
-            Resiliency::Mirror { copies } => usize::from(copies) - 1,
-            Resiliency::Parity { parity } => usize::from(parity),
-            Resiliency::LocalParity { global, .. } => 1 + usize::from(global),
-        }
-    }
-
-    /// Whether its rows have parity columns, and it a journal.
-    pub fn is_parity(self) -> bool {
-        self.parity_columns() > 0
-    }
-
-    /// Parity columns of a row.
-    pub fn parity_columns(self) -> usize {
-        match self {
-            Resiliency::Simple | Resiliency::Mirror { .. } => 0,
-            Resiliency::Parity { parity } => usize::from(parity),
-            Resiliency::LocalParity { groups, global } => usize::from(groups) + usize::from(global),
-        }
-    }
-
-    /// Copies of each column.
-    pub fn copies(self) -> usize {
-        match self {
-            Resiliency::Mirror { copies } => usize::from(copies),
-            _ => 1,
-        }
-    }
 }
 
 impl SpaceRecord {

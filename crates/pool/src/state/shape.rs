@@ -43,8 +43,8 @@ impl State {
         if !interleave.is_power_of_two() || interleave < UNIT || interleave > self.slab_bytes {
             return bad("the interleave is a power of two from 4 KiB to a slab");
         }
-        if s.size == 0 || !s.size.is_multiple_of(UNIT) {
-            return bad("the size is a multiple of 4 KiB, and not 0");
+        if !s.size.is_multiple_of(UNIT) {
+            return bad("the size is a multiple of 4 KiB");
         }
         if s.rows(self.slab_bytes) > u64::from(u32::MAX) {
             return bad("the space is too large for the pool's slab size");

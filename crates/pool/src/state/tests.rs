@@ -390,7 +390,6 @@ fn shapes_that_cannot_be() {
         SpaceRecord { name: "a".into(), interleave: 3000, ..mirror() },
         SpaceRecord { name: "a".into(), interleave: 4 << 20, ..mirror() },
         SpaceRecord { name: "a".into(), size: 100, ..mirror() },
-        SpaceRecord { name: "a".into(), size: 0, ..mirror() },
         SpaceRecord { name: "a".into(), resiliency: Resiliency::Mirror { copies: 4 }, ..mirror() },
         SpaceRecord { name: "a".into(), resiliency: Resiliency::Parity { parity: 1 }, ..mirror() },
     ];

@@ -3,8 +3,8 @@
 //! Invariant: there is no word and no count of 0, so that equal sets are equal values.
 
 use super::SlabPlace;
-use super::tree::Tree;
 use crate::DiskNumber;
+use pool_seam::Tree;
 
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use disk::sim::{Fault, Rule, SlotId, When};
 use disk::{Op, PowerCut};
 use pool::format::Areas;
 use pool::jobs::Progress;
-use pool::{Absence, DiskNumber};
+use pool::{Absence, AdminError, DiskNumber};
 
 use crate::rig::{DISK_BYTES, Random, Rig, SLAB_BYTES, Site, options, placed};
 
@@ -131,7 +131,11 @@ async fn put_back(rig: &Rig, site: &Site, n: usize) {
     plug(rig, n);
     let Ok(disk) = rig.machine.open(SlotId(n)) else { return };
     let lies = rig.liars.borrow().contains(&n);
-    match site.pool.return_disk(disk, false).await {
+    let mut returned = site.pool.return_disk(disk.clone(), false).await;
+    if matches!(returned, Err(AdminError::Diverged(_))) && rig.given_up.borrow().contains(&n) {
+        returned = site.pool.return_disk(disk, true).await;
+    }
+    match returned {
         Ok(_) => {}
         // It may have failed once more, by a rule.
         Err(e) if rig.is_strict() && !lies && site.pool.suspended().is_some() => {

@@ -199,7 +199,8 @@ fn now(rig: &Rig) -> disk::sim::Moment {
     rig.machine.recorded().pop().expect("one for now")
 }
 
-/// The next life. What is too few to be sure of is accepted only if all that are missing are known to be behind.
+/// The next life. What is too few to be sure of is accepted only if all that are missing are known to be behind, apart
+/// from a record that was not acknowledged; then the loss of what such a disk has is accepted when it is back, too.
 async fn opens(rig: &Rig, random: &mut Random) -> Site {
     if rig.exceeded.get() {
         let pulled: Vec<usize> = rig.pulled.borrow().iter().copied().collect();
@@ -209,13 +210,22 @@ async fn opens(rig: &Rig, random: &mut Random) -> Site {
     let site = loop {
         let accept = tries > 0;
         match open(&rig.env, &rig.machine, accept).await {
-            Ok(site) => break site,
+            Ok(site) => {
+                if accept {
+                    rig.given_up.borrow_mut().extend(rig.pulled.borrow().iter());
+                }
+                break site;
+            }
             Err(e) => {
                 rig.note(|| format!("opening, loss accepted: {accept}: {e}"));
                 let here = rig.bad.borrow().is_empty();
                 let whole = rig.pulled.borrow().is_empty() && rig.liars.borrow().is_empty();
                 let few = matches!(e, OpenError::TooFewVoters { .. } | OpenError::NoMetadata { .. });
-                if here || whole || !few || tries > 2 {
+                // A power cut in a commit may have left its record, which was not acknowledged, on such a disk only.
+                let given_up = rig.given_up.borrow();
+                let is_given_up = |disk: &pool::DiskNumber| given_up.contains(&usize::from(disk.0));
+                let ahead = matches!(&e, OpenError::Diverged(disks) if disks.iter().all(is_given_up));
+                if tries > 2 || !ahead && (here || whole || !few) {
                     rig.fail(&format!("opening: {e}"));
                 }
                 if random.one_in(2) {

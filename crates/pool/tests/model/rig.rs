@@ -167,6 +167,8 @@ pub struct Rig {
     /// Of them, those that lie or were put back to an older state.
     pub liars: RefCell<BTreeSet<usize>>,
     pub pulled: RefCell<BTreeSet<usize>>,
+    /// Disks that were away when the loss of what only they have was accepted.
+    pub given_up: RefCell<BTreeSet<usize>>,
     /// Disks that may be too slow, until the end of this life: they may leave at any moment.
     pub sluggish: RefCell<BTreeSet<usize>>,
     /// A disk takes no new slabs, or is no more of the pool: there may be no room for a row.
@@ -248,6 +250,7 @@ impl Rig {
             bad: RefCell::default(),
             liars: RefCell::default(),
             pulled: RefCell::default(),
+            given_up: RefCell::default(),
             sluggish: RefCell::default(),
             less_room: Cell::new(false),
             returning: Cell::new(None),

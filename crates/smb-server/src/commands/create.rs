@@ -113,7 +113,8 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     };
     let vfs = share.vfs().ok_or(NtStatus::INTERNAL_ERROR)?;
     let stream = rules::stream(part, &mut q.create_options, vfs.info().named_streams)?;
-    if q.create_options.contains(CreateOptions::DELETE_ON_CLOSE) && path.is_root() && stream.is_none() {
+    let stays = !vfs.info().removal || path.is_root() && stream.is_none();
+    if q.create_options.contains(CreateOptions::DELETE_ON_CLOSE) && stays {
         return Err(NtStatus::CANNOT_DELETE);
     }
     let mut plan = Plan::new(r, q, (&share, vfs), path, wanted)?;

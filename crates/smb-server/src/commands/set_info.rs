@@ -225,7 +225,8 @@ async fn may_dispose(
     require(open, AccessMask::DELETE)?;
     if delete {
         let ctx = r.ctx();
-        if f.file.path_of(open.persistent).is_root() && !f.stream.is_named() {
+        let removal = r.tree.share.vfs().is_none_or(|vfs| vfs.info().removal);
+        if !removal || f.file.path_of(open.persistent).is_root() && !f.stream.is_named() {
             return Err(NtStatus::CANNOT_DELETE);
         }
         let stat = f.node.stat(&ctx).wait().await.map_err(status::of_vfs)?;

@@ -380,9 +380,9 @@ impl Engine {
     }
 
     /// An unauthenticated connection has come so far.
-    fn has(&mut self, progress: Progress) {
+    fn reached(&mut self, progress: Progress) {
         if let Some(unauthenticated) = &mut self.unauthenticated {
-            unauthenticated.has(progress);
+            unauthenticated.reached(progress);
         }
     }
 

@@ -165,7 +165,7 @@ impl Engine {
         client_security_mode: u16,
     ) {
         self.negotiated = Some(Negotiated { dialect, cipher, signing });
-        self.has(Progress::Negotiated);
+        self.reached(Progress::Negotiated);
         let multi_credit = dialect >= 0x0210;
         let mut capabilities = Capabilities::empty();
         if multi_credit {

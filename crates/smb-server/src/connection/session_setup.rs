@@ -80,7 +80,7 @@ impl Engine {
         }
         match setup.acceptor.step(request.security_buffer, &*self.server.users) {
             Step::Continue(token) => {
-                self.has(Progress::Challenged);
+                self.reached(Progress::Challenged);
                 let response =
                     SessionSetupResponse { session_flags: SessionFlags::empty(), security_buffer: &token };
                 let mut reply = Reply::with_status(NtStatus::MORE_PROCESSING_REQUIRED, &response);

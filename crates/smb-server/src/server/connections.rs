@@ -67,7 +67,11 @@ impl Server {
     pub(crate) fn enter(self: &Arc<Self>) -> Option<(u64, ConnectionGuard)> {
         let n = self.connections.fetch_add(1, Ordering::AcqRel);
         let guard = ConnectionGuard(Arc::clone(self));
-        if n >= self.config.limits.connections || self.draining.load(Ordering::Acquire) {
+        let most = self.config.limits.connections;
+        if n >= most && self.full.lock().due(self.env.now()) {
+            tracing::warn!("connections are refused: {most} are open, which is the limit");
+        }
+        if n >= most || self.draining.load(Ordering::Acquire) {
             return None;
         }
         self.accepted.fetch_add(1, Ordering::Relaxed);

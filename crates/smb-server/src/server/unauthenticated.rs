@@ -7,16 +7,25 @@
 //! 2. Of that address's connections the one that has come least far goes first, and of these the oldest.
 //! 3. A connection that is being closed counts until it has ended. While the closing lags behind, an address with at
 //!    most its equal share is admitted up to a higher bound than others.
+//! 4. Setting a connection up costs the workers' time, which is for clients that are logged on: an address with more
+//!    than its share is refused when connections are closed for it faster than [`CLOSED_PER_SECOND`].
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
 use super::Server;
+use crate::failed_logons::network;
 use crate::inbox::{Inbox, Notice};
+
+/// Connections that may be closed in a second for others from one address that has more than its share.
+const CLOSED_PER_SECOND: u32 = 500;
+const SECOND: Duration = Duration::from_secs(1);
+/// The time between two warnings.
+const WARNED: Duration = Duration::from_secs(10);
 
 /// How far an unauthenticated connection has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,6 +45,21 @@ pub(super) struct Connections {
     by_address: FxHashMap<IpAddr, FromAddress>,
     total: usize,
     next: u64,
+    warned: Warned,
+}
+
+/// When a limit was warned of last: a flood must not fill the log.
+#[derive(Default)]
+pub(super) struct Warned(Option<Instant>);
+
+impl Warned {
+    pub(super) fn due(&mut self, now: Instant) -> bool {
+        let due = self.0.is_none_or(|last| now >= last + WARNED);
+        if due {
+            self.0 = Some(now);
+        }
+        due
+    }
 }
 
 #[derive(Default)]
@@ -44,17 +68,35 @@ struct FromAddress {
     count: usize,
     /// Those that can be closed.
     inboxes: BTreeMap<(Progress, u64), Arc<Inbox>>,
+    /// The second that began last, and how many were closed in it for others of this address.
+    closed: Option<(Instant, u32)>,
+}
+
+impl FromAddress {
+    /// Counts one that is to be closed for another one of this address; false when there were enough in this second.
+    fn may_replace(&mut self, now: Instant) -> bool {
+        let (since, closed) = self.closed.filter(|(since, _)| now < *since + SECOND).unwrap_or((now, 0));
+        self.closed = Some((since, closed.saturating_add(1)));
+        closed < CLOSED_PER_SECOND
+    }
 }
 
 impl Connections {
     /// Counts a connection and closes another one for it at the bound `most`. Its number, or `None` when it is refused;
     /// it counts until [`Connections::leave`] in both cases.
-    fn enter(&mut self, address: IpAddr, most: usize) -> Option<u64> {
+    fn enter(&mut self, address: IpAddr, most: usize, now: Instant) -> Option<u64> {
         let addresses = self.by_address.len() + usize::from(!self.by_address.contains_key(&address));
-        let count = self.by_address.get(&address).map_or(0, |from| from.count);
-        let modest = count < (most / addresses).max(1);
+        let from = self.by_address.entry(address).or_default();
+        let modest = from.count < (most / addresses).max(1);
         let bound = if modest { 3 * most } else { 2 * most };
-        let admitted = self.total < most || self.total < bound && (self.close_one() || modest);
+        let admitted = self.total < most
+            || self.total < bound && (modest || from.may_replace(now)) && (self.close_one() || modest);
+        if self.total >= most && self.warned.due(now) {
+            tracing::warn!(
+                %address,
+                "{most} connections are open without a log-on, which is the limit: some are closed for new ones"
+            );
+        }
         let from = self.by_address.entry(address).or_default();
         from.count += 1;
         self.total += 1;
@@ -80,14 +122,6 @@ impl Connections {
     }
 }
 
-/// The address that a client is counted by.
-fn network(peer: IpAddr) -> IpAddr {
-    match peer.to_canonical() {
-        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64).into(),
-        v4 => v4,
-    }
-}
-
 impl Server {
     /// Counts an unauthenticated connection from `peer`; `None` when there are too many.
     pub(crate) fn enter_unauthenticated(
@@ -96,7 +130,7 @@ impl Server {
         now: Instant,
     ) -> Option<Unauthenticated> {
         let address = network(peer.ip());
-        let id = self.unauthenticated.lock().enter(address, self.config.limits.unauthenticated);
+        let id = self.unauthenticated.lock().enter(address, self.config.limits.unauthenticated, now);
         let key = (Progress::default(), id.unwrap_or(0));
         let guard = Unauthenticated { server: Arc::clone(self), address, key, since: now };
         id.map(|_| guard)
@@ -121,7 +155,7 @@ impl Unauthenticated {
     }
 
     /// The connection has come so far. One that was already chosen to be closed stays chosen.
-    pub(crate) fn has(&mut self, progress: Progress) {
+    pub(crate) fn reached(&mut self, progress: Progress) {
         if progress <= self.key.0 {
             return;
         }
@@ -149,9 +183,13 @@ mod tests {
     const FLOOD: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
     const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
 
+    fn now() -> Instant {
+        env::Env::simulated(1).now()
+    }
+
     /// Enters one that can be closed, at this progress.
     fn open(all: &mut Connections, address: IpAddr, progress: Progress) -> Option<(u64, Arc<Inbox>)> {
-        let id = all.enter(address, MOST)?;
+        let id = all.enter(address, MOST, now())?;
         let inbox = Arc::<Inbox>::default();
         let from = all.by_address.get_mut(&address).expect("entered");
         from.inboxes.insert((progress, id), Arc::clone(&inbox));
@@ -186,13 +224,13 @@ mod tests {
         // Also where none can be closed, as while SMB Direct is being set up.
         let mut all = Connections::default();
         for _ in 0..MOST {
-            assert!(all.enter(FLOOD, MOST).is_some());
+            assert!(all.enter(FLOOD, MOST, now()).is_some());
         }
-        assert!(all.enter(FLOOD, MOST).is_none());
-        assert!(all.enter(CLIENT, MOST).is_some());
+        assert!(all.enter(FLOOD, MOST, now()).is_none());
+        assert!(all.enter(CLIENT, MOST, now()).is_some());
         // Not without end, from however many addresses.
         let many = (1..=250).map(|n| IpAddr::V4(std::net::Ipv4Addr::new(10, 1, 0, n)));
-        let admitted = many.filter(|a| all.enter(*a, MOST).is_some()).count();
+        let admitted = many.filter(|a| all.enter(*a, MOST, now()).is_some()).count();
         assert_eq!(admitted, 3 * MOST - (MOST + 2));
     }
 
@@ -212,6 +250,33 @@ mod tests {
         assert!(
             left.contains(&(Progress::Challenged, first)) && left.contains(&(Progress::Negotiated, second))
         );
+    }
+
+    #[test]
+    fn an_address_replaces_its_own_at_a_bounded_rate() {
+        let (mut all, begun) = (Connections::default(), now());
+        let mut open_ones = std::collections::VecDeque::new();
+        // What is closed or refused ends at once.
+        let mut at = |address, ms| {
+            let id = all.enter(address, MOST, begun + Duration::from_millis(ms));
+            if let Some((from, id)) = all.by_address.get_mut(&address).zip(id) {
+                from.inboxes.insert((Progress::Connected, id), Arc::default());
+            }
+            open_ones.push_back((address, (Progress::Connected, id.unwrap_or(0))));
+            let ended = if id.is_none() { open_ones.pop_back() } else { None };
+            let over = all.total > MOST + usize::from(ended.is_some());
+            for (address, key) in ended.into_iter().chain(if over { open_ones.pop_front() } else { None }) {
+                all.leave(address, key);
+            }
+            id
+        };
+        let taken = |admitted: Vec<Option<u64>>| admitted.into_iter().flatten().count();
+        let first: Vec<_> = (0..MOST).map(|_| at(FLOOD, 0)).collect();
+        assert_eq!(taken(first), MOST);
+        let flood = (0..10 * CLOSED_PER_SECOND).map(|n| at(FLOOD, u64::from(n) % 1000)).collect();
+        assert!(taken(flood) <= 2 * CLOSED_PER_SECOND as usize);
+        assert!(at(CLIENT, 999).is_some(), "another address is not slowed down");
+        assert!(at(FLOOD, 2000).is_some(), "a new second");
     }
 
     #[test]

@@ -9,8 +9,10 @@ use env::Env;
 use futures_util::future::{Either, select};
 use smb_direct::SmbDirect;
 use thiserror::Error;
+use tokio::net::TcpStream;
 
 use crate::Server;
+use crate::connection::ConnectionError;
 use crate::server::{ConnectionGuard, Unauthenticated};
 
 /// A connection that the server has taken. It counts from here on, so that what a transport's set-up holds (sockets,
@@ -34,11 +36,15 @@ pub enum SetupEnded {
 }
 
 impl Server {
-    /// Takes a connection whose transport is still to be set up; `None` when there are too many, or the server drains.
+    /// Takes a connection before any work is done for it; `None` when there are too many, or the server drains. A
+    /// flood is warned of now and then.
     pub fn admit(self: &Arc<Self>, peer: SocketAddr) -> Option<Admitted> {
         let (id, guard) = self.enter()?;
-        let unauthenticated = self.enter_unauthenticated(peer, self.env.now())?;
-        Some(Admitted { server: Arc::clone(self), id, guard, unauthenticated })
+        let admitted = self.enter_unauthenticated(peer, self.env.now());
+        if admitted.is_none() {
+            tracing::debug!(%peer, "connection refused: {}", ConnectionError::Refused);
+        }
+        Some(Admitted { server: Arc::clone(self), id, guard, unauthenticated: admitted? })
     }
 }
 
@@ -57,6 +63,12 @@ impl Admitted {
             Either::Right((Either::Left(_), _)) => Err(SetupEnded::TimedOut),
             Either::Right((Either::Right(_), _)) => Err(SetupEnded::Draining),
         }
+    }
+
+    /// Serves it over TCP until it ends, and closes what it held. What ended it, other than its peer closing in order, is
+    /// logged.
+    pub async fn serve_tcp(self, stream: TcpStream) {
+        super::tcp::serve(self, stream).await;
     }
 
     /// As [`Server::serve_direct`].

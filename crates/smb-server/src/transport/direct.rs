@@ -21,9 +21,8 @@ impl Server {
     /// Serves one connection until it ends, and closes what it held. `peer` and `local` are the addresses of the
     /// fabric connection.
     pub async fn serve_direct(self: Arc<Self>, direct: SmbDirect, peer: SocketAddr, local: SocketAddr) {
-        match self.admit(peer) {
-            Some(admitted) => serve(admitted, direct, peer, local).await,
-            None => tracing::warn!(%peer, "connection refused: {}", ConnectionError::Refused),
+        if let Some(admitted) = self.admit(peer) {
+            serve(admitted, direct, peer, local).await;
         }
     }
 }

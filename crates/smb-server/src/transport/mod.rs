@@ -141,6 +141,7 @@ fn guarded(turn: impl FnOnce() -> Poll<Result<(), ConnectionError>>) -> Poll<Res
 fn report(result: &Result<(), ConnectionError>, peer: SocketAddr, connection: u64) {
     match result {
         Ok(()) => tracing::debug!(%peer, connection, "closed"),
+        Err(e @ ConnectionError::Crowded) => tracing::debug!(%peer, connection, "connection ended: {e}"),
         Err(ConnectionError::Transport(e)) => tracing::info!(%peer, connection, "connection lost: {e}"),
         Err(e) => tracing::warn!(%peer, connection, "connection ended: {e}"),
     }

@@ -11,32 +11,35 @@ use rustix::net::sockopt;
 use smb_tcp::{End, Filled, Receiver, Sender};
 use tokio::net::TcpStream;
 
-use super::{Deadlines, Ending, TURNS, guarded, report};
+use super::{Admitted, Deadlines, Ending, TURNS, guarded, report};
 use crate::connection::{ConnectionError, Engine, LOST, MessageLimits};
 use crate::{Server, TransportKind};
 
 impl Server {
-    /// Serves one connection until it ends, and closes what it held. What ended it, other than its peer closing in
-    /// order, is logged.
+    /// As [`Server::admit`] and [`Admitted::serve_tcp`].
     pub async fn serve_tcp(self: Arc<Self>, stream: TcpStream) {
-        let (Ok(peer), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else { return };
-        let Some(admitted) = self.admit(peer) else {
-            tracing::warn!(%peer, "connection refused: {}", ConnectionError::Refused);
-            return;
-        };
-        let engine = Engine::new(admitted, TransportKind::Tcp, peer, local, MessageLimits::NONE);
-        // Replies are gathered by us; waiting for more in the kernel only adds delay.
-        let _ = stream.set_nodelay(true);
-        let id = engine.id();
-        tracing::debug!(%peer, connection = id, "connected over TCP");
-        keep_alive(&stream);
-        let mut connection = TcpConnection::new(&self, stream, engine);
-        let result = std::future::poll_fn(|cx| guarded(|| connection.poll(cx))).await;
-        report(&result, peer, id);
-        let TcpConnection { engine, stream, .. } = connection;
-        drop(stream);
-        engine.end().await;
+        let Ok(peer) = stream.peer_addr() else { return };
+        if let Some(admitted) = self.admit(peer) {
+            serve(admitted, stream).await;
+        }
     }
+}
+
+pub(super) async fn serve(admitted: Admitted, stream: TcpStream) {
+    let (Ok(peer), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else { return };
+    let server = Arc::clone(&admitted.server);
+    let engine = Engine::new(admitted, TransportKind::Tcp, peer, local, MessageLimits::NONE);
+    // Replies are gathered by us; waiting for more in the kernel only adds delay.
+    let _ = stream.set_nodelay(true);
+    let id = engine.id();
+    tracing::debug!(%peer, connection = id, "connected over TCP");
+    keep_alive(&stream);
+    let mut connection = TcpConnection::new(&server, stream, engine);
+    let result = std::future::poll_fn(|cx| guarded(|| connection.poll(cx))).await;
+    report(&result, peer, id);
+    let TcpConnection { engine, stream, .. } = connection;
+    drop(stream);
+    engine.end().await;
 }
 
 /// Silence after which the kernel asks whether a client is still there, and time between its questions.

@@ -14,6 +14,9 @@ impl Units {
     /// None of them.
     pub const NONE: Units = Units([0; WORDS]);
 
+    /// All of them.
+    pub const ALL: Units = Units([u64::MAX; WORDS]);
+
     /// Whether a unit, 0 to 511, is in the set.
     pub fn has(&self, unit: usize) -> bool {
         self.0[unit / 64] & 1 << (unit % 64) != 0
@@ -23,6 +26,24 @@ impl Units {
     pub fn set(&mut self, unit: usize, to: bool) {
         let (word, bit) = (&mut self.0[unit / 64], 1 << (unit % 64));
         if to { *word |= bit } else { *word &= !bit }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        *self == Units::NONE
+    }
+
+    /// The units of the set, in order.
+    pub fn iter(&self) -> impl Iterator<Item = usize> + use<> {
+        let words = self.0.into_iter().enumerate();
+        words.flat_map(|(at, word)| {
+            let mut rest = word;
+            std::iter::from_fn(move || {
+                let bit = (rest != 0).then(|| rest.trailing_zeros() as usize)?;
+                rest &= rest - 1;
+                Some(64 * at + bit)
+            })
+        })
     }
 
     /// The 64 bytes of the set on a disk.
@@ -36,5 +57,13 @@ impl Units {
             *word = r.u64()?;
         }
         Ok(units)
+    }
+}
+
+impl FromIterator<usize> for Units {
+    fn from_iter<I: IntoIterator<Item = usize>>(units: I) -> Units {
+        let mut set = Units::NONE;
+        units.into_iter().for_each(|unit| set.set(unit, true));
+        set
     }
 }

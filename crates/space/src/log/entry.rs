@@ -133,8 +133,8 @@ pub struct UnitPlace {
 /// If an entry breaks a limit of its kind: no units or stripes, or more than 65,535; units beyond 2^32; sums
 /// that are not those of the known columns; payload of a column that is not known; a too long annex value; an
 /// unconfirmed entry that is not about units.
-pub fn encode(entries: &[Entry], out: &mut Vec<u8>) {
-    entries.iter().for_each(|entry| entry.put(out));
+pub fn encode<'a>(entries: impl IntoIterator<Item = &'a Entry>, out: &mut Vec<u8>) {
+    entries.into_iter().for_each(|entry| entry.put(out));
 }
 
 /// The entries of a whole body.

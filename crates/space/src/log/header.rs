@@ -144,6 +144,15 @@ impl Header {
         if older(a.as_ref(), b.as_ref()) == 0 { b } else { a }
     }
 
+    /// The header after this one, with a tail at or after this one's. Segments that end before it or have no records
+    /// are dropped.
+    pub fn next(mut self, tail: Point) -> Header {
+        let has_records = |end: u64, first: u64| end > first.max(tail.position);
+        self.segments.retain(|s| s.closed.is_none_or(|closed| has_records(closed.end, s.first.position)));
+        let tail = tail.max(self.segments[0].first);
+        Header { serial: self.serial + 1, tail, ..self }
+    }
+
     /// Which of two headers of a space is newer: by the epoch of the last segment, then by serial.
     pub fn age(&self) -> (u64, u64) {
         (self.open().epoch, self.serial)

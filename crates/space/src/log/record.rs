@@ -16,9 +16,11 @@ pub const HEAD_BLOCKS_MAX: u16 = 1024;
 /// The most payload units.
 pub const PAYLOAD_UNITS_MAX: u16 = 4096;
 
+/// Bytes of a head, before the body.
+pub const HEAD_BYTES: usize = 56;
+
 const MAGIC: &[u8; 4] = b"CWLR";
 const CHECK_AT: usize = 48;
-const BODY_AT: usize = 56;
 
 /// The place of a record in its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,15 +71,19 @@ pub enum Invalid {
 /// # Panics
 /// If the record breaks a limit: the body of [`HEAD_BLOCKS_MAX`] blocks, [`PAYLOAD_UNITS_MAX`], those of
 /// [`entry::encode`], or a `confirmed` that is not less than `sequence`.
-pub fn encode(id: &RecordId, key: &Key, entries: &[Entry]) -> Vec<u8> {
-    let mut b = vec![0; BODY_AT];
-    entry::encode(entries, &mut b);
-    let (bytes, crc) = (b.len() - BODY_AT, crc_fast::crc32_iscsi(&b[BODY_AT..]));
+pub fn encode<'a, E>(id: &RecordId, key: &Key, entries: E) -> Vec<u8>
+where
+    E: IntoIterator<Item = &'a Entry> + Clone,
+{
+    let mut b = vec![0; HEAD_BYTES];
+    entry::encode(entries.clone(), &mut b);
+    let (bytes, crc) = (b.len() - HEAD_BYTES, crc_fast::crc32_iscsi(&b[HEAD_BYTES..]));
     b.resize(b.len().next_multiple_of(BLOCK), 0);
     let head = Head {
         id: *id,
         head_blocks: u16::try_from(b.len() / BLOCK).unwrap_or(u16::MAX),
-        payload_units: u16::try_from(entries.iter().flat_map(Entry::payload).count()).unwrap_or(u16::MAX),
+        payload_units: u16::try_from(entries.into_iter().flat_map(Entry::payload).count())
+            .unwrap_or(u16::MAX),
         body_bytes: bytes as u32,
         body_crc: crc,
     };
@@ -91,7 +97,7 @@ pub fn encode(id: &RecordId, key: &Key, entries: &[Entry]) -> Vec<u8> {
     b[40..44].copy_from_slice(&head.body_bytes.to_le_bytes());
     b[44..48].copy_from_slice(&head.body_crc.to_le_bytes());
     let check = check_of(&b, key);
-    b[CHECK_AT..BODY_AT].copy_from_slice(&check.to_le_bytes());
+    b[CHECK_AT..HEAD_BYTES].copy_from_slice(&check.to_le_bytes());
     b
 }
 
@@ -101,7 +107,10 @@ impl Head {
     /// # Errors
     /// [`Invalid::Head`] if there is none that was made with this key.
     pub fn decode(block: &[u8], key: &Key) -> Result<Head, Invalid> {
-        if block.len() < BODY_AT || block[0..4] != *MAGIC || u64_at(block, CHECK_AT) != check_of(block, key) {
+        if block.len() < HEAD_BYTES
+            || block[0..4] != *MAGIC
+            || u64_at(block, CHECK_AT) != check_of(block, key)
+        {
             return Err(Invalid::Head);
         }
         let id = RecordId {
@@ -133,7 +142,7 @@ impl Head {
     /// [`Invalid::Body`] or [`Invalid::Entries`].
     pub fn entries(&self, record: &[u8]) -> Result<Vec<Entry>, Invalid> {
         let whole = record.get(..usize::from(self.head_blocks) * BLOCK).ok_or(Invalid::Body)?;
-        let (body, padding) = whole[BODY_AT..].split_at(self.body_bytes as usize);
+        let (body, padding) = whole[HEAD_BYTES..].split_at(self.body_bytes as usize);
         if crc_fast::crc32_iscsi(body) != self.body_crc || !crate::codec::is_zeros(padding) {
             return Err(Invalid::Body);
         }
@@ -143,7 +152,7 @@ impl Head {
     }
 
     fn is_sound(&self) -> bool {
-        let blocks = (BODY_AT + self.body_bytes as usize).div_ceil(BLOCK);
+        let blocks = (HEAD_BYTES + self.body_bytes as usize).div_ceil(BLOCK);
         (1..=HEAD_BLOCKS_MAX).contains(&self.head_blocks)
             && blocks == usize::from(self.head_blocks)
             && self.payload_units <= PAYLOAD_UNITS_MAX

@@ -1,11 +1,14 @@
 //! Property tests of the codecs and the ring, and replay against a model.
 
+mod chance;
 mod codecs;
 mod directed;
 mod history;
 mod model;
 mod ring;
 mod values;
+
+pub(super) use chance::Chance;
 
 use super::entry::UnitPlace;
 

@@ -122,10 +122,10 @@ pub(super) async fn durable(s: &Subject) {
 /// When a descriptor comes instead of bytes, it has those bytes.
 pub(super) async fn descriptor(s: &Subject) {
     let f = s.file("f").await;
-    let data = pattern(10, 700_000);
+    let data = pattern(10, 704_512);
     s.write(&*f.node, 0, &data).await;
     for (offset, length) in
-        [(0u64, 700_000u32), (5, 65_536), (600_000, 512_000), (0, 8192), (700_000, 65_536)]
+        [(0u64, 704_512u32), (5, 65_536), (600_000, 512_000), (0, 8192), (704_512, 65_536)]
     {
         let want = Want { length, arena: &s.arena, file_ok: true };
         let expected = &data[offset as usize..(offset as usize + length as usize).min(data.len())];
@@ -144,13 +144,13 @@ pub(super) async fn descriptor(s: &Subject) {
 /// An exhausted arena makes reads wait, not fail.
 pub(super) async fn no_memory(s: &Subject) {
     let f = s.file("f").await;
-    let data = pattern(11, 100_000);
+    let data = pattern(11, 102_400);
     s.write(&*f.node, 0, &data).await;
     let mut held = Vec::new();
     while let Some(b) = s.arena.try_alloc(4096, Class::Payload) {
         held.push(b);
     }
-    let want = || Want { length: 100_000, arena: &s.arena, file_ok: false };
+    let want = || Want { length: 102_400, arena: &s.arena, file_ok: false };
     let reads = (0..3).map(|_| tokio::spawn(f.node.read(&Ctx::default(), 0, want()).wait()));
     let reads: Vec<_> = reads.collect();
     drop(f.node.read(&Ctx::default(), 0, want())); // nobody waits for this one
@@ -160,7 +160,7 @@ pub(super) async fn no_memory(s: &Subject) {
         let read = read.await.expect("no panic").expect("memory again");
         assert_eq!(read.len(), data.len());
     }
-    s.expect(&*f.node, 0, 100_000, &data).await;
+    s.expect(&*f.node, 0, 102_400, &data).await;
 }
 
 /// A directory has no data.

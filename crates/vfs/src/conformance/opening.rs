@@ -2,7 +2,7 @@
 
 use env::Ctx;
 
-use super::{Subject, path};
+use super::Subject;
 use crate::{Attributes, Kind, OpenMode, OpenRequest, Rights, VfsError};
 
 /// Every mode on what is there and what is not, for every kind asked for.
@@ -164,7 +164,7 @@ pub(super) async fn at_once(s: &Subject) {
                 mode: OpenMode::OpenOrCreate,
                 rights: Rights { read: true, write: true },
                 attributes: Attributes::ARCHIVE,
-                ..OpenRequest::look(path(&spelling(i)))
+                ..OpenRequest::look(s.path(&spelling(i)))
             };
             s.vfs.open(&Ctx::default(), request)
         });
@@ -177,5 +177,6 @@ pub(super) async fn at_once(s: &Subject) {
         assert_eq!(made, 1);
         assert!(ids.iter().all(|id| *id == ids[0]));
     }
-    assert_eq!(s.names("").await.len(), 20);
+    let forms = if s.any_file { 1 } else { 2 };
+    assert_eq!(s.names("").await.len(), 20 * forms);
 }

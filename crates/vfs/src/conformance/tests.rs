@@ -27,6 +27,7 @@ fn host(above: &Path, options: HostDirOptions) -> Subject {
         keeps_metadata,
         keeps_holes: true,
         links: true,
+        any_file: true,
         keep: Box::new(directory),
     }
 }
@@ -41,6 +42,7 @@ async fn ram() {
         keeps_metadata: true,
         keeps_holes: true,
         links: true,
+        any_file: true,
         keep: Box::new(()),
     })
     .await;
@@ -56,6 +58,7 @@ async fn null() {
         keeps_metadata: true,
         keeps_holes: false,
         links: true,
+        any_file: true,
         keep: Box::new(()),
     })
     .await;

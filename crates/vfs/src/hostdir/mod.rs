@@ -191,6 +191,7 @@ impl HostDir {
             cluster: node::CLUSTER as u32,
             name_max: 255,
             read_only: device.read_only,
+            removal: true,
             reflinks: !device.read_only && reflink::supported(&root),
             compression: device.compresses(),
             snapshots: options.snapshots.is_some(),

@@ -105,6 +105,7 @@ impl RamFs {
             cluster: 4096,
             name_max: 255,
             read_only: false,
+            removal: true,
             reflinks: false,
             compression: false,
             snapshots: false,

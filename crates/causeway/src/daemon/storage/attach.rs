@@ -15,18 +15,30 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::error::StorageError;
+use super::open_pool::OpenPool;
 use super::pools::{Pools, done};
 use crate::control::client::segment;
 use crate::control::storage::Attach;
 use crate::control::types::Changed;
 
-/// The attachments of a pool's virtual disks. They end with the server: the next one begins without any.
+/// The attachments of a pool's virtual disks. They end with the server, and the next one makes them again
+/// ([`super::remembered`]).
 #[derive(Default)]
 pub(super) struct Attachments {
     all: Mutex<BTreeMap<SpaceId, Attachment>>,
+    /// How many shares have a virtual disk open for clients.
+    shared: Mutex<BTreeMap<SpaceId, usize>>,
 }
 
-enum Attachment {
+struct Attachment {
+    way: Way,
+    /// What was asked for.
+    asked: Attach,
+    /// Where clients find it.
+    told: String,
+}
+
+enum Way {
     Nbd(NbdServer),
     Device(ublk::Device),
 }
@@ -43,8 +55,32 @@ impl Attachments {
         self.all.lock().get(&space).map(Attachment::place)
     }
 
+    /// Where clients find a virtual disk that is attached just as it is asked for.
+    fn matching(&self, space: SpaceId, asked: &Attach) -> Option<String> {
+        self.all.lock().get(&space).filter(|a| a.asked == *asked).map(|a| a.told.clone())
+    }
+
+    /// A share opens a virtual disk.
+    pub(super) fn share(&self, space: SpaceId) {
+        *self.shared.lock().entry(space).or_default() += 1;
+    }
+
+    /// A share has closed a virtual disk.
+    pub(super) fn unshare(&self, space: SpaceId) {
+        let mut shared = self.shared.lock();
+        if let Some(opens) = shared.get_mut(&space) {
+            *opens -= 1;
+        }
+        shared.retain(|_, opens| *opens > 0);
+    }
+
+    /// Those that shares have open.
+    pub(super) fn shared(&self) -> Vec<SpaceId> {
+        self.shared.lock().keys().copied().collect()
+    }
+
     /// One that is attached, if any is.
-    pub(super) fn any(&self) -> Option<SpaceId> {
+    fn any(&self) -> Option<SpaceId> {
         self.all.lock().keys().next().copied()
     }
 
@@ -60,7 +96,7 @@ impl Attachments {
     /// Whether the system uses a virtual disk that is a block device.
     async fn check_unused(&self, space: SpaceId) -> Result<(), ublk::Error> {
         let check = match self.all.lock().get(&space) {
-            Some(Attachment::Device(device)) => device.check_unused(),
+            Some(Attachment { way: Way::Device(device), .. }) => device.check_unused(),
             _ => return Ok(()),
         };
         check.await
@@ -69,10 +105,10 @@ impl Attachments {
     /// Ends the clients of a virtual disk after their outstanding requests; false if it is not attached.
     async fn end(&self, space: SpaceId) -> bool {
         let attachment = self.all.lock().remove(&space);
-        match attachment {
+        match attachment.map(|a| a.way) {
             None => return false,
-            Some(Attachment::Nbd(server)) => server.end().await,
-            Some(Attachment::Device(device)) => {
+            Some(Way::Nbd(server)) => server.end().await,
+            Some(Way::Device(device)) => {
                 let path = device.path().to_owned();
                 if let Err(error) = device.stop().await {
                     tracing::error!(device = %path.display(), %error, "the block device is not stopped cleanly");
@@ -85,7 +121,7 @@ impl Attachments {
     /// Lets clients over NBD begin to end: those that are slow at it are waited for together.
     pub(super) fn begin_to_end(&self) {
         for attachment in self.all.lock().values() {
-            if let Attachment::Nbd(server) = attachment {
+            if let Way::Nbd(server) = &attachment.way {
                 server.stop.send_replace(true);
             }
         }
@@ -102,9 +138,9 @@ impl Attachments {
 
 impl Attachment {
     fn place(&self) -> PathBuf {
-        match self {
-            Attachment::Nbd(server) => server.socket.clone(),
-            Attachment::Device(device) => device.path().to_owned(),
+        match &self.way {
+            Way::Nbd(server) => server.socket.clone(),
+            Way::Device(device) => device.path().to_owned(),
         }
     }
 }
@@ -133,50 +169,77 @@ impl NbdServer {
 }
 
 impl Pools {
-    /// Serves a virtual disk over NBD, or makes it a block device.
+    /// Serves a virtual disk over NBD, or makes it a block device, now and after each restart of the server; does nothing
+    /// where it is attached so already.
     ///
     /// # Errors
-    /// See [`StorageError`]: it is attached already, or the socket or the device cannot be made.
+    /// See [`StorageError`]: it is attached otherwise, or the socket or the device cannot be made.
     pub async fn attach(&self, name: &str, attach: Attach) -> Result<Changed, StorageError> {
-        let Attach { nbd: socket, ublk, mut read_only } = attach;
-        if socket.is_some() == ublk {
+        if attach.nbd.is_some() == attach.ublk {
             return Err(StorageError::OneWay);
         }
-        if let Some(path) = socket.as_ref().filter(|p| !p.is_absolute()) {
+        if let Some(path) = attach.nbd.as_ref().filter(|p| !p.is_absolute()) {
             return Err(StorageError::NotAbsolute(path.clone()));
         }
         let _one = self.changing.lock().await;
         let (open, space) = self.find_space(name)?;
-        if let Some(place) = open.attachments.place(space) {
-            return Err(StorageError::Attached { name: name.to_owned(), place });
-        }
         let mut notes = Vec::new();
-        if open.read_only && !read_only {
-            read_only = true;
+        if open.read_only && !attach.read_only {
             notes
                 .push(format!("for reading only, because the pool {} is open for reading only", open.name()));
         }
+        let place = match open.attachments.matching(space, &attach) {
+            Some(place) => place,
+            None => {
+                open.refuse_attached(space)?;
+                let place = self.attach_now(&open, space, &attach).await?;
+                if let Err(error) = self.remembered.set(open.pool.id(), space, Some(attach)).await {
+                    notes.push(format!("it does not come back after a restart of the server: {error}"));
+                }
+                place
+            }
+        };
+        Ok(done(format!("{} is attached: {place}", open.name_of(space)), notes))
+    }
+
+    /// Makes the attachments again that a pool had when it, or the server, ended.
+    pub(super) async fn attach_again(&self, open: &OpenPool) {
+        for (space, attach) in self.remembered.of(open.pool.id()) {
+            if let Err(error) = self.attach_now(open, space, &attach).await {
+                let (pool, space) = (open.name(), open.name_of(space));
+                tracing::error!(pool, space, %error, "a virtual disk is not attached again");
+            }
+        }
+    }
+
+    async fn attach_now(
+        &self,
+        open: &OpenPool,
+        space: SpaceId,
+        attach: &Attach,
+    ) -> Result<String, StorageError> {
+        let read_only = attach.read_only || open.read_only;
         let of = |r: &SpaceRecord| (r.name.clone(), u64::from(r.columns) * u64::from(r.interleave));
         let (name, stripe) = open.pool.read(|s| s.spaces.get(&space).map(of)).unwrap_or_default();
         let disk = open.space_for_clients(space)?;
-        let (attachment, place) = match socket {
+        let (way, place) = match &attach.nbd {
             Some(path) => {
                 let export = nbd::Export { name: name.clone(), disk, read_only, discard_zeros: true };
-                let server = NbdServer::begin(export, &path, &self.arena, &self.env)
+                let server = NbdServer::begin(export, path, &self.arena, &self.env)
                     .map_err(|source| StorageError::Socket { path: path.clone(), source })?;
-                let url = url(&name, &path);
-                (Attachment::Nbd(server), url)
+                (Way::Nbd(server), url(&name, path))
             }
             None => {
                 let options = ublk::Options { read_only, discard_zeros: true, stripe };
                 let device = ublk::Device::start(disk, options, &self.arena, &self.env).await?;
-                let path = device.path().display().to_string();
-                (Attachment::Device(device), path)
+                let place = device.path().display().to_string();
+                (Way::Device(device), place)
             }
         };
-        open.attachments.insert(space, attachment);
         tracing::info!(space = name, place, "virtual disk attached");
-        Ok(done(format!("{name} is attached: {place}"), notes))
+        let asked = attach.clone();
+        open.attachments.insert(space, Attachment { way, asked, told: place.clone() });
+        Ok(place)
     }
 
     /// Ends the clients of a virtual disk, and flushes it.
@@ -187,13 +250,19 @@ impl Pools {
         let _one = self.changing.lock().await;
         let (open, space) = self.find_space(name)?;
         open.attachments.check_unused(space).await?;
-        if !open.attachments.end(space).await {
+        let (pool, mut notes) = (open.pool.id(), Vec::new());
+        // One that could not be made again is forgotten too.
+        let known = self.remembered.of(pool).iter().any(|(remembered, _)| *remembered == space);
+        if !open.attachments.end(space).await && !known {
             return Err(StorageError::NotAttached(name.to_owned()));
+        }
+        if let Err(error) = self.remembered.set(pool, space, None).await {
+            notes.push(format!("it comes back after a restart of the server: {error}"));
         }
         if let Ok(data) = open.writable() {
             data.space(space)?.flush_for_user().await?;
         }
-        Ok(done(format!("{name} is detached"), Vec::new()))
+        Ok(done(format!("{name} is detached"), notes))
     }
 }
 

@@ -70,6 +70,9 @@ pub enum StorageError {
         /// The virtual disks.
         spaces: Vec<String>,
     },
+    /// The caller's: a virtual disk that is open through a share.
+    #[error("clients of shares have the virtual disk {0} open")]
+    Shared(String),
     /// The caller's: a virtual disk that is not attached.
     #[error("the virtual disk {0} is not attached")]
     NotAttached(String),
@@ -299,30 +302,9 @@ pub enum StorageError {
         /// Of each.
         why: String,
     },
-    /// Some writes to a pool cannot be made durable now; nothing was done, and its virtual disks stay usable.
-    #[error("nothing was done, because some writes to the pool {pool} cannot be made durable now: {source}")]
-    Unflushed {
-        /// It.
-        pool: String,
-        /// Why.
-        source: SpaceError,
-    },
-    /// A change was made, and the virtual disks of the pool cannot be used after it.
-    #[error("the change was made, but the virtual disks of the pool {pool} cannot be used now: {source}")]
-    NotBack {
-        /// It.
-        pool: String,
-        /// Why.
-        source: SpaceError,
-    },
-    /// The virtual disks of a pool cannot be used for now.
-    #[error("the virtual disks of the pool {pool} cannot be used now: {why}")]
-    NoData {
-        /// It.
-        pool: String,
-        /// Why.
-        why: String,
-    },
+    /// The virtual disks of a pool cannot be used any more.
+    #[error("the pool {0} is being closed")]
+    NoData(String),
     /// Other processes have its disks open for reading only, which excludes writers.
     #[error("the pool {name} is open for reading only elsewhere on this machine: {}", by.iter().map(Holder::to_string).collect::<Vec<_>>().join("; "))]
     BeingRead {
@@ -401,6 +383,9 @@ impl StorageError {
                     spaces.iter().map(detach).collect::<Vec<_>>().join("; ")
                 ));
             }
+            StorageError::Shared(_) => {
+                "let them close it, or close it for them: causeway open list, causeway open close ID"
+            }
             StorageError::OneWay => "pass --nbd SOCKET or --ublk",
             StorageError::Device(error) => error.cure()?,
             StorageError::Shrinks { .. } => "nothing was done; discard it first, or pass --yes to cut it off",
@@ -425,7 +410,7 @@ impl StorageError {
                     quoted(pool)
                 ));
             }
-            StorageError::Size(_) => "choose a smaller size",
+            StorageError::Size(_) => "choose another size",
             StorageError::TooFewDisks { .. } => {
                 "add disks (causeway pool add-disk), or choose fewer columns, copies or groups"
             }
@@ -479,15 +464,7 @@ impl StorageError {
                      export {name}), then here: causeway pool import {name}"
                 ));
             }
-            StorageError::Unflushed { .. } => {
-                "see causeway health for the failing disk; repair or remove it (causeway pool remove-disk), then try again"
-            }
-            StorageError::NotBack { source: SpaceError::Metadata(e @ CommitError::Suspended(_)), .. } => {
-                return commit(e);
-            }
-            StorageError::NotBack { .. } | StorageError::NoData { .. } => {
-                "the server tries again at least once a minute: see causeway health"
-            }
+            StorageError::NoData(_) => "see causeway pool list",
             StorageError::Unopened { .. } => {
                 "see causeway disk qualify PATH, and import the pool again when no other process uses its disks"
             }

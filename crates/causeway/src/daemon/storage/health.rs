@@ -63,7 +63,7 @@ impl Pools {
 
 fn open_faults(id: PoolId, open: &OpenPool, free: &[DiskStatus]) -> Vec<FaultStatus> {
     let data = open.data();
-    let suspended = open.pool.suspended().map(|s| s.to_string()).or_else(|| open.no_data());
+    let suspended = open.pool.suspended().map(|s| s.to_string());
     let (mut failing, findings, in_doubt, jobs) = match &data {
         None => (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), Vec::new()),
         // In a pool that is open for reading only, each read resolves its own units, and no job waits.

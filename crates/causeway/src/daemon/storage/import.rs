@@ -278,7 +278,7 @@ impl Pools {
         self.keep(pool, read_only, notes).await
     }
 
-    /// Puts a pool in use.
+    /// Puts a pool in use, with the attachments that it had.
     pub(super) async fn keep(
         &self,
         pool: Pool,
@@ -287,6 +287,7 @@ impl Pools {
     ) -> Result<Arc<OpenPool>, StorageError> {
         let open = Arc::new(OpenPool::new(self, pool, read_only, notes).await?);
         self.known.lock().insert(open.pool.id(), Known::Open(Arc::clone(&open)));
+        self.attach_again(&open).await;
         Ok(open)
     }
 }

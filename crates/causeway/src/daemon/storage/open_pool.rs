@@ -1,8 +1,6 @@
 //! A pool that is in use here: its data path, its background work, and the attachments of its spaces.
 //!
-//! Invariant: it has a data path while it is open. An operation that needs it closed for a moment restores
-//! one in every case: the previous one, if that could not be flushed; and if no new one can be opened, the
-//! server retries until it succeeds.
+//! Invariant: it has a data path while it is open.
 
 mod data;
 
@@ -11,7 +9,7 @@ use std::path::{Path, PathBuf};
 use arena::Arena;
 use env::Env;
 use pool::health::Troubled;
-use pool::{DiskNumber, Pool, Presence};
+use pool::{DiskNumber, Pool, Presence, SpaceId};
 
 use data::Data;
 
@@ -96,12 +94,35 @@ impl OpenPool {
     pub(super) fn refuse_in_use(&self) -> Result<(), StorageError> {
         let attached = self.attachments.all();
         if attached.is_empty() {
-            return Ok(());
+            return self.refuse_shared(|_| true);
         }
         let spaces = self
             .pool
             .read(|s| attached.iter().filter_map(|id| s.spaces.get(id)).map(|r| r.name.clone()).collect());
         Err(StorageError::InUse { pool: self.name(), spaces })
+    }
+
+    /// # Errors
+    /// [`StorageError::Attached`]: a virtual disk is served over NBD, or is a block device.
+    pub(super) fn refuse_attached(&self, space: SpaceId) -> Result<(), StorageError> {
+        match self.attachments.place(space) {
+            Some(place) => Err(StorageError::Attached { name: self.name_of(space), place }),
+            None => Ok(()),
+        }
+    }
+
+    /// # Errors
+    /// [`StorageError::Shared`]: clients of shares have one of these virtual disks open.
+    pub(super) fn refuse_shared(&self, which: impl Fn(SpaceId) -> bool) -> Result<(), StorageError> {
+        match self.attachments.shared().into_iter().find(|space| which(*space)) {
+            Some(space) => Err(StorageError::Shared(self.name_of(space))),
+            None => Ok(()),
+        }
+    }
+
+    /// A virtual disk's name.
+    pub(super) fn name_of(&self, space: SpaceId) -> String {
+        self.pool.read(|s| s.spaces.get(&space).map_or_else(String::new, |r| r.name.clone()))
     }
 
     /// Ends the clients, flushes, and gives the pool up.
@@ -114,7 +135,7 @@ impl OpenPool {
     /// Ends the clients, and flushes: the first half of closing it.
     pub(super) async fn end_use(&self) -> Result<(), StorageError> {
         self.attachments.end_all().await;
-        self.end_data().await
+        Ok(self.end_data().await?)
     }
 
     /// The second half. Unflushed data is marked on the disks, and is resolved when the pool is opened again.

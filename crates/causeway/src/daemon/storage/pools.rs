@@ -17,6 +17,7 @@ use super::error::StorageError;
 use super::health::Watch;
 use super::machine;
 use super::open_pool::OpenPool;
+use super::remembered::Remembered;
 use crate::config::{JobsSection, StorageSection};
 use crate::control::events::EventKind;
 use crate::control::types::Changed;
@@ -34,6 +35,8 @@ pub struct Pools {
     /// The reported faults.
     pub(super) watch: Watch,
     pub(super) events: Arc<Events>,
+    /// The attachments that are made again.
+    pub(super) remembered: Remembered,
 }
 
 /// The areas with reserved space in the file system: labels, claims, the activity log, the metadata.
@@ -76,12 +79,24 @@ impl Pools {
         arena: Arena,
         env: Env,
         events: Arc<Events>,
+        remembered: Remembered,
         machine: [u8; 16],
     ) -> Pools {
         let (devices, jobs) = (section.devices.clone(), section.jobs);
         let (changing, known) = (tokio::sync::Mutex::default(), Mutex::default());
         let watch = Watch::default();
-        Pools { env, arena, devices, jobs, by: machine::claimant(machine), changing, known, watch, events }
+        Pools {
+            env,
+            arena,
+            devices,
+            jobs,
+            by: machine::claimant(machine),
+            changing,
+            known,
+            watch,
+            events,
+            remembered,
+        }
     }
 
     /// A pool by name or identity.

@@ -1,4 +1,4 @@
-//! Making, resizing and destroying virtual disks.
+//! Making, resizing, renaming and destroying virtual disks.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ impl Pools {
         Ok(done(text, more.collect()))
     }
 
-    /// Changes which media a virtual disk may lie on, and its size.
+    /// Changes which media a virtual disk may lie on, and its size; or its name alone.
     ///
     /// # Errors
     /// See [`StorageError`]; of several changes those before have been made.
@@ -73,6 +73,9 @@ impl Pools {
         let mut changed = done(String::new(), Vec::new());
         if let Some(media) = &change.media {
             changed = self.set_space_media(name, class_of(media)).await?;
+        }
+        if let Some(to) = &change.name {
+            return self.rename_space(name, to).await;
         }
         if let Some(size) = change.size {
             let resized = self.resize_space(name, size, change.destroy).await?;
@@ -92,36 +95,21 @@ impl Pools {
     /// Makes a virtual disk larger, or smaller where nothing is; with `destroy`, where something is too.
     ///
     /// # Errors
-    /// See [`StorageError`]: one of the pool's is attached, or there is data beyond the new size.
+    /// See [`StorageError`]: it is in use, or there is data beyond the new size.
     async fn resize_space(&self, name: &str, size: u64, destroy: bool) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
         let (open, space) = self.space_to_change(name)?;
-        let data = open.writable()?;
         let size = whole_units(size)?;
-        // The data path knows the sizes from when it began.
-        self.refuse_attached(&open, open.attachments.any())?;
-        let had = open.pool.read(|s| {
-            let record = s.spaces.get(&space).ok_or(InvalidOp::NoSpace(space))?;
-            // Before anything is discarded for it.
-            s.check_shape(&SpaceRecord { size, ..record.clone() })?;
-            Ok::<_, InvalidOp>((record.size, record.provisioning == Provisioning::Fixed))
-        });
-        let (had, fixed) = had.map_err(CommitError::Invalid)?;
-        if fixed && size >= had {
-            open.pool.read(|s| fits(s, space, size))?;
+        if size == 0 {
+            return Err(StorageError::Size(size)); // no size destroys everything, whatever is confirmed
         }
-        if size < had {
-            let space = data.space(space)?;
-            if !destroy && !space.is_unwritten(size, had - size).await? {
-                return Err(StorageError::Shrinks { name: name.to_owned(), size });
-            }
-            space.discard_at(size, had - size).await?;
-            space.flush_all().await?;
+        open.refuse_attached(space)?;
+        open.refuse_shared(|shared| shared == space)?;
+        let had = open.pool.read(|s| s.spaces.get(&space).map_or(0, |r| r.size));
+        if size < had && !destroy && !open.writable()?.space(space)?.is_unwritten(size, had - size).await? {
+            return Err(StorageError::Shrinks { name: name.to_owned(), size });
         }
-        match fixed && size >= had {
-            true => open.grow_fixed(space, had, size).await?,
-            false => open.set_size(space, size).await?,
-        }
+        open.resize(space, size).await?;
         let (object, sizes) = (open.teller.object(Subject::Space(space)), [had, size].map(human_bytes));
         open.teller.tell_of(
             EventKind::VirtualDiskResized,
@@ -131,27 +119,52 @@ impl Pools {
         Ok(done(format!("virtual disk {name} has {} now", sizes[1]), Vec::new()))
     }
 
+    /// Gives a virtual disk another name; it may be in use.
+    ///
+    /// # Errors
+    /// See [`StorageError`]: the name is taken, or the pool takes no changes.
+    pub async fn rename_space(&self, name: &str, to: &str) -> Result<Changed, StorageError> {
+        let (open, space) = self.space_to_change(name)?;
+        self.rename_found(&open, space, to).await?;
+        Ok(done(format!("virtual disk {name} is {to} now"), Vec::new()))
+    }
+
+    pub(super) async fn rename_found(
+        &self,
+        open: &OpenPool,
+        space: SpaceId,
+        to: &str,
+    ) -> Result<(), StorageError> {
+        name_for_people(to)?;
+        let _one = self.changing.lock().await;
+        Book::commit(&open.pool, vec![Op::RenameSpace { space, name: to.to_owned() }]).await?;
+        tracing::info!(pool = open.name(), space = to, "virtual disk renamed");
+        Ok(())
+    }
+
     /// Destroys a virtual disk and what is on it.
     ///
     /// # Errors
-    /// See [`StorageError`]: it is attached, or the pool takes no changes.
+    /// See [`StorageError`]: it is in use, or the pool takes no changes.
     pub async fn destroy_space(&self, name: &str) -> Result<Changed, StorageError> {
-        let _one = self.changing.lock().await;
         let (open, space) = self.space_to_change(name)?;
-        self.refuse_attached(&open, open.attachments.place(space).map(|_| space))?;
-        let object = open.teller.object(Subject::Space(space));
+        self.destroy_found(&open, space).await
+    }
+
+    pub(super) async fn destroy_found(
+        &self,
+        open: &OpenPool,
+        space: SpaceId,
+    ) -> Result<Changed, StorageError> {
+        let _one = self.changing.lock().await;
+        open.refuse_attached(space)?;
+        open.refuse_shared(|shared| shared == space)?;
+        let (object, name) = (open.teller.object(Subject::Space(space)), open.name_of(space));
         open.writable()?.destroy_space(space).await?;
         tracing::info!(pool = open.name(), space = name, "virtual disk destroyed");
         let message = "destroyed, with all its data".to_owned();
         open.teller.tell_of(EventKind::VirtualDiskDestroyed, object, message);
         Ok(done(format!("virtual disk {name} destroyed"), Vec::new()))
-    }
-
-    fn refuse_attached(&self, open: &OpenPool, attached: Option<SpaceId>) -> Result<(), StorageError> {
-        let Some(space) = attached else { return Ok(()) };
-        let name = open.pool.read(|s| s.spaces.get(&space).map_or_else(String::new, |r| r.name.clone()));
-        let place = open.attachments.place(space).unwrap_or_default();
-        Err(StorageError::Attached { name, place })
     }
 
     /// A virtual disk by name or `pool/name`.
@@ -179,21 +192,32 @@ impl Pools {
 }
 
 impl OpenPool {
-    async fn set_size(self: &Arc<Self>, space: SpaceId, size: u64) -> Result<(), StorageError> {
-        let ops = vec![Op::ResizeSpace { space, size }];
-        self.without_data(async { Ok(Book::commit(&self.pool, ops).await?) }).await
+    /// Gives a virtual disk another size, in whole units; what is beyond a smaller one is destroyed.
+    ///
+    /// # Errors
+    /// See [`StorageError`]; of a fixed one that cannot grow nothing has changed then.
+    pub(super) async fn resize(&self, space: SpaceId, size: u64) -> Result<(), StorageError> {
+        let data = self.writable()?;
+        let record = self.pool.read(|s| s.spaces.get(&space).map(|r| (r.size, r.provisioning)));
+        let (had, provisioning) = record.ok_or(InvalidOp::NoSpace(space)).map_err(CommitError::Invalid)?;
+        if provisioning == Provisioning::Fixed && size >= had {
+            self.pool.read(|s| fits(s, space, size))?;
+            return self.grow_fixed(space, had, size).await;
+        }
+        Ok(data.resize_space(space, size).await?)
     }
 
     /// Gives a fixed virtual disk a larger size and the slabs for it; where there are none it stays as it was.
     ///
     /// # Errors
     /// [`StorageError::CannotGrow`], and what may go wrong with disks.
-    async fn grow_fixed(self: &Arc<Self>, space: SpaceId, had: u64, size: u64) -> Result<(), StorageError> {
+    async fn grow_fixed(&self, space: SpaceId, had: u64, size: u64) -> Result<(), StorageError> {
         let rows = self.pool.read(|s| rows_of(s, space));
-        self.set_size(space, size).await?;
+        let data = self.writable()?;
+        data.resize_space(space, size).await?;
         let Err(error) = allocate(self, space).await else { return Ok(()) };
         self.take_back(space, &rows).await?;
-        self.set_size(space, had).await?;
+        data.resize_space(space, had).await?;
         match error {
             StorageError::Space(SpaceError::NoRoom { .. }) => {
                 Err(self.pool.read(|s| cannot_grow(s, space, size)))
@@ -351,7 +375,7 @@ pub(super) fn enough_disks(s: &State, record: &SpaceRecord) -> Result<(), Storag
 }
 
 /// The virtual disk that is asked for, and how many bytes of its kind the pool has room for.
-fn shape(s: &State, new: &NewSpace) -> Result<(SpaceRecord, u64), StorageError> {
+pub(super) fn shape(s: &State, new: &NewSpace) -> Result<(SpaceRecord, u64), StorageError> {
     let resiliency = match new.resiliency {
         ResiliencySetting::Simple => Resiliency::Simple,
         ResiliencySetting::Mirror => Resiliency::Mirror { copies: 2 },

@@ -34,17 +34,15 @@ async fn paused_resumed_and_stopped() {
     let id = job.id();
     drop(job);
     assert_eq!(board.pause(id), Err(NoJob(id)));
-    // The pause outlives the job, and a board.
-    let next = Board::new(Env::simulated(1), Pacing::default());
-    next.pause_all(board.paused());
-    let again = next.begin(Kind::Resync, disk(2)).expect("again");
+    // The pause outlives the job.
+    let again = board.begin(Kind::Resync, disk(2)).expect("again");
     let mut piece = Box::pin(again.piece(4096));
     assert!(piece.as_mut().now_or_never().is_none());
-    next.stop(again.id()).expect("it is there");
+    board.stop(again.id()).expect("it is there");
     assert!(piece.await.is_none(), "it ends, paused or not");
     drop(again);
-    let anew = next.begin(Kind::Resync, disk(2)).expect("anew");
-    assert_eq!(why(&next, &anew), None, "who was stopped is not paused any more");
+    let anew = board.begin(Kind::Resync, disk(2)).expect("anew");
+    assert_eq!(why(&board, &anew), None, "who was stopped is not paused any more");
 }
 
 #[tokio::test(start_paused = true)]

@@ -45,19 +45,23 @@ impl Striped {
         // The slabs are not reused before the data path's state about them is dropped, and a failed disk does
         // not record missed regions of them.
         let _one = self.space.path.allocating.lock().await;
-        let _failing = self.space.path.failing.lock().await;
+        let failing = self.space.path.failing.lock().await;
         if self.columns(row).is_none() {
             return Ok(true);
         }
         if !may() {
             return Ok(false);
         }
-        self.space.path.book.commit(vec![Op::FreeRow { space: self.space.inner.id, row }]).await?;
+        let (path, space) = (&self.space.path, self.space.inner.id);
+        let freed = path.commit_row(space, row, vec![Op::FreeRow { space, row }]).await?;
         self.p.groups.kill(row);
         self.p.stuck.kill(row);
         self.p.marks.forget(row);
         self.p.resyncing.lock().retain(|of, _| of.0 != row);
         self.space.inner.emptying.forget(row);
+        // A disk that does not answer can be removed.
+        drop(failing);
+        path.discard_slabs(freed).await;
         Ok(true)
     }
 
@@ -107,7 +111,7 @@ impl Striped {
                 }
             }
             let _one = self.space.path.allocating.lock().await;
-            let _failing = self.space.path.failing.lock().await;
+            let failing = self.space.path.failing.lock().await;
             // Does not wait: the holder may wait for a lock that is held here.
             let joining = matches!(op, Op::MoveSlab { .. }).then(|| self.space.path.joining.try_lock());
             if let Some(one) = &joining
@@ -115,7 +119,7 @@ impl Striped {
             {
                 break;
             }
-            self.space.path.book.commit(vec![op]).await?;
+            let freed = self.space.path.commit_row(self.space.inner.id, row, vec![op]).await?;
             let past = self.p.columns();
             self.p.resyncing.lock().retain(|(of, index), _| *of != row || *index < past);
             if others {
@@ -127,6 +131,8 @@ impl Striped {
                     (state.named, state.since) = (0, 0);
                 }
             }
+            drop(failing);
+            self.space.path.discard_slabs(freed).await;
             return Ok(());
         }
         let columns = self.columns(row).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! What a replay found: records, findings, and the place for the next segment.
 
-use crate::log::entry::Entry;
+use crate::log::entry::{Change, Entry};
 use crate::log::header::{Closed, Header};
 use crate::log::record::Head;
 use crate::log::ring::Point;
@@ -93,10 +93,70 @@ impl Log {
         Log { header, records, findings, closed, next }
     }
 
+    /// Ends what the owner before left of a checkpoint. The last complete snapshot becomes the tail: all that a header
+    /// follows is done (rule 8). An incomplete one at the end is cut off, so that its part of the ring is free for
+    /// another: the next segment begins where it does.
+    pub fn settle_snapshot(&mut self) {
+        while let Some(at) = self.records.iter().rposition(|record| snapshot_records(record).is_some()) {
+            let head = self.records[at].head.id;
+            let first = Point { position: head.position, sequence: head.sequence };
+            let rest = self.records.len() - at;
+            if self.is_complete(at) {
+                self.header.tail = first;
+                self.records.drain(..at);
+                return;
+            }
+            let is_last = snapshot_records(&self.records[at]).is_some_and(|records| rest < records as usize);
+            if !is_last || first.position < self.header.open().first.position {
+                return;
+            }
+            self.records.truncate(at);
+            // If it is not the end, a replica joined after it, and nothing may be written before that position.
+            if self.next.position == self.closed.end {
+                self.next.position = first.position;
+            }
+            self.next.sequence = first.sequence;
+            self.closed =
+                Closed { end: first.position, confirmed: self.closed.confirmed.min(first.sequence - 1) };
+        }
+    }
+
+    /// The entries that count, in order: those of incomplete snapshots do not.
+    pub fn entries(&self) -> impl Iterator<Item = (&Replayed, &Entry)> {
+        let mut skipped = 0;
+        let counts = move |(at, record): &(usize, &Replayed)| {
+            if let Some(records) = snapshot_records(record).filter(|_| !self.is_complete(*at)) {
+                skipped = record.head.id.sequence + u64::from(records);
+            }
+            record.head.id.sequence >= skipped
+        };
+        let records = self.records.iter().enumerate().filter(counts);
+        records.flat_map(|(_, record)| record.entries.iter().map(move |entry| (record, entry)))
+    }
+
+    /// Whether the snapshot that begins with a record is complete.
+    fn is_complete(&self, at: usize) -> bool {
+        let count = snapshot_records(&self.records[at]).unwrap_or(0) as usize;
+        let Some(last) = self.records.get(at..).and_then(|rest| rest.get(..count)?.last()) else {
+            return false;
+        };
+        let sequence = self.records[at].head.id.sequence + count as u64 - 1;
+        last.head.id.sequence == sequence
+            && matches!(last.entries.last(), Some(Entry { change: Change::SnapshotEnds, .. }))
+    }
+
     /// Whether the log is older than what the pool knows of it: the epoch and sequence of the metadata's log
     /// state, which it must contain, and the highest mark of a disk (step 5).
     pub fn is_set_back(&self, state: (u64, u64), mark: u64) -> bool {
         let last = (self.header.open().epoch, self.next.sequence.saturating_sub(1));
         last < state || last.1 < mark
+    }
+}
+
+/// The number of records of the snapshot that begins with a record.
+fn snapshot_records(record: &Replayed) -> Option<u32> {
+    match record.entries.first()?.change {
+        Change::SnapshotBegins { records, .. } => Some(records),
+        _ => None,
     }
 }

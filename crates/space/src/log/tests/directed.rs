@@ -2,9 +2,9 @@
 
 use pool_seam::RowNumber;
 
-use super::hash;
-use super::history::{Chance, History, Payload, Replica};
+use super::history::{History, Payload, Replica};
 use super::model::replay;
+use super::{Chance, hash};
 use crate::log::BLOCK;
 use crate::log::entry::{Change, FirstStripe, RedoStripe, Stripe, UnitPlace};
 use crate::log::header::{Header, Key, Segment};

@@ -2,37 +2,12 @@
 
 use pool_seam::{DiskNumber, RowNumber};
 
-use super::{hash, values};
+use super::{Chance, hash, values};
 use crate::log::BLOCK;
 use crate::log::entry::{Change, Entry, FirstStripe, FirstUnit, RedoStripe, Stripe, Sums, UnitPlace};
 use crate::log::header::{Closed, Header, Key, ReplicaId, Segment, older};
 use crate::log::record::{self, RecordId};
 use crate::log::ring::{Point, Ring};
-
-/// Splitmix64.
-#[derive(Clone, Debug)]
-pub(super) struct Chance(pub(super) u64);
-
-impl Chance {
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
-    }
-
-    pub(super) fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    pub(super) fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-
-    fn fill(&mut self, bytes: usize) -> Vec<u8> {
-        (0..bytes).map(|_| self.next() as u8).collect()
-    }
-}
 
 /// One replica: the two places of its header, with what was written there, and its ring.
 #[derive(Clone, Debug)]

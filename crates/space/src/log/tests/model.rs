@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::hash;
-use super::history::{Chance, History, Payload, Replica, Written, id};
+use super::history::{History, Payload, Replica, Written, id};
+use super::{Chance, hash};
 use crate::log::BLOCK;
 use crate::log::header::{Closed, Header};
 use crate::log::record::Head;

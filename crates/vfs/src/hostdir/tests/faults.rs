@@ -187,6 +187,7 @@ async fn without_attributes_and_holes_inner() {
             keeps_metadata: false,
             keeps_holes: false,
             links: true,
+            any_file: true,
             keep: Box::new(directory),
         }
     })

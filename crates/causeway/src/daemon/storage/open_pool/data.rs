@@ -1,12 +1,10 @@
-//! The data path of an open pool and its background work: how they start, stop, and start again.
+//! The data path of an open pool and its background work: how they start and stop.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use env::Env;
 use parking_lot::Mutex;
-use pool::jobs::{Kind, Subject};
 use pool::{CommitError, DataPath, PathOptions, SpaceError};
 
 use super::OpenPool;
@@ -14,25 +12,12 @@ use crate::daemon::storage::error::StorageError;
 use crate::daemon::storage::jobs::Mender;
 use crate::daemon::storage::mover::Mover;
 
-/// How long until a data path that could not be opened is tried again, at first and at most: twice as long each time.
-const SOON: Duration = Duration::from_secs(1);
-const AT_LAST: Duration = Duration::from_secs(60);
-
 /// How often it is checked that the disks are still those that were opened.
 const CHECKS: Duration = Duration::from_secs(2);
 
-/// See the module.
+/// See the module; none when the pool is closed.
 #[derive(Default)]
-pub(super) struct Data {
-    /// None while it is changed, and when the pool is closed.
-    live: Mutex<Option<Live>>,
-    /// Jobs that were paused when the data path ended: those of the next one are too.
-    paused: Mutex<BTreeSet<(Kind, Subject)>>,
-    /// Why there is none although the pool is open.
-    missing: Mutex<Option<String>>,
-    /// Held while one comes or goes; whether the last one has gone.
-    ended: tokio::sync::Mutex<bool>,
-}
+pub(super) struct Data(Mutex<Option<Live>>);
 
 /// The parts that exist while data can be used.
 struct Live {
@@ -49,7 +34,7 @@ struct Workers {
 impl OpenPool {
     /// The data path, while there is one.
     pub(in crate::daemon::storage) fn data(&self) -> Option<Arc<DataPath>> {
-        self.live.live.lock().as_ref().map(|l| Arc::clone(&l.data))
+        self.live.0.lock().as_ref().map(|l| Arc::clone(&l.data))
     }
 
     /// The data path.
@@ -57,13 +42,7 @@ impl OpenPool {
     /// # Errors
     /// [`StorageError::NoData`].
     pub(in crate::daemon::storage) fn data_now(&self) -> Result<Arc<DataPath>, StorageError> {
-        let why = || self.no_data().unwrap_or_else(|| "it is being changed, or closed".to_owned());
-        self.data().ok_or_else(|| StorageError::NoData { pool: self.name(), why: why() })
-    }
-
-    /// Why there is no data path although the pool is open.
-    pub(in crate::daemon::storage) fn no_data(&self) -> Option<String> {
-        self.live.missing.lock().clone()
+        self.data().ok_or_else(|| StorageError::NoData(self.name()))
     }
 
     /// The data path, if data may be changed.
@@ -79,24 +58,18 @@ impl OpenPool {
 
     /// The background work, as long as it can run.
     pub(in crate::daemon::storage) fn mender(&self) -> Option<Arc<Mender>> {
-        self.live.live.lock().as_ref()?.workers.as_ref().map(|w| Arc::clone(&w.mender))
+        self.live.0.lock().as_ref()?.workers.as_ref().map(|w| Arc::clone(&w.mender))
     }
 
     /// Moves its data to other disks, as long as it can run.
     pub(in crate::daemon::storage) fn mover(&self) -> Option<Arc<Mover>> {
-        self.live.live.lock().as_ref()?.workers.as_ref().map(|w| Arc::clone(&w.mover))
+        self.live.0.lock().as_ref()?.workers.as_ref().map(|w| Arc::clone(&w.mover))
     }
 
-    /// Opens a data path; it reads the activity logs.
+    /// Opens the data path; it reads the activity logs.
     pub(super) async fn start_data(&self) -> Result<(), SpaceError> {
         let (env, arena) = (self.env.clone(), self.arena.clone());
         let data = DataPath::of_pool(&self.pool, env, arena, PathOptions::default()).await?;
-        data.jobs.pause_all(std::mem::take(&mut *self.live.paused.lock()));
-        self.use_data(data);
-        Ok(())
-    }
-
-    fn use_data(&self, data: Arc<DataPath>) {
         let workers = || Workers {
             mender: Mender::start(&self.env, &self.pool, &data, self.jobs, &self.teller),
             mover: Mover::start(&self.env, &self.pool, &data, &self.teller),
@@ -105,52 +78,18 @@ impl OpenPool {
         if !self.read_only {
             self.env.spawn(check_disks(self.env.clone(), Arc::downgrade(&data)));
         }
-        *self.live.live.lock() = Some(Live { data, workers });
-        *self.live.missing.lock() = None;
+        *self.live.0.lock() = Some(Live { data, workers });
+        Ok(())
     }
 
-    /// Takes the data path out of use and flushes everything; no space may be used meanwhile. On failure,
-    /// returns the data path with the error: everything that it knows must still be made durable.
-    async fn stop_data(&self) -> Result<(), (Arc<DataPath>, SpaceError)> {
-        let Some(Live { data, workers }) = self.live.live.lock().take() else { return Ok(()) };
+    /// Takes the data path out of use for good and flushes everything; no space may be used meanwhile.
+    pub(super) async fn end_data(&self) -> Result<(), SpaceError> {
+        let Some(Live { data, workers }) = self.live.0.lock().take() else { return Ok(()) };
         // Of one that is open for reading only nothing is to be made durable.
         let Some(Workers { mender, mover }) = workers else { return Ok(()) };
         mover.stop();
         mender.stop().await;
-        data.quiesce().await.map_err(|error| (Arc::clone(&data), error))?;
-        *self.live.paused.lock() = data.jobs.paused();
-        Ok(())
-    }
-
-    /// The same for good.
-    pub(super) async fn end_data(&self) -> Result<(), StorageError> {
-        let mut ended = self.live.ended.lock().await;
-        *ended = true;
-        self.stop_data().await.map_err(|(_, error)| StorageError::Space(error))
-    }
-
-    /// Flushes everything, makes a change to the metadata that the data path does not expect, and opens the
-    /// data path again.
-    ///
-    /// # Errors
-    /// [`StorageError::Unflushed`]: nothing was done. [`StorageError::NotBack`]: it was done, and
-    /// the virtual disks are unavailable until a data path can be opened, which is retried.
-    pub(in crate::daemon::storage) async fn without_data(
-        self: &Arc<Self>,
-        work: impl Future<Output = Result<(), StorageError>>,
-    ) -> Result<(), StorageError> {
-        let _one = self.live.ended.lock().await;
-        if let Err((data, source)) = self.stop_data().await {
-            data.jobs.go_on();
-            self.use_data(data);
-            return Err(StorageError::Unflushed { pool: self.name(), source });
-        }
-        let result = work.await;
-        let Err(source) = self.start_data().await else { return result };
-        tracing::error!(pool = self.name(), error = %source, "the data path could not be opened again: the server will retry");
-        *self.live.missing.lock() = Some(source.to_string());
-        self.env.spawn(bring_data_back(Arc::downgrade(self)));
-        result.and(Err(StorageError::NotBack { pool: self.name(), source }))
+        data.quiesce().await
     }
 }
 
@@ -164,25 +103,3 @@ async fn check_disks(env: Env, data: Weak<DataPath>) {
         }
     }
 }
-
-/// Tries to open the data path of a pool until that succeeds, or the pool is closed.
-async fn bring_data_back(open: Weak<OpenPool>) {
-    let mut wait = SOON;
-    loop {
-        let Some(env) = open.upgrade().map(|open| open.env.clone()) else { return };
-        env.sleep(wait).await;
-        let Some(open) = open.upgrade() else { return };
-        let ended = open.live.ended.lock().await;
-        if *ended || open.data().is_some() {
-            return;
-        }
-        match open.start_data().await {
-            Ok(()) => return tracing::info!(pool = open.name(), "the data path is open again"),
-            Err(error) => *open.live.missing.lock() = Some(error.to_string()),
-        }
-        wait = (wait * 2).min(AT_LAST);
-    }
-}
-
-#[cfg(test)]
-mod tests;

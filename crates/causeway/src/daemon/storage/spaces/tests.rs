@@ -6,6 +6,7 @@ use pool::{CreateOptions, NewDisk, Pool};
 use super::*;
 use crate::config::{JobsSection, StorageSection};
 use crate::daemon::events::Events;
+use crate::daemon::storage::remembered::Remembered;
 
 const SLAB: u64 = 2 << 20;
 
@@ -18,6 +19,7 @@ async fn with_fixed() -> (Arc<OpenPool>, SpaceId) {
         arena.clone(),
         env.clone(),
         Arc::new(Events::open(None, &env).expect("no file")),
+        Remembered::open(None).expect("no file"),
         [1; 16],
     );
     let disk = |n| MemoryDisk::new(&MemoryOptions::new(format!("d{n}"), 64 << 20)) as Arc<dyn Disk>;

@@ -4,8 +4,6 @@ use std::fmt;
 
 use disk::Media;
 
-use super::DiskRecord;
-
 /// The media that a space's slabs may lie on (a storage tier's MediaType).
 ///
 /// A set: [`MediaClass::ANY`] is every medium, one that is not known ([`Media::Unspecified`]) too; a disk
@@ -43,7 +41,7 @@ impl MediaClass {
     }
 
     /// This class, and every medium that is faster than its slowest.
-    pub(crate) fn or_faster(self) -> MediaClass {
+    pub fn or_faster(self) -> MediaClass {
         let slowest = BY_SPEED.into_iter().position(|m| self.takes(m));
         match slowest {
             Some(at) if !self.is_any() => MediaClass::of(BY_SPEED[at..].iter().copied()),
@@ -56,13 +54,13 @@ impl MediaClass {
         BY_SPEED.into_iter().filter(move |m| !self.is_any() && self.takes(*m))
     }
 
-    /// As it is on disks: see `docs/on-disk-format.md`.
-    pub(crate) fn bits(self) -> u8 {
+    /// As it is on disks: a bit for each medium, see `docs/on-disk-format.md`.
+    pub fn bits(self) -> u8 {
         self.0
     }
 
     /// `None`: there are media that this version does not know.
-    pub(crate) fn from_bits(bits: u8) -> Option<MediaClass> {
+    pub fn from_bits(bits: u8) -> Option<MediaClass> {
         (bits & !MediaClass::of(BY_SPEED).0 == 0).then_some(MediaClass(bits))
     }
 
@@ -92,15 +90,13 @@ fn bit(media: Media) -> u8 {
     }
 }
 
-impl DiskRecord {
-    /// Its medium; a number that this version does not know is [`Media::Unspecified`].
-    pub fn media(&self) -> Media {
-        BY_SPEED.into_iter().find(|m| media_number(*m) == self.media).unwrap_or(Media::Unspecified)
-    }
+/// The medium with a number; one that this version does not know is [`Media::Unspecified`].
+pub fn media_of(number: u8) -> Media {
+    BY_SPEED.into_iter().find(|m| media_number(*m) == number).unwrap_or(Media::Unspecified)
 }
 
-/// The number of a medium in [`DiskRecord::media`], which is on disks.
-pub(crate) fn media_number(media: Media) -> u8 {
+/// The number of a medium on disks.
+pub fn media_number(media: Media) -> u8 {
     match media {
         Media::Unspecified => 0,
         Media::Hdd => 1,

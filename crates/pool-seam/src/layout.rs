@@ -17,7 +17,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::{RowNumber, SpaceRecord, UNIT};
+use crate::{RowNumber, UNIT};
 
 /// The shape of a space's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,12 +67,13 @@ pub struct Piece {
 }
 
 impl Layout {
-    /// The layout of a space; its shape has been checked by [`crate::State::apply`].
-    pub fn new(space: &SpaceRecord, slab_bytes: u64) -> Layout {
+    /// The layout of a space with this many data columns; the interleave is in bytes, a power of two from
+    /// [`UNIT`] to a slab. What is outside of that is taken for the nearest that is not.
+    pub fn new(columns: u8, interleave: u32, slab_bytes: u64) -> Layout {
         Layout {
             slab_bytes,
-            columns: u64::from(space.columns.max(1)),
-            interleave: u64::from(space.interleave).clamp(crate::UNIT, slab_bytes),
+            columns: u64::from(columns.max(1)),
+            interleave: u64::from(interleave).clamp(UNIT, slab_bytes),
         }
     }
 

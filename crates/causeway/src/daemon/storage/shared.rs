@@ -1,0 +1,205 @@
+//! A pool's virtual disks for a share: what the backend `spaces` stands on.
+//!
+//! The pool is looked for by its name in every call, so a share may be there before its pool is open. Reads of the pool's
+//! state and I/O are done on the calling thread; changes are done on the storage thread and end there, also when
+//! the caller has gone.
+
+use std::sync::Arc;
+
+use env::BoxFuture;
+use pool::{CommitError, InvalidOp, SpaceError, SpaceId, SpaceRecord, State};
+use vfs::{
+    OpenDisk, Space, SpaceFiles, Spaces, SpacesOptions, Vfs, VfsError, VfsResult, VirtualDisk, VirtualDisks,
+};
+
+use super::error::StorageError;
+use super::open_pool::OpenPool;
+use super::pools::Pools;
+use super::{Storage, spaces};
+use crate::config::ShareSection;
+use crate::control::storage::{NewSpace, ProvisioningSetting, ResiliencySetting};
+
+/// See the module.
+struct PoolShare {
+    storage: Arc<Storage>,
+    pool: String,
+    resiliency: ResiliencySetting,
+}
+
+/// An open file of a share: its virtual disk is neither destroyed nor resized otherwise, and its pool not exported.
+struct InUse {
+    open: Arc<OpenPool>,
+    space: SpaceId,
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.open.attachments.unshare(self.space);
+    }
+}
+
+impl Storage {
+    /// The backend of a share of a pool's virtual disks.
+    pub(in crate::daemon) fn share(self: &Arc<Storage>, section: &ShareSection, pool: &str) -> Arc<dyn Vfs> {
+        let disks = PoolShare {
+            storage: Arc::clone(self),
+            pool: pool.to_owned(),
+            resiliency: section.resiliency.unwrap_or(ResiliencySetting::Mirror),
+        };
+        let files = || SpaceFiles::new(self.pools.env.clone(), self.pools.arena.clone());
+        let files = Arc::clone(self.files.lock().entry(pool.to_owned()).or_insert_with(files));
+        let options = SpacesOptions {
+            label: section.name.clone(),
+            volume: volume(pool),
+            allow_delete: section.allow_delete,
+        };
+        Spaces::new(Arc::new(disks), files, options)
+    }
+}
+
+impl PoolShare {
+    fn pool(&self) -> VfsResult<Arc<OpenPool>> {
+        self.storage.pools.open_pool(&self.pool).map_err(|e| refused(&self.pool, &e))
+    }
+
+    /// Makes a change on the storage thread.
+    fn change<T: Send + 'static, F>(
+        &self,
+        work: impl FnOnce(Arc<Pools>, Arc<OpenPool>) -> F + Send + 'static,
+    ) -> BoxFuture<VfsResult<T>>
+    where
+        F: Future<Output = Result<T, StorageError>> + Send + 'static,
+    {
+        let (storage, pool) = (Arc::clone(&self.storage), self.pool.clone());
+        Box::pin(async move {
+            let name = pool.clone();
+            let call = |pools: Arc<Pools>| async move {
+                let open = pools.pool_to_change(&name)?;
+                work(pools, open).await
+            };
+            storage.ask(call).await.map_err(|e| refused(&pool, &e))
+        })
+    }
+
+    /// What a new file is.
+    fn new_space(&self, name: String) -> NewSpace {
+        NewSpace {
+            name,
+            pool: self.pool.clone(),
+            resiliency: self.resiliency,
+            size: Some(0),
+            columns: None,
+            groups: None,
+            interleave: None,
+            provisioning: ProvisioningSetting::Thin,
+            media: Vec::new(),
+        }
+    }
+}
+
+impl VirtualDisks for PoolShare {
+    fn list(&self) -> VfsResult<Vec<VirtualDisk>> {
+        Ok(self.pool()?.pool.read(|s| {
+            let shown = s.spaces.iter().filter(|(id, _)| s.owner_of(**id).is_none());
+            shown.map(|(id, record)| describe(s, *id, record)).collect()
+        }))
+    }
+
+    fn get(&self, number: u64) -> VfsResult<VirtualDisk> {
+        let space = id(number).map_err(|_| VfsError::Stale)?;
+        self.pool()?.pool.read(|s| Ok(describe(s, space, s.spaces.get(&space).ok_or(VfsError::Stale)?)))
+    }
+
+    fn room(&self) -> VfsResult<Space> {
+        let open = self.pool()?;
+        let used: u64 = self.list()?.iter().map(|d| d.allocated).sum();
+        let shape = open.pool.read(|s| spaces::shape(s, &self.new_space(String::new())));
+        let free = shape.map_or(0, |(_, room)| room);
+        Ok(Space { total: used + free, free, available: free })
+    }
+
+    fn create(&self, name: String) -> BoxFuture<VfsResult<VirtualDisk>> {
+        let new = self.new_space(name.clone());
+        self.change(|pools, open| async move {
+            pools.create_space(new).await?;
+            let space = open.space_named(&name).ok_or(StorageError::NoSpace(name))?;
+            let found = open.pool.read(|s| s.spaces.get(&space).map(|r| describe(s, space, r)));
+            found.ok_or(StorageError::Space(SpaceError::Deleted(space)))
+        })
+    }
+
+    fn open(&self, number: u64) -> VfsResult<OpenDisk> {
+        let (open, space) = (self.pool()?, id(number).map_err(|_| VfsError::Stale)?);
+        let disk = open.space_for_clients(space).map_err(|e| refused(&self.pool, &e))?;
+        let step = open.pool.read(|s| s.spaces.get(&space).map_or(0, |r| r.row_bytes(s.slab_bytes)));
+        open.attachments.share(space);
+        Ok(OpenDisk { disk, step, guard: Box::new(InUse { open, space }) })
+    }
+
+    fn resize(&self, number: u64, size: u64) -> BoxFuture<VfsResult<()>> {
+        self.change(move |_, open| async move {
+            let space = id(number)?;
+            open.refuse_attached(space)?;
+            open.resize(space, size).await
+        })
+    }
+
+    fn rename(&self, number: u64, name: String) -> BoxFuture<VfsResult<()>> {
+        self.change(move |pools, open| async move { pools.rename_found(&open, id(number)?, &name).await })
+    }
+
+    fn remove(&self, number: u64) -> BoxFuture<VfsResult<()>> {
+        self.change(move |pools, open| async move { pools.destroy_found(&open, id(number)?).await.map(drop) })
+    }
+}
+
+fn describe(s: &State, space: SpaceId, record: &SpaceRecord) -> VirtualDisk {
+    let rows = s.rows_of(space).count() as u64;
+    let allocated = (rows * record.row_bytes(s.slab_bytes)).min(record.size);
+    VirtualDisk { number: space.0.into(), name: record.name.clone(), size: record.size, allocated }
+}
+
+/// # Errors
+/// [`StorageError::NoSpace`].
+fn id(number: u64) -> Result<SpaceId, StorageError> {
+    u32::try_from(number).map(SpaceId).map_err(|_| StorageError::NoSpace(number.to_string()))
+}
+
+/// The identity of the volume of a pool: the 128-bit FNV-1a hash of its name, which is known before the pool is open.
+fn volume(pool: &str) -> u128 {
+    const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+    pool.bytes().fold(BASIS, |hash, byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME))
+}
+
+/// The nearest that clients of a share can be told; the log has the rest.
+fn refused(pool: &str, error: &StorageError) -> VfsError {
+    let told = match error {
+        StorageError::NoSpace(_) | StorageError::Space(SpaceError::Deleted(_)) => VfsError::Stale,
+        StorageError::Name { .. } => VfsError::InvalidName,
+        StorageError::Commit(CommitError::Invalid(InvalidOp::NameTaken(_))) => VfsError::Exists,
+        StorageError::Commit(CommitError::Invalid(_))
+        | StorageError::Space(SpaceError::Metadata(CommitError::Invalid(_))) => VfsError::InvalidArgument,
+        StorageError::Commit(CommitError::ReadOnly)
+        | StorageError::Space(SpaceError::Metadata(CommitError::ReadOnly)) => VfsError::ReadOnly,
+        StorageError::Space(SpaceError::NoRoom { .. })
+        | StorageError::TooFewDisks { .. }
+        | StorageError::CannotGrow { .. } => VfsError::NoSpace,
+        StorageError::Attached { .. } | StorageError::Shared(_) => VfsError::Busy,
+        _ => VfsError::Io(rustix::io::Errno::NODEV.raw_os_error()),
+    };
+    tracing::warn!(pool, "a share of its virtual disks refused: {error}");
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of the reference implementation of FNV.
+    #[test]
+    fn volumes_are_told_apart_by_the_names_of_pools() {
+        assert_eq!(volume(""), 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d);
+        assert_eq!(volume("a"), 0xd228_cb69_6f1a_8caf_7891_2b70_4e4a_8964);
+    }
+}

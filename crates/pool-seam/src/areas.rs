@@ -1,0 +1,233 @@
+//! The areas of a disk: `docs/0004-format.md`, "A disk".
+
+use crate::{GROUP, UNIT};
+
+/// Bytes on a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// From the beginning of the disk.
+    pub offset: u64,
+    /// How many.
+    pub length: u64,
+}
+
+/// Where everything is on a disk; its label has these values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Areas {
+    /// Bytes of the disk that are the pool's.
+    pub size: u64,
+    /// The first label.
+    pub label_a: Extent,
+    /// The second one.
+    pub label_b: Extent,
+    /// The claim's two places.
+    pub claim: Extent,
+    /// The fence table's two places.
+    pub fences: Extent,
+    /// The slots of marks.
+    pub marks: Extent,
+    /// The first checkpoint of the metadata.
+    pub checkpoint_0: Extent,
+    /// The second one.
+    pub checkpoint_1: Extent,
+    /// The ring of the metadata's journal.
+    pub journal: Extent,
+    /// The slabs, each with its checksum blocks.
+    pub slabs: Extent,
+    /// Bytes of data in a slab.
+    pub slab_bytes: u64,
+}
+
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+
+/// Bytes of a slot of marks: two places.
+const SLOT: u64 = 2 * UNIT;
+
+/// A new pool has no more slabs than this, if slabs may be large enough: each takes some 60 bytes of memory,
+/// and operations over all of them take time.
+const SLABS_MANY: u64 = 1 << 20;
+
+impl Extent {
+    /// So many bytes from there.
+    pub const fn new(offset: u64, length: u64) -> Extent {
+        Extent { offset, length }
+    }
+
+    /// The first byte after it.
+    pub fn end(&self) -> u64 {
+        self.offset.saturating_add(self.length)
+    }
+}
+
+impl Areas {
+    /// The first label: where a disk is looked at first.
+    pub const LABEL_A: Extent = Extent::new(64 * KIB, UNIT);
+
+    /// The smallest disk that a pool takes, in bytes.
+    pub const DISK_MIN: u64 = 16 * MIB;
+
+    /// The smallest slab, in bytes.
+    pub const SLAB_MIN: u64 = GROUP;
+
+    /// The largest slab, in bytes.
+    pub const SLAB_MAX: u64 = 1024 * MIB;
+
+    /// Where the second label of a disk of `size` bytes is.
+    pub fn label_b(size: u64) -> Extent {
+        Extent::new((size / UNIT).saturating_sub(1) * UNIT, UNIT)
+    }
+
+    /// The slab size for a pool whose smallest disk has `smallest` bytes, and all of them `all`: 256 MiB; up
+    /// to 1 GiB, so that there are no more than a million; less, so that the smallest disk has 64.
+    pub fn slab_bytes_for(smallest: u64, all: u64) -> u64 {
+        let usual = all.div_ceil(SLABS_MANY).next_power_of_two().clamp(256 * MIB, Self::SLAB_MAX);
+        let share: u64 = 1 << (smallest / 64).max(1).ilog2();
+        share.clamp(Self::SLAB_MIN, usual)
+    }
+
+    /// Lays out a disk of `size` bytes; `None` when it has no room for one slab.
+    pub fn plan(size: u64, slab_bytes: u64) -> Option<Areas> {
+        if size < Self::DISK_MIN {
+            return None;
+        }
+        let share = |part: u64, least, most| (size / part / (64 * KIB) * (64 * KIB)).clamp(least, most);
+        let after = |before: Extent, length| Extent::new(before.end(), length);
+        let marks = Extent::new(128 * KIB, share(1024, 128 * KIB, 32 * MIB));
+        let checkpoint_0 = after(marks, share(2048, 256 * KIB, 256 * MIB));
+        let checkpoint_1 = after(checkpoint_0, checkpoint_0.length);
+        let journal = after(checkpoint_1, (checkpoint_0.length / 4).clamp(256 * KIB, 16 * MIB));
+        let label_b = Self::label_b(size);
+        let start = journal.end().next_multiple_of(MIB);
+        let areas = Areas {
+            size: label_b.end(),
+            label_a: Self::LABEL_A,
+            label_b,
+            claim: after(Self::LABEL_A, 2 * UNIT),
+            fences: Extent::new(80 * KIB, 2 * UNIT),
+            marks,
+            checkpoint_0,
+            checkpoint_1,
+            journal,
+            slabs: Extent::new(start, label_b.offset.checked_sub(start)?),
+            slab_bytes,
+        };
+        (areas.is_sound() && areas.slab_count() > 0).then_some(areas)
+    }
+
+    /// The two checkpoints.
+    pub fn checkpoints(&self) -> [Extent; 2] {
+        [self.checkpoint_0, self.checkpoint_1]
+    }
+
+    /// Place 0 or 1 of the claim.
+    pub fn claim_place(&self, place: u64) -> Extent {
+        Extent::new(self.claim.offset + (place & 1) * UNIT, UNIT)
+    }
+
+    /// How many slots of marks there are: spaces with higher slots have no slabs on this disk.
+    pub fn slots(&self) -> u16 {
+        u16::try_from(self.marks.length / SLOT).unwrap_or(u16::MAX)
+    }
+
+    /// How many slabs there are.
+    pub fn slab_count(&self) -> u32 {
+        u32::try_from(self.slabs.length / self.stride()).unwrap_or(u32::MAX)
+    }
+
+    /// The checksum blocks of a slab, one for each group.
+    pub fn checksums(&self, slab: u32) -> Extent {
+        let offset = self.slabs.offset + u64::from(slab) * self.stride();
+        Extent::new(offset, self.slab_bytes / GROUP * UNIT)
+    }
+
+    /// The data of a slab.
+    pub fn data(&self, slab: u32) -> Extent {
+        Extent::new(self.checksums(slab).end(), self.slab_bytes)
+    }
+
+    /// Whether they are in order, apart, aligned, inside the disk and large enough; for labels that others wrote.
+    pub fn is_sound(&self) -> bool {
+        let in_order = [
+            self.label_a,
+            self.claim,
+            self.fences,
+            self.marks,
+            self.checkpoint_0,
+            self.checkpoint_1,
+            self.journal,
+            self.slabs,
+            self.label_b,
+        ];
+        let aligned = in_order.iter().all(|e| e.offset.is_multiple_of(UNIT) && e.length.is_multiple_of(UNIT));
+        let apart = in_order
+            .windows(2)
+            .all(|w| w[0].offset.checked_add(w[0].length).is_some_and(|end| end <= w[1].offset));
+        aligned
+            && apart
+            && self.label_a == Self::LABEL_A
+            && self.label_b == Self::label_b(self.size)
+            && [self.claim, self.fences].iter().all(|e| e.length == 2 * UNIT)
+            && self.marks.length.is_multiple_of(SLOT)
+            && (16 * SLOT..=4096 * SLOT).contains(&self.marks.length)
+            && self.checkpoints().iter().all(|c| (256 * KIB..=1024 * MIB).contains(&c.length))
+            && (256 * KIB..=64 * MIB).contains(&self.journal.length)
+            && self.slab_bytes.is_power_of_two()
+            && (Self::SLAB_MIN..=Self::SLAB_MAX).contains(&self.slab_bytes)
+    }
+
+    fn stride(&self) -> u64 {
+        self.slab_bytes + self.slab_bytes / GROUP * UNIT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1024 * MIB;
+
+    #[test]
+    fn the_sizes_of_the_format() {
+        let areas = Areas::plan(GIB, 8 * MIB).expect("room");
+        assert_eq!((areas.claim.offset, areas.fences.offset), (68 * KIB, 80 * KIB));
+        assert_eq!((areas.marks, areas.slots()), (Extent::new(128 * KIB, MIB), 128));
+        assert_eq!(
+            areas.checkpoints(),
+            [Extent::new(1152 * KIB, 512 * KIB), Extent::new(1664 * KIB, 512 * KIB)]
+        );
+        assert_eq!((areas.journal, areas.slabs.offset), (Extent::new(2176 * KIB, 256 * KIB), 3 * MIB));
+        assert_eq!(
+            areas.data(1).offset,
+            3 * MIB + 2 * 16 * KIB + 8 * MIB,
+            "slab n is at n × (slab + slab / 512)"
+        );
+        let large = Areas::plan(1024 * GIB, 256 * MIB).expect("room");
+        assert_eq!((large.slots(), large.marks.length), (4096, 32 * MIB));
+        assert_eq!((large.checkpoint_1.length, large.journal.length), (256 * MIB, 16 * MIB));
+        assert_eq!(Areas::plan(16 * MIB, 2 * MIB).expect("room").slots(), 16);
+        assert_eq!(Areas::plan(128 * MIB - UNIT, 2 * MIB).expect("room").slots(), 16);
+        assert_eq!(Areas::plan(16 * MIB - UNIT, 2 * MIB), None);
+    }
+
+    #[test]
+    fn a_plan_is_sound_and_a_damaged_one_is_not() {
+        for size in [16 * MIB, 100 * MIB + 5 * UNIT, 3 * GIB, 900 * GIB + 7] {
+            let areas = Areas::plan(size, Areas::slab_bytes_for(size, size)).expect("room");
+            assert!(areas.is_sound() && areas.data(areas.slab_count() - 1).end() <= areas.label_b.offset);
+            let damage: [fn(&mut Areas); 6] = [
+                |a| a.marks.length += UNIT,
+                |a| a.marks.length = a.marks.length * 2 + 64 * MIB,
+                |a| a.fences.offset = a.claim.offset,
+                |a| a.slabs.length += UNIT,
+                |a| a.slab_bytes += UNIT,
+                |a| a.journal.offset = u64::MAX - UNIT + 1,
+            ];
+            for damage in damage {
+                let mut damaged = areas;
+                damage(&mut damaged);
+                assert!(!damaged.is_sound(), "{damaged:?}");
+            }
+        }
+    }
+}

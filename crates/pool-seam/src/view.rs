@@ -1,0 +1,137 @@
+//! What an owner sees of the metadata: `docs/0004-spaces.md`, section B; `docs/0004-format.md`, records "space",
+//! "ownership", "log state" and "attachment".
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use disk::Media;
+
+use crate::{
+    Areas, DiskNumber, FaultDomains, LossRecord, MediaClass, Membership, NodeId, PoolId, Provisioning,
+    Resiliency, Row, RowNumber, ScrubRecord, Shape, SpaceEpoch, SpaceId, Tree, ViewVersion,
+};
+
+/// All that an owner sees of its space. Immutable; clones share what they have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpaceView {
+    /// The version: a view with a lower one is ignored.
+    pub version: ViewVersion,
+    /// The pool.
+    pub pool: PoolId,
+    /// The space.
+    pub space: SpaceId,
+    /// Bytes of data in a slab.
+    pub slab_bytes: u64,
+    /// The space in the metadata, rows and owner included.
+    pub record: Arc<SpaceRecord>,
+    /// The disks that have slabs of the space, absent ones too.
+    pub disks: Arc<BTreeMap<DiskNumber, DiskView>>,
+}
+
+/// A disk as an owner sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskView {
+    /// The present membership; `None`: the disk is absent.
+    pub membership: Option<Membership>,
+    /// Where everything is on it.
+    pub areas: Areas,
+    /// Its medium.
+    pub media: Media,
+    /// Where it stands.
+    pub at: FaultDomains,
+}
+
+/// A space (virtual disk) in the metadata.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpaceRecord {
+    /// Its name, unique in the pool.
+    pub name: String,
+    /// Bytes that its user sees: a multiple of [`crate::UNIT`].
+    pub size: u64,
+    /// How it survives failures.
+    pub resiliency: Resiliency,
+    /// The resiliency that it had, while a job rewrites its rows; otherwise the same.
+    pub former: Resiliency,
+    /// Bytes that go to one column before the next: a power of two, from [`crate::UNIT`] to a slab.
+    pub interleave: u32,
+    /// Data columns of a row.
+    pub columns: u8,
+    /// When its slabs are allocated.
+    pub provisioning: Provisioning,
+    /// Which disks its slabs may lie on.
+    pub media: MediaClass,
+    /// Its owner.
+    pub ownership: Ownership,
+    /// The slot of its marks, the same on every disk of the pool.
+    pub slot: u16,
+    /// What its log has at least.
+    pub log: LogState,
+    /// Disks whose copies count for nothing until an owner has read the log and accounted for them, each with the
+    /// membership that has ended.
+    pub unaccounted: BTreeMap<DiskNumber, Membership>,
+    /// How far the reading of all its copies is.
+    pub scrub: ScrubRecord,
+    /// Known lost units.
+    pub loss: LossRecord,
+    /// Where it is attached when the pool opens, by place.
+    pub attachments: BTreeMap<String, Attachment>,
+    /// Its allocated rows; [`RowNumber::LOG`] is that of its log.
+    pub rows: Tree<RowNumber, Row>,
+}
+
+/// The owner of a space.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ownership {
+    /// The machine.
+    pub node: NodeId,
+    /// Its epoch.
+    pub epoch: SpaceEpoch,
+    /// The number of the last request of that epoch that was carried out; 0: none.
+    pub request: u64,
+}
+
+/// What a log must contain (reading a log, step 5; rule 20).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogState {
+    /// The epoch of an owner.
+    pub epoch: SpaceEpoch,
+    /// The sequence of a record of that owner; of a log that is closed the last one.
+    pub sequence: u64,
+    /// Whether the owner has closed the log: there is nothing to replay.
+    pub is_closed: bool,
+}
+
+/// Where a space is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    /// By which protocol.
+    pub kind: AttachmentKind,
+    /// Whether it cannot be written there.
+    pub is_read_only: bool,
+}
+
+/// A protocol that gives a space to users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttachmentKind {
+    /// A network block device.
+    Nbd,
+    /// A block device of this machine.
+    Ublk,
+    /// A file of an SMB share.
+    Share,
+}
+
+impl SpaceRecord {
+    /// The resiliency of a row.
+    pub fn resiliency_of(&self, row: &Row) -> Resiliency {
+        match row.shape {
+            Shape::Present => self.resiliency,
+            Shape::Former => self.former,
+        }
+    }
+
+    /// Slabs of a row with this resiliency.
+    pub fn slabs_in_row(&self, resiliency: Resiliency) -> usize {
+        usize::from(self.columns) * resiliency.copies() + resiliency.parity_columns()
+    }
+}

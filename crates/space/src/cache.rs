@@ -1,0 +1,316 @@
+//! The tables of groups in memory, within a budget of bytes that all spaces of the process share.
+//!
+//! Invariants:
+//! 1. A table that is dirty or held is not evicted. Of the others a shard evicts the least recently used one; the
+//!    shards of all spaces take turns. One that a turn meets dirty or held counts as used then.
+//! 2. A table is loaded once, by a task, however many callers ask for it meanwhile; the task goes on when they are
+//!    dropped.
+//! 3. A group has at most one table at a time: an evicted one had no holder, and its blocks have all that it had.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use env::{BoxFuture, Env, Io};
+use futures_util::FutureExt;
+use futures_util::future::Shared;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+
+use crate::locks::{SHARDS, shard_of};
+use crate::table::Table;
+use crate::view::GroupKey;
+
+/// Tables that one turn of a shard looks at.
+const LOOKS: usize = 16;
+
+/// The bytes that the tables of all spaces of a process may take. More are taken while all tables are dirty or held.
+pub struct Budget {
+    bytes: usize,
+    used: AtomicUsize,
+    dirty: AtomicUsize,
+    turns: Mutex<Turns>,
+}
+
+#[derive(Default)]
+struct Turns {
+    shards: Vec<Weak<dyn Evict>>,
+    next: usize,
+    /// After a round that found nothing: bytes to be loaded before the next one.
+    patience: usize,
+}
+
+trait Evict: Send + Sync {
+    /// Evicts at most one table; the bytes that it had.
+    fn evict(&self) -> usize;
+}
+
+/// The tables of a space. Loads fail with `E`.
+pub struct Cache<E> {
+    shards: [Arc<Shard<E>>; SHARDS],
+}
+
+/// A table in memory.
+pub struct Cached {
+    key: GroupKey,
+    table: Mutex<Table>,
+    /// As of the last update; changes under the table's lock, then the shard's.
+    is_dirty: AtomicBool,
+    bytes: usize,
+}
+
+struct Shard<E> {
+    budget: Arc<Budget>,
+    inner: Mutex<Inner<E>>,
+}
+
+struct Inner<E> {
+    slots: FxHashMap<GroupKey, Slot<E>>,
+    /// By when a table was used last, or earlier.
+    order: BTreeMap<u64, GroupKey>,
+    dirty: BTreeSet<GroupKey>,
+    clock: u64,
+}
+
+enum Slot<E> {
+    Ready { cached: Arc<Cached>, used: u64 },
+    Loading { id: u64, load: Shared<BoxFuture<Result<Arc<Cached>, E>>> },
+}
+
+impl Budget {
+    /// So many bytes.
+    pub fn new(bytes: usize) -> Arc<Budget> {
+        let (used, dirty, turns) = Default::default();
+        Arc::new(Budget { bytes, used, dirty, turns })
+    }
+
+    /// Bytes of all tables.
+    pub fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Whether more than half of the bytes are dirty: spaces begin a checkpoint then.
+    pub fn is_half_dirty(&self) -> bool {
+        self.dirty.load(Ordering::Relaxed) > self.bytes / 2
+    }
+
+    /// A table leaves memory.
+    fn release<E>(&self, slot: &Slot<E>) {
+        let Some(cached) = slot.ready() else { return };
+        self.used.fetch_sub(cached.bytes, Ordering::Relaxed);
+        if cached.is_dirty.load(Ordering::Relaxed) {
+            self.dirty.fetch_sub(cached.bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// After so many bytes were loaded: evicts until the tables fit, or a whole round of turns has found nothing.
+    fn evict(&self, loaded: usize) {
+        // One thread evicts for all.
+        let Some(mut turns) = self.turns.try_lock() else { return };
+        turns.patience = turns.patience.saturating_sub(loaded);
+        let mut in_vain = 0;
+        while self.used() > self.bytes && turns.patience == 0 {
+            if in_vain >= turns.shards.len() {
+                turns.patience = self.bytes / 16;
+                return;
+            }
+            turns.next = (turns.next + 1) % turns.shards.len();
+            let at = turns.next;
+            match turns.shards[at].upgrade().map(|shard| shard.evict()) {
+                None => drop(turns.shards.swap_remove(at)),
+                Some(0) => in_vain += 1,
+                Some(bytes) => {
+                    self.used.fetch_sub(bytes, Ordering::Relaxed);
+                    in_vain = 0;
+                }
+            }
+        }
+    }
+}
+
+impl Cached {
+    /// Looks at the table.
+    pub fn look<T>(&self, look: impl FnOnce(&Table) -> T) -> T {
+        look(&self.table.lock())
+    }
+}
+
+impl<E: Clone + Send + Sync + 'static> Cache<E> {
+    /// The tables of a space, in this budget.
+    pub fn new(budget: Arc<Budget>) -> Cache<E> {
+        let shard = |_| Arc::new(Shard { budget: Arc::clone(&budget), inner: Mutex::default() });
+        let shards: [Arc<Shard<E>>; SHARDS] = std::array::from_fn(shard);
+        let weak = shards.iter().map(|shard| {
+            let shard: Weak<Shard<E>> = Arc::downgrade(shard);
+            shard as Weak<dyn Evict>
+        });
+        budget.turns.lock().shards.extend(weak);
+        Cache { shards }
+    }
+
+    /// The table of a group. If it is not in memory and no caller has begun to load it, a task of this worker does, with
+    /// `load`; callers wait for the same one.
+    ///
+    /// # Errors
+    /// Those of `load`; the next caller loads again.
+    pub fn get<F>(&self, env: &Env, key: GroupKey, load: impl FnOnce() -> F) -> Io<Result<Arc<Cached>, E>>
+    where
+        F: Future<Output = Result<Table, E>> + Send + 'static,
+    {
+        let shard = &self.shards[shard_of(&key)];
+        let mut inner = shard.inner.lock();
+        inner.clock += 1;
+        let id = inner.clock;
+        match inner.slots.get_mut(&key) {
+            Some(Slot::Ready { cached, used }) => {
+                *used = id;
+                return Io::Done(Ok(Arc::clone(cached)));
+            }
+            Some(Slot::Loading { load, .. }) => return Io::Pending(Box::pin(load.clone())),
+            None => {}
+        }
+        let (load, shard) = (load(), Arc::clone(shard));
+        let task = env.run(async move {
+            let cached = shard.loaded(key, id, load.await)?;
+            shard.budget.evict(cached.bytes);
+            Ok(cached)
+        });
+        let task: BoxFuture<Result<Arc<Cached>, E>> = Box::pin(task);
+        let load = task.shared();
+        inner.slots.insert(key, Slot::Loading { id, load: load.clone() });
+        Io::Pending(Box::pin(load))
+    }
+
+    /// Changes a table, and notes whether it is dirty after that.
+    pub fn update<T>(&self, cached: &Cached, change: impl FnOnce(&mut Table) -> T) -> T {
+        let mut table = cached.table.lock();
+        let result = change(&mut table);
+        let is_dirty = table.is_dirty();
+        if is_dirty != cached.is_dirty.load(Ordering::Relaxed) {
+            self.shards[shard_of(&cached.key)].note(cached, is_dirty);
+        }
+        result
+    }
+
+    /// The dirty tables, in the order of their groups.
+    pub fn dirty(&self) -> Vec<Arc<Cached>> {
+        let mut all: Vec<Arc<Cached>> = Vec::new();
+        for shard in &self.shards {
+            let inner = shard.inner.lock();
+            all.extend(inner.dirty.iter().filter_map(|key| inner.slots.get(key)?.ready()).cloned());
+        }
+        all.sort_unstable_by_key(|cached| cached.key);
+        all
+    }
+
+    /// Forgets tables, whatever they have, and loads of them: of a row that is freed or was changed elsewhere. The caller
+    /// has the locks of these groups, so no other call uses them.
+    pub fn forget(&self, is_gone: impl Fn(&GroupKey) -> bool) {
+        for shard in &self.shards {
+            let mut inner = shard.inner.lock();
+            inner.order.retain(|_, key| !is_gone(key));
+            inner.dirty.retain(|key| !is_gone(key));
+            let gone = inner.slots.extract_if(|key, _| is_gone(key));
+            gone.for_each(|(_, slot)| shard.budget.release(&slot));
+        }
+    }
+}
+
+impl<E> Shard<E> {
+    /// Keeps a table that was loaded. A load whose group was forgotten meanwhile changes nothing.
+    fn loaded(&self, key: GroupKey, id: u64, loaded: Result<Table, E>) -> Result<Arc<Cached>, E> {
+        let mut inner = self.inner.lock();
+        let is_mine = matches!(inner.slots.get(&key), Some(Slot::Loading { id: other, .. }) if *other == id);
+        let table = loaded.inspect_err(|_| {
+            if is_mine {
+                inner.slots.remove(&key);
+            }
+        })?;
+        let (bytes, is_dirty) = (table.bytes(), table.is_dirty());
+        let is_clean = AtomicBool::new(false);
+        let cached = Arc::new(Cached { key, table: Mutex::new(table), is_dirty: is_clean, bytes });
+        if is_mine {
+            inner.clock += 1;
+            let used = inner.clock;
+            inner.order.insert(used, key);
+            inner.slots.insert(key, Slot::Ready { cached: Arc::clone(&cached), used });
+            self.budget.used.fetch_add(bytes, Ordering::Relaxed);
+            drop(inner);
+            self.note(&cached, is_dirty);
+        }
+        Ok(cached)
+    }
+
+    /// Notes that a table has become dirty or clean, unless it was forgotten.
+    fn note(&self, cached: &Cached, is_dirty: bool) {
+        let mut inner = self.inner.lock();
+        let present = inner.slots.get(&cached.key).and_then(Slot::ready);
+        if !present.is_some_and(|present| std::ptr::eq(&**present, cached)) {
+            return;
+        }
+        let was_dirty = cached.is_dirty.swap(is_dirty, Ordering::Relaxed);
+        match (was_dirty, is_dirty) {
+            (false, true) => {
+                inner.dirty.insert(cached.key);
+                self.budget.dirty.fetch_add(cached.bytes, Ordering::Relaxed);
+            }
+            (true, false) => {
+                inner.dirty.remove(&cached.key);
+                self.budget.dirty.fetch_sub(cached.bytes, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl<E: Send + Sync> Evict for Shard<E> {
+    fn evict(&self) -> usize {
+        let mut inner = self.inner.lock();
+        let mut looks = 0;
+        while looks < LOOKS {
+            let Some((at, key)) = inner.order.pop_first() else { return 0 };
+            inner.clock += 1;
+            let Inner { slots, order, clock, .. } = &mut *inner;
+            let Some(Slot::Ready { cached, used }) = slots.get_mut(&key) else { continue };
+            // The only reference is the slot's, and another is made under this lock only.
+            let is_idle = Arc::strong_count(cached) == 1 && !cached.is_dirty.load(Ordering::Relaxed);
+            if *used == at && is_idle {
+                let bytes = cached.bytes;
+                slots.remove(&key);
+                return bytes;
+            }
+            if *used == at {
+                (*used, looks) = (*clock, looks + 1);
+            }
+            order.insert(*used, key);
+        }
+        0
+    }
+}
+
+/// The space ends: its tables leave the budget.
+impl<E> Drop for Shard<E> {
+    fn drop(&mut self) {
+        self.inner.get_mut().slots.values().for_each(|slot| self.budget.release(slot));
+    }
+}
+
+impl<E> Slot<E> {
+    fn ready(&self) -> Option<&Arc<Cached>> {
+        match self {
+            Slot::Ready { cached, .. } => Some(cached),
+            Slot::Loading { .. } => None,
+        }
+    }
+}
+
+impl<E> Default for Inner<E> {
+    fn default() -> Inner<E> {
+        let (slots, order, dirty) = Default::default();
+        Inner { slots, order, dirty, clock: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! Locks on ranges of units, one queue for each group.
+//!
+//! Invariants:
+//! 1. Two locks that are held at a time do not overlap, unless both are shared.
+//! 2. Conflicting requests are granted in the order of their arrival: none starves.
+//! 3. The holder of one waits for no other of the same space, except in ascending order of groups; so there is no
+//!    circular wait.
+//! 4. A queue has one entry for each request that its caller waits for or holds. A request ends when its caller drops
+//!    it, waiting or not.
+
+use std::hash::{BuildHasher, Hash};
+use std::ops::Range;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustc_hash::{FxBuildHasher, FxHashMap};
+use smallvec::SmallVec;
+use tokio::sync::Notify;
+
+use crate::view::GroupKey;
+
+/// Parts of a structure that threads lock apart.
+pub(crate) const SHARDS: usize = 16;
+
+/// The locks of a space.
+#[derive(Clone, Default)]
+pub struct RangeLocks {
+    shards: Arc<[Mutex<Shard>; SHARDS]>,
+}
+
+#[derive(Default)]
+struct Shard {
+    queues: FxHashMap<GroupKey, SmallVec<[Request; 2]>>,
+    next: u64,
+}
+
+struct Request {
+    id: u64,
+    units: Range<usize>,
+    mode: Mode,
+    /// The caller waits for this.
+    wake: Option<Arc<Notify>>,
+}
+
+/// With which others a lock may be held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// With other shared ones.
+    Shared,
+    /// With no other.
+    Exclusive,
+}
+
+/// A lock, held or waited for; it ends on drop.
+pub struct RangeLock {
+    locks: RangeLocks,
+    key: GroupKey,
+    id: u64,
+}
+
+impl RangeLocks {
+    /// Waits until no conflicting request for any of these units of the group is before this one.
+    pub async fn lock(&self, key: GroupKey, units: Range<usize>, mode: Mode) -> RangeLock {
+        if let Some(lock) = self.try_lock(key, units.clone(), mode) {
+            return lock;
+        }
+        let wake = Arc::<Notify>::default();
+        let lock = self.push(key, Request { id: 0, units, mode, wake: Some(Arc::clone(&wake)) });
+        // `notify_one` keeps a permit, so a wake-up between the look and the wait is not lost.
+        while !lock.is_granted() {
+            wake.notified().await;
+        }
+        lock
+    }
+
+    /// The same at once, if there is no conflicting request, held or waiting.
+    pub fn try_lock(&self, key: GroupKey, units: Range<usize>, mode: Mode) -> Option<RangeLock> {
+        let mut shard = self.shard(&key).lock();
+        let request = Request { id: 0, units, mode, wake: None };
+        let queue = shard.queues.get(&key);
+        let is_free = queue.is_none_or(|queue| !queue.iter().any(|other| other.conflicts(&request)));
+        is_free.then(|| self.push_in(&mut shard, key, request))
+    }
+
+    fn push(&self, key: GroupKey, request: Request) -> RangeLock {
+        self.push_in(&mut self.shard(&key).lock(), key, request)
+    }
+
+    fn push_in(&self, shard: &mut Shard, key: GroupKey, request: Request) -> RangeLock {
+        shard.next += 1;
+        let id = shard.next;
+        shard.queues.entry(key).or_default().push(Request { id, ..request });
+        RangeLock { locks: self.clone(), key, id }
+    }
+
+    fn shard(&self, key: &GroupKey) -> &Mutex<Shard> {
+        &self.shards[shard_of(key)]
+    }
+}
+
+/// The shard of a group.
+pub(crate) fn shard_of(key: &impl Hash) -> usize {
+    // Fx puts its entropy into the high bits.
+    (FxBuildHasher.hash_one(key) >> 58) as usize % SHARDS
+}
+
+impl Request {
+    fn conflicts(&self, other: &Request) -> bool {
+        let overlap = self.units.start < other.units.end && other.units.start < self.units.end;
+        overlap && (self.mode == Mode::Exclusive || other.mode == Mode::Exclusive)
+    }
+}
+
+impl RangeLock {
+    fn is_granted(&self) -> bool {
+        let shard = self.locks.shard(&self.key).lock();
+        let queue = &shard.queues[&self.key];
+        let mine = queue.iter().position(|r| r.id == self.id).expect("a request stays until it is dropped");
+        !queue[..mine].iter().any(|other| other.conflicts(&queue[mine]))
+    }
+}
+
+impl Drop for RangeLock {
+    fn drop(&mut self) {
+        let mut shard = self.locks.shard(&self.key).lock();
+        let Some(queue) = shard.queues.get_mut(&self.key) else { return };
+        if let Some(mine) = queue.iter().position(|r| r.id == self.id) {
+            let gone = queue.remove(mine);
+            let waiting = queue[mine..].iter().filter(|r| r.conflicts(&gone));
+            waiting.filter_map(|r| r.wake.as_ref()).for_each(|wake| wake.notify_one());
+        }
+        if queue.is_empty() {
+            shard.queues.remove(&self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,312 @@
+//! Makes a log, or opens one: `docs/0004-format.md`, "Reading a log".
+//!
+//! Opening reads all replicas, and refuses a log that was set back. Then, each step durable before the next: replicas
+//! that cannot be used are reported (rule 10), records that a replica lacks are written to it again (rule 7), and a
+//! header with a segment of the new owner is written to one replica after the other. A cut leaves a log that opens in
+//! the same way, because nothing but lacking records and headers is written.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+
+use arena::Sg;
+use disk::{DiskError, Op, Place};
+use env::BoxFuture;
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use futures_util::stream::FuturesOrdered;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::replica::{self, Deposed, Live, Replica, Verdict, Writer};
+use super::task::Task;
+use super::{LogSettings, Shared, SpaceLog, State};
+use crate::blocks::ContentId;
+use crate::log::BLOCK;
+use crate::log::commit::Core;
+use crate::log::entry::UnitPlace;
+use crate::log::header::{Header, Key, SEGMENTS_MAX, Segment, older};
+use crate::log::replay::{Log, NoHeader, READ_BLOCKS, Replay};
+use crate::log::ring::{Point, Ring};
+use crate::log::snapshot::{Kept, RING_BLOCKS_MIN};
+
+/// What a log must contain not to be called set back; zeros where a loss is accepted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Required {
+    /// Epoch and sequence of the metadata's log state.
+    pub state: (u64, u64),
+    /// The highest mark or commit of a disk.
+    pub mark: u64,
+}
+
+/// What was found in a log.
+#[derive(Debug)]
+pub struct Opened {
+    /// Its records from the tail on, and what is wrong with its replicas; indices are those of the list that was given.
+    pub log: Log,
+    /// The first position and sequence of this owner.
+    pub first: Point,
+    /// The header has many segments: a checkpoint comes before anything is served.
+    pub is_checkpoint_required: bool,
+}
+
+/// Why a log does not open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// A ring has 128 blocks at least.
+    #[error("a ring of {0} blocks is too small")]
+    TooSmall(u64),
+    /// No replica has a header.
+    #[error(transparent)]
+    NoHeader(#[from] NoHeader),
+    /// The log lacks what the metadata or a disk knows of.
+    #[error("the log is set back: its last record is {has}")]
+    SetBack {
+        /// The sequence of its last record.
+        has: u64,
+    },
+    /// An owner of this epoch or a higher one wrote the log.
+    #[error("the log was written by an owner of epoch {0}")]
+    NewerOwner(u64),
+    /// The header takes no more segments.
+    #[error("the log has {SEGMENTS_MAX} segments with records")]
+    Segments,
+    /// A replica that is needed cannot be read or written now.
+    #[error("replica {index} of the log: {error}")]
+    Replica {
+        /// Its index in the row.
+        index: u8,
+        /// Why.
+        error: DiskError,
+    },
+    /// All replicas left.
+    #[error("no replica of the log is left")]
+    NoReplica,
+    /// See [`Deposed`].
+    #[error(transparent)]
+    Deposed(#[from] Deposed),
+}
+
+/// From this many segments on a checkpoint is required: as many owners again may crash before they made one.
+const SEGMENTS_MANY: usize = SEGMENTS_MAX / 2;
+
+impl SpaceLog {
+    /// Makes a log with an empty ring on these replicas, and runs it. Its first record has the sequence `first`, at
+    /// least 1 (rule 20). What a dropped call began continues, and its log ends.
+    ///
+    /// # Errors
+    /// [`OpenError::Replica`], or one of a wrong argument.
+    pub async fn create(
+        settings: LogSettings,
+        ring: Ring,
+        replicas: Vec<Replica>,
+        first: u64,
+    ) -> Result<SpaceLog, OpenError> {
+        let env = settings.env.clone();
+        env.run(async move {
+            if ring.blocks() < RING_BLOCKS_MIN {
+                return Err(OpenError::TooSmall(ring.blocks()));
+            }
+            let writer = settings.writer();
+            let formats = replicas.iter().map(|replica| replica.format(&writer, ring));
+            for (replica, result) in replicas.iter().zip(join_all(formats).await) {
+                result.map_err(|error| OpenError::Replica { index: replica.index, error })?;
+            }
+            let tail = Point { position: 0, sequence: first };
+            let segments = vec![settings.segment(tail)];
+            let header = Header { serial: 1, ring, tail, joined: 0, segments };
+            let live = |replica| Arc::new(Live::new(&writer, replica, 0, 0, true));
+            let lives = replicas.iter().map(live).collect();
+            settings.start(writer, header, lives, tail, Kept::default()).await
+        })
+        .await
+    }
+
+    /// Opens a log with those of its replicas that have not missed anything, and runs it. What a dropped call began
+    /// continues, and its log ends.
+    ///
+    /// # Errors
+    /// [`OpenError`]. Nothing was written, unless it is `Replica`, `NoReplica` or `Deposed`.
+    pub async fn open(
+        settings: LogSettings,
+        replicas: Vec<Replica>,
+        required: Required,
+    ) -> Result<(SpaceLog, Opened), OpenError> {
+        let env = settings.env.clone();
+        env.run(async move {
+            let writer = settings.writer();
+            let (places, mut log, failed) = settings.read(&writer, &replicas).await?;
+            let newest = log.header.open().epoch;
+            if newest >= settings.epoch {
+                return Err(OpenError::NewerOwner(newest));
+            }
+            if log.is_set_back(required.state, required.mark) {
+                return Err(OpenError::SetBack { has: log.next.sequence - 1 });
+            }
+            log.settle_snapshot();
+            let header = settings.header(&log)?;
+            for (replica, error) in replicas.iter().zip(&failed) {
+                if let Some(error) = *error {
+                    let failed = OpenError::Replica { index: replica.index, error };
+                    match writer.coordination.replica_failed(replica.index, error).wait().await? {
+                        Verdict::LeftOut => {}
+                        Verdict::Again(_) => return Err(failed),
+                    }
+                }
+            }
+            let live = |((replica, places), failed): ((&Replica, &Places), &Option<DiskError>)| {
+                let [first, second] = places;
+                let place = older(first.as_ref(), second.as_ref());
+                let joined = Header::newest(places.clone()).filter(|_| failed.is_none())?.joined;
+                Some(Arc::new(Live::new(&writer, replica, joined, place, true)))
+            };
+            let lives: Vec<_> = replicas.iter().zip(&places).zip(&failed).map(live).collect();
+            repair(&writer, &log, &replicas, &lives).await?;
+            let mut kept = Kept::default();
+            log.entries().for_each(|(_, entry)| kept.apply(entry));
+            let (first, lives) = (log.next, lives.into_iter().flatten().collect());
+            let is_checkpoint_required = header.segments.len() >= SEGMENTS_MANY;
+            let running = settings.start(writer, header, lives, first, kept).await?;
+            Ok((running, Opened { log, first, is_checkpoint_required }))
+        })
+        .await
+    }
+}
+
+/// The headers in a replica's two places.
+type Places = [Option<Header>; 2];
+
+impl LogSettings {
+    fn writer(&self) -> Writer {
+        Writer {
+            pool: self.pool,
+            space: self.space,
+            env: self.env.clone(),
+            arena: self.arena.clone(),
+            epoch: self.epoch,
+            hang: self.hang,
+            coordination: Arc::clone(&self.coordination),
+        }
+    }
+
+    fn segment(&self, first: Point) -> Segment {
+        let (log, key) = (self.env.random_u64(), Key(self.env.random()));
+        Segment { epoch: self.epoch, log, key, first, closed: None }
+    }
+
+    /// The header of this owner.
+    fn header(&self, log: &Log) -> Result<Header, OpenError> {
+        let mut header = log.header.clone();
+        header.segments.last_mut().expect("a header has segments").closed = Some(log.closed);
+        header.segments.push(self.segment(log.next));
+        let tail = header.tail;
+        let header = header.next(tail);
+        if header.segments.len() <= SEGMENTS_MAX { Ok(header) } else { Err(OpenError::Segments) }
+    }
+
+    /// Reads headers and rings. Also returns why a replica cannot be used.
+    async fn read(
+        &self,
+        w: &Writer,
+        replicas: &[Replica],
+    ) -> Result<(Vec<Places>, Log, Vec<Option<DiskError>>), OpenError> {
+        let reads = join_all(replicas.iter().map(|replica| replica.headers(w))).await;
+        let mut failed: Vec<Option<DiskError>> =
+            reads.iter().map(|read| read.as_ref().err().copied()).collect();
+        let places: Vec<Places> = reads.into_iter().map(Result::unwrap_or_default).collect();
+        let newest: Vec<Option<Header>> = places.iter().cloned().map(Header::newest).collect();
+        let hash = |place: &UnitPlace| {
+            let &UnitPlace { birth, content, unit, .. } = place;
+            ContentId { space: self.space, birth, content }.place_hash(unit)
+        };
+        let mut replay = Replay::begin(&newest, READ_BLOCKS, hash)?;
+        let mut reads: Vec<FuturesOrdered<BoxFuture<Result<Sg, DiskError>>>> = Vec::new();
+        reads.resize_with(replicas.len(), FuturesOrdered::new);
+        while !replay.is_done() {
+            for (at, reads) in reads.iter_mut().enumerate() {
+                while let Some(read) = replay.wants(at) {
+                    let (replica, w, failed) = (replicas[at].clone(), w.clone(), failed[at]);
+                    reads.push_back(Box::pin(async move {
+                        match failed {
+                            Some(error) => Err(error),
+                            None => replica.read_ring(&w, read.ring_block, read.blocks).await,
+                        }
+                    }));
+                }
+            }
+            let (at, read) = poll_fn(|context| {
+                let mut all = reads.iter_mut().enumerate();
+                let ready = all.find_map(|(at, reads)| match reads.poll_next_unpin(context) {
+                    Poll::Ready(Some(read)) => Some((at, read)),
+                    _ => None,
+                });
+                ready.map_or(Poll::Pending, Poll::Ready)
+            })
+            .await;
+            replay.give(at, read.as_ref().ok().map(|read| replica::bytes(read)).as_deref());
+            failed[at] = failed[at].or(read.err());
+        }
+        let log = replay.finish();
+        for ((newest, failed), replica) in newest.iter().zip(&mut failed).zip(replicas) {
+            if newest.as_ref().is_none_or(|newest| newest.ring != log.header.ring) {
+                let at = Place::new(Op::Read, replica.offset, 2 * BLOCK as u64);
+                *failed = failed.or(Some(DiskError::Medium { at }));
+            }
+        }
+        Ok((places, log, failed))
+    }
+
+    /// Writes the header of this owner, and starts the task.
+    async fn start(
+        &self,
+        writer: Writer,
+        header: Header,
+        replicas: Vec<Arc<Live>>,
+        first: Point,
+        kept: Kept,
+    ) -> Result<SpaceLog, OpenError> {
+        for live in &replicas {
+            live.write_header(&writer, &header).await?;
+        }
+        if replicas.iter().all(|live| live.has_left()) {
+            return Err(OpenError::NoReplica);
+        }
+        let env = self.env.clone();
+        let core = Core::new(self.epoch, header.ring, header.tail.position, first, env.moment());
+        let (joins, checkpoint, closing, ended) = (VecDeque::new(), None, None, None);
+        let shared = Arc::new(Shared {
+            writer,
+            ring: header.ring,
+            disks: Arc::clone(&self.disks),
+            state: Mutex::new(State { core, kept, replicas, joins, checkpoint, closing, ended }),
+            wake: Notify::new(),
+            due: Notify::new(),
+        });
+        env.spawn(Task::new(Arc::clone(&shared), header).run());
+        Ok(SpaceLog { shared })
+    }
+}
+
+/// Writes the records that a replica lacks to it: all have the same from the tail on, whichever is lost next.
+async fn repair(
+    w: &Writer,
+    log: &Log,
+    replicas: &[Replica],
+    lives: &[Option<Arc<Live>>],
+) -> Result<(), OpenError> {
+    for record in &log.records {
+        let lacking: Vec<&Live> = record.lacking.iter().filter_map(|at| lives[*at].as_deref()).collect();
+        if lacking.is_empty() {
+            continue;
+        }
+        let source = &replicas[record.replica];
+        let ring_block = log.header.ring.block(record.head.id.position);
+        let bytes = source.read_ring(w, ring_block, record.head.blocks()).await;
+        let bytes = bytes.map_err(|error| OpenError::Replica { index: source.index, error })?;
+        for live in lacking {
+            live.write_ring(w, ring_block, bytes.clone()).await?;
+        }
+    }
+    Ok(())
+}

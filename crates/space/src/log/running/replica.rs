@@ -1,0 +1,231 @@
+//! One replica of a running log: where it lies, and writes that end only when the coordinator knows of their failure.
+//!
+//! Invariant: a write returns when it is durable, or when the replica is left out by a durable record of the
+//! coordinator (rule 10). No other failure is visible to the log.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use arena::{Arena, IoBuf, Sg};
+use disk::{Disk, DiskError};
+use env::{Ctx, Env, Epoch, Io, IoFlags};
+use parking_lot::Mutex;
+use pool_seam::{PoolId, SpaceId};
+use tokio::sync::watch;
+
+use crate::log::BLOCK;
+use crate::log::header::{Header, ReplicaId};
+use crate::log::ring::Ring;
+
+/// Between a write that failed on a disk that is needed, and the next try.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Blocks before the ring; the first two are the places of the header.
+const RING_AT: u64 = 16;
+
+/// A place for a replica: a slab of the log's row.
+#[derive(Clone)]
+pub struct Replica {
+    /// The index in the row.
+    pub index: u8,
+    /// The generation with which the slab was allocated.
+    pub allocation: u32,
+    /// The disk.
+    pub disk: Arc<dyn Disk>,
+    /// The byte at which the slab's data begins on the disk.
+    pub offset: u64,
+}
+
+/// What the coordinator says to a replica's failed write.
+pub enum Verdict {
+    /// The replica has missed everything: durable.
+    LeftOut,
+    /// The replica is needed: the log writes again, on this handle of its disk, and nothing is acknowledged before.
+    /// No earlier write may be outstanding there.
+    Again(Arc<dyn Disk>),
+}
+
+/// Another owner has the space: nothing may be acknowledged any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("another owner has the space")]
+pub struct Deposed;
+
+/// The coordinator, as the log knows it. A call that cannot be answered yet waits.
+pub trait Coordination: Send + Sync {
+    /// A write of this replica failed, or was not done in time.
+    ///
+    /// # Errors
+    /// [`Deposed`].
+    fn replica_failed(&self, index: u8, error: DiskError) -> Io<Result<Verdict, Deposed>>;
+
+    /// The replica has everything from the log's tail on; returns when that is durable, and it counts from then on.
+    ///
+    /// # Errors
+    /// [`Deposed`].
+    fn replica_joined(&self, index: u8) -> Io<Result<(), Deposed>>;
+}
+
+/// What writes of all replicas need.
+#[derive(Clone)]
+pub(super) struct Writer {
+    pub(super) pool: PoolId,
+    pub(super) space: SpaceId,
+    pub(super) env: Env,
+    pub(super) arena: Arena,
+    pub(super) epoch: u64,
+    pub(super) hang: Duration,
+    pub(super) coordination: Arc<dyn Coordination>,
+}
+
+/// Whether a replica takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    In,
+    /// No I/O begins; the coordinator decides.
+    Leaving,
+    Left,
+}
+
+/// A replica that takes part, or did.
+pub(super) struct Live {
+    pub(super) id: ReplicaId,
+    pub(super) joined: u64,
+    offset: u64,
+    disk: Mutex<Arc<dyn Disk>>,
+    /// The place of the next header.
+    header_place: AtomicUsize,
+    /// What it has counts for acknowledgements.
+    pub(super) counts: AtomicBool,
+    pub(super) standing: watch::Sender<Standing>,
+}
+
+impl Live {
+    pub(super) fn new(w: &Writer, replica: &Replica, joined: u64, header_place: usize, counts: bool) -> Live {
+        Live {
+            id: replica.id(w),
+            joined,
+            offset: replica.offset,
+            disk: Mutex::new(Arc::clone(&replica.disk)),
+            header_place: AtomicUsize::new(header_place),
+            counts: AtomicBool::new(counts),
+            standing: watch::Sender::new(Standing::In),
+        }
+    }
+
+    pub(super) fn has_left(&self) -> bool {
+        *self.standing.borrow() == Standing::Left
+    }
+
+    /// Whether acknowledgements may rely on it.
+    pub(super) fn counts(&self) -> bool {
+        self.counts.load(Ordering::Relaxed) && !self.has_left()
+    }
+
+    /// Writes blocks of the ring, durably; false if the replica is left out instead.
+    pub(super) async fn write_ring(&self, w: &Writer, ring_block: u64, src: Sg) -> Result<bool, Deposed> {
+        self.write(w, RING_AT + ring_block, src).await
+    }
+
+    /// Writes a header with this replica's `joined` into the older place; false if the replica is left out instead.
+    pub(super) async fn write_header(&self, w: &Writer, header: &Header) -> Result<bool, Deposed> {
+        let block = Header { joined: self.joined, ..header.clone() }.encode(&self.id);
+        let place = self.header_place.load(Ordering::Relaxed);
+        let done = self.write(w, place as u64, [IoBuf::from(block)].into_iter().collect()).await?;
+        self.header_place.store(1 - place, Ordering::Relaxed);
+        Ok(done)
+    }
+
+    async fn write(&self, w: &Writer, block: u64, src: Sg) -> Result<bool, Deposed> {
+        let mut standing = self.standing.subscribe();
+        loop {
+            let now = standing.wait_for(|standing| *standing != Standing::Leaving).await;
+            if *now.expect("the sender is a part of this") == Standing::Left {
+                return Ok(false);
+            }
+            let c = Ctx {
+                deadline: Some(w.env.now() + w.hang),
+                epoch: Epoch(w.epoch),
+                flags: IoFlags { write_through: true, ..IoFlags::default() },
+            };
+            let disk = Arc::clone(&*self.disk.lock());
+            let write = disk.write(&c, self.offset + block * BLOCK as u64, src.clone()).wait();
+            let result = tokio::select! {
+                biased;
+                result = write => result,
+                _ = standing.wait_for(|standing| *standing == Standing::Left) => return Ok(false),
+            };
+            match result {
+                Ok(()) => return Ok(true),
+                Err(DiskError::Fenced { .. }) => return Err(Deposed),
+                Err(error) => match w.coordination.replica_failed(self.id.index, error).wait().await? {
+                    Verdict::LeftOut => {
+                        self.standing.send_replace(Standing::Left);
+                        return Ok(false);
+                    }
+                    Verdict::Again(disk) => *self.disk.lock() = disk,
+                },
+            }
+            w.env.sleep(RETRY).await;
+        }
+    }
+}
+
+impl Replica {
+    pub(super) fn id(&self, w: &Writer) -> ReplicaId {
+        ReplicaId { pool: w.pool, space: w.space, index: self.index, allocation: self.allocation }
+    }
+
+    /// Makes headers and ring zeros, durably.
+    pub(super) async fn format(&self, w: &Writer, ring: Ring) -> Result<(), DiskError> {
+        let c = Ctx { epoch: Epoch(w.epoch), ..Ctx::default() };
+        let bytes = (RING_AT + ring.blocks()) * BLOCK as u64;
+        disk::write_zeros(&*self.disk, &c, self.offset, bytes, false).await?;
+        self.disk.flush(&c).wait().await
+    }
+
+    /// The two places of the header; a place that the medium does not give, or without a valid one, is `None`.
+    pub(super) async fn headers(&self, w: &Writer) -> Result<[Option<Header>; 2], DiskError> {
+        let (id, mut places) = (self.id(w), [None, None]);
+        for (block, place) in (0..).zip(&mut places) {
+            match self.read(w, block, 1).await {
+                Err(DiskError::Medium { .. }) => {}
+                read => *place = Header::decode(&bytes(&read?), &id).ok(),
+            }
+        }
+        Ok(places)
+    }
+
+    /// Blocks of the ring. Those that the medium does not give are zeros.
+    pub(super) async fn read_ring(&self, w: &Writer, ring_block: u64, blocks: u64) -> Result<Sg, DiskError> {
+        let whole = self.read(w, RING_AT + ring_block, blocks).await;
+        if !matches!(whole, Err(DiskError::Medium { .. })) {
+            return whole;
+        }
+        let mut all = Sg::new();
+        for block in ring_block..ring_block + blocks {
+            match self.read(w, RING_AT + block, 1).await {
+                Err(DiskError::Medium { .. }) => all.push(IoBuf::from(vec![0; BLOCK])),
+                read => all.extend(read?),
+            }
+        }
+        Ok(all)
+    }
+
+    async fn read(&self, w: &Writer, block: u64, blocks: u64) -> Result<Sg, DiskError> {
+        let length = blocks as usize * BLOCK;
+        let buffers = w.arena.alloc_sg(length, arena::Class::Control).await;
+        let c = Ctx { deadline: Some(w.env.now() + w.hang), epoch: Epoch(w.epoch), ..Ctx::default() };
+        let at = self.offset + block * BLOCK as u64;
+        let (result, read) = self.disk.read(&c, at, disk::sized(buffers, length)).wait().await;
+        result.map(|()| read.into_iter().map(|buffer| buffer.freeze()).collect())
+    }
+}
+
+/// The bytes of buffers, copied only if there are several.
+pub(super) fn bytes(sg: &[IoBuf]) -> std::borrow::Cow<'_, [u8]> {
+    match sg {
+        [one] => std::borrow::Cow::Borrowed(one),
+        several => arena::sg_to_vec(several).into(),
+    }
+}

@@ -1,0 +1,341 @@
+//! The task of a running log. It alone does I/O to the replicas, one piece of work at a time: a record on all of them
+//! in parallel, a header on one after the other, or a replica that joins. Flushes of the space's disks run beside it.
+//!
+//! Invariants:
+//! 1. A record is kept until a replica has it, and is written again at the same place to the replicas that there are
+//!    then (rule 7).
+//! 2. While no replica counts, records are written to those that join, and nothing is answered.
+//! 3. A replica joins between two records, and not inside of a snapshot as long as another one is there.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arena::{IoBuf, Sg};
+use env::{BoxFuture, Moment};
+use futures_util::StreamExt;
+use futures_util::future::try_join_all;
+use futures_util::stream::FuturesUnordered;
+
+use super::replica::{Deposed, Live, Replica};
+use super::{Answer, Checkpointed, Flushed, LogError, Shared, State, Waiter};
+use crate::log::commit::{Answers, Appended, Batch, Class, Next, Record};
+use crate::log::header::{Header, Key};
+use crate::log::record;
+use crate::log::ring::Point;
+use crate::log::snapshot::{self, Content};
+
+pub(super) struct Task {
+    shared: Arc<Shared>,
+    key: Key,
+    header: Header,
+    work: Option<BoxFuture<Result<Done, Deposed>>>,
+    flushes: FuturesUnordered<BoxFuture<(u64, Flushed)>>,
+    /// The record that is being written, or that no replica took.
+    unwritten: Option<Unwritten>,
+    checkpoint: Option<Running>,
+    /// Results that wait for a replica that counts.
+    answers: Answers<Waiter>,
+    checkpointed: Option<(Answer<Checkpointed>, Checkpointed)>,
+    /// Replicas that do not count yet, with the callers of [`super::SpaceLog::join`].
+    joining: Vec<(Arc<Live>, Answer<()>)>,
+    ended: LogError,
+}
+
+struct Unwritten {
+    position: u64,
+    bytes: Sg,
+}
+
+/// A checkpoint whose snapshot is enqueued.
+struct Running {
+    /// The first record of the snapshot, once it was begun.
+    tail: Option<Point>,
+    /// Records of the snapshot that are not durable.
+    left: usize,
+    done: Answer<Checkpointed>,
+}
+
+/// Finished work.
+enum Done {
+    /// Whether a replica has the record.
+    Record(bool),
+    Header(Header),
+    /// A new replica has its header, or has left again.
+    Joined,
+}
+
+impl Task {
+    pub(super) fn new(shared: Arc<Shared>, header: Header) -> Task {
+        Task {
+            shared,
+            key: header.open().key,
+            header,
+            work: None,
+            flushes: FuturesUnordered::new(),
+            unwritten: None,
+            checkpoint: None,
+            answers: Vec::new(),
+            checkpointed: None,
+            joining: Vec::new(),
+            ended: LogError::Closed,
+        }
+    }
+
+    /// Works until the log ends.
+    pub(super) async fn run(mut self) {
+        let shared = Arc::clone(&self.shared);
+        let env = &shared.writer.env;
+        loop {
+            let sleep = self.begin();
+            if self.is_finished() {
+                return;
+            }
+            let is_confirmed = tokio::select! {
+                done = async { self.work.as_mut().expect("checked").await }, if self.work.is_some() => {
+                    self.work = None;
+                    match done {
+                        Ok(done) => self.done(done),
+                        Err(deposed) => {
+                            self.ended = deposed.into();
+                            return;
+                        }
+                    }
+                    true
+                }
+                Some((sequence, flushed)) = self.flushes.next() => {
+                    self.flushed(sequence, flushed);
+                    true
+                }
+                () = shared.wake.notified() => false,
+                () = async { env.sleep_until(env.instant(sleep.expect("checked"))).await }, if sleep.is_some() => false,
+            };
+            self.answer();
+            if is_confirmed {
+                // The callers that were answered may have more, which then goes along.
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Begins the next piece of work, if none is in progress. Returns when to look again without another event.
+    fn begin(&mut self) -> Option<Moment> {
+        if self.work.is_some() {
+            return None;
+        }
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.state.lock();
+        self.forget_left(&mut state);
+        if (self.checkpoint.is_none() || state.replicas.is_empty())
+            && let Some((replica, done)) = state.joins.pop_front()
+        {
+            self.join(&mut state, &replica, done);
+            return None;
+        }
+        if state.replicas.is_empty() {
+            return None;
+        }
+        if let Some(unwritten) = &self.unwritten {
+            self.work = Some(self.write(&state, unwritten));
+            return None;
+        }
+        if self.checkpoint.as_ref().is_some_and(|running| running.left == 0) {
+            self.work = Some(self.write_headers(&state));
+            return None;
+        }
+        if self.checkpoint.is_none()
+            && let Some(ordered) = state.checkpoint.take()
+        {
+            drop(state);
+            // Until the snapshot's first record, this task appends nothing else.
+            let parts = (ordered.parts)();
+            state = shared.state.lock();
+            match state.kept.pack(shared.ring, parts) {
+                Ok(records) => self.enqueue_snapshot(&mut state, records, ordered.done),
+                Err(error) => ordered.done.give(Err(error.into())),
+            }
+        }
+        let record = match state.core.begin(shared.writer.env.moment()) {
+            Next::Wait(until) => return until,
+            Next::Write(record) => record,
+        };
+        let is_due = state.usage().is_checkpoint_due;
+        drop(state);
+        if is_due {
+            shared.due.notify_waiters();
+        }
+        self.begin_record(record);
+        None
+    }
+
+    /// Stage 1 and stage 2 of a record.
+    fn begin_record(&mut self, record: Record<Content>) {
+        let Record { id, contents, flush } = record;
+        if let Some(running) = &mut self.checkpoint {
+            running.tail.get_or_insert(Point { position: id.position, sequence: id.sequence });
+        }
+        if let Some(set) = flush {
+            let flush = self.shared.disks.flush(id.sequence, set);
+            self.flushes.push(Box::pin(async move { (id.sequence, flush.wait().await) }));
+        }
+        let entries = contents.iter().flat_map(|content| &content.entries);
+        let head = IoBuf::from(record::encode(&id, &self.key, entries));
+        let payload = contents.into_iter().flat_map(|content| content.payload);
+        let bytes = std::iter::once(head).chain(payload).collect();
+        let unwritten = Unwritten { position: id.position, bytes };
+        self.work = Some(self.write(&self.shared.state.lock(), &unwritten));
+        self.unwritten = Some(unwritten);
+    }
+
+    fn write(&self, state: &State, unwritten: &Unwritten) -> BoxFuture<Result<Done, Deposed>> {
+        let ring_block = self.shared.ring.block(unwritten.position);
+        let writer = self.shared.writer.clone();
+        let writes: Vec<_> = state
+            .replicas
+            .iter()
+            .cloned()
+            .map(|live| {
+                let (writer, bytes) = (writer.clone(), unwritten.bytes.clone());
+                async move { live.write_ring(&writer, ring_block, bytes).await }
+            })
+            .collect();
+        Box::pin(async move {
+            let took = try_join_all(writes).await?;
+            Ok(Done::Record(took.contains(&true)))
+        })
+    }
+
+    fn enqueue_snapshot(&mut self, state: &mut State, records: Vec<Content>, done: Answer<Checkpointed>) {
+        let left = records.len();
+        for content in records {
+            state.core.enqueue_snapshot(content.size(), content, None);
+        }
+        self.checkpoint = Some(Running { tail: None, left, done });
+    }
+
+    /// The header of a checkpoint, on one replica after the other; then replicas that have everything count.
+    fn write_headers(&self, state: &State) -> BoxFuture<Result<Done, Deposed>> {
+        let tail = self.checkpoint.as_ref().and_then(|running| running.tail).expect("a snapshot has records");
+        let header = self.header.clone().next(tail);
+        let (writer, replicas) = (self.shared.writer.clone(), state.replicas.clone());
+        Box::pin(async move {
+            for live in &replicas {
+                live.write_header(&writer, &header).await?;
+            }
+            for live in replicas.iter().filter(|live| !live.counts() && live.joined <= tail.position) {
+                if !live.has_left() {
+                    writer.coordination.replica_joined(live.id.index).wait().await?;
+                    live.counts.store(true, Ordering::Relaxed);
+                }
+            }
+            Ok(Done::Header(header))
+        })
+    }
+
+    /// A new replica gets the header that counts, and every record from the next one on.
+    fn join(&mut self, state: &mut State, replica: &Replica, done: Answer<()>) {
+        let shared = &self.shared;
+        let joined = self.unwritten.as_ref().map_or(state.core.end().position, |record| record.position);
+        let live = Arc::new(Live::new(&shared.writer, replica, joined, 0, false));
+        let (writer, header) = (shared.writer.clone(), self.header.clone());
+        self.joining.push((Arc::clone(&live), done));
+        state.replicas.push(Arc::clone(&live));
+        self.work = Some(Box::pin(async move {
+            live.write_header(&writer, &header).await?;
+            Ok(Done::Joined)
+        }));
+    }
+
+    fn done(&mut self, done: Done) {
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.state.lock();
+        match done {
+            Done::Record(false) => {}
+            Done::Record(true) => {
+                self.unwritten = None;
+                state.core.durable(shared.writer.env.moment(), &mut self.answers);
+                // The records of a snapshot come before all that waits.
+                if let Some(running) = &mut self.checkpoint {
+                    running.left -= 1;
+                }
+            }
+            Done::Header(header) => {
+                state.core.trim(header.tail.position);
+                let running = self.checkpoint.take().expect("a header is a checkpoint's");
+                self.checkpointed = Some((running.done, Checkpointed { tail: header.tail }));
+                self.header = header;
+            }
+            Done::Joined => shared.due.notify_waiters(),
+        }
+    }
+
+    fn flushed(&mut self, sequence: u64, flushed: Flushed) {
+        let Flushed { failed, doubt } = flushed;
+        let mut state = self.shared.state.lock();
+        for content in snapshot::split(self.shared.ring, doubt) {
+            let (class, size) = (Class::InOrder, content.size());
+            state.core.enqueue(Batch { class, size, content, waiter: None });
+        }
+        state.core.flushed(self.shared.writer.env.moment(), sequence, failed, &mut self.answers);
+    }
+
+    /// Answers callers, if a replica counts (invariant 2).
+    fn answer(&mut self) {
+        let state = self.shared.state.lock();
+        let counts = state.replicas.iter().any(|live| live.counts());
+        drop(state);
+        for (_, done) in self.joining.extract_if(.., |(live, _)| live.counts()) {
+            done.give(Ok(()));
+        }
+        if !counts {
+            return;
+        }
+        for (waiter, result) in self.answers.drain(..) {
+            answer(waiter, result.map_err(LogError::NotFlushed));
+        }
+        if let Some((done, checkpointed)) = self.checkpointed.take() {
+            done.give(Ok(checkpointed));
+        }
+    }
+
+    /// Forgets replicas that have left, and answers those that wanted to join.
+    fn forget_left(&mut self, state: &mut State) {
+        state.replicas.retain(|live| !live.has_left());
+        let failed = self.joining.extract_if(.., |(live, _)| live.has_left());
+        failed.for_each(|(_, done)| done.give(Err(LogError::ReplicaFailed)));
+    }
+
+    fn is_finished(&self) -> bool {
+        let state = self.shared.state.lock();
+        let is_idle = self.work.is_none() && self.checkpoint.is_none() && state.checkpoint.is_none();
+        let is_done = is_idle && state.core.is_idle() && self.answers.is_empty();
+        // Without replicas nothing can be done any more.
+        state.closing.is_some() && (is_done || state.replicas.is_empty() && self.work.is_none())
+    }
+}
+
+/// However the task ends, also with its worker: every call that waits fails.
+impl Drop for Task {
+    fn drop(&mut self) {
+        let error = self.ended;
+        let mut state = self.shared.state.lock();
+        state.ended = Some(error);
+        let joins = std::mem::take(&mut state.joins);
+        let (checkpoint, closing) = (state.checkpoint.take(), state.closing.take());
+        let is_closed = error == LogError::Closed && state.core.is_idle() && self.answers.is_empty();
+        let last = state.core.end().sequence - 1;
+        let waiters = state.core.take_waiters();
+        drop(state);
+        let answers = std::mem::take(&mut self.answers).into_iter().map(|(waiter, _)| waiter);
+        waiters.into_iter().chain(answers).for_each(|waiter| answer(waiter, Err(error)));
+        joins.into_iter().for_each(|(_, done)| done.give(Err(error)));
+        checkpoint.into_iter().for_each(|ordered| ordered.done.give(Err(error)));
+        let result = if is_closed { Ok(last) } else { Err(error) };
+        closing.flatten().into_iter().for_each(|done| done.give(result));
+        // What else is waited for fails when the senders are dropped with this.
+        self.shared.due.notify_waiters();
+    }
+}
+
+fn answer(waiter: Waiter, result: Result<Appended, LogError>) {
+    waiter.into_iter().for_each(|caller| caller.give(result));
+}

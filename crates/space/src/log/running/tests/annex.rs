@@ -1,0 +1,166 @@
+//! The annex, the ring's room, and snapshots.
+
+use std::time::Duration;
+
+use disk::PowerCut;
+use disk::sim::SlotId;
+use futures_util::FutureExt;
+
+use super::super::*;
+use super::cuts::{annex, append, checkpoint};
+use super::in_virtual_time;
+use super::model::Model;
+use super::world::{World, early, redo};
+use crate::log::snapshot::share;
+
+#[test]
+fn the_annex_has_a_sixteenth_of_the_ring() {
+    in_virtual_time(async {
+        let world = World::new(1, 1024, 1);
+        let log = world.create().await;
+        let room = share(world.ring);
+        assert!((950..=1024 * 4096 / 16).contains(&room));
+        let value = vec![7; 60 << 10];
+        let mut keys = 0;
+        while let Ok(wait) = log.annex_put(keys, value.clone()) {
+            wait.await.unwrap();
+            keys += 1;
+        }
+        assert!(keys as usize * (60 << 10) < room && (keys + 1) as usize * (60 << 10) + 2000 > room);
+        assert!(matches!(log.annex_put(99, value.clone()), Err(AnnexError::Full(_))));
+        assert!(matches!(log.annex_put(99, vec![0; (64 << 10) + 1]), Err(AnnexError::TooLong(_))));
+        log.annex_put(0, value.clone()).expect("the same key again").await.unwrap();
+        log.annex_remove(1).unwrap().await.unwrap();
+        log.annex_put(99, value).expect("room again").await.unwrap();
+        let keys: Vec<u64> = log.annex_all().into_iter().map(|(key, _)| key).collect();
+        assert!(keys.contains(&99) && !keys.contains(&1));
+        log.checkpoint(Parts::default).await.expect("a full annex fits into a snapshot");
+    });
+}
+
+#[test]
+fn the_annex_survives_snapshots_and_many_laps_of_the_ring() {
+    in_virtual_time(async {
+        let world = World::new(1, 128, 2);
+        let model = Model::new(&world.machine);
+        let log = world.create().await;
+        annex(&log, &model, 1, Some(vec![1; 3000])).await;
+        annex(&log, &model, 2, Some(vec![2; 10])).await;
+        annex(&log, &model, 2, None).await;
+        let mut checkpoints = 0;
+        while log.shared.state.lock().core.end().position < 20 * 128 {
+            append(&world, &log, &model, true).await;
+            if log.usage().is_checkpoint_due {
+                checkpoint(&log, &model).await.unwrap();
+                checkpoints += 1;
+                annex(&log, &model, 3, Some(vec![checkpoints; 100])).await;
+            }
+        }
+        assert!(checkpoints >= 30, "{checkpoints}");
+        log.close().await.unwrap();
+        let world = world.next();
+        let (log, opened) = world.open().await;
+        model.check(&world, &log, &opened, world.machine.events(), "after the laps");
+        assert_eq!(log.annex_all().len(), 2);
+    });
+}
+
+/// Fills the ring until nothing more is taken.
+async fn fill(world: &World, log: &SpaceLog) -> Vec<Wait<Appended>> {
+    let mut waits = Vec::new();
+    for unit in 100.. {
+        match log.append(early(unit)) {
+            Ok(wait) => waits.push(wait),
+            Err(refused) => {
+                assert_eq!(refused.error, None);
+                let before = log.usage();
+                world.env.sleep(Duration::from_millis(1)).await;
+                if log.usage() == before {
+                    break;
+                }
+            }
+        }
+    }
+    waits
+}
+
+fn full_share(ring: Ring) -> Parts {
+    let units = share(ring) as u32 / 4096 - 1;
+    Parts { carried: (1..=units).map(redo).collect(), ..Parts::default() }
+}
+
+#[test]
+fn a_full_ring_stops_callers_and_not_a_checkpoint() {
+    for ring in [128, 256, 1024] {
+        in_virtual_time(async {
+            let world = World::new(1, ring, 1);
+            let log = world.create().await;
+            log.annex_put(1, vec![1; share(world.ring).min(60 << 10) - 100]).unwrap().await.unwrap();
+            // The snapshot lies at the ring's end in one of these.
+            for round in 0..7 {
+                let mut waits = fill(&world, &log).await;
+                let used = log.usage();
+                assert!(used.used <= used.blocks / 4 * 3 && used.is_checkpoint_due, "{used:?}");
+                let mut last = waits.pop().unwrap();
+                assert!((&mut last).now_or_never().is_none());
+                let parts = full_share(world.ring);
+                log.checkpoint(|| parts).await.unwrap_or_else(|e| panic!("round {round} of {ring}: {e}"));
+                last.await.unwrap();
+                log.append(early(round)).unwrap().await.unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn a_snapshot_with_too_much_is_refused_before_it_begins() {
+    in_virtual_time(async {
+        let world = World::new(1, 256, 1);
+        let log = world.create().await;
+        let mut parts = full_share(world.ring);
+        parts.carried.push(redo(1000));
+        let used = log.usage();
+        assert!(matches!(log.checkpoint(|| parts).await, Err(LogError::TooLarge(_))));
+        assert_eq!(log.usage(), used);
+        log.checkpoint(Parts::default).await.unwrap();
+    });
+}
+
+/// Each cut of a snapshot into a full ring leaves room for the next owner's snapshot.
+#[test]
+fn a_cut_in_a_checkpoint_leaves_room_for_another() {
+    for cuts in 0..12 {
+        in_virtual_time(async {
+            let mut world = World::new(cuts, 128, 2);
+            let mut log = world.create().await;
+            for again in 0..4 {
+                for slot in 0..2 {
+                    world.machine.shuffle(SlotId(slot), Duration::ZERO);
+                }
+                let _waits = fill(&world, &log).await;
+                let events = world.machine.events();
+                world.machine.cut_at(events + 1 + (cuts + again) % 12, PowerCut::LoseAll);
+                let parts = full_share(world.ring);
+                let checkpoint = log.checkpoint(|| parts);
+                tokio::select! {
+                    _ = checkpoint => {}
+                    () = world.env.sleep(Duration::from_secs(1)) => {}
+                }
+                world.machine.cut(PowerCut::LoseAll);
+                *world.coordinator.deposed.lock() = true;
+                drop(log);
+                world.env.sleep(Duration::from_secs(1)).await;
+                world.machine.restart();
+                // What the coordinator did without power did not happen.
+                world.coordinator.change(|rows| rows.values_mut().for_each(|place| place.missed = false));
+                world = world.next();
+                let opened;
+                (log, opened) = world.open().await;
+                assert_eq!(opened.log.findings, []);
+                let parts = full_share(world.ring);
+                let done = log.checkpoint(|| parts).await;
+                done.unwrap_or_else(|error| panic!("cut {cuts}, round {again}: {error}"));
+            }
+        });
+    }
+}

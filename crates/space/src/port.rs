@@ -1,0 +1,282 @@
+//! An owner's I/O to one disk of its space, as long as the disk is in service.
+//!
+//! Invariants:
+//! 1. A write counts as not durable from its completion on, before its caller learns of that, until a flush that began
+//!    later has succeeded. So what a commit has to flush are the ports with such writes, taken after the writes have
+//!    completed.
+//! 2. A port ends with the membership of its disk. Outstanding calls get [`DiskError::Timeout`](disk::DiskError::Timeout) then: it is not known
+//!    whether they take effect. What the disk answers later is ignored, and no further call reaches it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arena::{Sg, SgMut, sg_len};
+use disk::{Disk, Op, Outcome, Place, Read, Then, Told, Written};
+use env::{Ctx, Epoch, IoFlags};
+use parking_lot::{Mutex, RwLock};
+use pool_seam::{DiskNumber, Membership, PortStats, SpaceView, ViewVersion};
+
+/// See the module.
+pub struct Port {
+    number: DiskNumber,
+    of: Membership,
+    disk: Arc<dyn Disk>,
+    epoch: Epoch,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    is_ended: bool,
+    reads: Calls<Read>,
+    /// Writes, discards and flushes.
+    writes: Calls<Written>,
+    /// Writes and discards that have completed.
+    completed: u64,
+    /// How many of the first of them are durable.
+    durable: u64,
+}
+
+/// Outstanding calls, by number.
+struct Calls<T: Outcome> {
+    slots: Vec<Option<(Then<T>, Kind)>>,
+    free: Vec<usize>,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Read,
+    Write,
+    WriteThrough,
+    /// So many writes had completed when it began.
+    Flush(u64),
+}
+
+impl Port {
+    /// I/O to a disk under an owner's epoch, while the disk has this membership.
+    pub fn new(number: DiskNumber, of: Membership, disk: Arc<dyn Disk>, epoch: Epoch) -> Arc<Port> {
+        Arc::new(Port { number, of, disk, epoch, state: Mutex::default() })
+    }
+
+    /// The disk.
+    pub fn number(&self) -> DiskNumber {
+        self.number
+    }
+
+    /// The membership.
+    pub fn membership(&self) -> Membership {
+        self.of
+    }
+
+    /// Reads as many bytes at a byte of the disk as `dst` has filled; see [`Disk::read`].
+    pub fn read_then(self: &Arc<Port>, offset: u64, dst: SgMut, then: Then<Read>) {
+        let length = dst.iter().map(|b| b.len() as u64).sum();
+        let Some(then) =
+            self.begin(|s| &mut s.reads, Place::new(Op::Read, offset, length), |_| Kind::Read, then)
+        else {
+            return;
+        };
+        self.disk.read_then(&self.ctx(false), offset, dst, then);
+    }
+
+    /// Writes `src` at a byte of the disk; `through`: durable on completion.
+    pub fn write_then(self: &Arc<Port>, offset: u64, src: Sg, through: bool, then: Then<Written>) {
+        let kind = if through { Kind::WriteThrough } else { Kind::Write };
+        let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
+        if let Some(then) = self.begin(|s| &mut s.writes, at, |_| kind, then) {
+            self.disk.write_then(&self.ctx(through), offset, src, then);
+        }
+    }
+
+    /// Discards bytes of the disk; ordered like a write.
+    pub fn discard_then(self: &Arc<Port>, offset: u64, length: u64, then: Then<Written>) {
+        let at = Place::new(Op::Discard, offset, length);
+        if let Some(then) = self.begin(|s| &mut s.writes, at, |_| Kind::Write, then) {
+            then.when(self.disk.discard(&self.ctx(false), offset, length));
+        }
+    }
+
+    /// Makes all writes durable that have completed.
+    pub fn flush_then(self: &Arc<Port>, then: Then<Written>) {
+        let kind = |state: &State| Kind::Flush(state.completed);
+        if let Some(then) = self.begin(|s| &mut s.writes, Place::whole(Op::Flush), kind, then) {
+            then.when(self.disk.flush(&self.ctx(false)));
+        }
+    }
+
+    /// The disk leaves the service.
+    pub fn end(&self) {
+        let (reads, writes) = {
+            let mut state = self.state.lock();
+            state.is_ended = true;
+            (std::mem::take(&mut state.reads), std::mem::take(&mut state.writes))
+        };
+        // Each tells its caller that the result is unknown; not under the lock, which the caller may want.
+        drop((reads, writes));
+    }
+
+    /// Whether writes have completed that are not durable.
+    pub fn is_dirty(&self) -> bool {
+        let state = self.state.lock();
+        state.durable < state.completed
+    }
+
+    /// What is outstanding and not durable.
+    pub fn stats(&self) -> PortStats {
+        let state = self.state.lock();
+        let outstanding = (state.reads.outstanding() + state.writes.outstanding()) as u64;
+        PortStats { disk: self.number, of: self.of, outstanding, unflushed: state.completed - state.durable }
+    }
+
+    /// Counts a call, and returns the callback to give to the disk; none if the port has ended.
+    fn begin<T: Outcome>(
+        self: &Arc<Port>,
+        calls: impl FnOnce(&mut State) -> &mut Calls<T>,
+        at: Place,
+        kind: impl FnOnce(&State) -> Kind,
+        then: Then<T>,
+    ) -> Option<Then<T>>
+    where
+        Port: Told<T>,
+    {
+        let mut state = self.state.lock();
+        if state.is_ended {
+            // It tells its caller, who may want the lock.
+            drop(state);
+            drop(then);
+            return None;
+        }
+        let kind = kind(&state);
+        let which = calls(&mut state).add(then, kind);
+        let port: Arc<Port> = Arc::clone(self);
+        Some(Then::new(port, which, at))
+    }
+
+    fn ctx(&self, write_through: bool) -> Ctx {
+        let flags = IoFlags { write_through, ..IoFlags::default() };
+        Ctx { epoch: self.epoch, flags, ..Ctx::default() }
+    }
+}
+
+impl Told<Read> for Port {
+    fn told(self: Arc<Port>, which: usize, outcome: Read) {
+        let call = self.state.lock().reads.take(which);
+        if let Some((then, _)) = call {
+            then.tell(outcome);
+        }
+    }
+}
+
+impl Told<Written> for Port {
+    fn told(self: Arc<Port>, which: usize, outcome: Written) {
+        let then = {
+            let mut state = self.state.lock();
+            let Some((then, kind)) = state.writes.take(which) else { return };
+            match (kind, &outcome) {
+                (Kind::Flush(completed), Ok(())) => state.durable = state.durable.max(completed),
+                // A part of one that failed may be in the disk's cache.
+                (Kind::Write, _) | (Kind::WriteThrough, Err(_)) => state.completed += 1,
+                (Kind::Read | Kind::WriteThrough | Kind::Flush(_), _) => {}
+            }
+            then
+        };
+        then.tell(outcome);
+    }
+}
+
+impl<T: Outcome> Default for Calls<T> {
+    fn default() -> Calls<T> {
+        Calls { slots: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T: Outcome> Calls<T> {
+    fn add(&mut self, then: Then<T>, kind: Kind) -> usize {
+        let which = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        self.slots[which] = Some((then, kind));
+        which
+    }
+
+    /// The call, unless the port has ended: then there are none, and no new ones.
+    fn take(&mut self, which: usize) -> Option<(Then<T>, Kind)> {
+        let call = self.slots.get_mut(which)?.take()?;
+        self.free.push(which);
+        Some(call)
+    }
+
+    fn outstanding(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}
+
+/// The ports of a space: one for each disk of the view that is in service and that this process can reach.
+pub struct Ports {
+    epoch: Epoch,
+    open: Box<Open>,
+    inner: RwLock<Inner>,
+}
+
+/// Opens a disk for the space, in a membership; none if this process cannot reach it.
+type Open = dyn Fn(DiskNumber, Membership) -> Option<Arc<dyn Disk>> + Send + Sync;
+
+#[derive(Default)]
+struct Inner {
+    version: ViewVersion,
+    ports: BTreeMap<DiskNumber, Arc<Port>>,
+}
+
+impl Ports {
+    /// No ports; `open` opens a disk for its membership, at each view until it can.
+    pub fn new(
+        epoch: Epoch,
+        open: impl Fn(DiskNumber, Membership) -> Option<Arc<dyn Disk>> + Send + Sync + 'static,
+    ) -> Ports {
+        Ports { epoch, open: Box::new(open), inner: RwLock::default() }
+    }
+
+    /// Ends the ports of memberships that have ended, and opens those that have begun. A view that is older than one
+    /// that was followed changes nothing.
+    pub fn follow(&self, view: &SpaceView) {
+        let ended = {
+            let mut inner = self.inner.write();
+            if view.version < inner.version {
+                return;
+            }
+            inner.version = view.version;
+            let member = |disk: &DiskNumber| view.disks.get(disk).and_then(|disk| disk.membership);
+            let has_ended = |port: &&Arc<Port>| member(&port.number) != Some(port.of);
+            let ended: Vec<_> = inner.ports.values().filter(has_ended).cloned().collect();
+            ended.iter().for_each(|port| drop(inner.ports.remove(&port.number)));
+            for (&disk, of) in view.disks.keys().filter_map(|disk| Some((disk, member(disk)?))) {
+                if !inner.ports.contains_key(&disk)
+                    && let Some(opened) = (self.open)(disk, of)
+                {
+                    inner.ports.insert(disk, Port::new(disk, of, opened, self.epoch));
+                }
+            }
+            ended
+        };
+        ended.iter().for_each(|port| port.end());
+    }
+
+    /// The port of a disk in a membership; none if the membership has ended, or the disk cannot be reached.
+    pub fn get(&self, disk: DiskNumber, of: Membership) -> Option<Arc<Port>> {
+        self.inner.read().ports.get(&disk).filter(|port| port.of == of).cloned()
+    }
+
+    /// The ports that a commit has to flush: with writes that are complete and not durable now.
+    pub fn dirty(&self) -> Vec<Arc<Port>> {
+        self.inner.read().ports.values().filter(|port| port.is_dirty()).cloned().collect()
+    }
+
+    /// One for each port.
+    pub fn stats(&self) -> Vec<PortStats> {
+        self.inner.read().ports.values().map(|port| port.stats()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,396 @@
+//! What is known of the units of a group: `docs/0004-spaces.md`, rules 1, 2, 5 and 6. Pure.
+//!
+//! A [`Table`] has the newest value of every unit of every content of a set: one content for a simple or mirrored column,
+//! each column for a coded row. It begins as the blocks of the group with the log's entries put over them. Beside it is a
+//! small map of the units of which the newest value is not durably confirmed: the confirmed value, and every newer one with
+//! the record that carries it. Of a coded row a unit is a stripe: all of its contents change together.
+//!
+//! How a value goes on: it *waits* ([`Table::set`]) until a commit puts it into a record ([`Table::carried`]). When the record
+//! and the data are durable it is *confirmed* ([`Table::confirm`]): blocks may have it. When a durable record says so, the
+//! confirmation is *settled* ([`Table::settle`]), and nothing is remembered of it beside the newest value.
+//!
+//! Invariants:
+//! 1. The newest values are those of the last version of each pending unit.
+//! 2. A parity is written where a data column is, and only there: blocks have no other word for it.
+//! 3. Blocks of the confirmed values, with all entries after the confirmed ones, give the same table again.
+
+mod changes;
+mod pending;
+
+use std::collections::BTreeMap;
+
+use pool_seam::{GROUP_UNITS, RowNumber};
+use smallvec::{SmallVec, smallvec};
+
+use crate::blocks::{ChecksumBlock, Units, newer};
+use pending::{Pending, Version};
+
+/// The value of a unit of one content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// It reads as zeros.
+    Unwritten,
+    /// Its bytes have this checksum.
+    Written(u32),
+    /// No copy has it; only bytes with this checksum restore it. Of a parity the checksum may be one of no bytes: it is
+    /// computed anew.
+    Lost(u32),
+    /// No copy has it, and no copy says what it was.
+    LostWithoutSum,
+    /// The block of this content is not loaded, and no entry says.
+    Unknown {
+        /// Whether the bitmaps of the other blocks call it written.
+        written: bool,
+    },
+}
+
+/// One value for each content of the set.
+pub type Values = SmallVec<[Value; 1]>;
+
+/// How durable a value is that a table is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// A record has it that is durably confirmed, or a decision about all older values.
+    Confirmed,
+    /// A record of this sequence has it that a crash left unconfirmed: it is open until a decision is logged (rule 13).
+    Open(u64),
+    /// The record of this sequence has it.
+    Record(u64),
+    /// It waits for a record.
+    Waiting,
+}
+
+/// Rule 2: how a unit may be written in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InPlace {
+    /// After an `active` entry of its region is durable.
+    Firm,
+    /// When it has become firm.
+    Issued,
+    /// At once.
+    Empty,
+    /// At once, under an `active` entry: a discard of it is not durably confirmed.
+    Discarded,
+}
+
+/// The group that a table is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableId {
+    /// The row.
+    pub row: RowNumber,
+    /// The generation with which the row was allocated: entries of another one are void (rule 1).
+    pub birth: u32,
+    /// The set: the column of a simple or mirrored row, 0 of a coded one.
+    pub set: u8,
+    /// The group in the slabs.
+    pub group: u32,
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    id: TableId,
+    data: usize,
+    contents: Vec<Content>,
+    pending: BTreeMap<u16, Pending>,
+    /// As in the blocks: of the newest one that was loaded or made.
+    version: u64,
+    writing: u64,
+    versions: SmallVec<[u64; 3]>,
+    /// Units with a confirmed value that no block has.
+    stale: Units,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Content {
+    sums: [u32; GROUP_UNITS as usize],
+    written: Units,
+    lost: Units,
+    /// Neither the block nor an entry has said.
+    unknown: Units,
+}
+
+impl Value {
+    /// Whether the bitmap of its column calls it written.
+    fn is_written(&self) -> bool {
+        matches!(self, Value::Written(_) | Value::Lost(_) | Value::Unknown { written: true })
+    }
+}
+
+/// Whether a unit, or any unit of a stripe, was written since it was discarded.
+fn is_written(values: &[Value]) -> bool {
+    values.iter().any(|value| value.is_written() || *value == Value::LostWithoutSum)
+}
+
+impl Content {
+    fn put(&mut self, unit: usize, value: Value) {
+        self.sums[unit] = match value {
+            Value::Written(sum) | Value::Lost(sum) => sum,
+            _ => 0,
+        };
+        self.written.set(unit, value.is_written());
+        self.lost.set(unit, matches!(value, Value::Lost(_) | Value::LostWithoutSum));
+        self.unknown.set(unit, matches!(value, Value::Unknown { .. }));
+    }
+}
+
+impl Table {
+    /// The table of a new group, of which nothing is written, with so many data columns and contents; `slabs` is the number
+    /// of slabs of the set.
+    pub fn empty(id: TableId, data: usize, contents: usize, slabs: usize) -> Table {
+        let content = Content {
+            sums: [0; GROUP_UNITS as usize],
+            written: Units::NONE,
+            lost: Units::NONE,
+            unknown: Units::NONE,
+        };
+        Table {
+            id,
+            data,
+            contents: vec![content; contents],
+            pending: BTreeMap::new(),
+            version: 0,
+            writing: 0,
+            versions: smallvec![0; slabs],
+            stale: Units::NONE,
+        }
+    }
+
+    /// The table that these blocks describe, one for each content; `None` if a block cannot be read or is not needed yet.
+    /// The bitmaps of the newest block count: of units without entries all blocks say the same.
+    ///
+    /// `None` if there is no block, or its numbers of data columns or slabs are not those of the row.
+    pub fn load(id: TableId, data: usize, slabs: usize, blocks: &[Option<&ChecksumBlock>]) -> Option<Table> {
+        let newest = blocks.iter().flatten().copied().reduce(newer)?;
+        let fits = |block: &ChecksumBlock| block.written.len() == data && block.versions.len() == slabs;
+        if data == 0 || data > blocks.len() || !blocks.iter().flatten().copied().all(fits) {
+            return None;
+        }
+        let mut table = Table::empty(id, data, blocks.len(), slabs);
+        (table.version, table.writing) = newest.age();
+        table.versions.clone_from(&newest.versions);
+        for (content, written) in table.contents.iter_mut().zip(&newest.written) {
+            content.written = *written;
+        }
+        for (content, block) in table.contents.iter_mut().zip(blocks) {
+            match block {
+                Some(block) => (content.sums, content.lost) = (block.sums, block.lost),
+                None => content.unknown = Units::ALL,
+            }
+        }
+        Some(table)
+    }
+
+    /// Adds the block of a content that was not loaded.
+    pub fn fill(&mut self, content: usize, block: &ChecksumBlock) {
+        let c = &mut self.contents[content];
+        for unit in std::mem::take(&mut c.unknown).iter() {
+            c.sums[unit] = block.sums[unit];
+            c.lost.set(unit, block.lost.has(unit));
+        }
+        for (&unit, pending) in &mut self.pending {
+            let unit = usize::from(unit);
+            for value in pending.versions.iter_mut().map(|v| &mut v.values[content]) {
+                if let Value::Unknown { written } = *value {
+                    *value = value_of(written, block.lost.has(unit), block.sums[unit]);
+                }
+            }
+        }
+    }
+
+    /// The group.
+    pub fn id(&self) -> TableId {
+        self.id
+    }
+
+    /// Bytes of memory that it takes, without the pending units.
+    pub fn bytes(&self) -> usize {
+        size_of::<Table>() + self.contents.len() * size_of::<Content>()
+    }
+
+    /// The newest value of a unit, 0 to 511.
+    pub fn value(&self, content: usize, unit: usize) -> Value {
+        let c = &self.contents[content];
+        let columns = if content < self.data { content..content + 1 } else { 0..self.data };
+        let written = self.contents[columns].iter().any(|column| column.written.has(unit));
+        if c.unknown.has(unit) {
+            Value::Unknown { written }
+        } else {
+            value_of(written, c.lost.has(unit), c.sums[unit])
+        }
+    }
+
+    /// The newest values of all contents.
+    pub fn values(&self, unit: usize) -> Values {
+        (0..self.contents.len()).map(|content| self.value(content, unit)).collect()
+    }
+
+    /// The confirmed values.
+    pub fn confirmed(&self, unit: usize) -> Values {
+        self.pending.get(&(unit as u16)).map_or_else(|| self.values(unit), |p| p.versions[0].values.clone())
+    }
+
+    /// Rule 2.
+    pub fn in_place(&self, unit: usize) -> InPlace {
+        let pending = self.pending.get(&(unit as u16));
+        match (is_written(&self.values(unit)), pending) {
+            (true, Some(p)) if !p.is_firm => InPlace::Issued,
+            (true, _) => InPlace::Firm,
+            (false, Some(p)) if p.has_discard() => InPlace::Discarded,
+            (false, _) => InPlace::Empty,
+        }
+    }
+
+    /// Whether the unit is old or new, and not known which: a read or write that meets it decides first, under its range
+    /// lock (rules 5, 12 and 13).
+    pub fn is_open(&self, unit: usize) -> bool {
+        self.pending.get(&(unit as u16)).is_some_and(Pending::is_open)
+    }
+
+    /// The values that rule 5 tries: the newest entry's, older unconfirmed ones, newest first, then the confirmed one;
+    /// each once.
+    pub fn candidates(&self, unit: usize) -> Vec<Values> {
+        let Some(pending) = self.pending.get(&(unit as u16)) else { return vec![self.values(unit)] };
+        let mut all: Vec<Values> = Vec::new();
+        for version in pending.versions.iter().rev().filter(|v| !v.is_doubt) {
+            if !all.contains(&version.values) {
+                all.push(version.values.clone());
+            }
+        }
+        all
+    }
+
+    /// Gives a unit new values, which wait for a record; it must not be open, unless this is the decision about it.
+    pub fn set(&mut self, unit: usize, values: Values) {
+        self.push(unit, values, false, Carrier::Waiting, false);
+    }
+
+    /// Notes that a unit may be old or new, since a write or flush failed; that waits for a record.
+    pub fn doubt(&mut self, unit: usize) {
+        self.push(unit, self.values(unit), true, Carrier::Waiting, false);
+    }
+
+    /// Units whose newest value waits for a record.
+    pub fn waiting(&self) -> Units {
+        let waits = |p: &&Pending| p.versions.last().is_some_and(|v| v.carrier == Carrier::Waiting);
+        self.pending.iter().filter(|(_, p)| waits(p)).map(|(unit, _)| usize::from(*unit)).collect()
+    }
+
+    /// What waits of these units is in the record of this sequence now.
+    pub fn carried(&mut self, units: &Units, record: u64) {
+        for (_, pending) in self.pending.iter_mut().filter(|(unit, _)| units.has(usize::from(**unit))) {
+            let waiting = pending.versions.iter_mut().filter(|v| v.carrier == Carrier::Waiting);
+            waiting.for_each(|version| version.carrier = Carrier::Record(record));
+        }
+    }
+
+    /// All records up to this one are durable, and so is the data that they are about.
+    pub fn confirm(&mut self, record: u64) {
+        for (unit, pending) in &mut self.pending {
+            let before = pending.versions.len();
+            pending.confirm(record);
+            if pending.versions.len() < before {
+                self.stale.set(usize::from(*unit), true);
+            }
+        }
+    }
+
+    /// A durable record says that all records up to this one are confirmed.
+    pub fn settle(&mut self, record: u64) {
+        self.pending.retain(|_, pending| {
+            pending.settle(record);
+            !pending.is_over()
+        });
+    }
+
+    /// Whether blocks do not have all values, or a value is not confirmed durably.
+    pub fn is_dirty(&self) -> bool {
+        !self.stale.is_empty() || !self.pending.is_empty()
+    }
+
+    /// Units that rule 5 has to decide, see [`Table::is_open`].
+    pub fn open(&self) -> Units {
+        self.pending.iter().filter(|(_, p)| p.is_open()).map(|(unit, _)| usize::from(*unit)).collect()
+    }
+
+    /// Units with a confirmed value that no block has.
+    pub fn stale(&self) -> Units {
+        self.stale
+    }
+
+    /// Begins to write blocks with the confirmed values, for a checkpoint of this version, to these slabs of the
+    /// set, as bits. Returns the units that were stale: for [`Table::blocks_failed`].
+    pub fn begin_blocks(&mut self, version: u64, slabs: u32) -> Units {
+        (self.version, self.writing) = (version, self.writing + 1);
+        let written = self.versions.iter_mut().enumerate().filter(|(slab, _)| slabs & 1 << slab != 0);
+        written.for_each(|(_, has)| *has = version);
+        std::mem::take(&mut self.stale)
+    }
+
+    /// A block could not be written to all of these slabs: the units are stale still.
+    pub fn blocks_failed(&mut self, units: Units) {
+        units.iter().for_each(|unit| self.stale.set(unit, true));
+    }
+
+    /// The block of a content with the confirmed values (rule 6); `None` if not all of its units are known.
+    pub fn block(&self, content: usize) -> Option<Box<ChecksumBlock>> {
+        let mut confirmed = self.contents[content].clone();
+        let mut written: SmallVec<[Units; 1]> =
+            self.contents[..self.data].iter().map(|c| c.written).collect();
+        for (&unit, pending) in &self.pending {
+            let values = &pending.versions[0].values;
+            confirmed.put(usize::from(unit), values[content]);
+            written
+                .iter_mut()
+                .zip(values)
+                .for_each(|(w, value)| w.set(usize::from(unit), value.is_written()));
+        }
+        let Content { sums, lost, unknown, .. } = confirmed;
+        let (version, writing, versions) = (self.version, self.writing, self.versions.clone());
+        let block = ChecksumBlock { version, writing, lost, written, versions, sums };
+        unknown.is_empty().then(|| Box::new(block))
+    }
+
+    fn push(&mut self, unit: usize, mut values: Values, is_doubt: bool, carrier: Carrier, is_part: bool) {
+        assert_eq!(values.len(), self.contents.len(), "one value for each content");
+        normalize(&mut values, self.data);
+        // A doubt stays, however durable the entry is that says so.
+        let carrier = if is_doubt && carrier == Carrier::Confirmed { Carrier::Open(0) } else { carrier };
+        let before = self.values(unit);
+        self.contents.iter_mut().zip(&values).for_each(|(content, value)| content.put(unit, *value));
+        let pending = self.pending.entry(unit as u16).or_insert_with(|| Pending::new(before));
+        pending.push(Version { carrier, values, is_doubt }, is_part);
+        if pending.is_over() {
+            self.pending.remove(&(unit as u16));
+            self.stale.set(unit, true);
+        }
+    }
+}
+
+fn value_of(written: bool, lost: bool, sum: u32) -> Value {
+    match (written, lost) {
+        (false, false) => Value::Unwritten,
+        (true, false) => Value::Written(sum),
+        (true, true) => Value::Lost(sum),
+        (false, true) => Value::LostWithoutSum,
+    }
+}
+
+/// Invariant 2.
+fn normalize(values: &mut [Value], data: usize) {
+    let (data, parities) = values.split_at_mut(data);
+    let written = data.iter().any(Value::is_written);
+    let is_lost = data.contains(&Value::LostWithoutSum);
+    for parity in parities {
+        *parity = match *parity {
+            Value::Unknown { .. } => Value::Unknown { written },
+            Value::LostWithoutSum | Value::Unwritten if written => Value::Lost(0),
+            value if written => value,
+            _ if is_lost => Value::LostWithoutSum,
+            _ => Value::Unwritten,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,475 @@
+//! Against the history of each unit, from which rules 1, 2, 5 and 6 are read as they are written.
+
+use pool_seam::RowNumber;
+use proptest::prelude::*;
+use smallvec::smallvec;
+
+use super::*;
+use crate::log::entry::{Change, Entry, FirstUnit, Sums};
+
+const ID: TableId = TableId { row: RowNumber(3), birth: 7, set: 0, group: 2 };
+
+/// Units that the tests use: neighbours, so that entries have several.
+const UNITS: usize = 4;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Mirror,
+    /// Two data columns and a parity.
+    Coded,
+}
+
+impl Kind {
+    /// Data columns, contents and slabs.
+    fn shape(self) -> (usize, usize, usize) {
+        match self {
+            Kind::Mirror => (1, 1, 2),
+            Kind::Coded => (2, 3, 3),
+        }
+    }
+
+    fn empty(self) -> Table {
+        let (data, contents, slabs) = self.shape();
+        Table::empty(ID, data, contents, slabs)
+    }
+
+    fn unwritten(self) -> Values {
+        smallvec![Value::Unwritten; self.shape().1]
+    }
+}
+
+/// A value of a unit, or a doubt of it, and the record that has it.
+#[derive(Clone, Debug)]
+struct Said {
+    record: Option<u64>,
+    values: Option<Values>,
+    /// A snapshot has said it, as unconfirmed.
+    is_carried: bool,
+}
+
+impl Said {
+    fn is_in(&self, last: u64) -> bool {
+        self.record.is_some_and(|record| record <= last)
+    }
+
+    fn is_confirmed(&self, last: u64) -> bool {
+        self.is_in(last) && !self.is_carried
+    }
+
+    fn writes(&self) -> bool {
+        self.values.as_deref().is_some_and(is_written)
+    }
+
+    fn discards(&self) -> bool {
+        self.values.as_deref().is_some_and(|values| !is_written(values))
+    }
+}
+
+/// What was said of a unit since the row was allocated, and how much of it counts.
+struct History<'a> {
+    kind: Kind,
+    said: &'a [Said],
+    confirmed: u64,
+    settled: u64,
+    /// After a crash all that is not confirmed is open.
+    is_replayed: bool,
+}
+
+impl History<'_> {
+    /// How many of the first things that were said are no newer than the confirmed value.
+    fn base(&self) -> usize {
+        self.said
+            .iter()
+            .rposition(|s| s.values.is_some() && s.is_confirmed(self.confirmed))
+            .map_or(0, |at| at + 1)
+    }
+
+    fn candidates(&self) -> Vec<Values> {
+        let (before, later) = self.said.split_at(self.base());
+        let confirmed = before.last().and_then(|s| s.values.clone()).unwrap_or_else(|| self.kind.unwritten());
+        let mut all = Vec::new();
+        for values in later.iter().rev().filter_map(|s| s.values.clone()).chain([confirmed]) {
+            if !all.contains(&values) {
+                all.push(values);
+            }
+        }
+        all
+    }
+
+    fn is_open(&self) -> bool {
+        let later = &self.said[self.base()..];
+        later.iter().any(|s| s.values.is_none()) || self.is_replayed && !later.is_empty()
+    }
+
+    /// Rule 2, word for word.
+    fn in_place(&self) -> InPlace {
+        let says = |s: &Said| s.writes() && s.is_confirmed(self.settled);
+        let written = self.said.iter().rposition(says);
+        let is_firm = written.is_some_and(|at| !self.said[at..].iter().any(Said::discards));
+        let ends = |s: &Said| s.values.is_some() && s.is_confirmed(self.settled);
+        let open = self.said.iter().rposition(ends).map_or(0, |at| at + 1);
+        let is_discarded = self.said[open..].iter().any(Said::discards);
+        match (is_written(&self.candidates()[0]), is_firm) {
+            (true, true) => InPlace::Firm,
+            (true, false) => InPlace::Issued,
+            (false, _) if is_discarded => InPlace::Discarded,
+            (false, _) => InPlace::Empty,
+        }
+    }
+
+    /// `is_exact`: also how the unit may be written, where the table may otherwise be more careful than it has to be.
+    fn check(&self, table: &Table, unit: usize, is_exact: bool) {
+        let candidates = self.candidates();
+        assert_eq!(table.values(unit), candidates[0], "rule 1, unit {unit}");
+        assert_eq!(table.candidates(unit), candidates, "rule 5, unit {unit}");
+        assert_eq!(table.is_open(unit), self.is_open(), "unit {unit}");
+        let (says, right) = (table.in_place(unit), self.in_place());
+        let waits = says == InPlace::Issued && right == InPlace::Firm;
+        let marks = says == InPlace::Discarded && right == InPlace::Empty;
+        assert!(says == right || !is_exact && (waits || marks), "rule 2, unit {unit}: {says:?}, {right:?}");
+    }
+}
+
+/// A group with its log and blocks, and what was said of each unit.
+struct World {
+    kind: Kind,
+    table: Table,
+    said: Vec<Vec<Said>>,
+    log: Vec<Vec<Entry>>,
+    /// The same as `said`, as the log has it: with what snapshots have carried.
+    logged: Vec<Vec<Said>>,
+    confirmed: u64,
+    settled: u64,
+    /// The last checkpoint: its blocks, and the records that they have.
+    blocks: Vec<ChecksumBlock>,
+    through: u64,
+    /// The record of its snapshot: durable before the records up to `through` are gone (rule 8).
+    snapshot: u64,
+}
+
+impl World {
+    fn new(kind: Kind) -> World {
+        let mut table = kind.empty();
+        let blocks = blocks(&mut table, 0);
+        let said = vec![Vec::new(); UNITS];
+        let (log, logged) = (Vec::new(), said.clone());
+        World { kind, table, said, log, logged, confirmed: 0, settled: 0, blocks, through: 0, snapshot: 0 }
+    }
+
+    fn last(&self) -> u64 {
+        self.log.len() as u64
+    }
+
+    fn say(&mut self, unit: usize, values: Option<Values>) {
+        let said = &mut self.said[unit];
+        // A commit takes the newest value of a unit that waits, and a doubt of it.
+        let is_replaced = |s: &Said| s.record.is_none() && (values.is_some() || s.values.is_none());
+        while said.last().is_some_and(is_replaced) {
+            said.pop();
+        }
+        said.push(Said { record: None, values, is_carried: false });
+    }
+
+    fn take(&mut self, step: &Step) {
+        match step {
+            Step::Set(unit, values) => {
+                self.table.set(*unit, values.clone());
+                self.say(*unit, Some(values.clone()));
+            }
+            Step::Doubt(unit) => {
+                self.table.doubt(*unit);
+                self.say(*unit, None);
+            }
+            Step::Commit(mask) => {
+                let units: Units = self.table.waiting().iter().filter(|u| mask & 1 << u != 0).collect();
+                self.log.push(self.table.changes(&units).into_iter().map(Entry::from).collect());
+                let record = self.last();
+                self.table.carried(&units, record);
+                for unit in units.iter() {
+                    for said in self.said[unit].iter_mut().filter(|s| s.record.is_none()) {
+                        said.record = Some(record);
+                        self.logged[unit].push(said.clone());
+                    }
+                }
+            }
+            Step::Confirm(less) => {
+                self.confirmed = self.confirmed.max(self.last().saturating_sub(*less));
+                self.table.confirm(self.confirmed);
+            }
+            Step::Settle(less) => {
+                self.settled = self.settled.max(self.confirmed.saturating_sub(*less));
+                self.table.settle(self.settled);
+            }
+            Step::Checkpoint => {
+                self.blocks = blocks(&mut self.table, self.confirmed);
+                self.through = self.confirmed;
+                self.snapshot();
+            }
+            Step::Crash { lost, cut } => self.crash(*lost, *cut),
+        }
+    }
+
+    /// Carries what is open in a record of its own, after the checkpoint's blocks.
+    fn snapshot(&mut self) {
+        let open = self.table.open();
+        self.log.push(self.table.carry(&open));
+        self.snapshot = self.last();
+        let record = Some(self.last());
+        for unit in 0..UNITS {
+            let (kind, confirmed, settled) = (self.kind, self.confirmed, self.settled);
+            let history = History { kind, said: &self.said[unit], confirmed, settled, is_replayed: false };
+            let (before, later) = self.said[unit].split_at(history.base());
+            let values = before.last().and_then(|s| s.values.clone()).or_else(|| Some(kind.unwritten()));
+            let base = |record| Said { record, values: values.clone(), is_carried: false };
+            // The blocks have all up to `through`, and nothing else is left of it.
+            let logged = &mut self.logged[unit];
+            logged.retain(|s| !s.is_in(self.through));
+            logged.insert(0, base(Some(0)));
+            if open.has(unit) {
+                logged.push(base(record));
+                let carried = later.iter().filter(|s| s.record.is_some()).cloned();
+                logged.extend(carried.map(|s| Said { record, is_carried: true, ..s }));
+            }
+        }
+    }
+
+    /// Replays the log without its last records, from blocks of which some are already those of another checkpoint.
+    fn crash(&self, lost: u64, cut: u32) {
+        let later = blocks(&mut self.table.clone(), self.confirmed);
+        let blocks = self.blocks.iter().zip(&later).enumerate();
+        let blocks = blocks.map(|(c, (old, new))| Some(if cut & 1 << c == 0 { old } else { new }));
+        let blocks: Vec<_> = blocks.collect();
+        let (data, _, slabs) = self.kind.shape();
+        let mut table = Table::load(ID, data, slabs, &blocks).expect("sound blocks");
+        // A block says that a value is confirmed, whatever the log's records say.
+        let is_cut = cut & ((1 << blocks.len()) - 1) != 0;
+        let settled = if !is_cut { self.settled.max(self.through) } else { self.confirmed };
+        let durable = self.last().saturating_sub(lost).max(self.confirmed).max(self.snapshot);
+        for record in self.through + 1..=durable {
+            for entry in &self.log[record as usize - 1] {
+                let is_confirmed = record <= settled && !entry.is_unconfirmed;
+                let carrier = if is_confirmed { Carrier::Confirmed } else { Carrier::Open(record) };
+                table.apply(&entry.change, carrier);
+            }
+        }
+        for (unit, said) in self.logged.iter().enumerate() {
+            let said: Vec<_> = said.iter().filter(|s| s.is_in(durable)).cloned().collect();
+            let (kind, confirmed) = (self.kind, settled);
+            History { kind, said: &said, confirmed, settled, is_replayed: true }.check(&table, unit, true);
+        }
+        self.crash_in_recovery(table);
+    }
+
+    /// A checkpoint of what a crash has left, and another crash.
+    fn crash_in_recovery(&self, mut table: Table) {
+        let entries = table.carry(&table.open());
+        let blocks = blocks(&mut table, 1 << 40);
+        let blocks: Vec<_> = blocks.iter().map(Some).collect();
+        let (data, _, slabs) = self.kind.shape();
+        let mut again = Table::load(ID, data, slabs, &blocks).expect("sound blocks");
+        for entry in entries {
+            let carrier = if entry.is_unconfirmed { Carrier::Open(1 << 41) } else { Carrier::Confirmed };
+            again.apply(&entry.change, carrier);
+        }
+        for unit in 0..UNITS {
+            assert_eq!(again.candidates(unit), table.candidates(unit), "rule 13, unit {unit}");
+            assert_eq!(again.is_open(unit), table.is_open(unit), "rule 13, unit {unit}");
+        }
+    }
+
+    fn check(&self, is_exact: bool) {
+        for (unit, said) in self.said.iter().enumerate() {
+            let (confirmed, settled) = (self.confirmed, self.settled);
+            let history = History { kind: self.kind, said, confirmed, settled, is_replayed: false };
+            history.check(&self.table, unit, is_exact);
+        }
+    }
+}
+
+fn blocks(table: &mut Table, version: u64) -> Vec<ChecksumBlock> {
+    table.begin_blocks(version, u32::MAX);
+    (0..table.contents.len()).map(|content| *table.block(content).expect("all is known")).collect()
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Set(usize, Values),
+    Doubt(usize),
+    /// Units, as bits.
+    Commit(u8),
+    /// Up to so many records before the last one.
+    Confirm(u64),
+    Settle(u64),
+    Checkpoint,
+    Crash {
+        lost: u64,
+        cut: u32,
+    },
+}
+
+fn value() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        4 => (1..9_u32).prop_map(Value::Written),
+        3 => Just(Value::Unwritten),
+        1 => (1..9_u32).prop_map(Value::Lost),
+        1 => Just(Value::LostWithoutSum),
+    ]
+}
+
+fn values(kind: Kind) -> impl Strategy<Value = Values> {
+    let (data, contents, _) = kind.shape();
+    prop::collection::vec(value(), contents).prop_map(move |values| {
+        let mut values = Values::from_vec(values);
+        normalize(&mut values, data);
+        values
+    })
+}
+
+fn steps(kind: Kind) -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        6 => (0..UNITS, values(kind)).prop_map(|(unit, values)| Step::Set(unit, values)),
+        1 => (0..UNITS).prop_map(Step::Doubt),
+        4 => any::<u8>().prop_map(Step::Commit),
+        3 => (0..3_u64).prop_map(Step::Confirm),
+        2 => (0..2_u64).prop_map(Step::Settle),
+        1 => Just(Step::Checkpoint),
+        2 => (0..3_u64, prop_oneof![Just(0), any::<u32>()]).prop_map(|(lost, cut)| Step::Crash { lost, cut }),
+    ];
+    prop::collection::vec(step, 1..60)
+}
+
+fn run(kind: Kind, steps: &[Step]) {
+    let mut world = World::new(kind);
+    for step in steps {
+        world.take(step);
+        world.check(world.settled == world.confirmed && matches!(step, Step::Settle(_)));
+    }
+    for step in [Step::Commit(u8::MAX), Step::Confirm(0), Step::Settle(0)] {
+        world.take(&step);
+    }
+    world.check(true);
+    let doubts = (0..UNITS).filter(|unit| world.table.is_open(*unit)).count();
+    assert_eq!(world.table.pending.len(), doubts, "nothing else is remembered");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn a_mirror_is_what_its_entries_say(steps in steps(Kind::Mirror)) {
+        run(Kind::Mirror, &steps);
+    }
+
+    #[test]
+    fn a_coded_row_is_what_its_entries_say(steps in steps(Kind::Coded)) {
+        run(Kind::Coded, &steps);
+    }
+}
+
+fn sum(content: usize, unit: usize) -> u32 {
+    (100 * content + unit) as u32
+}
+
+/// Three units of both data columns and the parity are written.
+fn written() -> (Table, Vec<ChecksumBlock>) {
+    let mut table = Kind::Coded.empty();
+    for unit in 0..3 {
+        table.set(unit, (0..3).map(|content| Value::Written(sum(content, unit))).collect());
+    }
+    table.carried(&Units::ALL, 1);
+    table.confirm(1);
+    table.settle(1);
+    let blocks = blocks(&mut table, 1);
+    (table, blocks)
+}
+
+/// A column whose disk is away, and whose block comes later: entries say what they know, and the block the rest.
+#[test]
+fn a_content_without_a_block_is_unknown_and_can_be_filled() {
+    let (whole, blocks) = written();
+    let mut table = Table::load(ID, 2, 3, &[Some(&blocks[0]), None, Some(&blocks[2])]).expect("blocks");
+    let unknown = |written| Value::Unknown { written };
+    assert_eq!((table.value(1, 0), table.value(1, 9)), (unknown(true), unknown(false)));
+    assert_eq!(table.block(1), None, "no block is made of what is not known");
+    let values: Values = smallvec![Value::Written(7), table.value(1, 0), Value::Lost(0)];
+    table.set(0, values);
+    table.set(1, smallvec![Value::Written(8), Value::Written(9), Value::Written(10)]);
+    // Another owner reads the entries with all blocks: it finds what this table finds when the block comes.
+    let mut other = whole;
+    table.changes(&table.waiting()).iter().for_each(|change| other.apply(change, Carrier::Confirmed));
+    table.fill(1, &blocks[1]);
+    for unit in 0..UNITS {
+        assert_eq!(table.values(unit), other.values(unit), "unit {unit}");
+    }
+    let before: Values = (0..3).map(|content| Value::Written(sum(content, 0))).collect();
+    assert_eq!((table.value(1, 0), table.confirmed(0)), (Value::Written(sum(1, 0)), before));
+    assert_eq!(table.value(1, 1), Value::Written(9));
+    assert!(table.block(1).is_some());
+}
+
+#[test]
+fn a_parity_of_lost_data_is_not_unwritten() {
+    let mut table = Kind::Coded.empty();
+    table.set(0, smallvec![Value::Unwritten, Value::LostWithoutSum, Value::Written(5)]);
+    assert_eq!(table.value(2, 0), Value::LostWithoutSum);
+    table.set(1, smallvec![Value::Written(1), Value::Unwritten, Value::LostWithoutSum]);
+    assert_eq!(table.value(2, 1), Value::Lost(0), "it is computed when the stripe is written again");
+    table.set(2, smallvec![Value::Unwritten, Value::Unwritten, Value::Written(5)]);
+    assert_eq!(table.value(2, 2), Value::Unwritten);
+}
+
+#[test]
+fn entries_of_others_change_nothing() {
+    let first = FirstUnit { row: ID.row, birth: ID.birth, content: 0, column: 0, unit: 2 * 512 };
+    let others = [
+        FirstUnit { row: RowNumber(4), ..first },
+        FirstUnit { birth: 6, ..first },
+        FirstUnit { column: 1, ..first },
+        FirstUnit { content: 1, ..first },
+        FirstUnit { unit: 3 * 512, ..first },
+        FirstUnit { unit: 2 * 512 - 1, ..first },
+        FirstUnit { unit: u32::MAX, ..first },
+    ];
+    let mut table = Kind::Mirror.empty();
+    for first in others {
+        table.apply(&Change::Written { first, sums: Sums::from_elem(1, 1) }, Carrier::Confirmed);
+    }
+    assert_eq!(table, Kind::Mirror.empty());
+    // One that begins before the group and ends after it changes all of it.
+    let first = FirstUnit { unit: 2 * 512 - 1, ..first };
+    table.apply(&Change::Written { first, sums: (0..514).collect() }, Carrier::Confirmed);
+    assert_eq!((table.value(0, 0), table.value(0, 511)), (Value::Written(1), Value::Written(512)));
+}
+
+/// What is in memory of a group is what the budget of all tables counts with.
+#[test]
+fn a_mirrored_group_takes_less_than_the_design_says() {
+    assert!(Kind::Mirror.empty().bytes() < 2500, "{}", Kind::Mirror.empty().bytes());
+}
+
+#[test]
+fn blocks_that_could_not_be_written_leave_it_dirty() {
+    let (mut table, _) = written();
+    assert!(!table.is_dirty());
+    table.set(0, smallvec![Value::Unwritten; 3]);
+    assert!(table.is_dirty(), "it waits");
+    table.carried(&Units::ALL, 2);
+    table.confirm(2);
+    table.settle(2);
+    assert_eq!((table.is_dirty(), table.stale()), (true, Units::from_iter([0])));
+    let stale = table.begin_blocks(2, 0b011);
+    assert!(!table.is_dirty());
+    assert_eq!(table.block(0).expect("all is known").versions[..], [2, 2, 1]);
+    table.blocks_failed(stale);
+    assert_eq!(table.stale(), Units::from_iter([0]));
+}
+
+/// Neighbours that wait make one entry.
+#[test]
+fn a_sequential_write_is_one_entry() {
+    let mut table = Kind::Mirror.empty();
+    (0..256).for_each(|unit| table.set(unit, smallvec![Value::Written(unit as u32)]));
+    let changes = table.changes(&table.waiting());
+    let [Change::Written { first, sums }] = &changes[..] else { panic!("{changes:?}") };
+    assert_eq!((first.unit, sums.len(), Entry::from(changes[0].clone()).bytes()), (1024, 256, 1048));
+}

@@ -1,0 +1,50 @@
+//! A value that is replaced now and then, and looked at by every I/O.
+//!
+//! Invariants:
+//! 1. The number grows with each replacement, under the lock; so a number that was read under the lock is that of the
+//!    value that was read with it.
+//! 2. When [`Current::replace`] has returned, no value from before it is current.
+
+use crate::sync::{Arc, AtomicU64, Ordering, RwLock};
+
+/// See the module.
+pub struct Current<T> {
+    number: AtomicU64,
+    value: RwLock<Arc<T>>,
+}
+
+/// A value as it was at some moment.
+pub struct Seen<T> {
+    number: u64,
+    /// The value.
+    pub value: Arc<T>,
+}
+
+impl<T> Current<T> {
+    /// With its first value.
+    pub fn new(value: Arc<T>) -> Current<T> {
+        Current { number: AtomicU64::new(0), value: RwLock::new(value) }
+    }
+
+    /// The present value.
+    pub fn get(&self) -> Seen<T> {
+        let value = self.value.read();
+        Seen { number: self.number.load(Ordering::Acquire), value: Arc::clone(&value) }
+    }
+
+    /// Whether it has not been replaced since: one load, no lock.
+    pub fn is_current(&self, seen: &Seen<T>) -> bool {
+        self.number.load(Ordering::Acquire) == seen.number
+    }
+
+    /// Replaces the value, if `is_newer` says so of the present one and this one; returns whether.
+    pub fn replace(&self, value: Arc<T>, is_newer: impl FnOnce(&T, &T) -> bool) -> bool {
+        let mut present = self.value.write();
+        if !is_newer(&**present, &value) {
+            return false;
+        }
+        *present = value;
+        self.number.fetch_add(1, Ordering::Release);
+        true
+    }
+}

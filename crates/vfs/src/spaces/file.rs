@@ -1,0 +1,331 @@
+//! An open virtual disk, shared by all nodes of both its forms.
+//!
+//! Invariants:
+//! 1. The length (`Meta::stat`) is a multiple of [`BLOCK`] and at most the size of the disk; what is between the two reads as zeros.
+//! 2. Under `disk` for writing nothing else is read or written: lengths and parts of blocks change there only.
+//! 3. Payload memory is waited for before `disk`, never under it: who waits for `disk` may hold the memory.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arena::{Arena, Class, IoBuf, Sg, sg_len, sg_slice, sg_to_vec};
+use disk::{DiskError, sized};
+use env::{Ctx, Env};
+use parking_lot::Mutex;
+use tokio::sync::RwLock;
+
+use super::vhd::{FOOTER, footer};
+use super::{BLOCK, Form, OpenDisk, VirtualDisks, now};
+use crate::{Stat, VfsError, VfsResult};
+
+/// The largest size of a file.
+const SIZE_MAX: u64 = i64::MAX as u64;
+
+/// What is known of a file beside its data.
+pub(super) struct Meta {
+    /// Of an open one, `size` is the bytes of data.
+    pub(super) stat: Stat,
+    /// The footer that a client wrote behind these.
+    pub(super) footer: Option<[u8; FOOTER as usize]>,
+}
+
+pub(super) struct File {
+    env: Env,
+    arena: Arena,
+    disks: Arc<dyn VirtualDisks>,
+    pub(super) number: u64,
+    pub(super) meta: Arc<Mutex<Meta>>,
+    /// `None` once it was removed.
+    disk: RwLock<Option<OpenDisk>>,
+}
+
+impl File {
+    pub(super) fn open(
+        (env, arena): (Env, Arena),
+        disks: Arc<dyn VirtualDisks>,
+        number: u64,
+        meta: Arc<Mutex<Meta>>,
+    ) -> VfsResult<Arc<File>> {
+        let open = disks.open(number)?;
+        let size = open.disk.info().geometry.size;
+        let mut known = meta.lock();
+        if known.stat.size != size {
+            // Changed while it was closed, or never seen.
+            (known.stat.size, known.footer) = (size, None);
+        }
+        drop(known);
+        Ok(Arc::new(File { env, arena, disks, number, meta, disk: RwLock::new(Some(open)) }))
+    }
+
+    fn length(&self) -> u64 {
+        self.meta.lock().stat.size
+    }
+
+    /// Data was changed, up to `end`.
+    fn wrote(&self, end: u64) {
+        let mut meta = self.meta.lock();
+        if end > meta.stat.size {
+            // A footer that a client wrote was for the length before.
+            (meta.stat.size, meta.footer) = (end, None);
+        }
+        let now = now(&self.env);
+        (meta.stat.written, meta.stat.changed) = (now, now);
+    }
+
+    /// The client's footer, else one that is made now.
+    fn footer(&self) -> [u8; FOOTER as usize] {
+        let meta = self.meta.lock();
+        meta.footer.unwrap_or_else(|| footer(meta.stat.id, meta.stat.size))
+    }
+
+    /// Reads up to `length` bytes; fewer at the end.
+    pub(super) async fn read(&self, c: &Ctx, form: Form, offset: u64, length: u64) -> VfsResult<Sg> {
+        let end = |of: u64| offset.saturating_add(length).min(of).max(offset);
+        let first = offset / BLOCK * BLOCK;
+        let ends = |end: u64| (end - first).next_multiple_of(BLOCK) as usize;
+        let room = ends(end(self.length()));
+        if room > self.arena.budget() / 2 {
+            return Err(VfsError::NoMemory);
+        }
+        let memory = self.arena.alloc_sg(room, Class::Payload).await;
+        let disk = self.disk.read().await;
+        let open = disk.as_ref().ok_or(VfsError::Stale)?;
+        let data = self.length();
+        // It may have become longer while memory was waited for.
+        let inside = offset..end(data.min(first + room as u64));
+        let mut out = Sg::new();
+        if !inside.is_empty() {
+            let (result, memory) = open.disk.read(c, first, sized(memory, ends(inside.end))).wait().await;
+            result.map_err(of_disk)?;
+            let all: Sg = memory.into_iter().map(|b| b.freeze()).collect();
+            out = sg_slice(&all, (offset - first) as usize, (inside.end - offset) as usize);
+        }
+        let behind = inside.end..end(data + form.footer());
+        if behind.start >= data && !behind.is_empty() {
+            out.push(IoBuf::short(
+                &self.footer()[(behind.start - data) as usize..(behind.end - data) as usize],
+            ));
+        }
+        Ok(out)
+    }
+
+    /// Writes all of `src`.
+    pub(super) async fn write(self: Arc<File>, c: Ctx, form: Form, offset: u64, src: Sg) -> VfsResult<u32> {
+        let length = u32::try_from(sg_len(&src)).map_err(|_| VfsError::TooLarge)?;
+        if length == 0 {
+            return Ok(0);
+        }
+        let end = offset.checked_add(length.into()).filter(|e| *e <= SIZE_MAX).ok_or(VfsError::TooLarge)?;
+        if offset.is_multiple_of(BLOCK) && end.is_multiple_of(BLOCK) {
+            let disk = self.disk.read().await;
+            let open = disk.as_ref().ok_or(VfsError::Stale)?;
+            // Behind the data of a VHD the length decides what a write means.
+            let most = if form == Form::Vhd { self.length() } else { open.disk.info().geometry.size };
+            if end <= most {
+                open.disk.write(&c, offset, src).wait().await.map_err(of_disk)?;
+                self.wrote(end);
+                return Ok(length);
+            }
+        }
+        // A change of length must not be left half known: it goes on without its caller.
+        let (env, file) = (self.env.clone(), self);
+        env.run(async move { file.write_exclusively(&c, form, offset..end, &src).await }).await?;
+        Ok(length)
+    }
+
+    async fn write_exclusively(&self, c: &Ctx, form: Form, at: Range<u64>, src: &Sg) -> VfsResult<()> {
+        let mut disk = self.disk.write().await;
+        if at.end > self.length() + form.footer() {
+            let data = match at.end % BLOCK {
+                FOOTER if form == Form::Vhd => at.end - FOOTER,
+                _ => at.end.next_multiple_of(BLOCK),
+            };
+            let open = disk.as_ref().ok_or(VfsError::Stale)?;
+            let size = open.disk.info().geometry.size;
+            let steps = data.checked_next_multiple_of(open.step.max(BLOCK)).filter(|s| *s <= SIZE_MAX);
+            let size = if data > size { steps.ok_or(VfsError::TooLarge)? } else { size };
+            self.set_length(c, &mut disk, form, data, size).await?;
+        }
+        let data = self.length();
+        let inside = at.start.min(data)..at.end.min(data);
+        let split = (inside.end - inside.start) as usize;
+        if split > 0 {
+            self.patch(c, &disk, inside, sg_slice(src, 0, split)).await?;
+        }
+        if at.end > data {
+            let bytes = sg_to_vec(&sg_slice(src, split, sg_len(src) - split));
+            let (mut footer, from) = (self.footer(), (at.start.max(data) - data) as usize);
+            footer[from..from + bytes.len()].copy_from_slice(&bytes);
+            self.meta.lock().footer = Some(footer);
+        }
+        self.wrote(0);
+        Ok(())
+    }
+
+    /// Writes bytes inside the data; the blocks that they begin and end in are read first.
+    async fn patch(&self, c: &Ctx, disk: &Option<OpenDisk>, at: Range<u64>, src: Sg) -> VfsResult<()> {
+        let open = disk.as_ref().ok_or(VfsError::Stale)?;
+        let block = async |at: u64| {
+            let memory = sized(self.arena.alloc_sg(BLOCK as usize, Class::Control).await, BLOCK as usize);
+            let (result, memory) = open.disk.read(c, at, memory).wait().await;
+            result.map_err(of_disk)?;
+            Ok::<Sg, VfsError>(memory.into_iter().map(|b| b.freeze()).collect())
+        };
+        let (first, last) = (at.start / BLOCK * BLOCK, (at.end - 1) / BLOCK * BLOCK);
+        let mut all = Sg::new();
+        if at.start > first {
+            all = sg_slice(&block(first).await?, 0, (at.start - first) as usize);
+        }
+        all.extend(src);
+        if at.end < last + BLOCK {
+            let kept = (last + BLOCK - at.end) as usize;
+            all.extend(sg_slice(&block(last).await?, BLOCK as usize - kept, kept));
+        }
+        open.disk.write(c, first, all).wait().await.map_err(of_disk)
+    }
+
+    /// Gives the file a length, and the disk a size. Where a VHD grows, the bytes of a footer that a client wrote
+    /// stay where they are, as data.
+    async fn set_length(
+        &self,
+        c: &Ctx,
+        disk: &mut Option<OpenDisk>,
+        form: Form,
+        length: u64,
+        size: u64,
+    ) -> VfsResult<()> {
+        if disk.as_ref().ok_or(VfsError::Stale)?.disk.info().geometry.size != size {
+            self.disks.resize(self.number, size).await?;
+            // The new one first: there is a guard all the time.
+            *disk = Some(self.disks.open(self.number)?);
+        }
+        let before = {
+            let mut meta = self.meta.lock();
+            let kept = if length == meta.stat.size { meta.footer } else { None };
+            let before = (meta.stat.size, std::mem::replace(&mut meta.footer, kept));
+            meta.stat.size = length;
+            before
+        };
+        match before {
+            (had, Some(footer)) if form == Form::Vhd && length > had => {
+                let footer = [IoBuf::short(&footer)].into_iter().collect();
+                self.patch(c, disk, had..had + FOOTER, footer).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Sets the number of bytes of the file in this form.
+    pub(super) async fn set_len(self: Arc<File>, form: Form, length: u64) -> VfsResult<()> {
+        let data = match length {
+            0 => 0, // what a client does before it writes the file anew
+            n if n > SIZE_MAX => return Err(VfsError::TooLarge),
+            n => n.checked_sub(form.footer()).ok_or(VfsError::InvalidArgument)?,
+        };
+        if !data.is_multiple_of(BLOCK) {
+            return Err(VfsError::InvalidArgument);
+        }
+        let (env, file) = (self.env.clone(), self);
+        env.run(async move {
+            let mut disk = file.disk.write().await;
+            file.set_length(&Ctx::default(), &mut disk, form, data, data).await?;
+            file.wrote(0);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Gives the disk the length of the file, where writes made it longer.
+    pub(super) async fn settle(self: Arc<File>) -> VfsResult<()> {
+        let size = self.disk.read().await.as_ref().map(|open| open.disk.info().geometry.size);
+        if size.is_none_or(|size| size == self.length()) {
+            return Ok(());
+        }
+        let (env, file) = (self.env.clone(), self);
+        env.run(async move {
+            let (mut disk, length) = (file.disk.write().await, file.length());
+            file.set_length(&Ctx::default(), &mut disk, Form::Raw, length, length).await
+        })
+        .await
+    }
+
+    pub(super) async fn flush(self: Arc<File>, c: Ctx) -> VfsResult<()> {
+        Arc::clone(&self).settle().await?;
+        let disk = self.disk.read().await;
+        disk.as_ref().ok_or(VfsError::Stale)?.disk.flush(&c).wait().await.map_err(of_disk)
+    }
+
+    /// Makes a range of the data zeros: whole blocks are discarded.
+    pub(super) async fn zero(&self, c: &Ctx, range: Range<u64>) -> VfsResult<()> {
+        let inside = || range.start..range.end.min(self.length());
+        let at = inside();
+        if at.is_empty() {
+            return Ok(());
+        }
+        if !at.start.is_multiple_of(BLOCK) || !at.end.is_multiple_of(BLOCK) {
+            let (disk, at) = (self.disk.write().await, inside());
+            let middle = at.start.next_multiple_of(BLOCK).min(at.end);
+            let edges = [at.start..middle, (at.end / BLOCK * BLOCK).max(middle)..at.end];
+            for edge in edges.into_iter().filter(|edge| !edge.is_empty()) {
+                let zeros = vec![0; (edge.end - edge.start) as usize];
+                self.patch(c, &disk, edge, [IoBuf::from(zeros)].into_iter().collect()).await?;
+            }
+        }
+        let (disk, at) = (self.disk.read().await, inside());
+        let (first, end) = (at.start.next_multiple_of(BLOCK), at.end / BLOCK * BLOCK);
+        if first < end {
+            let open = disk.as_ref().ok_or(VfsError::Stale)?;
+            open.disk.discard(c, first, end - first).wait().await.map_err(of_disk)?;
+        }
+        self.wrote(0);
+        Ok(())
+    }
+
+    /// The ranges that have data, at most `limit`.
+    pub(super) async fn allocated(
+        &self,
+        c: &Ctx,
+        form: Form,
+        range: Range<u64>,
+        limit: usize,
+    ) -> VfsResult<Vec<Range<u64>>> {
+        let disk = self.disk.read().await;
+        let (open, length) = (disk.as_ref().ok_or(VfsError::Stale)?, self.length());
+        let (first, end) = (range.start / BLOCK * BLOCK, range.end.min(length).next_multiple_of(BLOCK));
+        let mut found = Vec::new();
+        if first < end {
+            found = open.disk.allocated(c, first, end - first).wait().await.map_err(of_disk)?;
+        }
+        if form == Form::Vhd {
+            disk::append(&mut found, length..length + FOOTER);
+        }
+        let cut = found.into_iter().map(|r| r.start.max(range.start)..r.end.min(range.end));
+        Ok(cut.filter(|r| r.start < r.end).take(limit).collect())
+    }
+
+    /// Destroys the virtual disk; what is open fails from then on.
+    pub(super) async fn remove(self: Arc<File>) -> VfsResult<()> {
+        let (env, file) = (self.env.clone(), self);
+        env.run(async move {
+            let mut disk = file.disk.write().await;
+            *disk = None; // its guard would keep it
+            let removed = file.disks.remove(file.number).await;
+            if removed.is_err() {
+                *disk = file.disks.open(file.number).ok();
+            }
+            removed
+        })
+        .await
+    }
+}
+
+fn of_disk(error: DiskError) -> VfsError {
+    match error {
+        DiskError::ReadOnly { .. } => VfsError::ReadOnly,
+        DiskError::Full { .. } => VfsError::NoSpace,
+        DiskError::Timeout { .. } => VfsError::Cancelled,
+        DiskError::Gone { .. } | DiskError::Fenced { .. } => VfsError::Io(libc::ENODEV),
+        misuse if misuse.is_misuse() => VfsError::InvalidArgument,
+        _ => VfsError::Io(libc::EIO),
+    }
+}
