@@ -201,3 +201,31 @@ fn a_journal_goes_with_its_space() {
         });
     }
 }
+
+/// Also where the size ends in the middle of a row, while the space is open and after a power cut.
+#[test]
+fn what_a_space_lost_when_it_became_smaller_is_zeros_when_it_grows_again() {
+    for shape in shapes() {
+        for cut in [None, Some(PowerCut::LoseAll)] {
+            in_virtual_time(async {
+                let mut world = World::new(shape, 1).await;
+                let (size, row_units) =
+                    (world.space.inner.size(), world.space.inner.layout.row_bytes() / UNIT);
+                world.write(0..4, &[1, 2, 3, 4]).await.expect("all disks are here");
+                world.write(row_units..row_units + 1, &[7]).await.expect("all disks are here");
+                world.path.resize_space(SPACE, 2 * UNIT).await.expect("smaller");
+                assert!(has_row(&world, 0) && !has_row(&world, 1), "{shape:?}");
+                assert!(world.read(2..4).await.is_err(), "{shape:?}: it is beyond the end");
+                let opened = world.path.space(SPACE).expect("it is there");
+                assert_eq!(opened.info().geometry.size, 2 * UNIT, "{shape:?}");
+                if let Some(cut) = cut {
+                    world.machine.cut(cut);
+                    world = world.reopen().await;
+                }
+                world.path.resize_space(SPACE, size).await.expect("larger");
+                assert_eq!(world.read(0..4).await, Ok(vec![1, 2, 0, 0]), "{shape:?}, {cut:?}");
+                assert_eq!(world.read(row_units..row_units + 1).await, Ok(vec![0]), "{shape:?}, {cut:?}");
+            });
+        }
+    }
+}
