@@ -106,6 +106,16 @@ impl Env {
         }
     }
 
+    /// Nanoseconds of the clock that goes on while the machine sleeps (CLOCK_BOOTTIME): a lease is measured by it.
+    #[inline]
+    pub fn boot_ns(&self) -> u64 {
+        match &*self.kind {
+            Kind::Real(..) => ns_of(rustix::time::ClockId::Boottime),
+            // Never 0: no machine runs anything when it is switched on.
+            Kind::Simulated(_) => self.moment().ns + 1,
+        }
+    }
+
     /// When a moment of this environment is.
     pub fn instant(&self, at: Moment) -> Instant {
         match &*self.kind {
@@ -195,8 +205,13 @@ impl Env {
 /// The system's monotonic clock, which [`Instant`] is read from too.
 #[inline]
 fn monotonic() -> Moment {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    Moment { ns: t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64 }
+    Moment { ns: ns_of(rustix::time::ClockId::Monotonic) }
+}
+
+#[inline]
+fn ns_of(clock: rustix::time::ClockId) -> u64 {
+    let t = rustix::time::clock_gettime(clock);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
 #[cfg(test)]

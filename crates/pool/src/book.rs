@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use env::BoxFuture;
 
+use crate::authority::Tenure;
 use crate::{Absence, CommitError, DiskNumber, Member, Members, Op, Pool, State};
 
 /// The membership of a disk that is to end: a disk that has joined again since is not removed for earlier
@@ -41,6 +42,9 @@ pub trait Book: Send + Sync {
     /// The disks in service at this moment.
     fn members(&self) -> Arc<Members>;
 
+    /// The owner's right to change the pool's data.
+    fn tenure(&self) -> Arc<Tenure>;
+
     /// Makes a change, all of it or nothing; durable when it is done.
     fn commit(&self, ops: Vec<Op>) -> BoxFuture<Result<(), CommitError>>;
 
@@ -60,6 +64,10 @@ impl Book for Pool {
 
     fn members(&self) -> Arc<Members> {
         Pool::members(self)
+    }
+
+    fn tenure(&self) -> Arc<Tenure> {
+        Arc::clone(self.metadata().tenure())
     }
 
     fn commit(&self, ops: Vec<Op>) -> BoxFuture<Result<(), CommitError>> {

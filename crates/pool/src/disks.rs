@@ -107,6 +107,7 @@ impl DataDisk {
     }
 
     pub(crate) async fn write(&self, offset: u64, src: Sg) -> Result<(), DiskError> {
+        self.pulse.may_write(&self.ctx, Place::new(Op::Write, offset, sg_len(&src) as u64)).await?;
         self.start_write(self.pulse.now(), offset, src).wait().await
     }
 
@@ -132,6 +133,7 @@ impl DataDisk {
 
     pub(crate) async fn discard(&self, offset: u64, length: u64) -> Result<(), DiskError> {
         let at = Place::new(Op::Discard, offset, length);
+        self.pulse.may_write(&self.ctx, at).await?;
         self.pulse.follow(at, || self.member.disk.discard(&self.ctx, offset, length)).wait(at).await?
     }
 

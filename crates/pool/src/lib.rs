@@ -5,7 +5,7 @@
 //! nothing is lost; `docs/on-disk-format.md` the bytes.
 //!
 //! **What it is not.** It has no files (these belong to `volume`) and no devices (these belong to `disk`). It
-//! has one writer: the claims on the voters decide which process may open a pool, not consensus.
+//! has one writer: an [`authority`] decides which process may open a pool, not consensus.
 //!
 //! **Layout.** `state`, `voters`, `placement` and `layout` are pure functions over values; `format` and
 //! `blocks` turn values into bytes and back; everything that does I/O does it through `disk::Disk` and takes
@@ -15,6 +15,7 @@
 //! validates them before they count.
 
 pub mod activity;
+pub mod authority;
 pub mod blocks;
 pub mod book;
 mod cache;

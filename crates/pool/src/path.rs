@@ -7,6 +7,7 @@
 //!    the generation that it is about to get.
 //! 3. The handling of a failed disk is decided by one task at a time.
 //! 4. At most [`WRITES_MAX`] runs of writes are outstanding, so that they never use all entries of a log.
+//! 5. No change begins on a disk, and none is acknowledged, without the [`Tenure`].
 
 mod checking;
 mod joining;
@@ -22,6 +23,7 @@ use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Semaphore;
 
+use crate::authority::Tenure;
 use crate::blocks::activity::{BLOCKS, ENTRIES};
 use crate::book::Book;
 use crate::disks::{DataDisk, RawIo};
@@ -62,6 +64,7 @@ pub struct DataPath {
     pub(crate) slab_bytes: u64,
     pub(crate) options: PathOptions,
     pub(crate) io: RawIo,
+    pub(crate) tenure: Arc<Tenure>,
     /// Findings and repairs.
     pub events: Events,
     /// The background jobs of the spaces.
@@ -107,6 +110,7 @@ impl DataPath {
         let jobs = Board::new(env.clone(), Pacing::default());
         let path = Arc::new(DataPath {
             env,
+            tenure: book.tenure(),
             book,
             pool,
             slab_bytes,

@@ -31,7 +31,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use disk::{DiskError, DiskInfo, Media, Op, Place};
-use env::{Env, Io, Moment};
+use env::{Ctx, Env, Io, Moment};
 use parking_lot::Mutex;
 
 pub(crate) use followed::Followed;
@@ -40,6 +40,8 @@ pub(crate) use landing::{Came, Waits};
 use lately::Lately;
 use standing::Look;
 use watch::Watch;
+
+use crate::authority::Tenure;
 
 /// The minimum time before a read is hedged: timers have a precision of a millisecond, and faster reads need
 /// no hedge.
@@ -69,6 +71,7 @@ const REVIEW: u64 = 64;
 pub(crate) struct Pulse {
     env: Env,
     watch: Arc<Watch>,
+    tenure: Arc<Tenure>,
     began: Moment,
     in_flight: AtomicU32,
     /// Reads that ended, in all.
@@ -130,10 +133,11 @@ impl State {
 }
 
 impl Pulse {
-    pub(crate) fn new(env: &Env, watch: &Arc<Watch>) -> Arc<Pulse> {
+    pub(crate) fn new(env: &Env, watch: &Arc<Watch>, tenure: &Arc<Tenure>) -> Arc<Pulse> {
         Arc::new(Pulse {
             env: env.clone(),
             watch: Arc::clone(watch),
+            tenure: Arc::clone(tenure),
             began: env.moment(),
             in_flight: AtomicU32::new(0),
             reads: AtomicU64::new(0),
@@ -189,6 +193,17 @@ impl Pulse {
         }
         let slot = self.begin(UnderWay { began, at, counted, short: false, waiter: None, due: None });
         Followed::new(start(), Ticket::new(self, slot))
+    }
+
+    /// Waits until this process owns the pool, so that a write may begin.
+    ///
+    /// # Errors
+    /// [`DiskError::Fenced`]: it does not.
+    pub(crate) async fn may_write(&self, c: &Ctx, at: Place) -> Result<(), DiskError> {
+        if self.tenure.holds() {
+            return Ok(());
+        }
+        Box::pin(self.tenure.hold()).await.map_err(|_| DiskError::Fenced { at, had: c.epoch, epoch: c.epoch })
     }
 
     pub(crate) fn now(&self) -> Moment {

@@ -188,6 +188,21 @@ impl Space {
         Ok((pass, self.path.jobs.client(matches!(at.op, Op::Read | Op::Write))))
     }
 
+    /// Waits until this process owns the pool.
+    async fn owned(&self) -> Result<(), SpaceError> {
+        if self.path.tenure.holds() {
+            return Ok(());
+        }
+        Ok(Box::pin(self.path.tenure.hold()).await?)
+    }
+
+    /// A change, which neither begins nor is acknowledged before that.
+    async fn owning(&self, change: impl Future<Output = Result<(), SpaceError>>) -> Result<(), SpaceError> {
+        self.owned().await?;
+        change.await?;
+        self.owned().await
+    }
+
     /// Runs a call in a task of its own, so that it completes whether or not the caller waits for it.
     fn run<T, F>(&self, call: impl Send + 'static, work: impl FnOnce(Space) -> F) -> Io<T>
     where
@@ -248,11 +263,13 @@ impl Disk for Space {
             }
         };
         self.run(call, |space| async move {
-            let mut result = space.write_from(offset, &src).await;
-            if through && result.is_ok() {
-                // Boxed: a rare case must not make every write large.
-                result = Box::pin(space.flush_for_user()).await;
-            }
+            let result = space
+                .owning(async {
+                    space.write_from(offset, &src).await?;
+                    // Boxed: a rare case must not make every write large.
+                    if through { Box::pin(space.flush_for_user()).await } else { Ok(()) }
+                })
+                .await;
             told(&space, result, at)
         })
     }
@@ -260,7 +277,10 @@ impl Disk for Space {
     fn flush(&self, c: &Ctx) -> Io<Result<(), DiskError>> {
         let at = Place::whole(Op::Flush);
         match self.enter(c, at) {
-            Ok(call) => self.run(call, |space| async move { told(&space, space.flush_for_user().await, at) }),
+            Ok(call) => self.run(call, |space| async move {
+                let result = space.owning(space.flush_for_user()).await;
+                told(&space, result, at)
+            }),
             Err(e) => Io::Done(Err(e)),
         }
     }
@@ -268,8 +288,10 @@ impl Disk for Space {
     fn discard(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<(), DiskError>> {
         let at = Place::new(Op::Discard, offset, length);
         match self.enter(c, at) {
-            Ok(call) => self
-                .run(call, |space| async move { told(&space, space.discard_at(offset, length).await, at) }),
+            Ok(call) => self.run(call, |space| async move {
+                let result = space.owning(space.discard_at(offset, length)).await;
+                told(&space, result, at)
+            }),
             Err(e) => Io::Done(Err(e)),
         }
     }

@@ -102,8 +102,13 @@ impl Log {
         let bytes = std::mem::take(&mut write.bytes);
         let place = Place::new(disk::Op::Write, at, bytes.len() as u64);
         let src = [IoBuf::from(bytes)].into_iter().collect();
-        let io = self.pulse.follow(place, || self.member.disk.write(&self.ctx, at, src));
-        let result = io.wait(place).await.and_then(|result| result);
+        let result = match self.pulse.may_write(&self.ctx, place).await {
+            Ok(()) => {
+                let io = self.pulse.follow(place, || self.member.disk.write(&self.ctx, at, src));
+                io.wait(place).await.and_then(|result| result)
+            }
+            refused => refused,
+        };
         self.state.lock().core.written(&write, result.is_ok());
         self.changed.notify_waiters();
         result.map(|()| true)

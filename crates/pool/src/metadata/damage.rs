@@ -5,29 +5,24 @@ use disk::DiskError;
 use super::io::DiskIo;
 use super::members::Member;
 use super::replay::{Point, replay};
-use super::survey::newest_of;
-use crate::format::{BLOCK, Claim, Extent, Frame, FrameError, Kind, frame_size};
+use crate::PoolId;
+use crate::format::{BLOCK, Extent, Frame, FrameError, Kind, frame_size};
 
-/// How many places: claims, checkpoints, the journal. `newest` is the slot of the newest checkpoint, `point`
-/// where its journal leads.
+/// How many places: checkpoints, the journal. `newest` is the slot of the newest checkpoint, `point` where its
+/// journal leads.
 ///
 /// # Errors
 /// The disk does not answer, or refuses this process. Unreadable parts count as damaged.
 pub(super) async fn count(
     io: &DiskIo,
     member: &Member,
-    claim: &Claim,
+    pool: PoolId,
     point: &Point,
     newest: usize,
 ) -> Result<u64, DiskError> {
     let read = |at| io.read_back(&member.disk, at);
-    let (pool, number, areas) = (claim.pool, member.number, &member.areas);
-    let claims = [read(areas.claim_place(0)).await?, read(areas.claim_place(1)).await?];
-    let (claimed, mut damaged) = newest_of(claims, pool, number);
-    // Where ours was is something else. (One that is newer is another's, which is for a checkpoint to say.)
-    damaged += u64::from(damaged == 0 && claimed.is_none_or(|c| c.epoch < claim.epoch));
-
-    let (whole, mut slots) = (damaged, [Vec::new(), Vec::new()]);
+    let (number, areas) = (member.number, &member.areas);
+    let (mut damaged, mut slots) = (0, [Vec::new(), Vec::new()]);
     for (slot, area) in areas.checkpoints().into_iter().enumerate() {
         let head = read(Extent { length: BLOCK as u64, ..area }).await?;
         let length = match head.map(|head| frame_size(&head, Kind::Checkpoint)) {
@@ -45,5 +40,5 @@ pub(super) async fn count(
     let ring = read(areas.journal).await?;
     let found = replay(pool, number, [&slots[0], &slots[1]], &ring.unwrap_or_default(), Some(point));
     let leads = found.is_ok_and(|f| f.place.point == *point && f.place.slot == newest);
-    Ok(damaged + u64::from(damaged == whole && !leads))
+    Ok(damaged + u64::from(damaged == 0 && !leads))
 }

@@ -5,6 +5,7 @@
 //! has; `survey` reads it.
 //!
 //! Invariants:
+//! 0. Nothing is written, and no commit acknowledged, without the [`Tenure`](crate::authority::Tenure).
 //! 1. (epoch, incarnation, sequence) names one record or checkpoint for ever: a sequence number that may have
 //!    reached a disk is never given to other operations. A record that some voters did not take is followed,
 //!    not replaced.
@@ -36,5 +37,5 @@ pub use members::{Member, Members};
 pub(crate) use replay::{History, Point};
 pub use store::{CommitError, Suspension};
 pub(crate) use store::{Metadata, Opening};
-pub(crate) use survey::{Seen, Survey, newest_claim};
+pub(crate) use survey::{Seen, Survey};
 pub(crate) use voter::Voter;

@@ -1,6 +1,6 @@
 //! The handle on the metadata, for the rest of the pool.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,8 +13,9 @@ use super::members::{Member, Members};
 use super::replay::Point;
 use super::voter::Voter;
 use super::writer::Writer;
+use crate::authority::{AuthorityValue, PoolAuthority, Revision, Tenure};
 use crate::book::Life;
-use crate::format::{Claim, Claimant};
+use crate::format::Claimant;
 use crate::{Absence, DiskNumber, InvalidOp, Op, RowNumber, SpaceId, State};
 
 /// Why a change was not made.
@@ -65,9 +66,9 @@ pub enum Suspension {
         failed: Vec<(DiskNumber, DiskError)>,
     },
     /// Another process has claimed it by force.
-    #[error("{} has claimed it (process {}); this process must not write any more", .by.host, .by.process)]
+    #[error("process {} on the machine {} has taken it by force", .by.process, .by.host)]
     Claimed {
-        /// The disk.
+        /// The new owner.
         by: Claimant,
     },
     /// Another process has taken it, and keeps this one from its disks.
@@ -75,6 +76,15 @@ pub enum Suspension {
     Fenced {
         /// The epoch that they take.
         epoch: u64,
+    },
+    /// The owner could not be confirmed, so its lease has run out; it resumes by itself.
+    #[error(
+        "its disks do not confirm that this process still owns it{}; it resumes by itself when they do",
+        if .failed.is_empty() { String::new() } else { format!(": {}", failures(.failed)) }
+    )]
+    NoLease {
+        /// The disks that were asked and did not answer, with their errors.
+        failed: Vec<(DiskNumber, DiskError)>,
     },
     /// A failed disk could not be accounted for.
     #[error("the failure of a disk could not be recorded: {0}")]
@@ -99,12 +109,10 @@ pub(crate) type ActiveRegions = Box<dyn Fn(SpaceId, RowNumber, usize) -> u64 + S
 pub(crate) struct Shared {
     pub(crate) state: RwLock<State>,
     pub(crate) members: RwLock<Arc<Members>>,
-    pub(crate) suspended: RwLock<Option<Suspension>>,
+    pub(crate) tenure: Arc<Tenure>,
     pub(crate) active: RwLock<Option<ActiveRegions>>,
     /// Counts changes of the state and of the members; changed while they are locked.
     version: AtomicU64,
-    /// Counts changes of members and suspension.
-    pub(crate) changed: watch::Sender<u64>,
 }
 
 /// See the module. The writer ends with the last handle.
@@ -119,6 +127,7 @@ pub(crate) enum Request {
     Commit { ops: Vec<Op>, done: Done },
     Leave { disk: DiskNumber, life: Life, reason: Absence, done: Done },
     Join { member: Arc<Member>, ops: Vec<Op>, done: Done },
+    Remove { disk: DiskNumber, done: Done },
     Rechoose { done: Done },
     Export { done: Done },
     Scrub { found: oneshot::Sender<Result<BTreeMap<DiskNumber, u64>, CommitError>> },
@@ -138,8 +147,10 @@ pub(crate) struct Opening {
     pub(crate) needed: usize,
     /// The disks in service.
     pub(crate) members: Members,
-    /// For voters to come.
-    pub(crate) claim: Claim,
+    /// What says who is current, the revision of its value, and that.
+    pub(crate) authority: Arc<dyn PoolAuthority>,
+    pub(crate) revision: Revision,
+    pub(crate) agreed: AuthorityValue,
 }
 
 /// Requests that wait for the writer.
@@ -148,17 +159,13 @@ const QUEUE: usize = 256;
 impl Metadata {
     /// Makes the first record of a new epoch durable, as a checkpoint on every voter, and starts the writer.
     pub(crate) async fn open(io: DiskIo, opening: Opening) -> Result<Metadata, CommitError> {
-        let shared = Shared::new(opening.state.clone(), opening.members);
+        let me = (opening.point.epoch, opening.point.incarnation);
+        let tenure = Tenure::new(&io.env, Arc::clone(&opening.authority), me);
+        let shared = Shared::new(opening.state.clone(), opening.members.clone(), tenure);
         let (requests, queue) = mpsc::channel(QUEUE);
-        let mut writer = Writer::new(
-            io.clone(),
-            Arc::clone(&shared),
-            opening.state,
-            opening.point,
-            opening.voters,
-            opening.claim,
-        );
-        writer.open(opening.ops, opening.needed).await?;
+        let (ops, needed) = (opening.ops.clone(), opening.needed);
+        let mut writer = Writer::new(io.clone(), Arc::clone(&shared), opening);
+        writer.open(ops, needed).await?;
         io.env.spawn(writer.run(queue));
         Ok(Metadata { shared, requests })
     }
@@ -180,12 +187,17 @@ impl Metadata {
 
     /// Changes whenever a disk leaves or joins, or the pool is suspended.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
-        self.shared.changed.subscribe()
+        self.shared.tenure.changed.subscribe()
     }
 
     /// Why nothing can be changed any more.
     pub(crate) fn suspended(&self) -> Option<Suspension> {
-        self.shared.suspended.read().clone()
+        self.shared.tenure.suspended()
+    }
+
+    /// The right to write and to acknowledge.
+    pub(crate) fn tenure(&self) -> &Arc<Tenure> {
+        &self.shared.tenure
     }
 
     /// Returns the regions with writes that a failed disk may have lost. The writer calls it when the disk
@@ -218,6 +230,11 @@ impl Metadata {
         self.ask(|done| Request::Join { member, ops, done }).await
     }
 
+    /// Removes a disk from the pool for good.
+    pub(crate) async fn remove(&self, disk: DiskNumber) -> Result<(), CommitError> {
+        self.ask(|done| Request::Remove { disk, done }).await
+    }
+
     /// Fills the ranks of the voters.
     pub(crate) async fn rechoose(&self) -> Result<(), CommitError> {
         self.ask(|done| Request::Rechoose { done }).await
@@ -238,21 +255,20 @@ impl Metadata {
         request: impl FnOnce(oneshot::Sender<Result<T, CommitError>>) -> Request,
     ) -> Result<T, CommitError> {
         let (done, answer) = oneshot::channel();
-        let ended = || CommitError::Suspended(self.suspended().unwrap_or(Suspension::Ended));
+        let ended = || CommitError::Suspended(self.shared.tenure.over().unwrap_or(Suspension::Ended));
         self.requests.send(request(done)).await.map_err(|_| ended())?;
         answer.await.map_err(|_| ended())?
     }
 }
 
 impl Shared {
-    fn new(state: State, members: Members) -> Arc<Shared> {
+    fn new(state: State, members: Members, tenure: Arc<Tenure>) -> Arc<Shared> {
         Arc::new(Shared {
             state: RwLock::new(state),
             members: RwLock::new(Arc::new(members)),
-            suspended: RwLock::new(None),
+            tenure,
             active: RwLock::new(None),
             version: AtomicU64::new(0),
-            changed: watch::Sender::new(0),
         })
     }
 
@@ -281,8 +297,7 @@ impl Shared {
     }
 
     pub(crate) fn suspend(&self, why: Suspension) {
-        self.suspended.write().get_or_insert(why);
-        self.changed.send_modify(|n| *n += 1);
+        self.tenure.suspend(why);
     }
 
     fn change_members(&self, f: impl FnOnce(&Members) -> Members) {
@@ -291,9 +306,6 @@ impl Shared {
             *members = Arc::new(f(&members));
             self.version.fetch_add(1, Ordering::AcqRel);
         }
-        self.changed.send_modify(|n| *n += 1);
+        self.tenure.changed.send_modify(|n| *n += 1);
     }
 }
-
-/// A set of voters in force, and how many of it must be left.
-pub(crate) type Config = (BTreeSet<DiskNumber>, usize);

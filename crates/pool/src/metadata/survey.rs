@@ -8,7 +8,8 @@ use tokio::sync::Semaphore;
 
 use super::io::DiskIo;
 use super::replay::{History, Place, Unusable, newer_slot, replay};
-use crate::format::{Areas, BLOCK, Claim, Extent, FrameError, Kind, frame_size};
+use crate::authority::newest_claim;
+use crate::format::{Areas, BLOCK, Claim, Extent, Kind, frame_size};
 use crate::{DiskNumber, PoolId};
 
 /// The contents of a disk's metadata.
@@ -119,40 +120,6 @@ impl Survey {
         }
         Ok(found.place)
     }
-}
-
-/// The newest claim on a disk, and how many of its places are damaged.
-pub(crate) async fn newest_claim(
-    io: &DiskIo,
-    disk: &Arc<dyn Disk>,
-    areas: &Areas,
-    pool: PoolId,
-    number: DiskNumber,
-) -> (Option<Claim>, u64) {
-    let [a, b] = [0, 1].map(|place| io.read(disk, areas.claim_place(place)));
-    newest_of([a.await.ok(), b.await.ok()], pool, number)
-}
-
-/// The same of what is in the two places, where it could be read.
-pub(super) fn newest_of(
-    places: [Option<Vec<u8>>; 2],
-    pool: PoolId,
-    number: DiskNumber,
-) -> (Option<Claim>, u64) {
-    let (mut newest, mut damaged) = (None::<Claim>, 0);
-    for bytes in places {
-        match bytes.map(|bytes| Claim::decode(&bytes)) {
-            Some(Ok((found, on))) if found.pool == pool && on == number => {
-                let newer = |c: &Claim| (c.epoch, c.sequence) < (found.epoch, found.sequence);
-                if newest.as_ref().is_none_or(newer) {
-                    newest = Some(found);
-                }
-            }
-            Some(Ok(_) | Err(FrameError::Blank | FrameError::Foreign)) => {}
-            Some(Err(FrameError::Damaged)) | None => damaged += 1,
-        }
-    }
-    (newest, damaged)
 }
 
 /// Reads the whole checkpoint of which a slot has the beginning: as much as that says, if it is one. The slot

@@ -12,14 +12,13 @@ use super::members::Member;
 use super::replay::Point;
 use super::ring::Ring;
 use crate::PoolId;
-use crate::format::{Claim, Header, Kind, framed};
+use crate::format::{Header, Kind, framed};
 
 /// A voter: where its next checkpoint and its next record go.
 pub(crate) struct Voter {
     pub(crate) member: Arc<Member>,
     ring: Ring,
     slot: usize,
-    claim_sequence: u64,
 }
 
 /// Blocks to write, and how.
@@ -36,10 +35,10 @@ pub(crate) enum Put {
 }
 
 impl Voter {
-    /// A voter whose journal restarts with a checkpoint in `slot`. `claim_sequence` is that of its claim.
-    pub(crate) fn new(member: Arc<Member>, slot: usize, claim_sequence: u64) -> Voter {
+    /// A voter whose journal restarts with a checkpoint in `slot`.
+    pub(crate) fn new(member: Arc<Member>, slot: usize) -> Voter {
         let ring = Ring::new(member.areas.journal.length, 0);
-        Voter { member, ring, slot, claim_sequence }
+        Voter { member, ring, slot }
     }
 
     /// The blocks of a record that leads from `before`; `None` when they do not fit, and a checkpoint must be
@@ -75,20 +74,12 @@ impl Voter {
         a.length.min(b.length) - crate::format::BLOCK as u64
     }
 
-    /// Writes the claim, in the place that does not have the newest.
-    pub(crate) async fn put_claim(&mut self, io: &DiskIo, claim: &Claim) -> Result<(), DiskError> {
-        self.claim_sequence += 1;
-        let claim = Claim { sequence: self.claim_sequence, ..claim.clone() };
-        let place = self.member.areas.claim_place(self.claim_sequence);
-        io.write_durably(&self.member.disk, place.offset, claim.encode(self.member.number)).await
-    }
-
-    /// How many places on its disk are not as they were left: claims, checkpoints, the journal.
+    /// How many places on its disk are not as they were left: checkpoints, the journal.
     ///
     /// # Errors
     /// The disk does not answer.
-    pub(crate) async fn damaged(&self, io: &DiskIo, claim: &Claim, point: &Point) -> Result<u64, DiskError> {
-        damage::count(io, &self.member, claim, point, self.slot ^ 1).await
+    pub(crate) async fn damaged(&self, io: &DiskIo, pool: PoolId, point: &Point) -> Result<u64, DiskError> {
+        damage::count(io, &self.member, pool, point, self.slot ^ 1).await
     }
 
     fn header(&self, kind: Kind, pool: PoolId, point: &Point) -> Header {

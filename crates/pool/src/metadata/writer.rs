@@ -1,7 +1,8 @@
 //! The one task that changes the metadata: its requests, and records. Changes of the voters are in
-//! `disks.rs`. The invariants are the module's (`mod.rs`).
+//! `disks.rs`, the writer's side of the pool's authority in `owner.rs`. The invariants are the module's (`mod.rs`).
 
 mod disks;
+mod owner;
 mod scrub;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -14,10 +15,10 @@ use tokio::sync::mpsc;
 use super::encoded::Encoded;
 use super::io::DiskIo;
 use super::replay::Point;
-use super::store::{CommitError, Config, Done, Request, Shared, Suspension};
-use super::survey::newest_claim;
+use super::store::{CommitError, Done, Opening, Request, Shared, Suspension};
 use super::voter::{Put, Voter};
-use crate::format::{Claim, encode_record, state_size_bound};
+use crate::authority::{AuthorityValue, Config, InForce, PoolAuthority, Quorum, Revision};
+use crate::format::{encode_record, state_size_bound};
 use crate::{DiskNumber, Op, State};
 
 pub(crate) struct Writer {
@@ -38,7 +39,10 @@ pub(crate) struct Writer {
     /// Present disks whose metadata could not be written, kept for their data: no voters until they join
     /// again.
     unfit: BTreeSet<DiskNumber>,
-    claim: Claim,
+    authority: Arc<dyn PoolAuthority>,
+    /// The authority's value and its revision.
+    agreed: AuthorityValue,
+    revision: Revision,
 }
 
 /// Whether a record may be one, or must be a checkpoint.
@@ -52,31 +56,27 @@ enum Form {
 const BATCH: usize = 64;
 
 impl Writer {
-    pub(crate) fn new(
-        io: DiskIo,
-        shared: Arc<Shared>,
-        state: State,
-        point: Point,
-        voters: Vec<Voter>,
-        claim: Claim,
-    ) -> Writer {
+    pub(crate) fn new(io: DiskIo, shared: Arc<Shared>, opening: Opening) -> Writer {
         Writer {
             io,
             shared,
-            shadow: state,
-            point,
-            voters: voters.into_iter().map(|v| (v.member.number, v)).collect(),
+            shadow: opening.state,
+            point: opening.point,
+            voters: opening.voters.into_iter().map(|v| (v.member.number, v)).collect(),
             removed: Vec::new(),
             configs: Vec::new(),
             failed: Vec::new(),
             unfit: BTreeSet::new(),
-            claim,
+            authority: opening.authority,
+            agreed: opening.agreed,
+            revision: opening.revision,
         }
     }
 
     /// The first record of an epoch, and if it drops several voters, as many as that takes.
     pub(crate) async fn open(&mut self, mut ops: Vec<Op>, needed: usize) -> Result<(), CommitError> {
         self.configs.push((self.shadow.voters.clone(), needed));
+        self.publish();
         let mut form = Form::Checkpoint;
         // Where a loss is accepted, there are too few to do it in steps.
         let steps = if needed < self.shadow.needed_to_open() { Vec::new() } else { self.steps_to(&ops) };
@@ -127,25 +127,42 @@ impl Writer {
     }
 
     async fn serve(&mut self, request: Request) {
+        if let Request::Scrub { found } = request {
+            let _ = found.send(self.scrub().await); // the caller may be gone
+            return;
+        }
+        let owned = self.owned().await;
         let (done, result): (Done, _) = match request {
+            Request::Commit { done, .. }
+            | Request::Leave { done, .. }
+            | Request::Join { done, .. }
+            | Request::Remove { done, .. }
+            | Request::Rechoose { done }
+            | Request::Export { done }
+                if owned.is_err() =>
+            {
+                (done, owned)
+            }
             Request::Commit { ops, done } => (done, self.commit(ops).await),
             Request::Leave { disk, life, reason, done } => (done, self.leave(disk, &life, reason).await),
             Request::Join { member, ops, done } => (done, self.join(member, ops).await),
+            Request::Remove { disk, done } => (done, self.remove(disk).await),
             Request::Rechoose { done } => (done, self.rechoose().await),
             Request::Export { done } => (done, self.export().await),
-            Request::Scrub { found } => {
-                let _ = found.send(self.scrub().await); // likewise
-                return;
-            }
+            Request::Scrub { .. } => return,
         };
-        let _ = done.send(result); // the caller may be gone
+        let _ = done.send(result); // likewise
     }
 
     /// Several commits in one record, each with its own answer.
     async fn commit_batch(&mut self, commits: Vec<(Vec<Op>, Done)>) {
+        if commits.is_empty() {
+            return;
+        }
         let (mut all, mut asked) = (Vec::new(), Vec::new());
+        let owned = self.owned().await;
         for (ops, done) in commits {
-            match self.running().and_then(|()| self.try_on(&ops)) {
+            match owned.clone().and_then(|()| self.try_on(&ops)) {
                 Ok(()) => {
                     all.extend(ops);
                     asked.push(done);
@@ -169,17 +186,14 @@ impl Writer {
     }
 
     async fn commit_as(&mut self, ops: Vec<Op>, form: Form) -> Result<(), CommitError> {
-        self.running()?;
-        if self.configs.is_empty() {
-            self.configs.push(self.config());
-        }
+        self.owned().await?;
         self.try_on(&ops)?;
         self.commit_tried(ops, form).await
     }
 
     /// Writes operations that the shadow has already, and repeats until every remaining voter has everything.
     async fn commit_tried(&mut self, ops: Vec<Op>, form: Form) -> Result<(), CommitError> {
-        let failed = self.put(ops, form).await;
+        let failed = self.put(ops, form).await?;
         self.go_on_without(failed).await
     }
 
@@ -196,44 +210,27 @@ impl Writer {
             let Some((disk, error)) = failed.pop_front() else { break };
             let ops = self.dropping(disk, &error)?;
             self.enough_left()?;
-            failed.extend(self.put(ops, Form::Record).await);
+            failed.extend(self.put(ops, Form::Record).await?);
         }
+        self.regain().await?;
         self.shared.set_state(self.shadow.clone());
         for disk in self.removed.drain(..) {
             self.shared.remove_member(disk);
         }
         self.configs.clear();
         self.voters.retain(|d, _| self.shadow.voters.contains(d));
+        self.publish();
         Ok(())
     }
 
     /// A checkpoint of the acknowledged state, on every voter. Only the next commit waits for it.
     async fn checkpoint(&mut self) {
-        if self.running().is_err() {
-            return;
-        }
-        if let Some(by) = self.claimed_by_another().await {
-            self.shared.suspend(Suspension::Claimed { by: by.by });
+        if self.shared.tenure.confirm().await.is_err() {
             return;
         }
         self.configs.push(self.config());
         // An empty record: failures are handled as for any other.
         let _ = self.commit_tried(Vec::new(), Form::Checkpoint).await;
-    }
-
-    async fn export(&mut self) -> Result<(), CommitError> {
-        self.running()?;
-        self.checkpoint().await;
-        self.running()?;
-        let claim = Claim { exported: true, ..self.claim.clone() };
-        let io = self.io.clone();
-        // One that does not take it keeps the older claim of this epoch; the newest counts.
-        let written = join_all(self.voters.values_mut().map(|v| v.put_claim(&io, &claim))).await;
-        self.shared.suspend(Suspension::Exported);
-        match written.iter().any(Result::is_ok) {
-            true => Ok(()),
-            false => Err(CommitError::Suspended(Suspension::Exported)),
-        }
     }
 
     /// Applies operations to the shadow: all or none.
@@ -256,11 +253,14 @@ impl Writer {
 
     /// Writes the next record, which the shadow contains, to all disks that get records; returns those that
     /// failed.
-    async fn put(&mut self, ops: Vec<Op>, form: Form) -> Vec<(DiskNumber, DiskError)> {
+    async fn put(&mut self, ops: Vec<Op>, form: Form) -> Result<Vec<(DiskNumber, DiskError)>, CommitError> {
         let (pool, before) = (self.shadow.pool, self.point);
         let body = encode_record(&ops);
         self.point = before.after(&body);
         self.configs.push(self.config());
+        self.publish();
+        let unclaimed = self.agree().await?;
+        self.regain().await?;
         self.removed.extend(ops.iter().filter_map(|op| match op {
             Op::RemoveDisk { disk } => Some(*disk),
             _ => None,
@@ -268,7 +268,8 @@ impl Writer {
         let room = self.smallest().map_or(u64::MAX, |(room, _)| room);
         let mut state = None;
         let mut puts = Vec::new();
-        for voter in self.voters.values_mut() {
+        for voter in self.voters.values_mut().filter(|v| unclaimed.is_none_or(|(d, _)| d != v.member.number))
+        {
             let record = match form {
                 Form::Record => voter.record(pool, &before, &body),
                 Form::Checkpoint => None,
@@ -283,7 +284,15 @@ impl Writer {
             let io = self.io.clone();
             async move { put.write(&io, &member).await.err().map(|e| (member.number, e)) }
         });
-        join_all(written).await.into_iter().flatten().collect()
+        Ok(join_all(written).await.into_iter().flatten().chain(unclaimed).collect())
+    }
+
+    /// The sets of voters of which an opening may find one.
+    fn publish(&self) {
+        let members = Arc::clone(&self.shared.members.read());
+        let now = self.configs.is_empty().then(|| self.config());
+        self.authority
+            .set_in_force(InForce { members, voters: self.configs.iter().cloned().chain(now).collect() });
     }
 
     /// The smallest room for the state among the disks that get records, and its disk.
@@ -292,31 +301,19 @@ impl Writer {
     }
 
     fn config(&self) -> Config {
-        (self.shadow.voters.clone(), self.shadow.needed_to_go_on())
+        let needed = match self.authority.quorum() {
+            Quorum::Voters => self.shadow.needed_to_go_on(),
+            Quorum::Register => 1,
+        };
+        (self.shadow.voters.clone(), needed)
     }
 
     fn running(&self) -> Result<(), CommitError> {
-        match &*self.shared.suspended.read() {
-            Some(why) => Err(why.clone().into()),
-            None => Ok(()),
-        }
+        self.shared.tenure.over().map_or(Ok(()), |why| Err(why.into()))
     }
 
     fn suspend(&self, why: Suspension) -> CommitError {
         self.shared.suspend(why.clone());
         why.into()
-    }
-
-    async fn claimed_by_another(&self) -> Option<Claim> {
-        for voter in self.voters.values() {
-            let member = &voter.member;
-            let (claim, _) =
-                newest_claim(&self.io, &member.disk, &member.areas, self.shadow.pool, member.number).await;
-            let other = claim.filter(|c| c.is_after(&self.claim));
-            if other.is_some() {
-                return other;
-            }
-        }
-        None
     }
 }

@@ -73,7 +73,7 @@ impl DataPath {
             );
         }
         let pinned: Vec<_> = core.pinned().collect();
-        let pulse = Pulse::new(&self.env, &self.watch);
+        let pulse = Pulse::new(&self.env, &self.watch, &self.tenure);
         let log = Log::new(Arc::clone(member), epoch, core, Arc::clone(&pulse));
         let disk = DataDisk::new(Arc::clone(member), epoch, log, pulse);
         let doubted: Vec<_> = self.open_spaces().iter().filter_map(Space::striped).collect();

@@ -231,17 +231,11 @@ impl Pool {
     pub async fn remove_disk(&self, disk: DiskNumber) -> Result<(), AdminError> {
         let inner = &self.inner;
         let _admin = inner.admin.lock().await;
-        let (mut voters, used) = self.read(|s| (s.voters.clone(), s.slabs_used(disk).next().is_some()));
-        if used {
+        if self.read(|s| s.slabs_used(disk).next().is_some()) {
             return Err(CommitError::Invalid(InvalidOp::DiskInUse(disk)).into());
         }
         let member = self.members().get(disk).cloned();
-        let mut ops = Vec::new();
-        if voters.remove(&disk) {
-            ops.push(Op::Voters { voters });
-        }
-        ops.push(Op::RemoveDisk { disk });
-        inner.changing()?.commit(ops).await?;
+        inner.changing()?.remove(disk).await?;
         // Another disk votes in its place before its own copy of the metadata is erased.
         inner.metadata.rechoose().await?;
         if let Some(member) = member {

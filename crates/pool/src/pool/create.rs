@@ -1,6 +1,6 @@
 //! A new pool.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arena::Arena;
@@ -10,8 +10,9 @@ use pool_seam::media_number;
 
 use super::error::{CreateError, Unsuitable};
 use super::{Inner, Pool, labels};
+use crate::authority::{self, AuthorityValue, CasError, Labels, PoolAuthority, Revision};
 use crate::book::Life;
-use crate::format::{Areas, Claim, Claimant, FORMAT_VERSION, FrameError, Label, LabelError};
+use crate::format::{Areas, Claimant, FORMAT_VERSION, FrameError, Label, LabelError};
 use crate::metadata::{DiskIo, Member, Members, Metadata, Opening, Point, Voter};
 use crate::{
     CommitError, DiskId, DiskNumber, DiskRecord, FaultDomains, Op, PoolId, Presence, State, UNIT, Usage,
@@ -64,6 +65,20 @@ impl Pool {
         disks: &[NewDisk],
         options: CreateOptions,
     ) -> Result<Pool, CreateError> {
+        Pool::create_under(None, env, arena, disks, options).await
+    }
+
+    /// The same; this authority, whose value is the default one, says who owns the pool from now on.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn create_under(
+        authority: Option<Arc<dyn PoolAuthority>>,
+        env: &Env,
+        arena: &Arena,
+        disks: &[NewDisk],
+        options: CreateOptions,
+    ) -> Result<Pool, CreateError> {
         let io = DiskIo::new(env, arena, Epoch(1));
         let sizes = disks.iter().map(|d| d.disk.info().geometry.size);
         let (smallest, all) =
@@ -107,35 +122,39 @@ impl Pool {
         ops.push(Op::Voters { voters: chosen.clone() });
         state.next_disk = 0;
 
-        let claim = Claim {
-            pool,
+        let fail = |member: &Member, e: disk::DiskError| CreateError::Disk {
+            path: member.disk.info().path.clone(),
+            why: Unsuitable::Disk(e),
+        };
+        for member in &members {
+            labels::wipe(&io, &member.disk, &member.areas).await.map_err(|e| fail(member, e))?;
+        }
+        let agreed = AuthorityValue {
             epoch,
             incarnation,
-            sequence: 0,
-            by: options.by.clone(),
+            coordinator: Some(options.by.clone()),
             since_unix_s: env.unix_time().as_secs(),
-            exported: false,
+            voters: chosen.clone(),
+            absent: BTreeSet::new(),
         };
-        let mut writers = Vec::new();
-        for member in &members {
-            let fail = |e: disk::DiskError| CreateError::Disk {
-                path: member.disk.info().path.clone(),
-                why: Unsuitable::Disk(e),
-            };
-            labels::wipe(&io, &member.disk, &member.areas).await.map_err(fail)?;
-            if chosen.contains(&member.number) {
-                let mut voter = Voter::new(Arc::clone(member), 0, 0);
-                voter.put_claim(&io, &claim).await.map_err(fail)?;
-                writers.push(voter);
-            }
-        }
+        let authority = authority.unwrap_or_else(|| {
+            Labels::new(&io, pool, members.iter().cloned().collect::<Members>(), BTreeMap::new())
+        });
+        let revision = authority::set(&*authority, Revision::default(), &agreed).await;
+        let revision = revision.map_err(|e| match e {
+            CasError::Disk { disk, error } => fail(&members[usize::from(disk.0)], error),
+            error => error.into(),
+        })?;
+        let voters = members.iter().filter(|m| chosen.contains(&m.number));
         let opening = Opening {
             point: Point { epoch, incarnation, sequence: 0, chain: 0 },
             ops,
-            voters: writers,
+            voters: voters.map(|m| Voter::new(Arc::clone(m), 0)).collect(),
             needed: 0,
             members: members.iter().cloned().collect::<Members>(),
-            claim,
+            authority,
+            revision,
+            agreed,
             state,
         };
         let metadata = Metadata::open(io.clone(), opening).await?;
@@ -185,6 +204,7 @@ impl Pool {
         let next = self.read(|s| s.disks.get(&disk).map(|r| r.next_label(shown)));
         let label = next.and_then(|sequence| self.label(member, version, sequence));
         let Some(label) = label else { return Ok(None) };
+        self.inner.metadata.tenure().hold().await?;
         let Err(error) = labels::write(&self.inner.io, &member.disk, &label).await else {
             self.inner.unlabelled.lock().remove(&disk);
             return Ok(Some(Op::Labelled { disk, sequence: label.sequence }));

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use disk::DiskError;
 use disk::qualify::mebibytes;
 
+use crate::authority::CasError;
 use crate::format::{Claimant, Feature, LabelError};
 use crate::{CommitError, DiskNumber, InvalidOp, PoolId, SpaceError};
 
@@ -71,6 +72,9 @@ pub enum CreateError {
         /// Why.
         why: Unsuitable,
     },
+    /// The authority did not accept the new owner.
+    #[error(transparent)]
+    Authority(#[from] CasError),
     /// The metadata could not be written.
     #[error(transparent)]
     Commit(#[from] CommitError),
@@ -182,6 +186,9 @@ pub enum OpenError {
         numbers(.0)
     )]
     Diverged(Vec<DiskNumber>),
+    /// The authority does not answer.
+    #[error(transparent)]
+    Authority(#[from] CasError),
     /// The claim or the first record could not be written.
     #[error(transparent)]
     Commit(#[from] CommitError),

@@ -3,9 +3,8 @@
 
 mod judge;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use arena::Arena;
 use disk::{Disk, Overlay, Room};
@@ -16,12 +15,11 @@ use super::error::OpenError;
 use super::labels::{self, FoundLabel};
 use super::plan::plan;
 use super::{Inner, Pool};
+use crate::authority::{self, AuthorityValue, CasError, Labels, Lease, PoolAuthority, Quorum};
 use crate::format::{Claim, Claimant, FeatureClass, Label};
-use crate::metadata::{
-    DiskIo, History, Member, Members, Metadata, Opening, Point, Seen, Survey, Voter, newest_claim,
-};
+use crate::metadata::{DiskIo, History, Member, Members, Metadata, Opening, Point, Seen, Survey, Voter};
 use crate::{DiskNumber, Op, PoolId};
-use judge::{Verdict, enough, exposed, judge, refuse_divergence};
+use judge::{enough, exposed, judge, refuse_divergence};
 
 /// Memory for what is not written to the disks of a pool that is open for reading only, in bytes: its
 /// metadata once for each voter, what a crash left unresolved where it is read, the journals of parity spaces
@@ -86,6 +84,7 @@ struct Candidate {
 
 /// The disks of the pool, and the newest history that one of them has.
 struct Candidates {
+    pool: PoolId,
     disks: BTreeMap<DiskNumber, Candidate>,
     newest: Option<History>,
     /// See [`Opened::shortened`].
@@ -93,7 +92,8 @@ struct Candidates {
 }
 
 impl Pool {
-    /// Opens the pool that `disks` are of: all disks that might be are given, others are passed over.
+    /// Opens the pool that `disks` are of: all disks that might be are given, others are passed over. The claims on the
+    /// disks say who owns it.
     ///
     /// # Errors
     /// [`OpenError`]. Nothing but claims has been written then, except with [`OpenError::Commit`].
@@ -103,86 +103,113 @@ impl Pool {
         disks: &[Arc<dyn Disk>],
         options: &OpenOptions,
     ) -> Result<Opened, OpenError> {
+        Pool::open_under(None, env, arena, disks, options).await
+    }
+
+    /// The same of a pool whose owner this authority names.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn open_under(
+        authority: Option<Arc<dyn PoolAuthority>>,
+        env: &Env,
+        arena: &Arena,
+        disks: &[Arc<dyn Disk>],
+        options: &OpenOptions,
+    ) -> Result<Opened, OpenError> {
         let io = DiskIo::new(env, arena, DiskIo::LOOKING);
         let overlaid = options.read_only.then(|| overlaid(disks));
         let disks = overlaid.as_deref().unwrap_or(disks);
-        let mut found = candidates_of(&io, disks, options).await?;
-        if options.force && !options.read_only && is_held(&found.disks, options) {
-            take_from_holder(&io, &found, options).await?;
-            // Writes of the former owner until then count.
-            drop(found);
-            found = candidates_of(&io, disks, options).await?;
-        }
-        let mut verdict = judge(&found, options)?;
-        let candidates = &found.disks;
+        // Before the metadata: what another writes after this is seen when the value is replaced.
+        let register = match &authority {
+            Some(authority) => Some(authority.read().await?),
+            None => None,
+        };
+        let found = candidates_of(&io, disks, options).await?;
+        let labels = Labels::new(&io, found.pool, found.members(), found.claims());
+        let authority = authority.unwrap_or_else(|| Arc::clone(&labels) as Arc<dyn PoolAuthority>);
+        let (revision, before) = match register {
+            Some(read) => read,
+            None => authority.read().await?,
+        };
+        let current = (authority.quorum() == Quorum::Register).then_some(&before.voters);
+        let verdict = judge(&found, current, options)?;
         refuse_divergence(&verdict, options)?;
-        refuse_holder(candidates, options)?;
-        let open_at = |verdict: &Verdict<'_>| {
-            let shortened = found.shortened.first();
-            // The ignored disk is the missing one.
-            enough(verdict, candidates, options).map_err(|error| shortened.map_or(error, shrunk))
-        };
-        open_at(&verdict)?;
+        let held = is_held(&before, options);
+        if let Some(by) = before.coordinator.clone().filter(|_| held && !options.force) {
+            return Err(OpenError::Held { by, since_unix_s: before.since_unix_s });
+        }
+        enough(&verdict, &found, options)?;
 
-        let highest = candidates.values().map(Candidate::highest_epoch).max().unwrap_or(0);
-        let claim = Claim {
-            pool: verdict.newest.state.pool,
-            epoch: highest.max(verdict.newest.state.epoch()) + 1,
+        let value = AuthorityValue {
+            epoch: found.highest_epoch().max(before.epoch) + 1,
             incarnation: env.random_u64(),
-            sequence: 0,
-            by: options.by.clone(),
+            coordinator: Some(options.by.clone()),
             since_unix_s: env.unix_time().as_secs(),
-            exported: false,
+            voters: verdict.seen.clone(),
+            absent: before.absent.clone(),
         };
-        if !options.read_only {
-            refuse_newer(&io, candidates, &verdict.seen).await?;
+        if held && !options.read_only {
+            fence(&io, &found, value.epoch).await?;
         }
-        let io = DiskIo { epoch: Epoch(claim.epoch), ..io };
+        // An owner that claimed the pool and made no record may have taken it from one that runs.
+        let waits = !options.read_only && (held || before.epoch > verdict.newest.state.epoch());
+        let id = found.pool;
         // Rule 4: durable on every voter seen, before anything is written under it.
-        let mut voters = Vec::new();
-        for number in verdict.seen.clone() {
-            let Some(candidate) = candidates.get(&number) else { continue };
-            let mut voter = candidate.voter(number);
-            match voter.put_claim(&io, &claim).await {
-                Ok(()) => voters.push(voter),
-                Err(_) => drop(verdict.seen.remove(&number)),
+        let revision = match authority::set(&*authority, revision, &value).await {
+            Err(CasError::Conflict(_, other)) => {
+                return Err(OpenError::Raced { by: other.coordinator.unwrap_or_default() });
             }
-        }
-        let doubt = match open_at(&verdict) {
+            result => result?,
+        };
+        let later;
+        let (found, mut verdict) = match waits {
+            true => {
+                // Rule 15: until then the owner before may acknowledge writes, and what it has written counts.
+                env.sleep(Lease::WAIT).await;
+                later = candidates_of(&io, disks, options).await?;
+                (&later, judge(&later, current, options)?)
+            }
+            false => (&found, verdict),
+        };
+        let claimed = match authority.quorum() {
+            Quorum::Voters => labels.claimed(),
+            Quorum::Register => value.voters.clone(),
+        };
+        verdict.seen.retain(|d| claimed.contains(d));
+        let doubt = match enough(&verdict, found, options) {
             Ok(doubt) => doubt,
-            Err(e) => {
-                let exported = Claim { exported: true, ..claim };
-                for voter in &mut voters {
-                    // One that does not take this takes nothing: it will be missing next time.
-                    let _ = voter.put_claim(&io, &exported).await;
-                }
-                return Err(e);
+            Err(error) => {
+                let exported = AuthorityValue { coordinator: None, ..value };
+                // A disk that does not take this takes nothing: it will be missing next time.
+                let _ = authority.compare_and_set(revision, exported).await;
+                return Err(error);
             }
         };
-        if !options.read_only {
-            refuse_race(&io, &voters, &claim).await?;
-        }
 
-        let state = &verdict.newest.state;
+        let (state, candidates) = (&verdict.newest.state, &found.disks);
         let plan = plan(state, &verdict.shown, &verdict.seen, doubt, options.accept_loss)?;
         let may_be_stale = if doubt { exposed(state, &plan.missing) } else { Vec::new() };
-        let mut ops = vec![Op::Opened { epoch: claim.epoch, incarnation: claim.incarnation }];
+        let (epoch, incarnation) = (value.epoch, value.incarnation);
+        let mut ops = vec![Op::Opened { epoch, incarnation }];
         if doubt && state.version >= 5 {
             ops.push(Op::GivenUp { after: verdict.newest.point.sequence });
         }
         ops.extend(plan.ops);
-        let members = plan.members.iter().filter_map(|d| candidates.get(d).map(|c| c.member(*d)));
-        let (epoch, incarnation) = (claim.epoch, claim.incarnation);
+        let member = |d: &DiskNumber| candidates.get(d).map(|c| c.member(*d));
+        let voter = |d: &DiskNumber| Some((candidates.get(d)?.slot(), member(d)?));
         let opening = Opening {
             state: state.clone(),
             point: Point { epoch, incarnation, sequence: verdict.newest.point.sequence, chain: 0 },
             ops,
-            needed: if doubt { 1 } else { state.needed_to_open() },
-            voters,
-            members: members.collect::<Members>(),
-            claim,
+            needed: if doubt || current.is_some() { 1 } else { state.needed_to_open() },
+            voters: verdict.seen.iter().filter_map(voter).map(|(slot, m)| Voter::new(m, slot)).collect(),
+            members: plan.members.iter().filter_map(member).collect::<Members>(),
+            authority,
+            revision,
+            agreed: value,
         };
-        let id = state.pool;
+        let io = DiskIo { epoch: Epoch(epoch), ..io };
         let metadata = Metadata::open(io.clone(), opening).await?;
         let admin = tokio::sync::Mutex::new(());
         let node = options.by.machine;
@@ -201,7 +228,7 @@ impl Pool {
             missing: plan.missing,
             stale: plan.stale,
             may_be_stale,
-            shortened: found.shortened,
+            shortened: found.shortened.clone(),
         })
     }
 }
@@ -218,11 +245,24 @@ impl Candidate {
         Arc::new(Member { number, id: self.label.id, disk, areas: self.label.areas })
     }
 
-    /// As a voter: the checkpoint that its history is from stays until the next one is durable.
-    fn voter(&self, number: DiskNumber) -> Voter {
-        let slot = self.seen.history.as_ref().map_or(0, |h| h.slot ^ 1);
-        let claimed = self.seen.claim.as_ref().map_or(0, |c| c.sequence);
-        Voter::new(self.member(number), slot, claimed)
+    /// As a voter: the slot for its next checkpoint; the one that its history is from stays until that is durable.
+    fn slot(&self) -> usize {
+        self.seen.history.as_ref().map_or(0, |h| h.slot ^ 1)
+    }
+}
+
+impl Candidates {
+    fn highest_epoch(&self) -> u64 {
+        let newest = self.newest.as_ref().map_or(0, |n| n.state.epoch());
+        self.disks.values().map(Candidate::highest_epoch).max().unwrap_or(0).max(newest)
+    }
+
+    fn members(&self) -> Members {
+        self.disks.iter().map(|(number, c)| c.member(*number)).collect()
+    }
+
+    fn claims(&self) -> BTreeMap<DiskNumber, Claim> {
+        self.disks.iter().filter_map(|(number, c)| Some((*number, c.seen.claim.clone()?))).collect()
     }
 }
 
@@ -238,13 +278,8 @@ async fn candidates_of(
 /// arrives. Called only if the pool can be opened otherwise.
 ///
 /// A disk that cannot confirm this is an error: its owner may still write to it.
-async fn take_from_holder(io: &DiskIo, found: &Candidates, options: &OpenOptions) -> Result<(), OpenError> {
-    let (verdict, candidates) = (judge(found, options)?, &found.disks);
-    refuse_divergence(&verdict, options)?;
-    enough(&verdict, candidates, options)?;
-    let highest = candidates.values().map(Candidate::highest_epoch).max().unwrap_or(0);
-    let epoch = Epoch(highest.max(verdict.newest.state.epoch()) + 1);
-    let fences = candidates.iter().map(async |(number, c)| (*number, io.fence(&c.disk, epoch).await));
+async fn fence(io: &DiskIo, found: &Candidates, epoch: u64) -> Result<(), OpenError> {
+    let fences = found.disks.iter().map(async |(number, c)| (*number, io.fence(&c.disk, Epoch(epoch)).await));
     match join_all(fences).await.into_iter().find_map(|(disk, result)| Some((disk, result.err()?))) {
         Some((disk, error)) => Err(OpenError::NotFenced { disk, error }),
         None => Ok(()),
@@ -290,7 +325,7 @@ async fn candidates(
         return Err(shortened.first().map_or_else(|| no_pool(Some(pool), &found), shrunk));
     }
     let newest = survey.newest();
-    Ok(Candidates { disks: one_of_each(looked, newest.as_ref()), newest, shortened })
+    Ok(Candidates { pool, disks: one_of_each(looked, newest.as_ref()), newest, shortened })
 }
 
 fn shrunk(&(disk, size, had): &(DiskNumber, u64, u64)) -> OpenError {
@@ -338,70 +373,16 @@ fn usable(label: &Label, options: &OpenOptions) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Whether the pool has another owner.
-fn is_held(candidates: &BTreeMap<DiskNumber, Candidate>, options: &OpenOptions) -> bool {
-    let unforced = OpenOptions { force: false, ..options.clone() };
-    refuse_holder(candidates, &unforced).is_err()
-}
-
-/// Rule 5.
-fn refuse_holder(
-    candidates: &BTreeMap<DiskNumber, Candidate>,
-    options: &OpenOptions,
-) -> Result<(), OpenError> {
-    let claims = candidates.values().filter_map(|c| c.seen.claim.as_ref());
-    let Some(newest) = claims.max_by_key(|c| (c.epoch, c.exported)) else { return Ok(()) };
-    let by = &newest.by;
+/// Rule 5: whether the pool has another owner, which may be running.
+fn is_held(now: &AuthorityValue, options: &OpenOptions) -> bool {
+    let Some(by) = &now.coordinator else { return false };
     // Zeros are not known, and equal nothing: two machines without an id may have the same name. One boot is of one
     // machine.
     let same = |a: [u8; 16], b: [u8; 16]| a != [0; 16] && a == b;
     let same_boot = same(by.boot, options.by.boot);
     let here = by.host == options.by.host && (same_boot || same(by.machine, options.by.machine));
     let over = here && (!same_boot || by.process == options.by.process || !(options.is_running)(by.process));
-    match newest.exported || over || options.force {
-        true => Ok(()),
-        false => Err(OpenError::Held { by: by.clone(), since_unix_s: newest.since_unix_s }),
-    }
-}
-
-/// Reading checkpoints and journals may have taken long: a claim made since then is detected here, before it
-/// is overwritten. Its owner may have written since.
-async fn refuse_newer(
-    io: &DiskIo,
-    candidates: &BTreeMap<DiskNumber, Candidate>,
-    voters: &BTreeSet<DiskNumber>,
-) -> Result<(), OpenError> {
-    let seen = voters.iter().filter_map(|d| Some((*d, candidates.get(d)?)));
-    let looked = seen.map(async |(number, c)| {
-        let (now, _) = newest_claim(io, &c.disk, &c.label.areas, c.label.pool, number).await;
-        now.filter(|now| c.seen.claim.as_ref().is_none_or(|then| is_newer(now, then)))
-    });
-    match join_all(looked).await.into_iter().flatten().next() {
-        Some(other) => Err(OpenError::Raced { by: other.by }),
-        None => Ok(()),
-    }
-}
-
-fn is_newer(now: &Claim, then: &Claim) -> bool {
-    now.is_after(then) || (now.epoch == then.epoch && now.sequence > then.sequence)
-}
-
-/// How long a claim is left alone before it is read again: longer than the time between reading claims
-/// ([`refuse_newer`]) and writing one's own.
-const CLAIM_SETTLES: Duration = Duration::from_millis(500);
-
-/// Two servers that claim at the same time: each that sees the other's claim withdraws. This covers shared
-/// disks and concurrent commands; a cluster fences in addition.
-async fn refuse_race(io: &DiskIo, voters: &[Voter], mine: &Claim) -> Result<(), OpenError> {
-    io.env.sleep(CLAIM_SETTLES).await;
-    for voter in voters {
-        let m = &voter.member;
-        let (claim, _) = newest_claim(io, &m.disk, &m.areas, mine.pool, m.number).await;
-        if let Some(other) = claim.filter(|c| c.is_after(mine)) {
-            return Err(OpenError::Raced { by: other.by });
-        }
-    }
-    Ok(())
+    !over
 }
 
 /// The disks as they are, and memory over them.

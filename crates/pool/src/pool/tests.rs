@@ -1,5 +1,6 @@
 //! Pools on disks in memory.
 
+mod authority;
 mod crash;
 mod holding;
 mod lifecycle;

@@ -24,7 +24,7 @@ async fn ends_within(io: &mut Followed<()>, time: Duration, env: &Env) -> bool {
 
 async fn known() -> (Env, Arc<Pulse>) {
     let env = Env::simulated(1);
-    let pulse = Pulse::new(&env, &Watch::new());
+    let pulse = Pulse::new(&env, &Watch::new(), &Tenure::endless());
     for _ in 0..KNOWN {
         follow(&pulse, &env, Op::Read, 4 * MS).await;
     }

@@ -7,6 +7,7 @@ use disk::sim::Machine;
 use env::{BoxFuture, Env};
 use parking_lot::Mutex;
 
+use crate::authority::Tenure;
 use crate::book::{Book, Life};
 use crate::{Absence, CommitError, DataPath, DiskNumber, Members, Op, State, Suspension};
 
@@ -101,6 +102,10 @@ impl Book for TestBook {
 
     fn members(&self) -> Arc<Members> {
         Arc::clone(&self.inner.lock().members)
+    }
+
+    fn tenure(&self) -> Arc<Tenure> {
+        Tenure::endless()
     }
 
     fn commit(&self, ops: Vec<Op>) -> BoxFuture<Result<(), CommitError>> {

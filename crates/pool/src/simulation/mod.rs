@@ -19,6 +19,7 @@ mod lost;
 mod media;
 mod model;
 mod moves;
+mod owners;
 mod parity;
 mod reads;
 mod returns;

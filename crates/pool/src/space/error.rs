@@ -3,8 +3,8 @@
 use disk::{DiskError, Op, Place};
 use smallvec::SmallVec;
 
-use crate::CommitError;
 use crate::placement::NoPlace;
+use crate::{CommitError, Suspension};
 use crate::{DiskNumber, RowNumber, SpaceId};
 
 /// Why a space could not do what it was asked to.
@@ -68,6 +68,12 @@ pub enum SpaceError {
     /// The metadata cannot be changed.
     #[error(transparent)]
     Metadata(#[from] CommitError),
+}
+
+impl From<Suspension> for SpaceError {
+    fn from(why: Suspension) -> SpaceError {
+        SpaceError::Metadata(why.into())
+    }
 }
 
 fn names(disks: &[DiskNumber]) -> String {

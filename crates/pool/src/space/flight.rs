@@ -114,7 +114,7 @@ impl Space {
 
     /// All that comes before its I/Os.
     fn prepare_write(&self, address: u64, length: u64) -> Option<Change> {
-        if self.striped().is_some() || length == 0 {
+        if self.striped().is_some() || length == 0 || !self.path.tenure.holds() {
             return None;
         }
         let spot = self.inner.layout.one_piece(address, length, GROUP)?;
@@ -141,17 +141,26 @@ impl Flight {
         let (key, space) = (change.group.key, change.right.0.id());
         let teller = Teller { flight: Arc::clone(self), key, space };
         let space = &change.right.0;
-        if space.is_well(&change.targets, change.regions, &results) {
+        let (well, tenure) =
+            (space.is_well(&change.targets, change.regions, &results), Arc::clone(&space.path.tenure));
+        if well && tenure.holds() {
             return teller.tell(change.ends(Ok(())));
         }
         space.path.env.clone().spawn_if_running(async move {
             let Change { right, group, units, targets, .. } = &change;
-            let judged = right.0.judge_writes(group.key, units, targets, &results).await;
+            let judged = match well {
+                true => Ok(()),
+                false => right.0.judge_writes(group.key, units, targets, &results).await,
+            };
             if let Err(error) = &judged {
                 let disk = right.0.info.path.display();
                 tracing::warn!(%disk, %error, row = group.key.row.0, "a virtual disk refused");
             }
-            teller.tell(change.ends(judged));
+            let result = change.ends(judged);
+            teller.tell(match result {
+                Ok(()) => tenure.hold().await.map_err(SpaceError::from),
+                error => error,
+            });
         });
     }
 

@@ -149,6 +149,8 @@ impl Space {
             Ok(begun) => begun,
             Err(attempt) => return Ok(attempt),
         };
+        // What came before may have taken long.
+        self.owned().await?;
         // All of them are started before the first is awaited.
         let (mut writes, now) = (SmallVec::<[_; 2]>::new(), self.path.env.moment());
         for copy in targets.copies() {

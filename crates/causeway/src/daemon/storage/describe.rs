@@ -58,7 +58,7 @@ fn status(id: &str, known: &Known) -> PoolStatus {
 }
 
 fn open_status(id: &str, open: &OpenPool) -> PoolStatus {
-    let suspended = open.pool.suspended().map(|s| s.to_string());
+    let suspended = open.pool.suspended();
     open.pool.read(|s| {
         let Health { operational, health } =
             health::of_pool(s, &open.troubled(), suspended.is_some(), open.read_only);
@@ -85,14 +85,8 @@ fn open_status(id: &str, open: &OpenPool) -> PoolStatus {
             can_lose: Some(can_lose.disks),
             can_lose_text: Some(can_lose_text(&can_lose)),
             can_lose_because: Some(because),
-            cure: suspended.as_ref().map(|_| {
-                format!(
-                    "bring its disks back, then: causeway pool export {}; causeway pool import {}",
-                    quoted(&s.name),
-                    quoted(&s.name)
-                )
-            }),
-            reason: suspended.clone(),
+            cure: suspended.as_ref().map(|why| error::suspended(why, &quoted(&s.name))),
+            reason: suspended.as_ref().map(ToString::to_string),
             version: s.version,
             warn_at: s.policy.warn_at,
             repair_after_s: s.policy.repair_after_s,

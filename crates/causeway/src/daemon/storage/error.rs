@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use axum::http::StatusCode;
 use disk::Holder;
 use disk::qualify::CannotPoolReason;
-use pool::{AdminError, CommitError, CreateError, InvalidOp, MediaClass, OpenError, SpaceError, Unsuitable};
+use pool::{
+    AdminError, CommitError, CreateError, InvalidOp, MediaClass, OpenError, SpaceError, Suspension,
+    Unsuitable,
+};
 use thiserror::Error;
 
 use crate::control::storage::Place;
@@ -661,12 +664,25 @@ fn commit(why: &CommitError) -> Option<String> {
             "causeway pool upgrade NAME --yes; older programs cannot open it afterwards"
         }
         CommitError::ReadOnly => "export it and import it without --read-only",
-        CommitError::Suspended(_) => {
-            "bring its disks back and open it again: causeway pool export NAME, causeway pool import NAME"
-        }
+        CommitError::Suspended(why) => return Some(suspended(why, "NAME")),
         _ => return None,
     };
     Some(cure.to_owned())
+}
+
+/// What ends the suspension of a pool.
+pub(super) fn suspended(why: &Suspension, name: &str) -> String {
+    let again = format!("causeway pool export {name}, causeway pool import {name}");
+    match why {
+        Suspension::Claimed { .. } | Suspension::Fenced { .. } => format!(
+            "close it here: causeway pool export {name}; to have it back, export it on that machine too, then here: causeway pool \
+             import {name}"
+        ),
+        Suspension::NoLease { .. } => {
+            format!("bring its disks back (causeway health); if it does not resume: {again}")
+        }
+        _ => format!("bring its disks back and open it again: {again}"),
+    }
 }
 
 #[cfg(test)]

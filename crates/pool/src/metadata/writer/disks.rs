@@ -29,7 +29,7 @@ impl Writer {
             return Ok(());
         }
         let left = self.shadow.voters.iter().filter(|v| **v != disk).count();
-        let too_few = left < self.shadow.needed_to_go_on();
+        let too_few = left < self.config().1;
         let needed = match reason {
             Absence::Asked => too_few,
             // It has not failed: the decision used the acknowledged state, which may be older than the
@@ -64,6 +64,14 @@ impl Writer {
         self.rechoose().await
     }
 
+    /// Its vote ends in the same record, in the set that is in force then: a voter that was dropped since the caller looked
+    /// stays so.
+    pub(super) async fn remove(&mut self, disk: DiskNumber) -> Result<(), CommitError> {
+        let mut voters = self.shadow.voters.clone();
+        let ended = voters.remove(&disk).then_some(Op::Voters { voters });
+        self.commit(ended.into_iter().chain([Op::RemoveDisk { disk }]).collect()).await
+    }
+
     /// Up to five voters on as many fault domains as there are. One that joins has a claim and a checkpoint
     /// before it counts.
     pub(super) async fn rechoose(&mut self) -> Result<(), CommitError> {
@@ -90,19 +98,15 @@ impl Writer {
         Ok(())
     }
 
-    /// Lets disks vote. One has a claim and a checkpoint before it counts; that fails, and it leaves.
+    /// Lets disks vote. One has a checkpoint and, by the authority, a claim before it counts; that fails, and it leaves.
     async fn let_vote(&mut self, members: &Members, joining: Vec<DiskNumber>) -> Result<(), CommitError> {
         let mut failed = Vec::new();
         for disk in joining {
             let Some(member) = members.get(disk) else { continue };
-            let mut voter = Voter::new(Arc::clone(member), 0, 0);
+            let mut voter = Voter::new(Arc::clone(member), 0);
             let state = Encoded::new(&self.shadow);
             let put = voter.checkpoint(self.shadow.pool, &self.point, &state);
-            let result = match voter.put_claim(&self.io, &self.claim).await {
-                Ok(()) => put.write(&self.io, member).await,
-                Err(e) => Err(e),
-            };
-            if let Err(e) = result {
+            if let Err(e) = put.write(&self.io, member).await {
                 failed.push((disk, e));
                 continue;
             }

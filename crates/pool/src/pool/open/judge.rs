@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Candidate, Candidates, OpenError, OpenOptions};
+use super::{Candidates, OpenError, OpenOptions, shrunk};
 use crate::format::Label;
 use crate::metadata::{History, Point};
 use crate::pool::plan::{Freshness, Shown, freshness, went_on};
@@ -13,11 +13,19 @@ pub(super) struct Verdict<'a> {
     pub(super) newest: &'a History,
     /// Its present voters with a vote.
     pub(super) seen: BTreeSet<DiskNumber>,
+    /// The disks with a vote, and how many must be seen.
+    voters: BTreeSet<DiskNumber>,
+    needed: usize,
     pub(super) shown: BTreeMap<DiskNumber, Shown>,
 }
 
-/// The newest state, and whose word counts.
-pub(super) fn judge<'a>(found: &'a Candidates, options: &OpenOptions) -> Result<Verdict<'a>, OpenError> {
+/// The newest state, and whose word counts: `register` names the voters if another authority than the disks does, and one
+/// of those is enough.
+pub(super) fn judge<'a>(
+    found: &'a Candidates,
+    register: Option<&BTreeSet<DiskNumber>>,
+    options: &OpenOptions,
+) -> Result<Verdict<'a>, OpenError> {
     let Candidates { disks: candidates, newest, .. } = found;
     let newest = newest.as_ref().ok_or(OpenError::NoMetadata { disks: candidates.len() })?;
     let mut shown = BTreeMap::new();
@@ -47,7 +55,16 @@ pub(super) fn judge<'a>(found: &'a Candidates, options: &OpenOptions) -> Result<
     if seen.is_empty() && options.accept_loss {
         seen = old;
     }
-    Ok(Verdict { newest, seen, shown })
+    let (mut voters, mut needed) = (newest.state.voters.clone(), newest.state.needed_to_open());
+    if let Some(register) = register {
+        let current: BTreeSet<_> = seen.intersection(register).copied().collect();
+        (voters, needed) = (register.clone(), 1);
+        match current.is_empty() && options.accept_loss {
+            true => needed = usize::MAX,
+            false => seen = current,
+        }
+    }
+    Ok(Verdict { newest, seen, voters, needed, shown })
 }
 
 /// A disk gets its label of an epoch when a checkpoint of that epoch is durable on every voter, and a later
@@ -68,22 +85,27 @@ fn is_behind(point: &Point, newest: &Point) -> bool {
 /// Rule 3. `Ok(true)`: not enough, and the loss is accepted.
 pub(super) fn enough(
     verdict: &Verdict<'_>,
-    candidates: &BTreeMap<DiskNumber, Candidate>,
+    found: &Candidates,
     options: &OpenOptions,
 ) -> Result<bool, OpenError> {
     let state = &verdict.newest.state;
-    let (seen, needed) = (verdict.seen.len(), state.needed_to_open());
+    let Verdict { voters, needed, .. } = verdict;
+    let (seen, needed) = (verdict.seen.len(), *needed);
     if seen >= needed {
         return Ok(false);
     }
     if options.accept_loss && seen > 0 {
         return Ok(true);
     }
+    if let Some(ignored) = found.shortened.first() {
+        // It is the missing one.
+        return Err(shrunk(ignored));
+    }
     let name = |d: &DiskNumber| state.disks.get(d).map_or(String::new(), |r| r.name.clone());
-    let missing = state.voters.difference(&verdict.seen).map(|d| (*d, name(d))).collect();
-    let gone: Vec<_> = state.disks.keys().filter(|d| !candidates.contains_key(d)).copied().collect();
+    let missing = voters.difference(&verdict.seen).map(|d| (*d, name(d))).collect();
+    let gone: Vec<_> = state.disks.keys().filter(|d| !found.disks.contains_key(d)).copied().collect();
     let stale = exposed(state, &gone);
-    Err(OpenError::TooFewVoters { seen, voters: state.voters.len(), needed, missing, stale })
+    Err(OpenError::TooFewVoters { seen, voters: voters.len(), needed, missing, stale })
 }
 
 /// The spaces with slabs on these disks.

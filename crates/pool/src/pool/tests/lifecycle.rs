@@ -3,7 +3,8 @@ use disk::Media;
 use env::Epoch;
 
 use super::*;
-use crate::format::{Claim, encode_state};
+use crate::authority::{AuthorityValue, Labels, PoolAuthority, Revision, newest_claim};
+use crate::format::encode_state;
 use crate::metadata::{DiskIo, Opening, Point, Voter};
 use crate::{Absence, DiskRecord, InvalidOp, Presence, Usage};
 
@@ -268,31 +269,32 @@ async fn metadata_that_was_filled_to_the_last_opens_without_its_oldest_epochs() 
         state.apply(&Op::CreateSpace { space: SpaceId(n), record: mirror(&format!("{n:0250}")) }).unwrap();
     }
     let spaces = state.spaces.clone();
-    let claim = Claim {
-        pool: pool.id(),
+    let agreed = AuthorityValue {
         epoch: EPOCHS,
         incarnation: EPOCHS,
-        sequence: 0,
-        by: host("a"),
-        since_unix_s: 0,
-        exported: false,
+        coordinator: Some(host("a")),
+        voters: state.voters.clone(),
+        ..AuthorityValue::default()
     };
-    let io = DiskIo { epoch: Epoch(EPOCHS), ..pool.inner.io.clone() };
-    let mut voters = Vec::new();
-    for member in &members {
-        let mut voter = Voter::new(Arc::clone(member), 0, 100);
-        voter.put_claim(&io, &claim).await.unwrap();
-        voters.push(voter);
+    let mut claims = BTreeMap::new();
+    for m in &members {
+        let newest = newest_claim(&pool.inner.io, &m.disk, &m.areas, pool.id(), m.number).await.0;
+        claims.insert(m.number, newest.expect("a claim"));
     }
+    let authority = Labels::new(&pool.inner.io, pool.id(), members.iter().cloned().collect(), claims);
+    let revision = authority.compare_and_set(Revision(1), agreed.clone()).await.unwrap();
     let opening = Opening {
         state,
         point: Point { epoch: EPOCHS, incarnation: EPOCHS, sequence: 1000, chain: 0 },
         ops: vec![Op::Opened { epoch: EPOCHS, incarnation: EPOCHS }],
-        voters,
+        voters: members.iter().map(|m| Voter::new(Arc::clone(m), 0)).collect(),
         needed: 2,
-        members: members.into_iter().collect(),
-        claim,
+        members: members.iter().cloned().collect(),
+        authority,
+        revision,
+        agreed,
     };
+    let io = DiskIo { epoch: Epoch(EPOCHS), ..pool.inner.io.clone() };
     drop((Metadata::open(io, opening).await.unwrap(), pool));
     for epoch in EPOCHS + 1..EPOCHS + 41 {
         let opened = w.open(&[0, 1]).await.unwrap();

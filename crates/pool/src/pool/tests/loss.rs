@@ -1,5 +1,7 @@
 //! What is missing, old, or was used elsewhere.
 
+use std::time::Duration;
+
 use disk::sim::{Fault, Machine, Rule, When};
 
 use super::*;
@@ -368,6 +370,36 @@ async fn a_voter_with_an_only_copy_stays_without_a_vote() {
     pool.disk_failed(DiskNumber(0), Absence::Asked).await.unwrap();
     pool.return_disk(machine.open(slots[0]).unwrap(), false).await.unwrap();
     assert_eq!(pool.read(|s| s.voters.clone()), [0, 1].map(DiskNumber).into());
+}
+
+/// The disk to remove and a voter that fails are on their way at the same time: the one does not bring the other back.
+#[tokio::test(start_paused = true)]
+async fn a_dropped_voter_stays_dropped() {
+    let env = Env::simulated(1);
+    let machine = Machine::new(&env, 1);
+    let arena = Arena::new(4 << 20).unwrap();
+    let slots = [0, 1, 2, 3].map(|n| machine.add(&MemoryOptions::new(format!("disk{n}"), 16 * MIB)));
+    let new = slots.map(|s| NewDisk::new(machine.open(s).unwrap()));
+    let pool = Pool::create(&env, &arena, &new, options()).await.unwrap();
+    let space = pool.create_space(mirror("m")).await.unwrap();
+    // Disk 0 has the only copy of something: it stays when it fails, without a vote.
+    let missed = Op::Missed { space, row: ROW, index: 1, regions: 0b1 };
+    pool.metadata().commit(vec![row(space, [0, 1], 1), missed]).await.unwrap();
+    let journal = pool.members().get(DiskNumber(0)).unwrap().areas.journal;
+    let rule = |what| Rule::new(disk::Op::Write, When::From(0), what).within(journal.offset..journal.end());
+    machine.rule(slots[0], rule(Fault::Error));
+    machine.rule(slots[1], rule(Fault::Slow(Duration::from_millis(200))));
+    let remove = async {
+        env.sleep(Duration::from_millis(100)).await;
+        assert_eq!(pool.read(|s| s.voters.len()), 4, "the record that finds out is on its way");
+        pool.remove_disk(DiskNumber(3)).await
+    };
+    // Not by `rename`: administration is one at a time.
+    let rename = pool.metadata().commit(vec![Op::RenamePool { name: "lake".into() }]);
+    let (renamed, removed) = tokio::join!(rename, remove);
+    assert_eq!((renamed, removed), (Ok(()), Ok(())));
+    assert_eq!(pool.read(|s| s.voters.clone()), [1, 2].map(DiskNumber).into());
+    assert!(pool.members().get(DiskNumber(0)).is_some());
 }
 
 /// So is one whose label alone cannot be written: it keeps the one that it has.

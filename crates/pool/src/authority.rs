@@ -1,0 +1,185 @@
+//! Who is current: the one value that says which process coordinates the pool, which disks vote and which are absent
+//! (`docs/0004-spaces.md`, section C).
+//!
+//! Two implementations: `labels`, the claims on the pool's own disks, for one machine; [`memory`], a register outside of
+//! the pool, for simulations. `Tenure` is the owner's side: it renews the lease while there is I/O, and says when nothing
+//! may be written or acknowledged any more.
+//!
+//! Invariants:
+//! 1. Claims are written by `labels` only, and only after those that are there have been read.
+//! 2. A lease is extended only by a read that found the holder's own value, to [`Lease::LENGTH`] after the read began.
+//! 3. A new owner that cannot know that the one before has ended writes nothing but its claim for [`Lease::WAIT`].
+
+mod labels;
+pub mod memory;
+mod tenure;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use disk::DiskError;
+use env::BoxFuture;
+
+pub(crate) use labels::{Labels, newest_claim};
+pub use tenure::Tenure;
+
+use crate::format::Claimant;
+use crate::{DiskNumber, Members};
+
+/// The value. One owner's changes keep epoch and incarnation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuthorityValue {
+    /// Grows by one at least with each owner.
+    pub epoch: u64,
+    /// A random number drawn with the epoch.
+    pub incarnation: u64,
+    /// The owner; `None` after a clean export.
+    pub coordinator: Option<Claimant>,
+    /// Since when, in seconds since 1970 by the owner's clock.
+    pub since_unix_s: u64,
+    /// The disks with metadata.
+    pub voters: BTreeSet<DiskNumber>,
+    /// The disks out of service.
+    pub absent: BTreeSet<DiskNumber>,
+}
+
+/// Names one value of an authority.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Revision(pub u64);
+
+/// Why a value was not read or not changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CasError {
+    /// The value is another one.
+    #[error("the pool has another owner, of epoch {}", .1.epoch)]
+    Conflict(Revision, Box<AuthorityValue>),
+    /// Whether the change was made is unknown: read.
+    #[error("the change of the pool's owner was not confirmed")]
+    Unknown,
+    /// The authority does not answer; the disks that it is on, with their errors.
+    #[error("the authority that names the pool's owner does not answer")]
+    Unreachable(Vec<(DiskNumber, DiskError)>),
+    /// A disk that is to vote did not take its claim; all else is done.
+    #[error("disk {} did not accept the claim of the pool's owner: {error}", .disk.0)]
+    Disk {
+        /// Which.
+        disk: DiskNumber,
+        /// Why.
+        error: DiskError,
+    },
+}
+
+/// How many voters must have a record of the metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quorum {
+    /// `W(n, f)` of them ([`crate::voters`]).
+    Voters,
+    /// The authority says which voters are current: one is enough.
+    Register,
+}
+
+/// A set of voters in force, and how many of it must be left.
+pub type Config = (BTreeSet<DiskNumber>, usize);
+
+/// What the metadata's writer uses now, for an authority that is kept on the pool's disks.
+#[derive(Clone, Debug, Default)]
+pub struct InForce {
+    /// The disks in service.
+    pub members: Arc<Members>,
+    /// Every set of voters that an opening may find.
+    pub voters: Vec<Config>,
+}
+
+/// See the module. One object for each holder of a pool.
+pub trait PoolAuthority: Send + Sync {
+    /// The current value, linearizable. Extends the lease if that is the holder's own.
+    fn read(&self) -> BoxFuture<Result<(Revision, AuthorityValue), CasError>>;
+
+    /// Replaces the value of that revision; durable on return. The holder is from then on the one of `value`.
+    fn compare_and_set(
+        &self,
+        expected: Revision,
+        value: AuthorityValue,
+    ) -> BoxFuture<Result<Revision, CasError>>;
+
+    /// What decides which record is the newest.
+    fn quorum(&self) -> Quorum;
+
+    /// Until when this holder may acknowledge.
+    fn lease(&self) -> &Arc<Lease>;
+
+    /// Called before a record may reach one of these voters, and when earlier sets have ended.
+    fn set_in_force(&self, _: InForce) {}
+
+    /// Rewrites damaged places of what is kept on the pool's disks; their number by disk.
+    fn repair(&self) -> BoxFuture<Result<BTreeMap<DiskNumber, u64>, CasError>> {
+        Box::pin(std::future::ready(Ok(BTreeMap::new())))
+    }
+}
+
+/// Until when an owner may acknowledge, in nanoseconds of [`env::Env::boot_ns`].
+#[derive(Debug)]
+pub struct Lease(AtomicU64);
+
+impl Lease {
+    /// How long it lasts from the beginning of the read that extends it.
+    pub const LENGTH: Duration = Duration::from_secs(5);
+
+    /// While there is I/O it is renewed after so long.
+    pub const RENEWAL: Duration = Duration::from_secs(1);
+
+    /// How long a new owner leaves all but its claim unwritten: longer than [`Lease::LENGTH`] by what clocks may differ.
+    pub const WAIT: Duration = Duration::from_secs(7);
+
+    /// It may not be extended any more.
+    const ENDED: u64 = 0;
+
+    /// One that has to be extended first.
+    pub fn new() -> Arc<Lease> {
+        Arc::new(Lease(AtomicU64::new(1)))
+    }
+
+    /// One that lasts until it is ended.
+    pub fn endless() -> Arc<Lease> {
+        Arc::new(Lease(AtomicU64::new(u64::MAX)))
+    }
+
+    /// Nanoseconds that are left.
+    #[inline]
+    pub fn left(&self, now_ns: u64) -> u64 {
+        self.0.load(Ordering::Relaxed).saturating_sub(now_ns)
+    }
+
+    /// The holder's value was found by a read that began then.
+    pub fn extend(&self, began_ns: u64) {
+        let until = began_ns + Lease::LENGTH.as_nanos() as u64;
+        let longer = |now: u64| (now != Lease::ENDED).then(|| now.max(until));
+        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, longer); // an ended one stays so
+    }
+
+    /// For good.
+    pub fn end(&self) {
+        self.0.store(Lease::ENDED, Ordering::Release);
+    }
+}
+
+/// [`PoolAuthority::compare_and_set`], read again where the result is unknown.
+///
+/// # Errors
+/// [`CasError`], but for [`CasError::Unknown`] of a change that was made.
+pub(crate) async fn set(
+    authority: &dyn PoolAuthority,
+    expected: Revision,
+    value: &AuthorityValue,
+) -> Result<Revision, CasError> {
+    match authority.compare_and_set(expected, value.clone()).await {
+        Err(CasError::Unknown) => match authority.read().await? {
+            (revision, now) if now == *value => Ok(revision),
+            (revision, _) if revision == expected => Err(CasError::Unknown),
+            (revision, now) => Err(CasError::Conflict(revision, Box::new(now))),
+        },
+        result => result,
+    }
+}

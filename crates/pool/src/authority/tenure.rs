@@ -1,0 +1,207 @@
+//! An owner's side of its authority: whether it may write and acknowledge now.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use disk::DiskError;
+use env::Env;
+use futures_util::future::{Either, select};
+use parking_lot::RwLock;
+use tokio::sync::{Notify, watch};
+
+use super::{CasError, Lease, PoolAuthority};
+use crate::Suspension;
+
+/// An owner's right to its pool. Users ask it before a change begins and before it is acknowledged; that they ask is what
+/// renews the lease, so an idle pool reads nothing.
+pub struct Tenure {
+    env: Env,
+    authority: Arc<dyn PoolAuthority>,
+    lease: Arc<Lease>,
+    /// Epoch and incarnation.
+    me: (u64, u64),
+    state: RwLock<State>,
+    /// Counts changes of the members and of what [`Tenure::suspended`] says.
+    pub(crate) changed: watch::Sender<u64>,
+    renewing: AtomicBool,
+    /// An attempt to renew has ended, or the tenure.
+    tried: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    /// For good.
+    over: Option<Suspension>,
+    /// Until a renewal succeeds.
+    paused: Option<Suspension>,
+}
+
+/// The lease is renewed when less is left.
+const LOW_NS: u64 = (Lease::LENGTH.as_nanos() - Lease::RENEWAL.as_nanos()) as u64;
+
+/// Between attempts to renew it.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// How long a change waits for a lease: as long as metadata for a disk.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The one renewal in progress.
+struct Renewal(Weak<Tenure>);
+
+impl Tenure {
+    pub(crate) fn new(env: &Env, authority: Arc<dyn PoolAuthority>, me: (u64, u64)) -> Arc<Tenure> {
+        Arc::new(Tenure {
+            env: env.clone(),
+            lease: Arc::clone(authority.lease()),
+            authority,
+            me,
+            state: RwLock::default(),
+            changed: watch::Sender::new(0),
+            renewing: AtomicBool::new(false),
+            tried: Notify::new(),
+        })
+    }
+
+    /// One that nobody ends.
+    #[cfg(test)]
+    pub(crate) fn endless() -> Arc<Tenure> {
+        let (env, register) = (Env::real(), super::memory::Register::default());
+        let authority = super::memory::MemoryAuthority::with(&env, &register, Lease::endless());
+        Tenure::new(&env, authority, (0, 0))
+    }
+
+    /// Whether a change may begin, or be acknowledged, now.
+    #[inline]
+    pub(crate) fn holds(self: &Arc<Tenure>) -> bool {
+        let left = self.lease.left(self.env.boot_ns());
+        if left < LOW_NS {
+            self.renew();
+        }
+        left > 0
+    }
+
+    /// Waits until it holds.
+    ///
+    /// # Errors
+    /// It is over, or could not be renewed for [`PATIENCE`].
+    pub(crate) async fn hold(self: &Arc<Tenure>) -> Result<(), Suspension> {
+        let until = self.env.now() + PATIENCE;
+        loop {
+            let mut tried = std::pin::pin!(self.tried.notified());
+            tried.as_mut().enable();
+            if self.holds() {
+                return Ok(());
+            }
+            if let Some(why) = self.state.read().over.clone() {
+                return Err(why);
+            }
+            if let Either::Right(_) = select(tried, Box::pin(self.env.sleep_until(until))).await {
+                return Err(self.suspended().unwrap_or(Suspension::NoLease { failed: Vec::new() }));
+            }
+        }
+    }
+
+    /// Reads the authority once.
+    ///
+    /// # Errors
+    /// Another owner has claimed the pool, and the tenure is over; or [`Suspension::NoLease`].
+    pub(crate) async fn confirm(&self) -> Result<(), Suspension> {
+        if let Some(why) = self.state.read().over.clone() {
+            return Err(why);
+        }
+        let failed = match self.authority.read().await {
+            Ok((_, now)) if (now.epoch, now.incarnation) == self.me => {
+                self.resume();
+                return Ok(());
+            }
+            Ok((_, now)) => return Err(self.claimed_by(now.coordinator)),
+            Err(CasError::Conflict(_, now)) => return Err(self.claimed_by(now.coordinator)),
+            Err(CasError::Unreachable(failed)) => failed,
+            Err(CasError::Unknown | CasError::Disk { .. }) => Vec::new(),
+        };
+        if let Some(epoch) = failed.iter().find_map(|(_, e)| match e {
+            DiskError::Fenced { epoch, .. } => Some(epoch.0),
+            _ => None,
+        }) {
+            return Err(self.suspend(Suspension::Fenced { epoch }));
+        }
+        let why = Suspension::NoLease { failed };
+        if self.lease.left(self.env.boot_ns()) == 0 {
+            self.pause(&why);
+        }
+        Err(why)
+    }
+
+    /// It is over: nothing is written or acknowledged from now on.
+    pub(crate) fn suspend(&self, why: Suspension) -> Suspension {
+        self.lease.end();
+        let why = self.state.write().over.get_or_insert(why).clone();
+        self.changed.send_modify(|n| *n += 1);
+        self.tried.notify_waiters();
+        why
+    }
+
+    pub(crate) fn claimed_by(&self, other: Option<crate::format::Claimant>) -> Suspension {
+        self.suspend(Suspension::Claimed { by: other.unwrap_or_default() })
+    }
+
+    /// Why it is over, if it is for good.
+    pub(crate) fn over(&self) -> Option<Suspension> {
+        self.state.read().over.clone()
+    }
+
+    /// Why nothing is acknowledged now.
+    pub(crate) fn suspended(&self) -> Option<Suspension> {
+        let state = self.state.read();
+        state.over.as_ref().or(state.paused.as_ref()).cloned()
+    }
+
+    fn pause(&self, why: &Suspension) {
+        if self.state.write().paused.replace(why.clone()).is_none() {
+            tracing::warn!(%why, "the pool is suspended");
+            self.changed.send_modify(|n| *n += 1);
+        }
+        self.tried.notify_waiters();
+    }
+
+    fn resume(&self) {
+        if self.state.write().paused.take().is_some() {
+            tracing::info!("the pool's owner is confirmed again; the pool resumes");
+            self.changed.send_modify(|n| *n += 1);
+        }
+        self.tried.notify_waiters();
+    }
+
+    #[cold]
+    fn renew(self: &Arc<Tenure>) {
+        if self.state.read().over.is_none() && !self.renewing.swap(true, Ordering::AcqRel) {
+            let renewal = Renewal(Arc::downgrade(self));
+            self.env.spawn_if_running(renewal.run(self.env.clone()));
+        }
+    }
+}
+
+impl Renewal {
+    /// Tries until it succeeds or the tenure is over.
+    async fn run(self, env: Env) {
+        while let Some(tenure) = self.0.upgrade() {
+            match tenure.confirm().await {
+                Err(Suspension::NoLease { .. }) => {}
+                Ok(()) | Err(_) => return,
+            }
+            drop(tenure);
+            env.sleep(AGAIN).await;
+        }
+    }
+}
+
+impl Drop for Renewal {
+    /// Also when its worker has ended: those that wait begin another one.
+    fn drop(&mut self) {
+        if let Some(tenure) = self.0.upgrade() {
+            tenure.renewing.store(false, Ordering::Release);
+            tenure.tried.notify_waiters();
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The writer's side of the pool's authority: what it agrees with it, and whether it may write.
+
+use std::time::Duration;
+
+use disk::DiskError;
+
+use super::super::store::{CommitError, Suspension};
+use super::Writer;
+use crate::DiskNumber;
+use crate::authority::{self, AuthorityValue, CasError};
+
+/// Between attempts to reach the authority.
+const AGAIN: Duration = Duration::from_millis(500);
+
+impl Writer {
+    pub(super) async fn export(&mut self) -> Result<(), CommitError> {
+        self.running()?;
+        self.checkpoint().await;
+        self.running()?;
+        let value = AuthorityValue { coordinator: None, ..self.agreed.clone() };
+        let given_up = authority::set(&*self.authority, self.revision, &value).await;
+        if let Err(CasError::Conflict(_, now)) = given_up {
+            return Err(self.shared.tenure.claimed_by(now.coordinator).into());
+        }
+        self.shared.suspend(Suspension::Exported);
+        given_up.map(drop).map_err(|_| CommitError::Suspended(Suspension::Exported))
+    }
+
+    /// Before a record that changes the voters or the absent disks, the authority has them; a voter that did not take
+    /// its claim is returned. While the authority does not answer, nothing goes on.
+    pub(super) async fn agree(&mut self) -> Result<Option<(DiskNumber, DiskError)>, CommitError> {
+        let absent = self.shadow.disks.keys().copied().filter(|d| !self.shadow.is_present(*d)).collect();
+        let value = AuthorityValue { voters: self.shadow.voters.clone(), absent, ..self.agreed.clone() };
+        while value != self.agreed {
+            match authority::set(&*self.authority, self.revision, &value).await {
+                Ok(revision) => (self.revision, self.agreed) = (revision, value.clone()),
+                Err(CasError::Disk { disk, error }) => {
+                    self.agreed = value;
+                    self.agreed.voters.remove(&disk);
+                    return Ok(Some((disk, error)));
+                }
+                // An earlier attempt was made after all.
+                Err(CasError::Conflict(revision, now)) if self.is_mine(&now) => {
+                    (self.revision, self.agreed) = (revision, *now);
+                }
+                Err(CasError::Conflict(_, now)) => {
+                    return Err(self.shared.tenure.claimed_by(now.coordinator).into());
+                }
+                Err(CasError::Unknown | CasError::Unreachable(_)) => {
+                    self.io.env.sleep(AGAIN).await;
+                    self.running()?;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn is_mine(&self, value: &AuthorityValue) -> bool {
+        (value.epoch, value.incarnation) == (self.agreed.epoch, self.agreed.incarnation)
+    }
+
+    /// Invariant 0. Where too many voters fail to say whose the pool is, that is a failure of theirs as any other.
+    pub(super) async fn owned(&mut self) -> Result<(), CommitError> {
+        self.running()?;
+        if self.shared.tenure.holds() {
+            return Ok(());
+        }
+        let Err(why) = self.shared.tenure.confirm().await else { return Ok(()) };
+        if let Suspension::NoLease { failed } = &why
+            && !failed.is_empty()
+        {
+            let fails = |d: &DiskNumber| failed.iter().any(|(f, _)| f == d);
+            let stay = |d: &&DiskNumber| self.voters.contains_key(d) && !fails(d);
+            let now = self.config();
+            if self
+                .configs
+                .iter()
+                .chain([&now])
+                .any(|(set, needed)| set.iter().filter(stay).count() < *needed)
+            {
+                self.configs.push(now);
+                self.voters.retain(|d, _| !fails(d));
+                self.failed.extend(failed.iter().copied());
+                self.enough_left()?;
+            }
+        }
+        Err(why.into())
+    }
+
+    /// The same in the middle of a commit, which may have taken long. The shadow has its operations and a sequence number
+    /// is given to them, so an error that passes would leave the shadow ahead of the state: this waits until the pool's
+    /// owner is known.
+    pub(super) async fn regain(&mut self) -> Result<(), CommitError> {
+        while self.owned().await.is_err() {
+            self.running()?;
+            self.io.env.sleep(AGAIN).await;
+        }
+        Ok(())
+    }
+}
