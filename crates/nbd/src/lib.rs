@@ -23,6 +23,7 @@ mod connection;
 pub mod handshake;
 pub mod message;
 mod server;
+mod target;
 
 pub use server::{Export, Limits, Server};
 
