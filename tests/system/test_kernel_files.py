@@ -117,14 +117,17 @@ causeway pool create tank --assume-atomic --disk /tmp/disks/a.disk /tmp/disks/b.
 CHECKS = r"""
 url=smb://alice@127.0.0.1/files
 export CAUSEWAY_PASSWORD='correct horse 7'
-used() { df -k /srv/files | awk 'END { print $3 }'; }
+used() { df -Pk /srv/files | awk 'END { print $3 }'; }
 head -c 16777216 /dev/urandom > /tmp/a
 causeway put /tmp/a $url/a || fail put
 cmp /tmp/a /srv/files/a || fail "the share is not the mount"
-sync; before=$(used)
+# What XFS has allocated ahead of the file is not what the copy takes.
+systemctl restart srv-files.mount
+before=$(used)
 COPY
 sync; after=$(used)
 cmp /tmp/a /srv/files/b || fail "the copy"
+echo "the copy took $((after - before)) KiB"
 [ $((after - before)) -lt 4096 ] || fail "the copy took $((after - before)) KiB"
 printf changed | dd of=/srv/files/b conv=notrunc 2> /dev/null
 cmp /tmp/a /srv/files/a || fail "the original of a changed copy"
