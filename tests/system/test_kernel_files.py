@@ -96,7 +96,7 @@ udev() {
   until_ "findfs LABEL=${1##*/} > /tmp/device 2> /dev/null"
   ln -sf $(cat /tmp/device) $1
 }
-udevadm() { case $1 in control) ;; trigger) [ -b $3 ] ;; *) fail "udevadm $*" ;; esac; }
+udevadm() { [ "$1 $2" = 'trigger --settle' ] && [ -b $3 ] || fail "udevadm $*"; }
 
 # What the recipe takes for granted: the packaged unit, its configuration, a pool.
 mkdir -p $UNITS /tmp/disks
@@ -151,17 +151,26 @@ echo DONE
 """
 
 
+def blocks():
+    """The recipe's blocks in order: ("sh", commands), or (path, contents) for each file."""
+    for kind, body in re.findall(r"^```(\w+)\n(.*?)^```$", RECIPE.read_text(), re.M | re.S):
+        if kind == "sh":
+            yield kind, body
+        else:
+            parts = re.split(r"^# (/\S+)\n", body, flags=re.M)
+            assert parts[0] == "", "a file begins with its name"
+            yield from zip(parts[1::2], parts[2::2])
+
+
 def recipe():
     """The recipe as a script: its files are written, its commands run. And its copy by reflink."""
-    text = RECIPE.read_text()
     script = []
-    for kind, body in re.findall(r"^```(\w+)\n(.*?)^```$", text, re.M | re.S):
-        if kind == "sh":
+    for name, body in blocks():
+        if name == "sh":
             script += [f"echo '+ {line}'\n{line} || fail recipe" for line in body.splitlines()]
         else:
-            path = re.match(r"# (/\S+)\n", body)[1]
-            script.append(f"mkdir -p {Path(path).parent}\ncat > {path} <<'END'\n{body}END")
-    return "\n".join(script) + "\n", re.search(r"`(cp --reflink=always [^`]+)`", text)[1]
+            script.append(f"mkdir -p {Path(name).parent}\ncat > {name} <<'END'\n{body}END")
+    return "\n".join(script) + "\n", re.search(r"`(cp --reflink=always [^`]+)`", RECIPE.read_text())[1]
 
 
 @pytest.fixture(scope="module")
@@ -196,9 +205,11 @@ def test_the_units_are_what_systemd_takes(tmp_path):
     """systemd-analyze finds nothing wrong with the recipe's units."""
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is missing")
-    units = re.findall(r"^```ini\n# /etc/systemd/system/(\S+)\n(.*?)^```$", RECIPE.read_text(), re.M | re.S)
-    packaged = (ROOT / "packaging" / "causeway.service").read_text()
-    for name, body in [("causeway.service", packaged), *units]:
+    system = "/etc/systemd/system/"
+    units = {name.removeprefix(system): body for name, body in blocks() if name.startswith(system)}
+    assert len(units) == 3
+    units["causeway.service"] = (ROOT / "packaging" / "causeway.service").read_text()
+    for name, body in units.items():
         place = tmp_path / name
         place.parent.mkdir(exist_ok=True)
         place.write_text(body.replace("/usr/bin/causeway", "/bin/true"))
