@@ -59,8 +59,7 @@ pub struct LogSettings {
 /// The space's disks, as stage 2 of a commit knows them.
 pub trait DirtyDisks: Send + Sync {
     /// Makes the data of record `sequence` durable: flushes the disks of the set that have completed, unflushed writes.
-    /// On each of `set.disks` that has no replica of the log its mark's `commit` becomes `sequence` with that (section
-    /// D says where not). Disks that fail are reported by this call, and removed when it returns.
+    /// Disks that fail are reported by this call, and removed when it returns.
     fn flush(&self, sequence: u64, set: FlushSet) -> Io<Flushed>;
 }
 

@@ -36,7 +36,7 @@ use crate::log::snapshot::{Kept, RING_BLOCKS_MIN};
 pub struct Required {
     /// Epoch and sequence of the metadata's log state.
     pub state: (u64, u64),
-    /// The highest mark or commit of a disk.
+    /// The highest mark of a disk.
     pub mark: u64,
 }
 
