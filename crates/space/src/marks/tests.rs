@@ -55,7 +55,7 @@ proptest! {
             epoch += u64::from(is_new_owner);
             let newest: Option<Mark> = expected;
             let count = newest.map_or(0, |mark| mark.count) + 1;
-            let next = Mark { epoch, count, mark: epoch };
+            let next = Mark { epoch, count, mark: count };
             let block = next.encode(&ID);
             let at = &mut slot[place(count)];
             at[..56].copy_from_slice(&block[..56]);
