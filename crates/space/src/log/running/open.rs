@@ -17,11 +17,11 @@ use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesOrdered;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::replica::{self, Deposed, Live, Replica, Verdict, Writer};
 use super::task::Task;
-use super::{LogSettings, Shared, SpaceLog, State};
+use super::{LogSettings, Progress, Shared, SpaceLog, State};
 use crate::blocks::ContentId;
 use crate::log::BLOCK;
 use crate::log::commit::Core;
@@ -29,7 +29,7 @@ use crate::log::entry::UnitPlace;
 use crate::log::header::{Header, Key, SEGMENTS_MAX, Segment, older};
 use crate::log::replay::{Log, NoHeader, READ_BLOCKS, Replay};
 use crate::log::ring::{Point, Ring};
-use crate::log::snapshot::{Kept, RING_BLOCKS_MIN};
+use crate::log::snapshot::{Annex, RING_BLOCKS_MIN};
 
 /// What a log must contain not to be called set back; zeros where a loss is accepted.
 #[derive(Clone, Copy, Debug, Default)]
@@ -118,7 +118,7 @@ impl SpaceLog {
             let header = Header { serial: 1, ring, tail, joined: 0, segments };
             let live = |replica| Arc::new(Live::new(&writer, replica, 0, 0, true));
             let lives = replicas.iter().map(live).collect();
-            settings.start(writer, header, lives, tail, Kept::default()).await
+            settings.start(writer, header, lives, tail, Annex::default()).await
         })
         .await
     }
@@ -163,11 +163,11 @@ impl SpaceLog {
             };
             let lives: Vec<_> = replicas.iter().zip(&places).zip(&failed).map(live).collect();
             repair(&writer, &log, &replicas, &lives).await?;
-            let mut kept = Kept::default();
-            log.entries().for_each(|(_, entry)| kept.apply(entry));
+            let mut annex = Annex::default();
+            log.entries().for_each(|(_, entry)| annex.apply(entry));
             let (first, lives) = (log.next, lives.into_iter().flatten().collect());
             let is_checkpoint_required = header.segments.len() >= SEGMENTS_MANY;
-            let running = settings.start(writer, header, lives, first, kept).await?;
+            let running = settings.start(writer, header, lives, first, annex).await?;
             Ok((running, Opened { log, first, is_checkpoint_required }))
         })
         .await
@@ -264,7 +264,7 @@ impl LogSettings {
         header: Header,
         replicas: Vec<Arc<Live>>,
         first: Point,
-        kept: Kept,
+        annex: Annex,
     ) -> Result<SpaceLog, OpenError> {
         for live in &replicas {
             live.write_header(&writer, &header).await?;
@@ -275,15 +275,18 @@ impl LogSettings {
         let env = self.env.clone();
         let core = Core::new(self.epoch, header.ring, header.tail.position, first, env.moment());
         let (joins, checkpoint, closing, ended) = (VecDeque::new(), None, None, None);
+        let confirmed = first.sequence.saturating_sub(1);
+        let begun = Progress { confirmed, said: confirmed, is_checkpoint_due: false };
+        let (sender, progress) = watch::channel(begun);
         let shared = Arc::new(Shared {
             writer,
             ring: header.ring,
-            disks: Arc::clone(&self.disks),
-            state: Mutex::new(State { core, kept, replicas, joins, checkpoint, closing, ended }),
+            source: Arc::clone(&self.source),
+            state: Mutex::new(State { core, annex, replicas, joins, checkpoint, closing, ended }),
             wake: Notify::new(),
-            due: Notify::new(),
+            progress,
         });
-        env.spawn(Task::new(Arc::clone(&shared), header).run());
+        env.spawn(Task::new(Arc::clone(&shared), header, sender).run());
         Ok(SpaceLog { shared })
     }
 }
