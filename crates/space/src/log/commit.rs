@@ -10,8 +10,8 @@
 //!    given out twice (rule 7).
 //! 2. At most [`UNCONFIRMED_MAX`] records are unconfirmed. They are confirmed in the order of their sequences.
 //! 3. A caller goes with the first record that begins after its call and leaves no entries behind.
-//! 4. No record says that a flush which left units in doubt is confirmed before all `doubt` entries are in that
-//!    record, or in one before it (rule 5).
+//! 4. No record says that a flush which left units in doubt is confirmed before all `doubt` entries are in a record
+//!    before it (rule 5).
 //! 5. The last quarter of the ring is used by snapshots only, which therefore never wait for room, and by the empty
 //!    record that ends a log.
 
@@ -263,11 +263,13 @@ impl<W> Core<W> {
             if size.body == 0 {
                 return None;
             }
-        } else {
-            self.doubted = None;
         }
         let flush = (flush.everything || !flush.disks.is_empty()).then_some(flush);
-        Some(self.write(now, size, callers, flush))
+        let record = self.write(now, size, callers, flush);
+        if !has_rest {
+            self.doubted = None;
+        }
+        Some(record)
     }
 
     /// A record of a snapshot, which comes before all that waits. The caller has asked [`Core::is_free`].

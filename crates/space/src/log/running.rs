@@ -201,8 +201,7 @@ impl SpaceLog {
     /// # Errors
     /// [`LogError`], if the log ends.
     pub async fn said(&self, sequence: u64) -> Result<(), LogError> {
-        let progress = self.until(|progress| progress.confirmed >= sequence).await?;
-        if progress.said < sequence {
+        while self.until(|progress| progress.confirmed >= sequence).await?.said < sequence {
             self.durable().await?;
         }
         Ok(())

@@ -144,6 +144,7 @@ impl SpaceLog {
             if log.is_set_back(required.state, required.mark) {
                 return Err(OpenError::SetBack { has: log.next.sequence - 1 });
             }
+            let found = log.header.clone();
             log.settle_snapshot();
             let header = settings.header(&log)?;
             for (replica, error) in replicas.iter().zip(&failed) {
@@ -162,6 +163,13 @@ impl SpaceLog {
                 Some(Arc::new(Live::new(&writer, replica, joined, place, true)))
             };
             let lives: Vec<_> = replicas.iter().zip(&places).zip(&failed).map(live).collect();
+            // A cut between this and the next header leaves a replica one serial behind, and never two.
+            for (live, places) in lives.iter().zip(&places) {
+                let own = Header::newest(places.clone()).map(|own| own.age());
+                if let Some(live) = live.as_deref().filter(|_| own != Some(found.age())) {
+                    live.write_header(&writer, &found).await?;
+                }
+            }
             repair(&writer, &log, &replicas, &lives).await?;
             let mut annex = Annex::default();
             log.entries().for_each(|(_, entry)| annex.apply(entry));
@@ -220,7 +228,11 @@ impl LogSettings {
             let &UnitPlace { birth, content, unit, .. } = place;
             ContentId { space: self.space, birth, content }.place_hash(unit)
         };
-        let mut replay = Replay::begin(&newest, READ_BLOCKS, hash)?;
+        let replay = Replay::begin(&newest, READ_BLOCKS, hash);
+        if let (Err(_), Some((replica, error))) = (&replay, unread(replicas, &failed)) {
+            return Err(OpenError::Replica { index: replica.index, error });
+        }
+        let mut replay = replay?;
         let mut reads: Vec<FuturesOrdered<BoxFuture<Result<Sg, DiskError>>>> = Vec::new();
         reads.resize_with(replicas.len(), FuturesOrdered::new);
         while !replay.is_done() {
@@ -289,6 +301,11 @@ impl LogSettings {
         env.spawn(Task::new(Arc::clone(&shared), header, sender).run());
         Ok(SpaceLog { shared })
     }
+}
+
+/// A replica whose header could not be read.
+fn unread<'a>(replicas: &'a [Replica], failed: &[Option<DiskError>]) -> Option<(&'a Replica, DiskError)> {
+    replicas.iter().zip(failed).find_map(|(replica, failed)| Some((replica, (*failed)?)))
 }
 
 /// Writes the records that a replica lacks to it: all have the same from the tail on, whichever is lost next.

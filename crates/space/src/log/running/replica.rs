@@ -184,16 +184,17 @@ impl Replica {
         self.disk.flush(&c).wait().await
     }
 
-    /// The two places of the header; a place that the medium does not give, or without a valid one, is `None`.
+    /// The two places of the header; a place without a valid one is `None`, and one that the medium does not give, unless
+    /// there is no other.
     pub(super) async fn headers(&self, w: &Writer) -> Result<[Option<Header>; 2], DiskError> {
-        let (id, mut places) = (self.id(w), [None, None]);
+        let (id, mut places, mut bad) = (self.id(w), [None, None], None);
         for (block, place) in (0..).zip(&mut places) {
             match self.read(w, block, 1).await {
-                Err(DiskError::Medium { .. }) => {}
+                Err(error @ DiskError::Medium { .. }) => bad = Some(error),
                 read => *place = Header::decode(&bytes(&read?), &id).ok(),
             }
         }
-        Ok(places)
+        bad.filter(|_| places == [None, None]).map_or(Ok(places), Err)
     }
 
     /// Blocks of the ring. Those that the medium does not give are zeros.

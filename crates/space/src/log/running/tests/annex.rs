@@ -10,7 +10,7 @@ use super::super::*;
 use super::cuts::{annex, append, checkpoint};
 use super::in_virtual_time;
 use super::model::Model;
-use super::world::{World, early, redo};
+use super::world::{World, early, flush, redo};
 use crate::log::snapshot::share;
 
 #[test]
@@ -119,6 +119,43 @@ fn a_snapshot_with_too_much_is_refused_before_it_begins() {
         assert!(matches!(log.checkpoint(|| parts).await, Err(LogError::TooLarge(_))));
         assert_eq!(log.usage(), used);
         log.checkpoint(Parts::default).await.unwrap();
+    });
+}
+
+/// Nobody can order a checkpoint any more, so what has no room fails.
+#[test]
+fn a_full_ring_does_not_keep_a_log_from_ending() {
+    for closes in [true, false] {
+        in_virtual_time(async {
+            let world = World::new(1, 128, 1);
+            let log = world.create().await;
+            let last = fill(&world, &log).await.pop().expect("one that waits");
+            let end = async {
+                if closes {
+                    assert_eq!(log.close().await, Err(LogError::NoRoom));
+                } else {
+                    drop(log);
+                }
+                assert_eq!(last.await, Err(LogError::NoRoom));
+            };
+            tokio::time::timeout(Duration::from_secs(60), end).await.expect("it ends");
+        });
+    }
+}
+
+/// The record that ends a log has room when others have none.
+#[test]
+fn a_full_ring_takes_the_last_confirmation() {
+    in_virtual_time(async {
+        let world = World::new(1, 128, 1);
+        let log = world.create().await;
+        while log.usage().used < 96 {
+            world.append(&log, flush(1)).await.unwrap();
+        }
+        let last =
+            tokio::time::timeout(Duration::from_secs(60), log.close()).await.expect("it ends").unwrap();
+        let (_, opened) = world.next().open().await;
+        assert_eq!(opened.log.closed.confirmed, last - 1);
     });
 }
 

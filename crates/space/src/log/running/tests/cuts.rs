@@ -28,10 +28,10 @@ pub(super) fn cut_and_compare(world: &World, model: &Model, moment: &Moment, see
     let what = format!("seed {seed}, cut before event {} ({cut:?})", moment.event);
     in_virtual_time(async {
         let after = world.after(moment, cut);
+        // Nothing that was found is lost in another cut, at any time: also in the opening.
+        after.machine.record();
         let (log, opened) = after.open().await;
         model.check(&after, &log, &opened, moment.event, &what);
-        // Nothing that was found is lost in another cut, at any time.
-        after.machine.record();
         let wait = world.append(&log, early(1));
         after.env.sleep(Duration::from_millis(random.below(3))).await;
         drop(wait);

@@ -11,7 +11,7 @@ use super::super::*;
 use super::cuts::{append, checkpoint};
 use super::in_virtual_time;
 use super::model::Model;
-use super::world::{World, early, flush, unit_of};
+use super::world::{World, early, flush, redo, unit_of};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -171,6 +171,74 @@ fn without_a_replica_nothing_is_answered_until_a_new_one_has_a_snapshot() {
         model.acknowledged(unit);
         drop(log);
         check_next(&world, &model).await;
+    });
+}
+
+#[test]
+fn a_checkpoint_whose_last_replica_leaves_fails_and_another_one_can_follow() {
+    in_virtual_time(async {
+        let world = World::new(1, 256, 1);
+        let model = Model::new(&world.machine);
+        let log = world.create().await;
+        append(&world, &log, &model, true).await;
+        fails(&world, 0, When::From(0), Fault::Slow(SECOND));
+        let parts = model.parts();
+        let mut running = log.checkpoint(move || parts);
+        assert!((&mut running).now_or_never().is_none());
+        // The record is durable, and the header is being written.
+        world.env.sleep(SECOND * 3 / 2).await;
+        log.left(0);
+        let joined = log.join(world.new_replica(0, SlotId(2)));
+        let failed = tokio::time::timeout(60 * SECOND, running).await.expect("it does not wait for ever");
+        assert_eq!(failed, Err(LogError::ReplicaFailed));
+        checkpoint(&log, &model).await.unwrap();
+        joined.await.unwrap();
+        append(&world, &log, &model, true).await;
+        drop(log);
+        check_next(&world, &model).await;
+    });
+}
+
+/// Blocks of the ring from its first one.
+fn make_bad(world: &World, block: u64) {
+    world.machine.make_bad(SlotId(0), (64 << 10) + (16 + block) * 4096, 4096);
+}
+
+#[test]
+fn a_bad_block_of_a_snapshot_hides_only_its_record() {
+    in_virtual_time(async {
+        let world = World::new(1, 256, 1);
+        let log = world.create().await;
+        log.annex_put(1, vec![1; 40_000]).await.unwrap();
+        let parts = || Parts { carried: (1..=11).map(redo).collect(), ..Parts::default() };
+        let tail = log.checkpoint(parts).await.unwrap().tail;
+        log.close().await.unwrap();
+        let world = world.next();
+        let (log, opened) = world.open().await;
+        drop(log);
+        assert_eq!(found(&opened).len(), 11);
+        let records = &opened.log.records;
+        assert!(
+            records.iter().all(|record| record.head.id.sequence < tail.sequence + 3),
+            "two of the snapshot"
+        );
+        make_bad(&world, records[1].head.id.position % 256);
+        let (log, opened) = world.next().open().await;
+        assert_eq!(opened.log.header.tail, tail);
+        assert!(matches!(opened.log.findings[..], [crate::log::replay::Finding::Gap { .. }]));
+        assert!(found(&opened).len() < 11 && log.annex_all().len() == 1, "the other record counts");
+    });
+}
+
+#[test]
+fn a_header_that_cannot_be_read_is_not_a_missing_one() {
+    in_virtual_time(async {
+        let world = World::new(1, 256, 1);
+        world.create().await.close().await.unwrap();
+        world.machine.make_bad(SlotId(0), 64 << 10, 8192);
+        let world = world.next();
+        let opened = SpaceLog::open(world.settings(), world.replicas(), Required::default()).await;
+        assert!(matches!(opened.err(), Some(OpenError::Replica { index: 0, .. })));
     });
 }
 
