@@ -14,7 +14,6 @@ mod task;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -162,10 +161,17 @@ struct State {
     core: Core<Answer<Appended>>,
     annex: Annex,
     replicas: Vec<Arc<Live>>,
-    joins: VecDeque<(Replica, Answer<()>)>,
+    joins: Vec<Join>,
     checkpoint: Option<Checkpoint>,
     closing: Option<Closing>,
     ended: Option<LogError>,
+}
+
+/// A replica that joins when it is formatted.
+struct Join {
+    live: Arc<Live>,
+    is_formatted: bool,
+    done: Answer<()>,
 }
 
 /// A checkpoint that was not begun yet.
@@ -246,13 +252,21 @@ impl SpaceLog {
     pub fn join(&self, replica: Replica) -> Wait<()> {
         let (done, wait) = Wait::new();
         let shared = Arc::clone(&self.shared);
+        let live = Arc::new(Live::new(&shared.writer, &replica, 0, 0, false));
+        let mut state = self.shared.state.lock();
+        if let Some(error) = state.ended {
+            return Wait::failed(error);
+        }
+        state.joins.push(Join { live: Arc::clone(&live), is_formatted: false, done });
+        drop(state);
         self.shared.writer.env.spawn(async move {
-            let formatted = replica.format(&shared.writer, shared.ring).await;
+            let formatted = live.format(&shared.writer, &replica, shared.ring).await;
             let mut state = shared.state.lock();
-            match (state.ended, formatted) {
-                (Some(error), _) => done.give(Err(error)),
-                (None, Err(_)) => done.give(Err(LogError::ReplicaFailed)),
-                (None, Ok(())) => state.joins.push_back((replica, done)),
+            let Some(at) = state.joins.iter().position(|join| Arc::ptr_eq(&join.live, &live)) else { return };
+            match formatted {
+                Ok(true) => state.joins[at].is_formatted = true,
+                Ok(false) => state.joins.remove(at).done.give(Err(LogError::ReplicaFailed)),
+                Err(deposed) => state.joins.remove(at).done.give(Err(deposed.into())),
             }
             drop(state);
             shared.wake.notify_one();
@@ -314,7 +328,8 @@ impl SpaceLog {
     /// A replica that has left does not return: its disk joins as a new one.
     fn stand(&self, index: u8, standing: Standing) {
         let state = self.shared.state.lock();
-        for live in state.replicas.iter().filter(|live| live.id.index == index) {
+        let joining = state.joins.iter().map(|join| &join.live);
+        for live in state.replicas.iter().chain(joining).filter(|live| live.id.index == index) {
             live.standing.send_if_modified(|now| {
                 let changes = *now != Standing::Left && *now != standing;
                 if changes {

@@ -5,7 +5,6 @@
 //! header with a segment of the new owner is written to one replica after the other. A cut leaves a log that opens in
 //! the same way, because nothing but lacking records and headers is written.
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
@@ -286,7 +285,7 @@ impl LogSettings {
         }
         let env = self.env.clone();
         let core = Core::new(self.epoch, header.ring, header.tail.position, first, env.moment());
-        let (joins, checkpoint, closing, ended) = (VecDeque::new(), None, None, None);
+        let (joins, checkpoint, closing, ended) = (Vec::new(), None, None, None);
         let confirmed = first.sequence.saturating_sub(1);
         let begun = Progress { confirmed, said: confirmed, is_checkpoint_due: false };
         let (sender, progress) = watch::channel(begun);

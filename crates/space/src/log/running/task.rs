@@ -20,8 +20,8 @@ use pool_seam::DiskNumber;
 use smallvec::SmallVec;
 use tokio::sync::watch;
 
-use super::replica::{Deposed, Live, Replica};
-use super::{Answer, Checkpointed, LogError, Progress, Shared, State};
+use super::replica::{Deposed, Live};
+use super::{Answer, Checkpointed, Join, LogError, Progress, Shared, State};
 use crate::log::commit::{Answers, Appended, Next, Record};
 use crate::log::entry::Entry;
 use crate::log::header::{Header, Key};
@@ -136,9 +136,10 @@ impl Task {
         let mut state = shared.state.lock();
         self.forget_left(&mut state);
         if (self.checkpoint.is_none() || state.replicas.is_empty())
-            && let Some((replica, done)) = state.joins.pop_front()
+            && let Some(at) = state.joins.iter().position(|join| join.is_formatted)
         {
-            self.join(&mut state, &replica, done);
+            let join = state.joins.remove(at);
+            self.join(&mut state, join);
             return None;
         }
         if state.replicas.is_empty() {
@@ -242,7 +243,10 @@ impl Task {
             for live in &replicas {
                 live.write_header(&writer, &header).await?;
             }
-            for live in replicas.iter().filter(|live| !live.counts() && live.joined <= tail.position) {
+            for live in replicas
+                .iter()
+                .filter(|live| !live.counts() && live.joined.load(Ordering::Relaxed) <= tail.position)
+            {
                 if !live.has_left() {
                     writer.coordination.replica_joined(live.id.index).wait().await?;
                     live.counts.store(true, Ordering::Relaxed);
@@ -253,11 +257,10 @@ impl Task {
     }
 
     /// A new replica gets the header that counts, and every record from the next one on.
-    fn join(&mut self, state: &mut State, replica: &Replica, done: Answer<()>) {
-        let shared = &self.shared;
+    fn join(&mut self, state: &mut State, Join { live, done, .. }: Join) {
         let joined = self.unwritten.as_ref().map_or(state.core.end().position, |record| record.position);
-        let live = Arc::new(Live::new(&shared.writer, replica, joined, 0, false));
-        let (writer, header) = (shared.writer.clone(), self.header.clone());
+        live.joined.store(joined, Ordering::Relaxed);
+        let (writer, header) = (self.shared.writer.clone(), self.header.clone());
         self.joining.push((Arc::clone(&live), done));
         state.replicas.push(Arc::clone(&live));
         self.work = Some(Box::pin(async move {
@@ -348,7 +351,7 @@ impl Drop for Task {
         drop(state);
         let answers = std::mem::take(&mut self.answers).into_iter().map(|(caller, _)| caller);
         callers.into_iter().chain(answers).for_each(|caller| caller.give(Err(error)));
-        joins.into_iter().for_each(|(_, done)| done.give(Err(error)));
+        joins.into_iter().for_each(|join| join.done.give(Err(error)));
         checkpoint.into_iter().for_each(|ordered| ordered.done.give(Err(error)));
         let result = if is_closed { Ok(last) } else { Err(error) };
         closing.flatten().into_iter().for_each(|done| done.give(result));

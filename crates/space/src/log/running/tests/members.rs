@@ -199,6 +199,29 @@ fn a_checkpoint_whose_last_replica_leaves_fails_and_another_one_can_follow() {
     });
 }
 
+#[test]
+fn a_replica_that_is_formatted_leaves_hangs_and_is_fenced_like_any_other() {
+    in_virtual_time(async {
+        let world = World::new(1, 256, 1);
+        let log = world.create().await;
+        fails(&world, 2, When::From(0), Fault::Slow(1000 * SECOND));
+        for leaves in [true, false] {
+            let began = world.env.now();
+            let joined = log.join(world.new_replica(1, SlotId(2)));
+            world.env.sleep(SECOND).await;
+            if leaves {
+                log.left(1);
+            }
+            assert_eq!(joined.await, Err(LogError::ReplicaFailed));
+            assert!(world.env.now() - began < if leaves { 2 * SECOND } else { 11 * SECOND });
+        }
+        let replica = world.new_replica(1, SlotId(3));
+        replica.disk.fence(&Ctx::default(), Epoch(2)).wait().await.unwrap();
+        assert_eq!(log.join(replica).await, Err(LogError::Deposed(Deposed)));
+        log.durable().await.unwrap();
+    });
+}
+
 /// Blocks of the ring from its first one.
 fn make_bad(world: &World, block: u64) {
     world.machine.make_bad(SlotId(0), (64 << 10) + (16 + block) * 4096, 4096);
