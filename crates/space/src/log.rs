@@ -15,6 +15,7 @@ pub mod header;
 pub mod record;
 pub mod replay;
 pub mod ring;
+mod room;
 mod running;
 pub mod snapshot;
 #[cfg(test)]

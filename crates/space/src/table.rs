@@ -17,6 +17,7 @@
 
 mod changes;
 mod pending;
+mod value;
 
 use std::collections::BTreeMap;
 
@@ -26,28 +27,8 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::blocks::{ChecksumBlock, Units, newer};
 use pending::{Pending, Version};
-
-/// The value of a unit of one content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Value {
-    /// It reads as zeros.
-    Unwritten,
-    /// Its bytes have this checksum.
-    Written(u32),
-    /// No copy has it; only bytes with this checksum restore it. Of a parity the checksum may be one of no bytes: it is
-    /// computed anew.
-    Lost(u32),
-    /// No copy has it, and no copy says what it was.
-    LostWithoutSum,
-    /// The block of this content is not loaded, and no entry says.
-    Unknown {
-        /// Whether the bitmaps of the other blocks call it written.
-        written: bool,
-    },
-}
-
-/// One value for each content of the set.
-pub type Values = SmallVec<[Value; 1]>;
+pub use value::{Value, Values};
+use value::{is_written, normalize, value_of};
 
 /// How durable a value is that a table is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,18 +93,6 @@ struct Content {
     lost: Units,
     /// Neither the block nor an entry has said.
     unknown: Units,
-}
-
-impl Value {
-    /// Whether the bitmap of its column calls it written.
-    fn is_written(&self) -> bool {
-        matches!(self, Value::Written(_) | Value::Lost(_) | Value::Unknown { written: true })
-    }
-}
-
-/// Whether a unit, or any unit of a stripe, was written since it was discarded.
-fn is_written(values: &[Value]) -> bool {
-    values.iter().any(|value| value.is_written() || *value == Value::LostWithoutSum)
 }
 
 impl Content {
@@ -393,31 +362,6 @@ impl Table {
             self.pending.remove(&(unit as u16));
             self.stale.set(unit, true);
         }
-    }
-}
-
-fn value_of(written: bool, lost: bool, sum: u32) -> Value {
-    match (written, lost) {
-        (false, false) => Value::Unwritten,
-        (true, false) => Value::Written(sum),
-        (true, true) => Value::Lost(sum),
-        (false, true) => Value::LostWithoutSum,
-    }
-}
-
-/// Invariant 2.
-fn normalize(values: &mut [Value], data: usize) {
-    let (data, parities) = values.split_at_mut(data);
-    let written = data.iter().any(Value::is_written);
-    let is_lost = data.contains(&Value::LostWithoutSum);
-    for parity in parities {
-        *parity = match *parity {
-            Value::Unknown { .. } => Value::Unknown { written },
-            Value::LostWithoutSum | Value::Unwritten if written => Value::Lost(0),
-            value if written => value,
-            _ if is_lost => Value::LostWithoutSum,
-            _ => Value::Unwritten,
-        };
     }
 }
 

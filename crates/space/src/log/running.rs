@@ -13,10 +13,9 @@ mod replica;
 mod task;
 #[cfg(test)]
 mod tests;
+mod wait;
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arena::Arena;
@@ -24,7 +23,7 @@ use env::{Env, Io};
 use parking_lot::Mutex;
 use pool_seam::{DiskNumber, PoolId, SpaceId};
 use smallvec::SmallVec;
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, watch};
 
 use super::commit::{Appended, Core, FlushSet, Room};
 use super::ring::{Point, Ring};
@@ -32,6 +31,8 @@ use super::snapshot::{Annex, Content, Parts, TooLarge};
 pub use open::{OpenError, Opened, Required};
 pub use replica::{Coordination, Deposed, Replica, Verdict};
 use replica::{Live, Standing, Writer};
+use wait::Answer;
+pub use wait::Wait;
 
 /// What a log needs of its process and its space.
 #[derive(Clone)]
@@ -131,15 +132,6 @@ pub struct Usage {
     /// not be waited for without end: if three quarters are used, only the checkpoint makes room.
     pub is_checkpoint_due: bool,
 }
-
-/// The result of a call, to wait for. Dropping it changes nothing.
-#[must_use = "the result is not known before"]
-#[derive(Debug)]
-pub struct Wait<T>(oneshot::Receiver<Result<T, LogError>>);
-
-/// The other end of a [`Wait`].
-#[derive(Debug)]
-struct Answer<T>(oneshot::Sender<Result<T, LogError>>);
 
 /// A running log; see the module. Dropping it ends the log when all that was enqueued is done.
 pub struct SpaceLog {
@@ -385,33 +377,5 @@ impl State {
         let (used, blocks) = self.core.used();
         let joins = self.replicas.iter().any(|live| !live.counts() && !live.has_left());
         Usage { used, blocks, is_checkpoint_due: used > blocks / 2 || joins }
-    }
-}
-
-impl<T> Wait<T> {
-    fn new() -> (Answer<T>, Wait<T>) {
-        let (answer, wait) = oneshot::channel();
-        (Answer(answer), Wait(wait))
-    }
-
-    fn failed(error: LogError) -> Wait<T> {
-        let (answer, wait) = Wait::new();
-        answer.give(Err(error));
-        wait
-    }
-}
-
-impl<T> Answer<T> {
-    /// Gives the result to a caller that may have stopped waiting.
-    fn give(self, result: Result<T, LogError>) {
-        drop(self.0.send(result).err());
-    }
-}
-
-impl<T> Future for Wait<T> {
-    type Output = Result<T, LogError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0).poll(context).map(|result| result.unwrap_or(Err(LogError::Closed)))
     }
 }
