@@ -95,7 +95,8 @@ pub struct Ownership {
 pub struct LogState {
     /// The epoch of an owner.
     pub epoch: SpaceEpoch,
-    /// The sequence of a record of that owner; of a log that is closed the last one.
+    /// The sequence of a record of that owner, or before its first one that of the record before; of a log that is closed
+    /// the last one.
     pub sequence: u64,
     /// Whether the owner has closed the log: there is nothing to replay.
     pub is_closed: bool,

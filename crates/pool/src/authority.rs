@@ -1,4 +1,4 @@
-//! Who is current: the one value that says which process coordinates the pool, which disks vote and which are absent
+//! The pool's authority: one value that names the process that owns the pool, the disks that vote and the absent disks
 //! (`docs/0004-spaces.md`, section C).
 //!
 //! Two implementations: `labels`, the claims on the pool's own disks, for one machine; [`memory`], a register outside of

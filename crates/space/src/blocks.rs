@@ -67,7 +67,7 @@ pub struct BlockId {
 /// A caller compares the numbers of data columns and slabs with those of the row before it uses them as indexes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChecksumBlock {
-    /// The sequence of the log's checkpoint that wrote it; 0 when the row was allocated.
+    /// `K` of the log's checkpoint that wrote it; 0 when the row was allocated.
     pub version: u64,
     /// Counts the writings of the group: orders blocks of equal versions.
     pub writing: u64,

@@ -55,9 +55,9 @@ pub struct Cache<E> {
 pub struct Cached {
     key: GroupKey,
     table: Mutex<Table>,
-    /// As of the last update; changes under the table's lock, then the shard's.
+    /// As of the last update; these change under the table's lock, then the shard's.
     is_dirty: AtomicBool,
-    bytes: usize,
+    bytes: AtomicUsize,
 }
 
 struct Shard<E> {
@@ -98,9 +98,9 @@ impl Budget {
     /// A table leaves memory.
     fn release<E>(&self, slot: &Slot<E>) {
         let Some(cached) = slot.ready() else { return };
-        self.used.fetch_sub(cached.bytes, Ordering::Relaxed);
+        self.used.fetch_sub(cached.bytes(), Ordering::Relaxed);
         if cached.is_dirty.load(Ordering::Relaxed) {
-            self.dirty.fetch_sub(cached.bytes, Ordering::Relaxed);
+            self.dirty.fetch_sub(cached.bytes(), Ordering::Relaxed);
         }
     }
 
@@ -133,6 +133,10 @@ impl Cached {
     /// Looks at the table.
     pub fn look<T>(&self, look: impl FnOnce(&Table) -> T) -> T {
         look(&self.table.lock())
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
     }
 }
 
@@ -172,8 +176,9 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
         }
         let (load, shard) = (load(), Arc::clone(shard));
         let task = env.run(async move {
-            let cached = shard.loaded(key, id, load.await)?;
-            shard.budget.evict(cached.bytes);
+            let _failed = Loading { shard: &shard, key, id };
+            let cached = shard.loaded(key, id, load.await?);
+            shard.budget.evict(cached.bytes());
             Ok(cached)
         });
         let task: BoxFuture<Result<Arc<Cached>, E>> = Box::pin(task);
@@ -186,9 +191,9 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
     pub fn update<T>(&self, cached: &Cached, change: impl FnOnce(&mut Table) -> T) -> T {
         let mut table = cached.table.lock();
         let result = change(&mut table);
-        let is_dirty = table.is_dirty();
-        if is_dirty != cached.is_dirty.load(Ordering::Relaxed) {
-            self.shards[shard_of(&cached.key)].note(cached, is_dirty);
+        let now = (table.is_dirty(), table.bytes());
+        if now != (cached.is_dirty.load(Ordering::Relaxed), cached.bytes()) {
+            self.shards[shard_of(&cached.key)].note(cached, now);
         }
         result
     }
@@ -219,47 +224,40 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
 
 impl<E> Shard<E> {
     /// Keeps a table that was loaded. A load whose group was forgotten meanwhile changes nothing.
-    fn loaded(&self, key: GroupKey, id: u64, loaded: Result<Table, E>) -> Result<Arc<Cached>, E> {
+    fn loaded(&self, key: GroupKey, id: u64, table: Table) -> Arc<Cached> {
         let mut inner = self.inner.lock();
-        let is_mine = matches!(inner.slots.get(&key), Some(Slot::Loading { id: other, .. }) if *other == id);
-        let table = loaded.inspect_err(|_| {
-            if is_mine {
-                inner.slots.remove(&key);
-            }
-        })?;
-        let (bytes, is_dirty) = (table.bytes(), table.is_dirty());
-        let is_clean = AtomicBool::new(false);
-        let cached = Arc::new(Cached { key, table: Mutex::new(table), is_dirty: is_clean, bytes });
-        if is_mine {
+        let now = (table.is_dirty(), table.bytes());
+        let (is_dirty, bytes) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let cached = Arc::new(Cached { key, table: Mutex::new(table), is_dirty, bytes });
+        if inner.is_loading(&key, id) {
             inner.clock += 1;
             let used = inner.clock;
             inner.order.insert(used, key);
             inner.slots.insert(key, Slot::Ready { cached: Arc::clone(&cached), used });
-            self.budget.used.fetch_add(bytes, Ordering::Relaxed);
             drop(inner);
-            self.note(&cached, is_dirty);
+            self.note(&cached, now);
         }
-        Ok(cached)
+        cached
     }
 
-    /// Notes that a table has become dirty or clean, unless it was forgotten.
-    fn note(&self, cached: &Cached, is_dirty: bool) {
+    /// Notes whether a table is dirty, and its bytes, unless it was forgotten.
+    fn note(&self, cached: &Cached, (is_dirty, bytes): (bool, usize)) {
         let mut inner = self.inner.lock();
         let present = inner.slots.get(&cached.key).and_then(Slot::ready);
         if !present.is_some_and(|present| std::ptr::eq(&**present, cached)) {
             return;
         }
-        let was_dirty = cached.is_dirty.swap(is_dirty, Ordering::Relaxed);
-        match (was_dirty, is_dirty) {
-            (false, true) => {
-                inner.dirty.insert(cached.key);
-                self.budget.dirty.fetch_add(cached.bytes, Ordering::Relaxed);
-            }
-            (true, false) => {
-                inner.dirty.remove(&cached.key);
-                self.budget.dirty.fetch_sub(cached.bytes, Ordering::Relaxed);
-            }
-            _ => {}
+        let had = cached.bytes.swap(bytes, Ordering::Relaxed);
+        self.budget.used.fetch_add(bytes, Ordering::Relaxed);
+        self.budget.used.fetch_sub(had, Ordering::Relaxed);
+        if is_dirty {
+            inner.dirty.insert(cached.key);
+            self.budget.dirty.fetch_add(bytes, Ordering::Relaxed);
+        } else {
+            inner.dirty.remove(&cached.key);
+        }
+        if cached.is_dirty.swap(is_dirty, Ordering::Relaxed) {
+            self.budget.dirty.fetch_sub(had, Ordering::Relaxed);
         }
     }
 }
@@ -276,7 +274,7 @@ impl<E: Send + Sync> Evict for Shard<E> {
             // The only reference is the slot's, and another is made under this lock only.
             let is_idle = Arc::strong_count(cached) == 1 && !cached.is_dirty.load(Ordering::Relaxed);
             if *used == at && is_idle {
-                let bytes = cached.bytes;
+                let bytes = cached.bytes();
                 slots.remove(&key);
                 return bytes;
             }
@@ -293,6 +291,29 @@ impl<E: Send + Sync> Evict for Shard<E> {
 impl<E> Drop for Shard<E> {
     fn drop(&mut self) {
         self.inner.get_mut().slots.values().for_each(|slot| self.budget.release(slot));
+    }
+}
+
+/// A load: if it fails, panics or ends with its worker, the next caller loads again.
+struct Loading<'a, E> {
+    shard: &'a Shard<E>,
+    key: GroupKey,
+    id: u64,
+}
+
+impl<E> Drop for Loading<'_, E> {
+    fn drop(&mut self) {
+        let mut inner = self.shard.inner.lock();
+        if inner.is_loading(&self.key, self.id) {
+            inner.slots.remove(&self.key);
+        }
+    }
+}
+
+impl<E> Inner<E> {
+    /// Whether this load of a group goes on, and the group was not forgotten.
+    fn is_loading(&self, key: &GroupKey, id: u64) -> bool {
+        matches!(self.slots.get(key), Some(Slot::Loading { id: other, .. }) if *other == id)
     }
 }
 

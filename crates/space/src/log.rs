@@ -6,8 +6,8 @@
 //! [`BLOCK`] bytes.
 //!
 //! These are pure, and so are [`commit`], which decides when a record begins and when it is confirmed, and
-//! [`snapshot`], which knows what a log keeps over checkpoints. [`SpaceLog`] is the log that runs: one task writes the
-//! records of all callers to all replicas. A caller enqueues and waits, and may stop waiting at any time.
+//! [`snapshot`], which knows what a log keeps over checkpoints. [`SpaceLog`] is the log that runs: one task takes what
+//! waits in the space ([`Source`]), and writes it to all replicas. A caller may stop waiting at any time.
 
 pub mod commit;
 pub mod entry;
@@ -15,14 +15,15 @@ pub mod header;
 pub mod record;
 pub mod replay;
 pub mod ring;
+mod room;
 mod running;
 pub mod snapshot;
 #[cfg(test)]
 mod tests;
 
 pub use running::{
-    AnnexError, Append, Checkpointed, Coordination, Deposed, DirtyDisks, Flushed, LogError, LogSettings,
-    OpenError, Opened, Refused, Replica, Required, SpaceLog, Usage, Verdict, Wait,
+    Checkpointed, Coordination, Deposed, LogError, LogSettings, OpenError, Opened, Progress, Replica,
+    Required, Source, SpaceLog, Taken, Usage, Verdict, Wait,
 };
 
 /// Bytes of a block: the unit of positions in the ring, and of the atomic writes of a disk.

@@ -11,7 +11,7 @@
 //! | 8 | 4 | CRC32C of the block with these four bytes as zeros |
 //! | 12 | 4, 16, 2 | space; pool; disk |
 //! | 40 | 8, 8 | epoch, count |
-//! | 56 | 8, 8 | mark, commit |
+//! | 56 | 8 | mark |
 //!
 //! All other bytes are zeros: each mark has one encoding.
 
@@ -46,8 +46,6 @@ pub struct Mark {
     pub count: u64,
     /// The sequence of a record. Everything before it that concerns the disk is durable on the disk.
     pub mark: u64,
-    /// The sequence of the last record whose units on this disk were written before this block.
-    pub commit: u64,
 }
 
 /// Why a block is not the mark that is looked for. Each of them counts as no mark.
@@ -82,7 +80,7 @@ impl Mark {
     /// # Panics
     /// If a number is not below [`COUNTER_MAX`](crate::log::COUNTER_MAX).
     pub fn encode(&self, id: &MarkId) -> Vec<u8> {
-        let fields = [self.epoch, self.count, self.mark, self.commit];
+        let fields = [self.epoch, self.count, self.mark];
         assert!(fields.iter().all(|field| *field < crate::log::COUNTER_MAX), "an unsound mark: {self:?}");
         let mut b = Vec::with_capacity(BLOCK);
         b.extend(MAGIC);
@@ -124,11 +122,11 @@ impl Mark {
             return Err(Refused::OtherSpace(space));
         }
         r.zeros(6)?;
-        let [epoch, count, mark, commit] = [r.counter()?, r.counter()?, r.counter()?, r.counter()?];
+        let [epoch, count, mark] = [r.counter()?, r.counter()?, r.counter()?];
         if place(count) != in_place {
             return Err(Refused::OtherPlace(count));
         }
-        if is_zeros(r.0) { Ok(Mark { epoch, count, mark, commit }) } else { Err(Malformed.into()) }
+        if is_zeros(r.0) { Ok(Mark { epoch, count, mark }) } else { Err(Malformed.into()) }
     }
 
     /// The mark that counts of those in a slot's two places: the one with the higher (epoch, count). `None` if

@@ -5,7 +5,9 @@
 //!    later has succeeded. So what a commit has to flush are the ports with such writes, taken after the writes have
 //!    completed.
 //! 2. A port ends with the membership of its disk. Outstanding calls get [`DiskError::Timeout`](disk::DiskError::Timeout) then: it is not known
-//!    whether they take effect. What the disk answers later is ignored, and no further call reaches it.
+//!    whether they take effect. What the disk answers later is ignored, and no further call begins.
+//! 3. A call counts as outstanding from before it reaches the disk until the disk has answered, whether the port has ended
+//!    or not. The disk's next membership waits until none is ([`Ports::drained`]): an old write never follows a new one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,6 +17,7 @@ use disk::{Disk, Op, Outcome, Place, Read, Then, Told, Written};
 use env::{Ctx, Epoch, IoFlags};
 use parking_lot::{Mutex, RwLock};
 use pool_seam::{DiskNumber, Membership, PortStats, SpaceView, ViewVersion};
+use tokio::sync::Notify;
 
 /// See the module.
 pub struct Port {
@@ -23,11 +26,14 @@ pub struct Port {
     disk: Arc<dyn Disk>,
     epoch: Epoch,
     state: Mutex<State>,
+    /// No call is outstanding.
+    drained: Notify,
 }
 
 #[derive(Default)]
 struct State {
     is_ended: bool,
+    outstanding: u64,
     reads: Calls<Read>,
     /// Writes, discards and flushes.
     writes: Calls<Written>,
@@ -37,7 +43,7 @@ struct State {
     durable: u64,
 }
 
-/// Outstanding calls, by number.
+/// The callers of outstanding calls, by number.
 struct Calls<T: Outcome> {
     slots: Vec<Option<(Then<T>, Kind)>>,
     free: Vec<usize>,
@@ -55,7 +61,7 @@ enum Kind {
 impl Port {
     /// I/O to a disk under an owner's epoch, while the disk has this membership.
     pub fn new(number: DiskNumber, of: Membership, disk: Arc<dyn Disk>, epoch: Epoch) -> Arc<Port> {
-        Arc::new(Port { number, of, disk, epoch, state: Mutex::default() })
+        Arc::new(Port { number, of, disk, epoch, state: Mutex::default(), drained: Notify::new() })
     }
 
     /// The disk.
@@ -124,8 +130,34 @@ impl Port {
     /// What is outstanding and not durable.
     pub fn stats(&self) -> PortStats {
         let state = self.state.lock();
-        let outstanding = (state.reads.outstanding() + state.writes.outstanding()) as u64;
-        PortStats { disk: self.number, of: self.of, outstanding, unflushed: state.completed - state.durable }
+        let (outstanding, unflushed) = (state.outstanding, state.completed - state.durable);
+        PortStats { disk: self.number, of: self.of, outstanding, unflushed }
+    }
+
+    /// Whether it has ended, and no call is outstanding.
+    fn is_over(&self) -> bool {
+        let state = self.state.lock();
+        state.is_ended && state.outstanding == 0
+    }
+
+    /// Waits until no call is outstanding at the disk.
+    async fn drained(&self) {
+        loop {
+            let mut drained = std::pin::pin!(self.drained.notified());
+            drained.as_mut().enable();
+            if self.state.lock().outstanding == 0 {
+                return;
+            }
+            drained.await;
+        }
+    }
+
+    /// The disk has answered a call.
+    fn answered(&self, state: &mut State) {
+        state.outstanding -= 1;
+        if state.outstanding == 0 {
+            self.drained.notify_waiters();
+        }
     }
 
     /// Counts a call, and returns the callback to give to the disk; none if the port has ended.
@@ -147,6 +179,7 @@ impl Port {
             return None;
         }
         let kind = kind(&state);
+        state.outstanding += 1;
         let which = calls(&mut state).add(then, kind);
         let port: Arc<Port> = Arc::clone(self);
         Some(Then::new(port, which, at))
@@ -160,7 +193,11 @@ impl Port {
 
 impl Told<Read> for Port {
     fn told(self: Arc<Port>, which: usize, outcome: Read) {
-        let call = self.state.lock().reads.take(which);
+        let call = {
+            let mut state = self.state.lock();
+            self.answered(&mut state);
+            state.reads.take(which)
+        };
         if let Some((then, _)) = call {
             then.tell(outcome);
         }
@@ -171,6 +208,7 @@ impl Told<Written> for Port {
     fn told(self: Arc<Port>, which: usize, outcome: Written) {
         let then = {
             let mut state = self.state.lock();
+            self.answered(&mut state);
             let Some((then, kind)) = state.writes.take(which) else { return };
             match (kind, &outcome) {
                 (Kind::Flush(completed), Ok(())) => state.durable = state.durable.max(completed),
@@ -206,10 +244,6 @@ impl<T: Outcome> Calls<T> {
         self.free.push(which);
         Some(call)
     }
-
-    fn outstanding(&self) -> usize {
-        self.slots.len() - self.free.len()
-    }
 }
 
 /// The ports of a space: one for each disk of the view that is in service and that this process can reach.
@@ -226,6 +260,8 @@ type Open = dyn Fn(DiskNumber, Membership) -> Option<Arc<dyn Disk>> + Send + Syn
 struct Inner {
     version: ViewVersion,
     ports: BTreeMap<DiskNumber, Arc<Port>>,
+    /// Those that have ended with calls outstanding.
+    ended: Vec<Arc<Port>>,
 }
 
 impl Ports {
@@ -250,6 +286,8 @@ impl Ports {
             let has_ended = |port: &&Arc<Port>| member(&port.number) != Some(port.of);
             let ended: Vec<_> = inner.ports.values().filter(has_ended).cloned().collect();
             ended.iter().for_each(|port| drop(inner.ports.remove(&port.number)));
+            inner.ended.extend(ended.iter().cloned());
+            inner.ended.retain(|port| !port.is_over());
             for (&disk, of) in view.disks.keys().filter_map(|disk| Some((disk, member(disk)?))) {
                 if !inner.ports.contains_key(&disk)
                     && let Some(opened) = (self.open)(disk, of)
@@ -260,6 +298,15 @@ impl Ports {
             ended
         };
         ended.iter().for_each(|port| port.end());
+    }
+
+    /// Waits until the ended ports of a disk have no call outstanding: before it joins again.
+    pub async fn drained(&self, disk: DiskNumber) {
+        let ended: Vec<_> =
+            self.inner.read().ended.iter().filter(|port| port.number == disk).cloned().collect();
+        for port in ended {
+            port.drained().await;
+        }
     }
 
     /// The port of a disk in a membership; none if the membership has ended, or the disk cannot be reached.

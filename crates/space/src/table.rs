@@ -5,9 +5,10 @@
 //! small map of the units of which the newest value is not durably confirmed: the confirmed value, and every newer one with
 //! the record that carries it. Of a coded row a unit is a stripe: all of its contents change together.
 //!
-//! How a value goes on: it *waits* ([`Table::set`]) until a commit puts it into a record ([`Table::carried`]). When the record
-//! and the data are durable it is *confirmed* ([`Table::confirm`]): blocks may have it. When a durable record says so, the
-//! confirmation is *settled* ([`Table::settle`]), and nothing is remembered of it beside the newest value.
+//! How a value goes on: it *waits* ([`Table::set`]) until a record takes it ([`Table::take`]). When the record and the data
+//! are durable it is *confirmed*: blocks may have it. When a durable record says so, the confirmation is *settled*, and
+//! nothing is remembered of it beside the newest value. The log says how far that is; a caller that looks at a table tells
+//! it first ([`Table::advance`]).
 //!
 //! Invariants:
 //! 1. The newest values are those of the last version of each pending unit.
@@ -16,45 +17,27 @@
 
 mod changes;
 mod pending;
+mod value;
 
 use std::collections::BTreeMap;
 
+use arena::Sg;
 use pool_seam::{GROUP_UNITS, RowNumber};
 use smallvec::{SmallVec, smallvec};
 
 use crate::blocks::{ChecksumBlock, Units, newer};
 use pending::{Pending, Version};
-
-/// The value of a unit of one content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Value {
-    /// It reads as zeros.
-    Unwritten,
-    /// Its bytes have this checksum.
-    Written(u32),
-    /// No copy has it; only bytes with this checksum restore it. Of a parity the checksum may be one of no bytes: it is
-    /// computed anew.
-    Lost(u32),
-    /// No copy has it, and no copy says what it was.
-    LostWithoutSum,
-    /// The block of this content is not loaded, and no entry says.
-    Unknown {
-        /// Whether the bitmaps of the other blocks call it written.
-        written: bool,
-    },
-}
-
-/// One value for each content of the set.
-pub type Values = SmallVec<[Value; 1]>;
+pub use value::{Value, Values};
+use value::{is_written, normalize, value_of};
 
 /// How durable a value is that a table is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
-    /// A record has it that is durably confirmed, or a decision about all older values.
+    /// A snapshot calls it confirmed, or it is a decision about all older values.
     Confirmed,
     /// A record of this sequence has it that a crash left unconfirmed: it is open until a decision is logged (rule 13).
     Open(u64),
-    /// The record of this sequence has it.
+    /// The record of this sequence has it, and is confirmed when [`Table::advance`] says so.
     Record(u64),
     /// It waits for a record.
     Waiting,
@@ -87,7 +70,7 @@ pub struct TableId {
 }
 
 /// See the module.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Table {
     id: TableId,
     data: usize,
@@ -99,6 +82,8 @@ pub struct Table {
     versions: SmallVec<[u64; 3]>,
     /// Units with a confirmed value that no block has.
     stale: Units,
+    /// What [`Table::advance`] was told last.
+    advanced: (u64, u64),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,18 +93,6 @@ struct Content {
     lost: Units,
     /// Neither the block nor an entry has said.
     unknown: Units,
-}
-
-impl Value {
-    /// Whether the bitmap of its column calls it written.
-    fn is_written(&self) -> bool {
-        matches!(self, Value::Written(_) | Value::Lost(_) | Value::Unknown { written: true })
-    }
-}
-
-/// Whether a unit, or any unit of a stripe, was written since it was discarded.
-fn is_written(values: &[Value]) -> bool {
-    values.iter().any(|value| value.is_written() || *value == Value::LostWithoutSum)
 }
 
 impl Content {
@@ -153,6 +126,7 @@ impl Table {
             writing: 0,
             versions: smallvec![0; slabs],
             stale: Units::NONE,
+            advanced: (0, 0),
         }
     }
 
@@ -203,9 +177,12 @@ impl Table {
         self.id
     }
 
-    /// Bytes of memory that it takes, without the pending units.
+    /// Bytes of memory that it takes, about, without redo payload.
     pub fn bytes(&self) -> usize {
-        size_of::<Table>() + self.contents.len() * size_of::<Content>()
+        // Mostly two versions; the values of several contents are not inline.
+        let values = if self.is_coded() { 2 * self.contents.len() * size_of::<Value>() } else { 0 };
+        let pending = self.pending.len() * (size_of::<(u16, Pending)>() + values);
+        size_of::<Table>() + self.contents.len() * size_of::<Content>() + pending
     }
 
     /// The newest value of a unit, 0 to 511.
@@ -232,12 +209,13 @@ impl Table {
 
     /// Rule 2.
     pub fn in_place(&self, unit: usize) -> InPlace {
-        let pending = self.pending.get(&(unit as u16));
-        match (is_written(&self.values(unit)), pending) {
-            (true, Some(p)) if !p.is_firm => InPlace::Issued,
-            (true, _) => InPlace::Firm,
-            (false, Some(p)) if p.has_discard() => InPlace::Discarded,
-            (false, _) => InPlace::Empty,
+        let is_written = is_written(&self.values(unit));
+        match self.pending.get(&(unit as u16)) {
+            None if is_written => InPlace::Firm,
+            Some(p) if is_written && p.is_firm => InPlace::Firm,
+            Some(p) if is_written && p.is_issued() => InPlace::Issued,
+            Some(p) if p.has_discard() => InPlace::Discarded,
+            _ => InPlace::Empty,
         }
     }
 
@@ -262,43 +240,52 @@ impl Table {
 
     /// Gives a unit new values, which wait for a record; it must not be open, unless this is the decision about it.
     pub fn set(&mut self, unit: usize, values: Values) {
-        self.push(unit, values, false, Carrier::Waiting, false);
+        self.push(unit, Version::new(Carrier::Waiting, values), false);
     }
 
-    /// Notes that a unit may be old or new, since a write or flush failed; that waits for a record.
-    pub fn doubt(&mut self, unit: usize) {
-        self.push(unit, self.values(unit), true, Carrier::Waiting, false);
+    /// The same of a stripe whose payload of these columns (bits) is in the log before it is in place (rule 3); then
+    /// [`Table::placed`] is due.
+    pub fn set_redo(&mut self, unit: usize, values: Values, columns: u32, payload: Sg) {
+        let redo = Some((columns, payload));
+        self.push(unit, Version { redo, ..Version::new(Carrier::Waiting, values) }, false);
     }
 
-    /// Units whose newest value waits for a record.
-    pub fn waiting(&self) -> Units {
-        let waits = |p: &&Pending| p.versions.last().is_some_and(|v| v.carrier == Carrier::Waiting);
-        self.pending.iter().filter(|(_, p)| waits(p)).map(|(unit, _)| usize::from(*unit)).collect()
-    }
-
-    /// What waits of these units is in the record of this sequence now.
-    pub fn carried(&mut self, units: &Units, record: u64) {
-        for (_, pending) in self.pending.iter_mut().filter(|(unit, _)| units.has(usize::from(**unit))) {
-            let waiting = pending.versions.iter_mut().filter(|v| v.carrier == Carrier::Waiting);
-            waiting.for_each(|version| version.carrier = Carrier::Record(record));
-        }
-    }
-
-    /// All records up to this one are durable, and so is the data that they are about.
-    pub fn confirm(&mut self, record: u64) {
-        for (unit, pending) in &mut self.pending {
-            let before = pending.versions.len();
-            pending.confirm(record);
-            if pending.versions.len() < before {
-                self.stale.set(usize::from(*unit), true);
+    /// All payload of the stripe that a record has is in place, durably or in front of a flush that the space knows.
+    pub fn placed(&mut self, unit: usize) {
+        if let Some(pending) = self.pending.get_mut(&(unit as u16)) {
+            let taken = pending.versions.iter_mut().filter(|v| v.carrier != Carrier::Waiting);
+            taken.for_each(|version| version.redo = None);
+            if pending.is_over() {
+                self.pending.remove(&(unit as u16));
             }
         }
     }
 
-    /// A durable record says that all records up to this one are confirmed.
-    pub fn settle(&mut self, record: u64) {
-        self.pending.retain(|_, pending| {
-            pending.settle(record);
+    /// Notes that a unit may be old or new, since a write or flush failed; that waits for a record.
+    pub fn doubt(&mut self, unit: usize) {
+        self.push(
+            unit,
+            Version { is_doubt: true, ..Version::new(Carrier::Waiting, self.values(unit)) },
+            false,
+        );
+    }
+
+    /// Units whose newest value, or doubt, waits for a record.
+    pub fn waiting(&self) -> Units {
+        self.units(Pending::waits)
+    }
+
+    /// All records up to `confirmed` are durable, and so is the data that they are about; a durable record says so of
+    /// all up to `said`. Called before a table is used, and in a replay before the entries of each record with what it says.
+    pub fn advance(&mut self, confirmed: u64, said: u64) {
+        if (confirmed, said) == std::mem::replace(&mut self.advanced, (confirmed, said)) {
+            return;
+        }
+        self.pending.retain(|unit, pending| {
+            if pending.confirm(confirmed) {
+                self.stale.set(usize::from(*unit), true);
+            }
+            pending.settle(said);
             !pending.is_over()
         });
     }
@@ -310,7 +297,12 @@ impl Table {
 
     /// Units that rule 5 has to decide, see [`Table::is_open`].
     pub fn open(&self) -> Units {
-        self.pending.iter().filter(|(_, p)| p.is_open()).map(|(unit, _)| usize::from(*unit)).collect()
+        self.units(Pending::is_open)
+    }
+
+    /// Units of which the log has something that no block has: a snapshot carries them, unless their records stay.
+    pub fn only_in_log(&self) -> Units {
+        self.units(Pending::is_only_in_log).iter().chain(self.stale.iter()).collect()
     }
 
     /// Units with a confirmed value that no block has.
@@ -351,44 +343,25 @@ impl Table {
         unknown.is_empty().then(|| Box::new(block))
     }
 
-    fn push(&mut self, unit: usize, mut values: Values, is_doubt: bool, carrier: Carrier, is_part: bool) {
-        assert_eq!(values.len(), self.contents.len(), "one value for each content");
-        normalize(&mut values, self.data);
+    fn units(&self, is_so: impl Fn(&Pending) -> bool) -> Units {
+        self.pending.iter().filter(|(_, p)| is_so(p)).map(|(unit, _)| usize::from(*unit)).collect()
+    }
+
+    fn push(&mut self, unit: usize, mut version: Version, is_part: bool) {
+        assert_eq!(version.values.len(), self.contents.len(), "one value for each content");
+        normalize(&mut version.values, self.data);
         // A doubt stays, however durable the entry is that says so.
-        let carrier = if is_doubt && carrier == Carrier::Confirmed { Carrier::Open(0) } else { carrier };
+        if version.is_doubt && version.carrier == Carrier::Confirmed {
+            version.carrier = Carrier::Open(0);
+        }
         let before = self.values(unit);
-        self.contents.iter_mut().zip(&values).for_each(|(content, value)| content.put(unit, *value));
+        self.contents.iter_mut().zip(&version.values).for_each(|(content, value)| content.put(unit, *value));
         let pending = self.pending.entry(unit as u16).or_insert_with(|| Pending::new(before));
-        pending.push(Version { carrier, values, is_doubt }, is_part);
+        pending.push(version, is_part);
         if pending.is_over() {
             self.pending.remove(&(unit as u16));
             self.stale.set(unit, true);
         }
-    }
-}
-
-fn value_of(written: bool, lost: bool, sum: u32) -> Value {
-    match (written, lost) {
-        (false, false) => Value::Unwritten,
-        (true, false) => Value::Written(sum),
-        (true, true) => Value::Lost(sum),
-        (false, true) => Value::LostWithoutSum,
-    }
-}
-
-/// Invariant 2.
-fn normalize(values: &mut [Value], data: usize) {
-    let (data, parities) = values.split_at_mut(data);
-    let written = data.iter().any(Value::is_written);
-    let is_lost = data.contains(&Value::LostWithoutSum);
-    for parity in parities {
-        *parity = match *parity {
-            Value::Unknown { .. } => Value::Unknown { written },
-            Value::LostWithoutSum | Value::Unwritten if written => Value::Lost(0),
-            value if written => value,
-            _ if is_lost => Value::LostWithoutSum,
-            _ => Value::Unwritten,
-        };
     }
 }
 

@@ -1,9 +1,12 @@
 //! What a disk or virtual disk has done since counting began, for `disk show` and `space show`.
 
 use counters::{InstanceSnapshot, Snapshot, sample};
+use serde::Serialize;
 
 use crate::control::client::{ControlClient, ControlError};
-use crate::output::{human_bytes, some};
+use crate::control::storage::Allocation;
+use crate::failure::Failure;
+use crate::output::{Output, human_bytes, some};
 
 /// The counters of one instance; none if nothing of that name is open.
 ///
@@ -18,8 +21,28 @@ pub(super) async fn counted(
     Ok(counters::find(set).first().and_then(|set| sample::same(&snapshot, set, instance)).cloned())
 }
 
+/// Shows a disk or virtual disk: its facts, what it did, and where its parts are.
+///
+/// # Errors
+/// Standard output's.
+pub(super) fn show<T: Serialize>(
+    out: Output,
+    shown: &T,
+    mut lines: Vec<(&'static str, String)>,
+    counters: Option<&InstanceSnapshot>,
+    allocations: &[Allocation],
+) -> Result<(), Failure> {
+    lines.extend(counters.into_iter().flat_map(facts));
+    out.facts(shown, &lines)?;
+    if !out.json && !allocations.is_empty() {
+        out.blank()?;
+        out.list(allocations)?;
+    }
+    Ok(())
+}
+
 /// As facts, in lines.
-pub(super) fn facts(i: &InstanceSnapshot) -> Vec<(&'static str, String)> {
+fn facts(i: &InstanceSnapshot) -> Vec<(&'static str, String)> {
     let value = |name: &str| i.values.get(name).copied().unwrap_or(0);
     let io = |count: &str, bytes: Option<&str>, latency: &str| {
         let bytes = bytes.map_or_else(String::new, |b| format!(", {}", human_bytes(value(b))));

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::pool::named;
 use super::{ControlArgs, absolute, activity};
 use crate::config::parse_size;
-use crate::control::client::segment;
+use crate::control::client::{ControlClient, segment};
 use crate::control::storage::{
     DiskChange, DiskDetail, DiskStatus, Identify, MediaSetting, NewFiles, Place, Qualified, QualifyRequest,
     ReturnRequest, UsageSetting,
@@ -112,7 +112,7 @@ pub(super) async fn run(command: DiskCommand, out: Output) -> Result<(), Failure
             let disks: Vec<DiskStatus> = control.client().get("/v1/disks").await?;
             Ok(out.list(&disks)?)
         }
-        DiskCommand::Show { disk, control } => show(named(disk), &control, out).await,
+        DiskCommand::Show { disk, control } => show(&disk, &control, out).await,
         DiskCommand::Set { disk, usage, media, place, control } => {
             change(&disk, DiskChange { usage, media, place }, &control, out).await
         }
@@ -160,9 +160,9 @@ struct Shown {
     counters: Option<InstanceSnapshot>,
 }
 
-async fn show(disk: String, control: &ControlArgs, out: Output) -> Result<(), Failure> {
+async fn show(disk: &str, control: &ControlArgs, out: Output) -> Result<(), Failure> {
     let client = control.client();
-    let detail: DiskDetail = client.get(&format!("/v1/disks/{}", segment(&disk))).await?;
+    let detail = find(&client, disk).await?;
     let d = &detail.disk;
     let counters = match (&d.pool, d.number) {
         (Some(pool), Some(number)) => {
@@ -180,29 +180,17 @@ async fn show(disk: String, control: &ControlArgs, out: Output) -> Result<(), Fa
     if shown.detail.disk.path.is_some() {
         lines.push(("SmartStatus", shown.smart.as_ref().map_or_else(is_file, |s| s.text.clone())));
     }
-    lines.extend(shown.counters.iter().flat_map(activity::facts));
-    out.facts(&shown, &lines)?;
-    if !out.json && !shown.detail.allocations.is_empty() {
-        out.blank()?;
-        out.list(&shown.detail.allocations)?;
-    }
-    Ok(())
+    activity::show(out, &shown, lines, shown.counters.as_ref(), &shown.detail.allocations)
 }
 
 /// The disk with this `POOL/NUMBER`, path or identity.
-fn find<'a>(disks: &'a [DiskStatus], disk: &str) -> Result<&'a DiskStatus, Failure> {
-    let path = std::fs::canonicalize(disk).ok();
-    let numbered = |d: &DiskStatus| Some(format!("{}/{}", d.pool.as_ref()?, d.number?));
-    let is_it = |d: &&DiskStatus| {
-        d.unique_id == disk || (d.path.is_some() && d.path == path) || numbered(d).as_deref() == Some(disk)
-    };
-    disks.iter().find(is_it).ok_or(Failure::NoDisk(disk.to_owned()))
+async fn find(client: &ControlClient, disk: &str) -> Result<DiskDetail, Failure> {
+    Ok(client.get(&format!("/v1/disks/{}", segment(&named(disk.to_owned())))).await?)
 }
 
 async fn change(disk: &str, change: DiskChange, control: &ControlArgs, out: Output) -> Result<(), Failure> {
     let client = control.client();
-    let disks: Vec<DiskStatus> = client.get("/v1/disks").await?;
-    let found = find(&disks, disk)?;
+    let found = find(&client, disk).await?.disk;
     let (Some(pool), Some(number)) = (&found.pool, found.number) else {
         return Err(Failure::NoDisk(format!("{disk} of a pool")));
     };

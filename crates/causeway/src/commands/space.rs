@@ -232,13 +232,7 @@ async fn show(client: &ControlClient, detail: SpaceDetail, out: Output) -> Resul
     let mut lines = facts(&shown.detail.space);
     let at = lines.iter().position(|(name, _)| *name == "Interleave").unwrap_or(lines.len());
     lines.insert(at, ("NumberOfDataCopies", shown.detail.copies.to_string()));
-    lines.extend(shown.counters.iter().flat_map(activity::facts));
-    out.facts(&shown, &lines)?;
-    if !out.json && !shown.detail.allocations.is_empty() {
-        out.blank()?;
-        out.list(&shown.detail.allocations)?;
-    }
-    Ok(())
+    activity::show(out, &shown, lines, shown.counters.as_ref(), &shown.detail.allocations)
 }
 
 /// The date and findings of the last scrub.

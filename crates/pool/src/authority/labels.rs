@@ -1,8 +1,8 @@
 //! The claims on the pool's own disks, one in two places on each voter: an authority for one machine.
 //!
 //! A claim is as good as the voters that have it: two sets of them that may open have one in common, and a record needs
-//! one of every set that may open ([`crate::voters`]). So an owner that finds its claim on as many as a record needs has
-//! been followed by nobody whose claim was complete then.
+//! one of every set that may open ([`crate::voters`]). So when an owner finds its claim on as many voters as a record
+//! needs, no other process has completed a claim after it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

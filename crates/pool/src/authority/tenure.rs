@@ -63,7 +63,7 @@ impl Tenure {
         })
     }
 
-    /// One that nobody ends.
+    /// One whose lease never runs out.
     #[cfg(test)]
     pub(crate) fn endless() -> Arc<Tenure> {
         let (env, register) = (Env::real(), super::memory::Register::default());

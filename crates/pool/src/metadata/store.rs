@@ -147,9 +147,11 @@ pub(crate) struct Opening {
     pub(crate) needed: usize,
     /// The disks in service.
     pub(crate) members: Members,
-    /// What says who is current, the revision of its value, and that.
+    /// Names the pool's owner and voters.
     pub(crate) authority: Arc<dyn PoolAuthority>,
+    /// The revision of the authority's value.
     pub(crate) revision: Revision,
+    /// That value.
     pub(crate) agreed: AuthorityValue,
 }
 

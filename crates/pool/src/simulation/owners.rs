@@ -1,4 +1,4 @@
-//! Owners that fight for a pool: each on a machine of its own with the same disks, which fence nobody.
+//! Owners that fight for a pool: each on a machine of its own with the same disks. The disks refuse no owner's writes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -68,6 +68,16 @@ async fn create(env: &Env, machine: &Machine, resiliency: Resiliency) -> Owner {
     owner(env, machine, pool).await.expect("a data path")
 }
 
+/// The same with flushed writes, made twice so that the row is there and its regions are marked.
+async fn create_and_write(env: &Env, machine: &Machine, resiliency: Resiliency) -> Owner {
+    let owner = create(env, machine, resiliency).await;
+    for value in [1, 2] {
+        owner.site.write(0..4, &[value; 4]).await.expect("a write");
+        owner.flush().await.expect("a flush");
+    }
+    owner
+}
+
 async fn take(env: &Env, machine: &Machine, name: &str) -> Result<Pool, OpenError> {
     let options = OpenOptions { force: true, ..OpenOptions::new(by(name)) };
     Pool::open(env, &arena(), &disks(machine), &options).await.map(|o| o.pool)
@@ -91,12 +101,7 @@ fn an_owner_without_a_lease_acknowledges_nothing() {
         in_virtual_time(async {
             let env = Env::simulated(1);
             let machine = machine(&env, 1, 3);
-            let first = create(&env, &machine, resiliency).await;
-            // Twice: once the row is there and the regions are marked.
-            for value in [1, 2] {
-                first.site.write(0..4, &[value; 4]).await.expect("a write");
-                first.flush().await.expect("a flush");
-            }
+            let first = create_and_write(&env, &machine, resiliency).await;
             first.site.write(1..2, &[3]).await.expect("a write");
             let second = take(&env, &machine, "b");
             // A call that is outstanding when the lease ends.
@@ -140,18 +145,14 @@ fn an_owner_without_a_lease_acknowledges_nothing() {
     }
 }
 
-/// One that nobody deposed, and whose disks do not answer for longer than its lease, goes on by itself.
+/// An owner whose disks do not answer for longer than its lease resumes by itself, if no other has claimed the pool.
 #[test]
 fn an_owner_that_is_confirmed_again_resumes() {
     for resiliency in [MIRROR, PARITY] {
         in_virtual_time(async {
             let env = Env::simulated(1);
             let machine = machine(&env, 1, 3);
-            let first = create(&env, &machine, resiliency).await;
-            for value in [1, 2] {
-                first.site.write(0..4, &[value; 4]).await.expect("a write");
-                first.flush().await.expect("a flush");
-            }
+            let first = create_and_write(&env, &machine, resiliency).await;
             let claim = first.pool.members().get(DiskNumber(0)).expect("a disk").areas.claim;
             for n in 0..3 {
                 let fails = Rule::new(Op::Read, When::From(0), Fault::Error);

@@ -36,7 +36,7 @@ impl DataPath {
     /// Gives a space another size while it is open: a larger one reads as zeros there, and what is beyond a smaller
     /// one is discarded. Spaces that are opened from now on report it; those that are open take I/O up to it.
     ///
-    /// Nobody writes beyond a smaller size meanwhile.
+    /// The caller makes sure that nothing is written beyond a smaller size meanwhile.
     ///
     /// # Errors
     /// [`SpaceError`]; then it has its former size, and may have lost what is beyond the new one.

@@ -88,17 +88,19 @@ impl Connections {
         let addresses = self.by_address.len() + usize::from(!self.by_address.contains_key(&address));
         let from = self.by_address.entry(address).or_default();
         let modest = from.count < (most / addresses).max(1);
+        from.count += 1;
         let bound = if modest { 3 * most } else { 2 * most };
-        let admitted = self.total < most
-            || self.total < bound && (modest || from.may_replace(now)) && (self.close_one() || modest);
+        let admitted = match self.total {
+            n if n < most => true,
+            n if n < bound && (modest || from.may_replace(now)) => self.close_one() || modest,
+            _ => false,
+        };
         if self.total >= most && self.warned.due(now) {
             tracing::warn!(
                 %address,
                 "{most} connections are open without a log-on, which is the limit: some are closed for new ones"
             );
         }
-        let from = self.by_address.entry(address).or_default();
-        from.count += 1;
         self.total += 1;
         self.next += 1;
         admitted.then_some(self.next)

@@ -1,5 +1,5 @@
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use pool_seam::RowNumber;
 use proptest::prelude::*;
@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 
 use super::*;
 use crate::blocks::Units;
+use crate::log::commit::Room;
 use crate::table::{TableId, Value};
 
 /// Why a load fails.
@@ -31,6 +32,14 @@ fn bytes() -> usize {
     table(key(0)).bytes()
 }
 
+/// Of a table with a unit that waits.
+fn dirty_bytes() -> usize {
+    let mut table = table(key(0));
+    table.set(0, smallvec![Value::Written(1)]);
+    assert!(table.bytes() > bytes(), "pending units take memory");
+    table.bytes()
+}
+
 async fn get(cache: &Cache<Away>, key: GroupKey) -> Arc<Cached> {
     let load = || async move { Ok(table(key)) };
     cache.get(&Env::real(), key, load).wait().await.expect("loads do not fail")
@@ -40,12 +49,18 @@ fn write(cache: &Cache<Away>, cached: &Cached) {
     cache.update(cached, |table| table.set(0, smallvec![Value::Written(1)]));
 }
 
+/// A record of its own takes what waits, and is confirmed.
+fn confirm(table: &mut Table) {
+    static RECORDS: AtomicU64 = AtomicU64::new(1);
+    let record = RECORDS.fetch_add(1, Ordering::Relaxed);
+    table.take(record, true, &Units::NONE, &mut Room::new(1024));
+    table.advance(record, record);
+}
+
 /// A checkpoint of the table.
 fn clean(cache: &Cache<Away>, cached: &Cached) {
     cache.update(cached, |table| {
-        table.carried(&Units::ALL, 1);
-        table.confirm(1);
-        table.settle(1);
+        confirm(table);
         table.begin_blocks(1, 3);
     });
 }
@@ -73,9 +88,13 @@ impl Model {
         self.tables.push(entry);
     }
 
+    fn bytes(&self) -> usize {
+        self.tables.iter().map(|(_, is_dirty)| if *is_dirty { dirty_bytes() } else { bytes() }).sum()
+    }
+
     /// `key` was loaded: it is held by the caller still.
     fn evict(&mut self, key: GroupKey) {
-        while self.tables.len() > self.room {
+        while self.bytes() > self.room * bytes() {
             let is_idle = |(k, dirty): &(GroupKey, bool)| *k != key && !dirty && !self.held.contains_key(k);
             let idle = self.tables.iter().position(is_idle);
             // Those that it met on its way count as used then.
@@ -167,8 +186,8 @@ proptest! {
             let mut dirty: Vec<_> = model.tables.iter().filter(|(_, d)| *d).map(|(k, _)| *k).collect();
             dirty.sort_unstable();
             prop_assert_eq!(cache.dirty().iter().map(|c| c.key).collect::<Vec<_>>(), dirty.clone());
-            prop_assert_eq!(budget.used(), model.tables.len() * bytes());
-            prop_assert_eq!(budget.is_half_dirty(), dirty.len() * 2 > room);
+            prop_assert_eq!(budget.used(), model.bytes());
+            prop_assert_eq!(budget.is_half_dirty(), dirty.len() * dirty_bytes() * 2 > room * bytes());
             for (key, held) in &model.held.clone() {
                 let again = runtime.block_on(get(&cache, *key));
                 prop_assert!(Arc::ptr_eq(held, &again));
@@ -300,9 +319,7 @@ fn threads_lose_no_change() {
                             tokio::task::yield_now().await;
                             if let Some(sum) = from.lock().get(&key).copied() {
                                 loaded.set(0, smallvec![Value::Written(sum)]);
-                                loaded.carried(&Units::ALL, 1);
-                                loaded.confirm(1);
-                                loaded.settle(1);
+                                confirm(&mut loaded);
                                 loaded.begin_blocks(1, 3);
                             }
                             Ok(loaded)
@@ -334,4 +351,17 @@ fn threads_lose_no_change() {
         blocks.lock().insert(cached.key, sum);
     }
     assert_eq!(blocks.lock().values().sum::<u32>(), 2000);
+}
+
+#[test]
+fn a_load_that_panics_is_repeated() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let cache: Cache<Away> = Cache::new(Budget::new(1 << 20));
+    runtime.block_on(async {
+        let load = || async { panic!("a load that panics") };
+        let failed = tokio::spawn(cache.get(&Env::real(), key(1), load).wait());
+        assert!(failed.await.is_err());
+        get(&cache, key(1)).await;
+        assert_eq!(present(&cache), [key(1)]);
+    });
 }

@@ -186,7 +186,8 @@ impl Entry {
             _ => (None, &[][..]),
         };
         first.into_iter().flat_map(move |first| {
-            (first.unit..).zip(stripes).flat_map(move |(unit, redo)| {
+            (0..).zip(stripes).flat_map(move |(at, redo)| {
+                let unit = first.unit + at;
                 let known = columns(redo.stripe.known).zip(redo.stripe.sums.iter().copied());
                 let payload = known.filter(|(column, _)| redo.payload & 1 << column != 0);
                 payload.map(move |(content, sum)| {
@@ -307,11 +308,11 @@ impl Change {
             7 => {
                 Change::Active { row: RowNumber(r.u32()?), birth: r.u32()?, set: byte(r)?, regions: r.u64()? }
             }
-            9 => Change::SnapshotBegins { through: r.u64()?, records: r.u32()? },
+            9 => Change::SnapshotBegins { through: r.counter()?, records: r.u32()? },
             10 => {
                 let disk = DiskNumber(r.u16()?);
                 r.zeros(2)?;
-                Change::DiskMark { disk, mark: r.u64()?, count: r.u64()?, membership: r.u64()? }
+                Change::DiskMark { disk, mark: r.counter()?, count: r.counter()?, membership: r.u64()? }
             }
             11 => {
                 let (key, length) = (r.u64()?, r.u32()? as usize);

@@ -1,39 +1,38 @@
 //! The log that runs: [`SpaceLog`] is its handle, and one task (`task.rs`) does all its work.
 //!
 //! Invariants:
-//! 1. Every call enqueues all that it owns before it returns; what it returns only waits. So a caller that stops
-//!    waiting, at any point, changes nothing.
+//! 1. A call has its effect before it returns; what it returns only waits. So a caller that stops waiting, at any
+//!    point, changes nothing.
 //! 2. An answer is given when the record is durable on all replicas that the coordinator does not know as left out,
 //!    and at least one of them counts. Whether the owner's lease holds is the caller's to check then (rule 4).
-//! 3. The task ends when the handle is dropped and all is done, or when another owner is found. Then every call
-//!    fails, and so does every wait.
+//! 3. The task ends when the handle is dropped and all callers have their answer, when the ring has no room for that
+//!    then, or when another owner is found. Then every call fails, and so does every wait.
 
 mod open;
 mod replica;
 mod task;
 #[cfg(test)]
 mod tests;
+mod wait;
 
-use std::collections::VecDeque;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use arena::{Arena, Sg};
+use arena::Arena;
 use env::{Env, Io};
 use parking_lot::Mutex;
 use pool_seam::{DiskNumber, PoolId, SpaceId};
 use smallvec::SmallVec;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, watch};
 
-use super::commit::{Appended, Batch, Class, Core, FlushSet};
-use super::entry::{ANNEX_BYTES_MAX, Change, Entry};
+use super::commit::{Appended, Core, FlushSet, Room};
 use super::ring::{Point, Ring};
-use super::snapshot::{Content, Kept, Parts, TooLarge};
+use super::snapshot::{Annex, Content, Parts, TooLarge};
 pub use open::{OpenError, Opened, Required};
 pub use replica::{Coordination, Deposed, Replica, Verdict};
 use replica::{Live, Standing, Writer};
+use wait::Answer;
+pub use wait::Wait;
 
 /// What a log needs of its process and its space.
 #[derive(Clone)]
@@ -52,43 +51,41 @@ pub struct LogSettings {
     pub hang: Duration,
     /// The coordinator.
     pub coordination: Arc<dyn Coordination>,
-    /// The space's disks.
-    pub disks: Arc<dyn DirtyDisks>,
+    /// The space.
+    pub source: Arc<dyn Source>,
 }
 
-/// The space's disks, as stage 2 of a commit knows them.
-pub trait DirtyDisks: Send + Sync {
+/// The space, as its log knows it: section D, "Pull".
+pub trait Source: Send + Sync {
+    /// Entries for record `sequence`, as many as have room: those that need no flush, and those of units all of whose
+    /// disks `set` flushes. The space notes that the record has them. The call does not wait, and the log holds no
+    /// lock meanwhile.
+    fn take(&self, sequence: u64, set: &FlushSet, room: &mut Room) -> Taken;
+
     /// Makes the data of record `sequence` durable: flushes the disks of the set that have completed, unflushed writes.
-    /// On each of `set.disks` that has no replica of the log its mark's `commit` becomes `sequence` with that (section
-    /// D says where not). Disks that fail are reported by this call, and removed when it returns.
-    fn flush(&self, sequence: u64, set: FlushSet) -> Io<Flushed>;
+    /// Disks that fail are reported by this call, and removed when it returns. Those of them that are needed are the
+    /// result: their callers fail with the disk's name. What they may have lost is in doubt when this returns.
+    fn flush(&self, sequence: u64, set: FlushSet) -> Io<SmallVec<[DiskNumber; 1]>>;
 }
 
-/// The result of a flush.
+/// Entries for a record.
 #[derive(Debug, Default)]
-pub struct Flushed {
-    /// Disks that could not be flushed and are needed: commits on them fail with their name.
-    pub failed: SmallVec<[DiskNumber; 1]>,
-    /// `doubt` entries for all that these disks may have lost.
-    pub doubt: Vec<Entry>,
-}
-
-/// Entries to append, at most an eighth of the ring with their payload.
-#[derive(Debug)]
-pub struct Append {
+pub struct Taken {
     /// The entries and their payload.
     pub content: Content,
-    /// What is waited for.
-    pub class: Class,
+    /// Others had no room.
+    pub has_rest: bool,
 }
 
-/// Entries that are not appended, given back.
-#[derive(Debug)]
-pub struct Refused {
-    /// The entries.
-    pub append: Append,
-    /// `None` if too many wait already: a quarter of the ring.
-    pub error: Option<LogError>,
+/// How far a log is: section D, "Pull".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// All records up to this sequence are durable, and so is their data.
+    pub confirmed: u64,
+    /// A durable record says so of all up to this one.
+    pub said: u64,
+    /// [`Usage::is_checkpoint_due`].
+    pub is_checkpoint_due: bool,
 }
 
 /// Why a wait fails.
@@ -103,32 +100,18 @@ pub enum LogError {
     /// The log was closed, or its worker has ended.
     #[error("the log is closed")]
     Closed,
-    /// The space put too much into a snapshot.
+    /// The ring is full, and no checkpoint can come any more.
+    #[error("the log has no room")]
+    NoRoom,
+    /// Too much for a snapshot, or for the annex; nothing is changed.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
     /// Another checkpoint waits already.
     #[error("another checkpoint waits already")]
     Busy,
-    /// The new replica could not be written, or left again.
-    #[error("the new replica of the log failed")]
+    /// The new replica could not be written, or left again; of a checkpoint: no replica that counts has it.
+    #[error("the replica of the log failed")]
     ReplicaFailed,
-}
-
-/// Why a record is not put into the annex.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AnnexError {
-    /// All records would be too large.
-    #[error("the annex is full: {0}")]
-    Full(TooLarge),
-    /// The value has more than [`ANNEX_BYTES_MAX`] bytes.
-    #[error("{0} bytes are more than a record of the annex may have")]
-    TooLong(usize),
-    /// Too many entries wait; try again.
-    #[error("too many entries wait for the log")]
-    Busy,
-    /// The log has ended.
-    #[error(transparent)]
-    Log(#[from] LogError),
 }
 
 /// A checkpoint that is done.
@@ -150,15 +133,6 @@ pub struct Usage {
     pub is_checkpoint_due: bool,
 }
 
-/// The result of a call, to wait for. Dropping it changes nothing.
-#[must_use = "the result is not known before"]
-#[derive(Debug)]
-pub struct Wait<T>(oneshot::Receiver<Result<T, LogError>>);
-
-/// The other end of a [`Wait`].
-#[derive(Debug)]
-struct Answer<T>(oneshot::Sender<Result<T, LogError>>);
-
 /// A running log; see the module. Dropping it ends the log when all that was enqueued is done.
 pub struct SpaceLog {
     shared: Arc<Shared>,
@@ -167,22 +141,29 @@ pub struct SpaceLog {
 struct Shared {
     writer: Writer,
     ring: Ring,
-    disks: Arc<dyn DirtyDisks>,
+    source: Arc<dyn Source>,
     state: Mutex<State>,
     /// The task has something to do.
     wake: Notify,
-    /// [`Usage::is_checkpoint_due`] may have changed.
-    due: Notify,
+    /// Ends with the task.
+    progress: watch::Receiver<Progress>,
 }
 
 struct State {
-    core: Core<Content, Waiter>,
-    kept: Kept,
+    core: Core<Answer<Appended>>,
+    annex: Annex,
     replicas: Vec<Arc<Live>>,
-    joins: VecDeque<(Replica, Answer<()>)>,
+    joins: Vec<Join>,
     checkpoint: Option<Checkpoint>,
     closing: Option<Closing>,
     ended: Option<LogError>,
+}
+
+/// A replica that joins when it is formatted.
+struct Join {
+    live: Arc<Live>,
+    is_formatted: bool,
+    done: Answer<()>,
 }
 
 /// A checkpoint that was not begun yet.
@@ -194,55 +175,56 @@ struct Checkpoint {
 /// The handle is gone; the receiver gets the last sequence.
 type Closing = Option<Answer<u64>>;
 
-/// Receives the result of an append; `None` for what the log appends by itself.
-type Waiter = Option<Answer<Appended>>;
-
 impl SpaceLog {
-    /// Appends entries; resolves when their record is durable or confirmed, as their class says.
-    ///
-    /// # Errors
-    /// The entries, if too many wait or the log has ended. The wait fails as [`LogError`] says.
-    ///
-    /// # Panics
-    /// If the entries are more than an eighth of the ring, or the payload is not theirs.
-    pub fn append(&self, append: Append) -> Result<Wait<Appended>, Refused> {
-        let mut state = self.shared.state.lock();
-        self.shared.append(&mut state, append)
+    /// Resolves when all entries that need no flush, and waited when this was called, are durable.
+    pub fn durable(&self) -> Wait<Appended> {
+        self.shared.wait(&mut self.shared.state.lock(), None)
     }
 
-    /// The most that one [`Append`] may have is what [`Core::takes`] says; this is in blocks.
-    pub fn append_max(&self) -> u64 {
-        self.shared.ring.record_max()
+    /// Resolves when all entries of units whose disks are in the set, and which waited when this was called, are
+    /// confirmed: durable, and their data too. Fails with [`LogError::NotFlushed`] if that is unknown of a disk of the
+    /// set.
+    pub fn flush(&self, set: FlushSet) -> Wait<Appended> {
+        self.shared.wait(&mut self.shared.state.lock(), Some(set))
     }
 
-    /// Puts a record into the annex, in place of the key's former one; resolves when that is durable (rule 19).
+    /// How far the log is; the channel closes when the log has ended. A caller of [`SpaceLog::flush`] finds its record
+    /// confirmed there.
+    pub fn progress(&self) -> watch::Receiver<Progress> {
+        self.shared.progress.clone()
+    }
+
+    /// Waits until a durable record says that all up to this sequence are confirmed: begins one when they are.
     ///
     /// # Errors
-    /// [`AnnexError`]; then nothing is changed.
-    pub fn annex_put(&self, key: u64, value: Vec<u8>) -> Result<Wait<Appended>, AnnexError> {
-        if value.len() > ANNEX_BYTES_MAX {
-            return Err(AnnexError::TooLong(value.len()));
+    /// [`LogError`], if the log ends.
+    pub async fn said(&self, sequence: u64) -> Result<(), LogError> {
+        while self.until(|progress| progress.confirmed >= sequence).await?.said < sequence {
+            self.durable().await?;
         }
-        self.annex(Change::AnnexPut { key, value })
+        Ok(())
+    }
+
+    /// Puts a record into the annex, in place of the key's former one; resolves when that is durable (rule 19). Fails
+    /// with [`LogError::TooLarge`] before anything is changed.
+    pub fn annex_put(&self, key: u64, value: Vec<u8>) -> Wait<Appended> {
+        self.annex(key, Some(value.into()))
     }
 
     /// Removes a key's record from the annex; resolves when that is durable.
-    ///
-    /// # Errors
-    /// [`AnnexError`]; then nothing is changed.
-    pub fn annex_remove(&self, key: u64) -> Result<Wait<Appended>, AnnexError> {
-        self.annex(Change::AnnexRemove { key })
+    pub fn annex_remove(&self, key: u64) -> Wait<Appended> {
+        self.annex(key, None)
     }
 
     /// The records of the annex, those included whose durability is still waited for.
     pub fn annex_all(&self) -> Vec<(u64, Arc<[u8]>)> {
         let state = self.shared.state.lock();
-        state.kept.annex().iter().map(|(key, value)| (*key, Arc::clone(value))).collect()
+        state.annex.records().iter().map(|(key, value)| (*key, Arc::clone(value))).collect()
     }
 
     /// Appends a snapshot, and moves the tail to it: steps 5 and 6 of a checkpoint. `parts` is called once, between two
-    /// records, without a lock of the log: what it returns has at least the entries of all records before, and may have
-    /// enqueued ones. The log adds annex records and disk marks.
+    /// records, without a lock of the log: what it returns has at least the entries of all records before. The log adds
+    /// annex records.
     ///
     /// The wait fails with [`LogError::TooLarge`] or [`LogError::Busy`] before anything is appended.
     pub fn checkpoint(&self, parts: impl FnOnce() -> Parts + Send + 'static) -> Wait<Checkpointed> {
@@ -262,13 +244,21 @@ impl SpaceLog {
     pub fn join(&self, replica: Replica) -> Wait<()> {
         let (done, wait) = Wait::new();
         let shared = Arc::clone(&self.shared);
+        let live = Arc::new(Live::new(&shared.writer, &replica, 0, 0, false));
+        let mut state = self.shared.state.lock();
+        if let Some(error) = state.ended {
+            return Wait::failed(error);
+        }
+        state.joins.push(Join { live: Arc::clone(&live), is_formatted: false, done });
+        drop(state);
         self.shared.writer.env.spawn(async move {
-            let formatted = replica.format(&shared.writer, shared.ring).await;
+            let formatted = live.format(&shared.writer, &replica, shared.ring).await;
             let mut state = shared.state.lock();
-            match (state.ended, formatted) {
-                (Some(error), _) => done.give(Err(error)),
-                (None, Err(_)) => done.give(Err(LogError::ReplicaFailed)),
-                (None, Ok(())) => state.joins.push_back((replica, done)),
+            let Some(at) = state.joins.iter().position(|join| Arc::ptr_eq(&join.live, &live)) else { return };
+            match formatted {
+                Ok(true) => state.joins[at].is_formatted = true,
+                Ok(false) => state.joins.remove(at).done.give(Err(LogError::ReplicaFailed)),
+                Err(deposed) => state.joins.remove(at).done.give(Err(deposed.into())),
             }
             drop(state);
             shared.wake.notify_one();
@@ -298,18 +288,14 @@ impl SpaceLog {
     }
 
     /// Resolves when a checkpoint is due.
-    pub async fn checkpoint_due(&self) {
-        loop {
-            let mut due = std::pin::pin!(self.shared.due.notified());
-            due.as_mut().enable();
-            if self.usage().is_checkpoint_due {
-                return;
-            }
-            due.await;
-        }
+    ///
+    /// # Errors
+    /// [`LogError`], if the log ends.
+    pub async fn checkpoint_due(&self) -> Result<(), LogError> {
+        self.until(|progress| progress.is_checkpoint_due).await.map(drop)
     }
 
-    /// Ends the log when all that was enqueued is confirmed and a durable record says so. Resolves to the sequence of
+    /// Ends the log when all callers have their answer, and a durable record says what is confirmed. Resolves to the sequence of
     /// the last record: with the epoch it is the log state for the metadata.
     pub fn close(self) -> Wait<u64> {
         let (done, wait) = Wait::new();
@@ -317,21 +303,25 @@ impl SpaceLog {
         wait
     }
 
-    fn annex(&self, change: Change) -> Result<Wait<Appended>, AnnexError> {
-        let entry = Entry::from(change);
+    async fn until(&self, is_so: impl FnMut(&Progress) -> bool) -> Result<Progress, LogError> {
+        let mut progress = self.progress();
+        let found = progress.wait_for(is_so).await.map(|progress| *progress);
+        found.map_err(|_| self.shared.state.lock().ended.unwrap_or(LogError::Closed))
+    }
+
+    fn annex(&self, key: u64, value: Option<Arc<[u8]>>) -> Wait<Appended> {
         let mut state = self.shared.state.lock();
-        state.kept.admits(self.shared.ring, &entry).map_err(AnnexError::Full)?;
-        let content = Content { entries: vec![entry], payload: Sg::new() };
-        let append = Append { content, class: Class::Early };
-        self.shared
-            .append(&mut state, append)
-            .map_err(|refused| refused.error.map_or(AnnexError::Busy, AnnexError::Log))
+        match state.annex.change(self.shared.ring, key, value) {
+            Ok(()) => self.shared.wait(&mut state, None),
+            Err(error) => Wait::failed(error.into()),
+        }
     }
 
     /// A replica that has left does not return: its disk joins as a new one.
     fn stand(&self, index: u8, standing: Standing) {
         let state = self.shared.state.lock();
-        for live in state.replicas.iter().filter(|live| live.id.index == index) {
+        let joining = state.joins.iter().map(|join| &join.live);
+        for live in state.replicas.iter().chain(joining).filter(|live| live.id.index == index) {
             live.standing.send_if_modified(|now| {
                 let changes = *now != Standing::Left && *now != standing;
                 if changes {
@@ -352,21 +342,14 @@ impl Drop for SpaceLog {
 }
 
 impl Shared {
-    fn append(&self, state: &mut State, append: Append) -> Result<Wait<Appended>, Refused> {
-        if state.ended.is_some() {
-            return Err(Refused { append, error: state.ended });
+    fn wait(&self, state: &mut State, flush: Option<FlushSet>) -> Wait<Appended> {
+        if let Some(error) = state.ended {
+            return Wait::failed(error);
         }
-        let Append { content, class } = append;
-        let size = content.size();
-        debug_assert_eq!(content.entries.iter().flat_map(Entry::payload).count(), size.units);
-        if !state.core.has_room(&class, size) {
-            return Err(Refused { append: Append { content, class }, error: None });
-        }
-        content.entries.iter().for_each(|entry| state.kept.apply(entry));
         let (done, wait) = Wait::new();
-        state.core.enqueue(Batch { class, size, content, waiter: Some(done) });
+        state.core.wait(done, flush);
         self.wake.notify_one();
-        Ok(wait)
+        wait
     }
 
     /// The first call says who learns of the end.
@@ -385,31 +368,14 @@ impl Shared {
 }
 
 impl State {
+    /// Whether a replica counts.
+    fn counts(&self) -> bool {
+        self.replicas.iter().any(|live| live.counts())
+    }
+
     fn usage(&self) -> Usage {
         let (used, blocks) = self.core.used();
         let joins = self.replicas.iter().any(|live| !live.counts() && !live.has_left());
         Usage { used, blocks, is_checkpoint_due: used > blocks / 2 || joins }
-    }
-}
-
-impl<T> Wait<T> {
-    fn new() -> (Answer<T>, Wait<T>) {
-        let (answer, wait) = oneshot::channel();
-        (Answer(answer), Wait(wait))
-    }
-}
-
-impl<T> Answer<T> {
-    /// Gives the result to a caller that may have stopped waiting.
-    fn give(self, result: Result<T, LogError>) {
-        drop(self.0.send(result).err());
-    }
-}
-
-impl<T> Future for Wait<T> {
-    type Output = Result<T, LogError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0).poll(context).map(|result| result.unwrap_or(Err(LogError::Closed)))
     }
 }

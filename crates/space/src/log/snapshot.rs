@@ -4,18 +4,17 @@
 //! Invariants:
 //! 1. Annex records, carried entries, and active regions together with disk marks have a [`share`] of the ring each.
 //!    So a snapshot has less than a quarter of the ring, the blocks that it skips at the ring's end included.
-//! 2. What is kept is what the entries of the log say from the last complete snapshot on. Entries that are enqueued
-//!    count already: a snapshot may be ahead of the records before it, and repeats nothing that they changed back.
+//! 2. The annex is what the entries of the log say from the last complete snapshot on, and what waits for a record. A
+//!    snapshot may be ahead of the records before it: later ones then say the same again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arena::Sg;
-use pool_seam::DiskNumber;
 
 use super::BLOCK;
-use super::commit::Size;
-use super::entry::{Change, Entry};
+use super::commit::{Room, Size};
+use super::entry::{ANNEX_BYTES_MAX, Change, Entry};
 use super::record::HEAD_BYTES;
 use super::ring::Ring;
 
@@ -40,26 +39,29 @@ pub struct Content {
 pub struct Parts {
     /// `K`: blocks have all values up to this sequence, apart from those of carried entries.
     pub through: u64,
-    /// An `active` entry for each set that has active regions.
-    pub active: Vec<Entry>,
+    /// An `active` entry for each set that has active regions, and the newest mark of each disk.
+    pub state: Vec<Entry>,
     /// The newest value of units that blocks do not have, each with its payload.
     pub carried: Vec<(Entry, Sg)>,
 }
 
-/// Annex records and disk marks.
+/// The annex records of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
-    annex: BTreeMap<u64, Arc<[u8]>>,
-    annex_bytes: usize,
-    marks: BTreeMap<DiskNumber, Entry>,
+pub struct Annex {
+    records: BTreeMap<u64, Arc<[u8]>>,
+    bytes: usize,
+    /// Keys whose newest change waits for a record.
+    waiting: BTreeSet<u64>,
 }
 
-/// A share of the ring, or of a snapshot, has more bytes than it may.
+/// A share of the ring, or a record of the annex, would have more bytes than it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{bytes} bytes are more than a 16th of the log's ring")]
+#[error("{bytes} bytes are more than the log's limit of {most}")]
 pub struct TooLarge {
     /// How many it would have.
     pub bytes: usize,
+    /// How many it may have.
+    pub most: usize,
 }
 
 /// Bytes that each part of a snapshot may have: a 16th of the ring, without a part of the overhead.
@@ -68,7 +70,7 @@ pub fn share(ring: Ring) -> usize {
 }
 
 /// The most blocks of a snapshot's record.
-pub(super) fn record_max(ring: Ring) -> u64 {
+fn record_max(ring: Ring) -> u64 {
     (ring.blocks() / 4).saturating_sub(OVERHEAD) / 4
 }
 
@@ -80,41 +82,56 @@ impl Content {
     }
 }
 
-impl Kept {
-    /// Applies an entry: annex records, disk marks, and the beginning of a snapshot, which has all of them anew.
+impl Annex {
+    /// Applies an entry of the log: an annex record, or the beginning of a snapshot, which has all of them anew.
     pub fn apply(&mut self, entry: &Entry) {
         match &entry.change {
-            Change::AnnexPut { key, value } => {
-                self.remove(*key);
-                self.annex_bytes += entry.bytes();
-                self.annex.insert(*key, value.as_slice().into());
-            }
-            Change::AnnexRemove { key } => self.remove(*key),
-            Change::DiskMark { disk, .. } => drop(self.marks.insert(*disk, entry.clone())),
-            Change::SnapshotBegins { .. } => *self = Kept::default(),
+            Change::AnnexPut { key, value } => self.set(*key, Some(value.as_slice().into())),
+            Change::AnnexRemove { key } => self.set(*key, None),
+            Change::SnapshotBegins { .. } => *self = Annex::default(),
             _ => {}
         }
     }
 
-    /// Whether the annex has room for an entry.
+    /// Changes a key's record, which waits for a record of the log then.
     ///
     /// # Errors
-    /// [`TooLarge`] with the bytes that all records would have.
-    pub fn admits(&self, ring: Ring, entry: &Entry) -> Result<(), TooLarge> {
-        let Change::AnnexPut { key, .. } = &entry.change else { return Ok(()) };
-        let replaced = self.annex.get(key).map_or(0, |value| put(*key, value).bytes());
-        let bytes = self.annex_bytes - replaced + entry.bytes();
-        if bytes + HEAD_BYTES <= share(ring) { Ok(()) } else { Err(TooLarge { bytes }) }
+    /// [`TooLarge`], if the value has more than [`ANNEX_BYTES_MAX`], or all records would have more than a [`share`].
+    pub fn change(&mut self, ring: Ring, key: u64, value: Option<Arc<[u8]>>) -> Result<(), TooLarge> {
+        if let Some(value) = &value {
+            let replaced = self.records.get(&key).map_or(0, |value| put_bytes(value));
+            let bytes = self.bytes - replaced + put_bytes(value) + HEAD_BYTES;
+            for (bytes, most) in [(value.len(), ANNEX_BYTES_MAX), (bytes, share(ring))] {
+                if bytes > most {
+                    return Err(TooLarge { bytes, most });
+                }
+            }
+        }
+        self.set(key, value);
+        self.waiting.insert(key);
+        Ok(())
     }
 
-    /// The records of the annex.
-    pub fn annex(&self) -> &BTreeMap<u64, Arc<[u8]>> {
-        &self.annex
+    /// The records, by key.
+    pub fn records(&self) -> &BTreeMap<u64, Arc<[u8]>> {
+        &self.records
     }
 
-    /// The newest mark of each disk, as an entry.
-    pub fn marks(&self) -> &BTreeMap<DiskNumber, Entry> {
-        &self.marks
+    /// Changes that wait, as many as have room; whether others still wait.
+    pub fn take(&mut self, room: &mut Room) -> (Vec<Entry>, bool) {
+        let mut taken = Vec::new();
+        while let Some(key) = self.waiting.first() {
+            let entry = match self.records.get(key) {
+                Some(value) => put(*key, value),
+                None => Change::AnnexRemove { key: *key }.into(),
+            };
+            if !room.add(Size { body: entry.bytes(), units: 0 }) {
+                return (taken, true);
+            }
+            taken.push(entry);
+            self.waiting.pop_first();
+        }
+        (taken, false)
     }
 
     /// The records of a snapshot of this and `parts`, in order.
@@ -122,24 +139,24 @@ impl Kept {
     /// # Errors
     /// [`TooLarge`] if a share is exceeded.
     pub fn pack(&self, ring: Ring, parts: Parts) -> Result<Vec<Content>, TooLarge> {
-        let begins = Change::SnapshotBegins { through: parts.through, records: 0 };
+        let begins = |records| Entry::from(Change::SnapshotBegins { through: parts.through, records });
+        let alone = |entry| (entry, Sg::new());
         let mut packer = Packer::new(ring);
-        packer.share(
-            [Entry::from(begins)].into_iter().chain(parts.active).chain(self.marks.values().cloned()),
-        )?;
-        packer.share(self.annex.iter().map(|(key, value)| put(*key, value)))?;
-        packer.share_with_payload(parts.carried.into_iter())?;
+        packer.share([begins(0)].into_iter().chain(parts.state).map(alone))?;
+        packer.share(self.records.iter().map(|(key, value)| alone(put(*key, value))))?;
+        packer.share(parts.carried.into_iter())?;
         packer.push(Change::SnapshotEnds.into(), Sg::new());
-        let count = packer.records.len() as u32;
-        let begins = &mut packer.records[0].entries[0];
-        *begins = Change::SnapshotBegins { through: parts.through, records: count }.into();
+        packer.records[0].entries[0] = begins(packer.records.len() as u32);
         Ok(packer.records)
     }
 
-    fn remove(&mut self, key: u64) {
-        if let Some(value) = self.annex.remove(&key) {
-            self.annex_bytes -= put(key, &value).bytes();
-        }
+    fn set(&mut self, key: u64, value: Option<Arc<[u8]>>) {
+        self.bytes += value.as_deref().map_or(0, put_bytes);
+        let replaced = match value {
+            Some(value) => self.records.insert(key, value),
+            None => self.records.remove(&key),
+        };
+        self.bytes -= replaced.as_deref().map_or(0, put_bytes);
     }
 }
 
@@ -147,36 +164,29 @@ fn put(key: u64, value: &[u8]) -> Entry {
     Change::AnnexPut { key, value: value.to_vec() }.into()
 }
 
-/// Entries without payload as the contents of as many records as they need.
-pub fn split(ring: Ring, entries: Vec<Entry>) -> Vec<Content> {
-    let mut packer = Packer::new(ring);
-    entries.into_iter().for_each(|entry| packer.push(entry, Sg::new()));
-    packer.records.retain(|record| !record.entries.is_empty());
-    packer.records
+/// Bytes of the entry with a value.
+fn put_bytes(value: &[u8]) -> usize {
+    Entry::from(Change::AnnexRemove { key: 0 }).bytes() + 4 + value.len()
 }
 
 /// Fills records one after the other.
 struct Packer {
-    share: usize,
+    ring: Ring,
     records: Vec<Content>,
-    size: Size,
+    room: Room,
 }
 
 impl Packer {
     fn new(ring: Ring) -> Packer {
-        Packer { share: share(ring), records: vec![Content::default()], size: Size::default() }
+        Packer { ring, records: vec![Content::default()], room: Room::new(record_max(ring)) }
     }
 
-    fn share(&mut self, entries: impl Iterator<Item = Entry>) -> Result<(), TooLarge> {
-        self.share_with_payload(entries.map(|entry| (entry, Sg::new())))
-    }
-
-    fn share_with_payload(&mut self, entries: impl Iterator<Item = (Entry, Sg)>) -> Result<(), TooLarge> {
-        let mut bytes = HEAD_BYTES;
+    fn share(&mut self, entries: impl Iterator<Item = (Entry, Sg)>) -> Result<(), TooLarge> {
+        let (mut bytes, most) = (HEAD_BYTES, share(self.ring));
         for (entry, payload) in entries {
             bytes += entry.bytes() + arena::sg_len(&payload);
-            if bytes > self.share {
-                return Err(TooLarge { bytes });
+            if bytes > most {
+                return Err(TooLarge { bytes, most });
             }
             self.push(entry, payload);
         }
@@ -185,11 +195,10 @@ impl Packer {
 
     fn push(&mut self, entry: Entry, payload: Sg) {
         let size = Size { body: entry.bytes(), units: arena::sg_len(&payload) / BLOCK };
-        let with = self.size.and(size);
-        let is_full = with.blocks() as usize * BLOCK > self.share;
-        self.size = if is_full { size } else { with };
-        if is_full {
+        if !self.room.add(size) {
             self.records.push(Content::default());
+            self.room = Room::new(record_max(self.ring));
+            assert!(self.room.add(size), "an entry of a snapshot is at most a share");
         }
         let record = self.records.last_mut().expect("a packer has a record");
         record.entries.push(entry);

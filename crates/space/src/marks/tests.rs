@@ -6,16 +6,11 @@ use crate::codec::resealed;
 
 const ID: MarkId =
     MarkId { pool: PoolId(*b"pool of 16 bytes"), disk: DiskNumber(0x0304), space: SpaceId(0x0102) };
-const MARK: Mark = Mark { epoch: 7 << 20, count: 9, mark: 0x1122, commit: 0x1133 };
+const MARK: Mark = Mark { epoch: 7 << 20, count: 9, mark: 0x1122 };
 
 fn mark() -> impl Strategy<Value = Mark> {
     let counter = || prop_oneof![0..4_u64, 0..1_u64 << 62];
-    (counter(), counter(), counter(), counter()).prop_map(|(epoch, count, mark, commit)| Mark {
-        epoch,
-        count,
-        mark,
-        commit,
-    })
+    (counter(), counter(), counter()).prop_map(|(epoch, count, mark)| Mark { epoch, count, mark })
 }
 
 proptest! {
@@ -60,10 +55,10 @@ proptest! {
             epoch += u64::from(is_new_owner);
             let newest: Option<Mark> = expected;
             let count = newest.map_or(0, |mark| mark.count) + 1;
-            let next = Mark { epoch, count, mark: epoch, commit: count };
+            let next = Mark { epoch, count, mark: count };
             let block = next.encode(&ID);
             let at = &mut slot[place(count)];
-            at[..60].copy_from_slice(&block[..60]);
+            at[..56].copy_from_slice(&block[..56]);
             if !is_cut {
                 at.copy_from_slice(&block);
                 expected = Some(next);
@@ -78,14 +73,14 @@ proptest! {
 fn the_bytes_of_marks() {
     let block = MARK.encode(&ID);
     assert_eq!(&block[0..8], b"CWYMARK1");
-    assert_eq!(block[8..12], 0x4d30_cfcc_u32.to_le_bytes());
+    assert_eq!(block[8..12], 0x1cf5_c753_u32.to_le_bytes());
     assert_eq!(block[12..16], [2, 1, 0, 0]);
     assert_eq!(&block[16..32], b"pool of 16 bytes");
     assert_eq!(block[32..40], [4, 3, 0, 0, 0, 0, 0, 0]);
-    for (at, field) in [(40, 7 << 20), (48, 9), (56, 0x1122), (64, 0x1133)] {
+    for (at, field) in [(40, 7 << 20), (48, 9), (56, 0x1122)] {
         assert_eq!(block[at..at + 8], u64::to_le_bytes(field), "at {at}");
     }
-    assert!(is_zeros(&block[72..]) && block.len() == 4096);
+    assert!(is_zeros(&block[64..]) && block.len() == 4096);
 }
 
 #[test]
@@ -108,7 +103,7 @@ fn refusals_say_why() {
     assert_eq!(refused(MarkId { space: SpaceId(2), ..ID }), Refused::OtherSpace(ID.space));
     assert_eq!(Mark::decode(&[0; BLOCK], &ID, 0), Err(Refused::Empty));
     assert_eq!(Mark::decode(&[], &ID, 0), Err(Refused::Damaged));
-    for (at, byte) in [(34, 1), (39, 1), (47, 0x40), (55, 0x40), (63, 0x40), (71, 0x80), (72, 1), (4095, 1)] {
+    for (at, byte) in [(34, 1), (39, 1), (47, 0x40), (55, 0x40), (63, 0x40), (64, 1), (72, 1), (4095, 1)] {
         let block = resealed(block.clone(), at, byte);
         assert_eq!(Mark::decode(&block, &ID, 1), Err(Refused::Malformed(Malformed)), "byte {at}");
     }
@@ -116,8 +111,8 @@ fn refusals_say_why() {
 
 #[test]
 fn the_higher_epoch_and_then_the_higher_count_is_newer() {
-    let successor = Mark { epoch: MARK.epoch + 1, count: 2, mark: 0, commit: 0 };
-    let later = Mark { count: 10, mark: 0, commit: 0, ..MARK };
+    let successor = Mark { epoch: MARK.epoch + 1, count: 2, mark: 0 };
+    let later = Mark { count: 10, mark: 0, ..MARK };
     for (a, b, expected) in
         [(MARK, successor, successor), (MARK, later, later), (later, successor, successor)]
     {

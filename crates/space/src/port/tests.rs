@@ -1,5 +1,6 @@
 use disk::{DiskError, DiskInfo, MemoryDisk, MemoryOptions};
 use env::Io;
+use futures_util::FutureExt;
 use pool_seam::Resiliency;
 use proptest::prelude::*;
 
@@ -215,11 +216,14 @@ async fn end(disk: &Arc<Manual>, port: &Arc<Port>, caller: &Arc<Caller>, outstan
     let mut told: Vec<_> = caller.told.lock().drain(..).map(|(which, outcome, _)| (which, outcome)).collect();
     told.sort_unstable_by_key(|(which, _)| *which);
     assert_eq!(told, outstanding.iter().map(|which| (*which, unknown)).collect::<Vec<_>>());
-    let before = (disk.calls(), port.stats());
+    let before = port.stats();
+    assert_eq!(before.outstanding, outstanding.len() as u64, "the disk works on them still");
+    let calls = disk.calls();
     port.write_then(0, Sg::new(), false, then(caller, 99));
     port.flush_then(then(caller, 99));
     port.read_then(0, SgMut::new(), then(caller, 99));
     assert_eq!(caller.told.lock().iter().map(|t| (t.0, t.1)).collect::<Vec<_>>(), [(99, unknown); 3]);
+    assert_eq!(disk.calls(), calls);
     // The disk answers late.
     std::mem::take(&mut *disk.writes.lock()).into_iter().flatten().for_each(|then| then.tell(Ok(())));
     std::mem::take(&mut *disk.reads.lock()).into_iter().flatten().for_each(drop);
@@ -228,7 +232,8 @@ async fn end(disk: &Arc<Manual>, port: &Arc<Port>, caller: &Arc<Caller>, outstan
     for _ in 0..3 {
         tokio::task::yield_now().await;
     }
-    assert_eq!((caller.told.lock().len(), port.stats()), (3, before.1));
+    let after = PortStats { outstanding: 0, ..before };
+    assert_eq!((caller.told.lock().len(), port.stats()), (3, after));
     *caller.port.lock() = None;
 }
 
@@ -282,7 +287,9 @@ fn ports_end_with_their_membership() {
     assert_eq!(caller.told.lock().len(), 1);
     assert!(ports.get(DiskNumber(0), Membership(1)).is_none());
     let new = ports.get(DiskNumber(0), Membership(7)).expect("in service again");
+    assert!(ports.drained(DiskNumber(0)).now_or_never().is_none(), "an old write may follow a new one");
     disks.lock()[0].1.writes.lock()[0].take().expect("outstanding").tell(Ok(()));
+    assert!(ports.drained(DiskNumber(0)).now_or_never().is_some());
     assert!(!new.is_dirty() && !old.is_dirty(), "what the old handle answers is ignored");
     assert_eq!(caller.told.lock().len(), 1);
 }

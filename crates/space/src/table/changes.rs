@@ -4,10 +4,14 @@
 //! had, so a stripe has an entry although one of its disks is absent. Lost units have entries of kinds 3 and 4, which
 //! follow the entry of the stripe in the record.
 
-use super::pending::Version;
+use arena::Sg;
+
+use super::pending::{Pending, Version};
 use super::{Carrier, Table, Value, Values};
 use crate::blocks::Units;
-use crate::log::entry::{Change, Entry, FirstStripe, FirstUnit, Stripe, Sums};
+use crate::log::commit::{Room, Size};
+use crate::log::entry::{Change, Entry, FirstStripe, FirstUnit, RedoStripe, Stripe, Sums};
+use crate::log::{BLOCK, Taken};
 
 impl Table {
     /// Puts the part of an entry over the table that is about this group; entries of other rows, births, sets and groups
@@ -35,31 +39,47 @@ impl Table {
         }
     }
 
-    /// Changes that say what waits of these units.
-    pub fn changes(&self, units: &Units) -> Vec<Change> {
-        let mut out = Vec::new();
-        let pending = units.iter().filter_map(|unit| Some((unit, self.pending.get(&(unit as u16))?)));
-        for (unit, version) in pending.flat_map(|(unit, p)| p.versions.iter().map(move |v| (unit, v))) {
-            if version.carrier == Carrier::Waiting {
-                self.add_version(&mut out, unit, version);
+    /// Entries and payload for the record of this sequence, which has them now, as many as have room: all doubts, and values
+    /// of units that have no write in flight (rule 2), if the record's flush is about the disks of the group or they need
+    /// none.
+    pub fn take(&mut self, record: u64, is_flushed: bool, in_flight: &Units, room: &mut Room) -> Taken {
+        let mut taken = Taken::default();
+        for unit in self.waiting().iter() {
+            let next = |p: &mut Pending| p.next(!in_flight.has(unit), is_flushed).to_vec();
+            let versions = self.pending.get_mut(&(unit as u16)).map(next).unwrap_or_default();
+            let changes = versions.iter().flat_map(|version| self.changes(unit, version));
+            let entries: Vec<_> = changes.map(Entry::from).collect();
+            let payload: Sg =
+                versions.into_iter().filter_map(|v| v.redo).flat_map(|(_, units)| units).collect();
+            // Entries of neighbours become one, so this is the most that they take.
+            let body = entries.iter().map(Entry::bytes).sum();
+            if !room.add(Size { body, units: arena::sg_len(&payload) / BLOCK }) {
+                taken.has_rest = true;
+                break;
             }
+            entries.into_iter().for_each(|entry| add(&mut taken.content.entries, entry));
+            taken.content.payload.extend(payload);
+            let pending = self.pending.get_mut(&(unit as u16)).expect("it waits");
+            let versions = pending.next(!in_flight.has(unit), is_flushed);
+            versions.iter_mut().for_each(|version| version.carrier = Carrier::Record(record));
         }
-        out
+        taken
     }
 
-    /// Entries with which a snapshot carries these units: of each the confirmed value, then what is newer and in a
-    /// record, in its order and as unconfirmed (rules 12 and 13).
-    pub fn carry(&self, units: &Units) -> Vec<Entry> {
+    /// Entries and payload with which a snapshot carries these units: of each the confirmed value, then what is newer and
+    /// in a record, in its order and as unconfirmed (rules 12 and 13).
+    pub fn carry(&self, units: &Units) -> Vec<(Entry, Sg)> {
         let mut out = Vec::new();
         for unit in units.iter() {
-            let mut confirmed = Vec::new();
-            self.add_values(&mut confirmed, unit, &self.confirmed(unit));
-            out.extend(confirmed.into_iter().map(Entry::from));
-            let newer = self.pending.get(&(unit as u16)).map_or(&[][..], |p| &p.versions[1..]);
-            for version in newer.iter().filter(|v| v.carrier != Carrier::Waiting) {
-                let mut changes = Vec::new();
-                self.add_version(&mut changes, unit, version);
-                out.extend(changes.into_iter().map(|change| Entry { change, is_unconfirmed: true }));
+            let settled = [Version::new(Carrier::Confirmed, self.values(unit))];
+            let versions = if self.versions(unit).is_empty() { &settled } else { self.versions(unit) };
+            let versions = versions.iter().enumerate().filter(|(_, v)| v.carrier != Carrier::Waiting);
+            for (at, version) in versions {
+                let mut payload = version.redo.as_ref().map(|(_, units)| units.clone());
+                for change in self.changes(unit, version) {
+                    let entry = Entry { change, is_unconfirmed: at > 0 };
+                    out.push((entry, payload.take().unwrap_or_default()));
+                }
             }
         }
         out
@@ -84,31 +104,38 @@ impl Table {
         stripe
     }
 
-    fn add_version(&self, out: &mut Vec<Change>, unit: usize, version: &Version) {
-        match version.is_doubt {
-            true => add(out, Change::Doubt { first: self.first_unit(0, unit), count: 1 }),
-            false => self.add_values(out, unit, &version.values),
-        }
+    /// The versions of a unit of which something is pending; otherwise none.
+    fn versions(&self, unit: usize) -> &[Version] {
+        self.pending.get(&(unit as u16)).map_or(&[], |pending| &pending.versions)
     }
 
-    fn add_values(&self, out: &mut Vec<Change>, unit: usize, values: &Values) {
+    /// A version as entries; the payload belongs to the first one.
+    fn changes(&self, unit: usize, version: &Version) -> Vec<Change> {
+        if version.is_doubt {
+            return vec![Change::Doubt { first: self.first_unit(0, unit), count: 1 }];
+        }
+        let mut out = Vec::new();
         let is_coded = self.is_coded();
         if is_coded {
-            let first = self.first_stripe(unit);
-            add(out, Change::Fresh { first, stripes: vec![self.stripe(values)] });
+            let (first, stripe) = (self.first_stripe(unit), self.stripe(&version.values));
+            out.push(match version.redo {
+                Some((payload, _)) => Change::Redo { first, stripes: vec![RedoStripe { stripe, payload }] },
+                None => Change::Fresh { first, stripes: vec![stripe] },
+            });
         }
-        for (content, value) in values.iter().enumerate() {
+        for (content, value) in version.values.iter().enumerate() {
             let first = self.first_unit(content as u8, unit);
             match *value {
                 Value::Written(sum) if !is_coded => {
-                    add(out, Change::Written { first, sums: Sums::from_elem(sum, 1) })
+                    out.push(Change::Written { first, sums: Sums::from_elem(sum, 1) });
                 }
-                Value::Unwritten if !is_coded => add(out, Change::Discarded { first, count: 1 }),
-                Value::Lost(sum) => add(out, Change::Lost { first, sums: Sums::from_elem(sum, 1) }),
-                Value::LostWithoutSum => add(out, Change::LostWithoutSum { first, count: 1 }),
+                Value::Unwritten if !is_coded => out.push(Change::Discarded { first, count: 1 }),
+                Value::Lost(sum) => out.push(Change::Lost { first, sums: Sums::from_elem(sum, 1) }),
+                Value::LostWithoutSum => out.push(Change::LostWithoutSum { first, count: 1 }),
                 _ => {}
             }
         }
+        out
     }
 
     /// `value` of the entry's unit `at`; none is a doubt.
@@ -131,7 +158,8 @@ impl Table {
             let mut values = self.values(unit);
             let value = value(at);
             values[content] = value.unwrap_or(values[content]);
-            self.push(unit, values, value.is_none(), carrier, self.is_coded());
+            let is_doubt = value.is_none();
+            self.push(unit, Version { is_doubt, ..Version::new(carrier, values) }, self.is_coded());
         }
     }
 
@@ -163,11 +191,11 @@ impl Table {
                     (_, None, value) => value,
                 };
             }
-            self.push(unit, values, false, carrier, false);
+            self.push(unit, Version::new(carrier, values), false);
         }
     }
 
-    fn is_coded(&self) -> bool {
+    pub(super) fn is_coded(&self) -> bool {
         self.data < self.contents.len()
     }
 
@@ -195,12 +223,12 @@ impl Table {
     }
 }
 
-/// Appends a change of one unit or stripe; to the last one if it continues that.
-fn add(out: &mut Vec<Change>, change: Change) {
+/// Appends an entry of one unit or stripe; to the last one if it continues that.
+fn add(out: &mut Vec<Entry>, entry: Entry) {
     let follows = |first: &FirstUnit, count: usize, next: &FirstUnit| {
         FirstUnit { unit: first.unit.wrapping_add(count as u32), ..*first } == *next
     };
-    match (out.last_mut(), &change) {
+    match (out.last_mut().map(|last| &mut last.change), &entry.change) {
         (Some(Change::Written { first, sums }), Change::Written { first: next, sums: more })
         | (Some(Change::Lost { first, sums }), Change::Lost { first: next, sums: more })
             if follows(first, sums.len(), next) =>
@@ -219,6 +247,6 @@ fn add(out: &mut Vec<Change>, change: Change) {
         {
             stripes.extend_from_slice(more);
         }
-        _ => out.push(change),
+        _ => out.push(entry),
     }
 }

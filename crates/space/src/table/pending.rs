@@ -1,24 +1,34 @@
 //! The values of one unit of which the newest is not confirmed durably. Pure.
 
+use arena::Sg;
 use smallvec::{SmallVec, smallvec};
 
-use super::{Carrier, Values, is_written};
+use super::{Carrier, Value, Values, is_written};
 
 /// A value that the unit was given, and how much of that is durable.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Version {
     pub(super) carrier: Carrier,
     pub(super) values: Values,
     /// The entry says only that it is not known whether the unit has this value.
     pub(super) is_doubt: bool,
+    /// Columns, as bits, whose units are not in place yet, and these units.
+    pub(super) redo: Option<(u32, Sg)>,
+}
+
+impl Version {
+    pub(super) fn new(carrier: Carrier, values: Values) -> Version {
+        Version { carrier, values, is_doubt: false, redo: None }
+    }
 }
 
 /// Invariants:
 /// 1. The first version is the confirmed one; its carrier is a record until the confirmation itself is durable.
 /// 2. The others are newer, oldest first; the last one is the newest.
-/// 3. Waiting versions are the last ones: at most one with a value, and a doubt of it.
-/// 4. There is a second version, or the first has a record: otherwise nothing is pending.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// 3. Waiting versions are the last ones: at most one with a value, and a doubt on either side of it.
+/// 4. There is a second version, or the first has a record or payload that is not in place: otherwise nothing is pending.
+/// 5. A version that a later doubt is about is not confirmed before a newer value is: it may not be on the disks.
+#[derive(Clone, Debug)]
 pub(super) struct Pending {
     pub(super) versions: SmallVec<[Version; 2]>,
     /// A block or a durably confirmed entry calls the unit written, and no entry since discards it (rule 2).
@@ -28,7 +38,7 @@ pub(super) struct Pending {
 impl Pending {
     pub(super) fn new(confirmed: Values) -> Pending {
         let is_firm = is_written(&confirmed);
-        let first = Version { carrier: Carrier::Confirmed, values: confirmed, is_doubt: false };
+        let first = Version::new(Carrier::Confirmed, confirmed);
         Pending { versions: smallvec![first], is_firm }
     }
 
@@ -41,22 +51,30 @@ impl Pending {
             self.versions = smallvec![version];
             return;
         }
-        // A value that waits is replaced by a newer one. A doubt is beside the value that it is about.
-        let waits = |v: &Version| v.carrier == Carrier::Waiting && carrier == v.carrier;
-        while self.versions.last().is_some_and(|v| waits(v) && (v.is_doubt || !is_doubt)) {
-            self.versions.pop();
+        // A value that waits is replaced by a newer one. A doubt stays: it is about values that records have, too.
+        if carrier == Carrier::Waiting {
+            let doubt =
+                self.versions.iter().rev().take_while(|v| v.carrier == carrier).find(|v| v.is_doubt).cloned();
+            while self.versions.last().is_some_and(|v| v.carrier == carrier && (v.is_doubt || !is_doubt)) {
+                self.versions.pop();
+            }
+            self.versions.extend(doubt.filter(|_| !is_doubt));
         }
         if is_part && !is_doubt && self.versions.last().is_some_and(|v| v.carrier == carrier && !v.is_doubt) {
             self.versions.pop();
         }
         self.versions.push(version);
+        self.refresh();
     }
 
-    /// All records up to this one are durable, and the data that they are about.
-    pub(super) fn confirm(&mut self, record: u64) {
+    /// All records up to this one are durable, and the data that they are about. Returns whether another value is the
+    /// confirmed one now.
+    pub(super) fn confirm(&mut self, record: u64) -> bool {
         let is_in = |v: &Version| matches!(v.carrier, Carrier::Record(r) if r <= record);
-        if let Some(at) = self.versions.iter().rposition(|v| is_in(v) && !v.is_doubt) {
-            self.versions.drain(..at);
+        let newest = self.versions.iter().rposition(|v| v.is_doubt || is_in(v)).unwrap_or(0);
+        let is_confirmed = newest > 0 && !self.versions[newest].is_doubt;
+        if is_confirmed {
+            self.versions.drain(..newest);
         }
         // That it is in doubt is durable now, which does not end the doubt.
         for doubt in self.versions.iter_mut().filter(|v| is_in(v) && v.is_doubt) {
@@ -64,6 +82,7 @@ impl Pending {
                 doubt.carrier = Carrier::Open(record);
             }
         }
+        is_confirmed
     }
 
     /// A durable record says that all records up to this one are confirmed.
@@ -71,14 +90,25 @@ impl Pending {
         if matches!(self.versions[0].carrier, Carrier::Record(r) if r <= record) {
             self.versions[0].carrier = Carrier::Confirmed;
         }
+        self.refresh();
+    }
+
+    fn refresh(&mut self) {
         if self.versions[0].carrier == Carrier::Confirmed {
-            self.is_firm = self.versions.iter().all(|v| is_written(&v.values));
+            self.is_firm = self.versions.iter().all(|v| v.is_doubt || is_written(&v.values));
         }
     }
 
-    /// Nothing is pending: the newest value is confirmed durably.
+    /// Nothing is pending: the newest value is confirmed durably, and in place.
     pub(super) fn is_over(&self) -> bool {
-        self.versions.len() == 1 && self.versions[0].carrier == Carrier::Confirmed
+        let first = &self.versions[0];
+        self.versions.len() == 1 && first.carrier == Carrier::Confirmed && first.redo.is_none()
+    }
+
+    /// Whether the newest value that is more than waiting is a written one.
+    pub(super) fn is_issued(&self) -> bool {
+        let known = self.versions.iter().rfind(|v| v.carrier != Carrier::Waiting && !v.is_doubt);
+        known.is_some_and(|v| is_written(&v.values))
     }
 
     /// Whether a discard is not confirmed durably.
@@ -89,5 +119,34 @@ impl Pending {
 
     pub(super) fn is_open(&self) -> bool {
         self.versions.iter().any(|v| v.is_doubt || matches!(v.carrier, Carrier::Open(_)))
+    }
+
+    pub(super) fn waits(&self) -> bool {
+        self.versions.last().is_some_and(|v| v.carrier == Carrier::Waiting)
+    }
+
+    /// The waiting versions that the next record has: those up to a doubt, and values if there is a flush for them or they
+    /// need none, as redo does and what only calls units lost.
+    pub(super) fn next(&mut self, values: bool, is_flushed: bool) -> &mut [Version] {
+        let is_lost = |value: &Value| matches!(value, Value::Lost(_) | Value::LostWithoutSum);
+        let needs_none = |before: &Version, last: &Version| {
+            let mut values = before.values.iter().zip(&last.values);
+            last.redo.is_some() || !self.is_open() && values.all(|(old, new)| old == new || is_lost(new))
+        };
+        let takes_all = match &self.versions[..] {
+            [.., before, last] => values && (is_flushed || needs_none(before, last)),
+            _ => false,
+        };
+        let waiting = self.versions.iter().take_while(|v| v.carrier != Carrier::Waiting).count();
+        let doubt = self.versions.iter().rposition(|v| v.is_doubt).map_or(0, |at| at + 1);
+        let until = if takes_all { self.versions.len() } else { doubt.max(waiting) };
+        &mut self.versions[waiting..until]
+    }
+
+    /// Whether a record has a version that is not the confirmed one, or whose payload is not in place.
+    pub(super) fn is_only_in_log(&self) -> bool {
+        let is_base = |at: usize, v: &Version| at == 0 && v.redo.is_none();
+        let mut taken = self.versions.iter().enumerate().filter(|(_, v)| v.carrier != Carrier::Waiting);
+        taken.any(|(at, v)| !is_base(at, v))
     }
 }

@@ -1,13 +1,19 @@
 //! Against the history of each unit, from which rules 1, 2, 5 and 6 are read as they are written.
 
+use std::collections::BTreeSet;
+
 use pool_seam::RowNumber;
 use proptest::prelude::*;
 use smallvec::smallvec;
 
 use super::*;
+use crate::log::commit::Room;
 use crate::log::entry::{Change, Entry, FirstUnit, Sums};
 
 const ID: TableId = TableId { row: RowNumber(3), birth: 7, set: 0, group: 2 };
+
+/// Of a value: a snapshot says that it is confirmed.
+const BY_SNAPSHOT: u64 = u64::MAX;
 
 /// Units that the tests use: neighbours, so that entries have several.
 const UNITS: usize = 4;
@@ -38,10 +44,19 @@ impl Kind {
     }
 }
 
+/// Takes what waits into a record that has room, but no values of these units.
+fn take(table: &mut Table, in_flight: &Units, record: u64) -> Vec<Entry> {
+    let taken = table.take(record, true, in_flight, &mut Room::new(1024));
+    assert!(!taken.has_rest);
+    taken.content.entries
+}
+
 /// A value of a unit, or a doubt of it, and the record that has it.
 #[derive(Clone, Debug)]
 struct Said {
     record: Option<u64>,
+    /// Of a doubt: what was confirmed when it came. It is about all values after that.
+    since: u64,
     values: Option<Values>,
     /// A snapshot has said it, as unconfirmed.
     is_carried: bool,
@@ -53,7 +68,7 @@ impl Said {
     }
 
     fn is_confirmed(&self, last: u64) -> bool {
-        self.is_in(last) && !self.is_carried
+        (self.is_in(last) || self.since == BY_SNAPSHOT) && !self.is_carried
     }
 
     fn writes(&self) -> bool {
@@ -76,16 +91,22 @@ struct History<'a> {
 }
 
 impl History<'_> {
-    /// How many of the first things that were said are no newer than the confirmed value.
-    fn base(&self) -> usize {
-        self.said
-            .iter()
-            .rposition(|s| s.values.is_some() && s.is_confirmed(self.confirmed))
-            .map_or(0, |at| at + 1)
+    /// How many of the first things that were said are no newer than the value that records up to `last` confirm.
+    fn base(&self, last: u64) -> usize {
+        let is_doubted = |at: usize| {
+            let record = self.said[at].record.unwrap_or(0);
+            let is_later = |s: &Said| s.values.is_none() && s.since < record;
+            self.said[at].since != BY_SNAPSHOT && self.said[at..].iter().any(is_later)
+        };
+        let confirms = |at: &usize| {
+            let said = &self.said[*at];
+            said.values.is_some() && said.is_confirmed(last) && !is_doubted(*at)
+        };
+        (0..self.said.len()).rfind(confirms).map_or(0, |at| at + 1)
     }
 
     fn candidates(&self) -> Vec<Values> {
-        let (before, later) = self.said.split_at(self.base());
+        let (before, later) = self.said.split_at(self.base(self.confirmed));
         let confirmed = before.last().and_then(|s| s.values.clone()).unwrap_or_else(|| self.kind.unwritten());
         let mut all = Vec::new();
         for values in later.iter().rev().filter_map(|s| s.values.clone()).chain([confirmed]) {
@@ -97,23 +118,21 @@ impl History<'_> {
     }
 
     fn is_open(&self) -> bool {
-        let later = &self.said[self.base()..];
+        let later = &self.said[self.base(self.confirmed)..];
         later.iter().any(|s| s.values.is_none()) || self.is_replayed && !later.is_empty()
     }
 
     /// Rule 2, word for word.
     fn in_place(&self) -> InPlace {
-        let says = |s: &Said| s.writes() && s.is_confirmed(self.settled);
-        let written = self.said.iter().rposition(says);
-        let is_firm = written.is_some_and(|at| !self.said[at..].iter().any(Said::discards));
-        let ends = |s: &Said| s.values.is_some() && s.is_confirmed(self.settled);
-        let open = self.said.iter().rposition(ends).map_or(0, |at| at + 1);
-        let is_discarded = self.said[open..].iter().any(Said::discards);
-        match (is_written(&self.candidates()[0]), is_firm) {
-            (true, true) => InPlace::Firm,
-            (true, false) => InPlace::Issued,
-            (false, _) if is_discarded => InPlace::Discarded,
-            (false, _) => InPlace::Empty,
+        let (settled, later) = self.said.split_at(self.base(self.settled));
+        let is_firm = settled.last().is_some_and(Said::writes) && !later.iter().any(Said::discards);
+        let is_discarded = later.iter().any(Said::discards);
+        let entry = self.said.iter().rfind(|s| s.record.is_some() && s.values.is_some());
+        match is_written(&self.candidates()[0]) {
+            true if is_firm => InPlace::Firm,
+            true if entry.is_some_and(Said::writes) => InPlace::Issued,
+            _ if is_discarded => InPlace::Discarded,
+            _ => InPlace::Empty,
         }
     }
 
@@ -136,6 +155,9 @@ struct World {
     table: Table,
     said: Vec<Vec<Said>>,
     log: Vec<Vec<Entry>>,
+    /// What each record says is confirmed.
+    says: Vec<u64>,
+    snapshots: BTreeSet<u64>,
     /// The same as `said`, as the log has it: with what snapshots have carried.
     logged: Vec<Vec<Said>>,
     confirmed: u64,
@@ -152,8 +174,20 @@ impl World {
         let mut table = kind.empty();
         let blocks = blocks(&mut table, 0);
         let said = vec![Vec::new(); UNITS];
-        let (log, logged) = (Vec::new(), said.clone());
-        World { kind, table, said, log, logged, confirmed: 0, settled: 0, blocks, through: 0, snapshot: 0 }
+        World {
+            kind,
+            table,
+            logged: said.clone(),
+            said,
+            log: Vec::new(),
+            says: Vec::new(),
+            snapshots: BTreeSet::new(),
+            confirmed: 0,
+            settled: 0,
+            blocks,
+            through: 0,
+            snapshot: 0,
+        }
     }
 
     fn last(&self) -> u64 {
@@ -162,12 +196,16 @@ impl World {
 
     fn say(&mut self, unit: usize, values: Option<Values>) {
         let said = &mut self.said[unit];
-        // A commit takes the newest value of a unit that waits, and a doubt of it.
+        // A commit takes the newest value of a unit that waits, and doubts.
         let is_replaced = |s: &Said| s.record.is_none() && (values.is_some() || s.values.is_none());
+        let mut doubt: Option<Said> = None;
         while said.last().is_some_and(is_replaced) {
-            said.pop();
+            let replaced = said.pop().filter(|s| s.values.is_none());
+            doubt = replaced.into_iter().chain(doubt).min_by_key(|s| s.since);
         }
-        said.push(Said { record: None, values, is_carried: false });
+        let since = doubt.as_ref().map_or(self.confirmed, |doubt| doubt.since);
+        said.extend(doubt.filter(|_| values.is_some()));
+        said.push(Said { record: None, since, values, is_carried: false });
     }
 
     fn take(&mut self, step: &Step) {
@@ -181,24 +219,26 @@ impl World {
                 self.say(*unit, None);
             }
             Step::Commit(mask) => {
-                let units: Units = self.table.waiting().iter().filter(|u| mask & 1 << u != 0).collect();
-                self.log.push(self.table.changes(&units).into_iter().map(Entry::from).collect());
-                let record = self.last();
-                self.table.carried(&units, record);
-                for unit in units.iter() {
-                    for said in self.said[unit].iter_mut().filter(|s| s.record.is_none()) {
+                let in_flight: Units = (0..UNITS).filter(|u| mask & 1 << u == 0).collect();
+                let (record, since) = (self.last() + 1, self.confirmed);
+                self.log.push(take(&mut self.table, &in_flight, record));
+                self.says.push(self.confirmed);
+                for unit in 0..UNITS {
+                    let doubt = self.said[unit].iter().rposition(|s| s.values.is_none());
+                    let until = if in_flight.has(unit) { doubt.map_or(0, |at| at + 1) } else { usize::MAX };
+                    for said in self.said[unit].iter_mut().take(until).filter(|s| s.record.is_none()) {
                         said.record = Some(record);
-                        self.logged[unit].push(said.clone());
+                        self.logged[unit].push(Said { since, ..said.clone() });
                     }
                 }
             }
             Step::Confirm(less) => {
                 self.confirmed = self.confirmed.max(self.last().saturating_sub(*less));
-                self.table.confirm(self.confirmed);
+                self.table.advance(self.confirmed, self.settled);
             }
             Step::Settle(less) => {
                 self.settled = self.settled.max(self.confirmed.saturating_sub(*less));
-                self.table.settle(self.settled);
+                self.table.advance(self.confirmed, self.settled);
             }
             Step::Checkpoint => {
                 self.blocks = blocks(&mut self.table, self.confirmed);
@@ -212,15 +252,18 @@ impl World {
     /// Carries what is open in a record of its own, after the checkpoint's blocks.
     fn snapshot(&mut self) {
         let open = self.table.open();
-        self.log.push(self.table.carry(&open));
+        self.log.push(self.table.carry(&open).into_iter().map(|(entry, _)| entry).collect());
+        self.says.push(self.confirmed);
+        self.snapshots.insert(self.last());
         self.snapshot = self.last();
         let record = Some(self.last());
         for unit in 0..UNITS {
             let (kind, confirmed, settled) = (self.kind, self.confirmed, self.settled);
             let history = History { kind, said: &self.said[unit], confirmed, settled, is_replayed: false };
-            let (before, later) = self.said[unit].split_at(history.base());
+            let (before, later) = self.said[unit].split_at(history.base(confirmed));
             let values = before.last().and_then(|s| s.values.clone()).or_else(|| Some(kind.unwritten()));
-            let base = |record| Said { record, values: values.clone(), is_carried: false };
+            let base =
+                |record| Said { record, since: BY_SNAPSHOT, values: values.clone(), is_carried: false };
             // The blocks have all up to `through`, and nothing else is left of it.
             let logged = &mut self.logged[unit];
             logged.retain(|s| !s.is_in(self.through));
@@ -228,7 +271,8 @@ impl World {
             if open.has(unit) {
                 logged.push(base(record));
                 let carried = later.iter().filter(|s| s.record.is_some()).cloned();
-                logged.extend(carried.map(|s| Said { record, is_carried: true, ..s }));
+                let since = self.snapshot;
+                logged.extend(carried.map(|s| Said { record, since, is_carried: true, ..s }));
             }
         }
     }
@@ -243,15 +287,25 @@ impl World {
         let mut table = Table::load(ID, data, slabs, &blocks).expect("sound blocks");
         // A block says that a value is confirmed, whatever the log's records say.
         let is_cut = cut & ((1 << blocks.len()) - 1) != 0;
-        let settled = if !is_cut { self.settled.max(self.through) } else { self.confirmed };
         let durable = self.last().saturating_sub(lost).max(self.confirmed).max(self.snapshot);
+        let says = self.says[..durable as usize].last().copied().unwrap_or(0);
+        let settled = if is_cut { self.confirmed } else { self.settled.max(self.through).max(says) };
         for record in self.through + 1..=durable {
+            let says = self.says[record as usize - 1];
+            table.advance(says, says);
             for entry in &self.log[record as usize - 1] {
-                let is_confirmed = record <= settled && !entry.is_unconfirmed;
-                let carrier = if is_confirmed { Carrier::Confirmed } else { Carrier::Open(record) };
-                table.apply(&entry.change, carrier);
+                table.apply(
+                    &entry.change,
+                    match self.snapshots.contains(&record) {
+                        _ if entry.is_unconfirmed => Carrier::Open(record),
+                        true => Carrier::Confirmed,
+                        false if record <= settled => Carrier::Record(record),
+                        false => Carrier::Open(record),
+                    },
+                );
             }
         }
+        table.advance(settled, settled);
         for (unit, said) in self.logged.iter().enumerate() {
             let said: Vec<_> = said.iter().filter(|s| s.is_in(durable)).cloned().collect();
             let (kind, confirmed) = (self.kind, settled);
@@ -262,7 +316,8 @@ impl World {
 
     /// A checkpoint of what a crash has left, and another crash.
     fn crash_in_recovery(&self, mut table: Table) {
-        let entries = table.carry(&table.open());
+        let entries = table.carry(&table.open()).into_iter().map(|(entry, _)| entry);
+        let entries: Vec<Entry> = entries.collect();
         let blocks = blocks(&mut table, 1 << 40);
         let blocks: Vec<_> = blocks.iter().map(Some).collect();
         let (data, _, slabs) = self.kind.shape();
@@ -376,9 +431,8 @@ fn written() -> (Table, Vec<ChecksumBlock>) {
     for unit in 0..3 {
         table.set(unit, (0..3).map(|content| Value::Written(sum(content, unit))).collect());
     }
-    table.carried(&Units::ALL, 1);
-    table.confirm(1);
-    table.settle(1);
+    take(&mut table, &Units::NONE, 1);
+    table.advance(1, 1);
     let blocks = blocks(&mut table, 1);
     (table, blocks)
 }
@@ -396,7 +450,8 @@ fn a_content_without_a_block_is_unknown_and_can_be_filled() {
     table.set(1, smallvec![Value::Written(8), Value::Written(9), Value::Written(10)]);
     // Another owner reads the entries with all blocks: it finds what this table finds when the block comes.
     let mut other = whole;
-    table.changes(&table.waiting()).iter().for_each(|change| other.apply(change, Carrier::Confirmed));
+    let entries = take(&mut table, &Units::NONE, 2);
+    entries.iter().for_each(|entry| other.apply(&entry.change, Carrier::Confirmed));
     table.fill(1, &blocks[1]);
     for unit in 0..UNITS {
         assert_eq!(table.values(unit), other.values(unit), "unit {unit}");
@@ -434,7 +489,7 @@ fn entries_of_others_change_nothing() {
     for first in others {
         table.apply(&Change::Written { first, sums: Sums::from_elem(1, 1) }, Carrier::Confirmed);
     }
-    assert_eq!(table, Kind::Mirror.empty());
+    assert!(!table.is_dirty());
     // One that begins before the group and ends after it changes all of it.
     let first = FirstUnit { unit: 2 * 512 - 1, ..first };
     table.apply(&Change::Written { first, sums: (0..514).collect() }, Carrier::Confirmed);
@@ -453,9 +508,8 @@ fn blocks_that_could_not_be_written_leave_it_dirty() {
     assert!(!table.is_dirty());
     table.set(0, smallvec![Value::Unwritten; 3]);
     assert!(table.is_dirty(), "it waits");
-    table.carried(&Units::ALL, 2);
-    table.confirm(2);
-    table.settle(2);
+    take(&mut table, &Units::NONE, 2);
+    table.advance(2, 2);
     assert_eq!((table.is_dirty(), table.stale()), (true, Units::from_iter([0])));
     let stale = table.begin_blocks(2, 0b011);
     assert!(!table.is_dirty());
@@ -469,7 +523,67 @@ fn blocks_that_could_not_be_written_leave_it_dirty() {
 fn a_sequential_write_is_one_entry() {
     let mut table = Kind::Mirror.empty();
     (0..256).for_each(|unit| table.set(unit, smallvec![Value::Written(unit as u32)]));
-    let changes = table.changes(&table.waiting());
-    let [Change::Written { first, sums }] = &changes[..] else { panic!("{changes:?}") };
-    assert_eq!((first.unit, sums.len(), Entry::from(changes[0].clone()).bytes()), (1024, 256, 1048));
+    let entries = take(&mut table, &Units::NONE, 1);
+    let [Entry { change: Change::Written { first, sums }, .. }] = &entries[..] else { panic!("{entries:?}") };
+    assert_eq!((first.unit, sums.len(), entries[0].bytes()), (1024, 256, 1048));
+}
+
+/// Values and payload of a stripe that is written in the log first.
+fn redo(sum: u32) -> (Values, Sg) {
+    let values = smallvec![Value::Written(sum), Value::Written(2), Value::Written(sum + 1)];
+    (values, [arena::IoBuf::from(vec![sum as u8; 4096])].into_iter().collect())
+}
+
+#[test]
+fn a_redo_stays_one_until_its_payload_is_in_place() {
+    let (mut table, _) = written();
+    let (values, payload) = redo(7);
+    table.set(0, smallvec![Value::Lost(5), Value::Written(2), Value::Written(3)]);
+    table.set_redo(0, values, 0b101, payload);
+    let taken = table.take(2, false, &Units::NONE, &mut Room::new(1024)).content;
+    assert!(matches!(taken.entries[..], [Entry { change: Change::Redo { .. }, .. }]), "{:?}", taken.entries);
+    assert_eq!(arena::sg_len(&taken.payload), 4096, "it needs no flush");
+    let carried = |table: &Table| {
+        let carried = table.carry(&table.only_in_log());
+        carried
+            .into_iter()
+            .map(|(e, payload)| (e.change.clone(), e.is_unconfirmed, arena::sg_len(&payload)))
+            .next_back()
+    };
+    assert_eq!(carried(&table), Some((taken.entries[0].change.clone(), true, 4096)));
+    table.advance(2, 2);
+    assert!(table.is_dirty(), "the payload is in the log only");
+    assert_eq!(carried(&table), Some((taken.entries[0].change.clone(), false, 4096)));
+    table.placed(0);
+    assert!(matches!(carried(&table), Some((Change::Fresh { .. }, false, 0))));
+}
+
+#[test]
+fn lost_units_and_doubts_need_no_flush_and_data_does() {
+    let room = || Room::new(1024);
+    let mut table = Kind::Mirror.empty();
+    (0..3).for_each(|unit| table.set(unit, smallvec![Value::Written(1)]));
+    take(&mut table, &Units::NONE, 1);
+    table.advance(1, 1);
+    table.set(0, smallvec![Value::Lost(1)]);
+    table.set(1, smallvec![Value::Written(2)]);
+    table.doubt(2);
+    assert_eq!(
+        table.take(2, false, &Units::from_iter([0, 2]), &mut room()).content.entries.len(),
+        1,
+        "the doubt"
+    );
+    assert_eq!(table.take(3, false, &Units::NONE, &mut room()).content.entries.len(), 1, "the lost unit");
+    assert_eq!(table.waiting(), Units::from_iter([1]));
+    assert!(table.take(4, true, &Units::NONE, &mut Room::new(0)).has_rest);
+    assert_eq!(table.take(4, true, &Units::NONE, &mut room()).content.entries.len(), 1);
+}
+
+#[test]
+fn a_fresh_unit_is_written_again_at_once_until_a_record_has_it() {
+    let mut table = Kind::Mirror.empty();
+    table.set(0, smallvec![Value::Written(1)]);
+    assert_eq!(table.in_place(0), InPlace::Empty);
+    take(&mut table, &Units::NONE, 1);
+    assert_eq!(table.in_place(0), InPlace::Issued);
 }

@@ -3,7 +3,8 @@
 //! Invariants:
 //! 1. The length (`Meta::stat`) is a multiple of [`BLOCK`] and at most the size of the disk; what is between the two reads as zeros.
 //! 2. Under `disk` for writing nothing else is read or written: lengths and parts of blocks change there only.
-//! 3. Payload memory is waited for before `disk`, never under it: who waits for `disk` may hold the memory.
+//! 3. A task waits for payload memory before it locks `disk`, never while it holds it: a task that waits for `disk` may
+//!    have the memory.
 
 use std::ops::Range;
 use std::sync::Arc;

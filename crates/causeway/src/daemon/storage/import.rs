@@ -84,21 +84,23 @@ impl Pools {
         }
         for open in self.open_pools().iter().filter(|o| !found.contains_key(&o.pool.id())) {
             if wanted(&open.pool.id(), &open.name()) {
-                let absent = open.pool.read(|s| {
-                    s.disks.keys().copied().filter(|d| !s.is_present(*d)).map(|d| d.0).collect::<Vec<_>>()
-                });
-                let missing = StorageError::Open { name: open.name(), absent };
-                match &missing {
-                    _ if open.read_only => opened.push(format!(
-                        "pool {0} is open for reading only, with the disks that it had then: to write, causeway pool export {1}, causeway pool import {1}",
-                        open.name(),
-                        quoted(&open.name())
-                    )),
-                    StorageError::Open { absent, .. } if absent.is_empty() => {
-                        opened.push(format!("pool {} is open", open.name()));
+                let name = open.name();
+                let absent: Vec<_> = open
+                    .pool
+                    .read(|s| s.disks.keys().copied().filter(|d| !s.is_present(*d)).map(|d| d.0).collect());
+                if open.read_only {
+                    opened.push(format!(
+                        "pool {name} is open for reading only, with the disks that it had then: to write, causeway pool export {0}, causeway pool import {0}",
+                        quoted(&name)
+                    ));
+                } else if absent.is_empty() {
+                    opened.push(format!("pool {name} is open"));
+                } else {
+                    let missing = StorageError::Open { name, absent };
+                    if request.name.is_some() {
+                        return Err(missing);
                     }
-                    _ if request.name.is_some() => return Err(missing),
-                    missing => notes.push(format!("{missing}: {}", missing.cure().unwrap_or_default())),
+                    notes.push(format!("{missing}: {}", missing.cure().unwrap_or_default()));
                 }
             }
         }

@@ -42,7 +42,7 @@ async fn paused_resumed_and_stopped() {
     assert!(piece.await.is_none(), "it ends, paused or not");
     drop(again);
     let anew = board.begin(Kind::Resync, disk(2)).expect("anew");
-    assert_eq!(why(&board, &anew), None, "who was stopped is not paused any more");
+    assert_eq!(why(&board, &anew), None, "a job that was stopped is not paused any more");
 }
 
 #[tokio::test(start_paused = true)]

@@ -213,7 +213,7 @@ async fn a_lost_reply_is_read_again() {
     }
 }
 
-/// Another owner's value is not replaced, and is told by name.
+/// An owner does not replace the value of a later owner, and its error names that owner.
 #[tokio::test(start_paused = true)]
 async fn a_register_refuses_the_owner_before() {
     let s = Shared::new(2, Some(Register::default()));

@@ -4,6 +4,7 @@ use crate::log::entry::{Change, Entry};
 use crate::log::header::{Closed, Header};
 use crate::log::record::Head;
 use crate::log::ring::Point;
+use crate::table::Carrier;
 
 /// The contents of a log: steps 2 to 5 of `docs/0004-format.md`, "Reading a log".
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,14 +101,12 @@ impl Log {
         while let Some(at) = self.records.iter().rposition(|record| snapshot_records(record).is_some()) {
             let head = self.records[at].head.id;
             let first = Point { position: head.position, sequence: head.sequence };
-            let rest = self.records.len() - at;
             if self.is_complete(at) {
                 self.header.tail = first;
                 self.records.drain(..at);
                 return;
             }
-            let is_last = snapshot_records(&self.records[at]).is_some_and(|records| rest < records as usize);
-            if !is_last || first.position < self.header.open().first.position {
+            if first.position < self.header.open().first.position {
                 return;
             }
             self.records.truncate(at);
@@ -134,15 +133,30 @@ impl Log {
         records.flat_map(|(_, record)| record.entries.iter().map(move |entry| (record, entry)))
     }
 
-    /// Whether the snapshot that begins with a record is complete.
+    /// How durable the values of an entry are for a table, which is advanced to what each record says before the record's
+    /// entries are applied.
+    pub fn carrier(&self, record: &Replayed, entry: &Entry) -> Carrier {
+        let sequence = record.head.id.sequence;
+        // A complete snapshot says itself what is confirmed. After an opening it is at the tail.
+        let tail =
+            self.records.first().and_then(|first| Some((first.head.id.sequence, snapshot_records(first)?)));
+        let is_of_snapshot =
+            tail.is_some_and(|(first, count)| sequence < first + u64::from(count)) && self.is_complete(0);
+        match entry.is_unconfirmed || !record.confirmed && !is_of_snapshot {
+            true => Carrier::Open(sequence),
+            false if is_of_snapshot => Carrier::Confirmed,
+            false => Carrier::Record(sequence),
+        }
+    }
+
+    /// Whether the snapshot that begins with a record is complete: its owner wrote as many records, each when the one
+    /// before was durable. Those that cannot be read are a gap.
     fn is_complete(&self, at: usize) -> bool {
-        let count = snapshot_records(&self.records[at]).unwrap_or(0) as usize;
-        let Some(last) = self.records.get(at..).and_then(|rest| rest.get(..count)?.last()) else {
-            return false;
-        };
-        let sequence = self.records[at].head.id.sequence + count as u64 - 1;
-        last.head.id.sequence == sequence
-            && matches!(last.entries.last(), Some(Entry { change: Change::SnapshotEnds, .. }))
+        let id = &self.records[at].head.id;
+        let segment = self.header.segment_at(id.position).expect("a record has a segment");
+        let end =
+            self.header.segments.get(segment + 1).map_or(self.next.sequence, |next| next.first.sequence);
+        snapshot_records(&self.records[at]).is_some_and(|count| id.sequence + u64::from(count) <= end)
     }
 
     /// Whether the log is older than what the pool knows of it: the epoch and sequence of the metadata's log

@@ -5,7 +5,6 @@
 //! header with a segment of the new owner is written to one replica after the other. A cut leaves a log that opens in
 //! the same way, because nothing but lacking records and headers is written.
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
@@ -17,11 +16,11 @@ use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesOrdered;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::replica::{self, Deposed, Live, Replica, Verdict, Writer};
 use super::task::Task;
-use super::{LogSettings, Shared, SpaceLog, State};
+use super::{LogSettings, Progress, Shared, SpaceLog, State};
 use crate::blocks::ContentId;
 use crate::log::BLOCK;
 use crate::log::commit::Core;
@@ -29,14 +28,14 @@ use crate::log::entry::UnitPlace;
 use crate::log::header::{Header, Key, SEGMENTS_MAX, Segment, older};
 use crate::log::replay::{Log, NoHeader, READ_BLOCKS, Replay};
 use crate::log::ring::{Point, Ring};
-use crate::log::snapshot::{Kept, RING_BLOCKS_MIN};
+use crate::log::snapshot::{Annex, RING_BLOCKS_MIN};
 
 /// What a log must contain not to be called set back; zeros where a loss is accepted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Required {
     /// Epoch and sequence of the metadata's log state.
     pub state: (u64, u64),
-    /// The highest mark or commit of a disk.
+    /// The highest mark of a disk.
     pub mark: u64,
 }
 
@@ -118,7 +117,7 @@ impl SpaceLog {
             let header = Header { serial: 1, ring, tail, joined: 0, segments };
             let live = |replica| Arc::new(Live::new(&writer, replica, 0, 0, true));
             let lives = replicas.iter().map(live).collect();
-            settings.start(writer, header, lives, tail, Kept::default()).await
+            settings.start(writer, header, lives, tail, Annex::default()).await
         })
         .await
     }
@@ -144,6 +143,7 @@ impl SpaceLog {
             if log.is_set_back(required.state, required.mark) {
                 return Err(OpenError::SetBack { has: log.next.sequence - 1 });
             }
+            let found = log.header.clone();
             log.settle_snapshot();
             let header = settings.header(&log)?;
             for (replica, error) in replicas.iter().zip(&failed) {
@@ -162,12 +162,19 @@ impl SpaceLog {
                 Some(Arc::new(Live::new(&writer, replica, joined, place, true)))
             };
             let lives: Vec<_> = replicas.iter().zip(&places).zip(&failed).map(live).collect();
+            // A cut between this and the next header leaves a replica one serial behind, and never two.
+            for (live, places) in lives.iter().zip(&places) {
+                let own = Header::newest(places.clone()).map(|own| own.age());
+                if let Some(live) = live.as_deref().filter(|_| own != Some(found.age())) {
+                    live.write_header(&writer, &found).await?;
+                }
+            }
             repair(&writer, &log, &replicas, &lives).await?;
-            let mut kept = Kept::default();
-            log.entries().for_each(|(_, entry)| kept.apply(entry));
+            let mut annex = Annex::default();
+            log.entries().for_each(|(_, entry)| annex.apply(entry));
             let (first, lives) = (log.next, lives.into_iter().flatten().collect());
             let is_checkpoint_required = header.segments.len() >= SEGMENTS_MANY;
-            let running = settings.start(writer, header, lives, first, kept).await?;
+            let running = settings.start(writer, header, lives, first, annex).await?;
             Ok((running, Opened { log, first, is_checkpoint_required }))
         })
         .await
@@ -220,7 +227,11 @@ impl LogSettings {
             let &UnitPlace { birth, content, unit, .. } = place;
             ContentId { space: self.space, birth, content }.place_hash(unit)
         };
-        let mut replay = Replay::begin(&newest, READ_BLOCKS, hash)?;
+        let replay = Replay::begin(&newest, READ_BLOCKS, hash);
+        if let (Err(_), Some((replica, error))) = (&replay, unread(replicas, &failed)) {
+            return Err(OpenError::Replica { index: replica.index, error });
+        }
+        let mut replay = replay?;
         let mut reads: Vec<FuturesOrdered<BoxFuture<Result<Sg, DiskError>>>> = Vec::new();
         reads.resize_with(replicas.len(), FuturesOrdered::new);
         while !replay.is_done() {
@@ -264,7 +275,7 @@ impl LogSettings {
         header: Header,
         replicas: Vec<Arc<Live>>,
         first: Point,
-        kept: Kept,
+        annex: Annex,
     ) -> Result<SpaceLog, OpenError> {
         for live in &replicas {
             live.write_header(&writer, &header).await?;
@@ -274,18 +285,26 @@ impl LogSettings {
         }
         let env = self.env.clone();
         let core = Core::new(self.epoch, header.ring, header.tail.position, first, env.moment());
-        let (joins, checkpoint, closing, ended) = (VecDeque::new(), None, None, None);
+        let (joins, checkpoint, closing, ended) = (Vec::new(), None, None, None);
+        let confirmed = first.sequence.saturating_sub(1);
+        let begun = Progress { confirmed, said: confirmed, is_checkpoint_due: false };
+        let (sender, progress) = watch::channel(begun);
         let shared = Arc::new(Shared {
             writer,
             ring: header.ring,
-            disks: Arc::clone(&self.disks),
-            state: Mutex::new(State { core, kept, replicas, joins, checkpoint, closing, ended }),
+            source: Arc::clone(&self.source),
+            state: Mutex::new(State { core, annex, replicas, joins, checkpoint, closing, ended }),
             wake: Notify::new(),
-            due: Notify::new(),
+            progress,
         });
-        env.spawn(Task::new(Arc::clone(&shared), header).run());
+        env.spawn(Task::new(Arc::clone(&shared), header, sender).run());
         Ok(SpaceLog { shared })
     }
+}
+
+/// A replica whose header could not be read.
+fn unread<'a>(replicas: &'a [Replica], failed: &[Option<DiskError>]) -> Option<(&'a Replica, DiskError)> {
+    replicas.iter().zip(failed).find_map(|(replica, failed)| Some((replica, (*failed)?)))
 }
 
 /// Writes the records that a replica lacks to it: all have the same from the tail on, whichever is lost next.

@@ -4,7 +4,7 @@
 //! coordinator (rule 10). No other failure is visible to the log.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arena::{Arena, IoBuf, Sg};
@@ -20,6 +20,9 @@ use crate::log::ring::Ring;
 
 /// Between a write that failed on a disk that is needed, and the next try.
 const RETRY: Duration = Duration::from_millis(100);
+
+/// Blocks of zeros that are written with one deadline.
+const FORMAT_BLOCKS: u64 = 256;
 
 /// Blocks before the ring; the first two are the places of the header.
 const RING_AT: u64 = 16;
@@ -90,7 +93,7 @@ pub(super) enum Standing {
 /// A replica that takes part, or did.
 pub(super) struct Live {
     pub(super) id: ReplicaId,
-    pub(super) joined: u64,
+    pub(super) joined: AtomicU64,
     offset: u64,
     disk: Mutex<Arc<dyn Disk>>,
     /// The place of the next header.
@@ -104,7 +107,7 @@ impl Live {
     pub(super) fn new(w: &Writer, replica: &Replica, joined: u64, header_place: usize, counts: bool) -> Live {
         Live {
             id: replica.id(w),
-            joined,
+            joined: AtomicU64::new(joined),
             offset: replica.offset,
             disk: Mutex::new(Arc::clone(&replica.disk)),
             header_place: AtomicUsize::new(header_place),
@@ -129,11 +132,25 @@ impl Live {
 
     /// Writes a header with this replica's `joined` into the older place; false if the replica is left out instead.
     pub(super) async fn write_header(&self, w: &Writer, header: &Header) -> Result<bool, Deposed> {
-        let block = Header { joined: self.joined, ..header.clone() }.encode(&self.id);
+        let block = Header { joined: self.joined.load(Ordering::Relaxed), ..header.clone() }.encode(&self.id);
         let place = self.header_place.load(Ordering::Relaxed);
         let done = self.write(w, place as u64, [IoBuf::from(block)].into_iter().collect()).await?;
         self.header_place.store(1 - place, Ordering::Relaxed);
         Ok(done)
+    }
+
+    /// Formats the place of a replica that joins; false if that fails, or its disk leaves.
+    pub(super) async fn format(&self, w: &Writer, replica: &Replica, ring: Ring) -> Result<bool, Deposed> {
+        let mut standing = self.standing.subscribe();
+        let result = tokio::select! {
+            biased;
+            _ = standing.wait_for(|standing| *standing != Standing::In) => return Ok(false),
+            result = replica.format(w, ring) => result,
+        };
+        match result {
+            Err(DiskError::Fenced { .. }) => Err(Deposed),
+            result => Ok(result.is_ok()),
+        }
     }
 
     async fn write(&self, w: &Writer, block: u64, src: Sg) -> Result<bool, Deposed> {
@@ -178,22 +195,27 @@ impl Replica {
 
     /// Makes headers and ring zeros, durably.
     pub(super) async fn format(&self, w: &Writer, ring: Ring) -> Result<(), DiskError> {
-        let c = Ctx { epoch: Epoch(w.epoch), ..Ctx::default() };
-        let bytes = (RING_AT + ring.blocks()) * BLOCK as u64;
-        disk::write_zeros(&*self.disk, &c, self.offset, bytes, false).await?;
-        self.disk.flush(&c).wait().await
+        let ctx = || Ctx { deadline: Some(w.env.now() + w.hang), epoch: Epoch(w.epoch), ..Ctx::default() };
+        let blocks = RING_AT + ring.blocks();
+        for first in (0..blocks).step_by(FORMAT_BLOCKS as usize) {
+            let [from, bytes] =
+                [first, FORMAT_BLOCKS.min(blocks - first)].map(|blocks| blocks * BLOCK as u64);
+            disk::write_zeros(&*self.disk, &ctx(), self.offset + from, bytes, false).await?;
+        }
+        self.disk.flush(&ctx()).wait().await
     }
 
-    /// The two places of the header; a place that the medium does not give, or without a valid one, is `None`.
+    /// The two places of the header; a place without a valid one is `None`, and one that the medium does not give, unless
+    /// there is no other.
     pub(super) async fn headers(&self, w: &Writer) -> Result<[Option<Header>; 2], DiskError> {
-        let (id, mut places) = (self.id(w), [None, None]);
+        let (id, mut places, mut bad) = (self.id(w), [None, None], None);
         for (block, place) in (0..).zip(&mut places) {
             match self.read(w, block, 1).await {
-                Err(DiskError::Medium { .. }) => {}
+                Err(error @ DiskError::Medium { .. }) => bad = Some(error),
                 read => *place = Header::decode(&bytes(&read?), &id).ok(),
             }
         }
-        Ok(places)
+        bad.filter(|_| places == [None, None]).map_or(Ok(places), Err)
     }
 
     /// Blocks of the ring. Those that the medium does not give are zeros.

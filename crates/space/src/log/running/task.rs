@@ -7,6 +7,7 @@
 //! 2. While no replica counts, records are written to those that join, and nothing is answered.
 //! 3. A replica joins between two records, and not inside of a snapshot as long as another one is there.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -15,27 +16,33 @@ use env::{BoxFuture, Moment};
 use futures_util::StreamExt;
 use futures_util::future::try_join_all;
 use futures_util::stream::FuturesUnordered;
+use pool_seam::DiskNumber;
+use smallvec::SmallVec;
+use tokio::sync::watch;
 
-use super::replica::{Deposed, Live, Replica};
-use super::{Answer, Checkpointed, Flushed, LogError, Shared, State, Waiter};
-use crate::log::commit::{Answers, Appended, Batch, Class, Next, Record};
+use super::replica::{Deposed, Live};
+use super::{Answer, Checkpointed, Join, LogError, Progress, Shared, State};
+use crate::log::commit::{Answers, Appended, Next, Record};
+use crate::log::entry::Entry;
 use crate::log::header::{Header, Key};
 use crate::log::record;
 use crate::log::ring::Point;
-use crate::log::snapshot::{self, Content};
+use crate::log::snapshot::Content;
 
 pub(super) struct Task {
     shared: Arc<Shared>,
     key: Key,
     header: Header,
     work: Option<BoxFuture<Result<Done, Deposed>>>,
-    flushes: FuturesUnordered<BoxFuture<(u64, Flushed)>>,
+    flushes: FuturesUnordered<BoxFuture<(u64, SmallVec<[DiskNumber; 1]>)>>,
     /// The record that is being written, or that no replica took.
     unwritten: Option<Unwritten>,
     checkpoint: Option<Running>,
     /// Results that wait for a replica that counts.
-    answers: Answers<Waiter>,
-    checkpointed: Option<(Answer<Checkpointed>, Checkpointed)>,
+    answers: Answers<Answer<Appended>>,
+    progress: watch::Sender<Progress>,
+    /// There is no room for what has to be written.
+    is_full: bool,
     /// Replicas that do not count yet, with the callers of [`super::SpaceLog::join`].
     joining: Vec<(Arc<Live>, Answer<()>)>,
     ended: LogError,
@@ -46,12 +53,12 @@ struct Unwritten {
     bytes: Sg,
 }
 
-/// A checkpoint whose snapshot is enqueued.
+/// A checkpoint whose snapshot is being written.
 struct Running {
-    /// The first record of the snapshot, once it was begun.
-    tail: Option<Point>,
-    /// Records of the snapshot that are not durable.
-    left: usize,
+    /// The first record of the snapshot.
+    tail: Point,
+    /// Records that were not begun.
+    records: VecDeque<Content>,
     done: Answer<Checkpointed>,
 }
 
@@ -65,7 +72,7 @@ enum Done {
 }
 
 impl Task {
-    pub(super) fn new(shared: Arc<Shared>, header: Header) -> Task {
+    pub(super) fn new(shared: Arc<Shared>, header: Header, progress: watch::Sender<Progress>) -> Task {
         Task {
             shared,
             key: header.open().key,
@@ -75,7 +82,8 @@ impl Task {
             unwritten: None,
             checkpoint: None,
             answers: Vec::new(),
-            checkpointed: None,
+            progress,
+            is_full: false,
             joining: Vec::new(),
             ended: LogError::Closed,
         }
@@ -87,6 +95,7 @@ impl Task {
         let env = &shared.writer.env;
         loop {
             let sleep = self.begin();
+            self.answer();
             if self.is_finished() {
                 return;
             }
@@ -102,8 +111,9 @@ impl Task {
                     }
                     true
                 }
-                Some((sequence, flushed)) = self.flushes.next() => {
-                    self.flushed(sequence, flushed);
+                Some((sequence, failed)) = self.flushes.next() => {
+                    let now = env.moment();
+                    shared.state.lock().core.flushed(now, sequence, failed, &mut self.answers);
                     true
                 }
                 () = shared.wake.notified() => false,
@@ -126,9 +136,10 @@ impl Task {
         let mut state = shared.state.lock();
         self.forget_left(&mut state);
         if (self.checkpoint.is_none() || state.replicas.is_empty())
-            && let Some((replica, done)) = state.joins.pop_front()
+            && let Some(at) = state.joins.iter().position(|join| join.is_formatted)
         {
-            self.join(&mut state, &replica, done);
+            let join = state.joins.remove(at);
+            self.join(&mut state, join);
             return None;
         }
         if state.replicas.is_empty() {
@@ -138,10 +149,6 @@ impl Task {
             self.work = Some(self.write(&state, unwritten));
             return None;
         }
-        if self.checkpoint.as_ref().is_some_and(|running| running.left == 0) {
-            self.work = Some(self.write_headers(&state));
-            return None;
-        }
         if self.checkpoint.is_none()
             && let Some(ordered) = state.checkpoint.take()
         {
@@ -149,38 +156,61 @@ impl Task {
             // Until the snapshot's first record, this task appends nothing else.
             let parts = (ordered.parts)();
             state = shared.state.lock();
-            match state.kept.pack(shared.ring, parts) {
-                Ok(records) => self.enqueue_snapshot(&mut state, records, ordered.done),
+            match state.annex.pack(shared.ring, parts) {
+                Ok(records) => {
+                    let tail = state.core.end();
+                    self.checkpoint = Some(Running { tail, records: records.into(), done: ordered.done });
+                }
                 Err(error) => ordered.done.give(Err(error.into())),
             }
         }
-        let record = match state.core.begin(shared.writer.env.moment()) {
-            Next::Wait(until) => return until,
-            Next::Write(record) => record,
-        };
-        let is_due = state.usage().is_checkpoint_due;
-        drop(state);
-        if is_due {
-            shared.due.notify_waiters();
+        if let Some(running) = &mut self.checkpoint {
+            if running.records.is_empty() {
+                self.work = Some(self.write_headers(&state));
+            } else if state.core.is_free() {
+                let content = running.records.pop_front().expect("checked");
+                let record = state.core.snapshot(shared.writer.env.moment(), content.size());
+                if running.tail.sequence == record.id.sequence {
+                    running.tail.position = record.id.position;
+                }
+                drop(state);
+                self.begin_record(record, content);
+            }
+            return None;
         }
-        self.begin_record(record);
+        self.is_full = false;
+        let (sequence, set, mut room) = match state.core.begin(shared.writer.env.moment()) {
+            Next::Wait(until) => return until,
+            Next::Full => {
+                self.is_full = true;
+                return None;
+            }
+            Next::Take(sequence, set, room) => (sequence, set, room),
+        };
+        let (entries, has_rest) = state.annex.take(&mut room);
+        drop(state);
+        let taken = shared.source.take(sequence, &set, &mut room);
+        let mut content = Content { entries, payload: taken.content.payload };
+        content.entries.extend(taken.content.entries);
+        debug_assert_eq!(content.entries.iter().flat_map(Entry::payload).count(), content.size().units);
+        let has_rest = has_rest || taken.has_rest;
+        let record = shared.state.lock().core.begun(shared.writer.env.moment(), content.size(), has_rest);
+        match record {
+            Some(record) => self.begin_record(record, content),
+            None => self.is_full = true,
+        }
         None
     }
 
     /// Stage 1 and stage 2 of a record.
-    fn begin_record(&mut self, record: Record<Content>) {
-        let Record { id, contents, flush } = record;
-        if let Some(running) = &mut self.checkpoint {
-            running.tail.get_or_insert(Point { position: id.position, sequence: id.sequence });
-        }
+    fn begin_record(&mut self, record: Record, content: Content) {
+        let Record { id, flush } = record;
         if let Some(set) = flush {
-            let flush = self.shared.disks.flush(id.sequence, set);
+            let flush = self.shared.source.flush(id.sequence, set);
             self.flushes.push(Box::pin(async move { (id.sequence, flush.wait().await) }));
         }
-        let entries = contents.iter().flat_map(|content| &content.entries);
-        let head = IoBuf::from(record::encode(&id, &self.key, entries));
-        let payload = contents.into_iter().flat_map(|content| content.payload);
-        let bytes = std::iter::once(head).chain(payload).collect();
+        let head = IoBuf::from(record::encode(&id, &self.key, &content.entries));
+        let bytes = std::iter::once(head).chain(content.payload).collect();
         let unwritten = Unwritten { position: id.position, bytes };
         self.work = Some(self.write(&self.shared.state.lock(), &unwritten));
         self.unwritten = Some(unwritten);
@@ -204,24 +234,19 @@ impl Task {
         })
     }
 
-    fn enqueue_snapshot(&mut self, state: &mut State, records: Vec<Content>, done: Answer<Checkpointed>) {
-        let left = records.len();
-        for content in records {
-            state.core.enqueue_snapshot(content.size(), content, None);
-        }
-        self.checkpoint = Some(Running { tail: None, left, done });
-    }
-
     /// The header of a checkpoint, on one replica after the other; then replicas that have everything count.
     fn write_headers(&self, state: &State) -> BoxFuture<Result<Done, Deposed>> {
-        let tail = self.checkpoint.as_ref().and_then(|running| running.tail).expect("a snapshot has records");
+        let tail = self.checkpoint.as_ref().expect("checked").tail;
         let header = self.header.clone().next(tail);
         let (writer, replicas) = (self.shared.writer.clone(), state.replicas.clone());
         Box::pin(async move {
             for live in &replicas {
                 live.write_header(&writer, &header).await?;
             }
-            for live in replicas.iter().filter(|live| !live.counts() && live.joined <= tail.position) {
+            for live in replicas
+                .iter()
+                .filter(|live| !live.counts() && live.joined.load(Ordering::Relaxed) <= tail.position)
+            {
                 if !live.has_left() {
                     writer.coordination.replica_joined(live.id.index).wait().await?;
                     live.counts.store(true, Ordering::Relaxed);
@@ -232,11 +257,10 @@ impl Task {
     }
 
     /// A new replica gets the header that counts, and every record from the next one on.
-    fn join(&mut self, state: &mut State, replica: &Replica, done: Answer<()>) {
-        let shared = &self.shared;
+    fn join(&mut self, state: &mut State, Join { live, done, .. }: Join) {
         let joined = self.unwritten.as_ref().map_or(state.core.end().position, |record| record.position);
-        let live = Arc::new(Live::new(&shared.writer, replica, joined, 0, false));
-        let (writer, header) = (shared.writer.clone(), self.header.clone());
+        live.joined.store(joined, Ordering::Relaxed);
+        let (writer, header) = (self.shared.writer.clone(), self.header.clone());
         self.joining.push((Arc::clone(&live), done));
         state.replicas.push(Arc::clone(&live));
         self.work = Some(Box::pin(async move {
@@ -253,47 +277,40 @@ impl Task {
             Done::Record(true) => {
                 self.unwritten = None;
                 state.core.durable(shared.writer.env.moment(), &mut self.answers);
-                // The records of a snapshot come before all that waits.
-                if let Some(running) = &mut self.checkpoint {
-                    running.left -= 1;
-                }
             }
             Done::Header(header) => {
                 state.core.trim(header.tail.position);
                 let running = self.checkpoint.take().expect("a header is a checkpoint's");
-                self.checkpointed = Some((running.done, Checkpointed { tail: header.tail }));
+                // Without one that counts nothing is answered before another checkpoint.
+                let result = state.counts().then_some(Checkpointed { tail: header.tail });
+                running.done.give(result.ok_or(LogError::ReplicaFailed));
                 self.header = header;
             }
-            Done::Joined => shared.due.notify_waiters(),
+            Done::Joined => {}
         }
     }
 
-    fn flushed(&mut self, sequence: u64, flushed: Flushed) {
-        let Flushed { failed, doubt } = flushed;
-        let mut state = self.shared.state.lock();
-        for content in snapshot::split(self.shared.ring, doubt) {
-            let (class, size) = (Class::InOrder, content.size());
-            state.core.enqueue(Batch { class, size, content, waiter: None });
-        }
-        state.core.flushed(self.shared.writer.env.moment(), sequence, failed, &mut self.answers);
-    }
-
-    /// Answers callers, if a replica counts (invariant 2).
+    /// Publishes how far the log is, and answers callers, if a replica counts (invariant 2).
     fn answer(&mut self) {
         let state = self.shared.state.lock();
-        let counts = state.replicas.iter().any(|live| live.counts());
+        let (counts, is_checkpoint_due) = (state.counts(), state.usage().is_checkpoint_due);
+        let (confirmed, said) = state.core.progress();
         drop(state);
+        self.progress.send_if_modified(|progress| {
+            let before = *progress;
+            progress.is_checkpoint_due = is_checkpoint_due;
+            if counts {
+                (progress.confirmed, progress.said) = (confirmed, said);
+            }
+            *progress != before
+        });
         for (_, done) in self.joining.extract_if(.., |(live, _)| live.counts()) {
             done.give(Ok(()));
         }
-        if !counts {
-            return;
-        }
-        for (waiter, result) in self.answers.drain(..) {
-            answer(waiter, result.map_err(LogError::NotFlushed));
-        }
-        if let Some((done, checkpointed)) = self.checkpointed.take() {
-            done.give(Ok(checkpointed));
+        if counts {
+            for (caller, result) in self.answers.drain(..) {
+                caller.give(result.map_err(LogError::NotFlushed));
+            }
         }
     }
 
@@ -304,12 +321,19 @@ impl Task {
         failed.for_each(|(_, done)| done.give(Err(LogError::ReplicaFailed)));
     }
 
-    fn is_finished(&self) -> bool {
+    fn is_finished(&mut self) -> bool {
         let state = self.shared.state.lock();
-        let is_idle = self.work.is_none() && self.checkpoint.is_none() && state.checkpoint.is_none();
-        let is_done = is_idle && state.core.is_idle() && self.answers.is_empty();
+        if state.closing.is_none() || self.work.is_some() {
+            return false;
+        }
+        let has_checkpoint = self.checkpoint.is_some() || state.checkpoint.is_some();
+        // Only a checkpoint makes room, and nobody can order one any more.
+        if self.is_full && !has_checkpoint && state.core.is_confirmed() {
+            self.ended = LogError::NoRoom;
+            return true;
+        }
         // Without replicas nothing can be done any more.
-        state.closing.is_some() && (is_done || state.replicas.is_empty() && self.work.is_none())
+        !has_checkpoint && state.core.is_idle() && self.answers.is_empty() || state.replicas.is_empty()
     }
 }
 
@@ -323,19 +347,14 @@ impl Drop for Task {
         let (checkpoint, closing) = (state.checkpoint.take(), state.closing.take());
         let is_closed = error == LogError::Closed && state.core.is_idle() && self.answers.is_empty();
         let last = state.core.end().sequence - 1;
-        let waiters = state.core.take_waiters();
+        let callers = state.core.take_callers();
         drop(state);
-        let answers = std::mem::take(&mut self.answers).into_iter().map(|(waiter, _)| waiter);
-        waiters.into_iter().chain(answers).for_each(|waiter| answer(waiter, Err(error)));
-        joins.into_iter().for_each(|(_, done)| done.give(Err(error)));
+        let answers = std::mem::take(&mut self.answers).into_iter().map(|(caller, _)| caller);
+        callers.into_iter().chain(answers).for_each(|caller| caller.give(Err(error)));
+        joins.into_iter().for_each(|join| join.done.give(Err(error)));
         checkpoint.into_iter().for_each(|ordered| ordered.done.give(Err(error)));
         let result = if is_closed { Ok(last) } else { Err(error) };
         closing.flatten().into_iter().for_each(|done| done.give(result));
         // What else is waited for fails when the senders are dropped with this.
-        self.shared.due.notify_waiters();
     }
-}
-
-fn answer(waiter: Waiter, result: Result<Appended, LogError>) {
-    waiter.into_iter().for_each(|caller| caller.give(result));
 }

@@ -7,6 +7,7 @@ mod gather;
 mod members;
 mod model;
 mod simulation;
+mod tables;
 mod world;
 
 use std::sync::OnceLock;

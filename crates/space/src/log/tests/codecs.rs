@@ -229,8 +229,23 @@ fn entries_that_are_refused() {
     let mut stripes = vec![5, 0, 0xff, 0xff, 12, 0, 0, 0];
     stripes.extend([0; 12]);
     assert_eq!(entry::decode(&stripes), Err(Malformed), "65,535 stripes in no bytes");
+    for (kind, bytes, at) in [(9_u8, 12_u8, 0), (10, 28, 4), (10, 28, 12)] {
+        let mut fields = vec![0; usize::from(bytes)];
+        fields[at + 7] = 0x40;
+        let entry = [&[kind, 0, 0, 0, bytes, 0, 0, 0][..], &fields].concat();
+        assert_eq!(entry::decode(&entry), Err(Malformed), "a counter of 2^62 in kind {kind}");
+    }
     let annex = [11, 0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff];
     assert_eq!(entry::decode(&annex), Err(Malformed), "a value of 4 GiB");
+}
+
+#[test]
+fn the_payload_of_the_last_unit_has_a_place() {
+    let stripe = Stripe { written: 1, known: 1, sums: Sums::from_slice(&[9]) };
+    let first = FirstStripe { row: RowNumber(1), birth: 2, unit: u32::MAX };
+    let redo = Entry::from(Change::Redo { first, stripes: vec![RedoStripe { stripe, payload: 1 }] });
+    let redo = entry::decode(&encoded(&[redo])).unwrap().remove(0);
+    assert_eq!(redo.payload().map(|(place, _)| place.unit).collect::<Vec<_>>(), [u32::MAX]);
 }
 
 fn segment(epoch: u64, position: u64, end: Option<u64>) -> Segment {

@@ -215,7 +215,7 @@ impl History {
                 }],
             })
         };
-        let mark = self.chance.next();
+        let mark = self.chance.next() >> 2;
         let mark = Change::DiskMark { disk: DiskNumber(3), mark, count: 2, membership: 5 };
         let mut entries = vec![Entry::from(mark)];
         if annex > 0 {

@@ -56,14 +56,16 @@ fn change() -> impl Strategy<Value = Change> {
         (row(), any::<u32>(), any::<u8>(), any::<u64>())
             .prop_map(|(row, birth, set, regions)| Change::Active { row, birth, set, regions }),
         (first_unit(), 1..20_u16).prop_map(|(first, count)| Change::Doubt { first, count }),
-        (any::<u64>(), any::<u32>())
+        (0..1_u64 << 62, any::<u32>())
             .prop_map(|(through, records)| Change::SnapshotBegins { through, records }),
-        (any::<u16>(), any::<[u64; 3]>()).prop_map(|(disk, [mark, count, membership])| Change::DiskMark {
-            disk: DiskNumber(disk),
-            mark,
-            count,
-            membership
-        }),
+        (any::<u16>(), 0..1_u64 << 62, 0..1_u64 << 62, any::<u64>()).prop_map(
+            |(disk, mark, count, membership)| Change::DiskMark {
+                disk: DiskNumber(disk),
+                mark,
+                count,
+                membership
+            }
+        ),
         (any::<u64>(), vec(any::<u8>(), 0..40)).prop_map(|(key, value)| Change::AnnexPut { key, value }),
         any::<u64>().prop_map(|key| Change::AnnexRemove { key }),
         Just(Change::SnapshotEnds),

@@ -10,7 +10,7 @@ use super::super::*;
 use super::cuts::{annex, append, checkpoint};
 use super::in_virtual_time;
 use super::model::Model;
-use super::world::{World, early, redo};
+use super::world::{World, early, flush, redo};
 use crate::log::snapshot::share;
 
 #[test]
@@ -22,16 +22,16 @@ fn the_annex_has_a_sixteenth_of_the_ring() {
         assert!((950..=1024 * 4096 / 16).contains(&room));
         let value = vec![7; 60 << 10];
         let mut keys = 0;
-        while let Ok(wait) = log.annex_put(keys, value.clone()) {
-            wait.await.unwrap();
+        while log.annex_put(keys, value.clone()).await.is_ok() {
             keys += 1;
         }
         assert!(keys as usize * (60 << 10) < room && (keys + 1) as usize * (60 << 10) + 2000 > room);
-        assert!(matches!(log.annex_put(99, value.clone()), Err(AnnexError::Full(_))));
-        assert!(matches!(log.annex_put(99, vec![0; (64 << 10) + 1]), Err(AnnexError::TooLong(_))));
-        log.annex_put(0, value.clone()).expect("the same key again").await.unwrap();
-        log.annex_remove(1).unwrap().await.unwrap();
-        log.annex_put(99, value).expect("room again").await.unwrap();
+        assert!(matches!(log.annex_put(99, value.clone()).await, Err(LogError::TooLarge(_))));
+        let long = log.annex_put(98, vec![0; (64 << 10) + 1]).await;
+        assert!(matches!(long, Err(LogError::TooLarge(TooLarge { most: 65_536, .. }))));
+        log.annex_put(0, value.clone()).await.unwrap();
+        log.annex_remove(1).await.unwrap();
+        log.annex_put(99, value).await.unwrap();
         let keys: Vec<u64> = log.annex_all().into_iter().map(|(key, _)| key).collect();
         assert!(keys.contains(&99) && !keys.contains(&1));
         log.checkpoint(Parts::default).await.expect("a full annex fits into a snapshot");
@@ -69,16 +69,12 @@ fn the_annex_survives_snapshots_and_many_laps_of_the_ring() {
 async fn fill(world: &World, log: &SpaceLog) -> Vec<Wait<Appended>> {
     let mut waits = Vec::new();
     for unit in 100.. {
-        match log.append(early(unit)) {
-            Ok(wait) => waits.push(wait),
-            Err(refused) => {
-                assert_eq!(refused.error, None);
-                let before = log.usage();
-                world.env.sleep(Duration::from_millis(1)).await;
-                if log.usage() == before {
-                    break;
-                }
-            }
+        let mut wait = world.append(log, early(unit));
+        world.env.sleep(Duration::from_millis(1)).await;
+        let is_full = (&mut wait).now_or_never().is_none();
+        waits.push(wait);
+        if is_full {
+            break;
         }
     }
     waits
@@ -95,7 +91,7 @@ fn a_full_ring_stops_callers_and_not_a_checkpoint() {
         in_virtual_time(async {
             let world = World::new(1, ring, 1);
             let log = world.create().await;
-            log.annex_put(1, vec![1; share(world.ring).min(60 << 10) - 100]).unwrap().await.unwrap();
+            log.annex_put(1, vec![1; share(world.ring).min(60 << 10) - 100]).await.unwrap();
             // The snapshot lies at the ring's end in one of these.
             for round in 0..7 {
                 let mut waits = fill(&world, &log).await;
@@ -106,7 +102,7 @@ fn a_full_ring_stops_callers_and_not_a_checkpoint() {
                 let parts = full_share(world.ring);
                 log.checkpoint(|| parts).await.unwrap_or_else(|e| panic!("round {round} of {ring}: {e}"));
                 last.await.unwrap();
-                log.append(early(round)).unwrap().await.unwrap();
+                world.append(&log, early(round)).await.unwrap();
             }
         });
     }
@@ -123,6 +119,43 @@ fn a_snapshot_with_too_much_is_refused_before_it_begins() {
         assert!(matches!(log.checkpoint(|| parts).await, Err(LogError::TooLarge(_))));
         assert_eq!(log.usage(), used);
         log.checkpoint(Parts::default).await.unwrap();
+    });
+}
+
+/// Nobody can order a checkpoint any more, so what has no room fails.
+#[test]
+fn a_full_ring_does_not_keep_a_log_from_ending() {
+    for closes in [true, false] {
+        in_virtual_time(async {
+            let world = World::new(1, 128, 1);
+            let log = world.create().await;
+            let last = fill(&world, &log).await.pop().expect("one that waits");
+            let end = async {
+                if closes {
+                    assert_eq!(log.close().await, Err(LogError::NoRoom));
+                } else {
+                    drop(log);
+                }
+                assert_eq!(last.await, Err(LogError::NoRoom));
+            };
+            tokio::time::timeout(Duration::from_secs(60), end).await.expect("it ends");
+        });
+    }
+}
+
+/// The record that ends a log has room when others have none.
+#[test]
+fn a_full_ring_takes_the_last_confirmation() {
+    in_virtual_time(async {
+        let world = World::new(1, 128, 1);
+        let log = world.create().await;
+        while log.usage().used < 96 {
+            world.append(&log, flush(1)).await.unwrap();
+        }
+        let last =
+            tokio::time::timeout(Duration::from_secs(60), log.close()).await.expect("it ends").unwrap();
+        let (_, opened) = world.next().open().await;
+        assert_eq!(opened.log.closed.confirmed, last - 1);
     });
 }
 

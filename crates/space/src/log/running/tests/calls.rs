@@ -65,26 +65,26 @@ fn same_after_every_drop(call: impl AsyncFn(&World, &SpaceLog)) {
 fn appends() {
     same_after_every_drop(async |world, log| {
         world.disks.dirty.lock().push(1);
-        log.append(flush(1)).expect("room").await.expect("confirmed");
+        world.append(log, flush(1)).await.expect("confirmed");
     });
-    same_after_every_drop(async |_, log| {
-        log.append(early(1)).expect("room").await.expect("durable");
+    same_after_every_drop(async |world, log| {
+        world.append(log, early(1)).await.expect("durable");
     });
-    same_after_every_drop(async |_, log| {
-        let append = Append { class: Class::InOrder, ..early(1) };
-        log.append(append).expect("room").await.expect("durable");
+    same_after_every_drop(async |world, log| {
+        world.append(log, early(1)).await.expect("durable");
+        log.said(1).await.expect("said");
     });
 }
 
 #[test]
 fn annex_records() {
     same_after_every_drop(async |_, log| {
-        log.annex_put(1, vec![1]).expect("room").await.expect("durable");
+        log.annex_put(1, vec![1]).await.expect("durable");
     });
     same_after_every_drop(async |_, log| {
         let waits = [log.annex_put(1, vec![1]), log.annex_put(2, vec![2]), log.annex_remove(1)];
         for wait in waits {
-            wait.expect("room").await.expect("durable");
+            wait.await.expect("durable");
         }
     });
 }
@@ -98,17 +98,17 @@ fn checkpoints_and_joins() {
     for polls in 1..400 {
         let is_done = in_virtual_time(async {
             let (world, log) = slow().await;
-            log.append(early(1)).expect("room").await.expect("durable");
+            world.append(&log, early(1)).await.expect("durable");
             log.left(1);
             world.coordinator.change(|rows| rows.get_mut(&1).expect("it is there").missed = true);
             let replica = world.new_replica(1, SlotId(3));
             let join = async {
                 let joined = log.join(replica);
-                log.checkpoint_due().await;
+                log.checkpoint_due().await.expect("running");
                 joined.await.expect("joined");
             };
             let checkpoint = async {
-                log.checkpoint_due().await;
+                log.checkpoint_due().await.expect("running");
                 log.checkpoint(|| Parts { carried: vec![super::world::redo(1)], ..Parts::default() }).await
             };
             let (is_done, checkpoint) =
@@ -132,7 +132,7 @@ fn opening_and_closing() {
     for polls in 1..60 {
         in_virtual_time(async {
             let (world, log) = slow().await;
-            drop(log.append(early(1)).expect("room"));
+            drop(world.append(&log, early(1)));
             dropped_after(polls, &world, Box::pin(async { assert!(log.close().await.is_ok()) })).await;
             world.env.sleep(Duration::from_secs(1)).await;
             let next = world.next();
@@ -154,12 +154,14 @@ fn opening_and_closing() {
 #[test]
 fn a_log_whose_worker_ends_fails_its_callers() {
     let (wait, log) = in_virtual_time(async {
-        let (_, log) = slow().await;
-        (log.append(early(1)).expect("room"), log)
+        let (world, log) = slow().await;
+        (world.append(&log, early(1)), log)
     });
     in_virtual_time(async {
         assert_eq!(wait.await, Err(LogError::Closed));
-        assert_eq!(log.append(early(2)).expect_err("it has ended").error, Some(LogError::Closed));
+        assert_eq!(log.durable().await, Err(LogError::Closed));
+        assert_eq!(log.checkpoint_due().await, Err(LogError::Closed), "nothing waits for ever");
+        assert_eq!(log.said(9).await, Err(LogError::Closed));
         assert_eq!(log.close().await, Err(LogError::Closed));
     });
 }

@@ -28,11 +28,11 @@ pub(super) fn cut_and_compare(world: &World, model: &Model, moment: &Moment, see
     let what = format!("seed {seed}, cut before event {} ({cut:?})", moment.event);
     in_virtual_time(async {
         let after = world.after(moment, cut);
+        // Nothing that was found is lost in another cut, at any time: also in the opening.
+        after.machine.record();
         let (log, opened) = after.open().await;
         model.check(&after, &log, &opened, moment.event, &what);
-        // Nothing that was found is lost in another cut, at any time.
-        after.machine.record();
-        let wait = log.append(early(1)).expect("room");
+        let wait = world.append(&log, early(1));
         after.env.sleep(Duration::from_millis(random.below(3))).await;
         drop(wait);
         let moments = after.machine.recorded();
@@ -49,17 +49,8 @@ pub(super) async fn append(world: &World, log: &SpaceLog, model: &Model, is_redo
     if !is_redo {
         world.write(unit).await;
     }
-    let mut append = if is_redo { early(unit) } else { flush(unit) };
-    let wait = loop {
-        model.enqueued(unit);
-        match log.append(append) {
-            Ok(wait) => break wait,
-            Err(refused) if refused.error.is_none() => append = refused.append,
-            Err(_) => return,
-        }
-        world.env.sleep(Duration::from_millis(1)).await;
-    };
-    match wait.await {
+    model.enqueued(unit);
+    match world.append(log, if is_redo { early(unit) } else { flush(unit) }).await {
         Ok(_) => model.acknowledged(unit),
         Err(LogError::NotFlushed(_)) => model.doubted(unit),
         Err(_) => {}
@@ -72,13 +63,10 @@ pub(super) async fn annex(log: &SpaceLog, model: &Model, key: u64, value: Option
         Some(value) => log.annex_put(key, value),
         None => log.annex_remove(key),
     };
-    match wait {
-        Ok(wait) => {
-            if wait.await.is_ok() {
-                model.annex_acknowledged(key, number);
-            }
-        }
-        Err(_) => model.annex_refused(key),
+    match wait.await {
+        Ok(_) => model.annex_acknowledged(key, number),
+        Err(LogError::TooLarge(_)) => model.annex_refused(key),
+        Err(_) => {}
     }
 }
 

@@ -10,7 +10,8 @@ use futures_util::future::join_all;
 
 use super::super::*;
 use super::in_virtual_time;
-use super::world::{DATA, DATA_DISK, World, early, first, flush, unit_of, written};
+use super::world::{Append, DATA, DATA_DISK, World, early, first, flush};
+use crate::log::entry::Change;
 
 const FLUSH: Duration = Duration::from_millis(5);
 
@@ -25,14 +26,14 @@ async fn writers(world: &World, writers: u32, time: Duration) -> u32 {
     let writers = (0..writers).map(async |writer| {
         while world.env.now() < until {
             world.write(writer).await;
-            log.append(flush(writer)).expect("room").await.expect("confirmed");
+            world.append(&log, flush(writer)).await.expect("confirmed");
             done.set(done.get() + 1);
         }
     });
     let checkpoints = async {
         while world.env.now() < until {
             tokio::select! {
-                () = log.checkpoint_due() => drop(log.checkpoint(Parts::default).await.expect("a checkpoint")),
+                Ok(()) = log.checkpoint_due() => drop(log.checkpoint(Parts::default).await.expect("a checkpoint")),
                 () = world.env.sleep(time) => {}
             }
         }
@@ -64,16 +65,16 @@ fn what_needs_no_flush_does_not_wait_for_one() {
         let log = world.create().await;
         slow(&world, DATA, Op::Flush, Duration::from_secs(1));
         world.write(1).await;
-        let mut flushed = log.append(flush(1)).unwrap();
+        let mut flushed = world.append(&log, flush(1));
         world.env.sleep(FLUSH).await;
         let began = world.env.now();
         for unit in 2..5 {
-            log.append(early(unit)).unwrap().await.unwrap();
+            world.append(&log, early(unit)).await.unwrap();
         }
         assert!(world.env.now() - began < Duration::from_millis(10));
         assert!((&mut flushed).now_or_never().is_none());
         // Four records are unconfirmed; the fifth waits.
-        let fifth = log.append(early(5)).unwrap();
+        let fifth = world.append(&log, early(5));
         fifth.await.unwrap();
         assert!(world.env.now() - began >= Duration::from_secs(1) - FLUSH, "the flush is over");
         assert!(flushed.now_or_never().is_some());
@@ -87,7 +88,7 @@ fn after_a_pause_an_empty_record_says_the_last_confirmation() {
             let world = World::new(1, 256, 2);
             let log = world.create().await;
             world.write(1).await;
-            log.append(flush(1)).unwrap().await.unwrap();
+            world.append(&log, flush(1)).await.unwrap();
             world.env.sleep(Duration::from_millis(pause)).await;
             world.machine.cut(PowerCut::LoseAll);
             world.machine.restart();
@@ -103,10 +104,10 @@ fn an_empty_append_has_the_last_confirmation_said_at_once() {
     in_virtual_time(async {
         let world = World::new(1, 256, 2);
         let log = world.create().await;
-        let sequence = log.append(flush(1)).unwrap().await.unwrap().sequence;
-        let empty = Append { content: Content::default(), class: Class::Early };
-        let said = log.append(empty).unwrap().await.unwrap();
-        assert_eq!((said.sequence, said.confirmed), (sequence + 1, sequence));
+        let sequence = world.append(&log, flush(1)).await.unwrap().sequence;
+        log.said(sequence).await.unwrap();
+        let Progress { confirmed, said, .. } = *log.progress().borrow();
+        assert_eq!((confirmed, said, log.shared.state.lock().core.end().sequence), (2, 1, 3));
     });
 }
 
@@ -117,14 +118,14 @@ fn a_flush_is_of_everything_and_fua_of_its_disks() {
         let log = world.create().await;
         let fua = |unit, disk: u16| {
             let set = FlushSet { everything: false, disks: [DiskNumber(disk)].into_iter().collect() };
-            Append { class: Class::Flush(set), ..flush(unit) }
+            Append { flush: Some(set), ..flush(unit) }
         };
-        log.append(fua(1, 7)).unwrap().await.unwrap();
+        world.append(&log, fua(1, 7)).await.unwrap();
         // These wait together for the first flush, and share one.
         slow(&world, DATA, Op::Flush, FLUSH);
         world.write(2).await;
         let waits =
-            [log.append(flush(2)).unwrap(), log.append(fua(3, 1)).unwrap(), log.append(fua(4, 9)).unwrap()];
+            [world.append(&log, flush(2)), world.append(&log, fua(3, 1)), world.append(&log, fua(4, 9))];
         let sequences: Vec<u64> =
             join_all(waits).await.into_iter().map(|done| done.unwrap().sequence).collect();
         assert_eq!(sequences, [2; 3]);
@@ -145,12 +146,12 @@ fn a_failed_flush_leaves_doubt_in_the_record_that_confirms_the_others() {
         world.machine.rule(DATA, Rule::new(Op::Flush, When::Nth(0), Fault::Error));
         world.write(1).await;
         let other = FlushSet { everything: false, disks: [DiskNumber(1)].into_iter().collect() };
-        let fua = Append { class: Class::Flush(other), ..flush(2) };
+        let fua = Append { flush: Some(other), ..flush(2) };
         slow(&world, SlotId(0), Op::Write, FLUSH);
-        let waits = [log.append(fua).unwrap(), log.append(flush(1)).unwrap()];
+        let waits = [world.append(&log, fua), world.append(&log, flush(1))];
         let [fua, flushed] = <[_; 2]>::try_from(join_all(waits).await).unwrap();
         assert_eq!((fua.map(|done| done.sequence), flushed), (Ok(1), Err(LogError::NotFlushed(DATA_DISK))));
-        log.append(early(3)).unwrap().await.unwrap();
+        world.append(&log, early(3)).await.unwrap();
         log.close().await.unwrap();
         let (_, opened) = world.next().open().await;
         let doubts = |record: &crate::log::replay::Replayed| {
@@ -159,28 +160,5 @@ fn a_failed_flush_leaves_doubt_in_the_record_that_confirms_the_others() {
         let at = opened.log.records.iter().position(doubts).expect("a record with the doubt");
         assert!(at > 0 && opened.log.records[..at].iter().all(|record| record.head.id.confirmed < 1));
         assert!(opened.log.records[0].confirmed, "a later record says so");
-    });
-}
-
-/// Doubt about a unit is newer than all that was enqueued before, and does not wait for a flush.
-#[test]
-fn what_is_in_order_takes_along_what_waits() {
-    in_virtual_time(async {
-        let world = World::new(1, 256, 1);
-        let log = world.create().await;
-        slow(&world, DATA, Op::Flush, Duration::from_secs(1));
-        world.write(1).await;
-        let first_flush = log.append(flush(1)).unwrap();
-        world.env.sleep(FLUSH).await;
-        let waiting = log.append(flush(2)).unwrap();
-        let content = Content { entries: vec![written(3)], payload: Sg::new() };
-        let began = world.env.now();
-        let done = log.append(Append { content, class: Class::InOrder }).unwrap().await.unwrap();
-        assert!(world.env.now() - began < FLUSH);
-        assert_eq!(waiting.await.unwrap().sequence, done.sequence);
-        first_flush.await.unwrap();
-        log.close().await.unwrap();
-        let (_, opened) = world.next().open().await;
-        assert_eq!(opened.log.entries().filter_map(|(_, e)| unit_of(e)).collect::<Vec<_>>(), [1, 2, 3]);
     });
 }

@@ -11,7 +11,7 @@ use super::super::*;
 use super::cuts::{append, checkpoint};
 use super::in_virtual_time;
 use super::model::Model;
-use super::world::{World, early, flush, unit_of};
+use super::world::{World, early, flush, redo, unit_of};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -37,11 +37,11 @@ fn a_failed_replica_is_left_out_before_the_answer() {
         let log = world.create().await;
         fails(&world, 1, When::From(0), Fault::Error);
         let began = world.env.now();
-        log.append(early(1)).unwrap().await.unwrap();
+        world.append(&log, early(1)).await.unwrap();
         assert!(world.coordinator.rows()[&1].missed, "the coordinator knows it");
         assert!(world.env.now() - began >= world.coordinator.delay);
         let writes = world.machine.counts(SlotId(1)).writes;
-        log.append(early(2)).unwrap().await.unwrap();
+        world.append(&log, early(2)).await.unwrap();
         assert_eq!(world.machine.counts(SlotId(1)).writes, writes, "it is not written any more");
         drop(log);
         let (_, opened) = world.next().open().await;
@@ -56,12 +56,12 @@ fn a_replica_that_hangs_is_left_out_when_its_time_is_over() {
         let log = world.create().await;
         fails(&world, 0, When::From(0), Fault::Slow(100 * SECOND));
         let began = world.env.now();
-        log.append(early(1)).unwrap().await.unwrap();
+        world.append(&log, early(1)).await.unwrap();
         let time = world.env.now() - began;
         assert!(time >= 10 * SECOND && time < 11 * SECOND, "{time:?}");
         assert!(world.coordinator.rows()[&0].missed);
         let began = world.env.now();
-        log.append(early(2)).unwrap().await.unwrap();
+        world.append(&log, early(2)).await.unwrap();
         assert!(world.env.now() - began < SECOND);
     });
 }
@@ -74,7 +74,7 @@ fn a_needed_replica_gets_the_same_bytes_at_the_same_place() {
         fails(&world, 0, When::Nth(0), Fault::Error);
         fails(&world, 0, When::Nth(1), Fault::Full);
         let end = log.shared.state.lock().core.end();
-        log.append(early(1)).unwrap().await.unwrap();
+        world.append(&log, early(1)).await.unwrap();
         assert_eq!(log.shared.state.lock().core.end().position, end.position + 2, "a block and a unit");
         assert!(!world.coordinator.rows()[&0].missed);
         drop(log);
@@ -89,7 +89,7 @@ fn a_wait_for_a_leaving_disk_ends_when_its_removal_is_durable() {
         let world = World::new(1, 256, 2);
         let log = world.create().await;
         fails(&world, 1, When::Nth(0), Fault::Slow(5 * SECOND));
-        let mut wait = log.append(early(1)).unwrap();
+        let mut wait = world.append(&log, early(1));
         world.env.sleep(SECOND).await;
         log.leaving(1);
         world.env.sleep(SECOND).await;
@@ -99,7 +99,7 @@ fn a_wait_for_a_leaving_disk_ends_when_its_removal_is_durable() {
         wait.await.unwrap();
         assert!(world.env.now() - began < SECOND);
         let writes = world.machine.counts(SlotId(1)).writes;
-        log.append(early(2)).unwrap().await.unwrap();
+        world.append(&log, early(2)).await.unwrap();
         assert_eq!(world.machine.counts(SlotId(1)).writes, writes);
     });
 }
@@ -111,7 +111,7 @@ fn no_record_is_answered_while_a_disk_is_leaving_and_it_may_stay() {
         let log = world.create().await;
         let writes = world.machine.counts(SlotId(1)).writes;
         log.leaving(1);
-        let mut wait = log.append(early(1)).unwrap();
+        let mut wait = world.append(&log, early(1));
         world.env.sleep(SECOND).await;
         assert!((&mut wait).now_or_never().is_none());
         assert_eq!(world.machine.counts(SlotId(1)).writes, writes, "no I/O to it begins");
@@ -132,7 +132,7 @@ fn a_replica_counts_when_the_tail_has_passed_its_joining() {
         append(&world, &log, &model, true).await;
         assert!(world.coordinator.rows()[&1].missed && !log.usage().is_checkpoint_due);
         let mut joined = log.join(world.new_replica(1, SlotId(2)));
-        log.checkpoint_due().await;
+        log.checkpoint_due().await.expect("running");
         append(&world, &log, &model, false).await;
         assert!((&mut joined).now_or_never().is_none() && world.coordinator.rows()[&1].missed);
         checkpoint(&log, &model).await.unwrap();
@@ -157,7 +157,7 @@ fn without_a_replica_nothing_is_answered_until_a_new_one_has_a_snapshot() {
         log.left(0);
         let unit = model.unit(true);
         model.enqueued(unit);
-        let mut wait = log.append(early(unit)).unwrap();
+        let mut wait = world.append(&log, early(unit));
         world.env.sleep(SECOND).await;
         let joined = log.join(world.new_replica(0, SlotId(2)));
         world.env.sleep(SECOND).await;
@@ -175,20 +175,110 @@ fn without_a_replica_nothing_is_answered_until_a_new_one_has_a_snapshot() {
 }
 
 #[test]
+fn a_checkpoint_whose_last_replica_leaves_fails_and_another_one_can_follow() {
+    in_virtual_time(async {
+        let world = World::new(1, 256, 1);
+        let model = Model::new(&world.machine);
+        let log = world.create().await;
+        append(&world, &log, &model, true).await;
+        fails(&world, 0, When::From(0), Fault::Slow(SECOND));
+        let parts = model.parts();
+        let mut running = log.checkpoint(move || parts);
+        assert!((&mut running).now_or_never().is_none());
+        // The record is durable, and the header is being written.
+        world.env.sleep(SECOND * 3 / 2).await;
+        log.left(0);
+        let joined = log.join(world.new_replica(0, SlotId(2)));
+        let failed = tokio::time::timeout(60 * SECOND, running).await.expect("it does not wait for ever");
+        assert_eq!(failed, Err(LogError::ReplicaFailed));
+        checkpoint(&log, &model).await.unwrap();
+        joined.await.unwrap();
+        append(&world, &log, &model, true).await;
+        drop(log);
+        check_next(&world, &model).await;
+    });
+}
+
+#[test]
+fn a_replica_that_is_formatted_leaves_hangs_and_is_fenced_like_any_other() {
+    in_virtual_time(async {
+        let world = World::new(1, 256, 1);
+        let log = world.create().await;
+        fails(&world, 2, When::From(0), Fault::Slow(1000 * SECOND));
+        for leaves in [true, false] {
+            let began = world.env.now();
+            let joined = log.join(world.new_replica(1, SlotId(2)));
+            world.env.sleep(SECOND).await;
+            if leaves {
+                log.left(1);
+            }
+            assert_eq!(joined.await, Err(LogError::ReplicaFailed));
+            assert!(world.env.now() - began < if leaves { 2 * SECOND } else { 11 * SECOND });
+        }
+        let replica = world.new_replica(1, SlotId(3));
+        replica.disk.fence(&Ctx::default(), Epoch(2)).wait().await.unwrap();
+        assert_eq!(log.join(replica).await, Err(LogError::Deposed(Deposed)));
+        log.durable().await.unwrap();
+    });
+}
+
+/// Blocks of the ring from its first one.
+fn make_bad(world: &World, block: u64) {
+    world.machine.make_bad(SlotId(0), (64 << 10) + (16 + block) * 4096, 4096);
+}
+
+#[test]
+fn a_bad_block_of_a_snapshot_hides_only_its_record() {
+    in_virtual_time(async {
+        let world = World::new(1, 256, 1);
+        let log = world.create().await;
+        log.annex_put(1, vec![1; 40_000]).await.unwrap();
+        let parts = || Parts { carried: (1..=11).map(redo).collect(), ..Parts::default() };
+        let tail = log.checkpoint(parts).await.unwrap().tail;
+        log.close().await.unwrap();
+        let world = world.next();
+        let (log, opened) = world.open().await;
+        drop(log);
+        assert_eq!(found(&opened).len(), 11);
+        let records = &opened.log.records;
+        assert!(
+            records.iter().all(|record| record.head.id.sequence < tail.sequence + 3),
+            "two of the snapshot"
+        );
+        make_bad(&world, records[1].head.id.position % 256);
+        let (log, opened) = world.next().open().await;
+        assert_eq!(opened.log.header.tail, tail);
+        assert!(matches!(opened.log.findings[..], [crate::log::replay::Finding::Gap { .. }]));
+        assert!(found(&opened).len() < 11 && log.annex_all().len() == 1, "the other record counts");
+    });
+}
+
+#[test]
+fn a_header_that_cannot_be_read_is_not_a_missing_one() {
+    in_virtual_time(async {
+        let world = World::new(1, 256, 1);
+        world.create().await.close().await.unwrap();
+        world.machine.make_bad(SlotId(0), 64 << 10, 8192);
+        let world = world.next();
+        let opened = SpaceLog::open(world.settings(), world.replicas(), Required::default()).await;
+        assert!(matches!(opened.err(), Some(OpenError::Replica { index: 0, .. })));
+    });
+}
+
+#[test]
 fn a_fenced_log_answers_everything_with_deposed() {
     in_virtual_time(async {
         let world = World::new(1, 256, 2);
         let replicas = world.replicas();
         let log = SpaceLog::create(world.settings(), world.ring, replicas.clone(), 1).await.unwrap();
-        log.append(early(1)).unwrap().await.unwrap();
+        world.append(&log, early(1)).await.unwrap();
         replicas[1].disk.fence(&Ctx::default(), Epoch(2)).wait().await.unwrap();
-        let waits = [log.append(early(2)).unwrap(), log.append(flush(3)).unwrap()];
-        let annex = log.annex_put(1, vec![1]).unwrap();
+        let waits = [world.append(&log, early(2)), world.append(&log, flush(3))];
+        let annex = log.annex_put(1, vec![1]);
         for wait in waits.into_iter().chain([annex]) {
             assert_eq!(wait.await, Err(LogError::Deposed(Deposed)));
         }
-        let refused = log.append(early(4)).unwrap_err();
-        assert_eq!(refused.error, Some(LogError::Deposed(Deposed)));
+        assert_eq!(world.append(&log, early(4)).await, Err(LogError::Deposed(Deposed)));
         assert_eq!(log.checkpoint(Parts::default).await, Err(LogError::Deposed(Deposed)));
         assert_eq!(log.close().await, Err(LogError::Deposed(Deposed)));
     });
@@ -200,9 +290,9 @@ fn opening_gives_a_record_to_the_replicas_that_lack_it() {
     in_virtual_time(async {
         let world = World::new(1, 256, 2);
         let log = world.create().await;
-        log.append(early(1)).unwrap().await.unwrap();
+        world.append(&log, early(1)).await.unwrap();
         fails(&world, 1, When::From(0), Fault::Slow(SECOND));
-        drop(log.append(early(2)).unwrap());
+        drop(world.append(&log, early(2)));
         world.env.sleep(Duration::from_millis(100)).await;
         world.machine.cut(PowerCut::LoseAll);
         world.machine.restart();
@@ -225,7 +315,7 @@ fn an_unreadable_replica_is_reported_before_the_log_opens() {
     in_virtual_time(async {
         let world = World::new(1, 256, 2);
         let log = world.create().await;
-        log.append(early(1)).unwrap().await.unwrap();
+        world.append(&log, early(1)).await.unwrap();
         log.close().await.unwrap();
         world.machine.make_bad(SlotId(0), 64 << 10, 8192);
         let world = world.next();
@@ -236,7 +326,7 @@ fn an_unreadable_replica_is_reported_before_the_log_opens() {
         let world = World::new(2, 256, 1);
         let log = world.create().await;
         for unit in 1..4 {
-            log.append(early(unit)).unwrap().await.unwrap();
+            world.append(&log, early(unit)).await.unwrap();
         }
         log.close().await.unwrap();
         world.machine.make_bad(SlotId(0), (64 << 10) + (16 + 2) * 4096, 4096);
@@ -250,7 +340,7 @@ fn a_log_that_is_set_back_or_of_a_newer_owner_does_not_open() {
     in_virtual_time(async {
         let world = World::new(1, 256, 1);
         let log = world.create().await;
-        log.append(early(1)).unwrap().await.unwrap();
+        world.append(&log, early(1)).await.unwrap();
         let last = log.close().await.unwrap();
         let open = |world: &World, required| SpaceLog::open(world.settings(), world.replicas(), required);
         let next = world.next();
@@ -277,7 +367,7 @@ fn owners_that_crash_at_once_leave_no_segments_behind() {
         for owner in 0..20 {
             world = world.next();
             let (log, opened) = world.open().await;
-            log.append(early(owner)).unwrap().await.unwrap();
+            world.append(&log, early(owner)).await.unwrap();
             assert_eq!(opened.is_checkpoint_required, owner >= 15, "{owner}");
         }
         world = world.next();

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use arena::Sg;
 use disk::sim::Machine;
 use parking_lot::Mutex;
 
 use super::super::*;
 use super::world::{World, redo, unit_of, written};
-use crate::log::entry::Change;
+use crate::log::entry::{Change, Entry};
 
 /// The history of a log. All is noted with the number of events of the machine at that time.
 pub(super) struct Model {

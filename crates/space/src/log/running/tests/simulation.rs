@@ -79,7 +79,7 @@ async fn history(
     let checkpoints = async {
         loop {
             tokio::select! {
-                () = log.checkpoint_due() => {}
+                Ok(()) = log.checkpoint_due() => {}
                 () = world.env.sleep(Duration::from_millis(10 + pace.below(100))) => {}
             }
             match checkpoint(&log, model).await {

@@ -1,6 +1,6 @@
 //! Disks with replicas, a data disk, and stand-ins for coordinator and ports.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ use pool_seam::{DiskNumber, PoolId, RowNumber, SpaceId};
 use super::super::*;
 use crate::blocks::ContentId;
 use crate::log::BLOCK;
-use crate::log::entry::{FirstStripe, FirstUnit, RedoStripe, Stripe};
+use crate::log::commit::Size;
+use crate::log::entry::{Change, Entry, FirstStripe, FirstUnit, RedoStripe, Stripe};
 
 const SPACE: SpaceId = SpaceId(3);
 const OFFSET: u64 = 64 << 10;
@@ -44,19 +45,28 @@ pub(super) struct TestCoordinator {
     pub(super) delay: Duration,
 }
 
-/// Stands for the ports: one disk, on which unit `u` is at block `u`.
-pub(super) struct TestDisks {
+/// Stands for tables and ports: entries that wait, and one disk, on which unit `u` is at block `u`.
+pub(super) struct TestSpace {
     pub(super) disk: Arc<FaultyDisk>,
     /// Completed and unflushed units.
     pub(super) dirty: Arc<Mutex<Vec<u32>>>,
     pub(super) flushes: Mutex<Vec<(u64, FlushSet)>>,
+    waiting: Arc<Mutex<VecDeque<Append>>>,
+}
+
+/// An entry that waits, and the flush that its caller wants.
+#[derive(Clone, Debug)]
+pub(super) struct Append {
+    pub(super) entry: Entry,
+    pub(super) payload: Sg,
+    pub(super) flush: Option<FlushSet>,
 }
 
 pub(super) struct World {
     pub(super) env: Env,
     pub(super) machine: Machine,
     pub(super) coordinator: Arc<TestCoordinator>,
-    pub(super) disks: Arc<TestDisks>,
+    pub(super) disks: Arc<TestSpace>,
     pub(super) ring: Ring,
     pub(super) epoch: u64,
 }
@@ -115,20 +125,44 @@ impl Coordination for Handle {
     }
 }
 
-impl DirtyDisks for TestDisks {
-    fn flush(&self, sequence: u64, set: FlushSet) -> Io<Flushed> {
+impl Source for TestSpace {
+    fn take(&self, _: u64, set: &FlushSet, room: &mut Room) -> Taken {
+        let mut taken = Taken::default();
+        let flushes = |disk: &DiskNumber| set.everything || set.disks.contains(disk);
+        self.waiting.lock().retain(|waiting| {
+            if waiting.flush.as_ref().is_some_and(|set| !set.disks.iter().all(flushes)) {
+                return true;
+            }
+            let size = Size { body: waiting.entry.bytes(), units: arena::sg_len(&waiting.payload) / BLOCK };
+            taken.has_rest |= !room.add(size);
+            if !taken.has_rest {
+                taken.content.entries.push(waiting.entry.clone());
+                taken.content.payload.extend(waiting.payload.clone());
+            }
+            taken.has_rest
+        });
+        taken
+    }
+
+    fn flush(&self, sequence: u64, set: FlushSet) -> Io<SmallVec<[DiskNumber; 1]>> {
         let flushes = set.everything || set.disks.contains(&DATA_DISK);
         self.flushes.lock().push((sequence, set));
         if !flushes || self.dirty.lock().is_empty() {
-            return Io::Done(Flushed::default());
+            return Io::Done(SmallVec::new());
         }
         let units = std::mem::take(&mut *self.dirty.lock());
+        let waiting = Arc::clone(&self.waiting);
         self.disk.flush(&Ctx::default()).map(move |flushed| match flushed {
-            Ok(()) => Flushed::default(),
+            Ok(()) => SmallVec::new(),
             Err(_) => {
-                let doubt =
-                    units.into_iter().map(|unit| Change::Doubt { first: first(unit), count: 1 }.into());
-                Flushed { failed: [DATA_DISK].into_iter().collect(), doubt: doubt.collect() }
+                let doubt = |unit| Change::Doubt { first: first(unit), count: 1 }.into();
+                let doubts = units.into_iter().map(|unit| Append {
+                    entry: doubt(unit),
+                    payload: Sg::new(),
+                    flush: None,
+                });
+                waiting.lock().extend(doubts);
+                [DATA_DISK].into_iter().collect()
             }
         })
     }
@@ -159,7 +193,8 @@ impl World {
             deposed: Mutex::new(false),
             delay: Duration::from_millis(2),
         });
-        let disks = TestDisks { disk, dirty: Arc::default(), flushes: Mutex::default() };
+        let disks =
+            TestSpace { disk, dirty: Arc::default(), flushes: Mutex::default(), waiting: Arc::default() };
         World { env, machine, coordinator, disks: Arc::new(disks), ring, epoch }
     }
 
@@ -184,7 +219,7 @@ impl World {
             epoch: self.epoch,
             hang: Duration::from_secs(10),
             coordination: Arc::new(Handle(Arc::clone(&self.coordinator))),
-            disks: Arc::<TestDisks>::clone(&self.disks),
+            source: Arc::<TestSpace>::clone(&self.disks),
         }
     }
 
@@ -222,6 +257,16 @@ impl World {
         self.replica(index, &place.expect("a place"))
     }
 
+    /// Gives the space an entry, and waits for it as it says.
+    pub(super) fn append(&self, log: &SpaceLog, append: Append) -> Wait<Appended> {
+        let flush = append.flush.clone();
+        self.disks.waiting.lock().push_back(append);
+        match flush {
+            Some(set) => log.flush(set),
+            None => log.durable(),
+        }
+    }
+
     /// Writes a unit's data, without a flush.
     pub(super) async fn write(&self, unit: u32) {
         let (at, data) = (u64::from(unit) * BLOCK as u64, IoBuf::from(data(unit)));
@@ -255,7 +300,7 @@ pub(super) fn written(unit: u32) -> Entry {
 /// An append that waits for a flush of everything.
 pub(super) fn flush(unit: u32) -> Append {
     let set = FlushSet { everything: true, disks: [DATA_DISK].into_iter().collect() };
-    Append { content: Content { entries: vec![written(unit)], payload: Sg::new() }, class: Class::Flush(set) }
+    Append { entry: written(unit), payload: Sg::new(), flush: Some(set) }
 }
 
 /// A stripe of one column whose unit is payload.
@@ -269,7 +314,7 @@ pub(super) fn redo(unit: u32) -> (Entry, Sg) {
 
 pub(super) fn early(unit: u32) -> Append {
     let (entry, payload) = redo(unit);
-    Append { content: Content { entries: vec![entry], payload }, class: Class::Early }
+    Append { entry, payload, flush: None }
 }
 
 /// The unit of an entry of these tests.
