@@ -1,5 +1,5 @@
 """Files on a pool: the commands and files of docs/pools-files.md, as they are, in a guest whose kernel has ublk and XFS. The guest has neither
-systemd nor udev: stand-ins read the recipe's units and obey BindsTo, After, WantedBy, What and ExecStart."""
+systemd nor udev: stand-ins read the recipe's units and obey BindsTo, After, WantedBy, What, ExecStart and ExecStartPost."""
 
 import re
 import shutil
@@ -53,7 +53,8 @@ start() {
   active $1 && return
   case $1 in
   *.mount)
-    udev $(key $1 What)
+    # A restart does not wait for the device: its job was queued while the old one was there.
+    [ -b $(key $1 What) ] || fail "$1 starts before its device"
     mkdir -p $(key $1 Where)
     mount -t $(key $1 Type) -o $(key $1 Options) $(key $1 What) $(key $1 Where) || fail "$1" ;;
   *)
@@ -63,7 +64,8 @@ start() {
     STATE_DIRECTORY=$state $(key $1 ExecStart) >> /tmp/$1.log 2>&1 &
     echo $! > /tmp/$1.pid
     until_ "grep -q ready /tmp/$1.log || ! active $1"
-    active $1 || fail "$1 ended" ;;
+    active $1 || fail "$1 ended"
+    $(cat $UNITS/$1.d/*.conf 2> /dev/null | sed -n 's,^ExecStartPost=[-+]*/usr/bin/,,p') || fail "$1: ExecStartPost" ;;
   esac
   for other in $(with WantedBy $1); do [ ! -e /tmp/enabled/$other ] || start $other; done
 }
@@ -90,13 +92,18 @@ systemctl() {
   *) fail "systemctl $*" ;;
   esac
 }
-# The link that the rule makes, once the device is there.
-udev() {
-  grep -q 'KERNEL=="ublkb\*".*SYMLINK+="disk/by-label/' /etc/udev/rules.d/*.rules || fail "no rule makes the link"
-  until_ "findfs LABEL=${1##*/} > /tmp/device 2> /dev/null"
-  ln -sf $(cat /tmp/device) $1
+# The link that the rule makes.
+udevadm() {
+  case "$1 $2" in
+  'trigger --settle') [ -b $3 ] || fail "udevadm $*"; links ;;
+  'wait --timeout=60') until_ "links && [ -b $3 ]" ;;
+  *) fail "udevadm $*" ;;
+  esac
 }
-udevadm() { [ "$1 $2" = 'trigger --settle' ] && [ -b $3 ] || fail "udevadm $*"; }
+links() {
+  grep -q 'KERNEL=="ublkb\*".*SYMLINK+="disk/by-label/' /etc/udev/rules.d/*.rules || fail "no rule makes the link"
+  ! findfs LABEL=files > /tmp/device 2> /dev/null || ln -sf $(cat /tmp/device) /dev/disk/by-label/files
+}
 
 # What the recipe takes for granted: the packaged unit, its configuration, a pool.
 mkdir -p $UNITS /tmp/disks
@@ -207,7 +214,7 @@ def test_the_units_are_what_systemd_takes(tmp_path):
         pytest.skip("systemd-analyze is missing")
     system = "/etc/systemd/system/"
     units = {name.removeprefix(system): body for name, body in blocks() if name.startswith(system)}
-    assert len(units) == 3
+    assert len(units) == 4
     units["causeway.service"] = (ROOT / "packaging" / "causeway.service").read_text()
     for name, body in units.items():
         place = tmp_path / name
