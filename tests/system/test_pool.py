@@ -188,6 +188,33 @@ def test_what_was_flushed_survives_kill_9(machine):
         machine("space", "detach", "vm")
 
 
+def test_a_crash_is_told_once(machine):
+    """Writes that kill -9 interrupts are no damage: the log has one line for all of them, and no warning."""
+    machine.pool()
+    machine.mirror()
+    machine.attach()
+    machine.qemu_io(f"write -P 1 0 {SPACE}", "flush")
+    message = "blocks that differed after a crash are equal on all copies again"
+    for attempt in range(10):
+        # Many writes in flight: some are on one disk only.
+        with subprocess.Popen(["qemu-img", "bench", "-w", "-t", "none", "-f", "raw", "-c", "10000000", "-d", "32", "-s", "4096",
+                               "-S", "69632", machine.url()], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as writing:
+            time.sleep(0.5)
+            before = len(machine.server.log.read_text())
+            machine.kill_and_start()
+            writing.kill()
+        def lines():
+            return machine.server.log.read_text()[before:].splitlines()
+        until(lambda: any(message in line for line in lines()), timeout=60, what=f"resolved: {machine.server.log}")
+        assert sum(message in line for line in lines()) == 1, machine.server.log
+        assert not [line for line in lines() if "WARN" in line and "pool::" in line], machine.server.log
+        if not any(message in line and "blocks=0" in line for line in lines()):
+            break
+    else:
+        pytest.fail("no crash left anything that differed")
+    until(lambda: machine.json("space", "list")[0]["health_status"] == "Healthy", timeout=30, what="healthy")
+
+
 def test_a_server_starts_while_the_one_before_still_ends(machine):
     """Right after kill -9, when the process was not reaped yet: in a container that may last for ever."""
     machine.pool()

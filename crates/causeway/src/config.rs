@@ -108,6 +108,9 @@ pub struct ShareSection {
     /// How new virtual disks of `spaces` survive failures; `None`: as a mirror.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resiliency: Option<ResiliencySetting>,
+    /// Columns of new virtual disks of `spaces`; `None`: by the number of disks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub columns: Option<u8>,
     /// Clients may delete files of `spaces`, which destroys virtual disks.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_delete: bool,

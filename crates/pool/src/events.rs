@@ -49,8 +49,16 @@ impl Events {
         let so_far = *count;
         drop(inner);
         let is_new = found == Found::Lost && self.noted.add(space, address);
-        // A lost unit is reported once; of the other findings there may be thousands after a crash.
-        if is_new || so_far.is_power_of_two() {
+        if found == Found::Unsettled {
+            // Writes that a crash interrupted are no damage, and there may be thousands.
+            tracing::debug!(
+                disk = disk.0,
+                space = space.0,
+                address,
+                "the copies of a unit differed after a crash"
+            );
+        } else if is_new || so_far.is_power_of_two() {
+            // A lost unit is reported once; of the other findings there may be thousands.
             tracing::warn!(?found, disk = disk.0, so_far, space = space.0, address, "a unit was damaged");
         }
     }

@@ -1,7 +1,8 @@
 //! The demonstrations that the field knows SMB Direct by, as profiles of ours, and what they found on their machines.
 //!
 //! Three were shown on a server over real storage (S1-15, S1-16, S1-17: sixteen SQLIO with a file and a processor each,
-//! S1-20), six on a server whose volume completes everything at once (S3-18 to S3-23). Each runs over TCP and over SMB
+//! S1-20), six on a server whose volume completes everything at once (S3-18 to S3-23). The three run once more on a pool
+//! of 48 disks, as a mirror of 24 columns, which is what they were shown on (S1-09). Each runs over TCP and over SMB
 //! Direct; those of 8 KiB on such a volume run once more over SMB Direct without remote invalidation (S3-13).
 //!
 //! This module is pure: [`Demonstration::profile`] makes the profile that [`crate::engine`] runs,
@@ -12,7 +13,7 @@ mod list;
 mod row;
 
 pub use list::ALL;
-pub use row::{Comparison, PerIo, Row, comparisons};
+pub use row::{Comparison, PerIo, PoolCost, Row, comparisons};
 
 use serde::Serialize;
 
@@ -20,6 +21,11 @@ use crate::profile::{CacheMode, Profile, Target, TimeSpan};
 
 /// Threads of the demonstrations as they were shown: one for each of sixteen processors (S1-20, S3-17).
 pub const FULL_THREADS: u32 = 16;
+
+/// Disks of [`Volume::Pool`], and columns of its mirror (S1-09).
+pub const POOL_DISKS: usize = 48;
+/// See [`POOL_DISKS`].
+pub const POOL_COLUMNS: u8 = 24;
 
 /// The storage of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -29,6 +35,8 @@ pub enum Volume {
     Storage,
     /// Nothing: I/O completes at once.
     Null,
+    /// A pool of [`POOL_DISKS`] disks; each file is a virtual disk, a mirror of [`POOL_COLUMNS`] columns.
+    Pool,
 }
 
 /// How I/O gets there.
@@ -107,7 +115,9 @@ impl Demonstration {
     /// The name of a thread's file, from 1. Those of one size are used by all demonstrations on the volume.
     pub fn file(&self, thread: u32) -> String {
         let kind = if self.cached { "small" } else { "test" };
-        format!("causeway-bench-{kind}{thread}.dat")
+        // A pool's share has no other names.
+        let ending = if self.volume == Volume::Pool { "img" } else { "dat" };
+        format!("causeway-bench-{kind}{thread}.{ending}")
     }
 
     /// The run: one thread for each of `paths`, each on a file of `size` bytes that is created if it does not
@@ -144,10 +154,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_nine_are_there_and_two_are_compared() {
+    fn all_are_there_and_two_are_compared() {
         let ids: Vec<_> = ALL.iter().map(|d| d.id).collect();
-        assert_eq!(ids, ["S1-15", "S1-16", "S1-17", "S3-18", "S3-19", "S3-20", "S3-21", "S3-22", "S3-23"]);
-        assert_eq!(ALL.iter().map(|d| d.transports().len()).sum::<usize>(), 20);
+        assert_eq!(
+            ids,
+            [
+                "S1-15",
+                "S1-16",
+                "S1-17",
+                "S1-15-pool",
+                "S1-16-pool",
+                "S1-17-pool",
+                "S3-18",
+                "S3-19",
+                "S3-20",
+                "S3-21",
+                "S3-22",
+                "S3-23"
+            ]
+        );
+        assert_eq!(ALL.iter().map(|d| d.transports().len()).sum::<usize>(), 26);
         assert_eq!(ALL.iter().map(|d| d.name).collect::<HashSet<_>>().len(), ALL.len());
         // Only what goes by RDMA has something to invalidate.
         assert!(ALL.iter().filter(|d| d.compares).all(|d| d.block == 8192 && d.volume == Volume::Null));
@@ -164,7 +190,7 @@ mod tests {
         assert_eq!((t.path.as_str(), t.block, t.outstanding), ("causeway-bench-small3.dat", 8192, 32));
         assert_eq!((t.cache, t.random_percent, t.create), (CacheMode::Cached, 100, Some(1 << 20)));
         assert_eq!((d.size(None), d.size(Some(1 << 30))), (8 << 20, 8 << 20));
-        let span = ALL[4].profile(&paths, 1 << 20, 1, 0).timespans.remove(0);
+        let span = ALL[7].profile(&paths, 1 << 20, 1, 0).timespans.remove(0);
         assert!(span.targets[0].write_through && span.targets[0].cache == CacheMode::Unbuffered);
     }
 }

@@ -36,6 +36,8 @@ pub struct Row {
     pub server_cpu_us: Option<f64>,
     /// Work requests that the client posted, with SMB Direct.
     pub work_requests: Option<PerIo>,
+    /// What the pool and its disks did, if the data is on one.
+    pub pool: Option<PoolCost>,
     /// I/Os that failed.
     pub errors: u64,
     /// The published results.
@@ -59,6 +61,29 @@ pub struct PerIo {
     pub counted: WorkRequests,
     /// The I/Os that it was counted over.
     pub ios: u64,
+}
+
+/// The reads of a pool's virtual disks, and what they cost on its disks.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct PoolCost {
+    /// Of a read of a virtual disk, from the pool's entrance to its end.
+    pub mean_ms: f64,
+    /// Reads of disks for each.
+    pub disk_reads: f64,
+    /// Of a disk's read.
+    pub disk_mean_ms: f64,
+}
+
+impl PoolCost {
+    /// Of numbers of reads and the nanoseconds that they took, of the virtual disks and of the disks. `None` without reads.
+    pub fn new(pool: (u64, u64), disks: (u64, u64)) -> Option<PoolCost> {
+        let mean_ms = |(n, ns): (u64, u64)| ns as f64 / n.max(1) as f64 / 1e6;
+        (pool.0 > 0).then(|| PoolCost {
+            mean_ms: mean_ms(pool),
+            disk_reads: disks.0 as f64 / pool.0 as f64,
+            disk_mean_ms: mean_ms(disks),
+        })
+    }
 }
 
 impl Row {
@@ -90,6 +115,7 @@ impl Row {
             // This process is the first.
             client_cpu_us: span.processes.first().and_then(|p| cpu(p.pid)).unwrap_or(0.0),
             server_cpu_us: server.and_then(cpu),
+            pool: None,
             work_requests: span.posted().map(|(counted, ios)| PerIo::new(counted, ios)),
             errors: span.errors(),
             published: d.published,
@@ -180,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_row_is_computed() {
-        let row = Row::new(&ALL[5], Transport::Direct, &span(0), Some(2));
+        let row = Row::new(&ALL[8], Transport::Direct, &span(0), Some(2));
         assert_eq!((row.ios, row.iops, row.mb_per_s), (1000, 500.0, 4.096));
         assert!((row.queue_depth - 2.0).abs() < 0.01 && (row.p99_ms - 4.0).abs() < 0.01, "{row:?}");
         assert_eq!((row.client_cpu_us, row.server_cpu_us), (50.0, Some(20.0)));
@@ -190,8 +216,15 @@ mod tests {
     }
 
     #[test]
+    fn what_a_pool_costs_is_for_each_of_its_reads() {
+        let cost = PoolCost::new((10, 20_000_000), (15, 6_000_000)).expect("there were reads");
+        assert_eq!((cost.mean_ms, cost.disk_reads, cost.disk_mean_ms), (2.0, 1.5, 0.4));
+        assert_eq!(PoolCost::new((0, 0), (3, 9)), None);
+    }
+
+    #[test]
     fn three_become_two() {
-        let d = &ALL[5];
+        let d = &ALL[8];
         let rows = [(Transport::Tcp, 0), (Transport::Direct, 0), (Transport::DirectWithout, 1200)]
             .map(|(t, n)| Row::new(d, t, &span(n), None));
         let [c] = comparisons(&rows)[..] else { panic!("one") };

@@ -66,6 +66,9 @@ pub(super) struct AddArgs {
     /// How virtual disks that clients create survive failures [default: mirror]
     #[arg(long, value_enum)]
     resiliency: Option<ResiliencySetting>,
+    /// Columns of virtual disks that clients create [default: by the number of disks]
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..))]
+    columns: Option<u8>,
     /// Let clients delete files of a pool, which destroys the virtual disks
     #[arg(long)]
     allow_delete: bool,
@@ -182,6 +185,7 @@ fn new_share(args: AddArgs) -> Result<NewShare, Failure> {
         continuous_availability: args.continuous_availability,
         pool: args.pool,
         resiliency: args.resiliency,
+        columns: args.columns,
         allow_delete: args.allow_delete,
         size: args.size,
         hidden: args.hidden,

@@ -121,6 +121,9 @@ fn table_of(share: &ShareSection) -> Table {
     if let Some(resiliency) = share.resiliency {
         t["resiliency"] = value(resiliency.as_str());
     }
+    if let Some(columns) = share.columns {
+        t["columns"] = value(i64::from(columns));
+    }
     if share.allow_delete {
         t["allow_delete"] = value(true);
     }

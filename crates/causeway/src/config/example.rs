@@ -92,5 +92,6 @@ path = "/srv/files"
 # backend = "spaces"
 # pool = "tank"
 # resiliency = "mirror"     # of new ones: simple, mirror, three-way-mirror, parity, dual-parity
+# columns = 4               # of new ones; left out: by the number of disks
 # allow_delete = false      # whether clients may delete files, which destroys virtual disks
 "#;

@@ -254,6 +254,7 @@ fn read_share(t: Table<'_, '_>, name: String, server: &ServerSection) -> ShareSe
         continuous_availability: false,
         pool: None,
         resiliency: None,
+        columns: None,
         allow_delete: false,
         size: None,
         hidden,
@@ -342,6 +343,7 @@ fn read_spaces(t: &Table<'_, '_>, s: &mut ShareSection) {
     let resiliencies = ResiliencySetting::ALL.map(|r| (r, r.as_str()));
     s.pool = t.string("pool", POOL).map(|p| p.value);
     s.resiliency = t.word("resiliency", &resiliencies, "resiliency = \"mirror\"").map(|r| r.value);
+    s.columns = t.number("columns", 1..256, "columns = 4").and_then(|n| u8::try_from(n).ok());
     s.allow_delete = t.boolean("allow_delete", "allow_delete = true").is_some_and(|b| b.value);
     match check_spaces(s) {
         Err(("pool", ProblemKind::Missing { .. })) if t.value("pool").is_none() => t.missing("pool", POOL),
@@ -364,6 +366,7 @@ fn check_spaces(s: &ShareSection) -> Result<(), (&'static str, ProblemKind)> {
         Backend::Spaces => Ok(()),
         _ if s.pool.is_some() => Err(("pool", other)),
         _ if s.resiliency.is_some() => Err(("resiliency", other)),
+        _ if s.columns.is_some() => Err(("columns", other)),
         _ if s.allow_delete => Err(("allow_delete", other)),
         _ => Ok(()),
     }

@@ -250,6 +250,20 @@ fn the_example_is_right() {
 }
 
 #[test]
+fn a_pool_share_says_how_many_columns_new_virtual_disks_have() {
+    let share = |lines: &str| format!("[[share]]\nname = \"vms\"\n{lines}\n");
+    let (config, _) = parse(&share("backend = \"spaces\"\npool = \"tank\"\ncolumns = 24"), "c.toml");
+    assert_eq!(config.shares[0].columns, Some(24));
+    for wrong in [
+        "backend = \"spaces\"\npool = \"tank\"\ncolumns = 0",
+        "backend = \"spaces\"\npool = \"tank\"\ncolumns = 256",
+        "backend = \"null\"\ncolumns = 2",
+    ] {
+        assert!(problems(&share(wrong)).contains("columns"), "{wrong}");
+    }
+}
+
+#[test]
 fn editing_keeps_comments() {
     let dir = Scratch::new("edit");
     let file = dir.0.join("causeway.toml");
@@ -267,6 +281,7 @@ fn editing_keeps_comments() {
         continuous_availability: false,
         pool: None,
         resiliency: None,
+        columns: None,
         allow_delete: false,
         size: Some(64 << 20),
         hidden: false,
@@ -313,6 +328,7 @@ fn editing_an_inline_list_works_and_the_mode_stays() {
         continuous_availability: false,
         pool: None,
         resiliency: None,
+        columns: None,
         allow_delete: false,
         size: None,
         hidden: false,

@@ -55,7 +55,8 @@ impl Running {
     ) -> io::Result<Running> {
         let (a, b) = (&self.section, section);
         let same = (a.backend, &a.path, &a.snapshots, a.size) == (b.backend, &b.path, &b.snapshots, b.size)
-            && (&a.pool, a.resiliency, a.allow_delete) == (&b.pool, b.resiliency, b.allow_delete)
+            && (&a.pool, a.resiliency, a.columns) == (&b.pool, b.resiliency, b.columns)
+            && a.allow_delete == b.allow_delete
             && (a.backend != Backend::Hostdir || a.read_only == b.read_only);
         if same {
             return Ok(Running { section: section.clone(), temporary: false, vfs: Arc::clone(&self.vfs) });

@@ -9,7 +9,20 @@ use serde_json::Value;
 use crate::client::Place;
 use crate::program::{Scratch, causeway, until};
 
-const IDS: [&str; 9] = ["S1-15", "S1-16", "S1-17", "S3-18", "S3-19", "S3-20", "S3-21", "S3-22", "S3-23"];
+const IDS: [&str; 12] = [
+    "S1-15",
+    "S1-16",
+    "S1-17",
+    "S1-15-pool",
+    "S1-16-pool",
+    "S1-17-pool",
+    "S3-18",
+    "S3-19",
+    "S3-20",
+    "S3-21",
+    "S3-22",
+    "S3-23",
+];
 
 fn json(out: &str) -> Value {
     serde_json::from_str(out).unwrap_or_else(|e| panic!("{e}: {out}"))
@@ -63,6 +76,15 @@ fn all_rows_are_there_and_their_work_requests_add_up() {
             assert!(row[what].as_f64() > Some(0.0), "{what}: {row}");
         }
         assert!(row["server_cpu_us"].is_number() && row["errors"] == 0, "{row}");
+        if row["id"].as_str().is_some_and(|id| id.ends_with("-pool")) {
+            // A mirror reads one copy: client, server, pool and disk each cost a part.
+            for what in ["mean_ms", "disk_reads", "disk_mean_ms"] {
+                assert!(row["pool"][what].as_f64() > Some(0.0), "{what}: {row}");
+            }
+            assert!(row["pool"]["mean_ms"].as_f64() < row["mean_ms"].as_f64(), "{row}");
+        } else {
+            assert!(row["pool"].is_null(), "{row}");
+        }
         assert!(
             row["published"]
                 .as_str()
@@ -107,6 +129,7 @@ fn words_are_checked() {
         (&["--threads", "0"], "1..=256"),
         (&["--full", "--size", "1"], "cannot be used with"),
         (&["--null", "smb://a@b/c"], "<TARGET|TARGET"),
+        (&["smb://a@b/c", "--only", "S1-15-pool"], "server of our own"),
     ] {
         let run = causeway(&[&["bench", "demo"], words].concat(), "");
         let any = says.split('|').any(|s| run.err.contains(s));

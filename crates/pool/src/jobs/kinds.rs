@@ -129,6 +129,7 @@ impl fmt::Display for Why {
             Why::Away(disks) => {
                 let list: Vec<_> = disks.iter().map(|d| d.0.to_string()).collect();
                 match disks.len() {
+                    0 => f.write_str("too few disks can be used now"),
                     1 => write!(f, "disk {} is away", list.join(", ")),
                     _ => write!(f, "disks {} are away", list.join(", ")),
                 }

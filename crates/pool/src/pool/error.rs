@@ -181,9 +181,9 @@ pub enum OpenError {
     },
     /// Parts of the pool were used without each other.
     #[error(
-        "disks {} were used without the rest of the pool after their loss was accepted; open it without them, or accept the loss of \
-         the writes made to them then",
-        numbers(.0)
+        "{} used without the rest of the pool, after the loss of the other disks was accepted; open the pool without {}, or \
+         accept the loss of the writes made there since",
+        were(.0), if .0.len() == 1 { "it" } else { "them" }
     )]
     Diverged(Vec<DiskNumber>),
     /// The authority does not answer.
@@ -243,8 +243,10 @@ pub enum AdminError {
     Data(#[from] SpaceError),
 }
 
-fn numbers(disks: &[DiskNumber]) -> String {
-    disks.iter().map(|d| d.0.to_string()).collect::<Vec<_>>().join(", ")
+/// `disk 1 was`, `disks 1, 2 were`.
+fn were(disks: &[DiskNumber]) -> String {
+    let list = disks.iter().map(|d| d.0.to_string()).collect::<Vec<_>>().join(", ");
+    if disks.len() == 1 { format!("disk {list} was") } else { format!("disks {list} were") }
 }
 
 fn names(features: &[Feature]) -> String {
@@ -252,6 +254,9 @@ fn names(features: &[Feature]) -> String {
 }
 
 fn disks(missing: &[(DiskNumber, String)]) -> String {
+    if missing.is_empty() {
+        return "the others".to_owned();
+    }
     missing.iter().map(|(d, name)| format!("disk {} ({name})", d.0)).collect::<Vec<_>>().join(", ")
 }
 

@@ -19,10 +19,7 @@ pub enum SpaceError {
         error: DiskError,
     },
     /// No present disk has the newest data.
-    #[error(
-        "row {} of space {}: the newest data is on {}, which are absent; bring one of them back",
-        .row.0, .space.0, names(.disks)
-    )]
+    #[error("row {} of space {}: {}", .row.0, .space.0, away(.disks))]
     Unavailable {
         /// The space.
         space: SpaceId,
@@ -76,8 +73,13 @@ impl From<Suspension> for SpaceError {
     }
 }
 
-fn names(disks: &[DiskNumber]) -> String {
-    disks.iter().map(|d| format!("disk {}", d.0)).collect::<Vec<_>>().join(", ")
+fn away(disks: &[DiskNumber]) -> String {
+    let list = disks.iter().map(|d| d.0.to_string()).collect::<Vec<_>>().join(", ");
+    match disks {
+        [] => "too few of its disks can be used now; see causeway health".to_owned(),
+        [_] => format!("the newest data is on disk {list}, which is absent; bring it back"),
+        _ => format!("the newest data is on disks {list}, which are absent; bring one of them back"),
+    }
 }
 
 impl SpaceError {
@@ -110,5 +112,36 @@ mod tests {
         let told = |error| SpaceError::Disk { disk: DiskNumber(1), error }.as_disk_error(Op::Write, 0, 4096);
         assert_eq!(told(DiskError::Full { at: below }), DiskError::Full { at: above });
         assert_eq!(told(DiskError::Medium { at: below }), DiskError::Medium { at: above });
+    }
+
+    #[test]
+    fn errors_name_the_absent_disks_and_none_from_an_empty_list() {
+        let message = |disks: &[u16]| {
+            let disks = disks.iter().map(|d| DiskNumber(*d)).collect();
+            SpaceError::Unavailable { space: SpaceId(1), row: RowNumber(2), disks }.to_string()
+        };
+        let begins = "row 2 of space 1: ";
+        assert_eq!(
+            message(&[]),
+            format!("{begins}too few of its disks can be used now; see causeway health")
+        );
+        assert_eq!(
+            message(&[3]),
+            format!("{begins}the newest data is on disk 3, which is absent; bring it back")
+        );
+        let both = "the newest data is on disks 3, 4, which are absent; bring one of them back";
+        assert_eq!(message(&[3, 4]), format!("{begins}{both}"));
+        assert_eq!(crate::jobs::Why::Away(Vec::new()).to_string(), "too few disks can be used now");
+        let too_few = crate::OpenError::TooFewVoters {
+            seen: 1,
+            voters: 2,
+            needed: 2,
+            missing: Vec::new(),
+            stale: Vec::new(),
+        };
+        assert!(too_few.to_string().contains("bring back the others, or"), "{too_few}");
+        let diverged = crate::OpenError::Diverged(vec![DiskNumber(7)]).to_string();
+        assert!(diverged.starts_with("disk 7 was used without"), "{diverged}");
+        assert!(diverged.contains("open the pool without it, or"), "{diverged}");
     }
 }

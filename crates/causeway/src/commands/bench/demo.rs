@@ -5,17 +5,18 @@
 //! ends it; with a target it uses the server there, and removes its files at the end.
 
 mod place;
+mod pool;
 mod screen;
 mod server;
 mod table;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bench::demo::{self, ALL, Demonstration, FULL_THREADS, Row, Transport};
+use bench::demo::{ALL, Demonstration, FULL_THREADS, Row, Transport, Volume};
 use bench::engine::{self, Place, Settings};
 use clap::Parser;
 use smb_client::TransportChoice;
@@ -25,6 +26,7 @@ use crate::failure::Failure;
 use crate::output::{Output, complain, human_bytes};
 use crate::remote::RemoteArgs;
 use place::Places;
+use pool::PoolPlan;
 use screen::{Screen, Watch};
 pub(super) use server::leave;
 use table::Report;
@@ -113,8 +115,11 @@ pub(super) fn run(words: &[String], out: Output) -> Result<(), Failure> {
     };
     let stop = interrupt::listen()?;
     let shown = args.shown();
+    if shown.is_empty() {
+        return Err(Failure::Usage("a pool is made for a server of our own only: leave the target out"));
+    }
     let places = Places::new(&args, &shown)?;
-    let bytes = args.storage_bytes(&shown);
+    let bytes = args.storage_bytes(&shown) + args.pool_plan(&shown).map_or(0, |plan| plan.written());
     if bytes >= LONG_TO_WRITE && !args.quiet {
         let minutes = bytes / (60 * RATE);
         complain(&format!(
@@ -145,9 +150,19 @@ pub(super) fn run(words: &[String], out: Output) -> Result<(), Failure> {
             sparse: args.sparse,
             ..Settings::default()
         };
-        match engine::run(&profile, &settings, &mut Watch::new(&mut screen, &rows, &what)) {
-            Ok(spans) => rows.extend(spans.iter().map(|s| Row::new(d, *transport, s, places.server_pid()))),
-            Err(e) => failure = Some(Failure::Bench(Box::new(e))),
+        let mut run = || {
+            let before = places.pool_reads(d)?;
+            let spans = engine::run(&profile, &settings, &mut Watch::new(&mut screen, &rows, &what));
+            let spans = spans.map_err(|e| Failure::Bench(Box::new(e)))?;
+            let pool = before.zip(places.pool_reads(d)?).and_then(|(before, now)| now.since(&before));
+            Ok((spans, pool))
+        };
+        match run() {
+            Ok((spans, pool)) => {
+                let row = |s| Row { pool, ..Row::new(d, *transport, s, places.server_pid()) };
+                rows.extend(spans.iter().map(row));
+            }
+            Err(e) => failure = Some(e),
         }
         if failure.is_some() || stop.load(Ordering::Relaxed) {
             break;
@@ -170,7 +185,9 @@ pub(super) fn run(words: &[String], out: Output) -> Result<(), Failure> {
 
 impl DemoArgs {
     fn shown(&self) -> Vec<&'static Demonstration> {
-        ALL.iter().filter(|d| self.only.is_empty() || self.only.iter().any(|id| id == d.id)).collect()
+        let wanted = |d: &&Demonstration| self.only.is_empty() || self.only.iter().any(|id| id == d.id);
+        // A pool is made for a server of our own only.
+        ALL.iter().filter(|d| wanted(d) && (d.volume != Volume::Pool || self.target.is_none())).collect()
     }
 
     fn wants(&self, transport: Transport) -> bool {
@@ -198,16 +215,20 @@ impl DemoArgs {
 
     /// Bytes that the files on storage take.
     fn storage_bytes(&self, shown: &[&Demonstration]) -> u64 {
-        if self.sparse {
-            return 0;
-        }
-        let mut files: Vec<(String, u64)> = shown
-            .iter()
-            .filter(|d| d.volume == demo::Volume::Storage)
-            .map(|d| (d.file(1), d.size(self.small())))
-            .collect();
-        files.sort();
-        files.dedup();
-        files.iter().map(|f| f.1 * u64::from(self.threads())).sum()
+        let written = |&size: &u64| if self.sparse { 0 } else { size };
+        self.sizes(shown, Volume::Storage).iter().map(written).sum::<u64>() * u64::from(self.threads())
+    }
+
+    /// The pool that the virtual disks fit in, if there are any.
+    fn pool_plan(&self, shown: &[&Demonstration]) -> Option<PoolPlan> {
+        let sizes = self.sizes(shown, Volume::Pool);
+        (!sizes.is_empty()).then(|| PoolPlan::new(&sizes, self.threads(), self.sparse))
+    }
+
+    /// Bytes of a thread's files on a volume.
+    fn sizes(&self, shown: &[&Demonstration], volume: Volume) -> Vec<u64> {
+        let on_it = shown.iter().filter(|d| d.volume == volume);
+        let files: BTreeMap<_, _> = on_it.map(|d| (d.file(1), d.size(self.small()))).collect();
+        files.into_values().collect()
     }
 }

@@ -16,6 +16,7 @@ use std::time::Duration;
 use env::Env;
 use futures_util::future::{Either, select};
 use parking_lot::Mutex;
+use pool::events::Found;
 use pool::jobs::pacer::Pacing;
 use pool::jobs::{Job, JobId, JobState, Kind, NoJob, Subject, Why};
 use pool::{DataPath, DiskNumber, Pool, Presence, ScrubRecord, Space, SpaceId, State};
@@ -154,11 +155,22 @@ impl Mender {
 
     async fn resolve(self: Arc<Mender>, job: ToldJob) {
         let name = self.name();
+        let differed = || self.data.events.count(Found::Unsettled);
+        let before = differed();
         loop {
             let change = self.change();
             job.again();
             let result = self.data.resolve_all(&job).await;
-            if self.is_over(&job, (Kind::Resolve, Subject::Pool)) || self.data.in_doubt().is_empty() {
+            if self.is_over(&job, (Kind::Resolve, Subject::Pool)) {
+                return;
+            }
+            if self.data.in_doubt().is_empty() {
+                let blocks = differed().saturating_sub(before);
+                tracing::info!(
+                    pool = name,
+                    blocks,
+                    "blocks that differed after a crash are equal on all copies again"
+                );
                 return;
             }
             let why = match result {

@@ -24,6 +24,7 @@ struct PoolShare {
     storage: Arc<Storage>,
     pool: String,
     resiliency: ResiliencySetting,
+    columns: Option<u8>,
 }
 
 /// An open file of a share: its virtual disk is neither destroyed nor resized otherwise, and its pool not exported.
@@ -45,6 +46,7 @@ impl Storage {
             storage: Arc::clone(self),
             pool: pool.to_owned(),
             resiliency: section.resiliency.unwrap_or(ResiliencySetting::Mirror),
+            columns: section.columns,
         };
         let files = || SpaceFiles::new(self.pools.env.clone(), self.pools.arena.clone());
         let files = Arc::clone(self.files.lock().entry(pool.to_owned()).or_insert_with(files));
@@ -88,7 +90,7 @@ impl PoolShare {
             pool: self.pool.clone(),
             resiliency: self.resiliency,
             size: Some(0),
-            columns: None,
+            columns: self.columns,
             groups: None,
             interleave: None,
             provisioning: ProvisioningSetting::Thin,

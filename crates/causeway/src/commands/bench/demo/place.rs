@@ -8,7 +8,7 @@ use smb_client::{Client, ConnectError, ConnectOptions, RequestError, TransportCh
 use vfs::VfsPath;
 
 use super::DemoArgs;
-use super::server::Server;
+use super::server::{PoolReads, Server};
 use crate::failure::Failure;
 use crate::url::Location;
 
@@ -22,6 +22,7 @@ pub(super) struct Places {
     pid: Option<u32>,
     storage: Directory,
     null: Directory,
+    pool: Option<Directory>,
     /// The files to remove from the servers at the end.
     files: Vec<(Volume, String)>,
 }
@@ -43,7 +44,9 @@ impl Places {
         files.sort_by(|a, b| (&a.1, a.0 as u8).cmp(&(&b.1, b.0 as u8)));
         files.dedup();
         let Some(target) = &args.target else {
-            let server = Server::start(args.directory.as_deref(), args.storage_bytes(shown))?;
+            let plan = args.pool_plan(shown);
+            let bytes = args.storage_bytes(shown) + plan.map_or(0, |p| p.bytes());
+            let server = Server::start(args.directory.as_deref(), bytes, plan)?;
             let at = |share: &str| Directory {
                 host: "127.0.0.1".to_owned(),
                 port: server.tcp_port(),
@@ -51,18 +54,29 @@ impl Places {
                 path: VfsPath::root(),
                 options: server.options(),
             };
-            let (storage, null) = (at("files"), at("null"));
-            return Ok(Places { pid: Some(server.pid()), server: Some(server), storage, null, files });
+            let (storage, null, pool) = (at("files"), at("null"), Some(at("pool")));
+            return Ok(Places { pid: Some(server.pid()), server: Some(server), storage, null, pool, files });
         };
         let storage = Directory::named(target, args, None)?;
         storage.has_room(args.storage_bytes(shown))?;
         let null = Directory::named(args.null.as_ref().unwrap_or(target), args, Some(&storage))?;
-        Ok(Places { server: None, pid: args.pid, storage, null, files })
+        Ok(Places { server: None, pid: args.pid, storage, null, pool: None, files })
     }
 
     /// The server's process, where it is known.
     pub(super) fn server_pid(&self) -> Option<u32> {
         self.pid
+    }
+
+    /// What the pool of our server has read until now, if the data is on it.
+    ///
+    /// # Errors
+    /// The server does not answer.
+    pub(super) fn pool_reads(&self, d: &Demonstration) -> Result<Option<PoolReads>, Failure> {
+        match &self.server {
+            Some(server) if d.volume == Volume::Pool => server.pool_reads().map(Some),
+            _ => Ok(None),
+        }
     }
 
     /// The files of a demonstration's threads, as they are called and as they are reached.
@@ -98,6 +112,8 @@ impl Places {
         match volume {
             Volume::Storage => &self.storage,
             Volume::Null => &self.null,
+            // Only a server of our own has one.
+            Volume::Pool => self.pool.as_ref().unwrap_or(&self.storage),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! A server for the demonstrations: on loopback, in a process and a directory of its own, with a share on a
-//! directory and one on nothing. It ends and the directory goes when this is dropped, or by [`leave`].
+//! directory, one on nothing, and one of a pool's virtual disks where there are any. It ends and the directory goes when
+//! this is dropped, or by [`leave`].
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, BufRead, BufReader};
@@ -10,14 +11,19 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bench::demo::POOL_COLUMNS;
 use env::Env;
 use rustix::process::{Pid, Signal, WaitOptions};
 use smb_auth::users::UserFile;
 use smb_client::{ConnectOptions, Credentials, NtHash};
 
+use super::pool::PoolPlan;
+pub(super) use super::pool::PoolReads;
+use crate::control::client::ControlClient;
 use crate::failure::Failure;
 
 const USER: &str = "bench";
+const CONTROL: &str = "control.sock";
 /// How long the server may take to end before it is killed.
 const END: Duration = Duration::from_secs(10);
 /// The space that must stay free on the disk, in bytes.
@@ -85,7 +91,11 @@ impl Server {
     ///
     /// # Errors
     /// That there is no room, or that the server does not start; it says why on standard error.
-    pub(super) fn start(parent: Option<&Path>, bytes: u64) -> Result<Server, Failure> {
+    pub(super) fn start(
+        parent: Option<&Path>,
+        bytes: u64,
+        pool: Option<PoolPlan>,
+    ) -> Result<Server, Failure> {
         let env = Env::real();
         let parent = std::path::absolute(parent.map_or_else(std::env::temp_dir, Path::to_owned))?;
         let name = format!("causeway-bench-{:08x}", env.random_u64() as u32);
@@ -128,7 +138,22 @@ impl Server {
                 .into());
             }
         }
+        if let Some(pool) = pool {
+            crate::commands::block_on(pool.create(&server.place.0, &server.control()))?;
+        }
         Ok(server)
+    }
+
+    fn control(&self) -> ControlClient {
+        ControlClient::new(&self.place.0.join(CONTROL))
+    }
+
+    /// What its pool has read until now.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub(super) fn pool_reads(&self) -> Result<PoolReads, Failure> {
+        crate::commands::block_on(PoolReads::read(&self.control()))
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -165,8 +190,10 @@ fn write(place: &Path, password: NtHash, env: &Env) -> io::Result<PathBuf> {
     let text = format!(
         "[server]\nname = \"CAUSEWAY\"\nlisten = [\"127.0.0.1:0\"]\niwarp = [\"127.0.0.1:0\"]\n\
          announce_rdma = true\ncontrol = {control:?}\nusers = {users:?}\nmemory = \"512MiB\"\n\n\
-         [[share]]\nname = \"files\"\npath = {files:?}\n\n[[share]]\nname = \"null\"\nbackend = \"null\"\n",
-        control = place.join("control.sock"),
+         [[share]]\nname = \"files\"\npath = {files:?}\n\n[[share]]\nname = \"null\"\nbackend = \"null\"\n\n\
+         [[share]]\nname = \"pool\"\nbackend = \"spaces\"\npool = {pool:?}\ncolumns = {POOL_COLUMNS}\n",
+        control = place.join(CONTROL),
+        pool = super::pool::NAME,
     );
     fs::write(&config, text)?;
     Ok(config)

@@ -11,9 +11,10 @@ use crate::output::{self, Output, table};
 
 const LEGEND: &str = "\
 Queue: I/Os in flight. Client, Server: processor time of each process for an I/O, in microseconds. WR: RDMA work
-requests that the client posts for an I/O (register, send, local invalidate). Published: what was found elsewhere, a
+requests that the client posts for an I/O (register, send, local invalidate). Pool: how long a virtual disk takes for an
+I/O; Disk: I/Os of disks for each of these, and how long one takes. Published: what was found elsewhere, a
 reference for another machine. -BN goes past the server's page cache, so each read waits for the disk, where the file
-system has O_DIRECT; -BYRT reads from the cache.";
+system has O_DIRECT; -BYRT of a directory reads from the cache.";
 
 /// All that was found.
 #[derive(Serialize)]
@@ -49,6 +50,9 @@ impl output::Row for Line<'_> {
         ">Client",
         ">Server",
         ">WR",
+        ">Pool ms",
+        ">Disk I/O",
+        ">Disk ms",
         "Published (a reference for another machine)",
     ];
 
@@ -66,6 +70,9 @@ impl output::Row for Line<'_> {
             format!("{:.1}", r.client_cpu_us),
             or_dash(r.server_cpu_us.map(|n| format!("{n:.1}"))),
             or_dash(r.work_requests.map(|w| format!("{:.2}", w.total))),
+            or_dash(r.pool.map(|p| format!("{:.2}", p.mean_ms))),
+            or_dash(r.pool.map(|p| format!("{:.2}", p.disk_reads))),
+            or_dash(r.pool.map(|p| format!("{:.2}", p.disk_mean_ms))),
             r.published.to_owned(),
         ]
     }
