@@ -17,13 +17,28 @@
 //! invalid ones are refused with a typed reason. Values from this process that break a documented limit are
 //! a bug and panic.
 
+mod active;
 pub mod blocks;
 pub mod cache;
 mod codec;
+mod error;
+mod flight;
+mod flush;
+mod heal;
+mod load;
 pub mod locks;
 pub mod log;
 pub mod marks;
+mod owner;
 pub mod port;
+mod read;
+mod source;
 mod sync;
 pub mod table;
 pub mod view;
+mod waiting;
+mod write;
+
+pub use error::{Disks, SpaceError};
+pub use owner::{OpenDisk, Settings, Space};
+pub use read::SpaceRead;
