@@ -24,6 +24,8 @@ pub mod locks;
 pub mod log;
 pub mod marks;
 pub mod port;
+#[cfg(test)]
+mod rig;
 mod sync;
 pub mod table;
 pub mod view;
