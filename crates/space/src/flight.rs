@@ -16,7 +16,7 @@ use crate::SpaceError;
 use crate::blocks::ContentId;
 use crate::log::LogError;
 use crate::log::entry::Sums;
-use crate::owner::{Inner, Reported};
+use crate::owner::{Inner, RETRY, Reported};
 use crate::table::Value;
 use crate::view::{Member, route};
 use crate::write::{Begun, Right, Target, unavailable};
@@ -112,9 +112,9 @@ impl Change {
             self.begun.members.iter().zip(results).filter_map(|(m, r)| Some((m, r.err()?)))
         {
             let reported = inner.report(member.disk, port.membership(), Absence::WriteFailed, error).await?;
-            if reported == Reported::Needed && matches!(error, DiskError::Timeout { .. }) && !port.has_ended()
-            {
-                // It was to leave, and stays.
+            if reported == Reported::Needed && matches!(error, DiskError::Timeout { .. }) {
+                // It was to leave and stays, or was opened anew; or it hangs, and nothing else can be done.
+                inner.env.sleep(RETRY).await;
                 return Ok(Judged::Again);
             }
             if reported == Reported::Needed {

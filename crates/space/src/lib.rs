@@ -32,9 +32,13 @@ pub mod marks;
 mod owner;
 pub mod port;
 mod read;
+#[cfg(test)]
+mod rig;
 mod source;
 mod sync;
 pub mod table;
+#[cfg(test)]
+mod tests;
 pub mod view;
 mod waiting;
 mod write;

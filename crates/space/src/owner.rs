@@ -33,7 +33,7 @@ const RING_BLOCKS: u64 = 16_384;
 const WRITES_FOR_DISK: usize = 64;
 
 /// Before a request is repeated that could not be answered.
-const RETRY: Duration = Duration::from_millis(100);
+pub(crate) const RETRY: Duration = Duration::from_millis(100);
 
 /// What an owner needs of its process.
 pub struct Settings {

@@ -167,11 +167,6 @@ impl Port {
         PortStats { disk: self.number, of: self.of, outstanding, unflushed }
     }
 
-    /// Whether it has ended.
-    pub fn has_ended(&self) -> bool {
-        self.state.lock().is_ended
-    }
-
     /// Whether it has ended, and no call is outstanding.
     fn is_over(&self) -> bool {
         let state = self.state.lock();
@@ -364,6 +359,29 @@ impl Ports {
         for port in ended {
             port.drained().await;
         }
+    }
+
+    /// Opens a disk anew that failed and is needed, because a handle that failed makes nothing durable any more: what was
+    /// written to it and not flushed may be lost. The new port; none if the disk cannot be opened now.
+    pub async fn reopen(&self, disk: DiskNumber, of: Membership) -> Option<Arc<Port>> {
+        let failed = {
+            let mut inner = self.inner.write();
+            let failed = inner.ports.remove(&disk);
+            inner.ended.extend(failed.clone());
+            failed
+        };
+        if let Some(failed) = failed {
+            failed.end();
+            // An old write never follows a new one.
+            failed.drained().await;
+        }
+        let mut inner = self.inner.write();
+        if !inner.ports.contains_key(&disk)
+            && let Some(opened) = (self.open)(disk, of)
+        {
+            inner.ports.insert(disk, Port::new(disk, of, opened, self.epoch));
+        }
+        inner.ports.get(&disk).filter(|port| port.of == of).cloned()
     }
 
     /// The port of a disk in a membership; none if the membership has ended, or the disk cannot be reached.

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use crate::cache::Cached;
 use crate::log::commit::{FlushSet, Room};
 use crate::log::{Coordination, Deposed, Source, Taken, Verdict};
-use crate::owner::{Inner, Reported};
+use crate::owner::{Inner, RETRY, Reported};
 use crate::port::Port;
 use crate::view::route;
 
@@ -106,6 +106,9 @@ impl Inner {
                 self.waiting.add_urgent(&cached);
             }
         }
+        if self.ports.get(disk, of).is_some_and(|present| Arc::ptr_eq(&present, port)) {
+            self.ports.reopen(disk, of).await;
+        }
         Some(disk)
     }
 
@@ -118,9 +121,14 @@ impl Inner {
         };
         match self.report(disk, of, Absence::WriteFailed, error).await {
             Ok(Reported::Removed) => Ok(Verdict::LeftOut),
-            Ok(Reported::Needed) => match self.ports.get(disk, of) {
-                Some(port) => Ok(Verdict::Again(port.disk())),
-                None => Ok(Verdict::LeftOut),
+            Ok(Reported::Needed) => loop {
+                if let Some(port) = self.ports.reopen(disk, of).await {
+                    break Ok(Verdict::Again(port.disk()));
+                }
+                if self.view.get().value.disks.get(&disk).and_then(|disk| disk.membership) != Some(of) {
+                    break Ok(Verdict::LeftOut);
+                }
+                self.env.sleep(RETRY).await;
             },
             Err(_) => Err(Deposed),
         }

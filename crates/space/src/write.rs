@@ -19,7 +19,7 @@ use crate::error::{Disks, SpaceError};
 use crate::flight::Change;
 use crate::locks::{Mode, RangeLock};
 use crate::log::commit::FlushSet;
-use crate::owner::{Inner, Reported, Space};
+use crate::owner::{Inner, RETRY, Reported, Space};
 use crate::port::Port;
 use crate::table::{InPlace, Table};
 use crate::view::{GroupKey, Member, Route, Seen, group_of, layout, route};
@@ -290,14 +290,18 @@ impl Inner {
         Err(NotYet::Unavailable(unavailable(target.key.row, &route.members)))
     }
 
-    /// A disk that is in service cannot be reached from here.
+    /// A disk that is in service cannot be reached from here, or is being opened anew.
     async fn unreachable(&self, member: &Member) -> Result<(), SpaceError> {
         let Some(of) = member.membership else { return Ok(()) };
         let error = DiskError::Gone { at: disk::Place::whole(disk::Op::Write) };
-        match self.report(member.disk, of, Absence::Gone, error).await? {
-            Reported::Removed => Ok(()),
-            Reported::Needed => Err(SpaceError::Disk { disk: member.disk, error }),
+        if self.report(member.disk, of, Absence::Gone, error).await? == Reported::Needed {
+            self.env.sleep(RETRY).await;
+            if self.ports.get(member.disk, of).is_none() && self.ports.reopen(member.disk, of).await.is_none()
+            {
+                return Err(SpaceError::Disk { disk: member.disk, error });
+            }
         }
+        Ok(())
     }
 }
 
