@@ -40,6 +40,8 @@ struct Regions {
     durable: u64,
     /// An overwrite has completed since the last snapshot.
     used: u64,
+    /// A crash has left it, and not all of its units are decided.
+    unresolved: u64,
     /// Overwrites that wait or are in flight: region and number.
     begun: SmallVec<[(u8, u32); 2]>,
 }
@@ -52,6 +54,26 @@ pub(crate) struct Overwrite {
 }
 
 impl Active {
+    /// The regions that a log calls active, by its entries in their order: not resolved since a crash.
+    pub(crate) fn restore<'a>(&self, changes: impl Iterator<Item = &'a Change>) {
+        let mut all = self.0.lock();
+        for change in changes {
+            match *change {
+                Change::SnapshotBegins { .. } => all.clear(),
+                Change::Active { row, birth, set, regions } => {
+                    let at = all.entry(SetKey { row, birth, set }).or_default();
+                    (at.durable, at.unresolved) = (at.durable | regions, at.unresolved | regions);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether a write that a crash has cut off may have changed units of a region.
+    pub(crate) fn is_unresolved(&self, set: SetKey, region: u64) -> bool {
+        self.0.lock().get(&set).is_some_and(|regions| regions.unresolved & region != 0)
+    }
+
     /// Begins an overwrite in a region, a bit; `None` if the region is not durably active.
     pub(crate) fn begin(self: &Arc<Active>, set: SetKey, region: u64) -> Option<Overwrite> {
         let mut all = self.0.lock();
@@ -95,7 +117,8 @@ impl Active {
         let mut entries = Vec::new();
         self.0.lock().retain(|set, regions| {
             let begun = regions.begun.iter().fold(0, |bits, (region, _)| bits | 1_u64 << region);
-            let kept = (regions.taken | regions.durable) & (begun | std::mem::take(&mut regions.used));
+            let kept = (regions.taken | regions.durable)
+                & (begun | regions.unresolved | std::mem::take(&mut regions.used));
             (regions.taken, regions.durable) = (regions.taken & kept, regions.durable & kept);
             if kept != 0 {
                 entries.push(set.entry(kept));

@@ -29,6 +29,8 @@ mod load;
 pub mod locks;
 pub mod log;
 pub mod marks;
+mod open;
+mod overlay;
 mod owner;
 pub mod port;
 mod read;

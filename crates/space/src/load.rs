@@ -6,9 +6,10 @@ use arena::Class;
 use disk::sized;
 use env::Io;
 use futures_util::future::join_all;
-use pool_seam::SpaceView;
+use pool_seam::{Regions, SpaceView};
 
 use crate::SpaceError;
+use crate::active::SetKey;
 use crate::blocks::{BlockId, ChecksumBlock, newer};
 use crate::cache::Cached;
 use crate::log::BLOCK;
@@ -52,7 +53,15 @@ impl Inner {
         let blocks = join_all(counting.map(|member| self.read_block(key, member))).await;
         let newest = blocks.iter().flatten().map(|block| &**block).reduce(newer);
         let id = TableId { row: key.row, birth: at.birth, set: key.set, group: key.group };
-        let table = newest.and_then(|newest| Table::load(id, at.data, slabs, &[Some(newest)]));
+        let table =
+            newest.and_then(|newest| Table::load(id, at.data, slabs, &[Some(newest)])).map(|mut table| {
+                self.overlay.apply(key, &mut table);
+                let region = Regions::new(self.view.get().value.slab_bytes).of_group(key.group);
+                if self.active.is_unresolved(SetKey { row: key.row, birth: at.birth, set: key.set }, region) {
+                    table.unresolve();
+                }
+                table
+            });
         let present = route(&self.view.get().value, key).map(|route| route.members);
         table.ok_or_else(|| unavailable(key.row, &present.unwrap_or_else(|| at.members.clone())))
     }

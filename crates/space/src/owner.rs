@@ -7,8 +7,8 @@ use arena::{Arena, IoBuf, Sg};
 use disk::{Disk, DiskError};
 use env::{Env, Epoch};
 use pool_seam::{
-    Absence, Coordinator, CopyRegions, DiskNumber, DiskReport, GROUP, Lease, LogState, Membership, NodeId,
-    OwnerId, OwnerOp, OwnerStatus, Regions, Request, Returned, Row, RowNumber, SeamError, SpaceId, SpaceView,
+    Absence, Coordinator, CopyRegions, DiskNumber, DiskReport, GROUP, Lease, Membership, NodeId, OwnerId,
+    OwnerOp, OwnerStatus, Regions, Request, Returned, Row, RowNumber, SeamError, SpaceId, SpaceView,
 };
 use smallvec::smallvec;
 use tokio::sync::{Mutex, Semaphore};
@@ -19,15 +19,11 @@ use crate::blocks::{self, BlockId, ChecksumBlock, Units};
 use crate::cache::{Budget, Cache};
 use crate::locks::RangeLocks;
 use crate::log::commit::Appended;
-use crate::log::ring::Ring;
-use crate::log::{BLOCK, LogError, LogSettings, OpenError, Progress, Replica, SpaceLog};
+use crate::log::{LogError, Progress, SpaceLog};
+use crate::overlay::Overlay;
 use crate::port::{Port, Ports};
-use crate::source::Link;
 use crate::view::View;
 use crate::waiting::Waiting;
-
-/// Blocks of the ring of a space's log, if half of a slab has room for them.
-const RING_BLOCKS: u64 = 16_384;
 
 /// Runs of writes that are in flight at a time for each disk of the space.
 const WRITES_FOR_DISK: usize = 64;
@@ -67,7 +63,7 @@ pub struct Space(pub(crate) Arc<Inner>);
 pub(crate) struct Inner {
     pub(crate) env: Env,
     pub(crate) arena: Arena,
-    owner: OwnerId,
+    pub(crate) owner: OwnerId,
     coordinator: Arc<dyn Coordinator>,
     pub(crate) lease: Arc<dyn Lease>,
     pub(crate) view: View,
@@ -76,8 +72,9 @@ pub(crate) struct Inner {
     pub(crate) locks: RangeLocks,
     pub(crate) active: Arc<Active>,
     pub(crate) waiting: Arc<Waiting>,
+    pub(crate) overlay: Overlay,
     pub(crate) writes: Arc<Semaphore>,
-    log: OnceLock<SpaceLog>,
+    pub(crate) log: OnceLock<SpaceLog>,
     /// The number of the last request; held while one is outstanding.
     requests: Mutex<u64>,
     /// Held while a row is allocated.
@@ -94,33 +91,6 @@ pub(crate) enum Reported {
 }
 
 impl Space {
-    /// Owns a space that has no log yet: makes one, and is ready for reads and writes.
-    ///
-    /// # Errors
-    /// [`SpaceError`]; another owner can try again.
-    ///
-    /// # Panics
-    /// If the view has no row for the log.
-    pub async fn create(settings: Settings, view: Arc<SpaceView>) -> Result<Space, SpaceError> {
-        let env = settings.env.clone();
-        env.run(async move {
-            let hang = settings.hang;
-            let inner = Inner::new(settings, Arc::clone(&view));
-            let row = view.record.rows.get(&RowNumber::LOG).expect("a space has a row for its log");
-            let ring =
-                Ring::new(RING_BLOCKS.min(view.slab_bytes / BLOCK as u64 / 2)).expect("a slab has room");
-            let log = SpaceLog::create(inner.log_settings(hang), ring, inner.replicas(&view, row), 1);
-            let log = log.await.map_err(|error| inner.log_error(&view, row, error))?;
-            assert!(inner.log.set(log).is_ok(), "a space has one log");
-            let state = LogState { epoch: inner.owner.epoch, sequence: 0, is_closed: false };
-            inner
-                .commit(vec![OwnerOp::Ready { row: RowNumber::LOG, birth: row.birth }, OwnerOp::Log(state)])
-                .await?;
-            Ok(Space(inner))
-        })
-        .await
-    }
-
     /// See [`Owner::update`](pool_seam::Owner::update).
     pub fn update(&self, view: Arc<SpaceView>) {
         self.0.follow(view);
@@ -155,7 +125,7 @@ impl Space {
 }
 
 impl Inner {
-    fn new(settings: Settings, view: Arc<SpaceView>) -> Arc<Inner> {
+    pub(crate) fn new(settings: Settings, view: Arc<SpaceView>) -> Arc<Inner> {
         let Settings { env, arena, node, budget, coordinator, lease, open, .. } = settings;
         let epoch = view.record.ownership.epoch;
         let ports = Ports::new(Epoch(epoch.0), open);
@@ -171,48 +141,13 @@ impl Inner {
             locks: RangeLocks::default(),
             active: Arc::default(),
             waiting: Arc::default(),
+            overlay: Overlay::default(),
             writes: Arc::new(Semaphore::new(WRITES_FOR_DISK * view.disks.len())),
             log: OnceLock::new(),
             requests: Mutex::new(view.record.ownership.request),
             allocating: Mutex::default(),
             view: View::new(view),
         })
-    }
-
-    fn log_settings(self: &Arc<Inner>, hang: Duration) -> LogSettings {
-        let link = Arc::new(Link(Arc::downgrade(self)));
-        LogSettings {
-            env: self.env.clone(),
-            arena: self.arena.clone(),
-            pool: self.view.get().value.pool,
-            space: self.owner.space,
-            epoch: self.owner.epoch.0,
-            hang,
-            coordination: Arc::<Link>::clone(&link),
-            source: link,
-        }
-    }
-
-    /// The replicas of the log that count and can be reached.
-    fn replicas(&self, view: &SpaceView, row: &Row) -> Vec<Replica> {
-        let replica = |(index, copy): (usize, &pool_seam::SlabCopy)| {
-            let disk = view.disks.get(&copy.place.disk)?;
-            let port = self.ports.get(copy.place.disk, disk.membership?)?;
-            let offset = disk.areas.data(copy.place.slab).offset;
-            Some(Replica { index: index as u8, allocation: copy.generation, disk: port.disk(), offset })
-        };
-        row.copies().filter(|(_, copy)| copy.missed == 0).filter_map(replica).collect()
-    }
-
-    fn log_error(&self, view: &SpaceView, row: &Row, error: OpenError) -> SpaceError {
-        match error {
-            OpenError::Replica { index, error } => {
-                let copy = row.copy(index.into()).expect("a replica that was given");
-                SpaceError::Disk { disk: copy.place.disk, error }
-            }
-            OpenError::Deposed(_) => SeamError::Deposed(view.record.ownership.epoch).into(),
-            _ => LogError::ReplicaFailed.into(),
-        }
     }
 
     pub(crate) fn space(&self) -> SpaceId {

@@ -85,6 +85,8 @@ pub struct Table {
     stale: Units,
     /// Units that are being written; one entry for each write.
     in_flight: Vec<Range<u16>>,
+    /// Written units that a write may have changed which a crash has cut off.
+    unresolved: Option<Box<Units>>,
     /// What [`Table::advance`] was told last.
     advanced: (u64, u64),
 }
@@ -130,6 +132,7 @@ impl Table {
             versions: smallvec![0; slabs],
             stale: Units::NONE,
             in_flight: Vec::new(),
+            unresolved: None,
             advanced: (0, 0),
         }
     }
@@ -254,7 +257,29 @@ impl Table {
     /// Whether the unit is old or new, and not known which: a read or write that meets it decides first, under its range
     /// lock (rules 5, 12 and 13).
     pub fn is_open(&self, unit: usize) -> bool {
-        self.pending.get(&(unit as u16)).is_some_and(Pending::is_open)
+        let is_unresolved = self.unresolved.as_ref().is_some_and(|units| units.has(unit));
+        is_unresolved || self.pending.get(&(unit as u16)).is_some_and(Pending::is_open)
+    }
+
+    /// The group is in a region that was active when its owner ended: its written units may have what no entry says.
+    pub fn unresolve(&mut self) {
+        let written = (0..GROUP_UNITS as usize).filter(|unit| is_written(&self.values(*unit)));
+        self.unresolved = Some(Box::new(written.collect()));
+    }
+
+    /// All copies of a unit have its newest value.
+    pub fn resolve(&mut self, unit: usize) {
+        if let Some(units) = &mut self.unresolved {
+            units.set(unit, false);
+            if units.is_empty() {
+                self.unresolved = None;
+            }
+        }
+    }
+
+    /// Whether only the copies have to be compared: a confirmed value is the newest.
+    pub fn is_known(&self, unit: usize) -> bool {
+        !self.pending.contains_key(&(unit as u16))
     }
 
     /// The values that rule 5 tries: the newest entry's, older unconfirmed ones, newest first, then the confirmed one;
@@ -322,9 +347,13 @@ impl Table {
         });
     }
 
-    /// Whether blocks do not have all values, a value is not confirmed durably, or a unit is being written.
+    /// Whether blocks do not have all values, a value is not confirmed durably, or a unit is being written or
+    /// has to be decided.
     pub fn is_dirty(&self) -> bool {
-        !self.stale.is_empty() || !self.pending.is_empty() || !self.in_flight.is_empty()
+        !self.stale.is_empty()
+            || !self.pending.is_empty()
+            || !self.in_flight.is_empty()
+            || self.unresolved.is_some()
     }
 
     /// Units that rule 5 has to decide, see [`Table::is_open`].

@@ -1,5 +1,6 @@
 //! The path of a space, on simulated disks and with a coordinator of its own.
 
+mod crashes;
 mod failures;
 mod path;
 
@@ -83,6 +84,11 @@ struct World {
 impl World {
     async fn new(setup: &Setup) -> World {
         let rig = Rig::new(setup);
+        let model = Model::new(&rig.machine);
+        World::open(rig, model).await
+    }
+
+    async fn open(rig: Rig, model: Model) -> World {
         let lease = Arc::new(TestLease(tokio::sync::watch::Sender::new(true)));
         let arena = Arena::new(64 << 20).expect("memory");
         let disks = rig.clone();
@@ -96,10 +102,10 @@ impl World {
             lease: Arc::<TestLease>::clone(&lease),
             open: Box::new(move |disk, of| disks.open_disk(disk, of)),
         };
-        let space = Space::create(settings, rig.view_now()).await.expect("a new space");
+        let space = Space::open(settings, rig.view_now()).await.expect("a space that opens");
         let owner: Arc<dyn Owner> = Arc::new(Handle(space.clone()));
         rig.set_owner(Arc::downgrade(&owner));
-        let model = parking_lot::Mutex::new(Model::new(&rig.machine));
+        let model = parking_lot::Mutex::new(model);
         World { rig, space, lease, arena, model, _owner: owner }
     }
 
