@@ -65,8 +65,12 @@ def files(scratch):
     """Our binary without its symbols, and the libraries it runs with."""
     binary = scratch / "causeway"
     run(["strip", "-o", binary, Causeway.binary])
-    said = run(["ldd", binary]).out
-    return [binary, *(Path(p) for p in re.findall(r"(?:=> )?(/\S+) \(0x", said))]
+    return [binary, *libraries([binary])]
+
+
+def libraries(programs):
+    """The libraries that programs of this machine run with, and the loader, for /files of a guest."""
+    return sorted({Path(p) for program in programs for p in re.findall(r"(?:=> )?(/\S+) \(0x", run(["ldd", program]).out)})
 
 
 @pytest.fixture(scope="module")

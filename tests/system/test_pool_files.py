@@ -79,21 +79,73 @@ def test_a_file_that_is_not_a_disk_any_more_leaves_within_5_s(machine, how):
 
 
 def test_an_empty_disk_is_copied_at_once(machine):
-    """By base:allocation only what has slabs is read; what was written arrives."""
+    """By base:allocation only what has slabs is read: all of it took 11.5 s."""
+    vast(machine)
+    copy = machine.server.folder / "copy"
+    convert = ["qemu-img", "convert", "-n", "--target-is-zero", "-f", "raw", "-O", "raw", machine.url(), copy]
+    for program in (["nbdcopy", "--destination-is-zero", machine.url(), copy], convert):
+        seconds = []
+        for _ in range(3):
+            sparse(copy)
+            seconds.append(run(program).seconds)
+            assert os.stat(copy).st_blocks == 0
+        # The quickest: others use this machine, too.
+        assert min(seconds) < 1, f"{program[0]}: {seconds}"
+
+
+def test_a_map_and_a_copy_have_what_was_written_and_holes_where_it_was_discarded(machine):
+    vast(machine)
+    assert maps(machine) == [(0, 20 << 30, True)]
+    gib = 1 << 30
+    machine.qemu_io("write -P 8 19G 4k", "flush")
+    # A row, which has a slab of each column.
+    [(start, row)] = written(machine)
+    assert start == 19 * gib and row <= 4 * MIB
+    machine.qemu_io(f"write -P 7 9G {2 * row}", "flush")
+    assert written(machine) == [(9 * gib, 2 * row), (19 * gib, row)]
+    copy = sparse(machine.server.folder / "copy")
+    run(["nbdcopy", "--destination-is-zero", machine.url(), copy])
+    run(["qemu-img", "compare", "-f", "raw", "-F", "raw", machine.url(), copy])
+    with open(copy, "rb") as file:
+        file.seek(9 * gib)
+        assert file.read(2 * row) == b"\x07" * 2 * row
+    assert os.stat(copy).st_blocks * 512 < 16 * MIB
+    # A discarded row is a hole, and reads as zeros also where nobody asks for the map.
+    machine.qemu_io(f"discard 9G {row}", "flush", f"read -P 0 9G {row}", f"read -P 7 {9 * gib + row} {row}")
+    assert written(machine) == [(9 * gib + row, row), (19 * gib, row)]
+    machine.qemu_io("discard 9G 1G", "discard 19G 1G", "flush")
+    assert maps(machine) == [(0, 20 * gib, True)]
+
+
+def vast(machine):
+    """A virtual disk that is larger than its pool, attached."""
     machine.pool("abc")
     machine("space", "create", "vm", "--pool", "tank", "--resiliency", "mirror", "--size", "20GiB")
     machine.attach()
-    copy = machine.server.folder / "copy"
-    since = time.monotonic()
-    run(["qemu-img", "convert", "-n", "--target-is-zero", "-f", "raw", "-O", "raw", machine.url(), sparse(copy)])
-    assert time.monotonic() - since < 5, "it took 11.5 s when all of it was read"
-    assert os.stat(copy).st_blocks == 0
-    machine.qemu_io("write -P 7 9G 1M", "flush")
-    run(["nbdcopy", "--destination-is-zero", machine.url(), sparse(copy)])
-    with open(copy, "rb") as file:
-        file.seek(9 << 30)
-        assert file.read(MIB) == b"\x07" * MIB
-    assert os.stat(copy).st_blocks * 512 < 16 * MIB
+
+
+def maps(machine):
+    """The extents of the virtual disk, as (start, length, whether it is a hole): libnbd's, which are QEMU's, too."""
+    told = json.loads(run(["nbdinfo", "--map", "--json", machine.url()]).out)
+    extents = merged((e["offset"], e["length"], {0: False, 3: True}[e["type"]]) for e in told)
+    told = json.loads(run(["qemu-img", "map", "--output=json", "-f", "raw", machine.url()]).out)
+    assert merged((e["start"], e["length"], e["zero"] and not e["data"]) for e in told) == extents
+    return extents
+
+
+def written(machine):
+    return [(start, length) for start, length, hole in maps(machine) if not hole]
+
+
+def merged(extents):
+    """Neighbours of one kind as one: a client asks for at most 4 GiB at a time."""
+    out = []
+    for start, length, hole in extents:
+        if out and out[-1][2] == hole:
+            before = out.pop()
+            start, length = before[0], before[1] + length
+        out.append((start, length, hole))
+    return out
 
 
 def sparse(path):

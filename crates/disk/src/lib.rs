@@ -150,10 +150,11 @@ pub trait Disk: Send + Sync {
     fn fence(&self, c: &Ctx, epoch: Epoch) -> Io<Result<(), DiskError>>;
 
     /// The parts of a range that may have something else than zeros, in order and apart. A provider that does not know
-    /// says all of it.
+    /// says all of it. What is not in the answer was zeros at some time during the call, so it may stand for a read.
     ///
     /// # Errors
-    /// The range is not inside of the disk.
+    /// The range is not inside of the disk; [`DiskError::Fenced`], from a provider that knows more than that all of it
+    /// may be something.
     fn allocated(&self, _: &Ctx, offset: u64, length: u64) -> Io<Result<Vec<Range<u64>>, DiskError>> {
         let whole = offset..offset.saturating_add(length);
         Io::Done(self.info().geometry.check(Place::new(Op::Check, offset, length)).map(|()| vec![whole]))

@@ -1,13 +1,12 @@
 //! One client: negotiation, then requests read one after another, each answered when it is done, in any order.
 
 use std::io;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arena::{Arena, Class, Sg, SgMut};
-use disk::{DiskError, sized, write_zeros};
-use env::{Ctx, Env, Io, IoFlags};
+use arena::{Class, Sg, SgMut};
+use disk::sized;
+use env::Env;
 use thiserror::Error;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -15,20 +14,12 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Mutex, Semaphore, watch};
 
 use crate::handshake::{Agreed, Handshake, Outcome};
-use crate::message::{
-    self, Command, ErrorNumber, FLAG_DF, FLAG_FUA, FLAG_NO_HOLE, FLAG_REQ_ONE, HOLE_AND_ZERO, REQUEST_BYTES,
-    Request,
-};
-use crate::server::{Export, Limits};
+use crate::message::{self, Command, ErrorNumber, REQUEST_BYTES, Request};
+use crate::target::{Answer, PAGE, Target};
 use crate::{IN_FLIGHT, Server};
 
 /// A client has this long to choose an export.
 const NEGOTIATION: Duration = Duration::from_secs(30);
-/// The unit of memory accounting.
-const PAGE: usize = 4 << 10;
-/// The most extents of one reply to BLOCK_STATUS.
-const EXTENTS_MAX: usize = 4096;
-
 /// Why a client has no export.
 #[derive(Debug, Error)]
 pub(crate) enum Refused {
@@ -40,18 +31,6 @@ pub(crate) enum Refused {
     Stopping,
     #[error("the connection failed: {0}")]
     Io(#[from] io::Error),
-}
-
-/// The shared state of requests.
-pub(crate) struct Target {
-    pub(crate) export: Export,
-    pub(crate) payload_max: u32,
-    pub(crate) agreed: Agreed,
-    /// Bytes that its outstanding requests may hold.
-    pub(crate) share: usize,
-    pub(crate) limits: Limits,
-    pub(crate) arena: Arena,
-    pub(crate) env: Env,
 }
 
 pub(crate) struct Connection {
@@ -229,6 +208,7 @@ impl Output {
                 let length = payload.iter().map(|b| b.len()).sum();
                 (message::data_chunk(cookie, request.offset, length), payload)
             }
+            Ok(Answer::Hole) => (message::hole_chunk(cookie, request.offset, request.length), SgMut::new()),
             Ok(Answer::Data(payload)) => (simple(ErrorNumber::NONE), payload),
             Ok(Answer::Extents(extents)) => (message::status_chunk(cookie, &extents), SgMut::new()),
             Ok(Answer::Done) => (simple(ErrorNumber::NONE), SgMut::new()),
@@ -253,140 +233,5 @@ impl Output {
         if !sent {
             self.broken.send_replace(true);
         }
-    }
-}
-
-/// What a request was answered with.
-enum Answer {
-    Done,
-    /// Of a READ.
-    Data(SgMut),
-    /// Of BLOCK_STATUS: lengths and flags.
-    Extents(Vec<(u32, u32)>),
-}
-
-impl Target {
-    fn perform(self: &Arc<Target>, request: Request, payload: Sg) -> Io<Result<Answer, ErrorNumber>> {
-        let target = Arc::clone(self);
-        if let Err(refused) = self.check(&request) {
-            return Io::Done(Err(refused));
-        }
-        let disk = Arc::clone(&self.export.disk);
-        let c = Ctx {
-            flags: IoFlags { write_through: request.flags & FLAG_FUA != 0, ..IoFlags::default() },
-            ..Ctx::default()
-        };
-        let Request { offset, length, .. } = request;
-        let told = move |r: Result<(), DiskError>| {
-            r.map(|()| Answer::Done).map_err(|e| number(&target.export.name, &e))
-        };
-        match request.command {
-            Command::WRITE => disk.write(&c, offset, payload).map(told),
-            Command::FLUSH => disk.flush(&c).map(told),
-            Command::TRIM => disk.discard(&c, offset, u64::from(length)).map(told),
-            Command::READ => {
-                let target = Arc::clone(self);
-                Io::pending(async move {
-                    let buffers =
-                        sized(target.arena.alloc_sg(length as usize, Class::Payload).await, length as usize);
-                    let (read, buffers) = disk.read(&c, offset, buffers).wait().await;
-                    read.map(|()| Answer::Data(buffers)).map_err(|e| number(&target.export.name, &e))
-                })
-            }
-            Command::BLOCK_STATUS => {
-                let target = Arc::clone(self);
-                let most = if request.flags & FLAG_REQ_ONE == 0 { EXTENTS_MAX } else { 1 };
-                disk.allocated(&c, offset, u64::from(length)).map(move |found| {
-                    let found = found.map_err(|e| number(&target.export.name, &e))?;
-                    Ok(Answer::Extents(extents(offset..offset + u64::from(length), &found, most)))
-                })
-            }
-            _ => {
-                let target = Arc::clone(self);
-                Io::pending(async move { told(target.write_zeros(&c, &request).await) })
-            }
-        }
-    }
-
-    /// Memory that a request needs for its payload or its reply.
-    fn pages(&self, request: &Request) -> usize {
-        match request.command {
-            Command::WRITE | Command::READ if request.length <= self.payload_max => {
-                (request.length as usize).div_ceil(PAGE)
-            }
-            _ => 0,
-        }
-    }
-
-    /// Checks a request, as far as that needs no disk.
-    fn check(&self, request: &Request) -> Result<(), ErrorNumber> {
-        let geometry = self.export.disk.info().geometry;
-        let (offset, length) = (request.offset, u64::from(request.length));
-        let flags = match request.command {
-            Command::WRITE_ZEROES => FLAG_FUA | FLAG_NO_HOLE,
-            Command::READ if self.agreed.structured => FLAG_FUA | FLAG_DF,
-            Command::WRITE | Command::TRIM | Command::FLUSH | Command::READ => FLAG_FUA,
-            Command::BLOCK_STATUS if self.agreed.status => FLAG_REQ_ONE,
-            _ => return Err(ErrorNumber::EINVAL),
-        };
-        if request.flags & !flags != 0 {
-            return Err(ErrorNumber::EINVAL);
-        }
-        let writes = matches!(request.command, Command::WRITE | Command::TRIM | Command::WRITE_ZEROES);
-        if writes && self.export.read_only {
-            return Err(ErrorNumber::EPERM);
-        }
-        if request.command == Command::FLUSH {
-            return if offset == 0 && length == 0 { Ok(()) } else { Err(ErrorNumber::EINVAL) };
-        }
-        let block = u64::from(geometry.logical_block.max(1));
-        if !offset.is_multiple_of(block) || !length.is_multiple_of(block) || length == 0 {
-            return Err(ErrorNumber::EINVAL);
-        }
-        if offset.checked_add(length).is_none_or(|end| end > geometry.size) {
-            // NBD: writing past the end has an errno of its own.
-            return Err(if writes { ErrorNumber::ENOSPC } else { ErrorNumber::EINVAL });
-        }
-        if request.command == Command::READ && request.length > self.payload_max {
-            return Err(ErrorNumber::EINVAL);
-        }
-        Ok(())
-    }
-
-    async fn write_zeros(&self, c: &Ctx, request: &Request) -> Result<(), DiskError> {
-        let (offset, length) = (request.offset, u64::from(request.length));
-        let disk = &self.export.disk;
-        let discards = self.export.discard_zeros && request.flags & FLAG_NO_HOLE == 0;
-        write_zeros(&**disk, c, offset, length, discards).await
-    }
-}
-
-/// The extents of a range: what is allocated, and the holes between; at most `most` of them, the first ones.
-fn extents(range: Range<u64>, allocated: &[Range<u64>], most: usize) -> Vec<(u32, u32)> {
-    let mut out = Vec::new();
-    let mut from = range.start;
-    for part in allocated.iter().chain([&(range.end..range.end)]) {
-        for (end, flags) in [(part.start, HOLE_AND_ZERO), (part.end, 0)] {
-            let end = end.min(range.end);
-            if end > from && out.len() < most {
-                out.push(((end - from) as u32, flags));
-            }
-            from = from.max(end);
-        }
-    }
-    out
-}
-
-/// The client's number for what a disk said, which the log has in full.
-fn number(export: &str, e: &DiskError) -> ErrorNumber {
-    tracing::warn!("NBD: {export}: {e}");
-    match e {
-        DiskError::Unaligned { .. } | DiskError::TooLong { .. } | DiskError::OutOfRange { .. } => {
-            ErrorNumber::EINVAL
-        }
-        DiskError::ReadOnly { .. } => ErrorNumber::EPERM,
-        DiskError::Full { .. } => ErrorNumber::ENOSPC,
-        DiskError::Fenced { .. } => ErrorNumber::ESHUTDOWN,
-        _ => ErrorNumber::EIO,
     }
 }

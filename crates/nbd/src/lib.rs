@@ -3,7 +3,7 @@
 //! **What it is.** It exports anything that is a [`disk::Disk`] over a Unix socket, to QEMU, nbd-client, libnbd and fio: fixed
 //! newstyle negotiation with simple or structured replies, as the protocol's specification has it (NetworkBlockDevice/nbd,
 //! `doc/proto.md`, cited as *NBD*): READ, WRITE, FLUSH, TRIM, WRITE_ZEROES, FUA, and BLOCK_STATUS with `base:allocation`, by
-//! which copies skip what is empty.
+//! which copies skip what is empty. A READ of what is empty sends no zeros to a client with structured replies.
 //!
 //! **What it is not.** It has no TLS, and therefore no TCP: a Unix socket's permissions control access. No
 //! extended headers; a client that requests them gets an error reply and continues without. It never rounds: a client must know the block size, and one that does not request it is refused
@@ -23,6 +23,7 @@ mod connection;
 pub mod handshake;
 pub mod message;
 mod server;
+mod target;
 
 pub use server::{Export, Limits, Server};
 

@@ -117,6 +117,11 @@ pub fn data_chunk(cookie: u64, offset: u64, length: usize) -> Vec<u8> {
     chunk(cookie, 1, &offset.to_be_bytes(), length)
 }
 
+/// NBD_REPLY_TYPE_OFFSET_HOLE: this many bytes, which are zeros; nothing follows.
+pub fn hole_chunk(cookie: u64, offset: u64, length: u32) -> Vec<u8> {
+    chunk(cookie, 2, &[&offset.to_be_bytes()[..], &length.to_be_bytes()].concat(), 0)
+}
+
 /// NBD_REPLY_TYPE_BLOCK_STATUS: extents by length and flags.
 pub fn status_chunk(cookie: u64, extents: &[(u32, u32)]) -> Vec<u8> {
     let extents = extents.iter().flat_map(|(length, flags)| [*length, *flags]);
@@ -151,6 +156,10 @@ mod tests {
         assert_eq!(
             data_chunk(cookie, 0x10000, 0x1000),
             b"\x66\x8e\x33\xef\0\x01\0\x01\x01\x02\x03\x04\x05\x06\x07\x08\0\0\x10\x08\0\0\0\0\0\x01\0\0"
+        );
+        assert_eq!(
+            hole_chunk(cookie, 0x10000, 0x1000),
+            b"\x66\x8e\x33\xef\0\x01\0\x02\x01\x02\x03\x04\x05\x06\x07\x08\0\0\0\x0c\0\0\0\0\0\x01\0\0\0\0\x10\0"
         );
         assert_eq!(
             status_chunk(cookie, &[(0x1000, HOLE_AND_ZERO)]),

@@ -10,9 +10,10 @@ use env::Env;
 use tokio::net::UnixListener;
 use tokio::sync::{Semaphore, watch};
 
+use crate::PAYLOAD_MAX;
 use crate::connection::Connection;
 use crate::handshake::{Agreed, Description};
-use crate::{PAYLOAD_MAX, connection};
+use crate::target::Target;
 
 /// Clients at a time; a further one waits.
 const CONNECTIONS_MAX: usize = 256;
@@ -136,8 +137,8 @@ impl Server {
         self.exports.iter().map(describe).collect()
     }
 
-    pub(crate) fn connect(&self, agreed: Agreed, payload_max: u32) -> connection::Target {
-        connection::Target {
+    pub(crate) fn connect(&self, agreed: Agreed, payload_max: u32) -> Target {
+        Target {
             export: self.exports[agreed.export].clone(),
             payload_max,
             agreed,

@@ -301,10 +301,11 @@ impl Disk for Space {
     }
 
     /// By rows: one that has slabs counts as all written.
-    fn allocated(&self, _: &Ctx, offset: u64, length: u64) -> Io<Result<Vec<Range<u64>>, DiskError>> {
-        if let Err(e) = self.check(Place::new(Op::Check, offset, length)) {
-            return Io::Done(Err(e));
-        }
+    fn allocated(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<Vec<Range<u64>>, DiskError>> {
+        let _call = match self.enter(c, Place::new(Op::Check, offset, length)) {
+            Ok(call) => call,
+            Err(e) => return Io::Done(Err(e)),
+        };
         let (id, row_bytes, end) = (self.inner.id, self.inner.layout.row_bytes(), offset + length);
         let row = |address: u64| (id, crate::RowNumber((address / row_bytes) as u32));
         let mut out: Vec<Range<u64>> = Vec::new();

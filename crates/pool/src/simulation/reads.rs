@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use arena::{Class, IoBuf};
 use disk::sim::{Fault, Rule, SlotId, When};
-use disk::{Disk, Op, sized};
+use disk::{Disk, DiskError, Op, sized};
 use env::{Ctx, Epoch, Io};
 
 use super::world::{Shape, World};
@@ -36,6 +36,23 @@ fn a_dropped_read_goes_on() {
         world.space.fence(&Ctx::default(), Epoch(7)).wait().await.expect("fenced");
         assert!(world.env.now() - began >= Duration::from_secs(3), "it waited for the disks");
         assert_eq!(world.path.events.count(Found::Healed), 1);
+    });
+}
+
+/// What a fenced caller would hear may be old, and a hole stands for a read.
+#[test]
+fn a_fenced_caller_does_not_hear_what_is_allocated() {
+    in_virtual_time(async {
+        let world = World::new(Shape::MIRROR, 1).await;
+        world.write(0..8, &[5; 8]).await.expect("a write");
+        world.space.fence(&Ctx::default(), Epoch(7)).wait().await.expect("fenced");
+        let allocated = |epoch| {
+            let c = Ctx { epoch: Epoch(epoch), ..Ctx::default() };
+            world.space.allocated(&c, 0, 8 * UNIT).wait()
+        };
+        assert!(matches!(allocated(0).await, Err(DiskError::Fenced { .. })));
+        let whole = 0..8 * UNIT;
+        assert_eq!(allocated(7).await, Ok(vec![whole]));
     });
 }
 
