@@ -59,7 +59,7 @@ async fn user(world: &World, steps: usize) {
         let units = random % 60..random % 60 + 1 + (random >> 8) % 4;
         let result = match (random >> 16) % 8 {
             0 => world.flush().await,
-            1..5 => world.write(units, (random >> 24) % 4 == 0).await,
+            1..5 => world.write(units, (random >> 24).is_multiple_of(4)).await,
             _ => world.read(units).await,
         };
         assert!(matches!(result, Ok(()) | Err(SpaceError::Unavailable { .. })), "{result:?}");
