@@ -74,6 +74,25 @@ impl Active {
         self.0.lock().get(&set).is_some_and(|regions| regions.unresolved & region != 0)
     }
 
+    /// Sets and numbers of regions that are unresolved.
+    pub(crate) fn unresolved(&self) -> Vec<(SetKey, u32)> {
+        let all = self.0.lock();
+        let of_set = |(set, regions): (&SetKey, &Regions)| {
+            let (set, unresolved) = (*set, regions.unresolved);
+            (0..u64::BITS)
+                .filter(move |region| unresolved & 1 << region != 0)
+                .map(move |region| (set, region))
+        };
+        all.iter().flat_map(of_set).collect()
+    }
+
+    /// All units of a region are decided.
+    pub(crate) fn resolved(&self, set: SetKey, region: u32) {
+        if let Some(regions) = self.0.lock().get_mut(&set) {
+            regions.unresolved &= !(1 << region);
+        }
+    }
+
     /// Begins an overwrite in a region, a bit; `None` if the region is not durably active.
     pub(crate) fn begin(self: &Arc<Active>, set: SetKey, region: u64) -> Option<Overwrite> {
         let mut all = self.0.lock();
@@ -112,7 +131,6 @@ impl Active {
     }
 
     /// The entries of a snapshot; the other regions are not active any more.
-    #[cfg(test)]
     pub(crate) fn snapshot(&self) -> Vec<Entry> {
         let mut entries = Vec::new();
         self.0.lock().retain(|set, regions| {

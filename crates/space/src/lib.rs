@@ -20,6 +20,7 @@
 mod active;
 pub mod blocks;
 pub mod cache;
+mod checkpoint;
 mod codec;
 mod error;
 mod flight;

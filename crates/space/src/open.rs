@@ -54,6 +54,7 @@ impl Space {
             assert!(inner.log.set(log).is_ok(), "a space has one log");
             let state = LogState { epoch: inner.owner.epoch, sequence: last, is_closed: false };
             inner.commit(ops.into_iter().chain([OwnerOp::Log(state)]).collect()).await?;
+            inner.env.spawn(Inner::keep_checkpoints(Arc::downgrade(&inner)));
             Ok(Space(inner))
         })
         .await

@@ -52,6 +52,13 @@ impl Overlay {
         }
     }
 
+    /// The groups whose tables were not loaded.
+    pub(crate) fn groups(&self) -> Vec<GroupKey> {
+        let mut groups: Vec<_> = self.0.lock().groups.keys().copied().collect();
+        groups.sort_unstable();
+        groups
+    }
+
     /// Puts the entries of a table's group over it. From then on the table has them.
     pub(crate) fn apply(&self, key: GroupKey, table: &mut Table) {
         let mut entries = self.0.lock();

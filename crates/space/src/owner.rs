@@ -79,6 +79,8 @@ pub(crate) struct Inner {
     requests: Mutex<u64>,
     /// Held while a row is allocated.
     allocating: Mutex<()>,
+    /// Held while a checkpoint is made.
+    pub(crate) checkpoints: Mutex<()>,
 }
 
 /// What became of a disk that was reported.
@@ -146,6 +148,7 @@ impl Inner {
             log: OnceLock::new(),
             requests: Mutex::new(view.record.ownership.request),
             allocating: Mutex::default(),
+            checkpoints: Mutex::default(),
             view: View::new(view),
         })
     }

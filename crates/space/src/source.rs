@@ -91,7 +91,7 @@ impl Inner {
     }
 
     /// Flushes a disk; returns it if that failed and it is needed: what it may have lost is in doubt then.
-    async fn flush_port(&self, port: &Arc<Port>) -> Option<DiskNumber> {
+    pub(crate) async fn flush_port(&self, port: &Arc<Port>) -> Option<DiskNumber> {
         let (disk, of) = (port.number(), port.membership());
         let error = port.flush().await.err()?;
         if self.report(disk, of, Absence::FlushFailed, error).await == Ok(Reported::Removed) {
