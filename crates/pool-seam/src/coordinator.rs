@@ -47,6 +47,18 @@ pub trait Coordinator: Send + Sync {
     fn turn(&self, owner: OwnerId, job: JobId, done: Progress) -> Io<Result<Turn, SeamError>>;
 }
 
+/// An owner's right to acknowledge, which ends by itself when the coordinator cannot renew it.
+pub trait Lease: Send + Sync {
+    /// Whether a change may begin, or be acknowledged, now.
+    fn holds(&self) -> bool;
+
+    /// Waits until it does.
+    ///
+    /// # Errors
+    /// [`SeamError::Deposed`], or [`SeamError::Suspended`] when it could not be renewed for long.
+    fn hold(&self) -> Io<Result<(), SeamError>>;
+}
+
 /// Changes of the metadata that an owner asks for. Numbers grow within an epoch and are never used twice; one request is
 /// outstanding at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]

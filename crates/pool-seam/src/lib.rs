@@ -26,7 +26,7 @@ mod view;
 
 pub use areas::{Areas, Extent};
 pub use coordinator::{
-    Coordinator, DiskReport, NoPlace, OwnerOp, Progress, Request, SeamError, Suspension, Turn,
+    Coordinator, DiskReport, Lease, NoPlace, OwnerOp, Progress, Request, SeamError, Suspension, Turn,
 };
 pub use findings::{Finding, Found};
 pub use ids::{

@@ -22,6 +22,9 @@ pub trait Owner: Send + Sync {
     /// [`SeamError::Deposed`]: the space has another owner.
     fn leaving(&self, disk: DiskNumber, of: Membership) -> Io<Result<Vec<CopyRegions>, SeamError>>;
 
+    /// The disk does not leave after all: I/O to it goes on.
+    fn stays(&self, disk: DiskNumber, of: Membership);
+
     /// The disk is about to join with this membership: compares its mark with the log (rule 9).
     ///
     /// # Errors

@@ -58,6 +58,8 @@ pub struct Cached {
     /// As of the last update; these change under the table's lock, then the shard's.
     is_dirty: AtomicBool,
     bytes: AtomicUsize,
+    /// Whether it is in the list of those with values that wait for a record.
+    pub(crate) is_listed: AtomicBool,
 }
 
 struct Shard<E> {
@@ -130,6 +132,11 @@ impl Budget {
 }
 
 impl Cached {
+    /// The group.
+    pub fn key(&self) -> GroupKey {
+        self.key
+    }
+
     /// Looks at the table.
     pub fn look<T>(&self, look: impl FnOnce(&Table) -> T) -> T {
         look(&self.table.lock())
@@ -228,7 +235,13 @@ impl<E> Shard<E> {
         let mut inner = self.inner.lock();
         let now = (table.is_dirty(), table.bytes());
         let (is_dirty, bytes) = (AtomicBool::new(false), AtomicUsize::new(0));
-        let cached = Arc::new(Cached { key, table: Mutex::new(table), is_dirty, bytes });
+        let cached = Arc::new(Cached {
+            key,
+            table: Mutex::new(table),
+            is_dirty,
+            bytes,
+            is_listed: AtomicBool::new(false),
+        });
         if inner.is_loading(&key, id) {
             inner.clock += 1;
             let used = inner.clock;

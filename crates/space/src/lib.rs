@@ -17,13 +17,35 @@
 //! invalid ones are refused with a typed reason. Values from this process that break a documented limit are
 //! a bug and panic.
 
+mod active;
 pub mod blocks;
 pub mod cache;
+mod checkpoint;
 mod codec;
+mod error;
+mod flight;
+mod flush;
+mod heal;
+mod load;
 pub mod locks;
 pub mod log;
 pub mod marks;
+mod open;
+mod overlay;
+mod owner;
 pub mod port;
+mod read;
+#[cfg(test)]
+mod rig;
+mod source;
 mod sync;
 pub mod table;
+#[cfg(test)]
+mod tests;
 pub mod view;
+mod waiting;
+mod write;
+
+pub use error::{Disks, SpaceError};
+pub use owner::{OpenDisk, Settings, Space};
+pub use read::SpaceRead;

@@ -17,7 +17,7 @@ use disk::{Disk, Op, Outcome, Place, Read, Then, Told, Written};
 use env::{Ctx, Epoch, IoFlags};
 use parking_lot::{Mutex, RwLock};
 use pool_seam::{DiskNumber, Membership, PortStats, SpaceView, ViewVersion};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 /// See the module.
 pub struct Port {
@@ -33,6 +33,7 @@ pub struct Port {
 #[derive(Default)]
 struct State {
     is_ended: bool,
+    is_leaving: bool,
     outstanding: u64,
     reads: Calls<Read>,
     /// Writes, discards and flushes.
@@ -110,6 +111,38 @@ impl Port {
         }
     }
 
+    /// As [`Port::read_then`].
+    pub async fn read(self: &Arc<Port>, offset: u64, dst: SgMut) -> Read {
+        let length = dst.iter().map(|b| b.len() as u64).sum();
+        let (then, outcome) = Once::pair(Place::new(Op::Read, offset, length));
+        self.read_then(offset, dst, then);
+        outcome.await
+    }
+
+    /// As [`Port::write_then`].
+    pub async fn write(self: &Arc<Port>, offset: u64, src: Sg, through: bool) -> Written {
+        let (then, outcome) = Once::pair(Place::new(Op::Write, offset, sg_len(&src) as u64));
+        self.write_then(offset, src, through, then);
+        outcome.await
+    }
+
+    /// As [`Port::flush_then`].
+    pub async fn flush(self: &Arc<Port>) -> Written {
+        let (then, outcome) = Once::pair(Place::whole(Op::Flush));
+        self.flush_then(then);
+        outcome.await
+    }
+
+    /// The disk, for I/O that this port does not see.
+    pub fn disk(&self) -> Arc<dyn Disk> {
+        Arc::clone(&self.disk)
+    }
+
+    /// The disk is to leave the service: no further call begins, as if it had left; or it stays.
+    pub fn set_leaving(&self, is_leaving: bool) {
+        self.state.lock().is_leaving = is_leaving;
+    }
+
     /// The disk leaves the service.
     pub fn end(&self) {
         let (reads, writes) = {
@@ -172,7 +205,7 @@ impl Port {
         Port: Told<T>,
     {
         let mut state = self.state.lock();
-        if state.is_ended {
+        if state.is_ended || state.is_leaving {
             // It tells its caller, who may want the lock.
             drop(state);
             drop(then);
@@ -188,6 +221,25 @@ impl Port {
     fn ctx(&self, write_through: bool) -> Ctx {
         let flags = IoFlags { write_through, ..IoFlags::default() };
         Ctx { epoch: self.epoch, flags, ..Ctx::default() }
+    }
+}
+
+/// A call that is waited for.
+struct Once<T>(Mutex<Option<oneshot::Sender<T>>>);
+
+impl<T: Outcome> Once<T> {
+    fn pair(at: Place) -> (Then<T>, impl Future<Output = T>) {
+        let (sender, receiver) = oneshot::channel();
+        let once = Arc::new(Once(Mutex::new(Some(sender))));
+        (Then::new(once, 0, at), async move { receiver.await.unwrap_or_else(|_| T::unknown(at)) })
+    }
+}
+
+impl<T: Outcome> Told<T> for Once<T> {
+    fn told(self: Arc<Self>, _: usize, outcome: T) {
+        if let Some(sender) = self.0.lock().take() {
+            drop(sender.send(outcome));
+        }
     }
 }
 
@@ -307,6 +359,29 @@ impl Ports {
         for port in ended {
             port.drained().await;
         }
+    }
+
+    /// Opens a disk anew that failed and is needed, because a handle that failed makes nothing durable any more: what was
+    /// written to it and not flushed may be lost. The new port; none if the disk cannot be opened now.
+    pub async fn reopen(&self, disk: DiskNumber, of: Membership) -> Option<Arc<Port>> {
+        let failed = {
+            let mut inner = self.inner.write();
+            let failed = inner.ports.remove(&disk);
+            inner.ended.extend(failed.clone());
+            failed
+        };
+        if let Some(failed) = failed {
+            failed.end();
+            // An old write never follows a new one.
+            failed.drained().await;
+        }
+        let mut inner = self.inner.write();
+        if !inner.ports.contains_key(&disk)
+            && let Some(opened) = (self.open)(disk, of)
+        {
+            inner.ports.insert(disk, Port::new(disk, of, opened, self.epoch));
+        }
+        inner.ports.get(&disk).filter(|port| port.of == of).cloned()
     }
 
     /// The port of a disk in a membership; none if the membership has ended, or the disk cannot be reached.

@@ -20,6 +20,7 @@ mod pending;
 mod value;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use arena::Sg;
 use pool_seam::{GROUP_UNITS, RowNumber};
@@ -48,8 +49,8 @@ pub enum Carrier {
 pub enum InPlace {
     /// After an `active` entry of its region is durable.
     Firm,
-    /// When it has become firm.
-    Issued,
+    /// When it has become firm: when a durable record says that the one of this sequence is confirmed.
+    Issued(u64),
     /// At once.
     Empty,
     /// At once, under an `active` entry: a discard of it is not durably confirmed.
@@ -82,6 +83,10 @@ pub struct Table {
     versions: SmallVec<[u64; 3]>,
     /// Units with a confirmed value that no block has.
     stale: Units,
+    /// Units that are being written; one entry for each write.
+    in_flight: Vec<Range<u16>>,
+    /// Written units that a write may have changed which a crash has cut off.
+    unresolved: Option<Box<Units>>,
     /// What [`Table::advance`] was told last.
     advanced: (u64, u64),
 }
@@ -126,6 +131,8 @@ impl Table {
             writing: 0,
             versions: smallvec![0; slabs],
             stale: Units::NONE,
+            in_flight: Vec::new(),
+            unresolved: None,
             advanced: (0, 0),
         }
     }
@@ -213,16 +220,66 @@ impl Table {
         match self.pending.get(&(unit as u16)) {
             None if is_written => InPlace::Firm,
             Some(p) if is_written && p.is_firm => InPlace::Firm,
-            Some(p) if is_written && p.is_issued() => InPlace::Issued,
+            Some(p) if is_written && let Some(record) = p.issued() => InPlace::Issued(record),
             Some(p) if p.has_discard() => InPlace::Discarded,
             _ => InPlace::Empty,
         }
     }
 
+    /// A write of units begins, which no other writes; `false` if an acknowledged value of one of them can be in no
+    /// record before this write has ended, because the unit is not firm (rule 2).
+    pub fn begin_write(&mut self, units: Range<usize>) -> bool {
+        self.in_flight.push(units.start as u16..units.end as u16);
+        !units.into_iter().any(|unit| self.waits_for_write(unit as u16))
+    }
+
+    /// It has ended.
+    pub fn end_write(&mut self, units: Range<usize>) {
+        let at = self.in_flight.iter().position(|other| usize::from(other.start) == units.start);
+        self.in_flight.swap_remove(at.expect("a write that was begun"));
+    }
+
+    /// Units whose value waits until a write has ended, see [`Table::begin_write`].
+    pub fn held(&self) -> Units {
+        let units = self.in_flight.iter().flat_map(|units| units.clone());
+        units.filter(|unit| self.waits_for_write(*unit)).map(usize::from).collect()
+    }
+
+    fn waits_for_write(&self, unit: u16) -> bool {
+        self.pending.get(&unit).is_some_and(|p| p.waits() && !p.is_firm)
+    }
+
+    /// Units with a value that is not confirmed, or was not before a doubt.
+    pub fn unconfirmed(&self) -> Units {
+        self.units(|pending| pending.versions.len() > 1)
+    }
+
     /// Whether the unit is old or new, and not known which: a read or write that meets it decides first, under its range
     /// lock (rules 5, 12 and 13).
     pub fn is_open(&self, unit: usize) -> bool {
-        self.pending.get(&(unit as u16)).is_some_and(Pending::is_open)
+        let is_unresolved = self.unresolved.as_ref().is_some_and(|units| units.has(unit));
+        is_unresolved || self.pending.get(&(unit as u16)).is_some_and(Pending::is_open)
+    }
+
+    /// The group is in a region that was active when its owner ended: its written units may have what no entry says.
+    pub fn unresolve(&mut self) {
+        let written = (0..GROUP_UNITS as usize).filter(|unit| is_written(&self.values(*unit)));
+        self.unresolved = Some(Box::new(written.collect()));
+    }
+
+    /// All copies of a unit have its newest value.
+    pub fn resolve(&mut self, unit: usize) {
+        if let Some(units) = &mut self.unresolved {
+            units.set(unit, false);
+            if units.is_empty() {
+                self.unresolved = None;
+            }
+        }
+    }
+
+    /// Whether only the copies have to be compared: a confirmed value is the newest.
+    pub fn is_known(&self, unit: usize) -> bool {
+        !self.pending.contains_key(&(unit as u16))
     }
 
     /// The values that rule 5 tries: the newest entry's, older unconfirmed ones, newest first, then the confirmed one;
@@ -290,9 +347,13 @@ impl Table {
         });
     }
 
-    /// Whether blocks do not have all values, or a value is not confirmed durably.
+    /// Whether blocks do not have all values, a value is not confirmed durably, or a unit is being written or
+    /// has to be decided.
     pub fn is_dirty(&self) -> bool {
-        !self.stale.is_empty() || !self.pending.is_empty()
+        !self.stale.is_empty()
+            || !self.pending.is_empty()
+            || !self.in_flight.is_empty()
+            || self.unresolved.is_some()
     }
 
     /// Units that rule 5 has to decide, see [`Table::is_open`].

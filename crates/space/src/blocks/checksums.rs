@@ -1,6 +1,10 @@
 //! Checksums of units: `docs/0004-format.md`, the last paragraph of "Checksum block".
 
+use arena::passes::{Pass, count};
 use pool_seam::SpaceId;
+
+use crate::log::BLOCK;
+use crate::log::entry::Sums;
 
 /// The content of a row that a unit belongs to: with the unit, what a checksum depends on besides the bytes.
 ///
@@ -32,6 +36,34 @@ impl ContentId {
     /// The checksum of a unit: CRC32C of its bytes xor the hash of its place.
     pub fn checksum(&self, unit: u32, bytes: &[u8]) -> u32 {
         crc_fast::crc32_iscsi(bytes) ^ self.place_hash(unit)
+    }
+
+    /// Those of the whole units that these bytes are end to end; `first` is the first unit.
+    pub fn checksums<'a>(&self, first: u32, bytes: impl IntoIterator<Item = &'a [u8]>) -> Sums {
+        let (mut sums, mut apart) = (Sums::new(), Vec::new());
+        let mut push = |crc: u32| sums.push(crc ^ self.place_hash(first + sums.len() as u32));
+        for mut bytes in bytes {
+            while !bytes.is_empty() {
+                if !apart.is_empty() || bytes.len() < BLOCK {
+                    // A unit that lies in several buffers.
+                    let (part, rest) = bytes.split_at(bytes.len().min(BLOCK - apart.len()));
+                    apart.extend_from_slice(part);
+                    bytes = rest;
+                    if apart.len() == BLOCK {
+                        push(crc_fast::crc32_iscsi(&apart));
+                        apart.clear();
+                    }
+                    continue;
+                }
+                let (units, rest) = bytes.as_chunks::<BLOCK>();
+                let (fours, units) = units.as_chunks::<4>();
+                fours.iter().flat_map(disk::crc32c_of_four).for_each(&mut push);
+                units.iter().map(disk::crc32c_of_block).for_each(&mut push);
+                bytes = rest;
+            }
+        }
+        count(Pass::Crc, sums.len() * BLOCK);
+        sums
     }
 }
 

@@ -7,7 +7,6 @@ use smallvec::smallvec;
 use tokio::sync::Notify;
 
 use super::*;
-use crate::blocks::Units;
 use crate::log::commit::Room;
 use crate::table::{TableId, Value};
 
@@ -53,7 +52,7 @@ fn write(cache: &Cache<Away>, cached: &Cached) {
 fn confirm(table: &mut Table) {
     static RECORDS: AtomicU64 = AtomicU64::new(1);
     let record = RECORDS.fetch_add(1, Ordering::Relaxed);
-    table.take(record, true, &Units::NONE, &mut Room::new(1024));
+    table.take(record, true, &mut Room::new(1024));
     table.advance(record, record);
 }
 

@@ -287,17 +287,21 @@ impl SpaceLog {
         self.shared.state.lock().usage()
     }
 
-    /// Resolves when a checkpoint is due.
+    /// Resolves when a checkpoint is due; the log may be dropped meanwhile.
     ///
     /// # Errors
-    /// [`LogError`], if the log ends.
-    pub async fn checkpoint_due(&self) -> Result<(), LogError> {
-        self.until(|progress| progress.is_checkpoint_due).await.map(drop)
+    /// [`LogError::Closed`], if the log ends.
+    pub fn checkpoint_due(&self) -> impl Future<Output = Result<(), LogError>> + Send + 'static {
+        let mut progress = self.progress();
+        async move {
+            let due = progress.wait_for(|progress| progress.is_checkpoint_due).await;
+            due.map(drop).map_err(|_| LogError::Closed)
+        }
     }
 
     /// Ends the log when all callers have their answer, and a durable record says what is confirmed. Resolves to the sequence of
     /// the last record: with the epoch it is the log state for the metadata.
-    pub fn close(self) -> Wait<u64> {
+    pub fn close(&self) -> Wait<u64> {
         let (done, wait) = Wait::new();
         self.shared.close(Some(done));
         wait

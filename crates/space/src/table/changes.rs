@@ -40,12 +40,11 @@ impl Table {
     }
 
     /// Entries and payload for the record of this sequence, which has them now, as many as have room: all doubts, and values
-    /// of units that have no write in flight (rule 2), if the record's flush is about the disks of the group or they need
-    /// none.
-    pub fn take(&mut self, record: u64, is_flushed: bool, in_flight: &Units, room: &mut Room) -> Taken {
-        let mut taken = Taken::default();
+    /// that no write holds up ([`Table::held`]), if the record's flush is about the disks of the group or they need none.
+    pub fn take(&mut self, record: u64, is_flushed: bool, room: &mut Room) -> Taken {
+        let (mut taken, held) = (Taken::default(), self.held());
         for unit in self.waiting().iter() {
-            let next = |p: &mut Pending| p.next(!in_flight.has(unit), is_flushed).to_vec();
+            let next = |p: &mut Pending| p.next(!held.has(unit), is_flushed).to_vec();
             let versions = self.pending.get_mut(&(unit as u16)).map(next).unwrap_or_default();
             let changes = versions.iter().flat_map(|version| self.changes(unit, version));
             let entries: Vec<_> = changes.map(Entry::from).collect();
@@ -60,7 +59,7 @@ impl Table {
             entries.into_iter().for_each(|entry| add(&mut taken.content.entries, entry));
             taken.content.payload.extend(payload);
             let pending = self.pending.get_mut(&(unit as u16)).expect("it waits");
-            let versions = pending.next(!in_flight.has(unit), is_flushed);
+            let versions = pending.next(!held.has(unit), is_flushed);
             versions.iter_mut().for_each(|version| version.carrier = Carrier::Record(record));
         }
         taken

@@ -105,10 +105,14 @@ impl Pending {
         self.versions.len() == 1 && first.carrier == Carrier::Confirmed && first.redo.is_none()
     }
 
-    /// Whether the newest value that is more than waiting is a written one.
-    pub(super) fn is_issued(&self) -> bool {
+    /// The record with the newest value that is more than waiting, if that is a written one.
+    pub(super) fn issued(&self) -> Option<u64> {
         let known = self.versions.iter().rfind(|v| v.carrier != Carrier::Waiting && !v.is_doubt);
-        known.is_some_and(|v| is_written(&v.values))
+        let record = |v: &Version| match v.carrier {
+            Carrier::Record(record) | Carrier::Open(record) => record,
+            Carrier::Confirmed | Carrier::Waiting => 0,
+        };
+        known.filter(|v| is_written(&v.values)).map(record)
     }
 
     /// Whether a discard is not confirmed durably.

@@ -44,9 +44,9 @@ impl Kind {
     }
 }
 
-/// Takes what waits into a record that has room, but no values of these units.
-fn take(table: &mut Table, in_flight: &Units, record: u64) -> Vec<Entry> {
-    let taken = table.take(record, true, in_flight, &mut Room::new(1024));
+/// Takes what waits into a record that has room.
+fn take(table: &mut Table, record: u64) -> Vec<Entry> {
+    let taken = table.take(record, true, &mut Room::new(1024));
     assert!(!taken.has_rest);
     taken.content.entries
 }
@@ -130,7 +130,9 @@ impl History<'_> {
         let entry = self.said.iter().rfind(|s| s.record.is_some() && s.values.is_some());
         match is_written(&self.candidates()[0]) {
             true if is_firm => InPlace::Firm,
-            true if entry.is_some_and(Said::writes) => InPlace::Issued,
+            true if entry.is_some_and(Said::writes) => {
+                InPlace::Issued(entry.and_then(|s| s.record).unwrap_or(0))
+            }
             _ if is_discarded => InPlace::Discarded,
             _ => InPlace::Empty,
         }
@@ -143,7 +145,7 @@ impl History<'_> {
         assert_eq!(table.candidates(unit), candidates, "rule 5, unit {unit}");
         assert_eq!(table.is_open(unit), self.is_open(), "unit {unit}");
         let (says, right) = (table.in_place(unit), self.in_place());
-        let waits = says == InPlace::Issued && right == InPlace::Firm;
+        let waits = matches!(says, InPlace::Issued(_)) && right == InPlace::Firm;
         let marks = says == InPlace::Discarded && right == InPlace::Empty;
         assert!(says == right || !is_exact && (waits || marks), "rule 2, unit {unit}: {says:?}, {right:?}");
     }
@@ -221,11 +223,14 @@ impl World {
             Step::Commit(mask) => {
                 let in_flight: Units = (0..UNITS).filter(|u| mask & 1 << u == 0).collect();
                 let (record, since) = (self.last() + 1, self.confirmed);
-                self.log.push(take(&mut self.table, &in_flight, record));
+                in_flight.iter().for_each(|unit| _ = self.table.begin_write(unit..unit + 1));
+                let held = self.table.held();
+                self.log.push(take(&mut self.table, record));
+                in_flight.iter().for_each(|unit| self.table.end_write(unit..unit + 1));
                 self.says.push(self.confirmed);
                 for unit in 0..UNITS {
                     let doubt = self.said[unit].iter().rposition(|s| s.values.is_none());
-                    let until = if in_flight.has(unit) { doubt.map_or(0, |at| at + 1) } else { usize::MAX };
+                    let until = if held.has(unit) { doubt.map_or(0, |at| at + 1) } else { usize::MAX };
                     for said in self.said[unit].iter_mut().take(until).filter(|s| s.record.is_none()) {
                         said.record = Some(record);
                         self.logged[unit].push(Said { since, ..said.clone() });
@@ -431,7 +436,7 @@ fn written() -> (Table, Vec<ChecksumBlock>) {
     for unit in 0..3 {
         table.set(unit, (0..3).map(|content| Value::Written(sum(content, unit))).collect());
     }
-    take(&mut table, &Units::NONE, 1);
+    take(&mut table, 1);
     table.advance(1, 1);
     let blocks = blocks(&mut table, 1);
     (table, blocks)
@@ -450,7 +455,7 @@ fn a_content_without_a_block_is_unknown_and_can_be_filled() {
     table.set(1, smallvec![Value::Written(8), Value::Written(9), Value::Written(10)]);
     // Another owner reads the entries with all blocks: it finds what this table finds when the block comes.
     let mut other = whole;
-    let entries = take(&mut table, &Units::NONE, 2);
+    let entries = take(&mut table, 2);
     entries.iter().for_each(|entry| other.apply(&entry.change, Carrier::Confirmed));
     table.fill(1, &blocks[1]);
     for unit in 0..UNITS {
@@ -508,7 +513,7 @@ fn blocks_that_could_not_be_written_leave_it_dirty() {
     assert!(!table.is_dirty());
     table.set(0, smallvec![Value::Unwritten; 3]);
     assert!(table.is_dirty(), "it waits");
-    take(&mut table, &Units::NONE, 2);
+    take(&mut table, 2);
     table.advance(2, 2);
     assert_eq!((table.is_dirty(), table.stale()), (true, Units::from_iter([0])));
     let stale = table.begin_blocks(2, 0b011);
@@ -523,7 +528,7 @@ fn blocks_that_could_not_be_written_leave_it_dirty() {
 fn a_sequential_write_is_one_entry() {
     let mut table = Kind::Mirror.empty();
     (0..256).for_each(|unit| table.set(unit, smallvec![Value::Written(unit as u32)]));
-    let entries = take(&mut table, &Units::NONE, 1);
+    let entries = take(&mut table, 1);
     let [Entry { change: Change::Written { first, sums }, .. }] = &entries[..] else { panic!("{entries:?}") };
     assert_eq!((first.unit, sums.len(), entries[0].bytes()), (1024, 256, 1048));
 }
@@ -540,7 +545,7 @@ fn a_redo_stays_one_until_its_payload_is_in_place() {
     let (values, payload) = redo(7);
     table.set(0, smallvec![Value::Lost(5), Value::Written(2), Value::Written(3)]);
     table.set_redo(0, values, 0b101, payload);
-    let taken = table.take(2, false, &Units::NONE, &mut Room::new(1024)).content;
+    let taken = table.take(2, false, &mut Room::new(1024)).content;
     assert!(matches!(taken.entries[..], [Entry { change: Change::Redo { .. }, .. }]), "{:?}", taken.entries);
     assert_eq!(arena::sg_len(&taken.payload), 4096, "it needs no flush");
     let carried = |table: &Table| {
@@ -563,20 +568,19 @@ fn lost_units_and_doubts_need_no_flush_and_data_does() {
     let room = || Room::new(1024);
     let mut table = Kind::Mirror.empty();
     (0..3).for_each(|unit| table.set(unit, smallvec![Value::Written(1)]));
-    take(&mut table, &Units::NONE, 1);
+    take(&mut table, 1);
     table.advance(1, 1);
     table.set(0, smallvec![Value::Lost(1)]);
     table.set(1, smallvec![Value::Written(2)]);
     table.doubt(2);
-    assert_eq!(
-        table.take(2, false, &Units::from_iter([0, 2]), &mut room()).content.entries.len(),
-        1,
-        "the doubt"
-    );
-    assert_eq!(table.take(3, false, &Units::NONE, &mut room()).content.entries.len(), 1, "the lost unit");
+    let taken = table.take(2, false, &mut room()).content.entries;
+    assert!(matches!(
+        taken[..],
+        [Entry { change: Change::Lost { .. }, .. }, Entry { change: Change::Doubt { .. }, .. }]
+    ));
     assert_eq!(table.waiting(), Units::from_iter([1]));
-    assert!(table.take(4, true, &Units::NONE, &mut Room::new(0)).has_rest);
-    assert_eq!(table.take(4, true, &Units::NONE, &mut room()).content.entries.len(), 1);
+    assert!(table.take(4, true, &mut Room::new(0)).has_rest);
+    assert_eq!(table.take(4, true, &mut room()).content.entries.len(), 1);
 }
 
 #[test]
@@ -584,6 +588,23 @@ fn a_fresh_unit_is_written_again_at_once_until_a_record_has_it() {
     let mut table = Kind::Mirror.empty();
     table.set(0, smallvec![Value::Written(1)]);
     assert_eq!(table.in_place(0), InPlace::Empty);
-    take(&mut table, &Units::NONE, 1);
-    assert_eq!(table.in_place(0), InPlace::Issued);
+    take(&mut table, 1);
+    assert_eq!(table.in_place(0), InPlace::Issued(1));
+}
+
+/// Rule 2: an entry of a unit that is not firm says what the unit holds, so no write to it may be in flight.
+#[test]
+fn a_value_that_is_being_overwritten_waits_unless_the_unit_is_firm() {
+    let mut table = Kind::Mirror.empty();
+    assert!(table.begin_write(0..1) && table.is_dirty(), "nothing waits");
+    table.set(0, smallvec![Value::Written(1)]);
+    table.end_write(0..1);
+    assert!(!table.begin_write(0..1), "the first value waits for the second write");
+    assert_eq!((take(&mut table, 1).len(), table.held()), (0, Units::from_iter([0])));
+    table.end_write(0..1);
+    assert_eq!(take(&mut table, 2).len(), 1);
+    table.advance(2, 2);
+    table.set(0, smallvec![Value::Written(2)]);
+    assert!(table.begin_write(0..1), "the region of a firm unit is active");
+    assert_eq!((take(&mut table, 3).len(), table.held()), (1, Units::NONE));
 }

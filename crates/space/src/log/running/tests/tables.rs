@@ -14,7 +14,7 @@ use smallvec::{SmallVec, smallvec};
 use super::super::*;
 use super::in_virtual_time;
 use super::world::{DATA, DATA_DISK, World};
-use crate::blocks::{ChecksumBlock, Units};
+use crate::blocks::ChecksumBlock;
 use crate::table::{Table, TableId, Value};
 
 const ID: TableId = TableId { row: RowNumber(3), birth: 7, set: 0, group: 0 };
@@ -47,7 +47,7 @@ impl Tables {
 
 impl Source for Tables {
     fn take(&self, sequence: u64, set: &FlushSet, room: &mut Room) -> Taken {
-        self.table.lock().take(sequence, set.everything, &Units::NONE, room)
+        self.table.lock().take(sequence, set.everything, room)
     }
 
     fn flush(&self, _: u64, _: FlushSet) -> Io<SmallVec<[DiskNumber; 1]>> {

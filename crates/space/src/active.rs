@@ -1,0 +1,236 @@
+//! Regions whose written units may be overwritten in place: `docs/0004-spaces.md`, rule 2. Pure.
+//!
+//! A region is *active* from the record with its `active` entry on, until a snapshot leaves it out.
+//!
+//! Invariants:
+//! 1. An overwrite of a firm unit begins after the entry of its region is durable.
+//! 2. A snapshot has every region whose entry was appended before it, unless no overwrite is in flight there, waits, or has
+//!    completed since the snapshot before.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use pool_seam::RowNumber;
+use smallvec::SmallVec;
+
+use crate::log::commit::{Room, Size};
+use crate::log::entry::{Change, Entry};
+
+/// The active regions of a space.
+#[derive(Default)]
+pub(crate) struct Active(Mutex<BTreeMap<SetKey, Regions>>);
+
+/// A set of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SetKey {
+    pub(crate) row: RowNumber,
+    pub(crate) birth: u32,
+    pub(crate) set: u8,
+}
+
+/// Regions of a set, by bit.
+#[derive(Default)]
+struct Regions {
+    /// Their entry waits for a record.
+    waiting: u64,
+    /// A record has it.
+    taken: u64,
+    /// That record is durable.
+    durable: u64,
+    /// An overwrite has completed since the last snapshot.
+    used: u64,
+    /// A crash has left it, and not all of its units are decided.
+    unresolved: u64,
+    /// Overwrites that wait or are in flight: region and number.
+    begun: SmallVec<[(u8, u32); 2]>,
+}
+
+/// An overwrite that waits or is in flight; it ends on drop.
+pub(crate) struct Overwrite {
+    active: Arc<Active>,
+    set: SetKey,
+    region: u8,
+}
+
+impl Active {
+    /// The regions that a log calls active, by its entries in their order: not resolved since a crash.
+    pub(crate) fn restore<'a>(&self, changes: impl Iterator<Item = &'a Change>) {
+        let mut all = self.0.lock();
+        for change in changes {
+            match *change {
+                Change::SnapshotBegins { .. } => all.clear(),
+                Change::Active { row, birth, set, regions } => {
+                    let at = all.entry(SetKey { row, birth, set }).or_default();
+                    (at.durable, at.unresolved) = (at.durable | regions, at.unresolved | regions);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether a write that a crash has cut off may have changed units of a region.
+    pub(crate) fn is_unresolved(&self, set: SetKey, region: u64) -> bool {
+        self.0.lock().get(&set).is_some_and(|regions| regions.unresolved & region != 0)
+    }
+
+    /// Sets and numbers of regions that are unresolved.
+    pub(crate) fn unresolved(&self) -> Vec<(SetKey, u32)> {
+        let all = self.0.lock();
+        let of_set = |(set, regions): (&SetKey, &Regions)| {
+            let (set, unresolved) = (*set, regions.unresolved);
+            (0..u64::BITS)
+                .filter(move |region| unresolved & 1 << region != 0)
+                .map(move |region| (set, region))
+        };
+        all.iter().flat_map(of_set).collect()
+    }
+
+    /// All units of a region are decided.
+    pub(crate) fn resolved(&self, set: SetKey, region: u32) {
+        if let Some(regions) = self.0.lock().get_mut(&set) {
+            regions.unresolved &= !(1 << region);
+        }
+    }
+
+    /// Begins an overwrite in a region, a bit; `None` if the region is not durably active.
+    pub(crate) fn begin(self: &Arc<Active>, set: SetKey, region: u64) -> Option<Overwrite> {
+        let mut all = self.0.lock();
+        let regions = all.get_mut(&set).filter(|regions| regions.durable & region != 0)?;
+        regions.begin(region);
+        Some(Overwrite { active: Arc::clone(self), set, region: region.trailing_zeros() as u8 })
+    }
+
+    /// The same of a region whose entry waits for a record from now on, or is in one: when all that waits now is durable,
+    /// [`Overwrite::is_durable`] is due.
+    pub(crate) fn want(self: &Arc<Active>, set: SetKey, region: u64) -> Overwrite {
+        let mut all = self.0.lock();
+        let regions = all.entry(set).or_default();
+        regions.waiting |= region & !regions.taken & !regions.durable;
+        regions.begin(region);
+        Overwrite { active: Arc::clone(self), set, region: region.trailing_zeros() as u8 }
+    }
+
+    /// Whether a record has the entry of a region.
+    pub(crate) fn has(&self, set: SetKey, region: u64) -> bool {
+        self.0.lock().get(&set).is_some_and(|regions| (regions.taken | regions.durable) & region != 0)
+    }
+
+    /// Entries that wait, as many as have room; whether others still wait.
+    pub(crate) fn take(&self, room: &mut Room) -> (Vec<Entry>, bool) {
+        let mut entries = Vec::new();
+        for (set, regions) in self.0.lock().iter_mut().filter(|(_, regions)| regions.waiting != 0) {
+            let entry = set.entry(regions.waiting);
+            if !room.add(Size { body: entry.bytes(), units: 0 }) {
+                return (entries, true);
+            }
+            entries.push(entry);
+            regions.taken |= std::mem::take(&mut regions.waiting);
+        }
+        (entries, false)
+    }
+
+    /// The entries of a snapshot; the other regions are not active any more.
+    pub(crate) fn snapshot(&self) -> Vec<Entry> {
+        let mut entries = Vec::new();
+        self.0.lock().retain(|set, regions| {
+            let begun = regions.begun.iter().fold(0, |bits, (region, _)| bits | 1_u64 << region);
+            let kept = (regions.taken | regions.durable)
+                & (begun | regions.unresolved | std::mem::take(&mut regions.used));
+            (regions.taken, regions.durable) = (regions.taken & kept, regions.durable & kept);
+            if kept != 0 {
+                entries.push(set.entry(kept));
+            }
+            kept | begun != 0
+        });
+        entries
+    }
+}
+
+impl SetKey {
+    fn entry(&self, regions: u64) -> Entry {
+        let SetKey { row, birth, set } = *self;
+        Change::Active { row, birth, set, regions }.into()
+    }
+}
+
+impl Regions {
+    fn begin(&mut self, region: u64) {
+        let region = region.trailing_zeros() as u8;
+        match self.begun.iter_mut().find(|(other, _)| *other == region) {
+            Some((_, number)) => *number += 1,
+            None => self.begun.push((region, 1)),
+        }
+    }
+}
+
+impl Overwrite {
+    /// The region's entry is durable.
+    pub(crate) fn is_durable(&self) {
+        if let Some(regions) = self.active.0.lock().get_mut(&self.set) {
+            regions.durable |= 1 << self.region;
+        }
+    }
+}
+
+impl Drop for Overwrite {
+    fn drop(&mut self) {
+        let mut all = self.active.0.lock();
+        let Some(regions) = all.get_mut(&self.set) else { return };
+        regions.used |= 1 << self.region;
+        if let Some(at) = regions.begun.iter().position(|(region, _)| *region == self.region) {
+            regions.begun[at].1 -= 1;
+            if regions.begun[at].1 == 0 {
+                regions.begun.swap_remove(at);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SET: SetKey = SetKey { row: RowNumber(1), birth: 2, set: 0 };
+
+    fn take(active: &Active) -> Vec<Entry> {
+        active.take(&mut Room::new(16)).0
+    }
+
+    #[test]
+    fn an_overwrite_begins_when_the_entry_of_its_region_is_durable() {
+        let active = Arc::<Active>::default();
+        assert!(active.begin(SET, 4).is_none());
+        let first = active.want(SET, 4);
+        let second = active.want(SET, 8);
+        assert_eq!(take(&active), [SET.entry(12)]);
+        assert_eq!(
+            (take(&active), active.begin(SET, 4).is_none()),
+            (vec![], true),
+            "a record has it, not durably"
+        );
+        first.is_durable();
+        assert!(active.begin(SET, 4).is_some() && active.begin(SET, 8).is_none());
+        second.is_durable();
+        assert!(active.begin(SET, 8).is_some());
+        let other = SetKey { birth: 3, ..SET };
+        assert!(active.begin(other, 4).is_none(), "a row that was allocated anew");
+        assert!(active.take(&mut Room::new(0)).0.is_empty());
+    }
+
+    #[test]
+    fn a_region_stays_active_through_a_snapshot() {
+        let active = Arc::<Active>::default();
+        let waits = active.want(SET, 1);
+        assert_eq!(active.snapshot(), [], "its entry was not appended");
+        assert_eq!(take(&active), [SET.entry(1)]);
+        assert_eq!(active.snapshot(), [SET.entry(1)], "its entry was, and the overwrite waits");
+        waits.is_durable();
+        drop(waits);
+        assert_eq!(active.snapshot(), [SET.entry(1)], "an overwrite has completed since the last one");
+        assert!(active.begin(SET, 1).is_some());
+        assert_eq!(active.snapshot(), [SET.entry(1)]);
+        assert_eq!(active.snapshot(), []);
+        assert!(active.begin(SET, 1).is_none());
+    }
+}

@@ -1,0 +1,241 @@
+//! Checkpoints: what the log has goes into checksum blocks, and the log's tail moves. `docs/0004-spaces.md`, section D,
+//! "Checkpoint", rules 6 and 8.
+//!
+//! Each step is durable before the next: what waits is committed; blocks of groups with confirmed values are written and
+//! flushed; a snapshot has what blocks do not have; the header has the new tail.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use arena::{IoBuf, Sg};
+use disk::DiskError;
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use pool_seam::{Absence, LogState, OwnerOp, Regions};
+
+use crate::SpaceError;
+use crate::active::SetKey;
+use crate::blocks::BlockId;
+use crate::cache::Cached;
+use crate::locks::Mode;
+use crate::log::LogError;
+use crate::log::commit::FlushSet;
+use crate::log::snapshot::Parts;
+use crate::owner::{Inner, Reported, Space};
+use crate::port::Port;
+use crate::view::{GroupKey, Member, route};
+use crate::write::{NotYet, Target};
+
+/// Groups whose blocks are written at a time.
+const AT_ONCE: usize = 16;
+
+/// After this time a change is in a block.
+const INTERVAL: Duration = Duration::from_mins(1);
+
+impl Space {
+    /// Makes a checkpoint now.
+    ///
+    /// # Errors
+    /// [`SpaceError`]: the log keeps its tail.
+    pub async fn checkpoint(&self) -> Result<(), SpaceError> {
+        let inner = Arc::clone(&self.0);
+        self.0.env.run(async move { inner.checkpoint().await }).await
+    }
+
+    /// Decides all units that a crash has left open (rule 12).
+    ///
+    /// # Errors
+    /// [`SpaceError`]: some stay open, because disks are away.
+    pub async fn resolve(&self) -> Result<(), SpaceError> {
+        let inner = Arc::clone(&self.0);
+        self.0.env.run(async move { inner.resolve().await }).await
+    }
+
+    /// See [`Owner::close`](pool_seam::Owner::close). Calls after this one fail.
+    ///
+    /// # Errors
+    /// [`SpaceError`]: the next owner replays the log.
+    pub async fn close(&self) -> Result<LogState, SpaceError> {
+        let inner = Arc::clone(&self.0);
+        let close = async move {
+            inner.checkpoint().await?;
+            let sequence = inner.log().close().await?;
+            let state = LogState { epoch: inner.owner.epoch, sequence, is_closed: true };
+            inner.commit(vec![OwnerOp::Log(state)]).await?;
+            Ok(state)
+        };
+        self.0.env.run(close).await
+    }
+}
+
+impl Inner {
+    /// Makes a checkpoint when one is due, until the space or its log ends.
+    pub(crate) async fn keep_checkpoints(inner: Weak<Inner>) {
+        while let Some(space) = inner.upgrade() {
+            let (env, due) = (space.env.clone(), space.log().checkpoint_due());
+            drop(space);
+            let is_due = tokio::select! {
+                due = due => due,
+                () = env.sleep(INTERVAL) => Ok(()),
+            };
+            let Some(space) = inner.upgrade() else { return };
+            if is_due.is_err() {
+                return;
+            }
+            if let Err(error) = space.checkpoint().await {
+                tracing::warn!(space = space.space().0, %error, "a checkpoint of a virtual disk failed");
+                env.sleep(Duration::from_secs(1)).await;
+            }
+        }
+    }
+
+    async fn checkpoint(self: &Arc<Inner>) -> Result<(), SpaceError> {
+        let _one = self.checkpoints.lock().await;
+        let usage = self.log().usage();
+        // There may be no room for more records.
+        if usage.used < usage.blocks / 4 * 3 {
+            self.flush_groups(None, FlushSet { everything: true, ..FlushSet::default() }).await?;
+        }
+        let through = self.progress().confirmed;
+        let unread = self.overlay.groups();
+        let mut loads =
+            futures_util::stream::iter(unread.into_iter().map(|key| self.loaded(key))).buffered(AT_ONCE);
+        while let Some(loaded) = loads.next().await {
+            // Its table is dirty, and stays in memory.
+            drop(loaded?);
+        }
+        drop(loads);
+        let dirty = self.cache.dirty();
+        let writes: Vec<_> = dirty.iter().map(|cached| self.write_blocks(cached, through)).collect();
+        let mut writes = futures_util::stream::iter(writes).buffered(AT_ONCE);
+        while let Some(written) = writes.next().await {
+            written?;
+        }
+        drop(writes);
+        self.flush_blocks(&dirty).await?;
+        let inner = Arc::clone(self);
+        let parts = move || Parts {
+            through,
+            state: inner.active.snapshot(),
+            carried: inner.cache.dirty().iter().flat_map(|cached| inner.carried(cached)).collect(),
+        };
+        self.log().checkpoint(parts).await?;
+        Ok(())
+    }
+
+    fn carried(&self, cached: &Cached) -> Vec<(crate::log::entry::Entry, Sg)> {
+        self.look(cached, |table| {
+            let only_in_log = table.only_in_log();
+            table.carry(&only_in_log)
+        })
+    }
+
+    /// The table of a group that is in the log; `None` if its row is gone.
+    async fn loaded(self: &Arc<Inner>, key: GroupKey) -> Result<Option<Arc<Cached>>, SpaceError> {
+        loop {
+            let view = self.view.get().value;
+            let Some(at) = route(&view, key) else { return Ok(None) };
+            match self.table(key, &view, &at) {
+                Ok(cached) => return Ok(Some(cached)),
+                Err(NotYet::Table(load)) => return load.await.map(Some),
+                Err(NotYet::Unavailable(error)) => return Err(error),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Writes the block of a group with confirmed values that no block has to all copies that are present.
+    async fn write_blocks(&self, cached: &Arc<Cached>, through: u64) -> Result<(), SpaceError> {
+        let view = self.view.get().value;
+        let key = cached.key();
+        let Some(at) = route(&view, key) else { return Ok(()) };
+        let present =
+            |member: &Member| self.ports.get(member.disk, member.membership?).map(|port| (*member, port));
+        let members: Vec<(Member, Arc<Port>)> = at.members.iter().filter_map(present).collect();
+        let slabs = members.iter().fold(0, |slabs, (member, _)| {
+            let first = at.members[0].slab;
+            slabs | 1_u32 << (member.slab - first)
+        });
+        let begun = self.look(cached, |table| {
+            (!table.stale().is_empty()).then(|| {
+                let units = table.begin_blocks(through, slabs);
+                (units, table.block(0).expect("a mirror's group is known"))
+            })
+        });
+        let Some((units, block)) = begun else { return Ok(()) };
+        let writes = members.iter().map(|(member, port)| {
+            let id = BlockId {
+                pool: view.pool,
+                space: view.space,
+                row: key.row,
+                group: key.group,
+                index: member.slab,
+                allocation: member.generation,
+            };
+            port.write(member.block, Sg::from_iter([IoBuf::from(block.encode(&id))]), false)
+        });
+        let results = join_all(writes).await;
+        for ((member, port), error) in
+            members.iter().zip(results).filter_map(|(m, result)| Some((m, result.err()?)))
+        {
+            self.block_failed(member, port, error).await?;
+        }
+        let missed =
+            at.members.iter().any(|member| member.counts && !members.iter().any(|(m, _)| m == member));
+        if missed || self.view.get().value.version != view.version {
+            // A copy that counts may lack it: the snapshot has it.
+            self.look(cached, |table| table.blocks_failed(units));
+        }
+        Ok(())
+    }
+
+    async fn block_failed(&self, member: &Member, port: &Port, error: DiskError) -> Result<(), SpaceError> {
+        match self.report(member.disk, port.membership(), Absence::WriteFailed, error).await? {
+            Reported::Removed => Ok(()),
+            Reported::Needed => Err(SpaceError::Disk { disk: member.disk, error }),
+        }
+    }
+
+    /// Flushes what was written; of a disk that fails and is needed, blocks may be lost, so the log keeps them.
+    async fn flush_blocks(&self, dirty: &[Arc<Cached>]) -> Result<(), SpaceError> {
+        let ports = self.ports.dirty();
+        let flushed = join_all(ports.iter().map(|port| self.flush_port(port))).await;
+        let Some(disk) = flushed.into_iter().flatten().next() else { return Ok(()) };
+        for cached in dirty {
+            self.look(cached, |table| table.blocks_failed(crate::blocks::Units::ALL));
+        }
+        Err(LogError::NotFlushed(disk).into())
+    }
+
+    async fn resolve(self: &Arc<Inner>) -> Result<(), SpaceError> {
+        let regions = Regions::new(self.view.get().value.slab_bytes);
+        for key in self.overlay.groups() {
+            self.resolve_group(key).await?;
+        }
+        for (set, region) in self.active.unresolved() {
+            let SetKey { row, set: column, .. } = set;
+            for group in regions.groups(region) {
+                self.resolve_group(GroupKey { row, set: column, group }).await?;
+            }
+            self.active.resolved(set, region);
+        }
+        for cached in self.cache.dirty() {
+            self.resolve_group(cached.key()).await?;
+        }
+        Ok(())
+    }
+
+    async fn resolve_group(self: &Arc<Inner>, key: GroupKey) -> Result<(), SpaceError> {
+        let Some(cached) = self.loaded(key).await? else { return Ok(()) };
+        for unit in 0..pool_seam::GROUP_UNITS as usize {
+            while self.look(&cached, |table| table.is_open(unit)) {
+                let _lock = self.locks.lock(key, unit..unit + 1, Mode::Exclusive).await;
+                let target = Target { key, column: key.set, units: unit..unit + 1 };
+                if self.look(&cached, |table| table.is_open(unit)) {
+                    self.decide(&target, &cached, unit).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

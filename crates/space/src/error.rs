@@ -1,0 +1,104 @@
+//! Why a space could not do what it was asked to.
+
+use std::fmt;
+
+use disk::{DiskError, Op, Place};
+use pool_seam::{DiskNumber, RowNumber, SeamError};
+use smallvec::{SmallVec, smallvec};
+
+use crate::log::LogError;
+
+/// Why a space could not do what it was asked to, by blame.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpaceError {
+    /// The disk failed, and it stays in the pool, because it has the only copy of something.
+    #[error("disk {} has the only current copy, and failed: {error}", .disk.0)]
+    Disk {
+        /// Which.
+        disk: DiskNumber,
+        /// How.
+        error: DiskError,
+    },
+    /// No disk that is present has the newest data.
+    #[error("row {}: the newest data is on {disks}, which cannot be read; bring one of them back", .row.0)]
+    Unavailable {
+        /// The row.
+        row: RowNumber,
+        /// The disks that have it.
+        disks: Disks,
+    },
+    /// No copy is valid.
+    #[error("{length} bytes at {address}: no copy of them is valid")]
+    Corrupt {
+        /// The first byte.
+        address: u64,
+        /// Bytes.
+        length: u64,
+    },
+    /// The metadata cannot be read or changed, or it is another's.
+    #[error(transparent)]
+    Seam(#[from] SeamError),
+    /// The log does not go on.
+    #[error(transparent)]
+    Log(#[from] LogError),
+}
+
+/// Disks that an error names: at least one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disks(SmallVec<[DiskNumber; 4]>);
+
+impl Disks {
+    /// The first one, and others.
+    pub fn new(first: DiskNumber, others: impl IntoIterator<Item = DiskNumber>) -> Disks {
+        let mut disks = smallvec![first];
+        disks.extend(others);
+        Disks(disks)
+    }
+}
+
+impl fmt::Display for Disks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, disk) in self.0.iter().enumerate() {
+            write!(f, "{}disk {}", if at > 0 { ", " } else { "" }, disk.0)?;
+        }
+        Ok(())
+    }
+}
+
+/// `EIO` of every system there is.
+const EIO: i32 = 5;
+
+impl SpaceError {
+    /// The same as an error of a disk, for users of the space as a disk.
+    pub fn as_disk_error(&self, op: Op, offset: u64, length: u64) -> DiskError {
+        let at = Place::new(op, offset, length);
+        match self {
+            SpaceError::Disk { error: DiskError::Full { .. }, .. }
+            | SpaceError::Seam(SeamError::NoRoom(_)) => DiskError::Full { at },
+            SpaceError::Disk { .. } | SpaceError::Corrupt { .. } => DiskError::Medium { at },
+            SpaceError::Unavailable { .. } => DiskError::Gone { at },
+            SpaceError::Seam(_) | SpaceError::Log(_) => DiskError::Refused { at, errno: EIO },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_refusal_names_its_disks() {
+        let disks = Disks::new(DiskNumber(1), [DiskNumber(4)]);
+        let error = SpaceError::Unavailable { row: RowNumber(2), disks };
+        assert!(error.to_string().contains("on disk 1, disk 4,"), "{error}");
+    }
+
+    /// The two differ for a writer: a full disk accepts the same write again when there is room.
+    #[test]
+    fn no_room_under_a_disk_is_no_medium_error() {
+        let (below, above) = (Place::new(Op::Write, 4096, 512), Place::new(Op::Write, 0, 4096));
+        let told = |error| SpaceError::Disk { disk: DiskNumber(1), error }.as_disk_error(Op::Write, 0, 4096);
+        assert_eq!(told(DiskError::Full { at: below }), DiskError::Full { at: above });
+        assert_eq!(told(DiskError::Medium { at: below }), DiskError::Medium { at: above });
+    }
+}

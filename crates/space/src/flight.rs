@@ -1,0 +1,214 @@
+//! A write at its disks, and what comes after them: its results are judged by the metadata of then (rules 4 and 10).
+//!
+//! Nearly every write has no task: its last completion ends it. One that failed anywhere, or whose view has changed,
+//! continues in a task.
+
+use std::sync::Arc;
+
+use arena::Sg;
+use disk::{DiskError, Op, Place, Then, Told, Written};
+use parking_lot::Mutex;
+use pool_seam::{Absence, OwnerOp, Regions, SeamError};
+use smallvec::{SmallVec, smallvec};
+use tokio::sync::oneshot;
+
+use crate::SpaceError;
+use crate::blocks::ContentId;
+use crate::log::LogError;
+use crate::log::entry::Sums;
+use crate::owner::{Inner, RETRY, Reported};
+use crate::table::Value;
+use crate::view::{Member, route};
+use crate::write::{Begun, Right, Target, unavailable};
+
+/// A write that has begun.
+pub(crate) struct Change {
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) target: Target,
+    pub(crate) begun: Begun,
+    /// None of a decision: its caller has the lock of the unit.
+    pub(crate) right: Option<Right>,
+}
+
+/// A change whose I/Os are in progress.
+struct Flight(Mutex<State>);
+
+struct State {
+    results: Results,
+    left: usize,
+    /// Until all have completed.
+    rest: Option<Rest>,
+}
+
+struct Rest {
+    change: Change,
+    sums: Sums,
+    src: Sg,
+    answer: oneshot::Sender<Result<(), SpaceError>>,
+}
+
+/// One for each member.
+type Results = SmallVec<[Written; 3]>;
+
+impl Change {
+    /// Writes to all members. What is returned only waits.
+    pub(crate) fn start(self, src: Sg) -> impl Future<Output = Result<(), SpaceError>> + Send + 'static {
+        let (answer, result) = oneshot::channel();
+        let (inner, at) = (&self.inner, self.target.offset());
+        let content =
+            ContentId { space: inner.space(), birth: self.begun.birth, content: self.target.column };
+        let sums = content.checksums(self.target.first(), src.iter().map(|buffer| &buffer[..]));
+        // Completions may come before the last one is started.
+        let members = self.begun.members.clone();
+        let place = Place::new(Op::Write, 0, arena::sg_len(&src) as u64);
+        let results = smallvec![Err(DiskError::Timeout { at: place }); members.len()];
+        let rest = Rest { change: self, sums, src: src.clone(), answer };
+        let flight = Arc::new(Flight(Mutex::new(State { results, left: members.len(), rest: Some(rest) })));
+        for (which, (member, port)) in members.iter().enumerate() {
+            let flight: Arc<Flight> = Arc::clone(&flight);
+            let offset = member.data + at;
+            let then = Then::new(flight, which, Place { offset, ..place });
+            port.write_then(offset, src.clone(), false, then);
+        }
+        async move { result.await.unwrap_or(Err(LogError::Closed.into())) }
+    }
+
+    /// Whether all members that count are written, as far as the view says that it began with.
+    fn is_whole(&self) -> bool {
+        let written = self.begun.members.iter().filter(|(member, _)| member.counts).count();
+        let route = route(&self.begun.seen.value, self.target.key);
+        let counting = route.map_or(0, |route| route.members.iter().filter(|member| member.counts).count());
+        written == counting && self.inner.view.is_current(&self.begun.seen)
+    }
+
+    /// The units have their new values.
+    fn written(&self, sums: &Sums) {
+        let Begun { cached, .. } = &self.begun;
+        self.inner.look(cached, |table| {
+            table.end_write(self.target.units.clone());
+            for (unit, sum) in self.target.units.clone().zip(sums) {
+                table.set(unit, smallvec![Value::Written(*sum)]);
+            }
+        });
+        self.inner.waiting.add(cached);
+    }
+
+    /// The units are old or new.
+    fn failed(&self) {
+        let Begun { cached, .. } = &self.begun;
+        self.inner.look(cached, |table| {
+            table.end_write(self.target.units.clone());
+            self.target.units.clone().for_each(|unit| table.doubt(unit));
+        });
+        self.inner.waiting.add(cached);
+        self.inner.waiting.add_urgent(cached);
+    }
+
+    /// Whether the units are written, in the metadata of now. Copies that lack them are missed then.
+    async fn judge(&self, results: &Results) -> Result<Judged, SpaceError> {
+        let inner = &self.inner;
+        let mut needed = None;
+        for ((member, port), error) in
+            self.begun.members.iter().zip(results).filter_map(|(m, r)| Some((m, r.err()?)))
+        {
+            let reported = inner.report(member.disk, port.membership(), Absence::WriteFailed, error).await?;
+            if reported == Reported::Needed && matches!(error, DiskError::Timeout { .. }) {
+                // It was to leave and stays, or was opened anew; or it hangs, and nothing else can be done.
+                inner.env.sleep(RETRY).await;
+                return Ok(Judged::Again);
+            }
+            if reported == Reported::Needed {
+                needed = Some(SpaceError::Disk { disk: member.disk, error });
+            }
+        }
+        loop {
+            let view = inner.view.get().value;
+            let present = route(&view, self.target.key).filter(|route| route.birth == self.begun.birth);
+            let Some(present) = present else { return Ok(Judged::Again) };
+            let is_written = |member: &&Member| {
+                let is_it = |other: &Member| {
+                    (other.disk, other.generation, other.membership)
+                        == (member.disk, member.generation, member.membership)
+                };
+                self.begun
+                    .members
+                    .iter()
+                    .zip(results)
+                    .any(|((other, _), result)| is_it(other) && result.is_ok())
+            };
+            let counting = || present.members.iter().filter(|member| member.counts);
+            if !counting().any(|member| is_written(&member)) {
+                return Err(needed.unwrap_or_else(|| unavailable(self.target.key.row, &present.members)));
+            }
+            let regions = Regions::new(view.slab_bytes).of_group(self.target.key.group);
+            let missed = counting().filter(|member| !is_written(member)).map(|member| {
+                let Member { index, generation, .. } = *member;
+                OwnerOp::Missed { row: self.target.key.row, index, generation, regions }
+            });
+            let missed: Vec<_> = missed.collect();
+            if missed.is_empty() {
+                return inner.lease.hold().wait().await.map(|()| Judged::Written).map_err(SpaceError::from);
+            }
+            match inner.commit(missed).await {
+                Err(SpaceError::Seam(SeamError::Invalid(view))) => inner.follow(view),
+                result => result?,
+            }
+        }
+    }
+}
+
+enum Judged {
+    Written,
+    /// It was to go elsewhere.
+    Again,
+}
+
+impl Told<Written> for Flight {
+    fn told(self: Arc<Flight>, which: usize, result: Written) {
+        let mut state = self.0.lock();
+        state.results[which] = result;
+        state.left -= 1;
+        if state.left > 0 {
+            return;
+        }
+        let (results, rest) = (std::mem::take(&mut state.results), state.rest.take());
+        drop(state);
+        if let Some(rest) = rest {
+            rest.end(results);
+        }
+    }
+}
+
+impl Rest {
+    fn end(self, results: Results) {
+        let Rest { change, sums, src, answer } = self;
+        if results.iter().all(Result::is_ok) && change.is_whole() && change.inner.lease.holds() {
+            change.written(&sums);
+            drop(change);
+            drop(answer.send(Ok(())));
+            return;
+        }
+        change.inner.env.clone().spawn_if_running(async move {
+            let result = match change.judge(&results).await {
+                Ok(Judged::Written) => {
+                    change.written(&sums);
+                    Ok(())
+                }
+                Ok(Judged::Again) => {
+                    let Change { inner, target, begun, right } = change;
+                    inner.look(&begun.cached, |table| table.end_write(target.units.clone()));
+                    drop(begun);
+                    match right {
+                        Some(right) => Box::pin(inner.write_locked(target, right, src)).await.map(drop),
+                        None => Ok(()),
+                    }
+                }
+                Err(error) => {
+                    change.failed();
+                    Err(error)
+                }
+            };
+            drop(answer.send(result));
+        });
+    }
+}

@@ -1,0 +1,191 @@
+//! What a unit's copies have: reading them all under the unit's lock, deciding between old and new (rule 5), and writing
+//! anew what is damaged.
+
+use std::sync::Arc;
+
+use arena::{Class, IoBuf, Sg};
+use disk::{DiskError, sized};
+use futures_util::future::join_all;
+use pool_seam::{Absence, Regions};
+use smallvec::smallvec;
+
+use crate::active::SetKey;
+use crate::blocks::ContentId;
+use crate::cache::Cached;
+use crate::error::SpaceError;
+use crate::flight::Change;
+use crate::log::BLOCK;
+use crate::log::commit::FlushSet;
+use crate::owner::{Inner, Reported};
+use crate::table::{Value, Values};
+use crate::view::{Member, Route, route};
+use crate::write::{NotYet, Target, What, unavailable};
+
+/// What a disk that counts has of a unit; `None` if its medium does not give it.
+type Content = (Member, Option<IoBuf>);
+
+/// What was decided.
+enum Decision {
+    /// All copies get these bytes.
+    Bytes(IoBuf),
+    /// Nothing is written to the disks.
+    Value(Value),
+}
+
+impl Inner {
+    /// Decides what a unit is that is old or new, and waits until that is confirmed. The caller has its lock alone.
+    pub(crate) async fn decide(
+        self: &Arc<Inner>,
+        target: &Target,
+        cached: &Arc<Cached>,
+        unit: usize,
+    ) -> Result<(), SpaceError> {
+        let target = Target { units: unit..unit + 1, ..target.clone() };
+        let seen = self.view.get();
+        let Some(at) = route(&seen.value, target.key) else { return Ok(()) };
+        let Some(contents) = self.contents(&target, &at).await? else { return Ok(()) };
+        let candidates = self.look(cached, |table| table.candidates(unit));
+        let is_whole = contents.len() == at.members.iter().filter(|member| member.counts).count();
+        let set = SetKey { row: target.key.row, birth: at.birth, set: target.key.set };
+        let region = Regions::new(seen.value.slab_bytes).of_group(target.key.group);
+        let content = ContentId { space: self.space(), birth: at.birth, content: target.column };
+        let sum = |bytes: &[u8]| content.checksum(target.first(), bytes);
+        let decision = match choose(&candidates, &contents, self.active.has(set, region), sum) {
+            Some(decision) => decision,
+            // A disk that is away may have one of them.
+            None if !is_whole => return Err(unavailable(target.key.row, &at.members)),
+            None => Decision::Value(lost(&candidates)),
+        };
+        match decision {
+            Decision::Bytes(bytes)
+                if self.look(cached, |table| {
+                    // Nothing is to be said of it, or written.
+                    let is_equal = contents
+                        .iter()
+                        .all(|(_, other)| other.as_ref().is_some_and(|other| other[..] == bytes[..]));
+                    let is_known =
+                        table.is_known(unit) && table.value(0, unit) == Value::Written(sum(&bytes));
+                    if is_known && is_equal {
+                        table.resolve(unit);
+                    }
+                    is_known && is_equal
+                }) =>
+            {
+                return Ok(());
+            }
+            Decision::Bytes(bytes) => {
+                let begun = match self.begin(&target, What::Decision) {
+                    Ok(begun) => begun,
+                    Err(NotYet::Unavailable(error)) => return Err(error),
+                    // The caller looks again.
+                    Err(_) => return Ok(()),
+                };
+                let change = Change { inner: Arc::clone(self), target, begun, right: None };
+                change.start(Sg::from_iter([bytes])).await?;
+            }
+            Decision::Value(value) => self.look(cached, |table| table.set(unit, smallvec![value])),
+        }
+        self.waiting.add(cached);
+        self.waiting.add_urgent(cached);
+        let disks = at.members.iter().map(|member| member.disk).collect();
+        self.confirmed(self.log().flush(FlushSet { everything: false, disks })).await?;
+        self.look(cached, |table| table.resolve(unit));
+        Ok(())
+    }
+
+    /// What the copies of a unit that count have, of those that can be read; `None` if a disk was removed meanwhile.
+    async fn contents(&self, target: &Target, at: &Route) -> Result<Option<Vec<Content>>, SpaceError> {
+        let counting: Vec<&Member> = at.members.iter().filter(|member| member.counts).collect();
+        let reads = counting.iter().map(|member| self.read_copy(target, member));
+        let mut contents = Vec::new();
+        for (member, read) in counting.iter().zip(join_all(reads).await) {
+            match read {
+                None => {}
+                Some(Ok(mut bytes)) => contents.push((**member, bytes.pop())),
+                Some(Err(DiskError::Medium { .. })) => contents.push((**member, None)),
+                Some(Err(error)) => match self.read_failed(member, error).await? {
+                    Reported::Removed => return Ok(None),
+                    Reported::Needed => {}
+                },
+            }
+        }
+        Ok(Some(contents))
+    }
+
+    /// Units of one copy, one buffer each; `None` if the disk is away.
+    pub(crate) async fn read_copy(
+        &self,
+        target: &Target,
+        member: &Member,
+    ) -> Option<Result<Vec<IoBuf>, DiskError>> {
+        let port = self.ports.get(member.disk, member.membership?)?;
+        let (units, offset) = (target.units.len(), member.data + target.offset());
+        let mut buffers = arena::SgMut::new();
+        for _ in 0..units {
+            buffers.extend(sized(self.arena.alloc_sg(BLOCK, Class::Control).await, BLOCK));
+        }
+        let (result, read) = port.read(offset, buffers).await;
+        Some(result.map(|()| read.into_iter().map(arena::IoBufMut::freeze).collect()))
+    }
+
+    /// A read failed by more than its medium.
+    pub(crate) async fn read_failed(
+        &self,
+        member: &Member,
+        error: DiskError,
+    ) -> Result<Reported, SpaceError> {
+        match member.membership {
+            Some(of) => self.report(member.disk, of, Absence::Gone, error).await,
+            None => Ok(Reported::Removed),
+        }
+    }
+
+    /// Writes units anew that a copy does not have as they are.
+    pub(crate) async fn rewrite(&self, target: &Target, member: &Member, unit: usize, bytes: IoBuf) {
+        let Some(port) = member.membership.and_then(|of| self.ports.get(member.disk, of)) else { return };
+        let offset = member.data + unit as u64 * BLOCK as u64;
+        if let Err(error) = port.write(offset, Sg::from_iter([bytes]), false).await {
+            let row = target.key.row.0;
+            tracing::warn!(disk = member.disk.0, row, unit, %error, "a damaged block could not be written anew");
+        }
+    }
+}
+
+/// Rule 5; `None` if the contents have none of the values.
+fn choose(
+    candidates: &[Values],
+    contents: &[Content],
+    is_active: bool,
+    sum: impl Fn(&[u8]) -> u32,
+) -> Option<Decision> {
+    let known = || contents.iter().filter_map(|(_, bytes)| bytes.as_ref()).map(|bytes| (sum(bytes), bytes));
+    let matching = |values: &Values| match values[0] {
+        Value::Written(wanted) | Value::Lost(wanted) => {
+            known().find(|(found, _)| *found == wanted).map(|(_, bytes)| Decision::Bytes(bytes.clone()))
+        }
+        Value::Unwritten => Some(Decision::Value(Value::Unwritten)),
+        Value::LostWithoutSum | Value::Unknown { .. } => None,
+    };
+    let (newest, older) = candidates.split_first()?;
+    let is_candidate = |found: u32| {
+        candidates
+            .iter()
+            .any(|values| matches!(values[0], Value::Written(sum) | Value::Lost(sum) if sum == found))
+    };
+    let in_flight = || {
+        let mut strange: Vec<_> = known().filter(|(found, _)| is_active && !is_candidate(*found)).collect();
+        let copies = |wanted: u32| known().filter(|(found, _)| *found == wanted).count();
+        // Of the contents with the most copies, that of the first.
+        strange.sort_by_key(|(found, _)| std::cmp::Reverse(copies(*found)));
+        strange.first().map(|(_, bytes)| Decision::Bytes(IoBuf::clone(bytes)))
+    };
+    matching(newest).or_else(in_flight).or_else(|| older.iter().find_map(matching))
+}
+
+/// What is lost.
+fn lost(candidates: &[Values]) -> Value {
+    match candidates[0][0] {
+        Value::Written(sum) | Value::Lost(sum) => Value::Lost(sum),
+        _ => Value::LostWithoutSum,
+    }
+}

@@ -1,0 +1,95 @@
+//! Tables: from the blocks of a group, when an I/O needs one that is not in memory.
+
+use std::sync::Arc;
+
+use arena::Class;
+use disk::sized;
+use env::Io;
+use futures_util::future::join_all;
+use pool_seam::{Regions, SpaceView};
+
+use crate::SpaceError;
+use crate::active::SetKey;
+use crate::blocks::{BlockId, ChecksumBlock, newer};
+use crate::cache::Cached;
+use crate::log::BLOCK;
+use crate::owner::Inner;
+use crate::table::{Table, TableId};
+use crate::view::{GroupKey, Member, Route, route};
+use crate::write::{NotYet, unavailable};
+
+impl Inner {
+    /// The table of a group.
+    pub(crate) fn table(
+        self: &Arc<Inner>,
+        key: GroupKey,
+        view: &SpaceView,
+        at: &Route,
+    ) -> Result<Arc<Cached>, NotYet> {
+        let slabs = slabs_of_set(view, at);
+        let load = || {
+            let (inner, at) = (Arc::clone(self), at.clone());
+            async move { inner.load(key, &at, slabs).await }
+        };
+        match self.cache.get(&self.env, key, load) {
+            Io::Done(Ok(cached)) => Ok(cached),
+            Io::Done(Err(error)) => Err(NotYet::Unavailable(error)),
+            Io::Pending(load) => Err(NotYet::Table(load)),
+        }
+    }
+
+    /// Changes or looks at a table that knows how far the log is.
+    pub(crate) fn look<T>(&self, cached: &Cached, look: impl FnOnce(&mut Table) -> T) -> T {
+        let progress = self.progress();
+        self.cache.update(cached, |table| {
+            table.advance(progress.confirmed, progress.said);
+            look(table)
+        })
+    }
+
+    /// The newest block of all copies that count.
+    async fn load(&self, key: GroupKey, at: &Route, slabs: usize) -> Result<Table, SpaceError> {
+        let counting = at.members.iter().filter(|member| member.counts);
+        let blocks = join_all(counting.map(|member| self.read_block(key, member))).await;
+        let newest = blocks.iter().flatten().map(|block| &**block).reduce(newer);
+        let id = TableId { row: key.row, birth: at.birth, set: key.set, group: key.group };
+        let table =
+            newest.and_then(|newest| Table::load(id, at.data, slabs, &[Some(newest)])).map(|mut table| {
+                self.overlay.apply(key, &mut table);
+                let region = Regions::new(self.view.get().value.slab_bytes).of_group(key.group);
+                if self.active.is_unresolved(SetKey { row: key.row, birth: at.birth, set: key.set }, region) {
+                    table.unresolve();
+                }
+                table
+            });
+        let present = route(&self.view.get().value, key).map(|route| route.members);
+        table.ok_or_else(|| unavailable(key.row, &present.unwrap_or_else(|| at.members.clone())))
+    }
+
+    async fn read_block(&self, key: GroupKey, member: &Member) -> Option<Box<ChecksumBlock>> {
+        let port = self.ports.get(member.disk, member.membership?)?;
+        let buffers = self.arena.alloc_sg(BLOCK, Class::Control).await;
+        let (result, read) = port.read(member.block, sized(buffers, BLOCK)).await;
+        let view = self.view.get().value;
+        let id = BlockId {
+            pool: view.pool,
+            space: view.space,
+            row: key.row,
+            group: key.group,
+            index: member.slab,
+            allocation: member.generation,
+        };
+        result.ok().and_then(|()| ChecksumBlock::decode(&read[0], &id).ok())
+    }
+}
+
+/// Slabs of the set, without one that is moving.
+fn slabs_of_set(view: &SpaceView, at: &Route) -> usize {
+    let moving = at
+        .members
+        .iter()
+        .enumerate()
+        .filter(|(before, member)| at.members[..*before].iter().any(|other| other.slab == member.slab));
+    debug_assert!(view.record.columns > 0);
+    at.members.len() - moving.count()
+}

@@ -1,0 +1,128 @@
+//! Makes an owner of a space: of one without a log, or after another owner.
+//!
+//! An opening fences the disks, reads the log, and has its entries ready for the tables ([`overlay`](crate::overlay)). Nothing else is read
+//! or written before the space serves.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use disk::DiskError;
+use env::{Ctx, Epoch};
+use futures_util::future::join_all;
+use pool_seam::{Absence, DiskNumber, LogState, Membership, OwnerOp, Row, RowNumber, SeamError, SpaceView};
+
+use crate::SpaceError;
+use crate::log::ring::Ring;
+use crate::log::{BLOCK, LogError, LogSettings, OpenError, Replica, Required, SpaceLog};
+use crate::owner::{Inner, Reported, Settings, Space};
+use crate::source::Link;
+
+/// Blocks of the ring of a space's log, if half of a slab has room for them.
+const RING_BLOCKS: u64 = 16_384;
+
+impl Space {
+    /// Owns a space from now on: makes its log, if it has none, or reads it. Then it is ready for reads and writes.
+    ///
+    /// # Errors
+    /// [`SpaceError`]; another owner can try again.
+    ///
+    /// # Panics
+    /// If the view has no row for the log.
+    pub async fn open(settings: Settings, view: Arc<SpaceView>) -> Result<Space, SpaceError> {
+        let env = settings.env.clone();
+        env.run(async move {
+            let hang = settings.hang;
+            let inner = Inner::new(settings, view);
+            inner.fence(hang).await?;
+            let view = inner.view.get().value;
+            let row = view.record.rows.get(&RowNumber::LOG).expect("a space has a row for its log");
+            let (settings, replicas) = (inner.log_settings(hang), inner.replicas(&view, row));
+            let failed = |error| inner.log_error(row, error);
+            let (log, ops, last) = if row.is_new {
+                let blocks = RING_BLOCKS.min(view.slab_bytes / BLOCK as u64 / 2);
+                let ring = Ring::new(blocks).expect("a slab has room");
+                let log = SpaceLog::create(settings, ring, replicas, 1).await.map_err(failed)?;
+                (log, vec![OwnerOp::Ready { row: RowNumber::LOG, birth: row.birth }], 0)
+            } else {
+                let state = (view.record.log.epoch.0, view.record.log.sequence);
+                let required = Required { state, ..Required::default() };
+                let (log, opened) = SpaceLog::open(settings, replicas, required).await.map_err(failed)?;
+                inner.active.restore(opened.log.entries().map(|(_, entry)| &entry.change));
+                inner.overlay.restore(&view, &opened.log);
+                (log, Vec::new(), opened.first.sequence - 1)
+            };
+            assert!(inner.log.set(log).is_ok(), "a space has one log");
+            let state = LogState { epoch: inner.owner.epoch, sequence: last, is_closed: false };
+            inner.commit(ops.into_iter().chain([OwnerOp::Log(state)]).collect()).await?;
+            inner.env.spawn(Inner::keep_checkpoints(Arc::downgrade(&inner)));
+            Ok(Space(inner))
+        })
+        .await
+    }
+}
+
+impl Inner {
+    /// Ends all I/O of earlier owners (rule 15).
+    async fn fence(&self, hang: Duration) -> Result<(), SpaceError> {
+        let view = self.view.get().value;
+        let ports = view.disks.iter().filter_map(|(disk, at)| self.ports.get(*disk, at.membership?));
+        let ports: Vec<_> = ports.collect();
+        let epoch = Epoch(self.owner.epoch.0);
+        let fences = ports.iter().map(|port| async move {
+            let c = Ctx { deadline: Some(self.env.now() + hang), ..Ctx::default() };
+            port.disk().fence(&c, epoch).wait().await
+        });
+        for (port, fenced) in ports.iter().zip(join_all(fences).await) {
+            match fenced {
+                Ok(()) => {}
+                Err(DiskError::Fenced { .. }) => return Err(SeamError::Deposed(self.owner.epoch).into()),
+                Err(error) => self.unfenced(port.number(), port.membership(), error).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A disk on which an earlier owner may still write does not take part.
+    async fn unfenced(&self, disk: DiskNumber, of: Membership, error: DiskError) -> Result<(), SpaceError> {
+        match self.report(disk, of, Absence::Gone, error).await? {
+            Reported::Removed => Ok(()),
+            Reported::Needed => Err(SpaceError::Disk { disk, error }),
+        }
+    }
+
+    fn log_settings(self: &Arc<Inner>, hang: Duration) -> LogSettings {
+        let link = Arc::new(Link(Arc::downgrade(self)));
+        LogSettings {
+            env: self.env.clone(),
+            arena: self.arena.clone(),
+            pool: self.view.get().value.pool,
+            space: self.owner.space,
+            epoch: self.owner.epoch.0,
+            hang,
+            coordination: Arc::<Link>::clone(&link),
+            source: link,
+        }
+    }
+
+    /// The replicas of the log that count and can be reached.
+    fn replicas(&self, view: &SpaceView, row: &Row) -> Vec<Replica> {
+        let replica = |(index, copy): (usize, &pool_seam::SlabCopy)| {
+            let disk = view.disks.get(&copy.place.disk)?;
+            let port = self.ports.get(copy.place.disk, disk.membership?)?;
+            let offset = disk.areas.data(copy.place.slab).offset;
+            Some(Replica { index: index as u8, allocation: copy.generation, disk: port.disk(), offset })
+        };
+        row.copies().filter(|(_, copy)| copy.missed == 0).filter_map(replica).collect()
+    }
+
+    fn log_error(&self, row: &Row, error: OpenError) -> SpaceError {
+        match error {
+            OpenError::Replica { index, error } => {
+                let copy = row.copy(index.into()).expect("a replica that was given");
+                SpaceError::Disk { disk: copy.place.disk, error }
+            }
+            OpenError::Deposed(_) => SeamError::Deposed(self.owner.epoch).into(),
+            _ => LogError::ReplicaFailed.into(),
+        }
+    }
+}

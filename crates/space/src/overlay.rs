@@ -1,0 +1,91 @@
+//! Entries of a log that was read, until the tables of their groups are loaded: rule 1. They are put over the blocks then.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use pool_seam::{GROUP_UNITS, SpaceView};
+use rustc_hash::FxHashMap;
+
+use crate::log::entry::{Change, FirstStripe, FirstUnit};
+use crate::log::replay::Log;
+use crate::table::{Carrier, Table};
+use crate::view::GroupKey;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Overlay(Mutex<Entries>);
+
+#[derive(Default)]
+struct Entries {
+    groups: FxHashMap<GroupKey, Vec<OfGroup>>,
+    /// The last record that the log calls confirmed.
+    confirmed: u64,
+}
+
+/// An entry with units of a group.
+#[derive(Clone)]
+struct OfGroup {
+    change: Arc<Change>,
+    carrier: Carrier,
+    /// What its record says is confirmed.
+    said: u64,
+}
+
+impl Overlay {
+    /// Takes the entries of a log. Those of rows that are not there, or were allocated anew, are void.
+    pub(crate) fn restore(&self, view: &SpaceView, log: &Log) {
+        let mut entries = self.0.lock();
+        entries.confirmed = log.closed.confirmed;
+        for (record, entry) in log.entries() {
+            let Some((first, count)) = units_of(&entry.change) else { continue };
+            let row = view.record.rows.get(&first.row).filter(|row| row.birth == first.birth);
+            let Some(row) = row else { continue };
+            let set = if view.record.resiliency_of(row).is_parity() { 0 } else { first.column };
+            let change = Arc::new(entry.change.clone());
+            let last = u64::from(first.unit) + count as u64 - 1;
+            for group in u64::from(first.unit) / GROUP_UNITS..=last / GROUP_UNITS {
+                let key = GroupKey { row: first.row, set, group: group as u32 };
+                let (change, carrier) = (Arc::clone(&change), log.carrier(record, entry));
+                let said = record.head.id.confirmed;
+                entries.groups.entry(key).or_default().push(OfGroup { change, carrier, said });
+            }
+        }
+    }
+
+    /// The groups whose tables were not loaded.
+    pub(crate) fn groups(&self) -> Vec<GroupKey> {
+        let mut groups: Vec<_> = self.0.lock().groups.keys().copied().collect();
+        groups.sort_unstable();
+        groups
+    }
+
+    /// Puts the entries of a table's group over it. From then on the table has them.
+    pub(crate) fn apply(&self, key: GroupKey, table: &mut Table) {
+        let mut entries = self.0.lock();
+        let of_group = entries.groups.remove(&key).unwrap_or_default();
+        let confirmed = entries.confirmed;
+        drop(entries);
+        for OfGroup { change, carrier, said } in of_group {
+            table.advance(said, said);
+            table.apply(&change, carrier);
+        }
+        table.advance(confirmed, confirmed);
+    }
+}
+
+/// The first of the units or stripes that an entry is about, and their number.
+fn units_of(change: &Change) -> Option<(FirstUnit, usize)> {
+    let stripe = |first: &FirstStripe| {
+        let FirstStripe { row, birth, unit } = *first;
+        FirstUnit { row, birth, content: 0, column: 0, unit }
+    };
+    match change {
+        Change::Written { first, sums } | Change::Lost { first, sums } => Some((*first, sums.len())),
+        Change::Discarded { first, count }
+        | Change::LostWithoutSum { first, count }
+        | Change::Doubt { first, count } => Some((*first, usize::from(*count))),
+        Change::Fresh { first, stripes } => Some((stripe(first), stripes.len())),
+        Change::Redo { first, stripes } => Some((stripe(first), stripes.len())),
+        _ => None,
+    }
+}

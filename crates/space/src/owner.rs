@@ -1,0 +1,350 @@
+//! The owner of a space: what all of its calls share, and what it asks the coordinator.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use arena::{Arena, IoBuf, Sg};
+use disk::{Disk, DiskError};
+use env::{Env, Epoch};
+use pool_seam::{
+    Absence, Coordinator, CopyRegions, DiskNumber, DiskReport, GROUP, Lease, Membership, NodeId, OwnerId,
+    OwnerOp, OwnerStatus, Regions, Request, Returned, Row, RowNumber, SeamError, SpaceId, SpaceView,
+};
+use smallvec::smallvec;
+use tokio::sync::{Mutex, Semaphore};
+
+use crate::SpaceError;
+use crate::active::Active;
+use crate::blocks::{self, BlockId, ChecksumBlock, Units};
+use crate::cache::{Budget, Cache};
+use crate::locks::RangeLocks;
+use crate::log::commit::Appended;
+use crate::log::{LogError, Progress, SpaceLog};
+use crate::overlay::Overlay;
+use crate::port::{Port, Ports};
+use crate::view::View;
+use crate::waiting::Waiting;
+
+/// Runs of writes that are in flight at a time for each disk of the space.
+const WRITES_FOR_DISK: usize = 64;
+
+/// Before a request is repeated that could not be answered.
+pub(crate) const RETRY: Duration = Duration::from_millis(100);
+
+/// What an owner needs of its process.
+pub struct Settings {
+    /// Time, chance and tasks.
+    pub env: Env,
+    /// Memory of reads.
+    pub arena: Arena,
+    /// The machine.
+    pub node: NodeId,
+    /// Memory of tables, shared with other spaces.
+    pub budget: Arc<Budget>,
+    /// An I/O to the log that takes longer has failed.
+    pub hang: Duration,
+    /// The coordinator.
+    pub coordinator: Arc<dyn Coordinator>,
+    /// The right to acknowledge.
+    pub lease: Arc<dyn Lease>,
+    /// Opens a disk of the space, in a membership; none if this process cannot reach it.
+    pub open: OpenDisk,
+}
+
+/// See [`Settings::open`].
+pub type OpenDisk = Box<dyn Fn(DiskNumber, Membership) -> Option<Arc<dyn Disk>> + Send + Sync>;
+
+/// A space and its owner. Clones are the same.
+///
+/// All calls own what they need: a caller that stops waiting changes nothing of what they do.
+#[derive(Clone)]
+pub struct Space(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) env: Env,
+    pub(crate) arena: Arena,
+    pub(crate) owner: OwnerId,
+    coordinator: Arc<dyn Coordinator>,
+    pub(crate) lease: Arc<dyn Lease>,
+    pub(crate) view: View,
+    pub(crate) ports: Ports,
+    pub(crate) cache: Cache<SpaceError>,
+    pub(crate) locks: RangeLocks,
+    pub(crate) active: Arc<Active>,
+    pub(crate) waiting: Arc<Waiting>,
+    pub(crate) overlay: Overlay,
+    pub(crate) writes: Arc<Semaphore>,
+    pub(crate) log: OnceLock<SpaceLog>,
+    /// The number of the last request; held while one is outstanding.
+    requests: Mutex<u64>,
+    /// Held while a row is allocated.
+    allocating: Mutex<()>,
+    /// Held while a checkpoint is made.
+    pub(crate) checkpoints: Mutex<()>,
+}
+
+/// What became of a disk that was reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reported {
+    /// It is out of service.
+    Removed,
+    /// It stays: it has the only copy of something.
+    Needed,
+}
+
+impl Space {
+    /// See [`Owner::update`](pool_seam::Owner::update).
+    pub fn update(&self, view: Arc<SpaceView>) {
+        self.0.follow(view);
+    }
+
+    /// See [`Owner::leaving`](pool_seam::Owner::leaving).
+    pub fn leaving(&self, disk: DiskNumber, of: Membership) -> Vec<CopyRegions> {
+        self.0.leaving(disk, of)
+    }
+
+    /// See [`Owner::stays`](pool_seam::Owner::stays).
+    pub fn stays(&self, disk: DiskNumber, of: Membership) {
+        self.0.stays(disk, of);
+    }
+
+    /// See [`Owner::joining`](pool_seam::Owner::joining). Without marks of the disk nothing proves what it has.
+    pub async fn joining(&self, disk: DiskNumber) -> Returned {
+        self.0.ports.drained(disk).await;
+        let view = self.0.view.get().value;
+        let others = |row: &Row| row.copies().any(|(_, copy)| copy.place.disk != disk && copy.missed == 0);
+        let on_disk = |row: &Row| row.copies().any(|(_, copy)| copy.place.disk == disk);
+        let only = view.record.rows.iter().filter(|(_, row)| on_disk(row) && !others(row));
+        let only: Vec<RowNumber> = only.map(|(row, _)| *row).collect();
+        if only.is_empty() { Returned::Behind } else { Returned::OnlyCopy(only) }
+    }
+
+    /// See [`Owner::status`](pool_seam::Owner::status).
+    pub fn status(&self) -> OwnerStatus {
+        let dirty = self.0.cache.dirty().len() as u64;
+        OwnerStatus { disks: self.0.ports.stats(), dirty, ..OwnerStatus::default() }
+    }
+}
+
+impl Inner {
+    pub(crate) fn new(settings: Settings, view: Arc<SpaceView>) -> Arc<Inner> {
+        let Settings { env, arena, node, budget, coordinator, lease, open, .. } = settings;
+        let epoch = view.record.ownership.epoch;
+        let ports = Ports::new(Epoch(epoch.0), open);
+        ports.follow(&view);
+        Arc::new(Inner {
+            env,
+            arena,
+            owner: OwnerId { space: view.space, node, epoch },
+            coordinator,
+            lease,
+            ports,
+            cache: Cache::new(budget),
+            locks: RangeLocks::default(),
+            active: Arc::default(),
+            waiting: Arc::default(),
+            overlay: Overlay::default(),
+            writes: Arc::new(Semaphore::new(WRITES_FOR_DISK * view.disks.len())),
+            log: OnceLock::new(),
+            requests: Mutex::new(view.record.ownership.request),
+            allocating: Mutex::default(),
+            checkpoints: Mutex::default(),
+            view: View::new(view),
+        })
+    }
+
+    pub(crate) fn space(&self) -> SpaceId {
+        self.owner.space
+    }
+
+    /// The log.
+    pub(crate) fn log(&self) -> &SpaceLog {
+        self.log.get().expect("a space that is ready has a log")
+    }
+
+    /// How far the log is.
+    pub(crate) fn progress(&self) -> Progress {
+        self.log.get().map(|log| *log.progress().borrow()).unwrap_or_default()
+    }
+
+    /// Takes a new view.
+    pub(crate) fn follow(&self, view: Arc<SpaceView>) {
+        self.ports.follow(&view);
+        if !self.view.update(Arc::clone(&view)) {
+            return;
+        }
+        let (Some(row), Some(log)) = (view.record.rows.get(&RowNumber::LOG), self.log.get()) else { return };
+        for (index, copy) in row.copies() {
+            if view.disks.get(&copy.place.disk).is_none_or(|disk| disk.membership.is_none()) {
+                log.left(index as u8);
+            }
+        }
+    }
+
+    /// Has operations carried out by the coordinator: in a record when this returns, and in the view.
+    pub(crate) async fn commit(&self, ops: Vec<OwnerOp>) -> Result<(), SpaceError> {
+        let mut number = self.requests.lock().await;
+        *number += 1;
+        let OwnerId { space, epoch, .. } = self.owner;
+        loop {
+            let request = Request { space, epoch, number: *number, ops: ops.clone() };
+            match self.coordinator.commit(request).wait().await {
+                Ok(view) => {
+                    self.follow(view);
+                    return Ok(());
+                }
+                Err(SeamError::Unknown | SeamError::Moved | SeamError::Suspended(_)) => {
+                    self.env.sleep(RETRY).await
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Reports a disk whose I/O failed.
+    pub(crate) async fn report(
+        &self,
+        disk: DiskNumber,
+        of: Membership,
+        reason: Absence,
+        error: DiskError,
+    ) -> Result<Reported, SpaceError> {
+        loop {
+            let report = DiskReport { disk, of, reason, error };
+            match self.coordinator.disk_failed(self.owner, report).wait().await {
+                Ok(view) => {
+                    self.follow(view);
+                    return Ok(Reported::Removed);
+                }
+                Err(SeamError::Needed(_)) => return Ok(Reported::Needed),
+                Err(SeamError::Unknown | SeamError::Moved | SeamError::Suspended(_)) => {
+                    self.env.sleep(RETRY).await
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Rule 11, without marks: the disk may lack all that blocks do not have.
+    fn leaving(&self, disk: DiskNumber, of: Membership) -> Vec<CopyRegions> {
+        if let Some(port) = self.ports.get(disk, of) {
+            port.set_leaving(true);
+        }
+        let view = self.view.get().value;
+        let regions = Regions::new(view.slab_bytes);
+        let mut out = Vec::new();
+        let mut add = |row: RowNumber, set: Option<u8>, regions: u64| {
+            let Some(record) = view.record.rows.get(&row) else { return };
+            let copies = view.record.resiliency_of(record).copies();
+            let is_of =
+                |index: usize| set.is_none_or(|set| record.slab_of(index) / copies == usize::from(set));
+            let here = record.copies().filter(|(index, copy)| copy.place.disk == disk && is_of(*index));
+            out.extend(here.map(|(index, _)| CopyRegions { row, index: index as u8, regions }));
+        };
+        for key in self.cache.dirty().iter().map(|cached| cached.key()) {
+            add(key.row, Some(key.set), regions.of_group(key.group));
+        }
+        for (row, _) in
+            view.record.rows.iter().filter(|(row, record)| record.is_new || **row == RowNumber::LOG)
+        {
+            add(*row, None, u64::MAX);
+        }
+        self.replicas_on(disk, SpaceLog::leaving);
+        out
+    }
+
+    fn stays(&self, disk: DiskNumber, of: Membership) {
+        if let Some(port) = self.ports.get(disk, of) {
+            port.set_leaving(false);
+        }
+        self.replicas_on(disk, SpaceLog::stays);
+    }
+
+    /// Does something with the replicas of the log on a disk.
+    fn replicas_on(&self, disk: DiskNumber, act: impl Fn(&SpaceLog, u8)) {
+        let view = self.view.get().value;
+        let (Some(row), Some(log)) = (view.record.rows.get(&RowNumber::LOG), self.log.get()) else { return };
+        let here = row.copies().filter(|(_, copy)| copy.place.disk == disk);
+        here.for_each(|(index, _)| act(log, index as u8));
+    }
+
+    /// Makes a row ready: rule 18.
+    pub(crate) async fn allocate(&self, row: RowNumber) -> Result<(), SpaceError> {
+        let _one = self.allocating.lock().await;
+        loop {
+            let view = self.view.get().value;
+            match view.record.rows.get(&row) {
+                None => self.commit(vec![OwnerOp::Allocate { row }]).await?,
+                Some(record) if record.is_new => {
+                    if self.write_empty_blocks(&view, row, record).await? {
+                        self.commit(vec![OwnerOp::Ready { row, birth: record.birth }]).await?;
+                    }
+                }
+                Some(_) => return Ok(()),
+            }
+        }
+    }
+
+    /// Writes the blocks of a new row, durably; `false` if a disk left meanwhile.
+    async fn write_empty_blocks(
+        &self,
+        view: &SpaceView,
+        row: RowNumber,
+        record: &Row,
+    ) -> Result<bool, SpaceError> {
+        let resiliency = view.record.resiliency_of(record);
+        let (data, slabs) = match resiliency.is_parity() {
+            true => (usize::from(view.record.columns), record.slabs.len()),
+            false => (1, resiliency.copies()),
+        };
+        let block = ChecksumBlock {
+            version: 0,
+            writing: 0,
+            lost: Units::NONE,
+            written: smallvec![Units::NONE; data],
+            versions: smallvec![0; slabs],
+            sums: [0; pool_seam::GROUP_UNITS as usize],
+        };
+        for (index, copy) in record.copies() {
+            let disk = copy.place.disk;
+            let Some((at, of)) = view.disks.get(&disk).and_then(|at| Some((at, at.membership?))) else {
+                continue;
+            };
+            let slab = record.slab_of(index) as u8;
+            let id = |group| BlockId {
+                pool: view.pool,
+                space: view.space,
+                row,
+                group,
+                index: slab,
+                allocation: copy.generation,
+            };
+            let bytes: Vec<u8> =
+                (0..(view.slab_bytes / GROUP) as u32).flat_map(|group| block.encode(&id(group))).collect();
+            let offset = blocks::position(at.areas.checksums(copy.place.slab).offset, 0);
+            let Some(port) = self.ports.get(disk, of) else { return Ok(false) };
+            let written = write_durably(&port, offset, IoBuf::from(bytes)).await;
+            if let Err(error) = written {
+                return match self.report(disk, of, Absence::WriteFailed, error).await? {
+                    Reported::Removed => Ok(false),
+                    Reported::Needed => Err(SpaceError::Disk { disk, error }),
+                };
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits for a flush of a set, and then for the lease (rule 4).
+    pub(crate) async fn confirmed(
+        &self,
+        wait: impl Future<Output = Result<Appended, LogError>>,
+    ) -> Result<(), SpaceError> {
+        wait.await?;
+        self.lease.hold().wait().await.map_err(SpaceError::from)
+    }
+}
+
+async fn write_durably(port: &Arc<Port>, offset: u64, bytes: IoBuf) -> Result<(), DiskError> {
+    port.write(offset, Sg::from_iter([bytes]), false).await?;
+    port.flush().await
+}

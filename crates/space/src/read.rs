@@ -1,0 +1,356 @@
+//! Reading: from one copy that counts, straight into the caller's buffers, each unit verified there.
+//!
+//! No lock is held: a unit that does not match may have been written meanwhile, so it is looked at again under its lock,
+//! on every copy.
+
+use std::sync::Arc;
+
+use arena::passes::{Pass, count};
+use arena::{Class, IoBuf, IoBufMut, SgMut, parts};
+use disk::{DiskError, Op, Place, Read, Then, Told, sized};
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use pool_seam::layout::Run;
+use pool_seam::{GROUP, UNIT};
+use smallvec::SmallVec;
+use tokio::sync::oneshot;
+
+use crate::SpaceError;
+use crate::blocks::{ContentId, Units};
+use crate::cache::Cached;
+use crate::locks::Mode;
+use crate::log::LogError;
+use crate::log::entry::Sums;
+use crate::owner::{Inner, Reported, Space};
+use crate::table::{Table, Value};
+use crate::view::{Member, layout, route};
+use crate::write::{NotYet, Target, unavailable};
+
+/// The result of a read, with its buffers.
+pub type SpaceRead = (Result<(), SpaceError>, SgMut);
+
+/// A read that waits for one disk.
+struct Reading(Mutex<Option<Rest>>);
+
+struct Rest {
+    inner: Arc<Inner>,
+    target: Target,
+    /// Held: a small cache must not evict what is needed when it does not match.
+    _cached: Arc<Cached>,
+    content: ContentId,
+    sums: Sums,
+    answer: oneshot::Sender<SpaceRead>,
+}
+
+/// What can be said of units at once.
+enum Known {
+    Zeros,
+    Sums(Sums),
+    /// Some are, or a unit is open, lost or not known.
+    Mixed,
+}
+
+impl Space {
+    /// Reads as many whole units at `address` as `dst` has filled. What was never written, or was discarded, is zeros.
+    ///
+    /// # Errors
+    /// [`SpaceError`]; the buffers come back, with undefined contents.
+    ///
+    /// # Panics
+    /// If the range is not whole units inside of the space.
+    pub fn read(&self, address: u64, dst: SgMut) -> env::Io<SpaceRead> {
+        let inner = &self.0;
+        let length: u64 = dst.iter().map(|buffer| buffer.len() as u64).sum();
+        let view = inner.view.get().value;
+        assert!(address.is_multiple_of(UNIT) && length.is_multiple_of(UNIT));
+        assert!(address.checked_add(length).is_some_and(|end| end <= view.record.size), "beyond the space");
+        if length == 0 {
+            return env::Io::Done((Ok(()), dst));
+        }
+        if let Some(at) = layout(&view).one_piece(address, length, GROUP) {
+            return inner.read_run(Target::new(&view, at, length), dst);
+        }
+        let inner = Arc::clone(inner);
+        let env = inner.env.clone();
+        let runs = layout(&view).runs(address, length, GROUP);
+        let targets = runs.iter().map(|run| Target::new(&view, run.at, run.length)).collect();
+        env::Io::pending(env.run(async move { inner.read_runs(&runs, targets, dst).await }))
+    }
+}
+
+impl Inner {
+    /// Several runs: each into those of the buffers that are its own, or through others where a buffer is of two.
+    async fn read_runs(self: Arc<Inner>, runs: &[Run], targets: Vec<Target>, mut dst: SgMut) -> SpaceRead {
+        let mut result = Ok(());
+        let Some(own) = own_buffers(runs, &dst) else {
+            for (run, target) in runs.iter().zip(targets) {
+                let length = run.length as usize;
+                let buffers = sized(self.arena.alloc_sg(length, Class::Control).await, length);
+                let (one, back) = self.read_run(target, buffers).wait().await;
+                scatter(&back, run, &mut dst);
+                result = result.and(one);
+            }
+            return (result, dst);
+        };
+        let mut slots: SmallVec<[Option<IoBufMut>; 4]> = dst.into_iter().map(Some).collect();
+        let mut reads = Vec::with_capacity(runs.len());
+        for (target, own) in targets.into_iter().zip(&own) {
+            let buffers = own.iter().filter_map(|at| slots[*at].take()).collect();
+            reads.push(self.read_run(target, buffers).wait());
+        }
+        for (own, (one, back)) in own.iter().zip(join_all(reads).await) {
+            own.iter().zip(back).for_each(|(at, buffer)| slots[*at] = Some(buffer));
+            result = result.and(one);
+        }
+        (result, slots.into_iter().flatten().collect())
+    }
+
+    fn read_run(self: &Arc<Inner>, target: Target, mut dst: SgMut) -> env::Io<SpaceRead> {
+        let seen = self.view.get();
+        let Some(at) = route(&seen.value, target.key).filter(|at| !at.is_new) else {
+            return zeros(dst);
+        };
+        let cached = match self.table(target.key, &seen.value, &at) {
+            Ok(cached) => cached,
+            Err(_) => return self.read_slowly(target, dst),
+        };
+        let sums = match self.look(&cached, |table| known(table, &target)) {
+            Known::Zeros => return zeros(dst),
+            Known::Sums(sums) => sums,
+            Known::Mixed => return self.read_slowly(target, dst),
+        };
+        let counting: SmallVec<[&Member; 3]> =
+            at.members.iter().filter(|member| member.counts && member.membership.is_some()).collect();
+        // Neighbours are read from the same copy.
+        let turn = (target.first() / 64 + target.key.row.0) as usize;
+        let member = (!counting.is_empty()).then(|| counting[turn % counting.len()]);
+        let port = member.and_then(|member| self.ports.get(member.disk, member.membership?));
+        let (Some(member), Some(port)) = (member, port) else { return self.read_slowly(target, dst) };
+        let (answer, result) = oneshot::channel();
+        let (offset, length) = (member.data + target.offset(), target.units.len() as u64 * UNIT);
+        let content = ContentId { space: self.space(), birth: at.birth, content: target.column };
+        let rest = Rest { inner: Arc::clone(self), target, _cached: cached, content, sums, answer };
+        let reading: Arc<Reading> = Arc::new(Reading(Mutex::new(Some(rest))));
+        let dst = std::mem::take(&mut dst);
+        port.read_then(offset, dst, Then::new(reading, 0, Place::new(Op::Read, offset, length)));
+        env::Io::pending(async move { result.await.unwrap_or_else(|_| closed()) })
+    }
+
+    /// Unit by unit, in a task.
+    fn read_slowly(self: &Arc<Inner>, target: Target, mut dst: SgMut) -> env::Io<SpaceRead> {
+        let inner = Arc::clone(self);
+        env::Io::pending(self.env.run(async move {
+            let length = target.units.len() * UNIT as usize;
+            if dst.is_empty() {
+                // A disk that does not answer has the buffers.
+                dst = sized(inner.arena.alloc_sg(length, Class::Control).await, length);
+            }
+            let result = inner.read_units(&target, &mut dst).await;
+            (result, dst)
+        }))
+    }
+
+    /// Reads units under their lock: each from a copy that has it; those that do not get it again.
+    async fn read_units(self: &Arc<Inner>, target: &Target, dst: &mut SgMut) -> Result<(), SpaceError> {
+        loop {
+            let seen = self.view.get();
+            let Some(at) = route(&seen.value, target.key).filter(|at| !at.is_new) else {
+                fill(dst, 0, None, target.units.len());
+                return Ok(());
+            };
+            let cached = match self.table(target.key, &seen.value, &at) {
+                Ok(cached) => cached,
+                Err(NotYet::Table(load)) => load.await?,
+                Err(NotYet::Unavailable(error)) => return Err(error),
+                Err(_) => continue,
+            };
+            let open = |table: &mut Table| target.units.clone().find(|unit| table.is_open(*unit));
+            if let Some(unit) = self.look(&cached, open) {
+                let _lock = self.locks.lock(target.key, unit..unit + 1, Mode::Exclusive).await;
+                if self.look(&cached, |table| table.is_open(unit)) {
+                    self.decide(target, &cached, unit).await?;
+                }
+                continue;
+            }
+            let _lock = self.locks.lock(target.key, target.units.clone(), Mode::Shared).await;
+            if self.look(&cached, open).is_some() || !self.view.is_current(&seen) {
+                continue;
+            }
+            let mut wanted = Units::NONE;
+            for unit in target.units.clone() {
+                match self.look(&cached, |table| table.value(0, unit)) {
+                    Value::Written(_) => wanted.set(unit, true),
+                    Value::Unwritten => fill(dst, unit - target.units.start, None, 1),
+                    _ => return Err(self.corrupt(target, unit)),
+                }
+            }
+            if self.read_copies(target, &at.members, &cached, at.birth, wanted, dst).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads the wanted units of all copies in turn; `false` if a disk was removed meanwhile.
+    async fn read_copies(
+        &self,
+        target: &Target,
+        members: &[Member],
+        cached: &Arc<Cached>,
+        birth: u32,
+        mut wanted: Units,
+        dst: &mut SgMut,
+    ) -> Result<bool, SpaceError> {
+        let content = ContentId { space: self.space(), birth, content: target.column };
+        let (mut damaged, mut good, mut is_whole) = (Vec::new(), Vec::new(), true);
+        for member in members.iter().filter(|member| member.counts) {
+            if wanted.is_empty() {
+                break;
+            }
+            let bytes = match self.read_copy(target, member).await {
+                Some(Ok(bytes)) => bytes.into_iter().map(Some).collect::<Vec<_>>(),
+                Some(Err(DiskError::Medium { .. })) => vec![None; target.units.len()],
+                Some(Err(error)) => match self.read_failed(member, error).await? {
+                    Reported::Removed => return Ok(false),
+                    Reported::Needed => vec![None; target.units.len()],
+                },
+                None => {
+                    is_whole = false;
+                    continue;
+                }
+            };
+            for (unit, bytes) in target.units.clone().zip(bytes) {
+                if !wanted.has(unit) {
+                    continue;
+                }
+                let at = unit - target.units.start;
+                let value = self.look(cached, |table| table.value(0, unit));
+                let sum = |bytes: &IoBuf| Value::Written(content.checksum(target.first() + at as u32, bytes));
+                match bytes.filter(|bytes| sum(bytes) == value) {
+                    Some(bytes) => {
+                        fill(dst, at, Some(&bytes), 1);
+                        wanted.set(unit, false);
+                        good.push((unit, bytes));
+                    }
+                    None => damaged.push((member, unit)),
+                }
+            }
+        }
+        if let Some(unit) = wanted.iter().next() {
+            return Err(if is_whole {
+                self.corrupt(target, unit)
+            } else {
+                unavailable(target.key.row, members)
+            });
+        }
+        for (member, unit) in damaged {
+            let (_, bytes) = good.iter().find(|(of, _)| *of == unit).expect("nothing is wanted any more");
+            self.rewrite(target, member, unit, bytes.clone()).await;
+        }
+        Ok(true)
+    }
+
+    fn corrupt(&self, target: &Target, unit: usize) -> SpaceError {
+        SpaceError::Corrupt { address: target.address(&self.view.get().value, unit), length: UNIT }
+    }
+}
+
+impl Told<Read> for Reading {
+    fn told(self: Arc<Reading>, _: usize, (result, dst): Read) {
+        let Some(rest) = self.0.lock().take() else { return };
+        let sums = || rest.content.checksums(rest.target.first(), dst.iter().map(|buffer| &buffer[..]));
+        if result.is_ok() && sums() == rest.sums {
+            drop(rest.answer.send((Ok(()), dst)));
+            return;
+        }
+        let Rest { inner, target, answer, .. } = rest;
+        inner.env.clone().spawn_if_running(async move {
+            drop(answer.send(inner.read_slowly(target, dst).wait().await));
+        });
+    }
+}
+
+fn known(table: &Table, target: &Target) -> Known {
+    let mut sums = Sums::new();
+    for unit in target.units.clone() {
+        match table.value(0, unit) {
+            _ if table.is_open(unit) => return Known::Mixed,
+            Value::Written(sum) => sums.push(sum),
+            Value::Unwritten if sums.is_empty() => {}
+            _ => return Known::Mixed,
+        }
+    }
+    match sums.len() {
+        0 => Known::Zeros,
+        written if written == target.units.len() => Known::Sums(sums),
+        _ => Known::Mixed,
+    }
+}
+
+fn zeros(mut dst: SgMut) -> env::Io<SpaceRead> {
+    dst.iter_mut().for_each(|buffer| buffer.filled_mut().fill(0));
+    env::Io::Done((Ok(()), dst))
+}
+
+fn closed() -> SpaceRead {
+    (Err(LogError::Closed.into()), SgMut::new())
+}
+
+/// Which buffers are each run's, if none is of two runs and each run's are in its order.
+fn own_buffers(runs: &[Run], dst: &SgMut) -> Option<Vec<SmallVec<[usize; 4]>>> {
+    let starts: SmallVec<[u64; 8]> = dst
+        .iter()
+        .scan(0, |at, buffer| {
+            let start = *at;
+            *at += buffer.len() as u64;
+            Some(start)
+        })
+        .collect();
+    let own = |run: &Run| {
+        let mut own = SmallVec::new();
+        for piece in &run.pieces {
+            let (mut at, end) = (piece.start, piece.start + piece.length);
+            while at < end {
+                let buffer = starts.binary_search(&at).ok()?;
+                own.push(buffer);
+                at += dst[buffer].len() as u64;
+            }
+            if at > end {
+                return None;
+            }
+        }
+        Some(own)
+    };
+    runs.iter().map(own).collect()
+}
+
+/// Copies a run's bytes to where they belong.
+fn scatter(from: &SgMut, run: &Run, to: &mut SgMut) {
+    let mut done = 0;
+    for piece in &run.pieces {
+        let mut at = piece.start as usize;
+        for (buffer, part) in parts(from.iter().map(|b| b.len()), done, piece.length as usize) {
+            let bytes = &from[buffer][part];
+            copy_in(to, at, bytes);
+            at += bytes.len();
+        }
+        done += piece.length as usize;
+    }
+    count(Pass::Copy, done);
+}
+
+fn copy_in(sg: &mut SgMut, start: usize, mut bytes: &[u8]) {
+    let into: SmallVec<[_; 2]> = parts(sg.iter().map(|b| b.len()), start, bytes.len()).collect();
+    for (buffer, part) in into {
+        let (here, rest) = bytes.split_at(part.len());
+        sg[buffer].filled_mut()[part].copy_from_slice(here);
+        bytes = rest;
+    }
+}
+
+/// Puts the bytes of units in their place; `None`: zeros.
+fn fill(sg: &mut SgMut, unit: usize, bytes: Option<&[u8]>, units: usize) {
+    const ZEROS: [u8; UNIT as usize] = [0; UNIT as usize];
+    for at in unit..unit + units {
+        copy_in(sg, at * UNIT as usize, bytes.unwrap_or(&ZEROS));
+    }
+}

@@ -1,0 +1,143 @@
+//! The coordinator's calls: `docs/0004-spaces.md`, section B.
+
+use std::sync::Arc;
+
+use env::Io;
+use pool_seam::{
+    Coordinator, DiskNumber, DiskReport, JobId, Membership, OwnerId, Progress, Request, SeamError,
+    SpaceEpoch, SpaceView, Suspension, Turn, ViewVersion,
+};
+
+use super::metadata::Refusal;
+use super::{Rig, State};
+
+impl Coordinator for Rig {
+    fn view(
+        &self,
+        owner: OwnerId,
+        known: Option<ViewVersion>,
+    ) -> Io<Result<Option<Arc<SpaceView>>, SeamError>> {
+        let state = self.state.lock();
+        let newest = state.current(owner.epoch).map(|()| state.metadata.view());
+        Io::Done(newest.map(|view| Some(view).filter(|view| known != Some(view.version))))
+    }
+
+    fn commit(&self, request: Request) -> Io<Result<Arc<SpaceView>, SeamError>> {
+        let rig = self.clone();
+        Io::pending(async move {
+            let is_reply_lost = rig.send().await?;
+            let mut state = rig.state.lock();
+            state.running(&rig, request.epoch)?;
+            let result = state.carry_out(&rig, &request);
+            if is_reply_lost { Err(SeamError::Unknown) } else { result }
+        })
+    }
+
+    fn disk_failed(&self, owner: OwnerId, report: DiskReport) -> Io<Result<Arc<SpaceView>, SeamError>> {
+        let rig = self.clone();
+        Io::pending(async move {
+            let is_reply_lost = rig.send().await?;
+            rig.state.lock().running(&rig, owner.epoch)?;
+            let result = rig.leave(report.disk, report.of).await;
+            if is_reply_lost { Err(SeamError::Unknown) } else { result }
+        })
+    }
+
+    fn turn(&self, owner: OwnerId, _: JobId, _: Progress) -> Io<Result<Turn, SeamError>> {
+        Io::Done(self.state.lock().current(owner.epoch).map(|()| Turn::Go { pieces: 4 }))
+    }
+}
+
+impl Rig {
+    /// The time that a record takes, and what happens to the messages: whether the reply is lost.
+    async fn send(&self) -> Result<bool, SeamError> {
+        let faults = self.state.lock().faults;
+        self.env.sleep(faults.delay).await;
+        let is_lost = faults.lost > 0 && self.env.random_u64() % 1_000_000 < u64::from(faults.lost);
+        let is_reply = is_lost && self.env.random_u64().is_multiple_of(2);
+        if is_lost && !is_reply { Err(SeamError::Unknown) } else { Ok(is_reply) }
+    }
+
+    /// Removes a disk: what the owner says that it misses, and its absence, in one record. An owner that does not say
+    /// it within 10 s leaves the disk unaccounted. If the disk is needed after all, the owner is told that it stays.
+    pub(super) async fn leave(&self, disk: DiskNumber, of: Membership) -> Result<Arc<SpaceView>, SeamError> {
+        let (owner, delay) = {
+            let state = self.state.lock();
+            if state.metadata.membership(disk) != Some(of) {
+                return Ok(state.metadata.view());
+            }
+            if state.metadata.needs(disk) {
+                return Err(SeamError::Needed(disk));
+            }
+            (state.owner(), state.faults.delay)
+        };
+        let missed = match &owner {
+            Some(owner) => tokio::select! {
+                missed = owner.leaving(disk, of).wait() => missed.ok(),
+                () = self.env.sleep(std::time::Duration::from_secs(10)) => None,
+            },
+            None => None,
+        };
+        self.env.sleep(delay).await;
+        let mut state = self.state.lock();
+        state.running(self, state.metadata.owner().epoch)?;
+        let is_needed = state.metadata.needs(disk);
+        if state.metadata.membership(disk) == Some(of) {
+            state.record(&self.machine, |metadata| match missed {
+                _ if is_needed => {}
+                Some(missed) => metadata.leave(disk, &missed),
+                None => metadata.leave_unaccounted(disk),
+            });
+        }
+        let view = state.metadata.view();
+        drop(state);
+        if !is_needed {
+            return Ok(view);
+        }
+        if let Some(owner) = owner {
+            owner.stays(disk, of);
+        }
+        Err(SeamError::Needed(disk))
+    }
+}
+
+impl State {
+    /// Whether the caller is not deposed.
+    fn current(&self, epoch: SpaceEpoch) -> Result<(), SeamError> {
+        let newest = self.metadata.record.ownership.epoch;
+        if epoch < newest { Err(SeamError::Deposed(newest)) } else { Ok(()) }
+    }
+
+    /// Whether records can be written for the caller.
+    pub(super) fn running(&self, rig: &Rig, epoch: SpaceEpoch) -> Result<(), SeamError> {
+        self.current(epoch)?;
+        let no_power = Suspension::TooFewVoters { left: 0, needed: 1 };
+        let suspended = self.faults.suspended.or((!rig.machine.is_on()).then_some(no_power));
+        suspended.map_or(Ok(()), |why| Err(SeamError::Suspended(why)))
+    }
+
+    /// All operations or none, exactly once. A refused request uses its number up.
+    fn carry_out(&mut self, rig: &Rig, request: &Request) -> Result<Arc<SpaceView>, SeamError> {
+        let done = self.metadata.record.ownership;
+        if request.epoch == done.epoch && request.number <= done.request {
+            return Ok(self.metadata.view());
+        }
+        let mut changed = self.metadata.clone();
+        let result = match request.epoch == done.epoch && request.space == super::SPACE {
+            true => request.ops.iter().try_for_each(|op| changed.apply(op)),
+            false => Err(Refusal::Invalid),
+        };
+        self.record(&rig.machine, |metadata| {
+            if result.is_ok() {
+                changed.version = metadata.version;
+                *metadata = changed;
+            }
+            metadata.record.ownership.request = done.request.max(request.number);
+        });
+        let view = self.metadata.view();
+        result.map(|()| Arc::clone(&view)).map_err(|refusal| match refusal {
+            Refusal::Invalid => SeamError::Invalid(view),
+            Refusal::NoRoom(why) => SeamError::NoRoom(why),
+        })
+    }
+}

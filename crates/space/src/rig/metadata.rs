@@ -1,0 +1,346 @@
+//! The metadata of a pool with one space, and what each operation does to it: pure.
+//!
+//! Slabs that are freed are not discarded, and the lowest free one of a disk is used first: an owner that trusts what
+//! a new slab holds is found out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use disk::Media;
+use pool_seam::layout::Layout;
+use pool_seam::{
+    Areas, CopyRegions, DiskNumber, DiskView, FaultDomains, LogState, LossRecord, MediaClass, Membership,
+    Moving, NoPlace, NodeId, OwnerId, OwnerOp, Ownership, PoolId, Provisioning, REGIONS, Regions, Row,
+    RowNumber, ScrubRecord, SlabCopy, SlabPlace, SpaceEpoch, SpaceId, SpaceRecord, SpaceView, Tree,
+    ViewVersion,
+};
+
+use super::Setup;
+
+pub(crate) const POOL: PoolId = PoolId([5; 16]);
+pub(crate) const SPACE: SpaceId = SpaceId(3);
+/// A copy that has everything to miss, in slabs of any size.
+const ALL: u64 = u64::MAX;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Metadata {
+    pub(crate) record: SpaceRecord,
+    pub(crate) version: ViewVersion,
+    disks: BTreeMap<DiskNumber, DiskView>,
+    /// The newest membership of each disk, absent ones too.
+    memberships: BTreeMap<DiskNumber, Membership>,
+    slab_bytes: u64,
+    /// The next allocation.
+    generation: u32,
+    /// Where the search for a disk begins.
+    turn: u16,
+}
+
+/// Why an operation is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    Invalid,
+    NoRoom(NoPlace),
+}
+
+impl Metadata {
+    pub(super) fn new(setup: &Setup) -> Metadata {
+        let disk = |(number, size): (usize, &u64)| {
+            let areas = Areas::plan(*size, setup.slab_bytes).expect("room for slabs");
+            let membership = Some(Membership(1));
+            let view = DiskView { membership, areas, media: Media::Ssd, at: FaultDomains::default() };
+            (DiskNumber(number as u16), view)
+        };
+        let disks: BTreeMap<_, _> = setup.disks.iter().enumerate().map(disk).collect();
+        let record = SpaceRecord {
+            name: "space".to_owned(),
+            size: setup.size,
+            resiliency: setup.resiliency,
+            former: setup.resiliency,
+            interleave: setup.interleave,
+            columns: setup.columns,
+            provisioning: Provisioning::Thin,
+            media: MediaClass::ANY,
+            ownership: Ownership { node: NodeId(1), epoch: SpaceEpoch::first(1), request: 0 },
+            slot: 2,
+            log: LogState::default(),
+            unaccounted: BTreeMap::new(),
+            scrub: ScrubRecord::default(),
+            loss: LossRecord::default(),
+            attachments: BTreeMap::new(),
+            rows: Tree::default(),
+        };
+        let memberships = disks.keys().map(|disk| (*disk, Membership(1))).collect();
+        let version = ViewVersion { pool_epoch: 1, number: 1 };
+        let slab_bytes = setup.slab_bytes;
+        let mut new = Metadata { record, version, disks, memberships, slab_bytes, generation: 1, turn: 0 };
+        let log = new.slabs(setup.log_replicas, &BTreeSet::new()).expect("disks for the log");
+        new.record.rows.insert(RowNumber::LOG, Row::new(log[0].generation, log));
+        new
+    }
+
+    /// As the next opening of the pool has it.
+    pub(super) fn opened(&self) -> Metadata {
+        let mut opened = self.clone();
+        opened.version = ViewVersion { pool_epoch: self.version.pool_epoch + 1, number: 1 };
+        opened.record.ownership =
+            Ownership { node: NodeId(1), epoch: SpaceEpoch::first(opened.version.pool_epoch), request: 0 };
+        opened
+    }
+
+    pub(super) fn hand_over(&mut self) {
+        let Ownership { node, epoch, .. } = self.record.ownership;
+        let epoch = epoch.next().expect("few handovers");
+        self.record.ownership = Ownership { node, epoch, request: 0 };
+    }
+
+    pub(super) fn owner(&self) -> OwnerId {
+        let Ownership { node, epoch, .. } = self.record.ownership;
+        OwnerId { space: SPACE, node, epoch }
+    }
+
+    /// What the owner sees: the disks that have slabs of the space.
+    pub(super) fn view(&self) -> Arc<SpaceView> {
+        let copies = self.record.rows.values().flat_map(|row| row.copies());
+        let used: BTreeSet<DiskNumber> = copies.map(|(_, copy)| copy.place.disk).collect();
+        let disks = self.disks.iter().filter(|(disk, _)| used.contains(disk));
+        Arc::new(SpaceView {
+            version: self.version,
+            pool: POOL,
+            space: SPACE,
+            slab_bytes: self.slab_bytes,
+            record: Arc::new(self.record.clone()),
+            disks: Arc::new(disks.map(|(disk, view)| (*disk, view.clone())).collect()),
+        })
+    }
+
+    /// The present membership.
+    pub(super) fn membership(&self, disk: DiskNumber) -> Option<Membership> {
+        self.disks.get(&disk).and_then(|view| view.membership)
+    }
+
+    /// The membership that a disk gets when it joins again.
+    pub(super) fn next_membership(&self, disk: DiskNumber) -> Membership {
+        Membership(self.memberships[&disk].0 + 1)
+    }
+
+    /// Operation 5.
+    pub(super) fn join(&mut self, disk: DiskNumber, of: Membership) {
+        self.memberships.insert(disk, of);
+        self.disks.get_mut(&disk).expect("a disk").membership = Some(of);
+    }
+
+    /// Operations 4 and 18: the disk is absent, and its copies miss these regions.
+    pub(super) fn leave(&mut self, disk: DiskNumber, missed: &[CopyRegions]) {
+        self.disks.get_mut(&disk).expect("a disk").membership = None;
+        for CopyRegions { row, index, regions } in missed {
+            let copy = self.record.rows.get_mut(row).and_then(|row| row.copy_mut(usize::from(*index)));
+            if let Some(copy) = copy.filter(|copy| copy.place.disk == disk) {
+                copy.missed |= if *row == RowNumber::LOG && *regions != 0 { ALL } else { *regions };
+            }
+        }
+    }
+
+    /// Operations 4 and 22: the disk is absent, and the owner has not said what it misses.
+    pub(super) fn leave_unaccounted(&mut self, disk: DiskNumber) {
+        if let Some(of) = self.disks.get_mut(&disk).expect("a disk").membership.take() {
+            self.record.unaccounted.insert(disk, of);
+        }
+    }
+
+    /// Whether the disk has something that the other present disks do not have.
+    pub(super) fn needs(&self, disk: DiskNumber) -> bool {
+        let here = |other: DiskNumber| other != disk && self.membership(other).is_some();
+        self.record.rows.iter().any(|(number, row)| self.alone(*number, row, disk, here) != 0)
+    }
+
+    /// Regions that a disk has of a row, and that the disks which are `here` cannot give without it. Without a copy on
+    /// the disk, or if they would not be enough with it either: none.
+    fn alone(
+        &self,
+        number: RowNumber,
+        row: &Row,
+        disk: DiskNumber,
+        here: impl Fn(DiskNumber) -> bool,
+    ) -> u64 {
+        if row.is_new && number != RowNumber::LOG {
+            return 0;
+        }
+        let enough = |set: &Range<usize>, needed: usize, bit: u32, here: &dyn Fn(DiskNumber) -> bool| {
+            let has = |copy: &SlabCopy| {
+                let is_accounted = !self.record.unaccounted.contains_key(&copy.place.disk);
+                is_accounted && here(copy.place.disk) && copy.missed & (1 << bit) == 0
+            };
+            let slabs: BTreeSet<usize> = row
+                .copies()
+                .filter(|(_, copy)| has(copy))
+                .map(|(index, _)| row.slab_of(index))
+                .filter(|slab| set.contains(slab))
+                .collect();
+            slabs.len() >= needed
+        };
+        let with = |other| other == disk || here(other);
+        let mut alone = 0;
+        for (set, needed) in self.sets(number, row) {
+            let bits = (0..REGIONS)
+                .filter(|bit| enough(&set, needed, *bit, &with) && !enough(&set, needed, *bit, &here));
+            alone |= bits.fold(0, |bits, bit| bits | 1 << bit);
+        }
+        alone
+    }
+
+    /// The slabs that complete each other, and how many of them give everything.
+    fn sets(&self, number: RowNumber, row: &Row) -> Vec<(Range<usize>, usize)> {
+        let resiliency = self.record.resiliency_of(row);
+        let slabs = row.slabs.len();
+        let size = match () {
+            () if number == RowNumber::LOG => return vec![(0..slabs, 1)],
+            () if resiliency.is_parity() => slabs,
+            () => resiliency.copies(),
+        };
+        (0..slabs / size).map(|set| (set * size..(set + 1) * size, size - resiliency.failures())).collect()
+    }
+
+    /// Operation 20: a disk that was set back misses what the other disks have, absent ones too.
+    pub(super) fn stale(&mut self, disk: DiskNumber) {
+        let rows: Vec<(RowNumber, Row)> = self.record.rows.iter().map(|(n, row)| (*n, row.clone())).collect();
+        for (number, row) in rows {
+            let alone = self.alone(number, &row, disk, |other| other != disk);
+            let of_disk = row.copies().filter(|(_, copy)| copy.place.disk == disk);
+            for (index, _) in of_disk {
+                let copy = self.record.rows.get_mut(&number).and_then(|row| row.copy_mut(index));
+                copy.expect("it is there").missed |= !alone;
+            }
+        }
+    }
+
+    /// Carries out one operation. A refused one may have changed something: the caller drops it all.
+    pub(super) fn apply(&mut self, op: &OwnerOp) -> Result<(), Refusal> {
+        let regions = Regions::new(self.slab_bytes).all();
+        match *op {
+            OwnerOp::Allocate { row } => self.allocate(row)?,
+            OwnerOp::Ready { row, birth } => self.row(row, birth)?.is_new = false,
+            OwnerOp::Free { row, birth } => {
+                self.row(row, birth)?;
+                self.record.rows.remove(&row).filter(|_| row != RowNumber::LOG).ok_or(Refusal::Invalid)?;
+            }
+            OwnerOp::Missed { row, index, generation, regions } => {
+                check(row != RowNumber::LOG || regions == ALL)?;
+                self.copy(row, index, generation)?.missed |= regions;
+            }
+            OwnerOp::NotMissed { row, index, generation, regions: these, membership } => {
+                let disk = self.copy(row, index, generation)?.place.disk;
+                check(self.membership(disk) == Some(membership))?;
+                let copy = self.copy(row, index, generation)?;
+                copy.missed &= !these & regions;
+                check(row != RowNumber::LOG || copy.missed == 0)?;
+            }
+            OwnerOp::Stale { disk, of } => {
+                check(self.membership(disk) == Some(of))?;
+                self.stale(disk);
+            }
+            OwnerOp::Accounted { disk, of } => {
+                check(self.record.unaccounted.get(&disk) == Some(&of))?;
+                self.record.unaccounted.remove(&disk);
+            }
+            OwnerOp::BeginMove { row, birth, index } => {
+                let present = self.row(row, birth)?;
+                check(present.moving().is_none() && usize::from(index) < present.slabs.len())?;
+                let taken = present.slabs.iter().map(|copy| copy.place.disk).collect();
+                let copy = SlabCopy { missed: ALL, ..self.slabs(1, &taken)?[0] };
+                self.row(row, birth)?.set_moving(Some(Moving { index, copy }));
+            }
+            OwnerOp::EndMove { row, birth } => {
+                let row = self.row(row, birth)?;
+                let Moving { index, copy } = row.moving().ok_or(Refusal::Invalid)?;
+                row.set_moving(None);
+                let slab = row.copy_mut(usize::from(index)).expect("it was there when the move began");
+                check(copy.missed & !slab.missed & regions == 0)?;
+                *slab = copy;
+            }
+            OwnerOp::CancelMove { row, birth } => {
+                let row = self.row(row, birth)?;
+                check(row.moving().is_some())?;
+                row.set_moving(None);
+            }
+            OwnerOp::ReplaceLog { index, generation } => {
+                self.copy(RowNumber::LOG, index, generation)?;
+                let log = self.record.rows.get(&RowNumber::LOG).expect("a log");
+                let taken = log.copies().map(|(_, copy)| copy.place.disk).collect();
+                let copy = SlabCopy { missed: ALL, ..self.slabs(1, &taken)?[0] };
+                *self.copy(RowNumber::LOG, index, generation)? = copy;
+            }
+            OwnerOp::SetSize { from, to } => {
+                check(from == self.record.size && to.is_multiple_of(pool_seam::UNIT))?;
+                self.record.size = to;
+                let end = self.rows_end();
+                check(self.record.rows.keys().all(|row| *row == RowNumber::LOG || row.0 < end))?;
+            }
+            OwnerOp::Scrub(scrub) => self.record.scrub = scrub,
+            OwnerOp::Lost(ref loss) => {
+                check(loss.is_sound())?;
+                self.record.loss = loss.clone();
+            }
+            OwnerOp::Log(log) => {
+                check(log.sequence >= self.record.log.sequence && log.epoch >= self.record.log.epoch)?;
+                self.record.log = log;
+            }
+        }
+        Ok(())
+    }
+
+    fn allocate(&mut self, row: RowNumber) -> Result<(), Refusal> {
+        check(!self.record.rows.contains_key(&row))?;
+        if row.0 >= self.rows_end() {
+            return Err(Refusal::NoRoom(NoPlace::NoSuchRow(SPACE)));
+        }
+        let count = self.record.slabs_in_row(self.record.resiliency);
+        let slabs = self.slabs(count, &BTreeSet::new())?;
+        self.record.rows.insert(row, Row::new(slabs[0].generation, slabs));
+        Ok(())
+    }
+
+    /// The first row that is beyond the space.
+    fn rows_end(&self) -> u32 {
+        let layout = Layout::new(self.record.columns, self.record.interleave, self.slab_bytes);
+        self.record.size.div_ceil(layout.row_bytes()) as u32
+    }
+
+    fn row(&mut self, row: RowNumber, birth: u32) -> Result<&mut Row, Refusal> {
+        self.record.rows.get_mut(&row).filter(|row| row.birth == birth).ok_or(Refusal::Invalid)
+    }
+
+    fn copy(&mut self, row: RowNumber, index: u8, generation: u32) -> Result<&mut SlabCopy, Refusal> {
+        let copy = self.record.rows.get_mut(&row).and_then(|row| row.copy_mut(usize::from(index)));
+        copy.filter(|copy| copy.generation == generation).ok_or(Refusal::Invalid)
+    }
+
+    /// Free slabs on as many present disks that are not `taken`, in turn.
+    fn slabs(&mut self, needed: usize, taken: &BTreeSet<DiskNumber>) -> Result<Vec<SlabCopy>, Refusal> {
+        let used: BTreeSet<SlabPlace> =
+            self.record.rows.values().flat_map(Row::copies).map(|(_, copy)| copy.place).collect();
+        let free = |disk: DiskNumber, view: &DiskView| {
+            let mut places = (0..view.areas.slab_count()).map(|slab| SlabPlace { disk, slab });
+            places.find(|place| !used.contains(place))
+        };
+        let from = DiskNumber(self.turn);
+        let in_turn = self.disks.range(from..).chain(self.disks.range(..from));
+        let usable = in_turn.filter(|(disk, view)| view.membership.is_some() && !taken.contains(disk));
+        let places: Vec<SlabPlace> = usable.filter_map(|(disk, view)| free(*disk, view)).collect();
+        if places.len() < needed {
+            let (disks, media) = (places.len(), MediaClass::ANY);
+            return Err(Refusal::NoRoom(NoPlace::NoRoom { needed, disks, media }));
+        }
+        let first = self.generation;
+        self.generation += needed as u32;
+        self.turn = (places[needed - 1].disk.0 + 1) % self.disks.len() as u16;
+        let generations = places.into_iter().take(needed).zip(first..);
+        Ok(generations.map(|(place, generation)| SlabCopy { place, generation, missed: 0 }).collect())
+    }
+}
+
+fn check(fits: bool) -> Result<(), Refusal> {
+    if fits { Ok(()) } else { Err(Refusal::Invalid) }
+}

@@ -1,0 +1,156 @@
+//! The path of a space, on simulated disks and with a coordinator of its own.
+
+mod crashes;
+mod failures;
+mod path;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arena::{Arena, Class, IoBuf, Sg};
+use disk::sized;
+use env::Io;
+use pool_seam::{
+    CopyRegions, DiskNumber, JobId, JobOrder, JobReport, Lease, LogState, Membership, NodeId, Owner,
+    OwnerStatus, Resiliency, Returned, SeamError, SpaceView, UNIT,
+};
+
+use crate::cache::Budget;
+use crate::rig::{End, Model, Rig, Setup, fill, tell, virtual_time};
+use crate::{Settings, Space, SpaceError};
+
+const MIRROR: Resiliency = Resiliency::Mirror { copies: 2 };
+
+/// The space as the coordinator knows it. Jobs and resizing are not there yet.
+struct Handle(Space);
+
+impl Owner for Handle {
+    fn update(&self, view: Arc<SpaceView>) {
+        self.0.update(view);
+    }
+    fn leaving(&self, disk: DiskNumber, of: Membership) -> Io<Result<Vec<CopyRegions>, SeamError>> {
+        Io::Done(Ok(self.0.leaving(disk, of)))
+    }
+    fn stays(&self, disk: DiskNumber, of: Membership) {
+        self.0.stays(disk, of);
+    }
+    fn joining(&self, disk: DiskNumber, _: Membership) -> Io<Result<Returned, SeamError>> {
+        let space = self.0.clone();
+        Io::pending(async move { Ok(space.joining(disk).await) })
+    }
+    fn run(&self, _: JobId, _: JobOrder) -> Io<Result<JobReport, SeamError>> {
+        unreachable!("the rig orders no jobs")
+    }
+    fn stop(&self, _: JobId) {}
+    fn resize(&self, _: u64, _: u64, _: bool) -> Io<Result<(), SeamError>> {
+        unreachable!("the rig resizes nothing")
+    }
+    fn close(&self) -> Io<Result<LogState, SeamError>> {
+        unreachable!("the rig closes nothing")
+    }
+    fn status(&self) -> OwnerStatus {
+        self.0.status()
+    }
+}
+
+/// A right to acknowledge that a test gives and takes.
+struct TestLease(tokio::sync::watch::Sender<bool>);
+
+impl Lease for TestLease {
+    fn holds(&self) -> bool {
+        *self.0.borrow()
+    }
+    fn hold(&self) -> Io<Result<(), SeamError>> {
+        let mut lease = self.0.subscribe();
+        if self.holds() {
+            return Io::Done(Ok(()));
+        }
+        Io::pending(
+            async move { lease.wait_for(|holds| *holds).await.map(drop).map_err(|_| SeamError::Moved) },
+        )
+    }
+}
+
+/// A space with its owner, and what its units may contain.
+struct World {
+    rig: Rig,
+    space: Space,
+    lease: Arc<TestLease>,
+    arena: Arena,
+    model: parking_lot::Mutex<Model>,
+    _owner: Arc<dyn Owner>,
+}
+
+impl World {
+    async fn new(setup: &Setup) -> World {
+        let rig = Rig::new(setup);
+        let model = Model::new(&rig.machine);
+        World::open(rig, model).await
+    }
+
+    async fn open(rig: Rig, model: Model) -> World {
+        let lease = Arc::new(TestLease(tokio::sync::watch::Sender::new(true)));
+        let arena = Arena::new(64 << 20).expect("memory");
+        let disks = rig.clone();
+        let settings = Settings {
+            env: rig.env.clone(),
+            arena: arena.clone(),
+            node: NodeId(0),
+            budget: Budget::new(1 << 20),
+            hang: Duration::from_secs(10),
+            coordinator: Arc::new(rig.clone()),
+            lease: Arc::<TestLease>::clone(&lease),
+            open: Box::new(move |disk, of| disks.open_disk(disk, of)),
+        };
+        let space = Space::open(settings, rig.view_now()).await.expect("a space that opens");
+        let owner: Arc<dyn Owner> = Arc::new(Handle(space.clone()));
+        rig.set_owner(Arc::downgrade(&owner));
+        let model = parking_lot::Mutex::new(model);
+        World { rig, space, lease, arena, model, _owner: owner }
+    }
+
+    /// Writes units, and tells the model.
+    async fn write(&self, units: std::ops::Range<u64>, through: bool) -> Result<(), SpaceError> {
+        let version = self.model.lock().write_begun(units.clone());
+        let src: Sg = units.clone().map(|unit| fill(unit, version)).collect();
+        let result = self.space.write(units.start * UNIT, src, through).wait().await;
+        let end = match (&result, through) {
+            (Ok(()), false) => End::Done,
+            (Ok(()), true) => End::Durable,
+            (Err(_), _) => End::Failed,
+        };
+        self.model.lock().ended(version, end);
+        result
+    }
+
+    async fn flush(&self) -> Result<(), SpaceError> {
+        let flush = self.model.lock().flush_begun();
+        self.space.flush().wait().await?;
+        self.model.lock().flushed(flush);
+        Ok(())
+    }
+
+    /// Reads units, and compares them with the model, which may allow more as time goes on.
+    async fn read(&self, units: std::ops::Range<u64>) -> Result<(), SpaceError> {
+        let before = self.model.lock().clone();
+        let bytes = self.bytes(units.clone()).await?;
+        let after = self.model.lock();
+        for (unit, bytes) in units.zip(bytes) {
+            // One that began and was replaced meanwhile is allowed too.
+            let is_new = tell(&bytes).is_some_and(|(of, version)| of == unit && version > before.time());
+            let result =
+                after.check(unit, &bytes).or_else(|error| before.check(unit, &bytes).map_err(|_| error));
+            assert!(is_new || result.is_ok(), "{result:?}, seen {:?}", tell(&bytes));
+        }
+        Ok(())
+    }
+
+    async fn bytes(&self, units: std::ops::Range<u64>) -> Result<Vec<IoBuf>, SpaceError> {
+        let length = ((units.end - units.start) * UNIT) as usize;
+        let dst = sized(self.arena.alloc_sg(length, Class::Control).await, length);
+        let (result, read) = self.space.read(units.start * UNIT, dst).wait().await;
+        result?;
+        let bytes = read.iter().flat_map(|buffer| buffer.iter().copied()).collect::<Vec<u8>>();
+        Ok(bytes.chunks(UNIT as usize).map(|unit| IoBuf::from(unit.to_vec())).collect())
+    }
+}

@@ -1,0 +1,123 @@
+//! A power cut at any event: what was flushed is there, and what two reads give is the same.
+
+use disk::PowerCut;
+use disk::sim::SlotId;
+use futures_util::future::join_all;
+
+use super::*;
+
+const UNITS: u64 = 40;
+
+/// Users write, and flush now and then, until the machine has had its events.
+async fn user(world: &World, steps: usize) {
+    for _ in 0..steps {
+        let random = world.rig.env.random_u64();
+        let first = random % (UNITS - 4);
+        let units = first..first + 1 + (random >> 8) % 4;
+        match (random >> 16) % 6 {
+            0 => world.flush().await.unwrap(),
+            1 => world.write(units, true).await.unwrap(),
+            _ => world.write(units, false).await.unwrap(),
+        }
+    }
+}
+
+async fn history(setup: &Setup, checkpoints: bool) -> World {
+    let world = World::new(setup).await;
+    (0..setup.disks.len()).for_each(|slot| world.rig.machine.shuffle(SlotId(slot), Duration::from_millis(3)));
+    world.rig.record();
+    let users = join_all((0..4).map(|_| user(&world, 10)));
+    let checkpoints = async {
+        for _ in 0..if checkpoints { 3 } else { 0 } {
+            world.rig.env.sleep(Duration::from_millis(10)).await;
+            world.space.checkpoint().await.unwrap();
+        }
+    };
+    tokio::join!(users, checkpoints);
+    world
+}
+
+/// Reads every unit twice, the second time after another crash.
+async fn check(world: World, seed: u64) {
+    if seed % 4 == 1 {
+        // What nobody has read since the crash.
+        world.space.checkpoint().await.unwrap();
+    }
+    for unit in 0..UNITS {
+        let bytes = world.bytes(unit..unit + 1).await.unwrap_or_else(|error| panic!("unit {unit}: {error}"));
+        world.model.lock().check(unit, &bytes[0]).unwrap_or_else(|error| panic!("{error}"));
+        let (_, version) = tell(&bytes[0]).expect("it was checked");
+        world.model.lock().settled(unit, version);
+    }
+    let cut = if seed.is_multiple_of(2) { PowerCut::LoseAll } else { PowerCut::Tear { seed } };
+    world.rig.machine.cut(cut);
+    let model = world.model.lock().clone();
+    let rig = world.rig.restarted();
+    let model = model.after_crash(u64::MAX, &rig.machine);
+    drop(world);
+    let world = World::open(rig, model).await;
+    for unit in 0..UNITS {
+        world.read(unit..unit + 1).await.unwrap();
+    }
+    if seed.is_multiple_of(3) {
+        world.space.resolve().await.unwrap();
+        world.space.checkpoint().await.unwrap();
+    }
+    world.write(0..UNITS, false).await.unwrap();
+    world.flush().await.unwrap();
+    world.read(0..UNITS).await.unwrap();
+}
+
+fn crashes(setup: &Setup, every: usize, checkpoints: bool) {
+    virtual_time(async {
+        let world = history(setup, checkpoints).await;
+        let moments = world.rig.moments();
+        for (at, moment) in moments.iter().enumerate().skip(setup.seed as usize % every).step_by(every) {
+            for cut in [PowerCut::LoseAll, PowerCut::Tear { seed: at as u64 }] {
+                let rig = world.rig.after(moment, cut);
+                let model = world.model.lock().after_crash(moment.event, &rig.machine);
+                check(World::open(rig, model).await, at as u64).await;
+            }
+        }
+    });
+}
+
+#[test]
+fn what_was_flushed_survives_a_power_cut_at_every_event() {
+    for (seed, resiliency) in
+        [(1, Resiliency::Simple), (2, MIRROR), (3, MIRROR), (4, Resiliency::Mirror { copies: 3 })]
+    {
+        crashes(&Setup::new(seed, 3, resiliency), 7, false);
+    }
+}
+
+/// Rules 6 and 8: whichever step of a checkpoint is cut, blocks and log together say what the units are.
+#[test]
+fn a_power_cut_in_a_checkpoint_loses_nothing() {
+    for seed in 10..16 {
+        let resiliency = [Resiliency::Simple, MIRROR, Resiliency::Mirror { copies: 3 }][seed as usize % 3];
+        crashes(&Setup::new(seed, 3, resiliency), 5, true);
+    }
+}
+
+/// The ring is much smaller than what is written: checkpoints make room by themselves.
+#[test]
+fn a_log_that_fills_up_makes_room() {
+    virtual_time(async {
+        let setup = Setup::new(20, 3, MIRROR);
+        let world = World::new(&setup).await;
+        for _ in 0..40 {
+            join_all((0..4).map(|_| user(&world, 20))).await;
+        }
+        world.read(0..UNITS).await.unwrap();
+        let state = world.space.close().await.unwrap();
+        assert!(state.is_closed);
+        assert!(world.write(0..1, true).await.is_err(), "it is closed");
+        let model = world.model.lock().clone();
+        let rig = world.rig.restarted();
+        drop(world);
+        let model = model.after_crash(u64::MAX, &rig.machine);
+        let world = World::open(rig, model).await;
+        world.read(0..UNITS).await.unwrap();
+    });
+}

@@ -1,0 +1,112 @@
+//! Disks that fail, leave and return.
+
+use disk::sim::{Fault, Rule, SlotId, When};
+use disk::{Op, PowerCut};
+use futures_util::future::join_all;
+
+use super::*;
+use crate::log::LogError;
+
+#[test]
+fn a_disk_that_is_pulled_is_left_out_before_the_answer() {
+    virtual_time(async {
+        let world = World::new(&Setup::new(1, 3, Resiliency::Mirror { copies: 3 })).await;
+        world.write(0..8, false).await.unwrap();
+        world.flush().await.unwrap();
+        world.rig.machine.pull(SlotId(2), PowerCut::LoseAll);
+        world.write(4..5, false).await.unwrap();
+        let view = world.rig.view_now();
+        assert_eq!(view.disks[&DiskNumber(2)].membership, None);
+        let row = view.record.rows.get(&pool_seam::RowNumber(0)).unwrap();
+        let missed = row.copies().find(|(_, copy)| copy.place.disk == DiskNumber(2)).unwrap().1.missed;
+        assert_ne!(missed, 0, "it lacks what was written without it");
+        world.read(0..8).await.unwrap();
+        world.flush().await.unwrap();
+        assert_eq!(world.rig.return_disk(DiskNumber(2)).await, Ok(Returned::Behind));
+        world.write(0..8, false).await.unwrap();
+        world.read(0..8).await.unwrap();
+    });
+}
+
+#[test]
+fn disks_that_come_and_go_under_load() {
+    for seed in 0..40 {
+        virtual_time(async {
+            let world = World::new(&Setup::new(seed, 4, Resiliency::Mirror { copies: 2 })).await;
+            (0..4).for_each(|slot| world.rig.machine.shuffle(SlotId(slot), Duration::from_millis(2)));
+            let chaos = async {
+                for _ in 0..6 {
+                    let disk = (world.rig.env.random_u64() % 4) as u16;
+                    world.rig.env.sleep(Duration::from_millis(15)).await;
+                    if world.rig.remove_disk(DiskNumber(disk)).await.is_ok() {
+                        world.rig.env.sleep(Duration::from_millis(15)).await;
+                        world.rig.return_disk(DiskNumber(disk)).await.unwrap();
+                    }
+                }
+            };
+            let users = (0..4).map(|_| user(&world, 40));
+            tokio::join!(chaos, join_all(users));
+            world.flush().await.unwrap();
+            world.read(0..64).await.unwrap();
+        });
+    }
+}
+
+/// Errors are allowed where the only copy is on a disk that is away.
+async fn user(world: &World, steps: usize) {
+    for _ in 0..steps {
+        let random = world.rig.env.random_u64();
+        let units = random % 60..random % 60 + 1 + (random >> 8) % 4;
+        let result = match (random >> 16) % 8 {
+            0 => world.flush().await,
+            1..5 => world.write(units, (random >> 24).is_multiple_of(4)).await,
+            _ => world.read(units).await,
+        };
+        assert!(matches!(result, Ok(()) | Err(SpaceError::Unavailable { .. })), "{result:?}");
+    }
+}
+
+/// A damaged copy is never returned, and is written anew.
+#[test]
+fn a_damaged_copy_is_healed() {
+    virtual_time(async {
+        let world = World::new(&Setup::new(2, 2, MIRROR)).await;
+        world.write(0..4, false).await.unwrap();
+        world.flush().await.unwrap();
+        let view = world.rig.view_now();
+        let row = view.record.rows.get(&pool_seam::RowNumber(0)).unwrap();
+        let copy = row.slabs[0].place;
+        let at = view.disks[&copy.disk].areas.data(copy.slab).offset;
+        let slot = SlotId(copy.disk.0.into());
+        world.rig.machine.flip(slot, at + UNIT, 3);
+        for _ in 0..2 {
+            world.read(0..4).await.unwrap();
+        }
+        let other = row.slabs[1].place;
+        let other_at = view.disks[&other.disk].areas.data(other.slab).offset;
+        let (a, b) = (world.rig.machine.image(slot), world.rig.machine.image(SlotId(other.disk.0.into())));
+        let damaged = a.to_vec(at, 4 * UNIT as usize) != b.to_vec(other_at, 4 * UNIT as usize);
+        // The copy that is read first may be the good one.
+        if damaged {
+            world.rig.machine.flip(SlotId(other.disk.0.into()), other_at + UNIT, 3);
+            assert!(matches!(world.read(1..2).await, Err(SpaceError::Corrupt { length: 4096, .. })));
+        }
+    });
+}
+
+/// A flush that fails on the only copy: its callers learn of it, and what is read then stays.
+#[test]
+fn a_value_whose_flush_failed_is_decided_once() {
+    virtual_time(async {
+        let world = World::new(&Setup::new(6, 1, Resiliency::Simple)).await;
+        world.write(0..4, false).await.unwrap();
+        world.flush().await.unwrap();
+        world.write(1..3, false).await.unwrap();
+        world.rig.machine.rule(SlotId(0), Rule::new(Op::Flush, When::Nth(0), Fault::Error));
+        assert_eq!(world.flush().await, Err(LogError::NotFlushed(DiskNumber(0)).into()));
+        world.read(0..4).await.unwrap();
+        world.write(2..4, false).await.unwrap();
+        world.flush().await.unwrap();
+        world.read(0..4).await.unwrap();
+    });
+}

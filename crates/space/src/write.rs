@@ -1,0 +1,339 @@
+//! Writing: what comes before the disks. `docs/0004-spaces.md`, rules 2 to 4 and 10.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arena::{Sg, sg_len, sg_slice};
+use disk::DiskError;
+use env::BoxFuture;
+use futures_util::StreamExt;
+use pool_seam::layout::Spot;
+use pool_seam::{Absence, GROUP, Regions, RowNumber, SpaceView, UNIT};
+use tokio::sync::OwnedSemaphorePermit;
+
+use smallvec::SmallVec;
+
+use crate::active::{Overwrite, SetKey};
+use crate::cache::Cached;
+use crate::error::{Disks, SpaceError};
+use crate::flight::Change;
+use crate::locks::{Mode, RangeLock};
+use crate::log::commit::FlushSet;
+use crate::owner::{Inner, RETRY, Reported, Space};
+use crate::port::Port;
+use crate::table::{InPlace, Table};
+use crate::view::{GroupKey, Member, Route, Seen, group_of, layout, route};
+use crate::waiting::Holding;
+
+/// Runs of one write that are in flight at a time.
+const AT_ONCE: usize = 8;
+
+/// A run of a write: units of one group.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) key: GroupKey,
+    pub(crate) column: u8,
+    /// In the group.
+    pub(crate) units: Range<usize>,
+}
+
+/// Why a run cannot begin now.
+pub(crate) enum NotYet {
+    /// Its row has no slabs, or they have no blocks.
+    Row,
+    /// Its table is not in memory.
+    Table(BoxFuture<Result<Arc<Cached>, SpaceError>>),
+    /// A unit is old or new, and not known which.
+    Open(Arc<Cached>, usize),
+    /// A record has to be called confirmed first.
+    Issued(u64),
+    /// The region is not active.
+    Region(SetKey, u64),
+    /// A caller waits for a flush of a value there.
+    Flush,
+    /// This process cannot reach a disk.
+    Disk(Member),
+    /// No disk that counts is present.
+    Unavailable(SpaceError),
+}
+
+/// What a write is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// New data.
+    New,
+    /// The decision about a unit that is open, on all copies.
+    Decision,
+}
+
+/// The members that are written.
+pub(crate) type Members = SmallVec<[(Member, Arc<Port>); 3]>;
+
+/// The right to write the units of a run.
+pub(crate) struct Right {
+    pub(crate) _lock: RangeLock,
+    pub(crate) _permit: OwnedSemaphorePermit,
+}
+
+/// A run that has begun: its units are in flight.
+pub(crate) struct Begun {
+    pub(crate) cached: Arc<Cached>,
+    pub(crate) seen: Seen<SpaceView>,
+    pub(crate) birth: u32,
+    pub(crate) members: Members,
+    pub(crate) _overwrite: Option<Overwrite>,
+    pub(crate) _holding: Option<Holding>,
+}
+
+impl Target {
+    pub(crate) fn new(view: &SpaceView, at: Spot, length: u64) -> Target {
+        let (key, first) = group_of(view, at);
+        Target { key, column: at.column, units: first..first + (length / UNIT) as usize }
+    }
+
+    /// The first unit, from the beginning of the column.
+    pub(crate) fn first(&self) -> u32 {
+        self.key.group * pool_seam::GROUP_UNITS as u32 + self.units.start as u32
+    }
+
+    /// The address of one of its units.
+    pub(crate) fn address(&self, view: &SpaceView, unit: usize) -> u64 {
+        let offset = u64::from(self.key.group) * GROUP + unit as u64 * UNIT;
+        layout(view).address(Spot { row: self.key.row, column: self.column, offset })
+    }
+
+    /// Bytes from the beginning of the group's data.
+    pub(crate) fn offset(&self) -> u64 {
+        self.units.start as u64 * UNIT
+    }
+}
+
+impl Space {
+    /// Writes whole units at `address`. Once it has returned well, reads give them; they are durable after a flush, or if
+    /// `through` says so when this returns.
+    ///
+    /// # Errors
+    /// [`SpaceError`]: each unit is old or new.
+    ///
+    /// # Panics
+    /// If the range is not whole units inside of the space.
+    pub fn write(&self, address: u64, src: Sg, through: bool) -> env::Io<Result<(), SpaceError>> {
+        let (inner, length) = (&self.0, sg_len(&src) as u64);
+        let view = inner.view.get().value;
+        assert!(address.is_multiple_of(UNIT) && length.is_multiple_of(UNIT));
+        assert!(address.checked_add(length).is_some_and(|end| end <= view.record.size), "beyond the space");
+        if length == 0 {
+            return env::Io::Done(Ok(()));
+        }
+        let at = layout(&view).one_piece(address, length, GROUP).filter(|_| !through);
+        if let Some(at) = at
+            && let Some(change) = inner.begin_at_once(&view, at, length)
+        {
+            return env::Io::pending(change.start(src));
+        }
+        let inner = Arc::clone(inner);
+        let env = inner.env.clone();
+        env::Io::pending(env.run(async move { inner.write_runs(address, &src, through).await }))
+    }
+}
+
+impl Inner {
+    async fn write_runs(self: Arc<Inner>, address: u64, src: &Sg, through: bool) -> Result<(), SpaceError> {
+        let view = self.view.get().value;
+        let runs = layout(&view).runs(address, sg_len(src) as u64, GROUP);
+        let writes = runs.iter().map(|run| {
+            let pieces = run.pieces.iter();
+            let part = pieces.flat_map(|p| sg_slice(src, p.start as usize, p.length as usize)).collect();
+            self.write_run(Target::new(&view, run.at, run.length), part)
+        });
+        let mut results = futures_util::stream::iter(writes.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
+        let (mut groups, mut result) = (Vec::new(), Ok(()));
+        while let Some(one) = results.next().await {
+            match one {
+                Ok(cached) => groups.push(cached),
+                Err(error) => result = Err(error),
+            }
+        }
+        result?;
+        if !through {
+            return Ok(());
+        }
+        let view = self.view.get().value;
+        let members = |cached: &Arc<Cached>| route(&view, cached.key()).map(|route| route.members);
+        let disks = groups.iter().filter_map(members).flatten().map(|member| member.disk);
+        let mut set = FlushSet { everything: false, disks: disks.collect() };
+        set.disks.sort_unstable();
+        set.disks.dedup();
+        groups.iter().for_each(|cached| self.waiting.add_urgent(cached));
+        self.flush_groups(Some(groups), set).await
+    }
+
+    /// Writes a run; returns the table of its group.
+    async fn write_run(self: &Arc<Inner>, target: Target, src: Sg) -> Result<Arc<Cached>, SpaceError> {
+        let right = self.right(&target).await;
+        self.write_locked(target, right, src).await
+    }
+
+    /// Begins a run that has nothing to wait for but its disks.
+    fn begin_at_once(self: &Arc<Inner>, view: &SpaceView, at: Spot, length: u64) -> Option<Change> {
+        let target = Target::new(view, at, length);
+        let permit = self.writes.clone().try_acquire_owned().ok().filter(|_| self.lease.holds())?;
+        let lock = self.locks.try_lock(target.key, target.units.clone(), Mode::Exclusive)?;
+        let begun = self.begin(&target, What::New).ok()?;
+        Some(Change {
+            inner: Arc::clone(self),
+            target,
+            begun,
+            right: Some(Right { _lock: lock, _permit: permit }),
+        })
+    }
+
+    /// Waits until the run may write its units.
+    pub(crate) async fn right(&self, target: &Target) -> Right {
+        let permit = self.writes.clone().acquire_owned().await.expect("it is never closed");
+        let lock = self.locks.lock(target.key, target.units.clone(), Mode::Exclusive).await;
+        Right { _lock: lock, _permit: permit }
+    }
+
+    /// Writes a run, with all that it may have to wait for. Returns the table of its group.
+    pub(crate) async fn write_locked(
+        self: &Arc<Inner>,
+        target: Target,
+        mut right: Right,
+        src: Sg,
+    ) -> Result<Arc<Cached>, SpaceError> {
+        // A snapshot keeps the region as long as this is there.
+        let mut _wanted = None;
+        loop {
+            self.lease.hold().wait().await?;
+            let not_yet = match self.begin(&target, What::New) {
+                Ok(begun) => {
+                    let (inner, cached) = (Arc::clone(self), Arc::clone(&begun.cached));
+                    let change = Change { inner, target, begun, right: Some(right) };
+                    return change.start(src).await.map(|()| cached);
+                }
+                Err(not_yet) => not_yet,
+            };
+            match not_yet {
+                NotYet::Row => {
+                    // What makes it ready may take long.
+                    drop(right);
+                    self.allocate(target.key.row).await?;
+                    right = self.right(&target).await;
+                }
+                NotYet::Table(load) => drop(load.await?),
+                NotYet::Open(cached, unit) => {
+                    Box::pin(self.decide(&target, &cached, unit)).await?;
+                }
+                NotYet::Issued(record) => self.log().said(record).await?,
+                NotYet::Region(set, region) => {
+                    let wanted = self.active.want(set, region);
+                    self.log().durable().await?;
+                    wanted.is_durable();
+                    _wanted = Some(wanted);
+                }
+                NotYet::Flush => {
+                    self.log().flush(FlushSet { everything: true, ..FlushSet::default() }).await?;
+                }
+                NotYet::Disk(member) => self.unreachable(&member).await?,
+                NotYet::Unavailable(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Decides how a run may be written now, and notes that it is in flight. The caller has the lock of its units.
+    pub(crate) fn begin(self: &Arc<Inner>, target: &Target, what: What) -> Result<Begun, NotYet> {
+        let seen = self.view.get();
+        let route = route(&seen.value, target.key).filter(|route| !route.is_new).ok_or(NotYet::Row)?;
+        let cached = self.table(target.key, &seen.value, &route)?;
+        let members = self.members(&seen, target, &route)?;
+        let (row, set) = (target.key.row, target.key.set);
+        let set = SetKey { row, birth: route.birth, set };
+        let region = Regions::new(seen.value.slab_bytes).of_group(target.key.group);
+        let mut overwrite = None;
+        let holds = self.look(&cached, |table| {
+            let how = how(table, target.units.clone(), what).map_err(|(issued, unit)| match issued {
+                Some(record) => NotYet::Issued(record),
+                None => NotYet::Open(Arc::clone(&cached), unit),
+            })?;
+            if how == InPlace::Firm {
+                overwrite = Some(self.active.begin(set, region).ok_or(NotYet::Region(set, region))?);
+            }
+            // Of what is held up until this write has ended, an acknowledged flush must not rely on.
+            let holds = !table.begin_write(target.units.clone());
+            let holding = if holds { self.waiting.hold().map(Some) } else { Some(None) };
+            holding.ok_or_else(|| {
+                table.end_write(target.units.clone());
+                NotYet::Flush
+            })
+        });
+        let holding = holds?;
+        Ok(Begun { cached, seen, birth: route.birth, members, _overwrite: overwrite, _holding: holding })
+    }
+
+    /// The members of a route that are present, with their ports.
+    fn members(&self, seen: &Seen<SpaceView>, target: &Target, route: &Route) -> Result<Members, NotYet> {
+        let mut members = Members::new();
+        for member in &route.members {
+            let Some(of) = member.membership else { continue };
+            let port = self.ports.get(member.disk, of);
+            let is_current = || self.view.is_current(seen);
+            match port {
+                Some(port) => members.push((*member, port)),
+                None if is_current() => return Err(NotYet::Disk(*member)),
+                None => {}
+            }
+        }
+        if members.iter().any(|(member, _)| member.counts) {
+            return Ok(members);
+        }
+        Err(NotYet::Unavailable(unavailable(target.key.row, &route.members)))
+    }
+
+    /// A disk that is in service cannot be reached from here, or is being opened anew.
+    async fn unreachable(&self, member: &Member) -> Result<(), SpaceError> {
+        let Some(of) = member.membership else { return Ok(()) };
+        let error = DiskError::Gone { at: disk::Place::whole(disk::Op::Write) };
+        if self.report(member.disk, of, Absence::Gone, error).await? == Reported::Needed {
+            self.env.sleep(RETRY).await;
+            if self.ports.get(member.disk, of).is_none() && self.ports.reopen(member.disk, of).await.is_none()
+            {
+                return Err(SpaceError::Disk { disk: member.disk, error });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The strictest way in which these units may be written; what comes first: a record that is called confirmed, or a
+/// decision of the unit.
+fn how(table: &Table, units: Range<usize>, what: What) -> Result<InPlace, (Option<u64>, usize)> {
+    let mut strictest = InPlace::Empty;
+    for unit in units {
+        if what == What::Decision {
+            continue;
+        }
+        if table.is_open(unit) {
+            return Err((None, unit));
+        }
+        match table.in_place(unit) {
+            InPlace::Issued(record) => return Err((Some(record), unit)),
+            InPlace::Firm | InPlace::Discarded => strictest = InPlace::Firm,
+            InPlace::Empty => {}
+        }
+    }
+    Ok(strictest)
+}
+
+/// The error of units whose copies cannot be read.
+pub(crate) fn unavailable(row: RowNumber, members: &[Member]) -> SpaceError {
+    let mut counting = members.iter().filter(|member| member.counts).map(|member| member.disk);
+    match counting.next() {
+        Some(first) => SpaceError::Unavailable { row, disks: Disks::new(first, counting) },
+        // The metadata always has a copy that counts; what a disk of an unaccounted space has is not known yet.
+        None => SpaceError::Unavailable {
+            row,
+            disks: Disks::new(members[0].disk, members[1..].iter().map(|m| m.disk)),
+        },
+    }
+}
