@@ -30,7 +30,7 @@ use crate::write::{NotYet, Target};
 const AT_ONCE: usize = 16;
 
 /// After this time a change is in a block.
-const INTERVAL: Duration = Duration::from_mins(1);
+const INTERVAL: Duration = Duration::from_secs(60);
 
 impl Space {
     /// Makes a checkpoint now.
