@@ -32,6 +32,7 @@ pub mod blocks;
 pub mod cache;
 mod checkpoint;
 mod codec;
+mod disk_marks;
 mod error;
 mod flight;
 mod flush;
