@@ -43,6 +43,8 @@ fn disks_that_come_and_go_under_load() {
                         world.space.checkpoint().await.unwrap();
                     }
                     if world.rig.remove_disk(DiskNumber(disk)).await.is_ok() {
+                        // What it has not flushed is lost.
+                        world.rig.machine.pull(SlotId(disk.into()), PowerCut::LoseAll);
                         world.rig.env.sleep(Duration::from_millis(15)).await;
                         world.rig.return_disk(DiskNumber(disk)).await.unwrap();
                     }
