@@ -16,7 +16,7 @@
 //! * read: `Space::read` → `Inner::read_run` (`route`, `table`, `known`) → `Port::read_then` → `Reading::told` compares
 //!   checksums; if they differ `Inner::read_units` → `read_copies` → `rewrite`, or `decide` where a crash left the unit open
 //!
-//! Not yet: coded rows, discards, marks of disks, jobs, hedged reads.
+//! Not yet: coded rows, discards, jobs, hedged reads.
 //!
 //! **What it is not.** It decides nothing about the pool: places, members and owners come from the pool's
 //! coordinator in values of [`pool_seam`].
