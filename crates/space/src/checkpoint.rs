@@ -113,10 +113,12 @@ impl Inner {
         }
         drop(writes);
         self.flush_blocks(&dirty).await?;
+        self.write_marks(through).await?;
+        self.unmarked.lock().clear();
         let inner = Arc::clone(self);
         let parts = move || Parts {
             through,
-            state: inner.active.snapshot(),
+            state: inner.active.snapshot().into_iter().chain(inner.marks.snapshot()).collect(),
             carried: inner.cache.dirty().iter().flat_map(|cached| inner.carried(cached)).collect(),
         };
         self.log().checkpoint(parts).await?;
@@ -163,6 +165,7 @@ impl Inner {
             })
         });
         let Some((units, block)) = begun else { return Ok(()) };
+        self.unmarked.lock().insert(key);
         let writes = members.iter().map(|(member, port)| {
             let id = BlockId {
                 pool: view.pool,
@@ -175,10 +178,10 @@ impl Inner {
             port.write(member.block, Sg::from_iter([IoBuf::from(block.encode(&id))]), false)
         });
         let results = join_all(writes).await;
-        for ((member, port), error) in
+        for ((_, port), error) in
             members.iter().zip(results).filter_map(|(m, result)| Some((m, result.err()?)))
         {
-            self.block_failed(member, port, error).await?;
+            self.block_failed(port, error).await?;
         }
         let missed =
             at.members.iter().any(|member| member.counts && !members.iter().any(|(m, _)| m == member));
@@ -189,10 +192,12 @@ impl Inner {
         Ok(())
     }
 
-    async fn block_failed(&self, member: &Member, port: &Port, error: DiskError) -> Result<(), SpaceError> {
-        match self.report(member.disk, port.membership(), Absence::WriteFailed, error).await? {
+    /// A write of a checkpoint failed.
+    pub(crate) async fn block_failed(&self, port: &Port, error: DiskError) -> Result<(), SpaceError> {
+        let disk = port.number();
+        match self.report(disk, port.membership(), Absence::WriteFailed, error).await? {
             Reported::Removed => Ok(()),
-            Reported::Needed => Err(SpaceError::Disk { disk: member.disk, error }),
+            Reported::Needed => Err(SpaceError::Disk { disk, error }),
         }
     }
 

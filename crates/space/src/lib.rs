@@ -1,17 +1,27 @@
 //! The data path of a space (virtual disk): its owner alone reads and writes the space's slabs and log.
 //!
-//! **What it is.** So far its parts. The space's [`log`]: the bytes of headers, records and entries, the arithmetic
-//! of the ring, and the replay of a log from its replicas. The other blocks of a space: the [`marks`], which say
-//! what is durable on a disk, and the checksum [`blocks`] of its slabs. What is known of the units of a group is a
-//! [`table`]; tables are in a [`cache`]. An I/O finds its group in the owner's [`view`], takes [`locks`] of its
-//! units, and goes through a [`port`] to each disk. `docs/0004-spaces.md` states the rules, and
+//! **What it is.** [`Space`], the owner of a simple or mirrored space: reads and writes of whole units, flushes, writes that
+//! are durable by themselves (FUA), checkpoints, and an opening after a crash. Its parts: the space's [`log`], which says
+//! what changed since the checksum [`blocks`] were written; the [`table`] of a group's units, in a [`cache`]; the owner's
+//! [`view`] of the metadata, [`locks`] of units, and a [`port`] to each disk. `docs/0004-spaces.md` states the rules, and
 //! `docs/0004-format.md` has the byte maps.
+//!
+//! Each path in one line of function names:
+//!
+//! * write: `Space::write` → `Inner::begin` (`route`, `table`, `members`, `how`, `Active::begin`, `Table::begin_write`) →
+//!   `Change::start` → `Port::write_then` for each copy → `Flight::told` → `Rest::end` (`judge`, if anything failed) →
+//!   `Change::written` → `Table::set` → `Waiting::add`
+//! * flush: `Space::flush` → `Inner::flush_groups` → `SpaceLog::flush` → `Link::take` → `Table::take` → the record on each
+//!   replica, and `Inner::flush_port` for each disk with unflushed writes → `Core::confirm` → `Lease::hold`
+//! * read: `Space::read` → `Inner::read_run` (`route`, `table`, `known`) → `Port::read_then` → `Reading::told` compares
+//!   checksums; if they differ `Inner::read_units` → `read_copies` → `rewrite`, or `decide` where a crash left the unit open
+//!
+//! Not yet: coded rows, discards, jobs, hedged reads.
 //!
 //! **What it is not.** It decides nothing about the pool: places, members and owners come from the pool's
 //! coordinator in values of [`pool_seam`].
 //!
-//! **I/O.** Only the running log ([`log::SpaceLog`]), [`port`], and the loads that a caller gives to [`cache`]. All
-//! else is pure, over bytes and values.
+//! **I/O.** [`Space`], the running log ([`log::SpaceLog`]) and [`port`]. All else is pure, over bytes and values.
 //!
 //! **Errors.** Bytes from a disk never panic, and never allocate more than a small multiple of their length:
 //! invalid ones are refused with a typed reason. Values from this process that break a documented limit are
@@ -22,6 +32,7 @@ pub mod blocks;
 pub mod cache;
 mod checkpoint;
 mod codec;
+mod disk_marks;
 mod error;
 mod flight;
 mod flush;

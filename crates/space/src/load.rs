@@ -6,7 +6,7 @@ use arena::Class;
 use disk::sized;
 use env::Io;
 use futures_util::future::join_all;
-use pool_seam::{Regions, SpaceView};
+use pool_seam::{GROUP_UNITS, Regions, SpaceView};
 
 use crate::SpaceError;
 use crate::active::SetKey;
@@ -58,7 +58,7 @@ impl Inner {
                 self.overlay.apply(key, &mut table);
                 let region = Regions::new(self.view.get().value.slab_bytes).of_group(key.group);
                 if self.active.is_unresolved(SetKey { row: key.row, birth: at.birth, set: key.set }, region) {
-                    table.unresolve();
+                    table.unresolve(0..GROUP_UNITS as usize);
                 }
                 table
             });

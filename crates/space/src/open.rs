@@ -12,8 +12,10 @@ use futures_util::future::join_all;
 use pool_seam::{Absence, DiskNumber, LogState, Membership, OwnerOp, Row, RowNumber, SeamError, SpaceView};
 
 use crate::SpaceError;
+use crate::log::replay::Finding;
 use crate::log::ring::Ring;
 use crate::log::{BLOCK, LogError, LogSettings, OpenError, Replica, Required, SpaceLog};
+use crate::marks::Mark;
 use crate::owner::{Inner, Reported, Settings, Space};
 use crate::source::Link;
 
@@ -35,6 +37,8 @@ impl Space {
             let inner = Inner::new(settings, view);
             inner.fence(hang).await?;
             let view = inner.view.get().value;
+            let marks = inner.read_marks(&view).await?;
+            let view = inner.view.get().value;
             let row = view.record.rows.get(&RowNumber::LOG).expect("a space has a row for its log");
             let (settings, replicas) = (inner.log_settings(hang), inner.replicas(&view, row));
             let failed = |error| inner.log_error(row, error);
@@ -45,11 +49,21 @@ impl Space {
                 (log, vec![OwnerOp::Ready { row: RowNumber::LOG, birth: row.birth }], 0)
             } else {
                 let state = (view.record.log.epoch.0, view.record.log.sequence);
-                let required = Required { state, ..Required::default() };
+                let mark = marks.iter().filter_map(|(_, mark)| Some((*mark)?.mark)).max().unwrap_or(0);
+                let required = Required { state, mark };
+                let disks: Vec<_> = replicas.iter().map(|replica| row.copy(replica.index.into())).collect();
                 let (log, opened) = SpaceLog::open(settings, replicas, required).await.map_err(failed)?;
+                let lacks = |finding: &Finding| match finding {
+                    Finding::Lacks { replica, .. } | Finding::OlderHeader { replica, .. } => {
+                        disks[*replica].map(|copy| copy.place.disk)
+                    }
+                    _ => None,
+                };
+                let lacking: Vec<DiskNumber> = opened.log.findings.iter().filter_map(lacks).collect();
                 inner.active.restore(opened.log.entries().map(|(_, entry)| &entry.change));
                 inner.overlay.restore(&view, &opened.log);
-                (log, Vec::new(), opened.first.sequence - 1)
+                inner.marks.restore(opened.log.entries().map(|(_, entry)| &entry.change));
+                (log, inner.set_back(&view, &marks, &lacking), opened.first.sequence - 1)
             };
             assert!(inner.log.set(log).is_ok(), "a space has one log");
             let state = LogState { epoch: inner.owner.epoch, sequence: last, is_closed: false };
@@ -80,6 +94,19 @@ impl Inner {
             }
         }
         Ok(())
+    }
+
+    /// The marks of all disks that are present.
+    async fn read_marks(&self, view: &SpaceView) -> Result<Vec<(DiskNumber, Option<Mark>)>, SpaceError> {
+        let mut marks = Vec::new();
+        for (disk, at) in view.disks.iter() {
+            let Some(port) = at.membership.and_then(|of| self.ports.get(*disk, of)) else { continue };
+            match self.read_mark(view, &port).await {
+                Ok(mark) => marks.push((*disk, mark)),
+                Err(error) => self.unfenced(*disk, port.membership(), error).await?,
+            }
+        }
+        Ok(marks)
     }
 
     /// A disk on which an earlier owner may still write does not take part.

@@ -70,6 +70,9 @@ impl Overlay {
             table.apply(&change, carrier);
         }
         table.advance(confirmed, confirmed);
+        // A disk that was set back since the last checkpoint may lack them.
+        let units = table.only_in_log();
+        table.unresolve(units.iter());
     }
 }
 

@@ -1,10 +1,11 @@
 //! The owner of a space: what all of its calls share, and what it asks the coordinator.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arena::{Arena, IoBuf, Sg};
-use disk::{Disk, DiskError};
+use disk::{Disk, DiskError, Op, Place};
 use env::{Env, Epoch};
 use pool_seam::{
     Absence, Coordinator, CopyRegions, DiskNumber, DiskReport, GROUP, Lease, Membership, NodeId, OwnerId,
@@ -17,12 +18,14 @@ use crate::SpaceError;
 use crate::active::Active;
 use crate::blocks::{self, BlockId, ChecksumBlock, Units};
 use crate::cache::{Budget, Cache};
+use crate::disk_marks::DiskMarks;
 use crate::locks::RangeLocks;
 use crate::log::commit::Appended;
 use crate::log::{LogError, Progress, SpaceLog};
+use crate::marks::Mark;
 use crate::overlay::Overlay;
 use crate::port::{Port, Ports};
-use crate::view::View;
+use crate::view::{GroupKey, View};
 use crate::waiting::Waiting;
 
 /// Runs of writes that are in flight at a time for each disk of the space.
@@ -73,6 +76,9 @@ pub(crate) struct Inner {
     pub(crate) active: Arc<Active>,
     pub(crate) waiting: Arc<Waiting>,
     pub(crate) overlay: Overlay,
+    pub(crate) marks: DiskMarks,
+    /// Groups with blocks that were written after the marks of the disks.
+    pub(crate) unmarked: parking_lot::Mutex<BTreeSet<GroupKey>>,
     pub(crate) writes: Arc<Semaphore>,
     pub(crate) log: OnceLock<SpaceLog>,
     /// The number of the last request; held while one is outstanding.
@@ -108,15 +114,9 @@ impl Space {
         self.0.stays(disk, of);
     }
 
-    /// See [`Owner::joining`](pool_seam::Owner::joining). Without marks of the disk nothing proves what it has.
-    pub async fn joining(&self, disk: DiskNumber) -> Returned {
-        self.0.ports.drained(disk).await;
-        let view = self.0.view.get().value;
-        let others = |row: &Row| row.copies().any(|(_, copy)| copy.place.disk != disk && copy.missed == 0);
-        let on_disk = |row: &Row| row.copies().any(|(_, copy)| copy.place.disk == disk);
-        let only = view.record.rows.iter().filter(|(_, row)| on_disk(row) && !others(row));
-        let only: Vec<RowNumber> = only.map(|(row, _)| *row).collect();
-        if only.is_empty() { Returned::Behind } else { Returned::OnlyCopy(only) }
+    /// See [`Owner::joining`](pool_seam::Owner::joining).
+    pub async fn joining(&self, disk: DiskNumber, of: Membership) -> Returned {
+        self.0.joining(disk, of).await
     }
 
     /// See [`Owner::status`](pool_seam::Owner::status).
@@ -144,6 +144,8 @@ impl Inner {
             active: Arc::default(),
             waiting: Arc::default(),
             overlay: Overlay::default(),
+            marks: DiskMarks::default(),
+            unmarked: parking_lot::Mutex::default(),
             writes: Arc::new(Semaphore::new(WRITES_FOR_DISK * view.disks.len())),
             log: OnceLock::new(),
             requests: Mutex::new(view.record.ownership.request),
@@ -225,7 +227,7 @@ impl Inner {
         }
     }
 
-    /// Rule 11, without marks: the disk may lack all that blocks do not have.
+    /// Rule 11: what the disk may lack besides what its mark says.
     fn leaving(&self, disk: DiskNumber, of: Membership) -> Vec<CopyRegions> {
         if let Some(port) = self.ports.get(disk, of) {
             port.set_leaving(true);
@@ -241,7 +243,10 @@ impl Inner {
             let here = record.copies().filter(|(index, copy)| copy.place.disk == disk && is_of(*index));
             out.extend(here.map(|(index, _)| CopyRegions { row, index: index as u8, regions }));
         };
-        for key in self.cache.dirty().iter().map(|cached| cached.key()) {
+        let mut groups = self.unmarked.lock().clone();
+        groups.extend(self.overlay.groups());
+        groups.extend(self.cache.dirty().iter().map(|cached| cached.key()));
+        for key in groups {
             add(key.row, Some(key.set), regions.of_group(key.group));
         }
         for (row, _) in
@@ -251,6 +256,27 @@ impl Inner {
         }
         self.replicas_on(disk, SpaceLog::leaving);
         out
+    }
+
+    /// Rule 9.
+    async fn joining(&self, disk: DiskNumber, of: Membership) -> Returned {
+        self.ports.drained(disk).await;
+        let view = self.view.get().value;
+        let Some(port) = self.ports.open(disk, of) else {
+            return Returned::Unreadable(DiskError::Gone { at: Place::whole(Op::Read) });
+        };
+        let found = match self.read_mark(&view, &port).await {
+            Ok(found) => found,
+            Err(error) => return Returned::Unreadable(error),
+        };
+        if let Some(Mark { mark, .. }) = found.filter(|_| !self.marks.is_set_back(disk, found)) {
+            return Returned::Proven { mark };
+        }
+        let others = |row: &Row| row.copies().any(|(_, copy)| copy.place.disk != disk && copy.missed == 0);
+        let on_disk = |row: &Row| row.copies().any(|(_, copy)| copy.place.disk == disk);
+        let only = view.record.rows.iter().filter(|(_, row)| on_disk(row) && !others(row));
+        let only: Vec<RowNumber> = only.map(|(row, _)| *row).collect();
+        if only.is_empty() { Returned::Behind } else { Returned::OnlyCopy(only) }
     }
 
     fn stays(&self, disk: DiskNumber, of: Membership) {

@@ -384,6 +384,11 @@ impl Ports {
         inner.ports.get(&disk).filter(|port| port.of == of).cloned()
     }
 
+    /// A port for a disk that is about to join with this membership.
+    pub fn open(&self, disk: DiskNumber, of: Membership) -> Option<Arc<Port>> {
+        (self.open)(disk, of).map(|opened| Port::new(disk, of, opened, self.epoch))
+    }
+
     /// The port of a disk in a membership; none if the membership has ended, or the disk cannot be reached.
     pub fn get(&self, disk: DiskNumber, of: Membership) -> Option<Arc<Port>> {
         self.inner.read().ports.get(&disk).filter(|port| port.of == of).cloned()

@@ -85,7 +85,7 @@ pub struct Table {
     stale: Units,
     /// Units that are being written; one entry for each write.
     in_flight: Vec<Range<u16>>,
-    /// Written units that a write may have changed which a crash has cut off.
+    /// Units of which copies have to be compared, see [`Table::unresolve`].
     unresolved: Option<Box<Units>>,
     /// What [`Table::advance`] was told last.
     advanced: (u64, u64),
@@ -261,10 +261,14 @@ impl Table {
         is_unresolved || self.pending.get(&(unit as u16)).is_some_and(Pending::is_open)
     }
 
-    /// The group is in a region that was active when its owner ended: its written units may have what no entry says.
-    pub fn unresolve(&mut self) {
-        let written = (0..GROUP_UNITS as usize).filter(|unit| is_written(&self.values(*unit)));
-        self.unresolved = Some(Box::new(written.collect()));
+    /// Written units among these may have something else on a copy than the table says: a crash may have cut off a write, or
+    /// the copy was set back.
+    pub fn unresolve(&mut self, units: impl Iterator<Item = usize>) {
+        let units: Vec<usize> = units.filter(|unit| is_written(&self.values(*unit))).collect();
+        if !units.is_empty() {
+            let unresolved = self.unresolved.get_or_insert_default();
+            units.into_iter().for_each(|unit| unresolved.set(unit, true));
+        }
     }
 
     /// All copies of a unit have its newest value.

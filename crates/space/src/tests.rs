@@ -34,9 +34,9 @@ impl Owner for Handle {
     fn stays(&self, disk: DiskNumber, of: Membership) {
         self.0.stays(disk, of);
     }
-    fn joining(&self, disk: DiskNumber, _: Membership) -> Io<Result<Returned, SeamError>> {
+    fn joining(&self, disk: DiskNumber, of: Membership) -> Io<Result<Returned, SeamError>> {
         let space = self.0.clone();
-        Io::pending(async move { Ok(space.joining(disk).await) })
+        Io::pending(async move { Ok(space.joining(disk, of).await) })
     }
     fn run(&self, _: JobId, _: JobOrder) -> Io<Result<JobReport, SeamError>> {
         unreachable!("the rig orders no jobs")

@@ -121,3 +121,25 @@ fn a_log_that_fills_up_makes_room() {
         world.read(0..UNITS).await.unwrap();
     });
 }
+
+/// Rule 9: any disk may be an image of an earlier moment of the same opening. What was flushed is there, on the other copy.
+#[test]
+fn a_disk_set_back_in_one_opening() {
+    for seed in 30..50 {
+        virtual_time(async {
+            let setup = Setup { disks: vec![20 << 20; 3], ..Setup::new(seed, 3, MIRROR) };
+            let world = history(&setup, seed % 3 > 0).await;
+            let moments = world.rig.moments();
+            for round in 0..8 {
+                let random = world.rig.env.random_u64() as usize;
+                let (at, slot) = (random % moments.len(), SlotId(random >> 32 & 1));
+                let earlier = (random >> 16) % (at + 1);
+                let rig = world.rig.after(&moments[at], PowerCut::LoseAll);
+                let image = world.rig.after(&moments[earlier], PowerCut::LoseAll).machine.image(slot);
+                rig.machine.roll_back(slot, &image, 0, setup.disks[slot.0]);
+                let model = world.model.lock().after_crash(moments[at].event, &rig.machine);
+                check(World::open(rig, model).await, round).await;
+            }
+        });
+    }
+}
