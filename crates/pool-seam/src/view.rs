@@ -122,6 +122,18 @@ pub enum AttachmentKind {
     Share,
 }
 
+impl SpaceView {
+    /// The present membership of a disk; `None`: it is absent, or has no slabs of the space.
+    pub fn membership(&self, disk: DiskNumber) -> Option<Membership> {
+        self.disks.get(&disk)?.membership
+    }
+
+    /// The row of the log; `None` before the coordinator has allocated it.
+    pub fn log_row(&self) -> Option<&Row> {
+        self.record.rows.get(&RowNumber::LOG)
+    }
+}
+
 impl SpaceRecord {
     /// The resiliency of a row.
     pub fn resiliency_of(&self, row: &Row) -> Resiliency {

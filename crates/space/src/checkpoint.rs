@@ -8,22 +8,20 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arena::{IoBuf, Sg};
-use disk::DiskError;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use pool_seam::{Absence, LogState, OwnerOp, Regions};
 
 use crate::SpaceError;
 use crate::active::SetKey;
-use crate::blocks::BlockId;
 use crate::cache::Cached;
 use crate::locks::Mode;
 use crate::log::LogError;
 use crate::log::commit::FlushSet;
 use crate::log::snapshot::Parts;
-use crate::owner::{Inner, Reported, Space};
+use crate::owner::{Inner, Space};
 use crate::port::Port;
-use crate::view::{GroupKey, Member, route};
+use crate::view::{GroupKey, Member, block_id, route};
 use crate::write::{NotYet, Target};
 
 /// Groups whose blocks are written at a time.
@@ -94,7 +92,7 @@ impl Inner {
         let usage = self.log().usage();
         // There may be no room for more records.
         if usage.used < usage.blocks / 4 * 3 {
-            self.flush_groups(None, FlushSet { everything: true, ..FlushSet::default() }).await?;
+            self.flush_groups(None, FlushSet::everything()).await?;
         }
         let through = self.progress().confirmed;
         let unread = self.overlay.groups();
@@ -137,7 +135,7 @@ impl Inner {
         loop {
             let view = self.view.get().value;
             let Some(at) = route(&view, key) else { return Ok(None) };
-            match self.table(key, &view, &at) {
+            match self.table(key, &at) {
                 Ok(cached) => return Ok(Some(cached)),
                 Err(NotYet::Table(load)) => return load.await.map(Some),
                 Err(NotYet::Unavailable(error)) => return Err(error),
@@ -167,21 +165,14 @@ impl Inner {
         let Some((units, block)) = begun else { return Ok(()) };
         self.unmarked.lock().insert(key);
         let writes = members.iter().map(|(member, port)| {
-            let id = BlockId {
-                pool: view.pool,
-                space: view.space,
-                row: key.row,
-                group: key.group,
-                index: member.slab,
-                allocation: member.generation,
-            };
+            let id = block_id(&view, key.row, key.group, member.slab, member.generation);
             port.write(member.block, Sg::from_iter([IoBuf::from(block.encode(&id))]), false)
         });
         let results = join_all(writes).await;
         for ((_, port), error) in
             members.iter().zip(results).filter_map(|(m, result)| Some((m, result.err()?)))
         {
-            self.block_failed(port, error).await?;
+            self.leave_out(port.number(), port.membership(), Absence::WriteFailed, error).await?;
         }
         let missed =
             at.members.iter().any(|member| member.counts && !members.iter().any(|(m, _)| m == member));
@@ -190,15 +181,6 @@ impl Inner {
             self.look(cached, |table| table.blocks_failed(units));
         }
         Ok(())
-    }
-
-    /// A write of a checkpoint failed.
-    pub(crate) async fn block_failed(&self, port: &Port, error: DiskError) -> Result<(), SpaceError> {
-        let disk = port.number();
-        match self.report(disk, port.membership(), Absence::WriteFailed, error).await? {
-            Reported::Removed => Ok(()),
-            Reported::Needed => Err(SpaceError::Disk { disk, error }),
-        }
     }
 
     /// Flushes what was written; of a disk that fails and is needed, blocks may be lost, so the log keeps them.

@@ -10,7 +10,7 @@ use arena::{Class, IoBuf, Sg};
 use disk::{DiskError, sized};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
-use pool_seam::{DiskNumber, OwnerOp, SpaceView};
+use pool_seam::{Absence, DiskNumber, OwnerOp, SpaceView};
 
 use crate::SpaceError;
 use crate::log::BLOCK;
@@ -108,8 +108,7 @@ impl Inner {
     /// Puts the mark `through` on all disks that are present: everything up to this sequence is durable there.
     pub(crate) async fn write_marks(&self, through: u64) -> Result<(), SpaceError> {
         let view = self.view.get().value;
-        let ports = view.disks.iter().filter_map(|(disk, at)| self.ports.get(*disk, at.membership?));
-        let ports: Vec<_> = ports.collect();
+        let ports = self.ports.all();
         let write = |port: Arc<Port>| {
             let mark = Mark {
                 epoch: self.owner.epoch.0,
@@ -125,7 +124,10 @@ impl Inner {
         for (port, (mark, result)) in ports.iter().zip(join_all(writes).await) {
             match result {
                 Ok(()) => self.marks.found(port.number(), port.membership().0, mark),
-                Err(error) => self.block_failed(port, error).await?,
+                Err(error) => {
+                    let (disk, of) = (port.number(), port.membership());
+                    self.leave_out(disk, of, Absence::WriteFailed, error).await?;
+                }
             }
         }
         Ok(())
@@ -141,7 +143,7 @@ impl Inner {
     ) -> Vec<OwnerOp> {
         let mut ops = Vec::new();
         for (disk, mark) in found {
-            let Some(of) = view.disks.get(disk).and_then(|at| at.membership) else { continue };
+            let Some(of) = view.membership(*disk) else { continue };
             if lacking.contains(disk) || self.marks.is_set_back(*disk, *mark) {
                 tracing::warn!(
                     space = self.space().0,

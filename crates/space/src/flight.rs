@@ -75,10 +75,7 @@ impl Change {
 
     /// Whether all members that count are written, as far as the view says that it began with.
     fn is_whole(&self) -> bool {
-        let written = self.begun.members.iter().filter(|(member, _)| member.counts).count();
-        let route = route(&self.begun.seen.value, self.target.key);
-        let counting = route.map_or(0, |route| route.members.iter().filter(|member| member.counts).count());
-        written == counting && self.inner.view.is_current(&self.begun.seen)
+        self.begun.is_whole && self.inner.view.is_current(&self.begun.seen)
     }
 
     /// The units have their new values.
@@ -100,7 +97,6 @@ impl Change {
             table.end_write(self.target.units.clone());
             self.target.units.clone().for_each(|unit| table.doubt(unit));
         });
-        self.inner.waiting.add(cached);
         self.inner.waiting.add_urgent(cached);
     }
 

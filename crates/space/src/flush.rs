@@ -16,7 +16,7 @@ impl Space {
     pub fn flush(&self) -> env::Io<Result<(), SpaceError>> {
         let inner = Arc::clone(&self.0);
         let env = inner.env.clone();
-        let set = FlushSet { everything: true, ..FlushSet::default() };
+        let set = FlushSet::everything();
         env::Io::pending(env.run(async move { inner.flush_groups(None, set).await }))
     }
 }

@@ -85,7 +85,6 @@ impl Inner {
             }
             Decision::Value(value) => self.look(cached, |table| table.set(unit, smallvec![value])),
         }
-        self.waiting.add(cached);
         self.waiting.add_urgent(cached);
         let disks = at.members.iter().map(|member| member.disk).collect();
         self.confirmed(self.log().flush(FlushSet { everything: false, disks })).await?;
@@ -182,7 +181,7 @@ fn choose(
     matching(newest).or_else(in_flight).or_else(|| older.iter().find_map(matching))
 }
 
-/// What is lost.
+/// The value of a unit that no copy has.
 fn lost(candidates: &[Values]) -> Value {
     match candidates[0][0] {
         Value::Written(sum) | Value::Lost(sum) => Value::Lost(sum),

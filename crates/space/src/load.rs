@@ -6,27 +6,22 @@ use arena::Class;
 use disk::sized;
 use env::Io;
 use futures_util::future::join_all;
-use pool_seam::{GROUP_UNITS, Regions, SpaceView};
+use pool_seam::{GROUP_UNITS, Regions};
 
 use crate::SpaceError;
 use crate::active::SetKey;
-use crate::blocks::{BlockId, ChecksumBlock, newer};
+use crate::blocks::{ChecksumBlock, newer};
 use crate::cache::Cached;
 use crate::log::BLOCK;
 use crate::owner::Inner;
 use crate::table::{Table, TableId};
-use crate::view::{GroupKey, Member, Route, route};
+use crate::view::{GroupKey, Member, Route, block_id, route};
 use crate::write::{NotYet, unavailable};
 
 impl Inner {
     /// The table of a group.
-    pub(crate) fn table(
-        self: &Arc<Inner>,
-        key: GroupKey,
-        view: &SpaceView,
-        at: &Route,
-    ) -> Result<Arc<Cached>, NotYet> {
-        let slabs = slabs_of_set(view, at);
+    pub(crate) fn table(self: &Arc<Inner>, key: GroupKey, at: &Route) -> Result<Arc<Cached>, NotYet> {
+        let slabs = at.slabs();
         let load = || {
             let (inner, at) = (Arc::clone(self), at.clone());
             async move { inner.load(key, &at, slabs).await }
@@ -71,25 +66,7 @@ impl Inner {
         let buffers = self.arena.alloc_sg(BLOCK, Class::Control).await;
         let (result, read) = port.read(member.block, sized(buffers, BLOCK)).await;
         let view = self.view.get().value;
-        let id = BlockId {
-            pool: view.pool,
-            space: view.space,
-            row: key.row,
-            group: key.group,
-            index: member.slab,
-            allocation: member.generation,
-        };
+        let id = block_id(&view, key.row, key.group, member.slab, member.generation);
         result.ok().and_then(|()| ChecksumBlock::decode(&read[0], &id).ok())
     }
-}
-
-/// Slabs of the set, without one that is moving.
-fn slabs_of_set(view: &SpaceView, at: &Route) -> usize {
-    let moving = at
-        .members
-        .iter()
-        .enumerate()
-        .filter(|(before, member)| at.members[..*before].iter().any(|other| other.slab == member.slab));
-    debug_assert!(view.record.columns > 0);
-    at.members.len() - moving.count()
 }

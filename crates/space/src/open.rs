@@ -1,7 +1,7 @@
 //! Makes an owner of a space: of one without a log, or after another owner.
 //!
-//! An opening fences the disks, reads the log, and has its entries ready for the tables ([`overlay`](crate::overlay)). Nothing else is read
-//! or written before the space serves.
+//! An opening fences the disks, reads their marks and the log, and has the log's entries ready for the tables
+//! ([`overlay`](crate::overlay)). Nothing else is read or written before the space serves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use std::time::Duration;
 use disk::DiskError;
 use env::{Ctx, Epoch};
 use futures_util::future::join_all;
-use pool_seam::{Absence, DiskNumber, LogState, Membership, OwnerOp, Row, RowNumber, SeamError, SpaceView};
+use pool_seam::{Absence, DiskNumber, LogState, OwnerOp, Row, RowNumber, SeamError, SpaceView};
 
 use crate::SpaceError;
 use crate::log::replay::Finding;
 use crate::log::ring::Ring;
 use crate::log::{BLOCK, LogError, LogSettings, OpenError, Replica, Required, SpaceLog};
 use crate::marks::Mark;
-use crate::owner::{Inner, Reported, Settings, Space};
+use crate::owner::{Inner, Settings, Space};
 use crate::source::Link;
 
 /// Blocks of the ring of a space's log, if half of a slab has room for them.
@@ -39,7 +39,7 @@ impl Space {
             let view = inner.view.get().value;
             let marks = inner.read_marks(&view).await?;
             let view = inner.view.get().value;
-            let row = view.record.rows.get(&RowNumber::LOG).expect("a space has a row for its log");
+            let row = view.log_row().expect("a space has a row for its log");
             let (settings, replicas) = (inner.log_settings(hang), inner.replicas(&view, row));
             let failed = |error| inner.log_error(row, error);
             let (log, ops, last) = if row.is_new {
@@ -78,9 +78,7 @@ impl Space {
 impl Inner {
     /// Ends all I/O of earlier owners (rule 15).
     async fn fence(&self, hang: Duration) -> Result<(), SpaceError> {
-        let view = self.view.get().value;
-        let ports = view.disks.iter().filter_map(|(disk, at)| self.ports.get(*disk, at.membership?));
-        let ports: Vec<_> = ports.collect();
+        let ports = self.ports.all();
         let epoch = Epoch(self.owner.epoch.0);
         let fences = ports.iter().map(|port| async move {
             let c = Ctx { deadline: Some(self.env.now() + hang), ..Ctx::default() };
@@ -90,7 +88,8 @@ impl Inner {
             match fenced {
                 Ok(()) => {}
                 Err(DiskError::Fenced { .. }) => return Err(SeamError::Deposed(self.owner.epoch).into()),
-                Err(error) => self.unfenced(port.number(), port.membership(), error).await?,
+                // An earlier owner may still write there.
+                Err(error) => self.leave_out(port.number(), port.membership(), Absence::Gone, error).await?,
             }
         }
         Ok(())
@@ -99,22 +98,13 @@ impl Inner {
     /// The marks of all disks that are present.
     async fn read_marks(&self, view: &SpaceView) -> Result<Vec<(DiskNumber, Option<Mark>)>, SpaceError> {
         let mut marks = Vec::new();
-        for (disk, at) in view.disks.iter() {
-            let Some(port) = at.membership.and_then(|of| self.ports.get(*disk, of)) else { continue };
+        for port in self.ports.all() {
             match self.read_mark(view, &port).await {
-                Ok(mark) => marks.push((*disk, mark)),
-                Err(error) => self.unfenced(*disk, port.membership(), error).await?,
+                Ok(mark) => marks.push((port.number(), mark)),
+                Err(error) => self.leave_out(port.number(), port.membership(), Absence::Gone, error).await?,
             }
         }
         Ok(marks)
-    }
-
-    /// A disk on which an earlier owner may still write does not take part.
-    async fn unfenced(&self, disk: DiskNumber, of: Membership, error: DiskError) -> Result<(), SpaceError> {
-        match self.report(disk, of, Absence::Gone, error).await? {
-            Reported::Removed => Ok(()),
-            Reported::Needed => Err(SpaceError::Disk { disk, error }),
-        }
     }
 
     fn log_settings(self: &Arc<Inner>, hang: Duration) -> LogSettings {

@@ -16,7 +16,7 @@ use tokio::sync::{Mutex, Semaphore};
 
 use crate::SpaceError;
 use crate::active::Active;
-use crate::blocks::{self, BlockId, ChecksumBlock, Units};
+use crate::blocks::{self, ChecksumBlock, Units};
 use crate::cache::{Budget, Cache};
 use crate::disk_marks::DiskMarks;
 use crate::locks::RangeLocks;
@@ -25,7 +25,7 @@ use crate::log::{LogError, Progress, SpaceLog};
 use crate::marks::Mark;
 use crate::overlay::Overlay;
 use crate::port::{Port, Ports};
-use crate::view::{GroupKey, View};
+use crate::view::{GroupKey, View, block_id};
 use crate::waiting::Waiting;
 
 /// Runs of writes that are in flight at a time for each disk of the space.
@@ -175,9 +175,9 @@ impl Inner {
         if !self.view.update(Arc::clone(&view)) {
             return;
         }
-        let (Some(row), Some(log)) = (view.record.rows.get(&RowNumber::LOG), self.log.get()) else { return };
+        let (Some(row), Some(log)) = (view.log_row(), self.log.get()) else { return };
         for (index, copy) in row.copies() {
-            if view.disks.get(&copy.place.disk).is_none_or(|disk| disk.membership.is_none()) {
+            if view.membership(copy.place.disk).is_none() {
                 log.left(index as u8);
             }
         }
@@ -224,6 +224,23 @@ impl Inner {
                 }
                 Err(error) => return Err(error.into()),
             }
+        }
+    }
+
+    /// Reports a disk that has to be left out.
+    ///
+    /// # Errors
+    /// [`SpaceError::Disk`] if it is needed, and those of the coordinator.
+    pub(crate) async fn leave_out(
+        &self,
+        disk: DiskNumber,
+        of: Membership,
+        reason: Absence,
+        error: DiskError,
+    ) -> Result<(), SpaceError> {
+        match self.report(disk, of, reason, error).await? {
+            Reported::Removed => Ok(()),
+            Reported::Needed => Err(SpaceError::Disk { disk, error }),
         }
     }
 
@@ -289,7 +306,7 @@ impl Inner {
     /// Does something with the replicas of the log on a disk.
     fn replicas_on(&self, disk: DiskNumber, act: impl Fn(&SpaceLog, u8)) {
         let view = self.view.get().value;
-        let (Some(row), Some(log)) = (view.record.rows.get(&RowNumber::LOG), self.log.get()) else { return };
+        let (Some(row), Some(log)) = (view.log_row(), self.log.get()) else { return };
         let here = row.copies().filter(|(_, copy)| copy.place.disk == disk);
         here.for_each(|(index, _)| act(log, index as u8));
     }
@@ -337,24 +354,14 @@ impl Inner {
                 continue;
             };
             let slab = record.slab_of(index) as u8;
-            let id = |group| BlockId {
-                pool: view.pool,
-                space: view.space,
-                row,
-                group,
-                index: slab,
-                allocation: copy.generation,
-            };
+            let id = |group| block_id(view, row, group, slab, copy.generation);
             let bytes: Vec<u8> =
                 (0..(view.slab_bytes / GROUP) as u32).flat_map(|group| block.encode(&id(group))).collect();
             let offset = blocks::position(at.areas.checksums(copy.place.slab).offset, 0);
             let Some(port) = self.ports.get(disk, of) else { return Ok(false) };
             let written = write_durably(&port, offset, IoBuf::from(bytes)).await;
             if let Err(error) = written {
-                return match self.report(disk, of, Absence::WriteFailed, error).await? {
-                    Reported::Removed => Ok(false),
-                    Reported::Needed => Err(SpaceError::Disk { disk, error }),
-                };
+                return self.leave_out(disk, of, Absence::WriteFailed, error).await.map(|()| false);
             }
         }
         Ok(true)

@@ -334,13 +334,12 @@ impl Ports {
                 return;
             }
             inner.version = view.version;
-            let member = |disk: &DiskNumber| view.disks.get(disk).and_then(|disk| disk.membership);
-            let has_ended = |port: &&Arc<Port>| member(&port.number) != Some(port.of);
+            let has_ended = |port: &&Arc<Port>| view.membership(port.number) != Some(port.of);
             let ended: Vec<_> = inner.ports.values().filter(has_ended).cloned().collect();
             ended.iter().for_each(|port| drop(inner.ports.remove(&port.number)));
             inner.ended.extend(ended.iter().cloned());
             inner.ended.retain(|port| !port.is_over());
-            for (&disk, of) in view.disks.keys().filter_map(|disk| Some((disk, member(disk)?))) {
+            for (&disk, of) in view.disks.iter().filter_map(|(disk, at)| Some((disk, at.membership?))) {
                 if !inner.ports.contains_key(&disk)
                     && let Some(opened) = (self.open)(disk, of)
                 {
@@ -392,6 +391,11 @@ impl Ports {
     /// The port of a disk in a membership; none if the membership has ended, or the disk cannot be reached.
     pub fn get(&self, disk: DiskNumber, of: Membership) -> Option<Arc<Port>> {
         self.inner.read().ports.get(&disk).filter(|port| port.of == of).cloned()
+    }
+
+    /// All ports.
+    pub fn all(&self) -> Vec<Arc<Port>> {
+        self.inner.read().ports.values().cloned().collect()
     }
 
     /// The ports that a commit has to flush: with writes that are complete and not durable now.

@@ -110,7 +110,7 @@ impl Inner {
         let Some(at) = route(&seen.value, target.key).filter(|at| !at.is_new) else {
             return zeros(dst);
         };
-        let cached = match self.table(target.key, &seen.value, &at) {
+        let cached = match self.table(target.key, &at) {
             Ok(cached) => cached,
             Err(_) => return self.read_slowly(target, dst),
         };
@@ -158,7 +158,7 @@ impl Inner {
                 fill(dst, 0, None, target.units.len());
                 return Ok(());
             };
-            let cached = match self.table(target.key, &seen.value, &at) {
+            let cached = match self.table(target.key, &at) {
                 Ok(cached) => cached,
                 Err(NotYet::Table(load)) => load.await?,
                 Err(NotYet::Unavailable(error)) => return Err(error),

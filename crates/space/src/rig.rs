@@ -2,7 +2,7 @@
 //! the bytes that its reads may return.
 //!
 //! **A run.** [`Rig::new`] lays out disks and a space without rows; its log has slabs, and its row is *new*, because
-//! nobody has written a log yet. The owner gets `Arc::new(rig.clone())` as its [`pool_seam::Coordinator`] and
+//! no owner has written a log yet. The owner gets `Arc::new(rig.clone())` as its [`pool_seam::Coordinator`] and
 //! [`Rig::open_disk`] for its ports; then [`Rig::set_owner`]. Everything runs in [`virtual_time`].
 //!
 //! **The coordinator** carries out all of `docs/0004-spaces.md`, section B, for one space, in [`metadata`]. A record is
@@ -101,7 +101,7 @@ impl Default for Faults {
 }
 
 impl Rig {
-    /// A new machine, and a space that nobody has written to. In [`virtual_time`] only.
+    /// A new machine, and a space that has no data. In [`virtual_time`] only.
     pub(crate) fn new(setup: &Setup) -> Rig {
         let env = Env::simulated(setup.seed);
         let machine = Machine::new(&env, setup.seed);

@@ -28,8 +28,7 @@ impl Source for Link {
         let mut ports = if set.everything { inner.ports.dirty() } else { Vec::new() };
         let view = inner.view.get().value;
         for disk in set.disks {
-            let of = view.disks.get(&disk).and_then(|disk| disk.membership);
-            let port = of.and_then(|of| inner.ports.get(disk, of));
+            let port = view.membership(disk).and_then(|of| inner.ports.get(disk, of));
             ports.extend(port.filter(|_| !ports.iter().any(|port| port.number() == disk)));
         }
         if ports.is_empty() {
@@ -102,7 +101,6 @@ impl Inner {
             let members = route(&view, cached.key()).map(|route| route.members).unwrap_or_default();
             if members.iter().any(|member| member.disk == disk) {
                 self.look(&cached, |table| table.unconfirmed().iter().for_each(|unit| table.doubt(unit)));
-                self.waiting.add(&cached);
                 self.waiting.add_urgent(&cached);
             }
         }
@@ -114,18 +112,16 @@ impl Inner {
 
     async fn replica_failed(&self, index: u8, error: DiskError) -> Result<Verdict, Deposed> {
         let view = self.view.get().value;
-        let copy = view.record.rows.get(&RowNumber::LOG).and_then(|row| row.copy(index.into()).copied());
+        let copy = view.log_row().and_then(|row| row.copy(index.into()).copied());
         let Some(disk) = copy.map(|copy| copy.place.disk) else { return Ok(Verdict::LeftOut) };
-        let Some(of) = view.disks.get(&disk).and_then(|disk| disk.membership) else {
-            return Ok(Verdict::LeftOut);
-        };
+        let Some(of) = view.membership(disk) else { return Ok(Verdict::LeftOut) };
         match self.report(disk, of, Absence::WriteFailed, error).await {
             Ok(Reported::Removed) => Ok(Verdict::LeftOut),
             Ok(Reported::Needed) => loop {
                 if let Some(port) = self.ports.reopen(disk, of).await {
                     break Ok(Verdict::Again(port.disk()));
                 }
-                if self.view.get().value.disks.get(&disk).and_then(|disk| disk.membership) != Some(of) {
+                if self.view.get().value.membership(disk) != Some(of) {
                     break Ok(Verdict::LeftOut);
                 }
                 self.env.sleep(RETRY).await;
@@ -136,11 +132,9 @@ impl Inner {
 
     async fn replica_joined(&self, index: u8) -> Result<(), Deposed> {
         let view = self.view.get().value;
-        let copy = view.record.rows.get(&RowNumber::LOG).and_then(|row| row.copy(index.into()).copied());
+        let copy = view.log_row().and_then(|row| row.copy(index.into()).copied());
         let Some(copy) = copy else { return Err(Deposed) };
-        let Some(membership) = view.disks.get(&copy.place.disk).and_then(|disk| disk.membership) else {
-            return Ok(());
-        };
+        let Some(membership) = view.membership(copy.place.disk) else { return Ok(()) };
         let generation = copy.generation;
         let op = pool_seam::OwnerOp::NotMissed {
             row: RowNumber::LOG,

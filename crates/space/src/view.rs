@@ -10,6 +10,8 @@ use smallvec::SmallVec;
 
 pub use current::{Current, Seen};
 
+use crate::blocks::BlockId;
+
 /// A group of 512 units of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupKey {
@@ -54,6 +56,24 @@ pub struct Member {
     pub block: u64,
     /// The byte of the disk at which the group's first unit begins.
     pub data: u64,
+}
+
+impl Route {
+    /// Slabs of the set, without one that is moving: that is the last member, and has the index of another.
+    pub fn slabs(&self) -> usize {
+        let (last, others) = self.members.split_last().expect("a set has slabs");
+        others.len() + usize::from(others.iter().all(|other| other.slab != last.slab))
+    }
+
+    /// Members that count.
+    pub fn counting(&self) -> usize {
+        self.members.iter().filter(|member| member.counts).count()
+    }
+}
+
+/// What the checksum block of a group says of its place, on a slab of this index and allocation.
+pub fn block_id(view: &SpaceView, row: RowNumber, group: u32, index: u8, allocation: u32) -> BlockId {
+    BlockId { pool: view.pool, space: view.space, row, group, index, allocation }
 }
 
 /// The view of an owner.

@@ -44,6 +44,7 @@ impl Waiting {
 
     /// The same; the next record takes it whatever else is flushed.
     pub(crate) fn add_urgent(&self, cached: &Arc<Cached>) {
+        self.add(cached);
         self.urgent.lock().push(Arc::clone(cached));
     }
 

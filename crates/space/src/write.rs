@@ -81,6 +81,8 @@ pub(crate) struct Begun {
     pub(crate) seen: Seen<SpaceView>,
     pub(crate) birth: u32,
     pub(crate) members: Members,
+    /// All members that count are among them.
+    pub(crate) is_whole: bool,
     pub(crate) _overwrite: Option<Overwrite>,
     pub(crate) _holding: Option<Holding>,
 }
@@ -233,7 +235,7 @@ impl Inner {
                     _wanted = Some(wanted);
                 }
                 NotYet::Flush => {
-                    self.log().flush(FlushSet { everything: true, ..FlushSet::default() }).await?;
+                    self.log().flush(FlushSet::everything()).await?;
                 }
                 NotYet::Disk(member) => self.unreachable(&member).await?,
                 NotYet::Unavailable(error) => return Err(error),
@@ -245,8 +247,9 @@ impl Inner {
     pub(crate) fn begin(self: &Arc<Inner>, target: &Target, what: What) -> Result<Begun, NotYet> {
         let seen = self.view.get();
         let route = route(&seen.value, target.key).filter(|route| !route.is_new).ok_or(NotYet::Row)?;
-        let cached = self.table(target.key, &seen.value, &route)?;
+        let cached = self.table(target.key, &route)?;
         let members = self.members(&seen, target, &route)?;
+        let is_whole = members.iter().filter(|(member, _)| member.counts).count() == route.counting();
         let (row, set) = (target.key.row, target.key.set);
         let set = SetKey { row, birth: route.birth, set };
         let region = Regions::new(seen.value.slab_bytes).of_group(target.key.group);
@@ -268,7 +271,15 @@ impl Inner {
             })
         });
         let holding = holds?;
-        Ok(Begun { cached, seen, birth: route.birth, members, _overwrite: overwrite, _holding: holding })
+        Ok(Begun {
+            cached,
+            seen,
+            birth: route.birth,
+            members,
+            is_whole,
+            _overwrite: overwrite,
+            _holding: holding,
+        })
     }
 
     /// The members of a route that are present, with their ports.

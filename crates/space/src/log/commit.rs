@@ -44,6 +44,13 @@ pub struct FlushSet {
     pub disks: SmallVec<[DiskNumber; 4]>,
 }
 
+impl FlushSet {
+    /// Every disk with completed and unflushed writes.
+    pub fn everything() -> FlushSet {
+        FlushSet { everything: true, ..FlushSet::default() }
+    }
+}
+
 /// A record to write.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Record {

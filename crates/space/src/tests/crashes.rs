@@ -40,7 +40,7 @@ async fn history(setup: &Setup, checkpoints: bool) -> World {
 /// Reads every unit twice, the second time after another crash.
 async fn check(world: World, seed: u64) {
     if seed % 4 == 1 {
-        // What nobody has read since the crash.
+        // Of groups that were not read since the crash.
         world.space.checkpoint().await.unwrap();
     }
     for unit in 0..UNITS {

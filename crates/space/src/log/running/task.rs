@@ -327,7 +327,7 @@ impl Task {
             return false;
         }
         let has_checkpoint = self.checkpoint.is_some() || state.checkpoint.is_some();
-        // Only a checkpoint makes room, and nobody can order one any more.
+        // Only a checkpoint makes room, and the handle that could request one was dropped.
         if self.is_full && !has_checkpoint && state.core.is_confirmed() {
             self.ended = LogError::NoRoom;
             return true;

@@ -122,7 +122,7 @@ fn a_snapshot_with_too_much_is_refused_before_it_begins() {
     });
 }
 
-/// Nobody can order a checkpoint any more, so what has no room fails.
+/// The handle that could request a checkpoint was dropped, so what has no room fails.
 #[test]
 fn a_full_ring_does_not_keep_a_log_from_ending() {
     for closes in [true, false] {

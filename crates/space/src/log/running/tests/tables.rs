@@ -63,7 +63,7 @@ impl Source for Tables {
 }
 
 fn everything() -> FlushSet {
-    FlushSet { everything: true, disks: SmallVec::new() }
+    FlushSet::everything()
 }
 
 async fn log(world: &World, tables: &Arc<Tables>) -> SpaceLog {
