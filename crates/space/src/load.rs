@@ -62,7 +62,7 @@ impl Inner {
     }
 
     async fn read_block(&self, key: GroupKey, member: &Member) -> Option<Box<ChecksumBlock>> {
-        let port = self.ports.get(member.disk, member.membership?)?;
+        let port = self.port(member).await.ok()??;
         let buffers = self.arena.alloc_sg(BLOCK, Class::Control).await;
         let (result, read) = port.read(member.block, sized(buffers, BLOCK)).await;
         let view = self.view.get().value;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use disk::DiskError;
+use disk::{DiskError, Op, Place};
 use env::{Ctx, Epoch};
 use futures_util::future::join_all;
 use pool_seam::{Absence, DiskNumber, LogState, OwnerOp, Row, RowNumber, SeamError, SpaceView};
@@ -16,7 +16,7 @@ use crate::log::replay::Finding;
 use crate::log::ring::Ring;
 use crate::log::{BLOCK, LogError, LogSettings, OpenError, Replica, Required, SpaceLog};
 use crate::marks::Mark;
-use crate::owner::{Inner, Settings, Space};
+use crate::owner::{Counting, Inner, Settings, Space};
 use crate::source::Link;
 
 /// Blocks of the ring of a space's log, if half of a slab has room for them.
@@ -78,6 +78,13 @@ impl Space {
 impl Inner {
     /// Ends all I/O of earlier owners (rule 15).
     async fn fence(&self, hang: Duration) -> Result<(), SpaceError> {
+        for (disk, of) in self.view.get().value.members() {
+            if self.ports.get(disk, of).is_none() {
+                // What it has not missed is not written there, either.
+                let error = DiskError::Gone { at: Place::whole(Op::Read) };
+                self.leave_out(disk, of, Absence::Gone, error).await?;
+            }
+        }
         let ports = self.ports.all();
         let epoch = Epoch(self.owner.epoch.0);
         let fences = ports.iter().map(|port| async move {
@@ -127,6 +134,8 @@ impl Inner {
             let disk = view.disks.get(&copy.place.disk)?;
             let port = self.ports.get(copy.place.disk, disk.membership?)?;
             let offset = disk.areas.data(copy.place.slab).offset;
+            let counting = Counting { generation: copy.generation, port: Arc::clone(&port) };
+            self.replicas.lock().insert(index as u8, counting);
             Some(Replica { index: index as u8, allocation: copy.generation, disk: port.disk(), offset })
         };
         row.copies().filter(|(_, copy)| copy.missed == 0).filter_map(replica).collect()

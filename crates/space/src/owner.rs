@@ -1,6 +1,6 @@
 //! The owner of a space: what all of its calls share, and what it asks the coordinator.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -80,13 +80,25 @@ pub(crate) struct Inner {
     /// Groups with blocks that were written after the marks of the disks.
     pub(crate) unmarked: parking_lot::Mutex<BTreeSet<GroupKey>>,
     pub(crate) writes: Arc<Semaphore>,
+    /// Of `writes`.
+    pub(crate) permits: usize,
+    pub(crate) budget: Arc<Budget>,
     pub(crate) log: OnceLock<SpaceLog>,
+    /// The replicas of the log that count, by their index in its row.
+    pub(crate) replicas: parking_lot::Mutex<BTreeMap<u8, Counting>>,
     /// The number of the last request; held while one is outstanding.
     requests: Mutex<u64>,
     /// Held while a row is allocated.
     allocating: Mutex<()>,
     /// Held while a checkpoint is made.
     pub(crate) checkpoints: Mutex<()>,
+}
+
+/// A replica of the log that counts, as long as its copy in the log's row is this one and has missed nothing.
+pub(crate) struct Counting {
+    pub(crate) generation: u32,
+    /// The port with the handle that the log has.
+    pub(crate) port: Arc<Port>,
 }
 
 /// What became of a disk that was reported.
@@ -130,6 +142,7 @@ impl Inner {
     pub(crate) fn new(settings: Settings, view: Arc<SpaceView>) -> Arc<Inner> {
         let Settings { env, arena, node, budget, coordinator, lease, open, .. } = settings;
         let epoch = view.record.ownership.epoch;
+        let permits = WRITES_FOR_DISK * view.disks.len();
         let ports = Ports::new(Epoch(epoch.0), open);
         ports.follow(&view);
         Arc::new(Inner {
@@ -139,15 +152,18 @@ impl Inner {
             coordinator,
             lease,
             ports,
-            cache: Cache::new(budget),
+            cache: Cache::new(Arc::clone(&budget)),
+            budget,
             locks: RangeLocks::default(),
             active: Arc::default(),
             waiting: Arc::default(),
             overlay: Overlay::default(),
             marks: DiskMarks::default(),
             unmarked: parking_lot::Mutex::default(),
-            writes: Arc::new(Semaphore::new(WRITES_FOR_DISK * view.disks.len())),
+            writes: Arc::new(Semaphore::new(permits)),
+            permits,
             log: OnceLock::new(),
+            replicas: parking_lot::Mutex::default(),
             requests: Mutex::new(view.record.ownership.request),
             allocating: Mutex::default(),
             checkpoints: Mutex::default(),
@@ -175,12 +191,18 @@ impl Inner {
         if !self.view.update(Arc::clone(&view)) {
             return;
         }
-        let (Some(row), Some(log)) = (view.log_row(), self.log.get()) else { return };
-        for (index, copy) in row.copies() {
-            if view.membership(copy.place.disk).is_none() {
-                log.left(index as u8);
-            }
-        }
+        let Some(log) = self.log.get() else { return };
+        let counts = |index: u8, of: &Counting| {
+            let copy = view.log_row()?.copy(index.into())?;
+            let is_it = copy.generation == of.generation && copy.missed == 0;
+            (is_it && view.membership(copy.place.disk) == Some(of.port.membership())).then_some(())
+        };
+        let left = {
+            let mut replicas = self.replicas.lock();
+            let left = replicas.extract_if(.., |index, of| counts(*index, of).is_none());
+            left.map(|(index, _)| index).collect::<Vec<_>>()
+        };
+        left.into_iter().for_each(|index| log.left(index));
     }
 
     /// Has operations carried out by the coordinator: in a record when this returns, and in the view.
@@ -260,9 +282,10 @@ impl Inner {
             let here = record.copies().filter(|(index, copy)| copy.place.disk == disk && is_of(*index));
             out.extend(here.map(|(index, _)| CopyRegions { row, index: index as u8, regions }));
         };
-        let mut groups = self.unmarked.lock().clone();
-        groups.extend(self.overlay.groups());
+        // In the order in which a group goes from one to the next: it is always in one of them.
+        let mut groups: BTreeSet<GroupKey> = self.overlay.groups().into_iter().collect();
         groups.extend(self.cache.dirty().iter().map(|cached| cached.key()));
+        groups.extend(self.unmarked.lock().iter().copied());
         for key in groups {
             add(key.row, Some(key.set), regions.of_group(key.group));
         }
