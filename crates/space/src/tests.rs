@@ -2,6 +2,7 @@
 
 mod crashes;
 mod failures;
+mod faults;
 mod path;
 
 use std::sync::Arc;
