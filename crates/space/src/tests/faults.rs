@@ -261,17 +261,16 @@ fn what_a_slab_had_before_is_never_read() {
         // The log's replicas are on the first two, and row 0 on the others.
         let setup = Setup { disks: vec![20 << 20; 4], size: 2 << 20, ..Setup::new(9, 4, MIRROR) };
         let world = World::new(&setup).await;
-        for slot in 2..4 {
-            let areas = world.rig.view_now().disks[&DiskNumber(slot)].areas;
-            let disk = world.rig.machine.open(SlotId(slot.into())).unwrap();
-            for slab in 0..areas.slab_count() {
-                let garbage: Vec<u8> = (0..2_u32 << 20).map(|at| (at % 251) as u8 + 1).collect();
-                let src = Sg::from_iter([IoBuf::from(garbage)]);
-                disk.write(&env::Ctx::default(), areas.data(slab).offset, src).wait().await.unwrap();
-            }
-            disk.flush(&env::Ctx::default()).wait().await.unwrap();
-        }
         world.write(60..61, true).await.unwrap();
+        let view = world.rig.view_now();
+        for copy in &view.record.rows.get(&pool_seam::RowNumber(0)).unwrap().slabs {
+            let garbage: Vec<u8> = (0..60 * UNIT).map(|at| (at % 251) as u8 + 1).collect();
+            let at = view.disks[&copy.place.disk].areas.data(copy.place.slab).offset;
+            let disk = world.rig.machine.open(SlotId(copy.place.disk.0.into())).unwrap();
+            let ctx = env::Ctx::default();
+            disk.write(&ctx, at, Sg::from_iter([IoBuf::from(garbage)])).wait().await.unwrap();
+            disk.flush(&ctx).wait().await.unwrap();
+        }
         (0..4).for_each(|slot| world.rig.machine.shuffle(SlotId(slot), Duration::from_millis(3)));
         world.rig.record();
         let users = (0..4).map(async |user: u64| {
