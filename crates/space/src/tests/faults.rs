@@ -263,7 +263,7 @@ fn what_a_slab_had_before_is_never_read() {
         let world = World::new(&setup).await;
         world.write(60..61, true).await.unwrap();
         let view = world.rig.view_now();
-        for copy in &view.record.rows.get(&pool_seam::RowNumber(0)).unwrap().slabs {
+        for copy in view.record.rows.get(&pool_seam::RowNumber(0)).unwrap().slabs.iter() {
             let garbage: Vec<u8> = (0..60 * UNIT).map(|at| (at % 251) as u8 + 1).collect();
             let at = view.disks[&copy.place.disk].areas.data(copy.place.slab).offset;
             let disk = world.rig.machine.open(SlotId(copy.place.disk.0.into())).unwrap();
