@@ -95,17 +95,22 @@ impl Drop for Blocks {
 }
 
 impl Inner {
-    /// Makes a checkpoint when one is due, until the space or its log ends.
-    pub(crate) async fn keep_checkpoints(inner: Weak<Inner>) {
+    /// Makes a checkpoint when one is due, and mends the log, until the space or its log ends.
+    pub(crate) async fn keep(inner: Weak<Inner>) {
         let mut waited = Duration::ZERO;
         while let Some(space) = inner.upgrade() {
             let (env, due) = (space.env.clone(), space.log().checkpoint_due());
+            let mend_log = Arc::clone(&space.mend_log);
             drop(space);
             let is_due = tokio::select! {
                 due = due => due.map(|()| true),
+                () = mend_log.notified() => Ok(false),
                 () = env.sleep(LOOK) => Ok(false),
             };
             let (Some(space), Ok(mut is_due)) = (inner.upgrade(), is_due) else { return };
+            if let Err(error) = space.mend_log().await {
+                tracing::warn!(space = space.space().0, %error, "the log of a virtual disk lacks a replica");
+            }
             waited += LOOK;
             is_due |= space.budget.is_half_dirty() || waited >= INTERVAL && space.has_changed();
             if !is_due {
@@ -165,7 +170,7 @@ impl Inner {
     }
 
     /// The table of a group that is in the log; `None` if its row is gone.
-    async fn loaded(self: &Arc<Inner>, key: GroupKey) -> Result<Option<Arc<Cached>>, SpaceError> {
+    pub(crate) async fn loaded(self: &Arc<Inner>, key: GroupKey) -> Result<Option<Arc<Cached>>, SpaceError> {
         let view = self.view.get().value;
         let loaded = match route(&view, key).map(|at| self.table(key, &at)) {
             Some(Ok(cached)) => Some(cached),
@@ -241,7 +246,7 @@ impl Inner {
         Ok(())
     }
 
-    async fn resolve(self: &Arc<Inner>) -> Result<(), SpaceError> {
+    pub(crate) async fn resolve(self: &Arc<Inner>) -> Result<(), SpaceError> {
         let regions = Regions::new(self.view.get().value.slab_bytes);
         for key in self.overlay.groups() {
             self.resolve_group(key).await?;

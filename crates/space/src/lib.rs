@@ -37,6 +37,7 @@ mod error;
 mod flight;
 mod flush;
 mod heal;
+mod jobs;
 mod load;
 pub mod locks;
 pub mod log;
@@ -46,6 +47,7 @@ mod overlay;
 mod owner;
 pub mod port;
 mod read;
+mod replicas;
 #[cfg(test)]
 mod rig;
 mod source;

@@ -9,14 +9,14 @@ use std::time::Duration;
 use disk::{DiskError, Op, Place};
 use env::{Ctx, Epoch};
 use futures_util::future::join_all;
-use pool_seam::{Absence, DiskNumber, LogState, OwnerOp, Row, RowNumber, SeamError, SpaceView};
+use pool_seam::{Absence, CopyRegions, DiskNumber, LogState, OwnerOp, Row, RowNumber, SeamError, SpaceView};
 
 use crate::SpaceError;
 use crate::log::replay::Finding;
 use crate::log::ring::Ring;
 use crate::log::{BLOCK, LogError, LogSettings, OpenError, Replica, Required, SpaceLog};
 use crate::marks::Mark;
-use crate::owner::{Counting, Inner, Settings, Space};
+use crate::owner::{Inner, Settings, Space};
 use crate::source::Link;
 
 /// Blocks of the ring of a space's log, if half of a slab has room for them.
@@ -63,12 +63,15 @@ impl Space {
                 inner.active.restore(opened.log.entries().map(|(_, entry)| &entry.change));
                 inner.overlay.restore(&view, &opened.log);
                 inner.marks.restore(opened.log.entries().map(|(_, entry)| &entry.change));
-                (log, inner.set_back(&view, &marks, &lacking), opened.first.sequence - 1)
+                let mut ops = inner.account(&view);
+                ops.extend(inner.set_back(&view, &marks, &lacking));
+                (log, ops, opened.first.sequence - 1)
             };
             assert!(inner.log.set(log).is_ok(), "a space has one log");
             let state = LogState { epoch: inner.owner.epoch, sequence: last, is_closed: false };
             inner.commit(ops.into_iter().chain([OwnerOp::Log(state)]).collect()).await?;
-            inner.env.spawn(Inner::keep_checkpoints(Arc::downgrade(&inner)));
+            inner.follow_replicas(&inner.view.get().value);
+            inner.env.spawn(Inner::keep(Arc::downgrade(&inner)));
             Ok(Space(inner))
         })
         .await
@@ -114,6 +117,20 @@ impl Inner {
         Ok(marks)
     }
 
+    /// After the log was read: what disks have missed that were away when an owner ended without saying so.
+    fn account(&self, view: &SpaceView) -> Vec<OwnerOp> {
+        let mut ops = Vec::new();
+        for (&disk, &of) in &view.record.unaccounted {
+            for CopyRegions { row, index, regions } in self.may_lack(disk) {
+                let copy = view.record.rows.get(&row).and_then(|row| row.copy(index.into()));
+                let generation = copy.expect("a copy of the view").generation;
+                ops.push(OwnerOp::Missed { row, index, generation, regions });
+            }
+            ops.push(OwnerOp::Accounted { disk, of });
+        }
+        ops
+    }
+
     fn log_settings(self: &Arc<Inner>, hang: Duration) -> LogSettings {
         let link = Arc::new(Link(Arc::downgrade(self)));
         LogSettings {
@@ -134,8 +151,7 @@ impl Inner {
             let disk = view.disks.get(&copy.place.disk)?;
             let port = self.ports.get(copy.place.disk, disk.membership?)?;
             let offset = disk.areas.data(copy.place.slab).offset;
-            let counting = Counting { generation: copy.generation, port: Arc::clone(&port) };
-            self.replicas.lock().insert(index as u8, counting);
+            self.replicas.begin(index as u8, copy.generation, Arc::clone(&port));
             Some(Replica { index: index as u8, allocation: copy.generation, disk: port.disk(), offset })
         };
         row.copies().filter(|(_, copy)| copy.missed == 0).filter_map(replica).collect()

@@ -1,6 +1,6 @@
 //! The owner of a space: what all of its calls share, and what it asks the coordinator.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -8,23 +8,26 @@ use arena::{Arena, IoBuf, Sg};
 use disk::{Disk, DiskError, Op, Place};
 use env::{Env, Epoch};
 use pool_seam::{
-    Absence, Coordinator, CopyRegions, DiskNumber, DiskReport, GROUP, Lease, Membership, NodeId, OwnerId,
-    OwnerOp, OwnerStatus, Regions, Request, Returned, Row, RowNumber, SeamError, SpaceId, SpaceView,
+    Absence, Coordinator, CopyRegions, DiskNumber, DiskReport, GROUP, JobId, Lease, Membership, NodeId,
+    OwnerId, OwnerOp, OwnerStatus, Regions, Request, Returned, Row, RowNumber, SeamError, SpaceId, SpaceView,
+    Turn,
 };
 use smallvec::smallvec;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, Notify, Semaphore};
 
 use crate::SpaceError;
 use crate::active::Active;
 use crate::blocks::{self, ChecksumBlock, Units};
 use crate::cache::{Budget, Cache};
 use crate::disk_marks::DiskMarks;
+use crate::jobs::Jobs;
 use crate::locks::RangeLocks;
 use crate::log::commit::Appended;
 use crate::log::{LogError, Progress, SpaceLog};
 use crate::marks::Mark;
 use crate::overlay::Overlay;
 use crate::port::{Port, Ports};
+use crate::replicas::Replicas;
 use crate::view::{GroupKey, View, block_id};
 use crate::waiting::Waiting;
 
@@ -84,21 +87,16 @@ pub(crate) struct Inner {
     pub(crate) permits: usize,
     pub(crate) budget: Arc<Budget>,
     pub(crate) log: OnceLock<SpaceLog>,
-    /// The replicas of the log that count, by their index in its row.
-    pub(crate) replicas: parking_lot::Mutex<BTreeMap<u8, Counting>>,
+    pub(crate) replicas: Replicas,
     /// The number of the last request; held while one is outstanding.
     requests: Mutex<u64>,
     /// Held while a row is allocated.
     allocating: Mutex<()>,
-    /// Held while a checkpoint is made.
+    /// Held while a checkpoint is made, or what was synchronised becomes durable.
     pub(crate) checkpoints: Mutex<()>,
-}
-
-/// A replica of the log that counts, as long as its copy in the log's row is this one and has missed nothing.
-pub(crate) struct Counting {
-    pub(crate) generation: u32,
-    /// The port with the handle that the log has.
-    pub(crate) port: Arc<Port>,
+    pub(crate) jobs: Jobs,
+    /// The view may have copies of the log that are not replicas of it.
+    pub(crate) mend_log: Arc<Notify>,
 }
 
 /// What became of a disk that was reported.
@@ -163,10 +161,12 @@ impl Inner {
             writes: Arc::new(Semaphore::new(permits)),
             permits,
             log: OnceLock::new(),
-            replicas: parking_lot::Mutex::default(),
+            replicas: Replicas::default(),
             requests: Mutex::new(view.record.ownership.request),
             allocating: Mutex::default(),
             checkpoints: Mutex::default(),
+            jobs: Jobs::default(),
+            mend_log: Arc::default(),
             view: View::new(view),
         })
     }
@@ -191,18 +191,7 @@ impl Inner {
         if !self.view.update(Arc::clone(&view)) {
             return;
         }
-        let Some(log) = self.log.get() else { return };
-        let counts = |index: u8, of: &Counting| {
-            let copy = view.log_row()?.copy(index.into())?;
-            let is_it = copy.generation == of.generation && copy.missed == 0;
-            (is_it && view.membership(copy.place.disk) == Some(of.port.membership())).then_some(())
-        };
-        let left = {
-            let mut replicas = self.replicas.lock();
-            let left = replicas.extract_if(.., |index, of| counts(*index, of).is_none());
-            left.map(|(index, _)| index).collect::<Vec<_>>()
-        };
-        left.into_iter().for_each(|index| log.left(index));
+        self.follow_replicas(&view);
     }
 
     /// Has operations carried out by the coordinator: in a record when this returns, and in the view.
@@ -223,6 +212,17 @@ impl Inner {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// A view that is newer than the present one, if there is one.
+    pub(crate) async fn newest_view(&self) -> Result<Option<Arc<SpaceView>>, SpaceError> {
+        let known = self.view.get().value.version;
+        Ok(self.coordinator.view(self.owner, Some(known)).wait().await?)
+    }
+
+    /// The next turn of a job.
+    pub(crate) async fn turn(&self, job: JobId, done: pool_seam::Progress) -> Result<Turn, SeamError> {
+        self.coordinator.turn(self.owner, job, done).wait().await
     }
 
     /// Reports a disk whose I/O failed.
@@ -271,6 +271,13 @@ impl Inner {
         if let Some(port) = self.ports.get(disk, of) {
             port.set_leaving(true);
         }
+        let missed = self.may_lack(disk);
+        self.replicas_on(disk, SpaceLog::leaving);
+        missed
+    }
+
+    /// Regions of a disk that may not have what the log, tables or writes in flight have of them.
+    pub(crate) fn may_lack(&self, disk: DiskNumber) -> Vec<CopyRegions> {
         let view = self.view.get().value;
         let regions = Regions::new(view.slab_bytes);
         let mut out = Vec::new();
@@ -289,12 +296,14 @@ impl Inner {
         for key in groups {
             add(key.row, Some(key.set), regions.of_group(key.group));
         }
+        for (set, region) in self.active.unresolved() {
+            add(set.row, Some(set.set), 1 << region);
+        }
         for (row, _) in
             view.record.rows.iter().filter(|(row, record)| record.is_new || **row == RowNumber::LOG)
         {
             add(*row, None, u64::MAX);
         }
-        self.replicas_on(disk, SpaceLog::leaving);
         out
     }
 

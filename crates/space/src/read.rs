@@ -201,7 +201,7 @@ impl Inner {
     }
 
     /// Reads the wanted units of all copies in turn; `false` if a disk was removed meanwhile.
-    async fn read_copies(
+    pub(crate) async fn read_copies(
         &self,
         target: &Target,
         members: &[Member],

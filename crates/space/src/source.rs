@@ -5,13 +5,13 @@ use std::sync::{Arc, Weak};
 use disk::DiskError;
 use env::Io;
 use futures_util::future::join_all;
-use pool_seam::{Absence, DiskNumber, OwnerOp, RowNumber};
+use pool_seam::DiskNumber;
 use smallvec::SmallVec;
 
 use crate::cache::Cached;
 use crate::log::commit::{FlushSet, Room};
 use crate::log::{Coordination, Deposed, Source, Taken, Verdict};
-use crate::owner::{Inner, RETRY, Reported};
+use crate::owner::Inner;
 use crate::view::route;
 
 /// The log's way to its space, which it does not keep.
@@ -65,8 +65,10 @@ impl Coordination for Link {
 
 impl Inner {
     fn take(&self, sequence: u64, set: &FlushSet, room: &mut Room) -> Taken {
-        let (entries, has_rest) = self.active.take(room);
-        let mut taken = Taken { has_rest, ..Taken::default() };
+        let (mut entries, has_rest) = self.active.take(room);
+        let (marks, more_marks) = self.marks.take(room);
+        entries.extend(marks);
+        let mut taken = Taken { has_rest: has_rest || more_marks, ..Taken::default() };
         taken.content.entries = entries;
         let view = self.view.get().value;
         let is_flushed = |cached: &Cached| {
@@ -95,38 +97,5 @@ impl Inner {
             all.iter().for_each(|cached| self.waiting.add(cached));
         }
         taken
-    }
-
-    async fn replica_failed(&self, index: u8, error: DiskError) -> Result<Verdict, Deposed> {
-        let failed = self.replicas.lock().get(&index).map(|counting| Arc::clone(&counting.port));
-        let Some(failed) = failed else { return Ok(Verdict::LeftOut) };
-        let (disk, of) = (failed.number(), failed.membership());
-        match self.report(disk, of, Absence::WriteFailed, error).await {
-            Ok(Reported::Removed) => return Ok(Verdict::LeftOut),
-            Ok(Reported::Needed) => self.abandon(&failed, false),
-            Err(_) => return Err(Deposed),
-        }
-        loop {
-            let opened = self.ports.reopen(disk, of).await;
-            if let Some(counting) = self.replicas.lock().get_mut(&index) {
-                if let Some(port) = opened {
-                    counting.port = Arc::clone(&port);
-                    return Ok(Verdict::Again(port.disk()));
-                }
-            } else {
-                return Ok(Verdict::LeftOut);
-            }
-            self.env.sleep(RETRY).await;
-        }
-    }
-
-    async fn replica_joined(&self, index: u8) -> Result<(), Deposed> {
-        let view = self.view.get().value;
-        let copy = view.log_row().and_then(|row| row.copy(index.into()).copied());
-        let Some(copy) = copy else { return Err(Deposed) };
-        let Some(membership) = view.membership(copy.place.disk) else { return Ok(()) };
-        let (row, generation, regions) = (RowNumber::LOG, copy.generation, u64::MAX);
-        let op = OwnerOp::NotMissed { row, index, generation, regions, membership };
-        self.commit(vec![op]).await.map_err(|_| Deposed)
     }
 }

@@ -395,6 +395,12 @@ impl Table {
         std::mem::take(&mut self.stale)
     }
 
+    /// Begins to write the block with the confirmed values to one more slab of the set.
+    pub fn begin_copy(&mut self, slab: usize) {
+        self.writing += 1;
+        self.versions[slab] = self.version;
+    }
+
     /// A block could not be written to all of these slabs: the units are stale still.
     pub fn blocks_failed(&mut self, units: Units) {
         units.iter().for_each(|unit| self.stale.set(unit, true));

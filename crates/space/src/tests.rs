@@ -3,6 +3,7 @@
 mod crashes;
 mod failures;
 mod faults;
+mod jobs;
 mod path;
 
 use std::sync::Arc;
