@@ -69,6 +69,11 @@ impl Active {
         }
     }
 
+    /// A row is freed.
+    pub(crate) fn forget(&self, row: RowNumber) {
+        self.0.lock().retain(|set, _| set.row != row);
+    }
+
     /// Whether no region is active.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.lock().is_empty()

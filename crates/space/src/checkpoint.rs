@@ -129,7 +129,7 @@ impl Inner {
         !self.cache.dirty().is_empty() || !self.active.is_empty() || !self.overlay.groups().is_empty()
     }
 
-    async fn checkpoint(self: &Arc<Inner>) -> Result<(), SpaceError> {
+    pub(crate) async fn checkpoint(self: &Arc<Inner>) -> Result<(), SpaceError> {
         let _one = self.checkpoints.lock().await;
         tokio::select! {
             committed = self.flush_groups(None, FlushSet::everything()) => committed?,
@@ -149,7 +149,9 @@ impl Inner {
         let writes: Vec<_> = dirty.iter().map(|cached| self.write_blocks(cached, through)).collect();
         let written: Vec<_> = futures_util::stream::iter(writes).buffered(AT_ONCE).collect().await;
         let written = written.into_iter().collect::<Result<Vec<_>, _>>()?;
-        self.flush_blocks(written.into_iter().flatten().collect()).await?;
+        let written: Vec<Blocks> = written.into_iter().flatten().collect();
+        let groups = written.iter().map(|blocks| blocks.cached.key()).collect();
+        self.flush_blocks(written).await?;
         self.write_marks(through).await?;
         let inner = Arc::clone(self);
         let parts = move || Parts {
@@ -159,7 +161,7 @@ impl Inner {
         };
         self.log().checkpoint(parts).await?;
         self.unmarked.lock().clear();
-        Ok(())
+        self.give_back(groups).await
     }
 
     fn carried(&self, cached: &Cached) -> Vec<(crate::log::entry::Entry, Sg)> {

@@ -35,6 +35,14 @@ pub enum SpaceError {
         /// Bytes.
         length: u64,
     },
+    /// The range is not inside of the space, which has another size by now.
+    #[error("the range ends at byte {end}, and the virtual disk has {size}")]
+    Beyond {
+        /// The end of the range.
+        end: u64,
+        /// The size of the space.
+        size: u64,
+    },
     /// The metadata cannot be read or changed, or it is another's.
     #[error(transparent)]
     Seam(#[from] SeamError),
@@ -68,6 +76,9 @@ impl fmt::Display for Disks {
 /// `EIO` of every system there is.
 const EIO: i32 = 5;
 
+/// `EINVAL`, too.
+const EINVAL: i32 = 22;
+
 impl SpaceError {
     /// The same as an error of a disk, for users of the space as a disk.
     pub fn as_disk_error(&self, op: Op, offset: u64, length: u64) -> DiskError {
@@ -77,6 +88,7 @@ impl SpaceError {
             | SpaceError::Seam(SeamError::NoRoom(_)) => DiskError::Full { at },
             SpaceError::Disk { .. } | SpaceError::Corrupt { .. } => DiskError::Medium { at },
             SpaceError::Unavailable { .. } => DiskError::Gone { at },
+            SpaceError::Beyond { .. } => DiskError::Refused { at, errno: EINVAL },
             SpaceError::Seam(_) | SpaceError::Log(_) => DiskError::Refused { at, errno: EIO },
         }
     }

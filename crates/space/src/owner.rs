@@ -28,6 +28,7 @@ use crate::marks::Mark;
 use crate::overlay::Overlay;
 use crate::port::{Port, Ports};
 use crate::replicas::Replicas;
+use crate::size::Limit;
 use crate::view::{GroupKey, View, block_id};
 use crate::waiting::Waiting;
 
@@ -95,6 +96,9 @@ pub(crate) struct Inner {
     /// Held while a checkpoint is made, or what was synchronised becomes durable.
     pub(crate) checkpoints: Mutex<()>,
     pub(crate) jobs: Jobs,
+    pub(crate) limit: Limit,
+    /// Held while the size changes.
+    pub(crate) resizing: Mutex<()>,
     /// The view may have copies of the log that are not replicas of it.
     pub(crate) mend_log: Arc<Notify>,
 }
@@ -166,6 +170,8 @@ impl Inner {
             allocating: Mutex::default(),
             checkpoints: Mutex::default(),
             jobs: Jobs::default(),
+            limit: Limit::default(),
+            resizing: Mutex::default(),
             mend_log: Arc::default(),
             view: View::new(view),
         })

@@ -129,6 +129,13 @@ impl Port {
         outcome.await
     }
 
+    /// As [`Port::discard_then`].
+    pub async fn discard(self: &Arc<Port>, offset: u64, length: u64) -> Written {
+        let (then, outcome) = Once::pair(Place::new(Op::Discard, offset, length));
+        self.discard_then(offset, length, then);
+        outcome.await
+    }
+
     /// As [`Port::flush_then`].
     pub async fn flush(self: &Arc<Port>) -> Written {
         let (then, outcome) = Once::pair(Place::whole(Op::Flush));
@@ -144,6 +151,11 @@ impl Port {
     /// The disk is to leave the service: no further call begins, as if it had left; or it stays.
     pub fn set_leaving(&self, is_leaving: bool) {
         self.state.lock().is_leaving = is_leaving;
+    }
+
+    /// See [`Port::set_leaving`].
+    pub fn is_leaving(&self) -> bool {
+        self.state.lock().is_leaving
     }
 
     /// The disk leaves the service.

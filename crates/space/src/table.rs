@@ -381,6 +381,20 @@ impl Table {
         self.units(Pending::is_only_in_log).iter().chain(self.stale.iter()).collect()
     }
 
+    /// Units that do not read as zeros.
+    pub fn written(&self) -> Units {
+        let is_written =
+            |unit: &usize| self.contents.iter().any(|c| c.written.has(*unit) || c.lost.has(*unit));
+        (0..GROUP_UNITS as usize).filter(is_written).collect()
+    }
+
+    /// Units of a column that do not read as zeros.
+    pub fn written_of(&self, column: u8) -> Units {
+        let content = &self.contents[if self.is_coded() { usize::from(column) } else { 0 }];
+        let is_written = |unit: &usize| content.written.has(*unit) || content.lost.has(*unit);
+        (0..GROUP_UNITS as usize).filter(is_written).collect()
+    }
+
     /// Units with a confirmed value that no block has.
     pub fn stale(&self) -> Units {
         self.stale

@@ -118,14 +118,13 @@ impl Space {
     /// [`SpaceError`]: each unit is old or new.
     ///
     /// # Panics
-    /// If the range is not whole units inside of the space.
+    /// If the range is not whole units.
     pub fn write(&self, address: u64, src: Sg, through: bool) -> env::Io<Result<(), SpaceError>> {
         let (inner, length) = (&self.0, sg_len(&src) as u64);
         let view = inner.view.get().value;
-        assert!(address.is_multiple_of(UNIT) && length.is_multiple_of(UNIT));
-        assert!(address.checked_add(length).is_some_and(|end| end <= view.record.size), "beyond the space");
-        if length == 0 {
-            return env::Io::Done(Ok(()));
+        let is_inside = inner.check_range(view.record.size, address, length);
+        if length == 0 || is_inside.is_err() {
+            return env::Io::Done(is_inside);
         }
         let at = layout(&view).one_piece(address, length, GROUP).filter(|_| !through);
         if let Some(at) = at
@@ -196,6 +195,7 @@ impl Inner {
     fn begin_at_once(self: &Arc<Inner>, view: &SpaceView, at: Spot, length: u64) -> Option<Change> {
         let target = Target::new(view, at, length);
         let permit = self.writes.clone().try_acquire_owned().ok().filter(|_| self.lease.holds())?;
+        self.check_target(view, &target).ok()?;
         let lock = self.locks.try_lock(target.key, target.units.clone(), Mode::Exclusive)?;
         let begun = self.begin(&target, What::New).ok()?;
         Some(Change {
@@ -204,6 +204,11 @@ impl Inner {
             begun,
             right: Some(Right { _lock: lock, _permit: permit }),
         })
+    }
+
+    fn check_target(&self, view: &SpaceView, target: &Target) -> Result<(), SpaceError> {
+        let last = target.address(view, target.units.end - 1);
+        self.check_range(view.record.size, last, UNIT)
     }
 
     /// Waits until the run may write its units.
@@ -223,6 +228,8 @@ impl Inner {
         // A snapshot keeps the region as long as this is there.
         let mut _wanted = None;
         loop {
+            // With the permit: what makes the space smaller waits for all of them.
+            self.check_target(&self.view.get().value, &target)?;
             self.lease.hold().wait().await?;
             let not_yet = match self.begin(&target, What::New) {
                 Ok(begun) => {

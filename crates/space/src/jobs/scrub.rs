@@ -56,7 +56,7 @@ impl Job {
 
 impl Inner {
     /// The sets of a row.
-    fn sets(&self, row: RowNumber) -> std::ops::Range<u8> {
+    pub(crate) fn sets(&self, row: RowNumber) -> std::ops::Range<u8> {
         let view = self.view.get().value;
         let Some(record) = view.record.rows.get(&row) else { return 0..0 };
         let resiliency = view.record.resiliency_of(record);
