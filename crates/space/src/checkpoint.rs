@@ -53,26 +53,6 @@ impl Space {
         let inner = Arc::clone(&self.0);
         self.0.env.run(async move { inner.resolve().await }).await
     }
-
-    /// See [`Owner::close`](pool_seam::Owner::close). Calls after this one fail.
-    ///
-    /// # Errors
-    /// [`SpaceError`]: the next owner replays the log.
-    pub async fn close(&self) -> Result<LogState, SpaceError> {
-        let inner = Arc::clone(&self.0);
-        let close = async move {
-            // No write is in flight, and none begins any more.
-            let all = u32::try_from(inner.permits).expect("few disks");
-            drop(inner.writes.acquire_many(all).await);
-            inner.writes.close();
-            inner.checkpoint().await?;
-            let sequence = inner.log().close().await?;
-            let state = LogState { epoch: inner.owner.epoch, sequence, is_closed: true };
-            inner.commit(vec![OwnerOp::Log(state)]).await?;
-            Ok(state)
-        };
-        self.0.env.run(close).await
-    }
 }
 
 /// Blocks of a group that were written: until they are durable, its units count as in no block.
@@ -95,6 +75,19 @@ impl Drop for Blocks {
 }
 
 impl Inner {
+    /// See [`Owner::close`](pool_seam::Owner::close). Calls after this one fail.
+    pub(crate) async fn close(self: &Arc<Inner>) -> Result<LogState, SpaceError> {
+        // No write is in flight, and none begins any more.
+        let all = u32::try_from(self.permits).expect("few disks");
+        drop(self.writes.acquire_many(all).await);
+        self.writes.close();
+        self.checkpoint().await?;
+        let sequence = self.log().close().await?;
+        let state = LogState { epoch: self.owner.epoch, sequence, is_closed: true };
+        self.commit(vec![OwnerOp::Log(state)]).await?;
+        Ok(state)
+    }
+
     /// Makes a checkpoint when one is due, and mends the log, until the space or its log ends.
     pub(crate) async fn keep(inner: Weak<Inner>) {
         let mut waited = Duration::ZERO;

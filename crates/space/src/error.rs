@@ -3,7 +3,7 @@
 use std::fmt;
 
 use disk::{DiskError, Op, Place};
-use pool_seam::{DiskNumber, RowNumber, SeamError};
+use pool_seam::{DiskNumber, RowNumber, SeamError, SpaceEpoch};
 use smallvec::{SmallVec, smallvec};
 
 use crate::log::LogError;
@@ -80,6 +80,15 @@ const EIO: i32 = 5;
 const EINVAL: i32 = 22;
 
 impl SpaceError {
+    /// The same for the coordinator.
+    pub(crate) fn as_seam_error(&self, epoch: SpaceEpoch) -> SeamError {
+        match self {
+            SpaceError::Seam(error) => error.clone(),
+            SpaceError::Log(LogError::Deposed(_)) => SeamError::Deposed(epoch),
+            error => SeamError::Failed(error.to_string()),
+        }
+    }
+
     /// The same as an error of a disk, for users of the space as a disk.
     pub fn as_disk_error(&self, op: Op, offset: u64, length: u64) -> DiskError {
         let at = Place::new(op, offset, length);

@@ -37,40 +37,38 @@ pub(crate) struct Job {
     left: BTreeMap<(RowNumber, u8), Stays>,
 }
 
-impl Space {
-    /// See [`Owner::run`](pool_seam::Owner::run).
-    ///
-    /// # Errors
-    /// [`SpaceError`]: what kept the job from its end. What it has done counts.
-    pub async fn run(&self, id: JobId, order: JobOrder) -> Result<JobReport, SpaceError> {
-        let end = {
-            let mut jobs = self.0.jobs.0.lock();
-            if let Some(running) = jobs.get(&id) {
-                running.end.clone()
-            } else {
-                let (inner, is_stopped) = (Arc::clone(&self.0), Arc::<AtomicBool>::default());
-                let stop = Arc::clone(&is_stopped);
-                let end: BoxFuture<Result<JobReport, SpaceError>> = Box::pin(self.0.env.run(async move {
-                    let of = Arc::clone(&inner);
-                    let done = Progress::default();
-                    let job = Job { inner, id, is_stopped: stop, done, left: BTreeMap::new() };
-                    let report = job.run(order).await;
-                    of.jobs.0.lock().remove(&id);
-                    report
-                }));
-                let end = end.shared();
-                jobs.insert(id, Running { is_stopped, end: end.clone() });
-                end
-            }
-        };
-        end.await
-    }
-
-    /// See [`Owner::stop`](pool_seam::Owner::stop).
-    pub fn stop(&self, id: JobId) {
-        if let Some(running) = self.0.jobs.0.lock().get(&id) {
+impl Jobs {
+    /// Ends a job after its outstanding pieces.
+    pub(crate) fn stop(&self, id: JobId) {
+        if let Some(running) = self.0.lock().get(&id) {
             running.is_stopped.store(true, Ordering::Relaxed);
         }
+    }
+}
+
+impl Space {
+    /// Runs a job in a task, or waits for the one of this number.
+    pub(crate) fn job(
+        &self,
+        id: JobId,
+        order: JobOrder,
+    ) -> impl Future<Output = Result<JobReport, SpaceError>> + use<> {
+        let mut jobs = self.0.jobs.0.lock();
+        if let Some(running) = jobs.get(&id) {
+            return running.end.clone();
+        }
+        let (inner, is_stopped) = (Arc::clone(&self.0), Arc::<AtomicBool>::default());
+        let stop = Arc::clone(&is_stopped);
+        let end: BoxFuture<Result<JobReport, SpaceError>> = Box::pin(self.0.env.run(async move {
+            let of = Arc::clone(&inner);
+            let job = Job { inner, id, is_stopped: stop, done: Progress::default(), left: BTreeMap::new() };
+            let report = job.run(order).await;
+            of.jobs.0.lock().remove(&id);
+            report
+        }));
+        let end = end.shared();
+        jobs.insert(id, Running { is_stopped, end: end.clone() });
+        end
     }
 }
 

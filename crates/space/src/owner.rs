@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use arena::{Arena, IoBuf, Sg};
 use disk::{Disk, DiskError, Op, Place};
-use env::{Env, Epoch};
+use env::{Env, Epoch, Io};
 use pool_seam::{
-    Absence, Coordinator, CopyRegions, DiskNumber, DiskReport, GROUP, JobId, Lease, Membership, NodeId,
-    OwnerId, OwnerOp, OwnerStatus, Regions, Request, Returned, Row, RowNumber, SeamError, SpaceId, SpaceView,
-    Turn,
+    Absence, Coordinator, CopyRegions, DiskNumber, DiskReport, GROUP, JobId, JobOrder, JobReport, Lease,
+    LogState, Membership, NodeId, Owner, OwnerId, OwnerOp, OwnerStatus, Regions, Request, Returned, Row,
+    RowNumber, SeamError, SpaceId, SpaceView, Turn,
 };
 use smallvec::smallvec;
 use tokio::sync::{Mutex, Notify, Semaphore};
@@ -112,29 +112,47 @@ pub(crate) enum Reported {
     Needed,
 }
 
-impl Space {
-    /// See [`Owner::update`](pool_seam::Owner::update).
-    pub fn update(&self, view: Arc<SpaceView>) {
+impl Owner for Space {
+    fn update(&self, view: Arc<SpaceView>) {
         self.0.follow(view);
     }
 
-    /// See [`Owner::leaving`](pool_seam::Owner::leaving).
-    pub fn leaving(&self, disk: DiskNumber, of: Membership) -> Vec<CopyRegions> {
-        self.0.leaving(disk, of)
+    fn leaving(&self, disk: DiskNumber, of: Membership) -> Io<Result<Vec<CopyRegions>, SeamError>> {
+        Io::Done(Ok(self.0.leaving(disk, of)))
     }
 
-    /// See [`Owner::stays`](pool_seam::Owner::stays).
-    pub fn stays(&self, disk: DiskNumber, of: Membership) {
+    fn stays(&self, disk: DiskNumber, of: Membership) {
         self.0.stays(disk, of);
     }
 
-    /// See [`Owner::joining`](pool_seam::Owner::joining).
-    pub async fn joining(&self, disk: DiskNumber, of: Membership) -> Returned {
-        self.0.joining(disk, of).await
+    fn joining(&self, disk: DiskNumber, of: Membership) -> Io<Result<Returned, SeamError>> {
+        let inner = Arc::clone(&self.0);
+        Io::pending(self.0.env.run(async move { Ok(inner.joining(disk, of).await) }))
     }
 
-    /// See [`Owner::status`](pool_seam::Owner::status).
-    pub fn status(&self) -> OwnerStatus {
+    fn run(&self, job: JobId, order: JobOrder) -> Io<Result<JobReport, SeamError>> {
+        let report = self.job(job, order);
+        let epoch = self.0.owner.epoch;
+        Io::pending(async move { report.await.map_err(|error| error.as_seam_error(epoch)) })
+    }
+
+    fn stop(&self, job: JobId) {
+        self.0.jobs.stop(job);
+    }
+
+    fn resize(&self, from: u64, to: u64, destroy: bool) -> Io<Result<(), SeamError>> {
+        let (inner, epoch) = (Arc::clone(&self.0), self.0.owner.epoch);
+        let resized = self.0.env.run(async move { inner.resize(from, to, destroy).await });
+        Io::pending(async move { resized.await.map_err(|error| error.as_seam_error(epoch)) })
+    }
+
+    fn close(&self) -> Io<Result<LogState, SeamError>> {
+        let (inner, epoch) = (Arc::clone(&self.0), self.0.owner.epoch);
+        let closed = self.0.env.run(async move { inner.close().await });
+        Io::pending(async move { closed.await.map_err(|error| error.as_seam_error(epoch)) })
+    }
+
+    fn status(&self) -> OwnerStatus {
         let dirty = self.0.cache.dirty().len() as u64;
         OwnerStatus { disks: self.0.ports.stats(), dirty, ..OwnerStatus::default() }
     }

@@ -43,15 +43,6 @@ impl Drop for Limited<'_> {
 }
 
 impl Space {
-    /// See [`Owner::resize`](pool_seam::Owner::resize).
-    ///
-    /// # Errors
-    /// [`SeamError::Invalid`]: the space has another size than `from`, or data beyond `to`.
-    pub async fn resize(&self, from: u64, to: u64, destroy: bool) -> Result<(), SpaceError> {
-        let inner = Arc::clone(&self.0);
-        self.0.env.run(async move { inner.resize(from, to, destroy).await }).await
-    }
-
     /// What is allocated, from `address` on, of at most `length` bytes: by units where a table can say it.
     ///
     /// # Errors
@@ -79,7 +70,13 @@ impl Inner {
         }
     }
 
-    async fn resize(self: &Arc<Inner>, from: u64, to: u64, destroy: bool) -> Result<(), SpaceError> {
+    /// See [`Owner::resize`](pool_seam::Owner::resize).
+    pub(crate) async fn resize(
+        self: &Arc<Inner>,
+        from: u64,
+        to: u64,
+        destroy: bool,
+    ) -> Result<(), SpaceError> {
         let _one = self.resizing.lock().await;
         let view = self.view.get().value;
         if view.record.size != from || !to.is_multiple_of(UNIT) {

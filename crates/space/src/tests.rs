@@ -13,48 +13,13 @@ use std::time::Duration;
 use arena::{Arena, Class, IoBuf, Sg};
 use disk::sized;
 use env::Io;
-use pool_seam::{
-    CopyRegions, DiskNumber, JobId, JobOrder, JobReport, Lease, LogState, Membership, NodeId, Owner,
-    OwnerStatus, Resiliency, Returned, SeamError, SpaceView, UNIT,
-};
+use pool_seam::{DiskNumber, JobId, JobOrder, Lease, NodeId, Owner, Resiliency, Returned, SeamError, UNIT};
 
 use crate::cache::Budget;
 use crate::rig::{End, Model, Rig, Setup, fill, tell, virtual_time};
 use crate::{Settings, Space, SpaceError};
 
 const MIRROR: Resiliency = Resiliency::Mirror { copies: 2 };
-
-/// The space as the coordinator knows it. Jobs and resizing are not there yet.
-struct Handle(Space);
-
-impl Owner for Handle {
-    fn update(&self, view: Arc<SpaceView>) {
-        self.0.update(view);
-    }
-    fn leaving(&self, disk: DiskNumber, of: Membership) -> Io<Result<Vec<CopyRegions>, SeamError>> {
-        Io::Done(Ok(self.0.leaving(disk, of)))
-    }
-    fn stays(&self, disk: DiskNumber, of: Membership) {
-        self.0.stays(disk, of);
-    }
-    fn joining(&self, disk: DiskNumber, of: Membership) -> Io<Result<Returned, SeamError>> {
-        let space = self.0.clone();
-        Io::pending(async move { Ok(space.joining(disk, of).await) })
-    }
-    fn run(&self, _: JobId, _: JobOrder) -> Io<Result<JobReport, SeamError>> {
-        unreachable!("the rig orders no jobs")
-    }
-    fn stop(&self, _: JobId) {}
-    fn resize(&self, _: u64, _: u64, _: bool) -> Io<Result<(), SeamError>> {
-        unreachable!("the rig resizes nothing")
-    }
-    fn close(&self) -> Io<Result<LogState, SeamError>> {
-        unreachable!("the rig closes nothing")
-    }
-    fn status(&self) -> OwnerStatus {
-        self.0.status()
-    }
-}
 
 /// A right to acknowledge that a test gives and takes.
 struct TestLease(tokio::sync::watch::Sender<bool>);
@@ -106,7 +71,7 @@ impl World {
             open: Box::new(move |disk, of| disks.open_disk(disk, of)),
         };
         let space = Space::open(settings, rig.view_now()).await.expect("a space that opens");
-        let owner: Arc<dyn Owner> = Arc::new(Handle(space.clone()));
+        let owner: Arc<dyn Owner> = Arc::new(space.clone());
         rig.set_owner(Arc::downgrade(&owner));
         let model = parking_lot::Mutex::new(model);
         World { rig, space, lease, arena, model, _owner: owner }

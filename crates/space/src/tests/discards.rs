@@ -121,7 +121,7 @@ fn a_copy_that_missed_a_discard_is_not_read() {
                         world.rig.env.sleep(Duration::from_millis(10)).await;
                         world.rig.return_disk(DiskNumber(disk)).await.unwrap();
                         let order = JobOrder::Resync(DiskNumber(disk));
-                        world.space.run(JobId(1), order).await.unwrap();
+                        world.space.run(JobId(1), order).wait().await.unwrap();
                     }
                     world.space.checkpoint().await.unwrap();
                 }
@@ -141,22 +141,22 @@ fn a_space_grows_and_shrinks() {
         world.write(2500..2510, true).await.unwrap();
         world.write(3000..3100, true).await.unwrap();
         let smaller = 2600 * UNIT;
-        let refused = world.space.resize(size, smaller, false).await;
-        assert!(matches!(refused, Err(SpaceError::Seam(SeamError::Invalid(_)))), "{refused:?}");
+        let refused = world.space.resize(size, smaller, false).wait().await;
+        assert!(matches!(refused, Err(SeamError::Invalid(_))), "{refused:?}");
         world.read(3000..3100).await.unwrap();
-        world.space.resize(size, smaller, true).await.unwrap();
+        world.space.resize(size, smaller, true).wait().await.unwrap();
         assert_eq!(world.rig.view_now().record.size, smaller);
         assert!(matches!(world.bytes(2599..2601).await, Err(SpaceError::Beyond { .. })));
         let late = world.space.write(2600 * UNIT, Sg::from_iter([fill(2600, 1)]), false).wait().await;
         assert!(matches!(late, Err(SpaceError::Beyond { .. })), "{late:?}");
-        world.space.resize(smaller, 2 * size, false).await.unwrap();
+        world.space.resize(smaller, 2 * size, false).wait().await.unwrap();
         let version = world.model.lock().discard_begun(2600..UNITS);
         world.model.lock().ended(version, End::Done);
         world.read(2500..UNITS).await.unwrap();
         world.write(2 * UNITS - 4..2 * UNITS, true).await.unwrap();
         world.read(UNITS..2 * UNITS).await.unwrap();
-        let again = world.space.resize(size, smaller, false).await;
-        assert!(matches!(again, Err(SpaceError::Seam(SeamError::Invalid(_)))), "it has another size");
+        let again = world.space.resize(size, smaller, false).wait().await;
+        assert!(matches!(again, Err(SeamError::Invalid(_))), "it has another size");
     });
 }
 
@@ -177,11 +177,11 @@ fn a_space_that_shrinks_under_load() {
             }));
             let shrinks = async {
                 world.rig.env.sleep(Duration::from_millis(10 + seed)).await;
-                world.space.resize(16 << 20, half, true).await.unwrap();
+                world.space.resize(16 << 20, half, true).wait().await.unwrap();
             };
             tokio::join!(writers, shrinks);
             assert!(world.rig.view_now().record.rows.keys().all(|row| *row == RowNumber::LOG || row.0 < 4));
-            world.space.resize(half, 16 << 20, false).await.unwrap();
+            world.space.resize(half, 16 << 20, false).wait().await.unwrap();
             world.read(2048..UNITS).await.unwrap();
         });
     }

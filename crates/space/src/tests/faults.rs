@@ -231,7 +231,7 @@ fn a_space_that_closes_keeps_what_it_has_acknowledged() {
             });
             let close = async {
                 world.rig.env.sleep(Duration::from_millis(4 + seed)).await;
-                world.space.close().await
+                world.space.close().wait().await
             };
             let (ends, state) = tokio::join!(join_all(users), close);
             assert!(state.unwrap().is_closed);

@@ -12,7 +12,7 @@ const UNITS: u64 = 40;
 
 async fn resync(world: &World, disk: u16) {
     let report =
-        world.space.run(JobId(u64::from(disk) + 1), JobOrder::Resync(DiskNumber(disk))).await.unwrap();
+        world.space.run(JobId(u64::from(disk) + 1), JobOrder::Resync(DiskNumber(disk))).wait().await.unwrap();
     assert_eq!(report.left, [], "everything is there");
 }
 
@@ -172,7 +172,7 @@ fn a_slab_moves_under_load() {
             let place = SlabPlace { disk: DiskNumber(0), slab: 0 };
             let order = JobOrder::Fill(vec![(RowNumber(0), 0, place)]);
             let moves = async {
-                let report = world.space.run(JobId(7), order).await.unwrap();
+                let report = world.space.run(JobId(7), order).wait().await.unwrap();
                 assert_eq!(report.left, []);
             };
             let users = (0..4).map(|_| user(&world, 30));
@@ -205,10 +205,10 @@ fn a_scrub_writes_anew_what_is_damaged() {
             world.rig.machine.flip(SlotId(place.disk.0.into()), at, 2);
         }
         for lost in [1, 1] {
-            let report = world.space.run(JobId(1), JobOrder::Scrub(RowNumber(0))).await.unwrap();
+            let report = world.space.run(JobId(1), JobOrder::Scrub(RowNumber(0))).wait().await.unwrap();
             assert_eq!(report.progress.lost, lost, "no copy of unit 7 is good");
         }
-        let report = world.space.run(JobId(2), JobOrder::Scrub(RowNumber(0))).await.unwrap();
+        let report = world.space.run(JobId(2), JobOrder::Scrub(RowNumber(0))).wait().await.unwrap();
         assert_eq!(report.progress.healed, 0);
         world.read(0..7).await.unwrap();
     });
