@@ -198,12 +198,15 @@ impl Inner {
         });
         // Before the table may be clean.
         self.unmarked.lock().insert(key);
-        let (units, block) = self.look(cached, |table| {
+        let (units, blocks_of) = self.look(cached, |table| {
             let units = table.begin_blocks(through, slabs);
-            (units, table.block(0).expect("a mirror's group is known"))
+            (units, (0..at.contents()).map(|content| table.block(content)).collect::<Vec<_>>())
         });
-        let is_written =
-            at.members.iter().all(|member| !member.counts || members.iter().any(|(m, _)| m == member));
+        let has_block = |member: &Member| blocks_of[usize::from(member.content)].is_some();
+        let is_written = at
+            .members
+            .iter()
+            .all(|member| !member.counts || has_block(member) && members.iter().any(|(m, _)| m == member));
         let mut blocks = Blocks {
             inner: Arc::clone(self),
             cached: Arc::clone(cached),
@@ -212,13 +215,13 @@ impl Inner {
             is_whole: is_written,
             is_durable: false,
         };
-        let writes = members.iter().map(|(member, port)| {
+        let writes = members.iter().filter_map(|(member, port)| {
+            let block = blocks_of[usize::from(member.content)].as_ref()?;
             let id = block_id(&view, key.row, key.group, member.slab, member.generation);
-            port.write(member.block, Sg::from_iter([IoBuf::from(block.encode(&id))]), false)
+            let src = Sg::from_iter([IoBuf::from(block.encode(&id))]);
+            Some(async move { (port, port.write(member.block, src, false).await) })
         });
-        let results = join_all(writes).await;
-        for ((_, port), error) in
-            members.iter().zip(results).filter_map(|(m, result)| Some((m, result.err()?)))
+        for (port, error) in join_all(writes).await.into_iter().filter_map(|(port, r)| Some((port, r.err()?)))
         {
             self.leave_out(port.number(), port.membership(), Absence::WriteFailed, error).await?;
         }

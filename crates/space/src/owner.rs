@@ -307,9 +307,11 @@ impl Inner {
         let mut out = Vec::new();
         let mut add = |row: RowNumber, set: Option<u8>, regions: u64| {
             let Some(record) = view.record.rows.get(&row) else { return };
-            let copies = view.record.resiliency_of(record).copies();
-            let is_of =
-                |index: usize| set.is_none_or(|set| record.slab_of(index) / copies == usize::from(set));
+            let resiliency = view.record.resiliency_of(record);
+            let is_of = |index: usize| {
+                let set_of = record.slab_of(index) / resiliency.copies();
+                resiliency.is_parity() || set.is_none_or(|set| set_of == usize::from(set))
+            };
             let here = record.copies().filter(|(index, copy)| copy.place.disk == disk && is_of(*index));
             out.extend(here.map(|(index, _)| CopyRegions { row, index: index as u8, regions }));
         };

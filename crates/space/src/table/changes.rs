@@ -39,6 +39,35 @@ impl Table {
         }
     }
 
+    /// After [`Table::apply`] of a redo: its units, which may not be in place.
+    pub fn apply_payload(&mut self, change: &Change, payload: &Sg) {
+        let Change::Redo { first, stripes } = change else { return };
+        if (first.row, first.birth) != (self.id.row, self.id.birth) || !self.is_coded() {
+            return;
+        }
+        let mut from = 0;
+        let starts: Vec<usize> = stripes
+            .iter()
+            .map(|redo| {
+                let start = from;
+                from += redo.payload.count_ones() as usize * BLOCK;
+                start
+            })
+            .collect();
+        if arena::sg_len(payload) != from {
+            return;
+        }
+        for (at, unit) in self.within(first.unit, stripes.len()) {
+            let columns = stripes[at].payload;
+            let units = (0..columns.count_ones() as usize)
+                .flat_map(|unit| arena::sg_slice(payload, starts[at] + unit * BLOCK, BLOCK))
+                .collect();
+            if let Some(version) = self.pending.get_mut(&(unit as u16)).and_then(|p| p.versions.last_mut()) {
+                version.redo = Some((columns, units));
+            }
+        }
+    }
+
     /// Entries and payload for the record of this sequence, which has them now, as many as have room: all doubts, and values
     /// that no write holds up ([`Table::held`]), if the record's flush is about the disks of the group or they need none.
     pub fn take(&mut self, record: u64, is_flushed: bool, room: &mut Room) -> Taken {
