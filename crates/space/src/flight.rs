@@ -4,6 +4,7 @@
 //! continues in a task.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use arena::Sg;
 use disk::{DiskError, Op, Place, Then, Told, Written};
@@ -143,7 +144,11 @@ impl Change {
                 New::Stripes(Stripes { values: Some(values), .. }) => {
                     units.zip(values).for_each(|(unit, values)| table.set(unit, values.clone()));
                 }
-                New::Stripes(_) => units.for_each(|unit| table.placed(unit)),
+                New::Stripes(_) => {
+                    // First: what sees the units in place sees the number.
+                    self.inner.placed.fetch_add(1, Ordering::SeqCst);
+                    units.for_each(|unit| table.placed(unit));
+                }
             }
             true
         });

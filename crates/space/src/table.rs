@@ -283,6 +283,23 @@ impl Table {
         is_unresolved || self.pending.get(&(unit as u16)).is_some_and(is_pending)
     }
 
+    /// Whether its set has parities.
+    pub fn has_parity(&self) -> bool {
+        self.is_coded()
+    }
+
+    /// Whether a write or a flush of the unit has failed, and nothing was decided since.
+    pub fn is_in_doubt(&self, unit: usize) -> bool {
+        self.pending.get(&(unit as u16)).is_some_and(Pending::is_open)
+    }
+
+    /// Units with payload in a record that is not in place.
+    pub fn unplaced(&self) -> Units {
+        self.units(|pending| {
+            pending.newest().is_some_and(|v| v.redo.is_some() && v.carrier != Carrier::Waiting)
+        })
+    }
+
     /// Written units among these may have something else on a copy than the table says: a crash may have cut off a write, or
     /// the copy was set back.
     pub fn unresolve(&mut self, units: impl Iterator<Item = usize>) {
@@ -339,7 +356,7 @@ impl Table {
 
     /// The payload of the newest value, which is not in place yet: its columns as bits, and their units.
     pub fn redo(&self, unit: usize) -> Option<(u32, Sg)> {
-        self.pending.get(&(unit as u16))?.versions.last()?.redo.clone()
+        self.pending.get(&(unit as u16))?.newest()?.redo.clone()
     }
 
     /// All payload of the stripe that a record has is in place, durably or in front of a flush that the space knows.

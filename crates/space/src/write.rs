@@ -197,7 +197,7 @@ impl Inner {
         self.flush_groups(Some(&groups), set).await?;
         // A disk that was opened anew since the write may have lost it.
         let is_open = |(cached, units): &(Arc<Cached>, Range<usize>)| {
-            self.look(cached, |table| units.clone().any(|unit| table.is_open(unit)))
+            self.look(cached, |table| units.clone().any(|unit| table.is_in_doubt(unit)))
         };
         match disk.filter(|_| written.iter().any(is_open)) {
             Some(disk) => Err(LogError::NotFlushed(disk).into()),

@@ -16,7 +16,7 @@ use crate::cache::Cached;
 use crate::flight::{Change, Ended, New, Stripes};
 use crate::log::commit::FlushSet;
 use crate::owner::Inner;
-use crate::table::{InPlace, Value, Values};
+use crate::table::{InPlace, Table, Value, Values};
 use crate::view::{GroupKey, Route, route};
 use crate::write::{NotYet, Right, Target, What};
 
@@ -134,7 +134,7 @@ impl Inner {
             Box::pin(self.decide(target, cached, unit)).await?;
             return Ok(true);
         }
-        let issued = |table: &mut crate::table::Table| {
+        let issued = |table: &mut Table| {
             units().find_map(|unit| match table.in_place(unit) {
                 InPlace::Issued(record) => Some(record),
                 _ => None,
@@ -257,31 +257,40 @@ impl Inner {
         planned: Planned,
     ) -> Result<bool, SpaceError> {
         let Planned { parts, values } = planned;
-        let columns =
-            (0..).zip(&parts).filter(|(_, part)| part.is_some()).fold(0, |bits, (c, _)| bits | 1 << c);
-        self.look(cached, |table| {
-            for (unit, values) in values.into_iter().enumerate() {
-                let at = target.units.start + unit;
-                if values.iter().all(|value| matches!(value, Value::Unwritten)) {
-                    table.set(at, values);
-                    continue;
+        // Each piece has a small part of the log: a snapshot has room for what is in a record and not in place.
+        let columns = parts.iter().flatten().count() as u64;
+        let at_once = (self.log().usage().blocks / 32 / columns.max(1)).max(1) as usize;
+        let units: Vec<usize> = target.units.clone().collect();
+        for (piece, first) in units.chunks(at_once).zip((0..).step_by(at_once)) {
+            let _placing = self.placing.read().await;
+            self.look(cached, |table| {
+                for (at, unit) in (first..).zip(piece) {
+                    redo(table, *unit, at, &parts, values[at].clone());
                 }
-                // A parity that is lost has no bytes that mean anything.
-                let known = (0..parts.len())
-                    .filter(|c| columns & 1 << c != 0 && matches!(values[*c], Value::Written(_)));
-                let known = known.fold(0_u32, |bits, c| bits | 1 << c);
-                let payload = parts.iter().enumerate().filter(|(c, _)| known & 1 << c != 0);
-                let payload: Sg =
-                    payload.filter_map(|(_, part)| Some(part.as_ref()?[unit].clone())).collect();
-                table.set_redo(at, values, known, payload);
-            }
-        });
-        self.waiting.add_urgent(cached);
-        self.log().durable().await?;
-        self.place(target, cached).await?;
+            });
+            self.waiting.add_urgent(cached);
+            self.log().durable().await?;
+            let target = Target { units: piece[0]..piece[0] + piece.len(), ..target.clone() };
+            self.place(&target, cached).await?;
+        }
         self.lease.hold().wait().await?;
         Ok(true)
     }
+}
+
+/// Gives a stripe its new values, and the log its new units.
+fn redo(table: &mut Table, unit: usize, at: usize, parts: &[Option<Vec<IoBuf>>], values: Values) {
+    if values.iter().all(|value| matches!(value, Value::Unwritten)) {
+        table.set(unit, values);
+        return;
+    }
+    // A parity that is lost has no bytes that mean anything.
+    let is_payload =
+        |content: &usize| parts[*content].is_some() && matches!(values[*content], Value::Written(_));
+    let columns: Vec<usize> = (0..parts.len()).filter(is_payload).collect();
+    let payload: Sg = columns.iter().filter_map(|c| Some(parts[*c].as_ref()?[at].clone())).collect();
+    let bits = columns.iter().fold(0, |bits, content| bits | 1 << content);
+    table.set_redo(unit, values, bits, payload);
 }
 
 /// The new bytes of a parity; none if too little is known.
