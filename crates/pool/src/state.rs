@@ -5,8 +5,7 @@
 //!
 //! The journal holds [`Op`]s, the checkpoint a whole [`State`]; there is no other way to change one.
 //! [`State::apply`] checks every operation against the invariants before it changes anything, so a record
-//! from a disk that is damaged in a way its checksum missed, or that another version wrote, is refused and
-//! does not panic.
+//! from a disk that is damaged in a way its checksum missed is refused and does not panic.
 //!
 //! Invariants:
 //! 1. A slab of a disk belongs to one row at most; `used` says so for every slab of every disk, and is derived.
@@ -18,8 +17,7 @@
 //! 5. A voter is a present disk.
 //! 6. A row has at most one moving slab. It is a copy like the others, of the column of the slab that it
 //!    replaces; that one is freed only when the new one has missed nothing that it has.
-//! 7. A state has no feature that its format version lacks.
-//! 8. Of a row with parity the slab that another moves to has at most the regions that the old one has, and
+//! 7. Of a row with parity the slab that another moves to has at most the regions that the old one has, and
 //!    none while one of their disks is absent: it never counts beside the old one, nor for it.
 
 mod apply;
@@ -35,7 +33,7 @@ mod tests;
 mod used;
 
 pub use apply::InvalidOp;
-pub(crate) use parts::{Extras, StateParts};
+pub(crate) use parts::StateParts;
 pub use pool_seam::{
     Absence, FaultDomains, LOST_MAX, LossRecord, MediaClass, Provisioning, Resiliency, ScrubRecord,
     SlabPlace, Tree,
@@ -45,7 +43,6 @@ pub use shared::Shared;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::format::FORMAT_VERSION;
 use crate::{DiskNumber, PoolId, RowNumber, SpaceId, placement, voters};
 use used::Used;
 
@@ -103,8 +100,6 @@ pub struct State {
     pub given_up: Shared<BTreeMap<u64, u64>>,
     /// Known lost units, by space; only spaces with some.
     pub losses: Shared<BTreeMap<SpaceId, LossRecord>>,
-    /// The version of the format, which defines the possible contents of the metadata.
-    pub version: u16,
     /// The administrator's settings.
     pub policy: Policy,
     used: Used,
@@ -129,7 +124,6 @@ impl State {
             epochs: Shared::default(),
             given_up: Shared::default(),
             losses: Shared::default(),
-            version: FORMAT_VERSION,
             policy: Policy::default(),
             used: Used::default(),
         }

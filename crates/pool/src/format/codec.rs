@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::state::{Shared, Tree};
 use crate::{DiskId, DiskNumber, PoolId, RowNumber, SpaceId};
 
-/// The bytes are not what this version writes, although their checksum matches: another version's, or a bug's.
+/// No program writes these bytes, although their checksum matches: a fault of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the bytes are invalid for this version")]
+#[error("the bytes are invalid")]
 pub struct Malformed;
 
 /// The rest of a body.
@@ -107,6 +107,17 @@ impl Wire for String {
         let length = u8::get(r)?;
         let bytes = r.take(usize::from(length))?;
         std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| Malformed)
+    }
+}
+
+/// 0, or 1 and the value.
+impl<T: Wire> Wire for Option<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.is_some().put(out);
+        self.iter().for_each(|value| value.put(out));
+    }
+    fn get(r: &mut Reader<'_>) -> Result<Option<T>, Malformed> {
+        Ok(if bool::get(r)? { Some(T::get(r)?) } else { None })
     }
 }
 

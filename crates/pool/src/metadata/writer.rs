@@ -265,7 +265,6 @@ impl Writer {
             Op::RemoveDisk { disk } => Some(*disk),
             _ => None,
         }));
-        let room = self.smallest().map_or(u64::MAX, |(room, _)| room);
         let mut state = None;
         let mut puts = Vec::new();
         for voter in self.voters.values_mut().filter(|v| unclaimed.is_none_or(|(d, _)| d != v.member.number))
@@ -275,7 +274,7 @@ impl Writer {
                 Form::Checkpoint => None,
             };
             let put: Put = record.unwrap_or_else(|| {
-                let state = state.get_or_insert_with(|| Encoded::fitting(&mut self.shadow, room));
+                let state = state.get_or_insert_with(|| Encoded::new(&self.shadow));
                 voter.checkpoint(pool, &self.point, state)
             });
             puts.push((Arc::clone(&voter.member), put));

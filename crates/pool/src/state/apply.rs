@@ -4,12 +4,10 @@ use std::collections::BTreeSet;
 
 use super::{
     EPOCHS_MAX, GIVEN_UP_MAX, Op, Policy, Presence, Resiliency, Row, SlabCopy, SlabPlace, SpaceRecord, State,
-    Usage,
 };
-use crate::format::FORMAT_VERSION;
 use crate::{DiskNumber, RowNumber, SpaceId};
 
-/// Why an operation cannot be applied: the record is damaged or another version's, or the caller has not looked.
+/// Why an operation cannot be applied: the record is damaged, or the caller has not looked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // of the fields, which are what their types say
 pub enum InvalidOp {
@@ -67,12 +65,6 @@ pub enum InvalidOp {
     /// A percentage.
     #[error("a percentage is 1 to 100, not {0}")]
     Percent(u8),
-    /// The pool's format is older.
-    #[error("this takes version {needed} of the format, and the pool has version {version}; upgrade it")]
-    Older { version: u16, needed: u16 },
-    /// No version, or one before the pool's, or one that this program does not know.
-    #[error("the pool cannot have version {0} of the format")]
-    Version(u16),
 }
 
 /// The most voters that this version can count in one record; it chooses far fewer.
@@ -92,7 +84,6 @@ impl State {
             Op::AddDisk { disk, record } => {
                 check_name(&record.name)?;
                 check_domains(&record.domains)?;
-                self.check_usage(record.usage)?;
                 next(u64::from(disk.0), u64::from(self.next_disk))?;
                 let after = self
                     .next_disk
@@ -120,10 +111,7 @@ impl State {
                 self.shadow_on(*disk);
             }
             Op::DiskPresent { disk } => self.disk_mut(*disk)?.presence = Presence::Present,
-            Op::SetUsage { disk, usage } => {
-                self.check_usage(*usage)?;
-                self.disk_mut(*disk)?.usage = *usage;
-            }
+            Op::SetUsage { disk, usage } => self.disk_mut(*disk)?.usage = *usage,
             Op::SetDomains { disk, domains } => {
                 check_domains(domains)?;
                 self.disk_mut(*disk)?.domains.clone_from(domains);
@@ -215,7 +203,6 @@ impl State {
                 self.shadow(*space, *row);
             }
             Op::Scrub { space, record } => {
-                self.since(2)?;
                 self.space(*space)?;
                 self.scrubs.insert(*space, *record);
             }
@@ -230,7 +217,6 @@ impl State {
                 }
             }
             Op::GivenUp { after } => {
-                self.since(5)?;
                 let epoch = self.epoch();
                 self.given_up.insert(epoch, *after);
                 while self.given_up.len() > GIVEN_UP_MAX {
@@ -243,23 +229,12 @@ impl State {
             Op::EndMove { space, row } => self.end_move(*space, *row)?,
             Op::CancelMove { space, row } => self.cancel_move(*space, *row)?,
             Op::SetPolicy { policy } => {
-                self.since(2)?;
-                self.check_policy(policy)?;
+                check_policy(policy)?;
                 self.policy = *policy;
             }
-            Op::SetDiskMedia { disk, media } => {
-                self.since(4)?;
-                self.disk_mut(*disk)?.media = *media;
-            }
+            Op::SetDiskMedia { disk, media } => self.disk_mut(*disk)?.media = *media,
             Op::SetSpaceMedia { space, media } => {
-                self.since(4)?;
                 self.spaces.get_mut(space).ok_or(InvalidOp::NoSpace(*space))?.media = *media;
-            }
-            Op::Upgrade { version } => {
-                if !(self.version..=FORMAT_VERSION).contains(version) {
-                    return Err(InvalidOp::Version(*version));
-                }
-                self.version = *version;
             }
         }
         Ok(())
@@ -309,23 +284,6 @@ impl State {
             true => Err(InvalidOp::NameTaken(name.to_owned())),
             false => Ok(()),
         }
-    }
-
-    /// Invariant 7.
-    pub(super) fn since(&self, needed: u16) -> Result<(), InvalidOp> {
-        let version = self.version;
-        if version >= needed { Ok(()) } else { Err(InvalidOp::Older { version, needed }) }
-    }
-
-    pub(super) fn check_usage(&self, usage: Usage) -> Result<(), InvalidOp> {
-        if usage == Usage::Leaving { self.since(2) } else { Ok(()) }
-    }
-
-    pub(super) fn check_policy(&self, policy: &Policy) -> Result<(), InvalidOp> {
-        if *policy != Policy::default() {
-            self.since(2)?;
-        }
-        if (1..=100).contains(&policy.warn_at) { Ok(()) } else { Err(InvalidOp::Percent(policy.warn_at)) }
     }
 
     pub(super) fn check_free(&self, place: SlabPlace) -> Result<(), InvalidOp> {
@@ -391,6 +349,10 @@ impl State {
 
 fn check_name(name: &str) -> Result<(), InvalidOp> {
     if (1..=255).contains(&name.len()) { Ok(()) } else { Err(InvalidOp::BadName) }
+}
+
+pub(super) fn check_policy(policy: &Policy) -> Result<(), InvalidOp> {
+    if (1..=100).contains(&policy.warn_at) { Ok(()) } else { Err(InvalidOp::Percent(policy.warn_at)) }
 }
 
 fn check_domains(d: &super::FaultDomains) -> Result<(), InvalidOp> {

@@ -96,7 +96,7 @@ pub struct SpaceRecord {
     pub columns: u8,
     /// When its slabs are allocated.
     pub provisioning: Provisioning,
-    /// Which disks they may lie on; a class takes version 4 of the format.
+    /// Which disks they may lie on.
     pub media: MediaClass,
 }
 
@@ -320,6 +320,4 @@ pub enum Op {
     /// Which disks the space's slabs may lie on from now on; those that there are stay where they are until
     /// they are moved.
     SetSpaceMedia { space: SpaceId, media: MediaClass },
-    /// Operations of this version of the format may follow, and older programs cannot read the pool any more.
-    Upgrade { version: u16 },
 }
