@@ -172,6 +172,9 @@ pub enum SeamError {
     /// Another process coordinates the pool now: repeat the request there.
     #[error("the pool has another coordinator")]
     Moved,
+    /// Of an owner: it could not do what it was asked to, for this reason. What it has done counts.
+    #[error("{0}")]
+    Failed(String),
     /// It may have been done or not: repeat the request with the same number.
     #[error("it is not known whether the request was carried out")]
     Unknown,

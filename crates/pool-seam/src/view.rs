@@ -128,6 +128,11 @@ impl SpaceView {
         self.disks.get(&disk)?.membership
     }
 
+    /// The disks that are in service.
+    pub fn members(&self) -> Vec<(DiskNumber, Membership)> {
+        self.disks.iter().filter_map(|(disk, at)| Some((*disk, at.membership?))).collect()
+    }
+
     /// The row of the log; `None` before the coordinator has allocated it.
     pub fn log_row(&self) -> Option<&Row> {
         self.record.rows.get(&RowNumber::LOG)

@@ -69,6 +69,16 @@ impl Active {
         }
     }
 
+    /// A row is freed.
+    pub(crate) fn forget(&self, row: RowNumber) {
+        self.0.lock().retain(|set, _| set.row != row);
+    }
+
+    /// Whether no region is active.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
     /// Whether a write that a crash has cut off may have changed units of a region.
     pub(crate) fn is_unresolved(&self, set: SetKey, region: u64) -> bool {
         self.0.lock().get(&set).is_some_and(|regions| regions.unresolved & region != 0)
@@ -165,6 +175,13 @@ impl Regions {
 }
 
 impl Overwrite {
+    /// It failed: what it may have left is kept in mind as after a crash.
+    pub(crate) fn failed(&self) {
+        if let Some(regions) = self.active.0.lock().get_mut(&self.set) {
+            regions.unresolved |= 1 << self.region;
+        }
+    }
+
     /// The region's entry is durable.
     pub(crate) fn is_durable(&self) {
         if let Some(regions) = self.active.0.lock().get_mut(&self.set) {

@@ -54,6 +54,8 @@ pub struct Cache<E> {
 /// A table in memory.
 pub struct Cached {
     key: GroupKey,
+    /// Of the row that the table is about.
+    birth: u32,
     table: Mutex<Table>,
     /// As of the last update; these change under the table's lock, then the shard's.
     is_dirty: AtomicBool,
@@ -135,6 +137,11 @@ impl Cached {
     /// The group.
     pub fn key(&self) -> GroupKey {
         self.key
+    }
+
+    /// The generation with which the row was allocated that the table is about.
+    pub fn birth(&self) -> u32 {
+        self.birth
     }
 
     /// Looks at the table.
@@ -237,6 +244,7 @@ impl<E> Shard<E> {
         let (is_dirty, bytes) = (AtomicBool::new(false), AtomicUsize::new(0));
         let cached = Arc::new(Cached {
             key,
+            birth: table.id().birth,
             table: Mutex::new(table),
             is_dirty,
             bytes,

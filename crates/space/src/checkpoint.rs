@@ -11,9 +11,11 @@ use arena::{IoBuf, Sg};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use pool_seam::{Absence, LogState, OwnerOp, Regions};
+use smallvec::SmallVec;
 
 use crate::SpaceError;
 use crate::active::SetKey;
+use crate::blocks::Units;
 use crate::cache::Cached;
 use crate::locks::Mode;
 use crate::log::LogError;
@@ -29,6 +31,9 @@ const AT_ONCE: usize = 16;
 
 /// After this time a change is in a block.
 const INTERVAL: Duration = Duration::from_secs(60);
+
+/// How often it is looked whether one is due.
+const LOOK: Duration = Duration::from_secs(1);
 
 impl Space {
     /// Makes a checkpoint now.
@@ -48,56 +53,86 @@ impl Space {
         let inner = Arc::clone(&self.0);
         self.0.env.run(async move { inner.resolve().await }).await
     }
+}
 
-    /// See [`Owner::close`](pool_seam::Owner::close). Calls after this one fail.
-    ///
-    /// # Errors
-    /// [`SpaceError`]: the next owner replays the log.
-    pub async fn close(&self) -> Result<LogState, SpaceError> {
-        let inner = Arc::clone(&self.0);
-        let close = async move {
-            inner.checkpoint().await?;
-            let sequence = inner.log().close().await?;
-            let state = LogState { epoch: inner.owner.epoch, sequence, is_closed: true };
-            inner.commit(vec![OwnerOp::Log(state)]).await?;
-            Ok(state)
-        };
-        self.0.env.run(close).await
+/// Blocks of a group that were written: until they are durable, its units count as in no block.
+struct Blocks {
+    inner: Arc<Inner>,
+    cached: Arc<Cached>,
+    units: Units,
+    ports: SmallVec<[Arc<Port>; 3]>,
+    /// All copies that count have them.
+    is_whole: bool,
+    is_durable: bool,
+}
+
+impl Drop for Blocks {
+    fn drop(&mut self) {
+        if !self.is_durable || !self.is_whole {
+            self.inner.look(&self.cached, |table| table.blocks_failed(self.units));
+        }
     }
 }
 
 impl Inner {
-    /// Makes a checkpoint when one is due, until the space or its log ends.
-    pub(crate) async fn keep_checkpoints(inner: Weak<Inner>) {
+    /// See [`Owner::close`](pool_seam::Owner::close). Calls after this one fail.
+    pub(crate) async fn close(self: &Arc<Inner>) -> Result<LogState, SpaceError> {
+        // No write is in flight, and none begins any more.
+        let all = u32::try_from(self.permits).expect("few disks");
+        drop(self.writes.acquire_many(all).await);
+        self.writes.close();
+        self.checkpoint().await?;
+        let sequence = self.log().close().await?;
+        let state = LogState { epoch: self.owner.epoch, sequence, is_closed: true };
+        self.commit(vec![OwnerOp::Log(state)]).await?;
+        Ok(state)
+    }
+
+    /// Makes a checkpoint when one is due, and mends the log, until the space or its log ends.
+    pub(crate) async fn keep(inner: Weak<Inner>) {
+        let mut waited = Duration::ZERO;
         while let Some(space) = inner.upgrade() {
             let (env, due) = (space.env.clone(), space.log().checkpoint_due());
+            let mend_log = Arc::clone(&space.mend_log);
             drop(space);
             let is_due = tokio::select! {
-                due = due => due,
-                () = env.sleep(INTERVAL) => Ok(()),
+                due = due => due.map(|()| true),
+                () = mend_log.notified() => Ok(false),
+                () = env.sleep(LOOK) => Ok(false),
             };
-            let Some(space) = inner.upgrade() else { return };
-            if is_due.is_err() {
-                return;
+            let (Some(space), Ok(mut is_due)) = (inner.upgrade(), is_due) else { return };
+            if let Err(error) = space.mend_log().await {
+                tracing::warn!(space = space.space().0, %error, "the log of a virtual disk lacks a replica");
+            }
+            waited += LOOK;
+            is_due |= space.budget.is_half_dirty() || waited >= INTERVAL && space.has_changed();
+            if !is_due {
+                continue;
             }
             if let Err(error) = space.checkpoint().await {
                 tracing::warn!(space = space.space().0, %error, "a checkpoint of a virtual disk failed");
-                env.sleep(Duration::from_secs(1)).await;
+                env.sleep(LOOK).await;
             }
+            waited = Duration::ZERO;
         }
     }
 
-    async fn checkpoint(self: &Arc<Inner>) -> Result<(), SpaceError> {
+    /// Whether a checkpoint would change anything.
+    fn has_changed(&self) -> bool {
+        !self.cache.dirty().is_empty() || !self.active.is_empty() || !self.overlay.groups().is_empty()
+    }
+
+    pub(crate) async fn checkpoint(self: &Arc<Inner>) -> Result<(), SpaceError> {
         let _one = self.checkpoints.lock().await;
-        let usage = self.log().usage();
-        // There may be no room for more records.
-        if usage.used < usage.blocks / 4 * 3 {
-            self.flush_groups(None, FlushSet::everything()).await?;
+        tokio::select! {
+            committed = self.flush_groups(None, FlushSet::everything()) => committed?,
+            // Only this checkpoint makes room: it takes what is confirmed.
+            () = self.log().full() => {}
         }
         let through = self.progress().confirmed;
         let unread = self.overlay.groups();
-        let mut loads =
-            futures_util::stream::iter(unread.into_iter().map(|key| self.loaded(key))).buffered(AT_ONCE);
+        let loads = unread.into_iter().map(|key| self.loaded(key));
+        let mut loads = futures_util::stream::iter(loads).buffered(AT_ONCE);
         while let Some(loaded) = loads.next().await {
             // Its table is dirty, and stays in memory.
             drop(loaded?);
@@ -105,14 +140,12 @@ impl Inner {
         drop(loads);
         let dirty = self.cache.dirty();
         let writes: Vec<_> = dirty.iter().map(|cached| self.write_blocks(cached, through)).collect();
-        let mut writes = futures_util::stream::iter(writes).buffered(AT_ONCE);
-        while let Some(written) = writes.next().await {
-            written?;
-        }
-        drop(writes);
-        self.flush_blocks(&dirty).await?;
+        let written: Vec<_> = futures_util::stream::iter(writes).buffered(AT_ONCE).collect().await;
+        let written = written.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let written: Vec<Blocks> = written.into_iter().flatten().collect();
+        let groups = written.iter().map(|blocks| blocks.cached.key()).collect();
+        self.flush_blocks(written).await?;
         self.write_marks(through).await?;
-        self.unmarked.lock().clear();
         let inner = Arc::clone(self);
         let parts = move || Parts {
             through,
@@ -120,7 +153,8 @@ impl Inner {
             carried: inner.cache.dirty().iter().flat_map(|cached| inner.carried(cached)).collect(),
         };
         self.log().checkpoint(parts).await?;
-        Ok(())
+        self.unmarked.lock().clear();
+        self.give_back(groups).await
     }
 
     fn carried(&self, cached: &Cached) -> Vec<(crate::log::entry::Entry, Sg)> {
@@ -131,24 +165,30 @@ impl Inner {
     }
 
     /// The table of a group that is in the log; `None` if its row is gone.
-    async fn loaded(self: &Arc<Inner>, key: GroupKey) -> Result<Option<Arc<Cached>>, SpaceError> {
-        loop {
-            let view = self.view.get().value;
-            let Some(at) = route(&view, key) else { return Ok(None) };
-            match self.table(key, &at) {
-                Ok(cached) => return Ok(Some(cached)),
-                Err(NotYet::Table(load)) => return load.await.map(Some),
-                Err(NotYet::Unavailable(error)) => return Err(error),
-                Err(_) => {}
-            }
-        }
+    pub(crate) async fn loaded(self: &Arc<Inner>, key: GroupKey) -> Result<Option<Arc<Cached>>, SpaceError> {
+        let view = self.view.get().value;
+        let loaded = match route(&view, key).map(|at| self.table(key, &at)) {
+            Some(Ok(cached)) => Some(cached),
+            Some(Err(NotYet::Table(load))) => Some(load.await?),
+            Some(Err(NotYet::Unavailable(error))) => return Err(error),
+            Some(Err(_)) | None => None,
+        };
+        self.overlay.loaded(&key);
+        Ok(loaded)
     }
 
     /// Writes the block of a group with confirmed values that no block has to all copies that are present.
-    async fn write_blocks(&self, cached: &Arc<Cached>, through: u64) -> Result<(), SpaceError> {
+    async fn write_blocks(
+        self: &Arc<Inner>,
+        cached: &Arc<Cached>,
+        through: u64,
+    ) -> Result<Option<Blocks>, SpaceError> {
         let view = self.view.get().value;
         let key = cached.key();
-        let Some(at) = route(&view, key) else { return Ok(()) };
+        let Some(at) = route(&view, key) else { return Ok(None) };
+        if self.look(cached, |table| table.stale().is_empty()) {
+            return Ok(None);
+        }
         let present =
             |member: &Member| self.ports.get(member.disk, member.membership?).map(|port| (*member, port));
         let members: Vec<(Member, Arc<Port>)> = at.members.iter().filter_map(present).collect();
@@ -156,14 +196,22 @@ impl Inner {
             let first = at.members[0].slab;
             slabs | 1_u32 << (member.slab - first)
         });
-        let begun = self.look(cached, |table| {
-            (!table.stale().is_empty()).then(|| {
-                let units = table.begin_blocks(through, slabs);
-                (units, table.block(0).expect("a mirror's group is known"))
-            })
-        });
-        let Some((units, block)) = begun else { return Ok(()) };
+        // Before the table may be clean.
         self.unmarked.lock().insert(key);
+        let (units, block) = self.look(cached, |table| {
+            let units = table.begin_blocks(through, slabs);
+            (units, table.block(0).expect("a mirror's group is known"))
+        });
+        let is_written =
+            at.members.iter().all(|member| !member.counts || members.iter().any(|(m, _)| m == member));
+        let mut blocks = Blocks {
+            inner: Arc::clone(self),
+            cached: Arc::clone(cached),
+            units,
+            ports: members.iter().map(|(_, port)| Arc::clone(port)).collect(),
+            is_whole: is_written,
+            is_durable: false,
+        };
         let writes = members.iter().map(|(member, port)| {
             let id = block_id(&view, key.row, key.group, member.slab, member.generation);
             port.write(member.block, Sg::from_iter([IoBuf::from(block.encode(&id))]), false)
@@ -174,27 +222,26 @@ impl Inner {
         {
             self.leave_out(port.number(), port.membership(), Absence::WriteFailed, error).await?;
         }
-        let missed =
-            at.members.iter().any(|member| member.counts && !members.iter().any(|(m, _)| m == member));
-        if missed || self.view.get().value.version != view.version {
-            // A copy that counts may lack it: the snapshot has it.
-            self.look(cached, |table| table.blocks_failed(units));
+        // A copy that counts may lack it: the snapshot has it.
+        blocks.is_whole &= self.view.get().value.version == view.version;
+        Ok(Some(blocks))
+    }
+
+    /// Makes blocks durable. Of a disk that fails and is needed they may be lost, so the log keeps what they have.
+    async fn flush_blocks(&self, mut blocks: Vec<Blocks>) -> Result<(), SpaceError> {
+        let mut ports: Vec<&Arc<Port>> = blocks.iter().flat_map(|blocks| &blocks.ports).collect();
+        ports.sort_unstable_by_key(|port| Arc::as_ptr(port));
+        ports.dedup_by_key(|port| Arc::as_ptr(port));
+        let dirty = ports.into_iter().filter(|port| port.is_dirty());
+        let flushed = join_all(dirty.map(|port| self.flush_port(port))).await;
+        if let Some(disk) = flushed.into_iter().flatten().next() {
+            return Err(LogError::NotFlushed(disk).into());
         }
+        blocks.iter_mut().for_each(|blocks| blocks.is_durable = true);
         Ok(())
     }
 
-    /// Flushes what was written; of a disk that fails and is needed, blocks may be lost, so the log keeps them.
-    async fn flush_blocks(&self, dirty: &[Arc<Cached>]) -> Result<(), SpaceError> {
-        let ports = self.ports.dirty();
-        let flushed = join_all(ports.iter().map(|port| self.flush_port(port))).await;
-        let Some(disk) = flushed.into_iter().flatten().next() else { return Ok(()) };
-        for cached in dirty {
-            self.look(cached, |table| table.blocks_failed(crate::blocks::Units::ALL));
-        }
-        Err(LogError::NotFlushed(disk).into())
-    }
-
-    async fn resolve(self: &Arc<Inner>) -> Result<(), SpaceError> {
+    pub(crate) async fn resolve(self: &Arc<Inner>) -> Result<(), SpaceError> {
         let regions = Regions::new(self.view.get().value.slab_bytes);
         for key in self.overlay.groups() {
             self.resolve_group(key).await?;

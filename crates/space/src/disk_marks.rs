@@ -3,7 +3,7 @@
 //! A checkpoint puts a mark on every disk after all that it says is durable there, and the log keeps the newest mark of
 //! each disk. A disk whose mark is older than that was set back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arena::{Class, IoBuf, Sg};
@@ -14,6 +14,7 @@ use pool_seam::{Absence, DiskNumber, OwnerOp, SpaceView};
 
 use crate::SpaceError;
 use crate::log::BLOCK;
+use crate::log::commit::{Room, Size};
 use crate::log::entry::{Change, Entry};
 use crate::marks::{self, Mark, MarkId};
 use crate::owner::Inner;
@@ -21,7 +22,14 @@ use crate::port::Port;
 
 /// The newest durable mark of each disk, as far as the log knows.
 #[derive(Default)]
-pub(crate) struct DiskMarks(Mutex<BTreeMap<DiskNumber, Known>>);
+pub(crate) struct DiskMarks(Mutex<Marks>);
+
+#[derive(Default)]
+struct Marks {
+    known: BTreeMap<DiskNumber, Known>,
+    /// Those that wait for a record.
+    waiting: BTreeSet<DiskNumber>,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Known {
@@ -36,9 +44,9 @@ impl DiskMarks {
         let mut all = self.0.lock();
         for change in changes {
             match *change {
-                Change::SnapshotBegins { .. } => all.clear(),
+                Change::SnapshotBegins { .. } => all.known.clear(),
                 Change::DiskMark { disk, mark, count, membership } => {
-                    all.insert(disk, Known { mark, count, membership });
+                    all.known.insert(disk, Known { mark, count, membership });
                 }
                 _ => {}
             }
@@ -47,31 +55,57 @@ impl DiskMarks {
 
     /// The entries of a snapshot.
     pub(crate) fn snapshot(&self) -> Vec<Entry> {
-        let all = self.0.lock();
-        let entry = |(disk, known): (&DiskNumber, &Known)| {
-            let Known { mark, count, membership } = *known;
-            Change::DiskMark { disk: *disk, mark, count, membership }.into()
-        };
-        all.iter().map(entry).collect()
+        let mut all = self.0.lock();
+        all.waiting.clear();
+        all.known.iter().map(|(disk, known)| known.entry(*disk)).collect()
+    }
+
+    /// Entries that wait, as many as have room; whether others still wait.
+    pub(crate) fn take(&self, room: &mut Room) -> (Vec<Entry>, bool) {
+        let (mut all, mut entries) = (self.0.lock(), Vec::new());
+        while let Some(disk) = all.waiting.first().copied() {
+            let entry = all.known[&disk].entry(disk);
+            if !room.add(Size { body: entry.bytes(), units: 0 }) {
+                return (entries, true);
+            }
+            entries.push(entry);
+            all.waiting.remove(&disk);
+        }
+        (entries, false)
     }
 
     /// Whether a disk with this mark, or none, was set back.
     pub(crate) fn is_set_back(&self, disk: DiskNumber, found: Option<Mark>) -> bool {
-        let known = self.0.lock().get(&disk).copied();
+        let known = self.0.lock().known.get(&disk).copied();
         known.is_some_and(|known| found.is_none_or(|found| found.count < known.count))
     }
 
     /// A mark that was found on a disk, and the log may not have.
     fn found(&self, disk: DiskNumber, membership: u64, found: Mark) {
         let mut all = self.0.lock();
-        let known = all.entry(disk).or_insert(Known { mark: 0, count: 0, membership });
+        let known = all.known.entry(disk).or_insert(Known { mark: 0, count: 0, membership });
         if found.count > known.count {
             *known = Known { mark: found.mark, count: found.count, membership };
         }
     }
 
-    fn next_count(&self, disk: DiskNumber) -> u64 {
-        self.0.lock().get(&disk).map_or(0, |known| known.count) + 1
+    /// The mark of a disk, which it has when it was written once more.
+    fn next(&self, disk: DiskNumber, epoch: u64) -> Mark {
+        let known = self.0.lock().known.get(&disk).copied();
+        let (mark, count) = known.map_or((0, 0), |known| (known.mark, known.count));
+        Mark { epoch, count: count + 1, mark }
+    }
+
+    /// The next record has the mark of a disk.
+    fn wait(&self, disk: DiskNumber) {
+        self.0.lock().waiting.insert(disk);
+    }
+}
+
+impl Known {
+    fn entry(&self, disk: DiskNumber) -> Entry {
+        let Known { mark, count, membership } = *self;
+        Change::DiskMark { disk, mark, count, membership }.into()
     }
 }
 
@@ -105,31 +139,44 @@ impl Inner {
         Ok(Mark::newest(places))
     }
 
-    /// Puts the mark `through` on all disks that are present: everything up to this sequence is durable there.
+    /// Puts the mark `through` on all disks that are present: everything up to this sequence is durable there. The next
+    /// snapshot has the marks.
     pub(crate) async fn write_marks(&self, through: u64) -> Result<(), SpaceError> {
-        let view = self.view.get().value;
         let ports = self.ports.all();
-        let write = |port: Arc<Port>| {
-            let mark = Mark {
-                epoch: self.owner.epoch.0,
-                count: self.marks.next_count(port.number()),
-                mark: through,
-            };
-            let areas = view.disks[&port.number()].areas;
-            let offset = marks::position(areas.marks.offset, view.record.slot, marks::place(mark.count));
-            let block = IoBuf::from(mark.encode(&Self::mark_id(&view, port.number())));
-            async move { (mark, port.write(offset, Sg::from_iter([block]), true).await) }
-        };
-        let writes: Vec<_> = ports.iter().cloned().map(write).collect();
-        for (port, (mark, result)) in ports.iter().zip(join_all(writes).await) {
-            match result {
-                Ok(()) => self.marks.found(port.number(), port.membership().0, mark),
-                Err(error) => {
-                    let (disk, of) = (port.number(), port.membership());
-                    self.leave_out(disk, of, Absence::WriteFailed, error).await?;
-                }
+        let mark =
+            |port: &Arc<Port>| Mark { mark: through, ..self.marks.next(port.number(), self.owner.epoch.0) };
+        let writes: Vec<_> = ports.iter().map(|port| self.write_mark(port, mark(port))).collect();
+        for (port, result) in ports.iter().zip(join_all(writes).await) {
+            if let Err(error) = result {
+                let (disk, of) = (port.number(), port.membership());
+                self.leave_out(disk, of, Absence::WriteFailed, error).await?;
             }
         }
+        Ok(())
+    }
+
+    /// Writes the mark of a disk that was synchronised once more: the next record of the log has it, and an image of the
+    /// disk from before is told by its lower count. `false`: the disk has left.
+    pub(crate) async fn mark_again(&self, port: &Arc<Port>) -> Result<bool, SpaceError> {
+        let (disk, of) = (port.number(), port.membership());
+        match self.write_mark(port, self.marks.next(disk, self.owner.epoch.0)).await {
+            Ok(()) => self.marks.wait(disk),
+            Err(error) => {
+                self.leave_out(disk, of, Absence::WriteFailed, error).await?;
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    async fn write_mark(&self, port: &Arc<Port>, mark: Mark) -> Result<(), DiskError> {
+        let view = self.view.get().value;
+        // A disk without slabs of this space has left its view.
+        let Some(at) = view.disks.get(&port.number()) else { return Ok(()) };
+        let offset = marks::position(at.areas.marks.offset, view.record.slot, marks::place(mark.count));
+        let block = IoBuf::from(mark.encode(&Self::mark_id(&view, port.number())));
+        port.write(offset, Sg::from_iter([block]), true).await?;
+        self.marks.found(port.number(), port.membership().0, mark);
         Ok(())
     }
 

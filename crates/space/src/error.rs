@@ -3,7 +3,7 @@
 use std::fmt;
 
 use disk::{DiskError, Op, Place};
-use pool_seam::{DiskNumber, RowNumber, SeamError};
+use pool_seam::{DiskNumber, RowNumber, SeamError, SpaceEpoch};
 use smallvec::{SmallVec, smallvec};
 
 use crate::log::LogError;
@@ -34,6 +34,14 @@ pub enum SpaceError {
         address: u64,
         /// Bytes.
         length: u64,
+    },
+    /// The range is not inside of the space, which has another size by now.
+    #[error("the range ends at byte {end}, and the virtual disk has {size}")]
+    Beyond {
+        /// The end of the range.
+        end: u64,
+        /// The size of the space.
+        size: u64,
     },
     /// The metadata cannot be read or changed, or it is another's.
     #[error(transparent)]
@@ -68,7 +76,19 @@ impl fmt::Display for Disks {
 /// `EIO` of every system there is.
 const EIO: i32 = 5;
 
+/// `EINVAL`, too.
+const EINVAL: i32 = 22;
+
 impl SpaceError {
+    /// The same for the coordinator.
+    pub(crate) fn as_seam_error(&self, epoch: SpaceEpoch) -> SeamError {
+        match self {
+            SpaceError::Seam(error) => error.clone(),
+            SpaceError::Log(LogError::Deposed(_)) => SeamError::Deposed(epoch),
+            error => SeamError::Failed(error.to_string()),
+        }
+    }
+
     /// The same as an error of a disk, for users of the space as a disk.
     pub fn as_disk_error(&self, op: Op, offset: u64, length: u64) -> DiskError {
         let at = Place::new(op, offset, length);
@@ -77,6 +97,7 @@ impl SpaceError {
             | SpaceError::Seam(SeamError::NoRoom(_)) => DiskError::Full { at },
             SpaceError::Disk { .. } | SpaceError::Corrupt { .. } => DiskError::Medium { at },
             SpaceError::Unavailable { .. } => DiskError::Gone { at },
+            SpaceError::Beyond { .. } => DiskError::Refused { at, errno: EINVAL },
             SpaceError::Seam(_) | SpaceError::Log(_) => DiskError::Refused { at, errno: EIO },
         }
     }

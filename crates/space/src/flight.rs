@@ -44,7 +44,15 @@ struct Rest {
     change: Change,
     sums: Sums,
     src: Sg,
-    answer: oneshot::Sender<Result<(), SpaceError>>,
+    answer: oneshot::Sender<Result<Ended, SpaceError>>,
+}
+
+/// How a change ended that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Written,
+    /// Nothing is known of it: of a decision, which its caller makes again.
+    ToRepeat,
 }
 
 /// One for each member.
@@ -52,7 +60,7 @@ type Results = SmallVec<[Written; 3]>;
 
 impl Change {
     /// Writes to all members. What is returned only waits.
-    pub(crate) fn start(self, src: Sg) -> impl Future<Output = Result<(), SpaceError>> + Send + 'static {
+    pub(crate) fn start(self, src: Sg) -> impl Future<Output = Result<Ended, SpaceError>> + Send + 'static {
         let (answer, result) = oneshot::channel();
         let (inner, at) = (&self.inner, self.target.offset());
         let content =
@@ -78,24 +86,37 @@ impl Change {
         self.begun.is_whole && self.inner.view.is_current(&self.begun.seen)
     }
 
-    /// The units have their new values.
-    fn written(&self, sums: &Sums) {
-        let Begun { cached, .. } = &self.begun;
-        self.inner.look(cached, |table| {
+    /// The units have their new values; `false`: a disk was opened anew meanwhile, which may have lost them.
+    fn written(&self, sums: &Sums) -> bool {
+        let Begun { cached, members, .. } = &self.begun;
+        let is_written = self.inner.look(cached, |table| {
+            // Here: what is opened anew later finds the values, and doubts them.
+            if members.iter().any(|(_, port)| self.inner.is_opened_anew(port)) {
+                return false;
+            }
             table.end_write(self.target.units.clone());
             for (unit, sum) in self.target.units.clone().zip(sums) {
                 table.set(unit, smallvec![Value::Written(*sum)]);
             }
+            true
         });
-        self.inner.waiting.add(cached);
+        if is_written {
+            self.inner.waiting.add(cached);
+        }
+        is_written
     }
 
     /// The units are old or new.
-    fn failed(&self) {
-        let Begun { cached, .. } = &self.begun;
+    fn failed(&self, sums: &Sums) {
+        let Begun { cached, overwrite, .. } = &self.begun;
+        if let Some(overwrite) = overwrite {
+            overwrite.failed();
+        }
         self.inner.look(cached, |table| {
             table.end_write(self.target.units.clone());
-            self.target.units.clone().for_each(|unit| table.doubt(unit));
+            for (unit, sum) in self.target.units.clone().zip(sums) {
+                table.failed(unit, smallvec![Value::Written(*sum)]);
+            }
         });
         self.inner.waiting.add_urgent(cached);
     }
@@ -119,7 +140,9 @@ impl Change {
         }
         loop {
             let view = inner.view.get().value;
-            let present = route(&view, self.target.key).filter(|route| route.birth == self.begun.birth);
+            let opened_anew = self.begun.members.iter().any(|(_, port)| inner.is_opened_anew(port));
+            let present =
+                route(&view, self.target.key).filter(|route| route.birth == self.begun.birth && !opened_anew);
             let Some(present) = present else { return Ok(Judged::Again) };
             let is_written = |member: &&Member| {
                 let is_it = |other: &Member| {
@@ -178,29 +201,29 @@ impl Told<Written> for Flight {
 impl Rest {
     fn end(self, results: Results) {
         let Rest { change, sums, src, answer } = self;
-        if results.iter().all(Result::is_ok) && change.is_whole() && change.inner.lease.holds() {
-            change.written(&sums);
+        let is_simple = results.iter().all(Result::is_ok) && change.is_whole() && change.inner.lease.holds();
+        if is_simple && change.written(&sums) {
             drop(change);
-            drop(answer.send(Ok(())));
+            drop(answer.send(Ok(Ended::Written)));
             return;
         }
         change.inner.env.clone().spawn_if_running(async move {
             let result = match change.judge(&results).await {
-                Ok(Judged::Written) => {
-                    change.written(&sums);
-                    Ok(())
-                }
-                Ok(Judged::Again) => {
+                Ok(Judged::Written) if change.written(&sums) => Ok(Ended::Written),
+                Ok(_) => {
                     let Change { inner, target, begun, right } = change;
                     inner.look(&begun.cached, |table| table.end_write(target.units.clone()));
                     drop(begun);
                     match right {
-                        Some(right) => Box::pin(inner.write_locked(target, right, src)).await.map(drop),
-                        None => Ok(()),
+                        Some(right) => {
+                            let again = Box::pin(inner.write_locked(target, right, src)).await;
+                            again.map(|_| Ended::Written)
+                        }
+                        None => Ok(Ended::ToRepeat),
                     }
                 }
                 Err(error) => {
-                    change.failed();
+                    change.failed(&sums);
                     Err(error)
                 }
             };

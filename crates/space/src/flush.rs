@@ -1,12 +1,17 @@
-//! Flushing: what was written before it is durable after it.
+//! Flushing: what was written before it is durable after it; and disks whose handle failed.
 
 use std::sync::Arc;
+
+use disk::{DiskError, Op, Place};
+use pool_seam::{Absence, DiskNumber};
 
 use crate::SpaceError;
 use crate::cache::Cached;
 use crate::locks::Mode;
 use crate::log::commit::FlushSet;
-use crate::owner::{Inner, Space};
+use crate::owner::{Inner, RETRY, Reported, Space};
+use crate::port::Port;
+use crate::view::{Member, route};
 
 impl Space {
     /// Makes all writes durable that have returned.
@@ -25,26 +30,92 @@ impl Inner {
     /// Makes the values of some groups durable, or of all; `set` has their disks.
     pub(crate) async fn flush_groups(
         &self,
-        groups: Option<Vec<Arc<Cached>>>,
+        groups: Option<&[Arc<Cached>]>,
         set: FlushSet,
     ) -> Result<(), SpaceError> {
-        let (_flushing, is_held) = self.waiting.flush();
+        let (_flushing, mut holding) = self.waiting.flush();
+        // Values that are being overwritten: no other write of these units begins before this has ended.
+        let is_wanted =
+            |cached: &Arc<Cached>| groups.is_none_or(|of| of.iter().any(|of| Arc::ptr_eq(of, cached)));
+        holding.retain(is_wanted);
+        holding.sort_unstable_by_key(|cached| cached.key());
+        holding.dedup_by_key(|cached| cached.key());
         let mut locks = Vec::new();
-        if is_held {
-            // Values that are being overwritten: no other write of these units begins before this has ended.
-            let mut groups = groups.unwrap_or_else(|| self.waiting.all());
-            groups.sort_unstable_by_key(|cached| cached.key());
-            groups.dedup_by_key(|cached| cached.key());
-            for cached in groups {
-                let held = self.look(&cached, |table| table.held());
-                let mut units = held.iter();
-                if let Some(first) = units.next() {
-                    let last = units.last().unwrap_or(first);
-                    locks.push(self.locks.lock(cached.key(), first..last + 1, Mode::Shared).await);
-                }
+        for cached in holding {
+            let held = self.look(&cached, |table| table.held());
+            let mut units = held.iter();
+            if let Some(first) = units.next() {
+                let last = units.last().unwrap_or(first);
+                locks.push(self.locks.lock(cached.key(), first..last + 1, Mode::Shared).await);
             }
         }
         let wait = self.log().flush(set);
         self.confirmed(wait).await
+    }
+
+    /// Flushes a disk; returns it if that failed and it is needed: what it may have lost is in doubt then.
+    pub(crate) async fn flush_port(&self, port: &Arc<Port>) -> Option<DiskNumber> {
+        let (disk, of) = (port.number(), port.membership());
+        loop {
+            let error = port.flush().await.err()?;
+            if !self.is_opened_anew(port) {
+                let reported = self.report(disk, of, Absence::FlushFailed, error).await;
+                if reported == Ok(Reported::Removed) {
+                    return None;
+                }
+                if matches!(error, DiskError::Timeout { .. }) && !port.has_ended() {
+                    // It was to leave, and stays.
+                    self.env.sleep(RETRY).await;
+                    continue;
+                }
+            }
+            self.abandon(port, true);
+            return Some(disk);
+        }
+    }
+
+    /// Whether the disk is in service as before, and this handle of it has failed: what it has not flushed may be lost.
+    pub(crate) fn is_opened_anew(&self, port: &Port) -> bool {
+        port.has_ended() && self.view.get().value.membership(port.number()) == Some(port.membership())
+    }
+
+    /// Ends a handle that failed of a disk that stays, because it makes nothing durable any more. What was written and not
+    /// flushed is in doubt when this returns. The disk is opened anew when it is needed ([`Inner::port`]).
+    pub(crate) fn abandon(&self, port: &Arc<Port>, is_reported: bool) {
+        // First: a value that is set after the doubts finds that its port has ended.
+        port.end();
+        let present = self.ports.get(port.number(), port.membership());
+        // Otherwise another call has done this.
+        let is_present = present.is_some_and(|present| Arc::ptr_eq(&present, port));
+        let view = self.view.get().value;
+        for cached in if is_present { self.cache.dirty() } else { Vec::new() } {
+            let members = route(&view, cached.key()).map(|route| route.members).unwrap_or_default();
+            if members.iter().any(|member| member.disk == port.number()) {
+                self.look(&cached, |table| table.unconfirmed().iter().for_each(|unit| table.doubt(unit)));
+                self.waiting.add_urgent(&cached);
+            }
+        }
+        self.ports.abandon(port, is_reported);
+    }
+
+    /// The port of a member; none if its disk is absent, or has left by now. Opens the disk anew if its handle has failed.
+    ///
+    /// # Errors
+    /// The disk cannot be reached from here, and is needed.
+    pub(crate) async fn port(&self, member: &Member) -> Result<Option<Arc<Port>>, SpaceError> {
+        let Some(of) = member.membership else { return Ok(None) };
+        if let Some(port) = self.ports.get(member.disk, of) {
+            return Ok(Some(port));
+        }
+        let opened = self.ports.reopen(member.disk, of).await;
+        if opened.is_some() || self.view.get().value.membership(member.disk) != Some(of) {
+            return Ok(opened);
+        }
+        let error = DiskError::Gone { at: Place::whole(Op::Write) };
+        if self.report(member.disk, of, Absence::Gone, error).await? == Reported::Needed {
+            self.env.sleep(RETRY).await;
+            return Err(SpaceError::Disk { disk: member.disk, error });
+        }
+        Ok(None)
     }
 }

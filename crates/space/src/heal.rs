@@ -13,16 +13,29 @@ use crate::active::SetKey;
 use crate::blocks::ContentId;
 use crate::cache::Cached;
 use crate::error::SpaceError;
-use crate::flight::Change;
+use crate::flight::{Change, Ended};
 use crate::log::BLOCK;
 use crate::log::commit::FlushSet;
-use crate::owner::{Inner, Reported};
+use crate::owner::{Inner, RETRY, Reported};
 use crate::table::{Value, Values};
 use crate::view::{Member, Route, route};
 use crate::write::{NotYet, Target, What, unavailable};
 
 /// What a disk that counts has of a unit; `None` if its medium does not give it.
 type Content = (Member, Option<IoBuf>);
+
+/// What a read of one copy came to.
+pub(crate) enum ReadCopy {
+    Bytes(Vec<IoBuf>),
+    /// Its medium does not give them.
+    Damaged,
+    /// The disk is absent.
+    Away,
+    /// The disk is needed for other data, but does not give these now.
+    Failed(DiskError),
+    /// The disk has left, or was opened anew: look again.
+    Changed,
+}
 
 /// What was decided.
 enum Decision {
@@ -50,7 +63,8 @@ impl Inner {
         let region = Regions::new(seen.value.slab_bytes).of_group(target.key.group);
         let content = ContentId { space: self.space(), birth: at.birth, content: target.column };
         let sum = |bytes: &[u8]| content.checksum(target.first(), bytes);
-        let decision = match choose(&candidates, &contents, self.active.has(set, region), sum) {
+        let may_be_strange = self.active.has(set, region) && self.look(cached, |table| table.is_firm(unit));
+        let decision = match choose(&candidates, &contents, may_be_strange, sum) {
             Some(decision) => decision,
             // A disk that is away may have one of them.
             None if !is_whole => return Err(unavailable(target.key.row, &at.members)),
@@ -77,11 +91,14 @@ impl Inner {
                 let begun = match self.begin(&target, What::Decision) {
                     Ok(begun) => begun,
                     Err(NotYet::Unavailable(error)) => return Err(error),
+                    Err(NotYet::Disk(member)) => return self.port(&member).await.map(drop),
                     // The caller looks again.
                     Err(_) => return Ok(()),
                 };
                 let change = Change { inner: Arc::clone(self), target, begun, right: None };
-                change.start(Sg::from_iter([bytes])).await?;
+                if change.start(Sg::from_iter([bytes])).await? == Ended::ToRepeat {
+                    return Ok(());
+                }
             }
             Decision::Value(value) => self.look(cached, |table| table.set(unit, smallvec![value])),
         }
@@ -98,45 +115,52 @@ impl Inner {
         let reads = counting.iter().map(|member| self.read_copy(target, member));
         let mut contents = Vec::new();
         for (member, read) in counting.iter().zip(join_all(reads).await) {
-            match read {
-                None => {}
-                Some(Ok(mut bytes)) => contents.push((**member, bytes.pop())),
-                Some(Err(DiskError::Medium { .. })) => contents.push((**member, None)),
-                Some(Err(error)) => match self.read_failed(member, error).await? {
-                    Reported::Removed => return Ok(None),
-                    Reported::Needed => {}
-                },
+            match read? {
+                ReadCopy::Bytes(mut bytes) => contents.push((**member, bytes.pop())),
+                ReadCopy::Damaged => contents.push((**member, None)),
+                ReadCopy::Away | ReadCopy::Failed(_) => {}
+                ReadCopy::Changed => return Ok(None),
             }
         }
         Ok(Some(contents))
     }
 
-    /// Units of one copy, one buffer each; `None` if the disk is away.
-    pub(crate) async fn read_copy(
-        &self,
-        target: &Target,
-        member: &Member,
-    ) -> Option<Result<Vec<IoBuf>, DiskError>> {
-        let port = self.ports.get(member.disk, member.membership?)?;
+    /// Units of one copy, one buffer each.
+    ///
+    /// # Errors
+    /// Those of the coordinator.
+    pub(crate) async fn read_copy(&self, target: &Target, member: &Member) -> Result<ReadCopy, SpaceError> {
+        let Some(of) = member.membership else { return Ok(ReadCopy::Away) };
+        let port = match self.port(member).await {
+            Ok(Some(port)) => port,
+            Ok(None) => return Ok(ReadCopy::Changed),
+            Err(SpaceError::Disk { error, .. }) => return Ok(ReadCopy::Failed(error)),
+            Err(error) => return Err(error),
+        };
         let (units, offset) = (target.units.len(), member.data + target.offset());
         let mut buffers = arena::SgMut::new();
         for _ in 0..units {
             buffers.extend(sized(self.arena.alloc_sg(BLOCK, Class::Control).await, BLOCK));
         }
         let (result, read) = port.read(offset, buffers).await;
-        Some(result.map(|()| read.into_iter().map(arena::IoBufMut::freeze).collect()))
-    }
-
-    /// A read failed by more than its medium.
-    pub(crate) async fn read_failed(
-        &self,
-        member: &Member,
-        error: DiskError,
-    ) -> Result<Reported, SpaceError> {
-        match member.membership {
-            Some(of) => self.report(member.disk, of, Absence::Gone, error).await,
-            None => Ok(Reported::Removed),
-        }
+        let error = match result {
+            Ok(()) => return Ok(ReadCopy::Bytes(read.into_iter().map(arena::IoBufMut::freeze).collect())),
+            Err(DiskError::Medium { .. }) => return Ok(ReadCopy::Damaged),
+            Err(error) => error,
+        };
+        let reported = match self.is_opened_anew(&port) {
+            true => Reported::Needed,
+            false => self.report(member.disk, of, Absence::Gone, error).await?,
+        };
+        Ok(match (reported, error) {
+            (Reported::Removed, _) => ReadCopy::Changed,
+            // It was to leave and stays, or is opened anew.
+            (Reported::Needed, DiskError::Timeout { .. }) => {
+                self.env.sleep(RETRY).await;
+                ReadCopy::Changed
+            }
+            (Reported::Needed, error) => ReadCopy::Failed(error),
+        })
     }
 
     /// Writes units anew that a copy does not have as they are.
@@ -150,11 +174,12 @@ impl Inner {
     }
 }
 
-/// Rule 5; `None` if the contents have none of the values.
+/// Rule 5; `None` if the contents have none of the values. A write that was cut off may have left others only if
+/// `may_be_strange`: the unit is firm, and its region active.
 fn choose(
     candidates: &[Values],
     contents: &[Content],
-    is_active: bool,
+    may_be_strange: bool,
     sum: impl Fn(&[u8]) -> u32,
 ) -> Option<Decision> {
     let known = || contents.iter().filter_map(|(_, bytes)| bytes.as_ref()).map(|bytes| (sum(bytes), bytes));
@@ -172,13 +197,16 @@ fn choose(
             .any(|values| matches!(values[0], Value::Written(sum) | Value::Lost(sum) if sum == found))
     };
     let in_flight = || {
-        let mut strange: Vec<_> = known().filter(|(found, _)| is_active && !is_candidate(*found)).collect();
+        let mut strange: Vec<_> =
+            known().filter(|(found, _)| may_be_strange && !is_candidate(*found)).collect();
         let copies = |wanted: u32| known().filter(|(found, _)| *found == wanted).count();
         // Of the contents with the most copies, that of the first.
         strange.sort_by_key(|(found, _)| std::cmp::Reverse(copies(*found)));
         strange.first().map(|(_, bytes)| Decision::Bytes(IoBuf::clone(bytes)))
     };
-    matching(newest).or_else(in_flight).or_else(|| older.iter().find_map(matching))
+    // A copy that was read and is not the newest proves that nobody was told of the newest; an unread one proves nothing.
+    let is_older = || known().next().is_some().then(|| older.iter().find_map(matching)).flatten();
+    matching(newest).or_else(in_flight).or_else(is_older)
 }
 
 /// The value of a unit that no copy has.
@@ -186,5 +214,67 @@ fn lost(candidates: &[Values]) -> Value {
     match candidates[0][0] {
         Value::Written(sum) | Value::Lost(sum) => Value::Lost(sum),
         _ => Value::LostWithoutSum,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pool_seam::DiskNumber;
+
+    use super::*;
+
+    const NEW: Value = Value::Written(2);
+    const OLD: Value = Value::Written(1);
+
+    fn content(disk: u16, byte: Option<u8>) -> Content {
+        let (index, slab) = (disk as u8, disk as u8);
+        let member = Member {
+            index,
+            slab,
+            disk: DiskNumber(disk),
+            membership: None,
+            generation: 0,
+            counts: true,
+            block: 0,
+            data: 0,
+        };
+        (member, byte.map(|byte| IoBuf::from(vec![byte])))
+    }
+
+    /// The byte that was chosen, or the value; the checksum of a byte is itself.
+    fn chosen(candidates: &[Value], contents: &[Content], may_be_strange: bool) -> Option<Result<u8, Value>> {
+        let candidates: Vec<Values> = candidates.iter().map(|value| smallvec![*value]).collect();
+        choose(&candidates, contents, may_be_strange, |bytes| bytes[0].into()).map(
+            |decision| match decision {
+                Decision::Bytes(bytes) => Ok(bytes[0]),
+                Decision::Value(value) => Err(value),
+            },
+        )
+    }
+
+    #[test]
+    fn the_newest_value_that_a_copy_has() {
+        let both = [content(0, Some(1)), content(1, Some(2))];
+        assert_eq!(chosen(&[NEW, OLD], &both, false), Some(Ok(2)));
+        assert_eq!(chosen(&[NEW, OLD], &both[..1], false), Some(Ok(1)));
+        assert_eq!(chosen(&[Value::Unwritten, OLD], &both, false), Some(Err(Value::Unwritten)));
+    }
+
+    #[test]
+    fn an_older_value_is_chosen_only_if_a_copy_was_read() {
+        for unread in [&[][..], &[content(0, None)]] {
+            assert_eq!(chosen(&[NEW, Value::Unwritten], unread, false), None);
+            assert_eq!(chosen(&[NEW, OLD], unread, true), None);
+        }
+        let other = [content(0, None), content(1, Some(9))];
+        assert_eq!(chosen(&[NEW, Value::Unwritten], &other, false), Some(Err(Value::Unwritten)));
+        assert_eq!(chosen(&[NEW, OLD], &other, false), None);
+    }
+
+    #[test]
+    fn a_write_in_flight_may_have_left_anything() {
+        let strange = [content(0, Some(9)), content(1, Some(8)), content(2, Some(8))];
+        assert_eq!(chosen(&[NEW, OLD], &strange, true), Some(Ok(8)), "most copies have it");
+        assert_eq!(chosen(&[NEW, OLD], &strange, false), None);
     }
 }

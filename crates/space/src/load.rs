@@ -27,7 +27,14 @@ impl Inner {
             async move { inner.load(key, &at, slabs).await }
         };
         match self.cache.get(&self.env, key, load) {
-            Io::Done(Ok(cached)) => Ok(cached),
+            Io::Done(Ok(cached)) if cached.birth() == at.birth => Ok(cached),
+            Io::Done(Ok(cached)) => {
+                // A call that was slow has loaded the table of a row that was freed; or this one is, and looks again.
+                if cached.birth() < at.birth {
+                    self.cache.forget(|other| *other == key);
+                }
+                Err(NotYet::Row)
+            }
             Io::Done(Err(error)) => Err(NotYet::Unavailable(error)),
             Io::Pending(load) => Err(NotYet::Table(load)),
         }
@@ -62,7 +69,7 @@ impl Inner {
     }
 
     async fn read_block(&self, key: GroupKey, member: &Member) -> Option<Box<ChecksumBlock>> {
-        let port = self.ports.get(member.disk, member.membership?)?;
+        let port = self.port(member).await.ok()??;
         let buffers = self.arena.alloc_sg(BLOCK, Class::Control).await;
         let (result, read) = port.read(member.block, sized(buffers, BLOCK)).await;
         let view = self.view.get().value;

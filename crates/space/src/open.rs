@@ -6,10 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use disk::DiskError;
+use disk::{DiskError, Op, Place};
 use env::{Ctx, Epoch};
 use futures_util::future::join_all;
-use pool_seam::{Absence, DiskNumber, LogState, OwnerOp, Row, RowNumber, SeamError, SpaceView};
+use pool_seam::{Absence, CopyRegions, DiskNumber, LogState, OwnerOp, Row, RowNumber, SeamError, SpaceView};
 
 use crate::SpaceError;
 use crate::log::replay::Finding;
@@ -63,12 +63,15 @@ impl Space {
                 inner.active.restore(opened.log.entries().map(|(_, entry)| &entry.change));
                 inner.overlay.restore(&view, &opened.log);
                 inner.marks.restore(opened.log.entries().map(|(_, entry)| &entry.change));
-                (log, inner.set_back(&view, &marks, &lacking), opened.first.sequence - 1)
+                let mut ops = inner.account(&view);
+                ops.extend(inner.set_back(&view, &marks, &lacking));
+                (log, ops, opened.first.sequence - 1)
             };
             assert!(inner.log.set(log).is_ok(), "a space has one log");
             let state = LogState { epoch: inner.owner.epoch, sequence: last, is_closed: false };
             inner.commit(ops.into_iter().chain([OwnerOp::Log(state)]).collect()).await?;
-            inner.env.spawn(Inner::keep_checkpoints(Arc::downgrade(&inner)));
+            inner.follow_replicas(&inner.view.get().value);
+            inner.env.spawn(Inner::keep(Arc::downgrade(&inner)));
             Ok(Space(inner))
         })
         .await
@@ -78,6 +81,13 @@ impl Space {
 impl Inner {
     /// Ends all I/O of earlier owners (rule 15).
     async fn fence(&self, hang: Duration) -> Result<(), SpaceError> {
+        for (disk, of) in self.view.get().value.members() {
+            if self.ports.get(disk, of).is_none() {
+                // What it has not missed is not written there, either.
+                let error = DiskError::Gone { at: Place::whole(Op::Read) };
+                self.leave_out(disk, of, Absence::Gone, error).await?;
+            }
+        }
         let ports = self.ports.all();
         let epoch = Epoch(self.owner.epoch.0);
         let fences = ports.iter().map(|port| async move {
@@ -107,6 +117,20 @@ impl Inner {
         Ok(marks)
     }
 
+    /// After the log was read: what disks have missed that were away when an owner ended without saying so.
+    fn account(&self, view: &SpaceView) -> Vec<OwnerOp> {
+        let mut ops = Vec::new();
+        for (&disk, &of) in &view.record.unaccounted {
+            for CopyRegions { row, index, regions } in self.may_lack(disk) {
+                let copy = view.record.rows.get(&row).and_then(|row| row.copy(index.into()));
+                let generation = copy.expect("a copy of the view").generation;
+                ops.push(OwnerOp::Missed { row, index, generation, regions });
+            }
+            ops.push(OwnerOp::Accounted { disk, of });
+        }
+        ops
+    }
+
     fn log_settings(self: &Arc<Inner>, hang: Duration) -> LogSettings {
         let link = Arc::new(Link(Arc::downgrade(self)));
         LogSettings {
@@ -127,6 +151,7 @@ impl Inner {
             let disk = view.disks.get(&copy.place.disk)?;
             let port = self.ports.get(copy.place.disk, disk.membership?)?;
             let offset = disk.areas.data(copy.place.slab).offset;
+            self.replicas.begin(index as u8, copy.generation, Arc::clone(&port));
             Some(Replica { index: index as u8, allocation: copy.generation, disk: port.disk(), offset })
         };
         row.copies().filter(|(_, copy)| copy.missed == 0).filter_map(replica).collect()

@@ -52,17 +52,17 @@ impl Overlay {
         }
     }
 
-    /// The groups whose tables were not loaded.
+    /// The groups with entries that may be in no table.
     pub(crate) fn groups(&self) -> Vec<GroupKey> {
         let mut groups: Vec<_> = self.0.lock().groups.keys().copied().collect();
         groups.sort_unstable();
         groups
     }
 
-    /// Puts the entries of a table's group over it. From then on the table has them.
+    /// Puts the entries of a table's group over it.
     pub(crate) fn apply(&self, key: GroupKey, table: &mut Table) {
-        let mut entries = self.0.lock();
-        let of_group = entries.groups.remove(&key).unwrap_or_default();
+        let entries = self.0.lock();
+        let of_group = entries.groups.get(&key).cloned().unwrap_or_default();
         let confirmed = entries.confirmed;
         drop(entries);
         for OfGroup { change, carrier, said } in of_group {
@@ -73,6 +73,11 @@ impl Overlay {
         // A disk that was set back since the last checkpoint may lack them.
         let units = table.only_in_log();
         table.unresolve(units.iter());
+    }
+
+    /// The table of a group has its entries, and is among the dirty ones.
+    pub(crate) fn loaded(&self, key: &GroupKey) {
+        self.0.lock().groups.remove(key);
     }
 }
 

@@ -6,25 +6,29 @@ use std::time::Duration;
 
 use arena::{Arena, IoBuf, Sg};
 use disk::{Disk, DiskError, Op, Place};
-use env::{Env, Epoch};
+use env::{Env, Epoch, Io};
 use pool_seam::{
-    Absence, Coordinator, CopyRegions, DiskNumber, DiskReport, GROUP, Lease, Membership, NodeId, OwnerId,
-    OwnerOp, OwnerStatus, Regions, Request, Returned, Row, RowNumber, SeamError, SpaceId, SpaceView,
+    Absence, Coordinator, CopyRegions, DiskNumber, DiskReport, GROUP, JobId, JobOrder, JobReport, Lease,
+    LogState, Membership, NodeId, Owner, OwnerId, OwnerOp, OwnerStatus, Regions, Request, Returned, Row,
+    RowNumber, SeamError, SpaceId, SpaceView, Turn,
 };
 use smallvec::smallvec;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, Notify, Semaphore};
 
 use crate::SpaceError;
 use crate::active::Active;
 use crate::blocks::{self, ChecksumBlock, Units};
 use crate::cache::{Budget, Cache};
 use crate::disk_marks::DiskMarks;
+use crate::jobs::Jobs;
 use crate::locks::RangeLocks;
 use crate::log::commit::Appended;
 use crate::log::{LogError, Progress, SpaceLog};
 use crate::marks::Mark;
 use crate::overlay::Overlay;
 use crate::port::{Port, Ports};
+use crate::replicas::Replicas;
+use crate::size::Limit;
 use crate::view::{GroupKey, View, block_id};
 use crate::waiting::Waiting;
 
@@ -80,13 +84,23 @@ pub(crate) struct Inner {
     /// Groups with blocks that were written after the marks of the disks.
     pub(crate) unmarked: parking_lot::Mutex<BTreeSet<GroupKey>>,
     pub(crate) writes: Arc<Semaphore>,
+    /// Of `writes`.
+    pub(crate) permits: usize,
+    pub(crate) budget: Arc<Budget>,
     pub(crate) log: OnceLock<SpaceLog>,
+    pub(crate) replicas: Replicas,
     /// The number of the last request; held while one is outstanding.
     requests: Mutex<u64>,
     /// Held while a row is allocated.
     allocating: Mutex<()>,
-    /// Held while a checkpoint is made.
+    /// Held while a checkpoint is made, or what was synchronised becomes durable.
     pub(crate) checkpoints: Mutex<()>,
+    pub(crate) jobs: Jobs,
+    pub(crate) limit: Limit,
+    /// Held while the size changes.
+    pub(crate) resizing: Mutex<()>,
+    /// The view may have copies of the log that are not replicas of it.
+    pub(crate) mend_log: Arc<Notify>,
 }
 
 /// What became of a disk that was reported.
@@ -98,29 +112,47 @@ pub(crate) enum Reported {
     Needed,
 }
 
-impl Space {
-    /// See [`Owner::update`](pool_seam::Owner::update).
-    pub fn update(&self, view: Arc<SpaceView>) {
+impl Owner for Space {
+    fn update(&self, view: Arc<SpaceView>) {
         self.0.follow(view);
     }
 
-    /// See [`Owner::leaving`](pool_seam::Owner::leaving).
-    pub fn leaving(&self, disk: DiskNumber, of: Membership) -> Vec<CopyRegions> {
-        self.0.leaving(disk, of)
+    fn leaving(&self, disk: DiskNumber, of: Membership) -> Io<Result<Vec<CopyRegions>, SeamError>> {
+        Io::Done(Ok(self.0.leaving(disk, of)))
     }
 
-    /// See [`Owner::stays`](pool_seam::Owner::stays).
-    pub fn stays(&self, disk: DiskNumber, of: Membership) {
+    fn stays(&self, disk: DiskNumber, of: Membership) {
         self.0.stays(disk, of);
     }
 
-    /// See [`Owner::joining`](pool_seam::Owner::joining).
-    pub async fn joining(&self, disk: DiskNumber, of: Membership) -> Returned {
-        self.0.joining(disk, of).await
+    fn joining(&self, disk: DiskNumber, of: Membership) -> Io<Result<Returned, SeamError>> {
+        let inner = Arc::clone(&self.0);
+        Io::pending(self.0.env.run(async move { Ok(inner.joining(disk, of).await) }))
     }
 
-    /// See [`Owner::status`](pool_seam::Owner::status).
-    pub fn status(&self) -> OwnerStatus {
+    fn run(&self, job: JobId, order: JobOrder) -> Io<Result<JobReport, SeamError>> {
+        let report = self.job(job, order);
+        let epoch = self.0.owner.epoch;
+        Io::pending(async move { report.await.map_err(|error| error.as_seam_error(epoch)) })
+    }
+
+    fn stop(&self, job: JobId) {
+        self.0.jobs.stop(job);
+    }
+
+    fn resize(&self, from: u64, to: u64, destroy: bool) -> Io<Result<(), SeamError>> {
+        let (inner, epoch) = (Arc::clone(&self.0), self.0.owner.epoch);
+        let resized = self.0.env.run(async move { inner.resize(from, to, destroy).await });
+        Io::pending(async move { resized.await.map_err(|error| error.as_seam_error(epoch)) })
+    }
+
+    fn close(&self) -> Io<Result<LogState, SeamError>> {
+        let (inner, epoch) = (Arc::clone(&self.0), self.0.owner.epoch);
+        let closed = self.0.env.run(async move { inner.close().await });
+        Io::pending(async move { closed.await.map_err(|error| error.as_seam_error(epoch)) })
+    }
+
+    fn status(&self) -> OwnerStatus {
         let dirty = self.0.cache.dirty().len() as u64;
         OwnerStatus { disks: self.0.ports.stats(), dirty, ..OwnerStatus::default() }
     }
@@ -130,6 +162,7 @@ impl Inner {
     pub(crate) fn new(settings: Settings, view: Arc<SpaceView>) -> Arc<Inner> {
         let Settings { env, arena, node, budget, coordinator, lease, open, .. } = settings;
         let epoch = view.record.ownership.epoch;
+        let permits = WRITES_FOR_DISK * view.disks.len();
         let ports = Ports::new(Epoch(epoch.0), open);
         ports.follow(&view);
         Arc::new(Inner {
@@ -139,18 +172,25 @@ impl Inner {
             coordinator,
             lease,
             ports,
-            cache: Cache::new(budget),
+            cache: Cache::new(Arc::clone(&budget)),
+            budget,
             locks: RangeLocks::default(),
             active: Arc::default(),
             waiting: Arc::default(),
             overlay: Overlay::default(),
             marks: DiskMarks::default(),
             unmarked: parking_lot::Mutex::default(),
-            writes: Arc::new(Semaphore::new(WRITES_FOR_DISK * view.disks.len())),
+            writes: Arc::new(Semaphore::new(permits)),
+            permits,
             log: OnceLock::new(),
+            replicas: Replicas::default(),
             requests: Mutex::new(view.record.ownership.request),
             allocating: Mutex::default(),
             checkpoints: Mutex::default(),
+            jobs: Jobs::default(),
+            limit: Limit::default(),
+            resizing: Mutex::default(),
+            mend_log: Arc::default(),
             view: View::new(view),
         })
     }
@@ -175,12 +215,7 @@ impl Inner {
         if !self.view.update(Arc::clone(&view)) {
             return;
         }
-        let (Some(row), Some(log)) = (view.log_row(), self.log.get()) else { return };
-        for (index, copy) in row.copies() {
-            if view.membership(copy.place.disk).is_none() {
-                log.left(index as u8);
-            }
-        }
+        self.follow_replicas(&view);
     }
 
     /// Has operations carried out by the coordinator: in a record when this returns, and in the view.
@@ -201,6 +236,17 @@ impl Inner {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// A view that is newer than the present one, if there is one.
+    pub(crate) async fn newest_view(&self) -> Result<Option<Arc<SpaceView>>, SpaceError> {
+        let known = self.view.get().value.version;
+        Ok(self.coordinator.view(self.owner, Some(known)).wait().await?)
+    }
+
+    /// The next turn of a job.
+    pub(crate) async fn turn(&self, job: JobId, done: pool_seam::Progress) -> Result<Turn, SeamError> {
+        self.coordinator.turn(self.owner, job, done).wait().await
     }
 
     /// Reports a disk whose I/O failed.
@@ -249,6 +295,13 @@ impl Inner {
         if let Some(port) = self.ports.get(disk, of) {
             port.set_leaving(true);
         }
+        let missed = self.may_lack(disk);
+        self.replicas_on(disk, SpaceLog::leaving);
+        missed
+    }
+
+    /// Regions of a disk that may not have what the log, tables or writes in flight have of them.
+    pub(crate) fn may_lack(&self, disk: DiskNumber) -> Vec<CopyRegions> {
         let view = self.view.get().value;
         let regions = Regions::new(view.slab_bytes);
         let mut out = Vec::new();
@@ -260,18 +313,21 @@ impl Inner {
             let here = record.copies().filter(|(index, copy)| copy.place.disk == disk && is_of(*index));
             out.extend(here.map(|(index, _)| CopyRegions { row, index: index as u8, regions }));
         };
-        let mut groups = self.unmarked.lock().clone();
-        groups.extend(self.overlay.groups());
+        // In the order in which a group goes from one to the next: it is always in one of them.
+        let mut groups: BTreeSet<GroupKey> = self.overlay.groups().into_iter().collect();
         groups.extend(self.cache.dirty().iter().map(|cached| cached.key()));
+        groups.extend(self.unmarked.lock().iter().copied());
         for key in groups {
             add(key.row, Some(key.set), regions.of_group(key.group));
+        }
+        for (set, region) in self.active.unresolved() {
+            add(set.row, Some(set.set), 1 << region);
         }
         for (row, _) in
             view.record.rows.iter().filter(|(row, record)| record.is_new || **row == RowNumber::LOG)
         {
             add(*row, None, u64::MAX);
         }
-        self.replicas_on(disk, SpaceLog::leaving);
         out
     }
 

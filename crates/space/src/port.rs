@@ -4,13 +4,14 @@
 //! 1. A write counts as not durable from its completion on, before its caller learns of that, until a flush that began
 //!    later has succeeded. So what a commit has to flush are the ports with such writes, taken after the writes have
 //!    completed.
-//! 2. A port ends with the membership of its disk. Outstanding calls get [`DiskError::Timeout`](disk::DiskError::Timeout) then: it is not known
+//! 2. A port ends with the membership of its disk, or when its handle has failed. Outstanding calls get [`DiskError::Timeout`](disk::DiskError::Timeout) then: it is not known
 //!    whether they take effect. What the disk answers later is ignored, and no further call begins.
 //! 3. A call counts as outstanding from before it reaches the disk until the disk has answered, whether the port has ended
-//!    or not. The disk's next membership waits until none is ([`Ports::drained`]): an old write never follows a new one.
+//!    or not. The disk's next port waits until none is ([`Ports::drained`]): an old write never follows a new one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arena::{Sg, SgMut, sg_len};
 use disk::{Disk, Op, Outcome, Place, Read, Then, Told, Written};
@@ -25,6 +26,8 @@ pub struct Port {
     of: Membership,
     disk: Arc<dyn Disk>,
     epoch: Epoch,
+    /// Set under the lock of `state`.
+    has_ended: AtomicBool,
     state: Mutex<State>,
     /// No call is outstanding.
     drained: Notify,
@@ -32,7 +35,6 @@ pub struct Port {
 
 #[derive(Default)]
 struct State {
-    is_ended: bool,
     is_leaving: bool,
     outstanding: u64,
     reads: Calls<Read>,
@@ -62,7 +64,8 @@ enum Kind {
 impl Port {
     /// I/O to a disk under an owner's epoch, while the disk has this membership.
     pub fn new(number: DiskNumber, of: Membership, disk: Arc<dyn Disk>, epoch: Epoch) -> Arc<Port> {
-        Arc::new(Port { number, of, disk, epoch, state: Mutex::default(), drained: Notify::new() })
+        let (has_ended, state, drained) = (AtomicBool::new(false), Mutex::default(), Notify::new());
+        Arc::new(Port { number, of, disk, epoch, has_ended, state, drained })
     }
 
     /// The disk.
@@ -126,6 +129,13 @@ impl Port {
         outcome.await
     }
 
+    /// As [`Port::discard_then`].
+    pub async fn discard(self: &Arc<Port>, offset: u64, length: u64) -> Written {
+        let (then, outcome) = Once::pair(Place::new(Op::Discard, offset, length));
+        self.discard_then(offset, length, then);
+        outcome.await
+    }
+
     /// As [`Port::flush_then`].
     pub async fn flush(self: &Arc<Port>) -> Written {
         let (then, outcome) = Once::pair(Place::whole(Op::Flush));
@@ -143,15 +153,25 @@ impl Port {
         self.state.lock().is_leaving = is_leaving;
     }
 
+    /// See [`Port::set_leaving`].
+    pub fn is_leaving(&self) -> bool {
+        self.state.lock().is_leaving
+    }
+
     /// The disk leaves the service.
     pub fn end(&self) {
         let (reads, writes) = {
             let mut state = self.state.lock();
-            state.is_ended = true;
+            self.has_ended.store(true, Ordering::Release);
             (std::mem::take(&mut state.reads), std::mem::take(&mut state.writes))
         };
         // Each tells its caller that the result is unknown; not under the lock, which the caller may want.
         drop((reads, writes));
+    }
+
+    /// Whether no further call begins, because the disk has left the service or the handle failed.
+    pub fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
     }
 
     /// Whether writes have completed that are not durable.
@@ -169,8 +189,7 @@ impl Port {
 
     /// Whether it has ended, and no call is outstanding.
     fn is_over(&self) -> bool {
-        let state = self.state.lock();
-        state.is_ended && state.outstanding == 0
+        self.has_ended() && self.state.lock().outstanding == 0
     }
 
     /// Waits until no call is outstanding at the disk.
@@ -205,7 +224,7 @@ impl Port {
         Port: Told<T>,
     {
         let mut state = self.state.lock();
-        if state.is_ended || state.is_leaving {
+        if self.has_ended() || state.is_leaving {
             // It tells its caller, who may want the lock.
             drop(state);
             drop(then);
@@ -311,9 +330,13 @@ type Open = dyn Fn(DiskNumber, Membership) -> Option<Arc<dyn Disk>> + Send + Syn
 #[derive(Default)]
 struct Inner {
     version: ViewVersion,
+    /// The disks that are in service.
+    members: BTreeMap<DiskNumber, Membership>,
     ports: BTreeMap<DiskNumber, Arc<Port>>,
     /// Those that have ended with calls outstanding.
     ended: Vec<Arc<Port>>,
+    /// Handles that failed with unflushed writes, which no flush has reported.
+    unreported: Vec<Arc<Port>>,
 }
 
 impl Ports {
@@ -334,24 +357,24 @@ impl Ports {
                 return;
             }
             inner.version = view.version;
-            let has_ended = |port: &&Arc<Port>| view.membership(port.number) != Some(port.of);
+            inner.members = view.members().into_iter().collect();
+            let has_ended = |port: &&Arc<Port>| inner.members.get(&port.number) != Some(&port.of);
             let ended: Vec<_> = inner.ports.values().filter(has_ended).cloned().collect();
-            ended.iter().for_each(|port| drop(inner.ports.remove(&port.number)));
+            for port in &ended {
+                inner.ports.remove(&port.number);
+                // What it has not flushed is missed.
+                inner.unreported.retain(|other| other.number != port.number);
+            }
             inner.ended.extend(ended.iter().cloned());
-            inner.ended.retain(|port| !port.is_over());
-            for (&disk, of) in view.disks.iter().filter_map(|(disk, at)| Some((disk, at.membership?))) {
-                if !inner.ports.contains_key(&disk)
-                    && let Some(opened) = (self.open)(disk, of)
-                {
-                    inner.ports.insert(disk, Port::new(disk, of, opened, self.epoch));
-                }
+            for (disk, of) in inner.members.clone() {
+                self.open_in(&mut inner, disk, of);
             }
             ended
         };
         ended.iter().for_each(|port| port.end());
     }
 
-    /// Waits until the ended ports of a disk have no call outstanding: before it joins again.
+    /// Waits until the ended ports of a disk have no call outstanding: before it is opened again.
     pub async fn drained(&self, disk: DiskNumber) {
         let ended: Vec<_> =
             self.inner.read().ended.iter().filter(|port| port.number == disk).cloned().collect();
@@ -360,27 +383,58 @@ impl Ports {
         }
     }
 
-    /// Opens a disk anew that failed and is needed, because a handle that failed makes nothing durable any more: what was
-    /// written to it and not flushed may be lost. The new port; none if the disk cannot be opened now.
-    pub async fn reopen(&self, disk: DiskNumber, of: Membership) -> Option<Arc<Port>> {
-        let failed = {
-            let mut inner = self.inner.write();
-            let failed = inner.ports.remove(&disk);
-            inner.ended.extend(failed.clone());
-            failed
-        };
-        if let Some(failed) = failed {
-            failed.end();
-            // An old write never follows a new one.
-            failed.drained().await;
-        }
+    /// Takes a port out that has ended although its disk stays in service. Unless the caller reports it, the next
+    /// [`Ports::unreported`] does if it had unflushed writes.
+    pub fn abandon(&self, port: &Arc<Port>, is_reported: bool) {
         let mut inner = self.inner.write();
+        if inner.ports.get(&port.number).is_some_and(|present| Arc::ptr_eq(present, port)) {
+            inner.ports.remove(&port.number);
+            inner.ended.push(Arc::clone(port));
+            if port.is_dirty() {
+                inner.unreported.push(Arc::clone(port));
+            }
+        }
+        if is_reported {
+            inner.unreported.retain(|other| !Arc::ptr_eq(other, port));
+        }
+    }
+
+    /// Disks whose handle failed with unflushed writes since the last call; see [`Ports::abandon`].
+    pub fn unreported(&self) -> BTreeSet<DiskNumber> {
+        if self.inner.read().unreported.is_empty() {
+            return BTreeSet::new();
+        }
+        let failed = std::mem::take(&mut self.inner.write().unreported);
+        failed.iter().map(|port| port.number).collect()
+    }
+
+    /// Opens a disk anew whose port has ended, when nothing is outstanding there any more. The present port; none if the
+    /// disk has left, or cannot be opened now.
+    pub async fn reopen(&self, disk: DiskNumber, of: Membership) -> Option<Arc<Port>> {
+        loop {
+            self.drained(disk).await;
+            let mut inner = self.inner.write();
+            if inner.members.get(&disk) != Some(&of) {
+                return None;
+            }
+            if self.open_in(&mut inner, disk, of) {
+                return inner.ports.get(&disk).filter(|port| port.of == of).cloned();
+            }
+        }
+    }
+
+    /// Opens a disk that has no port; `false`: an earlier port of it has calls outstanding.
+    fn open_in(&self, inner: &mut Inner, disk: DiskNumber, of: Membership) -> bool {
+        inner.ended.retain(|port| !port.is_over());
+        if inner.ended.iter().any(|port| port.number == disk) {
+            return false;
+        }
         if !inner.ports.contains_key(&disk)
             && let Some(opened) = (self.open)(disk, of)
         {
             inner.ports.insert(disk, Port::new(disk, of, opened, self.epoch));
         }
-        inner.ports.get(&disk).filter(|port| port.of == of).cloned()
+        true
     }
 
     /// A port for a disk that is about to join with this membership.

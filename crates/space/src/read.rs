@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arena::passes::{Pass, count};
 use arena::{Class, IoBuf, IoBufMut, SgMut, parts};
-use disk::{DiskError, Op, Place, Read, Then, Told, sized};
+use disk::{Op, Place, Read, Then, Told, sized};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use pool_seam::layout::Run;
@@ -18,10 +18,11 @@ use tokio::sync::oneshot;
 use crate::SpaceError;
 use crate::blocks::{ContentId, Units};
 use crate::cache::Cached;
+use crate::heal::ReadCopy;
 use crate::locks::Mode;
 use crate::log::LogError;
 use crate::log::entry::Sums;
-use crate::owner::{Inner, Reported, Space};
+use crate::owner::{Inner, Space};
 use crate::table::{Table, Value};
 use crate::view::{Member, layout, route};
 use crate::write::{NotYet, Target, unavailable};
@@ -57,15 +58,17 @@ impl Space {
     /// [`SpaceError`]; the buffers come back, with undefined contents.
     ///
     /// # Panics
-    /// If the range is not whole units inside of the space.
+    /// If the range is not whole units.
     pub fn read(&self, address: u64, dst: SgMut) -> env::Io<SpaceRead> {
         let inner = &self.0;
         let length: u64 = dst.iter().map(|buffer| buffer.len() as u64).sum();
         let view = inner.view.get().value;
-        assert!(address.is_multiple_of(UNIT) && length.is_multiple_of(UNIT));
-        assert!(address.checked_add(length).is_some_and(|end| end <= view.record.size), "beyond the space");
-        if length == 0 {
-            return env::Io::Done((Ok(()), dst));
+        let is_inside = inner.check_range(view.record.size, address, length);
+        if length == 0 || is_inside.is_err() {
+            return env::Io::Done((is_inside, dst));
+        }
+        if inner.writes.is_closed() {
+            return env::Io::Done((Err(LogError::Closed.into()), dst));
         }
         if let Some(at) = layout(&view).one_piece(address, length, GROUP) {
             return inner.read_run(Target::new(&view, at, length), dst);
@@ -107,15 +110,17 @@ impl Inner {
 
     fn read_run(self: &Arc<Inner>, target: Target, mut dst: SgMut) -> env::Io<SpaceRead> {
         let seen = self.view.get();
-        let Some(at) = route(&seen.value, target.key).filter(|at| !at.is_new) else {
-            return zeros(dst);
+        let at = route(&seen.value, target.key).filter(|at| !at.is_new);
+        let Some(at) = at else {
+            return if self.lease.holds() { zeros(dst) } else { self.read_slowly(target, dst) };
         };
         let cached = match self.table(target.key, &at) {
             Ok(cached) => cached,
             Err(_) => return self.read_slowly(target, dst),
         };
         let sums = match self.look(&cached, |table| known(table, &target)) {
-            Known::Zeros => return zeros(dst),
+            Known::Zeros if self.lease.holds() => return zeros(dst),
+            Known::Zeros => return self.read_slowly(target, dst),
             Known::Sums(sums) => sums,
             Known::Mixed => return self.read_slowly(target, dst),
         };
@@ -145,7 +150,11 @@ impl Inner {
                 // A disk that does not answer has the buffers.
                 dst = sized(inner.arena.alloc_sg(length, Class::Control).await, length);
             }
-            let result = inner.read_units(&target, &mut dst).await;
+            let result = match inner.read_units(&target, &mut dst).await {
+                // Another owner may have written since the lease ended.
+                Ok(()) => inner.lease.hold().wait().await.map_err(SpaceError::from),
+                Err(error) => Err(error),
+            };
             (result, dst)
         }))
     }
@@ -191,7 +200,7 @@ impl Inner {
     }
 
     /// Reads the wanted units of all copies in turn; `false` if a disk was removed meanwhile.
-    async fn read_copies(
+    pub(crate) async fn read_copies(
         &self,
         target: &Target,
         members: &[Member],
@@ -201,20 +210,23 @@ impl Inner {
         dst: &mut SgMut,
     ) -> Result<bool, SpaceError> {
         let content = ContentId { space: self.space(), birth, content: target.column };
-        let (mut damaged, mut good, mut is_whole) = (Vec::new(), Vec::new(), true);
+        let (mut damaged, mut good) = (Vec::new(), Vec::new());
+        // Why not all copies were read.
+        let mut unread = None;
         for member in members.iter().filter(|member| member.counts) {
             if wanted.is_empty() {
                 break;
             }
-            let bytes = match self.read_copy(target, member).await {
-                Some(Ok(bytes)) => bytes.into_iter().map(Some).collect::<Vec<_>>(),
-                Some(Err(DiskError::Medium { .. })) => vec![None; target.units.len()],
-                Some(Err(error)) => match self.read_failed(member, error).await? {
-                    Reported::Removed => return Ok(false),
-                    Reported::Needed => vec![None; target.units.len()],
-                },
-                None => {
-                    is_whole = false;
+            let bytes = match self.read_copy(target, member).await? {
+                ReadCopy::Bytes(bytes) => bytes.into_iter().map(Some).collect::<Vec<_>>(),
+                ReadCopy::Damaged => vec![None; target.units.len()],
+                ReadCopy::Changed => return Ok(false),
+                ReadCopy::Away => {
+                    unread.get_or_insert_with(|| unavailable(target.key.row, members));
+                    continue;
+                }
+                ReadCopy::Failed(error) => {
+                    unread.get_or_insert(SpaceError::Disk { disk: member.disk, error });
                     continue;
                 }
             };
@@ -236,11 +248,7 @@ impl Inner {
             }
         }
         if let Some(unit) = wanted.iter().next() {
-            return Err(if is_whole {
-                self.corrupt(target, unit)
-            } else {
-                unavailable(target.key.row, members)
-            });
+            return Err(unread.unwrap_or_else(|| self.corrupt(target, unit)));
         }
         for (member, unit) in damaged {
             let (_, bytes) = good.iter().find(|(of, _)| *of == unit).expect("nothing is wanted any more");
@@ -258,7 +266,7 @@ impl Told<Read> for Reading {
     fn told(self: Arc<Reading>, _: usize, (result, dst): Read) {
         let Some(rest) = self.0.lock().take() else { return };
         let sums = || rest.content.checksums(rest.target.first(), dst.iter().map(|buffer| &buffer[..]));
-        if result.is_ok() && sums() == rest.sums {
+        if result.is_ok() && sums() == rest.sums && rest.inner.lease.holds() {
             drop(rest.answer.send((Ok(()), dst)));
             return;
         }

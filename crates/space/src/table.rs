@@ -226,6 +226,12 @@ impl Table {
         }
     }
 
+    /// Whether the unit is *firm*, see rule 2: a write that a crash cuts off may leave any content there.
+    pub fn is_firm(&self, unit: usize) -> bool {
+        let pending = self.pending.get(&(unit as u16));
+        pending.map_or_else(|| is_written(&self.values(unit)), |pending| pending.is_firm)
+    }
+
     /// A write of units begins, which no other writes; `false` if an acknowledged value of one of them can be in no
     /// record before this write has ended, because the unit is not firm (rule 2).
     pub fn begin_write(&mut self, units: Range<usize>) -> bool {
@@ -286,12 +292,16 @@ impl Table {
         !self.pending.contains_key(&(unit as u16))
     }
 
-    /// The values that rule 5 tries: the newest entry's, older unconfirmed ones, newest first, then the confirmed one;
-    /// each once.
+    /// The values that rule 5 tries: the newest entry's or that of a write that failed, older unconfirmed ones, newest
+    /// first, then the confirmed one; each once.
     pub fn candidates(&self, unit: usize) -> Vec<Values> {
         let Some(pending) = self.pending.get(&(unit as u16)) else { return vec![self.values(unit)] };
         let mut all: Vec<Values> = Vec::new();
-        for version in pending.versions.iter().rev().filter(|v| !v.is_doubt) {
+        // Of doubts only the last one has a value that nothing has replaced.
+        let last = pending.versions.len() - 1;
+        for (_, version) in
+            pending.versions.iter().enumerate().rev().filter(|(at, v)| *at == last || !v.is_doubt)
+        {
             if !all.contains(&version.values) {
                 all.push(version.values.clone());
             }
@@ -322,13 +332,14 @@ impl Table {
         }
     }
 
-    /// Notes that a unit may be old or new, since a write or flush failed; that waits for a record.
+    /// Notes that a unit may be old or new, since a flush failed; that waits for a record.
     pub fn doubt(&mut self, unit: usize) {
-        self.push(
-            unit,
-            Version { is_doubt: true, ..Version::new(Carrier::Waiting, self.values(unit)) },
-            false,
-        );
+        self.failed(unit, self.values(unit));
+    }
+
+    /// The same of a write of these values that failed.
+    pub fn failed(&mut self, unit: usize, values: Values) {
+        self.push(unit, Version { is_doubt: true, ..Version::new(Carrier::Waiting, values) }, false);
     }
 
     /// Units whose newest value, or doubt, waits for a record.
@@ -370,6 +381,20 @@ impl Table {
         self.units(Pending::is_only_in_log).iter().chain(self.stale.iter()).collect()
     }
 
+    /// Units that do not read as zeros.
+    pub fn written(&self) -> Units {
+        let is_written =
+            |unit: &usize| self.contents.iter().any(|c| c.written.has(*unit) || c.lost.has(*unit));
+        (0..GROUP_UNITS as usize).filter(is_written).collect()
+    }
+
+    /// Units of a column that do not read as zeros.
+    pub fn written_of(&self, column: u8) -> Units {
+        let content = &self.contents[if self.is_coded() { usize::from(column) } else { 0 }];
+        let is_written = |unit: &usize| content.written.has(*unit) || content.lost.has(*unit);
+        (0..GROUP_UNITS as usize).filter(is_written).collect()
+    }
+
     /// Units with a confirmed value that no block has.
     pub fn stale(&self) -> Units {
         self.stale
@@ -382,6 +407,12 @@ impl Table {
         let written = self.versions.iter_mut().enumerate().filter(|(slab, _)| slabs & 1 << slab != 0);
         written.for_each(|(_, has)| *has = version);
         std::mem::take(&mut self.stale)
+    }
+
+    /// Begins to write the block with the confirmed values to one more slab of the set.
+    pub fn begin_copy(&mut self, slab: usize) {
+        self.writing += 1;
+        self.versions[slab] = self.version;
     }
 
     /// A block could not be written to all of these slabs: the units are stale still.

@@ -1,4 +1,4 @@
-//! Groups with values that wait for a record of the log, and those whose record is not confirmed.
+//! Groups with values that wait for a record of the log.
 //!
 //! Invariants:
 //! 1. A table with a waiting value is in the list: its flag says so, and is set after the value and cleared before the
@@ -20,16 +20,17 @@ pub(crate) struct Waiting {
     groups: Mutex<Vec<Arc<Cached>>>,
     /// Groups that a caller wants to be durable by themselves, or with values that need no flush.
     urgent: Mutex<Vec<Arc<Cached>>>,
-    /// Groups of records that were not confirmed when they were looked at last, with the record's sequence.
-    taken: Mutex<Vec<(u64, Arc<Cached>)>>,
-    /// Writes that hold up a value.
-    holding: AtomicUsize,
+    /// The groups of writes that hold up a value, one for each write.
+    holding: Mutex<Vec<Arc<Cached>>>,
     /// Callers that wait for a flush.
     flushing: AtomicUsize,
 }
 
 /// A write that holds up a value; it ends on drop.
-pub(crate) struct Holding(Arc<Waiting>);
+pub(crate) struct Holding {
+    waiting: Arc<Waiting>,
+    cached: Arc<Cached>,
+}
 
 /// A caller that waits for a flush.
 pub(crate) struct Flushing(Arc<Waiting>);
@@ -60,42 +61,26 @@ impl Waiting {
         groups
     }
 
-    /// The groups in the list.
-    pub(crate) fn all(&self) -> Vec<Arc<Cached>> {
-        self.groups.lock().clone()
-    }
-
-    /// A record has values of these groups; those up to `confirmed` are forgotten.
-    pub(crate) fn note(&self, record: u64, groups: Vec<Arc<Cached>>, confirmed: u64) {
-        let mut taken = self.taken.lock();
-        taken.retain(|(record, _)| *record > confirmed);
-        taken.extend(groups.into_iter().map(|cached| (record, cached)));
-    }
-
-    /// Groups with values that are not confirmed, each at least once.
-    pub(crate) fn unconfirmed(&self) -> Vec<Arc<Cached>> {
-        let mut groups: Vec<_> = self.taken.lock().iter().map(|(_, cached)| Arc::clone(cached)).collect();
-        groups.extend(self.all());
-        groups
-    }
-
     /// A write that holds up a value begins; `None`: a caller waits for a flush, which comes first.
-    pub(crate) fn hold(self: &Arc<Waiting>) -> Option<Holding> {
-        self.holding.fetch_add(1, Ordering::SeqCst);
-        let holding = Holding(Arc::clone(self));
+    pub(crate) fn hold(self: &Arc<Waiting>, cached: &Arc<Cached>) -> Option<Holding> {
+        self.holding.lock().push(Arc::clone(cached));
+        let holding = Holding { waiting: Arc::clone(self), cached: Arc::clone(cached) };
         (self.flushing.load(Ordering::SeqCst) == 0).then_some(holding)
     }
 
-    /// A caller waits for a flush; whether a write may hold up a value that was acknowledged before.
-    pub(crate) fn flush(self: &Arc<Waiting>) -> (Flushing, bool) {
+    /// A caller waits for a flush; the groups where a write may hold up a value that was acknowledged before.
+    pub(crate) fn flush(self: &Arc<Waiting>) -> (Flushing, Vec<Arc<Cached>>) {
         self.flushing.fetch_add(1, Ordering::SeqCst);
-        (Flushing(Arc::clone(self)), self.holding.load(Ordering::SeqCst) > 0)
+        (Flushing(Arc::clone(self)), self.holding.lock().clone())
     }
 }
 
 impl Drop for Holding {
     fn drop(&mut self) {
-        self.0.holding.fetch_sub(1, Ordering::SeqCst);
+        let mut holding = self.waiting.holding.lock();
+        if let Some(at) = holding.iter().position(|cached| Arc::ptr_eq(cached, &self.cached)) {
+            holding.swap_remove(at);
+        }
     }
 }
 
@@ -107,19 +92,30 @@ impl Drop for Flushing {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use env::Env;
+    use pool_seam::RowNumber;
 
-    #[test]
-    fn a_write_that_holds_up_a_value_waits_for_flushes_and_they_for_it() {
+    use super::*;
+    use crate::cache::{Budget, Cache};
+    use crate::table::{Table, TableId};
+    use crate::view::GroupKey;
+
+    #[tokio::test]
+    async fn a_write_that_holds_up_a_value_waits_for_flushes_and_they_for_it() {
+        let cache: Cache<()> = Cache::new(Budget::new(1 << 20));
+        let key = GroupKey { row: RowNumber(1), set: 0, group: 0 };
+        let id = TableId { row: key.row, birth: 1, set: 0, group: 0 };
+        let load = || async move { Ok(Table::empty(id, 1, 1, 2)) };
+        let cached = cache.get(&Env::real(), key, load).wait().await.unwrap();
         let waiting = Arc::<Waiting>::default();
-        let write = waiting.hold();
+        let write = waiting.hold(&cached);
         assert!(write.is_some());
-        let (flush, is_held) = waiting.flush();
-        assert!(is_held && waiting.hold().is_none());
+        let (flush, holding) = waiting.flush();
+        assert!(holding.len() == 1 && waiting.hold(&cached).is_none());
         drop((write, flush));
-        let (flush, is_held) = waiting.flush();
-        assert!(!is_held);
+        let (flush, holding) = waiting.flush();
+        assert!(holding.is_empty());
         drop(flush);
-        assert!(waiting.hold().is_some());
+        assert!(waiting.hold(&cached).is_some());
     }
 }

@@ -4,11 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arena::{Sg, sg_len, sg_slice};
-use disk::DiskError;
 use env::BoxFuture;
 use futures_util::StreamExt;
 use pool_seam::layout::Spot;
-use pool_seam::{Absence, GROUP, Regions, RowNumber, SpaceView, UNIT};
+use pool_seam::{GROUP, Regions, RowNumber, SpaceView, UNIT};
 use tokio::sync::OwnedSemaphorePermit;
 
 use smallvec::SmallVec;
@@ -18,8 +17,9 @@ use crate::cache::Cached;
 use crate::error::{Disks, SpaceError};
 use crate::flight::Change;
 use crate::locks::{Mode, RangeLock};
+use crate::log::LogError;
 use crate::log::commit::FlushSet;
-use crate::owner::{Inner, RETRY, Reported, Space};
+use crate::owner::{Inner, Space};
 use crate::port::Port;
 use crate::table::{InPlace, Table};
 use crate::view::{GroupKey, Member, Route, Seen, group_of, layout, route};
@@ -83,7 +83,7 @@ pub(crate) struct Begun {
     pub(crate) members: Members,
     /// All members that count are among them.
     pub(crate) is_whole: bool,
-    pub(crate) _overwrite: Option<Overwrite>,
+    pub(crate) overwrite: Option<Overwrite>,
     pub(crate) _holding: Option<Holding>,
 }
 
@@ -118,20 +118,20 @@ impl Space {
     /// [`SpaceError`]: each unit is old or new.
     ///
     /// # Panics
-    /// If the range is not whole units inside of the space.
+    /// If the range is not whole units.
     pub fn write(&self, address: u64, src: Sg, through: bool) -> env::Io<Result<(), SpaceError>> {
         let (inner, length) = (&self.0, sg_len(&src) as u64);
         let view = inner.view.get().value;
-        assert!(address.is_multiple_of(UNIT) && length.is_multiple_of(UNIT));
-        assert!(address.checked_add(length).is_some_and(|end| end <= view.record.size), "beyond the space");
-        if length == 0 {
-            return env::Io::Done(Ok(()));
+        let is_inside = inner.check_range(view.record.size, address, length);
+        if length == 0 || is_inside.is_err() {
+            return env::Io::Done(is_inside);
         }
         let at = layout(&view).one_piece(address, length, GROUP).filter(|_| !through);
         if let Some(at) = at
             && let Some(change) = inner.begin_at_once(&view, at, length)
         {
-            return env::Io::pending(change.start(src));
+            let started = change.start(src);
+            return env::Io::pending(async move { started.await.map(drop) });
         }
         let inner = Arc::clone(inner);
         let env = inner.env.clone();
@@ -146,13 +146,19 @@ impl Inner {
         let writes = runs.iter().map(|run| {
             let pieces = run.pieces.iter();
             let part = pieces.flat_map(|p| sg_slice(src, p.start as usize, p.length as usize)).collect();
-            self.write_run(Target::new(&view, run.at, run.length), part)
+            let target = Target::new(&view, run.at, run.length);
+            let units = target.units.clone();
+            let inner = Arc::clone(&self);
+            async move { inner.write_run(target, part).await.map(|cached| (cached, units)) }
         });
         let mut results = futures_util::stream::iter(writes.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
-        let (mut groups, mut result) = (Vec::new(), Ok(()));
+        let (mut groups, mut written, mut result) = (Vec::new(), Vec::new(), Ok(()));
         while let Some(one) = results.next().await {
             match one {
-                Ok(cached) => groups.push(cached),
+                Ok((cached, units)) => {
+                    groups.push(Arc::clone(&cached));
+                    written.push((cached, units));
+                }
                 Err(error) => result = Err(error),
             }
         }
@@ -167,12 +173,21 @@ impl Inner {
         set.disks.sort_unstable();
         set.disks.dedup();
         groups.iter().for_each(|cached| self.waiting.add_urgent(cached));
-        self.flush_groups(Some(groups), set).await
+        let disk = set.disks.first().copied();
+        self.flush_groups(Some(&groups), set).await?;
+        // A disk that was opened anew since the write may have lost it.
+        let is_open = |(cached, units): &(Arc<Cached>, Range<usize>)| {
+            self.look(cached, |table| units.clone().any(|unit| table.is_open(unit)))
+        };
+        match disk.filter(|_| written.iter().any(is_open)) {
+            Some(disk) => Err(LogError::NotFlushed(disk).into()),
+            None => Ok(()),
+        }
     }
 
     /// Writes a run; returns the table of its group.
     async fn write_run(self: &Arc<Inner>, target: Target, src: Sg) -> Result<Arc<Cached>, SpaceError> {
-        let right = self.right(&target).await;
+        let right = self.right(&target).await?;
         self.write_locked(target, right, src).await
     }
 
@@ -180,6 +195,7 @@ impl Inner {
     fn begin_at_once(self: &Arc<Inner>, view: &SpaceView, at: Spot, length: u64) -> Option<Change> {
         let target = Target::new(view, at, length);
         let permit = self.writes.clone().try_acquire_owned().ok().filter(|_| self.lease.holds())?;
+        self.check_target(view, &target).ok()?;
         let lock = self.locks.try_lock(target.key, target.units.clone(), Mode::Exclusive)?;
         let begun = self.begin(&target, What::New).ok()?;
         Some(Change {
@@ -190,11 +206,16 @@ impl Inner {
         })
     }
 
+    fn check_target(&self, view: &SpaceView, target: &Target) -> Result<(), SpaceError> {
+        let last = target.address(view, target.units.end - 1);
+        self.check_range(view.record.size, last, UNIT)
+    }
+
     /// Waits until the run may write its units.
-    pub(crate) async fn right(&self, target: &Target) -> Right {
-        let permit = self.writes.clone().acquire_owned().await.expect("it is never closed");
+    pub(crate) async fn right(&self, target: &Target) -> Result<Right, SpaceError> {
+        let permit = self.writes.clone().acquire_owned().await.map_err(|_| LogError::Closed)?;
         let lock = self.locks.lock(target.key, target.units.clone(), Mode::Exclusive).await;
-        Right { _lock: lock, _permit: permit }
+        Ok(Right { _lock: lock, _permit: permit })
     }
 
     /// Writes a run, with all that it may have to wait for. Returns the table of its group.
@@ -207,12 +228,14 @@ impl Inner {
         // A snapshot keeps the region as long as this is there.
         let mut _wanted = None;
         loop {
+            // With the permit: what makes the space smaller waits for all of them.
+            self.check_target(&self.view.get().value, &target)?;
             self.lease.hold().wait().await?;
             let not_yet = match self.begin(&target, What::New) {
                 Ok(begun) => {
                     let (inner, cached) = (Arc::clone(self), Arc::clone(&begun.cached));
                     let change = Change { inner, target, begun, right: Some(right) };
-                    return change.start(src).await.map(|()| cached);
+                    return change.start(src).await.map(|_| cached);
                 }
                 Err(not_yet) => not_yet,
             };
@@ -221,7 +244,7 @@ impl Inner {
                     // What makes it ready may take long.
                     drop(right);
                     self.allocate(target.key.row).await?;
-                    right = self.right(&target).await;
+                    right = self.right(&target).await?;
                 }
                 NotYet::Table(load) => drop(load.await?),
                 NotYet::Open(cached, unit) => {
@@ -237,7 +260,7 @@ impl Inner {
                 NotYet::Flush => {
                     self.log().flush(FlushSet::everything()).await?;
                 }
-                NotYet::Disk(member) => self.unreachable(&member).await?,
+                NotYet::Disk(member) => drop(self.port(&member).await?),
                 NotYet::Unavailable(error) => return Err(error),
             }
         }
@@ -264,22 +287,14 @@ impl Inner {
             }
             // Of what is held up until this write has ended, an acknowledged flush must not rely on.
             let holds = !table.begin_write(target.units.clone());
-            let holding = if holds { self.waiting.hold().map(Some) } else { Some(None) };
+            let holding = if holds { self.waiting.hold(&cached).map(Some) } else { Some(None) };
             holding.ok_or_else(|| {
                 table.end_write(target.units.clone());
                 NotYet::Flush
             })
         });
         let holding = holds?;
-        Ok(Begun {
-            cached,
-            seen,
-            birth: route.birth,
-            members,
-            is_whole,
-            _overwrite: overwrite,
-            _holding: holding,
-        })
+        Ok(Begun { cached, seen, birth: route.birth, members, is_whole, overwrite, _holding: holding })
     }
 
     /// The members of a route that are present, with their ports.
@@ -299,20 +314,6 @@ impl Inner {
             return Ok(members);
         }
         Err(NotYet::Unavailable(unavailable(target.key.row, &route.members)))
-    }
-
-    /// A disk that is in service cannot be reached from here, or is being opened anew.
-    async fn unreachable(&self, member: &Member) -> Result<(), SpaceError> {
-        let Some(of) = member.membership else { return Ok(()) };
-        let error = DiskError::Gone { at: disk::Place::whole(disk::Op::Write) };
-        if self.report(member.disk, of, Absence::Gone, error).await? == Reported::Needed {
-            self.env.sleep(RETRY).await;
-            if self.ports.get(member.disk, of).is_none() && self.ports.reopen(member.disk, of).await.is_none()
-            {
-                return Err(SpaceError::Disk { disk: member.disk, error });
-            }
-        }
-        Ok(())
     }
 }
 

@@ -86,6 +86,8 @@ pub struct Progress {
     pub said: u64,
     /// [`Usage::is_checkpoint_due`].
     pub is_checkpoint_due: bool,
+    /// What has to be written waits for room, which only a checkpoint makes.
+    pub is_full: bool,
 }
 
 /// Why a wait fails.
@@ -128,8 +130,7 @@ pub struct Usage {
     pub used: u64,
     /// Blocks of the ring.
     pub blocks: u64,
-    /// Half of the ring is used, or a replica waits to count: a checkpoint is due. A commit that is a part of it must
-    /// not be waited for without end: if three quarters are used, only the checkpoint makes room.
+    /// Half of the ring is used, or a replica waits to count: a checkpoint is due.
     pub is_checkpoint_due: bool,
 }
 
@@ -297,6 +298,11 @@ impl SpaceLog {
             let due = progress.wait_for(|progress| progress.is_checkpoint_due).await;
             due.map(drop).map_err(|_| LogError::Closed)
         }
+    }
+
+    /// Resolves when what has to be written waits for room, or the log ends.
+    pub async fn full(&self) {
+        drop(self.progress().wait_for(|progress| progress.is_full).await);
     }
 
     /// Ends the log when all callers have their answer, and a durable record says what is confirmed. Resolves to the sequence of

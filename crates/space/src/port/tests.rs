@@ -286,10 +286,14 @@ fn ports_end_with_their_membership() {
     ports.follow(&with(3, 0, Some(Membership(7))));
     assert_eq!(caller.told.lock().len(), 1);
     assert!(ports.get(DiskNumber(0), Membership(1)).is_none());
-    let new = ports.get(DiskNumber(0), Membership(7)).expect("in service again");
-    assert!(ports.drained(DiskNumber(0)).now_or_never().is_none(), "an old write may follow a new one");
+    assert!(ports.get(DiskNumber(0), Membership(7)).is_none(), "an old write may follow a new one");
+    let reopen = || ports.reopen(DiskNumber(0), Membership(7)).now_or_never();
+    assert!(reopen().is_none() && ports.drained(DiskNumber(0)).now_or_never().is_none());
     disks.lock()[0].1.writes.lock()[0].take().expect("outstanding").tell(Ok(()));
     assert!(ports.drained(DiskNumber(0)).now_or_never().is_some());
+    let new = reopen().flatten().expect("in service again");
+    let again = reopen().flatten().expect("it is there");
+    assert!(Arc::ptr_eq(&new, &again), "it is opened once");
     assert!(!new.is_dirty() && !old.is_dirty(), "what the old handle answers is ignored");
     assert_eq!(caller.told.lock().len(), 1);
 }

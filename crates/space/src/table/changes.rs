@@ -66,10 +66,16 @@ impl Table {
     }
 
     /// Entries and payload with which a snapshot carries these units: of each the confirmed value, then what is newer and
-    /// in a record, in its order and as unconfirmed (rules 12 and 13).
-    pub fn carry(&self, units: &Units) -> Vec<(Entry, Sg)> {
+    /// in a record, in its order and as unconfirmed (rules 12 and 13): that is open until a decision, here as in a replay.
+    pub fn carry(&mut self, units: &Units) -> Vec<(Entry, Sg)> {
         let mut out = Vec::new();
         for unit in units.iter() {
+            for version in self.pending.get_mut(&(unit as u16)).into_iter().flat_map(|p| &mut p.versions[1..])
+            {
+                if let Carrier::Record(record) = version.carrier {
+                    version.carrier = Carrier::Open(record);
+                }
+            }
             let settled = [Version::new(Carrier::Confirmed, self.values(unit))];
             let versions = if self.versions(unit).is_empty() { &settled } else { self.versions(unit) };
             let versions = versions.iter().enumerate().filter(|(_, v)| v.carrier != Carrier::Waiting);

@@ -110,7 +110,7 @@ fn a_log_that_fills_up_makes_room() {
             join_all((0..4).map(|_| user(&world, 20))).await;
         }
         world.read(0..UNITS).await.unwrap();
-        let state = world.space.close().await.unwrap();
+        let state = world.space.close().wait().await.unwrap();
         assert!(state.is_closed);
         assert!(world.write(0..1, true).await.is_err(), "it is closed");
         let model = world.model.lock().clone();

@@ -123,6 +123,11 @@ fn an_owner_without_a_lease_acknowledges_nothing() {
         world.write(0..1, false).await.unwrap();
         world.lease.0.send_replace(false);
         let (write, through, flush) = (world.write(0..1, false), world.write(9..10, true), world.flush());
+        let reads = join_all([0..1, 5..6].map(|units| async {
+            let second = Duration::from_secs(1);
+            tokio::time::timeout(second, world.bytes(units)).await.is_err()
+        }));
+        assert_eq!(reads.await, [true, true], "another owner may have written");
         let second = Duration::from_secs(1);
         let waits = |call| tokio::time::timeout(second, call);
         let (write, through, flush) = tokio::join!(

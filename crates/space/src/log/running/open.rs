@@ -287,7 +287,7 @@ impl LogSettings {
         let core = Core::new(self.epoch, header.ring, header.tail.position, first, env.moment());
         let (joins, checkpoint, closing, ended) = (Vec::new(), None, None, None);
         let confirmed = first.sequence.saturating_sub(1);
-        let begun = Progress { confirmed, said: confirmed, is_checkpoint_due: false };
+        let begun = Progress { confirmed, said: confirmed, ..Progress::default() };
         let (sender, progress) = watch::channel(begun);
         let shared = Arc::new(Shared {
             writer,

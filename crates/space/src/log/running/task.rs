@@ -149,6 +149,10 @@ impl Task {
             self.work = Some(self.write(&state, unwritten));
             return None;
         }
+        if self.checkpoint.is_none() && state.checkpoint.is_some() && !state.core.is_confirmed() {
+            // Or the snapshot would have to say of values that they are not confirmed, which a later record cannot mend.
+            return None;
+        }
         if self.checkpoint.is_none()
             && let Some(ordered) = state.checkpoint.take()
         {
@@ -298,7 +302,7 @@ impl Task {
         drop(state);
         self.progress.send_if_modified(|progress| {
             let before = *progress;
-            progress.is_checkpoint_due = is_checkpoint_due;
+            (progress.is_checkpoint_due, progress.is_full) = (is_checkpoint_due, self.is_full);
             if counts {
                 (progress.confirmed, progress.said) = (confirmed, said);
             }

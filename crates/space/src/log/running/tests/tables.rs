@@ -135,8 +135,9 @@ fn a_checkpoint_between_a_durable_record_and_its_answer_carries_it() {
         });
         let from = Arc::clone(&tables.table);
         let parts = move || {
-            let table = from.lock();
-            Parts { carried: table.carry(&table.only_in_log()), ..Parts::default() }
+            let mut table = from.lock();
+            let units = table.only_in_log();
+            Parts { carried: table.carry(&units), ..Parts::default() }
         };
         log.checkpoint(parts).await.unwrap();
         assert_eq!(flush.await.unwrap().sequence, 1);

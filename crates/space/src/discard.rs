@@ -1,0 +1,121 @@
+//! Discards: units that read as zeros from then on. The disks learn of it when a whole group holds nothing
+//! ([`emptying`](crate::emptying)).
+//!
+//! A discard is a value of the table like any other, but nothing is written for it, so what is said of copies that a write
+//! leaves out (rule 10) is looked at after the value is set: a disk that begins to leave later finds it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use pool_seam::{GROUP, OwnerOp, Regions, SeamError};
+use smallvec::smallvec;
+
+use crate::SpaceError;
+use crate::owner::{Inner, RETRY, Space};
+use crate::table::Value;
+use crate::view::{layout, route};
+use crate::write::{NotYet, Target};
+
+/// Bytes of the space that are cut into runs at a time.
+const WINDOW: u64 = 64 << 20;
+
+impl Space {
+    /// Discards whole units: once this has returned well, they read as zeros, durably so after a flush.
+    ///
+    /// # Errors
+    /// [`SpaceError`]: each unit is as before or discarded.
+    ///
+    /// # Panics
+    /// If the range is not whole units.
+    pub fn discard(&self, address: u64, length: u64) -> env::Io<Result<(), SpaceError>> {
+        let inner = Arc::clone(&self.0);
+        let is_inside = inner.check_range(inner.view.get().value.record.size, address, length);
+        if length == 0 || is_inside.is_err() {
+            return env::Io::Done(is_inside);
+        }
+        let env = inner.env.clone();
+        env::Io::pending(env.run(async move { inner.discard(address..address + length).await }))
+    }
+}
+
+impl Inner {
+    pub(crate) async fn discard(self: &Arc<Inner>, range: Range<u64>) -> Result<(), SpaceError> {
+        let mut at = range.start;
+        while at < range.end {
+            let view = self.view.get().value;
+            let layout = layout(&view);
+            let end = (at / WINDOW + 1).saturating_mul(WINDOW).min(range.end);
+            for run in layout.runs(at, end - at, GROUP) {
+                if view.record.rows.get(&run.at.row).is_some_and(|row| !row.is_new) {
+                    self.discard_run(&Target::new(&view, run.at, run.length)).await?;
+                }
+            }
+            at = end;
+        }
+        self.lease.hold().wait().await.map_err(SpaceError::from)
+    }
+
+    async fn discard_run(self: &Arc<Inner>, target: &Target) -> Result<(), SpaceError> {
+        let _right = self.right(target).await?;
+        self.lease.hold().wait().await?;
+        let cached = loop {
+            let view = self.view.get().value;
+            let Some(at) = route(&view, target.key).filter(|at| !at.is_new) else { return Ok(()) };
+            match self.table(target.key, &at) {
+                Ok(cached) => break cached,
+                Err(NotYet::Table(load)) => drop(load.await?),
+                Err(NotYet::Unavailable(error)) => return Err(error),
+                Err(_) => {}
+            }
+        };
+        let changes = self.look(&cached, |table| {
+            let is_to_change =
+                |unit: &usize| table.is_open(*unit) || table.value(0, *unit) != Value::Unwritten;
+            let units: Vec<usize> = target.units.clone().filter(is_to_change).collect();
+            units.iter().for_each(|unit| table.set(*unit, smallvec![Value::Unwritten]));
+            !units.is_empty()
+        });
+        if !changes {
+            return Ok(());
+        }
+        self.waiting.add(&cached);
+        self.all_know(target).await
+    }
+
+    /// Rule 10, of a change that the table has already: the copies that are not there have missed it.
+    async fn all_know(&self, target: &Target) -> Result<(), SpaceError> {
+        loop {
+            let seen = self.view.get();
+            let Some(at) = route(&seen.value, target.key) else { return Ok(()) };
+            let counting = at.members.iter().filter(|member| member.counts);
+            let (present, absent): (Vec<_>, Vec<_>) =
+                counting.partition(|member| member.membership.is_some());
+            for member in &present {
+                // A disk that is leaving has left or stays in a moment.
+                if self.port(member).await?.is_none_or(|port| port.is_leaving()) {
+                    self.env.sleep(RETRY).await;
+                }
+            }
+            let is_leaving = present.iter().any(|member| {
+                let port = member.membership.and_then(|of| self.ports.get(member.disk, of));
+                port.is_none_or(|port| port.is_leaving())
+            });
+            if is_leaving || !self.view.is_current(&seen) {
+                continue;
+            }
+            let regions = Regions::new(seen.value.slab_bytes).of_group(target.key.group);
+            let missed = absent.iter().map(|member| {
+                let (row, index, generation) = (target.key.row, member.index, member.generation);
+                OwnerOp::Missed { row, index, generation, regions }
+            });
+            let missed: Vec<_> = missed.collect();
+            if missed.is_empty() {
+                return Ok(());
+            }
+            match self.commit(missed).await {
+                Err(SpaceError::Seam(SeamError::Invalid(view))) => self.follow(view),
+                result => result?,
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! What holds nothing any more goes back: the disks discard whole groups, and the coordinator gets whole rows.
+//!
+//! Invariants:
+//! 1. A group is discarded on the disks when a checkpoint has put into its block that it holds nothing. Its lock is held
+//!    until the disks have answered, so no later write is discarded.
+//! 2. A row is freed under the locks of all of its groups, and between two checkpoints: nothing of it waits, is in flight
+//!    or is being written, and the log's entries of its birth are void with it (rule 18).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use disk::{Op, Place};
+use futures_util::future::join_all;
+use pool_seam::{GROUP, GROUP_UNITS, OwnerOp, RowNumber, SeamError};
+
+use crate::SpaceError;
+use crate::blocks::Units;
+use crate::locks::{Mode, RangeLock};
+use crate::owner::Inner;
+use crate::table::Table;
+use crate::view::{GroupKey, route};
+
+const WHOLE: std::ops::Range<usize> = 0..GROUP_UNITS as usize;
+
+impl Inner {
+    /// After a checkpoint that wrote the blocks of these groups; no other one is made meanwhile.
+    pub(crate) async fn give_back(self: &Arc<Inner>, groups: BTreeSet<GroupKey>) -> Result<(), SpaceError> {
+        let mut rows = BTreeSet::new();
+        for key in groups {
+            if self.is_empty(key).await? {
+                self.punch(key).await;
+                rows.insert(key.row);
+            }
+        }
+        for row in rows {
+            self.free(row).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether a group holds nothing, and its block says so.
+    async fn is_empty(self: &Arc<Inner>, key: GroupKey) -> Result<bool, SpaceError> {
+        let Some(cached) = self.loaded(key).await? else { return Ok(false) };
+        Ok(self.look(&cached, |table| holds_nothing(table)))
+    }
+
+    /// Discards a group on its disks, if it holds nothing still.
+    async fn punch(self: &Arc<Inner>, key: GroupKey) {
+        let Some(_lock) = self.locks.try_lock(key, WHOLE, Mode::Exclusive) else { return };
+        if !self.is_empty(key).await.is_ok_and(|is_empty| is_empty) {
+            return;
+        }
+        let view = self.view.get().value;
+        let members = route(&view, key).map(|at| at.members).unwrap_or_default();
+        let ports = members.iter().filter_map(|m| Some((m.data, self.ports.get(m.disk, m.membership?)?)));
+        let discards = ports.map(async |(offset, port)| (port.number(), port.discard(offset, GROUP).await));
+        for (disk, result) in join_all(discards).await {
+            // It is a favour to the disk, and it stays as it was.
+            if let Err(error) = result {
+                let at = Place::new(Op::Discard, 0, GROUP);
+                tracing::debug!(disk = disk.0, ?at, %error, "a discard failed");
+            }
+        }
+    }
+
+    /// Frees the rows from one on, which hold nothing; whether there are none any more.
+    pub(crate) async fn free_from(self: &Arc<Inner>, first: RowNumber) -> Result<bool, SpaceError> {
+        let _one = self.checkpoints.lock().await;
+        let rows = || {
+            let view = self.view.get().value;
+            let rows = view.record.rows.keys().copied();
+            rows.filter(|row| *row >= first && *row != RowNumber::LOG).collect::<Vec<_>>()
+        };
+        for row in rows() {
+            self.free(row).await?;
+        }
+        Ok(rows().is_empty())
+    }
+
+    /// Frees a row, if all of its groups hold nothing.
+    async fn free(self: &Arc<Inner>, row: RowNumber) -> Result<(), SpaceError> {
+        let (birth, keys) = {
+            let view = self.view.get().value;
+            let Some(record) = view.record.rows.get(&row).filter(|record| !record.is_new) else {
+                return Ok(());
+            };
+            if record.moving().is_some() {
+                return Ok(());
+            }
+            let groups = (view.slab_bytes / GROUP) as u32;
+            let sets = self.sets(row);
+            let keys: Vec<GroupKey> =
+                sets.flat_map(|set| (0..groups).map(move |group| GroupKey { row, set, group })).collect();
+            (record.birth, keys)
+        };
+        let mut locks: Vec<RangeLock> = Vec::new();
+        for key in &keys {
+            // Somebody uses it.
+            let Some(lock) = self.locks.try_lock(*key, WHOLE, Mode::Exclusive) else { return Ok(()) };
+            locks.push(lock);
+            if !self.is_empty(*key).await? {
+                return Ok(());
+            }
+        }
+        match self.commit(vec![OwnerOp::Free { row, birth }]).await {
+            Ok(()) => {}
+            Err(SpaceError::Seam(SeamError::Invalid(view))) => {
+                self.follow(view);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
+        self.cache.forget(|key| key.row == row);
+        self.active.forget(row);
+        self.unmarked.lock().retain(|key| key.row != row);
+        Ok(())
+    }
+}
+
+/// Whether a table holds nothing and has nothing that its block does not have.
+fn holds_nothing(table: &Table) -> bool {
+    !table.is_dirty() && table.written() == Units::NONE
+}

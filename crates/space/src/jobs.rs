@@ -1,0 +1,114 @@
+//! Jobs of an owner: what the coordinator orders, piece by piece. A piece is a region of a row; the coordinator says how many
+//! are done at a time ([`pool_seam::Coordinator::turn`]), and what is done is in the metadata, so a job that ends early is
+//! simply ordered again.
+
+mod fill;
+mod scrub;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use env::BoxFuture;
+use futures_util::FutureExt;
+use futures_util::future::Shared;
+use parking_lot::Mutex;
+use pool_seam::{JobId, JobOrder, JobReport, Progress, RowNumber, SeamError, Stays, Turn};
+
+use crate::SpaceError;
+use crate::owner::{Inner, RETRY, Space};
+
+/// The jobs that run.
+#[derive(Default)]
+pub(crate) struct Jobs(Mutex<BTreeMap<JobId, Running>>);
+
+struct Running {
+    is_stopped: Arc<AtomicBool>,
+    end: Shared<BoxFuture<Result<JobReport, SpaceError>>>,
+}
+
+/// A job at work.
+pub(crate) struct Job {
+    inner: Arc<Inner>,
+    id: JobId,
+    is_stopped: Arc<AtomicBool>,
+    done: Progress,
+    /// What it could not do.
+    left: BTreeMap<(RowNumber, u8), Stays>,
+}
+
+impl Jobs {
+    /// Ends a job after its outstanding pieces.
+    pub(crate) fn stop(&self, id: JobId) {
+        if let Some(running) = self.0.lock().get(&id) {
+            running.is_stopped.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Space {
+    /// Runs a job in a task, or waits for the one of this number.
+    pub(crate) fn job(
+        &self,
+        id: JobId,
+        order: JobOrder,
+    ) -> impl Future<Output = Result<JobReport, SpaceError>> + use<> {
+        let mut jobs = self.0.jobs.0.lock();
+        if let Some(running) = jobs.get(&id) {
+            return running.end.clone();
+        }
+        let (inner, is_stopped) = (Arc::clone(&self.0), Arc::<AtomicBool>::default());
+        let stop = Arc::clone(&is_stopped);
+        let end: BoxFuture<Result<JobReport, SpaceError>> = Box::pin(self.0.env.run(async move {
+            let of = Arc::clone(&inner);
+            let job = Job { inner, id, is_stopped: stop, done: Progress::default(), left: BTreeMap::new() };
+            let report = job.run(order).await;
+            of.jobs.0.lock().remove(&id);
+            report
+        }));
+        let end = end.shared();
+        jobs.insert(id, Running { is_stopped, end: end.clone() });
+        end
+    }
+}
+
+impl Job {
+    async fn run(mut self, order: JobOrder) -> Result<JobReport, SpaceError> {
+        match order {
+            JobOrder::Resync(disk) => self.resync(disk).await?,
+            JobOrder::Fill(moves) => self.fill(moves).await?,
+            JobOrder::Scrub(from) => self.scrub(from).await?,
+            JobOrder::Resolve => self.inner.resolve().await?,
+            // No space has rows of a former resiliency yet.
+            JobOrder::Reshape => {}
+        }
+        let left = self.left.into_iter().map(|((row, index), why)| (row, index, why)).collect();
+        Ok(JobReport { progress: self.done, left })
+    }
+
+    /// How many pieces may be done now; 0: the job ends.
+    async fn turn(&self) -> Result<usize, SpaceError> {
+        loop {
+            if self.is_stopped.load(Ordering::Relaxed) || self.inner.writes.is_closed() {
+                return Ok(0);
+            }
+            match self.inner.turn(self.id, self.done).await {
+                Ok(Turn::Go { pieces }) if pieces > 0 => return Ok(pieces.into()),
+                Ok(Turn::Stop) => return Ok(0),
+                Ok(Turn::Go { .. } | Turn::Wait)
+                | Err(SeamError::Unknown | SeamError::Moved | SeamError::Suspended(_)) => {
+                    self.inner.env.sleep(RETRY).await;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn leave(&mut self, slabs: impl IntoIterator<Item = (RowNumber, u8)>) {
+        self.left.extend(slabs.into_iter().map(|slab| (slab, Stays::Unfinished)));
+    }
+
+    fn left(&self) -> BTreeSet<(RowNumber, u8)> {
+        self.left.keys().copied().collect()
+    }
+}

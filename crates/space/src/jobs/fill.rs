@@ -1,0 +1,392 @@
+//! Copies that have missed regions get them: of a disk that was away, and of a slab on its way to another disk.
+//! `docs/0004-spaces.md`, rules 14 and 18.
+//!
+//! A region is filled unit by unit under their locks: writes go to all copies that are present, so what was filled stays
+//! so. Then its blocks are written, the disk is flushed and marked, and the metadata says that the region is not missed:
+//! each durable before the next. A disk that is set back in between has a mark with a lower count.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arena::{Class, IoBuf, Sg, SgMut};
+use disk::sized;
+use futures_util::future::join_all;
+use pool_seam::{
+    Absence, DiskNumber, GROUP_UNITS, Membership, OwnerOp, Regions, RowNumber, SeamError, SlabPlace, Stays,
+    UNIT,
+};
+
+use super::Job;
+use crate::SpaceError;
+use crate::blocks::Units;
+use crate::locks::Mode;
+use crate::owner::Inner;
+use crate::port::Port;
+use crate::view::{GroupKey, Member, block_id, route};
+use crate::write::Target;
+
+/// Units that are locked at a time.
+pub(super) const CHUNK: usize = 64;
+
+/// A region that a copy has missed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Piece {
+    row: RowNumber,
+    /// The copy, and its allocation.
+    index: u8,
+    generation: u32,
+    disk: DiskNumber,
+    of: Membership,
+    set: u8,
+    region: u32,
+}
+
+/// How a piece ended.
+enum Filled {
+    /// Bytes that were written.
+    Yes(u64),
+    /// The copy is not there any more, or is complete.
+    Gone,
+    /// Its units cannot be read now.
+    No,
+}
+
+impl Job {
+    /// Gives a disk what it has missed.
+    pub(super) async fn resync(&mut self, disk: DiskNumber) -> Result<(), SpaceError> {
+        loop {
+            let left = self.left();
+            let missing = self.inner.missing(|piece| piece.disk == disk);
+            let pieces: Vec<_> =
+                missing.into_iter().filter(|piece| !left.contains(&(piece.row, piece.index))).collect();
+            if !self.pieces(pieces).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Moves slabs to the places that the coordinator chooses.
+    pub(super) async fn fill(&mut self, moves: Vec<(RowNumber, u8, SlabPlace)>) -> Result<(), SpaceError> {
+        for (row, index, _) in moves {
+            if !self.move_slab(row, index).await? {
+                self.leave([(row, index)]);
+            }
+        }
+        Ok(())
+    }
+
+    /// `false`: it stays where it is.
+    async fn move_slab(&mut self, row: RowNumber, index: u8) -> Result<bool, SpaceError> {
+        let birth = {
+            let view = self.inner.view.get().value;
+            let Some(record) = view.record.rows.get(&row).filter(|record| !record.is_new) else {
+                return Ok(false);
+            };
+            let birth = record.birth;
+            match record.moving() {
+                Some(moving) if moving.index != index => return Ok(false),
+                Some(_) => {}
+                None => match self.inner.commit(vec![OwnerOp::BeginMove { row, birth, index }]).await {
+                    Ok(()) => {}
+                    Err(SpaceError::Seam(SeamError::NoRoom(why))) => {
+                        self.left.insert((row, index), Stays::NoPlace(why));
+                        return Ok(true);
+                    }
+                    Err(SpaceError::Seam(SeamError::Invalid(view))) => {
+                        self.inner.follow(view);
+                        return Ok(false);
+                    }
+                    Err(error) => return Err(error),
+                },
+            }
+            birth
+        };
+        loop {
+            let view = self.inner.view.get().value;
+            let record = view.record.rows.get(&row).filter(|record| record.birth == birth);
+            let Some(record) = record else { return Ok(false) };
+            let target = record.slabs.len() as u8;
+            if record.moving().is_none_or(|moving| moving.index != index)
+                || self.left().contains(&(row, target))
+            {
+                break;
+            }
+            let pieces = self.inner.missing(|piece| piece.row == row && piece.index == target);
+            if pieces.is_empty() {
+                return match self.inner.commit(vec![OwnerOp::EndMove { row, birth }]).await {
+                    Ok(()) => Ok(true),
+                    Err(SpaceError::Seam(SeamError::Invalid(view))) => {
+                        self.inner.follow(view);
+                        continue;
+                    }
+                    Err(error) => Err(error),
+                };
+            }
+            if !self.pieces(pieces).await? {
+                break;
+            }
+        }
+        let target = self.inner.view.get().value.record.rows.get(&row).map(|record| record.slabs.len() as u8);
+        target.map(|target| self.left.remove(&(row, target)));
+        match self.inner.commit(vec![OwnerOp::CancelMove { row, birth }]).await {
+            Err(SpaceError::Seam(SeamError::Invalid(view))) => self.inner.follow(view),
+            result => result?,
+        }
+        Ok(false)
+    }
+
+    /// Fills as many of the pieces as may be done now. `false`: nothing is to be done, or the job ends.
+    async fn pieces(&mut self, mut pieces: Vec<Piece>) -> Result<bool, SpaceError> {
+        if pieces.is_empty() {
+            return Ok(false);
+        }
+        let turn = self.turn().await?;
+        if turn == 0 {
+            self.leave(pieces.iter().map(|piece| (piece.row, piece.index)));
+            return Ok(false);
+        }
+        pieces.truncate(turn);
+        let filled = join_all(pieces.iter().map(|piece| self.inner.fill_region(piece))).await;
+        let mut done = Vec::new();
+        for (piece, filled) in pieces.into_iter().zip(filled) {
+            match filled? {
+                Filled::Yes(bytes) => {
+                    self.done.bytes += bytes;
+                    done.push(piece);
+                }
+                Filled::Gone => {}
+                Filled::No => self.leave([(piece.row, piece.index)]),
+            }
+        }
+        self.inner.filled(&done).await?;
+        Ok(true)
+    }
+}
+
+impl Inner {
+    /// The regions that copies on present disks have missed, of those that are wanted.
+    fn missing(&self, is_wanted: impl Fn(&Piece) -> bool) -> Vec<Piece> {
+        let view = self.view.get().value;
+        let regions = Regions::new(view.slab_bytes);
+        let mut pieces = Vec::new();
+        for (&row, record) in
+            view.record.rows.iter().filter(|(row, record)| **row != RowNumber::LOG && !record.is_new)
+        {
+            let resiliency = view.record.resiliency_of(record);
+            for (index, copy) in record.copies().filter(|(_, copy)| copy.missed & regions.all() != 0) {
+                let Some(of) = view.membership(copy.place.disk) else { continue };
+                let slab = record.slab_of(index);
+                let set = if resiliency.is_parity() { 0 } else { (slab / resiliency.copies()) as u8 };
+                let (disk, generation, index) = (copy.place.disk, copy.generation, index as u8);
+                let missed = (0..regions.count()).filter(|region| copy.missed & 1 << region != 0);
+                pieces.extend(missed.map(|region| Piece { row, index, generation, disk, of, set, region }));
+            }
+        }
+        pieces.retain(is_wanted);
+        pieces
+    }
+
+    /// The member that a piece is about, if it still misses the group.
+    fn target(&self, piece: &Piece, key: GroupKey) -> Option<(Member, u32)> {
+        let view = self.view.get().value;
+        let at = route(&view, key)?;
+        let is_it = |member: &&Member| {
+            (member.index, member.generation, member.membership)
+                == (piece.index, piece.generation, Some(piece.of))
+        };
+        Some((*at.members.iter().find(is_it).filter(|member| !member.counts)?, at.birth))
+    }
+
+    async fn fill_region(self: &Arc<Inner>, piece: &Piece) -> Result<Filled, SpaceError> {
+        let groups = Regions::new(self.view.get().value.slab_bytes).groups(piece.region);
+        let mut bytes = 0;
+        for group in groups {
+            let key = GroupKey { row: piece.row, set: piece.set, group };
+            for first in (0..GROUP_UNITS as usize).step_by(CHUNK) {
+                match self.fill_units(piece, key, first..first + CHUNK).await {
+                    Ok(Some(written)) => bytes += written,
+                    Ok(None) => return Ok(Filled::Gone),
+                    Err(SpaceError::Seam(error)) => return Err(error.into()),
+                    Err(error @ SpaceError::Log(_)) => return Err(error),
+                    Err(error) => {
+                        tracing::warn!(space = self.space().0, row = piece.row.0, disk = piece.disk.0, %error,
+                            "a part of a disk could not be synchronised");
+                        return Ok(Filled::No);
+                    }
+                }
+            }
+        }
+        Ok(Filled::Yes(bytes))
+    }
+
+    /// Gives a copy some units of a group; bytes that were written, or `None` if the copy is gone or complete.
+    async fn fill_units(
+        self: &Arc<Inner>,
+        piece: &Piece,
+        key: GroupKey,
+        units: std::ops::Range<usize>,
+    ) -> Result<Option<u64>, SpaceError> {
+        let column = key.set;
+        let target = Target { key, column, units: units.clone() };
+        let _lock = self.locks.lock(key, units.clone(), Mode::Exclusive).await;
+        let mut dst = SgMut::new();
+        let wanted = loop {
+            let Some(cached) = self.loaded(key).await? else { return Ok(None) };
+            if let Some(unit) = self.look(&cached, |table| units.clone().find(|unit| table.is_open(*unit))) {
+                self.decide(&target, &cached, unit).await?;
+                continue;
+            }
+            let wanted: Units = self.look(&cached, |table| {
+                units
+                    .clone()
+                    .filter(|unit| matches!(table.value(0, *unit), crate::table::Value::Written(_)))
+                    .collect()
+            });
+            if wanted.is_empty() {
+                break wanted;
+            }
+            let view = self.view.get().value;
+            let Some(at) = route(&view, key) else { return Ok(None) };
+            if dst.is_empty() {
+                let length = units.len() * UNIT as usize;
+                dst = sized(self.arena.alloc_sg(length, Class::Control).await, length);
+            }
+            if self.read_copies(&target, &at.members, &cached, at.birth, wanted, &mut dst).await? {
+                break wanted;
+            }
+        };
+        let Some((member, _)) = self.target(piece, key) else { return Ok(None) };
+        if wanted.is_empty() {
+            return Ok(Some(0));
+        }
+        let Some(port) = self.port(&member).await? else { return Ok(None) };
+        let good = flat(dst);
+        let unit_of = |unit: usize| {
+            let at = (unit - units.start) * UNIT as usize;
+            &good[at..at + UNIT as usize]
+        };
+        // Of a slab that has missed everything nothing is worth a comparison.
+        let is_new = self
+            .view
+            .get()
+            .value
+            .record
+            .rows
+            .get(&piece.row)
+            .and_then(|row| row.copy(piece.index.into()))
+            .is_some_and(|copy| copy.missed == u64::MAX);
+        let present = if is_new { None } else { self.present(&port, &target, &member).await };
+        let differs = |unit: &usize| {
+            present.as_ref().is_none_or(|present| {
+                let at = (*unit - units.start) * UNIT as usize;
+                present[at..at + UNIT as usize] != *unit_of(*unit)
+            })
+        };
+        let mut written = 0;
+        for run in runs(wanted.iter().filter(differs)) {
+            let offset = member.data + run.start as u64 * UNIT;
+            let src: Vec<u8> = run.clone().flat_map(|unit| unit_of(unit).iter().copied()).collect();
+            written += src.len() as u64;
+            if let Err(error) = port.write(offset, Sg::from_iter([IoBuf::from(src)]), false).await {
+                self.leave_out(piece.disk, piece.of, Absence::WriteFailed, error).await?;
+                return Ok(None);
+            }
+        }
+        Ok(Some(written))
+    }
+
+    /// What a copy has of units now; `None` if it cannot be read.
+    async fn present(&self, port: &Arc<Port>, target: &Target, member: &Member) -> Option<Vec<u8>> {
+        let length = target.units.len() * UNIT as usize;
+        let dst = sized(self.arena.alloc_sg(length, Class::Control).await, length);
+        let (result, read) = port.read(member.data + target.offset(), dst).await;
+        result.ok().map(|()| flat(read))
+    }
+
+    /// What was filled becomes durable: blocks, flush, mark, entry of the mark, and then the metadata.
+    async fn filled(self: &Arc<Inner>, pieces: &[Piece]) -> Result<(), SpaceError> {
+        if pieces.is_empty() {
+            return Ok(());
+        }
+        // A checkpoint writes the same blocks and marks.
+        let _one = self.checkpoints.lock().await;
+        let mut ports: BTreeMap<DiskNumber, Arc<Port>> = BTreeMap::new();
+        let mut done = Vec::new();
+        for piece in pieces {
+            if let Some(port) = self.copy_blocks(piece).await? {
+                ports.insert(piece.disk, port);
+                done.push(piece);
+            }
+        }
+        for port in ports.values() {
+            if self.flush_port(port).await.is_some() || port.has_ended() {
+                done.retain(|piece| piece.disk != port.number());
+                continue;
+            }
+            if !self.mark_again(port).await? {
+                done.retain(|piece| piece.disk != port.number());
+            }
+        }
+        self.log().durable().await?;
+        let regions = |piece: &&Piece| {
+            let Piece { row, index, generation, of: membership, region, .. } = **piece;
+            OwnerOp::NotMissed { row, index, generation, regions: 1 << region, membership }
+        };
+        let ops: Vec<_> = done.iter().map(regions).collect();
+        if ops.is_empty() {
+            return Ok(());
+        }
+        match self.commit(ops).await {
+            // A disk has left meanwhile: the others are found again.
+            Err(SpaceError::Seam(SeamError::Invalid(view))) => self.follow(view),
+            result => result?,
+        }
+        Ok(())
+    }
+
+    /// Writes the blocks of a region to the copy that was filled; its port, or `None` if the copy is gone.
+    async fn copy_blocks(self: &Arc<Inner>, piece: &Piece) -> Result<Option<Arc<Port>>, SpaceError> {
+        let groups = Regions::new(self.view.get().value.slab_bytes).groups(piece.region);
+        let mut found = None;
+        for group in groups {
+            let key = GroupKey { row: piece.row, set: piece.set, group };
+            let Some(cached) = self.loaded(key).await? else { return Ok(None) };
+            let Some((member, _)) = self.target(piece, key) else { return Ok(None) };
+            let Some(port) = self.port(&member).await? else { return Ok(None) };
+            let view = self.view.get().value;
+            let Some(at) = route(&view, key) else { return Ok(None) };
+            let slab = usize::from(member.slab - at.members[0].slab);
+            self.unmarked.lock().insert(key);
+            let block = self.look(&cached, |table| {
+                table.begin_copy(slab);
+                table.block(0).expect("a mirror's group is known")
+            });
+            let id = block_id(&view, key.row, key.group, member.slab, member.generation);
+            let written =
+                port.write(member.block, Sg::from_iter([IoBuf::from(block.encode(&id))]), false).await;
+            if let Err(error) = written {
+                self.leave_out(piece.disk, piece.of, Absence::WriteFailed, error).await?;
+                return Ok(None);
+            }
+            found = Some(port);
+        }
+        Ok(found)
+    }
+}
+
+/// The bytes of buffers in one piece.
+fn flat(buffers: SgMut) -> Vec<u8> {
+    buffers.iter().flat_map(|buffer| buffer.iter().copied()).collect()
+}
+
+/// Units that follow each other, as ranges.
+fn runs(units: impl Iterator<Item = usize>) -> Vec<std::ops::Range<usize>> {
+    let mut runs: Vec<std::ops::Range<usize>> = Vec::new();
+    for unit in units {
+        match runs.last_mut() {
+            Some(run) if run.end == unit => run.end += 1,
+            _ => runs.push(unit..unit + 1),
+        }
+    }
+    runs
+}

@@ -1,0 +1,153 @@
+//! The size of a space, and which of its addresses hold something.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pool_seam::layout::Spot;
+use pool_seam::{GROUP, OwnerOp, RowNumber, SeamError, UNIT};
+
+use crate::SpaceError;
+use crate::owner::{Inner, RETRY, Space};
+use crate::view::layout;
+use crate::write::Target;
+
+/// Groups of which one call of [`Space::allocated`] looks at the tables.
+const GROUPS: usize = 256;
+
+/// Calls beyond this byte fail although the space has it: it is being made smaller.
+pub(crate) struct Limit(AtomicU64);
+
+/// Ends on drop.
+struct Limited<'a>(&'a Limit);
+
+/// What is allocated of the first bytes of a range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Allocated {
+    /// Addresses that may hold something, in their order; all others up to `end` read as zeros.
+    pub ranges: Vec<Range<u64>>,
+    /// How far this is about; the caller asks again from here on.
+    pub end: u64,
+}
+
+impl Default for Limit {
+    fn default() -> Limit {
+        Limit(AtomicU64::new(u64::MAX))
+    }
+}
+
+impl Drop for Limited<'_> {
+    fn drop(&mut self) {
+        self.0.0.store(u64::MAX, Ordering::SeqCst);
+    }
+}
+
+impl Space {
+    /// What is allocated, from `address` on, of at most `length` bytes: by units where a table can say it.
+    ///
+    /// # Errors
+    /// [`SpaceError`]: the checksum blocks of a group cannot be read.
+    pub async fn allocated(&self, address: u64, length: u64) -> Result<Allocated, SpaceError> {
+        let inner = Arc::clone(&self.0);
+        self.0.env.run(async move { inner.allocated(address..address.saturating_add(length)).await }).await
+    }
+}
+
+impl Inner {
+    /// Whether a range of whole units lies inside of the space.
+    ///
+    /// # Errors
+    /// [`SpaceError::Beyond`].
+    ///
+    /// # Panics
+    /// If the range is not whole units.
+    pub(crate) fn check_range(&self, size: u64, address: u64, length: u64) -> Result<(), SpaceError> {
+        assert!(address.is_multiple_of(UNIT) && length.is_multiple_of(UNIT), "whole units");
+        let size = size.min(self.limit.0.load(Ordering::SeqCst));
+        match address.checked_add(length) {
+            Some(end) if end <= size => Ok(()),
+            end => Err(SpaceError::Beyond { end: end.unwrap_or(u64::MAX), size }),
+        }
+    }
+
+    /// See [`Owner::resize`](pool_seam::Owner::resize).
+    pub(crate) async fn resize(
+        self: &Arc<Inner>,
+        from: u64,
+        to: u64,
+        destroy: bool,
+    ) -> Result<(), SpaceError> {
+        let _one = self.resizing.lock().await;
+        let view = self.view.get().value;
+        if view.record.size != from || !to.is_multiple_of(UNIT) {
+            return Err(SeamError::Invalid(view).into());
+        }
+        if to >= from {
+            return self.commit(vec![OwnerOp::SetSize { from, to }]).await;
+        }
+        self.limit.0.store(to, Ordering::SeqCst);
+        let _limited = Limited(&self.limit);
+        // Writes that began before have ended then, and later ones find the limit.
+        let all = u32::try_from(self.permits).expect("few disks");
+        drop(self.writes.acquire_many(all).await.map_err(|_| crate::log::LogError::Closed)?);
+        if destroy {
+            self.discard(to..from).await?;
+        } else {
+            let mut at = to;
+            while at < from {
+                let allocated = self.allocated(at..from).await?;
+                if !allocated.ranges.is_empty() {
+                    return Err(SeamError::Invalid(self.view.get().value).into());
+                }
+                at = allocated.end;
+            }
+        }
+        let first = RowNumber(to.div_ceil(layout(&view).row_bytes()) as u32);
+        loop {
+            self.checkpoint().await?;
+            if self.free_from(first).await? {
+                break;
+            }
+            // A job holds one of them.
+            self.env.sleep(RETRY).await;
+        }
+        self.commit(vec![OwnerOp::SetSize { from, to }]).await
+    }
+
+    async fn allocated(self: &Arc<Inner>, range: Range<u64>) -> Result<Allocated, SpaceError> {
+        let view = self.view.get().value;
+        let (layout, size) = (layout(&view), view.record.size);
+        let (mut at, last) = (range.start.min(size), range.end.min(size));
+        let (mut ranges, mut groups): (Vec<Range<u64>>, usize) = (Vec::new(), 0);
+        while at < last && groups < GROUPS {
+            let row = layout.locate(at).row;
+            let row_end = (u64::from(row.0) + 1) * layout.row_bytes();
+            if view.record.rows.get(&row).is_none_or(|row| row.is_new) {
+                at = row_end.min(last);
+                continue;
+            }
+            let end = (at + GROUP * u64::from(view.record.columns)).min(row_end).min(last);
+            let mut units: Vec<u64> = Vec::new();
+            for run in layout.runs(at, end - at, GROUP) {
+                groups += 1;
+                let target = Target::new(&view, run.at, run.length);
+                let Some(cached) = self.loaded(target.key).await? else { continue };
+                let written = self.look(&cached, |table| table.written_of(run.at.column));
+                let address = |unit: usize| {
+                    let offset = u64::from(target.key.group) * GROUP + unit as u64 * UNIT;
+                    layout.address(Spot { offset, ..run.at })
+                };
+                units.extend(target.units.clone().filter(|unit| written.has(*unit)).map(address));
+            }
+            units.sort_unstable();
+            for unit in units {
+                match ranges.last_mut() {
+                    Some(range) if range.end == unit => range.end += UNIT,
+                    _ => ranges.push(unit..unit + UNIT),
+                }
+            }
+            at = end;
+        }
+        Ok(Allocated { ranges, end: if at < last { at } else { range.end } })
+    }
+}

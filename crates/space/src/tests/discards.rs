@@ -1,0 +1,209 @@
+//! Discards, rows that are freed, holes on the disks, other sizes, and what is allocated.
+
+use disk::PowerCut;
+use disk::sim::SlotId;
+use futures_util::future::join_all;
+use pool_seam::RowNumber;
+
+use super::failures::copies_agree;
+use super::*;
+
+const UNITS: u64 = (16 << 20) / UNIT;
+
+/// Rows besides that of the log.
+fn rows(world: &World) -> usize {
+    world.rig.view_now().record.rows.len() - 1
+}
+
+async fn user(world: &World, steps: usize) {
+    for _ in 0..steps {
+        let random = world.rig.env.random_u64();
+        let first = random % 36;
+        let units = first..first + 1 + (random >> 8) % 4;
+        let result = match (random >> 16) % 9 {
+            0 => world.flush().await,
+            1 | 2 => world.discard(units).await,
+            // All that the row has.
+            3 => world.discard(0..40).await,
+            4 => world.read(units).await,
+            5 => world.write(units, true).await,
+            _ => world.write(units, false).await,
+        };
+        assert!(matches!(result, Ok(()) | Err(SpaceError::Unavailable { .. })), "{result:?}");
+    }
+}
+
+#[test]
+fn what_is_discarded_reads_as_zeros_and_its_row_is_freed() {
+    for columns in 1..=2 {
+        virtual_time(async {
+            let setup = Setup { columns, ..Setup::new(1, 5, MIRROR) };
+            let world = World::new(&setup).await;
+            world.write(0..2048, false).await.unwrap();
+            world.flush().await.unwrap();
+            let (all, discards) = (rows(&world), world.rig.machine.counts(SlotId(0)).discards);
+            world.discard(3..9).await.unwrap();
+            world.read(0..20).await.unwrap();
+            world.space.checkpoint().await.unwrap();
+            assert_eq!(rows(&world), all);
+            world.discard(0..1024).await.unwrap();
+            world.read(0..1100).await.unwrap();
+            world.space.checkpoint().await.unwrap();
+            assert!(rows(&world) < all, "rows that hold nothing are freed");
+            world.discard(1024..2048).await.unwrap();
+            world.space.checkpoint().await.unwrap();
+            let counts = (0..5).map(|slot| world.rig.machine.counts(SlotId(slot)).discards).sum::<u64>();
+            assert!(rows(&world) == 0 && counts > discards, "the disks learn of it");
+            world.read(0..UNITS).await.unwrap();
+            world.write(1..4, true).await.unwrap();
+            world.read(0..UNITS).await.unwrap();
+        });
+    }
+}
+
+/// Whatever the moment of a power cut: what was flushed is there, discards too.
+#[test]
+fn discards_in_crashes() {
+    for seed in 0..16 {
+        virtual_time(async {
+            let resiliency = [Resiliency::Simple, MIRROR][seed as usize % 2];
+            let world = World::new(&Setup::new(400 + seed, 3, resiliency)).await;
+            (0..3).for_each(|slot| world.rig.machine.shuffle(SlotId(slot), Duration::from_millis(2)));
+            world.rig.record();
+            let checkpoints = async {
+                for _ in 0..8 {
+                    world.rig.env.sleep(Duration::from_millis(9)).await;
+                    world.space.checkpoint().await.unwrap();
+                }
+            };
+            tokio::join!(join_all((0..4).map(|_| user(&world, 20))), checkpoints);
+            let moments = world.rig.moments();
+            for round in 0..12_u64 {
+                let random = world.rig.env.random_u64();
+                let moment = &moments[random as usize % moments.len()];
+                let cut = if round % 2 == 0 { PowerCut::LoseAll } else { PowerCut::Tear { seed: random } };
+                let rig = world.rig.after(moment, cut);
+                let model = world.model.lock().after_crash(moment.event, &rig.machine);
+                let after = World::open(rig, model).await;
+                if round % 3 == 0 {
+                    after.space.checkpoint().await.unwrap();
+                }
+                for unit in 0..40 {
+                    let bytes = after.bytes(unit..unit + 1).await.unwrap();
+                    let checked = after.model.lock().check(unit, &bytes[0]);
+                    checked.unwrap_or_else(|error| panic!("seed {seed} round {round}: {error}"));
+                    let (_, version) = tell(&bytes[0]).unwrap();
+                    after.model.lock().settled(unit, version);
+                }
+                after.space.resolve().await.unwrap();
+                after.space.checkpoint().await.unwrap();
+                copies_agree(&after).await;
+                join_all((0..2).map(|_| user(&after, 10))).await;
+                after.read(0..40).await.unwrap();
+            }
+        });
+    }
+}
+
+/// Rule 10: a copy that was away has what was discarded without it.
+#[test]
+fn a_copy_that_missed_a_discard_is_not_read() {
+    for seed in 0..12 {
+        virtual_time(async {
+            let world = World::new(&Setup::new(500 + seed, 4, MIRROR)).await;
+            (0..4).for_each(|slot| world.rig.machine.shuffle(SlotId(slot), Duration::from_millis(2)));
+            let chaos = async {
+                for _ in 0..8 {
+                    let disk = (world.rig.env.random_u64() % 4) as u16;
+                    world.rig.env.sleep(Duration::from_millis(10)).await;
+                    if world.rig.remove_disk(DiskNumber(disk)).await.is_ok() {
+                        world.rig.machine.pull(SlotId(disk.into()), PowerCut::LoseAll);
+                        world.rig.env.sleep(Duration::from_millis(10)).await;
+                        world.rig.return_disk(DiskNumber(disk)).await.unwrap();
+                        let order = JobOrder::Resync(DiskNumber(disk));
+                        world.space.run(JobId(1), order).wait().await.unwrap();
+                    }
+                    world.space.checkpoint().await.unwrap();
+                }
+            };
+            tokio::join!(join_all((0..4).map(|_| user(&world, 40))), chaos);
+            world.flush().await.unwrap();
+            copies_agree(&world).await;
+        });
+    }
+}
+
+#[test]
+fn a_space_grows_and_shrinks() {
+    virtual_time(async {
+        let world = World::new(&Setup::new(6, 3, MIRROR)).await;
+        let size = 16 << 20;
+        world.write(2500..2510, true).await.unwrap();
+        world.write(3000..3100, true).await.unwrap();
+        let smaller = 2600 * UNIT;
+        let refused = world.space.resize(size, smaller, false).wait().await;
+        assert!(matches!(refused, Err(SeamError::Invalid(_))), "{refused:?}");
+        world.read(3000..3100).await.unwrap();
+        world.space.resize(size, smaller, true).wait().await.unwrap();
+        assert_eq!(world.rig.view_now().record.size, smaller);
+        assert!(matches!(world.bytes(2599..2601).await, Err(SpaceError::Beyond { .. })));
+        let late = world.space.write(2600 * UNIT, Sg::from_iter([fill(2600, 1)]), false).wait().await;
+        assert!(matches!(late, Err(SpaceError::Beyond { .. })), "{late:?}");
+        world.space.resize(smaller, 2 * size, false).wait().await.unwrap();
+        let version = world.model.lock().discard_begun(2600..UNITS);
+        world.model.lock().ended(version, End::Done);
+        world.read(2500..UNITS).await.unwrap();
+        world.write(2 * UNITS - 4..2 * UNITS, true).await.unwrap();
+        world.read(UNITS..2 * UNITS).await.unwrap();
+        let again = world.space.resize(size, smaller, false).wait().await;
+        assert!(matches!(again, Err(SeamError::Invalid(_))), "it has another size");
+    });
+}
+
+/// Writes beyond the new size, while it becomes smaller, are refused or gone; none is there after it has grown again.
+#[test]
+fn a_space_that_shrinks_under_load() {
+    for seed in 0..8 {
+        virtual_time(async {
+            let world = World::new(&Setup::new(600 + seed, 3, MIRROR)).await;
+            (0..3).for_each(|slot| world.rig.machine.shuffle(SlotId(slot), Duration::from_millis(2)));
+            let half = 8 << 20;
+            let writers = join_all((0..4_u64).map(async |writer| {
+                for step in 0..30 {
+                    let unit = 2048 + 40 * writer + step;
+                    let src = Sg::from_iter([fill(unit, 1)]);
+                    drop(world.space.write(unit * UNIT, src, false).wait().await);
+                }
+            }));
+            let shrinks = async {
+                world.rig.env.sleep(Duration::from_millis(10 + seed)).await;
+                world.space.resize(16 << 20, half, true).wait().await.unwrap();
+            };
+            tokio::join!(writers, shrinks);
+            assert!(world.rig.view_now().record.rows.keys().all(|row| *row == RowNumber::LOG || row.0 < 4));
+            world.space.resize(half, 16 << 20, false).wait().await.unwrap();
+            world.read(2048..UNITS).await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn what_is_allocated() {
+    for columns in 1..=2 {
+        virtual_time(async {
+            let world = World::new(&Setup { columns, ..Setup::new(7, 5, MIRROR) }).await;
+            for units in [3..5, 100..140, 2000..2001] {
+                world.write(units, false).await.unwrap();
+            }
+            world.discard(110..120).await.unwrap();
+            let (mut at, mut found) = (0, Vec::new());
+            while at < 16 << 20 {
+                let allocated = world.space.allocated(at, (16 << 20) - at).await.unwrap();
+                assert!(allocated.end > at, "it goes on");
+                found.extend(allocated.ranges.iter().map(|range| range.start / UNIT..range.end / UNIT));
+                at = allocated.end;
+            }
+            assert_eq!(found, [3..5, 100..110, 120..140, 2000..2001]);
+        });
+    }
+}

@@ -1,0 +1,295 @@
+//! Single faults: a handle that fails on a disk that is needed, a checkpoint that fails, a space that closes.
+
+use disk::sim::{Fault, Rule, SlotId, When};
+use disk::{Disk, DiskError, Op, PowerCut};
+use futures_util::future::join_all;
+
+use super::*;
+use crate::log::LogError;
+
+const DISK: DiskNumber = DiskNumber(0);
+const SLOT: SlotId = SlotId(0);
+
+fn simple(seed: u64) -> Setup {
+    Setup::new(seed, 1, Resiliency::Simple)
+}
+
+/// Where the data of row 0 is on the disk of a simple space, and its checksum blocks.
+fn areas(world: &World) -> (std::ops::Range<u64>, std::ops::Range<u64>) {
+    let view = world.rig.view_now();
+    let place = view.record.rows.get(&pool_seam::RowNumber(0)).unwrap().slabs[0].place;
+    let (data, blocks) =
+        (view.disks[&DISK].areas.data(place.slab), view.disks[&DISK].areas.checksums(place.slab));
+    (data.offset..data.offset + (2 << 20), blocks.offset..blocks.offset + UNIT)
+}
+
+/// The same machine after a power cut.
+async fn crashed(world: World, cut: PowerCut) -> World {
+    world.rig.machine.cut(cut);
+    let rig = world.rig.restarted();
+    let model = world.model.lock().after_crash(u64::MAX, &rig.machine);
+    drop(world);
+    World::open(rig, model).await
+}
+
+/// Rule 14: the log's write fails, so the disk is opened anew, and may have lost what was written before; the next flush
+/// says so, and the one after it does not.
+#[test]
+fn a_flush_reports_what_another_handle_has_not_flushed() {
+    virtual_time(async {
+        let world = World::new(&simple(1)).await;
+        world.write(0..4, false).await.unwrap();
+        world.rig.machine.rule(SLOT, Rule::new(Op::Write, When::Nth(0), Fault::Refused(5)));
+        world.space.0.log().annex_put(1, vec![1]).await.unwrap();
+        assert_eq!(world.flush().await, Err(LogError::NotFlushed(DISK).into()));
+        world.read(0..4).await.unwrap();
+        world.write(2..6, false).await.unwrap();
+        world.flush().await.unwrap();
+        let world = crashed(world, PowerCut::LoseAll).await;
+        world.read(0..6).await.unwrap();
+    });
+}
+
+/// The same between the write of a range and its flush: the second half is written again, the first is lost.
+#[test]
+fn a_durable_write_of_a_handle_that_failed_is_not_acknowledged() {
+    virtual_time(async {
+        let world = World::new(&simple(2)).await;
+        world.write(510..514, true).await.unwrap();
+        let place = world.rig.view_now().record.rows.get(&pool_seam::RowNumber(1)).unwrap().slabs[0].place;
+        let second = world.rig.view_now().disks[&DISK].areas.data(place.slab).offset;
+        let slow = Rule::new(Op::Write, When::Nth(0), Fault::Slow(Duration::from_millis(50)));
+        world.rig.machine.rule(SLOT, slow.within(second..second + (2 << 20)));
+        let fails = async {
+            world.rig.env.sleep(Duration::from_millis(10)).await;
+            world.rig.machine.rule(SLOT, Rule::new(Op::Write, When::Nth(0), Fault::Refused(5)));
+            world.space.0.log().annex_put(1, vec![1]).await
+        };
+        let (written, failed) = tokio::join!(world.write(510..514, true), fails);
+        assert_eq!(written, Err(LogError::NotFlushed(DISK).into()));
+        failed.unwrap();
+        world.read(510..514).await.unwrap();
+    });
+}
+
+/// A flush that is refused while the disk was about to leave is repeated when it stays.
+#[test]
+fn a_disk_that_stays_after_all_is_flushed() {
+    virtual_time(async {
+        let world = World::new(&simple(3)).await;
+        world.write(0..4, false).await.unwrap();
+        let of = world.rig.view_now().membership(DISK).unwrap();
+        world.space.leaving(DISK, of);
+        let stays = async {
+            world.rig.env.sleep(Duration::from_millis(20)).await;
+            world.space.stays(DISK, of);
+        };
+        let (flushed, ()) = tokio::join!(world.flush(), stays);
+        assert_eq!(flushed, Ok(()));
+    });
+}
+
+/// No call reaches a disk that is leaving.
+#[test]
+fn a_disk_that_is_leaving_gets_no_write() {
+    virtual_time(async {
+        let world = World::new(&Setup::new(4, 3, MIRROR)).await;
+        world.write(0..4, true).await.unwrap();
+        let view = world.rig.view_now();
+        let disk = view.record.rows.get(&pool_seam::RowNumber(0)).unwrap().slabs[0].place.disk;
+        let (slot, of) = (SlotId(disk.0.into()), view.membership(disk).unwrap());
+        let before = world.rig.machine.counts(slot);
+        world.space.leaving(disk, of);
+        let late = world.write(0..4, false);
+        let stays = async {
+            world.rig.env.sleep(Duration::from_millis(1)).await;
+            let during = world.rig.machine.counts(slot);
+            world.space.stays(disk, of);
+            during
+        };
+        let (late, during) = tokio::join!(late, stays);
+        assert_eq!((late, during), (Ok(()), before));
+    });
+}
+
+/// Rule 6: a block that could not be written is written by the next checkpoint.
+#[test]
+fn a_checkpoint_that_fails_forgets_no_block() {
+    for op in [Op::Write, Op::Flush] {
+        virtual_time(async {
+            let world = World::new(&simple(5)).await;
+            for row in 0..4 {
+                world.write(row * 512..row * 512 + 4, true).await.unwrap();
+            }
+            let (_, blocks) = areas(&world);
+            // The checkpoint's own flush comes after that of its commit.
+            let when = if op == Op::Write { When::Nth(0) } else { When::Nth(1) };
+            world.rig.machine.rule(SLOT, Rule::new(op, when, Fault::Error).within(blocks));
+            world.write(100..101, false).await.unwrap();
+            assert!(world.space.checkpoint().await.is_err());
+            for _ in 0..2 {
+                world.space.checkpoint().await.unwrap();
+            }
+            let world = crashed(world, PowerCut::LoseAll).await;
+            for row in 0..4 {
+                world.read(row * 512..row * 512 + 4).await.unwrap();
+            }
+            world.read(100..101).await.unwrap();
+        });
+    }
+}
+
+/// The commit of a checkpoint has more than there is room for: the checkpoint makes room without it.
+#[test]
+fn a_checkpoint_does_not_wait_for_room_that_only_it_makes() {
+    virtual_time(async {
+        let setup = Setup { disks: vec![128 << 20], size: 64 << 20, ..simple(6) };
+        let world = World::new(&setup).await;
+        let log = world.space.0.log();
+        let held = world.space.0.checkpoints.lock().await;
+        for unit in (0..16_384).step_by(2) {
+            world.write(unit..unit + 1, false).await.unwrap();
+        }
+        while log.usage().used < log.usage().blocks / 4 * 3 - 2 {
+            log.annex_put(1, vec![1]).await.unwrap();
+        }
+        drop(held);
+        let checkpoint = tokio::time::timeout(Duration::from_secs(20), world.space.checkpoint()).await;
+        checkpoint.expect("it has an end").unwrap();
+        world.flush().await.unwrap();
+        world.read(0..64).await.unwrap();
+    });
+}
+
+/// Rule 5 (b): a write that failed in place may have left either content, also when its region was not used for long.
+#[test]
+fn units_of_a_write_that_failed_are_old_or_new_for_good() {
+    for seed in 0..8 {
+        virtual_time(async {
+            let world = World::new(&simple(10 + seed)).await;
+            world.write(0..8, true).await.unwrap();
+            world.space.checkpoint().await.unwrap();
+            let (data, _) = areas(&world);
+            world.rig.machine.rule(SLOT, Rule::new(Op::Write, When::Nth(0), Fault::Error).within(data));
+            assert!(world.write(0..8, false).await.is_err());
+            for _ in 0..3 {
+                world.space.checkpoint().await.unwrap();
+            }
+            let world = crashed(world, PowerCut::LoseAll).await;
+            world.read(0..8).await.unwrap();
+        });
+    }
+}
+
+/// A read that a needed disk refuses is not damage.
+#[test]
+fn a_refused_read_names_its_disk() {
+    virtual_time(async {
+        let world = World::new(&simple(7)).await;
+        world.write(0..1, true).await.unwrap();
+        let (data, _) = areas(&world);
+        world.rig.machine.rule(SLOT, Rule::new(Op::Read, When::From(0), Fault::Refused(5)).within(data));
+        let read = world.read(0..1).await;
+        assert!(
+            matches!(read, Err(SpaceError::Disk { disk: DISK, error: DiskError::Refused { .. } })),
+            "{read:?}"
+        );
+    });
+}
+
+/// A disk in service that cannot be reached at the opening is left out: it was not fenced, and its mark was not read.
+#[test]
+fn a_disk_that_is_away_at_the_opening_is_left_out() {
+    virtual_time(async {
+        let world = World::new(&Setup::new(8, 3, MIRROR)).await;
+        world.write(0..4, true).await.unwrap();
+        let rig = world.rig.restarted();
+        let model = world.model.lock().after_crash(u64::MAX, &rig.machine);
+        drop(world);
+        rig.machine.pull(SlotId(2), PowerCut::LoseAll);
+        let world = World::open(rig, model).await;
+        assert_eq!(world.rig.view_now().membership(DiskNumber(2)), None);
+        world.read(0..4).await.unwrap();
+    });
+}
+
+/// Every write that was acknowledged before the end is there afterwards, without a crash.
+#[test]
+fn a_space_that_closes_keeps_what_it_has_acknowledged() {
+    for seed in 0..20 {
+        virtual_time(async {
+            let world = World::new(&Setup::new(20 + seed, 2, MIRROR)).await;
+            (0..2).for_each(|slot| world.rig.machine.shuffle(SlotId(slot), Duration::from_millis(3)));
+            let users = (0..8).map(async |user: u64| {
+                let mut result = Ok(());
+                for step in 0..20 {
+                    if result.is_ok() {
+                        result = world.write(user * 20 + step..user * 20 + step + 1, false).await;
+                    }
+                }
+                result
+            });
+            let close = async {
+                world.rig.env.sleep(Duration::from_millis(4 + seed)).await;
+                world.space.close().wait().await
+            };
+            let (ends, state) = tokio::join!(join_all(users), close);
+            assert!(state.unwrap().is_closed);
+            assert!(ends.iter().any(Result::is_err), "writes after the end fail");
+            assert!(world.bytes(0..1).await.is_err(), "and reads");
+            let model = {
+                let mut model = world.model.lock();
+                let flush = model.flush_begun();
+                model.flushed(flush);
+                model.clone()
+            };
+            world.rig.machine.cut(PowerCut::LoseAll);
+            let rig = world.rig.restarted();
+            drop(world);
+            let world = World::open(rig.clone(), model.after_crash(u64::MAX, &rig.machine)).await;
+            world.read(0..160).await.unwrap();
+        });
+    }
+}
+
+/// Slabs have what they had before they were this space's: none of it is ever read.
+#[test]
+fn what_a_slab_had_before_is_never_read() {
+    virtual_time(async {
+        // The log's replicas are on the first two, and row 0 on the others.
+        let setup = Setup { disks: vec![20 << 20; 4], size: 2 << 20, ..Setup::new(9, 4, MIRROR) };
+        let world = World::new(&setup).await;
+        world.write(60..61, true).await.unwrap();
+        let view = world.rig.view_now();
+        for copy in view.record.rows.get(&pool_seam::RowNumber(0)).unwrap().slabs.iter() {
+            let garbage: Vec<u8> = (0..60 * UNIT).map(|at| (at % 251) as u8 + 1).collect();
+            let at = view.disks[&copy.place.disk].areas.data(copy.place.slab).offset;
+            let disk = world.rig.machine.open(SlotId(copy.place.disk.0.into())).unwrap();
+            let ctx = env::Ctx::default();
+            disk.write(&ctx, at, Sg::from_iter([IoBuf::from(garbage)])).wait().await.unwrap();
+            disk.flush(&ctx).wait().await.unwrap();
+        }
+        (0..4).for_each(|slot| world.rig.machine.shuffle(SlotId(slot), Duration::from_millis(3)));
+        world.rig.record();
+        let users = (0..4).map(async |user: u64| {
+            for step in 0..6 {
+                let unit = user * 12 + step;
+                world.write(unit..unit + 1, false).await.unwrap();
+                if step == 3 {
+                    world.flush().await.unwrap();
+                }
+                // Its region is active from here on.
+                world.write(60..61, false).await.unwrap();
+            }
+        });
+        join_all(users).await;
+        for moment in world.rig.moments().iter().step_by(3) {
+            let rig = world.rig.after(moment, PowerCut::LoseAll);
+            let model = world.model.lock().after_crash(moment.event, &rig.machine);
+            let world = World::open(rig, model).await;
+            for unit in 0..61 {
+                world.read(unit..unit + 1).await.unwrap();
+            }
+        }
+    });
+}

@@ -1,0 +1,276 @@
+//! Disks that return get what they have missed, slabs move, and damage is found by reading everything.
+
+use disk::PowerCut;
+use disk::sim::SlotId;
+use futures_util::future::join_all;
+use pool_seam::{RowNumber, SlabPlace};
+
+use super::failures::copies_agree;
+use super::*;
+
+const UNITS: u64 = 40;
+
+async fn resync(world: &World, disk: u16) {
+    let report =
+        world.space.run(JobId(u64::from(disk) + 1), JobOrder::Resync(DiskNumber(disk))).wait().await.unwrap();
+    assert_eq!(report.left, [], "everything is there");
+}
+
+/// Regions that present disks have missed, besides those of the log.
+fn missed(world: &World) -> u64 {
+    let view = world.rig.view_now();
+    let copies = view.record.rows.iter().filter(|(row, _)| **row != RowNumber::LOG);
+    copies
+        .flat_map(|(_, row)| row.copies().map(|(_, copy)| *copy).collect::<Vec<_>>())
+        .filter(|copy| view.membership(copy.place.disk).is_some())
+        .map(|copy| u64::from(copy.missed.count_ones()))
+        .sum()
+}
+
+#[test]
+fn a_disk_that_returns_gets_what_it_has_missed() {
+    for copies in 2..=3 {
+        virtual_time(async {
+            let world = World::new(&Setup::new(1, 3, Resiliency::Mirror { copies })).await;
+            for row in 0..4 {
+                world.write(row * 512..row * 512 + 40, true).await.unwrap();
+            }
+            world.space.checkpoint().await.unwrap();
+            world.rig.remove_disk(DiskNumber(2)).await.unwrap();
+            world.write(10..20, true).await.unwrap();
+            world.write(600..700, false).await.unwrap();
+            let before = world.rig.machine.counts(SlotId(2));
+            assert!(matches!(
+                world.rig.return_disk(DiskNumber(2)).await,
+                Ok(Returned::Proven { .. } | Returned::Behind)
+            ));
+            assert_ne!(missed(&world), 0);
+            resync(&world, 2).await;
+            assert_eq!(missed(&world), 0);
+            let after = world.rig.machine.counts(SlotId(2));
+            assert!(after.written_bytes - before.written_bytes < 1 << 20, "what is the same is not written");
+            copies_agree(&world).await;
+            // Its copies are enough now.
+            world.flush().await.unwrap();
+            for other in 0..2_u16 {
+                if world.rig.remove_disk(DiskNumber(other)).await.is_ok() {
+                    break;
+                }
+            }
+            for unit in [0, 15, 610, 1030] {
+                world.read(unit..unit + 1).await.unwrap();
+            }
+        });
+    }
+}
+
+/// Users go on meanwhile, and the power fails: what was flushed is there, whichever disk is lost next.
+#[test]
+fn disks_that_come_and_go_in_crashes() {
+    for seed in 0..24 {
+        virtual_time(async {
+            let world = World::new(&Setup::new(100 + seed, 4, MIRROR)).await;
+            (0..4).for_each(|slot| world.rig.machine.shuffle(SlotId(slot), Duration::from_millis(2)));
+            world.rig.record();
+            let chaos = async {
+                for round in 0..8 {
+                    let disk = (world.rig.env.random_u64() % 4) as u16;
+                    world.rig.env.sleep(Duration::from_millis(12)).await;
+                    if round % 2 == 1 {
+                        world.space.checkpoint().await.unwrap();
+                    }
+                    if world.rig.remove_disk(DiskNumber(disk)).await.is_ok() {
+                        world.rig.machine.pull(SlotId(disk.into()), PowerCut::LoseAll);
+                        world.rig.env.sleep(Duration::from_millis(12)).await;
+                        world.rig.return_disk(DiskNumber(disk)).await.unwrap();
+                        resync(&world, disk).await;
+                    }
+                }
+            };
+            let users = (0..4).map(|_| user(&world, 40));
+            tokio::join!(chaos, join_all(users));
+            let moments = world.rig.moments();
+            for round in 0..6 {
+                let random = world.rig.env.random_u64();
+                let moment = &moments[random as usize % moments.len()];
+                let cut = if round % 2 == 0 { PowerCut::LoseAll } else { PowerCut::Tear { seed: random } };
+                let rig = world.rig.after(moment, cut);
+                let model = world.model.lock().after_crash(moment.event, &rig.machine);
+                let after = World::open(rig, model).await;
+                // One that is not needed for what others lack.
+                let disk = (random >> 32) as u16 % 4;
+                let is_away = round % 3 == 2 && after.rig.remove_disk(DiskNumber(disk)).await.is_ok();
+                for unit in 0..UNITS {
+                    let bytes = after.bytes(unit..unit + 1).await;
+                    let bytes = bytes
+                        .unwrap_or_else(|error| panic!("seed {seed}, away {is_away}, unit {unit}: {error}"));
+                    let checked = after.model.lock().check(unit, &bytes[0]);
+                    checked.unwrap_or_else(|error| panic!("seed {seed} round {round}: {error}"));
+                    let (_, version) = tell(&bytes[0]).unwrap();
+                    after.model.lock().settled(unit, version);
+                }
+                after.space.resolve().await.unwrap();
+                after.space.checkpoint().await.unwrap();
+                copies_agree(&after).await;
+            }
+        });
+    }
+}
+
+async fn user(world: &World, steps: usize) {
+    for _ in 0..steps {
+        let random = world.rig.env.random_u64();
+        let first = random % (UNITS - 4);
+        let units = first..first + 1 + (random >> 8) % 4;
+        let result = match (random >> 16) % 8 {
+            0 => world.flush().await,
+            1..5 => world.write(units, (random >> 24).is_multiple_of(4)).await,
+            _ => world.read(units).await,
+        };
+        assert!(matches!(result, Ok(()) | Err(SpaceError::Unavailable { .. })), "{result:?}");
+    }
+}
+
+/// Rule 9: a disk is set back while it is synchronised: its mark has a lower count.
+#[test]
+fn a_disk_set_back_to_before_its_resync_is_seen() {
+    virtual_time(async {
+        let world = World::new(&Setup { disks: vec![20 << 20; 4], ..Setup::new(3, 4, MIRROR) }).await;
+        for row in 0..4 {
+            world.write(row * 512..row * 512 + 8, true).await.unwrap();
+        }
+        world.space.checkpoint().await.unwrap();
+        world.rig.remove_disk(DiskNumber(3)).await.unwrap();
+        for row in 0..4 {
+            world.write(row * 512..row * 512 + 8, true).await.unwrap();
+        }
+        world.rig.return_disk(DiskNumber(3)).await.unwrap();
+        let earlier = world.rig.machine.image(SlotId(3));
+        resync(&world, 3).await;
+        world.rig.machine.cut(PowerCut::LoseAll);
+        let rig = world.rig.restarted();
+        rig.machine.roll_back(SlotId(3), &earlier, 0, 20 << 20);
+        let model = world.model.lock().after_crash(u64::MAX, &rig.machine);
+        drop(world);
+        let world = World::open(rig, model).await;
+        assert_ne!(missed(&world), 0, "its copies miss everything");
+        for row in 0..4 {
+            world.read(row * 512..row * 512 + 8).await.unwrap();
+        }
+    });
+}
+
+/// A slab goes to another disk while users write; then its old disk can go.
+#[test]
+fn a_slab_moves_under_load() {
+    for seed in 0..10 {
+        virtual_time(async {
+            let world = World::new(&Setup::new(200 + seed, 4, MIRROR)).await;
+            (0..4).for_each(|slot| world.rig.machine.shuffle(SlotId(slot), Duration::from_millis(2)));
+            world.write(0..UNITS, true).await.unwrap();
+            let before = world.rig.view_now().record.rows.get(&RowNumber(0)).unwrap().slabs[0];
+            let place = SlabPlace { disk: DiskNumber(0), slab: 0 };
+            let order = JobOrder::Fill(vec![(RowNumber(0), 0, place)]);
+            let moves = async {
+                let report = world.space.run(JobId(7), order).wait().await.unwrap();
+                assert_eq!(report.left, []);
+            };
+            let users = (0..4).map(|_| user(&world, 30));
+            tokio::join!(moves, join_all(users));
+            let view = world.rig.view_now();
+            let row = view.record.rows.get(&RowNumber(0)).unwrap();
+            assert!(row.slabs[0] != before && row.moving().is_none());
+            assert_eq!(missed(&world), 0);
+            copies_agree(&world).await;
+            world.flush().await.unwrap();
+            world.rig.machine.cut(PowerCut::LoseAll);
+            let rig = world.rig.restarted();
+            let model = world.model.lock().after_crash(u64::MAX, &rig.machine);
+            drop(world);
+            let world = World::open(rig, model).await;
+            world.read(0..UNITS).await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_scrub_writes_anew_what_is_damaged() {
+    virtual_time(async {
+        let world = World::new(&Setup::new(4, 2, MIRROR)).await;
+        world.write(0..20, true).await.unwrap();
+        let view = world.rig.view_now();
+        for (unit, slab) in [(3, 0), (5, 1), (7, 0), (7, 1)] {
+            let place = view.record.rows.get(&RowNumber(0)).unwrap().slabs[slab].place;
+            let at = view.disks[&place.disk].areas.data(place.slab).offset + unit * UNIT;
+            world.rig.machine.flip(SlotId(place.disk.0.into()), at, 2);
+        }
+        for lost in [1, 1] {
+            let report = world.space.run(JobId(1), JobOrder::Scrub(RowNumber(0))).wait().await.unwrap();
+            assert_eq!(report.progress.lost, lost, "no copy of unit 7 is good");
+        }
+        let report = world.space.run(JobId(2), JobOrder::Scrub(RowNumber(0))).wait().await.unwrap();
+        assert_eq!(report.progress.healed, 0);
+        world.read(0..7).await.unwrap();
+    });
+}
+
+/// Rule 17: when the disk of a replica leaves, another one gets it, and the space survives the loss of the others.
+#[test]
+fn a_replica_of_the_log_is_replaced() {
+    virtual_time(async {
+        let setup = Setup { disks: vec![20 << 20; 5], ..Setup::new(5, 5, MIRROR) };
+        let world = World::new(&setup).await;
+        world.write(0..8, true).await.unwrap();
+        world.rig.remove_disk(DiskNumber(0)).await.unwrap();
+        world.rig.env.sleep(Duration::from_secs(5)).await;
+        let log = world.rig.view_now().log_row().unwrap().clone();
+        assert!(
+            log.slabs.iter().all(|copy| copy.missed == 0 && copy.place.disk != DiskNumber(0)),
+            "{:?}",
+            log.slabs
+        );
+        world.write(0..8, true).await.unwrap();
+        // The first of the others is enough, and so is the new one.
+        world.rig.remove_disk(DiskNumber(1)).await.unwrap();
+        world.write(2..4, true).await.unwrap();
+        world.rig.machine.cut(PowerCut::LoseAll);
+        let rig = world.rig.restarted();
+        let model = world.model.lock().after_crash(u64::MAX, &rig.machine);
+        drop(world);
+        let world = World::open(rig, model).await;
+        world.read(0..8).await.unwrap();
+    });
+}
+
+/// A disk that was lost with its owner counts again when the next owner has read the log, and it returns.
+#[test]
+fn a_disk_that_was_lost_with_the_owner_is_accounted_for() {
+    for seed in 0..10 {
+        virtual_time(async {
+            let setup = Setup { disks: vec![20 << 20; 4], ..Setup::new(300 + seed, 4, MIRROR) };
+            let world = World::new(&setup).await;
+            (0..4).for_each(|slot| world.rig.machine.shuffle(SlotId(slot), Duration::from_millis(2)));
+            world.rig.record();
+            join_all((0..4).map(|_| user(&world, 20))).await;
+            let moments = world.rig.moments();
+            let random = world.rig.env.random_u64();
+            let moment = &moments[random as usize % moments.len()];
+            let rig = world.rig.after(moment, PowerCut::LoseAll);
+            let disk = DiskNumber((random >> 32) as u16 % 4);
+            rig.absent_at_opening(disk);
+            let model = world.model.lock().after_crash(moment.event, &rig.machine);
+            let after = World::open(rig, model).await;
+            assert!(after.rig.view_now().record.unaccounted.is_empty());
+            for unit in 0..UNITS {
+                let bytes = after.bytes(unit..unit + 1).await.unwrap();
+                let (_, version) = tell(&bytes[0]).unwrap();
+                after.model.lock().check(unit, &bytes[0]).unwrap();
+                after.model.lock().settled(unit, version);
+            }
+            after.rig.return_disk(disk).await.unwrap();
+            resync(&after, disk.0).await;
+            assert_eq!(missed(&after), 0);
+            copies_agree(&after).await;
+        });
+    }
+}
