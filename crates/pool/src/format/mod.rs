@@ -10,9 +10,11 @@ mod codec;
 mod frame;
 mod label;
 mod records;
+mod spaces;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub(crate) use areas::activity;
 pub use areas::{Areas, Extent};
 pub use claim::{Claim, Claimant};
 pub use codec::Malformed;

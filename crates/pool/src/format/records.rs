@@ -8,7 +8,7 @@ use crate::state::{
 };
 
 record!(FaultDomains { enclosure, node, rack });
-record!(DiskRecord { id, name, slabs, usage, presence, domains, media, label_sequence });
+record!(DiskRecord { id, name, slabs, usage, presence, domains, media, label_sequence, membership, areas });
 record!(SpaceRecord { name, size, resiliency, interleave, columns, provisioning, media });
 record!(SlabPlace { disk, slab });
 record!(ScrubRecord { began, asked, next, healed, lost, ended, last_healed, last_lost, since });
@@ -31,6 +31,7 @@ record!(StateParts {
     scrubs,
     given_up,
     losses,
+    owned,
 });
 
 choice!(Usage { 0 => AutoSelect, 1 => ManualSelect, 2 => HotSpare, 3 => Journal, 4 => Retired, 5 => Leaving });
@@ -45,7 +46,7 @@ choice!(Op {
     2 => AddDisk { disk, record },
     3 => RemoveDisk { disk },
     4 => DiskAbsent { disk, reason },
-    5 => DiskPresent { disk },
+    5 => DiskPresent { disk, membership },
     6 => SetUsage { disk, usage },
     7 => SetDomains { disk, domains },
     8 => Labelled { disk, sequence },
@@ -71,6 +72,7 @@ choice!(Op {
     28 => GivenUp { after },
     29 => Lost { space, record },
     30 => Scrub { space, record },
+    31 => Space { space, op },
 });
 
 /// A bit for each medium.
@@ -187,13 +189,26 @@ pub const EPOCHS_BYTES: usize = EPOCHS_MAX * 16;
 pub fn state_size_bound(state: &State) -> usize {
     const SLAB: usize = 6 + 4 + 9;
     const ROW: usize = 8 + 1 + 2;
-    const DISK: usize = 2 + 16 + 4 * 256 + 32;
+    const DISK: usize = 2 + 16 + 4 * 256 + 40 + 176;
     const SPACE: usize = 4 + 256 + 32;
     const SCRUB: usize = 4 + 61;
     const GIVEN_UP: usize = 8 + 8;
     let losses: usize = state.losses.values().map(|r| 4 + 8 + 4 + 8 * r.at.len()).sum();
     let slabs = state.slabs_allocated();
+    let owned: usize = state.owned.values().map(|record| owned_size_bound(record)).sum();
     let fixed =
         512 + 4 + losses + state.scrubs.len() * SCRUB + 255 * 2 + EPOCHS_BYTES + GIVEN_UP_MAX * GIVEN_UP;
-    fixed + slabs * SLAB + state.rows.len() * ROW + state.disks.len() * DISK + state.spaces.len() * SPACE
+    fixed
+        + owned
+        + slabs * SLAB
+        + state.rows.len() * ROW
+        + state.disks.len() * DISK
+        + state.spaces.len() * SPACE
+}
+
+/// The same of a space that an owner drives, slabs not counted.
+fn owned_size_bound(record: &pool_seam::SpaceRecord) -> usize {
+    const ROW: usize = 4 + 4 + 1 + 1 + 1 + 2;
+    let lists = 10 * record.unaccounted.len() + 258 * record.attachments.len() + 8 * record.loss.at.len();
+    512 + lists + record.rows.len() * ROW
 }

@@ -17,6 +17,7 @@ mod class;
 mod evacuation;
 mod fit;
 mod journal;
+mod owned;
 mod rebalance;
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,7 @@ pub use evacuation::{Evacuation, evacuation};
 use fit::Fit;
 use journal::Taste;
 pub(crate) use journal::journal_columns;
+pub(crate) use owned::{log_row, owned_row, owned_slab};
 pub use pool_seam::NoPlace;
 pub use rebalance::{Step, rebalance, to_rebalance};
 
@@ -114,7 +116,17 @@ fn place_row(
     better: impl Fn(DiskNumber) -> bool,
 ) -> Result<Vec<SlabPlace>, NoPlace> {
     let record = state.spaces.get(&space).ok_or(NoPlace::NoSuchRow(space))?;
-    let taste = Taste::of(state, space);
+    place(state, record, &Taste::of(state, space), may, better)
+}
+
+/// The same for any kind of space.
+fn place(
+    state: &State,
+    record: &SpaceRecord,
+    taste: &Taste<'_>,
+    may: impl Fn(DiskNumber) -> bool,
+    better: impl Fn(DiskNumber) -> bool,
+) -> Result<Vec<SlabPlace>, NoPlace> {
     let free: BTreeMap<DiskNumber, u32> = state
         .disks
         .iter()

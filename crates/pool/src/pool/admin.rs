@@ -160,7 +160,7 @@ impl Pool {
         labels::write(&inner.io, &member.disk, &label).await.map_err(Unsuitable::Disk)?;
         inner.unlabelled.lock().remove(&number);
         let mut ops = vec![Op::Labelled { disk: number, sequence }];
-        ops.push(Op::DiskPresent { disk: number });
+        ops.push(Op::DiskPresent { disk: number, membership: record.next_membership() });
         let alone = alone.await;
         inner.changing()?.join(member, ops).await?;
         Ok((number, alone))

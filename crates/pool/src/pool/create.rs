@@ -289,6 +289,8 @@ pub(super) fn describe(env: &Env, new: &NewDisk, areas: &Areas) -> DiskRecord {
         domains: stands(new),
         media: media_number(new.media.unwrap_or(info.media)),
         label_sequence: 1,
+        membership: crate::Membership(1),
+        areas: *areas,
     }
 }
 

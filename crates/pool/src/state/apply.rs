@@ -62,6 +62,9 @@ pub enum InvalidOp {
     /// The new slab does not have what the old one has.
     #[error("row {} of space {}: the destination slab has missed regions {regions:#x}", .row.0, .space.0)]
     NotMoved { space: SpaceId, row: RowNumber, regions: u64 },
+    /// It is about a row, slab, disk or owner that is not any more.
+    #[error("a change of space {} is about an earlier state of it", .0.0)]
+    Outdated(SpaceId),
     /// A percentage.
     #[error("a percentage is 1 to 100, not {0}")]
     Percent(u8),
@@ -84,6 +87,9 @@ impl State {
             Op::AddDisk { disk, record } => {
                 check_name(&record.name)?;
                 check_domains(&record.domains)?;
+                if !record.areas.is_sound() {
+                    return Err(InvalidOp::BadShape("no disk is like that"));
+                }
                 next(u64::from(disk.0), u64::from(self.next_disk))?;
                 let after = self
                     .next_disk
@@ -101,6 +107,7 @@ impl State {
                     return Err(InvalidOp::DiskInUse(*disk));
                 }
                 self.disks.remove(disk);
+                self.forget_unaccounted(*disk);
             }
             Op::DiskAbsent { disk, reason } => {
                 self.disk(*disk)?;
@@ -110,7 +117,16 @@ impl State {
                 self.disk_mut(*disk)?.presence = Presence::Absent(*reason);
                 self.shadow_on(*disk);
             }
-            Op::DiskPresent { disk } => self.disk_mut(*disk)?.presence = Presence::Present,
+            Op::DiskPresent { disk, membership } => {
+                let record = self.disk_mut(*disk)?;
+                if *membership <= record.membership {
+                    return Err(InvalidOp::NotNext {
+                        given: membership.0,
+                        next: record.membership.0.saturating_add(1),
+                    });
+                }
+                (record.presence, record.membership) = (Presence::Present, *membership);
+            }
             Op::SetUsage { disk, usage } => self.disk_mut(*disk)?.usage = *usage,
             Op::SetDomains { disk, domains } => {
                 check_domains(domains)?;
@@ -127,6 +143,9 @@ impl State {
                 self.voters.clone_from(voters);
             }
             Op::CreateSpace { space, record } => {
+                if !self.owned.is_empty() {
+                    return Err(InvalidOp::BadShape("a pool has spaces of one data path"));
+                }
                 next(u64::from(space.0), u64::from(self.next_space))?;
                 let after = self
                     .next_space
@@ -212,6 +231,7 @@ impl State {
                     return Err(InvalidOp::BadEpoch { given: *epoch, newest });
                 }
                 self.epochs.insert(*epoch, *incarnation);
+                self.begin_ownerships(*epoch);
                 while self.epochs.len() > EPOCHS_MAX {
                     self.epochs.pop_first();
                 }
@@ -224,6 +244,7 @@ impl State {
                 }
             }
             Op::Lost { space, record } => self.set_lost(*space, record)?,
+            Op::Space { space, op } => self.apply_to_space(*space, op)?,
             Op::MissedAll { disk } => self.miss_all(*disk)?,
             Op::BeginMove { space, row, index, to } => self.begin_move(*space, *row, *index, *to)?,
             Op::EndMove { space, row } => self.end_move(*space, *row)?,
@@ -278,9 +299,11 @@ impl State {
         })
     }
 
-    fn check_space_name(&self, name: &str) -> Result<(), InvalidOp> {
+    pub(super) fn check_space_name(&self, name: &str) -> Result<(), InvalidOp> {
         check_name(name)?;
-        match self.spaces.values().any(|s| s.name == name) {
+        let is_taken =
+            self.spaces.values().any(|s| s.name == name) || self.owned.values().any(|s| s.name == name);
+        match is_taken {
             true => Err(InvalidOp::NameTaken(name.to_owned())),
             false => Ok(()),
         }
@@ -343,7 +366,7 @@ impl State {
             self.slab_mut(space, row, index)?.missed |= regions;
             self.shadow(space, row);
         }
-        Ok(())
+        self.stale_for_owners(disk)
     }
 }
 
@@ -360,6 +383,6 @@ fn check_domains(d: &super::FaultDomains) -> Result<(), InvalidOp> {
     if fits { Ok(()) } else { Err(InvalidOp::BadName) }
 }
 
-fn next(given: u64, next: u64) -> Result<(), InvalidOp> {
+pub(super) fn next(given: u64, next: u64) -> Result<(), InvalidOp> {
     if given == next { Ok(()) } else { Err(InvalidOp::NotNext { given, next }) }
 }

@@ -1,6 +1,7 @@
 //! A state as it is on disk: without what can be derived, and not to be trusted until it has been checked.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::apply::check_policy;
 use super::{
@@ -28,6 +29,7 @@ pub(crate) struct StateParts {
     pub(crate) scrubs: Shared<BTreeMap<SpaceId, ScrubRecord>>,
     pub(crate) given_up: Shared<BTreeMap<u64, u64>>,
     pub(crate) losses: Shared<BTreeMap<SpaceId, LossRecord>>,
+    pub(crate) owned: Tree<SpaceId, Arc<pool_seam::SpaceRecord>>,
 }
 
 impl State {
@@ -50,6 +52,7 @@ impl State {
             scrubs: s.scrubs,
             given_up: s.given_up,
             losses: s.losses,
+            owned: s.owned,
         }
     }
 
@@ -69,6 +72,9 @@ impl State {
             return Err(InvalidOp::NoDisk(*disk));
         }
         s.disks = p.disks;
+        if s.disks.values().any(|d| !d.areas.is_sound()) {
+            return Err(InvalidOp::BadShape("no disk is like that"));
+        }
         if p.voters.iter().any(|v| !s.is_present(*v)) {
             return Err(InvalidOp::BadVoters);
         }
@@ -107,6 +113,7 @@ impl State {
         }
         s.given_up = p.given_up;
         s.take_losses(&p.losses)?;
+        s.take_owned(&p.owned)?;
         Ok(s)
     }
 }

@@ -13,6 +13,8 @@ fn disk(n: u16) -> DiskRecord {
         domains: FaultDomains::default(),
         media: 0,
         label_sequence: 1,
+        membership: crate::Membership(1),
+        areas: crate::format::Areas::plan(16 << 20, 2 << 20).expect("room"),
     }
 }
 
@@ -79,16 +81,16 @@ fn the_last_copy_is_never_written_off() {
 fn a_disk_leaves_with_what_it_may_have_lost() {
     let mut s = pool(2);
     s.apply(&Op::AllocateRow { space: SPACE, row: ROW, slabs: vec![place(0, 0), place(1, 0)] }).unwrap();
-    let ops = s.leave(DiskNumber(1), Absence::Gone, |_, _, _| 0b1000);
+    let ops = s.leave(DiskNumber(1), Absence::Gone, &crate::Answers::new(), |_, _, _| 0b1000);
     s.apply_all(&ops).unwrap();
     assert_eq!(s.voters, [DiskNumber(0)].into());
     let copy = s.rows[&(SPACE, ROW)].slabs[1];
     assert_eq!(copy.missed, 0b1000);
     assert!(!s.is_current(&copy, 1));
-    s.apply(&Op::DiskPresent { disk: DiskNumber(1) }).unwrap();
+    s.apply(&Op::DiskPresent { disk: DiskNumber(1), membership: crate::Membership(2) }).unwrap();
     assert!(s.is_current(&copy, 1) && !s.is_current(&copy, 0b1000));
     // The other one may not leave with that region.
-    let other = s.leave(DiskNumber(0), Absence::Gone, |_, _, _| 0b1000);
+    let other = s.leave(DiskNumber(0), Absence::Gone, &crate::Answers::new(), |_, _, _| 0b1000);
     let before = s.clone();
     assert!(s.apply_all(&other).is_err());
     assert_eq!(s, before, "all or none");
@@ -128,7 +130,7 @@ fn a_slab_moves_without_leaving_a_gap() {
     s.apply(&begin(place(3, 5))).unwrap();
     s.apply(&Op::NotMissed { space: SPACE, row: ROW, index: 2, regions: u64::MAX }).unwrap();
     let mut left = s.clone();
-    left.apply_all(&left.leave(DiskNumber(3), Absence::Gone, |_, _, _| 0)).unwrap();
+    left.apply_all(&left.leave(DiskNumber(3), Absence::Gone, &crate::Answers::new(), |_, _, _| 0)).unwrap();
     assert!(matches!(left.apply(&end), Err(InvalidOp::NotMoved { .. })));
     left.apply(&cancel).unwrap();
     s.apply(&cancel).unwrap();
@@ -186,7 +188,7 @@ fn a_disk_that_has_something_alone_is_needed() {
     assert!(!s.needs(DiskNumber(0)) && !s.needs(DiskNumber(1)));
     s.apply(&Op::Missed { space: SPACE, row: ROW, index: 1, regions: 0b10 }).unwrap();
     assert!(s.needs(DiskNumber(0)) && !s.needs(DiskNumber(1)));
-    let ops = s.leave(DiskNumber(1), Absence::Gone, |_, _, _| 0);
+    let ops = s.leave(DiskNumber(1), Absence::Gone, &crate::Answers::new(), |_, _, _| 0);
     s.apply_all(&ops).unwrap();
     assert_eq!(s.alone(SPACE, ROW, 0), u64::MAX, "of those that are here");
 }
@@ -322,7 +324,7 @@ fn where_a_column_moves_counts_no_more_than_the_old_one() {
         s.apply(&gone(disk)).unwrap();
         assert_eq!(new(&s), u64::MAX, "disk {disk} is away");
         s.apply(&found(3, 1)).unwrap();
-        s.apply(&Op::DiskPresent { disk: DiskNumber(disk) }).unwrap();
+        s.apply(&Op::DiskPresent { disk: DiskNumber(disk), membership: crate::Membership(2) }).unwrap();
         assert_eq!(new(&s), u64::MAX, "disk {disk} is back");
     }
     let mut all = s.clone();

@@ -28,6 +28,8 @@ fn ops() -> Vec<Op> {
         domains: FaultDomains::default(),
         media: 2,
         label_sequence: 1,
+        membership: crate::Membership(1),
+        areas: crate::format::Areas::plan(16 << 20, 2 << 20).expect("room"),
     };
     let place = |disk, slab| SlabPlace { disk: DiskNumber(disk), slab };
     let (space, row) = (SpaceId(0), RowNumber(0));
