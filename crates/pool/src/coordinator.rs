@@ -10,6 +10,7 @@
 //!    not accounted for.
 
 mod answers;
+mod joining;
 mod lease;
 mod owners;
 mod views;
@@ -49,7 +50,10 @@ impl Pool {
             let space = SpaceId(s.next_space);
             let planned = s.free_slot().ok_or(NoPlace::NoSuchRow(space)).and_then(|slot| {
                 let record = record.owned(slot, s.epoch());
-                let log = placement::log_row(s, &record, |_| true)?;
+                let log = placement::log_row(s, &record, |_| true)?
+                    .into_iter()
+                    .map(|place| (place, false))
+                    .collect();
                 let log = SpaceOp::Allocate { row: RowNumber::LOG, first: s.next_generation, slabs: log };
                 Ok([SpaceOp::Create { record: Box::new(record) }, log].map(|op| Op::Space { space, op }))
             });
@@ -76,8 +80,11 @@ impl Pool {
         self.metadata().owners().link(owner, link);
     }
 
-    /// The disk with this membership, for an owner.
+    /// The disk with this membership, which may be the one that it is about to join with, for an owner.
     pub fn member_disk(&self, disk: DiskNumber, of: Membership) -> Option<Arc<dyn Disk>> {
+        if let Some(joining) = self.metadata().owners().joining(disk, of) {
+            return Some(joining);
+        }
         let is_now = self.read(|s| s.membership(disk)) == Some(of);
         self.members().get(disk).filter(|_| is_now).map(|member| Arc::clone(&member.disk))
     }

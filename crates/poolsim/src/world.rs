@@ -4,12 +4,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arena::{Arena, Class, IoBuf, Sg};
-use disk::sim::{Machine, SlotId};
-use disk::{Disk, MemoryOptions, sized};
+use disk::sim::{Machine, Moment, SlotId};
+use disk::{Disk, MemoryOptions, PowerCut, sized};
 use env::Env;
 use pool::format::Claimant;
 use pool::{CreateOptions, NewDisk, OpenOptions, Pool, SpaceRecord};
-use pool_seam::{DiskNumber, MediaClass, Membership, NodeId, Owner, Provisioning, Resiliency, SpaceId, UNIT};
+use pool_seam::{
+    Coordinator, DiskNumber, MediaClass, Membership, NodeId, Owner, Provisioning, Resiliency, SpaceId, UNIT,
+};
 use space::cache::Budget;
 use space::{Settings, Space, SpaceError};
 
@@ -40,6 +42,19 @@ impl World {
         World { env, machine, arena: Arena::new(64 << 20).expect("memory") }
     }
 
+    /// The machine after a power cut at that moment, with all disks in their slots.
+    pub(crate) fn after(moment: &Moment, cut: PowerCut) -> World {
+        let env = Env::simulated(moment.event);
+        let machine = moment.cut(&env, cut);
+        (0..machine.slots()).for_each(|slot| machine.plug(SlotId(slot)));
+        World { env, machine, arena: Arena::new(64 << 20).expect("memory") }
+    }
+
+    /// A new handle of a disk.
+    pub(crate) fn disk(&self, slot: usize) -> Arc<dyn Disk> {
+        self.machine.open(SlotId(slot)).expect("it is plugged in")
+    }
+
     /// A handle of each disk that is plugged in.
     fn disks(&self) -> Vec<Arc<dyn Disk>> {
         let open = |slot| self.machine.open(SlotId(slot)).ok().map(|disk| disk as Arc<dyn Disk>);
@@ -61,8 +76,18 @@ impl World {
 
     /// Owns a space of the pool from now on.
     pub(crate) async fn own(&self, pool: &Pool, space: SpaceId) -> Result<Owned, SpaceError> {
+        self.own_through(pool, space, Arc::new(pool.clone())).await
+    }
+
+    /// The same, with a connection to the pool's coordinator.
+    pub(crate) async fn own_through(
+        &self,
+        pool: &Pool,
+        space: SpaceId,
+        coordinator: Arc<dyn Coordinator>,
+    ) -> Result<Owned, SpaceError> {
         let owner = pool.owner(space).expect("a space");
-        let view = pool_seam::Coordinator::view(pool, owner, None).wait().await?.expect("the newest view");
+        let view = Coordinator::view(pool, owner, None).wait().await?.expect("the newest view");
         let (handles, machine) = (pool.clone(), self.machine.clone());
         // Fences of the pool's metadata and of the space are of different epochs, so each has a handle of its own.
         let open = move |disk: DiskNumber, of: Membership| {
@@ -75,7 +100,7 @@ impl World {
             node: NodeId::default(),
             budget: Budget::new(1 << 20),
             hang: Duration::from_secs(10),
-            coordinator: Arc::new(pool.clone()),
+            coordinator,
             lease: Arc::new(pool.lease()),
             open: Box::new(open),
         };
@@ -99,13 +124,21 @@ impl Owned {
 
     /// Whether each of these units has this value.
     pub(crate) async fn has(&self, units: std::ops::Range<u64>, value: u8) -> Result<bool, SpaceError> {
+        let expected: Vec<u8> = units.clone().flat_map(|unit| fill(unit, value)).collect();
+        Ok(self.read(units).await? == expected)
+    }
+
+    /// Whether a unit reads as zeros.
+    pub(crate) async fn is_empty(&self, unit: u64) -> bool {
+        self.read(unit..unit + 1).await.is_ok_and(|bytes| bytes.iter().all(|byte| *byte == 0))
+    }
+
+    async fn read(&self, units: std::ops::Range<u64>) -> Result<Vec<u8>, SpaceError> {
         let length = ((units.end - units.start) * UNIT) as usize;
         let dst = sized(self.arena.alloc_sg(length, Class::Payload).await, length);
         let (result, dst) = self.space.read(units.start * UNIT, dst).wait().await;
         result?;
-        let bytes: Vec<u8> = dst.iter().flat_map(|part| part.to_vec()).collect();
-        let expected: Vec<u8> = units.flat_map(|unit| fill(unit, value)).collect();
-        Ok(bytes == expected)
+        Ok(dst.iter().flat_map(|part| part.to_vec()).collect())
     }
 }
 

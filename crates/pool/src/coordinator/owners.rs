@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use disk::Disk;
 use env::Env;
 use futures_util::future::{Either, join_all, select};
 use parking_lot::Mutex;
-use pool_seam::{Membership, Owner, OwnerId, SpaceEpoch, SpaceView};
+use pool_seam::{Membership, Owner, OwnerId, Returned, SpaceEpoch, SpaceView};
 
 use crate::state::Answers;
 use crate::{DiskNumber, SpaceId};
@@ -21,6 +22,8 @@ pub(crate) struct Owners {
     linked: Mutex<BTreeMap<SpaceId, (SpaceEpoch, Weak<dyn Owner>)>>,
     /// Disks that are leaving, with the number of rounds.
     leaving: Mutex<BTreeMap<DiskNumber, usize>>,
+    /// The disk that is about to join with a membership, for owners that read its mark.
+    joining: Mutex<Option<(DiskNumber, Membership, Arc<dyn Disk>)>>,
 }
 
 /// A round of questions about a leaving disk. No new slab is chosen there as long as it is there.
@@ -78,6 +81,39 @@ impl Owners {
         });
         round.answers = join_all(answers).await.into_iter().flatten().collect();
         round
+    }
+
+    /// Asks the owners of these spaces what a disk has that is about to join. Of one that does not answer in time there is
+    /// nothing, and spaces without an owner are not among the answers. One disk joins at a time.
+    pub(crate) async fn ask_joining(
+        &self,
+        env: &Env,
+        disk: DiskNumber,
+        of: Membership,
+        handle: &Arc<dyn Disk>,
+        spaces: Vec<SpaceId>,
+    ) -> Vec<(SpaceId, Option<Returned>)> {
+        *self.joining.lock() = Some((disk, of, Arc::clone(handle)));
+        let owners = spaces.into_iter().filter_map(|space| Some((space, self.of(space)?)));
+        let answers = owners.map(|(space, owner)| async move {
+            let answer = std::pin::pin!(async { owner.joining(disk, of).wait().await.ok() });
+            match select(answer, Box::pin(env.sleep(PATIENCE))).await {
+                Either::Left((answer, _)) => (space, answer),
+                Either::Right(_) => (space, None),
+            }
+        });
+        let answers = join_all(answers).await;
+        *self.joining.lock() = None;
+        answers
+    }
+
+    /// The disk that is about to join with this membership.
+    pub(super) fn joining(&self, disk: DiskNumber, of: Membership) -> Option<Arc<dyn Disk>> {
+        let joining = self.joining.lock();
+        joining
+            .as_ref()
+            .filter(|(number, as_of, _)| (*number, *as_of) == (disk, of))
+            .map(|(.., disk)| Arc::clone(disk))
     }
 
     fn of(&self, space: SpaceId) -> Option<Arc<dyn Owner>> {

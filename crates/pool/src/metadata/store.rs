@@ -123,7 +123,7 @@ pub(crate) struct Shared {
 
 /// See the module. The writer ends with the last handle.
 pub(crate) struct Metadata {
-    env: Env,
+    pub(crate) env: Env,
     shared: Arc<Shared>,
     requests: mpsc::Sender<Request>,
 }

@@ -96,16 +96,21 @@ pub fn row_with_absent(
     usable: impl Fn(DiskNumber) -> bool,
 ) -> Result<Vec<SlabPlace>, NoPlace> {
     let usable = |d: DiskNumber| state.is_present(d) && usable(d);
-    let places = place_row(state, space, |_| true, usable)?;
+    let places = place_row(state, space, |_| true, &usable)?;
     let none = NoPlace::NoSuchRow(space);
     let record = state.spaces.get(&space).ok_or(none)?;
-    let (group, failures) = (record.slabs_in_group().max(1), record.resiliency.failures());
-    let away = |group: &[SlabPlace]| group.iter().filter(|p| !usable(p.disk)).count();
-    if places.chunks(group).any(|g| away(g) > failures) {
+    if !keeps_enough(record, &places, &usable) {
         let disks = places.iter().filter(|p| usable(p.disk)).count();
         return Err(NoPlace::NoRoom { needed: places.len(), disks, media: record.media });
     }
     Ok(places)
+}
+
+/// Whether no more slabs of a row are on disks that are not `usable` than it can lose.
+fn keeps_enough(record: &SpaceRecord, places: &[SlabPlace], usable: impl Fn(DiskNumber) -> bool) -> bool {
+    let (group, failures) = (record.slabs_in_group().max(1), record.resiliency.failures());
+    let away = |group: &[SlabPlace]| group.iter().filter(|p| !usable(p.disk)).count();
+    places.chunks(group).all(|g| away(g) <= failures)
 }
 
 /// On disks that `may` be taken, those that are `better` first.

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::{NoPlace, Taste, mates, place, shared};
+use super::{NoPlace, Taste, keeps_enough, mates, place, shared};
 use crate::{DiskNumber, Resiliency, RowNumber, SlabPlace, SpaceId, SpaceRecord, State, Usage};
 
-/// Places for a new row of a space, in the row's order, on disks that are `usable`.
+/// Places for a new row of a space, in the row's order, on disks that are `usable`. Where there are no others, some are on
+/// disks that are absent or not usable, as many as the row can lose; `true` says so: these have missed everything.
 ///
 /// # Errors
 /// [`NoPlace`].
@@ -13,11 +14,17 @@ pub(crate) fn owned_row(
     state: &State,
     space: SpaceId,
     usable: impl Fn(DiskNumber) -> bool,
-) -> Result<Vec<SlabPlace>, NoPlace> {
+) -> Result<Vec<(SlabPlace, bool)>, NoPlace> {
     let record = state.owned.get(&space).ok_or(NoPlace::NoSuchRow(space))?;
+    let kind = SpaceRecord::of(record);
     let taste = Taste::new(state, false, record.media);
-    let may = |disk: DiskNumber| is_reachable(state, disk, record.slot) && usable(disk);
-    place(state, &SpaceRecord::of(record), &taste, may, |_| true)
+    let here = |disk: DiskNumber| is_reachable(state, disk, record.slot) && usable(disk);
+    let places = place(state, &kind, &taste, here, |_| true).or_else(|full| {
+        let may = |disk: DiskNumber| has_slot(state, disk, record.slot);
+        let places = place(state, &kind, &taste, may, here)?;
+        if keeps_enough(&kind, &places, here) { Ok(places) } else { Err(full) }
+    })?;
+    Ok(places.into_iter().map(|place| (place, !here(place.disk))).collect())
 }
 
 /// Places for the log of a space: one more than the failures that it survives, at least two where the pool has them, on
@@ -91,5 +98,9 @@ pub(crate) fn owned_slab(
 
 /// Whether a present disk has the slot of the space's marks.
 fn is_reachable(state: &State, disk: DiskNumber, slot: u16) -> bool {
-    state.is_present(disk) && state.disks.get(&disk).is_some_and(|of| of.areas.slots() > slot)
+    state.is_present(disk) && has_slot(state, disk, slot)
+}
+
+fn has_slot(state: &State, disk: DiskNumber, slot: u16) -> bool {
+    state.disks.get(&disk).is_some_and(|of| of.areas.slots() > slot)
 }

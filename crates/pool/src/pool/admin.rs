@@ -150,6 +150,8 @@ impl Pool {
                 return Err(AdminError::Stale(number));
             }
         }
+        let membership = record.next_membership();
+        let spaces = self.ask_joining(number, membership, &disk, accept_loss).await?;
         // Before it gets a label that makes it look current.
         inner.changing()?.commit(missed).await?;
         labels::silence(&inner.io, &disk, &label.areas).await.map_err(Unsuitable::Disk)?;
@@ -159,8 +161,9 @@ impl Pool {
         let label = self.label_of(&member, &record, name, sequence);
         labels::write(&inner.io, &member.disk, &label).await.map_err(Unsuitable::Disk)?;
         inner.unlabelled.lock().remove(&number);
-        let mut ops = vec![Op::Labelled { disk: number, sequence }];
-        ops.push(Op::DiskPresent { disk: number, membership: record.next_membership() });
+        let mut ops =
+            vec![Op::Labelled { disk: number, sequence }, Op::DiskPresent { disk: number, membership }];
+        ops.extend(spaces);
         let alone = alone.await;
         inner.changing()?.join(member, ops).await?;
         Ok((number, alone))

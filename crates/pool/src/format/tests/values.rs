@@ -123,7 +123,7 @@ fn space_op() -> impl Strategy<Value = SpaceOp> {
         6 => (space_record(), 0..3_u16).prop_map(|(record, slot)| SpaceOp::Create { record: Box::new(record.owned(slot, 0)) }),
         1 => Just(SpaceOp::Destroy),
         1 => any::<u16>().prop_map(|mib| SpaceOp::SetSize { size: u64::from(mib) << 20 }),
-        8 => (row(), generation(), prop::collection::vec(place(), 1..5))
+        8 => (row(), generation(), prop::collection::vec((place(), prop::bool::weighted(0.1)), 1..5))
             .prop_map(|(row, first, slabs)| SpaceOp::Allocate { row, first, slabs }),
         1 => (row(), generation()).prop_map(|(row, birth)| SpaceOp::Ready { row, birth }),
         1 => (row(), generation()).prop_map(|(row, birth)| SpaceOp::Free { row, birth }),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pool_seam::{Moving, Regions, Resiliency, Row, SlabCopy, SlabPlace, SpaceEpoch, SpaceRecord};
 
-use super::{ALL, SpaceOp, alone, rows_end};
+use super::{ALL, SpaceOp, alone, rows_end, sets};
 use crate::state::State;
 use crate::state::apply::next;
 use crate::{DiskNumber, InvalidOp, RowNumber, SpaceId};
@@ -220,7 +220,7 @@ impl State {
         space: SpaceId,
         row: RowNumber,
         first: u32,
-        slabs: &[SlabPlace],
+        slabs: &[(SlabPlace, bool)],
     ) -> Result<(), InvalidOp> {
         let record = Arc::clone(self.owned(space)?);
         let bad = InvalidOp::BadRow { space, row, slabs: slabs.len() };
@@ -237,8 +237,11 @@ impl State {
         }
         next(u64::from(first), u64::from(self.next_generation))?;
         let mut seen: BTreeMap<DiskNumber, BTreeSet<u32>> = BTreeMap::new();
-        for place in slabs {
+        for (place, missed) in slabs {
             self.check_free(*place)?;
+            if !missed && !self.is_present(place.disk) {
+                return Err(InvalidOp::Outdated(space));
+            }
             if self.disks.get(&place.disk).is_none_or(|disk| disk.areas.slots() <= record.slot) {
                 return Err(InvalidOp::NotFree(*place));
             }
@@ -249,10 +252,21 @@ impl State {
                 return Err(InvalidOp::SameDisk(place.disk));
             }
         }
-        self.next_generation.checked_add(slabs.len() as u32).ok_or(bad)?;
-        let copies: Result<Vec<SlabCopy>, InvalidOp> =
-            slabs.iter().map(|place| Ok(SlabCopy { missed: 0, ..self.take(space, row, *place)? })).collect();
-        self.owned_mut(space)?.rows.insert(row, Row::new(first, copies?));
+        self.next_generation.checked_add(slabs.len() as u32).ok_or(bad.clone())?;
+        let kept = |set: std::ops::Range<usize>| slabs[set].iter().filter(|(_, missed)| !missed).count();
+        let new = Row::new(
+            first,
+            slabs.iter().map(|(place, _)| SlabCopy { place: *place, generation: 0, missed: 0 }),
+        );
+        if sets(&record, row, &new).into_iter().any(|(set, needed)| kept(set) < needed) {
+            return Err(bad);
+        }
+        let copies = slabs.iter().map(|(place, missed)| {
+            let copy = self.take(space, row, *place)?;
+            Ok(SlabCopy { missed: if *missed { ALL } else { 0 }, ..copy })
+        });
+        let copies = copies.collect::<Result<Vec<SlabCopy>, InvalidOp>>()?;
+        self.owned_mut(space)?.rows.insert(row, Row::new(first, copies));
         Ok(())
     }
 

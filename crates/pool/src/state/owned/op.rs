@@ -16,8 +16,9 @@ pub enum SpaceOp {
     Destroy,
     /// Another size, in bytes; no rows are beyond it.
     SetSize { size: u64 },
-    /// Slabs for a row, in its order, with generations from `first` on. The row is new.
-    Allocate { row: RowNumber, first: u32, slabs: Vec<SlabPlace> },
+    /// Slabs for a row, in its order, with generations from `first` on, and whether each has missed everything, because
+    /// its disk is absent. The row is new.
+    Allocate { row: RowNumber, first: u32, slabs: Vec<(SlabPlace, bool)> },
     /// The row's blocks are written.
     Ready { row: RowNumber, birth: u32 },
     /// The row's slabs are free; it reads as zeros.
