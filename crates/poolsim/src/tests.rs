@@ -3,3 +3,4 @@
 mod crashes;
 mod disks;
 mod messages;
+mod rounds;

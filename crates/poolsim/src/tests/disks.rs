@@ -125,3 +125,56 @@ fn a_space_grows_without_a_disk() {
         assert!(disks.len() == 16 && !disks.contains(&DiskNumber(3)));
     });
 }
+
+/// A disk with an older state of the space is found out by its mark: it has missed everything that the other disk has.
+#[test]
+fn a_disk_that_was_set_back_is_filled_again() {
+    virtual_time(async {
+        let world = World::new(11, 2);
+        let pool = world.create().await;
+        let space = pool.create_owned(mirror("vm")).await.expect("a space");
+        let owned = world.own(&pool, space).await.expect("an owner");
+        let image = world.machine.image(SlotId(1));
+        let marks = pool.read(|s| s.disks[&DiskNumber(1)].areas.marks);
+        let slabs = pool.read(|s| s.disks[&DiskNumber(1)].areas.slabs);
+        owned.write(0..64, 1).await.expect("a write");
+        owned.flush().await.expect("a flush");
+        owned.space.checkpoint().await.expect("a checkpoint");
+        pool.take_offline(DiskNumber(1)).await.expect("it leaves");
+        // Labels and metadata are as they were: only what its owner wrote is older.
+        for area in [marks, slabs] {
+            world.machine.roll_back(SlotId(1), &image, area.offset, area.length);
+        }
+        assert_eq!(pool.return_disk(world.disk(1), false).await, Ok(DiskNumber(1)));
+        let row = |s: &pool::State| s.owned[&space].rows[&RowNumber(0)].clone();
+        let missed = pool
+            .read(|s| row(s).copies().map(|(_, copy)| (copy.place.disk, copy.missed)).collect::<Vec<_>>());
+        assert!(missed.contains(&(DiskNumber(1), u64::MAX)), "{missed:?}");
+        assert!(owned.has(0..64, 1).await.expect("a read"));
+        owned.space.run(JobId(1), JobOrder::Resync(DiskNumber(1))).wait().await.expect("a resync");
+        pool.take_offline(DiskNumber(0)).await.expect("the other one has everything");
+        assert!(owned.has(0..64, 1).await.expect("a read of the disk that was set back"));
+    });
+}
+
+/// A disk of a space without an owner leaves unaccounted. It counts for nothing until the next owner has read the log.
+#[test]
+fn a_disk_that_leaves_without_an_owner_is_accounted_for_by_the_next() {
+    virtual_time(async {
+        let world = World::new(12, 2);
+        let pool = world.create().await;
+        let space = pool.create_owned(mirror("vm")).await.expect("a space");
+        let owned = world.own(&pool, space).await.expect("an owner");
+        owned.write(0..64, 1).await.expect("a write");
+        owned.flush().await.expect("a flush");
+        drop(owned);
+        let away = DiskNumber(1);
+        pool.take_offline(away).await.expect("it leaves");
+        assert!(pool.read(|s| s.owned[&space].unaccounted.contains_key(&away)));
+        drop(pool);
+        let pool = world.open().await;
+        let owned = world.own(&pool, space).await.expect("the next owner");
+        assert!(pool.read(|s| s.owned[&space].unaccounted.is_empty()), "the owner has accounted for it");
+        assert!(owned.has(0..64, 1).await.expect("a read"));
+    });
+}
