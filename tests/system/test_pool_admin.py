@@ -1,10 +1,9 @@
-"""Administration of pools on plain files: disks that leave, are replaced or lost, enclosures, room that runs out, sizes, older formats."""
+"""Administration of pools on plain files: disks that leave, are replaced or lost, enclosures, room that runs out, sizes."""
 
 import json
 import os
 import re
 import subprocess
-import tarfile
 import time
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import pytest
 from harness.programs import run, until
 from test_pool import DISK, MIB, SPACE, Machine, machine, pytestmark  # noqa: F401  the fixture and the marks
 
-IMAGES = Path(__file__).resolve().parent / "images"
 
 
 def disks(machine, pool="tank"):
@@ -291,26 +289,3 @@ def test_a_virtual_disk_shrinks_where_nothing_is(machine):
     machine.attach()
     # What was cut off is zeros, and does not come back.
     machine.qemu_io("read -P 6 0 2M", "read -P 0 2M 46M")
-
-
-def test_a_pool_of_version_1_opens_and_is_upgraded_when_asked(machine):
-    with tarfile.open(IMAGES / "pool-1.tar.xz") as images:
-        images.extractall(machine.disks, filter="data")
-    told = machine("pool", "import", "old")
-    assert "pool old opened" in told
-    assert machine.status("old")["version"] == 1
-    told = machine.refused("pool", "set", "old", "--warn-at", "80")
-    assert "version 2 of the format" in told and "causeway pool upgrade" in told
-    told = machine.refused("disk", "set", "old/0", "--media", "ssd")
-    assert "version 4 of the format" in told and "causeway pool upgrade" in told
-    machine.attach()
-    reads = ["read -P 0xa5 0 256k", "read -P 0x5a 3M 64k", "read -P 0 1M 1M"]
-    machine.qemu_io(*reads)
-    assert "could not open it afterwards" in machine.refused("pool", "upgrade", "old")
-    machine("pool", "upgrade", "old", "--yes")
-    assert machine.status("old")["version"] == 6
-    machine("pool", "remove-disk", "old", "0")
-    until_gone(machine, 0, "old")
-    machine.kill_and_start()
-    machine.attach()
-    machine.qemu_io(*reads)

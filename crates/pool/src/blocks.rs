@@ -1,7 +1,7 @@
 //! Bytes in, values out: the blocks of the data path. `docs/on-disk-format.md` has the maps; labels and
 //! metadata are in `format`.
 //!
-//! All numbers are little-endian. Every block carries a magic, a version and a CRC32C of itself with the
+//! All numbers are little-endian. Every block carries a magic and a CRC32C of itself with the
 //! CRC's own bytes as zeros.
 
 pub mod activity;

@@ -19,6 +19,7 @@ pub mod authority;
 pub mod blocks;
 pub mod book;
 mod cache;
+pub mod coordinator;
 mod disks;
 pub mod events;
 pub mod format;
@@ -41,16 +42,19 @@ pub mod voters;
 
 pub use metadata::{CommitError, Member, Members, Suspension};
 pub use path::{DataPath, PathOptions, WRITES_MAX};
+pub(crate) use placement::NoPlace;
 pub use pool::{
     AdminError, CreateError, CreateOptions, FoundLabel, NewDisk, OpenError, OpenOptions, Opened, Pool,
     READ_ONLY_MEMORY, Unsuitable, scan,
 };
 pub use pool_seam::layout;
-pub use pool_seam::{DiskId, DiskNumber, GROUP, GROUP_UNITS, PoolId, REGIONS, RowNumber, SpaceId, UNIT};
+pub use pool_seam::{
+    DiskId, DiskNumber, GROUP, GROUP_UNITS, Membership, PoolId, REGIONS, RowNumber, SpaceEpoch, SpaceId, UNIT,
+};
 pub use pulse::standing::Slowness;
 pub use space::{ParityCounts, Space, SpaceError};
 pub use state::{
-    Absence, DiskRecord, FaultDomains, InvalidOp, LOST_MAX, LossRecord, MediaClass, Moving, Op, Policy,
-    Presence, Provisioning, Resiliency, Row, ScrubRecord, Shared, SlabCopy, SlabPlace, Slabs, SpaceRecord,
-    State, Tree, Usage,
+    Absence, Answers, DiskRecord, FaultDomains, InvalidOp, LOST_MAX, LossRecord, MediaClass, Moving, Op,
+    Policy, Presence, Provisioning, Resiliency, Row, ScrubRecord, Shared, SlabCopy, SlabPlace, Slabs,
+    SpaceOp, SpaceRecord, State, Tree, Usage,
 };

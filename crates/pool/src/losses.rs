@@ -15,9 +15,6 @@ use crate::jobs::Progress;
 use crate::space::{Space, SpaceError};
 use crate::{DataPath, LOST_MAX, LossRecord, Op, SpaceId, State, UNIT};
 
-/// From this version of the format on the metadata has it.
-const SINCE: u16 = 6;
-
 /// Addresses of lost units that were found since the pool was opened, by space, each once; of a space
 /// [`LOST_MAX`] at most.
 #[derive(Default)]
@@ -55,7 +52,7 @@ impl Noted {
 }
 
 impl DataPath {
-    /// Makes what was found to be lost known to the metadata, if that may be changed and has a place for it;
+    /// Makes what was found to be lost known to the metadata, if that may be changed;
     /// whether there was anything new.
     ///
     /// # Errors
@@ -72,7 +69,7 @@ impl DataPath {
                 let (was, now) = (known(s, *space), known(s, *space).with(at));
                 // A journal's are its scrub's business.
                 let is_users = s.spaces.contains_key(space) && s.owner_of(*space).is_none();
-                let is_new = s.version >= SINCE && is_users && was != now;
+                let is_new = is_users && was != now;
                 is_new.then_some(Op::Lost { space: *space, record: now })
             };
             found.iter().filter_map(op).collect()
@@ -114,14 +111,15 @@ impl Space {
     ///
     /// # Errors
     /// When the metadata takes no changes.
-    pub(crate) async fn end_reading(&self, again: FoundAgain, mut ops: Vec<Op>) -> Result<(), SpaceError> {
+    pub(crate) async fn end_reading(&self, again: FoundAgain, end: Op) -> Result<(), SpaceError> {
         let (path, space) = (&self.path, self.id());
         let _one = path.losses.lock().await;
         let found = path.events.lost().remove(&space).unwrap_or_default();
+        let mut ops = vec![end];
         path.read(|s| {
             let was = known(s, space);
             let record = was.settled(&found, &again.gone, again.counted);
-            if s.version >= SINCE && s.spaces.contains_key(&space) && was != record {
+            if s.spaces.contains_key(&space) && was != record {
                 ops.push(Op::Lost { space, record });
             }
         });

@@ -5,8 +5,7 @@
 //!
 //! The journal holds [`Op`]s, the checkpoint a whole [`State`]; there is no other way to change one.
 //! [`State::apply`] checks every operation against the invariants before it changes anything, so a record
-//! from a disk that is damaged in a way its checksum missed, or that another version wrote, is refused and
-//! does not panic.
+//! from a disk that is damaged in a way its checksum missed is refused and does not panic.
 //!
 //! Invariants:
 //! 1. A slab of a disk belongs to one row at most; `used` says so for every slab of every disk, and is derived.
@@ -18,13 +17,13 @@
 //! 5. A voter is a present disk.
 //! 6. A row has at most one moving slab. It is a copy like the others, of the column of the slab that it
 //!    replaces; that one is freed only when the new one has missed nothing that it has.
-//! 7. A state has no feature that its format version lacks.
-//! 8. Of a row with parity the slab that another moves to has at most the regions that the old one has, and
+//! 7. Of a row with parity the slab that another moves to has at most the regions that the old one has, and
 //!    none while one of their disks is absent: it never counts beside the old one, nor for it.
 
 mod apply;
 mod losses;
 mod moving;
+mod owned;
 mod parts;
 mod records;
 mod redundancy;
@@ -35,7 +34,9 @@ mod tests;
 mod used;
 
 pub use apply::InvalidOp;
-pub(crate) use parts::{Extras, StateParts};
+pub use owned::{Answers, SpaceOp};
+pub(crate) use owned::{Carried, Refusal, carry_out};
+pub(crate) use parts::StateParts;
 pub use pool_seam::{
     Absence, FaultDomains, LOST_MAX, LossRecord, MediaClass, Provisioning, Resiliency, ScrubRecord,
     SlabPlace, Tree,
@@ -44,8 +45,8 @@ pub use records::{DiskRecord, Moving, Op, Policy, Presence, Row, SlabCopy, Slabs
 pub use shared::Shared;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use crate::format::FORMAT_VERSION;
 use crate::{DiskNumber, PoolId, RowNumber, SpaceId, placement, voters};
 use used::Used;
 
@@ -103,11 +104,12 @@ pub struct State {
     pub given_up: Shared<BTreeMap<u64, u64>>,
     /// Known lost units, by space; only spaces with some.
     pub losses: Shared<BTreeMap<SpaceId, LossRecord>>,
-    /// The version of the format, which defines the possible contents of the metadata.
-    pub version: u16,
+    /// The spaces that owners drive, with their rows.
+    pub owned: Tree<SpaceId, Arc<pool_seam::SpaceRecord>>,
     /// The administrator's settings.
     pub policy: Policy,
     used: Used,
+    index: owned::Index,
 }
 
 impl State {
@@ -129,9 +131,10 @@ impl State {
             epochs: Shared::default(),
             given_up: Shared::default(),
             losses: Shared::default(),
-            version: FORMAT_VERSION,
             policy: Policy::default(),
+            owned: Tree::default(),
             used: Used::default(),
+            index: owned::Index::default(),
         }
     }
 
@@ -142,7 +145,9 @@ impl State {
 
     /// How many disks may fail at once, by the most careful space; at least one.
     pub fn failures_promised(&self) -> usize {
-        self.spaces.values().map(|s| s.resiliency.failures()).max().unwrap_or(1).max(1)
+        let spaces = self.spaces.values().map(|s| s.resiliency);
+        let owned = self.owned.values().map(|s| s.resiliency);
+        spaces.chain(owned).map(Resiliency::failures).max().unwrap_or(1).max(1)
     }
 
     /// How many voters must be left for the others to be dropped.
@@ -173,19 +178,21 @@ impl State {
 
     /// Whether the disk has regions that the rest of their rows could not give.
     pub fn has_only_copies(&self, disk: DiskNumber) -> bool {
-        self.rows.iter().any(|(&(space, row), r)| {
-            let mine = r.copies().filter(|(_, c)| c.place.disk == disk);
-            mine.into_iter().any(|(index, _)| self.only_here(space, row, index) != 0)
-        })
+        self.has_only_copies_for_owners(disk)
+            || self.rows.iter().any(|(&(space, row), r)| {
+                let mine = r.copies().filter(|(_, c)| c.place.disk == disk);
+                mine.into_iter().any(|(index, _)| self.only_here(space, row, index) != 0)
+            })
     }
 
     /// Whether a disk has the only current copy of some data among the present disks: it is not dropped,
     /// whatever fails.
     pub fn needs(&self, disk: DiskNumber) -> bool {
-        self.rows.iter().any(|(&(space, row), r)| {
-            let mine = r.copies().filter(|(_, c)| c.place.disk == disk);
-            mine.into_iter().any(|(index, _)| self.alone(space, row, index) != 0)
-        })
+        self.needs_for_owners(disk)
+            || self.rows.iter().any(|(&(space, row), r)| {
+                let mine = r.copies().filter(|(_, c)| c.place.disk == disk);
+                mine.into_iter().any(|(index, _)| self.alone(space, row, index) != 0)
+            })
     }
 
     /// Regions that a copy has, and that without it no present disks could give.
@@ -290,15 +297,16 @@ impl State {
     /// that it lost.
     ///
     /// `active` returns the regions of a copy that had writes since the disk was last flushed. A voter is
-    /// also dropped as such. Regions without another copy are not marked: the disk's copy is the newest there
+    /// also dropped as such. `answers`: what owners say that it lacks of their spaces. Regions without another copy are not marked: the disk's copy is the newest there
     /// is, and the region waits for the disk.
     pub fn leave(
         &self,
         disk: DiskNumber,
         reason: Absence,
+        answers: &Answers,
         mut active: impl FnMut(SpaceId, RowNumber, usize) -> u64,
     ) -> Vec<Op> {
-        let mut ops = Vec::new();
+        let mut ops = self.account(disk, answers);
         for (&(space, row), r) in &self.rows {
             for (index, copy) in r.copies().filter(|(_, c)| c.place.disk == disk) {
                 let regions = active(space, row, index) & !copy.missed;

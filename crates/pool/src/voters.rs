@@ -124,6 +124,8 @@ mod tests {
                 domains: crate::FaultDomains::default(),
                 media: 0,
                 label_sequence: 1,
+                membership: crate::Membership(1),
+                areas: crate::format::Areas::plan(16 << 20, 2 << 20).expect("room"),
             };
             s.apply(&crate::Op::AddDisk { disk: DiskNumber(n), record }).unwrap();
         }
@@ -149,6 +151,8 @@ mod tests {
                     domains: crate::FaultDomains { enclosure: format!("e{enclosure}"), ..Default::default() },
                     media: 0,
                     label_sequence: 1,
+                    membership: crate::Membership(1),
+                    areas: crate::format::Areas::plan(16 << 20, 2 << 20).expect("room"),
                 };
                 s.apply(&crate::Op::AddDisk { disk: DiskNumber(enclosure * 6 + n), record }).unwrap();
                 s.voters = choose(&s, all);

@@ -1,4 +1,4 @@
-//! `causeway pool create|list|show|set|add-disk|remove-disk|replace-disk|offline-disk|clear|optimize|import|export|rename|upgrade|destroy`
+//! `causeway pool create|list|show|set|add-disk|remove-disk|replace-disk|offline-disk|clear|optimize|import|export|rename|destroy`
 //! (`New-StoragePool`, `Get-StoragePool`, `Set-StoragePool`, `Add-PhysicalDisk`, `Remove-PhysicalDisk`, `Optimize-StoragePool`,
 //! `Update-StoragePool`, `Remove-StoragePool`).
 
@@ -91,16 +91,6 @@ pub(super) enum PoolCommand {
         /// Rebuild a lost disk on others after this time: 30s, 5m, 1h or never
         #[arg(long, value_name = "TIME", value_parser = delay)]
         repair_after: Option<u32>,
-        #[command(flatten)]
-        control: ControlArgs,
-    },
-    /// Upgrade a pool to the newest version of the format; older programs cannot open it afterwards
-    Upgrade {
-        /// The pool
-        name: String,
-        /// Do it; without this, only show the consequences
-        #[arg(long)]
-        yes: bool,
         #[command(flatten)]
         control: ControlArgs,
     },
@@ -233,18 +223,6 @@ pub(super) async fn run(command: PoolCommand, out: Output) -> Result<(), Failure
             let change = PoolChange { name: None, warn_at, repair_after_s: repair_after };
             control.client().patch(&at(&name, ""), &change).await?
         }
-        PoolCommand::Upgrade { name, yes, control } => {
-            let client = control.client();
-            if !yes {
-                let detail: PoolDetail = client.get(&at(&name, "")).await?;
-                let text = format!(
-                    "the pool {name} has version {} of the format; programs that support no newer one could not open it afterwards",
-                    detail.pool.version
-                );
-                return Err(Failure::NotConfirmed(text));
-            }
-            client.post(&at(&name, "/upgrade"), &()).await?
-        }
         PoolCommand::OfflineDisk { name, disk, control } => {
             let path = at(&name, &format!("/disks/{}/offline", segment(&named(disk))));
             control.client().post(&path, &()).await?
@@ -330,7 +308,7 @@ fn show(detail: &PoolDetail, out: Output) -> Result<(), Failure> {
         return Ok(out.document(detail)?);
     }
     let p = &detail.pool;
-    if p.version == 0 {
+    if !p.is_open() {
         return closed(detail, out);
     }
     let because = p.can_lose_because.as_ref().map_or_else(String::new, |b| format!(" (with one more, {b})"));
@@ -349,7 +327,6 @@ fn show(detail: &PoolDetail, out: Output) -> Result<(), Failure> {
     lines.extend([
         ("WarnAt", format!("{} %", p.warn_at)),
         ("RepairAfter", repair_after(p.repair_after_s)),
-        ("FormatVersion", p.version.to_string()),
         ("CanLose", format!("{}{because}", p.can_lose_text())),
     ]);
     lines.extend(p.reason.iter().map(|r| ("Reason", r.clone())));

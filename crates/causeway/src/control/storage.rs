@@ -11,7 +11,7 @@
 //! | `POST /v1/pools/import` | [`ImportRequest`] |
 //! | `GET, PATCH, DELETE /v1/pools/{name}` | [`PoolDetail`], [`PoolChange`] |
 //! | `POST /v1/pools/{name}/export` | |
-//! | `POST /v1/pools/{name}/optimize`, `POST /v1/pools/{name}/upgrade` | |
+//! | `POST /v1/pools/{name}/optimize` | |
 //! | `POST /v1/pools/{name}/disks/{disk}/offline` | |
 //! | `POST /v1/pools/{name}/clear` | [`ClearRequest`] |
 //! | `POST /v1/pools/{name}/disks`, `DELETE /v1/pools/{name}/disks/{disk}` | [`NewDisks`] |
@@ -222,9 +222,6 @@ pub struct PoolStatus {
     /// The action that helps with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cure: Option<String>,
-    /// The version of its format on the disks; 0 for a pool that is not open.
-    #[serde(default)]
-    pub version: u16,
     /// See [`PoolChange::warn_at`].
     #[serde(default)]
     pub warn_at: u8,

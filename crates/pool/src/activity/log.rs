@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use super::core::{Begun, Core};
 use crate::Member;
 use crate::blocks::activity::BLOCK;
+use crate::format::activity;
 use crate::pulse::Pulse;
 use crate::{SpaceId, UNIT};
 
@@ -98,7 +99,7 @@ impl Log {
     /// Writes one block that is due; false when there is none.
     async fn write_one(&self) -> Result<bool, DiskError> {
         let Some(mut write) = self.state.lock().core.next_write() else { return Ok(false) };
-        let at = self.member.areas.activity.offset + ((write.block * 2 + write.place) * BLOCK) as u64;
+        let at = activity(&self.member.areas).offset + ((write.block * 2 + write.place) * BLOCK) as u64;
         let bytes = std::mem::take(&mut write.bytes);
         let place = Place::new(disk::Op::Write, at, bytes.len() as u64);
         let src = [IoBuf::from(bytes)].into_iter().collect();
@@ -142,7 +143,7 @@ impl Log {
         for block in 0..blocks as u64 {
             let mut both = [vec![0; BLOCK], vec![0; BLOCK]];
             for (place, bytes) in both.iter_mut().enumerate() {
-                let at = member.areas.activity.offset + (block * 2 + place as u64) * UNIT;
+                let at = activity(&member.areas).offset + (block * 2 + place as u64) * UNIT;
                 if let Ok(read) = io.read(&*member.disk, at, BLOCK).await {
                     *bytes = read;
                 }

@@ -71,6 +71,11 @@ impl Tenure {
         Tenure::new(&env, authority, (0, 0))
     }
 
+    /// The epoch of the pool that it is of.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.me.0
+    }
+
     /// Whether a change may begin, or be acknowledged, now.
     #[inline]
     pub(crate) fn holds(self: &Arc<Tenure>) -> bool {

@@ -13,12 +13,11 @@ pub const BLOCKS: usize = 16;
 pub const ENTRIES: usize = (BLOCK - HEADER) / ENTRY;
 
 const MAGIC: &[u8; 8] = b"CWYACTV1";
-const VERSION: u32 = 1;
-const CRC_AT: usize = 12;
+const CRC_AT: usize = 8;
 const HEADER: usize = 64;
 const ENTRY: usize = 16;
 
-/// The identification of a block and its version; of its two places the one with the higher (epoch, sequence)
+/// The identification of a block; of its two places the one with the higher (epoch, sequence)
 /// counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
@@ -53,7 +52,6 @@ pub fn encode(header: &Header, entries: &[Entry]) -> Vec<u8> {
     assert!(entries.len() <= ENTRIES);
     let mut b = vec![0; BLOCK];
     b[0..8].copy_from_slice(MAGIC);
-    b[8..12].copy_from_slice(&VERSION.to_le_bytes());
     b[16..32].copy_from_slice(&header.pool.0);
     b[32..34].copy_from_slice(&header.disk.0.to_le_bytes());
     b[34..36].copy_from_slice(&header.block.to_le_bytes());
@@ -72,11 +70,7 @@ pub fn encode(header: &Header, entries: &[Entry]) -> Vec<u8> {
 
 /// A block's header and entries; `None` when it is not whole, or not block `block` of this disk.
 pub fn decode(b: &[u8], pool: PoolId, disk: DiskNumber, block: u16) -> Option<(Header, Vec<Entry>)> {
-    if b.len() != BLOCK
-        || &b[0..8] != MAGIC
-        || u32_at(b, 8) != VERSION
-        || u32_at(b, CRC_AT) != crc_without(b, CRC_AT)
-    {
+    if b.len() != BLOCK || &b[0..8] != MAGIC || u32_at(b, CRC_AT) != crc_without(b, CRC_AT) {
         return None;
     }
     let header = Header {
@@ -106,7 +100,8 @@ mod tests {
             .map(|i| Entry { slab: i, generation: i + 1, regions: 1 << (i % 64) })
             .collect();
         let b = encode(&header, &entries);
-        assert_eq!((ENTRIES, &b[0..12]), (252, &b"CWYACTV1\x01\0\0\0"[..]));
+        assert_eq!((ENTRIES, &b[0..8], &b[12..16]), (252, &b"CWYACTV1"[..], &[0; 4][..]));
+        assert_eq!(u32_at(&b, 8), crc_without(&b, 8));
         assert_eq!(&b[32..56], &[2, 1, 3, 0, 252, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 6, 5, 0, 0, 0, 0, 0, 0]);
         assert_eq!(&b[80..96], &[1, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(decode(&b, pool, header.disk, 3), Some((header, entries)));

@@ -186,7 +186,8 @@ mod tests {
         table.lost.insert(511);
         table.sums[0] = 0xdead_beef;
         let b = encode(&id(), 0x1122, &table);
-        assert_eq!(&b[0..12], b"CWYSUMS1\x01\0\0\0");
+        assert_eq!((&b[0..8], &b[12..16]), (&b"CWYSUMS1"[..], &[0; 4][..]));
+        assert_eq!(u32_at(&b, 8), crate::blocks::crc_without(&b, 8));
         assert_eq!(&b[32..52], &[2, 1, 1, 1, 5, 4, 3, 2, 6, 0, 0, 0, 7, 0, 0, 0, 0x0b, 0x0a, 9, 8]);
         assert_eq!(&b[56..58], &[0x22, 0x11]);
         assert_eq!((b[128], b[129], b[192], b[255]), (0xff, 1, 0, 0x80));

@@ -1,4 +1,4 @@
-//! The common head of checksum blocks of all layouts: magic, version, CRC, identification, generation. Bytes
+//! The common head of checksum blocks of all layouts: magic, CRC, identification, generation. Bytes
 //! in `docs/on-disk-format.md`.
 
 use super::{crc_without, u32_at, u64_at};
@@ -7,8 +7,7 @@ use crate::{PoolId, RowNumber, SpaceId};
 /// Bytes of a block.
 pub const BLOCK: usize = 4096;
 
-const VERSION: u32 = 1;
-const CRC_AT: usize = 12;
+const CRC_AT: usize = 8;
 
 /// Which block it is; one that says another was written elsewhere, or in another life of the slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,16 +35,12 @@ pub enum Damaged {
     /// It is the block of another place, or of an earlier life of the slab: a write went astray or was lost.
     #[error("the checksum block belongs to another place")]
     Another,
-    /// A version that this program does not know.
-    #[error("the checksum block has version {0}, this program knows {VERSION}")]
-    Version(u32),
 }
 
 /// A block that has nothing but its head.
 pub(super) fn begin(magic: &[u8; 8], id: &BlockId, generation: u64) -> Vec<u8> {
     let mut b = vec![0; BLOCK];
     b[0..8].copy_from_slice(magic);
-    b[8..12].copy_from_slice(&VERSION.to_le_bytes());
     b[16..32].copy_from_slice(&id.pool.0);
     b[32..36].copy_from_slice(&id.space.0.to_le_bytes());
     b[36..40].copy_from_slice(&id.row.0.to_le_bytes());
@@ -70,10 +65,6 @@ pub(super) fn seal(mut b: Vec<u8>) -> Vec<u8> {
 pub(super) fn open(b: &[u8], magic: &[u8; 8], id: &BlockId) -> Result<u64, Damaged> {
     if b.len() != BLOCK || &b[0..8] != magic || u32_at(b, CRC_AT) != crc_without(b, CRC_AT) {
         return Err(Damaged::Bytes);
-    }
-    match u32_at(b, 8) {
-        VERSION => {}
-        other => return Err(Damaged::Version(other)),
     }
     let is = BlockId {
         pool: PoolId(b[16..32].try_into().unwrap_or_default()),
@@ -121,8 +112,5 @@ pub(super) mod tests {
         ] {
             assert_eq!(decode(b, &other), Some(Damaged::Another));
         }
-        let mut newer = b.to_vec();
-        newer[8] = 9;
-        assert_eq!(decode(&seal(newer), &id()), Some(Damaged::Version(9)));
     }
 }

@@ -100,7 +100,8 @@ mod tests {
         block.lost.insert(511);
         block.sums[511] = 0xdead_beef;
         let b = encode(&id(), &block);
-        assert_eq!(&b[0..12], b"CWYSTRP1\x01\0\0\0");
+        assert_eq!((&b[0..8], &b[12..16]), (&b"CWYSTRP1"[..], &[0; 4][..]));
+        assert_eq!(u32_at(&b, 8), crate::blocks::crc_without(&b, 8));
         assert_eq!(&b[32..52], &[2, 1, 1, 1, 5, 4, 3, 2, 6, 16, 2, 0, 7, 0, 0, 0, 0x0b, 0x0a, 9, 8]);
         assert_eq!(&b[56..58], &[0x22, 0x11]);
         assert_eq!((b[191], b[192], b[328], b[512 + 16 * 64 - 1]), (0x80, 1, 0x33, 0xff));

@@ -1,46 +1,8 @@
-//! The areas of a disk.
-//!
-//! ```text
-//!      64 KiB  label A            (a partition table's sectors before it stay free)
-//!      68 KiB  claim, two places
-//!     128 KiB  activity, 16 slots of two places
-//!     256 KiB  checkpoint 0, checkpoint 1, journal
-//!   ≥   1 MiB  slabs: each its checksum blocks, then its data
-//!         end  label B: the last whole 4 KiB
-//! ```
-//!
-//! A label says all of it, so later versions may lay a disk out otherwise; this version reads what the label
-//! says, if it can be.
+//! The areas of a disk as bytes.
 
-pub use pool_seam::Extent;
+pub use pool_seam::{Areas, Extent};
 
 use super::codec::record;
-use crate::{GROUP, UNIT};
-
-/// See the module.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Areas {
-    /// Bytes of the disk that are the pool's.
-    pub size: u64,
-    /// The first label.
-    pub label_a: Extent,
-    /// The second one.
-    pub label_b: Extent,
-    /// The claim's two places.
-    pub claim: Extent,
-    /// The activity blocks.
-    pub activity: Extent,
-    /// The first checkpoint.
-    pub checkpoint_0: Extent,
-    /// The second one.
-    pub checkpoint_1: Extent,
-    /// The journal's ring.
-    pub journal: Extent,
-    /// The slabs, each with its checksum blocks.
-    pub slabs: Extent,
-    /// Bytes of data in a slab.
-    pub slab_bytes: u64,
-}
 
 record!(Extent { offset, length });
 record!(Areas {
@@ -48,7 +10,8 @@ record!(Areas {
     label_a,
     label_b,
     claim,
-    activity,
+    fences,
+    marks,
     checkpoint_0,
     checkpoint_1,
     journal,
@@ -56,124 +19,8 @@ record!(Areas {
     slab_bytes,
 });
 
-const KIB: u64 = 1024;
-const MIB: u64 = 1024 * KIB;
-
-/// A new pool has no more slabs than this, if slabs may be large enough: each takes some 60 bytes of memory,
-/// and operations over all of them take time.
-const SLABS_MANY: u64 = 1 << 20;
-
-impl Areas {
-    /// The first label: where a disk is looked at first.
-    pub const LABEL_A: Extent = Extent::new(64 * KIB, UNIT);
-
-    /// The smallest disk that a pool takes, in bytes.
-    pub const DISK_MIN: u64 = 16 * MIB;
-
-    /// The smallest slab, in bytes.
-    pub const SLAB_MIN: u64 = GROUP;
-
-    /// The largest slab, in bytes.
-    pub const SLAB_MAX: u64 = 1024 * MIB;
-
-    /// Where the second label of a disk of `size` bytes is.
-    pub fn label_b(size: u64) -> Extent {
-        Extent::new((size / UNIT).saturating_sub(1) * UNIT, UNIT)
-    }
-
-    /// The slab size for a pool whose smallest disk has `smallest` bytes, and all of them `all`: 256 MiB; up
-    /// to 1 GiB, so that there are no more than a million; less, so that the smallest disk has 64.
-    pub fn slab_bytes_for(smallest: u64, all: u64) -> u64 {
-        let usual = all.div_ceil(SLABS_MANY).next_power_of_two().clamp(256 * MIB, Self::SLAB_MAX);
-        let share: u64 = 1 << (smallest / 64).max(1).ilog2();
-        share.clamp(Self::SLAB_MIN, usual)
-    }
-
-    /// Lays out a disk of `size` bytes; `None` when it has no room for one slab.
-    ///
-    /// The checkpoints scale with the disk, 0.05 % of it up to 256 MiB: that is the metadata of ten million
-    /// slabs, 2.5 PiB of them.
-    pub fn plan(size: u64, slab_bytes: u64) -> Option<Areas> {
-        if size < Self::DISK_MIN {
-            return None;
-        }
-        let checkpoint = (size / 2048 / (64 * KIB) * (64 * KIB)).clamp(256 * KIB, 256 * MIB);
-        let journal = (checkpoint / 4).clamp(256 * KIB, 16 * MIB);
-        let label_b = Self::label_b(size);
-        let checkpoint_0 = Extent::new(256 * KIB, checkpoint);
-        let checkpoint_1 = Extent::new(checkpoint_0.end(), checkpoint);
-        let journal = Extent::new(checkpoint_1.end(), journal);
-        let start = journal.end().next_multiple_of(MIB);
-        let areas = Areas {
-            size: label_b.end(),
-            label_a: Self::LABEL_A,
-            label_b,
-            claim: Extent::new(68 * KIB, 2 * UNIT),
-            activity: Extent::new(128 * KIB, 16 * 2 * UNIT),
-            checkpoint_0,
-            checkpoint_1,
-            journal,
-            slabs: Extent::new(start, label_b.offset.checked_sub(start)?),
-            slab_bytes,
-        };
-        (areas.is_sound() && areas.slab_count() > 0).then_some(areas)
-    }
-
-    /// The two checkpoints.
-    pub fn checkpoints(&self) -> [Extent; 2] {
-        [self.checkpoint_0, self.checkpoint_1]
-    }
-
-    /// Place 0 or 1 of the claim.
-    pub fn claim_place(&self, place: u64) -> Extent {
-        Extent::new(self.claim.offset + (place & 1) * UNIT, UNIT)
-    }
-
-    /// How many slabs there are.
-    pub fn slab_count(&self) -> u32 {
-        u32::try_from(self.slabs.length / self.stride()).unwrap_or(u32::MAX)
-    }
-
-    /// The checksum blocks of a slab, one for each group.
-    pub fn checksums(&self, slab: u32) -> Extent {
-        let offset = self.slabs.offset + u64::from(slab) * self.stride();
-        Extent::new(offset, self.slab_bytes / GROUP * UNIT)
-    }
-
-    /// The data of a slab.
-    pub fn data(&self, slab: u32) -> Extent {
-        Extent::new(self.checksums(slab).end(), self.slab_bytes)
-    }
-
-    /// Whether they are in order, apart, aligned, inside the disk and large enough; for labels that others wrote.
-    pub fn is_sound(&self) -> bool {
-        let in_order = [
-            self.label_a,
-            self.claim,
-            self.activity,
-            self.checkpoint_0,
-            self.checkpoint_1,
-            self.journal,
-            self.slabs,
-            self.label_b,
-        ];
-        let aligned = in_order.iter().all(|e| e.offset.is_multiple_of(UNIT) && e.length.is_multiple_of(UNIT));
-        let apart = in_order
-            .windows(2)
-            .all(|w| w[0].offset.checked_add(w[0].length).is_some_and(|end| end <= w[1].offset));
-        aligned
-            && apart
-            && self.label_a == Self::LABEL_A
-            && self.label_b == Self::label_b(self.size)
-            && self.claim.length == 2 * UNIT
-            && self.activity.length == 16 * 2 * UNIT
-            && self.checkpoints().iter().all(|c| (256 * KIB..=1024 * MIB).contains(&c.length))
-            && (256 * KIB..=64 * MIB).contains(&self.journal.length)
-            && self.slab_bytes.is_power_of_two()
-            && (Self::SLAB_MIN..=Self::SLAB_MAX).contains(&self.slab_bytes)
-    }
-
-    fn stride(&self) -> u64 {
-        self.slab_bytes + self.slab_bytes / GROUP * UNIT
-    }
+/// The activity blocks of the data path in this crate: 16 of two places, at the beginning of the marks. A pool has spaces
+/// of one data path only, so nothing else uses them.
+pub(crate) fn activity(areas: &Areas) -> Extent {
+    Extent::new(areas.marks.offset, 16 * 2 * crate::UNIT)
 }

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::state::{Shared, Tree};
 use crate::{DiskId, DiskNumber, PoolId, RowNumber, SpaceId};
 
-/// The bytes are not what this version writes, although their checksum matches: another version's, or a bug's.
+/// No program writes these bytes, although their checksum matches: a fault of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the bytes are invalid for this version")]
+#[error("the bytes are invalid")]
 pub struct Malformed;
 
 /// The rest of a body.
@@ -58,12 +58,12 @@ numbers!(u8, u16, u32, u64);
 
 macro_rules! wrapped {
     ($($t:ident),*) => {$(
-        impl Wire for $t {
+        impl $crate::format::codec::Wire for $t {
             fn put(&self, out: &mut Vec<u8>) {
-                self.0.put(out);
+                $crate::format::codec::Wire::put(&self.0, out);
             }
-            fn get(r: &mut Reader<'_>) -> Result<$t, Malformed> {
-                Wire::get(r).map($t)
+            fn get(r: &mut $crate::format::codec::Reader<'_>) -> Result<$t, $crate::format::codec::Malformed> {
+                $crate::format::codec::Wire::get(r).map($t)
             }
         }
     )*};
@@ -110,6 +110,17 @@ impl Wire for String {
     }
 }
 
+/// 0, or 1 and the value.
+impl<T: Wire> Wire for Option<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.is_some().put(out);
+        self.iter().for_each(|value| value.put(out));
+    }
+    fn get(r: &mut Reader<'_>) -> Result<Option<T>, Malformed> {
+        Ok(if bool::get(r)? { Some(T::get(r)?) } else { None })
+    }
+}
+
 /// Short lists: at most 255, after their number.
 impl<T: Wire> Wire for Vec<T> {
     fn put(&self, out: &mut Vec<u8>) {
@@ -147,7 +158,7 @@ impl<A: Wire, B: Wire> Wire for (A, B) {
 }
 
 /// Long tables: a 32-bit number of entries, then each key and value, by key.
-impl<K: Wire + Ord + Copy, V: Wire> Wire for BTreeMap<K, V> {
+impl<K: Wire + Ord + Clone, V: Wire> Wire for BTreeMap<K, V> {
     fn put(&self, out: &mut Vec<u8>) {
         put_table(self.len(), self, out);
     }
@@ -186,14 +197,14 @@ fn put_table<'a, K: Wire + 'a, V: Wire + 'a>(
     }
 }
 
-fn get_table<K: Wire + Ord + Copy, V: Wire, T: FromIterator<(K, V)>>(
+fn get_table<K: Wire + Ord + Clone, V: Wire, T: FromIterator<(K, V)>>(
     r: &mut Reader<'_>,
 ) -> Result<T, Malformed> {
     let (count, mut last) = (u32::get(r)?, None);
     let entry = |_| {
         let (k, v) = (K::get(r)?, V::get(r)?);
         // In order, each once: one form for one value.
-        if last.replace(k).is_some_and(|last| last >= k) { Err(Malformed) } else { Ok((k, v)) }
+        if last.replace(k.clone()).is_some_and(|last| last >= k) { Err(Malformed) } else { Ok((k, v)) }
     };
     (0..count).map(entry).collect()
 }
@@ -238,4 +249,4 @@ macro_rules! choice {
         }
     };
 }
-pub(crate) use {choice, record};
+pub(crate) use {choice, record, wrapped};

@@ -8,19 +8,8 @@ use super::frame::{Frame, FrameError, Header, Kind};
 use crate::state::FaultDomains;
 use crate::{DiskId, DiskNumber, PoolId};
 
-/// The newest version that this code writes, in new pools and in those that are upgraded. It reads and writes
-/// all before it too.
-///
-/// 1. the first;
-/// 2. moving slabs, disks to be removed when empty, policies, the version in the metadata. Labels are the
-///    same. A pool of version 1 keeps its version until it is upgraded ([`crate::Pool::upgrade`]); version 1
-///    refuses the labels of version 2 with a message;
-/// 3. spaces with local reconstruction codes ([`crate::Resiliency::LocalParity`]). All else is as in version 2;
-/// 4. spaces with a class of media ([`crate::SpaceRecord::media`]), and disks whose medium is changed. All
-///    else is as in version 3;
-/// 5. the losses accepted by an opening ([`crate::State::given_up`]). All else is as in version 4;
-/// 6. known lost units ([`crate::State::losses`]). All else is as in version 5.
-pub const FORMAT_VERSION: u16 = 6;
+/// The version of everything on the disk. Only labels have it, because a label is read before anything else.
+const FORMAT_VERSION: u16 = 1;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,8 +24,6 @@ pub struct Label {
     pub incarnation: u64,
     /// Grows with each label of this disk.
     pub sequence: u64,
-    /// The format's version.
-    pub version: u16,
     /// The features required to use the disk, by name.
     pub features: Vec<Feature>,
     /// The disk's identity.
@@ -81,11 +68,11 @@ pub enum LabelError {
     /// There is none, or it is damaged.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// A version that this one does not know.
-    #[error("format version {0}; this program knows versions 1 to {FORMAT_VERSION}: use a newer one")]
+    /// Another version of the format.
+    #[error("format version {0}; this program knows version {FORMAT_VERSION} only")]
     Version(u16),
     /// It makes no sense.
-    #[error("the label is invalid for this version")]
+    #[error("the label is invalid")]
     Malformed,
 }
 
@@ -96,7 +83,7 @@ impl Label {
     /// One block.
     pub fn encode(&self) -> Vec<u8> {
         let mut body = Vec::new();
-        self.version.put(&mut body);
+        FORMAT_VERSION.put(&mut body);
         for class in [FeatureClass::Compatible, FeatureClass::ReadOnly, FeatureClass::Incompatible] {
             self.bits(class).put(&mut body);
         }
@@ -127,16 +114,16 @@ impl Label {
         let frame = Frame::parse(bytes, Kind::Label)?;
         let mut r = Reader(frame.body);
         // The version first: of another one nothing more is known.
-        let version = match u16::get(&mut r) {
-            Ok(version @ 1..=FORMAT_VERSION) => version,
+        match u16::get(&mut r) {
+            Ok(FORMAT_VERSION) => {}
             Ok(other) => return Err(LabelError::Version(other)),
             Err(Malformed) => return Err(LabelError::Malformed),
-        };
-        let label = Label::body(&frame.header, version, &mut r).map_err(|Malformed| LabelError::Malformed)?;
+        }
+        let label = Label::body(&frame.header, &mut r).map_err(|Malformed| LabelError::Malformed)?;
         if label.areas.is_sound() { Ok(label) } else { Err(LabelError::Malformed) }
     }
 
-    fn body(h: &Header, version: u16, r: &mut Reader<'_>) -> Result<Label, Malformed> {
+    fn body(h: &Header, r: &mut Reader<'_>) -> Result<Label, Malformed> {
         let bits = [u64::get(r)?, u64::get(r)?, u64::get(r)?];
         let mut label = Label {
             pool: h.pool,
@@ -144,7 +131,6 @@ impl Label {
             epoch: h.epoch,
             incarnation: h.incarnation,
             sequence: h.sequence,
-            version,
             id: Wire::get(r)?,
             node: Wire::get(r)?,
             atomic_write: Wire::get(r)?,

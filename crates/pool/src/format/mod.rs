@@ -10,15 +10,15 @@ mod codec;
 mod frame;
 mod label;
 mod records;
+mod spaces;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
+pub(crate) use areas::activity;
 pub use areas::{Areas, Extent};
 pub use claim::{Claim, Claimant};
 pub use codec::Malformed;
 pub use frame::{BLOCK, Frame, FrameError, Header, Kind};
 pub(crate) use frame::{HEADER, peek_age, peek_size as frame_size, size as framed};
-pub use label::{FORMAT_VERSION, Feature, FeatureClass, Label, LabelError};
-pub use records::{
-    EPOCH_BYTES, EPOCHS_BYTES, decode_record, decode_state, encode_record, encode_state, state_size_bound,
-};
+pub use label::{Feature, FeatureClass, Label, LabelError};
+pub use records::{EPOCHS_BYTES, decode_record, decode_state, encode_record, encode_state, state_size_bound};

@@ -2,13 +2,14 @@
 
 use super::codec::{Malformed, Reader, Wire, choice, record};
 use crate::state::{
-    Absence, DiskRecord, EPOCHS_MAX, Extras, FaultDomains, GIVEN_UP_MAX, LOST_MAX, LossRecord, MediaClass,
-    Moving, Op, Policy, Presence, Provisioning, Resiliency, Row, ScrubRecord, SlabCopy, SlabPlace,
-    SpaceRecord, State, StateParts, Usage,
+    Absence, DiskRecord, EPOCHS_MAX, FaultDomains, GIVEN_UP_MAX, LOST_MAX, LossRecord, MediaClass, Moving,
+    Op, Policy, Presence, Provisioning, Resiliency, Row, ScrubRecord, SlabCopy, SlabPlace, SpaceRecord,
+    State, StateParts, Usage,
 };
 
 record!(FaultDomains { enclosure, node, rack });
-record!(DiskRecord { id, name, slabs, usage, presence, domains, media, label_sequence });
+record!(DiskRecord { id, name, slabs, usage, presence, domains, media, label_sequence, membership, areas });
+record!(SpaceRecord { name, size, resiliency, interleave, columns, provisioning, media });
 record!(SlabPlace { disk, slab });
 record!(ScrubRecord { began, asked, next, healed, lost, ended, last_healed, last_lost, since });
 record!(Moving { index, copy });
@@ -26,7 +27,11 @@ record!(StateParts {
     disks,
     spaces,
     rows,
-    extras,
+    policy,
+    scrubs,
+    given_up,
+    losses,
+    owned,
 });
 
 choice!(Usage { 0 => AutoSelect, 1 => ManualSelect, 2 => HotSpare, 3 => Journal, 4 => Retired, 5 => Leaving });
@@ -41,7 +46,7 @@ choice!(Op {
     2 => AddDisk { disk, record },
     3 => RemoveDisk { disk },
     4 => DiskAbsent { disk, reason },
-    5 => DiskPresent { disk },
+    5 => DiskPresent { disk, membership },
     6 => SetUsage { disk, usage },
     7 => SetDomains { disk, domains },
     8 => Labelled { disk, sequence },
@@ -62,44 +67,13 @@ choice!(Op {
     23 => EndMove { space, row },
     24 => CancelMove { space, row },
     25 => SetPolicy { policy },
-    26 => Upgrade { version },
-    27 => SetDiskMedia { disk, media },
-    28 => SetSpaceMedia { space, media },
-    29 => GivenUp { after },
-    30 => Lost { space, record },
-    40 => Scrub { space, record },
+    26 => SetDiskMedia { disk, media },
+    27 => SetSpaceMedia { space, media },
+    28 => GivenUp { after },
+    29 => Lost { space, record },
+    30 => Scrub { space, record },
+    31 => Space { space, op },
 });
-
-/// The highest bit of the byte for the provisioning says that a class of media follows, which versions before
-/// 4 did not have.
-impl Wire for SpaceRecord {
-    fn put(&self, out: &mut Vec<u8>) {
-        self.name.put(out);
-        self.size.put(out);
-        self.resiliency.put(out);
-        self.interleave.put(out);
-        self.columns.put(out);
-        let at = out.len();
-        self.provisioning.put(out);
-        if !self.media.is_any() {
-            out[at] |= MEDIA;
-            self.media.put(out);
-        }
-    }
-    fn get(r: &mut Reader<'_>) -> Result<SpaceRecord, Malformed> {
-        let (name, size, resiliency) = (Wire::get(r)?, Wire::get(r)?, Wire::get(r)?);
-        let (interleave, columns, kind) = (Wire::get(r)?, Wire::get(r)?, u8::get(r)?);
-        let provisioning = Provisioning::get(&mut Reader(&[kind & !MEDIA]))?;
-        let media = if kind & MEDIA != 0 { MediaClass::get(r)? } else { MediaClass::ANY };
-        // One form for one value.
-        if kind & MEDIA != 0 && media.is_any() {
-            return Err(Malformed);
-        }
-        Ok(SpaceRecord { name, size, resiliency, interleave, columns, provisioning, media })
-    }
-}
-
-const MEDIA: u8 = 0x80;
 
 /// A bit for each medium.
 impl Wire for MediaClass {
@@ -111,29 +85,20 @@ impl Wire for MediaClass {
     }
 }
 
-/// The number of slabs is 64 at most: the highest bit of its byte says that one is on the move, which version
-/// 1 did not have.
+/// The slabs, then the moving one, if there is one.
 impl Wire for Row {
     fn put(&self, out: &mut Vec<u8>) {
-        let at = out.len();
         out.push(self.slabs.len() as u8);
         self.slabs.iter().for_each(|copy| copy.put(out));
-        if let Some(moving) = self.moving() {
-            out[at] |= MOVING;
-            moving.put(out);
-        }
+        self.moving().put(out);
     }
     fn get(r: &mut Reader<'_>) -> Result<Row, Malformed> {
-        let count = u8::get(r)?;
-        let mut row = Row::new(r.list::<SlabCopy>(usize::from(count & !MOVING))?);
-        if count & MOVING != 0 {
-            row.set_moving(Some(Moving::get(r)?));
-        }
+        let count = usize::from(u8::get(r)?);
+        let mut row = Row::new(r.list::<SlabCopy>(count)?);
+        row.set_moving(Wire::get(r)?);
         Ok(row)
     }
 }
-
-const MOVING: u8 = 0x80;
 
 /// The addresses are more than a list may have: a 32-bit number, and each, in order.
 impl Wire for LossRecord {
@@ -149,54 +114,6 @@ impl Wire for LossRecord {
             return Err(Malformed);
         }
         Ok(LossRecord { units, at: at.into_iter().collect() })
-    }
-}
-
-/// The rest of the body: a tag and its fields for each that is not as in version 1, in the order of the tags.
-impl Wire for Extras {
-    fn put(&self, out: &mut Vec<u8>) {
-        if self.version != Extras::NONE.version {
-            out.push(1);
-            self.version.put(out);
-        }
-        if self.policy != Extras::NONE.policy {
-            out.push(2);
-            self.policy.put(out);
-        }
-        if !self.scrubs.is_empty() {
-            out.push(3);
-            self.scrubs.put(out);
-        }
-        if !self.given_up.is_empty() {
-            out.push(4);
-            self.given_up.put(out);
-        }
-        if !self.losses.is_empty() {
-            out.push(5);
-            self.losses.put(out);
-        }
-    }
-    fn get(r: &mut Reader<'_>) -> Result<Extras, Malformed> {
-        let mut extras = Extras::NONE;
-        let mut last = 0;
-        while !r.0.is_empty() {
-            let tag = u8::get(r)?;
-            let before = extras.clone();
-            match tag {
-                1 => extras.version = Wire::get(r)?,
-                2 => extras.policy = Wire::get(r)?,
-                3 => extras.scrubs = Wire::get(r)?,
-                4 => extras.given_up = Wire::get(r)?,
-                5 => extras.losses = Wire::get(r)?,
-                _ => return Err(Malformed),
-            }
-            // One form for one value.
-            if tag <= last || extras == before {
-                return Err(Malformed);
-            }
-            last = tag;
-        }
-        Ok(extras)
     }
 }
 
@@ -264,24 +181,34 @@ pub fn decode_state(body: &[u8]) -> Result<State, Malformed> {
     State::from_parts(parts).map_err(|_| Malformed)
 }
 
-/// Bytes of an epoch that a state remembers.
-pub const EPOCH_BYTES: usize = 16;
-
-/// Bytes of all of them, at most.
-pub const EPOCHS_BYTES: usize = EPOCHS_MAX * EPOCH_BYTES;
+/// Bytes of the epochs that a state remembers, at most.
+pub const EPOCHS_BYTES: usize = EPOCHS_MAX * 16;
 
 /// Bytes that [`encode_state`] gives at most: cheap enough to ask at every commit. Epochs count as if there
 /// were all of them: each opening has one more, and must not fail because others have filled the room.
 pub fn state_size_bound(state: &State) -> usize {
     const SLAB: usize = 6 + 4 + 9;
-    const ROW: usize = 8 + 1 + 1;
-    const DISK: usize = 2 + 16 + 4 * 256 + 32;
+    const ROW: usize = 8 + 1 + 2;
+    const DISK: usize = 2 + 16 + 4 * 256 + 40 + 176;
     const SPACE: usize = 4 + 256 + 32;
     const SCRUB: usize = 4 + 61;
     const GIVEN_UP: usize = 8 + 8;
     let losses: usize = state.losses.values().map(|r| 4 + 8 + 4 + 8 * r.at.len()).sum();
     let slabs = state.slabs_allocated();
+    let owned: usize = state.owned.values().map(|record| owned_size_bound(record)).sum();
     let fixed =
         512 + 4 + losses + state.scrubs.len() * SCRUB + 255 * 2 + EPOCHS_BYTES + GIVEN_UP_MAX * GIVEN_UP;
-    fixed + slabs * SLAB + state.rows.len() * ROW + state.disks.len() * DISK + state.spaces.len() * SPACE
+    fixed
+        + owned
+        + slabs * SLAB
+        + state.rows.len() * ROW
+        + state.disks.len() * DISK
+        + state.spaces.len() * SPACE
+}
+
+/// The same of a space that an owner drives, slabs not counted.
+fn owned_size_bound(record: &pool_seam::SpaceRecord) -> usize {
+    const ROW: usize = 4 + 4 + 1 + 1 + 1 + 2;
+    let lists = 10 * record.unaccounted.len() + 258 * record.attachments.len() + 8 * record.loss.at.len();
+    512 + lists + record.rows.len() * ROW
 }

@@ -107,7 +107,7 @@ pub fn of_pool(state: &State, troubled: &Troubled, suspended: bool, read_only: b
 pub fn may_leave(state: &State, disk: DiskNumber) -> bool {
     let left = state.voters.iter().filter(|v| **v != disk).count();
     let mut after = state.clone();
-    let ops = state.leave(disk, Absence::Asked, |_, _, _| 0);
+    let ops = state.leave(disk, Absence::Asked, &crate::Answers::new(), |_, _, _| 0);
     let all = |s: &State, space| redundancy(s, space).health != "Unhealthy";
     state.is_present(disk)
         && left >= state.needed_to_go_on()

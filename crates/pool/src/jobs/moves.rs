@@ -262,12 +262,9 @@ impl DataPath {
     }
 }
 
-/// Whether the state has changed meanwhile, which is no error; an older format is one.
+/// Whether the state has changed meanwhile, which is no error.
 fn is_refused(error: &SpaceError) -> bool {
-    match error {
-        SpaceError::Metadata(CommitError::Invalid(why)) => !matches!(why, InvalidOp::Older { .. }),
-        other => matches!(other, SpaceError::Deleted(_)),
-    }
+    matches!(error, SpaceError::Metadata(CommitError::Invalid(_)) | SpaceError::Deleted(_))
 }
 
 /// Whether the row waits for disks, which others do not.

@@ -95,7 +95,7 @@ impl Space {
         let ended = unix_s();
         let (last_healed, last_lost) = (record.healed, record.lost);
         let done = ScrubRecord { ended, since: ended, last_healed, last_lost, ..ScrubRecord::default() };
-        self.end_reading(again, self.record_ops(done)).await?;
+        self.end_reading(again, Op::Scrub { space: id, record: done }).await?;
         if (last_healed, last_lost) == (0, 0) {
             self.path.events.is_clean(id);
         }
@@ -117,17 +117,7 @@ impl Space {
     }
 
     async fn record(&self, record: ScrubRecord) -> Result<(), SpaceError> {
-        match self.record_ops(record) {
-            ops if ops.is_empty() => Ok(()),
-            ops => Ok(self.path.book.commit(ops).await?),
-        }
-    }
-
-    fn record_ops(&self, record: ScrubRecord) -> Vec<Op> {
-        // Format version 1 has no place for it: such a scrub starts from the beginning after a restart, and
-        // none is scheduled.
-        let keeps = self.path.read(|s| s.version) >= 2;
-        keeps.then_some(Op::Scrub { space: self.id(), record }).into_iter().collect()
+        Ok(self.path.book.commit(vec![Op::Scrub { space: self.id(), record }]).await?)
     }
 
     /// Flushes repairs, so that no power cut reverts them: the units are not read again soon. Without

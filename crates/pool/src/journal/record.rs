@@ -11,8 +11,7 @@ use crate::{PoolId, RowNumber, SpaceId, UNIT};
 
 const MAGIC: &[u8; 8] = b"CWYJRNL1";
 const HEADER_MAGIC: &[u8; 8] = b"CWYJHDR1";
-const VERSION: u32 = 1;
-const CRC_AT: usize = 12;
+const CRC_AT: usize = 8;
 const HEAD: usize = 64;
 const ENTRY: usize = 32;
 
@@ -90,7 +89,6 @@ pub fn encode(id: &RecordId, columns: usize, entries: &[Entry], payload: &[IoBuf
     assert!(columns <= COLUMNS_MAX);
     let mut b = vec![0; HEAD];
     b[0..8].copy_from_slice(MAGIC);
-    b[8..12].copy_from_slice(&VERSION.to_le_bytes());
     b[16..32].copy_from_slice(&id.pool.0);
     b[32..36].copy_from_slice(&id.space.0.to_le_bytes());
     b[36..40].copy_from_slice(&(entries.len() as u32).to_le_bytes());
@@ -133,7 +131,6 @@ pub fn length(first: &[u8], id: &RecordId) -> Option<u64> {
 
 fn is_this(b: &[u8], id: &RecordId) -> bool {
     &b[0..8] == MAGIC
-        && u32_at(b, 8) == VERSION
         && b[16..32] == id.pool.0
         && u32_at(b, 32) == id.space.0
         && u64_at(b, 40) == id.epoch
@@ -182,7 +179,6 @@ pub fn decode(b: &IoBuf, id: &RecordId, columns: usize) -> Option<Vec<(Entry, Ve
 pub fn encode_header(pool: PoolId, space: SpaceId, h: &Header) -> Vec<u8> {
     let mut b = vec![0; UNIT as usize];
     b[0..8].copy_from_slice(HEADER_MAGIC);
-    b[8..12].copy_from_slice(&VERSION.to_le_bytes());
     b[16..32].copy_from_slice(&pool.0);
     b[32..36].copy_from_slice(&space.0.to_le_bytes());
     for (at, field) in [(40, h.serial), (48, h.epoch), (56, h.tail), (64, h.sequence)] {
@@ -197,7 +193,6 @@ pub fn encode_header(pool: PoolId, space: SpaceId, h: &Header) -> Vec<u8> {
 pub fn decode_header(b: &[u8], pool: PoolId, space: SpaceId) -> Option<Header> {
     let whole = b.len() == UNIT as usize
         && &b[0..8] == HEADER_MAGIC
-        && u32_at(b, 8) == VERSION
         && b[16..32] == pool.0
         && u32_at(b, 32) == space.0
         && u32_at(b, CRC_AT) == crate::blocks::crc_without(b, CRC_AT);
@@ -237,7 +232,8 @@ mod tests {
         let payload = [IoBuf::from(vec![0xaa; 4096]), IoBuf::from(vec![0xbb; 4096])];
         let b = whole(&encode(&ID, 3, &entries(), &payload));
         assert_eq!((b.len() as u64 / UNIT, units(3, 3, 2)), (3, 3));
-        assert_eq!(&b[0..12], b"CWYJRNL1\x01\0\0\0");
+        assert_eq!((&b[0..8], &b[12..16]), (&b"CWYJRNL1"[..], &[0; 4][..]));
+        assert_eq!(u32_at(&b, 8), crate::blocks::crc_without(&b, 8));
         assert_eq!(
             &b[32..64],
             &[2, 1, 0, 0, 3, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 5, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 3, 0, 0, 0]

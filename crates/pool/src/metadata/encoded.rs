@@ -4,7 +4,7 @@
 use arena::IoBuf;
 
 use crate::State;
-use crate::format::{BLOCK, EPOCH_BYTES, HEADER, Header, encode_state, framed};
+use crate::format::{BLOCK, HEADER, Header, encode_state, framed};
 
 /// See the module.
 pub(crate) struct Encoded {
@@ -22,20 +22,6 @@ impl Encoded {
         let length = bytes.len();
         bytes.resize(framed(RING_AT + length) - HEADER - RING_AT, 0);
         Encoded { bytes: IoBuf::from(bytes), length }
-    }
-
-    /// The same, in this many bytes. A pool that was filled by a program without the reservation for later
-    /// openings may have no room for one more epoch: it drops the oldest then.
-    pub(crate) fn fitting(state: &mut State, room: u64) -> Encoded {
-        let encoded = Encoded::new(state);
-        let over = (encoded.length as u64).saturating_sub(room).div_ceil(EPOCH_BYTES as u64);
-        if over == 0 {
-            return encoded;
-        }
-        for _ in 0..over.min(state.epochs.len().saturating_sub(1) as u64) {
-            state.epochs.pop_first();
-        }
-        Encoded::new(state)
     }
 
     /// The checkpoint with this header: its first block, and the blocks after it.

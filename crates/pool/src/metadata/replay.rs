@@ -51,7 +51,7 @@ pub(crate) enum Unusable {
     #[error("its journal has a gap after record {0}")]
     Gap(u64),
     /// A record that its checksum vouches for cannot be applied.
-    #[error("record {0} of its journal is invalid for this version")]
+    #[error("record {0} of its journal is invalid")]
     Record(u64),
 }
 

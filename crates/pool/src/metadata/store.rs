@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use disk::DiskError;
+use env::Env;
 use parking_lot::RwLock;
+use pool_seam::{Membership, SpaceView};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::io::DiskIo;
@@ -15,7 +17,9 @@ use super::voter::Voter;
 use super::writer::Writer;
 use crate::authority::{AuthorityValue, PoolAuthority, Revision, Tenure};
 use crate::book::Life;
+use crate::coordinator::{Owners, Views};
 use crate::format::Claimant;
+use crate::state::Answers;
 use crate::{Absence, DiskNumber, InvalidOp, Op, RowNumber, SpaceId, State};
 
 /// Why a change was not made.
@@ -113,24 +117,52 @@ pub(crate) struct Shared {
     pub(crate) active: RwLock<Option<ActiveRegions>>,
     /// Counts changes of the state and of the members; changed while they are locked.
     version: AtomicU64,
+    pub(crate) owners: Arc<Owners>,
+    views: Views,
 }
 
 /// See the module. The writer ends with the last handle.
 pub(crate) struct Metadata {
+    pub(crate) env: Env,
     shared: Arc<Shared>,
     requests: mpsc::Sender<Request>,
 }
 
+/// Chooses the operations of a record on the state that the record follows.
+pub(crate) type Decide = Box<dyn FnOnce(&State) -> Vec<Op> + Send>;
+
 pub(crate) type Done = oneshot::Sender<Result<(), CommitError>>;
 
 pub(crate) enum Request {
-    Commit { ops: Vec<Op>, done: Done },
-    Leave { disk: DiskNumber, life: Life, reason: Absence, done: Done },
-    Join { member: Arc<Member>, ops: Vec<Op>, done: Done },
-    Remove { disk: DiskNumber, done: Done },
-    Rechoose { done: Done },
-    Export { done: Done },
-    Scrub { found: oneshot::Sender<Result<BTreeMap<DiskNumber, u64>, CommitError>> },
+    Commit {
+        decide: Decide,
+        done: Done,
+    },
+    Leave {
+        disk: DiskNumber,
+        life: Life,
+        reason: Absence,
+        answers: Option<(Membership, Answers)>,
+        done: Done,
+    },
+    Join {
+        member: Arc<Member>,
+        ops: Vec<Op>,
+        done: Done,
+    },
+    Remove {
+        disk: DiskNumber,
+        done: Done,
+    },
+    Rechoose {
+        done: Done,
+    },
+    Export {
+        done: Done,
+    },
+    Scrub {
+        found: oneshot::Sender<Result<BTreeMap<DiskNumber, u64>, CommitError>>,
+    },
 }
 
 /// The input of an opening: everything is decided, and the claim is durable on the voters.
@@ -169,7 +201,7 @@ impl Metadata {
         let mut writer = Writer::new(io.clone(), Arc::clone(&shared), opening);
         writer.open(ops, needed).await?;
         io.env.spawn(writer.run(queue));
-        Ok(Metadata { shared, requests })
+        Ok(Metadata { env: io.env, shared, requests })
     }
 
     /// Reads the state. `f` is short and does not wait: commits wait for it.
@@ -213,18 +245,53 @@ impl Metadata {
     /// # Errors
     /// See [`CommitError`]: which say whether it may have happened.
     pub(crate) async fn commit(&self, ops: Vec<Op>) -> Result<(), CommitError> {
-        self.ask(|done| Request::Commit { ops, done }).await
+        self.decide(move |_| ops).await
     }
 
-    /// Makes a disk absent, with the regions in flight on it missed. Nothing happens when it is absent
-    /// already, or in another life.
+    /// As [`Metadata::commit`], of operations that are chosen on the state that the record follows.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) async fn decide(
+        &self,
+        decide: impl FnOnce(&State) -> Vec<Op> + Send + 'static,
+    ) -> Result<(), CommitError> {
+        self.ask(|done| Request::Commit { decide: Box::new(decide), done }).await
+    }
+
+    /// The newest view of a space that an owner drives.
+    pub(crate) fn view(&self, space: SpaceId) -> Option<Arc<SpaceView>> {
+        self.shared.views.get(space, || {
+            let state = self.shared.state.read();
+            (state.clone(), self.version())
+        })
+    }
+
+    /// The owners of spaces.
+    pub(crate) fn owners(&self) -> &Arc<Owners> {
+        &self.shared.owners
+    }
+
+    /// Makes a disk absent, with the regions in flight on it missed, and what the owners of spaces say that it lacks.
+    /// Nothing happens when it is absent already, or in another life.
     pub(crate) async fn leave(
         &self,
         disk: DiskNumber,
         life: Life,
         reason: Absence,
     ) -> Result<(), CommitError> {
-        self.ask(|done| Request::Leave { disk, life, reason, done }).await
+        let of = self.read(|s| s.membership(disk).filter(|_| s.has_owned_rows(disk)));
+        let Some(of) = of else {
+            return self.ask(|done| Request::Leave { disk, life, reason, answers: None, done }).await;
+        };
+        let spaces = || self.read(|s| s.spaces_on(disk).collect());
+        let mut round = self.shared.owners.ask(&self.env, disk, of, spaces).await;
+        let answers = Some((of, std::mem::take(&mut round.answers)));
+        let left = self.ask(|done| Request::Leave { disk, life, reason, answers, done }).await;
+        if self.read(|s| s.membership(disk)) == Some(of) {
+            round.stays();
+        }
+        left
     }
 
     /// Puts a disk into service, with `ops` as its record.
@@ -268,21 +335,25 @@ impl Shared {
         Arc::new(Shared {
             state: RwLock::new(state),
             members: RwLock::new(Arc::new(members)),
-            tenure,
             active: RwLock::new(None),
             version: AtomicU64::new(0),
+            owners: Arc::default(),
+            views: Views::new(tenure.epoch()),
+            tenure,
         })
     }
 
     /// Shows another state from now on.
     pub(crate) fn set_state(&self, new: State) {
-        let old = {
+        let shown = new.clone();
+        let (old, version) = {
             let mut state = self.state.write();
-            self.version.fetch_add(1, Ordering::AcqRel);
-            std::mem::replace(&mut *state, new)
+            let version = self.version.fetch_add(1, Ordering::AcqRel) + 1;
+            (std::mem::replace(&mut *state, new), version)
         };
         // Not under the lock: it may be the last to have much of it.
         drop(old);
+        self.owners.update(self.views.follow(&shown, version));
     }
 
     pub(crate) fn remove_member(&self, disk: DiskNumber) {

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use super::encoded::Encoded;
 use super::io::DiskIo;
 use super::replay::Point;
-use super::store::{CommitError, Done, Opening, Request, Shared, Suspension};
+use super::store::{CommitError, Decide, Done, Opening, Request, Shared, Suspension};
 use super::voter::{Put, Voter};
 use crate::authority::{AuthorityValue, Config, InForce, PoolAuthority, Quorum, Revision};
 use crate::format::{encode_record, state_size_bound};
@@ -112,8 +112,8 @@ impl Writer {
         while queue.recv_many(&mut batch, BATCH).await > 0 {
             let mut commits = Vec::new();
             for request in batch.drain(..) {
-                if let Request::Commit { ops, done } = request {
-                    commits.push((ops, done));
+                if let Request::Commit { decide, done } = request {
+                    commits.push((decide, done));
                     continue;
                 }
                 self.commit_batch(std::mem::take(&mut commits)).await;
@@ -133,8 +133,7 @@ impl Writer {
         }
         let owned = self.owned().await;
         let (done, result): (Done, _) = match request {
-            Request::Commit { done, .. }
-            | Request::Leave { done, .. }
+            Request::Leave { done, .. }
             | Request::Join { done, .. }
             | Request::Remove { done, .. }
             | Request::Rechoose { done }
@@ -143,27 +142,32 @@ impl Writer {
             {
                 (done, owned)
             }
-            Request::Commit { ops, done } => (done, self.commit(ops).await),
-            Request::Leave { disk, life, reason, done } => (done, self.leave(disk, &life, reason).await),
+            Request::Leave { disk, life, reason, answers, done } => {
+                (done, self.leave(disk, &life, reason, answers).await)
+            }
             Request::Join { member, ops, done } => (done, self.join(member, ops).await),
             Request::Remove { disk, done } => (done, self.remove(disk).await),
             Request::Rechoose { done } => (done, self.rechoose().await),
             Request::Export { done } => (done, self.export().await),
-            Request::Scrub { .. } => return,
+            Request::Commit { .. } | Request::Scrub { .. } => return,
         };
         let _ = done.send(result); // likewise
     }
 
     /// Several commits in one record, each with its own answer.
-    async fn commit_batch(&mut self, commits: Vec<(Vec<Op>, Done)>) {
+    async fn commit_batch(&mut self, commits: Vec<(Decide, Done)>) {
         if commits.is_empty() {
             return;
         }
         let (mut all, mut asked) = (Vec::new(), Vec::new());
         let owned = self.owned().await;
-        for (ops, done) in commits {
-            match owned.clone().and_then(|()| self.try_on(&ops)) {
-                Ok(()) => {
+        for (decide, done) in commits {
+            let tried = owned.clone().and_then(|()| {
+                let ops = decide(&self.shadow);
+                self.try_on(&ops).map(|()| ops)
+            });
+            match tried {
+                Ok(ops) => {
                     all.extend(ops);
                     asked.push(done);
                 }
@@ -265,7 +269,6 @@ impl Writer {
             Op::RemoveDisk { disk } => Some(*disk),
             _ => None,
         }));
-        let room = self.smallest().map_or(u64::MAX, |(room, _)| room);
         let mut state = None;
         let mut puts = Vec::new();
         for voter in self.voters.values_mut().filter(|v| unclaimed.is_none_or(|(d, _)| d != v.member.number))
@@ -275,7 +278,7 @@ impl Writer {
                 Form::Checkpoint => None,
             };
             let put: Put = record.unwrap_or_else(|| {
-                let state = state.get_or_insert_with(|| Encoded::fitting(&mut self.shadow, room));
+                let state = state.get_or_insert_with(|| Encoded::new(&self.shadow));
                 voter.checkpoint(pool, &self.point, state)
             });
             puts.push((Arc::clone(&voter.member), put));

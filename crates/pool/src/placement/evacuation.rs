@@ -1,7 +1,6 @@
 //! Whether everything on a disk has a place elsewhere. Pure.
 
 use super::replacement;
-use crate::format::FORMAT_VERSION;
 use crate::jobs::Stays;
 use crate::{DiskNumber, Op, RowNumber, SlabPlace, SpaceId, State, Usage};
 
@@ -19,7 +18,6 @@ pub struct Evacuation {
 /// Plays through moving everything off a disk, as far as that is known now.
 pub fn evacuation(state: &State, disk: DiskNumber) -> Evacuation {
     let mut s = state.clone();
-    s.version = FORMAT_VERSION;
     if let Some(record) = s.disks.get_mut(&disk) {
         record.usage = Usage::Retired;
     }

@@ -37,6 +37,10 @@ impl<'a> Taste<'a> {
         Taste { state, journal: state.owner_of(space).is_some(), media }
     }
 
+    pub(super) fn new(state: &'a State, journal: bool, media: MediaClass) -> Taste<'a> {
+        Taste { state, journal, media }
+    }
+
     /// Whether new slabs go to a disk of this kind.
     pub(super) fn takes(&self, disk: &DiskRecord) -> bool {
         let usage = disk.usage == Usage::AutoSelect || self.journal && disk.usage == Usage::Journal;

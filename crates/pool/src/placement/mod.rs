@@ -17,6 +17,7 @@ mod class;
 mod evacuation;
 mod fit;
 mod journal;
+mod owned;
 mod rebalance;
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,7 @@ pub use evacuation::{Evacuation, evacuation};
 use fit::Fit;
 use journal::Taste;
 pub(crate) use journal::journal_columns;
+pub(crate) use owned::{log_row, owned_row, owned_slab};
 pub use pool_seam::NoPlace;
 pub use rebalance::{Step, rebalance, to_rebalance};
 
@@ -94,16 +96,21 @@ pub fn row_with_absent(
     usable: impl Fn(DiskNumber) -> bool,
 ) -> Result<Vec<SlabPlace>, NoPlace> {
     let usable = |d: DiskNumber| state.is_present(d) && usable(d);
-    let places = place_row(state, space, |_| true, usable)?;
+    let places = place_row(state, space, |_| true, &usable)?;
     let none = NoPlace::NoSuchRow(space);
     let record = state.spaces.get(&space).ok_or(none)?;
-    let (group, failures) = (record.slabs_in_group().max(1), record.resiliency.failures());
-    let away = |group: &[SlabPlace]| group.iter().filter(|p| !usable(p.disk)).count();
-    if places.chunks(group).any(|g| away(g) > failures) {
+    if !keeps_enough(record, &places, &usable) {
         let disks = places.iter().filter(|p| usable(p.disk)).count();
         return Err(NoPlace::NoRoom { needed: places.len(), disks, media: record.media });
     }
     Ok(places)
+}
+
+/// Whether no more slabs of a row are on disks that are not `usable` than it can lose.
+fn keeps_enough(record: &SpaceRecord, places: &[SlabPlace], usable: impl Fn(DiskNumber) -> bool) -> bool {
+    let (group, failures) = (record.slabs_in_group().max(1), record.resiliency.failures());
+    let away = |group: &[SlabPlace]| group.iter().filter(|p| !usable(p.disk)).count();
+    places.chunks(group).all(|g| away(g) <= failures)
 }
 
 /// On disks that `may` be taken, those that are `better` first.
@@ -114,7 +121,17 @@ fn place_row(
     better: impl Fn(DiskNumber) -> bool,
 ) -> Result<Vec<SlabPlace>, NoPlace> {
     let record = state.spaces.get(&space).ok_or(NoPlace::NoSuchRow(space))?;
-    let taste = Taste::of(state, space);
+    place(state, record, &Taste::of(state, space), may, better)
+}
+
+/// The same for any kind of space.
+fn place(
+    state: &State,
+    record: &SpaceRecord,
+    taste: &Taste<'_>,
+    may: impl Fn(DiskNumber) -> bool,
+    better: impl Fn(DiskNumber) -> bool,
+) -> Result<Vec<SlabPlace>, NoPlace> {
     let free: BTreeMap<DiskNumber, u32> = state
         .disks
         .iter()

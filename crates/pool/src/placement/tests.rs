@@ -70,6 +70,8 @@ fn state(disks: &[Disk], (resiliency, columns): (Resiliency, u8)) -> State {
             },
             media: d.media,
             label_sequence: 1,
+            membership: crate::Membership(1),
+            areas: crate::format::Areas::plan(16 << 20, 2 << 20).expect("room"),
         };
         s.apply(&Op::AddDisk { disk: DiskNumber(n as u16), record }).unwrap();
     }

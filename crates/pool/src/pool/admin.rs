@@ -9,7 +9,7 @@ use super::create::{NewDisk, describe, suitable};
 use super::error::{AdminError, Unsuitable};
 use super::plan::{Freshness, Shown, freshness, went_on};
 use super::{Pool, labels};
-use crate::format::{FORMAT_VERSION, Label};
+use crate::format::Label;
 use crate::metadata::{Member, Survey};
 use crate::{
     CommitError, DataPath, DiskId, DiskNumber, FaultDomains, InvalidOp, MediaClass, Op, Policy, Presence,
@@ -36,8 +36,8 @@ impl Pool {
         let inner = &self.inner;
         let _admin = inner.admin.lock().await;
         inner.changing()?.commit(Vec::new()).await?; // a pool that takes no changes erases no disk
-        let (number, slab_bytes, name, version) =
-            self.read(|s| (DiskNumber(s.next_disk), s.slab_bytes, s.name.clone(), s.version));
+        let (number, slab_bytes, name) =
+            self.read(|s| (DiskNumber(s.next_disk), s.slab_bytes, s.name.clone()));
         let overwrite = new.overwrite || self.was_never_added(&new.disk).await;
         let areas = suitable(&inner.io, &NewDisk { overwrite, ..new.clone() }, slab_bytes).await?;
         if self.members().iter().any(|m| m.disk.info().id == new.disk.info().id) {
@@ -49,7 +49,7 @@ impl Pool {
         let record = describe(&inner.io.env, new, &areas);
         let member = Member { number, id: record.id, disk: Arc::clone(&new.disk), areas };
         labels::wipe(&inner.io, &new.disk, &areas).await.map_err(Unsuitable::Disk)?;
-        let label = self.label_of(&member, &record, name, version, record.label_sequence);
+        let label = self.label_of(&member, &record, name, record.label_sequence);
         labels::write(&inner.io, &new.disk, &label).await.map_err(Unsuitable::Disk)?;
         let alone = alone.await;
         let joined =
@@ -150,17 +150,20 @@ impl Pool {
                 return Err(AdminError::Stale(number));
             }
         }
+        let membership = record.next_membership();
+        let spaces = self.ask_joining(number, membership, &disk, accept_loss).await?;
         // Before it gets a label that makes it look current.
         inner.changing()?.commit(missed).await?;
         labels::silence(&inner.io, &disk, &label.areas).await.map_err(Unsuitable::Disk)?;
         let member = Arc::new(Member { number, id: label.id, disk, areas: label.areas });
         let sequence = record.next_label(label.sequence);
-        let (name, version) = self.read(|s| (s.name.clone(), s.version));
-        let label = self.label_of(&member, &record, name, version, sequence);
+        let name = self.read(|s| s.name.clone());
+        let label = self.label_of(&member, &record, name, sequence);
         labels::write(&inner.io, &member.disk, &label).await.map_err(Unsuitable::Disk)?;
         inner.unlabelled.lock().remove(&number);
-        let mut ops = vec![Op::Labelled { disk: number, sequence }];
-        ops.push(Op::DiskPresent { disk: number });
+        let mut ops =
+            vec![Op::Labelled { disk: number, sequence }, Op::DiskPresent { disk: number, membership }];
+        ops.extend(spaces);
         let alone = alone.await;
         inner.changing()?.join(member, ops).await?;
         Ok((number, alone))
@@ -180,7 +183,7 @@ impl Pool {
     /// Says what is to become of full pools and lost disks.
     ///
     /// # Errors
-    /// [`CommitError::Invalid`]: no percentage, or the pool's format has no policies yet.
+    /// [`CommitError::Invalid`]: no percentage.
     pub async fn set_policy(&self, policy: Policy) -> Result<(), CommitError> {
         self.inner.changing()?.commit(vec![Op::SetPolicy { policy }]).await
     }
@@ -207,7 +210,7 @@ impl Pool {
     /// optimized.
     ///
     /// # Errors
-    /// [`CommitError`]: also that the pool's format is older than version 4.
+    /// [`CommitError`].
     pub async fn set_media(&self, disk: DiskNumber, media: Media) -> Result<(), CommitError> {
         let media = media_number(media);
         self.inner.changing()?.commit(vec![Op::SetDiskMedia { disk, media }]).await
@@ -217,7 +220,7 @@ impl Pool {
     /// slabs keep their places until the pool is optimized.
     ///
     /// # Errors
-    /// [`CommitError`]: also that the pool's format is older than version 4.
+    /// [`CommitError`].
     pub async fn set_space_media(&self, space: SpaceId, media: MediaClass) -> Result<(), CommitError> {
         let ops = self.read(|s| s.media_ops(space, media));
         self.inner.changing()?.commit(ops).await
@@ -252,28 +255,7 @@ impl Pool {
     pub async fn rename(&self, name: &str) -> Result<(), CommitError> {
         let _admin = self.inner.admin.lock().await;
         self.inner.changing()?.commit(vec![Op::RenamePool { name: name.to_owned() }]).await?;
-        self.relabel_all(self.read(|s| s.version)).await
-    }
-
-    /// Brings the pool to the newest version of the format, which programs before this one cannot open; the
-    /// version it had.
-    ///
-    /// The labels come first: a program that cannot read what the metadata may have from then on finds out from them.
-    ///
-    /// # Errors
-    /// [`CommitError`]; doing it again is safe.
-    pub async fn upgrade(&self) -> Result<u16, CommitError> {
-        let _admin = self.inner.admin.lock().await;
-        let had = self.read(|s| s.version);
-        if had < FORMAT_VERSION {
-            self.relabel_all(FORMAT_VERSION).await?;
-            self.inner.changing()?.commit(vec![Op::Upgrade { version: FORMAT_VERSION }]).await?;
-        }
-        Ok(had)
-    }
-
-    async fn relabel_all(&self, version: u16) -> Result<(), CommitError> {
-        self.relabel(version, |_| 0).await
+        self.relabel(|_| 0).await
     }
 
     /// Erases the labels of the disks in service, after [`Pool::export`]: the pool is destroyed. An absent

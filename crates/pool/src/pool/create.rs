@@ -12,7 +12,7 @@ use super::error::{CreateError, Unsuitable};
 use super::{Inner, Pool, labels};
 use crate::authority::{self, AuthorityValue, CasError, Labels, PoolAuthority, Revision};
 use crate::book::Life;
-use crate::format::{Areas, Claimant, FORMAT_VERSION, FrameError, Label, LabelError};
+use crate::format::{Areas, Claimant, FrameError, Label, LabelError};
 use crate::metadata::{DiskIo, Member, Members, Metadata, Opening, Point, Voter};
 use crate::{
     CommitError, DiskId, DiskNumber, DiskRecord, FaultDomains, Op, PoolId, Presence, State, UNIT, Usage,
@@ -172,21 +172,17 @@ impl Pool {
         };
         let made = Pool { inner: Arc::new(inner) };
         // Last: a disk without a label is none of the pool.
-        made.relabel(FORMAT_VERSION, |_| 0).await?;
+        made.relabel(|_| 0).await?;
         Ok(made)
     }
 
-    /// Gives each member a label of this epoch and this version of the format, and remembers it. `shown`
+    /// Gives each member a label of this epoch, and remembers it. `shown`
     /// gives the sequence number of the label that a disk has, if it may be above what is remembered; 0
     /// otherwise.
-    pub(super) async fn relabel(
-        &self,
-        version: u16,
-        shown: impl Fn(DiskNumber) -> u64,
-    ) -> Result<(), crate::CommitError> {
+    pub(super) async fn relabel(&self, shown: impl Fn(DiskNumber) -> u64) -> Result<(), crate::CommitError> {
         let mut ops = Vec::new();
         for member in self.members().iter() {
-            ops.extend(self.relabel_one(member, version, shown(member.number)).await?);
+            ops.extend(self.relabel_one(member, shown(member.number)).await?);
         }
         self.inner.metadata.commit(ops).await
     }
@@ -197,12 +193,11 @@ impl Pool {
     pub(super) async fn relabel_one(
         &self,
         member: &Arc<Member>,
-        version: u16,
         shown: u64,
     ) -> Result<Option<Op>, crate::CommitError> {
         let disk = member.number;
         let next = self.read(|s| s.disks.get(&disk).map(|r| r.next_label(shown)));
-        let label = next.and_then(|sequence| self.label(member, version, sequence));
+        let label = next.and_then(|sequence| self.label(member, sequence));
         let Some(label) = label else { return Ok(None) };
         self.inner.metadata.tenure().hold().await?;
         let Err(error) = labels::write(&self.inner.io, &member.disk, &label).await else {
@@ -221,10 +216,10 @@ impl Pool {
     }
 
     /// The label that a disk should have.
-    pub(super) fn label(&self, member: &Member, version: u16, sequence: u64) -> Option<Label> {
+    pub(super) fn label(&self, member: &Member, sequence: u64) -> Option<Label> {
         self.read(|s| {
             let record = s.disks.get(&member.number)?;
-            Some(self.label_of(member, record, s.name.clone(), version, sequence))
+            Some(self.label_of(member, record, s.name.clone(), sequence))
         })
     }
 
@@ -233,7 +228,6 @@ impl Pool {
         member: &Member,
         record: &DiskRecord,
         pool_name: String,
-        version: u16,
         sequence: u64,
     ) -> Label {
         Label {
@@ -242,7 +236,6 @@ impl Pool {
             epoch: self.inner.epoch,
             incarnation: self.inner.incarnation,
             sequence,
-            version,
             features: Vec::new(),
             id: member.id,
             pool_name,
@@ -296,6 +289,8 @@ pub(super) fn describe(env: &Env, new: &NewDisk, areas: &Areas) -> DiskRecord {
         domains: stands(new),
         media: media_number(new.media.unwrap_or(info.media)),
         label_sequence: 1,
+        membership: crate::Membership(1),
+        areas: *areas,
     }
 }
 

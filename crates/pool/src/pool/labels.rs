@@ -6,7 +6,7 @@ use disk::{Disk, DiskError};
 use futures_util::future::join_all;
 
 use crate::PoolId;
-use crate::format::{Areas, Extent, FrameError, Label, LabelError};
+use crate::format::{Areas, Extent, FrameError, Label, LabelError, activity};
 use crate::metadata::{DiskIo, Member};
 
 /// A disk, and the label on it if it has one.
@@ -127,7 +127,7 @@ pub(crate) async fn silence(io: &DiskIo, disk: &Arc<dyn Disk>, areas: &Areas) ->
 /// Whether nothing was written to a disk of a pool but its label: no claim, no metadata, no mark of activity,
 /// which comes before any data.
 pub(crate) async fn is_unused(io: &DiskIo, disk: &Arc<dyn Disk>, areas: &Areas) -> bool {
-    for at in [areas.claim, areas.activity, first_block(areas.checkpoint_0), first_block(areas.checkpoint_1)]
+    for at in [areas.claim, activity(areas), first_block(areas.checkpoint_0), first_block(areas.checkpoint_1)]
     {
         let blank = io.read(disk, at).await.is_ok_and(|bytes| bytes.iter().all(|b| *b == 0));
         if !blank {

@@ -192,7 +192,7 @@ impl Pool {
         let may_be_stale = if doubt { exposed(state, &plan.missing) } else { Vec::new() };
         let (epoch, incarnation) = (value.epoch, value.incarnation);
         let mut ops = vec![Op::Opened { epoch, incarnation }];
-        if doubt && state.version >= 5 {
+        if doubt {
             ops.push(Op::GivenUp { after: verdict.newest.point.sequence });
         }
         ops.extend(plan.ops);
@@ -220,8 +220,7 @@ impl Pool {
         let pool = Pool { inner: Arc::new(inner) };
         // A label of this epoch, before any data is written under it: a disk that is used elsewhere meanwhile
         // has another one.
-        let version = pool.read(|s| s.version);
-        pool.relabel(version, |d| candidates.get(&d).map_or(0, |c| c.label.sequence)).await?;
+        pool.relabel(|d| candidates.get(&d).map_or(0, |c| c.label.sequence)).await?;
         pool.inner.metadata.rechoose().await?;
         Ok(Opened {
             pool,

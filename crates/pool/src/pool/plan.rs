@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use crate::metadata::Point;
+use crate::state::Answers;
 use crate::{Absence, DiskId, DiskNumber, InvalidOp, Op, Presence, State};
 
 /// The contents of a disk's label.
@@ -103,7 +104,7 @@ pub(super) fn plan(
             (Presence::Present, true) => drop(plan.members.insert(disk)),
             (Presence::Present, false) => draft.leave(disk, Absence::Stale)?,
             (Presence::Absent(_), true) => {
-                draft.add(Op::DiskPresent { disk })?;
+                draft.add(Op::DiskPresent { disk, membership: record.next_membership() })?;
                 plan.members.insert(disk);
             }
             (Presence::Absent(_), false) => {}
@@ -128,7 +129,7 @@ impl Draft {
 
     /// The other copies' activity logs contain the writes in flight.
     fn leave(&mut self, disk: DiskNumber, reason: Absence) -> Result<(), InvalidOp> {
-        let ops = self.state.leave(disk, reason, |_, _, _| 0);
+        let ops = self.state.leave(disk, reason, &Answers::new(), |_, _, _| 0);
         ops.into_iter().try_for_each(|op| self.add(op))
     }
 }

@@ -19,12 +19,12 @@ impl Pool {
         let mut ops = Vec::new();
         for member in self.members().iter() {
             let number = member.number;
-            let known = self.read(|s| s.disks.get(&number).map(|r| (r.label_sequence, s.version)));
-            let Some((sequence, version)) = known else { continue };
+            let known = self.read(|s| s.disks.get(&number).map(|r| r.label_sequence));
+            let Some(sequence) = known else { continue };
             let damaged = labels::damaged(&inner.io, member, inner.id, sequence).await.unwrap_or(0);
             if damaged > 0 {
                 *found.entry(number).or_default() += damaged;
-                ops.extend(self.relabel_one(member, version, sequence).await?);
+                ops.extend(self.relabel_one(member, sequence).await?);
             }
         }
         if !ops.is_empty() {

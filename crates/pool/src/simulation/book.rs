@@ -84,7 +84,7 @@ impl TestBook {
             return Ok(());
         }
         let path = self.path.get().and_then(Weak::upgrade);
-        let ops = state.leave(disk, reason, |space, row, index| {
+        let ops = state.leave(disk, reason, &crate::Answers::new(), |space, row, index| {
             path.as_ref().map_or(0, |p| p.active(space, row, index))
         });
         self.change(&ops)

@@ -99,6 +99,8 @@ impl Shape {
                 domains: FaultDomains::default(),
                 media: 0,
                 label_sequence: 1,
+                membership: crate::Membership(1),
+                areas: crate::format::Areas::plan(16 << 20, 2 << 20).expect("room"),
             };
             state.apply(&Op::AddDisk { disk: DiskNumber(n), record }).expect("a new disk");
         }
@@ -184,7 +186,9 @@ impl World {
         let members = self.book.members().with(Arc::clone(&member));
         self.path.join_alone(&member).await.expect("it joins");
         self.book.set_members(members);
-        self.book.change(&[Op::DiskPresent { disk: member.number }]).expect("it is present");
+        let disk = member.number;
+        let membership = self.book.state().disks[&disk].next_membership();
+        self.book.change(&[Op::DiskPresent { disk, membership }]).expect("it is present");
     }
 }
 

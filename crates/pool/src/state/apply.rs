@@ -4,12 +4,10 @@ use std::collections::BTreeSet;
 
 use super::{
     EPOCHS_MAX, GIVEN_UP_MAX, Op, Policy, Presence, Resiliency, Row, SlabCopy, SlabPlace, SpaceRecord, State,
-    Usage,
 };
-use crate::format::FORMAT_VERSION;
 use crate::{DiskNumber, RowNumber, SpaceId};
 
-/// Why an operation cannot be applied: the record is damaged or another version's, or the caller has not looked.
+/// Why an operation cannot be applied: the record is damaged, or the caller has not looked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // of the fields, which are what their types say
 pub enum InvalidOp {
@@ -64,15 +62,12 @@ pub enum InvalidOp {
     /// The new slab does not have what the old one has.
     #[error("row {} of space {}: the destination slab has missed regions {regions:#x}", .row.0, .space.0)]
     NotMoved { space: SpaceId, row: RowNumber, regions: u64 },
+    /// It is about a row, slab, disk or owner that is not any more.
+    #[error("a change of space {} is about an earlier state of it", .0.0)]
+    Outdated(SpaceId),
     /// A percentage.
     #[error("a percentage is 1 to 100, not {0}")]
     Percent(u8),
-    /// The pool's format is older.
-    #[error("this takes version {needed} of the format, and the pool has version {version}; upgrade it")]
-    Older { version: u16, needed: u16 },
-    /// No version, or one before the pool's, or one that this program does not know.
-    #[error("the pool cannot have version {0} of the format")]
-    Version(u16),
 }
 
 /// The most voters that this version can count in one record; it chooses far fewer.
@@ -92,7 +87,9 @@ impl State {
             Op::AddDisk { disk, record } => {
                 check_name(&record.name)?;
                 check_domains(&record.domains)?;
-                self.check_usage(record.usage)?;
+                if !record.areas.is_sound() {
+                    return Err(InvalidOp::BadShape("no disk is like that"));
+                }
                 next(u64::from(disk.0), u64::from(self.next_disk))?;
                 let after = self
                     .next_disk
@@ -110,6 +107,7 @@ impl State {
                     return Err(InvalidOp::DiskInUse(*disk));
                 }
                 self.disks.remove(disk);
+                self.forget_unaccounted(*disk);
             }
             Op::DiskAbsent { disk, reason } => {
                 self.disk(*disk)?;
@@ -119,11 +117,17 @@ impl State {
                 self.disk_mut(*disk)?.presence = Presence::Absent(*reason);
                 self.shadow_on(*disk);
             }
-            Op::DiskPresent { disk } => self.disk_mut(*disk)?.presence = Presence::Present,
-            Op::SetUsage { disk, usage } => {
-                self.check_usage(*usage)?;
-                self.disk_mut(*disk)?.usage = *usage;
+            Op::DiskPresent { disk, membership } => {
+                let record = self.disk_mut(*disk)?;
+                if *membership <= record.membership {
+                    return Err(InvalidOp::NotNext {
+                        given: membership.0,
+                        next: record.membership.0.saturating_add(1),
+                    });
+                }
+                (record.presence, record.membership) = (Presence::Present, *membership);
             }
+            Op::SetUsage { disk, usage } => self.disk_mut(*disk)?.usage = *usage,
             Op::SetDomains { disk, domains } => {
                 check_domains(domains)?;
                 self.disk_mut(*disk)?.domains.clone_from(domains);
@@ -139,6 +143,9 @@ impl State {
                 self.voters.clone_from(voters);
             }
             Op::CreateSpace { space, record } => {
+                if !self.owned.is_empty() {
+                    return Err(InvalidOp::BadShape("a pool has spaces of one data path"));
+                }
                 next(u64::from(space.0), u64::from(self.next_space))?;
                 let after = self
                     .next_space
@@ -215,7 +222,6 @@ impl State {
                 self.shadow(*space, *row);
             }
             Op::Scrub { space, record } => {
-                self.since(2)?;
                 self.space(*space)?;
                 self.scrubs.insert(*space, *record);
             }
@@ -225,12 +231,12 @@ impl State {
                     return Err(InvalidOp::BadEpoch { given: *epoch, newest });
                 }
                 self.epochs.insert(*epoch, *incarnation);
+                self.begin_ownerships(*epoch);
                 while self.epochs.len() > EPOCHS_MAX {
                     self.epochs.pop_first();
                 }
             }
             Op::GivenUp { after } => {
-                self.since(5)?;
                 let epoch = self.epoch();
                 self.given_up.insert(epoch, *after);
                 while self.given_up.len() > GIVEN_UP_MAX {
@@ -238,28 +244,18 @@ impl State {
                 }
             }
             Op::Lost { space, record } => self.set_lost(*space, record)?,
+            Op::Space { space, op } => self.apply_to_space(*space, op)?,
             Op::MissedAll { disk } => self.miss_all(*disk)?,
             Op::BeginMove { space, row, index, to } => self.begin_move(*space, *row, *index, *to)?,
             Op::EndMove { space, row } => self.end_move(*space, *row)?,
             Op::CancelMove { space, row } => self.cancel_move(*space, *row)?,
             Op::SetPolicy { policy } => {
-                self.since(2)?;
-                self.check_policy(policy)?;
+                check_policy(policy)?;
                 self.policy = *policy;
             }
-            Op::SetDiskMedia { disk, media } => {
-                self.since(4)?;
-                self.disk_mut(*disk)?.media = *media;
-            }
+            Op::SetDiskMedia { disk, media } => self.disk_mut(*disk)?.media = *media,
             Op::SetSpaceMedia { space, media } => {
-                self.since(4)?;
                 self.spaces.get_mut(space).ok_or(InvalidOp::NoSpace(*space))?.media = *media;
-            }
-            Op::Upgrade { version } => {
-                if !(self.version..=FORMAT_VERSION).contains(version) {
-                    return Err(InvalidOp::Version(*version));
-                }
-                self.version = *version;
             }
         }
         Ok(())
@@ -303,29 +299,14 @@ impl State {
         })
     }
 
-    fn check_space_name(&self, name: &str) -> Result<(), InvalidOp> {
+    pub(super) fn check_space_name(&self, name: &str) -> Result<(), InvalidOp> {
         check_name(name)?;
-        match self.spaces.values().any(|s| s.name == name) {
+        let is_taken =
+            self.spaces.values().any(|s| s.name == name) || self.owned.values().any(|s| s.name == name);
+        match is_taken {
             true => Err(InvalidOp::NameTaken(name.to_owned())),
             false => Ok(()),
         }
-    }
-
-    /// Invariant 7.
-    pub(super) fn since(&self, needed: u16) -> Result<(), InvalidOp> {
-        let version = self.version;
-        if version >= needed { Ok(()) } else { Err(InvalidOp::Older { version, needed }) }
-    }
-
-    pub(super) fn check_usage(&self, usage: Usage) -> Result<(), InvalidOp> {
-        if usage == Usage::Leaving { self.since(2) } else { Ok(()) }
-    }
-
-    pub(super) fn check_policy(&self, policy: &Policy) -> Result<(), InvalidOp> {
-        if *policy != Policy::default() {
-            self.since(2)?;
-        }
-        if (1..=100).contains(&policy.warn_at) { Ok(()) } else { Err(InvalidOp::Percent(policy.warn_at)) }
     }
 
     pub(super) fn check_free(&self, place: SlabPlace) -> Result<(), InvalidOp> {
@@ -385,7 +366,7 @@ impl State {
             self.slab_mut(space, row, index)?.missed |= regions;
             self.shadow(space, row);
         }
-        Ok(())
+        self.stale_for_owners(disk)
     }
 }
 
@@ -393,11 +374,15 @@ fn check_name(name: &str) -> Result<(), InvalidOp> {
     if (1..=255).contains(&name.len()) { Ok(()) } else { Err(InvalidOp::BadName) }
 }
 
+pub(super) fn check_policy(policy: &Policy) -> Result<(), InvalidOp> {
+    if (1..=100).contains(&policy.warn_at) { Ok(()) } else { Err(InvalidOp::Percent(policy.warn_at)) }
+}
+
 fn check_domains(d: &super::FaultDomains) -> Result<(), InvalidOp> {
     let fits = [&d.enclosure, &d.node, &d.rack].iter().all(|n| n.len() <= 255);
     if fits { Ok(()) } else { Err(InvalidOp::BadName) }
 }
 
-fn next(given: u64, next: u64) -> Result<(), InvalidOp> {
+pub(super) fn next(given: u64, next: u64) -> Result<(), InvalidOp> {
     if given == next { Ok(()) } else { Err(InvalidOp::NotNext { given, next }) }
 }

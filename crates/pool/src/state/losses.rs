@@ -8,7 +8,6 @@ use crate::{LossRecord, SpaceId};
 impl State {
     /// This is what is known to be lost of a space; nothing, if there are no units.
     pub(super) fn set_lost(&mut self, space: SpaceId, record: &LossRecord) -> Result<(), InvalidOp> {
-        self.since(6)?;
         self.space(space)?;
         if !record.is_sound() {
             return Err(InvalidOp::BadShape("nothing is lost like that"));
@@ -21,7 +20,7 @@ impl State {
     }
 
     /// The same of all spaces, as a checkpoint has it.
-    pub(super) fn take_losses(&mut self, losses: BTreeMap<SpaceId, LossRecord>) -> Result<(), InvalidOp> {
+    pub(super) fn take_losses(&mut self, losses: &BTreeMap<SpaceId, LossRecord>) -> Result<(), InvalidOp> {
         if losses.values().any(|r| r.units == 0) {
             return Err(InvalidOp::BadShape("nothing is lost like that"));
         }

@@ -1,13 +1,7 @@
 //! Slabs that move, and which regions count of what they move to.
 
-use super::{InvalidOp, Moving, Resiliency, SlabCopy, SlabPlace, SpaceRecord, State};
+use super::{InvalidOp, Moving, Resiliency, SlabCopy, SlabPlace, State};
 use crate::{DiskNumber, RowNumber, SpaceId};
-
-/// The version of the format from which on slabs of such a space move: those with parity had to be lost for
-/// that before.
-pub(super) fn moves_since(record: &SpaceRecord) -> u16 {
-    if record.resiliency.is_parity() { 4 } else { 2 }
-}
 
 impl State {
     pub(super) fn move_slab(
@@ -44,9 +38,7 @@ impl State {
         index: u8,
         to: SlabPlace,
     ) -> Result<(), InvalidOp> {
-        let record = self.space(space)?;
-        let simple = record.resiliency == Resiliency::Simple;
-        self.since(moves_since(record))?;
+        let simple = self.space(space)?.resiliency == Resiliency::Simple;
         self.check_free(to)?;
         let no_slab = InvalidOp::NoSlab { space, row, index: usize::from(index) };
         let r = self.rows.get(&(space, row)).filter(|r| usize::from(index) < r.slabs.len()).ok_or(no_slab)?;
@@ -96,7 +88,7 @@ impl State {
         Ok(())
     }
 
-    /// Invariant 8 of a row, after something was changed in it.
+    /// Invariant 7 of a row, after something was changed in it.
     pub(super) fn shadow(&mut self, space: SpaceId, row: RowNumber) {
         let parity = self.spaces.get(&space).is_some_and(|r| r.resiliency.is_parity());
         let r = self.rows.get(&(space, row)).filter(|_| parity);
@@ -115,7 +107,7 @@ impl State {
         }
     }
 
-    /// Invariant 8 of all rows that have a slab on a disk.
+    /// Invariant 7 of all rows that have a slab on a disk.
     pub(super) fn shadow_on(&mut self, disk: DiskNumber) {
         let on = |r: &super::Row| r.moving().is_some() && r.copies().any(|(_, c)| c.place.disk == disk);
         let rows: Vec<_> = self.rows.iter().filter(|(_, r)| on(r)).map(|(key, _)| *key).collect();

@@ -1,13 +1,14 @@
 //! A state as it is on disk: without what can be derived, and not to be trusted until it has been checked.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use super::moving::moves_since;
+use super::apply::check_policy;
 use super::{
     DiskRecord, EPOCHS_MAX, GIVEN_UP_MAX, InvalidOp, LossRecord, Policy, Row, ScrubRecord, Shared,
     SpaceRecord, State, Tree,
 };
-use crate::format::{Areas, FORMAT_VERSION};
+use crate::format::Areas;
 use crate::{DiskNumber, PoolId, RowNumber, SpaceId};
 
 /// The fields of [`State`], without `used`.
@@ -24,29 +25,11 @@ pub(crate) struct StateParts {
     pub(crate) disks: Shared<BTreeMap<DiskNumber, DiskRecord>>,
     pub(crate) spaces: Shared<BTreeMap<SpaceId, SpaceRecord>>,
     pub(crate) rows: Tree<(SpaceId, RowNumber), Row>,
-    pub(crate) extras: Extras,
-}
-
-/// The additions since version 1. A state of that version has none of them, and its bytes are those of
-/// version 1.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Extras {
-    pub(crate) version: u16,
     pub(crate) policy: Policy,
-    pub(crate) scrubs: BTreeMap<SpaceId, ScrubRecord>,
-    pub(crate) given_up: BTreeMap<u64, u64>,
-    pub(crate) losses: BTreeMap<SpaceId, LossRecord>,
-}
-
-impl Extras {
-    /// Of a state that says nothing of them.
-    pub(crate) const NONE: Extras = Extras {
-        version: 1,
-        policy: Policy { warn_at: 70, repair_after_s: 300 },
-        scrubs: BTreeMap::new(),
-        given_up: BTreeMap::new(),
-        losses: BTreeMap::new(),
-    };
+    pub(crate) scrubs: Shared<BTreeMap<SpaceId, ScrubRecord>>,
+    pub(crate) given_up: Shared<BTreeMap<u64, u64>>,
+    pub(crate) losses: Shared<BTreeMap<SpaceId, LossRecord>>,
+    pub(crate) owned: Tree<SpaceId, Arc<pool_seam::SpaceRecord>>,
 }
 
 impl State {
@@ -65,13 +48,11 @@ impl State {
             disks: s.disks,
             spaces: s.spaces,
             rows: s.rows,
-            extras: Extras {
-                version: s.version,
-                policy: s.policy,
-                scrubs: (*s.scrubs).clone(),
-                given_up: (*s.given_up).clone(),
-                losses: (*s.losses).clone(),
-            },
+            policy: s.policy,
+            scrubs: s.scrubs,
+            given_up: s.given_up,
+            losses: s.losses,
+            owned: s.owned,
         }
     }
 
@@ -82,20 +63,18 @@ impl State {
         if !s.slab_bytes.is_power_of_two() || !slabs.contains(&s.slab_bytes) || p.epochs.len() > EPOCHS_MAX {
             return Err(InvalidOp::BadShape("no pool is like that"));
         }
-        let Extras { version, policy, scrubs, given_up, losses } = p.extras;
-        if !(1..=FORMAT_VERSION).contains(&version) {
-            return Err(InvalidOp::Version(version));
-        }
-        (s.version, s.policy) = (version, policy);
-        s.check_policy(&policy)?;
+        check_policy(&p.policy)?;
+        s.policy = p.policy;
         s.epochs = p.epochs;
         s.regions_given_up = p.regions_given_up;
         (s.next_disk, s.next_space, s.next_generation) = (p.next_disk, p.next_space, p.next_generation);
         if let Some(disk) = p.disks.keys().find(|d| d.0 >= p.next_disk) {
             return Err(InvalidOp::NoDisk(*disk));
         }
-        p.disks.values().try_for_each(|d| s.check_usage(d.usage))?;
         s.disks = p.disks;
+        if s.disks.values().any(|d| !d.areas.is_sound()) {
+            return Err(InvalidOp::BadShape("no disk is like that"));
+        }
         if p.voters.iter().any(|v| !s.is_present(*v)) {
             return Err(InvalidOp::BadVoters);
         }
@@ -113,11 +92,8 @@ impl State {
             if r.slabs.len() != record.slabs_in_row() || u64::from(row.0) >= record.rows(s.slab_bytes) {
                 return Err(bad);
             }
-            if let Some(m) = r.moving() {
-                s.since(moves_since(record))?;
-                if usize::from(m.index) >= r.slabs.len() {
-                    return Err(bad);
-                }
+            if r.moving().is_some_and(|m| usize::from(m.index) >= r.slabs.len()) {
+                return Err(bad);
             }
             for (_, copy) in r.copies() {
                 let disk = s.disks.get(&copy.place.disk).ok_or(InvalidOp::NoDisk(copy.place.disk))?;
@@ -128,21 +104,16 @@ impl State {
             }
         }
         s.rows = p.rows;
-        if let Some(space) = scrubs.keys().find(|id| !s.spaces.contains_key(id)) {
+        if let Some(space) = p.scrubs.keys().find(|id| !s.spaces.contains_key(id)) {
             return Err(InvalidOp::NoSpace(*space));
         }
-        if !scrubs.is_empty() {
-            s.since(2)?;
-        }
-        s.scrubs = scrubs.into();
-        if !given_up.is_empty() {
-            s.since(5)?;
-        }
-        if given_up.len() > GIVEN_UP_MAX || given_up.keys().any(|e| *e > s.epoch()) {
+        s.scrubs = p.scrubs;
+        if p.given_up.len() > GIVEN_UP_MAX || p.given_up.keys().any(|e| *e > s.epoch()) {
             return Err(InvalidOp::BadShape("no pool is like that"));
         }
-        s.given_up = given_up.into();
-        s.take_losses(losses)?;
+        s.given_up = p.given_up;
+        s.take_losses(&p.losses)?;
+        s.take_owned(&p.owned)?;
         Ok(s)
     }
 }

@@ -1,12 +1,15 @@
 //! The records of the metadata, and the operations on them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use disk::Media;
-use pool_seam::media_of;
+use pool_seam::{Areas, LogState, Membership, Ownership, SpaceEpoch, Tree, media_of};
+pub use pool_seam::{Moving, SlabCopy};
+
+use super::SpaceOp;
 
 use crate::parity::Code;
 use crate::{
@@ -33,12 +36,21 @@ pub struct DiskRecord {
     pub media: u8,
     /// The sequence number of the label that it was last given; one that shows an older label has lost writes.
     pub label_sequence: u64,
+    /// How often it has joined the service.
+    pub membership: Membership,
+    /// Where everything is on it.
+    pub areas: Areas,
 }
 
 impl DiskRecord {
     /// Its medium; a number that this version does not know is [`Media::Unspecified`].
     pub fn media(&self) -> Media {
         media_of(self.media)
+    }
+
+    /// The membership that it has when it joins again.
+    pub fn next_membership(&self) -> Membership {
+        Membership(self.membership.0.saturating_add(1))
     }
 
     /// The sequence number of the next label of a disk that shows this one. Not below what is remembered,
@@ -96,7 +108,7 @@ pub struct SpaceRecord {
     pub columns: u8,
     /// When its slabs are allocated.
     pub provisioning: Provisioning,
-    /// Which disks they may lie on; a class takes version 4 of the format.
+    /// Which disks they may lie on.
     pub media: MediaClass,
 }
 
@@ -134,16 +146,6 @@ impl fmt::Debug for Slabs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
-}
-
-/// A slab on its way to another place: until the new one has all that the old one has, both are copies, and
-/// get every write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moving {
-    /// The slab of the row that it will be.
-    pub index: u8,
-    /// It. Where an operation names a copy of the row by its index, it is the one after the last.
-    pub copy: SlabCopy,
 }
 
 /// The administrator's settings for the whole pool.
@@ -210,18 +212,43 @@ impl Row {
     }
 }
 
-/// One slab of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SlabCopy {
-    /// Where it lies.
-    pub place: SlabPlace,
-    /// Its allocation: checksum and activity blocks with another one are not its own.
-    pub generation: u32,
-    /// Regions whose newest writes it does not have, by bit.
-    pub missed: u64,
-}
-
 impl SpaceRecord {
+    /// What an administrator says of a space that an owner drives.
+    pub fn of(s: &pool_seam::SpaceRecord) -> SpaceRecord {
+        SpaceRecord {
+            name: s.name.clone(),
+            size: s.size,
+            resiliency: s.resiliency,
+            interleave: s.interleave,
+            columns: s.columns,
+            provisioning: s.provisioning,
+            media: s.media,
+        }
+    }
+
+    /// A new space of this kind that an owner drives, without rows; it is made in this epoch of the pool.
+    pub(crate) fn owned(&self, slot: u16, pool_epoch: u64) -> pool_seam::SpaceRecord {
+        let epoch = SpaceEpoch::first(pool_epoch);
+        pool_seam::SpaceRecord {
+            name: self.name.clone(),
+            size: self.size,
+            resiliency: self.resiliency,
+            former: self.resiliency,
+            interleave: self.interleave,
+            columns: self.columns,
+            provisioning: self.provisioning,
+            media: self.media,
+            ownership: Ownership { epoch, ..Ownership::default() },
+            slot,
+            log: LogState::default(),
+            unaccounted: BTreeMap::new(),
+            scrub: ScrubRecord::default(),
+            loss: LossRecord::default(),
+            attachments: BTreeMap::new(),
+            rows: Tree::default(),
+        }
+    }
+
     /// Slabs in a row.
     pub fn slabs_in_row(&self) -> usize {
         usize::from(self.columns) * self.resiliency.copies() + self.resiliency.parity_columns()
@@ -268,7 +295,7 @@ pub enum Op {
     /// It takes no part any more. See [`super::State::leave`].
     DiskAbsent { disk: DiskNumber, reason: Absence },
     /// It is in service again: it gets writes, and is current where it has missed none.
-    DiskPresent { disk: DiskNumber },
+    DiskPresent { disk: DiskNumber, membership: Membership },
     /// Its usage.
     SetUsage { disk: DiskNumber, usage: Usage },
     /// Where it stands.
@@ -320,6 +347,6 @@ pub enum Op {
     /// Which disks the space's slabs may lie on from now on; those that there are stay where they are until
     /// they are moved.
     SetSpaceMedia { space: SpaceId, media: MediaClass },
-    /// Operations of this version of the format may follow, and older programs cannot read the pool any more.
-    Upgrade { version: u16 },
+    /// A change of a space that an owner drives.
+    Space { space: SpaceId, op: SpaceOp },
 }

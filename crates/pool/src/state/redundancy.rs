@@ -40,7 +40,7 @@ impl State {
         let Some(mine) = r.copy(index) else { return 0 };
         let slab = r.slab_of(index);
         match record.code() {
-            // Of a slab on the move the old one is what counts (invariant 8).
+            // Of a slab on the move the old one is what counts (invariant 7).
             Some(_) if index >= r.slabs.len() => 0,
             Some(code) => {
                 // A region is lost when too few copies are current there.

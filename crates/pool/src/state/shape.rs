@@ -27,7 +27,6 @@ impl State {
                 return bad("parity has 2 to 16 data columns");
             }
             Resiliency::LocalParity { groups, global } => {
-                self.since(3)?;
                 if (groups, global) != (2, 1) {
                     return bad("local reconstruction has 2 groups and 1 global parity column");
                 }
@@ -36,9 +35,6 @@ impl State {
                 }
             }
             _ => {}
-        }
-        if !s.media.is_any() {
-            self.since(4)?;
         }
         if !interleave.is_power_of_two() || interleave < UNIT || interleave > self.slab_bytes {
             return bad("the interleave is a power of two from 4 KiB to a slab");

@@ -8,6 +8,13 @@ use std::sync::Arc;
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Shared<T>(Arc<T>);
 
+impl<T> Shared<T> {
+    /// Whether both are clones of one value, and neither was changed since.
+    pub fn is_same(&self, other: &Shared<T>) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
 impl<T> Deref for Shared<T> {
     type Target = T;
 

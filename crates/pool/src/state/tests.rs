@@ -13,6 +13,8 @@ fn disk(n: u16) -> DiskRecord {
         domains: FaultDomains::default(),
         media: 0,
         label_sequence: 1,
+        membership: crate::Membership(1),
+        areas: crate::format::Areas::plan(16 << 20, 2 << 20).expect("room"),
     }
 }
 
@@ -79,16 +81,16 @@ fn the_last_copy_is_never_written_off() {
 fn a_disk_leaves_with_what_it_may_have_lost() {
     let mut s = pool(2);
     s.apply(&Op::AllocateRow { space: SPACE, row: ROW, slabs: vec![place(0, 0), place(1, 0)] }).unwrap();
-    let ops = s.leave(DiskNumber(1), Absence::Gone, |_, _, _| 0b1000);
+    let ops = s.leave(DiskNumber(1), Absence::Gone, &crate::Answers::new(), |_, _, _| 0b1000);
     s.apply_all(&ops).unwrap();
     assert_eq!(s.voters, [DiskNumber(0)].into());
     let copy = s.rows[&(SPACE, ROW)].slabs[1];
     assert_eq!(copy.missed, 0b1000);
     assert!(!s.is_current(&copy, 1));
-    s.apply(&Op::DiskPresent { disk: DiskNumber(1) }).unwrap();
+    s.apply(&Op::DiskPresent { disk: DiskNumber(1), membership: crate::Membership(2) }).unwrap();
     assert!(s.is_current(&copy, 1) && !s.is_current(&copy, 0b1000));
     // The other one may not leave with that region.
-    let other = s.leave(DiskNumber(0), Absence::Gone, |_, _, _| 0b1000);
+    let other = s.leave(DiskNumber(0), Absence::Gone, &crate::Answers::new(), |_, _, _| 0b1000);
     let before = s.clone();
     assert!(s.apply_all(&other).is_err());
     assert_eq!(s, before, "all or none");
@@ -128,7 +130,7 @@ fn a_slab_moves_without_leaving_a_gap() {
     s.apply(&begin(place(3, 5))).unwrap();
     s.apply(&Op::NotMissed { space: SPACE, row: ROW, index: 2, regions: u64::MAX }).unwrap();
     let mut left = s.clone();
-    left.apply_all(&left.leave(DiskNumber(3), Absence::Gone, |_, _, _| 0)).unwrap();
+    left.apply_all(&left.leave(DiskNumber(3), Absence::Gone, &crate::Answers::new(), |_, _, _| 0)).unwrap();
     assert!(matches!(left.apply(&end), Err(InvalidOp::NotMoved { .. })));
     left.apply(&cancel).unwrap();
     s.apply(&cancel).unwrap();
@@ -141,26 +143,18 @@ fn a_slab_moves_without_leaving_a_gap() {
 }
 
 #[test]
-fn version_1_has_nothing_of_version_2() {
-    let mut s = pool(3);
-    s.version = 1;
-    s.apply(&Op::AllocateRow { space: SPACE, row: ROW, slabs: vec![place(0, 0), place(1, 0)] }).unwrap();
+fn the_policy_has_percentages() {
+    let mut s = pool(1);
     let policy = Policy { warn_at: 80, ..Policy::default() };
-    let newer = [
-        Op::BeginMove { space: SPACE, row: ROW, index: 0, to: place(2, 0) },
-        Op::SetUsage { disk: DiskNumber(0), usage: Usage::Leaving },
-        Op::SetPolicy { policy },
-    ];
-    for op in &newer {
-        assert_eq!(s.apply(op), Err(InvalidOp::Older { version: 1, needed: 2 }), "{op:?}");
+    s.apply(&Op::SetPolicy { policy }).unwrap();
+    for warn_at in [0, 101] {
+        let wrong = Policy { warn_at, ..policy };
+        assert_eq!(s.apply(&Op::SetPolicy { policy: wrong }), Err(InvalidOp::Percent(warn_at)));
+        let mut parts = s.parts();
+        parts.policy = wrong;
+        assert_eq!(State::from_parts(parts), Err(InvalidOp::Percent(warn_at)));
     }
-    let newer_still = FORMAT_VERSION + 1;
-    assert_eq!(s.apply(&Op::Upgrade { version: newer_still }), Err(InvalidOp::Version(newer_still)));
-    s.apply(&Op::Upgrade { version: 2 }).unwrap();
-    assert_eq!(s.apply(&Op::Upgrade { version: 1 }), Err(InvalidOp::Version(1)));
-    newer.iter().for_each(|op| s.apply(op).unwrap());
-    let wrong = Policy { warn_at: 101, ..policy };
-    assert_eq!(s.apply(&Op::SetPolicy { policy: wrong }), Err(InvalidOp::Percent(101)));
+    assert_eq!(s.policy, policy);
 }
 
 /// Of a space that there is, at addresses of units, as many at least; and with the space it is gone.
@@ -171,9 +165,6 @@ fn what_is_lost_is_of_a_space() {
         space: SPACE,
         record: LossRecord { units, at: at.iter().copied().collect() },
     };
-    s.version = 5;
-    assert_eq!(s.apply(&lost(1, &[4096])), Err(InvalidOp::Older { version: 5, needed: 6 }));
-    s.apply(&Op::Upgrade { version: 6 }).unwrap();
     for (units, at) in
         [(1, &[0, 4096][..]), (2, &[4095]), (600, &(0..513).map(|u| u * 4096).collect::<Vec<_>>())]
     {
@@ -197,7 +188,7 @@ fn a_disk_that_has_something_alone_is_needed() {
     assert!(!s.needs(DiskNumber(0)) && !s.needs(DiskNumber(1)));
     s.apply(&Op::Missed { space: SPACE, row: ROW, index: 1, regions: 0b10 }).unwrap();
     assert!(s.needs(DiskNumber(0)) && !s.needs(DiskNumber(1)));
-    let ops = s.leave(DiskNumber(1), Absence::Gone, |_, _, _| 0);
+    let ops = s.leave(DiskNumber(1), Absence::Gone, &crate::Answers::new(), |_, _, _| 0);
     s.apply_all(&ops).unwrap();
     assert_eq!(s.alone(SPACE, ROW, 0), u64::MAX, "of those that are here");
 }
@@ -259,12 +250,9 @@ fn local_reconstruction_counts_what_each_group_missed() {
 }
 
 #[test]
-fn local_reconstruction_has_its_shapes_and_its_version() {
+fn local_reconstruction_has_its_shapes() {
     let mut s = pool(2);
     let create = |record| Op::CreateSpace { space: SpaceId(1), record };
-    s.version = 2;
-    assert_eq!(s.apply(&create(lrc())), Err(InvalidOp::Older { version: 2, needed: 3 }));
-    s.apply(&Op::Upgrade { version: 3 }).unwrap();
     for columns in [1, 2, 3, 5, 16] {
         assert!(matches!(s.apply(&create(SpaceRecord { columns, ..lrc() })), Err(InvalidOp::BadShape(_))));
     }
@@ -282,35 +270,26 @@ fn local_reconstruction_has_its_shapes_and_its_version() {
 }
 
 #[test]
-fn version_3_has_no_classes_of_media() {
+fn spaces_and_disks_have_media() {
     let mut s = pool(2);
-    s.version = 3;
     let media = MediaClass::of([Media::Ssd]);
     let create =
         Op::CreateSpace { space: SpaceId(1), record: SpaceRecord { name: "t".into(), media, ..mirror() } };
-    let newer = [
+    let ops = [
         create,
         Op::SetSpaceMedia { space: SPACE, media },
         Op::SetDiskMedia { disk: DiskNumber(0), media: 2 },
     ];
-    for op in &newer {
-        assert_eq!(s.apply(op), Err(InvalidOp::Older { version: 3, needed: 4 }), "{op:?}");
-    }
-    s.apply(&Op::Upgrade { version: 4 }).unwrap();
-    s.apply_all(&newer).unwrap();
+    s.apply_all(&ops).unwrap();
     assert_eq!((s.spaces[&SPACE].media, s.spaces[&SpaceId(1)].media), (media, media));
     assert_eq!(s.disks[&DiskNumber(0)].media(), Media::Ssd);
-    // Nor is it in a state that says that it is older.
-    let mut parts = s.parts();
-    parts.extras.version = 3;
-    assert_eq!(State::from_parts(parts), Err(InvalidOp::Older { version: 3, needed: 4 }));
     let none = Op::SetSpaceMedia { space: SpaceId(9), media };
     assert_eq!(s.apply(&none), Err(InvalidOp::NoSpace(SpaceId(9))));
     let none = Op::SetDiskMedia { disk: DiskNumber(9), media: 2 };
     assert_eq!(s.apply(&none), Err(InvalidOp::NoDisk(DiskNumber(9))));
 }
 
-/// Invariant 8.
+/// Invariant 7.
 #[test]
 fn where_a_column_moves_counts_no_more_than_the_old_one() {
     let mut s = pool(5);
@@ -319,13 +298,7 @@ fn where_a_column_moves_counts_no_more_than_the_old_one() {
     s.apply_all(&s.create_ops(SpaceRecord { name: "p".into(), columns: 2, resiliency, ..mirror() })).unwrap();
     s.apply(&Op::AllocateRow { space, row, slabs: vec![place(0, 0), place(1, 0), place(2, 0)] }).unwrap();
     let begin = Op::BeginMove { space, row, index: 1, to: place(3, 5) };
-    s.version = 3;
-    assert_eq!(s.apply(&begin), Err(InvalidOp::Older { version: 3, needed: 4 }));
-    s.version = 4;
     s.apply(&begin).unwrap();
-    let mut parts = s.parts();
-    parts.extras.version = 3;
-    assert_eq!(State::from_parts(parts), Err(InvalidOp::Older { version: 3, needed: 4 }));
     let new = |s: &State| s.rows[&(space, row)].moving().unwrap().copy.missed;
     let missed = |index, regions| Op::Missed { space, row, index, regions };
     let found = |index, regions| Op::NotMissed { space, row, index, regions };
@@ -351,7 +324,7 @@ fn where_a_column_moves_counts_no_more_than_the_old_one() {
         s.apply(&gone(disk)).unwrap();
         assert_eq!(new(&s), u64::MAX, "disk {disk} is away");
         s.apply(&found(3, 1)).unwrap();
-        s.apply(&Op::DiskPresent { disk: DiskNumber(disk) }).unwrap();
+        s.apply(&Op::DiskPresent { disk: DiskNumber(disk), membership: crate::Membership(2) }).unwrap();
         assert_eq!(new(&s), u64::MAX, "disk {disk} is back");
     }
     let mut all = s.clone();

@@ -32,7 +32,6 @@ pub fn router() -> Router<Arc<Daemon>> {
         .route("/v1/pools/{name}", get(pool).patch(change_pool).delete(destroy_pool))
         .route("/v1/pools/{name}/export", post(export))
         .route("/v1/pools/{name}/optimize", post(optimize))
-        .route("/v1/pools/{name}/upgrade", post(upgrade))
         .route("/v1/disks/identify", post(identify))
         .route("/v1/enclosures", get(enclosures))
         .route("/v1/pools/{name}/disks", post(add_disks))
@@ -135,10 +134,6 @@ async fn replace_disk(
 
 async fn optimize(State(d): Daemons, Segment(name): Segment<String>) -> Answer<Changed> {
     d.storage().ask(|s| async move { s.optimize_pool(&name).await }).await.map(Json)
-}
-
-async fn upgrade(State(d): Daemons, Segment(name): Segment<String>) -> Answer<Changed> {
-    d.storage().ask(|s| async move { s.upgrade_pool(&name).await }).await.map(Json)
 }
 
 async fn identify(State(d): Daemons, Json(request): Json<Identify>) -> Answer<Changed> {

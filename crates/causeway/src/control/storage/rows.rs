@@ -42,6 +42,11 @@ impl Row for DiskStatus {
 }
 
 impl PoolStatus {
+    /// Whether the pool is open; of others most is not known.
+    pub fn is_open(&self) -> bool {
+        self.slab_size != 0
+    }
+
     /// `1 enclosure or 2 disks now`.
     pub fn can_lose_text(&self) -> String {
         self.can_lose_text.clone().unwrap_or_else(|| "unknown".to_owned())
@@ -68,7 +73,7 @@ impl Row for PoolStatus {
             missing => format!("{} of {}", self.disks - missing.min(self.disks), self.disks),
         };
         // Unknown for a pool that is not open.
-        let size = |bytes| if self.version == 0 { String::new() } else { human_bytes(bytes) };
+        let size = |bytes| if self.is_open() { human_bytes(bytes) } else { String::new() };
         vec![
             self.name.clone(),
             self.operational_status.clone(),

@@ -660,9 +660,6 @@ fn import(name: &str, why: &OpenError, read_only: bool) -> Option<String> {
 fn commit(why: &CommitError) -> Option<String> {
     let cure = match why {
         CommitError::Invalid(InvalidOp::NameTaken(_)) => "choose another name",
-        CommitError::Invalid(InvalidOp::Older { .. }) => {
-            "causeway pool upgrade NAME --yes; older programs cannot open it afterwards"
-        }
         CommitError::ReadOnly => "export it and import it without --read-only",
         CommitError::Suspended(why) => return Some(suspended(why, "NAME")),
         _ => return None,

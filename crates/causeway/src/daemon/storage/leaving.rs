@@ -125,24 +125,6 @@ impl Pools {
         Ok(done(text, Vec::new()))
     }
 
-    /// Brings a pool to the newest version of the format.
-    ///
-    /// # Errors
-    /// See [`StorageError`].
-    pub async fn upgrade_pool(&self, name: &str) -> Result<Changed, StorageError> {
-        let _one = self.changing.lock().await;
-        let open = self.pool_to_change(name)?;
-        let had = open.pool.upgrade().await?;
-        let version = open.pool.read(|s| s.version);
-        Ok(done(
-            match had == version {
-                true => format!("the pool {name} has the newest version of the format already: {version}"),
-                false => format!("the pool {name} has version {version} of the format now; it had {had}"),
-            },
-            Vec::new(),
-        ))
-    }
-
     /// Changes a pool's name, and what it does when it fills up or a disk is lost.
     ///
     /// # Errors

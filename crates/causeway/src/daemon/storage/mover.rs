@@ -359,6 +359,8 @@ mod tests {
                 domains: FaultDomains::default(),
                 media: 0,
                 label_sequence: 1,
+                membership: pool::Membership(1),
+                areas: pool::format::Areas::plan(16 << 20, 2 << 20).expect("room"),
             };
             s.apply(&Op::AddDisk { disk: DiskNumber(n), record }).expect("a disk");
         }

@@ -1,12 +1,13 @@
 //! Arbitrary values.
 
+use pool_seam::{LogState, Ownership};
 use proptest::prelude::*;
 
-use crate::format::{Areas, Claim, Claimant, FORMAT_VERSION, Feature, FeatureClass, Label};
+use crate::format::{Areas, Claim, Claimant, Feature, FeatureClass, Label};
 use crate::{
-    Absence, DiskId, DiskNumber, DiskRecord, FaultDomains, LossRecord, MediaClass, Op, Policy, PoolId,
-    Presence, Provisioning, Resiliency, RowNumber, ScrubRecord, SlabPlace, SpaceId, SpaceRecord, State,
-    Usage,
+    Absence, DiskId, DiskNumber, DiskRecord, FaultDomains, LossRecord, MediaClass, Membership, Op, Policy,
+    PoolId, Presence, Provisioning, Resiliency, RowNumber, ScrubRecord, SlabPlace, SpaceEpoch, SpaceId,
+    SpaceOp, SpaceRecord, State, Usage,
 };
 
 /// What a state becomes of the operations that it takes.
@@ -56,6 +57,8 @@ fn disk_record() -> impl Strategy<Value = DiskRecord> {
             domains,
             media,
             label_sequence,
+            membership: Membership(1),
+            areas: Areas::plan(16 << 20, 2 << 20).expect("large enough"),
         },
     )
 }
@@ -107,6 +110,42 @@ fn losses() -> impl Strategy<Value = LossRecord> {
     (0..60_u64, at).prop_map(|(units, at)| LossRecord { units, at })
 }
 
+/// Any operation on a space that an owner drives; most fit one of the first generations.
+fn space_op() -> impl Strategy<Value = SpaceOp> {
+    let disk = || small().prop_map(DiskNumber);
+    let row = || prop_oneof![3 => small().prop_map(|n| RowNumber(n.into())), 1 => Just(RowNumber::LOG)];
+    let place = || (disk(), 0..40_u32).prop_map(|(disk, slab)| SlabPlace { disk, slab });
+    let generation = || 0..6_u32;
+    let copy = || (row(), 0..3_u8, generation(), prop_oneof![Just(u64::MAX), any::<u64>()]);
+    let of = || (0..3_u64).prop_map(Membership);
+    let epoch = || (0..3_u64).prop_map(SpaceEpoch);
+    prop_oneof![
+        6 => (space_record(), 0..3_u16).prop_map(|(record, slot)| SpaceOp::Create { record: Box::new(record.owned(slot, 0)) }),
+        1 => Just(SpaceOp::Destroy),
+        1 => any::<u16>().prop_map(|mib| SpaceOp::SetSize { size: u64::from(mib) << 20 }),
+        8 => (row(), generation(), prop::collection::vec((place(), prop::bool::weighted(0.1)), 1..5))
+            .prop_map(|(row, first, slabs)| SpaceOp::Allocate { row, first, slabs }),
+        1 => (row(), generation()).prop_map(|(row, birth)| SpaceOp::Ready { row, birth }),
+        1 => (row(), generation()).prop_map(|(row, birth)| SpaceOp::Free { row, birth }),
+        1 => copy().prop_map(|(row, index, generation, regions)| SpaceOp::Missed { row, index, generation, regions }),
+        1 => copy().prop_map(|(row, index, generation, regions)| SpaceOp::NotMissed { row, index, generation, regions }),
+        1 => (disk(), of()).prop_map(|(disk, of)| SpaceOp::Stale { disk, of }),
+        1 => (disk(), of()).prop_map(|(disk, of)| SpaceOp::Accounted { disk, of }),
+        1 => (disk(), of()).prop_map(|(disk, of)| SpaceOp::Unaccounted { disk, of }),
+        2 => (row(), 0..3_u8, place()).prop_map(|(row, index, to)| SpaceOp::BeginMove { row, index, to }),
+        1 => row().prop_map(|row| SpaceOp::EndMove { row }),
+        1 => row().prop_map(|row| SpaceOp::CancelMove { row }),
+        1 => (row(), 0..3_u8, place()).prop_map(|(row, index, to)| SpaceOp::Replace { row, index, to }),
+        1 => epoch().prop_map(|epoch| SpaceOp::Own { ownership: Ownership { epoch, ..Ownership::default() } }),
+        1 => (epoch(), 0..4_u64).prop_map(|(epoch, number)| SpaceOp::Done { epoch, number }),
+        1 => (epoch(), 0..4_u64, any::<bool>()).prop_map(|(epoch, sequence, is_closed)| SpaceOp::Log {
+            state: LogState { epoch, sequence, is_closed }
+        }),
+        1 => scrub().prop_map(|record| SpaceOp::Scrub { record }),
+        1 => losses().prop_map(|record| SpaceOp::Lost { record }),
+    ]
+}
+
 /// Any operation, with numbers so small that many can be applied one after the other.
 pub fn op() -> impl Strategy<Value = Op> {
     let disk = || small().prop_map(DiskNumber);
@@ -120,7 +159,9 @@ pub fn op() -> impl Strategy<Value = Op> {
         6 => (disk(), disk_record()).prop_map(|(disk, record)| Op::AddDisk { disk, record }),
         1 => disk().prop_map(|disk| Op::RemoveDisk { disk }),
         1 => (disk(), absence()).prop_map(|(disk, reason)| Op::DiskAbsent { disk, reason }),
-        1 => disk().prop_map(|disk| Op::DiskPresent { disk }),
+        1 => (disk(), 0..4_u64)
+            .prop_map(|(disk, of)| Op::DiskPresent { disk, membership: Membership(of) }),
+        12 => (space(), space_op()).prop_map(|(space, op)| Op::Space { space, op }),
         1 => (disk(), usage()).prop_map(|(disk, usage)| Op::SetUsage { disk, usage }),
         1 => (disk(), domains()).prop_map(|(disk, domains)| Op::SetDomains { disk, domains }),
         1 => (disk(), any::<u64>()).prop_map(|(disk, sequence)| Op::Labelled { disk, sequence }),
@@ -150,7 +191,6 @@ pub fn op() -> impl Strategy<Value = Op> {
         1 => (space(), media()).prop_map(|(space, media)| Op::SetSpaceMedia { space, media }),
         1 => any::<u64>().prop_map(|after| Op::GivenUp { after }),
         1 => (space(), losses()).prop_map(|(space, record)| Op::Lost { space, record }),
-        1 => (0..7_u16).prop_map(|version| Op::Upgrade { version }),
     ]
 }
 
@@ -210,7 +250,6 @@ pub fn a_label() -> Label {
         epoch: 5,
         incarnation: 0x1122_3344_5566_7788,
         sequence: 7,
-        version: FORMAT_VERSION,
         features: Vec::new(),
         id: DiskId([0xD1; 16]),
         pool_name: "tank".into(),
@@ -219,6 +258,16 @@ pub fn a_label() -> Label {
         atomic_write: 4096,
         areas: Areas::plan(16 << 20, 2 << 20).expect("large enough"),
     }
+}
+
+/// The bytes of a label as another version of the format would write them.
+pub fn of_version(label: &Label, version: u16) -> Vec<u8> {
+    let mut bytes = label.encode();
+    bytes[64..66].copy_from_slice(&version.to_le_bytes());
+    let length = u32::from_le_bytes(bytes[52..56].try_into().expect("four bytes")) as usize;
+    let crc = crc_fast::crc32_iscsi(&[&bytes[..60], &bytes[64..64 + length]].concat());
+    bytes[60..64].copy_from_slice(&crc.to_le_bytes());
+    bytes
 }
 
 pub fn a_claim() -> Claim {

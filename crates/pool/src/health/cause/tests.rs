@@ -23,6 +23,8 @@ fn pool(enclosures: &[&str]) -> State {
             domains: FaultDomains { enclosure: (*enclosure).to_owned(), ..FaultDomains::default() },
             media: 0,
             label_sequence: 1,
+            membership: crate::Membership(1),
+            areas: crate::format::Areas::plan(16 << 20, 2 << 20).expect("room"),
         };
         s.apply(&Op::AddDisk { disk: DiskNumber(n as u16), record }).expect("a disk");
     }
@@ -55,7 +57,7 @@ fn space(s: &mut State, name: &str, resiliency: Resiliency, size: u64, rows: &[&
 }
 
 fn lose(s: &mut State, disk: u16, why: Absence) {
-    let ops = s.leave(DiskNumber(disk), why, |_, _, _| 0);
+    let ops = s.leave(DiskNumber(disk), why, &crate::Answers::new(), |_, _, _| 0);
     s.apply_all(&ops).expect("it leaves");
 }
 

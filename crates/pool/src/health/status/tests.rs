@@ -20,6 +20,8 @@ fn state(slabs: &[u32]) -> State {
             domains: FaultDomains::default(),
             media: 0,
             label_sequence: 1,
+            membership: crate::Membership(1),
+            areas: crate::format::Areas::plan(16 << 20, 2 << 20).expect("room"),
         };
         s.apply(&Op::AddDisk { disk: DiskNumber(n as u16), record }).expect("a disk");
     }
@@ -53,7 +55,7 @@ fn space(s: &mut State, name: &str, resiliency: Resiliency, columns: u8, rows: &
 }
 
 fn lose(s: &mut State, disk: u16) {
-    let ops = s.leave(DiskNumber(disk), Absence::Gone, |_, _, _| 0);
+    let ops = s.leave(DiskNumber(disk), Absence::Gone, &crate::Answers::new(), |_, _, _| 0);
     s.apply_all(&ops).expect("it leaves");
 }
 
@@ -85,7 +87,7 @@ fn a_mirror_can_lose_one_disk_and_then_none() {
     assert_eq!(of_space(&s, vm), Health::new("Degraded", "Warning"));
     assert_eq!(of_pool(&s, &Troubled::default(), false, false), Health::new("Degraded", "Warning"));
     // It returns: what it missed has to be copied, until then the other is the only one.
-    s.apply(&Op::DiskPresent { disk: DiskNumber(1) }).expect("back");
+    s.apply(&Op::DiskPresent { disk: DiskNumber(1), membership: crate::Membership(2) }).expect("back");
     assert_eq!(of_space(&s, vm), Health::new("In service", "Warning"));
     assert_eq!(can_lose(&s).disks, 0);
     s.apply(&Op::NotMissed { space: vm, row: RowNumber(0), index: 1, regions: 4 }).expect("copied");

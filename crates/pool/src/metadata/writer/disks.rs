@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use disk::{DiskError, Op as DiskOp};
+use pool_seam::Membership;
 
 use super::{Form, Writer};
 use crate::book::Life;
@@ -12,6 +13,7 @@ use crate::metadata::encoded::Encoded;
 use crate::metadata::members::{Member, Members};
 use crate::metadata::store::{CommitError, Suspension};
 use crate::metadata::voter::Voter;
+use crate::state::Answers;
 use crate::{Absence, DiskNumber, Op, voters};
 
 impl Writer {
@@ -22,6 +24,7 @@ impl Writer {
         disk: DiskNumber,
         life: &Life,
         reason: Absence,
+        answers: Option<(Membership, Answers)>,
     ) -> Result<(), CommitError> {
         self.running()?;
         let over = life.is_over(self.shared.members.read().get(disk));
@@ -46,7 +49,10 @@ impl Writer {
         }
         self.configs.push(self.config());
         self.voters.remove(&disk);
-        let ops = self.leaving(disk, reason)?;
+        // Of another membership they mean nothing.
+        let of = self.shadow.membership(disk);
+        let answers = answers.filter(|(asked, _)| Some(*asked) == of).map(|(_, answers)| answers);
+        let ops = self.leaving(disk, reason, &answers.unwrap_or_default())?;
         self.enough_left()?;
         self.commit_tried(ops, Form::Record).await?;
         self.rechoose().await
@@ -126,16 +132,16 @@ impl Writer {
     }
 
     /// The operations for a disk whose metadata could not be written, applied to the shadow: it is removed
-    /// from service. A disk with the only current copy of some data stays for that, without a vote; the users
-    /// of its data find out whether it still works.
+    /// from service. A disk with the only current copy of some data stays for that, without a vote, and so does one with
+    /// slabs of spaces, whose owners would have to be asked first; the users of its data find out whether it works.
     pub(super) fn dropping(&mut self, disk: DiskNumber, error: &DiskError) -> Result<Vec<Op>, CommitError> {
         if !self.shadow.disks.contains_key(&disk) {
             // It failed in the record that removes it.
             return Ok(Vec::new());
         }
         let fenced = matches!(error, DiskError::Fenced { .. });
-        if !fenced && !self.shadow.needs(disk) {
-            return self.leaving(disk, absence(error));
+        if !fenced && !self.shadow.needs(disk) && !self.shadow.has_owned_rows(disk) {
+            return self.leaving(disk, absence(error), &Answers::new());
         }
         self.unfit.insert(disk);
         let left: BTreeSet<_> = self.shadow.voters.iter().copied().filter(|v| *v != disk).collect();
@@ -149,14 +155,19 @@ impl Writer {
     }
 
     /// The operations that make a disk absent, applied to the shadow.
-    fn leaving(&mut self, disk: DiskNumber, reason: Absence) -> Result<Vec<Op>, CommitError> {
+    fn leaving(
+        &mut self,
+        disk: DiskNumber,
+        reason: Absence,
+        answers: &Answers,
+    ) -> Result<Vec<Op>, CommitError> {
         self.shared.remove_member(disk);
         // The last voter leaves by suspending the pool, which `enough_left` says.
         if self.shadow.voters.iter().all(|v| *v == disk) {
             return Ok(Vec::new());
         }
         let shared = &self.shared;
-        let ops = self.shadow.leave(disk, reason, |s, r, i| shared.active(s, r, i));
+        let ops = self.shadow.leave(disk, reason, answers, |s, r, i| shared.active(s, r, i));
         for op in &ops {
             self.shadow.apply(op).map_err(|e| self.suspend(Suspension::Unaccountable(e)))?;
         }

@@ -3,7 +3,8 @@ use std::time::Duration;
 use disk::sim::{Fault, Machine, Rule, When};
 
 use super::*;
-use crate::format::{FORMAT_VERSION, Feature, FeatureClass, Label};
+use crate::format::tests::values::of_version;
+use crate::format::{Feature, FeatureClass, Label};
 
 #[tokio::test(start_paused = true)]
 async fn a_second_importer_is_refused_and_told_who_holds_it() {
@@ -214,7 +215,7 @@ async fn features_of_a_newer_version_are_refused_by_name() {
     let pool = w.create().await;
     let member = pool.members().get(DiskNumber(0)).cloned().unwrap();
     let label = |class, name: &str| {
-        let mut label = pool.label(&member, FORMAT_VERSION, 9).unwrap();
+        let mut label = pool.label(&member, 9).unwrap();
         label.features = vec![Feature { class, bit: 1, name: name.into() }];
         label
     };
@@ -262,8 +263,11 @@ async fn a_label_that_cannot_be_read_is_not_written_over() {
     let mut w = World::new(2);
     let pool = w.create().await;
     let member = pool.members().get(DiskNumber(0)).cloned().unwrap();
-    let newer = pool.label(&member, FORMAT_VERSION + 1, 9).unwrap();
-    labels::write(&pool.inner.io, &member.disk, &newer).await.unwrap();
+    let label = pool.label(&member, 9).unwrap();
+    let newer = of_version(&label, 2);
+    for at in [label.areas.label_a, label.areas.label_b] {
+        pool.inner.io.write_durably(&member.disk, at.offset, newer.clone()).await.unwrap();
+    }
     let other = pool.members().get(DiskNumber(1)).cloned().unwrap();
     drop(pool);
     let tear = |d: &MemoryDisk, at: &[u64]| {
@@ -281,9 +285,8 @@ async fn a_label_that_cannot_be_read_is_not_written_over() {
         let new = [NewDisk { overwrite, ..NewDisk::new(disk) }];
         Pool::create(&w.env, &w.arena, &new, options()).await.map(|_| ())
     };
-    let newer = format!("format version {}", crate::format::FORMAT_VERSION + 1);
     for (disk, says) in [
-        (w.disk(0), &newer[..]),
+        (w.disk(0), "format version 2; this program knows version 1 only"),
         (w.disk(1), "checksum does not match"),
         (halved.clone(), "checksum does not match"),
     ] {

@@ -1,11 +1,6 @@
 use disk::Media;
 
-use env::Epoch;
-
 use super::*;
-use crate::authority::{AuthorityValue, Labels, PoolAuthority, Revision, newest_claim};
-use crate::format::encode_state;
-use crate::metadata::{DiskIo, Opening, Point, Voter};
 use crate::{Absence, DiskRecord, InvalidOp, Presence, Usage};
 
 #[tokio::test(start_paused = true)]
@@ -250,66 +245,6 @@ async fn metadata_that_would_not_fit_is_refused_before_it_is_written() {
         let opened = w.open_with(&[0, 1], |o| o.read_only = read_only).await.unwrap();
         assert_eq!(opened.pool.read(|s| s.spaces.len()), made as usize);
     }
-}
-
-/// Versions that did not count on openings to come filled the room to the last.
-#[tokio::test(start_paused = true)]
-async fn metadata_that_was_filled_to_the_last_opens_without_its_oldest_epochs() {
-    const EPOCHS: u64 = 100;
-    let w = World::new(2);
-    let pool = w.create().await;
-    let members: Vec<_> = pool.members().iter().cloned().collect();
-    let room = Voter::room(&members[0]);
-    let mut state = pool.read(State::clone);
-    for epoch in 2..EPOCHS {
-        state.apply(&Op::Opened { epoch, incarnation: epoch }).unwrap();
-    }
-    while encode_state(&state).len() as u64 + 300 < room {
-        let n = state.next_space;
-        state.apply(&Op::CreateSpace { space: SpaceId(n), record: mirror(&format!("{n:0250}")) }).unwrap();
-    }
-    let spaces = state.spaces.clone();
-    let agreed = AuthorityValue {
-        epoch: EPOCHS,
-        incarnation: EPOCHS,
-        coordinator: Some(host("a")),
-        voters: state.voters.clone(),
-        ..AuthorityValue::default()
-    };
-    let mut claims = BTreeMap::new();
-    for m in &members {
-        let newest = newest_claim(&pool.inner.io, &m.disk, &m.areas, pool.id(), m.number).await.0;
-        claims.insert(m.number, newest.expect("a claim"));
-    }
-    let authority = Labels::new(&pool.inner.io, pool.id(), members.iter().cloned().collect(), claims);
-    let revision = authority.compare_and_set(Revision(1), agreed.clone()).await.unwrap();
-    let opening = Opening {
-        state,
-        point: Point { epoch: EPOCHS, incarnation: EPOCHS, sequence: 1000, chain: 0 },
-        ops: vec![Op::Opened { epoch: EPOCHS, incarnation: EPOCHS }],
-        voters: members.iter().map(|m| Voter::new(Arc::clone(m), 0)).collect(),
-        needed: 2,
-        members: members.iter().cloned().collect(),
-        authority,
-        revision,
-        agreed,
-    };
-    let io = DiskIo { epoch: Epoch(EPOCHS), ..pool.inner.io.clone() };
-    drop((Metadata::open(io, opening).await.unwrap(), pool));
-    for epoch in EPOCHS + 1..EPOCHS + 41 {
-        let opened = w.open(&[0, 1]).await.unwrap();
-        assert!(opened.missing.is_empty() && opened.stale.is_empty());
-        opened.pool.read(|s| {
-            assert_eq!((s.epoch(), &s.spaces), (epoch, &spaces));
-            assert!(encode_state(s).len() as u64 <= room);
-        });
-        // Records, and the checkpoints between them.
-        opened.pool.rename(&format!("{epoch}")).await.unwrap();
-        let more = opened.pool.create_space(mirror("more")).await;
-        assert!(matches!(more, Err(CommitError::Full { .. })), "{more:?}");
-    }
-    let epochs = w.open(&[0, 1]).await.unwrap().pool.read(|s| s.epochs.len());
-    assert!((100..120).contains(&epochs), "{epochs}");
 }
 
 #[tokio::test(start_paused = true)]

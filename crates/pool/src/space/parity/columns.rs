@@ -1,7 +1,7 @@
 //! The columns of a row, as they are at one moment.
 //!
 //! A column that moves has two slabs: the old one is the column; the new one receives all writes, data and
-//! blocks, and is never read. Its data is a subset of the old one's (`State`'s invariant 8), so it has no
+//! blocks, and is never read. Its data is a subset of the old one's (`State`'s invariant 7), so it has no
 //! sums of its own.
 
 use smallvec::SmallVec;

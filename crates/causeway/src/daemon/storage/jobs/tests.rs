@@ -111,6 +111,8 @@ fn who_waits_for_whom() {
             domains: pool::FaultDomains::default(),
             media: 0,
             label_sequence: 1,
+            membership: pool::Membership(1),
+            areas: pool::format::Areas::plan(16 << 20, 2 << 20).expect("room"),
         };
         s.disks.insert(DiskNumber(n), record);
     }

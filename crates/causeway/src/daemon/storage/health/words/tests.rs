@@ -22,6 +22,8 @@ fn state(name: &str) -> State {
             domains: FaultDomains { enclosure: "shelf 1".to_owned(), ..FaultDomains::default() },
             media: 0,
             label_sequence: 1,
+            membership: pool::Membership(1),
+            areas: pool::format::Areas::plan(16 << 20, 2 << 20).expect("room"),
         };
         s.apply(&Op::AddDisk { disk: DiskNumber(n), record }).expect("a disk");
     }

@@ -1,0 +1,178 @@
+//! The pool's coordinator: what owners of spaces ask it for (`docs/0004-spaces.md`, section B).
+//!
+//! A [`Pool`] is the [`Coordinator`] of its spaces. A request becomes operations of one record, chosen by the metadata's
+//! writer on the state that the record follows; views are made when a record is acknowledged.
+//!
+//! Invariants:
+//! 1. The view that a call returns has every record that was acknowledged before, and is what its owner is told.
+//! 2. From the moment on at which owners are asked about a leaving disk, no new slab is chosen there.
+//! 3. A disk with slabs of spaces leaves in a record that has, for each of them, the owner's answer, or that the disk is
+//!    not accounted for.
+
+mod answers;
+mod joining;
+mod lease;
+mod owners;
+mod views;
+
+use std::sync::{Arc, Weak};
+
+use disk::Disk;
+use env::Io;
+use parking_lot::Mutex;
+use pool_seam::{
+    Coordinator, DiskReport, JobId, Membership, Owner, OwnerId, Ownership, Progress, Request, SeamError,
+    SpaceView, Turn, ViewVersion,
+};
+
+pub use lease::PoolLease;
+pub(crate) use owners::Owners;
+pub(crate) use views::Views;
+
+use crate::book::Life;
+use crate::state::{Carried, Refusal, SpaceOp, carry_out};
+use crate::{CommitError, DiskNumber, NoPlace, Op, Pool, RowNumber, SpaceId, SpaceRecord, placement};
+use answers::seam_error;
+
+/// Pieces of a job in one turn. No job competes for disks with another one yet.
+const PIECES: u8 = 4;
+
+impl Pool {
+    /// Makes a space that an owner drives; its log has slabs, and no owner has written it yet.
+    ///
+    /// # Errors
+    /// [`SeamError::NoRoom`]: for the log, or all slots of marks are taken. [`SeamError::Failed`]: a shape that cannot be, or
+    /// a name that is taken.
+    pub async fn create_owned(&self, record: SpaceRecord) -> Result<SpaceId, SeamError> {
+        let made = Arc::new(Mutex::new(Err(NoPlace::NoSuchRow(SpaceId(u32::MAX)))));
+        let result = Arc::clone(&made);
+        let decide = move |s: &crate::State| {
+            let space = SpaceId(s.next_space);
+            let planned = s.free_slot().ok_or(NoPlace::NoSuchRow(space)).and_then(|slot| {
+                let record = record.owned(slot, s.epoch());
+                let log = placement::log_row(s, &record, |_| true)?
+                    .into_iter()
+                    .map(|place| (place, false))
+                    .collect();
+                let log = SpaceOp::Allocate { row: RowNumber::LOG, first: s.next_generation, slabs: log };
+                Ok([SpaceOp::Create { record: Box::new(record) }, log].map(|op| Op::Space { space, op }))
+            });
+            let (ops, end) = match planned {
+                Ok(ops) => (ops.to_vec(), Ok(space)),
+                Err(why) => (Vec::new(), Err(why)),
+            };
+            *result.lock() = end;
+            ops
+        };
+        self.metadata().decide(decide).await.map_err(seam_error)?;
+        let made = made.lock().clone();
+        made.map_err(SeamError::NoRoom)
+    }
+
+    /// The owner that a space has now.
+    pub fn owner(&self, space: SpaceId) -> Option<OwnerId> {
+        let Ownership { node, epoch, .. } = self.read(|s| Some(s.owned.get(&space)?.ownership))?;
+        Some(OwnerId { space, node, epoch })
+    }
+
+    /// Links an owner: it is asked when disks of its space leave or join, and told when its view changes.
+    pub fn link(&self, owner: OwnerId, link: Weak<dyn Owner>) {
+        self.metadata().owners().link(owner, link);
+    }
+
+    /// The disk with this membership, which may be the one that it is about to join with, for an owner.
+    pub fn member_disk(&self, disk: DiskNumber, of: Membership) -> Option<Arc<dyn Disk>> {
+        if let Some(joining) = self.metadata().owners().joining(disk, of) {
+            return Some(joining);
+        }
+        let is_now = self.read(|s| s.membership(disk)) == Some(of);
+        self.members().get(disk).filter(|_| is_now).map(|member| Arc::clone(&member.disk))
+    }
+
+    /// The right to acknowledge, for owners in this process.
+    pub fn lease(&self) -> PoolLease {
+        PoolLease(Arc::clone(self.metadata().tenure()))
+    }
+
+    fn newest_view(&self, owner: OwnerId) -> Result<Arc<SpaceView>, SeamError> {
+        let view = self.metadata().view(owner.space).ok_or_else(|| no_space(owner.space))?;
+        let newest = view.record.ownership.epoch;
+        if owner.epoch < newest { Err(SeamError::Deposed(newest)) } else { Ok(view) }
+    }
+
+    async fn carry_out(&self, request: Request) -> Result<Arc<SpaceView>, SeamError> {
+        let (space, epoch) = (request.space, request.epoch);
+        let carried = Arc::new(Mutex::new(Carried::Unknown));
+        let (result, owners) = (Arc::clone(&carried), Arc::clone(self.metadata().owners()));
+        let asked = request.clone();
+        let decide = move |s: &crate::State| {
+            let mut carried = carry_out(s, &asked, |disk| !owners.is_leaving(disk));
+            let ops = match &mut carried {
+                Carried::Record { ops, .. } => std::mem::take(ops),
+                _ => Vec::new(),
+            };
+            *result.lock() = carried;
+            ops
+        };
+        match self.metadata().decide(decide).await {
+            Ok(()) => {}
+            Err(full @ CommitError::Full { .. }) => {
+                // The metadata has no room for it. The number is used up all the same.
+                let nothing = Request { ops: Vec::new(), ..request };
+                Box::pin(self.carry_out(nothing)).await?;
+                return Err(SeamError::Failed(full.to_string()));
+            }
+            Err(error) => return Err(seam_error(error)),
+        }
+        let view = self.metadata().view(space).ok_or_else(|| no_space(space));
+        let carried = std::mem::replace(&mut *carried.lock(), Carried::Unknown);
+        match carried {
+            Carried::Before | Carried::Record { refused: None, .. } => view,
+            Carried::Record { refused: Some(Refusal::Invalid), .. } => Err(SeamError::Invalid(view?)),
+            Carried::Record { refused: Some(Refusal::NoRoom(why)), .. } => Err(SeamError::NoRoom(why)),
+            Carried::Deposed(epoch) => Err(SeamError::Deposed(epoch)),
+            Carried::Unknown => {
+                Err(SeamError::Failed(format!("space {} has no owner of epoch {}", space.0, epoch.0)))
+            }
+        }
+    }
+
+    async fn remove_failed(&self, owner: OwnerId, report: DiskReport) -> Result<Arc<SpaceView>, SeamError> {
+        let view = self.newest_view(owner)?;
+        if self.read(|s| s.membership(report.disk)) != Some(report.of) {
+            return Ok(view);
+        }
+        let member = self.members().get(report.disk).cloned();
+        let life = member.map_or(Life::Ending, Life::Of);
+        self.metadata().leave(report.disk, life, report.reason).await.map_err(seam_error)?;
+        self.newest_view(owner)
+    }
+}
+
+impl Coordinator for Pool {
+    fn view(
+        &self,
+        owner: OwnerId,
+        known: Option<ViewVersion>,
+    ) -> Io<Result<Option<Arc<SpaceView>>, SeamError>> {
+        Io::Done(self.newest_view(owner).map(|view| Some(view).filter(|view| known != Some(view.version))))
+    }
+
+    fn commit(&self, request: Request) -> Io<Result<Arc<SpaceView>, SeamError>> {
+        let pool = self.clone();
+        Io::pending(async move { pool.carry_out(request).await })
+    }
+
+    fn disk_failed(&self, owner: OwnerId, report: DiskReport) -> Io<Result<Arc<SpaceView>, SeamError>> {
+        let pool = self.clone();
+        Io::pending(async move { pool.remove_failed(owner, report).await })
+    }
+
+    fn turn(&self, owner: OwnerId, _: JobId, _: Progress) -> Io<Result<Turn, SeamError>> {
+        Io::Done(self.newest_view(owner).map(|_| Turn::Go { pieces: PIECES }))
+    }
+}
+
+fn no_space(space: SpaceId) -> SeamError {
+    SeamError::Failed(format!("the pool has no space {}", space.0))
+}

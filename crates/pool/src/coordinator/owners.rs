@@ -1,0 +1,141 @@
+//! The owners of spaces that are linked, and what they are asked when a disk leaves.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use disk::Disk;
+use env::Env;
+use futures_util::future::{Either, join_all, select};
+use parking_lot::Mutex;
+use pool_seam::{Membership, Owner, OwnerId, Returned, SpaceEpoch, SpaceView};
+
+use crate::state::Answers;
+use crate::{DiskNumber, SpaceId};
+
+/// How long an owner may take to say what a leaving disk may lack.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Owners {
+    linked: Mutex<BTreeMap<SpaceId, (SpaceEpoch, Weak<dyn Owner>)>>,
+    /// Disks that are leaving, with the number of rounds.
+    leaving: Mutex<BTreeMap<DiskNumber, usize>>,
+    /// The disk that is about to join with a membership, for owners that read its mark.
+    joining: Mutex<Option<(DiskNumber, Membership, Arc<dyn Disk>)>>,
+}
+
+/// A round of questions about a leaving disk. No new slab is chosen there as long as it is there.
+pub(crate) struct Leaving {
+    owners: Arc<Owners>,
+    disk: DiskNumber,
+    pub(crate) of: Membership,
+    asked: Vec<Arc<dyn Owner>>,
+    pub(crate) answers: Answers,
+}
+
+impl Owners {
+    pub(super) fn link(&self, owner: OwnerId, link: Weak<dyn Owner>) {
+        let mut linked = self.linked.lock();
+        let newest = linked.get(&owner.space).map_or(SpaceEpoch::default(), |(epoch, _)| *epoch);
+        if owner.epoch >= newest {
+            linked.insert(owner.space, (owner.epoch, link));
+        }
+    }
+
+    /// Whether a disk is leaving: new slabs are on others.
+    pub(crate) fn is_leaving(&self, disk: DiskNumber) -> bool {
+        self.leaving.lock().contains_key(&disk)
+    }
+
+    /// Tells each owner the new view of its space.
+    pub(crate) fn update(&self, views: Vec<Arc<SpaceView>>) {
+        for view in views {
+            if let Some(owner) = self.of(view.space) {
+                owner.update(view);
+            }
+        }
+    }
+
+    /// Asks the owners of these spaces what the disk may lack. One that does not say it in time is not among the answers.
+    pub(crate) async fn ask(
+        self: &Arc<Owners>,
+        env: &Env,
+        disk: DiskNumber,
+        of: Membership,
+        spaces: impl FnOnce() -> Vec<SpaceId>,
+    ) -> Leaving {
+        *self.leaving.lock().entry(disk).or_default() += 1;
+        let mut round =
+            Leaving { owners: Arc::clone(self), disk, of, asked: Vec::new(), answers: Answers::new() };
+        let owners: Vec<_> =
+            spaces().into_iter().filter_map(|space| Some((space, self.of(space)?))).collect();
+        round.asked = owners.iter().map(|(_, owner)| Arc::clone(owner)).collect();
+        let answers = owners.into_iter().map(|(space, owner)| async move {
+            let answer = std::pin::pin!(async { owner.leaving(disk, of).wait().await.ok() });
+            match select(answer, Box::pin(env.sleep(PATIENCE))).await {
+                Either::Left((answer, _)) => Some((space, answer?)),
+                Either::Right(_) => None,
+            }
+        });
+        round.answers = join_all(answers).await.into_iter().flatten().collect();
+        round
+    }
+
+    /// Asks the owners of these spaces what a disk has that is about to join. Of one that does not answer in time there is
+    /// nothing, and spaces without an owner are not among the answers. One disk joins at a time.
+    pub(crate) async fn ask_joining(
+        &self,
+        env: &Env,
+        disk: DiskNumber,
+        of: Membership,
+        handle: &Arc<dyn Disk>,
+        spaces: Vec<SpaceId>,
+    ) -> Vec<(SpaceId, Option<Returned>)> {
+        *self.joining.lock() = Some((disk, of, Arc::clone(handle)));
+        let owners = spaces.into_iter().filter_map(|space| Some((space, self.of(space)?)));
+        let answers = owners.map(|(space, owner)| async move {
+            let answer = std::pin::pin!(async { owner.joining(disk, of).wait().await.ok() });
+            match select(answer, Box::pin(env.sleep(PATIENCE))).await {
+                Either::Left((answer, _)) => (space, answer),
+                Either::Right(_) => (space, None),
+            }
+        });
+        let answers = join_all(answers).await;
+        *self.joining.lock() = None;
+        answers
+    }
+
+    /// The disk that is about to join with this membership.
+    pub(super) fn joining(&self, disk: DiskNumber, of: Membership) -> Option<Arc<dyn Disk>> {
+        let joining = self.joining.lock();
+        joining
+            .as_ref()
+            .filter(|(number, as_of, _)| (*number, *as_of) == (disk, of))
+            .map(|(.., disk)| Arc::clone(disk))
+    }
+
+    fn of(&self, space: SpaceId) -> Option<Arc<dyn Owner>> {
+        self.linked.lock().get(&space)?.1.upgrade()
+    }
+}
+
+impl Leaving {
+    /// The disk stays in service after all.
+    pub(crate) fn stays(&self) {
+        self.asked.iter().for_each(|owner| owner.stays(self.disk, self.of));
+    }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        let mut leaving = self.owners.leaving.lock();
+        if let Some(rounds) = leaving.get_mut(&self.disk) {
+            *rounds -= 1;
+            if *rounds == 0 {
+                leaving.remove(&self.disk);
+            }
+        }
+    }
+}

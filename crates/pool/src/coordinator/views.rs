@@ -1,0 +1,66 @@
+//! The newest view of each space that anybody has asked for.
+//!
+//! Invariant: a view is replaced only if the space or one of its disks has changed, and then by one with a higher version.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use pool_seam::{SpaceView, ViewVersion};
+
+use crate::{DiskNumber, DiskRecord, Shared, SpaceId, State};
+
+/// See the module.
+pub(crate) struct Views {
+    pool_epoch: u64,
+    shown: Mutex<BTreeMap<SpaceId, Shown>>,
+}
+
+struct Shown {
+    view: Arc<SpaceView>,
+    /// The disks that it was compared with.
+    disks: Shared<BTreeMap<DiskNumber, DiskRecord>>,
+}
+
+impl Views {
+    pub(crate) fn new(pool_epoch: u64) -> Views {
+        Views { pool_epoch, shown: Mutex::default() }
+    }
+
+    /// The view of a space; `state` reads the acknowledged one, with its version.
+    pub(crate) fn get(&self, space: SpaceId, state: impl FnOnce() -> (State, u64)) -> Option<Arc<SpaceView>> {
+        let mut shown = self.shown.lock();
+        if let Some(shown) = shown.get(&space) {
+            return Some(Arc::clone(&shown.view));
+        }
+        // Under the lock: a newer state is compared with this one when the lock is free.
+        let (state, number) = state();
+        let view = Arc::new(state.space_view(space, self.version(number))?);
+        shown.insert(space, Shown { view: Arc::clone(&view), disks: state.disks.clone() });
+        Some(view)
+    }
+
+    /// Another state is acknowledged: the views that are different in it.
+    pub(crate) fn follow(&self, state: &State, number: u64) -> Vec<Arc<SpaceView>> {
+        let mut changed = Vec::new();
+        self.shown.lock().retain(|space, shown| {
+            let Some(record) = state.owned.get(space) else { return false };
+            let is_same = Arc::ptr_eq(record, &shown.view.record);
+            if is_same && shown.disks.is_same(&state.disks) {
+                return true;
+            }
+            let Some(view) = state.space_view(*space, self.version(number)) else { return false };
+            shown.disks = state.disks.clone();
+            if !is_same || view.disks != shown.view.disks {
+                shown.view = Arc::new(view);
+                changed.push(Arc::clone(&shown.view));
+            }
+            true
+        });
+        changed
+    }
+
+    fn version(&self, number: u64) -> ViewVersion {
+        ViewVersion { pool_epoch: self.pool_epoch, number }
+    }
+}

@@ -1,0 +1,106 @@
+//! Places for slabs of spaces that owners drive.
+
+use std::collections::BTreeSet;
+
+use super::{NoPlace, Taste, keeps_enough, mates, place, shared};
+use crate::{DiskNumber, Resiliency, RowNumber, SlabPlace, SpaceId, SpaceRecord, State, Usage};
+
+/// Places for a new row of a space, in the row's order, on disks that are `usable`. Where there are no others, some are on
+/// disks that are absent or not usable, as many as the row can lose; `true` says so: these have missed everything.
+///
+/// # Errors
+/// [`NoPlace`].
+pub(crate) fn owned_row(
+    state: &State,
+    space: SpaceId,
+    usable: impl Fn(DiskNumber) -> bool,
+) -> Result<Vec<(SlabPlace, bool)>, NoPlace> {
+    let record = state.owned.get(&space).ok_or(NoPlace::NoSuchRow(space))?;
+    let kind = SpaceRecord::of(record);
+    let taste = Taste::new(state, false, record.media);
+    let here = |disk: DiskNumber| is_reachable(state, disk, record.slot) && usable(disk);
+    let places = place(state, &kind, &taste, here, |_| true).or_else(|full| {
+        let may = |disk: DiskNumber| has_slot(state, disk, record.slot);
+        let places = place(state, &kind, &taste, may, here)?;
+        if keeps_enough(&kind, &places, here) { Ok(places) } else { Err(full) }
+    })?;
+    Ok(places.into_iter().map(|place| (place, !here(place.disk))).collect())
+}
+
+/// Places for the log of a space: one more than the failures that it survives, at least two where the pool has them, on
+/// disks for journals or the fastest ones, whose medium is the space's class or faster.
+///
+/// # Errors
+/// [`NoPlace`].
+pub(crate) fn log_row(
+    state: &State,
+    record: &pool_seam::SpaceRecord,
+    usable: impl Fn(DiskNumber) -> bool,
+) -> Result<Vec<SlabPlace>, NoPlace> {
+    let taste = Taste::new(state, true, record.media.or_faster());
+    let may = |disk: DiskNumber| is_reachable(state, disk, record.slot) && usable(disk);
+    let log = |replicas: usize| {
+        let resiliency = Resiliency::Mirror { copies: replicas as u8 };
+        let log = SpaceRecord { resiliency, columns: 1, ..SpaceRecord::of(record) };
+        place(state, &log, &taste, may, |_| true)
+    };
+    match record.resiliency.failures() + 1 {
+        1 => log(2).or_else(|_| log(1)),
+        replicas => log(replicas),
+    }
+}
+
+/// A place for one slab of a row on another disk than those it has. Hot spares count, the reserve may be used, and the
+/// disk is as far from the slab's mates as can be.
+///
+/// # Errors
+/// [`NoPlace`].
+pub(crate) fn owned_slab(
+    state: &State,
+    space: SpaceId,
+    number: RowNumber,
+    index: u8,
+    usable: impl Fn(DiskNumber) -> bool,
+) -> Result<SlabPlace, NoPlace> {
+    let none = NoPlace::NoSuchRow(space);
+    let record = state.owned.get(&space).ok_or(none.clone())?;
+    let row = record.rows.get(&number).filter(|row| usize::from(index) < row.slabs.len()).ok_or(none)?;
+    let is_log = number == RowNumber::LOG;
+    let kind = match is_log {
+        true => SpaceRecord {
+            resiliency: Resiliency::Mirror { copies: row.slabs.len() as u8 },
+            ..SpaceRecord::of(record)
+        },
+        false => SpaceRecord { resiliency: record.resiliency_of(row), ..SpaceRecord::of(record) },
+    };
+    let media = if is_log { record.media.or_faster() } else { record.media };
+    let taste = Taste::new(state, is_log, media);
+    let apart = mates(&kind, &row.slabs, usize::from(index));
+    // A simple space may come round to the disks of its other columns.
+    let taken: BTreeSet<DiskNumber> = match kind.resiliency {
+        Resiliency::Simple => [row.slabs[usize::from(index)].place.disk].into(),
+        _ => row.slabs.iter().map(|copy| copy.place.disk).collect(),
+    };
+    let candidates = state.disks.iter().filter(|(disk, of)| {
+        let suits = taste.takes(of) || of.usage == Usage::HotSpare && taste.suits(of);
+        let is_here = is_reachable(state, **disk, record.slot) && usable(**disk) && !taken.contains(disk);
+        suits && is_here && state.slabs_free(**disk) > 0
+    });
+    let best = candidates.min_by_key(|(disk, of)| {
+        let room = std::cmp::Reverse(state.slabs_free(**disk));
+        (shared(state, &apart, **disk), of.usage == Usage::HotSpare, taste.rank(**disk), room, **disk)
+    });
+    let full = NoPlace::NoRoom { needed: 1, disks: 0, media };
+    let (disk, _) = best.ok_or(full.clone())?;
+    let slab = state.free_slabs(*disk).next().ok_or(full)?;
+    Ok(SlabPlace { disk: *disk, slab })
+}
+
+/// Whether a present disk has the slot of the space's marks.
+fn is_reachable(state: &State, disk: DiskNumber, slot: u16) -> bool {
+    state.is_present(disk) && has_slot(state, disk, slot)
+}
+
+fn has_slot(state: &State, disk: DiskNumber, slot: u16) -> bool {
+    state.disks.get(&disk).is_some_and(|of| of.areas.slots() > slot)
+}

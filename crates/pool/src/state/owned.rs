@@ -1,0 +1,124 @@
+//! Spaces that owners drive (`docs/0004-spaces.md`): what the metadata has of them, and how their copies count.
+//!
+//! Invariants, besides those of the state:
+//! 1. A pool has either such spaces or those of the data path in this crate: both would use the same area of marks.
+//! 2. A row that is not new has, for each region, enough slabs that have not missed it, on present or absent disks, so
+//!    that the region can be given (rule 10); the log has a replica that has missed nothing.
+//! 3. A request of an owner counts once: its number is higher than that of the last one of the same epoch.
+
+mod apply;
+mod index;
+mod leaving;
+mod op;
+mod parts;
+mod request;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use pool_seam::layout::Layout;
+use pool_seam::{DiskView, Membership, REGIONS, Row, SpaceRecord, SpaceView, ViewVersion};
+
+use super::State;
+use crate::{DiskNumber, RowNumber, SpaceId};
+pub(super) use index::Index;
+pub use leaving::Answers;
+pub use op::SpaceOp;
+pub(crate) use request::{Carried, Refusal, carry_out};
+
+/// A copy that has everything to miss, in slabs of any size.
+const ALL: u64 = u64::MAX;
+
+impl State {
+    /// The membership of a disk that is in service.
+    pub fn membership(&self, disk: DiskNumber) -> Option<Membership> {
+        self.disks.get(&disk).filter(|_| self.is_present(disk)).map(|record| record.membership)
+    }
+
+    /// What the owner of a space sees.
+    pub(crate) fn space_view(&self, space: SpaceId, version: ViewVersion) -> Option<SpaceView> {
+        let record = self.owned.get(&space)?.clone();
+        let disks = self.index.disks_of(space).filter_map(|disk| {
+            let of = self.disks.get(&disk)?;
+            let (membership, media) = (self.membership(disk), of.media());
+            Some((disk, DiskView { membership, areas: of.areas, media, at: of.domains.clone() }))
+        });
+        let disks = disks.collect::<std::collections::BTreeMap<_, _>>().into();
+        Some(SpaceView { version, pool: self.pool, space, slab_bytes: self.slab_bytes, record, disks })
+    }
+
+    /// Whether rows of such spaces have slabs on a disk.
+    pub(crate) fn has_owned_rows(&self, disk: DiskNumber) -> bool {
+        self.index.spaces_on(disk).next().is_some()
+    }
+
+    /// The spaces with slabs on a disk, each once.
+    pub(crate) fn spaces_on(&self, disk: DiskNumber) -> impl Iterator<Item = SpaceId> + '_ {
+        self.index.spaces_on(disk)
+    }
+
+    /// Whether the disk has something of such a space that the other present disks do not have.
+    pub(super) fn needs_for_owners(&self, disk: DiskNumber) -> bool {
+        self.has_alone(disk, |other| other != disk && self.is_present(other))
+    }
+
+    /// Whether it has something that no other disk has, absent ones included.
+    pub(super) fn has_only_copies_for_owners(&self, disk: DiskNumber) -> bool {
+        self.has_alone(disk, |other| other != disk)
+    }
+
+    fn has_alone(&self, disk: DiskNumber, here: impl Fn(DiskNumber) -> bool) -> bool {
+        self.index.rows_on(disk).any(|(space, number)| {
+            let Some(record) = self.owned.get(&space) else { return false };
+            record.rows.get(&number).is_some_and(|row| alone(record, number, row, disk, &here) != 0)
+        })
+    }
+}
+
+/// Regions that a disk has of a row, and that the disks which are `here` cannot give without it. Regions that they could
+/// not give with it either are not among them.
+pub(super) fn alone(
+    record: &SpaceRecord,
+    number: RowNumber,
+    row: &Row,
+    disk: DiskNumber,
+    here: impl Fn(DiskNumber) -> bool,
+) -> u64 {
+    if row.is_new && number != RowNumber::LOG {
+        return 0;
+    }
+    let has = |set: &Range<usize>, bit: u32, here: &dyn Fn(DiskNumber) -> bool| {
+        let has = |copy: &pool_seam::SlabCopy| {
+            let is_accounted = !record.unaccounted.contains_key(&copy.place.disk);
+            is_accounted && here(copy.place.disk) && copy.missed & (1 << bit) == 0
+        };
+        let copies = row.copies().filter(|(_, copy)| has(copy)).map(|(index, _)| row.slab_of(index));
+        copies.filter(|slab| set.contains(slab)).collect::<BTreeSet<_>>().len()
+    };
+    let with = |other| other == disk || here(other);
+    let mut alone = 0;
+    for (set, needed) in sets(record, number, row) {
+        let bits =
+            (0..REGIONS).filter(|bit| has(&set, *bit, &with) >= needed && has(&set, *bit, &here) < needed);
+        alone |= bits.fold(0, |bits, bit| bits | 1 << bit);
+    }
+    alone
+}
+
+/// The slabs that complete each other, and how many of them give everything.
+fn sets(record: &SpaceRecord, number: RowNumber, row: &Row) -> Vec<(Range<usize>, usize)> {
+    let (resiliency, slabs) = (record.resiliency_of(row), row.slabs.len());
+    let size = match () {
+        () if number == RowNumber::LOG => return vec![(0..slabs, 1)],
+        () if resiliency.is_parity() => slabs,
+        () => resiliency.copies(),
+    };
+    (0..slabs / size).map(|set| (set * size..(set + 1) * size, size - resiliency.failures())).collect()
+}
+
+/// The first row that is beyond the space.
+fn rows_end(record: &SpaceRecord, slab_bytes: u64) -> u64 {
+    record.size.div_ceil(Layout::new(record.columns, record.interleave, slab_bytes).row_bytes())
+}

@@ -1,0 +1,6 @@
+//! Spaces on a pool: disks that leave and return, power cuts, lost messages.
+
+mod crashes;
+mod disks;
+mod messages;
+mod rounds;

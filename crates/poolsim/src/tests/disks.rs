@@ -1,0 +1,180 @@
+use disk::PowerCut;
+use disk::sim::SlotId;
+use pool::Pool;
+use pool_seam::{DiskNumber, JobId, JobOrder, Owner, RowNumber, SpaceId};
+
+use crate::world::{World, mirror, virtual_time};
+
+/// The disks with slabs of the space's rows.
+fn disks_of(pool: &Pool, space: SpaceId) -> Vec<DiskNumber> {
+    let rows = |s: &pool::State| {
+        let rows = s.owned[&space].rows.iter().filter(|(row, _)| **row != RowNumber::LOG);
+        rows.flat_map(|(_, row)| row.copies().map(|(_, copy)| copy.place.disk).collect::<Vec<_>>()).collect()
+    };
+    pool.read(rows)
+}
+
+/// A mirror on a real pool: written, flushed, a disk is lost, the power fails, and everything flushed is read again.
+#[test]
+fn a_mirror_survives_a_disk_and_a_power_cut() {
+    for lost in 0..3_u16 {
+        virtual_time(async {
+            let world = World::new(u64::from(lost), 3);
+            let pool = world.create().await;
+            let space = pool.create_owned(mirror("vm")).await.expect("a space");
+            let owned = world.own(&pool, space).await.expect("an owner");
+            owned.write(0..64, 1).await.expect("a write");
+            owned.flush().await.expect("a flush");
+            assert!(owned.has(0..64, 1).await.expect("a read"));
+
+            let is_used = pool.read(|s| s.slabs_used(DiskNumber(lost)).next().is_some());
+            world.machine.pull(SlotId(lost.into()), PowerCut::LoseAll);
+            owned.write(0..32, 2).await.expect("a write without the disk");
+            owned.flush().await.expect("a flush without the disk");
+            let has_left = pool.read(|s| s.membership(DiskNumber(lost)).is_none());
+            assert_eq!(has_left, is_used, "the owner has reported it");
+
+            drop((owned, pool));
+            world.machine.cut(PowerCut::LoseAll);
+            world.machine.restart();
+            let pool = world.open().await;
+            let owned = world.own(&pool, space).await.expect("the next owner");
+            assert!(
+                owned.has(0..32, 2).await.expect("a read") && owned.has(32..64, 1).await.expect("a read")
+            );
+            owned.write(64..96, 3).await.expect("a write");
+            owned.flush().await.expect("a flush");
+            assert!(owned.has(64..96, 3).await.expect("a read"));
+        });
+    }
+}
+
+/// A disk that returns is compared with the log, gets what it has missed, and then alone has everything.
+#[test]
+fn a_disk_returns_and_is_filled() {
+    virtual_time(async {
+        let world = World::new(4, 2);
+        let pool = world.create().await;
+        let space = pool.create_owned(mirror("vm")).await.expect("a space");
+        let owned = world.own(&pool, space).await.expect("an owner");
+        owned.write(0..64, 1).await.expect("a write");
+        owned.flush().await.expect("a flush");
+        let (away, other) = (DiskNumber(1), DiskNumber(0));
+        assert!(disks_of(&pool, space).contains(&away));
+        world.machine.pull(SlotId(1), PowerCut::LoseAll);
+        owned.write(0..64, 2).await.expect("a write without the disk");
+        owned.flush().await.expect("a flush");
+        let missed = |disk| {
+            let record = pool.read(|s| s.owned[&space].clone());
+            let copies =
+                record.rows.values().flat_map(|row| row.copies().map(|(_, copy)| *copy).collect::<Vec<_>>());
+            copies.filter(|copy| copy.place.disk == disk).fold(0, |all, copy| all | copy.missed)
+        };
+        assert_ne!(missed(away), 0);
+        assert!(pool.read(|s| s.needs(other)), "it alone has the newest writes");
+
+        world.machine.plug(SlotId(1));
+        let back = pool.return_disk(world.disk(1), false).await;
+        assert_eq!(back, Ok(away));
+        assert_eq!(pool.read(|s| s.membership(away)).map(|of| of.0), Some(2));
+        let report = owned.space.run(JobId(1), JobOrder::Resync(away)).wait().await.expect("a resync");
+        assert!(report.left.is_empty(), "{report:?}");
+        world.env.sleep(std::time::Duration::from_secs(1)).await;
+        assert_eq!(missed(away), 0);
+
+        world.machine.pull(SlotId(0), PowerCut::LoseAll);
+        assert!(owned.has(0..64, 2).await.expect("a read of the disk that returned"));
+    });
+}
+
+/// The last copy stays in service, whatever its owner reports.
+#[test]
+fn the_only_copy_does_not_leave() {
+    virtual_time(async {
+        let world = World::new(5, 3);
+        let pool = world.create().await;
+        let space = pool.create_owned(mirror("vm")).await.expect("a space");
+        let owned = world.own(&pool, space).await.expect("an owner");
+        owned.write(0..1, 1).await.expect("a write");
+        owned.flush().await.expect("a flush");
+        let disks = disks_of(&pool, space);
+        pool.take_offline(disks[0]).await.expect("it has a copy elsewhere");
+        owned.write(0..1, 2).await.expect("a write");
+        owned.flush().await.expect("a flush");
+        let only = pool.disk_failed(disks[1], pool::Absence::WriteFailed).await;
+        assert_eq!(only, Err(pool::CommitError::Needed(disks[1])));
+        assert!(owned.has(0..1, 2).await.expect("I/O to it goes on"));
+        owned.write(0..1, 3).await.expect("I/O to it goes on");
+    });
+}
+
+/// New rows are not placed on a disk that was taken out of service, and a row has its slabs on disks that are there.
+#[test]
+fn a_space_grows_without_a_disk() {
+    virtual_time(async {
+        let world = World::new(6, 4);
+        let pool = world.create().await;
+        let space = pool.create_owned(mirror("vm")).await.expect("a space");
+        let owned = world.own(&pool, space).await.expect("an owner");
+        pool.take_offline(DiskNumber(3)).await.expect("it leaves");
+        for row in 0..8 {
+            owned.write(row * 512..row * 512 + 4, 7).await.expect("a write");
+        }
+        owned.flush().await.expect("a flush");
+        let disks = disks_of(&pool, space);
+        assert!(disks.len() == 16 && !disks.contains(&DiskNumber(3)));
+    });
+}
+
+/// A disk with an older state of the space is found out by its mark: it has missed everything that the other disk has.
+#[test]
+fn a_disk_that_was_set_back_is_filled_again() {
+    virtual_time(async {
+        let world = World::new(11, 2);
+        let pool = world.create().await;
+        let space = pool.create_owned(mirror("vm")).await.expect("a space");
+        let owned = world.own(&pool, space).await.expect("an owner");
+        let image = world.machine.image(SlotId(1));
+        let marks = pool.read(|s| s.disks[&DiskNumber(1)].areas.marks);
+        let slabs = pool.read(|s| s.disks[&DiskNumber(1)].areas.slabs);
+        owned.write(0..64, 1).await.expect("a write");
+        owned.flush().await.expect("a flush");
+        owned.space.checkpoint().await.expect("a checkpoint");
+        pool.take_offline(DiskNumber(1)).await.expect("it leaves");
+        // Labels and metadata are as they were: only what its owner wrote is older.
+        for area in [marks, slabs] {
+            world.machine.roll_back(SlotId(1), &image, area.offset, area.length);
+        }
+        assert_eq!(pool.return_disk(world.disk(1), false).await, Ok(DiskNumber(1)));
+        let row = |s: &pool::State| s.owned[&space].rows[&RowNumber(0)].clone();
+        let missed = pool
+            .read(|s| row(s).copies().map(|(_, copy)| (copy.place.disk, copy.missed)).collect::<Vec<_>>());
+        assert!(missed.contains(&(DiskNumber(1), u64::MAX)), "{missed:?}");
+        assert!(owned.has(0..64, 1).await.expect("a read"));
+        owned.space.run(JobId(1), JobOrder::Resync(DiskNumber(1))).wait().await.expect("a resync");
+        pool.take_offline(DiskNumber(0)).await.expect("the other one has everything");
+        assert!(owned.has(0..64, 1).await.expect("a read of the disk that was set back"));
+    });
+}
+
+/// A disk of a space without an owner leaves unaccounted. It counts for nothing until the next owner has read the log.
+#[test]
+fn a_disk_that_leaves_without_an_owner_is_accounted_for_by_the_next() {
+    virtual_time(async {
+        let world = World::new(12, 2);
+        let pool = world.create().await;
+        let space = pool.create_owned(mirror("vm")).await.expect("a space");
+        let owned = world.own(&pool, space).await.expect("an owner");
+        owned.write(0..64, 1).await.expect("a write");
+        owned.flush().await.expect("a flush");
+        drop(owned);
+        let away = DiskNumber(1);
+        pool.take_offline(away).await.expect("it leaves");
+        assert!(pool.read(|s| s.owned[&space].unaccounted.contains_key(&away)));
+        drop(pool);
+        let pool = world.open().await;
+        let owned = world.own(&pool, space).await.expect("the next owner");
+        assert!(pool.read(|s| s.owned[&space].unaccounted.is_empty()), "the owner has accounted for it");
+        assert!(owned.has(0..64, 1).await.expect("a read"));
+    });
+}

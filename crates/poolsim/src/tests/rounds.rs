@@ -1,0 +1,152 @@
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use env::{Env, Io};
+use parking_lot::Mutex;
+use pool::Pool;
+use pool_seam::{
+    Coordinator, CopyRegions, DiskNumber, JobId, JobOrder, JobReport, LogState, Membership, Owner, OwnerId,
+    OwnerOp, OwnerStatus, Request, Returned, RowNumber, SeamError, SpaceView,
+};
+
+use crate::world::{World, mirror, virtual_time};
+
+/// An owner that answers after a while, and notes what it is told.
+struct Puppet {
+    env: Env,
+    takes: Duration,
+    says: Vec<CopyRegions>,
+    told: Mutex<Vec<String>>,
+}
+
+impl Owner for Puppet {
+    fn update(&self, view: Arc<SpaceView>) {
+        self.told.lock().push(format!("update {}", view.members().len()));
+    }
+    fn leaving(&self, disk: DiskNumber, of: Membership) -> Io<Result<Vec<CopyRegions>, SeamError>> {
+        self.told.lock().push(format!("leaving {} {}", disk.0, of.0));
+        let (env, takes, says) = (self.env.clone(), self.takes, self.says.clone());
+        Io::pending(async move {
+            env.sleep(takes).await;
+            Ok(says)
+        })
+    }
+    fn stays(&self, disk: DiskNumber, of: Membership) {
+        self.told.lock().push(format!("stays {} {}", disk.0, of.0));
+    }
+    fn joining(&self, disk: DiskNumber, of: Membership) -> Io<Result<Returned, SeamError>> {
+        self.told.lock().push(format!("joining {} {}", disk.0, of.0));
+        Io::Done(Ok(Returned::OnlyCopy(vec![RowNumber(0)])))
+    }
+    fn run(&self, _: JobId, _: JobOrder) -> Io<Result<JobReport, SeamError>> {
+        Io::Done(Err(SeamError::Moved))
+    }
+    fn stop(&self, _: JobId) {}
+    fn resize(&self, _: u64, _: u64, _: bool) -> Io<Result<(), SeamError>> {
+        Io::Done(Err(SeamError::Moved))
+    }
+    fn close(&self) -> Io<Result<LogState, SeamError>> {
+        Io::Done(Err(SeamError::Moved))
+    }
+    fn status(&self) -> OwnerStatus {
+        OwnerStatus::default()
+    }
+}
+
+/// A pool with a row of a mirror whose owner is a puppet.
+async fn staged(world: &World, takes: Duration, says: Vec<CopyRegions>) -> (Pool, OwnerId, Arc<Puppet>) {
+    let pool = world.create().await;
+    let space = pool.create_owned(mirror("vm")).await.expect("a space");
+    let owner = pool.owner(space).expect("an owner");
+    let puppet = Arc::new(Puppet { env: world.env.clone(), takes, says, told: Mutex::default() });
+    let link: Arc<dyn Owner> = Arc::<Puppet>::clone(&puppet);
+    pool.link(owner, Arc::downgrade(&link) as Weak<dyn Owner>);
+    allocate(&pool, owner, 1, 0).await;
+    let birth = pool.read(|s| s.owned[&space].rows[&RowNumber(0)].birth);
+    ask(&pool, owner, 2, OwnerOp::Ready { row: RowNumber(0), birth }).await;
+    (pool, owner, puppet)
+}
+
+async fn ask(pool: &Pool, owner: OwnerId, number: u64, op: OwnerOp) -> Arc<SpaceView> {
+    let request = Request { space: owner.space, epoch: owner.epoch, number, ops: vec![op] };
+    pool.commit(request).wait().await.expect("carried out")
+}
+
+/// Allocates a row: its disks.
+async fn allocate(pool: &Pool, owner: OwnerId, number: u64, row: u32) -> Vec<DiskNumber> {
+    let view = ask(pool, owner, number, OwnerOp::Allocate { row: RowNumber(row) }).await;
+    view.record.rows[&RowNumber(row)].copies().map(|(_, copy)| copy.place.disk).collect()
+}
+
+fn first_disk(pool: &Pool, owner: OwnerId) -> DiskNumber {
+    pool.read(|s| s.owned[&owner.space].rows[&RowNumber(0)].slabs[0].place.disk)
+}
+
+/// What the owner says is in the record in which the disk leaves. No new slab is chosen there while the owner is asked.
+#[test]
+fn a_disk_leaves_in_one_record_with_what_its_owner_says() {
+    virtual_time(async {
+        let world = World::new(21, 4);
+        let says = vec![CopyRegions { row: RowNumber(0), index: 0, regions: 1 }];
+        let (pool, owner, puppet) = staged(&world, Duration::from_secs(5), says).await;
+        let disk = first_disk(&pool, owner);
+        puppet.told.lock().clear();
+        let leaves = pool.take_offline(disk);
+        let meanwhile = async {
+            world.env.sleep(Duration::from_secs(1)).await;
+            assert!(pool.read(|s| s.membership(disk).is_some()), "the owner has not answered");
+            for row in 1..8 {
+                let disks = allocate(&pool, owner, 2 + u64::from(row), row).await;
+                assert!(!disks.contains(&disk), "row {row}");
+            }
+        };
+        let (left, ()) = tokio::join!(leaves, meanwhile);
+        left.expect("it leaves");
+        let told = puppet.told.lock().clone();
+        assert_eq!(told[0], format!("leaving {} 1", disk.0));
+        assert_eq!(told.iter().filter(|told| told.starts_with("update")).count(), 8, "{told:?}");
+        let record = pool.read(|s| s.owned[&owner.space].clone());
+        assert_eq!(record.rows[&RowNumber(0)].slabs[0].missed, 1);
+        assert!(record.unaccounted.is_empty() && pool.read(|s| s.membership(disk).is_none()));
+    });
+}
+
+/// An owner that does not answer keeps no disk in service: the disk is not accounted for.
+#[test]
+fn a_disk_does_not_wait_for_an_owner_for_ever() {
+    virtual_time(async {
+        let world = World::new(22, 3);
+        let (pool, owner, _puppet) = staged(&world, Duration::from_secs(3600), Vec::new()).await;
+        let disk = first_disk(&pool, owner);
+        let began = world.env.now();
+        pool.take_offline(disk).await.expect("it leaves");
+        assert!(world.env.now() - began < Duration::from_secs(30));
+        assert_eq!(pool.read(|s| s.owned[&owner.space].unaccounted.clone()), [(disk, Membership(1))].into());
+    });
+}
+
+/// The owner of a disk that has the only copy of something is told that it stays; a disk that was set back with the only
+/// copy of something does not join.
+#[test]
+fn an_owner_is_told_that_a_disk_stays() {
+    virtual_time(async {
+        let world = World::new(23, 2);
+        let (pool, owner, puppet) = staged(&world, Duration::ZERO, Vec::new()).await;
+        let disk = first_disk(&pool, owner);
+        let other = DiskNumber(1 - disk.0);
+        pool.take_offline(other).await.expect("it leaves");
+        puppet.told.lock().clear();
+        let failed = pool.disk_failed(disk, pool::Absence::WriteFailed).await;
+        assert_eq!(failed, Err(pool::CommitError::Needed(disk)));
+        assert_eq!(*puppet.told.lock(), [format!("leaving {} 1", disk.0), format!("stays {} 1", disk.0)]);
+        puppet.told.lock().clear();
+        let back = pool.return_disk(world.disk(other.0.into()), false).await;
+        assert_eq!(back, Err(pool::AdminError::Stale(other)));
+        assert_eq!(*puppet.told.lock(), [format!("joining {} 2", other.0)]);
+        // With the loss accepted, it has missed what the other one has.
+        assert_eq!(pool.return_disk(world.disk(other.0.into()), true).await, Ok(other));
+        let row = pool.read(|s| s.owned[&owner.space].rows[&RowNumber(0)].clone());
+        let missed = row.copies().find(|(_, copy)| copy.place.disk == other).map(|(_, copy)| copy.missed);
+        assert_eq!((missed, pool.read(|s| s.membership(other))), (Some(u64::MAX), Some(Membership(2))));
+    });
+}
