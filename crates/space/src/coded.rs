@@ -240,10 +240,10 @@ impl Inner {
                     *value = Value::Lost(wanted);
                 }
             }
-            return self.confirm_stripe(target, cached, at, values).await;
+            return self.confirm_stripe(target, cached, values).await;
         };
         if is_unwritten(&values) {
-            return self.confirm_stripe(target, cached, at, values).await;
+            return self.confirm_stripe(target, cached, values).await;
         }
         let mut bytes: Vec<Option<Vec<u8>>> = stripe.iter().map(|b| b.as_ref().map(|b| b.to_vec())).collect();
         if !code.recover(UNIT as usize, &mut bytes, code.all() & !have) {
@@ -280,18 +280,17 @@ impl Inner {
         if change.begin(new).await? == Ended::ToRepeat {
             return Ok(());
         }
-        self.confirm_decision(target, cached, at).await
+        self.confirm_decision(target, cached).await
     }
 
     async fn confirm_stripe(
         &self,
         target: &Target,
         cached: &Arc<Cached>,
-        at: &Route,
         values: Values,
     ) -> Result<(), SpaceError> {
         self.look(cached, |table| table.set(target.units.start, values));
-        self.confirm_decision(target, cached, at).await
+        self.confirm_decision(target, cached).await
     }
 
     /// Waits until a decision is durable, and its data.
@@ -299,11 +298,16 @@ impl Inner {
         &self,
         target: &Target,
         cached: &Arc<Cached>,
-        at: &Route,
     ) -> Result<(), SpaceError> {
-        self.waiting.add_urgent(cached);
-        let disks = at.members.iter().map(|member| member.disk).collect();
-        self.confirmed(self.log().flush(FlushSet { everything: false, disks })).await?;
+        loop {
+            self.waiting.add_urgent(cached);
+            let Some(at) = route(&self.view.get().value, target.key) else { return Ok(()) };
+            let disks = at.members.iter().map(|member| member.disk).collect();
+            self.confirmed(self.log().flush(FlushSet { everything: false, disks })).await?;
+            if !self.look(cached, |table| table.waits(target.units.start)) {
+                break;
+            }
+        }
         self.look(cached, |table| table.resolve(target.units.start));
         Ok(())
     }

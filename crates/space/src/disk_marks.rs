@@ -55,8 +55,7 @@ impl DiskMarks {
 
     /// The entries of a snapshot.
     pub(crate) fn snapshot(&self) -> Vec<Entry> {
-        let mut all = self.0.lock();
-        all.waiting.clear();
+        let all = self.0.lock();
         all.known.iter().map(|(disk, known)| known.entry(*disk)).collect()
     }
 
@@ -81,7 +80,7 @@ impl DiskMarks {
     }
 
     /// A mark that was found on a disk, and the log may not have.
-    fn found(&self, disk: DiskNumber, membership: u64, found: Mark) {
+    pub(crate) fn found(&self, disk: DiskNumber, membership: u64, found: Mark) {
         let mut all = self.0.lock();
         let known = all.known.entry(disk).or_insert(Known { mark: 0, count: 0, membership });
         if found.count > known.count {

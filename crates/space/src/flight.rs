@@ -218,6 +218,17 @@ impl Change {
                     .any(|((other, _), result)| is_it(other) && result.is_ok())
             };
             let regions = Regions::new(view.slab_bytes).of_group(self.target.key.group);
+            for member in present.members.iter().filter(|member| !member.counts) {
+                if new.part(member).is_some() && !is_written(&member) {
+                    // It may be being filled.
+                    inner.unfilled.lock().insert((
+                        self.target.key.row,
+                        member.index,
+                        member.generation,
+                        regions,
+                    ));
+                }
+            }
             let (mut have, mut missed) = (0, Vec::new());
             for member in present.members.iter().filter(|member| member.counts) {
                 if new.part(member).is_none() || is_written(&member) {
@@ -276,8 +287,9 @@ impl Rest {
             let result = match change.judge(&new, &results).await {
                 Ok(Judged::Written) if change.written(&new) => Ok(Ended::Written),
                 Ok(_) => {
+                    // Whatever comes of the next try, the units are old or new until then.
+                    change.failed(&new);
                     let Change { inner, target, begun, right } = change;
-                    inner.look(&begun.cached, |table| table.end_write(target.units.clone()));
                     drop(begun);
                     match (right, new) {
                         (Some(right), New::Copies(src, _)) => {

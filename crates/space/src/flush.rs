@@ -8,6 +8,7 @@ use pool_seam::{Absence, DiskNumber};
 use crate::SpaceError;
 use crate::cache::Cached;
 use crate::locks::Mode;
+use crate::log::LogError;
 use crate::log::commit::FlushSet;
 use crate::owner::{Inner, RETRY, Reported, Space};
 use crate::port::Port;
@@ -22,7 +23,14 @@ impl Space {
         let inner = Arc::clone(&self.0);
         let env = inner.env.clone();
         let set = FlushSet::everything();
-        env::Io::pending(env.run(async move { inner.flush_groups(None, set).await }))
+        env::Io::pending(env.run(async move {
+            let flushed = inner.flush_groups(None, set).await;
+            // Whoever met it: a handle that failed since the last flush may have lost what was acknowledged before.
+            match (flushed, inner.ports.unreported().first()) {
+                (Ok(()), Some(disk)) => Err(LogError::NotFlushed(*disk).into()),
+                (flushed, _) => flushed,
+            }
+        }))
     }
 }
 
@@ -69,7 +77,7 @@ impl Inner {
                     continue;
                 }
             }
-            self.abandon(port, true);
+            self.abandon(port);
             return Some(disk);
         }
     }
@@ -81,7 +89,7 @@ impl Inner {
 
     /// Ends a handle that failed of a disk that stays, because it makes nothing durable any more. What was written and not
     /// flushed is in doubt when this returns. The disk is opened anew when it is needed ([`Inner::port`]).
-    pub(crate) fn abandon(&self, port: &Arc<Port>, is_reported: bool) {
+    pub(crate) fn abandon(&self, port: &Arc<Port>) {
         // First: a value that is set after the doubts finds that its port has ended.
         port.end();
         let present = self.ports.get(port.number(), port.membership());
@@ -102,7 +110,7 @@ impl Inner {
                 self.waiting.add_urgent(&cached);
             }
         }
-        self.ports.abandon(port, is_reported);
+        self.ports.abandon(port);
     }
 
     /// The port of a member; none if its disk is absent, or has left by now. Opens the disk anew if its handle has failed.

@@ -107,7 +107,7 @@ impl Inner {
             }
             Decision::Value(value) => self.look(cached, |table| table.set(unit, smallvec![value])),
         }
-        self.confirm_decision(&target, cached, &at).await
+        self.confirm_decision(&target, cached).await
     }
 
     /// What the copies of a unit that count have, of those that can be read; `None` if a disk was removed meanwhile.

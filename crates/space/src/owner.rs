@@ -102,6 +102,8 @@ pub(crate) struct Inner {
     pub(crate) placed: AtomicU64,
     pub(crate) jobs: Jobs,
     pub(crate) limit: Limit,
+    /// Regions of copies that do not count, and lack a write: row, index, generation and bit.
+    pub(crate) unfilled: parking_lot::Mutex<BTreeSet<(RowNumber, u8, u32, u64)>>,
     /// Held while the size changes.
     pub(crate) resizing: Mutex<()>,
     /// The view may have copies of the log that are not replicas of it.
@@ -196,6 +198,7 @@ impl Inner {
             placed: AtomicU64::new(0),
             jobs: Jobs::default(),
             limit: Limit::default(),
+            unfilled: parking_lot::Mutex::default(),
             resizing: Mutex::default(),
             mend_log: Arc::default(),
             view: View::new(view),
@@ -299,9 +302,7 @@ impl Inner {
 
     /// Rule 11: what the disk may lack besides what its mark says.
     fn leaving(&self, disk: DiskNumber, of: Membership) -> Vec<CopyRegions> {
-        if let Some(port) = self.ports.get(disk, of) {
-            port.set_leaving(true);
-        }
+        self.ports.set_leaving(disk, of, true);
         let missed = self.may_lack(disk);
         self.replicas_on(disk, SpaceLog::leaving);
         missed
@@ -351,7 +352,12 @@ impl Inner {
             Ok(found) => found,
             Err(error) => return Returned::Unreadable(error),
         };
-        if let Some(Mark { mark, .. }) = found.filter(|_| !self.marks.is_set_back(disk, found)) {
+        let was_set_back = self.marks.is_set_back(disk, found);
+        if let Some(found) = found {
+            // The next one has a higher count.
+            self.marks.found(disk, of.0, found);
+        }
+        if let Some(Mark { mark, .. }) = found.filter(|_| !was_set_back) {
             return Returned::Proven { mark };
         }
         let others = |row: &Row| row.copies().any(|(_, copy)| copy.place.disk != disk && copy.missed == 0);
@@ -362,9 +368,7 @@ impl Inner {
     }
 
     fn stays(&self, disk: DiskNumber, of: Membership) {
-        if let Some(port) = self.ports.get(disk, of) {
-            port.set_leaving(false);
-        }
+        self.ports.set_leaving(disk, of, false);
         self.replicas_on(disk, SpaceLog::stays);
     }
 

@@ -335,8 +335,10 @@ struct Inner {
     ports: BTreeMap<DiskNumber, Arc<Port>>,
     /// Those that have ended with calls outstanding.
     ended: Vec<Arc<Port>>,
-    /// Handles that failed with unflushed writes, which no flush has reported.
-    unreported: Vec<Arc<Port>>,
+    /// Disks of which a handle failed with unflushed writes, which no flush has reported.
+    unreported: BTreeSet<DiskNumber>,
+    /// Disks that are about to leave: a port that is opened anew is leaving, too.
+    leaving: BTreeMap<DiskNumber, Membership>,
 }
 
 impl Ports {
@@ -363,7 +365,8 @@ impl Ports {
             for port in &ended {
                 inner.ports.remove(&port.number);
                 // What it has not flushed is missed.
-                inner.unreported.retain(|other| other.number != port.number);
+                inner.unreported.remove(&port.number);
+                inner.leaving.remove(&port.number);
             }
             inner.ended.extend(ended.iter().cloned());
             for (disk, of) in inner.members.clone() {
@@ -383,19 +386,15 @@ impl Ports {
         }
     }
 
-    /// Takes a port out that has ended although its disk stays in service. Unless the caller reports it, the next
-    /// [`Ports::unreported`] does if it had unflushed writes.
-    pub fn abandon(&self, port: &Arc<Port>, is_reported: bool) {
+    /// Takes a port out that has ended although its disk stays in service.
+    pub fn abandon(&self, port: &Arc<Port>) {
         let mut inner = self.inner.write();
         if inner.ports.get(&port.number).is_some_and(|present| Arc::ptr_eq(present, port)) {
             inner.ports.remove(&port.number);
             inner.ended.push(Arc::clone(port));
             if port.is_dirty() {
-                inner.unreported.push(Arc::clone(port));
+                inner.unreported.insert(port.number);
             }
-        }
-        if is_reported {
-            inner.unreported.retain(|other| !Arc::ptr_eq(other, port));
         }
     }
 
@@ -404,8 +403,7 @@ impl Ports {
         if self.inner.read().unreported.is_empty() {
             return BTreeSet::new();
         }
-        let failed = std::mem::take(&mut self.inner.write().unreported);
-        failed.iter().map(|port| port.number).collect()
+        std::mem::take(&mut self.inner.write().unreported)
     }
 
     /// Opens a disk anew whose port has ended, when nothing is outstanding there any more. The present port; none if the
@@ -432,9 +430,23 @@ impl Ports {
         if !inner.ports.contains_key(&disk)
             && let Some(opened) = (self.open)(disk, of)
         {
-            inner.ports.insert(disk, Port::new(disk, of, opened, self.epoch));
+            let port = Port::new(disk, of, opened, self.epoch);
+            port.set_leaving(inner.leaving.get(&disk) == Some(&of));
+            inner.ports.insert(disk, port);
         }
         true
+    }
+
+    /// A disk is to leave the service: no further call begins there, or it stays.
+    pub fn set_leaving(&self, disk: DiskNumber, of: Membership, is_leaving: bool) {
+        let mut inner = self.inner.write();
+        match is_leaving {
+            true => _ = inner.leaving.insert(disk, of),
+            false => _ = inner.leaving.remove(&disk),
+        }
+        if let Some(port) = inner.ports.get(&disk).filter(|port| port.of == of) {
+            port.set_leaving(is_leaving);
+        }
     }
 
     /// A port for a disk that is about to join with this membership.

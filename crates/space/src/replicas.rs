@@ -130,7 +130,7 @@ impl Inner {
         let (disk, of) = (failed.number(), failed.membership());
         match self.report(disk, of, Absence::WriteFailed, error).await {
             Ok(Reported::Removed) => return Ok(Verdict::LeftOut),
-            Ok(Reported::Needed) => self.abandon(&failed, false),
+            Ok(Reported::Needed) => self.abandon(&failed),
             Err(_) => return Err(Deposed),
         }
         loop {

@@ -24,11 +24,8 @@ impl Source for Link {
 
     fn flush(&self, _: u64, set: FlushSet) -> Io<SmallVec<[DiskNumber; 1]>> {
         let Some(inner) = self.0.upgrade() else { return Io::Done(SmallVec::new()) };
-        let (mut failed, mut ports) = (SmallVec::new(), Vec::new());
-        if set.everything {
-            ports = inner.ports.dirty();
-            failed.extend(inner.ports.unreported());
-        }
+        let mut failed = SmallVec::new();
+        let mut ports = if set.everything { inner.ports.dirty() } else { Vec::new() };
         let view = inner.view.get().value;
         for disk in set.disks {
             let Some(of) = view.membership(disk) else { continue };

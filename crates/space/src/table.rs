@@ -380,6 +380,11 @@ impl Table {
         self.push(unit, Version { is_doubt: true, ..Version::new(Carrier::Waiting, values) }, false);
     }
 
+    /// Whether the newest value of a unit, or a doubt, waits for a record.
+    pub fn waits(&self, unit: usize) -> bool {
+        self.pending.get(&(unit as u16)).is_some_and(Pending::waits)
+    }
+
     /// Units whose newest value, or doubt, waits for a record.
     pub fn waiting(&self) -> Units {
         self.units(Pending::waits)

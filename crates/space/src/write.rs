@@ -186,15 +186,25 @@ impl Inner {
         if !through {
             return Ok(());
         }
-        let view = self.view.get().value;
-        let members = |cached: &Arc<Cached>| route(&view, cached.key()).map(|route| route.members);
-        let disks = groups.iter().filter_map(members).flatten().map(|member| member.disk);
-        let mut set = FlushSet { everything: false, disks: disks.collect() };
-        set.disks.sort_unstable();
-        set.disks.dedup();
-        groups.iter().for_each(|cached| self.waiting.add_urgent(cached));
-        let disk = set.disks.first().copied();
-        self.flush_groups(Some(&groups), set).await?;
+        let waits = |(cached, units): &(Arc<Cached>, Range<usize>)| {
+            self.look(cached, |table| units.clone().any(|unit| table.waits(unit)))
+        };
+        let mut disk = None;
+        loop {
+            let view = self.view.get().value;
+            let members = |cached: &Arc<Cached>| route(&view, cached.key()).map(|route| route.members);
+            let disks = groups.iter().filter_map(members).flatten().map(|member| member.disk);
+            let mut set = FlushSet { everything: false, disks: disks.collect() };
+            set.disks.sort_unstable();
+            set.disks.dedup();
+            groups.iter().for_each(|cached| self.waiting.add_urgent(cached));
+            disk = disk.or(set.disks.first().copied());
+            self.flush_groups(Some(&groups), set).await?;
+            // The record has left it behind if a slab has begun to move to a disk that the set does not have.
+            if !written.iter().any(waits) {
+                break;
+            }
+        }
         // A disk that was opened anew since the write may have lost it.
         let is_open = |(cached, units): &(Arc<Cached>, Range<usize>)| {
             self.look(cached, |table| units.clone().any(|unit| table.is_in_doubt(unit)))

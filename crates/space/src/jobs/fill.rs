@@ -12,8 +12,8 @@ use arena::{Class, IoBuf, Sg, SgMut};
 use disk::sized;
 use futures_util::future::join_all;
 use pool_seam::{
-    Absence, DiskNumber, GROUP_UNITS, Membership, OwnerOp, Regions, RowNumber, SeamError, SlabPlace, Stays,
-    UNIT,
+    Absence, DiskNumber, GROUP, GROUP_UNITS, Membership, OwnerOp, Regions, RowNumber, SeamError, SlabPlace,
+    Stays, UNIT,
 };
 
 use super::Job;
@@ -44,10 +44,17 @@ struct Piece {
     region: u32,
 }
 
+impl Piece {
+    /// As [`Inner::unfilled`] names it.
+    fn note(&self) -> (RowNumber, u8, u32, u64) {
+        (self.row, self.index, self.generation, 1 << self.region)
+    }
+}
+
 /// How a piece ended.
 enum Filled {
-    /// Bytes that were written.
-    Yes(u64),
+    /// Bytes that were written, and the port through which they were.
+    Yes(u64, Arc<Port>),
     /// The copy is not there any more, or is complete.
     Gone,
     /// Its units cannot be read now.
@@ -116,14 +123,13 @@ impl Job {
             }
             let pieces = self.inner.missing(|piece| piece.row == row && piece.index == target);
             if pieces.is_empty() {
-                return match self.inner.commit(vec![OwnerOp::EndMove { row, birth }]).await {
-                    Ok(()) => Ok(true),
-                    Err(SpaceError::Seam(SeamError::Invalid(view))) => {
-                        self.inner.follow(view);
-                        continue;
-                    }
-                    Err(error) => Err(error),
-                };
+                // Otherwise its disk has left.
+                let regions = Regions::new(view.slab_bytes);
+                let is_filled = record.copy(target.into()).is_some_and(|c| c.missed & regions.all() == 0);
+                if is_filled && self.inner.end_move(row, OwnerOp::EndMove { row, birth }).await? {
+                    return Ok(true);
+                }
+                break;
             }
             if !self.pieces(pieces).await? {
                 break;
@@ -131,10 +137,7 @@ impl Job {
         }
         let target = self.inner.view.get().value.record.rows.get(&row).map(|record| record.slabs.len() as u8);
         target.map(|target| self.left.remove(&(row, target)));
-        match self.inner.commit(vec![OwnerOp::CancelMove { row, birth }]).await {
-            Err(SpaceError::Seam(SeamError::Invalid(view))) => self.inner.follow(view),
-            result => result?,
-        }
+        self.inner.end_move(row, OwnerOp::CancelMove { row, birth }).await?;
         Ok(false)
     }
 
@@ -153,9 +156,9 @@ impl Job {
         let mut done = Vec::new();
         for (piece, filled) in pieces.into_iter().zip(filled) {
             match filled? {
-                Filled::Yes(bytes) => {
+                Filled::Yes(bytes, port) => {
                     self.done.bytes += bytes;
-                    done.push(piece);
+                    done.push((piece, port));
                 }
                 Filled::Gone => {}
                 Filled::No => self.leave([(piece.row, piece.index)]),
@@ -167,6 +170,28 @@ impl Job {
 }
 
 impl Inner {
+    /// Ends a move: one of two slabs is free then, so nothing of the row is in flight or being written meanwhile. `false`:
+    /// the metadata has no such move.
+    async fn end_move(self: &Arc<Inner>, row: RowNumber, op: OwnerOp) -> Result<bool, SpaceError> {
+        let _one = self.checkpoints.lock().await;
+        let groups = (self.view.get().value.slab_bytes / GROUP) as u32;
+        let mut locks = Vec::new();
+        for set in self.sets(row) {
+            for group in 0..groups {
+                let key = GroupKey { row, set, group };
+                locks.push(self.locks.lock(key, 0..GROUP_UNITS as usize, Mode::Exclusive).await);
+            }
+        }
+        match self.commit(vec![op]).await {
+            Ok(()) => Ok(true),
+            Err(SpaceError::Seam(SeamError::Invalid(view))) => {
+                self.follow(view);
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// The regions that copies on present disks have missed, of those that are wanted.
     fn missing(&self, is_wanted: impl Fn(&Piece) -> bool) -> Vec<Piece> {
         let view = self.view.get().value;
@@ -214,11 +239,14 @@ impl Inner {
 
     async fn fill_region(self: &Arc<Inner>, piece: &Piece) -> Result<Filled, SpaceError> {
         let groups = Regions::new(self.view.get().value.slab_bytes).groups(piece.region);
+        // What is written through another handle may be lost with this one.
+        let Some(port) = self.ports.reopen(piece.disk, piece.of).await else { return Ok(Filled::Gone) };
+        self.unfilled.lock().remove(&piece.note());
         let mut bytes = 0;
         for group in groups {
             let key = GroupKey { row: piece.row, set: piece.set, group };
             for first in (0..GROUP_UNITS as usize).step_by(CHUNK) {
-                match self.fill_units(piece, key, first..first + CHUNK).await {
+                match self.fill_units(piece, &port, key, first..first + CHUNK).await {
                     Ok(Some(written)) => bytes += written,
                     Ok(None) => return Ok(Filled::Gone),
                     Err(SpaceError::Seam(error)) => return Err(error.into()),
@@ -231,13 +259,14 @@ impl Inner {
                 }
             }
         }
-        Ok(Filled::Yes(bytes))
+        Ok(Filled::Yes(bytes, port))
     }
 
     /// Gives a copy some units of a group; bytes that were written, or `None` if the copy is gone or complete.
     async fn fill_units(
         self: &Arc<Inner>,
         piece: &Piece,
+        port: &Arc<Port>,
         key: GroupKey,
         units: std::ops::Range<usize>,
     ) -> Result<Option<u64>, SpaceError> {
@@ -280,7 +309,6 @@ impl Inner {
         if wanted.is_empty() {
             return Ok(Some(0));
         }
-        let Some(port) = self.port(&member).await? else { return Ok(None) };
         let good = flat(dst);
         let unit_of = |unit: usize| {
             let at = (unit - units.start) * UNIT as usize;
@@ -296,7 +324,7 @@ impl Inner {
             .get(&piece.row)
             .and_then(|row| row.copy(piece.index.into()))
             .is_some_and(|copy| copy.missed == u64::MAX);
-        let present = if is_new { None } else { self.present(&port, &target, &member).await };
+        let present = if is_new { None } else { self.present(port, &target, &member).await };
         let differs = |unit: &usize| {
             present.as_ref().is_none_or(|present| {
                 let at = (*unit - units.start) * UNIT as usize;
@@ -344,32 +372,33 @@ impl Inner {
     }
 
     /// What was filled becomes durable: blocks, flush, mark, entry of the mark, and then the metadata.
-    async fn filled(self: &Arc<Inner>, pieces: &[Piece]) -> Result<(), SpaceError> {
+    async fn filled(self: &Arc<Inner>, pieces: &[(Piece, Arc<Port>)]) -> Result<(), SpaceError> {
         if pieces.is_empty() {
             return Ok(());
         }
-        // A checkpoint writes the same blocks and marks.
-        let _one = self.checkpoints.lock().await;
-        let mut ports: BTreeMap<DiskNumber, Arc<Port>> = BTreeMap::new();
-        let mut done = Vec::new();
-        for piece in pieces {
-            if let Some(port) = self.copy_blocks(piece).await? {
-                ports.insert(piece.disk, port);
-                done.push(piece);
+        let mut done: Vec<&(Piece, Arc<Port>)> = Vec::new();
+        {
+            // A checkpoint writes the same blocks and marks.
+            let _one = self.checkpoints.lock().await;
+            let mut ports: BTreeMap<DiskNumber, Arc<Port>> = BTreeMap::new();
+            for piece in pieces {
+                if self.copy_blocks(&piece.0, &piece.1).await? {
+                    ports.insert(piece.0.disk, Arc::clone(&piece.1));
+                    done.push(piece);
+                }
+            }
+            for port in ports.values() {
+                if self.flush_port(port).await.is_some() || !self.mark_again(port).await? {
+                    done.retain(|(piece, _)| piece.disk != port.number());
+                }
             }
         }
-        for port in ports.values() {
-            if self.flush_port(port).await.is_some() || port.has_ended() {
-                done.retain(|piece| piece.disk != port.number());
-                continue;
-            }
-            if !self.mark_again(port).await? {
-                done.retain(|piece| piece.disk != port.number());
-            }
-        }
+        // Not under the lock: this may wait for room, which a checkpoint makes.
         self.log().durable().await?;
-        let regions = |piece: &&Piece| {
-            let Piece { row, index, generation, of: membership, region, .. } = **piece;
+        let lacks = |piece: &Piece| self.unfilled.lock().contains(&piece.note());
+        done.retain(|(piece, port)| !port.has_ended() && !lacks(piece));
+        let regions = |(piece, _): &&(Piece, Arc<Port>)| {
+            let Piece { row, index, generation, of: membership, region, .. } = *piece;
             OwnerOp::NotMissed { row, index, generation, regions: 1 << region, membership }
         };
         let ops: Vec<_> = done.iter().map(regions).collect();
@@ -381,20 +410,28 @@ impl Inner {
             Err(SpaceError::Seam(SeamError::Invalid(view))) => self.follow(view),
             result => result?,
         }
+        // A write that failed there while the metadata was changed.
+        let missed = done.iter().filter(|(piece, _)| lacks(piece)).map(|(piece, _)| {
+            let Piece { row, index, generation, region, .. } = *piece;
+            OwnerOp::Missed { row, index, generation, regions: 1 << region }
+        });
+        let missed: Vec<_> = missed.collect();
+        match if missed.is_empty() { Ok(()) } else { self.commit(missed).await } {
+            Err(SpaceError::Seam(SeamError::Invalid(view))) => self.follow(view),
+            result => result?,
+        }
         Ok(())
     }
 
-    /// Writes the blocks of a region to the copy that was filled; its port, or `None` if the copy is gone.
-    async fn copy_blocks(self: &Arc<Inner>, piece: &Piece) -> Result<Option<Arc<Port>>, SpaceError> {
+    /// Writes the blocks of a region to the copy that was filled; `false` if the copy is gone.
+    async fn copy_blocks(self: &Arc<Inner>, piece: &Piece, port: &Arc<Port>) -> Result<bool, SpaceError> {
         let groups = Regions::new(self.view.get().value.slab_bytes).groups(piece.region);
-        let mut found = None;
         for group in groups {
             let key = GroupKey { row: piece.row, set: piece.set, group };
-            let Some(cached) = self.loaded(key).await? else { return Ok(None) };
-            let Some((member, _)) = self.target(piece, key) else { return Ok(None) };
-            let Some(port) = self.port(&member).await? else { return Ok(None) };
+            let Some(cached) = self.loaded(key).await? else { return Ok(false) };
+            let Some((member, _)) = self.target(piece, key) else { return Ok(false) };
             let view = self.view.get().value;
-            let Some(at) = route(&view, key) else { return Ok(None) };
+            let Some(at) = route(&view, key) else { return Ok(false) };
             let slab = usize::from(member.slab - at.members[0].slab);
             self.unmarked.lock().insert(key);
             let block = self.look(&cached, |table| {
@@ -402,17 +439,16 @@ impl Inner {
                 table.block(usize::from(piece.content))
             });
             // Evicted since it was filled, or its units are lost.
-            let Some(block) = block else { return Ok(None) };
+            let Some(block) = block else { return Ok(false) };
             let id = block_id(&view, key.row, key.group, member.slab, member.generation);
             let written =
                 port.write(member.block, Sg::from_iter([IoBuf::from(block.encode(&id))]), false).await;
             if let Err(error) = written {
                 self.leave_out(piece.disk, piece.of, Absence::WriteFailed, error).await?;
-                return Ok(None);
+                return Ok(false);
             }
-            found = Some(port);
         }
-        Ok(found)
+        Ok(true)
     }
 }
 
