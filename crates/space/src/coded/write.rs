@@ -109,7 +109,7 @@ impl Inner {
             }
             let is_fresh = self
                 .look(&cached, |table| new.units.clone().all(|unit| table.in_place(unit) == InPlace::Empty));
-            let Some(planned) = self.plan(new, &target, &at, code, &cached, is_fresh).await? else {
+            let Some(planned) = self.plan(new, &target, &at, code, &cached).await? else {
                 continue;
             };
             let is_done = match is_fresh {
@@ -155,7 +155,6 @@ impl Inner {
         at: &Route,
         code: Code,
         cached: &Arc<Cached>,
-        is_fresh: bool,
     ) -> Result<Option<Planned>, SpaceError> {
         let (count, changed, all_data) = (new.units.len(), new.changed(), (1_u32 << code.data()) - 1);
         let parities = code.parities_of(changed);
@@ -171,7 +170,9 @@ impl Inner {
         let reads = |of: u32| (0..code.columns()).filter(|c| of & 1 << c != 0 && is_written(*c)).count();
         let first = if reads(whole) <= reads(difference) { whole } else { difference };
         let mut old = nothing;
-        if !is_fresh {
+        // Of values that no record has the stripes may be written in place again, and have columns all the same.
+        let is_empty_before = !(0..code.columns()).any(is_written);
+        if !is_empty_before {
             match self.columns(target, at, cached, first).await? {
                 Some(columns) => old = columns,
                 None => return Ok(None),
@@ -218,9 +219,11 @@ impl Inner {
                 let bytes = if is_empty {
                     Some(zeros.clone())
                 } else {
-                    parity_of(code, parity, covers, changed, unit, &sources, &old, is_fresh)
+                    parity_of(code, parity, covers, changed, unit, &sources, &old, is_empty_before)
                 };
                 values[parity] = match &bytes {
+                    // A parity is written where a data column is.
+                    _ if is_empty => Value::Unwritten,
                     Some(bytes) => Value::Written(of(parity).checksum(first_unit, bytes)),
                     // Nothing says what it was: it is computed when the last unit that it lacks is written.
                     None => Value::LostWithoutSum,
@@ -303,13 +306,13 @@ fn parity_of(
     unit: usize,
     sources: &[(u8, Option<Vec<&[u8]>>)],
     old: &Columns,
-    is_fresh: bool,
+    is_empty_before: bool,
 ) -> Option<Vec<u8>> {
     let number = parity - code.data();
     let source =
         |column: usize| sources.iter().find(|(c, _)| usize::from(*c) == column).and_then(|(_, s)| s.as_ref());
     let others = (0..code.data()).filter(|c| covers & !changed & 1 << c != 0);
-    let whole = is_fresh || others.clone().all(|column| old[column][unit].is_some());
+    let whole = is_empty_before || others.clone().all(|column| old[column][unit].is_some());
     let mut sum = if whole { vec![0; UNIT as usize] } else { old[parity][unit].as_ref()?.to_vec() };
     if whole {
         others

@@ -67,14 +67,17 @@ fn a_disk_that_returns_gets_what_it_has_missed() {
 /// Users go on meanwhile, and the power fails: what was flushed is there, whichever disk is lost next.
 #[test]
 fn disks_that_come_and_go_in_crashes() {
-    for seed in 0..24 {
+    let mirror = |seed: u64| (seed, Setup::new(100 + seed, 4, MIRROR));
+    let coded = |seed: u64| (seed, coded(100 + seed, 1 + (seed % 2) as u8));
+    for (seed, setup) in (0..24).map(mirror).chain((24..36).map(coded)) {
+        let disks = setup.disks.len();
         virtual_time(async {
-            let world = World::new(&Setup::new(100 + seed, 4, MIRROR)).await;
-            (0..4).for_each(|slot| world.rig.machine.shuffle(SlotId(slot), Duration::from_millis(2)));
+            let world = World::new(&setup).await;
+            (0..disks).for_each(|slot| world.rig.machine.shuffle(SlotId(slot), Duration::from_millis(2)));
             world.rig.record();
             let chaos = async {
                 for round in 0..8 {
-                    let disk = (world.rig.env.random_u64() % 4) as u16;
+                    let disk = (world.rig.env.random_u64() % disks as u64) as u16;
                     world.rig.env.sleep(Duration::from_millis(12)).await;
                     if round % 2 == 1 {
                         world.space.checkpoint().await.unwrap();
@@ -98,7 +101,7 @@ fn disks_that_come_and_go_in_crashes() {
                 let model = world.model.lock().after_crash(moment.event, &rig.machine);
                 let after = World::open(rig, model).await;
                 // One that is not needed for what others lack.
-                let disk = (random >> 32) as u16 % 4;
+                let disk = (random >> 32) as u16 % disks as u16;
                 let is_away = round % 3 == 2 && after.rig.remove_disk(DiskNumber(disk)).await.is_ok();
                 for unit in 0..UNITS {
                     let bytes = after.bytes(unit..unit + 1).await;
@@ -163,10 +166,12 @@ fn a_disk_set_back_to_before_its_resync_is_seen() {
 /// A slab goes to another disk while users write; then its old disk can go.
 #[test]
 fn a_slab_moves_under_load() {
-    for seed in 0..10 {
+    let mirrors = (0..10).map(|seed| Setup::new(200 + seed, 4, MIRROR));
+    for setup in mirrors.chain((0..4).map(|seed| coded(210 + seed, 1 + (seed % 2) as u8))) {
         virtual_time(async {
-            let world = World::new(&Setup::new(200 + seed, 4, MIRROR)).await;
-            (0..4).for_each(|slot| world.rig.machine.shuffle(SlotId(slot), Duration::from_millis(2)));
+            let world = World::new(&setup).await;
+            (0..setup.disks.len())
+                .for_each(|slot| world.rig.machine.shuffle(SlotId(slot), Duration::from_millis(2)));
             world.write(0..UNITS, true).await.unwrap();
             let before = world.rig.view_now().record.rows.get(&RowNumber(0)).unwrap().slabs[0];
             let place = SlabPlace { disk: DiskNumber(0), slab: 0 };
@@ -191,6 +196,71 @@ fn a_slab_moves_under_load() {
             world.read(0..UNITS).await.unwrap();
         });
     }
+}
+
+/// A disk of a coded row is away for good: its column is made from the others, and on another disk it is there again.
+#[test]
+fn a_lost_column_is_made_from_the_others() {
+    for parity in 1..=2 {
+        virtual_time(async {
+            let world = World::new(&coded(40, parity)).await;
+            world.write(0..200, false).await.unwrap();
+            world.write(3..9, true).await.unwrap();
+            let slabs = world.rig.view_now().record.rows.get(&RowNumber(0)).unwrap().slabs.clone();
+            for (slab, copy) in slabs.iter().enumerate().take(parity.into()) {
+                world.rig.remove_disk(copy.place.disk).await.unwrap();
+                world.read(0..200).await.unwrap();
+                world.write(slab as u64..40, false).await.unwrap();
+                world.read(0..200).await.unwrap();
+            }
+            world.flush().await.unwrap();
+            world.space.checkpoint().await.unwrap();
+            world.read(0..200).await.unwrap();
+            assert!(world.rig.remove_disk(slabs[parity as usize].place.disk).await.is_err(), "it is needed");
+            // They return, and others can go.
+            for copy in slabs.iter().take(parity.into()) {
+                world.rig.return_disk(copy.place.disk).await.unwrap();
+                resync(&world, copy.place.disk.0).await;
+            }
+            assert_eq!(missed(&world), 0);
+            for copy in slabs.iter().rev().take(parity.into()) {
+                world.rig.remove_disk(copy.place.disk).await.unwrap();
+            }
+            world.read(0..200).await.unwrap();
+            world.rig.machine.cut(PowerCut::LoseAll);
+            let rig = world.rig.restarted();
+            let model = world.model.lock().after_crash(u64::MAX, &rig.machine);
+            drop(world);
+            let world = World::open(rig, model).await;
+            world.read(0..200).await.unwrap();
+        });
+    }
+}
+
+/// What a change of coded rows costs: small ones two reads and two writes besides the log, new stripes no read.
+#[test]
+fn what_coded_writes_cost() {
+    virtual_time(async {
+        let world = World::new(&coded(41, 1)).await;
+        let counts = || {
+            let all = (0..5).map(|slot| world.rig.machine.counts(SlotId(slot)));
+            all.fold((0, 0), |(reads, bytes), c| (reads + c.reads, bytes + c.written_bytes))
+        };
+        let (before, _) = counts();
+        world.write(0..12, false).await.unwrap();
+        let (fresh, _) = counts();
+        // The blocks of the new row.
+        assert!(fresh - before <= 4, "a new stripe reads nothing but its blocks: {}", fresh - before);
+        world.flush().await.unwrap();
+        world.write(0..1, false).await.unwrap();
+        let (reads, bytes) = counts();
+        world.write(1..2, false).await.unwrap();
+        let (more_reads, more_bytes) = counts();
+        assert_eq!(more_reads - reads, 2, "the unit and its parity");
+        // Two units in place; on each of two replicas a record with both.
+        assert_eq!(more_bytes - bytes, 2 * UNIT + 2 * 3 * UNIT);
+        world.read(0..12).await.unwrap();
+    });
 }
 
 #[test]
