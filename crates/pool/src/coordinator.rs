@@ -78,6 +78,9 @@ impl Pool {
     /// Links an owner: it is asked when disks of its space leave or join, and told when its view changes.
     pub fn link(&self, owner: OwnerId, link: Weak<dyn Owner>) {
         self.metadata().owners().link(owner, link);
+        // What has changed since it was opened.
+        let view = self.metadata().view(owner.space);
+        self.metadata().owners().update(view.into_iter().collect());
     }
 
     /// The disk with this membership, which may be the one that it is about to join with, for an owner.
