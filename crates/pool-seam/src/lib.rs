@@ -11,6 +11,7 @@
 //! **Errors.** [`SeamError`]: why the coordinator did not carry out a call.
 
 mod areas;
+pub mod code;
 mod coordinator;
 mod findings;
 mod ids;

@@ -29,7 +29,7 @@ pub mod jobs;
 pub mod journal;
 mod losses;
 mod metadata;
-pub mod parity;
+pub use pool_seam::code as parity;
 mod path;
 pub mod placement;
 mod pool;

@@ -140,13 +140,16 @@ impl Active {
         (entries, false)
     }
 
-    /// The entries of a snapshot; the other regions are not active any more.
-    pub(crate) fn snapshot(&self) -> Vec<Entry> {
+    /// The entries of a snapshot; the other regions are not active any more. `is_committed`: all overwrites that had
+    /// completed before the checkpoint began are confirmed.
+    pub(crate) fn snapshot(&self, is_committed: bool) -> Vec<Entry> {
         let mut entries = Vec::new();
         self.0.lock().retain(|set, regions| {
             let begun = regions.begun.iter().fold(0, |bits, (region, _)| bits | 1_u64 << region);
-            let kept = (regions.taken | regions.durable)
-                & (begun | regions.unresolved | std::mem::take(&mut regions.used));
+            let kept = (regions.taken | regions.durable) & (begun | regions.unresolved | regions.used);
+            if is_committed {
+                regions.used = 0;
+            }
             (regions.taken, regions.durable) = (regions.taken & kept, regions.durable & kept);
             if kept != 0 {
                 entries.push(set.entry(kept));
@@ -239,15 +242,15 @@ mod tests {
     fn a_region_stays_active_through_a_snapshot() {
         let active = Arc::<Active>::default();
         let waits = active.want(SET, 1);
-        assert_eq!(active.snapshot(), [], "its entry was not appended");
+        assert_eq!(active.snapshot(true), [], "its entry was not appended");
         assert_eq!(take(&active), [SET.entry(1)]);
-        assert_eq!(active.snapshot(), [SET.entry(1)], "its entry was, and the overwrite waits");
+        assert_eq!(active.snapshot(true), [SET.entry(1)], "its entry was, and the overwrite waits");
         waits.is_durable();
         drop(waits);
-        assert_eq!(active.snapshot(), [SET.entry(1)], "an overwrite has completed since the last one");
+        assert_eq!(active.snapshot(true), [SET.entry(1)], "an overwrite has completed since the last one");
         assert!(active.begin(SET, 1).is_some());
-        assert_eq!(active.snapshot(), [SET.entry(1)]);
-        assert_eq!(active.snapshot(), []);
+        assert_eq!(active.snapshot(true), [SET.entry(1)]);
+        assert_eq!(active.snapshot(true), []);
         assert!(active.begin(SET, 1).is_none());
     }
 }

@@ -4,6 +4,7 @@
 //! Each step is durable before the next: what waits is committed; blocks of groups with confirmed values are written and
 //! flushed; a snapshot has what blocks do not have; the header has the new tail.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -124,11 +125,11 @@ impl Inner {
 
     pub(crate) async fn checkpoint(self: &Arc<Inner>) -> Result<(), SpaceError> {
         let _one = self.checkpoints.lock().await;
-        tokio::select! {
-            committed = self.flush_groups(None, FlushSet::everything()) => committed?,
+        let is_committed = tokio::select! {
+            committed = self.flush_groups(None, FlushSet::everything()) => committed.map(|()| true)?,
             // Only this checkpoint makes room: it takes what is confirmed.
-            () = self.log().full() => {}
-        }
+            () = self.log().full() => false,
+        };
         let through = self.progress().confirmed;
         let unread = self.overlay.groups();
         let loads = unread.into_iter().map(|key| self.loaded(key));
@@ -144,17 +145,71 @@ impl Inner {
         let written = written.into_iter().collect::<Result<Vec<_>, _>>()?;
         let written: Vec<Blocks> = written.into_iter().flatten().collect();
         let groups = written.iter().map(|blocks| blocks.cached.key()).collect();
-        self.flush_blocks(written).await?;
-        self.write_marks(through).await?;
-        let inner = Arc::clone(self);
-        let parts = move || Parts {
-            through,
-            state: inner.active.snapshot().into_iter().chain(inner.marks.snapshot()).collect(),
-            carried: inner.cache.dirty().iter().flat_map(|cached| inner.carried(cached)).collect(),
-        };
-        self.log().checkpoint(parts).await?;
+        {
+            // A snapshot carries what is not in place, for which it has little room; and what is in place has to be durable.
+            let mut gate = std::pin::pin!(self.placing.write());
+            let _gate = tokio::select! {
+                gate = &mut gate => Some(gate),
+                // Who has it waits for the room that this checkpoint makes. No other one enters as long as this waits.
+                () = self.log().full() => None,
+            };
+            let mut placed = self.place_all().await?;
+            self.flush_blocks(written).await?;
+            self.write_marks(through).await?;
+            while !self.snapshot(through, placed, is_committed).await? {
+                placed = self.place_all().await?;
+                self.flush_blocks(Vec::new()).await?;
+            }
+        }
         self.unmarked.lock().clear();
         self.give_back(groups).await
+    }
+
+    /// Appends the snapshot, and moves the tail. `false`: stripes were put in place since that was counted as `placed`, and
+    /// may not be durable.
+    async fn snapshot(
+        self: &Arc<Inner>,
+        through: u64,
+        placed: u64,
+        is_committed: bool,
+    ) -> Result<bool, SpaceError> {
+        let inner = Arc::clone(self);
+        let parts = move || {
+            let is_durable = inner.placed.load(Ordering::SeqCst) == placed;
+            is_durable.then(|| {
+                let active = inner.active.snapshot(is_committed);
+                let state = active.into_iter().chain(inner.marks.snapshot()).collect();
+                let carried = inner.cache.dirty().iter().flat_map(|cached| inner.carried(cached)).collect();
+                Parts { through, state, carried }
+            })
+        };
+        match self.log().checkpoint_if(parts).await {
+            Err(LogError::Busy) => Ok(false),
+            result => Ok(result.map(|_| true)?),
+        }
+    }
+
+    /// Has all that records have of stripes written in place; how many were, ever.
+    async fn place_all(self: &Arc<Inner>) -> Result<u64, SpaceError> {
+        loop {
+            let (mut is_whole, placed) = (true, self.placed.load(Ordering::SeqCst));
+            for cached in self.cache.dirty() {
+                let key = cached.key();
+                for unit in self.look(&cached, |table| table.unplaced()).iter() {
+                    // Its writer places it, and must not be waited for: it may go on to what waits for this checkpoint.
+                    let Some(_lock) = self.locks.try_lock(key, unit..unit + 1, Mode::Exclusive) else {
+                        is_whole = false;
+                        continue;
+                    };
+                    let target = Target { key, column: 0, units: unit..unit + 1 };
+                    self.place(&target, &cached).await?;
+                }
+            }
+            if is_whole && placed == self.placed.load(Ordering::SeqCst) {
+                return Ok(placed);
+            }
+            self.env.sleep(Duration::from_millis(1)).await;
+        }
     }
 
     fn carried(&self, cached: &Cached) -> Vec<(crate::log::entry::Entry, Sg)> {
@@ -198,12 +253,15 @@ impl Inner {
         });
         // Before the table may be clean.
         self.unmarked.lock().insert(key);
-        let (units, block) = self.look(cached, |table| {
+        let (units, blocks_of) = self.look(cached, |table| {
             let units = table.begin_blocks(through, slabs);
-            (units, table.block(0).expect("a mirror's group is known"))
+            (units, (0..at.contents()).map(|content| table.block(content)).collect::<Vec<_>>())
         });
-        let is_written =
-            at.members.iter().all(|member| !member.counts || members.iter().any(|(m, _)| m == member));
+        let has_block = |member: &Member| blocks_of[usize::from(member.content)].is_some();
+        let is_written = at
+            .members
+            .iter()
+            .all(|member| !member.counts || has_block(member) && members.iter().any(|(m, _)| m == member));
         let mut blocks = Blocks {
             inner: Arc::clone(self),
             cached: Arc::clone(cached),
@@ -212,13 +270,13 @@ impl Inner {
             is_whole: is_written,
             is_durable: false,
         };
-        let writes = members.iter().map(|(member, port)| {
+        let writes = members.iter().filter_map(|(member, port)| {
+            let block = blocks_of[usize::from(member.content)].as_ref()?;
             let id = block_id(&view, key.row, key.group, member.slab, member.generation);
-            port.write(member.block, Sg::from_iter([IoBuf::from(block.encode(&id))]), false)
+            let src = Sg::from_iter([IoBuf::from(block.encode(&id))]);
+            Some(async move { (port, port.write(member.block, src, false).await) })
         });
-        let results = join_all(writes).await;
-        for ((_, port), error) in
-            members.iter().zip(results).filter_map(|(m, result)| Some((m, result.err()?)))
+        for (port, error) in join_all(writes).await.into_iter().filter_map(|(port, r)| Some((port, r.err()?)))
         {
             self.leave_out(port.number(), port.membership(), Absence::WriteFailed, error).await?;
         }
@@ -227,9 +285,12 @@ impl Inner {
         Ok(Some(blocks))
     }
 
-    /// Makes blocks durable. Of a disk that fails and is needed they may be lost, so the log keeps what they have.
+    /// Makes blocks durable, and stripes that were put in place. Of a disk that fails and is needed they may be lost, so the
+    /// log keeps what they have.
     async fn flush_blocks(&self, mut blocks: Vec<Blocks>) -> Result<(), SpaceError> {
-        let mut ports: Vec<&Arc<Port>> = blocks.iter().flat_map(|blocks| &blocks.ports).collect();
+        let present = self.ports.all();
+        let mut ports: Vec<&Arc<Port>> =
+            blocks.iter().flat_map(|blocks| &blocks.ports).chain(&present).collect();
         ports.sort_unstable_by_key(|port| Arc::as_ptr(port));
         ports.dedup_by_key(|port| Arc::as_ptr(port));
         let dirty = ports.into_iter().filter(|port| port.is_dirty());

@@ -8,9 +8,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use pool_seam::{GROUP, OwnerOp, Regions, SeamError};
-use smallvec::smallvec;
 
 use crate::SpaceError;
+use crate::coded::{NewColumns, stripes};
 use crate::owner::{Inner, RETRY, Space};
 use crate::table::Value;
 use crate::view::{layout, route};
@@ -45,14 +45,40 @@ impl Inner {
             let view = self.view.get().value;
             let layout = layout(&view);
             let end = (at / WINDOW + 1).saturating_mul(WINDOW).min(range.end);
+            let mut coded = Vec::new();
             for run in layout.runs(at, end - at, GROUP) {
-                if view.record.rows.get(&run.at.row).is_some_and(|row| !row.is_new) {
-                    self.discard_run(&Target::new(&view, run.at, run.length)).await?;
+                if view.record.rows.get(&run.at.row).is_none_or(|row| row.is_new) {
+                    continue;
+                }
+                let target = Target::new(&view, run.at, run.length);
+                if self.is_coded(&view, run.at.row) {
+                    coded.push((target, None));
+                } else {
+                    self.discard_run(&target).await?;
+                }
+            }
+            for new in stripes(coded) {
+                let target = new.target();
+                if new.columns.len() == usize::from(view.record.columns) {
+                    self.discard_run(&target).await?;
+                } else if self.has_written(&new).await? {
+                    let right = self.right(&target).await?;
+                    self.write_stripes(&new, right).await?;
                 }
             }
             at = end;
         }
         self.lease.hold().wait().await.map_err(SpaceError::from)
+    }
+
+    /// Whether columns of stripes have something to discard.
+    async fn has_written(self: &Arc<Inner>, new: &NewColumns) -> Result<bool, SpaceError> {
+        let Some(cached) = self.loaded(new.key).await? else { return Ok(false) };
+        Ok(self.look(&cached, |table| {
+            let has = |unit: usize, column: u8| table.value(column.into(), unit) != Value::Unwritten;
+            let of = |unit| table.is_open(unit) || new.columns.iter().any(|(column, _)| has(unit, *column));
+            new.units.clone().any(of)
+        }))
     }
 
     async fn discard_run(self: &Arc<Inner>, target: &Target) -> Result<(), SpaceError> {
@@ -69,10 +95,14 @@ impl Inner {
             }
         };
         let changes = self.look(&cached, |table| {
-            let is_to_change =
-                |unit: &usize| table.is_open(*unit) || table.value(0, *unit) != Value::Unwritten;
+            let is_to_change = |unit: &usize| {
+                table.is_open(*unit) || table.values(*unit).iter().any(|value| *value != Value::Unwritten)
+            };
             let units: Vec<usize> = target.units.clone().filter(is_to_change).collect();
-            units.iter().for_each(|unit| table.set(*unit, smallvec![Value::Unwritten]));
+            for unit in &units {
+                let nothing = table.values(*unit).iter().map(|_| Value::Unwritten).collect();
+                table.set(*unit, nothing);
+            }
             !units.is_empty()
         });
         if !changes {

@@ -4,6 +4,7 @@
 //! continues in a task.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use arena::Sg;
 use disk::{DiskError, Op, Place, Then, Told, Written};
@@ -17,7 +18,7 @@ use crate::blocks::ContentId;
 use crate::log::LogError;
 use crate::log::entry::Sums;
 use crate::owner::{Inner, RETRY, Reported};
-use crate::table::Value;
+use crate::table::{Value, Values};
 use crate::view::{Member, route};
 use crate::write::{Begun, Right, Target, unavailable};
 
@@ -42,8 +43,7 @@ struct State {
 
 struct Rest {
     change: Change,
-    sums: Sums,
-    src: Sg,
+    new: New,
     answer: oneshot::Sender<Result<Ended, SpaceError>>,
 }
 
@@ -55,28 +55,69 @@ pub(crate) enum Ended {
     ToRepeat,
 }
 
+/// What a change brings.
+pub(crate) enum New {
+    /// The same bytes for each copy, and their checksums.
+    Copies(Sg, Sums),
+    /// The bytes of some contents of a coded row, and the values of the units.
+    Stripes(Stripes),
+}
+
+/// See [`New::Stripes`].
+#[derive(Clone)]
+pub(crate) struct Stripes {
+    /// By content.
+    pub(crate) parts: Vec<Option<Sg>>,
+    /// Of each unit; none if the table has them, and the log the bytes.
+    pub(crate) values: Option<Vec<Values>>,
+}
+
 /// One for each member.
 type Results = SmallVec<[Written; 3]>;
+
+impl New {
+    /// The bytes that a member gets.
+    fn part(&self, member: &Member) -> Option<&Sg> {
+        match self {
+            New::Copies(src, _) => Some(src),
+            New::Stripes(stripes) => stripes.parts.get(usize::from(member.content))?.as_ref(),
+        }
+    }
+}
 
 impl Change {
     /// Writes to all members. What is returned only waits.
     pub(crate) fn start(self, src: Sg) -> impl Future<Output = Result<Ended, SpaceError>> + Send + 'static {
-        let (answer, result) = oneshot::channel();
-        let (inner, at) = (&self.inner, self.target.offset());
         let content =
-            ContentId { space: inner.space(), birth: self.begun.birth, content: self.target.column };
+            ContentId { space: self.inner.space(), birth: self.begun.birth, content: self.target.column };
         let sums = content.checksums(self.target.first(), src.iter().map(|buffer| &buffer[..]));
+        self.begin(New::Copies(src, sums))
+    }
+
+    /// Writes to each member what it gets. What is returned only waits.
+    pub(crate) fn begin(self, new: New) -> impl Future<Output = Result<Ended, SpaceError>> + Send + 'static {
+        let (answer, result) = oneshot::channel();
+        let at = self.target.offset();
         // Completions may come before the last one is started.
         let members = self.begun.members.clone();
-        let place = Place::new(Op::Write, 0, arena::sg_len(&src) as u64);
-        let results = smallvec![Err(DiskError::Timeout { at: place }); members.len()];
-        let rest = Rest { change: self, sums, src: src.clone(), answer };
-        let flight = Arc::new(Flight(Mutex::new(State { results, left: members.len(), rest: Some(rest) })));
-        for (which, (member, port)) in members.iter().enumerate() {
-            let flight: Arc<Flight> = Arc::clone(&flight);
-            let offset = member.data + at;
-            let then = Then::new(flight, which, Place { offset, ..place });
-            port.write_then(offset, src.clone(), false, then);
+        let parts: SmallVec<[Option<Sg>; 3]> = members.iter().map(|(m, _)| new.part(m).cloned()).collect();
+        let place = Place::new(Op::Write, 0, self.target.units.len() as u64 * pool_seam::UNIT);
+        let result_of =
+            |part: &Option<Sg>| part.as_ref().map_or(Ok(()), |_| Err(DiskError::Timeout { at: place }));
+        let results: Results = parts.iter().map(result_of).collect();
+        let left = parts.iter().flatten().count();
+        let rest = Rest { change: self, new, answer };
+        if left == 0 {
+            rest.end(results);
+        } else {
+            let flight = Arc::new(Flight(Mutex::new(State { results, left, rest: Some(rest) })));
+            for (which, ((member, port), part)) in members.iter().zip(parts).enumerate() {
+                let Some(part) = part else { continue };
+                let flight: Arc<Flight> = Arc::clone(&flight);
+                let offset = member.data + at;
+                let then = Then::new(flight, which, Place { offset, ..place });
+                port.write_then(offset, part, false, then);
+            }
         }
         async move { result.await.unwrap_or(Err(LogError::Closed.into())) }
     }
@@ -87,7 +128,7 @@ impl Change {
     }
 
     /// The units have their new values; `false`: a disk was opened anew meanwhile, which may have lost them.
-    fn written(&self, sums: &Sums) -> bool {
+    fn written(&self, new: &New) -> bool {
         let Begun { cached, members, .. } = &self.begun;
         let is_written = self.inner.look(cached, |table| {
             // Here: what is opened anew later finds the values, and doubts them.
@@ -95,8 +136,19 @@ impl Change {
                 return false;
             }
             table.end_write(self.target.units.clone());
-            for (unit, sum) in self.target.units.clone().zip(sums) {
-                table.set(unit, smallvec![Value::Written(*sum)]);
+            let units = self.target.units.clone();
+            match new {
+                New::Copies(_, sums) => {
+                    units.zip(sums).for_each(|(unit, sum)| table.set(unit, smallvec![Value::Written(*sum)]));
+                }
+                New::Stripes(Stripes { values: Some(values), .. }) => {
+                    units.zip(values).for_each(|(unit, values)| table.set(unit, values.clone()));
+                }
+                New::Stripes(_) => {
+                    // First: what sees the units in place sees the number.
+                    self.inner.placed.fetch_add(1, Ordering::SeqCst);
+                    units.for_each(|unit| table.placed(unit));
+                }
             }
             true
         });
@@ -107,22 +159,32 @@ impl Change {
     }
 
     /// The units are old or new.
-    fn failed(&self, sums: &Sums) {
+    fn failed(&self, new: &New) {
         let Begun { cached, overwrite, .. } = &self.begun;
         if let Some(overwrite) = overwrite {
             overwrite.failed();
         }
         self.inner.look(cached, |table| {
             table.end_write(self.target.units.clone());
-            for (unit, sum) in self.target.units.clone().zip(sums) {
-                table.failed(unit, smallvec![Value::Written(*sum)]);
+            let units = self.target.units.clone();
+            match new {
+                New::Copies(_, sums) => {
+                    units
+                        .zip(sums)
+                        .for_each(|(unit, sum)| table.failed(unit, smallvec![Value::Written(*sum)]));
+                }
+                New::Stripes(Stripes { values: Some(values), .. }) => {
+                    units.zip(values).for_each(|(unit, values)| table.failed(unit, values.clone()));
+                }
+                // The log has them, and they are written before the units are used.
+                New::Stripes(_) => {}
             }
         });
         self.inner.waiting.add_urgent(cached);
     }
 
     /// Whether the units are written, in the metadata of now. Copies that lack them are missed then.
-    async fn judge(&self, results: &Results) -> Result<Judged, SpaceError> {
+    async fn judge(&self, new: &New, results: &Results) -> Result<Judged, SpaceError> {
         let inner = &self.inner;
         let mut needed = None;
         for ((member, port), error) in
@@ -155,16 +217,19 @@ impl Change {
                     .zip(results)
                     .any(|((other, _), result)| is_it(other) && result.is_ok())
             };
-            let counting = || present.members.iter().filter(|member| member.counts);
-            if !counting().any(|member| is_written(&member)) {
+            let regions = Regions::new(view.slab_bytes).of_group(self.target.key.group);
+            let (mut have, mut missed) = (0, Vec::new());
+            for member in present.members.iter().filter(|member| member.counts) {
+                if new.part(member).is_none() || is_written(&member) {
+                    have |= 1 << member.content;
+                } else {
+                    let Member { index, generation, .. } = *member;
+                    missed.push(OwnerOp::Missed { row: self.target.key.row, index, generation, regions });
+                }
+            }
+            if !present.decodes(have) {
                 return Err(needed.unwrap_or_else(|| unavailable(self.target.key.row, &present.members)));
             }
-            let regions = Regions::new(view.slab_bytes).of_group(self.target.key.group);
-            let missed = counting().filter(|member| !is_written(member)).map(|member| {
-                let Member { index, generation, .. } = *member;
-                OwnerOp::Missed { row: self.target.key.row, index, generation, regions }
-            });
-            let missed: Vec<_> = missed.collect();
             if missed.is_empty() {
                 return inner.lease.hold().wait().await.map(|()| Judged::Written).map_err(SpaceError::from);
             }
@@ -200,30 +265,30 @@ impl Told<Written> for Flight {
 
 impl Rest {
     fn end(self, results: Results) {
-        let Rest { change, sums, src, answer } = self;
+        let Rest { change, new, answer } = self;
         let is_simple = results.iter().all(Result::is_ok) && change.is_whole() && change.inner.lease.holds();
-        if is_simple && change.written(&sums) {
+        if is_simple && change.written(&new) {
             drop(change);
             drop(answer.send(Ok(Ended::Written)));
             return;
         }
         change.inner.env.clone().spawn_if_running(async move {
-            let result = match change.judge(&results).await {
-                Ok(Judged::Written) if change.written(&sums) => Ok(Ended::Written),
+            let result = match change.judge(&new, &results).await {
+                Ok(Judged::Written) if change.written(&new) => Ok(Ended::Written),
                 Ok(_) => {
                     let Change { inner, target, begun, right } = change;
                     inner.look(&begun.cached, |table| table.end_write(target.units.clone()));
                     drop(begun);
-                    match right {
-                        Some(right) => {
+                    match (right, new) {
+                        (Some(right), New::Copies(src, _)) => {
                             let again = Box::pin(inner.write_locked(target, right, src)).await;
                             again.map(|_| Ended::Written)
                         }
-                        None => Ok(Ended::ToRepeat),
+                        _ => Ok(Ended::ToRepeat),
                     }
                 }
                 Err(error) => {
-                    change.failed(&sums);
+                    change.failed(&new);
                     Err(error)
                 }
             };

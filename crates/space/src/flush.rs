@@ -91,7 +91,14 @@ impl Inner {
         for cached in if is_present { self.cache.dirty() } else { Vec::new() } {
             let members = route(&view, cached.key()).map(|route| route.members).unwrap_or_default();
             if members.iter().any(|member| member.disk == port.number()) {
-                self.look(&cached, |table| table.unconfirmed().iter().for_each(|unit| table.doubt(unit)));
+                self.look(&cached, |table| {
+                    table.unconfirmed().iter().for_each(|unit| table.doubt(unit));
+                    if table.has_parity() {
+                        // Confirmed by the log alone: the unit in place may be lost, and the others make it.
+                        let stale = table.stale();
+                        table.unresolve(stale.iter());
+                    }
+                });
                 self.waiting.add_urgent(&cached);
             }
         }

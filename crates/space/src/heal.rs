@@ -15,7 +15,6 @@ use crate::cache::Cached;
 use crate::error::SpaceError;
 use crate::flight::{Change, Ended};
 use crate::log::BLOCK;
-use crate::log::commit::FlushSet;
 use crate::owner::{Inner, RETRY, Reported};
 use crate::table::{Value, Values};
 use crate::view::{Member, Route, route};
@@ -56,6 +55,12 @@ impl Inner {
         let target = Target { units: unit..unit + 1, ..target.clone() };
         let seen = self.view.get();
         let Some(at) = route(&seen.value, target.key) else { return Ok(()) };
+        if let Some(code) = at.code {
+            if self.look(cached, |table| table.redo(unit).is_some()) {
+                return self.place(&target, cached).await;
+            }
+            return self.decide_stripe(&target, cached, &at, code).await;
+        }
         let Some(contents) = self.contents(&target, &at).await? else { return Ok(()) };
         let candidates = self.look(cached, |table| table.candidates(unit));
         let is_whole = contents.len() == at.members.iter().filter(|member| member.counts).count();
@@ -95,18 +100,14 @@ impl Inner {
                     // The caller looks again.
                     Err(_) => return Ok(()),
                 };
-                let change = Change { inner: Arc::clone(self), target, begun, right: None };
+                let change = Change { inner: Arc::clone(self), target: target.clone(), begun, right: None };
                 if change.start(Sg::from_iter([bytes])).await? == Ended::ToRepeat {
                     return Ok(());
                 }
             }
             Decision::Value(value) => self.look(cached, |table| table.set(unit, smallvec![value])),
         }
-        self.waiting.add_urgent(cached);
-        let disks = at.members.iter().map(|member| member.disk).collect();
-        self.confirmed(self.log().flush(FlushSet { everything: false, disks })).await?;
-        self.look(cached, |table| table.resolve(unit));
-        Ok(())
+        self.confirm_decision(&target, cached, &at).await
     }
 
     /// What the copies of a unit that count have, of those that can be read; `None` if a disk was removed meanwhile.
@@ -231,6 +232,7 @@ mod tests {
         let member = Member {
             index,
             slab,
+            content: 0,
             disk: DiskNumber(disk),
             membership: None,
             generation: 0,

@@ -32,6 +32,7 @@ pub mod blocks;
 pub mod cache;
 mod checkpoint;
 mod codec;
+mod coded;
 mod discard;
 mod disk_marks;
 mod emptying;

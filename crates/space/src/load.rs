@@ -49,21 +49,28 @@ impl Inner {
         })
     }
 
-    /// The newest block of all copies that count.
+    /// The newest block of each content, of all members that count.
     async fn load(&self, key: GroupKey, at: &Route, slabs: usize) -> Result<Table, SpaceError> {
-        let counting = at.members.iter().filter(|member| member.counts);
-        let blocks = join_all(counting.map(|member| self.read_block(key, member))).await;
-        let newest = blocks.iter().flatten().map(|block| &**block).reduce(newer);
+        let counting: Vec<&Member> = at.members.iter().filter(|member| member.counts).collect();
+        let blocks = join_all(counting.iter().map(|member| self.read_block(key, member))).await;
+        let newest: Vec<Option<&ChecksumBlock>> = (0..at.contents())
+            .map(|content| {
+                let of_it = counting.iter().zip(&blocks).filter(|(m, _)| usize::from(m.content) == content);
+                of_it.filter_map(|(_, block)| block.as_deref()).reduce(newer)
+            })
+            .collect();
         let id = TableId { row: key.row, birth: at.birth, set: key.set, group: key.group };
-        let table =
-            newest.and_then(|newest| Table::load(id, at.data, slabs, &[Some(newest)])).map(|mut table| {
-                self.overlay.apply(key, &mut table);
-                let region = Regions::new(self.view.get().value.slab_bytes).of_group(key.group);
-                if self.active.is_unresolved(SetKey { row: key.row, birth: at.birth, set: key.set }, region) {
-                    table.unresolve(0..GROUP_UNITS as usize);
-                }
-                table
-            });
+        let have =
+            (0..).zip(&newest).filter(|(_, block)| block.is_some()).fold(0, |have, (c, _)| have | 1 << c);
+        let table = at.decodes(have).then(|| Table::load(id, at.data, slabs, &newest)).flatten();
+        let table = table.map(|mut table| {
+            self.overlay.apply(key, &mut table);
+            let region = Regions::new(self.view.get().value.slab_bytes).of_group(key.group);
+            if self.active.is_unresolved(SetKey { row: key.row, birth: at.birth, set: key.set }, region) {
+                table.unresolve(0..GROUP_UNITS as usize);
+            }
+            table
+        });
         let present = route(&self.view.get().value, key).map(|route| route.members);
         table.ok_or_else(|| unavailable(key.row, &present.unwrap_or_else(|| at.members.clone())))
     }

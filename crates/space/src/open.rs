@@ -61,7 +61,7 @@ impl Space {
                 };
                 let lacking: Vec<DiskNumber> = opened.log.findings.iter().filter_map(lacks).collect();
                 inner.active.restore(opened.log.entries().map(|(_, entry)| &entry.change));
-                inner.overlay.restore(&view, &opened.log);
+                inner.overlay.restore(&view, &opened.log, &opened.payloads);
                 inner.marks.restore(opened.log.entries().map(|(_, entry)| &entry.change));
                 let mut ops = inner.account(&view);
                 ops.extend(inner.set_back(&view, &marks, &lacking));

@@ -1,11 +1,14 @@
 //! Entries of a log that was read, until the tables of their groups are loaded: rule 1. They are put over the blocks then.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use arena::Sg;
 use parking_lot::Mutex;
 use pool_seam::{GROUP_UNITS, SpaceView};
 use rustc_hash::FxHashMap;
 
+use crate::log::BLOCK;
 use crate::log::entry::{Change, FirstStripe, FirstUnit};
 use crate::log::replay::Log;
 use crate::table::{Carrier, Table};
@@ -26,6 +29,8 @@ struct Entries {
 #[derive(Clone)]
 struct OfGroup {
     change: Arc<Change>,
+    /// Of a redo, whose units follow each other.
+    payload: Sg,
     carrier: Carrier,
     /// What its record says is confirmed.
     said: u64,
@@ -33,10 +38,20 @@ struct OfGroup {
 
 impl Overlay {
     /// Takes the entries of a log. Those of rows that are not there, or were allocated anew, are void.
-    pub(crate) fn restore(&self, view: &SpaceView, log: &Log) {
+    pub(crate) fn restore(&self, view: &SpaceView, log: &Log, payloads: &BTreeMap<u64, Sg>) {
         let mut entries = self.0.lock();
         entries.confirmed = log.closed.confirmed;
+        let (mut sequence, mut taken) = (0, 0);
         for (record, entry) in log.entries() {
+            if sequence != record.head.id.sequence {
+                (sequence, taken) = (record.head.id.sequence, 0);
+            }
+            let length = entry.payload().count() * BLOCK;
+            let payload: Sg = match payloads.get(&sequence) {
+                Some(all) if length > 0 => arena::sg_slice(all, taken, length),
+                _ => Sg::new(),
+            };
+            taken += length;
             let Some((first, count)) = units_of(&entry.change) else { continue };
             let row = view.record.rows.get(&first.row).filter(|row| row.birth == first.birth);
             let Some(row) = row else { continue };
@@ -46,8 +61,8 @@ impl Overlay {
             for group in u64::from(first.unit) / GROUP_UNITS..=last / GROUP_UNITS {
                 let key = GroupKey { row: first.row, set, group: group as u32 };
                 let (change, carrier) = (Arc::clone(&change), log.carrier(record, entry));
-                let said = record.head.id.confirmed;
-                entries.groups.entry(key).or_default().push(OfGroup { change, carrier, said });
+                let (said, payload) = (record.head.id.confirmed, payload.clone());
+                entries.groups.entry(key).or_default().push(OfGroup { change, payload, carrier, said });
             }
         }
     }
@@ -65,9 +80,9 @@ impl Overlay {
         let of_group = entries.groups.get(&key).cloned().unwrap_or_default();
         let confirmed = entries.confirmed;
         drop(entries);
-        for OfGroup { change, carrier, said } in of_group {
+        for OfGroup { change, payload, carrier, said } in of_group {
             table.advance(said, said);
-            table.apply(&change, carrier);
+            table.apply_with(&change, carrier, &payload);
         }
         table.advance(confirmed, confirmed);
         // A disk that was set back since the last checkpoint may lack them.

@@ -1,6 +1,7 @@
 //! The owner of a space: what all of its calls share, and what it asks the coordinator.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use pool_seam::{
     RowNumber, SeamError, SpaceId, SpaceView, Turn,
 };
 use smallvec::smallvec;
-use tokio::sync::{Mutex, Notify, Semaphore};
+use tokio::sync::{Mutex, Notify, RwLock, Semaphore};
 
 use crate::SpaceError;
 use crate::active::Active;
@@ -95,6 +96,10 @@ pub(crate) struct Inner {
     allocating: Mutex<()>,
     /// Held while a checkpoint is made, or what was synchronised becomes durable.
     pub(crate) checkpoints: Mutex<()>,
+    /// Held while a snapshot is taken: no change of stripes goes to the log meanwhile.
+    pub(crate) placing: RwLock<()>,
+    /// How often stripes were put in place that the log had.
+    pub(crate) placed: AtomicU64,
     pub(crate) jobs: Jobs,
     pub(crate) limit: Limit,
     /// Held while the size changes.
@@ -187,6 +192,8 @@ impl Inner {
             requests: Mutex::new(view.record.ownership.request),
             allocating: Mutex::default(),
             checkpoints: Mutex::default(),
+            placing: RwLock::default(),
+            placed: AtomicU64::new(0),
             jobs: Jobs::default(),
             limit: Limit::default(),
             resizing: Mutex::default(),
@@ -307,9 +314,11 @@ impl Inner {
         let mut out = Vec::new();
         let mut add = |row: RowNumber, set: Option<u8>, regions: u64| {
             let Some(record) = view.record.rows.get(&row) else { return };
-            let copies = view.record.resiliency_of(record).copies();
-            let is_of =
-                |index: usize| set.is_none_or(|set| record.slab_of(index) / copies == usize::from(set));
+            let resiliency = view.record.resiliency_of(record);
+            let is_of = |index: usize| {
+                let set_of = record.slab_of(index) / resiliency.copies();
+                resiliency.is_parity() || set.is_none_or(|set| set_of == usize::from(set))
+            };
             let here = record.copies().filter(|(index, copy)| copy.place.disk == disk && is_of(*index));
             out.extend(here.map(|(index, _)| CopyRegions { row, index: index as u8, regions }));
         };

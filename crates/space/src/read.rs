@@ -24,7 +24,7 @@ use crate::log::LogError;
 use crate::log::entry::Sums;
 use crate::owner::{Inner, Space};
 use crate::table::{Table, Value};
-use crate::view::{Member, layout, route};
+use crate::view::{Member, Route, layout, route};
 use crate::write::{NotYet, Target, unavailable};
 
 /// The result of a read, with its buffers.
@@ -118,14 +118,15 @@ impl Inner {
             Ok(cached) => cached,
             Err(_) => return self.read_slowly(target, dst),
         };
-        let sums = match self.look(&cached, |table| known(table, &target)) {
+        let content = at.content(target.column);
+        let sums = match self.look(&cached, |table| known(table, &target, content)) {
             Known::Zeros if self.lease.holds() => return zeros(dst),
             Known::Zeros => return self.read_slowly(target, dst),
             Known::Sums(sums) => sums,
             Known::Mixed => return self.read_slowly(target, dst),
         };
-        let counting: SmallVec<[&Member; 3]> =
-            at.members.iter().filter(|member| member.counts && member.membership.is_some()).collect();
+        let is_usable = |m: &&Member| m.counts && m.membership.is_some() && usize::from(m.content) == content;
+        let counting: SmallVec<[&Member; 3]> = at.members.iter().filter(is_usable).collect();
         // Neighbours are read from the same copy.
         let turn = (target.first() / 64 + target.key.row.0) as usize;
         let member = (!counting.is_empty()).then(|| counting[turn % counting.len()]);
@@ -185,22 +186,51 @@ impl Inner {
             if self.look(&cached, open).is_some() || !self.view.is_current(&seen) {
                 continue;
             }
-            let mut wanted = Units::NONE;
+            let (mut wanted, content) = (Units::NONE, at.content(target.column));
             for unit in target.units.clone() {
-                match self.look(&cached, |table| table.value(0, unit)) {
-                    Value::Written(_) => wanted.set(unit, true),
-                    Value::Unwritten => fill(dst, unit - target.units.start, None, 1),
+                match self.look(&cached, |table| table.value(content, unit)) {
+                    Value::Written(_) | Value::Unknown { written: true } => wanted.set(unit, true),
+                    Value::Unwritten | Value::Unknown { written: false } => {
+                        fill(dst, unit - target.units.start, None, 1)
+                    }
                     _ => return Err(self.corrupt(target, unit)),
                 }
             }
-            if self.read_copies(target, &at.members, &cached, at.birth, wanted, dst).await? {
+            if self.read_wanted(target, &at, &cached, wanted, dst).await? {
                 return Ok(());
             }
         }
     }
 
+    /// Reads the wanted units of a content, whoever has them; `false` if a disk was removed meanwhile.
+    pub(crate) async fn read_wanted(
+        self: &Arc<Inner>,
+        target: &Target,
+        at: &Route,
+        cached: &Arc<Cached>,
+        wanted: Units,
+        dst: &mut SgMut,
+    ) -> Result<bool, SpaceError> {
+        if at.code.is_none() {
+            return self.read_copies(target, &at.members, cached, at.birth, wanted, dst).await;
+        }
+        let Some((units, _)) = self.content_of(target, at, cached, wanted).await? else { return Ok(false) };
+        for (at_unit, bytes) in units.into_iter().enumerate() {
+            let unit = target.units.start + at_unit;
+            match bytes {
+                _ if !wanted.has(unit) => {}
+                Some(bytes) => fill(dst, at_unit, Some(&bytes), 1),
+                None if at.members.iter().any(|m| m.counts && m.membership.is_none()) => {
+                    return Err(unavailable(target.key.row, &at.members));
+                }
+                None => return Err(self.corrupt(target, unit)),
+            }
+        }
+        Ok(true)
+    }
+
     /// Reads the wanted units of all copies in turn; `false` if a disk was removed meanwhile.
-    pub(crate) async fn read_copies(
+    async fn read_copies(
         &self,
         target: &Target,
         members: &[Member],
@@ -277,10 +307,10 @@ impl Told<Read> for Reading {
     }
 }
 
-fn known(table: &Table, target: &Target) -> Known {
+fn known(table: &Table, target: &Target, content: usize) -> Known {
     let mut sums = Sums::new();
     for unit in target.units.clone() {
-        match table.value(0, unit) {
+        match table.value(content, unit) {
             _ if table.is_open(unit) => return Known::Mixed,
             Value::Written(sum) => sums.push(sum),
             Value::Unwritten if sums.is_empty() => {}

@@ -179,6 +179,21 @@ impl Table {
         }
     }
 
+    /// The unit of a content whose block was not loaded has this checksum, or is not written.
+    pub fn learn(&mut self, content: usize, unit: usize, sum: Option<u32>) {
+        let value = sum.map_or(Value::Unwritten, Value::Written);
+        if !self.contents[content].unknown.has(unit) {
+            return;
+        }
+        self.contents[content].sums[unit] = sum.unwrap_or(0);
+        self.contents[content].unknown.set(unit, false);
+        for version in self.pending.get_mut(&(unit as u16)).into_iter().flat_map(|p| &mut p.versions) {
+            if matches!(version.values[content], Value::Unknown { .. }) {
+                version.values[content] = value;
+            }
+        }
+    }
+
     /// The group.
     pub fn id(&self) -> TableId {
         self.id
@@ -260,11 +275,29 @@ impl Table {
         self.units(|pending| pending.versions.len() > 1)
     }
 
-    /// Whether the unit is old or new, and not known which: a read or write that meets it decides first, under its range
-    /// lock (rules 5, 12 and 13).
+    /// Whether the unit is old or new, and not known which, or new in the log only: a read or write that meets it decides
+    /// first, under its range lock (rules 3, 5, 12 and 13).
     pub fn is_open(&self, unit: usize) -> bool {
         let is_unresolved = self.unresolved.as_ref().is_some_and(|units| units.has(unit));
-        is_unresolved || self.pending.get(&(unit as u16)).is_some_and(Pending::is_open)
+        let is_pending = |pending: &Pending| pending.is_open() || pending.has_redo();
+        is_unresolved || self.pending.get(&(unit as u16)).is_some_and(is_pending)
+    }
+
+    /// Whether its set has parities.
+    pub fn has_parity(&self) -> bool {
+        self.is_coded()
+    }
+
+    /// Whether a write or a flush of the unit has failed, and nothing was decided since.
+    pub fn is_in_doubt(&self, unit: usize) -> bool {
+        self.pending.get(&(unit as u16)).is_some_and(Pending::is_open)
+    }
+
+    /// Units with payload in a record that is not in place.
+    pub fn unplaced(&self) -> Units {
+        self.units(|pending| {
+            pending.newest().is_some_and(|v| v.redo.is_some() && v.carrier != Carrier::Waiting)
+        })
     }
 
     /// Written units among these may have something else on a copy than the table says: a crash may have cut off a write, or
@@ -319,6 +352,11 @@ impl Table {
     pub fn set_redo(&mut self, unit: usize, values: Values, columns: u32, payload: Sg) {
         let redo = Some((columns, payload));
         self.push(unit, Version { redo, ..Version::new(Carrier::Waiting, values) }, false);
+    }
+
+    /// The payload of the newest value, which is not in place yet: its columns as bits, and their units.
+    pub fn redo(&self, unit: usize) -> Option<(u32, Sg)> {
+        self.pending.get(&(unit as u16))?.newest()?.redo.clone()
     }
 
     /// All payload of the stripe that a record has is in place, durably or in front of a flush that the space knows.

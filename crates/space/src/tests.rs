@@ -21,6 +21,12 @@ use crate::{Settings, Space, SpaceError};
 
 const MIRROR: Resiliency = Resiliency::Mirror { copies: 2 };
 
+/// Three data columns and one or two parities, on one disk more than they need.
+fn coded(seed: u64, parity: u8) -> Setup {
+    let disks = 4 + usize::from(parity);
+    Setup { columns: 3, interleave: 16 << 10, ..Setup::new(seed, disks, Resiliency::Parity { parity }) }
+}
+
 /// A right to acknowledge that a test gives and takes.
 struct TestLease(tokio::sync::watch::Sender<bool>);
 

@@ -4,6 +4,7 @@ mod current;
 
 use std::sync::Arc;
 
+use pool_seam::code::Code;
 use pool_seam::layout::{Layout, Spot};
 use pool_seam::{DiskNumber, GROUP, Membership, Regions, RowNumber, SpaceView, UNIT};
 use smallvec::SmallVec;
@@ -32,6 +33,8 @@ pub struct Route {
     pub is_new: bool,
     /// Data columns of the set: 1 of a simple or mirrored row.
     pub data: usize,
+    /// How the contents of the set complete each other; `None`: each member has the only one.
+    pub code: Option<Code>,
     /// The slabs of the set in the order of the row, then the one that a slab of the set moves to.
     pub members: SmallVec<[Member; 3]>,
 }
@@ -43,6 +46,8 @@ pub struct Member {
     pub index: u8,
     /// The slab of the row that it is, or will be.
     pub slab: u8,
+    /// Which of the set's contents it has.
+    pub content: u8,
     /// The disk.
     pub disk: DiskNumber,
     /// The disk's present membership; `None`: it is absent.
@@ -63,6 +68,21 @@ impl Route {
     pub fn slabs(&self) -> usize {
         let (last, others) = self.members.split_last().expect("a set has slabs");
         others.len() + usize::from(others.iter().all(|other| other.slab != last.slab))
+    }
+
+    /// Contents of the set.
+    pub fn contents(&self) -> usize {
+        self.code.map_or(1, Code::columns)
+    }
+
+    /// Whether all contents can be made from these, by bit.
+    pub fn decodes(&self, have: u32) -> bool {
+        self.code.map_or(have != 0, |code| code.decodes(have))
+    }
+
+    /// The number of a column's content in the table of its set.
+    pub fn content(&self, column: u8) -> usize {
+        if self.code.is_some() { column.into() } else { 0 }
     }
 
     /// Members that count.
@@ -104,6 +124,7 @@ pub fn group_of(view: &SpaceView, at: Spot) -> (GroupKey, usize) {
 pub fn route(view: &SpaceView, key: GroupKey) -> Option<Route> {
     let row = view.record.rows.get(&key.row)?;
     let resiliency = view.record.resiliency_of(row);
+    let code = view.record.code_of(resiliency);
     let (set, data) = if resiliency.is_parity() {
         (0..row.slabs.len(), usize::from(view.record.columns))
     } else {
@@ -117,6 +138,7 @@ pub fn route(view: &SpaceView, key: GroupKey) -> Option<Route> {
         Some(Member {
             index: index as u8,
             slab: slab as u8,
+            content: if code.is_some() { slab as u8 } else { 0 },
             disk: copy.place.disk,
             membership: disk.membership,
             generation: copy.generation,
@@ -126,7 +148,7 @@ pub fn route(view: &SpaceView, key: GroupKey) -> Option<Route> {
         })
     });
     let members = members.collect::<Option<SmallVec<_>>>()?;
-    Some(Route { birth: row.birth, is_new: row.is_new, data, members })
+    Some(Route { birth: row.birth, is_new: row.is_new, data, code, members })
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 
 use crate::active::{Overwrite, SetKey};
 use crate::cache::Cached;
+use crate::coded::stripes;
 use crate::error::{Disks, SpaceError};
 use crate::flight::Change;
 use crate::locks::{Mode, RangeLock};
@@ -126,7 +127,8 @@ impl Space {
         if length == 0 || is_inside.is_err() {
             return env::Io::Done(is_inside);
         }
-        let at = layout(&view).one_piece(address, length, GROUP).filter(|_| !through);
+        let at = layout(&view).one_piece(address, length, GROUP);
+        let at = at.filter(|at| !through && !inner.is_coded(&view, at.row));
         if let Some(at) = at
             && let Some(change) = inner.begin_at_once(&view, at, length)
         {
@@ -140,18 +142,36 @@ impl Space {
 }
 
 impl Inner {
+    /// Whether a row is coded, or will be.
+    pub(crate) fn is_coded(&self, view: &SpaceView, row: RowNumber) -> bool {
+        let row = view.record.rows.get(&row);
+        row.map_or(view.record.resiliency, |row| view.record.resiliency_of(row)).is_parity()
+    }
+
     async fn write_runs(self: Arc<Inner>, address: u64, src: &Sg, through: bool) -> Result<(), SpaceError> {
         let view = self.view.get().value;
         let runs = layout(&view).runs(address, sg_len(src) as u64, GROUP);
-        let writes = runs.iter().map(|run| {
+        let targets = runs.iter().map(|run| {
             let pieces = run.pieces.iter();
-            let part = pieces.flat_map(|p| sg_slice(src, p.start as usize, p.length as usize)).collect();
-            let target = Target::new(&view, run.at, run.length);
-            let units = target.units.clone();
-            let inner = Arc::clone(&self);
-            async move { inner.write_run(target, part).await.map(|cached| (cached, units)) }
+            let part: Sg = pieces.flat_map(|p| sg_slice(src, p.start as usize, p.length as usize)).collect();
+            (Target::new(&view, run.at, run.length), part)
         });
-        let mut results = futures_util::stream::iter(writes.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
+        let is_coded = |target: &Target| self.is_coded(&view, target.key.row);
+        let (coded, copied): (Vec<_>, Vec<_>) = targets.partition(|(target, _)| is_coded(target));
+        let coded = stripes(coded.into_iter().map(|(target, part)| (target, Some(part))).collect());
+        let mut writes: Vec<BoxFuture<Result<(Arc<Cached>, Range<usize>), SpaceError>>> = Vec::new();
+        for (target, part) in copied {
+            let (units, inner) = (target.units.clone(), Arc::clone(&self));
+            writes.push(Box::pin(async move { Ok((inner.write_run(target, part).await?, units)) }));
+        }
+        for new in coded {
+            let inner = Arc::clone(&self);
+            writes.push(Box::pin(async move {
+                let right = inner.right(&new.target()).await?;
+                Ok((inner.write_stripes(&new, right).await?, new.units))
+            }));
+        }
+        let mut results = futures_util::stream::iter(writes).buffer_unordered(AT_ONCE);
         let (mut groups, mut written, mut result) = (Vec::new(), Vec::new(), Ok(()));
         while let Some(one) = results.next().await {
             match one {
@@ -177,7 +197,7 @@ impl Inner {
         self.flush_groups(Some(&groups), set).await?;
         // A disk that was opened anew since the write may have lost it.
         let is_open = |(cached, units): &(Arc<Cached>, Range<usize>)| {
-            self.look(cached, |table| units.clone().any(|unit| table.is_open(unit)))
+            self.look(cached, |table| units.clone().any(|unit| table.is_in_doubt(unit)))
         };
         match disk.filter(|_| written.iter().any(is_open)) {
             Some(disk) => Err(LogError::NotFlushed(disk).into()),
@@ -206,7 +226,7 @@ impl Inner {
         })
     }
 
-    fn check_target(&self, view: &SpaceView, target: &Target) -> Result<(), SpaceError> {
+    pub(crate) fn check_target(&self, view: &SpaceView, target: &Target) -> Result<(), SpaceError> {
         let last = target.address(view, target.units.end - 1);
         self.check_range(view.record.size, last, UNIT)
     }
@@ -310,7 +330,8 @@ impl Inner {
                 None => {}
             }
         }
-        if members.iter().any(|(member, _)| member.counts) {
+        let counting = members.iter().filter(|(member, _)| member.counts);
+        if route.decodes(counting.fold(0, |have, (member, _)| have | 1 << member.content)) {
             return Ok(members);
         }
         Err(NotYet::Unavailable(unavailable(target.key.row, &route.members)))

@@ -18,11 +18,13 @@ use pool_seam::{
 
 use super::Job;
 use crate::SpaceError;
-use crate::blocks::Units;
+use crate::blocks::{ContentId, Units};
+use crate::cache::Cached;
 use crate::locks::Mode;
 use crate::owner::Inner;
 use crate::port::Port;
-use crate::view::{GroupKey, Member, block_id, route};
+use crate::table::Value;
+use crate::view::{GroupKey, Member, Route, block_id, route};
 use crate::write::Target;
 
 /// Units that are locked at a time.
@@ -38,6 +40,7 @@ struct Piece {
     disk: DiskNumber,
     of: Membership,
     set: u8,
+    content: u8,
     region: u32,
 }
 
@@ -176,10 +179,22 @@ impl Inner {
             for (index, copy) in record.copies().filter(|(_, copy)| copy.missed & regions.all() != 0) {
                 let Some(of) = view.membership(copy.place.disk) else { continue };
                 let slab = record.slab_of(index);
-                let set = if resiliency.is_parity() { 0 } else { (slab / resiliency.copies()) as u8 };
+                let (set, content) = match resiliency.is_parity() {
+                    true => (0, slab as u8),
+                    false => ((slab / resiliency.copies()) as u8, 0),
+                };
                 let (disk, generation, index) = (copy.place.disk, copy.generation, index as u8);
                 let missed = (0..regions.count()).filter(|region| copy.missed & 1 << region != 0);
-                pieces.extend(missed.map(|region| Piece { row, index, generation, disk, of, set, region }));
+                pieces.extend(missed.map(|region| Piece {
+                    row,
+                    index,
+                    generation,
+                    disk,
+                    of,
+                    set,
+                    content,
+                    region,
+                }));
             }
         }
         pieces.retain(is_wanted);
@@ -226,7 +241,8 @@ impl Inner {
         key: GroupKey,
         units: std::ops::Range<usize>,
     ) -> Result<Option<u64>, SpaceError> {
-        let column = key.set;
+        let content = usize::from(piece.content);
+        let column = if self.is_coded(&self.view.get().value, key.row) { piece.content } else { key.set };
         let target = Target { key, column, units: units.clone() };
         let _lock = self.locks.lock(key, units.clone(), Mode::Exclusive).await;
         let mut dst = SgMut::new();
@@ -237,12 +253,16 @@ impl Inner {
                 continue;
             }
             let wanted: Units = self.look(&cached, |table| {
-                units
-                    .clone()
-                    .filter(|unit| matches!(table.value(0, *unit), crate::table::Value::Written(_)))
-                    .collect()
+                let has = |unit: &usize| match table.value(content, *unit) {
+                    Value::Written(_) | Value::Unknown { written: true } => true,
+                    // Of the row's code, not of its bytes.
+                    Value::Unwritten | Value::Unknown { written: false } => false,
+                    Value::Lost(_) | Value::LostWithoutSum => false,
+                };
+                units.clone().filter(has).collect()
             });
             if wanted.is_empty() {
+                self.look(&cached, |table| units.clone().for_each(|unit| table.learn(content, unit, None)));
                 break wanted;
             }
             let view = self.view.get().value;
@@ -251,7 +271,8 @@ impl Inner {
                 let length = units.len() * UNIT as usize;
                 dst = sized(self.arena.alloc_sg(length, Class::Control).await, length);
             }
-            if self.read_copies(&target, &at.members, &cached, at.birth, wanted, &mut dst).await? {
+            if self.read_wanted(&target, &at, &cached, wanted, &mut dst).await? {
+                self.learn(&target, &at, &cached, content, &dst);
                 break wanted;
             }
         };
@@ -293,6 +314,25 @@ impl Inner {
             }
         }
         Ok(Some(written))
+    }
+
+    /// The checksums of a content whose block was on a disk that is away.
+    fn learn(&self, target: &Target, at: &Route, cached: &Cached, content: usize, bytes: &SgMut) {
+        let of = ContentId { space: self.space(), birth: at.birth, content: content as u8 };
+        let bytes = flat_bytes(bytes);
+        self.look(cached, |table| {
+            for (at, unit) in target.units.clone().enumerate() {
+                let sum = match table.value(content, unit) {
+                    Value::Unknown { written: true } => {
+                        let bytes = &bytes[at * UNIT as usize..(at + 1) * UNIT as usize];
+                        Some(of.checksum(target.first() + at as u32, bytes))
+                    }
+                    Value::Unknown { written: false } => None,
+                    _ => continue,
+                };
+                table.learn(content, unit, sum);
+            }
+        });
     }
 
     /// What a copy has of units now; `None` if it cannot be read.
@@ -359,8 +399,10 @@ impl Inner {
             self.unmarked.lock().insert(key);
             let block = self.look(&cached, |table| {
                 table.begin_copy(slab);
-                table.block(0).expect("a mirror's group is known")
+                table.block(usize::from(piece.content))
             });
+            // Evicted since it was filled, or its units are lost.
+            let Some(block) = block else { return Ok(None) };
             let id = block_id(&view, key.row, key.group, member.slab, member.generation);
             let written =
                 port.write(member.block, Sg::from_iter([IoBuf::from(block.encode(&id))]), false).await;
@@ -376,6 +418,10 @@ impl Inner {
 
 /// The bytes of buffers in one piece.
 fn flat(buffers: SgMut) -> Vec<u8> {
+    flat_bytes(&buffers)
+}
+
+fn flat_bytes(buffers: &SgMut) -> Vec<u8> {
     buffers.iter().flat_map(|buffer| buffer.iter().copied()).collect()
 }
 

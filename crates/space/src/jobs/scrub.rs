@@ -7,12 +7,15 @@ use pool_seam::{GROUP_UNITS, Regions, RowNumber};
 use super::Job;
 use super::fill::CHUNK;
 use crate::SpaceError;
-use crate::blocks::ContentId;
+use arena::IoBuf;
+
+use crate::blocks::{ContentId, Units};
+use crate::cache::Cached;
 use crate::heal::ReadCopy;
 use crate::locks::Mode;
 use crate::owner::Inner;
 use crate::table::Value;
-use crate::view::{GroupKey, route};
+use crate::view::{GroupKey, Route, route};
 use crate::write::Target;
 
 impl Job {
@@ -77,6 +80,11 @@ impl Inner {
             }
             let view = self.view.get().value;
             let Some(at) = route(&view, key) else { return Ok((healed, lost)) };
+            if at.code.is_some() {
+                let (h, l) = self.scrub_stripes(&target, &at, &cached).await?;
+                (healed, lost) = (healed + h, lost + l);
+                continue;
+            }
             let content = ContentId { space: self.space(), birth: at.birth, content: target.column };
             let mut copies = Vec::new();
             for member in at.members.iter().filter(|member| member.counts) {
@@ -106,6 +114,34 @@ impl Inner {
                     None => {}
                 }
             }
+        }
+        Ok((healed, lost))
+    }
+
+    /// The same of stripes, each content by itself.
+    async fn scrub_stripes(
+        self: &Arc<Inner>,
+        target: &Target,
+        at: &Route,
+        cached: &Arc<Cached>,
+    ) -> Result<(u64, u64), SpaceError> {
+        let (mut healed, mut lost) = (0, 0);
+        for content in 0..at.contents() {
+            let written =
+                |unit: &usize| matches!(self.look(cached, |t| t.value(content, *unit)), Value::Written(_));
+            let wanted: Units = target.units.clone().filter(written).collect();
+            if wanted.is_empty() {
+                continue;
+            }
+            let target = Target { column: content as u8, ..target.clone() };
+            let Some((units, rewritten)) = self.content_of(&target, at, cached, wanted).await? else {
+                continue;
+            };
+            healed += rewritten;
+            let is_lost = |(unit, bytes): &(usize, Option<IoBuf>)| {
+                bytes.is_none() && wanted.has(target.units.start + unit)
+            };
+            lost += units.into_iter().enumerate().filter(is_lost).count() as u64;
         }
         Ok((healed, lost))
     }

@@ -169,7 +169,7 @@ struct Join {
 
 /// A checkpoint that was not begun yet.
 struct Checkpoint {
-    parts: Box<dyn FnOnce() -> Parts + Send>,
+    parts: Box<dyn FnOnce() -> Option<Parts> + Send>,
     done: Answer<Checkpointed>,
 }
 
@@ -229,6 +229,14 @@ impl SpaceLog {
     ///
     /// The wait fails with [`LogError::TooLarge`] or [`LogError::Busy`] before anything is appended.
     pub fn checkpoint(&self, parts: impl FnOnce() -> Parts + Send + 'static) -> Wait<Checkpointed> {
+        self.checkpoint_if(|| Some(parts()))
+    }
+
+    /// The same, unless `parts` has none: then the wait fails with [`LogError::Busy`], and nothing is changed.
+    pub fn checkpoint_if(
+        &self,
+        parts: impl FnOnce() -> Option<Parts> + Send + 'static,
+    ) -> Wait<Checkpointed> {
         let (done, wait) = Wait::new();
         let mut state = self.shared.state.lock();
         match state.ended.or(state.checkpoint.is_some().then_some(LogError::Busy)) {

@@ -17,6 +17,11 @@ impl Table {
     /// Puts the part of an entry over the table that is about this group; entries of other rows, births, sets and groups
     /// change nothing. To load a table, all entries of the log are put over its blocks, in their order.
     pub fn apply(&mut self, change: &Change, carrier: Carrier) {
+        self.apply_with(change, carrier, &Sg::new());
+    }
+
+    /// The same with the payload of a redo, which may not be in place.
+    pub fn apply_with(&mut self, change: &Change, carrier: Carrier, payload: &Sg) {
         match change {
             Change::Written { first, sums } => {
                 self.apply_units(first, sums.len(), carrier, |at| Some(Value::Written(sums[at])));
@@ -31,9 +36,21 @@ impl Table {
                 self.apply_units(first, (*count).into(), carrier, |_| Some(Value::LostWithoutSum));
             }
             Change::Doubt { first, count } => self.apply_units(first, (*count).into(), carrier, |_| None),
-            Change::Fresh { first, stripes } => self.apply_stripes(first, stripes.iter(), carrier),
+            Change::Fresh { first, stripes } => {
+                self.apply_stripes(first, stripes.iter().map(|stripe| (stripe, None)), carrier);
+            }
             Change::Redo { first, stripes } => {
-                self.apply_stripes(first, stripes.iter().map(|redo| &redo.stripe), carrier);
+                let mut from = 0;
+                let with_units = stripes.iter().map(|redo| {
+                    let (count, start) = (redo.payload.count_ones() as usize, from);
+                    from += count * BLOCK;
+                    let unit = |unit: usize| arena::sg_slice(payload, start + unit * BLOCK, BLOCK);
+                    let has_all = arena::sg_len(payload) >= from;
+                    let units = has_all.then(|| (redo.payload, (0..count).flat_map(unit).collect()));
+                    (&redo.stripe, units)
+                });
+                let stripes: Vec<_> = with_units.collect();
+                self.apply_stripes(first, stripes.into_iter(), carrier);
             }
             _ => {}
         }
@@ -171,21 +188,24 @@ impl Table {
     fn apply_stripes<'a>(
         &mut self,
         first: &FirstStripe,
-        stripes: impl ExactSizeIterator<Item = &'a Stripe>,
+        stripes: impl ExactSizeIterator<Item = (&'a Stripe, Option<(u32, Sg)>)>,
         carrier: Carrier,
     ) {
         if (first.row, first.birth) != (self.id.row, self.id.birth) || !self.is_coded() {
             return;
         }
-        let stripes: Vec<_> = stripes.collect();
+        let mut stripes: Vec<_> = stripes.collect();
         for (at, unit) in self.within(first.unit, stripes.len()) {
             let mut values = self.values(unit);
-            let mut sums = stripes[at].sums.iter();
+            // That of the one before may not be in place, either.
+            let redo = stripes[at].1.take().map(|new| merge(self.redo(unit), new));
+            let stripe = stripes[at].0;
+            let mut sums = stripe.sums.iter();
             for column in 0..32 {
                 let has = |columns: u32| columns & 1 << column != 0;
-                let sum = has(stripes[at].known).then(|| sums.next()).flatten();
+                let sum = has(stripe.known).then(|| sums.next()).flatten();
                 let Some(value) = values.get_mut(column) else { break };
-                let written = column >= self.data || has(stripes[at].written);
+                let written = column >= self.data || has(stripe.written);
                 *value = match (written, sum, *value) {
                     (true, Some(sum), _) => Value::Written(*sum),
                     (false, Some(_), _) => Value::Unwritten,
@@ -196,7 +216,7 @@ impl Table {
                     (_, None, value) => value,
                 };
             }
-            self.push(unit, Version::new(carrier, values), false);
+            self.push(unit, Version { redo, ..Version::new(carrier, values) }, false);
         }
     }
 
@@ -226,6 +246,19 @@ impl Table {
         let column = if self.is_coded() { content } else { self.id.set };
         FirstUnit { row, birth, content, column, unit }
     }
+}
+
+/// Units by column: those of both, of a column that both have the newer one.
+fn merge(old: Option<(u32, Sg)>, (new_columns, new): (u32, Sg)) -> (u32, Sg) {
+    let Some((old_columns, old)) = old else { return (new_columns, new) };
+    let (mut old, mut new) = (old.into_iter(), new.into_iter());
+    let mut units = Sg::new();
+    for column in (0..u32::BITS).map(|column| 1 << column) {
+        let before = (old_columns & column != 0).then(|| old.next()).flatten();
+        let after = (new_columns & column != 0).then(|| new.next()).flatten();
+        units.extend(after.or(before));
+    }
+    (old_columns | new_columns, units)
 }
 
 /// Appends an entry of one unit or stripe; to the last one if it continues that.

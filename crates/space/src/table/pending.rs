@@ -125,6 +125,16 @@ impl Pending {
         self.versions.iter().any(|v| v.is_doubt || matches!(v.carrier, Carrier::Open(_)))
     }
 
+    /// Whether the newest value has payload that is not in place.
+    pub(super) fn has_redo(&self) -> bool {
+        self.newest().is_some_and(|v| v.redo.is_some())
+    }
+
+    /// The newest version with a value that an entry gave.
+    pub(super) fn newest(&self) -> Option<&Version> {
+        self.versions.iter().rfind(|v| !v.is_doubt)
+    }
+
     pub(super) fn waits(&self) -> bool {
         self.versions.last().is_some_and(|v| v.carrier == Carrier::Waiting)
     }

@@ -91,6 +91,19 @@ fn what_was_flushed_survives_a_power_cut_at_every_event() {
     }
 }
 
+#[test]
+fn what_was_flushed_to_coded_rows_survives_a_power_cut_at_every_event() {
+    crashes(&coded(5, 1), 23, false);
+    crashes(&coded(6, 2), 31, false);
+}
+
+#[test]
+fn a_power_cut_in_a_checkpoint_of_coded_rows_loses_nothing() {
+    for seed in 20..24 {
+        crashes(&coded(seed, 1 + (seed % 2) as u8), 29, true);
+    }
+}
+
 /// Rules 6 and 8: whichever step of a checkpoint is cut, blocks and log together say what the units are.
 #[test]
 fn a_power_cut_in_a_checkpoint_loses_nothing() {

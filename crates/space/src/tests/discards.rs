@@ -207,3 +207,24 @@ fn what_is_allocated() {
         });
     }
 }
+
+/// The same, step by step: the copy has missed the region although nothing was written to the others.
+#[test]
+fn a_discard_without_a_copy_is_missed_there() {
+    virtual_time(async {
+        let world = World::new(&Setup::new(8, 4, MIRROR)).await;
+        world.write(0..16, true).await.unwrap();
+        for _ in 0..3 {
+            world.space.checkpoint().await.unwrap();
+        }
+        let copy = world.rig.view_now().record.rows.get(&RowNumber(0)).unwrap().slabs[0];
+        world.rig.remove_disk(copy.place.disk).await.unwrap();
+        let missed =
+            |world: &World| world.rig.view_now().record.rows.get(&RowNumber(0)).unwrap().slabs[0].missed;
+        assert_eq!(missed(&world), 0, "it has everything");
+        world.discard(0..8).await.unwrap();
+        assert_ne!(missed(&world), 0);
+        world.flush().await.unwrap();
+        world.read(0..16).await.unwrap();
+    });
+}

@@ -18,6 +18,7 @@ fn setups() -> Vec<Setup> {
             all.push(Setup { columns, ..setup });
         }
     }
+    all.extend((1..=2).map(|parity| coded(10 + u64::from(parity), parity)));
     all
 }
 

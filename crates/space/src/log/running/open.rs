@@ -5,6 +5,7 @@
 //! header with a segment of the new owner is written to one replica after the other. A cut leaves a log that opens in
 //! the same way, because nothing but lacking records and headers is written.
 
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
@@ -44,6 +45,8 @@ pub struct Required {
 pub struct Opened {
     /// Its records from the tail on, and what is wrong with its replicas; indices are those of the list that was given.
     pub log: Log,
+    /// The payload of its records, by sequence.
+    pub payloads: BTreeMap<u64, Sg>,
     /// The first position and sequence of this owner.
     pub first: Point,
     /// The header has many segments: a checkpoint comes before anything is served.
@@ -174,8 +177,9 @@ impl SpaceLog {
             log.entries().for_each(|(_, entry)| annex.apply(entry));
             let (first, lives) = (log.next, lives.into_iter().flatten().collect());
             let is_checkpoint_required = header.segments.len() >= SEGMENTS_MANY;
+            let payloads = payloads(&writer, &log, &replicas).await?;
             let running = settings.start(writer, header, lives, first, annex).await?;
-            Ok((running, Opened { log, first, is_checkpoint_required }))
+            Ok((running, Opened { log, payloads, first, is_checkpoint_required }))
         })
         .await
     }
@@ -305,6 +309,19 @@ impl LogSettings {
 /// A replica whose header could not be read.
 fn unread<'a>(replicas: &'a [Replica], failed: &[Option<DiskError>]) -> Option<(&'a Replica, DiskError)> {
     replicas.iter().zip(failed).find_map(|(replica, failed)| Some((replica, (*failed)?)))
+}
+
+/// The payload of records, which the replay has verified.
+async fn payloads(w: &Writer, log: &Log, replicas: &[Replica]) -> Result<BTreeMap<u64, Sg>, OpenError> {
+    let mut payloads = BTreeMap::new();
+    for record in log.records.iter().filter(|record| record.head.payload_units > 0) {
+        let source = &replicas[record.replica];
+        let ring_block = log.header.ring.block(record.head.payload());
+        let bytes = source.read_ring(w, ring_block, record.head.payload_units.into()).await;
+        let bytes = bytes.map_err(|error| OpenError::Replica { index: source.index, error })?;
+        payloads.insert(record.head.id.sequence, bytes);
+    }
+    Ok(payloads)
 }
 
 /// Writes the records that a replica lacks to it: all have the same from the tail on, whichever is lost next.

@@ -160,12 +160,13 @@ impl Task {
             // Until the snapshot's first record, this task appends nothing else.
             let parts = (ordered.parts)();
             state = shared.state.lock();
-            match state.annex.pack(shared.ring, parts) {
-                Ok(records) => {
+            match parts.map(|parts| state.annex.pack(shared.ring, parts)) {
+                None => ordered.done.give(Err(LogError::Busy)),
+                Some(Ok(records)) => {
                     let tail = state.core.end();
                     self.checkpoint = Some(Running { tail, records: records.into(), done: ordered.done });
                 }
-                Err(error) => ordered.done.give(Err(error.into())),
+                Some(Err(error)) => ordered.done.give(Err(error.into())),
             }
         }
         if let Some(running) = &mut self.checkpoint {

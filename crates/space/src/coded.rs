@@ -1,0 +1,351 @@
+//! Coded rows: the contents of a stripe complete each other. `docs/0004-spaces.md`, rule 5 ("Coded") and section E.
+
+mod write;
+
+pub(crate) use write::{NewColumns, stripes};
+
+use std::sync::Arc;
+
+use arena::{IoBuf, Sg};
+use futures_util::future::join_all;
+use pool_seam::UNIT;
+use pool_seam::code::Code;
+
+use crate::SpaceError;
+use crate::blocks::{ContentId, Units};
+use crate::cache::Cached;
+use crate::flight::{Change, Ended, New, Stripes};
+use crate::heal::ReadCopy;
+use crate::log::commit::FlushSet;
+use crate::owner::Inner;
+use crate::table::{Value, Values};
+use crate::view::{Member, Route, route};
+use crate::write::{NotYet, Target, What, unavailable};
+
+/// The units of a range, by content: those that could be read, or are zeros because nothing is written there.
+pub(crate) type Columns = Vec<Vec<Option<IoBuf>>>;
+
+impl Inner {
+    /// The wanted contents (bits) of a target's units, as their checksums say; a content whose own copy does not give a unit
+    /// is made from the others. `None`: a disk left meanwhile.
+    pub(crate) async fn columns(
+        self: &Arc<Inner>,
+        target: &Target,
+        at: &Route,
+        cached: &Arc<Cached>,
+        wanted: u32,
+    ) -> Result<Option<Columns>, SpaceError> {
+        let code = at.code.expect("a coded row");
+        let mut columns: Columns = vec![vec![None; target.units.len()]; code.columns()];
+        if !self.read_columns(target, at, cached, wanted, &mut columns).await? {
+            return Ok(None);
+        }
+        let lacks = |columns: &Columns, of: u32| {
+            (0..code.columns()).any(|c| of & 1 << c != 0 && columns[c].iter().any(Option::is_none))
+        };
+        // Of a local code first those of the group.
+        for near in [Self::near(code, wanted), code.all()] {
+            if !lacks(&columns, wanted) {
+                break;
+            }
+            let have: u32 = (0..code.columns())
+                .filter(|c| wanted & 1 << c != 0 || columns[*c].iter().all(Option::is_some))
+                .fold(0, |have, c| have | 1 << c);
+            if !self.read_columns(target, at, cached, near & !have, &mut columns).await? {
+                return Ok(None);
+            }
+            for unit in 0..target.units.len() {
+                let lost =
+                    (0..code.columns()).filter(|c| wanted & 1 << c != 0 && columns[*c][unit].is_none());
+                let lost = lost.fold(0, |lost, c| lost | 1 << c);
+                let mut stripe: Vec<Option<Vec<u8>>> =
+                    columns.iter().map(|column| column[unit].as_ref().map(|bytes| bytes.to_vec())).collect();
+                if lost == 0 || !code.recover(UNIT as usize, &mut stripe, lost) {
+                    continue;
+                }
+                for (content, bytes) in stripe.into_iter().enumerate().filter(|(c, _)| lost & 1 << c != 0) {
+                    let Some(bytes) = bytes.map(IoBuf::from) else { continue };
+                    if self.is_of_value(target, at.birth, cached, content, unit, &bytes) {
+                        columns[content][unit] = Some(bytes);
+                    }
+                }
+            }
+        }
+        Ok(Some(columns))
+    }
+
+    fn near(code: Code, wanted: u32) -> u32 {
+        let of = |content: usize| code.near(content).unwrap_or(code.all());
+        (0..code.columns()).filter(|c| wanted & 1 << c != 0).fold(0, |near, c| near | of(c))
+    }
+
+    /// Whether bytes are a content's unit, as far as the table knows.
+    fn is_of_value(
+        &self,
+        target: &Target,
+        birth: u32,
+        cached: &Arc<Cached>,
+        content: usize,
+        unit: usize,
+        bytes: &[u8],
+    ) -> bool {
+        let of = ContentId { space: self.space(), birth, content: content as u8 };
+        match self.look(cached, |table| table.value(content, target.units.start + unit)) {
+            Value::Written(sum) | Value::Lost(sum) => of.checksum(target.first() + unit as u32, bytes) == sum,
+            // Its block is on a disk that is away: the sources were compared.
+            Value::Unknown { .. } => true,
+            Value::Unwritten | Value::LostWithoutSum => false,
+        }
+    }
+
+    /// Reads contents from their own copies, and keeps what has its checksum; what nothing is written in is zeros. `false`:
+    /// a disk left meanwhile.
+    async fn read_columns(
+        self: &Arc<Inner>,
+        target: &Target,
+        at: &Route,
+        cached: &Arc<Cached>,
+        wanted: u32,
+        columns: &mut Columns,
+    ) -> Result<bool, SpaceError> {
+        let zeros = IoBuf::from(vec![0; UNIT as usize]);
+        let mut reads = Vec::new();
+        for content in (0..at.contents()).filter(|c| wanted & 1 << c != 0) {
+            let mut is_read = false;
+            for (unit, bytes) in columns[content].iter_mut().enumerate().filter(|(_, bytes)| bytes.is_none())
+            {
+                match self.look(cached, |table| table.value(content, target.units.start + unit)) {
+                    Value::Unwritten | Value::Unknown { written: false } => *bytes = Some(zeros.clone()),
+                    Value::Written(_) => is_read = true,
+                    _ => {}
+                }
+            }
+            let copies = at.members.iter().filter(|m| m.counts && usize::from(m.content) == content);
+            reads.extend(copies.filter(|_| is_read).map(|member| (content, *member)));
+        }
+        let results = join_all(reads.iter().map(|(_, member)| self.read_copy(target, member))).await;
+        let mut damaged: Vec<(Member, usize)> = Vec::new();
+        for ((content, member), result) in reads.into_iter().zip(results) {
+            let bytes = match result? {
+                ReadCopy::Bytes(bytes) => bytes.into_iter().map(Some).collect(),
+                ReadCopy::Damaged => vec![None; target.units.len()],
+                ReadCopy::Away | ReadCopy::Failed(_) => continue,
+                ReadCopy::Changed => return Ok(false),
+            };
+            for (unit, bytes) in bytes.into_iter().enumerate() {
+                let is_known = matches!(
+                    self.look(cached, |table| table.value(content, target.units.start + unit)),
+                    Value::Written(_)
+                );
+                let good = bytes
+                    .filter(|b| is_known && self.is_of_value(target, at.birth, cached, content, unit, b));
+                match good {
+                    Some(bytes) => _ = columns[content][unit].get_or_insert(bytes),
+                    None if is_known => damaged.push((member, unit)),
+                    None => {}
+                }
+            }
+        }
+        for (member, unit) in damaged {
+            // Another copy of it, on its way to another disk, may be good.
+            if let Some(good) = columns[usize::from(member.content)][unit].clone() {
+                self.rewrite(target, &member, target.units.start + unit, good).await;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Units of one content, those that can be had, and how many of its copies' were written anew; `None`: a disk left
+    /// meanwhile.
+    pub(crate) async fn content_of(
+        self: &Arc<Inner>,
+        target: &Target,
+        at: &Route,
+        cached: &Arc<Cached>,
+        wanted: Units,
+    ) -> Result<Option<(Vec<Option<IoBuf>>, u64)>, SpaceError> {
+        let content = usize::from(target.column);
+        let Some(mut columns) = self.columns(target, at, cached, 1 << content).await? else {
+            return Ok(None);
+        };
+        let (units, mut rewritten) = (std::mem::take(&mut columns[content]), 0);
+        for member in at.members.iter().filter(|m| m.counts && usize::from(m.content) == content) {
+            let ReadCopy::Bytes(present) = self.read_copy(target, member).await? else { continue };
+            for (unit, (good, present)) in units.iter().zip(present).enumerate() {
+                let unit_in_group = target.units.start + unit;
+                if let Some(good) = good.as_ref().filter(|_| wanted.has(unit_in_group))
+                    && good[..] != present[..]
+                {
+                    self.rewrite(target, member, unit_in_group, good.clone()).await;
+                    rewritten += 1;
+                }
+            }
+        }
+        Ok(Some((units, rewritten)))
+    }
+
+    /// Rule 5 for a stripe: the newest of its values that the columns complete. The caller has its lock alone.
+    pub(crate) async fn decide_stripe(
+        self: &Arc<Inner>,
+        target: &Target,
+        cached: &Arc<Cached>,
+        at: &Route,
+        code: Code,
+    ) -> Result<(), SpaceError> {
+        let unit = target.units.start;
+        let counting: Vec<&Member> = at.members.iter().filter(|member| member.counts).collect();
+        let mut found: Vec<Vec<IoBuf>> = vec![Vec::new(); code.columns()];
+        let mut is_whole = true;
+        for (member, read) in
+            counting.iter().zip(join_all(counting.iter().map(|m| self.read_copy(target, m))).await)
+        {
+            match read? {
+                ReadCopy::Bytes(bytes) => found[usize::from(member.content)].extend(bytes),
+                ReadCopy::Damaged => {}
+                ReadCopy::Away | ReadCopy::Failed(_) => is_whole = false,
+                ReadCopy::Changed => return Ok(()),
+            }
+        }
+        let sum = |content: usize, bytes: &[u8]| {
+            let of = ContentId { space: self.space(), birth: at.birth, content: content as u8 };
+            of.checksum(target.first(), bytes)
+        };
+        let zeros = IoBuf::from(vec![0; UNIT as usize]);
+        let has = |content: usize, value: &Value| match *value {
+            Value::Unwritten | Value::Unknown { written: false } => Some(zeros.clone()),
+            Value::Written(wanted) | Value::Lost(wanted) => {
+                found[content].iter().find(|bytes| sum(content, bytes) == wanted).cloned()
+            }
+            Value::LostWithoutSum | Value::Unknown { written: true } => None,
+        };
+        let candidates = self.look(cached, |table| table.candidates(unit));
+        let is_read = found.iter().any(|copies| !copies.is_empty());
+        let is_unwritten = |values: &Values| values.iter().all(|v| matches!(v, Value::Unwritten));
+        let chosen = candidates.iter().enumerate().find_map(|(which, values)| {
+            let stripe: Vec<Option<IoBuf>> =
+                values.iter().enumerate().map(|(c, value)| has(c, value)).collect();
+            let have =
+                stripe.iter().enumerate().filter(|(_, b)| b.is_some()).fold(0, |have, (c, _)| have | 1 << c);
+            let is_chosen = if is_unwritten(values) { which == 0 || is_read } else { code.decodes(have) };
+            is_chosen.then_some((values.clone(), stripe, have))
+        });
+        let Some((mut values, stripe, have)) = chosen else {
+            if !is_whole {
+                return Err(unavailable(target.key.row, &at.members));
+            }
+            // What has its checksum stays, and the rest is lost.
+            let mut values = candidates[0].clone();
+            for (content, value) in values.iter_mut().enumerate() {
+                if let (Value::Written(wanted), None) = (*value, has(content, value)) {
+                    *value = Value::Lost(wanted);
+                }
+            }
+            return self.confirm_stripe(target, cached, at, values).await;
+        };
+        if is_unwritten(&values) {
+            return self.confirm_stripe(target, cached, at, values).await;
+        }
+        let mut bytes: Vec<Option<Vec<u8>>> = stripe.iter().map(|b| b.as_ref().map(|b| b.to_vec())).collect();
+        if !code.recover(UNIT as usize, &mut bytes, code.all() & !have) {
+            return Err(unavailable(target.key.row, &at.members));
+        }
+        // Parities of units without data are zeros nowhere: a parity is written where a data column is.
+        let mut parts: Vec<Option<Sg>> = vec![None; code.columns()];
+        for (content, bytes) in bytes.into_iter().enumerate() {
+            let Some(bytes) = bytes else { continue };
+            if matches!(values[content], Value::Unwritten | Value::Unknown { written: false }) {
+                continue;
+            }
+            values[content] = Value::Written(sum(content, &bytes));
+            let members = counting.iter().filter(|member| usize::from(member.content) == content);
+            let is_everywhere = found[content].len() == members.count()
+                && found[content].iter().all(|other| other[..] == bytes[..]);
+            if !is_everywhere {
+                parts[content] = Some(Sg::from_iter([IoBuf::from(bytes)]));
+            }
+        }
+        let is_known = self.look(cached, |table| table.is_known(unit) && table.values(unit) == values);
+        if is_known && parts.iter().all(Option::is_none) {
+            self.look(cached, |table| table.resolve(unit));
+            return Ok(());
+        }
+        let begun = match self.begin(target, What::Decision) {
+            Ok(begun) => begun,
+            Err(NotYet::Unavailable(error)) => return Err(error),
+            Err(NotYet::Disk(member)) => return self.port(&member).await.map(drop),
+            Err(_) => return Ok(()),
+        };
+        let change = Change { inner: Arc::clone(self), target: target.clone(), begun, right: None };
+        let new = New::Stripes(Stripes { parts, values: Some(vec![values]) });
+        if change.begin(new).await? == Ended::ToRepeat {
+            return Ok(());
+        }
+        self.confirm_decision(target, cached, at).await
+    }
+
+    async fn confirm_stripe(
+        &self,
+        target: &Target,
+        cached: &Arc<Cached>,
+        at: &Route,
+        values: Values,
+    ) -> Result<(), SpaceError> {
+        self.look(cached, |table| table.set(target.units.start, values));
+        self.confirm_decision(target, cached, at).await
+    }
+
+    /// Waits until a decision is durable, and its data.
+    pub(crate) async fn confirm_decision(
+        &self,
+        target: &Target,
+        cached: &Arc<Cached>,
+        at: &Route,
+    ) -> Result<(), SpaceError> {
+        self.waiting.add_urgent(cached);
+        let disks = at.members.iter().map(|member| member.disk).collect();
+        self.confirmed(self.log().flush(FlushSet { everything: false, disks })).await?;
+        self.look(cached, |table| table.resolve(target.units.start));
+        Ok(())
+    }
+
+    /// Writes what the log has of units and the disks do not have yet, in place. The caller has their lock alone.
+    pub(crate) async fn place(
+        self: &Arc<Inner>,
+        target: &Target,
+        cached: &Arc<Cached>,
+    ) -> Result<(), SpaceError> {
+        for unit in target.units.clone() {
+            let one = Target { units: unit..unit + 1, ..target.clone() };
+            while let Some((columns, payload)) = self.look(cached, |table| table.redo(unit)) {
+                let view = self.view.get().value;
+                let Some(at) = route(&view, target.key) else { return Ok(()) };
+                let mut units = payload.into_iter();
+                let parts = (0..at.contents()).map(|content| {
+                    let bytes = (columns & 1 << content != 0).then(|| units.next()).flatten();
+                    bytes.map(|bytes| Sg::from_iter([bytes]))
+                });
+                let stripes = Stripes { parts: parts.collect(), values: None };
+                self.start_placing(one.clone(), stripes).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One try to write in place what the log has.
+    async fn start_placing(self: &Arc<Inner>, target: Target, stripes: Stripes) -> Result<(), SpaceError> {
+        self.lease.hold().wait().await?;
+        match self.begin(&target, What::Decision) {
+            Ok(begun) => {
+                let change = Change { inner: Arc::clone(self), target, begun, right: None };
+                change.begin(New::Stripes(stripes)).await.map(drop)
+            }
+            Err(NotYet::Table(load)) => load.await.map(drop),
+            Err(NotYet::Disk(member)) => self.port(&member).await.map(drop),
+            Err(NotYet::Unavailable(error)) => Err(error),
+            Err(NotYet::Flush) => {
+                self.log().flush(FlushSet::everything()).await.map(drop).map_err(SpaceError::from)
+            }
+            Err(_) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! Writing stripes. What was never written goes in place at once, like new units of a mirror. What was written changes by
+//! way of the log: the record has the new units, those of parity too, and a replay writes them again (rule 3).
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arena::{IoBuf, Sg};
+use pool_seam::UNIT;
+use pool_seam::code::Code;
+use smallvec::SmallVec;
+
+use super::Columns;
+use crate::SpaceError;
+use crate::blocks::ContentId;
+use crate::cache::Cached;
+use crate::flight::{Change, Ended, New, Stripes};
+use crate::log::commit::FlushSet;
+use crate::owner::Inner;
+use crate::table::{InPlace, Table, Value, Values};
+use crate::view::{GroupKey, Route, route};
+use crate::write::{NotYet, Right, Target, What};
+
+/// New bytes of some columns of stripes, all of the same units; a column without bytes is discarded.
+#[derive(Clone)]
+pub(crate) struct NewColumns {
+    pub(crate) key: GroupKey,
+    pub(crate) units: Range<usize>,
+    pub(crate) columns: SmallVec<[(u8, Option<Sg>); 4]>,
+}
+
+/// Stripes as they become.
+struct Planned {
+    /// By content, of all units.
+    parts: Vec<Option<Vec<IoBuf>>>,
+    /// By unit.
+    values: Vec<Values>,
+}
+
+/// Cuts runs of columns into pieces of which each column has the same units.
+pub(crate) fn stripes(runs: Vec<(Target, Option<Sg>)>) -> Vec<NewColumns> {
+    let mut groups: Vec<(GroupKey, Vec<(Target, Option<Sg>)>)> = Vec::new();
+    for (target, src) in runs {
+        match groups.iter_mut().find(|(key, _)| *key == target.key) {
+            Some((_, of)) => of.push((target, src)),
+            None => groups.push((target.key, vec![(target, src)])),
+        }
+    }
+    let mut out = Vec::new();
+    for (key, runs) in groups {
+        let mut cuts: Vec<usize> = runs.iter().flat_map(|(t, _)| [t.units.start, t.units.end]).collect();
+        cuts.sort_unstable();
+        cuts.dedup();
+        for cut in cuts.windows(2) {
+            let units = cut[0]..cut[1];
+            let columns =
+                runs.iter().filter(|(t, _)| t.units.start <= units.start && units.end <= t.units.end);
+            let columns = columns.map(|(target, src)| {
+                let (from, length) = (units.start - target.units.start, units.len());
+                let part = |src: &Sg| arena::sg_slice(src, from * UNIT as usize, length * UNIT as usize);
+                (target.column, src.as_ref().map(part))
+            });
+            let columns: SmallVec<_> = columns.collect();
+            if !columns.is_empty() {
+                out.push(NewColumns { key, units, columns });
+            }
+        }
+    }
+    out
+}
+
+impl NewColumns {
+    pub(crate) fn target(&self) -> Target {
+        Target { key: self.key, column: self.columns[0].0, units: self.units.clone() }
+    }
+
+    /// The columns, by bit.
+    fn changed(&self) -> u32 {
+        self.columns.iter().fold(0, |bits, (column, _)| bits | 1 << column)
+    }
+}
+
+impl Inner {
+    /// Writes stripes, with all that they may have to wait for. Returns the table of their group.
+    pub(crate) async fn write_stripes(
+        self: &Arc<Inner>,
+        new: &NewColumns,
+        mut right: Right,
+    ) -> Result<Arc<Cached>, SpaceError> {
+        let target = new.target();
+        loop {
+            self.lease.hold().wait().await?;
+            self.check_target(&self.view.get().value, &target)?;
+            let view = self.view.get().value;
+            let Some(at) = route(&view, new.key).filter(|at| !at.is_new) else {
+                drop(right);
+                self.allocate(new.key.row).await?;
+                right = self.right(&target).await?;
+                continue;
+            };
+            let code = at.code.expect("a coded row");
+            let cached = match self.table(new.key, &at) {
+                Ok(cached) => cached,
+                Err(NotYet::Table(load)) => load.await?,
+                Err(NotYet::Unavailable(error)) => return Err(error),
+                Err(_) => continue,
+            };
+            if self.settle(&target, &cached).await? {
+                continue;
+            }
+            let is_fresh = self
+                .look(&cached, |table| new.units.clone().all(|unit| table.in_place(unit) == InPlace::Empty));
+            let Some(planned) = self.plan(new, &target, &at, code, &cached, is_fresh).await? else {
+                continue;
+            };
+            let is_done = match is_fresh {
+                true => self.write_fresh(&target, planned).await?,
+                false => self.write_redo(&target, &cached, planned).await?,
+            };
+            if is_done {
+                return Ok(cached);
+            }
+        }
+    }
+
+    /// What has to come before a change of units; `true`: something has, so look again.
+    async fn settle(self: &Arc<Inner>, target: &Target, cached: &Arc<Cached>) -> Result<bool, SpaceError> {
+        let units = || target.units.clone();
+        if let Some(unit) = self.look(cached, |table| units().find(|unit| table.redo(*unit).is_some())) {
+            let one = Target { units: unit..unit + 1, ..target.clone() };
+            self.place(&one, cached).await?;
+            return Ok(true);
+        }
+        if let Some(unit) = self.look(cached, |table| units().find(|unit| table.is_open(*unit))) {
+            Box::pin(self.decide(target, cached, unit)).await?;
+            return Ok(true);
+        }
+        let issued = |table: &mut Table| {
+            units().find_map(|unit| match table.in_place(unit) {
+                InPlace::Issued(record) => Some(record),
+                _ => None,
+            })
+        };
+        if let Some(record) = self.look(cached, issued) {
+            self.log().said(record).await?;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// What the stripes become; `None`: a disk left meanwhile.
+    async fn plan(
+        self: &Arc<Inner>,
+        new: &NewColumns,
+        target: &Target,
+        at: &Route,
+        code: Code,
+        cached: &Arc<Cached>,
+        is_fresh: bool,
+    ) -> Result<Option<Planned>, SpaceError> {
+        let (count, changed, all_data) = (new.units.len(), new.changed(), (1_u32 << code.data()) - 1);
+        let parities = code.parities_of(changed);
+        let nothing: Columns = vec![vec![None; count]; code.columns()];
+        let others = all_data & !changed;
+        // Whichever reads fewer columns.
+        let (whole, difference) = (others, changed | parities);
+        let is_written = |content: usize| {
+            self.look(cached, |table| {
+                new.units.clone().any(|unit| !matches!(table.value(content, unit), Value::Unwritten))
+            })
+        };
+        let reads = |of: u32| (0..code.columns()).filter(|c| of & 1 << c != 0 && is_written(*c)).count();
+        let first = if reads(whole) <= reads(difference) { whole } else { difference };
+        let mut old = nothing;
+        if !is_fresh {
+            match self.columns(target, at, cached, first).await? {
+                Some(columns) => old = columns,
+                None => return Ok(None),
+            }
+            let lacks = |columns: &Columns, of: u32| {
+                (0..code.columns()).any(|c| of & 1 << c != 0 && columns[c].iter().any(Option::is_none))
+            };
+            if lacks(&old, first) {
+                let other = if first == whole { difference } else { whole };
+                match self.columns(target, at, cached, first | other).await? {
+                    Some(columns) => old = columns,
+                    None => return Ok(None),
+                }
+            }
+        }
+        let sources: Vec<(u8, Option<Vec<&[u8]>>)> = new
+            .columns
+            .iter()
+            .map(|(column, src)| {
+                (*column, src.as_ref().map(|src| src.iter().flat_map(|b| b.chunks(UNIT as usize)).collect()))
+            })
+            .collect();
+        let mut parts: Vec<Option<Vec<IoBuf>>> = vec![None; code.columns()];
+        let mut all_values = Vec::with_capacity(count);
+        let zeros = vec![0; UNIT as usize];
+        for unit in 0..count {
+            let mut values = self.look(cached, |table| table.values(new.units.start + unit));
+            let of =
+                |content: usize| ContentId { space: self.space(), birth: at.birth, content: content as u8 };
+            let first_unit = target.first() + unit as u32;
+            for (column, bytes) in &sources {
+                let content = usize::from(*column);
+                values[content] = match bytes {
+                    Some(bytes) => Value::Written(of(content).checksum(first_unit, bytes[unit])),
+                    None => Value::Unwritten,
+                };
+                if let Some(bytes) = bytes {
+                    parts[content].get_or_insert_default().push(IoBuf::from(bytes[unit].to_vec()));
+                }
+            }
+            let is_empty = !values[..code.data()].iter().any(|value| !matches!(value, Value::Unwritten));
+            for parity in (0..code.columns()).filter(|c| parities & 1 << c != 0) {
+                let covers = code.covers(parity);
+                let bytes = if is_empty {
+                    Some(zeros.clone())
+                } else {
+                    parity_of(code, parity, covers, changed, unit, &sources, &old, is_fresh)
+                };
+                values[parity] = match &bytes {
+                    Some(bytes) => Value::Written(of(parity).checksum(first_unit, bytes)),
+                    // Nothing says what it was: it is computed when the last unit that it lacks is written.
+                    None => Value::LostWithoutSum,
+                };
+                let bytes = bytes.unwrap_or_else(|| zeros.clone());
+                parts[parity].get_or_insert_default().push(IoBuf::from(bytes));
+            }
+            all_values.push(values);
+        }
+        Ok(Some(Planned { parts, values: all_values }))
+    }
+
+    async fn write_fresh(self: &Arc<Inner>, target: &Target, planned: Planned) -> Result<bool, SpaceError> {
+        let begun = match self.begin(target, What::Decision) {
+            Ok(begun) => begun,
+            Err(NotYet::Disk(member)) => return self.port(&member).await.map(|_| false),
+            Err(NotYet::Unavailable(error)) => return Err(error),
+            Err(NotYet::Flush) => {
+                self.log().flush(FlushSet::everything()).await?;
+                return Ok(false);
+            }
+            Err(_) => return Ok(false),
+        };
+        let parts = planned.parts.into_iter().map(|units| units.map(Sg::from_iter)).collect();
+        let change = Change { inner: Arc::clone(self), target: target.clone(), begun, right: None };
+        let new = New::Stripes(Stripes { parts, values: Some(planned.values) });
+        Ok(change.begin(new).await? == Ended::Written)
+    }
+
+    async fn write_redo(
+        self: &Arc<Inner>,
+        target: &Target,
+        cached: &Arc<Cached>,
+        planned: Planned,
+    ) -> Result<bool, SpaceError> {
+        let Planned { parts, values } = planned;
+        // Each piece has a small part of the log: a snapshot has room for what is in a record and not in place.
+        let columns = parts.iter().flatten().count() as u64;
+        let at_once = (self.log().usage().blocks / 32 / columns.max(1)).max(1) as usize;
+        let units: Vec<usize> = target.units.clone().collect();
+        for (piece, first) in units.chunks(at_once).zip((0..).step_by(at_once)) {
+            let _placing = self.placing.read().await;
+            self.look(cached, |table| {
+                for (at, unit) in (first..).zip(piece) {
+                    redo(table, *unit, at, &parts, values[at].clone());
+                }
+            });
+            self.waiting.add_urgent(cached);
+            self.log().durable().await?;
+            let target = Target { units: piece[0]..piece[0] + piece.len(), ..target.clone() };
+            self.place(&target, cached).await?;
+        }
+        self.lease.hold().wait().await?;
+        Ok(true)
+    }
+}
+
+/// Gives a stripe its new values, and the log its new units.
+fn redo(table: &mut Table, unit: usize, at: usize, parts: &[Option<Vec<IoBuf>>], values: Values) {
+    if values.iter().all(|value| matches!(value, Value::Unwritten)) {
+        table.set(unit, values);
+        return;
+    }
+    // A parity that is lost has no bytes that mean anything.
+    let is_payload =
+        |content: &usize| parts[*content].is_some() && matches!(values[*content], Value::Written(_));
+    let columns: Vec<usize> = (0..parts.len()).filter(is_payload).collect();
+    let payload: Sg = columns.iter().filter_map(|c| Some(parts[*c].as_ref()?[at].clone())).collect();
+    let bits = columns.iter().fold(0, |bits, content| bits | 1 << content);
+    table.set_redo(unit, values, bits, payload);
+}
+
+/// The new bytes of a parity; none if too little is known.
+#[allow(clippy::type_complexity)]
+fn parity_of(
+    code: Code,
+    parity: usize,
+    covers: u32,
+    changed: u32,
+    unit: usize,
+    sources: &[(u8, Option<Vec<&[u8]>>)],
+    old: &Columns,
+    is_fresh: bool,
+) -> Option<Vec<u8>> {
+    let number = parity - code.data();
+    let source =
+        |column: usize| sources.iter().find(|(c, _)| usize::from(*c) == column).and_then(|(_, s)| s.as_ref());
+    let others = (0..code.data()).filter(|c| covers & !changed & 1 << c != 0);
+    let whole = is_fresh || others.clone().all(|column| old[column][unit].is_some());
+    let mut sum = if whole { vec![0; UNIT as usize] } else { old[parity][unit].as_ref()?.to_vec() };
+    if whole {
+        others
+            .filter_map(|c| Some((c, old[c][unit].as_ref()?)))
+            .for_each(|(c, bytes)| code.add(number, c, bytes, &mut sum));
+    }
+    for column in (0..code.data()).filter(|c| covers & changed & 1 << c != 0) {
+        if !whole {
+            code.add(number, column, old[column][unit].as_ref()?, &mut sum);
+        }
+        if let Some(source) = source(column) {
+            code.add(number, column, source[unit], &mut sum);
+        }
+    }
+    Some(sum)
+}
