@@ -85,11 +85,11 @@ impl Pool {
 
     /// The disk with this membership, which may be the one that it is about to join with, for an owner.
     pub fn member_disk(&self, disk: DiskNumber, of: Membership) -> Option<Arc<dyn Disk>> {
-        if let Some(joining) = self.metadata().owners().joining(disk, of) {
-            return Some(joining);
-        }
         let is_now = self.read(|s| s.membership(disk)) == Some(of);
-        self.members().get(disk).filter(|_| is_now).map(|member| Arc::clone(&member.disk))
+        match self.members().get(disk).filter(|_| is_now) {
+            Some(member) => Some(Arc::clone(&member.disk)),
+            None => self.metadata().owners().joining(disk, of),
+        }
     }
 
     /// The right to acknowledge, for owners in this process.
