@@ -78,15 +78,18 @@ impl Pool {
     /// Links an owner: it is asked when disks of its space leave or join, and told when its view changes.
     pub fn link(&self, owner: OwnerId, link: Weak<dyn Owner>) {
         self.metadata().owners().link(owner, link);
+        // What has changed since it was opened.
+        let view = self.metadata().view(owner.space);
+        self.metadata().owners().update(view.into_iter().collect());
     }
 
     /// The disk with this membership, which may be the one that it is about to join with, for an owner.
     pub fn member_disk(&self, disk: DiskNumber, of: Membership) -> Option<Arc<dyn Disk>> {
-        if let Some(joining) = self.metadata().owners().joining(disk, of) {
-            return Some(joining);
-        }
         let is_now = self.read(|s| s.membership(disk)) == Some(of);
-        self.members().get(disk).filter(|_| is_now).map(|member| Arc::clone(&member.disk))
+        match self.members().get(disk).filter(|_| is_now) {
+            Some(member) => Some(Arc::clone(&member.disk)),
+            None => self.metadata().owners().joining(disk, of),
+        }
     }
 
     /// The right to acknowledge, for owners in this process.

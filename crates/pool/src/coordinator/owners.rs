@@ -19,11 +19,22 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Owners {
-    linked: Mutex<BTreeMap<SpaceId, (SpaceEpoch, Weak<dyn Owner>)>>,
+    linked: Mutex<BTreeMap<SpaceId, Linked>>,
     /// Disks that are leaving, with the number of rounds.
     leaving: Mutex<BTreeMap<DiskNumber, usize>>,
     /// The disk that is about to join with a membership, for owners that read its mark.
-    joining: Mutex<Option<(DiskNumber, Membership, Arc<dyn Disk>)>>,
+    joining: Mutex<Option<Joining>>,
+}
+
+struct Linked {
+    epoch: SpaceEpoch,
+    owner: Weak<dyn Owner>,
+}
+
+struct Joining {
+    number: DiskNumber,
+    of: Membership,
+    disk: Arc<dyn Disk>,
 }
 
 /// A round of questions about a leaving disk. No new slab is chosen there as long as it is there.
@@ -38,9 +49,9 @@ pub(crate) struct Leaving {
 impl Owners {
     pub(super) fn link(&self, owner: OwnerId, link: Weak<dyn Owner>) {
         let mut linked = self.linked.lock();
-        let newest = linked.get(&owner.space).map_or(SpaceEpoch::default(), |(epoch, _)| *epoch);
+        let newest = linked.get(&owner.space).map_or(SpaceEpoch::default(), |linked| linked.epoch);
         if owner.epoch >= newest {
-            linked.insert(owner.space, (owner.epoch, link));
+            linked.insert(owner.space, Linked { epoch: owner.epoch, owner: link });
         }
     }
 
@@ -93,7 +104,7 @@ impl Owners {
         handle: &Arc<dyn Disk>,
         spaces: Vec<SpaceId>,
     ) -> Vec<(SpaceId, Option<Returned>)> {
-        *self.joining.lock() = Some((disk, of, Arc::clone(handle)));
+        *self.joining.lock() = Some(Joining { number: disk, of, disk: Arc::clone(handle) });
         let owners = spaces.into_iter().filter_map(|space| Some((space, self.of(space)?)));
         let answers = owners.map(|(space, owner)| async move {
             let answer = std::pin::pin!(async { owner.joining(disk, of).wait().await.ok() });
@@ -110,14 +121,12 @@ impl Owners {
     /// The disk that is about to join with this membership.
     pub(super) fn joining(&self, disk: DiskNumber, of: Membership) -> Option<Arc<dyn Disk>> {
         let joining = self.joining.lock();
-        joining
-            .as_ref()
-            .filter(|(number, as_of, _)| (*number, *as_of) == (disk, of))
-            .map(|(.., disk)| Arc::clone(disk))
+        let joining = joining.as_ref().filter(|joining| (joining.number, joining.of) == (disk, of))?;
+        Some(Arc::clone(&joining.disk))
     }
 
     fn of(&self, space: SpaceId) -> Option<Arc<dyn Owner>> {
-        self.linked.lock().get(&space)?.1.upgrade()
+        self.linked.lock().get(&space)?.owner.upgrade()
     }
 }
 

@@ -122,6 +122,7 @@ pub(crate) struct Shared {
 }
 
 /// See the module. The writer ends with the last handle.
+#[derive(Clone)]
 pub(crate) struct Metadata {
     pub(crate) env: Env,
     shared: Arc<Shared>,
@@ -284,6 +285,19 @@ impl Metadata {
         let Some(of) = of else {
             return self.ask(|done| Request::Leave { disk, life, reason, answers: None, done }).await;
         };
+        // Owners that were asked have to be told the end, whether the caller waits for it or not.
+        let metadata = self.clone();
+        self.env.run(async move { metadata.leave_after_round(disk, of, life, reason).await }).await
+    }
+
+    /// Asks the owners of spaces first.
+    async fn leave_after_round(
+        &self,
+        disk: DiskNumber,
+        of: Membership,
+        life: Life,
+        reason: Absence,
+    ) -> Result<(), CommitError> {
         let spaces = || self.read(|s| s.spaces_on(disk).collect());
         let mut round = self.shared.owners.ask(&self.env, disk, of, spaces).await;
         let answers = Some((of, std::mem::take(&mut round.answers)));

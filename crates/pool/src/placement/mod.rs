@@ -96,10 +96,10 @@ pub fn row_with_absent(
     usable: impl Fn(DiskNumber) -> bool,
 ) -> Result<Vec<SlabPlace>, NoPlace> {
     let usable = |d: DiskNumber| state.is_present(d) && usable(d);
-    let places = place_row(state, space, |_| true, &usable)?;
+    let places = place_row(state, space, |_| true, usable)?;
     let none = NoPlace::NoSuchRow(space);
     let record = state.spaces.get(&space).ok_or(none)?;
-    if !keeps_enough(record, &places, &usable) {
+    if !keeps_enough(record, &places, usable) {
         let disks = places.iter().filter(|p| usable(p.disk)).count();
         return Err(NoPlace::NoRoom { needed: places.len(), disks, media: record.media });
     }

@@ -78,7 +78,7 @@ impl State {
 }
 
 /// Regions that a disk has of a row, and that the disks which are `here` cannot give without it. Regions that they could
-/// not give with it either are not among them.
+/// not give with it either are not among them. Other disks that are not accounted for count for nothing.
 pub(super) fn alone(
     record: &SpaceRecord,
     number: RowNumber,
@@ -91,7 +91,8 @@ pub(super) fn alone(
     }
     let has = |set: &Range<usize>, bit: u32, here: &dyn Fn(DiskNumber) -> bool| {
         let has = |copy: &pool_seam::SlabCopy| {
-            let is_accounted = !record.unaccounted.contains_key(&copy.place.disk);
+            let other = copy.place.disk;
+            let is_accounted = other == disk || !record.unaccounted.contains_key(&other);
             is_accounted && here(copy.place.disk) && copy.missed & (1 << bit) == 0
         };
         let copies = row.copies().filter(|(_, copy)| has(copy)).map(|(index, _)| row.slab_of(index));

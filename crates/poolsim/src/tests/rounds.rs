@@ -150,3 +150,20 @@ fn an_owner_is_told_that_a_disk_stays() {
         assert_eq!((missed, pool.read(|s| s.membership(other))), (Some(u64::MAX), Some(Membership(2))));
     });
 }
+
+/// Also when the caller that began the round has gone.
+#[test]
+fn a_round_ends_without_its_caller() {
+    virtual_time(async {
+        let world = World::new(24, 2);
+        let (pool, owner, puppet) = staged(&world, Duration::from_secs(5), Vec::new()).await;
+        let disk = first_disk(&pool, owner);
+        pool.take_offline(DiskNumber(1 - disk.0)).await.expect("it leaves");
+        tokio::select! {
+            failed = pool.disk_failed(disk, pool::Absence::WriteFailed) => panic!("too early: {failed:?}"),
+            () = world.env.sleep(Duration::from_secs(1)) => {}
+        }
+        world.env.sleep(Duration::from_secs(10)).await;
+        assert_eq!(puppet.told.lock().last(), Some(&format!("stays {} 1", disk.0)));
+    });
+}

@@ -2,7 +2,7 @@
 
 use pool_seam::{NoPlace, OwnerOp, Request, SpaceEpoch};
 
-use super::{SpaceOp, rows_end};
+use super::{SpaceOp, alone, rows_end};
 use crate::state::State;
 use crate::{DiskNumber, InvalidOp, Op, RowNumber, SpaceId, placement};
 
@@ -49,11 +49,11 @@ pub(crate) fn carry_out(state: &State, request: &Request, usable: impl Fn(DiskNu
     for asked in &request.ops {
         let op = translate(&tried, space, asked, &usable);
         let applied = op.and_then(|op| {
-            tried.apply_to_space(space, &op)?;
+            op.iter().try_for_each(|op| tried.apply_to_space(space, op))?;
             Ok(op)
         });
         match applied {
-            Ok(op) => ops.push(Op::Space { space, op }),
+            Ok(op) => ops.extend(op.map(|op| Op::Space { space, op })),
             Err(why) => {
                 ops.clear();
                 refused = Some(why);
@@ -65,18 +65,19 @@ pub(crate) fn carry_out(state: &State, request: &Request, usable: impl Fn(DiskNu
     Carried::Record { ops, refused }
 }
 
-/// The operation that the metadata has for it, with the places that the coordinator chooses.
+/// The operation that the metadata has for it, if there is anything to change, with the places that the coordinator
+/// chooses.
 fn translate(
     state: &State,
     space: SpaceId,
     op: &OwnerOp,
     usable: &impl Fn(DiskNumber) -> bool,
-) -> Result<SpaceOp, Refusal> {
+) -> Result<Option<SpaceOp>, Refusal> {
     let record = state.owned(space)?;
     let birth_of = |row: RowNumber, birth: u32| {
         record.rows.get(&row).filter(|row| row.birth == birth).ok_or(Refusal::Invalid)
     };
-    Ok(match *op {
+    Ok(Some(match *op {
         OwnerOp::Allocate { row } => {
             if record.rows.contains_key(&row) || row == RowNumber::LOG {
                 return Err(Refusal::Invalid);
@@ -90,6 +91,18 @@ fn translate(
         OwnerOp::Ready { row, birth } => SpaceOp::Ready { row, birth },
         OwnerOp::Free { row, birth } => SpaceOp::Free { row, birth },
         OwnerOp::Missed { row, index, generation, regions } => {
+            let present = record.rows.get(&row).ok_or(Refusal::Invalid)?;
+            let disk = present.copy(usize::from(index)).ok_or(Refusal::Invalid)?.place.disk;
+            // What is said of a disk that is not accounted for is what it may lack, not what it does: as when a disk leaves, regions that
+            // no other disk could give are not marked.
+            let kept = match record.unaccounted.contains_key(&disk) {
+                true => alone(record, row, present, disk, |other| other != disk),
+                false => 0,
+            };
+            let regions = if row == RowNumber::LOG && kept != 0 { 0 } else { regions & !kept };
+            if regions == 0 {
+                return Ok(None);
+            }
             SpaceOp::Missed { row, index, generation, regions }
         }
         OwnerOp::NotMissed { row, index, generation, regions, membership } => {
@@ -128,5 +141,5 @@ fn translate(
         OwnerOp::Scrub(record) => SpaceOp::Scrub { record },
         OwnerOp::Lost(ref record) => SpaceOp::Lost { record: record.clone() },
         OwnerOp::Log(state) => SpaceOp::Log { state },
-    })
+    }))
 }

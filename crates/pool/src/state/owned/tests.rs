@@ -177,10 +177,13 @@ fn the_last_copy_is_never_written_off() {
     assert_eq!(ask(&mut s, 4, [missed(1, 1)]), Some(Refusal::Invalid));
     let disks: Vec<DiskNumber> = row(&s).slabs.iter().map(|copy| copy.place.disk).collect();
     assert!(s.needs(disks[1]) && s.has_only_copies(disks[1]));
-    // A disk that is not accounted for counts for nothing.
-    assert!(!s.needs(disks[0]) || s.owned[&SPACE].rows[&RowNumber::LOG].slabs.len() < 2);
+    // Another disk that is not accounted for counts for nothing.
+    assert!(!s.needs(disks[0]));
     s.apply(&op(SpaceOp::Unaccounted { disk: disks[1], of: Membership(1) })).unwrap();
-    assert!(!s.needs(disks[1]), "it cannot give anything");
+    assert!(s.needs(disks[0]), "the other copy counts for nothing");
+    // Of itself nothing is written off that no other has, whatever it may lack.
+    assert_eq!(ask(&mut s, 5, [missed(1, 0b11)]), None);
+    assert_eq!(row(&s).slabs[1].missed, 0b10);
     // The log keeps a replica.
     let log = s.owned[&SPACE].rows[&RowNumber::LOG].clone();
     let log_missed = |index: u8| OwnerOp::Missed {
@@ -190,8 +193,8 @@ fn the_last_copy_is_never_written_off() {
         regions: ALL,
     };
     s.apply(&op(SpaceOp::Accounted { disk: disks[1], of: Membership(1) })).unwrap();
-    assert_eq!(ask(&mut s, 5, [log_missed(0)]), None);
-    assert_eq!(ask(&mut s, 6, [log_missed(1)]), Some(Refusal::Invalid));
+    assert_eq!(ask(&mut s, 6, [log_missed(0)]), None);
+    assert_eq!(ask(&mut s, 7, [log_missed(1)]), Some(Refusal::Invalid));
 }
 
 #[test]
