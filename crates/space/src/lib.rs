@@ -1,7 +1,7 @@
 //! The data path of a space (virtual disk): its owner alone reads and writes the space's slabs and log.
 //!
-//! **What it is.** [`Space`], the owner of a simple or mirrored space: reads and writes of whole units, flushes, writes that
-//! are durable by themselves (FUA), checkpoints, and an opening after a crash. Its parts: the space's [`log`], which says
+//! **What it is.** [`Space`], the owner of a space: reads, writes and discards of whole units, flushes, writes that
+//! are durable by themselves (FUA), checkpoints, jobs, and an opening after a crash. Its parts: the space's [`log`], which says
 //! what changed since the checksum [`blocks`] were written; the [`table`] of a group's units, in a [`cache`]; the owner's
 //! [`view`] of the metadata, [`locks`] of units, and a [`port`] to each disk. `docs/0004-spaces.md` states the rules, and
 //! `docs/0004-format.md` has the byte maps.
@@ -16,7 +16,9 @@
 //! * read: `Space::read` → `Inner::read_run` (`route`, `table`, `known`) → `Port::read_then` → `Reading::told` compares
 //!   checksums; if they differ `Inner::read_units` → `read_copies` → `rewrite`, or `decide` where a crash left the unit open
 //!
-//! Not yet: coded rows, discards, jobs, hedged reads.
+//! Coded rows differ in `coded`: `Inner::write_stripes` → `plan` → `write_fresh`, or `write_redo` → the log → `place`.
+//!
+//! Not yet: hedged reads.
 //!
 //! **What it is not.** It decides nothing about the pool: places, members and owners come from the pool's
 //! coordinator in values of [`pool_seam`].

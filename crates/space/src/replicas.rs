@@ -49,12 +49,15 @@ impl Replicas {
                     && view.membership(copy.place.disk) == Some(taking.port.membership())
             })
         };
-        let mut state = self.0.lock();
-        state
-            .all
-            .extract_if(.., |index, taking| !takes_part(*index, taking))
-            .map(|(index, _)| index)
-            .collect()
+        let mut left = Vec::new();
+        self.0.lock().all.retain(|index, taking| {
+            let takes_part = takes_part(*index, taking);
+            if !takes_part {
+                left.push(*index);
+            }
+            takes_part
+        });
+        left
     }
 
     fn has(&self, index: u8) -> bool {

@@ -67,6 +67,9 @@ pub(crate) enum What {
     Decision,
 }
 
+/// The units that a run has written, and the table of their group.
+type WrittenRun = (Arc<Cached>, Range<usize>);
+
 /// The members that are written.
 pub(crate) type Members = SmallVec<[(Member, Arc<Port>); 3]>;
 
@@ -159,7 +162,7 @@ impl Inner {
         let is_coded = |target: &Target| self.is_coded(&view, target.key.row);
         let (coded, copied): (Vec<_>, Vec<_>) = targets.partition(|(target, _)| is_coded(target));
         let coded = stripes(coded.into_iter().map(|(target, part)| (target, Some(part))).collect());
-        let mut writes: Vec<BoxFuture<Result<(Arc<Cached>, Range<usize>), SpaceError>>> = Vec::new();
+        let mut writes: Vec<BoxFuture<Result<WrittenRun, SpaceError>>> = Vec::new();
         for (target, part) in copied {
             let (units, inner) = (target.units.clone(), Arc::clone(&self));
             writes.push(Box::pin(async move { Ok((inner.write_run(target, part).await?, units)) }));
@@ -186,7 +189,7 @@ impl Inner {
         if !through {
             return Ok(());
         }
-        let waits = |(cached, units): &(Arc<Cached>, Range<usize>)| {
+        let waits = |(cached, units): &WrittenRun| {
             self.look(cached, |table| units.clone().any(|unit| table.waits(unit)))
         };
         let mut disk = None;
@@ -206,7 +209,7 @@ impl Inner {
             }
         }
         // A disk that was opened anew since the write may have lost it.
-        let is_open = |(cached, units): &(Arc<Cached>, Range<usize>)| {
+        let is_open = |(cached, units): &WrittenRun| {
             self.look(cached, |table| units.clone().any(|unit| table.is_in_doubt(unit)))
         };
         match disk.filter(|_| written.iter().any(is_open)) {

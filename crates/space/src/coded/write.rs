@@ -36,9 +36,15 @@ struct Planned {
     values: Vec<Values>,
 }
 
+/// A run of a column, and its bytes; none: it is discarded.
+pub(crate) type ColumnRun = (Target, Option<Sg>);
+
+/// The new units of a column, by stripe; none: they are discarded.
+type Source<'a> = (u8, Option<Vec<&'a [u8]>>);
+
 /// Cuts runs of columns into pieces of which each column has the same units.
-pub(crate) fn stripes(runs: Vec<(Target, Option<Sg>)>) -> Vec<NewColumns> {
-    let mut groups: Vec<(GroupKey, Vec<(Target, Option<Sg>)>)> = Vec::new();
+pub(crate) fn stripes(runs: Vec<ColumnRun>) -> Vec<NewColumns> {
+    let mut groups: Vec<(GroupKey, Vec<ColumnRun>)> = Vec::new();
     for (target, src) in runs {
         match groups.iter_mut().find(|(key, _)| *key == target.key) {
             Some((_, of)) => of.push((target, src)),
@@ -188,7 +194,7 @@ impl Inner {
                 }
             }
         }
-        let sources: Vec<(u8, Option<Vec<&[u8]>>)> = new
+        let sources: Vec<Source<'_>> = new
             .columns
             .iter()
             .map(|(column, src)| {
@@ -297,14 +303,13 @@ fn redo(table: &mut Table, unit: usize, at: usize, parts: &[Option<Vec<IoBuf>>],
 }
 
 /// The new bytes of a parity; none if too little is known.
-#[allow(clippy::type_complexity)]
 fn parity_of(
     code: Code,
     parity: usize,
     covers: u32,
     changed: u32,
     unit: usize,
-    sources: &[(u8, Option<Vec<&[u8]>>)],
+    sources: &[Source<'_>],
     old: &Columns,
     is_empty_before: bool,
 ) -> Option<Vec<u8>> {
