@@ -184,7 +184,7 @@ fn a_loss_that_a_disk_would_end_names_it() {
     s.apply(&Op::AllocateRow { space, row: RowNumber(0), slabs }).expect("room");
     let lost = fault(FaultKind::Lost { units: 2, at_least: false, first: Some(0) }, Place::Space(space));
     assert!(!told(&s, &[], &lost).reason.contains("not here"));
-    let ops = s.leave(DiskNumber(1), Absence::Asked, |_, _, _| 0);
+    let ops = s.leave(DiskNumber(1), Absence::Asked, &pool::Answers::new(), |_, _, _| 0);
     s.apply_all(&ops).expect("it leaves");
     let told = told(&s, &[], &lost);
     assert!(
