@@ -21,6 +21,8 @@ pub mod snapshot;
 #[cfg(test)]
 mod tests;
 
+use arena::IoBuf;
+
 pub use running::{
     Checkpointed, Coordination, Deposed, LogError, LogSettings, OpenError, Opened, Progress, Replica,
     Required, Source, SpaceLog, Taken, Usage, Verdict, Wait,
@@ -28,6 +30,15 @@ pub use running::{
 
 /// Bytes of a block: the unit of positions in the ring, and of the atomic writes of a disk.
 pub const BLOCK: usize = pool_seam::UNIT as usize;
+
+/// A unit of scattered bytes in one buffer; it is copied only if it lies in several.
+pub(crate) fn unit_of(bytes: &[IoBuf], unit: usize) -> IoBuf {
+    let mut parts = arena::sg_slice(bytes, unit * BLOCK, BLOCK);
+    match parts.len() {
+        1 => parts.remove(0),
+        _ => IoBuf::from(parts.iter().flat_map(|part| part.iter().copied()).collect::<Vec<u8>>()),
+    }
+}
 
 /// Positions and sequences from disks are below this, so that arithmetic with them does not overflow.
 pub const COUNTER_MAX: u64 = 1 << 62;

@@ -15,6 +15,7 @@ use crate::blocks::ContentId;
 use crate::cache::Cached;
 use crate::flight::{Change, Ended, New, Stripes};
 use crate::log::commit::FlushSet;
+use crate::log::unit_of;
 use crate::owner::Inner;
 use crate::table::{InPlace, Table, Value, Values};
 use crate::view::{GroupKey, Route, route};
@@ -40,7 +41,7 @@ struct Planned {
 pub(crate) type ColumnRun = (Target, Option<Sg>);
 
 /// The new units of a column, by stripe; none: they are discarded.
-type Source<'a> = (u8, Option<Vec<&'a [u8]>>);
+type Source = (u8, Option<Vec<IoBuf>>);
 
 /// Cuts runs of columns into pieces of which each column has the same units.
 pub(crate) fn stripes(runs: Vec<ColumnRun>) -> Vec<NewColumns> {
@@ -194,13 +195,9 @@ impl Inner {
                 }
             }
         }
-        let sources: Vec<Source<'_>> = new
-            .columns
-            .iter()
-            .map(|(column, src)| {
-                (*column, src.as_ref().map(|src| src.iter().flat_map(|b| b.chunks(UNIT as usize)).collect()))
-            })
-            .collect();
+        let units = |src: &Sg| (0..count).map(|unit| unit_of(src, unit)).collect();
+        let sources = new.columns.iter().map(|(column, src)| (*column, src.as_ref().map(units)));
+        let sources: Vec<Source> = sources.collect();
         let mut parts: Vec<Option<Vec<IoBuf>>> = vec![None; code.columns()];
         let mut all_values = Vec::with_capacity(count);
         let zeros = vec![0; UNIT as usize];
@@ -212,11 +209,11 @@ impl Inner {
             for (column, bytes) in &sources {
                 let content = usize::from(*column);
                 values[content] = match bytes {
-                    Some(bytes) => Value::Written(of(content).checksum(first_unit, bytes[unit])),
+                    Some(bytes) => Value::Written(of(content).checksum(first_unit, &bytes[unit])),
                     None => Value::Unwritten,
                 };
                 if let Some(bytes) = bytes {
-                    parts[content].get_or_insert_default().push(IoBuf::from(bytes[unit].to_vec()));
+                    parts[content].get_or_insert_default().push(bytes[unit].clone());
                 }
             }
             let is_empty = !values[..code.data()].iter().any(|value| !matches!(value, Value::Unwritten));
@@ -309,7 +306,7 @@ fn parity_of(
     covers: u32,
     changed: u32,
     unit: usize,
-    sources: &[Source<'_>],
+    sources: &[Source],
     old: &Columns,
     is_empty_before: bool,
 ) -> Option<Vec<u8>> {
@@ -329,7 +326,7 @@ fn parity_of(
             code.add(number, column, old[column][unit].as_ref()?, &mut sum);
         }
         if let Some(source) = source(column) {
-            code.add(number, column, source[unit], &mut sum);
+            code.add(number, column, &source[unit], &mut sum);
         }
     }
     Some(sum)

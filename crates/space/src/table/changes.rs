@@ -11,7 +11,7 @@ use super::{Carrier, Table, Value, Values};
 use crate::blocks::Units;
 use crate::log::commit::{Room, Size};
 use crate::log::entry::{Change, Entry, FirstStripe, FirstUnit, RedoStripe, Stripe, Sums};
-use crate::log::{BLOCK, Taken};
+use crate::log::{BLOCK, Taken, unit_of};
 
 impl Table {
     /// Puts the part of an entry over the table that is about this group; entries of other rows, births, sets and groups
@@ -42,12 +42,11 @@ impl Table {
             Change::Redo { first, stripes } => {
                 let mut from = 0;
                 let with_units = stripes.iter().map(|redo| {
-                    let (count, start) = (redo.payload.count_ones() as usize, from);
-                    from += count * BLOCK;
-                    let unit = |unit: usize| arena::sg_slice(payload, start + unit * BLOCK, BLOCK);
-                    let has_all = arena::sg_len(payload) >= from;
-                    let units = has_all.then(|| (redo.payload, (0..count).flat_map(unit).collect()));
-                    (&redo.stripe, units)
+                    let first = from;
+                    from += redo.payload.count_ones() as usize;
+                    let has_all = arena::sg_len(payload) >= from * BLOCK;
+                    let units = || (first..from).map(|unit| unit_of(payload, unit)).collect();
+                    (&redo.stripe, has_all.then(|| (redo.payload, units())))
                 });
                 let stripes: Vec<_> = with_units.collect();
                 self.apply_stripes(first, stripes.into_iter(), carrier);

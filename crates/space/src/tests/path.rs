@@ -40,6 +40,25 @@ fn reads_give_what_was_written() {
     }
 }
 
+/// A unit may lie in several buffers, none of which ends where a unit does.
+#[test]
+fn writes_from_buffers_of_any_length() {
+    for setup in setups() {
+        virtual_time(async {
+            let world = World::new(&setup).await;
+            for units in [0..24, 3..9, 5..40] {
+                let version = world.model.lock().write_begun(units.clone());
+                let bytes: Vec<u8> = units.clone().flat_map(|unit| fill(unit, version).to_vec()).collect();
+                let src: Sg = bytes.chunks(1000).map(|part| IoBuf::from(part.to_vec())).collect();
+                world.space.write(units.start * UNIT, src, false).wait().await.unwrap();
+                world.model.lock().ended(version, End::Done);
+                world.read(0..40).await.unwrap();
+                world.flush().await.unwrap();
+            }
+        });
+    }
+}
+
 /// Many users at a time: whatever the order in which the disks answer, reads give a newest value.
 #[test]
 fn users_at_the_same_units() {
