@@ -1,6 +1,7 @@
 //! Records of the metadata that the coordinator and the owners of spaces read, and that every version of the format
 //! has. Times are seconds since 1970.
 
+use crate::code::Code;
 use crate::{DiskNumber, RowNumber};
 
 /// Why a disk is absent.
@@ -109,6 +110,17 @@ impl Resiliency {
             Resiliency::Mirror { copies } => usize::from(copies) - 1,
             Resiliency::Parity { parity } => usize::from(parity),
             Resiliency::LocalParity { global, .. } => 1 + usize::from(global),
+        }
+    }
+
+    /// The code of rows with this many data columns; `None`: they have no parity.
+    pub fn code(self, data: usize) -> Option<Code> {
+        match self {
+            Resiliency::Simple | Resiliency::Mirror { .. } => None,
+            Resiliency::Parity { parity } => Some(Code::new(data, 1, parity > 1)),
+            Resiliency::LocalParity { groups, global } => {
+                Some(Code::new(data, usize::from(groups), global > 0))
+            }
         }
     }
 

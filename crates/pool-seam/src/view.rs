@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use disk::Media;
 
-use crate::code::Code;
 use crate::{
     Areas, DiskNumber, FaultDomains, LossRecord, MediaClass, Membership, NodeId, PoolId, Provisioning,
     Resiliency, Row, RowNumber, ScrubRecord, Shape, SpaceEpoch, SpaceId, Tree, ViewVersion,
@@ -146,18 +145,6 @@ impl SpaceRecord {
         match row.shape {
             Shape::Present => self.resiliency,
             Shape::Former => self.former,
-        }
-    }
-
-    /// The code of rows with this resiliency; `None`: they have no parity.
-    pub fn code_of(&self, resiliency: Resiliency) -> Option<Code> {
-        let data = usize::from(self.columns);
-        match resiliency {
-            Resiliency::Simple | Resiliency::Mirror { .. } => None,
-            Resiliency::Parity { parity } => Some(Code::new(data, 1, parity > 1)),
-            Resiliency::LocalParity { groups, global } => {
-                Some(Code::new(data, usize::from(groups), global > 0))
-            }
         }
     }
 

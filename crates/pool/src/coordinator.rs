@@ -4,7 +4,7 @@
 //! writer on the state that the record follows; views are made when a record is acknowledged.
 //!
 //! Invariants:
-//! 1. The view that a call returns has every record that was acknowledged before, and is what its owner is told.
+//! 1. The view that a call returns has every record that was acknowledged before; its owner gets the same one.
 //! 2. From the moment on at which owners are asked about a leaving disk, no new slab is chosen there.
 //! 3. A disk with slabs of spaces leaves in a record that has, for each of them, the owner's answer, or that the disk is
 //!    not accounted for.

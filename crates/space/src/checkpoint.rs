@@ -150,7 +150,7 @@ impl Inner {
             let mut gate = std::pin::pin!(self.placing.write());
             let _gate = tokio::select! {
                 gate = &mut gate => Some(gate),
-                // Who has it waits for the room that this checkpoint makes. No other one enters as long as this waits.
+                // A write that has begun waits for the room that this checkpoint makes. As long as this waits, no other begins.
                 () = self.log().full() => None,
             };
             let mut placed = self.place_all().await?;

@@ -12,7 +12,7 @@ use pool_seam::UNIT;
 use pool_seam::code::Code;
 
 use crate::SpaceError;
-use crate::blocks::{ContentId, Units};
+use crate::blocks::ContentId;
 use crate::cache::Cached;
 use crate::flight::{Change, Ended, New, Stripes};
 use crate::heal::ReadCopy;
@@ -25,42 +25,60 @@ use crate::write::{NotYet, Target, What, unavailable};
 /// The units of a range, by content: those that could be read, or are zeros because nothing is written there.
 pub(crate) type Columns = Vec<Vec<Option<IoBuf>>>;
 
+/// A unit of a copy, by its index in the target, that is not what it should be as far as is known; none: it cannot be read.
+struct Bad {
+    member: Member,
+    unit: usize,
+    bytes: Option<IoBuf>,
+}
+
+/// Contents as bits.
+fn bits(contents: impl Iterator<Item = usize>) -> u32 {
+    contents.fold(0, |bits, content| bits | 1 << content)
+}
+
+/// Whether units of these contents (bits) are missing.
+fn lacks(columns: &Columns, of: u32) -> bool {
+    columns.iter().enumerate().any(|(c, units)| of & 1 << c != 0 && units.iter().any(Option::is_none))
+}
+
 impl Inner {
     /// The wanted contents (bits) of a target's units, as their checksums say; a content whose own copy does not give a unit
-    /// is made from the others. `None`: a disk left meanwhile.
+    /// is made from the others, and written anew where it was read. Also how many units were written anew. `None`: a disk
+    /// left meanwhile.
     pub(crate) async fn columns(
         self: &Arc<Inner>,
         target: &Target,
         at: &Route,
         cached: &Arc<Cached>,
         wanted: u32,
-    ) -> Result<Option<Columns>, SpaceError> {
+    ) -> Result<Option<(Columns, u64)>, SpaceError> {
         let code = at.code.expect("a coded row");
         let mut columns: Columns = vec![vec![None; target.units.len()]; code.columns()];
-        if !self.read_columns(target, at, cached, wanted, &mut columns).await? {
+        let mut bad = Vec::new();
+        if !self.read_columns(target, at, cached, wanted, &mut columns, &mut bad).await? {
             return Ok(None);
         }
-        let lacks = |columns: &Columns, of: u32| {
-            (0..code.columns()).any(|c| of & 1 << c != 0 && columns[c].iter().any(Option::is_none))
-        };
+        let of_wanted = |content: &usize| wanted & 1 << content != 0;
         // Of a local code first those of the group.
         for near in [Self::near(code, wanted), code.all()] {
             if !lacks(&columns, wanted) {
                 break;
             }
-            let have: u32 = (0..code.columns())
-                .filter(|c| wanted & 1 << c != 0 || columns[*c].iter().all(Option::is_some))
-                .fold(0, |have, c| have | 1 << c);
-            if !self.read_columns(target, at, cached, near & !have, &mut columns).await? {
+            let has = |c: &usize| of_wanted(c) || columns[*c].iter().all(Option::is_some);
+            let have = bits((0..code.columns()).filter(has));
+            if !self.read_columns(target, at, cached, near & !have, &mut columns, &mut bad).await? {
                 return Ok(None);
             }
             for unit in 0..target.units.len() {
-                let lost =
-                    (0..code.columns()).filter(|c| wanted & 1 << c != 0 && columns[*c][unit].is_none());
-                let lost = lost.fold(0, |lost, c| lost | 1 << c);
+                let is_lost = |c: &usize| of_wanted(c) && columns[*c][unit].is_none();
+                let lost = bits((0..code.columns()).filter(is_lost));
+                if lost == 0 {
+                    continue;
+                }
                 let mut stripe: Vec<Option<Vec<u8>>> =
                     columns.iter().map(|column| column[unit].as_ref().map(|bytes| bytes.to_vec())).collect();
-                if lost == 0 || !code.recover(UNIT as usize, &mut stripe, lost) {
+                if !code.recover(UNIT as usize, &mut stripe, lost) {
                     continue;
                 }
                 for (content, bytes) in stripe.into_iter().enumerate().filter(|(c, _)| lost & 1 << c != 0) {
@@ -71,7 +89,15 @@ impl Inner {
                 }
             }
         }
-        Ok(Some(columns))
+        let mut rewritten = 0;
+        for Bad { member, unit, bytes } in bad {
+            let good = columns[usize::from(member.content)][unit].clone();
+            if let Some(good) = good.filter(|good| bytes.is_none_or(|bytes| bytes[..] != good[..])) {
+                self.rewrite(target, &member, target.units.start + unit, good).await;
+                rewritten += 1;
+            }
+        }
+        Ok(Some((columns, rewritten)))
     }
 
     fn near(code: Code, wanted: u32) -> u32 {
@@ -98,8 +124,8 @@ impl Inner {
         }
     }
 
-    /// Reads contents from their own copies, and keeps what has its checksum; what nothing is written in is zeros. `false`:
-    /// a disk left meanwhile.
+    /// Reads contents from their own copies, and keeps what has its checksum; what nothing is written in is zeros. Units of
+    /// copies that do not have theirs, or of which no checksum is known, go to `bad`. `false`: a disk left meanwhile.
     async fn read_columns(
         self: &Arc<Inner>,
         target: &Target,
@@ -107,81 +133,49 @@ impl Inner {
         cached: &Arc<Cached>,
         wanted: u32,
         columns: &mut Columns,
+        bad: &mut Vec<Bad>,
     ) -> Result<bool, SpaceError> {
         let zeros = IoBuf::from(vec![0; UNIT as usize]);
+        let value = |content: usize, unit: usize| {
+            self.look(cached, |table| table.value(content, target.units.start + unit))
+        };
         let mut reads = Vec::new();
         for content in (0..at.contents()).filter(|c| wanted & 1 << c != 0) {
             let mut is_read = false;
             for (unit, bytes) in columns[content].iter_mut().enumerate().filter(|(_, bytes)| bytes.is_none())
             {
-                match self.look(cached, |table| table.value(content, target.units.start + unit)) {
+                match value(content, unit) {
                     Value::Unwritten | Value::Unknown { written: false } => *bytes = Some(zeros.clone()),
-                    Value::Written(_) => is_read = true,
-                    _ => {}
+                    Value::Written(_) | Value::Unknown { written: true } => is_read = true,
+                    Value::Lost(_) | Value::LostWithoutSum => {}
                 }
             }
             let copies = at.members.iter().filter(|m| m.counts && usize::from(m.content) == content);
             reads.extend(copies.filter(|_| is_read).map(|member| (content, *member)));
         }
         let results = join_all(reads.iter().map(|(_, member)| self.read_copy(target, member))).await;
-        let mut damaged: Vec<(Member, usize)> = Vec::new();
         for ((content, member), result) in reads.into_iter().zip(results) {
-            let bytes = match result? {
-                ReadCopy::Bytes(bytes) => bytes.into_iter().map(Some).collect(),
+            let units = match result? {
+                ReadCopy::Bytes(units) => units.into_iter().map(Some).collect(),
                 ReadCopy::Damaged => vec![None; target.units.len()],
                 ReadCopy::Away | ReadCopy::Failed(_) => continue,
                 ReadCopy::Changed => return Ok(false),
             };
-            for (unit, bytes) in bytes.into_iter().enumerate() {
-                let is_known = matches!(
-                    self.look(cached, |table| table.value(content, target.units.start + unit)),
-                    Value::Written(_)
-                );
-                let good = bytes
-                    .filter(|b| is_known && self.is_of_value(target, at.birth, cached, content, unit, b));
-                match good {
-                    Some(bytes) => _ = columns[content][unit].get_or_insert(bytes),
-                    None if is_known => damaged.push((member, unit)),
-                    None => {}
+            for (unit, bytes) in units.into_iter().enumerate() {
+                let is_good = match value(content, unit) {
+                    Value::Written(_) => bytes.as_ref().is_some_and(|bytes| {
+                        self.is_of_value(target, at.birth, cached, content, unit, bytes)
+                    }),
+                    Value::Unknown { written: true } => false,
+                    _ => continue,
+                };
+                match bytes {
+                    Some(bytes) if is_good => _ = columns[content][unit].get_or_insert(bytes),
+                    bytes => bad.push(Bad { member, unit, bytes }),
                 }
-            }
-        }
-        for (member, unit) in damaged {
-            // Another copy of it, on its way to another disk, may be good.
-            if let Some(good) = columns[usize::from(member.content)][unit].clone() {
-                self.rewrite(target, &member, target.units.start + unit, good).await;
             }
         }
         Ok(true)
-    }
-
-    /// Units of one content, those that can be had, and how many of its copies' were written anew; `None`: a disk left
-    /// meanwhile.
-    pub(crate) async fn content_of(
-        self: &Arc<Inner>,
-        target: &Target,
-        at: &Route,
-        cached: &Arc<Cached>,
-        wanted: Units,
-    ) -> Result<Option<(Vec<Option<IoBuf>>, u64)>, SpaceError> {
-        let content = usize::from(target.column);
-        let Some(mut columns) = self.columns(target, at, cached, 1 << content).await? else {
-            return Ok(None);
-        };
-        let (units, mut rewritten) = (std::mem::take(&mut columns[content]), 0);
-        for member in at.members.iter().filter(|m| m.counts && usize::from(m.content) == content) {
-            let ReadCopy::Bytes(present) = self.read_copy(target, member).await? else { continue };
-            for (unit, (good, present)) in units.iter().zip(present).enumerate() {
-                let unit_in_group = target.units.start + unit;
-                if let Some(good) = good.as_ref().filter(|_| wanted.has(unit_in_group))
-                    && good[..] != present[..]
-                {
-                    self.rewrite(target, member, unit_in_group, good.clone()).await;
-                    rewritten += 1;
-                }
-            }
-        }
-        Ok(Some((units, rewritten)))
     }
 
     /// Rule 5 for a stripe: the newest of its values that the columns complete. The caller has its lock alone.
@@ -224,8 +218,7 @@ impl Inner {
         let chosen = candidates.iter().enumerate().find_map(|(which, values)| {
             let stripe: Vec<Option<IoBuf>> =
                 values.iter().enumerate().map(|(c, value)| has(c, value)).collect();
-            let have =
-                stripe.iter().enumerate().filter(|(_, b)| b.is_some()).fold(0, |have, (c, _)| have | 1 << c);
+            let have = bits((0..stripe.len()).filter(|c| stripe[*c].is_some()));
             let is_chosen = if is_unwritten(values) { which == 0 || is_read } else { code.decodes(have) };
             is_chosen.then_some((values.clone(), stripe, have))
         });

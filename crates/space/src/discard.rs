@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use pool_seam::{GROUP, OwnerOp, Regions, SeamError};
+use pool_seam::{GROUP, OwnerOp, Regions};
 
 use crate::SpaceError;
 use crate::coded::{NewColumns, stripes};
@@ -142,10 +142,7 @@ impl Inner {
             if missed.is_empty() {
                 return Ok(());
             }
-            match self.commit(missed).await {
-                Err(SpaceError::Seam(SeamError::Invalid(view))) => self.follow(view),
-                result => result?,
-            }
+            self.commit_if_fits(missed).await?;
         }
     }
 }

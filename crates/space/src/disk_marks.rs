@@ -155,7 +155,7 @@ impl Inner {
     }
 
     /// Writes the mark of a disk that was synchronised once more: the next record of the log has it, and an image of the
-    /// disk from before is told by its lower count. `false`: the disk has left.
+    /// disk from before has a lower count. `false`: the disk has left.
     pub(crate) async fn mark_again(&self, port: &Arc<Port>) -> Result<bool, SpaceError> {
         let (disk, of) = (port.number(), port.membership());
         match self.write_mark(port, self.marks.next(disk, self.owner.epoch.0)).await {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use disk::{Op, Place};
 use futures_util::future::join_all;
-use pool_seam::{GROUP, GROUP_UNITS, OwnerOp, RowNumber, SeamError};
+use pool_seam::{GROUP, GROUP_UNITS, OwnerOp, RowNumber};
 
 use crate::SpaceError;
 use crate::blocks::Units;
@@ -79,36 +79,25 @@ impl Inner {
 
     /// Frees a row, if all of its groups hold nothing.
     async fn free(self: &Arc<Inner>, row: RowNumber) -> Result<(), SpaceError> {
-        let (birth, keys) = {
-            let view = self.view.get().value;
-            let Some(record) = view.record.rows.get(&row).filter(|record| !record.is_new) else {
-                return Ok(());
-            };
-            if record.moving().is_some() {
-                return Ok(());
-            }
-            let groups = (view.slab_bytes / GROUP) as u32;
-            let sets = self.sets(row);
-            let keys: Vec<GroupKey> =
-                sets.flat_map(|set| (0..groups).map(move |group| GroupKey { row, set, group })).collect();
-            (record.birth, keys)
+        let view = self.view.get().value;
+        let Some(record) = view.record.rows.get(&row).filter(|record| !record.is_new) else {
+            return Ok(());
         };
+        if record.moving().is_some() {
+            return Ok(());
+        }
+        let (birth, keys) = (record.birth, self.groups(row));
         let mut locks: Vec<RangeLock> = Vec::new();
         for key in &keys {
-            // Somebody uses it.
+            // Otherwise a call uses the row.
             let Some(lock) = self.locks.try_lock(*key, WHOLE, Mode::Exclusive) else { return Ok(()) };
             locks.push(lock);
             if !self.is_empty(*key).await? {
                 return Ok(());
             }
         }
-        match self.commit(vec![OwnerOp::Free { row, birth }]).await {
-            Ok(()) => {}
-            Err(SpaceError::Seam(SeamError::Invalid(view))) => {
-                self.follow(view);
-                return Ok(());
-            }
-            Err(error) => return Err(error),
+        if !self.commit_if_fits(vec![OwnerOp::Free { row, birth }]).await? {
+            return Ok(());
         }
         self.cache.forget(|key| key.row == row);
         self.active.forget(row);

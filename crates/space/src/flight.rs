@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use arena::Sg;
 use disk::{DiskError, Op, Place, Then, Told, Written};
 use parking_lot::Mutex;
-use pool_seam::{Absence, OwnerOp, Regions, SeamError};
+use pool_seam::{Absence, OwnerOp, Regions};
 use smallvec::{SmallVec, smallvec};
 use tokio::sync::oneshot;
 
@@ -244,10 +244,7 @@ impl Change {
             if missed.is_empty() {
                 return inner.lease.hold().wait().await.map(|()| Judged::Written).map_err(SpaceError::from);
             }
-            match inner.commit(missed).await {
-                Err(SpaceError::Seam(SeamError::Invalid(view))) => inner.follow(view),
-                result => result?,
-            }
+            inner.commit_if_fits(missed).await?;
         }
     }
 }

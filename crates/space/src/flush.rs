@@ -25,7 +25,7 @@ impl Space {
         let set = FlushSet::everything();
         env::Io::pending(env.run(async move {
             let flushed = inner.flush_groups(None, set).await;
-            // Whoever met it: a handle that failed since the last flush may have lost what was acknowledged before.
+            // A handle that failed since the last flush, in any call, may have lost what was acknowledged before.
             match (flushed, inner.ports.unreported().first()) {
                 (Ok(()), Some(disk)) => Err(LogError::NotFlushed(*disk).into()),
                 (flushed, _) => flushed,
@@ -93,10 +93,12 @@ impl Inner {
         // First: a value that is set after the doubts finds that its port has ended.
         port.end();
         let present = self.ports.get(port.number(), port.membership());
-        // Otherwise another call has done this.
-        let is_present = present.is_some_and(|present| Arc::ptr_eq(&present, port));
+        if !present.is_some_and(|present| Arc::ptr_eq(&present, port)) {
+            // Another call has done the rest.
+            return;
+        }
         let view = self.view.get().value;
-        for cached in if is_present { self.cache.dirty() } else { Vec::new() } {
+        for cached in self.cache.dirty() {
             let members = route(&view, cached.key()).map(|route| route.members).unwrap_or_default();
             if members.iter().any(|member| member.disk == port.number()) {
                 self.look(&cached, |table| {

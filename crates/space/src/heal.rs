@@ -205,7 +205,7 @@ fn choose(
         strange.sort_by_key(|(found, _)| std::cmp::Reverse(copies(*found)));
         strange.first().map(|(_, bytes)| Decision::Bytes(IoBuf::clone(bytes)))
     };
-    // A copy that was read and is not the newest proves that nobody was told of the newest; an unread one proves nothing.
+    // A copy that was read and has an older value proves that the newest was not acknowledged; an unread one proves nothing.
     let is_older = || known().next().is_some().then(|| older.iter().find_map(matching)).flatten();
     matching(newest).or_else(in_flight).or_else(is_older)
 }

@@ -5,7 +5,7 @@
 mod fill;
 mod scrub;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -106,9 +106,5 @@ impl Job {
 
     fn leave(&mut self, slabs: impl IntoIterator<Item = (RowNumber, u8)>) {
         self.left.extend(slabs.into_iter().map(|slab| (slab, Stays::Unfinished)));
-    }
-
-    fn left(&self) -> BTreeSet<(RowNumber, u8)> {
-        self.left.keys().copied().collect()
     }
 }

@@ -248,6 +248,29 @@ impl Inner {
         }
     }
 
+    /// The same of operations that may not fit any more; `false`: they do not, and the view says why.
+    pub(crate) async fn commit_if_fits(&self, ops: Vec<OwnerOp>) -> Result<bool, SpaceError> {
+        match self.commit(ops).await {
+            Ok(()) => Ok(true),
+            Err(SpaceError::Seam(SeamError::Invalid(view))) => {
+                self.follow(view);
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The groups of a row, in their order; none if it has no slabs.
+    pub(crate) fn groups(&self, row: RowNumber) -> Vec<GroupKey> {
+        let view = self.view.get().value;
+        let Some(record) = view.record.rows.get(&row) else { return Vec::new() };
+        let is_coded = view.record.resiliency_of(record).is_parity();
+        let sets = if is_coded { 0..1 } else { 0..view.record.columns };
+        let of_set =
+            |set| (0..(view.slab_bytes / GROUP) as u32).map(move |group| GroupKey { row, set, group });
+        sets.flat_map(of_set).collect()
+    }
+
     /// A view that is newer than the present one, if there is one.
     pub(crate) async fn newest_view(&self) -> Result<Option<Arc<SpaceView>>, SpaceError> {
         let known = self.view.get().value.version;

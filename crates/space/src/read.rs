@@ -202,7 +202,7 @@ impl Inner {
         }
     }
 
-    /// Reads the wanted units of a content, whoever has them; `false` if a disk was removed meanwhile.
+    /// Reads the wanted units of a content from its copies, or makes them from the other contents; `false` if a disk was removed meanwhile.
     pub(crate) async fn read_wanted(
         self: &Arc<Inner>,
         target: &Target,
@@ -214,7 +214,11 @@ impl Inner {
         if at.code.is_none() {
             return self.read_copies(target, &at.members, cached, at.birth, wanted, dst).await;
         }
-        let Some((units, _)) = self.content_of(target, at, cached, wanted).await? else { return Ok(false) };
+        let content = usize::from(target.column);
+        let Some((mut columns, _)) = self.columns(target, at, cached, 1 << content).await? else {
+            return Ok(false);
+        };
+        let units = std::mem::take(&mut columns[content]);
         for (at_unit, bytes) in units.into_iter().enumerate() {
             let unit = target.units.start + at_unit;
             match bytes {

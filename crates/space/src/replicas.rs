@@ -93,8 +93,8 @@ impl Inner {
                 self.join_replica(&view, index, copy, port);
                 continue;
             }
-            match self.commit(vec![OwnerOp::ReplaceLog { index, generation }]).await {
-                Ok(()) => {}
+            match self.commit_if_fits(vec![OwnerOp::ReplaceLog { index, generation }]).await {
+                Ok(_) => {}
                 Err(SpaceError::Seam(SeamError::NoRoom(_))) => {
                     // The refusal may be in a newer view.
                     if let Some(newest) = self.newest_view().await? {
@@ -102,7 +102,6 @@ impl Inner {
                     }
                     self.replicas.0.lock().no_room = Some(self.view.get().value.version);
                 }
-                Err(SpaceError::Seam(SeamError::Invalid(view))) => self.follow(view),
                 Err(error) => return Err(error),
             }
         }
@@ -156,12 +155,8 @@ impl Inner {
         let Some((generation, membership)) = taking else { return Ok(()) };
         let (row, regions) = (RowNumber::LOG, u64::MAX);
         let op = OwnerOp::NotMissed { row, index, generation, regions, membership };
-        match self.commit(vec![op]).await {
-            Ok(()) => {}
-            // It has left meanwhile.
-            Err(SpaceError::Seam(SeamError::Invalid(view))) => self.follow(view),
-            Err(_) => return Err(Deposed),
-        }
+        // It does not fit if the disk has left meanwhile.
+        self.commit_if_fits(vec![op]).await.map_err(|_| Deposed)?;
         if let Some(taking) = self.replicas.0.lock().all.get_mut(&index) {
             taking.counts = true;
         }

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arena::{Arena, Class, IoBuf, Sg};
-use disk::sized;
+use disk::sim::SlotId;
+use disk::{PowerCut, sized};
 use env::Io;
 use pool_seam::{DiskNumber, JobId, JobOrder, Lease, NodeId, Owner, Resiliency, Returned, SeamError, UNIT};
 
@@ -81,6 +82,39 @@ impl World {
         rig.set_owner(Arc::downgrade(&owner));
         let model = parking_lot::Mutex::new(model);
         World { rig, space, lease, arena, model, _owner: owner }
+    }
+
+    /// The same machine after a power cut, changed by `change` before it is opened.
+    async fn crashed(self, cut: PowerCut, change: impl FnOnce(&Rig)) -> World {
+        self.rig.machine.cut(cut);
+        let rig = self.rig.restarted();
+        change(&rig);
+        let model = self.model.lock().after_crash(u64::MAX, &rig.machine);
+        drop(self);
+        World::open(rig, model).await
+    }
+
+    /// Takes a disk out of service, unless it is needed; what it has not flushed is lost, and it returns after a pause.
+    async fn pull_and_return(&self, disk: u16, pause: Duration) -> bool {
+        if self.rig.remove_disk(DiskNumber(disk)).await.is_err() {
+            return false;
+        }
+        self.rig.machine.pull(SlotId(disk.into()), PowerCut::LoseAll);
+        self.rig.env.sleep(pause).await;
+        self.rig.return_disk(DiskNumber(disk)).await.unwrap();
+        true
+    }
+
+    /// The first reads after a crash: the model allows what they give, and from then on nothing else.
+    async fn settle(&self, units: std::ops::Range<u64>, what: &str) {
+        for unit in units {
+            let bytes = self.bytes(unit..unit + 1).await;
+            let bytes = bytes.unwrap_or_else(|error| panic!("{what}, unit {unit}: {error}"));
+            let checked = self.model.lock().check(unit, &bytes[0]);
+            checked.unwrap_or_else(|error| panic!("{what}: {error}"));
+            let (_, version) = tell(&bytes[0]).expect("it was checked");
+            self.model.lock().settled(unit, version);
+        }
     }
 
     /// Writes units, and tells the model.

@@ -124,7 +124,7 @@ pub fn group_of(view: &SpaceView, at: Spot) -> (GroupKey, usize) {
 pub fn route(view: &SpaceView, key: GroupKey) -> Option<Route> {
     let row = view.record.rows.get(&key.row)?;
     let resiliency = view.record.resiliency_of(row);
-    let code = view.record.code_of(resiliency);
+    let code = resiliency.code(view.record.columns.into());
     let (set, data) = if resiliency.is_parity() {
         (0..row.slabs.len(), usize::from(view.record.columns))
     } else {

@@ -175,13 +175,10 @@ impl Inner {
             }));
         }
         let mut results = futures_util::stream::iter(writes).buffer_unordered(AT_ONCE);
-        let (mut groups, mut written, mut result) = (Vec::new(), Vec::new(), Ok(()));
+        let (mut written, mut result) = (Vec::new(), Ok(()));
         while let Some(one) = results.next().await {
             match one {
-                Ok((cached, units)) => {
-                    groups.push(Arc::clone(&cached));
-                    written.push((cached, units));
-                }
+                Ok(run) => written.push(run),
                 Err(error) => result = Err(error),
             }
         }
@@ -192,6 +189,7 @@ impl Inner {
         let waits = |(cached, units): &WrittenRun| {
             self.look(cached, |table| units.clone().any(|unit| table.waits(unit)))
         };
+        let groups: Vec<Arc<Cached>> = written.iter().map(|(cached, _)| Arc::clone(cached)).collect();
         let mut disk = None;
         loop {
             let view = self.view.get().value;

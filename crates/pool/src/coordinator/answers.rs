@@ -1,4 +1,4 @@
-//! How errors of the metadata are told to owners.
+//! The errors of the metadata, as owners get them.
 
 use pool_seam::{SeamError, Suspension as Paused};
 

@@ -261,14 +261,7 @@ impl SpaceRecord {
 
     /// The kind of its parity columns; `None` if it has none.
     pub(crate) fn code(&self) -> Option<Code> {
-        let data = usize::from(self.columns);
-        match self.resiliency {
-            Resiliency::Simple | Resiliency::Mirror { .. } => None,
-            Resiliency::Parity { parity } => Some(Code::new(data, 1, parity > 1)),
-            Resiliency::LocalParity { groups, global } => {
-                Some(Code::new(data, usize::from(groups), global > 0))
-            }
-        }
+        self.resiliency.code(self.columns.into())
     }
 
     /// Bytes of the user's in a row.

@@ -11,7 +11,7 @@ use pool_seam::{
 
 use crate::world::{World, mirror, virtual_time};
 
-/// An owner that answers after a while, and notes what it is told.
+/// An owner that answers after a while, and records its calls.
 struct Puppet {
     env: Env,
     takes: Duration,
@@ -125,7 +125,7 @@ fn a_disk_does_not_wait_for_an_owner_for_ever() {
     });
 }
 
-/// The owner of a disk that has the only copy of something is told that it stays; a disk that was set back with the only
+/// The owner of a disk that has the only copy of something learns that the disk stays; a disk that was set back with the only
 /// copy of something does not join.
 #[test]
 fn an_owner_is_told_that_a_disk_stays() {

@@ -9,7 +9,7 @@ use pool_seam::UNIT;
 use pool_seam::code::Code;
 use smallvec::SmallVec;
 
-use super::Columns;
+use super::{Columns, bits, lacks};
 use crate::SpaceError;
 use crate::blocks::ContentId;
 use crate::cache::Cached;
@@ -82,7 +82,7 @@ impl NewColumns {
 
     /// The columns, by bit.
     fn changed(&self) -> u32 {
-        self.columns.iter().fold(0, |bits, (column, _)| bits | 1 << column)
+        bits(self.columns.iter().map(|(column, _)| usize::from(*column)))
     }
 }
 
@@ -132,11 +132,6 @@ impl Inner {
     /// What has to come before a change of units; `true`: something has, so look again.
     async fn settle(self: &Arc<Inner>, target: &Target, cached: &Arc<Cached>) -> Result<bool, SpaceError> {
         let units = || target.units.clone();
-        if let Some(unit) = self.look(cached, |table| units().find(|unit| table.redo(*unit).is_some())) {
-            let one = Target { units: unit..unit + 1, ..target.clone() };
-            self.place(&one, cached).await?;
-            return Ok(true);
-        }
         if let Some(unit) = self.look(cached, |table| units().find(|unit| table.is_open(*unit))) {
             Box::pin(self.decide(target, cached, unit)).await?;
             return Ok(true);
@@ -165,7 +160,6 @@ impl Inner {
     ) -> Result<Option<Planned>, SpaceError> {
         let (count, changed, all_data) = (new.units.len(), new.changed(), (1_u32 << code.data()) - 1);
         let parities = code.parities_of(changed);
-        let nothing: Columns = vec![vec![None; count]; code.columns()];
         let others = all_data & !changed;
         // Whichever reads fewer columns.
         let (whole, difference) = (others, changed | parities);
@@ -176,21 +170,18 @@ impl Inner {
         };
         let reads = |of: u32| (0..code.columns()).filter(|c| of & 1 << c != 0 && is_written(*c)).count();
         let first = if reads(whole) <= reads(difference) { whole } else { difference };
-        let mut old = nothing;
+        let mut old: Columns = vec![vec![None; count]; code.columns()];
         // Of values that no record has the stripes may be written in place again, and have columns all the same.
         let is_empty_before = !(0..code.columns()).any(is_written);
         if !is_empty_before {
             match self.columns(target, at, cached, first).await? {
-                Some(columns) => old = columns,
+                Some((columns, _)) => old = columns,
                 None => return Ok(None),
             }
-            let lacks = |columns: &Columns, of: u32| {
-                (0..code.columns()).any(|c| of & 1 << c != 0 && columns[c].iter().any(Option::is_none))
-            };
             if lacks(&old, first) {
                 let other = if first == whole { difference } else { whole };
                 match self.columns(target, at, cached, first | other).await? {
-                    Some(columns) => old = columns,
+                    Some((columns, _)) => old = columns,
                     None => return Ok(None),
                 }
             }
@@ -295,8 +286,7 @@ fn redo(table: &mut Table, unit: usize, at: usize, parts: &[Option<Vec<IoBuf>>],
         |content: &usize| parts[*content].is_some() && matches!(values[*content], Value::Written(_));
     let columns: Vec<usize> = (0..parts.len()).filter(is_payload).collect();
     let payload: Sg = columns.iter().filter_map(|c| Some(parts[*c].as_ref()?[at].clone())).collect();
-    let bits = columns.iter().fold(0, |bits, content| bits | 1 << content);
-    table.set_redo(unit, values, bits, payload);
+    table.set_redo(unit, values, bits(columns.into_iter()), payload);
 }
 
 /// The new bytes of a parity; none if too little is known.

@@ -5,15 +5,15 @@
 //! so. Then its blocks are written, the disk is flushed and marked, and the metadata says that the region is not missed:
 //! each durable before the next. A disk that is set back in between has a mark with a lower count.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arena::{Class, IoBuf, Sg, SgMut};
 use disk::sized;
 use futures_util::future::join_all;
 use pool_seam::{
-    Absence, DiskNumber, GROUP, GROUP_UNITS, Membership, OwnerOp, Regions, RowNumber, SeamError, SlabPlace,
-    Stays, UNIT,
+    Absence, DiskNumber, GROUP_UNITS, Membership, OwnerOp, Regions, RowNumber, SeamError, SlabPlace, Stays,
+    UNIT,
 };
 
 use super::Job;
@@ -64,15 +64,8 @@ enum Filled {
 impl Job {
     /// Gives a disk what it has missed.
     pub(super) async fn resync(&mut self, disk: DiskNumber) -> Result<(), SpaceError> {
-        loop {
-            let left = self.left();
-            let missing = self.inner.missing(|piece| piece.disk == disk);
-            let pieces: Vec<_> =
-                missing.into_iter().filter(|piece| !left.contains(&(piece.row, piece.index))).collect();
-            if !self.pieces(pieces).await? {
-                return Ok(());
-            }
-        }
+        while self.pieces(|piece| piece.disk == disk).await? {}
+        Ok(())
     }
 
     /// Moves slabs to the places that the coordinator chooses.
@@ -96,15 +89,13 @@ impl Job {
             match record.moving() {
                 Some(moving) if moving.index != index => return Ok(false),
                 Some(_) => {}
-                None => match self.inner.commit(vec![OwnerOp::BeginMove { row, birth, index }]).await {
-                    Ok(()) => {}
+                None => match self.inner.commit_if_fits(vec![OwnerOp::BeginMove { row, birth, index }]).await
+                {
+                    Ok(true) => {}
+                    Ok(false) => return Ok(false),
                     Err(SpaceError::Seam(SeamError::NoRoom(why))) => {
                         self.left.insert((row, index), Stays::NoPlace(why));
                         return Ok(true);
-                    }
-                    Err(SpaceError::Seam(SeamError::Invalid(view))) => {
-                        self.inner.follow(view);
-                        return Ok(false);
                     }
                     Err(error) => return Err(error),
                 },
@@ -116,24 +107,22 @@ impl Job {
             let record = view.record.rows.get(&row).filter(|record| record.birth == birth);
             let Some(record) = record else { return Ok(false) };
             let target = record.slabs.len() as u8;
-            if record.moving().is_none_or(|moving| moving.index != index)
-                || self.left().contains(&(row, target))
-            {
+            if record.moving().is_none_or(|moving| moving.index != index) {
                 break;
             }
-            let pieces = self.inner.missing(|piece| piece.row == row && piece.index == target);
-            if pieces.is_empty() {
-                // Otherwise its disk has left.
-                let regions = Regions::new(view.slab_bytes);
-                let is_filled = record.copy(target.into()).is_some_and(|c| c.missed & regions.all() == 0);
-                if is_filled && self.inner.end_move(row, OwnerOp::EndMove { row, birth }).await? {
-                    return Ok(true);
-                }
-                break;
+            let is_of_it = |piece: &Piece| piece.row == row && piece.index == target;
+            if self.pieces(is_of_it).await? {
+                continue;
             }
-            if !self.pieces(pieces).await? {
-                break;
+            // Otherwise its disk has left, or not all could be filled.
+            let view = self.inner.view.get().value;
+            let copy = view.record.rows.get(&row).and_then(|row| row.copy(target.into()).copied());
+            let regions = Regions::new(view.slab_bytes);
+            let is_filled = copy.is_some_and(|copy| copy.missed & regions.all() == 0);
+            if is_filled && self.inner.end_move(row, OwnerOp::EndMove { row, birth }).await? {
+                return Ok(true);
             }
+            break;
         }
         let target = self.inner.view.get().value.record.rows.get(&row).map(|record| record.slabs.len() as u8);
         target.map(|target| self.left.remove(&(row, target)));
@@ -141,17 +130,20 @@ impl Job {
         Ok(false)
     }
 
-    /// Fills as many of the pieces as may be done now. `false`: nothing is to be done, or the job ends.
-    async fn pieces(&mut self, mut pieces: Vec<Piece>) -> Result<bool, SpaceError> {
-        if pieces.is_empty() {
+    /// Fills as many of the wanted pieces as may be done now. `false`: none is left, or the job ends.
+    async fn pieces(&mut self, is_wanted: impl Fn(&Piece) -> bool) -> Result<bool, SpaceError> {
+        let left: BTreeSet<_> = self.left.keys().copied().collect();
+        let is_wanted = |piece: &Piece| is_wanted(piece) && !left.contains(&(piece.row, piece.index));
+        if self.inner.missing(1, is_wanted).is_empty() {
             return Ok(false);
         }
         let turn = self.turn().await?;
         if turn == 0 {
-            self.leave(pieces.iter().map(|piece| (piece.row, piece.index)));
+            let all = self.inner.missing(usize::MAX, is_wanted);
+            self.leave(all.iter().map(|piece| (piece.row, piece.index)));
             return Ok(false);
         }
-        pieces.truncate(turn);
+        let pieces = self.inner.missing(turn, is_wanted);
         let filled = join_all(pieces.iter().map(|piece| self.inner.fill_region(piece))).await;
         let mut done = Vec::new();
         for (piece, filled) in pieces.into_iter().zip(filled) {
@@ -174,67 +166,47 @@ impl Inner {
     /// the metadata has no such move.
     async fn end_move(self: &Arc<Inner>, row: RowNumber, op: OwnerOp) -> Result<bool, SpaceError> {
         let _one = self.checkpoints.lock().await;
-        let groups = (self.view.get().value.slab_bytes / GROUP) as u32;
         let mut locks = Vec::new();
-        for set in self.sets(row) {
-            for group in 0..groups {
-                let key = GroupKey { row, set, group };
-                locks.push(self.locks.lock(key, 0..GROUP_UNITS as usize, Mode::Exclusive).await);
-            }
+        for key in self.groups(row) {
+            locks.push(self.locks.lock(key, 0..GROUP_UNITS as usize, Mode::Exclusive).await);
         }
-        match self.commit(vec![op]).await {
-            Ok(()) => Ok(true),
-            Err(SpaceError::Seam(SeamError::Invalid(view))) => {
-                self.follow(view);
-                Ok(false)
-            }
-            Err(error) => Err(error),
-        }
+        self.commit_if_fits(vec![op]).await
     }
 
-    /// The regions that copies on present disks have missed, of those that are wanted.
-    fn missing(&self, is_wanted: impl Fn(&Piece) -> bool) -> Vec<Piece> {
+    /// The first `count` regions that copies on present disks have missed, of those that are wanted.
+    fn missing(&self, count: usize, is_wanted: impl Fn(&Piece) -> bool) -> Vec<Piece> {
         let view = self.view.get().value;
         let regions = Regions::new(view.slab_bytes);
-        let mut pieces = Vec::new();
-        for (&row, record) in
-            view.record.rows.iter().filter(|(row, record)| **row != RowNumber::LOG && !record.is_new)
-        {
-            let resiliency = view.record.resiliency_of(record);
-            for (index, copy) in record.copies().filter(|(_, copy)| copy.missed & regions.all() != 0) {
-                let Some(of) = view.membership(copy.place.disk) else { continue };
-                let slab = record.slab_of(index);
-                let (set, content) = match resiliency.is_parity() {
-                    true => (0, slab as u8),
-                    false => ((slab / resiliency.copies()) as u8, 0),
-                };
-                let (disk, generation, index) = (copy.place.disk, copy.generation, index as u8);
-                let missed = (0..regions.count()).filter(|region| copy.missed & 1 << region != 0);
-                pieces.extend(missed.map(|region| Piece {
-                    row,
-                    index,
-                    generation,
-                    disk,
-                    of,
-                    set,
-                    content,
-                    region,
-                }));
-            }
-        }
-        pieces.retain(is_wanted);
-        pieces
+        let rows = view.record.rows.iter().filter(|(row, record)| **row != RowNumber::LOG && !record.is_new);
+        let copies = rows.flat_map(|(row, record)| {
+            let behind = record.copies().filter(|(_, copy)| copy.missed & regions.all() != 0);
+            behind.map(move |(index, copy)| (*row, record, index, copy))
+        });
+        let pieces = copies.flat_map(|(row, record, index, copy)| {
+            let of = view.membership(copy.place.disk);
+            let (resiliency, slab) = (view.record.resiliency_of(record), record.slab_of(index));
+            let (set, content) = match resiliency.is_parity() {
+                true => (0, slab as u8),
+                false => ((slab / resiliency.copies()) as u8, 0),
+            };
+            let (disk, generation, index) = (copy.place.disk, copy.generation, index as u8);
+            let missed = (0..regions.count()).filter(|region| copy.missed & 1 << region != 0);
+            let piece =
+                move |of| move |region| Piece { row, index, generation, disk, of, set, content, region };
+            of.into_iter().flat_map(move |of| missed.clone().map(piece(of)))
+        });
+        pieces.filter(is_wanted).take(count).collect()
     }
 
     /// The member that a piece is about, if it still misses the group.
-    fn target(&self, piece: &Piece, key: GroupKey) -> Option<(Member, u32)> {
+    fn target(&self, piece: &Piece, key: GroupKey) -> Option<Member> {
         let view = self.view.get().value;
         let at = route(&view, key)?;
         let is_it = |member: &&Member| {
             (member.index, member.generation, member.membership)
                 == (piece.index, piece.generation, Some(piece.of))
         };
-        Some((*at.members.iter().find(is_it).filter(|member| !member.counts)?, at.birth))
+        at.members.iter().find(is_it).filter(|member| !member.counts).copied()
     }
 
     async fn fill_region(self: &Arc<Inner>, piece: &Piece) -> Result<Filled, SpaceError> {
@@ -305,25 +277,19 @@ impl Inner {
                 break wanted;
             }
         };
-        let Some((member, _)) = self.target(piece, key) else { return Ok(None) };
+        let Some(member) = self.target(piece, key) else { return Ok(None) };
         if wanted.is_empty() {
             return Ok(Some(0));
         }
-        let good = flat(dst);
+        let good = flat(&dst);
         let unit_of = |unit: usize| {
             let at = (unit - units.start) * UNIT as usize;
             &good[at..at + UNIT as usize]
         };
         // Of a slab that has missed everything nothing is worth a comparison.
-        let is_new = self
-            .view
-            .get()
-            .value
-            .record
-            .rows
-            .get(&piece.row)
-            .and_then(|row| row.copy(piece.index.into()))
-            .is_some_and(|copy| copy.missed == u64::MAX);
+        let view = self.view.get().value;
+        let copy = view.record.rows.get(&piece.row).and_then(|row| row.copy(piece.index.into()));
+        let is_new = copy.is_some_and(|copy| copy.missed == u64::MAX);
         let present = if is_new { None } else { self.present(port, &target, &member).await };
         let differs = |unit: &usize| {
             present.as_ref().is_none_or(|present| {
@@ -347,7 +313,7 @@ impl Inner {
     /// The checksums of a content whose block was on a disk that is away.
     fn learn(&self, target: &Target, at: &Route, cached: &Cached, content: usize, bytes: &SgMut) {
         let of = ContentId { space: self.space(), birth: at.birth, content: content as u8 };
-        let bytes = flat_bytes(bytes);
+        let bytes = flat(bytes);
         self.look(cached, |table| {
             for (at, unit) in target.units.clone().enumerate() {
                 let sum = match table.value(content, unit) {
@@ -368,7 +334,7 @@ impl Inner {
         let length = target.units.len() * UNIT as usize;
         let dst = sized(self.arena.alloc_sg(length, Class::Control).await, length);
         let (result, read) = port.read(member.data + target.offset(), dst).await;
-        result.ok().map(|()| flat(read))
+        result.ok().map(|()| flat(&read))
     }
 
     /// What was filled becomes durable: blocks, flush, mark, entry of the mark, and then the metadata.
@@ -405,20 +371,16 @@ impl Inner {
         if ops.is_empty() {
             return Ok(());
         }
-        match self.commit(ops).await {
-            // A disk has left meanwhile: the others are found again.
-            Err(SpaceError::Seam(SeamError::Invalid(view))) => self.follow(view),
-            result => result?,
-        }
+        // They do not fit if a disk has left meanwhile: the others are found again.
+        self.commit_if_fits(ops).await?;
         // A write that failed there while the metadata was changed.
         let missed = done.iter().filter(|(piece, _)| lacks(piece)).map(|(piece, _)| {
             let Piece { row, index, generation, region, .. } = *piece;
             OwnerOp::Missed { row, index, generation, regions: 1 << region }
         });
         let missed: Vec<_> = missed.collect();
-        match if missed.is_empty() { Ok(()) } else { self.commit(missed).await } {
-            Err(SpaceError::Seam(SeamError::Invalid(view))) => self.follow(view),
-            result => result?,
+        if !missed.is_empty() {
+            self.commit_if_fits(missed).await?;
         }
         Ok(())
     }
@@ -429,7 +391,7 @@ impl Inner {
         for group in groups {
             let key = GroupKey { row: piece.row, set: piece.set, group };
             let Some(cached) = self.loaded(key).await? else { return Ok(false) };
-            let Some((member, _)) = self.target(piece, key) else { return Ok(false) };
+            let Some(member) = self.target(piece, key) else { return Ok(false) };
             let view = self.view.get().value;
             let Some(at) = route(&view, key) else { return Ok(false) };
             let slab = usize::from(member.slab - at.members[0].slab);
@@ -453,11 +415,7 @@ impl Inner {
 }
 
 /// The bytes of buffers in one piece.
-fn flat(buffers: SgMut) -> Vec<u8> {
-    flat_bytes(&buffers)
-}
-
-fn flat_bytes(buffers: &SgMut) -> Vec<u8> {
+fn flat(buffers: &SgMut) -> Vec<u8> {
     buffers.iter().flat_map(|buffer| buffer.iter().copied()).collect()
 }
 

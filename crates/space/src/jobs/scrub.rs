@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use pool_seam::{GROUP_UNITS, Regions, RowNumber};
+use arena::IoBuf;
+use pool_seam::{GROUP, GROUP_UNITS, RowNumber};
 
 use super::Job;
 use super::fill::CHUNK;
 use crate::SpaceError;
-use arena::IoBuf;
-
-use crate::blocks::{ContentId, Units};
+use crate::blocks::ContentId;
 use crate::cache::Cached;
 use crate::heal::ReadCopy;
 use crate::locks::Mode;
@@ -26,46 +25,27 @@ impl Job {
             let rows = view.record.rows.iter().map(|(row, _)| *row);
             rows.filter(|row| *row >= from && *row != RowNumber::LOG).collect()
         };
-        let regions = Regions::new(self.inner.view.get().value.slab_bytes);
-        let pieces: Vec<_> = rows
-            .into_iter()
-            .flat_map(|row| {
-                (0..regions.count())
-                    .flat_map(move |region| regions.groups(region))
-                    .map(move |group| (row, group))
-            })
-            .collect();
-        let mut next = 0;
-        while next < pieces.len() {
+        let groups: Vec<GroupKey> = rows.into_iter().flat_map(|row| self.inner.groups(row)).collect();
+        let mut left = &groups[..];
+        while !left.is_empty() {
             let turn = self.turn().await?;
             if turn == 0 {
-                let rest = pieces[next..].iter().map(|(row, _)| (*row, 0)).collect::<Vec<_>>();
-                self.leave(rest);
+                self.leave(left.iter().map(|key| (key.row, 0)));
                 return Ok(());
             }
-            for (row, group) in &pieces[next..(next + turn).min(pieces.len())] {
-                for set in self.inner.sets(*row) {
-                    let (healed, lost) =
-                        self.inner.scrub_group(GroupKey { row: *row, set, group: *group }).await?;
-                    (self.done.healed, self.done.lost) = (self.done.healed + healed, self.done.lost + lost);
-                    self.done.bytes += pool_seam::GROUP;
-                }
+            let (now, rest) = left.split_at(turn.min(left.len()));
+            for key in now {
+                let (healed, lost) = self.inner.scrub_group(*key).await?;
+                (self.done.healed, self.done.lost) = (self.done.healed + healed, self.done.lost + lost);
+                self.done.bytes += GROUP;
             }
-            next += turn;
+            left = rest;
         }
         Ok(())
     }
 }
 
 impl Inner {
-    /// The sets of a row.
-    pub(crate) fn sets(&self, row: RowNumber) -> std::ops::Range<u8> {
-        let view = self.view.get().value;
-        let Some(record) = view.record.rows.get(&row) else { return 0..0 };
-        let resiliency = view.record.resiliency_of(record);
-        if resiliency.is_parity() { 0..1 } else { 0..view.record.columns }
-    }
-
     /// Units that were written anew, and those that no copy has.
     async fn scrub_group(self: &Arc<Inner>, key: GroupKey) -> Result<(u64, u64), SpaceError> {
         let (mut healed, mut lost) = (0, 0);
@@ -96,8 +76,7 @@ impl Inner {
             }
             for (at, unit) in target.units.clone().enumerate() {
                 let Value::Written(sum) = self.look(&cached, |table| table.value(0, unit)) else { continue };
-                let is_good =
-                    |bytes: &&arena::IoBuf| content.checksum(target.first() + at as u32, bytes) == sum;
+                let is_good = |bytes: &&IoBuf| content.checksum(target.first() + at as u32, bytes) == sum;
                 let good = copies.iter().filter_map(|(_, bytes)| bytes[at].as_ref()).find(is_good).cloned();
                 let bad = copies
                     .iter()
@@ -118,31 +97,24 @@ impl Inner {
         Ok((healed, lost))
     }
 
-    /// The same of stripes, each content by itself.
+    /// The same of stripes.
     async fn scrub_stripes(
         self: &Arc<Inner>,
         target: &Target,
         at: &Route,
         cached: &Arc<Cached>,
     ) -> Result<(u64, u64), SpaceError> {
-        let (mut healed, mut lost) = (0, 0);
-        for content in 0..at.contents() {
-            let written =
-                |unit: &usize| matches!(self.look(cached, |t| t.value(content, *unit)), Value::Written(_));
-            let wanted: Units = target.units.clone().filter(written).collect();
-            if wanted.is_empty() {
-                continue;
-            }
-            let target = Target { column: content as u8, ..target.clone() };
-            let Some((units, rewritten)) = self.content_of(&target, at, cached, wanted).await? else {
-                continue;
-            };
-            healed += rewritten;
-            let is_lost = |(unit, bytes): &(usize, Option<IoBuf>)| {
-                bytes.is_none() && wanted.has(target.units.start + unit)
-            };
-            lost += units.into_iter().enumerate().filter(is_lost).count() as u64;
-        }
-        Ok((healed, lost))
+        let all = (1_u32 << at.contents()) - 1;
+        let Some((columns, rewritten)) = self.columns(target, at, cached, all).await? else {
+            return Ok((0, 0));
+        };
+        let is_written = |content: usize, unit: usize| {
+            matches!(self.look(cached, |table| table.value(content, unit)), Value::Written(_))
+        };
+        let units = columns.iter().enumerate().flat_map(|(content, units)| {
+            target.units.clone().zip(units).map(move |(unit, bytes)| (content, unit, bytes))
+        });
+        let lost = units.filter(|(content, unit, bytes)| bytes.is_none() && is_written(*content, *unit));
+        Ok((rewritten, lost.count() as u64))
     }
 }

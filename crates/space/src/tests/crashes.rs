@@ -1,7 +1,5 @@
 //! A power cut at any event: what was flushed is there, and what two reads give is the same.
 
-use disk::PowerCut;
-use disk::sim::SlotId;
 use futures_util::future::join_all;
 
 use super::*;
@@ -43,19 +41,9 @@ async fn check(world: World, seed: u64) {
         // Of groups that were not read since the crash.
         world.space.checkpoint().await.unwrap();
     }
-    for unit in 0..UNITS {
-        let bytes = world.bytes(unit..unit + 1).await.unwrap_or_else(|error| panic!("unit {unit}: {error}"));
-        world.model.lock().check(unit, &bytes[0]).unwrap_or_else(|error| panic!("{error}"));
-        let (_, version) = tell(&bytes[0]).expect("it was checked");
-        world.model.lock().settled(unit, version);
-    }
+    world.settle(0..UNITS, "after a crash").await;
     let cut = if seed.is_multiple_of(2) { PowerCut::LoseAll } else { PowerCut::Tear { seed } };
-    world.rig.machine.cut(cut);
-    let model = world.model.lock().clone();
-    let rig = world.rig.restarted();
-    let model = model.after_crash(u64::MAX, &rig.machine);
-    drop(world);
-    let world = World::open(rig, model).await;
+    let world = world.crashed(cut, |_| {}).await;
     for unit in 0..UNITS {
         world.read(unit..unit + 1).await.unwrap();
     }

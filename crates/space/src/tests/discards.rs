@@ -1,7 +1,5 @@
 //! Discards, rows that are freed, holes on the disks, other sizes, and what is allocated.
 
-use disk::PowerCut;
-use disk::sim::SlotId;
 use futures_util::future::join_all;
 use pool_seam::RowNumber;
 
@@ -93,13 +91,7 @@ fn discards_in_crashes() {
                 if round % 3 == 0 {
                     after.space.checkpoint().await.unwrap();
                 }
-                for unit in 0..40 {
-                    let bytes = after.bytes(unit..unit + 1).await.unwrap();
-                    let checked = after.model.lock().check(unit, &bytes[0]);
-                    checked.unwrap_or_else(|error| panic!("seed {seed} round {round}: {error}"));
-                    let (_, version) = tell(&bytes[0]).unwrap();
-                    after.model.lock().settled(unit, version);
-                }
+                after.settle(0..40, &format!("seed {seed} round {round}")).await;
                 after.space.resolve().await.unwrap();
                 after.space.checkpoint().await.unwrap();
                 copies_agree(&after).await;
@@ -123,10 +115,7 @@ fn a_copy_that_missed_a_discard_is_not_read() {
                 for _ in 0..8 {
                     let disk = (world.rig.env.random_u64() % setup.disks.len() as u64) as u16;
                     world.rig.env.sleep(Duration::from_millis(10)).await;
-                    if world.rig.remove_disk(DiskNumber(disk)).await.is_ok() {
-                        world.rig.machine.pull(SlotId(disk.into()), PowerCut::LoseAll);
-                        world.rig.env.sleep(Duration::from_millis(10)).await;
-                        world.rig.return_disk(DiskNumber(disk)).await.unwrap();
+                    if world.pull_and_return(disk, Duration::from_millis(10)).await {
                         let order = JobOrder::Resync(DiskNumber(disk));
                         world.space.run(JobId(1), order).wait().await.unwrap();
                     }

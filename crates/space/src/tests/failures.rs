@@ -1,7 +1,7 @@
 //! Disks that fail, leave and return.
 
-use disk::sim::{Fault, Rule, SlotId, When};
-use disk::{Op, PowerCut};
+use disk::Op;
+use disk::sim::{Fault, Rule, When};
 use futures_util::future::join_all;
 
 use super::*;
@@ -45,15 +45,10 @@ fn disks_that_come_and_go_under_load() {
                     if round % 3 == 1 {
                         world.space.checkpoint().await.unwrap();
                     }
-                    if world.rig.remove_disk(DiskNumber(disk)).await.is_ok() {
-                        // What it has not flushed is lost.
-                        world.rig.machine.pull(SlotId(disk.into()), PowerCut::LoseAll);
-                        world.rig.env.sleep(Duration::from_millis(15)).await;
-                        world.rig.return_disk(DiskNumber(disk)).await.unwrap();
-                    }
+                    world.pull_and_return(disk, Duration::from_millis(15)).await;
                 }
             };
-            let users = (0..4).map(|_| user(&world, 40));
+            let users = (0..4).map(|_| user(&world, 40, some_rows));
             tokio::join!(chaos, join_all(users));
             world.flush().await.unwrap();
             copies_agree(&world).await;
@@ -85,12 +80,16 @@ pub(super) async fn copies_agree(world: &World) {
     }
 }
 
+/// One group in each of some rows.
+fn some_rows(random: u64) -> u64 {
+    (random >> 40) % 8 * 512 + random % 8
+}
+
 /// Errors are allowed where the only copy is on a disk that is away.
-async fn user(world: &World, steps: usize) {
+pub(super) async fn user(world: &World, steps: usize, first: impl Fn(u64) -> u64) {
     for _ in 0..steps {
         let random = world.rig.env.random_u64();
-        // One group in each of some rows.
-        let first = (random >> 40) % 8 * 512 + random % 8;
+        let first = first(random);
         let units = first..first + 1 + (random >> 8) % 4;
         let result = match (random >> 16) % 8 {
             0 => world.flush().await,
@@ -160,12 +159,8 @@ fn a_disk_with_an_older_mark_misses_everything() {
         let earlier = world.rig.machine.image(SlotId(3));
         world.write(0..2, true).await.unwrap();
         world.space.checkpoint().await.unwrap();
-        world.rig.machine.cut(PowerCut::LoseAll);
-        let rig = world.rig.restarted();
-        rig.machine.roll_back(SlotId(3), &earlier, 0, 20 << 20);
-        let model = world.model.lock().after_crash(u64::MAX, &rig.machine);
-        drop(world);
-        let world = World::open(rig, model).await;
+        let set_back = |rig: &Rig| rig.machine.roll_back(SlotId(3), &earlier, 0, 20 << 20);
+        let world = world.crashed(PowerCut::LoseAll, set_back).await;
         let view = world.rig.view_now();
         let copies = view.record.rows.values().flat_map(|row| row.copies().collect::<Vec<_>>());
         let here: Vec<u64> = copies

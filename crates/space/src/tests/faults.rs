@@ -1,7 +1,7 @@
 //! Single faults: a handle that fails on a disk that is needed, a checkpoint that fails, a space that closes.
 
-use disk::sim::{Fault, Rule, SlotId, When};
-use disk::{Disk, DiskError, Op, PowerCut};
+use disk::sim::{Fault, Rule, When};
+use disk::{Disk, DiskError, Op};
 use futures_util::future::join_all;
 
 use super::*;
@@ -23,15 +23,6 @@ fn areas(world: &World) -> (std::ops::Range<u64>, std::ops::Range<u64>) {
     (data.offset..data.offset + (2 << 20), blocks.offset..blocks.offset + UNIT)
 }
 
-/// The same machine after a power cut.
-async fn crashed(world: World, cut: PowerCut) -> World {
-    world.rig.machine.cut(cut);
-    let rig = world.rig.restarted();
-    let model = world.model.lock().after_crash(u64::MAX, &rig.machine);
-    drop(world);
-    World::open(rig, model).await
-}
-
 /// Rule 14: the log's write fails, so the disk is opened anew, and may have lost what was written before; the next flush
 /// says so, and the one after it does not.
 #[test]
@@ -45,7 +36,7 @@ fn a_flush_reports_what_another_handle_has_not_flushed() {
         world.read(0..4).await.unwrap();
         world.write(2..6, false).await.unwrap();
         world.flush().await.unwrap();
-        let world = crashed(world, PowerCut::LoseAll).await;
+        let world = world.crashed(PowerCut::LoseAll, |_| {}).await;
         world.read(0..6).await.unwrap();
     });
 }
@@ -130,7 +121,7 @@ fn a_checkpoint_that_fails_forgets_no_block() {
             for _ in 0..2 {
                 world.space.checkpoint().await.unwrap();
             }
-            let world = crashed(world, PowerCut::LoseAll).await;
+            let world = world.crashed(PowerCut::LoseAll, |_| {}).await;
             for row in 0..4 {
                 world.read(row * 512..row * 512 + 4).await.unwrap();
             }
@@ -175,7 +166,7 @@ fn units_of_a_write_that_failed_are_old_or_new_for_good() {
             for _ in 0..3 {
                 world.space.checkpoint().await.unwrap();
             }
-            let world = crashed(world, PowerCut::LoseAll).await;
+            let world = world.crashed(PowerCut::LoseAll, |_| {}).await;
             world.read(0..8).await.unwrap();
         });
     }

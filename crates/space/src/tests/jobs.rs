@@ -1,11 +1,9 @@
 //! Disks that return get what they have missed, slabs move, and damage is found by reading everything.
 
-use disk::PowerCut;
-use disk::sim::SlotId;
 use futures_util::future::join_all;
 use pool_seam::{RowNumber, SlabPlace};
 
-use super::failures::copies_agree;
+use super::failures::{copies_agree, user};
 use super::*;
 
 const UNITS: u64 = 40;
@@ -82,15 +80,12 @@ fn disks_that_come_and_go_in_crashes() {
                     if round % 2 == 1 {
                         world.space.checkpoint().await.unwrap();
                     }
-                    if world.rig.remove_disk(DiskNumber(disk)).await.is_ok() {
-                        world.rig.machine.pull(SlotId(disk.into()), PowerCut::LoseAll);
-                        world.rig.env.sleep(Duration::from_millis(12)).await;
-                        world.rig.return_disk(DiskNumber(disk)).await.unwrap();
+                    if world.pull_and_return(disk, Duration::from_millis(12)).await {
                         resync(&world, disk).await;
                     }
                 }
             };
-            let users = (0..4).map(|_| user(&world, 40));
+            let users = (0..4).map(|_| user(&world, 40, anywhere));
             tokio::join!(chaos, join_all(users));
             let moments = world.rig.moments();
             for round in 0..6 {
@@ -103,15 +98,7 @@ fn disks_that_come_and_go_in_crashes() {
                 // One that is not needed for what others lack.
                 let disk = (random >> 32) as u16 % disks as u16;
                 let is_away = round % 3 == 2 && after.rig.remove_disk(DiskNumber(disk)).await.is_ok();
-                for unit in 0..UNITS {
-                    let bytes = after.bytes(unit..unit + 1).await;
-                    let bytes = bytes
-                        .unwrap_or_else(|error| panic!("seed {seed}, away {is_away}, unit {unit}: {error}"));
-                    let checked = after.model.lock().check(unit, &bytes[0]);
-                    checked.unwrap_or_else(|error| panic!("seed {seed} round {round}: {error}"));
-                    let (_, version) = tell(&bytes[0]).unwrap();
-                    after.model.lock().settled(unit, version);
-                }
+                after.settle(0..UNITS, &format!("seed {seed} round {round}, away {is_away}")).await;
                 after.space.resolve().await.unwrap();
                 after.space.checkpoint().await.unwrap();
                 copies_agree(&after).await;
@@ -120,18 +107,8 @@ fn disks_that_come_and_go_in_crashes() {
     }
 }
 
-async fn user(world: &World, steps: usize) {
-    for _ in 0..steps {
-        let random = world.rig.env.random_u64();
-        let first = random % (UNITS - 4);
-        let units = first..first + 1 + (random >> 8) % 4;
-        let result = match (random >> 16) % 8 {
-            0 => world.flush().await,
-            1..5 => world.write(units, (random >> 24).is_multiple_of(4)).await,
-            _ => world.read(units).await,
-        };
-        assert!(matches!(result, Ok(()) | Err(SpaceError::Unavailable { .. })), "{result:?}");
-    }
+fn anywhere(random: u64) -> u64 {
+    random % (UNITS - 4)
 }
 
 /// Rule 9: a disk is set back while it is synchronised: its mark has a lower count.
@@ -150,12 +127,8 @@ fn a_disk_set_back_to_before_its_resync_is_seen() {
         world.rig.return_disk(DiskNumber(3)).await.unwrap();
         let earlier = world.rig.machine.image(SlotId(3));
         resync(&world, 3).await;
-        world.rig.machine.cut(PowerCut::LoseAll);
-        let rig = world.rig.restarted();
-        rig.machine.roll_back(SlotId(3), &earlier, 0, 20 << 20);
-        let model = world.model.lock().after_crash(u64::MAX, &rig.machine);
-        drop(world);
-        let world = World::open(rig, model).await;
+        let set_back = |rig: &Rig| rig.machine.roll_back(SlotId(3), &earlier, 0, 20 << 20);
+        let world = world.crashed(PowerCut::LoseAll, set_back).await;
         assert_ne!(missed(&world), 0, "its copies miss everything");
         for row in 0..4 {
             world.read(row * 512..row * 512 + 8).await.unwrap();
@@ -180,7 +153,7 @@ fn a_slab_moves_under_load() {
                 let report = world.space.run(JobId(7), order).wait().await.unwrap();
                 assert_eq!(report.left, []);
             };
-            let users = (0..4).map(|_| user(&world, 30));
+            let users = (0..4).map(|_| user(&world, 30, anywhere));
             tokio::join!(moves, join_all(users));
             let view = world.rig.view_now();
             let row = view.record.rows.get(&RowNumber(0)).unwrap();
@@ -188,11 +161,7 @@ fn a_slab_moves_under_load() {
             assert_eq!(missed(&world), 0);
             copies_agree(&world).await;
             world.flush().await.unwrap();
-            world.rig.machine.cut(PowerCut::LoseAll);
-            let rig = world.rig.restarted();
-            let model = world.model.lock().after_crash(u64::MAX, &rig.machine);
-            drop(world);
-            let world = World::open(rig, model).await;
+            let world = world.crashed(PowerCut::LoseAll, |_| {}).await;
             world.read(0..UNITS).await.unwrap();
         });
     }
@@ -227,11 +196,7 @@ fn a_lost_column_is_made_from_the_others() {
                 world.rig.remove_disk(copy.place.disk).await.unwrap();
             }
             world.read(0..200).await.unwrap();
-            world.rig.machine.cut(PowerCut::LoseAll);
-            let rig = world.rig.restarted();
-            let model = world.model.lock().after_crash(u64::MAX, &rig.machine);
-            drop(world);
-            let world = World::open(rig, model).await;
+            let world = world.crashed(PowerCut::LoseAll, |_| {}).await;
             world.read(0..200).await.unwrap();
         });
     }
@@ -284,6 +249,36 @@ fn a_scrub_writes_anew_what_is_damaged() {
     });
 }
 
+/// Units of any column are made from the others, by a scrub and by a read.
+#[test]
+fn damaged_units_of_coded_rows_are_written_anew() {
+    for parity in 1..=2_u8 {
+        virtual_time(async {
+            let world = World::new(&coded(42, parity)).await;
+            world.write(0..60, true).await.unwrap();
+            let view = world.rig.view_now();
+            let row = view.record.rows.get(&RowNumber(0)).unwrap();
+            let flip = |slab: usize, stripe: u64| {
+                let place = row.slabs[slab].place;
+                let at = view.disks[&place.disk].areas.data(place.slab).offset + stripe * UNIT;
+                world.rig.machine.flip(SlotId(place.disk.0.into()), at, 2);
+            };
+            let slabs = row.slabs.len();
+            (0..slabs).for_each(|slab| flip(slab, slab as u64));
+            let report = world.space.run(JobId(1), JobOrder::Scrub(RowNumber(0))).wait().await.unwrap();
+            assert_eq!((report.progress.healed, report.progress.lost), (slabs as u64, 0));
+            (0..3).for_each(|slab| flip(slab, 7 + slab as u64));
+            world.read(0..60).await.unwrap();
+            let report = world.space.run(JobId(2), JobOrder::Scrub(RowNumber(0))).wait().await.unwrap();
+            assert_eq!((report.progress.healed, report.progress.lost), (0, 0), "the read has done it");
+            // More of a stripe than its parities can make.
+            (0..=usize::from(parity)).for_each(|slab| flip(slab, 2));
+            let report = world.space.run(JobId(3), JobOrder::Scrub(RowNumber(0))).wait().await.unwrap();
+            assert_eq!((report.progress.healed, report.progress.lost), (0, u64::from(parity) + 1));
+        });
+    }
+}
+
 /// Rule 17: when the disk of a replica leaves, another one gets it, and the space survives the loss of the others.
 #[test]
 fn a_replica_of_the_log_is_replaced() {
@@ -303,11 +298,7 @@ fn a_replica_of_the_log_is_replaced() {
         // The first of the others is enough, and so is the new one.
         world.rig.remove_disk(DiskNumber(1)).await.unwrap();
         world.write(2..4, true).await.unwrap();
-        world.rig.machine.cut(PowerCut::LoseAll);
-        let rig = world.rig.restarted();
-        let model = world.model.lock().after_crash(u64::MAX, &rig.machine);
-        drop(world);
-        let world = World::open(rig, model).await;
+        let world = world.crashed(PowerCut::LoseAll, |_| {}).await;
         world.read(0..8).await.unwrap();
     });
 }
@@ -321,7 +312,7 @@ fn a_disk_that_was_lost_with_the_owner_is_accounted_for() {
             let world = World::new(&setup).await;
             (0..4).for_each(|slot| world.rig.machine.shuffle(SlotId(slot), Duration::from_millis(2)));
             world.rig.record();
-            join_all((0..4).map(|_| user(&world, 20))).await;
+            join_all((0..4).map(|_| user(&world, 20, anywhere))).await;
             let moments = world.rig.moments();
             let random = world.rig.env.random_u64();
             let moment = &moments[random as usize % moments.len()];
@@ -331,12 +322,7 @@ fn a_disk_that_was_lost_with_the_owner_is_accounted_for() {
             let model = world.model.lock().after_crash(moment.event, &rig.machine);
             let after = World::open(rig, model).await;
             assert!(after.rig.view_now().record.unaccounted.is_empty());
-            for unit in 0..UNITS {
-                let bytes = after.bytes(unit..unit + 1).await.unwrap();
-                let (_, version) = tell(&bytes[0]).unwrap();
-                after.model.lock().check(unit, &bytes[0]).unwrap();
-                after.model.lock().settled(unit, version);
-            }
+            after.settle(0..UNITS, &format!("{disk:?} lost")).await;
             after.rig.return_disk(disk).await.unwrap();
             resync(&after, disk.0).await;
             assert_eq!(missed(&after), 0);

@@ -1,6 +1,5 @@
 //! Reads give what was written, and a flush makes it durable.
 
-use disk::sim::SlotId;
 use futures_util::future::join_all;
 
 use super::*;
