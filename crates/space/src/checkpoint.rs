@@ -97,6 +97,7 @@ impl Inner {
             let mend_log = Arc::clone(&space.mend_log);
             drop(space);
             let is_due = tokio::select! {
+                biased;
                 due = due => due.map(|()| true),
                 () = mend_log.notified() => Ok(false),
                 () = env.sleep(LOOK) => Ok(false),
@@ -126,6 +127,7 @@ impl Inner {
     pub(crate) async fn checkpoint(self: &Arc<Inner>) -> Result<(), SpaceError> {
         let _one = self.checkpoints.lock().await;
         let is_committed = tokio::select! {
+            biased;
             committed = self.flush_groups(None, FlushSet::everything()) => committed.map(|()| true)?,
             // Only this checkpoint makes room: it takes what is confirmed.
             () = self.log().full() => false,
@@ -149,6 +151,7 @@ impl Inner {
             // A snapshot carries what is not in place, for which it has little room; and what is in place has to be durable.
             let mut gate = std::pin::pin!(self.placing.write());
             let _gate = tokio::select! {
+                biased;
                 gate = &mut gate => Some(gate),
                 // A write that has begun waits for the room that this checkpoint makes. As long as this waits, no other begins.
                 () = self.log().full() => None,

@@ -206,15 +206,15 @@ impl Inner {
         };
         let zeros = IoBuf::from(vec![0; UNIT as usize]);
         let has = |content: usize, value: &Value| match *value {
-            Value::Unwritten | Value::Unknown { written: false } => Some(zeros.clone()),
+            value if value.is_zeros() => Some(zeros.clone()),
             Value::Written(wanted) | Value::Lost(wanted) => {
                 found[content].iter().find(|bytes| sum(content, bytes) == wanted).cloned()
             }
-            Value::LostWithoutSum | Value::Unknown { written: true } => None,
+            _ => None,
         };
         let candidates = self.look(cached, |table| table.candidates(unit));
         let is_read = found.iter().any(|copies| !copies.is_empty());
-        let is_unwritten = |values: &Values| values.iter().all(|v| matches!(v, Value::Unwritten));
+        let is_unwritten = |values: &Values| values.iter().all(Value::is_zeros);
         let chosen = candidates.iter().enumerate().find_map(|(which, values)| {
             let stripe: Vec<Option<IoBuf>> =
                 values.iter().enumerate().map(|(c, value)| has(c, value)).collect();
@@ -246,7 +246,7 @@ impl Inner {
         let mut parts: Vec<Option<Sg>> = vec![None; code.columns()];
         for (content, bytes) in bytes.into_iter().enumerate() {
             let Some(bytes) = bytes else { continue };
-            if matches!(values[content], Value::Unwritten | Value::Unknown { written: false }) {
+            if values[content].is_zeros() {
                 continue;
             }
             values[content] = Value::Written(sum(content, &bytes));

@@ -80,9 +80,13 @@ struct State {
 impl Setup {
     /// So many disks of 64 MiB, slabs of 2 MiB, a space of 16 MiB with one data column, two replicas of its log (of one
     /// disk one).
+    ///
+    /// `SPACE_SEED` is added to the seed, so that the same tests have other histories (`scripts/soak`).
     pub(crate) fn new(seed: u64, disks: usize, resiliency: Resiliency) -> Setup {
+        let other =
+            std::env::var("SPACE_SEED").map_or(0, |seed| seed.parse().expect("SPACE_SEED is a number"));
         Setup {
-            seed,
+            seed: seed + other,
             disks: vec![64 << 20; disks],
             resiliency,
             columns: 1,

@@ -63,6 +63,8 @@ pub(crate) enum NotYet {
 pub(crate) enum What {
     /// New data.
     New,
+    /// New stripes, which are planned for units that no record has.
+    Fresh,
     /// The decision about a unit that is open, on all copies.
     Decision,
 }
@@ -362,6 +364,7 @@ fn how(table: &Table, units: Range<usize>, what: What) -> Result<InPlace, (Optio
         }
         match table.in_place(unit) {
             InPlace::Issued(record) => return Err((Some(record), unit)),
+            InPlace::Firm | InPlace::Discarded if what == What::Fresh => return Err((None, unit)),
             InPlace::Firm | InPlace::Discarded => strictest = InPlace::Firm,
             InPlace::Empty => {}
         }

@@ -160,6 +160,7 @@ fn a_round_ends_without_its_caller() {
         let disk = first_disk(&pool, owner);
         pool.take_offline(DiskNumber(1 - disk.0)).await.expect("it leaves");
         tokio::select! {
+            biased;
             failed = pool.disk_failed(disk, pool::Absence::WriteFailed) => panic!("too early: {failed:?}"),
             () = world.env.sleep(Duration::from_secs(1)) => {}
         }

@@ -164,9 +164,7 @@ impl Inner {
         // Whichever reads fewer columns.
         let (whole, difference) = (others, changed | parities);
         let is_written = |content: usize| {
-            self.look(cached, |table| {
-                new.units.clone().any(|unit| !matches!(table.value(content, unit), Value::Unwritten))
-            })
+            self.look(cached, |table| new.units.clone().any(|unit| !table.value(content, unit).is_zeros()))
         };
         let reads = |of: u32| (0..code.columns()).filter(|c| of & 1 << c != 0 && is_written(*c)).count();
         let first = if reads(whole) <= reads(difference) { whole } else { difference };
@@ -207,7 +205,7 @@ impl Inner {
                     parts[content].get_or_insert_default().push(bytes[unit].clone());
                 }
             }
-            let is_empty = !values[..code.data()].iter().any(|value| !matches!(value, Value::Unwritten));
+            let is_empty = values[..code.data()].iter().all(Value::is_zeros);
             for parity in (0..code.columns()).filter(|c| parities & 1 << c != 0) {
                 let covers = code.covers(parity);
                 let bytes = if is_empty {
@@ -231,7 +229,8 @@ impl Inner {
     }
 
     async fn write_fresh(self: &Arc<Inner>, target: &Target, planned: Planned) -> Result<bool, SpaceError> {
-        let begun = match self.begin(target, What::Decision) {
+        // A record may have taken what was there since that was looked at.
+        let begun = match self.begin(target, What::Fresh) {
             Ok(begun) => begun,
             Err(NotYet::Disk(member)) => return self.port(&member).await.map(|_| false),
             Err(NotYet::Unavailable(error)) => return Err(error),
@@ -277,14 +276,14 @@ impl Inner {
 
 /// Gives a stripe its new values, and the log its new units.
 fn redo(table: &mut Table, unit: usize, at: usize, parts: &[Option<Vec<IoBuf>>], values: Values) {
-    if values.iter().all(|value| matches!(value, Value::Unwritten)) {
-        table.set(unit, values);
-        return;
-    }
     // A parity that is lost has no bytes that mean anything.
     let is_payload =
         |content: &usize| parts[*content].is_some() && matches!(values[*content], Value::Written(_));
     let columns: Vec<usize> = (0..parts.len()).filter(is_payload).collect();
+    if columns.is_empty() {
+        table.set(unit, values);
+        return;
+    }
     let payload: Sg = columns.iter().filter_map(|c| Some(parts[*c].as_ref()?[at].clone())).collect();
     table.set_redo(unit, values, bits(columns.into_iter()), payload);
 }

@@ -12,8 +12,8 @@ use arena::{Class, IoBuf, Sg, SgMut};
 use disk::sized;
 use futures_util::future::join_all;
 use pool_seam::{
-    Absence, DiskNumber, GROUP_UNITS, Membership, OwnerOp, Regions, RowNumber, SeamError, SlabPlace, Stays,
-    UNIT,
+    Absence, DiskNumber, GROUP_UNITS, Membership, OwnerOp, Regions, RowNumber, SeamError, SlabCopy,
+    SlabPlace, Stays, UNIT,
 };
 
 use super::Job;
@@ -64,6 +64,13 @@ enum Filled {
 impl Job {
     /// Gives a disk what it has missed.
     pub(super) async fn resync(&mut self, disk: DiskNumber) -> Result<(), SpaceError> {
+        // Rows that their owner never made ready: a crash came first.
+        let view = self.inner.view.get().value;
+        let is_to_fill = |copy: &SlabCopy| copy.place.disk == disk && copy.missed != 0;
+        let new = view.record.rows.iter().filter(|(row, record)| record.is_new && **row != RowNumber::LOG);
+        for (row, _) in new.filter(|(_, record)| record.copies().any(|(_, copy)| is_to_fill(copy))) {
+            self.inner.allocate(*row).await?;
+        }
         while self.pieces(|piece| piece.disk == disk).await? {}
         Ok(())
     }

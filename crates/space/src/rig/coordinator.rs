@@ -73,6 +73,7 @@ impl Rig {
         };
         let missed = match &owner {
             Some(owner) => tokio::select! {
+                biased;
                 missed = owner.leaving(disk, of).wait() => missed.ok(),
                 () = self.env.sleep(std::time::Duration::from_secs(10)) => None,
             },

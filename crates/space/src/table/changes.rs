@@ -6,7 +6,7 @@
 
 use arena::Sg;
 
-use super::pending::{Pending, Version};
+use super::pending::Version;
 use super::{Carrier, Table, Value, Values};
 use crate::blocks::Units;
 use crate::log::commit::{Room, Size};
@@ -22,6 +22,9 @@ impl Table {
 
     /// The same with the payload of a redo, which may not be in place.
     pub fn apply_with(&mut self, change: &Change, carrier: Carrier, payload: &Sg) {
+        if std::env::var("DBG").is_ok() {
+            eprintln!("APPLY {change:?} {carrier:?} {} to {:?}", arena::sg_len(payload.as_slice()), self.id);
+        }
         match change {
             Change::Written { first, sums } => {
                 self.apply_units(first, sums.len(), carrier, |at| Some(Value::Written(sums[at])));
@@ -60,8 +63,9 @@ impl Table {
     pub fn take(&mut self, record: u64, is_flushed: bool, room: &mut Room) -> Taken {
         let (mut taken, held) = (Taken::default(), self.held());
         for unit in self.waiting().iter() {
-            let next = |p: &mut Pending| p.next(!held.has(unit), is_flushed).to_vec();
-            let versions = self.pending.get_mut(&(unit as u16)).map(next).unwrap_or_default();
+            let Some(pending) = self.pending.get(&(unit as u16)) else { continue };
+            let next = pending.next(!held.has(unit), is_flushed);
+            let versions = pending.versions[next.clone()].to_vec();
             let changes = versions.iter().flat_map(|version| self.changes(unit, version));
             let entries: Vec<_> = changes.map(Entry::from).collect();
             let payload: Sg =
@@ -75,8 +79,7 @@ impl Table {
             entries.into_iter().for_each(|entry| add(&mut taken.content.entries, entry));
             taken.content.payload.extend(payload);
             let pending = self.pending.get_mut(&(unit as u16)).expect("it waits");
-            let versions = pending.next(!held.has(unit), is_flushed);
-            versions.iter_mut().for_each(|version| version.carrier = Carrier::Record(record));
+            pending.taken(next, record);
         }
         taken
     }
@@ -196,9 +199,7 @@ impl Table {
         let mut stripes: Vec<_> = stripes.collect();
         for (at, unit) in self.within(first.unit, stripes.len()) {
             let mut values = self.values(unit);
-            // That of the one before may not be in place, either.
-            let redo = stripes[at].1.take().map(|new| merge(self.redo(unit), new));
-            let stripe = stripes[at].0;
+            let (stripe, redo) = (stripes[at].0, stripes[at].1.take());
             let mut sums = stripe.sums.iter();
             for column in 0..32 {
                 let has = |columns: u32| columns & 1 << column != 0;
@@ -236,28 +237,15 @@ impl Table {
         self.id.group * pool_seam::GROUP_UNITS as u32 + unit as u32
     }
 
-    fn first_stripe(&self, unit: usize) -> FirstStripe {
+    pub(super) fn first_stripe(&self, unit: usize) -> FirstStripe {
         FirstStripe { row: self.id.row, birth: self.id.birth, unit: self.unit_in_column(unit) }
     }
 
-    fn first_unit(&self, content: u8, unit: usize) -> FirstUnit {
+    pub(super) fn first_unit(&self, content: u8, unit: usize) -> FirstUnit {
         let (row, birth, unit) = (self.id.row, self.id.birth, self.unit_in_column(unit));
         let column = if self.is_coded() { content } else { self.id.set };
         FirstUnit { row, birth, content, column, unit }
     }
-}
-
-/// Units by column: those of both, of a column that both have the newer one.
-fn merge(old: Option<(u32, Sg)>, (new_columns, new): (u32, Sg)) -> (u32, Sg) {
-    let Some((old_columns, old)) = old else { return (new_columns, new) };
-    let (mut old, mut new) = (old.into_iter(), new.into_iter());
-    let mut units = Sg::new();
-    for column in (0..u32::BITS).map(|column| 1 << column) {
-        let before = (old_columns & column != 0).then(|| old.next()).flatten();
-        let after = (new_columns & column != 0).then(|| new.next()).flatten();
-        units.extend(after.or(before));
-    }
-    (old_columns | new_columns, units)
 }
 
 /// Appends an entry of one unit or stripe; to the last one if it continues that.

@@ -1,5 +1,7 @@
 //! The values of one unit of which the newest is not confirmed durably. Pure.
 
+use std::ops::Range;
+
 use arena::Sg;
 use smallvec::{SmallVec, smallvec};
 
@@ -28,6 +30,8 @@ impl Version {
 /// 3. Waiting versions are the last ones: at most one with a value, and a doubt on either side of it.
 /// 4. There is a second version, or the first has a record or payload that is not in place: otherwise nothing is pending.
 /// 5. A version that a later doubt is about is not confirmed before a newer value is: it may not be on the disks.
+/// 6. Of the versions that records have, only the newest has payload, with that of the ones before it. A discard ends that:
+///    what is older is not placed any more.
 #[derive(Clone, Debug)]
 pub(super) struct Pending {
     pub(super) versions: SmallVec<[Version; 2]>,
@@ -43,9 +47,12 @@ impl Pending {
     }
 
     /// Adds the newest version. A part is of the entry that gave the unit its newest version.
-    pub(super) fn push(&mut self, version: Version, is_part: bool) {
+    pub(super) fn push(&mut self, mut version: Version, is_part: bool) {
         let (carrier, is_doubt) = (version.carrier, version.is_doubt);
         self.is_firm &= is_written(&version.values);
+        if carrier != Carrier::Waiting {
+            inherit(&mut self.versions, &mut version);
+        }
         if carrier == Carrier::Confirmed {
             self.is_firm = is_written(&version.values);
             self.versions = smallvec![version];
@@ -65,6 +72,15 @@ impl Pending {
         }
         self.versions.push(version);
         self.refresh();
+    }
+
+    /// This record has these versions now.
+    pub(super) fn taken(&mut self, versions: Range<usize>, record: u64) {
+        for at in versions {
+            let (older, newer) = self.versions.split_at_mut(at);
+            newer[0].carrier = Carrier::Record(record);
+            inherit(older, &mut newer[0]);
+        }
     }
 
     /// All records up to this one are durable, and the data that they are about. Returns whether another value is the
@@ -141,7 +157,7 @@ impl Pending {
 
     /// The waiting versions that the next record has: those up to a doubt, and values if there is a flush for them or they
     /// need none, as redo does and what only calls units lost.
-    pub(super) fn next(&mut self, values: bool, is_flushed: bool) -> &mut [Version] {
+    pub(super) fn next(&self, values: bool, is_flushed: bool) -> Range<usize> {
         let is_lost = |value: &Value| matches!(value, Value::Lost(_) | Value::LostWithoutSum);
         let needs_none = |before: &Version, last: &Version| {
             let mut values = before.values.iter().zip(&last.values);
@@ -154,7 +170,7 @@ impl Pending {
         let waiting = self.versions.iter().take_while(|v| v.carrier != Carrier::Waiting).count();
         let doubt = self.versions.iter().rposition(|v| v.is_doubt).map_or(0, |at| at + 1);
         let until = if takes_all { self.versions.len() } else { doubt.max(waiting) };
-        &mut self.versions[waiting..until]
+        waiting..until.max(waiting)
     }
 
     /// Whether a record has a version that is not the confirmed one, or whose payload is not in place.
@@ -163,4 +179,29 @@ impl Pending {
         let mut taken = self.versions.iter().enumerate().filter(|(_, v)| v.carrier != Carrier::Waiting);
         taken.any(|(at, v)| !is_base(at, v))
     }
+}
+
+/// Invariant 6, of a version that a record has.
+fn inherit(older: &mut [Version], version: &mut Version) {
+    if version.is_doubt {
+        return;
+    }
+    let payload = older.iter_mut().filter(|v| v.carrier != Carrier::Waiting).find_map(|v| v.redo.take());
+    version.redo = match (payload, version.redo.take()) {
+        _ if !is_written(&version.values) => None,
+        (Some(older), Some(newer)) => Some(merge(older, newer)),
+        (older, newer) => older.or(newer),
+    };
+}
+
+/// Units by column: those of both, of a column that both have the newer one.
+fn merge((old_columns, old): (u32, Sg), (new_columns, new): (u32, Sg)) -> (u32, Sg) {
+    let (mut old, mut new) = (old.into_iter(), new.into_iter());
+    let mut units = Sg::new();
+    for column in (0..u32::BITS).map(|column| 1 << column) {
+        let before = (old_columns & column != 0).then(|| old.next()).flatten();
+        let after = (new_columns & column != 0).then(|| new.next()).flatten();
+        units.extend(after.or(before));
+    }
+    (old_columns | new_columns, units)
 }

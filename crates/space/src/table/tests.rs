@@ -8,7 +8,7 @@ use smallvec::smallvec;
 
 use super::*;
 use crate::log::commit::Room;
-use crate::log::entry::{Change, Entry, FirstUnit, Sums};
+use crate::log::entry::{Change, Entry, FirstUnit, RedoStripe, Sums};
 
 const ID: TableId = TableId { row: RowNumber(3), birth: 7, set: 0, group: 2 };
 
@@ -610,4 +610,56 @@ fn a_value_that_is_being_overwritten_waits_unless_the_unit_is_firm() {
     table.set(0, smallvec![Value::Written(2)]);
     assert!(table.begin_write(0..1), "the region of a firm unit is active");
     assert_eq!((take(&mut table, 3).len(), table.held()), (1, Units::NONE));
+}
+
+/// Rule 6: a crash may leave several versions open, of which only the newest is placed.
+#[test]
+fn a_snapshot_has_payload_once_for_each_stripe() {
+    let carried = |table: &mut Table| -> Vec<usize> {
+        let units = table.only_in_log();
+        table.carry(&units).iter().map(|(_, payload)| arena::sg_len(payload) / 4096).collect()
+    };
+    let of = |change: Change, carrier, table: &mut Table, payload: &Sg| {
+        table.apply_with(&change, carrier, payload);
+    };
+    let redo_of = |sum: u32, columns: u32| {
+        let (values, payload) = redo(sum);
+        let (first, stripe) = (Kind::Coded.empty().first_stripe(0), Kind::Coded.empty().stripe(&values));
+        let payload = payload.iter().cycle().take(columns.count_ones() as usize).cloned().collect();
+        (Change::Redo { first, stripes: vec![RedoStripe { stripe, payload: columns }] }, payload)
+    };
+    let (older, older_payload) = redo_of(7, 0b101);
+    let (newer, newer_payload) = redo_of(9, 0b110);
+    let fresh = |values: &Values| Change::Fresh {
+        first: Kind::Coded.empty().first_stripe(0),
+        stripes: vec![Kind::Coded.empty().stripe(values)],
+    };
+
+    let mut table = Kind::Coded.empty();
+    of(older.clone(), Carrier::Confirmed, &mut table, &older_payload);
+    of(newer, Carrier::Open(2), &mut table, &newer_payload);
+    assert_eq!(carried(&mut table), [0, 3], "that of the older one is a part of the newer one's");
+    assert_eq!(table.redo(0).map(|(columns, units)| (columns, units.len())), Some((0b111, 3)));
+
+    // What only calls a unit of it lost does not place the rest.
+    let lost = Change::Lost { first: table.first_unit(0, 0), sums: Sums::from_elem(9, 1) };
+    for carrier in [Carrier::Open(2), Carrier::Open(3), Carrier::Confirmed] {
+        let mut table = table.clone();
+        of(lost.clone(), carrier, &mut table, &Sg::new());
+        assert_eq!((table.redo(0).map(|redo| redo.0), table.value(0, 0)), (Some(0b111), Value::Lost(9)));
+    }
+
+    // A discard, and a fresh write after it, do without what was there.
+    of(fresh(&Kind::Coded.unwritten()), Carrier::Open(3), &mut table, &Sg::new());
+    assert_eq!((carried(&mut table), table.redo(0).is_some()), (vec![0, 0, 0], false));
+    of(fresh(&redo(5).0), Carrier::Open(4), &mut table, &Sg::new());
+    assert_eq!((carried(&mut table), table.redo(0).is_some()), (vec![0, 0, 0, 0], false));
+
+    // A discard that only waits is in no record, so what is older still counts.
+    let mut table = Kind::Coded.empty();
+    of(older, Carrier::Confirmed, &mut table, &older_payload);
+    table.set(0, Kind::Coded.unwritten());
+    assert_eq!(carried(&mut table), [2]);
+    take(&mut table, 5);
+    assert_eq!(carried(&mut table), [0, 0]);
 }

@@ -25,6 +25,11 @@ pub enum Value {
 pub type Values = SmallVec<[Value; 1]>;
 
 impl Value {
+    /// Whether nothing is written there, as far as the bitmaps say.
+    pub fn is_zeros(&self) -> bool {
+        matches!(self, Value::Unwritten | Value::Unknown { written: false })
+    }
+
     /// Whether the bitmap of its column calls it written.
     pub(super) fn is_written(&self) -> bool {
         matches!(self, Value::Written(_) | Value::Lost(_) | Value::Unknown { written: true })

@@ -87,7 +87,8 @@ fn what_was_flushed_to_coded_rows_survives_a_power_cut_at_every_event() {
 
 #[test]
 fn a_power_cut_in_a_checkpoint_of_coded_rows_loses_nothing() {
-    for seed in 20..24 {
+    // In the last one a record takes a fresh stripe while it is planned anew.
+    for seed in (20..24).chain([5020]) {
         crashes(&coded(seed, 1 + (seed % 2) as u8), 29, true);
     }
 }

@@ -106,7 +106,9 @@ fn discards_in_crashes() {
 #[test]
 fn a_copy_that_missed_a_discard_is_not_read() {
     let mirrors = (0..12).map(|seed| Setup::new(500 + seed, 4, MIRROR));
-    for setup in mirrors.chain((0..6).map(|seed| coded(520 + seed, 1 + (seed % 2) as u8))) {
+    // In the last ones stripes become empty while the block of a column is on a disk that is away.
+    let others = (520..526).chain([2520, 2522, 2524]);
+    for setup in mirrors.chain(others.map(|seed| coded(seed, 1 + (seed % 2) as u8))) {
         virtual_time(async {
             let world = World::new(&setup).await;
             (0..setup.disks.len())

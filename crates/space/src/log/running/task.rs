@@ -100,6 +100,7 @@ impl Task {
                 return;
             }
             let is_confirmed = tokio::select! {
+                biased;
                 done = async { self.work.as_mut().expect("checked").await }, if self.work.is_some() => {
                     self.work = None;
                     match done {

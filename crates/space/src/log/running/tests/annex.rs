@@ -176,6 +176,7 @@ fn a_cut_in_a_checkpoint_leaves_room_for_another() {
                 let parts = full_share(world.ring);
                 let checkpoint = log.checkpoint(|| parts);
                 tokio::select! {
+                    biased;
                     _ = checkpoint => {}
                     () = world.env.sleep(Duration::from_secs(1)) => {}
                 }

@@ -33,6 +33,7 @@ async fn writers(world: &World, writers: u32, time: Duration) -> u32 {
     let checkpoints = async {
         while world.env.now() < until {
             tokio::select! {
+                biased;
                 Ok(()) = log.checkpoint_due() => drop(log.checkpoint(Parts::default).await.expect("a checkpoint")),
                 () = world.env.sleep(time) => {}
             }

@@ -79,6 +79,7 @@ async fn history(
     let checkpoints = async {
         loop {
             tokio::select! {
+                biased;
                 Ok(()) = log.checkpoint_due() => {}
                 () = world.env.sleep(Duration::from_millis(10 + pace.below(100))) => {}
             }
@@ -89,6 +90,7 @@ async fn history(
         }
     };
     tokio::select! {
+        biased;
         _ = work => {}
         () = checkpoints => {}
     }
