@@ -89,20 +89,23 @@ impl Inner {
         Ok(state)
     }
 
-    /// Makes a checkpoint when one is due, and mends the log, until the space or its log ends.
+    /// Makes a checkpoint when one is due, accounts for disks, and mends the log, until the space or its log ends.
     pub(crate) async fn keep(inner: Weak<Inner>) {
         let mut waited = Duration::ZERO;
         while let Some(space) = inner.upgrade() {
             let (env, due) = (space.env.clone(), space.log().checkpoint_due());
-            let mend_log = Arc::clone(&space.mend_log);
+            let to_keep = Arc::clone(&space.to_keep);
             drop(space);
             let is_due = tokio::select! {
                 biased;
                 due = due => due.map(|()| true),
-                () = mend_log.notified() => Ok(false),
+                () = to_keep.notified() => Ok(false),
                 () = env.sleep(LOOK) => Ok(false),
             };
             let (Some(space), Ok(mut is_due)) = (inner.upgrade(), is_due) else { return };
+            if let Err(error) = space.account().await {
+                tracing::warn!(space = space.space().0, %error, "what a disk lacks cannot be recorded");
+            }
             if let Err(error) = space.mend_log().await {
                 tracing::warn!(space = space.space().0, %error, "the log of a virtual disk lacks a replica");
             }

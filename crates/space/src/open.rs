@@ -9,7 +9,7 @@ use std::time::Duration;
 use disk::{DiskError, Op, Place};
 use env::{Ctx, Epoch};
 use futures_util::future::join_all;
-use pool_seam::{Absence, CopyRegions, DiskNumber, LogState, OwnerOp, Row, RowNumber, SeamError, SpaceView};
+use pool_seam::{Absence, DiskNumber, LogState, OwnerOp, Row, RowNumber, SeamError, SpaceView};
 
 use crate::SpaceError;
 use crate::log::replay::Finding;
@@ -63,11 +63,11 @@ impl Space {
                 inner.active.restore(opened.log.entries().map(|(_, entry)| &entry.change));
                 inner.overlay.restore(&view, &opened.log, &opened.payloads);
                 inner.marks.restore(opened.log.entries().map(|(_, entry)| &entry.change));
-                let mut ops = inner.account(&view);
-                ops.extend(inner.set_back(&view, &marks, &lacking));
-                (log, ops, opened.first.sequence - 1)
+                (log, inner.set_back(&view, &marks, &lacking), opened.first.sequence - 1)
             };
             assert!(inner.log.set(log).is_ok(), "a space has one log");
+            inner.note_unaccounted(&inner.view.get().value);
+            inner.account().await?;
             let state = LogState { epoch: inner.owner.epoch, sequence: last, is_closed: false };
             inner.commit(ops.into_iter().chain([OwnerOp::Log(state)]).collect()).await?;
             inner.follow_replicas(&inner.view.get().value);
@@ -115,20 +115,6 @@ impl Inner {
             }
         }
         Ok(marks)
-    }
-
-    /// After the log was read: what disks have missed that were away when an owner ended without saying so.
-    fn account(&self, view: &SpaceView) -> Vec<OwnerOp> {
-        let mut ops = Vec::new();
-        for (&disk, &of) in &view.record.unaccounted {
-            for CopyRegions { row, index, regions } in self.may_lack(disk) {
-                let copy = view.record.rows.get(&row).and_then(|row| row.copy(index.into()));
-                let generation = copy.expect("a copy of the view").generation;
-                ops.push(OwnerOp::Missed { row, index, generation, regions });
-            }
-            ops.push(OwnerOp::Accounted { disk, of });
-        }
-        ops
     }
 
     fn log_settings(self: &Arc<Inner>, hang: Duration) -> LogSettings {

@@ -1,6 +1,6 @@
 //! The owner of a space: what all of its calls share, and what it asks the coordinator.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use env::{Env, Epoch, Io};
 use pool_seam::{
     Absence, Coordinator, CopyRegions, DiskNumber, DiskReport, GROUP, JobId, JobOrder, JobReport, Lease,
     LogState, Membership, NodeId, Owner, OwnerId, OwnerOp, OwnerStatus, Regions, Request, Returned, Row,
-    RowNumber, SeamError, SpaceId, SpaceView, Turn,
+    RowNumber, SeamError, SlabCopy, SpaceId, SpaceView, Turn, ViewVersion,
 };
 use smallvec::smallvec;
 use tokio::sync::{Mutex, Notify, RwLock, Semaphore};
@@ -106,9 +106,14 @@ pub(crate) struct Inner {
     pub(crate) unfilled: parking_lot::Mutex<BTreeSet<(RowNumber, u8, u32, u64)>>,
     /// Held while the size changes.
     pub(crate) resizing: Mutex<()>,
-    /// The view may have copies of the log that are not replicas of it.
-    pub(crate) mend_log: Arc<Notify>,
+    /// Something is to be kept up: a replica of the log is to be replaced, or a disk to be accounted for.
+    pub(crate) to_keep: Arc<Notify>,
+    /// What disks may lack that left without a word of this owner.
+    unaccounted: parking_lot::Mutex<BTreeMap<(DiskNumber, Membership), Lacks>>,
 }
+
+/// What a disk may lack: allocations of copies, and their regions; and the view in which it was not accounted for.
+type Lacks = (ViewVersion, Vec<(u32, CopyRegions)>);
 
 /// What became of a disk that was reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,7 +205,8 @@ impl Inner {
             limit: Limit::default(),
             unfilled: parking_lot::Mutex::default(),
             resizing: Mutex::default(),
-            mend_log: Arc::default(),
+            to_keep: Arc::default(),
+            unaccounted: parking_lot::Mutex::default(),
             view: View::new(view),
         })
     }
@@ -221,6 +227,8 @@ impl Inner {
 
     /// Takes a new view.
     pub(crate) fn follow(&self, view: Arc<SpaceView>) {
+        // Before a flush does without the disk.
+        self.note_unaccounted(&view);
         self.ports.follow(&view);
         if !self.view.update(Arc::clone(&view)) {
             return;
@@ -331,6 +339,51 @@ impl Inner {
         missed
     }
 
+    /// Notes what disks may lack that are not accounted for in a view. Before an opening has read the log nothing is known of
+    /// that, and nothing is flushed either.
+    pub(crate) fn note_unaccounted(&self, view: &SpaceView) {
+        if view.record.unaccounted.is_empty() || self.log.get().is_none() {
+            return;
+        }
+        let mut noted = self.unaccounted.lock();
+        for (&disk, &of) in &view.record.unaccounted {
+            noted.entry((disk, of)).or_insert_with(|| {
+                let present = self.view.get().value;
+                let lacks = self.leaving(disk, of).into_iter();
+                let generation = |of: &CopyRegions| Some(copy_of(&present, of)?.generation);
+                (view.version, lacks.filter_map(|of| Some((generation(&of)?, of))).collect())
+            });
+        }
+        self.to_keep.notify_one();
+    }
+
+    /// Says what disks lack that left without a word of this owner.
+    pub(crate) async fn account(&self) -> Result<(), SpaceError> {
+        loop {
+            let first = self.unaccounted.lock().first_key_value().map(|(at, lacks)| (*at, lacks.clone()));
+            let Some(((disk, of), (since, lacks))) = first else { return Ok(()) };
+            let view = self.view.get().value;
+            if view.version < since {
+                // It comes in a moment.
+                self.env.sleep(RETRY).await;
+                continue;
+            }
+            let is_done = view.record.unaccounted.get(&disk) != Some(&of) || {
+                let is_there = |(generation, of): &&(u32, CopyRegions)| {
+                    copy_of(&view, of).is_some_and(|copy| copy.generation == *generation)
+                };
+                let missed = lacks.iter().filter(is_there).map(|(generation, of)| {
+                    let CopyRegions { row, index, regions } = *of;
+                    OwnerOp::Missed { row, index, generation: *generation, regions }
+                });
+                self.commit_if_fits(missed.chain([OwnerOp::Accounted { disk, of }]).collect()).await?
+            };
+            if is_done {
+                self.unaccounted.lock().remove(&(disk, of));
+            }
+        }
+    }
+
     /// Regions of a disk that may not have what the log, tables or writes in flight have of them.
     pub(crate) fn may_lack(&self, disk: DiskNumber) -> Vec<CopyRegions> {
         let view = self.view.get().value;
@@ -367,6 +420,9 @@ impl Inner {
     /// Rule 9.
     async fn joining(&self, disk: DiskNumber, of: Membership) -> Returned {
         self.ports.drained(disk).await;
+        if let Err(error) = self.account().await {
+            tracing::warn!(space = self.space().0, disk = disk.0, %error, "what a disk lacks cannot be recorded");
+        }
         let view = self.view.get().value;
         let Some(port) = self.ports.open(disk, of) else {
             return Returned::Unreadable(DiskError::Gone { at: Place::whole(Op::Read) });
@@ -380,7 +436,8 @@ impl Inner {
             // The next one has a higher count.
             self.marks.found(disk, of.0, found);
         }
-        if let Some(Mark { mark, .. }) = found.filter(|_| !was_set_back) {
+        let is_accounted = !view.record.unaccounted.contains_key(&disk);
+        if let Some(Mark { mark, .. }) = found.filter(|_| !was_set_back && is_accounted) {
             return Returned::Proven { mark };
         }
         let others = |row: &Row| row.copies().any(|(_, copy)| copy.place.disk != disk && copy.missed == 0);
@@ -467,6 +524,10 @@ impl Inner {
         wait.await?;
         self.lease.hold().wait().await.map_err(SpaceError::from)
     }
+}
+
+fn copy_of(view: &SpaceView, of: &CopyRegions) -> Option<SlabCopy> {
+    view.record.rows.get(&of.row)?.copy(of.index.into()).copied()
 }
 
 async fn write_durably(port: &Arc<Port>, offset: u64, bytes: IoBuf) -> Result<(), DiskError> {

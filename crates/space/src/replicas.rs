@@ -72,7 +72,7 @@ impl Inner {
         self.replicas.left(view).into_iter().for_each(|index| log.left(index));
         let copies = view.log_row().into_iter().flat_map(|row| row.copies());
         if copies.into_iter().any(|(index, _)| !self.replicas.has(index as u8)) {
-            self.mend_log.notify_one();
+            self.to_keep.notify_one();
         }
     }
 

@@ -54,8 +54,8 @@ pub struct Member {
     pub membership: Option<Membership>,
     /// The allocation of the slab.
     pub generation: u32,
-    /// Whether it has the group's newest writes, as far as the metadata says, present or absent; a disk that is
-    /// unaccounted for does not count.
+    /// Whether it has the group's newest writes, as far as the metadata says, present or absent. Of a disk that is not
+    /// accounted for the owner has yet to say what it lacks.
     pub counts: bool,
     /// The byte of the disk at which the group's checksum block begins.
     pub block: u64,
@@ -142,7 +142,7 @@ pub fn route(view: &SpaceView, key: GroupKey) -> Option<Route> {
             disk: copy.place.disk,
             membership: disk.membership,
             generation: copy.generation,
-            counts: copy.missed & region == 0 && !view.record.unaccounted.contains_key(&copy.place.disk),
+            counts: copy.missed & region == 0,
             block: disk.areas.checksums(copy.place.slab).offset + u64::from(key.group) * UNIT,
             data: disk.areas.data(copy.place.slab).offset + u64::from(key.group) * GROUP,
         })

@@ -28,14 +28,14 @@ impl Pool {
             self.metadata().owners().ask_joining(&self.metadata().env, number, of, disk, spaces).await;
         let mut ops = Vec::new();
         for (space, returned) in answers {
+            let unaccounted = self.read(|s| s.owned.get(&space)?.unaccounted.get(&number).copied());
             match returned {
-                Some(Returned::Proven { .. }) => continue,
+                Some(Returned::Proven { .. }) if unaccounted.is_none() => continue,
                 Some(Returned::OnlyCopy(_)) if !accept_loss => return Err(AdminError::Stale(number)),
                 Some(Returned::Unreadable(error)) => return Err(Unsuitable::Disk(error).into()),
-                Some(Returned::Behind | Returned::OnlyCopy(_)) | None => {}
+                Some(Returned::Proven { .. } | Returned::Behind | Returned::OnlyCopy(_)) | None => {}
             }
             // With all that others have missed, there is nothing left to account for.
-            let unaccounted = self.read(|s| s.owned.get(&space)?.unaccounted.get(&number).copied());
             let accounted = unaccounted.map(|of| SpaceOp::Accounted { disk: number, of });
             let stale = SpaceOp::Stale { disk: number, of };
             ops.extend(accounted.into_iter().chain([stale]).map(|op| Op::Space { space, op }));

@@ -58,6 +58,11 @@ impl Rig {
             if matches!(returned, Returned::Proven { .. } | Returned::Behind) {
                 state.record(&self.machine, |metadata| {
                     metadata.join(disk, of);
+                    let was_unaccounted = metadata.record.unaccounted.remove(&disk).is_some();
+                    assert!(
+                        *returned == Returned::Behind || !was_unaccounted,
+                        "an owner that can tell has told"
+                    );
                     if *returned == Returned::Behind {
                         metadata.stale(disk);
                     }
@@ -74,6 +79,19 @@ impl Rig {
         let mut state = self.state.lock();
         assert!(state.owner().is_none(), "the space is not open yet");
         state.record(&self.machine, |metadata| metadata.leave_unaccounted(disk));
+    }
+
+    /// A disk that serves leaves without a word of the owner, as when that did not answer in time. `false`: it is needed.
+    pub(crate) fn remove_unaccounted(&self, disk: DiskNumber) -> bool {
+        {
+            let mut state = self.state.lock();
+            if state.metadata.needs(disk) {
+                return false;
+            }
+            state.record(&self.machine, |metadata| metadata.leave_unaccounted(disk));
+        }
+        self.update();
+        true
     }
 
     /// Gives the owner the present view.

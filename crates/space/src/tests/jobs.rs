@@ -303,6 +303,43 @@ fn a_replica_of_the_log_is_replaced() {
     });
 }
 
+/// Rule 11: a disk that leaves before the owner was asked misses what was in tables, in flight and not flushed there.
+#[test]
+fn a_disk_that_leaves_without_a_word_is_accounted_for() {
+    let mirrors = (0..12).map(|seed| Setup::new(350 + seed, 4, MIRROR));
+    for setup in mirrors.chain((0..6).map(|seed| coded(370 + seed, 1 + (seed % 2) as u8))) {
+        virtual_time(async {
+            let world = World::new(&setup).await;
+            (0..setup.disks.len())
+                .for_each(|slot| world.rig.machine.shuffle(SlotId(slot), Duration::from_millis(2)));
+            let chaos = async {
+                for _ in 0..8 {
+                    let random = world.rig.env.random_u64();
+                    let disk = DiskNumber((random % setup.disks.len() as u64) as u16);
+                    world.rig.env.sleep(Duration::from_millis(random >> 32 & 15)).await;
+                    if !world.rig.remove_unaccounted(disk) {
+                        continue;
+                    }
+                    world.rig.machine.pull(SlotId(disk.0.into()), PowerCut::LoseAll);
+                    if random >> 40 & 1 == 0 {
+                        world.space.checkpoint().await.unwrap();
+                    }
+                    world.rig.env.sleep(Duration::from_millis(random >> 48 & 15)).await;
+                    world.rig.return_disk(disk).await.unwrap();
+                    resync(&world, disk.0).await;
+                }
+            };
+            tokio::join!(chaos, join_all((0..4).map(|_| user(&world, 40, anywhere))));
+            world.flush().await.unwrap();
+            let record = &world.rig.view_now().record;
+            assert!(record.unaccounted.is_empty(), "{:?}", record.unaccounted);
+            assert_eq!(missed(&world), 0);
+            copies_agree(&world).await;
+            world.read(0..UNITS).await.unwrap();
+        });
+    }
+}
+
 /// A disk that was lost with its owner counts again when the next owner has read the log, and it returns.
 #[test]
 fn a_disk_that_was_lost_with_the_owner_is_accounted_for() {

@@ -113,11 +113,11 @@ fn an_absent_disk_at_the_opening_counts_for_nothing_until_it_is_accounted() {
         assert_eq!((view.disks[&disk].membership, view.record.unaccounted.get(&disk)), (None, Some(&FIRST)));
         assert!(commit(&rig, &[OwnerOp::Accounted { disk, of: Membership(2) }]).await.is_err());
         let _owner = owner(&rig, Vec::new(), Returned::Proven { mark: 0 });
-        rig.return_disk(disk).await.expect("it is read");
         let other = DiskNumber(1 - disk.0);
         assert_eq!(rig.remove_disk(other).await, Err(SeamError::Needed(other)), "it is not accounted");
         let view = commit(&rig, &[OwnerOp::Accounted { disk, of: FIRST }]).await.expect("it fits");
         assert!(view.record.unaccounted.is_empty());
+        rig.return_disk(disk).await.expect("it is read");
         rig.remove_disk(other).await.expect("the other one counts");
     });
 }
