@@ -140,8 +140,8 @@ impl Inner {
         let loads = unread.into_iter().map(|key| self.loaded(key));
         let mut loads = futures_util::stream::iter(loads).buffered(AT_ONCE);
         while let Some(loaded) = loads.next().await {
-            // Its table is dirty, and stays in memory.
-            drop(loaded?);
+            // Its table is dirty, and stays in memory; or its disks are away, and the snapshot has its entries.
+            drop(loaded);
         }
         drop(loads);
         let dirty = self.cache.dirty();
@@ -185,7 +185,11 @@ impl Inner {
             is_durable.then(|| {
                 let active = inner.active.snapshot(is_committed);
                 let state = active.into_iter().chain(inner.marks.snapshot()).collect();
-                let carried = inner.cache.dirty().iter().flat_map(|cached| inner.carried(cached)).collect();
+                let dirty = inner.cache.dirty();
+                let mut carried: Vec<_> = dirty.iter().flat_map(|cached| inner.carried(cached)).collect();
+                let mut unloaded = inner.overlay.groups();
+                unloaded.retain(|key| dirty.iter().all(|cached| cached.key() != *key));
+                carried.extend(unloaded.into_iter().flat_map(|key| inner.carried_unloaded(key)));
                 Parts { through, state, carried }
             })
         };

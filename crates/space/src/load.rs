@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arena::Class;
+use arena::{Class, Sg};
 use disk::sized;
 use env::Io;
 use futures_util::future::join_all;
@@ -13,6 +13,7 @@ use crate::active::SetKey;
 use crate::blocks::{ChecksumBlock, newer};
 use crate::cache::Cached;
 use crate::log::BLOCK;
+use crate::log::entry::Entry;
 use crate::owner::Inner;
 use crate::table::{Table, TableId};
 use crate::view::{GroupKey, Member, Route, block_id, route};
@@ -73,6 +74,16 @@ impl Inner {
         });
         let present = route(&self.view.get().value, key).map(|route| route.members);
         table.ok_or_else(|| unavailable(key.row, &present.unwrap_or_else(|| at.members.clone())))
+    }
+
+    /// What the log has of a group that cannot be loaded now: a snapshot has it anew.
+    pub(crate) fn carried_unloaded(&self, key: GroupKey) -> Vec<(Entry, Sg)> {
+        let Some(at) = route(&self.view.get().value, key) else { return Vec::new() };
+        let id = TableId { row: key.row, birth: at.birth, set: key.set, group: key.group };
+        let mut table = Table::unknown(id, at.data, at.contents(), at.slabs());
+        self.overlay.apply(key, &mut table);
+        let units = table.only_in_log();
+        table.carry(&units)
     }
 
     async fn read_block(&self, key: GroupKey, member: &Member) -> Option<Box<ChecksumBlock>> {

@@ -137,6 +137,13 @@ impl Table {
         }
     }
 
+    /// The same of a group whose blocks are not known: what entries say of it can be carried ([`Table::carry`]).
+    pub fn unknown(id: TableId, data: usize, contents: usize, slabs: usize) -> Table {
+        let mut table = Table::empty(id, data, contents, slabs);
+        table.contents.iter_mut().for_each(|content| content.unknown = Units::ALL);
+        table
+    }
+
     /// The table that these blocks describe, one for each content; `None` if a block cannot be read or is not needed yet.
     /// The bitmaps of the newest block count: of units without entries all blocks say the same.
     ///

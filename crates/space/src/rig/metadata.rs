@@ -170,7 +170,8 @@ impl Metadata {
         }
         let enough = |set: &Range<usize>, needed: usize, bit: u32, here: &dyn Fn(DiskNumber) -> bool| {
             let has = |copy: &SlabCopy| {
-                let is_accounted = !self.record.unaccounted.contains_key(&copy.place.disk);
+                let other = copy.place.disk;
+                let is_accounted = other == disk || !self.record.unaccounted.contains_key(&other);
                 is_accounted && here(copy.place.disk) && copy.missed & (1 << bit) == 0
             };
             let slabs: BTreeSet<usize> = row
@@ -228,6 +229,14 @@ impl Metadata {
             }
             OwnerOp::Missed { row, index, generation, regions } => {
                 check(row != RowNumber::LOG || regions == ALL)?;
+                let (disk, present) =
+                    (self.copy(row, index, generation)?.place.disk, &self.record.rows[&row]);
+                // What it may lack is not marked where nobody else could give it.
+                let kept = match self.record.unaccounted.contains_key(&disk) {
+                    true => self.alone(row, present, disk, |other| other != disk),
+                    false => 0,
+                };
+                let regions = if row == RowNumber::LOG && kept != 0 { 0 } else { regions & !kept };
                 self.copy(row, index, generation)?.missed |= regions;
             }
             OwnerOp::NotMissed { row, index, generation, regions: these, membership } => {

@@ -140,6 +140,9 @@ impl Table {
         }
         let mut out = Vec::new();
         let is_coded = self.is_coded();
+        if version.values.iter().all(|value| matches!(value, Value::Unknown { .. })) {
+            return out;
+        }
         if is_coded {
             let (first, stripe) = (self.first_stripe(unit), self.stripe(&version.values));
             out.push(match version.redo {

@@ -23,6 +23,50 @@ fn areas(world: &World) -> (std::ops::Range<u64>, std::ops::Range<u64>) {
     (data.offset..data.offset + (2 << 20), blocks.offset..blocks.offset + UNIT)
 }
 
+/// Rule 8: what the log has of groups whose disks are away is carried from one snapshot to the next, so that the log has
+/// room for the others, unless stripes have more new bytes than a snapshot may have.
+#[test]
+fn groups_that_cannot_be_read_do_not_fill_the_log() {
+    let coded = Setup { disks: vec![64 << 20; 7], ..coded(41, 1) };
+    for (setup, lost) in [(Setup::new(40, 4, Resiliency::Simple), 1), (coded, 2)] {
+        virtual_time(async {
+            let world = World::new(&setup).await;
+            let (row, per_row) = (pool_seam::RowNumber(0), 512 * u64::from(setup.columns));
+            world.write(0..8, true).await.unwrap();
+            world.space.checkpoint().await.unwrap();
+            world.write(5..9, true).await.unwrap();
+            world.write(2..3, false).await.unwrap();
+            let view = world.rig.view_now();
+            let has_log = |disk| view.log_row().unwrap().slabs.iter().any(|copy| copy.place.disk == disk);
+            let mut disks: Vec<_> = view.record.rows[&row].slabs.iter().map(|copy| copy.place.disk).collect();
+            disks.sort_by_key(|disk| has_log(*disk));
+            let away = disks[..lost].to_vec();
+            let leave = |rig: &Rig| away.iter().for_each(|disk| rig.absent_at_opening(*disk));
+            let mut world = world.crashed(PowerCut::LoseAll, leave).await;
+            for life in 0..2 {
+                assert!(matches!(world.read(0..1).await, Err(SpaceError::Unavailable { .. })));
+                for round in 0..40 {
+                    let first = per_row + round % 8;
+                    world.write(first..first + 8, true).await.unwrap();
+                    if round % 10 == 0 {
+                        world.space.checkpoint().await.unwrap();
+                    }
+                }
+                if life == 0 {
+                    world = world.crashed(PowerCut::LoseAll, |_| {}).await;
+                }
+            }
+            for disk in &away {
+                world.rig.return_disk(*disk).await.unwrap();
+            }
+            world.settle(0..12, "its disks are back").await;
+            world.space.resolve().await.unwrap();
+            world.space.checkpoint().await.unwrap();
+            world.read(per_row..per_row + 15).await.unwrap();
+        });
+    }
+}
+
 /// Rule 14: the log's write fails, so the disk is opened anew, and may have lost what was written before; the next flush
 /// says so, and the one after it does not.
 #[test]
