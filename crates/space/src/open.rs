@@ -138,7 +138,7 @@ impl Inner {
             let port = self.ports.get(copy.place.disk, disk.membership?)?;
             let offset = disk.areas.data(copy.place.slab).offset;
             self.replicas.begin(index as u8, copy.generation, Arc::clone(&port));
-            Some(Replica { index: index as u8, allocation: copy.generation, disk: port.disk(), offset })
+            Some(Replica { index: index as u8, allocation: copy.generation, port, offset })
         };
         row.copies().filter(|(_, copy)| copy.missed == 0).filter_map(replica).collect()
     }

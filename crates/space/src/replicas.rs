@@ -109,7 +109,7 @@ impl Inner {
 
     fn join_replica(self: &Arc<Inner>, view: &SpaceView, index: u8, copy: &SlabCopy, port: Arc<Port>) {
         let offset = view.disks[&copy.place.disk].areas.data(copy.place.slab).offset;
-        let replica = Replica { index, allocation: copy.generation, disk: port.disk(), offset };
+        let replica = Replica { index, allocation: copy.generation, port: Arc::clone(&port), offset };
         let taking = Taking { generation: copy.generation, port: Arc::clone(&port), counts: false };
         self.replicas.0.lock().all.insert(index, taking);
         let joins = self.log().join(replica);
@@ -142,7 +142,7 @@ impl Inner {
                 Some(taking) => {
                     if let Some(port) = opened {
                         taking.port = Arc::clone(&port);
-                        return Ok(Verdict::Again(port.disk()));
+                        return Ok(Verdict::Again(port));
                     }
                 }
             }

@@ -67,6 +67,27 @@ fn groups_that_cannot_be_read_do_not_fill_the_log() {
     }
 }
 
+/// An old write of the log that hangs would follow a new one: the disk is opened anew when it has answered.
+#[test]
+fn a_disk_is_opened_anew_when_the_log_has_its_answers() {
+    virtual_time(async {
+        let world = World::new(&simple(3)).await;
+        world.write(0..4, true).await.unwrap();
+        let slow = Fault::Slow(Duration::from_secs(60));
+        world.rig.machine.rule(SLOT, Rule::new(Op::Write, When::Nth(0), slow));
+        let began = world.rig.env.now();
+        let looks = async {
+            world.rig.env.sleep(Duration::from_secs(40)).await;
+            assert!(world.space.0.ports.all().is_empty(), "it hangs, so it was given up");
+        };
+        let (put, ()) = tokio::join!(world.space.0.log().annex_put(1, vec![1]), looks);
+        put.unwrap();
+        assert!(world.rig.env.now() - began >= Duration::from_secs(60));
+        world.read(0..4).await.unwrap();
+        world.write(0..4, true).await.unwrap();
+    });
+}
+
 /// Rule 14: the log's write fails, so the disk is opened anew, and may have lost what was written before; the next flush
 /// says so, and the one after it does not.
 #[test]

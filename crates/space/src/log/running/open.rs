@@ -195,7 +195,6 @@ impl LogSettings {
             space: self.space,
             env: self.env.clone(),
             arena: self.arena.clone(),
-            epoch: self.epoch,
             hang: self.hang,
             coordination: Arc::clone(&self.coordination),
         }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arena::{Arena, IoBuf, Sg};
-use disk::{Disk, DiskError};
-use env::{Ctx, Env, Epoch, Io, IoFlags};
+use disk::{DiskError, Op, Place};
+use env::{Env, Io};
 use parking_lot::Mutex;
 use pool_seam::{PoolId, SpaceId};
 use tokio::sync::watch;
@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use crate::log::BLOCK;
 use crate::log::header::{Header, ReplicaId};
 use crate::log::ring::Ring;
+use crate::port::Port;
 
 /// Between a write that failed on a disk that is needed, and the next try.
 const RETRY: Duration = Duration::from_millis(100);
@@ -34,8 +35,9 @@ pub struct Replica {
     pub index: u8,
     /// The generation with which the slab was allocated.
     pub allocation: u32,
-    /// The disk.
-    pub disk: Arc<dyn Disk>,
+    /// The disk: what the log asks of it is outstanding there like the space's own calls, so that it is opened anew only
+    /// when it has answered all of them.
+    pub port: Arc<Port>,
     /// The byte at which the slab's data begins on the disk.
     pub offset: u64,
 }
@@ -44,9 +46,9 @@ pub struct Replica {
 pub enum Verdict {
     /// The replica has missed everything: durable.
     LeftOut,
-    /// The replica is needed: the log writes again, on this handle of its disk, and nothing is acknowledged before.
+    /// The replica is needed: the log writes again, on this port of its disk, and nothing is acknowledged before.
     /// No earlier write may be outstanding there.
-    Again(Arc<dyn Disk>),
+    Again(Arc<Port>),
 }
 
 /// Another owner has the space: nothing may be acknowledged any more.
@@ -76,9 +78,23 @@ pub(super) struct Writer {
     pub(super) space: SpaceId,
     pub(super) env: Env,
     pub(super) arena: Arena,
-    pub(super) epoch: u64,
     pub(super) hang: Duration,
     pub(super) coordination: Arc<dyn Coordination>,
+}
+
+impl Writer {
+    /// What a call to a disk gives, or that it has taken too long. It may still take effect then.
+    async fn in_time<T>(
+        &self,
+        call: impl Future<Output = Result<T, DiskError>>,
+        op: Op,
+    ) -> Result<T, DiskError> {
+        tokio::select! {
+            biased;
+            result = call => result,
+            () = self.env.sleep(self.hang) => Err(DiskError::Timeout { at: Place::whole(op) }),
+        }
+    }
 }
 
 /// Whether a replica takes part.
@@ -95,7 +111,7 @@ pub(super) struct Live {
     pub(super) id: ReplicaId,
     pub(super) joined: AtomicU64,
     offset: u64,
-    disk: Mutex<Arc<dyn Disk>>,
+    port: Mutex<Arc<Port>>,
     /// The place of the next header.
     header_place: AtomicUsize,
     /// What it has counts for acknowledgements.
@@ -109,7 +125,7 @@ impl Live {
             id: replica.id(w),
             joined: AtomicU64::new(joined),
             offset: replica.offset,
-            disk: Mutex::new(Arc::clone(&replica.disk)),
+            port: Mutex::new(Arc::clone(&replica.port)),
             header_place: AtomicUsize::new(header_place),
             counts: AtomicBool::new(counts),
             standing: watch::Sender::new(Standing::In),
@@ -160,27 +176,24 @@ impl Live {
             if *now.expect("the sender is a part of this") == Standing::Left {
                 return Ok(false);
             }
-            let c = Ctx {
-                deadline: Some(w.env.now() + w.hang),
-                epoch: Epoch(w.epoch),
-                flags: IoFlags { write_through: true, ..IoFlags::default() },
-            };
-            let disk = Arc::clone(&*self.disk.lock());
-            let write = disk.write(&c, self.offset + block * BLOCK as u64, src.clone()).wait();
+            let port = Arc::clone(&*self.port.lock());
+            let write = port.write(self.offset + block * BLOCK as u64, src.clone(), true);
             let result = tokio::select! {
                 biased;
-                result = write => result,
+                result = w.in_time(write, Op::Write) => result,
                 _ = standing.wait_for(|standing| *standing == Standing::Left) => return Ok(false),
             };
             match result {
                 Ok(()) => return Ok(true),
                 Err(DiskError::Fenced { .. }) => return Err(Deposed),
+                // The coordinator decides.
+                Err(_) if port.is_leaving() => {}
                 Err(error) => match w.coordination.replica_failed(self.id.index, error).wait().await? {
                     Verdict::LeftOut => {
                         self.standing.send_replace(Standing::Left);
                         return Ok(false);
                     }
-                    Verdict::Again(disk) => *self.disk.lock() = disk,
+                    Verdict::Again(port) => *self.port.lock() = port,
                 },
             }
             w.env.sleep(RETRY).await;
@@ -195,14 +208,14 @@ impl Replica {
 
     /// Makes headers and ring zeros, durably.
     pub(super) async fn format(&self, w: &Writer, ring: Ring) -> Result<(), DiskError> {
-        let ctx = || Ctx { deadline: Some(w.env.now() + w.hang), epoch: Epoch(w.epoch), ..Ctx::default() };
         let blocks = RING_AT + ring.blocks();
         for first in (0..blocks).step_by(FORMAT_BLOCKS as usize) {
-            let [from, bytes] =
-                [first, FORMAT_BLOCKS.min(blocks - first)].map(|blocks| blocks * BLOCK as u64);
-            disk::write_zeros(&*self.disk, &ctx(), self.offset + from, bytes, false).await?;
+            let count = FORMAT_BLOCKS.min(blocks - first) as usize;
+            let zeros = IoBuf::from(vec![0; count * BLOCK]);
+            let at = self.offset + first * BLOCK as u64;
+            w.in_time(self.port.write(at, Sg::from_iter([zeros]), false), Op::Write).await?;
         }
-        self.disk.flush(&ctx()).wait().await
+        w.in_time(self.port.flush(), Op::Flush).await
     }
 
     /// The two places of the header; a place without a valid one is `None`, and one that the medium does not give, unless
@@ -237,10 +250,14 @@ impl Replica {
     async fn read(&self, w: &Writer, block: u64, blocks: u64) -> Result<Sg, DiskError> {
         let length = blocks as usize * BLOCK;
         let buffers = w.arena.alloc_sg(length, arena::Class::Control).await;
-        let c = Ctx { deadline: Some(w.env.now() + w.hang), epoch: Epoch(w.epoch), ..Ctx::default() };
         let at = self.offset + block * BLOCK as u64;
-        let (result, read) = self.disk.read(&c, at, disk::sized(buffers, length)).wait().await;
-        result.map(|()| read.into_iter().map(|buffer| buffer.freeze()).collect())
+        let read = self.port.read(at, disk::sized(buffers, length));
+        let read = async {
+            let (result, read) = read.await;
+            result.map(|()| read)
+        };
+        let read = w.in_time(read, Op::Read).await?;
+        Ok(read.into_iter().map(|buffer| buffer.freeze()).collect())
     }
 }
 

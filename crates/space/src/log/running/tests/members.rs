@@ -216,7 +216,7 @@ fn a_replica_that_is_formatted_leaves_hangs_and_is_fenced_like_any_other() {
             assert!(world.env.now() - began < if leaves { 2 * SECOND } else { 11 * SECOND });
         }
         let replica = world.new_replica(1, SlotId(3));
-        replica.disk.fence(&Ctx::default(), Epoch(2)).wait().await.unwrap();
+        replica.port.disk().fence(&Ctx::default(), Epoch(2)).wait().await.unwrap();
         assert_eq!(log.join(replica).await, Err(LogError::Deposed(Deposed)));
         log.durable().await.unwrap();
     });
@@ -272,7 +272,7 @@ fn a_fenced_log_answers_everything_with_deposed() {
         let replicas = world.replicas();
         let log = SpaceLog::create(world.settings(), world.ring, replicas.clone(), 1).await.unwrap();
         world.append(&log, early(1)).await.unwrap();
-        replicas[1].disk.fence(&Ctx::default(), Epoch(2)).wait().await.unwrap();
+        replicas[1].port.disk().fence(&Ctx::default(), Epoch(2)).wait().await.unwrap();
         let waits = [world.append(&log, early(2)), world.append(&log, flush(3))];
         let annex = log.annex_put(1, vec![1]);
         for wait in waits.into_iter().chain([annex]) {

@@ -7,15 +7,16 @@ use std::time::Duration;
 use arena::{IoBuf, Sg};
 use disk::sim::{FaultyDisk, Machine, Moment, SlotId};
 use disk::{Disk, DiskError, MemoryOptions, PowerCut};
-use env::{Ctx, Env, Io};
+use env::{Ctx, Env, Epoch, Io};
 use parking_lot::Mutex;
-use pool_seam::{DiskNumber, PoolId, RowNumber, SpaceId};
+use pool_seam::{DiskNumber, Membership, PoolId, RowNumber, SpaceId};
 
 use super::super::*;
 use crate::blocks::ContentId;
 use crate::log::BLOCK;
 use crate::log::commit::Size;
 use crate::log::entry::{Change, Entry, FirstStripe, FirstUnit, RedoStripe, Stripe};
+use crate::port::Port;
 
 const SPACE: SpaceId = SpaceId(3);
 const OFFSET: u64 = 64 << 10;
@@ -43,6 +44,7 @@ pub(super) struct TestCoordinator {
     history: Mutex<Vec<(u64, Rows)>>,
     pub(super) deposed: Mutex<bool>,
     pub(super) delay: Duration,
+    epoch: u64,
 }
 
 /// Stands for tables and ports: entries that wait, and one disk, on which unit `u` is at block `u`.
@@ -100,7 +102,10 @@ impl TestCoordinator {
                 return Err(Deposed);
             }
             match self.machine.open(rows[&index].slot) {
-                Ok(disk) => return Ok(Verdict::Again(disk)),
+                Ok(disk) => {
+                    let number = DiskNumber(rows[&index].slot.0 as u16);
+                    return Ok(Verdict::Again(Port::new(number, Membership(1), disk, Epoch(self.epoch))));
+                }
                 Err(_) => self.env.sleep(Duration::from_millis(20)).await,
             }
         }
@@ -192,6 +197,7 @@ impl World {
             history: Mutex::new(vec![(0, rows)]),
             deposed: Mutex::new(false),
             delay: Duration::from_millis(2),
+            epoch,
         });
         let disks =
             TestSpace { disk, dirty: Arc::default(), flushes: Mutex::default(), waiting: Arc::default() };
@@ -225,7 +231,8 @@ impl World {
 
     pub(super) fn replica(&self, index: u8, place: &Place) -> Replica {
         let disk = self.machine.open(place.slot).expect("the disk of a replica");
-        Replica { index, allocation: place.allocation, disk, offset: OFFSET }
+        let port = Port::new(DiskNumber(place.slot.0 as u16), Membership(1), disk, Epoch(self.epoch));
+        Replica { index, allocation: place.allocation, port, offset: OFFSET }
     }
 
     /// The replicas that are not missed.
