@@ -151,19 +151,20 @@ impl Inner {
         let written: Vec<Blocks> = written.into_iter().flatten().collect();
         let groups = written.iter().map(|blocks| blocks.cached.key()).collect();
         {
-            // A snapshot carries what is not in place, for which it has little room; and what is in place has to be durable.
+            // What is in place has to be durable, or the snapshot carries it.
             let mut gate = std::pin::pin!(self.placing.write());
-            let _gate = tokio::select! {
+            let gate = tokio::select! {
                 biased;
                 gate = &mut gate => Some(gate),
-                // A write that has begun waits for the room that this checkpoint makes. As long as this waits, no other begins.
+                // Writes that have begun wait for the room that this checkpoint makes: it carries what they have in records.
+                // As long as this waits, no other begins.
                 () = self.log().full() => None,
             };
-            let mut placed = self.place_all().await?;
+            let mut placed = self.place_all(gate.is_some()).await?;
             self.flush_blocks(written).await?;
             self.write_marks(through).await?;
             while !self.snapshot(through, placed, is_committed).await? {
-                placed = self.place_all().await?;
+                placed = self.place_all(gate.is_some()).await?;
                 self.flush_blocks(Vec::new()).await?;
             }
         }
@@ -199,8 +200,8 @@ impl Inner {
         }
     }
 
-    /// Has all that records have of stripes written in place; how many were, ever.
-    async fn place_all(self: &Arc<Inner>) -> Result<u64, SpaceError> {
+    /// Has all that records have of stripes written in place, or all that nobody is writing; how many were, ever.
+    async fn place_all(self: &Arc<Inner>, waits: bool) -> Result<u64, SpaceError> {
         loop {
             let (mut is_whole, placed) = (true, self.placed.load(Ordering::SeqCst));
             for cached in self.cache.dirty() {
@@ -215,7 +216,7 @@ impl Inner {
                     self.place(&target, &cached).await?;
                 }
             }
-            if is_whole && placed == self.placed.load(Ordering::SeqCst) {
+            if (is_whole || !waits) && placed == self.placed.load(Ordering::SeqCst) {
                 return Ok(placed);
             }
             self.env.sleep(Duration::from_millis(1)).await;

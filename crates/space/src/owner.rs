@@ -96,6 +96,8 @@ pub(crate) struct Inner {
     allocating: Mutex<()>,
     /// Held while a checkpoint is made, or what was synchronised becomes durable.
     pub(crate) checkpoints: Mutex<()>,
+    /// Units of stripes that may be in the log and not in place yet at a time: a snapshot has room for them.
+    pub(crate) unplaced: Semaphore,
     /// Held while a snapshot is taken: no change of stripes goes to the log meanwhile.
     pub(crate) placing: RwLock<()>,
     /// How often stripes were put in place that the log had.
@@ -199,6 +201,7 @@ impl Inner {
             requests: Mutex::new(view.record.ownership.request),
             allocating: Mutex::default(),
             checkpoints: Mutex::default(),
+            unplaced: Semaphore::new(0),
             placing: RwLock::default(),
             placed: AtomicU64::new(0),
             jobs: Jobs::default(),

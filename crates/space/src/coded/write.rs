@@ -14,6 +14,7 @@ use crate::SpaceError;
 use crate::blocks::ContentId;
 use crate::cache::Cached;
 use crate::flight::{Change, Ended, New, Stripes};
+use crate::log::LogError;
 use crate::log::commit::FlushSet;
 use crate::log::unit_of;
 use crate::owner::Inner;
@@ -253,11 +254,12 @@ impl Inner {
         planned: Planned,
     ) -> Result<bool, SpaceError> {
         let Planned { parts, values } = planned;
-        // Each piece has a small part of the log: a snapshot has room for what is in a record and not in place.
-        let columns = parts.iter().flatten().count() as u64;
-        let at_once = (self.log().usage().blocks / 32 / columns.max(1)).max(1) as usize;
+        let (columns, most) = (parts.iter().flatten().count().max(1), self.log().carries());
+        let at_once = (most / 4 / columns).max(1);
         let units: Vec<usize> = target.units.clone().collect();
         for (piece, first) in units.chunks(at_once).zip((0..).step_by(at_once)) {
+            let payload = (piece.len() * columns).min(most) as u32;
+            let _unplaced = self.unplaced.acquire_many(payload).await.map_err(|_| LogError::Closed)?;
             let _placing = self.placing.read().await;
             self.look(cached, |table| {
                 for (at, unit) in (first..).zip(piece) {

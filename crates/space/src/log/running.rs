@@ -291,6 +291,11 @@ impl SpaceLog {
         self.stand(index, Standing::In);
     }
 
+    /// How many units a snapshot has room for beside their entries.
+    pub fn carries(&self) -> usize {
+        super::snapshot::share(self.shared.ring) / crate::log::BLOCK / 2
+    }
+
     /// How full the log is.
     pub fn usage(&self) -> Usage {
         self.shared.state.lock().usage()

@@ -124,6 +124,27 @@ fn a_log_that_fills_up_makes_room() {
     });
 }
 
+/// Many stripes are overwritten at a time, so that some are in a record, not in place, and wait for what has no room.
+#[test]
+fn stripes_that_wait_for_room_do_not_keep_a_checkpoint_from_making_it() {
+    for seed in 60..64 {
+        virtual_time(async {
+            let world = World::new(&coded(seed, 1 + (seed % 2) as u8)).await;
+            world.write(0..240, true).await.unwrap();
+            let writers = (0..8).map(async |writer: u64| {
+                for _ in 0..20 {
+                    let first = writer * 30 + world.rig.env.random_u64() % 10;
+                    world.write(first..first + 12, false).await.unwrap();
+                }
+            });
+            let written = tokio::time::timeout(Duration::from_secs(600), join_all(writers)).await;
+            assert!(written.is_ok(), "{:?} {:?}", world.space.0.log().usage(), world.space.0.progress());
+            world.flush().await.unwrap();
+            world.read(0..240).await.unwrap();
+        });
+    }
+}
+
 /// Rule 9: any disk may be an image of an earlier moment of the same opening. What was flushed is there, on the other copy.
 #[test]
 fn a_disk_set_back_in_one_opening() {
