@@ -179,23 +179,22 @@ impl Inner {
         Ok(())
     }
 
-    /// After an opening has read the log: the disks that were set back miss all that others have, before anything is read
-    /// from them. `lacking`: their replicas of the log lack what was durable there.
-    pub(crate) fn set_back(
-        &self,
-        view: &SpaceView,
-        found: &[(DiskNumber, Option<Mark>)],
-        lacking: &[DiskNumber],
-    ) -> Vec<OwnerOp> {
+    pub(crate) fn was_set_back(&self, disk: DiskNumber) {
+        tracing::warn!(
+            space = self.space().0,
+            disk = disk.0,
+            "a disk was set back: it is not read before it is synchronised"
+        );
+    }
+
+    /// After an opening has read the log: the disks whose marks are older than it says miss all that others have, before
+    /// anything is read from them.
+    pub(crate) fn set_back(&self, view: &SpaceView, found: &[(DiskNumber, Option<Mark>)]) -> Vec<OwnerOp> {
         let mut ops = Vec::new();
         for (disk, mark) in found {
             let Some(of) = view.membership(*disk) else { continue };
-            if lacking.contains(disk) || self.marks.is_set_back(*disk, *mark) {
-                tracing::warn!(
-                    space = self.space().0,
-                    disk = disk.0,
-                    "a disk was set back: it is not read before it is synchronised"
-                );
+            if self.marks.is_set_back(*disk, *mark) {
+                self.was_set_back(*disk);
                 ops.push(OwnerOp::Stale { disk: *disk, of });
             } else if let Some(mark) = mark {
                 self.marks.found(*disk, of.0, *mark);

@@ -12,7 +12,6 @@ use futures_util::future::join_all;
 use pool_seam::{Absence, DiskNumber, LogState, OwnerOp, Row, RowNumber, SeamError, SpaceView};
 
 use crate::SpaceError;
-use crate::log::replay::Finding;
 use crate::log::ring::Ring;
 use crate::log::{BLOCK, LogError, LogSettings, OpenError, Replica, Required, SpaceLog};
 use crate::marks::Mark;
@@ -51,19 +50,11 @@ impl Space {
                 let state = (view.record.log.epoch.0, view.record.log.sequence);
                 let mark = marks.iter().filter_map(|(_, mark)| Some((*mark)?.mark)).max().unwrap_or(0);
                 let required = Required { state, mark };
-                let disks: Vec<_> = replicas.iter().map(|replica| row.copy(replica.index.into())).collect();
                 let (log, opened) = SpaceLog::open(settings, replicas, required).await.map_err(failed)?;
-                let lacks = |finding: &Finding| match finding {
-                    Finding::Lacks { replica, .. } | Finding::OlderHeader { replica, .. } => {
-                        disks[*replica].map(|copy| copy.place.disk)
-                    }
-                    _ => None,
-                };
-                let lacking: Vec<DiskNumber> = opened.log.findings.iter().filter_map(lacks).collect();
                 inner.active.restore(opened.log.entries().map(|(_, entry)| &entry.change));
                 inner.overlay.restore(&view, &opened.log, &opened.payloads);
                 inner.marks.restore(opened.log.entries().map(|(_, entry)| &entry.change));
-                (log, inner.set_back(&view, &marks, &lacking), opened.first.sequence - 1)
+                (log, inner.set_back(&inner.view.get().value, &marks), opened.first.sequence - 1)
             };
             assert!(inner.log.set(log).is_ok(), "a space has one log");
             inner.unplaced.add_permits(inner.log().carries());

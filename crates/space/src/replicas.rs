@@ -150,6 +150,18 @@ impl Inner {
         }
     }
 
+    /// Their disks miss all that others have, before anything is read from them.
+    pub(crate) async fn replicas_set_back(&self, indices: Vec<u8>) -> Result<Vec<u8>, Deposed> {
+        let copy = |index: u8| self.view.get().value.log_row()?.copy(index.into()).copied();
+        for disk in indices.iter().filter_map(|index| Some(copy(*index)?.place.disk)) {
+            let Some(of) = self.view.get().value.membership(disk) else { continue };
+            self.was_set_back(disk);
+            self.commit_if_fits(vec![OwnerOp::Stale { disk, of }]).await.map_err(|_| Deposed)?;
+        }
+        // One that has what the others lack stays.
+        Ok(indices.into_iter().filter(|index| copy(*index).is_none_or(|copy| copy.missed != 0)).collect())
+    }
+
     pub(crate) async fn replica_joined(&self, index: u8) -> Result<(), Deposed> {
         let taking = self.replicas.0.lock().all.get(&index).map(|t| (t.generation, t.port.membership()));
         let Some((generation, membership)) = taking else { return Ok(()) };

@@ -54,6 +54,11 @@ impl Coordination for Link {
         Io::pending(async move { inner.ok_or(Deposed)?.replica_failed(index, error).await })
     }
 
+    fn replicas_set_back(&self, indices: Vec<u8>) -> Io<Result<Vec<u8>, Deposed>> {
+        let inner = self.0.upgrade();
+        Io::pending(async move { inner.ok_or(Deposed)?.replicas_set_back(indices).await })
+    }
+
     fn replica_joined(&self, index: u8) -> Io<Result<(), Deposed>> {
         let inner = self.0.upgrade();
         Io::pending(async move { inner.ok_or(Deposed)?.replica_joined(index).await })

@@ -161,6 +161,17 @@ fn a_disk_set_back_in_one_opening() {
                 let image = world.rig.after(&moments[earlier], PowerCut::LoseAll).machine.image(slot);
                 rig.machine.roll_back(slot, &image, 0, setup.disks[slot.0]);
                 let model = world.model.lock().after_crash(moments[at].event, &rig.machine);
+                rig.record();
+                let after = World::open(rig, model).await;
+                if round % 2 == 0 {
+                    check(after, round).await;
+                    continue;
+                }
+                // Another cut while it opens: what shows that the disk was set back is not mended before that is recorded.
+                let moments = after.rig.moments();
+                let moment = &moments[(random >> 48) % moments.len()];
+                let rig = after.rig.after(moment, PowerCut::LoseAll);
+                let model = after.model.lock().after_crash(moment.event, &rig.machine);
                 check(World::open(rig, model).await, round).await;
             }
         });

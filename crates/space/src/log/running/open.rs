@@ -1,7 +1,7 @@
 //! Makes a log, or opens one: `docs/0004-format.md`, "Reading a log".
 //!
 //! Opening reads all replicas, and refuses a log that was set back. Then, each step durable before the next: replicas
-//! that cannot be used are reported (rule 10), records that a replica lacks are written to it again (rule 7), and a
+//! that cannot be used or were set back are reported (rules 10 and 16), records that a replica lacks are written to it again (rule 7), and a
 //! header with a segment of the new owner is written to one replica after the other. A cut leaves a log that opens in
 //! the same way, because nothing but lacking records and headers is written.
 
@@ -27,7 +27,7 @@ use crate::log::BLOCK;
 use crate::log::commit::Core;
 use crate::log::entry::UnitPlace;
 use crate::log::header::{Header, Key, SEGMENTS_MAX, Segment, older};
-use crate::log::replay::{Log, NoHeader, READ_BLOCKS, Replay};
+use crate::log::replay::{Finding, Log, NoHeader, READ_BLOCKS, Replay};
 use crate::log::ring::{Point, Ring};
 use crate::log::snapshot::{Annex, RING_BLOCKS_MIN};
 
@@ -158,7 +158,11 @@ impl SpaceLog {
                     }
                 }
             }
+            let left_out = set_back(&writer, &log, &replicas).await?;
             let live = |((replica, places), failed): ((&Replica, &Places), &Option<DiskError>)| {
+                if left_out.contains(&replica.index) {
+                    return None;
+                }
                 let [first, second] = places;
                 let place = older(first.as_ref(), second.as_ref());
                 let joined = Header::newest(places.clone()).filter(|_| failed.is_none())?.joined;
@@ -302,6 +306,23 @@ impl LogSettings {
         });
         env.spawn(Task::new(Arc::clone(&shared), header, sender).run());
         Ok(SpaceLog { shared })
+    }
+}
+
+/// Has those replicas left out that lack what was durable there (rule 16).
+async fn set_back(w: &Writer, log: &Log, replicas: &[Replica]) -> Result<Vec<u8>, OpenError> {
+    let lacks = |finding: &Finding| match finding {
+        Finding::Lacks { replica, .. } | Finding::OlderHeader { replica, .. } => {
+            Some(replicas[*replica].index)
+        }
+        _ => None,
+    };
+    let mut lacking: Vec<u8> = log.findings.iter().filter_map(lacks).collect();
+    lacking.sort_unstable();
+    lacking.dedup();
+    match lacking.is_empty() {
+        true => Ok(lacking),
+        false => Ok(w.coordination.replicas_set_back(lacking).wait().await?),
     }
 }
 

@@ -64,6 +64,13 @@ pub trait Coordination: Send + Sync {
     /// [`Deposed`].
     fn replica_failed(&self, index: u8, error: DiskError) -> Io<Result<Verdict, Deposed>>;
 
+    /// These replicas lack what was durable there: their disks were set back. Returns those that are left out, when that is
+    /// durable; what shows it stays until then.
+    ///
+    /// # Errors
+    /// [`Deposed`].
+    fn replicas_set_back(&self, indices: Vec<u8>) -> Io<Result<Vec<u8>, Deposed>>;
+
     /// The replica has everything from the log's tail on; returns when that is durable, and it counts from then on.
     ///
     /// # Errors

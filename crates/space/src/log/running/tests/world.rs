@@ -120,6 +120,21 @@ impl Coordination for Handle {
         Io::pending(Arc::clone(&self.0).failed(index))
     }
 
+    fn replicas_set_back(&self, indices: Vec<u8>) -> Io<Result<Vec<u8>, Deposed>> {
+        let coordinator = Arc::clone(&self.0);
+        Io::pending(async move {
+            coordinator.env.sleep(coordinator.delay).await;
+            let others = |rows: &Rows| rows.iter().any(|(i, place)| !indices.contains(i) && !place.missed);
+            if others(&coordinator.rows()) {
+                coordinator.change(|rows| {
+                    indices.iter().for_each(|index| rows.get_mut(index).expect("it is there").missed = true);
+                });
+                return Ok(indices);
+            }
+            Ok(Vec::new())
+        })
+    }
+
     fn replica_joined(&self, index: u8) -> Io<Result<(), Deposed>> {
         let coordinator = Arc::clone(&self.0);
         Io::pending(async move {
