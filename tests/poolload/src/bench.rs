@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use arena::{Arena, Class, IoBuf};
 use disk::Disk;
-use env::{Ctx, Env};
+use env::Env;
 use pool::format::Claimant;
 use pool::{
-    CreateOptions, DataPath, MediaClass, NewDisk, PathOptions, Pool, Provisioning, Resiliency, Space,
-    SpaceRecord,
+    CreateOptions, DataPath, MediaClass, NewDisk, PathOptions, Pool, Provisioning, Resiliency, SpaceRecord,
 };
 use serde::Deserialize;
 
 use crate::Failure;
 use crate::devices::{Counted, Counts};
+use crate::target::Target;
 
 /// What is made.
 #[derive(Deserialize)]
@@ -29,6 +29,9 @@ pub struct Shape {
     pub fill: bool,
     /// Checksum tables in memory, if not what a pool has by default.
     pub tables: Option<usize>,
+    /// Whether the space has an owner (`docs/0004-spaces.md`), which is what the server will have.
+    #[serde(default)]
+    pub owned: bool,
     pub devices: Vec<String>,
 }
 
@@ -41,8 +44,7 @@ pub struct Bench {
     pub env: Env,
     pub arena: Arena,
     pub pool: Pool,
-    pub path: Arc<DataPath>,
-    pub space: Space,
+    pub space: Target,
     pub devices: Vec<Arc<Counted>>,
     /// What is written: random bytes, another piece each time.
     pub source: IoBuf,
@@ -85,15 +87,19 @@ impl Bench {
             provisioning: Provisioning::Thin,
             media: MediaClass::ANY,
         };
-        let id = pool.create_space(record).await?;
-        let mut options = PathOptions::default();
-        options.tables = shape.tables.unwrap_or(options.tables);
-        let path = DataPath::of_pool(&pool, env.clone(), arena.clone(), options).await?;
-        let space = path.space(id)?;
+        let space = if shape.owned {
+            Target::owned(&env, &arena, &pool, record, &devices).await?
+        } else {
+            let id = pool.create_space(record).await?;
+            let mut options = PathOptions::default();
+            options.tables = shape.tables.unwrap_or(options.tables);
+            let path = DataPath::of_pool(&pool, env.clone(), arena.clone(), options).await?;
+            Target::Pooled { space: path.space(id)?, path }
+        };
         let mut source = arena.try_alloc_run(SOURCE, Class::Payload).ok_or("no memory")?;
         source.set_len(SOURCE);
         env.fill_random(source.filled_mut());
-        let bench = Bench { env, arena, pool, path, space, devices, source: source.freeze() };
+        let bench = Bench { env, arena, pool, space, devices, source: source.freeze() };
         if shape.fill {
             bench.fill(shape.size).await?;
         }
@@ -109,15 +115,13 @@ impl Bench {
                 let length = (size - at).min(SOURCE as u64);
                 if length > 0 {
                     let src = [self.source.slice(0..length as usize)].into_iter().collect();
-                    writes.push(self.space.write(&Ctx::default(), at, src));
+                    writes.push(self.space.write(at, src, false));
                 }
                 at += length;
             }
-            for write in writes {
-                write.wait().await?;
-            }
+            futures_util::future::try_join_all(writes).await?;
         }
-        Ok(self.space.flush(&Ctx::default()).wait().await?)
+        self.space.flush().await
     }
 
     /// What all disks were asked until now.
@@ -128,7 +132,7 @@ impl Bench {
 
     /// Gives the pool up cleanly.
     pub async fn close(&self) -> Result<(), Failure> {
-        self.path.quiesce().await?;
+        self.space.close().await?;
         Ok(self.pool.export().await?)
     }
 }

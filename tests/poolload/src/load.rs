@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 
 use arena::passes::{self, Counts as Passes};
 use arena::{Class, SgMut};
-use disk::{Disk, sized};
-use env::Ctx;
+use disk::sized;
 use pool::blocks::checksums::checksum;
-use pool::{RowNumber, UNIT};
+use pool::{RowNumber, SpaceId, UNIT};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -31,6 +30,21 @@ pub struct Load {
     pub seconds: f64,
     /// The first bytes of the space, if not all.
     span: Option<u64>,
+    /// How each write becomes durable before it counts, if it does.
+    #[serde(default)]
+    sync: Sync,
+}
+
+/// See [`Load`].
+#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Sync {
+    #[default]
+    None,
+    /// It is written through.
+    Through,
+    /// A flush follows.
+    Flush,
 }
 
 /// What came of it; a write's flush at the end is part of it.
@@ -59,7 +73,7 @@ pub struct Running {
     passes: Passes,
     shared: Arc<Shared>,
     /// Each gives how long its I/Os took.
-    tasks: Vec<tokio::task::JoinHandle<Result<Vec<u32>, disk::DiskError>>>,
+    tasks: Vec<tokio::task::JoinHandle<Result<Vec<u32>, Failure>>>,
 }
 
 impl Load {
@@ -72,7 +86,7 @@ impl Load {
 
     /// Starts it; it goes on until [`Running::finish`].
     pub fn start(&self, bench: &Bench) -> Result<Running, Failure> {
-        let size = self.span.unwrap_or(u64::MAX).min(bench.space.info().geometry.size);
+        let size = self.span.unwrap_or(u64::MAX).min(bench.space.size());
         let shared = Arc::new(Shared { next: AtomicU64::new(0), stop: AtomicBool::new(false) });
         let (disks, passes) = (bench.counts(), passes::counts());
         let mut tasks = Vec::new();
@@ -91,9 +105,13 @@ impl Load {
                     let result = if load.write {
                         let from = (chance >> 20) as usize % (SOURCE - load.block + 1) / 4096 * 4096;
                         let src = [source.slice(from..from + load.block)].into_iter().collect();
-                        space.write(&Ctx::default(), at, src).wait().await
+                        let written = space.write(at, src, load.sync == Sync::Through).await;
+                        match load.sync {
+                            Sync::Flush if written.is_ok() => space.flush().await,
+                            _ => written,
+                        }
                     } else {
-                        let (result, back) = space.read(&Ctx::default(), at, dst).wait().await;
+                        let (result, back) = space.read(at, dst).await;
                         dst = back;
                         result
                     };
@@ -123,7 +141,7 @@ impl Running {
             latencies.append(&mut task.await??);
         }
         if self.load.write {
-            bench.space.flush(&Ctx::default()).wait().await?;
+            bench.space.flush().await?;
         }
         let (seconds, cpu) = ((bench.env.now() - self.began).as_secs_f64(), cpu() - self.cpu);
         let now = passes::counts();
@@ -173,7 +191,7 @@ pub fn checksum_us(bench: &Bench) -> f64 {
     let mut all = 0;
     for _ in 0..TURNS {
         for (n, bytes) in bench.source.chunks_exact(unit).enumerate() {
-            all ^= checksum(bench.space.id(), RowNumber(0), 0, n as u32, [bytes]);
+            all ^= checksum(SpaceId(1), RowNumber(0), 0, n as u32, [bytes]);
         }
     }
     std::hint::black_box(all);
