@@ -145,6 +145,8 @@ impl Inner {
         }
         drop(loads);
         let dirty = self.cache.dirty();
+        // They have their entries: blocks that are written now are newer than those.
+        dirty.iter().for_each(|cached| self.overlay.loaded(&cached.key()));
         let writes: Vec<_> = dirty.iter().map(|cached| self.write_blocks(cached, through)).collect();
         let written: Vec<_> = futures_util::stream::iter(writes).buffered(AT_ONCE).collect().await;
         let written = written.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -182,17 +184,17 @@ impl Inner {
     ) -> Result<bool, SpaceError> {
         let inner = Arc::clone(self);
         let parts = move || {
+            let active = inner.active.snapshot(is_committed);
+            let state = active.into_iter().chain(inner.marks.snapshot()).collect();
+            // First: a group goes from here to the dirty ones.
+            let mut unloaded = inner.overlay.groups();
+            let dirty = inner.cache.dirty();
+            unloaded.retain(|key| dirty.iter().all(|cached| cached.key() != *key));
+            let mut carried: Vec<_> = dirty.iter().flat_map(|cached| inner.carried(cached)).collect();
+            carried.extend(unloaded.into_iter().flat_map(|key| inner.carried_unloaded(key)));
+            // Last: what was put in place before it was collected has changed the number.
             let is_durable = inner.placed.load(Ordering::SeqCst) == placed;
-            is_durable.then(|| {
-                let active = inner.active.snapshot(is_committed);
-                let state = active.into_iter().chain(inner.marks.snapshot()).collect();
-                let dirty = inner.cache.dirty();
-                let mut carried: Vec<_> = dirty.iter().flat_map(|cached| inner.carried(cached)).collect();
-                let mut unloaded = inner.overlay.groups();
-                unloaded.retain(|key| dirty.iter().all(|cached| cached.key() != *key));
-                carried.extend(unloaded.into_iter().flat_map(|key| inner.carried_unloaded(key)));
-                Parts { through, state, carried }
-            })
+            is_durable.then_some(Parts { through, state, carried })
         };
         match self.log().checkpoint_if(parts).await {
             Err(LogError::Busy) => Ok(false),
@@ -213,7 +215,11 @@ impl Inner {
                         continue;
                     };
                     let target = Target { key, column: 0, units: unit..unit + 1 };
-                    self.place(&target, &cached).await?;
+                    match self.place(&target, &cached).await {
+                        // The snapshot has it.
+                        Err(SpaceError::Unavailable { .. } | SpaceError::Disk { .. }) => {}
+                        placed => placed?,
+                    }
                 }
             }
             if (is_whole || !waits) && placed == self.placed.load(Ordering::SeqCst) {

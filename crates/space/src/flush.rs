@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use disk::{DiskError, Op, Place};
-use pool_seam::{Absence, DiskNumber};
+use pool_seam::{Absence, DiskNumber, Membership};
 
 use crate::SpaceError;
 use crate::cache::Cached;
@@ -120,18 +120,29 @@ impl Inner {
     /// # Errors
     /// The disk cannot be reached from here, and is needed.
     pub(crate) async fn port(&self, member: &Member) -> Result<Option<Arc<Port>>, SpaceError> {
-        let Some(of) = member.membership else { return Ok(None) };
-        if let Some(port) = self.ports.get(member.disk, of) {
+        match member.membership {
+            Some(of) => self.port_of(member.disk, of).await,
+            None => Ok(None),
+        }
+    }
+
+    /// The same of a disk in a membership.
+    pub(crate) async fn port_of(
+        &self,
+        disk: DiskNumber,
+        of: Membership,
+    ) -> Result<Option<Arc<Port>>, SpaceError> {
+        if let Some(port) = self.ports.get(disk, of) {
             return Ok(Some(port));
         }
-        let opened = self.ports.reopen(member.disk, of).await;
-        if opened.is_some() || self.view.get().value.membership(member.disk) != Some(of) {
+        let opened = self.ports.reopen(disk, of).await;
+        if opened.is_some() || self.view.get().value.membership(disk) != Some(of) {
             return Ok(opened);
         }
         let error = DiskError::Gone { at: Place::whole(Op::Write) };
-        if self.report(member.disk, of, Absence::Gone, error).await? == Reported::Needed {
+        if self.report(disk, of, Absence::Gone, error).await? == Reported::Needed {
             self.env.sleep(RETRY).await;
-            return Err(SpaceError::Disk { disk: member.disk, error });
+            return Err(SpaceError::Disk { disk, error });
         }
         Ok(None)
     }

@@ -231,7 +231,9 @@ impl Inner {
     /// Takes a new view.
     pub(crate) fn follow(&self, view: Arc<SpaceView>) {
         // Before a flush does without the disk.
-        self.note_unaccounted(&view);
+        if self.view.get().value.version < view.version {
+            self.note_unaccounted(&view);
+        }
         self.ports.follow(&view);
         if !self.view.update(Arc::clone(&view)) {
             return;
@@ -352,7 +354,12 @@ impl Inner {
         for (&disk, &of) in &view.record.unaccounted {
             noted.entry((disk, of)).or_insert_with(|| {
                 let present = self.view.get().value;
-                let lacks = self.leaving(disk, of).into_iter();
+                let lacks = match present.membership(disk) == Some(of) {
+                    true => self.leaving(disk, of),
+                    // It has left before.
+                    false => self.may_lack(disk),
+                };
+                let lacks = lacks.into_iter();
                 let generation = |of: &CopyRegions| Some(copy_of(&present, of)?.generation);
                 (view.version, lacks.filter_map(|of| Some((generation(&of)?, of))).collect())
             });
@@ -510,7 +517,7 @@ impl Inner {
             let bytes: Vec<u8> =
                 (0..(view.slab_bytes / GROUP) as u32).flat_map(|group| block.encode(&id(group))).collect();
             let offset = blocks::position(at.areas.checksums(copy.place.slab).offset, 0);
-            let Some(port) = self.ports.get(disk, of) else { return Ok(false) };
+            let Some(port) = self.port_of(disk, of).await? else { return Ok(false) };
             let written = write_durably(&port, offset, IoBuf::from(bytes)).await;
             if let Err(error) = written {
                 return self.leave_out(disk, of, Absence::WriteFailed, error).await.map(|()| false);

@@ -322,7 +322,12 @@ pub struct Ports {
     epoch: Epoch,
     open: Box<Open>,
     inner: RwLock<Inner>,
+    /// A view was followed.
+    changed: Notify,
 }
+
+/// A port that has ended has calls outstanding.
+struct Outstanding;
 
 /// Opens a disk for the space, in a membership; none if this process cannot reach it.
 type Open = dyn Fn(DiskNumber, Membership) -> Option<Arc<dyn Disk>> + Send + Sync;
@@ -347,7 +352,7 @@ impl Ports {
         epoch: Epoch,
         open: impl Fn(DiskNumber, Membership) -> Option<Arc<dyn Disk>> + Send + Sync + 'static,
     ) -> Ports {
-        Ports { epoch, open: Box::new(open), inner: RwLock::default() }
+        Ports { epoch, open: Box::new(open), inner: RwLock::default(), changed: Notify::new() }
     }
 
     /// Ends the ports of memberships that have ended, and opens those that have begun. A view that is older than one
@@ -375,6 +380,7 @@ impl Ports {
             ended
         };
         ended.iter().for_each(|port| port.end());
+        self.changed.notify_waiters();
     }
 
     /// Waits until the ended ports of a disk have no call outstanding: before it is opened again.
@@ -410,15 +416,33 @@ impl Ports {
     /// disk has left, or cannot be opened now.
     pub async fn reopen(&self, disk: DiskNumber, of: Membership) -> Option<Arc<Port>> {
         loop {
-            self.drained(disk).await;
-            let mut inner = self.inner.write();
-            if inner.members.get(&disk) != Some(&of) {
-                return None;
-            }
-            if self.open_in(&mut inner, disk, of) {
-                return inner.ports.get(&disk).filter(|port| port.of == of).cloned();
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            match self.try_reopen(disk, of) {
+                Ok(port) => return port,
+                Err(Outstanding) => tokio::select! {
+                    biased;
+                    () = changed => {}
+                    () = self.drained(disk) => {}
+                },
             }
         }
+    }
+
+    /// The same, if nothing is outstanding there.
+    pub fn reopen_now(&self, disk: DiskNumber, of: Membership) -> Option<Arc<Port>> {
+        self.try_reopen(disk, of).ok()?
+    }
+
+    fn try_reopen(&self, disk: DiskNumber, of: Membership) -> Result<Option<Arc<Port>>, Outstanding> {
+        let mut inner = self.inner.write();
+        if inner.members.get(&disk) != Some(&of) {
+            return Ok(None);
+        }
+        if !self.open_in(&mut inner, disk, of) {
+            return Err(Outstanding);
+        }
+        Ok(inner.ports.get(&disk).filter(|port| port.of == of).cloned())
     }
 
     /// Opens a disk that has no port; `false`: an earlier port of it has calls outstanding.

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use pool_seam::{Absence, OwnerOp, RowNumber, SeamError, SlabCopy, SpaceView, ViewVersion};
 
 use crate::SpaceError;
-use crate::log::{Deposed, Replica, Verdict};
+use crate::log::{Deposed, LogError, Replica, Verdict};
 use crate::owner::{Inner, RETRY, Reported};
 use crate::port::Port;
 
@@ -83,13 +83,15 @@ impl Inner {
             let copies = view.log_row().into_iter().flat_map(|row| row.copies());
             let mut missing = copies.filter(|(index, _)| !self.replicas.has(*index as u8));
             let no_room = self.replicas.0.lock().no_room;
-            let can_change = |(_, copy): &(usize, &SlabCopy)| {
-                view.membership(copy.place.disk).is_some() || no_room != Some(view.version)
+            let can_change = |(_, copy): &(usize, &SlabCopy)| match view.membership(copy.place.disk) {
+                // A call that hangs there holds up nothing else.
+                Some(of) => self.ports.reopen_now(copy.place.disk, of).is_some(),
+                None => no_room != Some(view.version),
             };
             let Some((index, copy)) = missing.find(can_change) else { return Ok(()) };
             let (index, generation) = (index as u8, copy.generation);
             if let Some(of) = view.membership(copy.place.disk) {
-                let Some(port) = self.ports.reopen(copy.place.disk, of).await else { return Ok(()) };
+                let Some(port) = self.ports.reopen_now(copy.place.disk, of) else { continue };
                 self.join_replica(&view, index, copy, port);
                 continue;
             }
@@ -115,9 +117,14 @@ impl Inner {
         let joins = self.log().join(replica);
         let inner: Weak<Inner> = Arc::downgrade(self);
         self.env.spawn(async move {
-            if joins.await.is_err()
+            let joined = joins.await;
+            if joined.is_err()
                 && let Some(inner) = inner.upgrade()
             {
+                if joined == Err(LogError::ReplicaFailed) {
+                    // A write that hangs must not follow those of the next try.
+                    inner.abandon(&port);
+                }
                 let mut replicas = inner.replicas.0.lock();
                 if replicas.all.get(&index).is_some_and(|taking| Arc::ptr_eq(&taking.port, &port)) {
                     replicas.all.remove(&index);
@@ -137,6 +144,9 @@ impl Inner {
         }
         loop {
             let opened = self.ports.reopen(disk, of).await;
+            if opened.is_none() && self.view.get().value.membership(disk) != Some(of) {
+                return Ok(Verdict::LeftOut);
+            }
             match self.replicas.0.lock().all.get_mut(&index) {
                 None => return Ok(Verdict::LeftOut),
                 Some(taking) => {

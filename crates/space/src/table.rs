@@ -357,13 +357,13 @@ impl Table {
     /// The same of a stripe whose payload of these columns (bits) is in the log before it is in place (rule 3); then
     /// [`Table::placed`] is due.
     pub fn set_redo(&mut self, unit: usize, values: Values, columns: u32, payload: Sg) {
-        let redo = Some((columns, payload));
+        let redo = Some(Box::new((columns, payload)));
         self.push(unit, Version { redo, ..Version::new(Carrier::Waiting, values) }, false);
     }
 
     /// The payload of the newest value, which is not in place yet: its columns as bits, and their units.
     pub fn redo(&self, unit: usize) -> Option<(u32, Sg)> {
-        self.pending.get(&(unit as u16))?.newest()?.redo.clone()
+        self.pending.get(&(unit as u16))?.newest()?.redo.as_deref().cloned()
     }
 
     /// All payload of the stripe that a record has is in place, durably or in front of a flush that the space knows.
@@ -373,6 +373,8 @@ impl Table {
             taken.for_each(|version| version.redo = None);
             if pending.is_over() {
                 self.pending.remove(&(unit as u16));
+                // Until a checkpoint has flushed it, whatever its blocks have.
+                self.stale.set(unit, true);
             }
         }
     }

@@ -22,9 +22,6 @@ impl Table {
 
     /// The same with the payload of a redo, which may not be in place.
     pub fn apply_with(&mut self, change: &Change, carrier: Carrier, payload: &Sg) {
-        if std::env::var("DBG").is_ok() {
-            eprintln!("APPLY {change:?} {carrier:?} {} to {:?}", arena::sg_len(payload.as_slice()), self.id);
-        }
         match change {
             Change::Written { first, sums } => {
                 self.apply_units(first, sums.len(), carrier, |at| Some(Value::Written(sums[at])));
@@ -68,8 +65,7 @@ impl Table {
             let versions = pending.versions[next.clone()].to_vec();
             let changes = versions.iter().flat_map(|version| self.changes(unit, version));
             let entries: Vec<_> = changes.map(Entry::from).collect();
-            let payload: Sg =
-                versions.into_iter().filter_map(|v| v.redo).flat_map(|(_, units)| units).collect();
+            let payload: Sg = versions.into_iter().filter_map(|v| v.redo).flat_map(|redo| redo.1).collect();
             // Entries of neighbours become one, so this is the most that they take.
             let body = entries.iter().map(Entry::bytes).sum();
             if !room.add(Size { body, units: arena::sg_len(&payload) / BLOCK }) {
@@ -99,7 +95,7 @@ impl Table {
             let versions = if self.versions(unit).is_empty() { &settled } else { self.versions(unit) };
             let versions = versions.iter().enumerate().filter(|(_, v)| v.carrier != Carrier::Waiting);
             for (at, version) in versions {
-                let mut payload = version.redo.as_ref().map(|(_, units)| units.clone());
+                let mut payload = version.redo.as_ref().map(|redo| redo.1.clone());
                 for change in self.changes(unit, version) {
                     let entry = Entry { change, is_unconfirmed: at > 0 };
                     out.push((entry, payload.take().unwrap_or_default()));
@@ -145,8 +141,10 @@ impl Table {
         }
         if is_coded {
             let (first, stripe) = (self.first_stripe(unit), self.stripe(&version.values));
-            out.push(match version.redo {
-                Some((payload, _)) => Change::Redo { first, stripes: vec![RedoStripe { stripe, payload }] },
+            out.push(match version.redo.as_deref() {
+                Some((payload, _)) => {
+                    Change::Redo { first, stripes: vec![RedoStripe { stripe, payload: *payload }] }
+                }
                 None => Change::Fresh { first, stripes: vec![stripe] },
             });
         }
@@ -202,7 +200,7 @@ impl Table {
         let mut stripes: Vec<_> = stripes.collect();
         for (at, unit) in self.within(first.unit, stripes.len()) {
             let mut values = self.values(unit);
-            let (stripe, redo) = (stripes[at].0, stripes[at].1.take());
+            let (stripe, redo) = (stripes[at].0, stripes[at].1.take().map(Box::new));
             let mut sums = stripe.sums.iter();
             for column in 0..32 {
                 let has = |columns: u32| columns & 1 << column != 0;

@@ -14,9 +14,12 @@ pub(super) struct Version {
     pub(super) values: Values,
     /// The entry says only that it is not known whether the unit has this value.
     pub(super) is_doubt: bool,
-    /// Columns, as bits, whose units are not in place yet, and these units.
-    pub(super) redo: Option<(u32, Sg)>,
+    /// Few versions have one, and there is one of these for each unit that was written lately.
+    pub(super) redo: Option<Box<Payload>>,
 }
+
+/// Columns, as bits, whose units are not in place yet, and these units.
+pub(super) type Payload = (u32, Sg);
 
 impl Version {
     pub(super) fn new(carrier: Carrier, values: Values) -> Version {
@@ -189,13 +192,13 @@ fn inherit(older: &mut [Version], version: &mut Version) {
     let payload = older.iter_mut().filter(|v| v.carrier != Carrier::Waiting).find_map(|v| v.redo.take());
     version.redo = match (payload, version.redo.take()) {
         _ if !is_written(&version.values) => None,
-        (Some(older), Some(newer)) => Some(merge(older, newer)),
+        (Some(older), Some(newer)) => Some(Box::new(merge(*older, *newer))),
         (older, newer) => older.or(newer),
     };
 }
 
 /// Units by column: those of both, of a column that both have the newer one.
-fn merge((old_columns, old): (u32, Sg), (new_columns, new): (u32, Sg)) -> (u32, Sg) {
+fn merge((old_columns, old): Payload, (new_columns, new): Payload) -> Payload {
     let (mut old, mut new) = (old.into_iter(), new.into_iter());
     let mut units = Sg::new();
     for column in (0..u32::BITS).map(|column| 1 << column) {

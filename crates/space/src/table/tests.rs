@@ -564,6 +564,15 @@ fn a_redo_stays_one_until_its_payload_is_in_place() {
     assert_eq!(carried(&table), Some((taken.entries[0].change.clone(), false, 4096)));
     table.placed(0);
     assert!(matches!(carried(&table), Some((Change::Fresh { .. }, false, 0))));
+    // What a block has already is not durable in place: the group stays dirty until a checkpoint has flushed that.
+    let (mut table, _) = written();
+    let (values, payload) = redo(7);
+    table.set_redo(0, values, 0b101, payload);
+    take(&mut table, 2);
+    table.advance(2, 2);
+    blocks(&mut table, 2);
+    table.placed(0);
+    assert!(table.is_dirty() && table.stale().has(0));
 }
 
 #[test]

@@ -340,6 +340,27 @@ fn a_disk_that_leaves_without_a_word_is_accounted_for() {
     }
 }
 
+/// A view that is late says of a disk that it is not accounted for, which has returned since.
+#[test]
+fn a_late_view_does_not_stop_a_replica() {
+    virtual_time(async {
+        let world = World::new(&Setup::new(380, 2, MIRROR)).await;
+        world.write(0..8, true).await.unwrap();
+        world.space.checkpoint().await.unwrap();
+        let disk = world.rig.view_now().log_row().unwrap().slabs[0].place.disk;
+        assert!(world.rig.remove_unaccounted(disk));
+        let late = world.rig.view_now();
+        world.rig.machine.pull(SlotId(disk.0.into()), PowerCut::LoseAll);
+        world.rig.env.sleep(Duration::from_millis(5)).await;
+        world.rig.return_disk(disk).await.unwrap();
+        world.rig.env.sleep(Duration::from_secs(5)).await;
+        world.space.checkpoint().await.unwrap();
+        world._owner.update(late);
+        let written = tokio::time::timeout(Duration::from_secs(100), world.write(4..12, true)).await;
+        written.expect("no replica waits").unwrap();
+    });
+}
+
 /// A disk that was lost with its owner counts again when the next owner has read the log, and it returns.
 #[test]
 fn a_disk_that_was_lost_with_the_owner_is_accounted_for() {

@@ -184,6 +184,11 @@ impl Live {
                 return Ok(false);
             }
             let port = Arc::clone(&*self.port.lock());
+            if port.is_leaving() {
+                // The coordinator decides.
+                w.env.sleep(RETRY).await;
+                continue;
+            }
             let write = port.write(self.offset + block * BLOCK as u64, src.clone(), true);
             let result = tokio::select! {
                 biased;
@@ -193,8 +198,6 @@ impl Live {
             match result {
                 Ok(()) => return Ok(true),
                 Err(DiskError::Fenced { .. }) => return Err(Deposed),
-                // The coordinator decides.
-                Err(_) if port.is_leaving() => {}
                 Err(error) => match w.coordination.replica_failed(self.id.index, error).wait().await? {
                     Verdict::LeftOut => {
                         self.standing.send_replace(Standing::Left);
