@@ -75,9 +75,15 @@ impl Pool {
         Some(OwnerId { space, node, epoch })
     }
 
+    /// An owner begins to open its space: until it is linked, a disk that joins has missed what others have, because nobody
+    /// compares it with the log.
+    pub fn opens(&self, owner: OwnerId) {
+        self.metadata().owners().link(owner, None);
+    }
+
     /// Links an owner: it is asked when disks of its space leave or join, and told when its view changes.
     pub fn link(&self, owner: OwnerId, link: Weak<dyn Owner>) {
-        self.metadata().owners().link(owner, link);
+        self.metadata().owners().link(owner, Some(link));
         // What has changed since it was opened.
         let view = self.metadata().view(owner.space);
         self.metadata().owners().update(view.into_iter().collect());

@@ -87,6 +87,7 @@ impl World {
         coordinator: Arc<dyn Coordinator>,
     ) -> Result<Owned, SpaceError> {
         let owner = pool.owner(space).expect("a space");
+        pool.opens(owner);
         let view = Coordinator::view(pool, owner, None).wait().await?.expect("the newest view");
         let (handles, machine) = (pool.clone(), self.machine.clone());
         // Fences of the pool's metadata and of the space are of different epochs, so each has a handle of its own.

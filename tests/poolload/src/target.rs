@@ -36,6 +36,7 @@ impl Target {
         let size = record.size;
         let id = pool.create_owned(record).await?;
         let owner = pool.owner(id).ok_or("it is not there")?;
+        pool.opens(owner);
         let view = Coordinator::view(pool, owner, None).wait().await?.ok_or("it has no view")?;
         let (handles, devices) = (pool.clone(), devices.to_vec());
         let open = move |disk: DiskNumber, of: Membership| {

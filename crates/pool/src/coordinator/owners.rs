@@ -28,7 +28,8 @@ pub(crate) struct Owners {
 
 struct Linked {
     epoch: SpaceEpoch,
-    owner: Weak<dyn Owner>,
+    /// None: it is opening its space, and cannot be asked yet.
+    owner: Option<Weak<dyn Owner>>,
 }
 
 struct Joining {
@@ -47,7 +48,7 @@ pub(crate) struct Leaving {
 }
 
 impl Owners {
-    pub(super) fn link(&self, owner: OwnerId, link: Weak<dyn Owner>) {
+    pub(super) fn link(&self, owner: OwnerId, link: Option<Weak<dyn Owner>>) {
         let mut linked = self.linked.lock();
         let newest = linked.get(&owner.space).map_or(SpaceEpoch::default(), |linked| linked.epoch);
         if owner.epoch >= newest {
@@ -95,7 +96,8 @@ impl Owners {
     }
 
     /// Asks the owners of these spaces what a disk has that is about to join. Of one that does not answer in time there is
-    /// nothing, and spaces without an owner are not among the answers. One disk joins at a time.
+    /// nothing, nor of one that is opening its space, which may have looked at the disks before. Spaces without an owner are
+    /// not among the answers. One disk joins at a time.
     pub(crate) async fn ask_joining(
         &self,
         env: &Env,
@@ -105,7 +107,10 @@ impl Owners {
         spaces: Vec<SpaceId>,
     ) -> Vec<(SpaceId, Option<Returned>)> {
         *self.joining.lock() = Some(Joining { number: disk, of, disk: Arc::clone(handle) });
-        let owners = spaces.into_iter().filter_map(|space| Some((space, self.of(space)?)));
+        let (opening, others): (Vec<_>, Vec<_>) = spaces
+            .into_iter()
+            .partition(|space| self.linked.lock().get(space).is_some_and(|of| of.owner.is_none()));
+        let owners = others.into_iter().filter_map(|space| Some((space, self.of(space)?)));
         let answers = owners.map(|(space, owner)| async move {
             let answer = std::pin::pin!(async { owner.joining(disk, of).wait().await.ok() });
             match select(answer, Box::pin(env.sleep(PATIENCE))).await {
@@ -113,8 +118,9 @@ impl Owners {
                 Either::Right(_) => (space, None),
             }
         });
-        let answers = join_all(answers).await;
+        let mut answers = join_all(answers).await;
         *self.joining.lock() = None;
+        answers.extend(opening.into_iter().map(|space| (space, None)));
         answers
     }
 
@@ -126,7 +132,7 @@ impl Owners {
     }
 
     fn of(&self, space: SpaceId) -> Option<Arc<dyn Owner>> {
-        self.linked.lock().get(&space)?.owner.upgrade()
+        self.linked.lock().get(&space)?.owner.as_ref()?.upgrade()
     }
 }
 

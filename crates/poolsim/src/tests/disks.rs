@@ -87,6 +87,32 @@ fn a_disk_returns_and_is_filled() {
     });
 }
 
+/// An owner that opens its space has read the marks of the disks before, so one that joins meanwhile is taken for old.
+#[test]
+fn a_disk_that_joins_while_an_owner_opens_is_not_trusted() {
+    for opens in [false, true] {
+        virtual_time(async {
+            let world = World::new(7, 2);
+            let pool = world.create().await;
+            let space = pool.create_owned(mirror("vm")).await.expect("a space");
+            let owned = world.own(&pool, space).await.expect("an owner");
+            owned.write(0..64, 1).await.expect("a write");
+            owned.flush().await.expect("a flush");
+            owned.space.checkpoint().await.expect("a checkpoint");
+            drop(owned);
+            let away = disks_of(&pool, space)[0];
+            pool.take_offline(away).await.expect("there is another copy");
+            if opens {
+                pool.opens(pool.owner(space).expect("an owner"));
+            }
+            assert_eq!(pool.return_disk(world.disk(away.0.into()), false).await, Ok(away));
+            let row = pool.read(|s| s.owned[&space].rows[&RowNumber(0)].clone());
+            let missed = row.copies().any(|(_, copy)| copy.place.disk == away && copy.missed != 0);
+            assert_eq!(missed, opens);
+        });
+    }
+}
+
 /// The last copy stays in service, whatever its owner reports.
 #[test]
 fn the_only_copy_does_not_leave() {
