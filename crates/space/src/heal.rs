@@ -62,14 +62,14 @@ impl Inner {
             return self.decide_stripe(&target, cached, &at, code).await;
         }
         let Some(contents) = self.contents(&target, &at).await? else { return Ok(()) };
-        let candidates = self.look(cached, |table| table.candidates(unit));
+        let (candidates, former) = self.look(cached, |table| (table.candidates(unit), table.former(unit)));
         let is_whole = contents.len() == at.members.iter().filter(|member| member.counts).count();
         let set = SetKey { row: target.key.row, birth: at.birth, set: target.key.set };
         let region = Regions::new(seen.value.slab_bytes).of_group(target.key.group);
         let content = ContentId { space: self.space(), birth: at.birth, content: target.column };
         let sum = |bytes: &[u8]| content.checksum(target.first(), bytes);
         let may_be_strange = self.active.has(set, region) && self.look(cached, |table| table.is_firm(unit));
-        let decision = match choose(&candidates, &contents, may_be_strange, sum) {
+        let decision = match choose(&candidates, &former, &contents, may_be_strange, sum) {
             Some(decision) => decision,
             // A disk that is away may have one of them.
             None if !is_whole => return Err(unavailable(target.key.row, &at.members)),
@@ -176,9 +176,10 @@ impl Inner {
 }
 
 /// Rule 5; `None` if the contents have none of the values. A write that was cut off may have left others only if
-/// `may_be_strange`: the unit is firm, and its region active.
+/// `may_be_strange`: the unit is firm, and its region active. Those with a `former` checksum are of a copy that was set back.
 fn choose(
     candidates: &[Values],
+    former: &[u32],
     contents: &[Content],
     may_be_strange: bool,
     sum: impl Fn(&[u8]) -> u32,
@@ -192,14 +193,14 @@ fn choose(
         Value::LostWithoutSum | Value::Unknown { .. } => None,
     };
     let (newest, older) = candidates.split_first()?;
-    let is_candidate = |found: u32| {
-        candidates
-            .iter()
-            .any(|values| matches!(values[0], Value::Written(sum) | Value::Lost(sum) if sum == found))
+    let is_known = |found: u32| {
+        former.contains(&found)
+            || candidates
+                .iter()
+                .any(|values| matches!(values[0], Value::Written(sum) | Value::Lost(sum) if sum == found))
     };
     let in_flight = || {
-        let mut strange: Vec<_> =
-            known().filter(|(found, _)| may_be_strange && !is_candidate(*found)).collect();
+        let mut strange: Vec<_> = known().filter(|(found, _)| may_be_strange && !is_known(*found)).collect();
         let copies = |wanted: u32| known().filter(|(found, _)| *found == wanted).count();
         // Of the contents with the most copies, that of the first.
         strange.sort_by_key(|(found, _)| std::cmp::Reverse(copies(*found)));
@@ -226,6 +227,7 @@ mod tests {
 
     const NEW: Value = Value::Written(2);
     const OLD: Value = Value::Written(1);
+    const FORMER: u32 = 7;
 
     fn content(disk: u16, byte: Option<u8>) -> Content {
         let (index, slab) = (disk as u8, disk as u8);
@@ -246,12 +248,12 @@ mod tests {
     /// The byte that was chosen, or the value; the checksum of a byte is itself.
     fn chosen(candidates: &[Value], contents: &[Content], may_be_strange: bool) -> Option<Result<u8, Value>> {
         let candidates: Vec<Values> = candidates.iter().map(|value| smallvec![*value]).collect();
-        choose(&candidates, contents, may_be_strange, |bytes| bytes[0].into()).map(
-            |decision| match decision {
+        choose(&candidates, &[FORMER], contents, may_be_strange, |bytes| bytes[0].into()).map(|decision| {
+            match decision {
                 Decision::Bytes(bytes) => Ok(bytes[0]),
                 Decision::Value(value) => Err(value),
-            },
-        )
+            }
+        })
     }
 
     #[test]
@@ -278,5 +280,7 @@ mod tests {
         let strange = [content(0, Some(9)), content(1, Some(8)), content(2, Some(8))];
         assert_eq!(chosen(&[NEW, OLD], &strange, true), Some(Ok(8)), "most copies have it");
         assert_eq!(chosen(&[NEW, OLD], &strange, false), None);
+        let set_back = [content(0, Some(7)), content(1, Some(1))];
+        assert_eq!(chosen(&[NEW, OLD], &set_back, true), Some(Ok(1)), "the other copy is behind");
     }
 }

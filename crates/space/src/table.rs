@@ -87,6 +87,8 @@ pub struct Table {
     in_flight: Vec<Range<u16>>,
     /// Units of which copies have to be compared, see [`Table::unresolve`].
     unresolved: Option<Box<Units>>,
+    /// Checksums that units had before entries of a log that was read, until the unit is decided.
+    former: BTreeMap<u16, SmallVec<[u32; 2]>>,
     /// What [`Table::advance`] was told last.
     advanced: (u64, u64),
 }
@@ -133,6 +135,7 @@ impl Table {
             stale: Units::NONE,
             in_flight: Vec::new(),
             unresolved: None,
+            former: BTreeMap::new(),
             advanced: (0, 0),
         }
     }
@@ -319,6 +322,7 @@ impl Table {
 
     /// All copies of a unit have its newest value.
     pub fn resolve(&mut self, unit: usize) {
+        self.former.remove(&(unit as u16));
         if let Some(units) = &mut self.unresolved {
             units.set(unit, false);
             if units.is_empty() {
@@ -347,6 +351,12 @@ impl Table {
             }
         }
         all
+    }
+
+    /// Checksums of what a unit was before the values that are known of it, since the last checkpoint: a copy with one of
+    /// them is behind.
+    pub fn former(&self, unit: usize) -> SmallVec<[u32; 2]> {
+        self.former.get(&(unit as u16)).cloned().unwrap_or_default()
     }
 
     /// Gives a unit new values, which wait for a record; it must not be open, unless this is the decision about it.

@@ -181,6 +181,9 @@ impl Table {
         }
         for (at, unit) in self.within(first.unit, count) {
             let mut values = self.values(unit);
+            if let (Value::Written(sum), false) = (values[content], self.is_coded()) {
+                self.former.entry(unit as u16).or_default().push(sum);
+            }
             let value = value(at);
             values[content] = value.unwrap_or(values[content]);
             let is_doubt = value.is_none();

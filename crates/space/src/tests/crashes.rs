@@ -148,7 +148,8 @@ fn stripes_that_wait_for_room_do_not_keep_a_checkpoint_from_making_it() {
 /// Rule 9: any disk may be an image of an earlier moment of the same opening. What was flushed is there, on the other copy.
 #[test]
 fn a_disk_set_back_in_one_opening() {
-    for seed in 30..50 {
+    // In the last one its image is from between a record and the flush of what that is about.
+    for seed in (30..50).chain([310_039]) {
         virtual_time(async {
             let setup = Setup { disks: vec![20 << 20; 3], ..Setup::new(seed, 3, MIRROR) };
             let world = history(&setup, seed % 3 > 0).await;
