@@ -255,15 +255,18 @@ impl<E> Shard<E> {
             let used = inner.clock;
             inner.order.insert(used, key);
             inner.slots.insert(key, Slot::Ready { cached: Arc::clone(&cached), used });
-            drop(inner);
-            self.note(&cached, now);
+            // Before another thread finds it: what that notes must not be followed by this.
+            self.note_in(&mut inner, &cached, now);
         }
         cached
     }
 
     /// Notes whether a table is dirty, and its bytes, unless it was forgotten.
-    fn note(&self, cached: &Cached, (is_dirty, bytes): (bool, usize)) {
-        let mut inner = self.inner.lock();
+    fn note(&self, cached: &Cached, now: (bool, usize)) {
+        self.note_in(&mut self.inner.lock(), cached, now);
+    }
+
+    fn note_in(&self, inner: &mut Inner<E>, cached: &Cached, (is_dirty, bytes): (bool, usize)) {
         let present = inner.slots.get(&cached.key).and_then(Slot::ready);
         if !present.is_some_and(|present| std::ptr::eq(&**present, cached)) {
             return;
