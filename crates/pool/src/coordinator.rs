@@ -75,8 +75,8 @@ impl Pool {
         Some(OwnerId { space, node, epoch })
     }
 
-    /// An owner begins to open its space: until it is linked, a disk that joins has missed what others have, because nobody
-    /// compares it with the log.
+    /// An owner begins to open its space. Until it is linked, nobody compares a disk that joins with the log, so its copies are
+    /// marked as missing what the other disks have.
     pub fn opens(&self, owner: OwnerId) {
         self.metadata().owners().link(owner, None);
     }

@@ -189,7 +189,7 @@ impl Inner {
             // First: a group goes from here to the dirty ones.
             let mut unloaded = inner.overlay.groups();
             let dirty = inner.cache.dirty();
-            unloaded.retain(|key| dirty.iter().all(|cached| cached.key() != *key));
+            unloaded.retain(|key| dirty.binary_search_by_key(key, |cached| cached.key()).is_err());
             let mut carried: Vec<_> = dirty.iter().flat_map(|cached| inner.carried(cached)).collect();
             carried.extend(unloaded.into_iter().flat_map(|key| inner.carried_unloaded(key)));
             // Last: what was put in place before it was collected has changed the number.
@@ -202,7 +202,8 @@ impl Inner {
         }
     }
 
-    /// Has all that records have of stripes written in place, or all that nobody is writing; how many were, ever.
+    /// Writes stripes in place that are in a record only; without `waits`, those that are locked are left out. Returns how many
+    /// were written in place since the space was opened.
     async fn place_all(self: &Arc<Inner>, waits: bool) -> Result<u64, SpaceError> {
         loop {
             let (mut is_whole, placed) = (true, self.placed.load(Ordering::SeqCst));

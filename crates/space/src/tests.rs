@@ -84,6 +84,11 @@ impl World {
         World { rig, space, lease, arena, model, _owner: owner }
     }
 
+    /// From now on each disk takes up to this long for a call, so that calls end in another order than they began.
+    fn shuffle(&self, most: Duration) {
+        (0..self.rig.machine.slots()).for_each(|slot| self.rig.machine.shuffle(SlotId(slot), most));
+    }
+
     /// The same machine after a power cut, changed by `change` before it is opened.
     async fn crashed(self, cut: PowerCut, change: impl FnOnce(&Rig)) -> World {
         self.rig.machine.cut(cut);

@@ -108,8 +108,8 @@ impl Disk for Counted {
     }
 }
 
-/// A device for the owner of a space. Its epochs are not the pool's, so the fence of a device that both share is the pool's alone: here is one
-/// process, and nobody to fence.
+/// A device for the owner of a space. The owner's epochs are not the pool's, and a device has one fence, which the pool uses: calls pass it here,
+/// and fence nothing, because no other process has the disks.
 pub struct OfSpace(pub Arc<Counted>);
 
 impl OfSpace {

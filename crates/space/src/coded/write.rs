@@ -230,7 +230,7 @@ impl Inner {
     }
 
     async fn write_fresh(self: &Arc<Inner>, target: &Target, planned: Planned) -> Result<bool, SpaceError> {
-        // A record may have taken what was there since that was looked at.
+        // The plan waited for reads: a record may have the former values by now.
         let begun = match self.begin(target, What::Fresh) {
             Ok(begun) => begun,
             Err(NotYet::Disk(member)) => return self.port(&member).await.map(|_| false),

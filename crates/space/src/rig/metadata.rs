@@ -231,7 +231,7 @@ impl Metadata {
                 check(row != RowNumber::LOG || regions == ALL)?;
                 let (disk, present) =
                     (self.copy(row, index, generation)?.place.disk, &self.record.rows[&row]);
-                // What it may lack is not marked where nobody else could give it.
+                // Regions that no other disk has are not marked.
                 let kept = match self.record.unaccounted.contains_key(&disk) {
                     true => self.alone(row, present, disk, |other| other != disk),
                     false => 0,

@@ -658,7 +658,7 @@ fn a_snapshot_has_payload_once_for_each_stripe() {
         assert_eq!((table.redo(0).map(|redo| redo.0), table.value(0, 0)), (Some(0b111), Value::Lost(9)));
     }
 
-    // A discard, and a fresh write after it, do without what was there.
+    // A discard, and a fresh write after it, carry no older payload.
     of(fresh(&Kind::Coded.unwritten()), Carrier::Open(3), &mut table, &Sg::new());
     assert_eq!((carried(&mut table), table.redo(0).is_some()), (vec![0, 0, 0], false));
     of(fresh(&redo(5).0), Carrier::Open(4), &mut table, &Sg::new());

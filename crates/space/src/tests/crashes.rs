@@ -22,7 +22,7 @@ async fn user(world: &World, steps: usize) {
 
 async fn history(setup: &Setup, checkpoints: bool) -> World {
     let world = World::new(setup).await;
-    (0..setup.disks.len()).for_each(|slot| world.rig.machine.shuffle(SlotId(slot), Duration::from_millis(3)));
+    world.shuffle(Duration::from_millis(3));
     world.rig.record();
     let users = join_all((0..4).map(|_| user(&world, 10)));
     let checkpoints = async {

@@ -70,8 +70,7 @@ fn discards_in_crashes() {
                 _ => coded(400 + seed, 1 + (seed % 2) as u8),
             };
             let world = World::new(&setup).await;
-            (0..setup.disks.len())
-                .for_each(|slot| world.rig.machine.shuffle(SlotId(slot), Duration::from_millis(2)));
+            world.shuffle(Duration::from_millis(2));
             world.rig.record();
             let checkpoints = async {
                 for _ in 0..8 {
@@ -111,8 +110,7 @@ fn a_copy_that_missed_a_discard_is_not_read() {
     for setup in mirrors.chain(others.map(|seed| coded(seed, 1 + (seed % 2) as u8))) {
         virtual_time(async {
             let world = World::new(&setup).await;
-            (0..setup.disks.len())
-                .for_each(|slot| world.rig.machine.shuffle(SlotId(slot), Duration::from_millis(2)));
+            world.shuffle(Duration::from_millis(2));
             let chaos = async {
                 for _ in 0..8 {
                     let disk = (world.rig.env.random_u64() % setup.disks.len() as u64) as u16;
@@ -164,7 +162,7 @@ fn a_space_that_shrinks_under_load() {
     for seed in 0..8 {
         virtual_time(async {
             let world = World::new(&Setup::new(600 + seed, 3, MIRROR)).await;
-            (0..3).for_each(|slot| world.rig.machine.shuffle(SlotId(slot), Duration::from_millis(2)));
+            world.shuffle(Duration::from_millis(2));
             let half = 8 << 20;
             let writers = join_all((0..4_u64).map(async |writer| {
                 for step in 0..30 {

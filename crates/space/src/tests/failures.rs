@@ -36,8 +36,7 @@ fn disks_that_come_and_go_under_load() {
     for setup in setups {
         virtual_time(async {
             let world = World::new(&setup).await;
-            (0..setup.disks.len())
-                .for_each(|slot| world.rig.machine.shuffle(SlotId(slot), Duration::from_millis(2)));
+            world.shuffle(Duration::from_millis(2));
             let chaos = async {
                 for round in 0..6 {
                     let disk = (world.rig.env.random_u64() % setup.disks.len() as u64) as u16;

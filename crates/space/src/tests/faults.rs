@@ -275,7 +275,7 @@ fn a_space_that_closes_keeps_what_it_has_acknowledged() {
     for seed in 0..20 {
         virtual_time(async {
             let world = World::new(&Setup::new(20 + seed, 2, MIRROR)).await;
-            (0..2).for_each(|slot| world.rig.machine.shuffle(SlotId(slot), Duration::from_millis(3)));
+            world.shuffle(Duration::from_millis(3));
             let users = (0..8).map(async |user: u64| {
                 let mut result = Ok(());
                 for step in 0..20 {
@@ -325,7 +325,7 @@ fn what_a_slab_had_before_is_never_read() {
             disk.write(&ctx, at, Sg::from_iter([IoBuf::from(garbage)])).wait().await.unwrap();
             disk.flush(&ctx).wait().await.unwrap();
         }
-        (0..4).for_each(|slot| world.rig.machine.shuffle(SlotId(slot), Duration::from_millis(3)));
+        world.shuffle(Duration::from_millis(3));
         world.rig.record();
         let users = (0..4).map(async |user: u64| {
             for step in 0..6 {

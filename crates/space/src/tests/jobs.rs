@@ -71,7 +71,7 @@ fn disks_that_come_and_go_in_crashes() {
         let disks = setup.disks.len();
         virtual_time(async {
             let world = World::new(&setup).await;
-            (0..disks).for_each(|slot| world.rig.machine.shuffle(SlotId(slot), Duration::from_millis(2)));
+            world.shuffle(Duration::from_millis(2));
             world.rig.record();
             let chaos = async {
                 for round in 0..8 {
@@ -143,8 +143,7 @@ fn a_slab_moves_under_load() {
     for setup in mirrors.chain((0..4).map(|seed| coded(210 + seed, 1 + (seed % 2) as u8))) {
         virtual_time(async {
             let world = World::new(&setup).await;
-            (0..setup.disks.len())
-                .for_each(|slot| world.rig.machine.shuffle(SlotId(slot), Duration::from_millis(2)));
+            world.shuffle(Duration::from_millis(2));
             world.write(0..UNITS, true).await.unwrap();
             let before = world.rig.view_now().record.rows.get(&RowNumber(0)).unwrap().slabs[0];
             let place = SlabPlace { disk: DiskNumber(0), slab: 0 };
@@ -310,8 +309,7 @@ fn a_disk_that_leaves_without_a_word_is_accounted_for() {
     for setup in mirrors.chain((0..6).map(|seed| coded(370 + seed, 1 + (seed % 2) as u8))) {
         virtual_time(async {
             let world = World::new(&setup).await;
-            (0..setup.disks.len())
-                .for_each(|slot| world.rig.machine.shuffle(SlotId(slot), Duration::from_millis(2)));
+            world.shuffle(Duration::from_millis(2));
             let chaos = async {
                 for _ in 0..8 {
                     let random = world.rig.env.random_u64();
@@ -368,7 +366,7 @@ fn a_disk_that_was_lost_with_the_owner_is_accounted_for() {
         virtual_time(async {
             let setup = Setup { disks: vec![20 << 20; 4], ..Setup::new(300 + seed, 4, MIRROR) };
             let world = World::new(&setup).await;
-            (0..4).for_each(|slot| world.rig.machine.shuffle(SlotId(slot), Duration::from_millis(2)));
+            world.shuffle(Duration::from_millis(2));
             world.rig.record();
             join_all((0..4).map(|_| user(&world, 20, anywhere))).await;
             let moments = world.rig.moments();

@@ -65,8 +65,7 @@ fn users_at_the_same_units() {
         for seed in 0..8 {
             virtual_time(async {
                 let world = World::new(&Setup { seed: setup.seed + 100 * seed, ..setup.clone() }).await;
-                (0..setup.disks.len())
-                    .for_each(|slot| world.rig.machine.shuffle(SlotId(slot), Duration::from_millis(3)));
+                world.shuffle(Duration::from_millis(3));
                 let users = (0..6).map(|_| user(&world, 40));
                 join_all(users).await;
                 world.flush().await.unwrap();
