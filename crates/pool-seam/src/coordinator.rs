@@ -6,7 +6,7 @@ use disk::DiskError;
 use env::Io;
 
 use crate::{
-    Absence, DiskNumber, JobId, LogState, LossRecord, MediaClass, Membership, OwnerId, RowNumber,
+    Absence, DiskNumber, Finding, JobId, LogState, LossRecord, MediaClass, Membership, OwnerId, RowNumber,
     ScrubRecord, SpaceEpoch, SpaceId, SpaceView, ViewVersion,
 };
 
@@ -45,6 +45,10 @@ pub trait Coordinator: Send + Sync {
     /// # Errors
     /// [`SeamError`].
     fn turn(&self, owner: OwnerId, job: JobId, done: Progress) -> Io<Result<Turn, SeamError>>;
+
+    /// Tells of damage that was found; does not wait, and may be lost. What nobody may forget is in the metadata
+    /// ([`OwnerOp::Lost`]).
+    fn found(&self, owner: OwnerId, finding: Finding);
 }
 
 /// An owner's right to acknowledge, which ends by itself when the coordinator cannot renew it.

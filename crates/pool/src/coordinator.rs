@@ -21,8 +21,8 @@ use disk::Disk;
 use env::Io;
 use parking_lot::Mutex;
 use pool_seam::{
-    Coordinator, DiskReport, JobId, Membership, Owner, OwnerId, Ownership, Progress, Request, SeamError,
-    SpaceView, Turn, ViewVersion,
+    Coordinator, DiskReport, Finding, JobId, Membership, Owner, OwnerId, Ownership, Progress, Request,
+    SeamError, SpaceView, Turn, ViewVersion,
 };
 
 pub use lease::PoolLease;
@@ -179,6 +179,10 @@ impl Coordinator for Pool {
 
     fn turn(&self, owner: OwnerId, _: JobId, _: Progress) -> Io<Result<Turn, SeamError>> {
         Io::Done(self.newest_view(owner).map(|_| Turn::Go { pieces: PIECES }))
+    }
+
+    fn found(&self, _: OwnerId, finding: Finding) {
+        self.events().add(finding);
     }
 }
 

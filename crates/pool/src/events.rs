@@ -37,7 +37,8 @@ struct Inner {
 }
 
 impl Events {
-    pub(crate) fn add(&self, finding: Finding) {
+    /// Counts a finding, and keeps it.
+    pub fn add(&self, finding: Finding) {
         let Finding { found, disk, space, address } = finding;
         let mut inner = self.inner.lock();
         if inner.newest.len() == KEPT {

@@ -26,7 +26,7 @@ use disk::PowerCut;
 use disk::sim::{Machine, Moment, SlotId};
 use env::Env;
 use parking_lot::Mutex;
-use pool_seam::{DiskNumber, Membership, Owner, OwnerId, Resiliency, SpaceView, Suspension};
+use pool_seam::{DiskNumber, Finding, Membership, Owner, OwnerId, Resiliency, SpaceView, Suspension};
 
 pub(crate) use metadata::{Metadata, POOL, SPACE};
 pub(crate) use model::{End, Model, fill, tell};
@@ -75,6 +75,8 @@ struct State {
     /// A disk whose mark the owner reads, with the membership that it is about to have.
     joining: Option<(DiskNumber, Membership)>,
     faults: Faults,
+    /// What owners told of damage.
+    found: Vec<Finding>,
 }
 
 impl Setup {
@@ -122,6 +124,7 @@ impl Rig {
             owner: None,
             joining: None,
             faults: Faults::default(),
+            found: Vec::new(),
         };
         Rig { env, machine, state: Arc::new(Mutex::new(state)) }
     }
@@ -147,6 +150,11 @@ impl Rig {
         state.owner = None;
         state.record(&self.machine, |metadata| metadata.hand_over());
         state.metadata.owner()
+    }
+
+    /// What the owner has told of damage so far.
+    pub(crate) fn found(&self) -> Vec<Finding> {
+        self.state.lock().found.clone()
     }
 
     /// Sets the coordinator's faults.

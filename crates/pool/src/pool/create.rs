@@ -12,7 +12,10 @@ use super::error::{CreateError, Unsuitable};
 use super::{Inner, Pool, labels};
 use crate::authority::{self, AuthorityValue, CasError, Labels, PoolAuthority, Revision};
 use crate::book::Life;
+use crate::events::Events;
 use crate::format::{Areas, Claimant, FrameError, Label, LabelError};
+use crate::jobs::Board;
+use crate::jobs::pacer::Pacing;
 use crate::metadata::{DiskIo, Member, Members, Metadata, Opening, Point, Voter};
 use crate::{
     CommitError, DiskId, DiskNumber, DiskRecord, FaultDomains, Op, PoolId, Presence, State, UNIT, Usage,
@@ -158,8 +161,11 @@ impl Pool {
             state,
         };
         let metadata = Metadata::open(io.clone(), opening).await?;
+        let jobs = Board::new(io.env.clone(), Pacing::default());
         let inner = Inner {
             id: pool,
+            jobs,
+            events: Events::default(),
             io,
             metadata,
             epoch,

@@ -19,6 +19,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::book::Life;
+use crate::events::Events;
+use crate::jobs::Board;
 use crate::metadata::{DiskIo, Members, Metadata, Suspension};
 use crate::{Absence, CommitError, DiskNumber, Op, PoolId, RowNumber, SpaceId, SpaceRecord, State};
 
@@ -42,6 +44,8 @@ struct Inner {
     admin: tokio::sync::Mutex<()>,
     still_writing: parking_lot::RwLock<Option<StillWriting>>,
     unlabelled: parking_lot::Mutex<BTreeMap<DiskNumber, String>>,
+    jobs: Arc<Board>,
+    events: Events,
 }
 
 /// See [`Pool::set_still_writing`].
@@ -90,6 +94,16 @@ impl Pool {
         let mut disks = self.inner.unlabelled.lock().clone();
         disks.retain(|d, _| members.get(*d).is_some());
         disks
+    }
+
+    /// The jobs of its spaces that owners drive.
+    pub fn jobs(&self) -> &Arc<Board> {
+        &self.inner.jobs
+    }
+
+    /// Damage that owners of its spaces have found.
+    pub fn events(&self) -> &Events {
+        &self.inner.events
     }
 
     /// Why nothing can be changed any more, if so.

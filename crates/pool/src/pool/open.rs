@@ -16,7 +16,10 @@ use super::labels::{self, FoundLabel};
 use super::plan::plan;
 use super::{Inner, Pool};
 use crate::authority::{self, AuthorityValue, CasError, Labels, Lease, PoolAuthority, Quorum};
+use crate::events::Events;
 use crate::format::{Claim, Claimant, FeatureClass, Label};
+use crate::jobs::Board;
+use crate::jobs::pacer::Pacing;
 use crate::metadata::{DiskIo, History, Member, Members, Metadata, Opening, Point, Seen, Survey, Voter};
 use crate::{DiskNumber, Op, PoolId};
 use judge::{enough, exposed, judge, refuse_divergence};
@@ -215,8 +218,21 @@ impl Pool {
         let node = options.by.machine;
         let (still_writing, unlabelled) = Default::default();
         let read_only = options.read_only;
-        let inner =
-            Inner { id, io, metadata, epoch, incarnation, node, read_only, admin, still_writing, unlabelled };
+        let (jobs, events) = (Board::new(io.env.clone(), Pacing::default()), Events::default());
+        let inner = Inner {
+            id,
+            io,
+            metadata,
+            epoch,
+            incarnation,
+            node,
+            read_only,
+            admin,
+            still_writing,
+            unlabelled,
+            jobs,
+            events,
+        };
         let pool = Pool { inner: Arc::new(inner) };
         // A label of this epoch, before any data is written under it: a disk that is used elsewhere meanwhile
         // has another one.

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use env::Io;
 use pool::Pool;
 use pool_seam::{
-    Coordinator, DiskReport, JobId, LogState, OwnerId, OwnerOp, Progress, Request, RowNumber, SeamError,
-    SpaceEpoch, SpaceView, Turn, ViewVersion,
+    Coordinator, DiskReport, Finding, JobId, LogState, OwnerId, OwnerOp, Progress, Request, RowNumber,
+    SeamError, SpaceEpoch, SpaceView, Turn, ViewVersion,
 };
 
 use crate::world::{World, mirror, virtual_time};
@@ -37,6 +37,9 @@ impl Coordinator for Lossy {
     }
     fn turn(&self, owner: OwnerId, job: JobId, done: Progress) -> Io<Result<Turn, SeamError>> {
         self.pool.turn(owner, job, done)
+    }
+    fn found(&self, owner: OwnerId, finding: Finding) {
+        self.pool.found(owner, finding);
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use env::Io;
 use pool_seam::{
-    Coordinator, DiskNumber, DiskReport, JobId, Membership, OwnerId, Progress, Request, SeamError,
+    Coordinator, DiskNumber, DiskReport, Finding, JobId, Membership, OwnerId, Progress, Request, SeamError,
     SpaceEpoch, SpaceView, Suspension, Turn, ViewVersion,
 };
 
@@ -45,6 +45,10 @@ impl Coordinator for Rig {
 
     fn turn(&self, owner: OwnerId, _: JobId, _: Progress) -> Io<Result<Turn, SeamError>> {
         Io::Done(self.state.lock().current(owner.epoch).map(|()| Turn::Go { pieces: 4 }))
+    }
+
+    fn found(&self, _: OwnerId, finding: Finding) {
+        self.state.lock().found.push(finding);
     }
 }
 
