@@ -10,6 +10,8 @@
 //!    not accounted for.
 
 mod answers;
+mod freed;
+mod handover;
 mod joining;
 mod lease;
 mod owners;
@@ -64,14 +66,14 @@ impl Pool {
             *result.lock() = end;
             ops
         };
-        self.metadata().decide(decide).await.map_err(seam_error)?;
+        self.decide(decide).await.map_err(seam_error)?;
         let made = made.lock().clone();
         made.map_err(SeamError::NoRoom)
     }
 
     /// The owner that a space has now.
     pub fn owner(&self, space: SpaceId) -> Option<OwnerId> {
-        let Ownership { node, epoch, .. } = self.read(|s| Some(s.owned.get(&space)?.ownership))?;
+        let Ownership { node, epoch, .. } = self.metadata().read(|s| Some(s.owned.get(&space)?.ownership))?;
         Some(OwnerId { space, node, epoch })
     }
 
@@ -91,7 +93,7 @@ impl Pool {
 
     /// The disk with this membership, which may be the one that it is about to join with, for an owner.
     pub fn member_disk(&self, disk: DiskNumber, of: Membership) -> Option<Arc<dyn Disk>> {
-        let is_now = self.read(|s| s.membership(disk)) == Some(of);
+        let is_now = self.metadata().read(|s| s.membership(disk)) == Some(of);
         match self.members().get(disk).filter(|_| is_now) {
             Some(member) => Some(Arc::clone(&member.disk)),
             None => self.metadata().owners().joining(disk, of),
@@ -123,7 +125,7 @@ impl Pool {
             *result.lock() = carried;
             ops
         };
-        match self.metadata().decide(decide).await {
+        match self.decide(decide).await {
             Ok(()) => {}
             Err(full @ CommitError::Full { .. }) => {
                 // The metadata has no room for it. The number is used up all the same.
@@ -148,7 +150,7 @@ impl Pool {
 
     async fn remove_failed(&self, owner: OwnerId, report: DiskReport) -> Result<Arc<SpaceView>, SeamError> {
         let view = self.newest_view(owner)?;
-        if self.read(|s| s.membership(report.disk)) != Some(report.of) {
+        if self.metadata().read(|s| s.membership(report.disk)) != Some(report.of) {
             return Ok(view);
         }
         let member = self.members().get(report.disk).cloned();

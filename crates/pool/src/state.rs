@@ -245,11 +245,17 @@ impl State {
         self.used.free(disk, total)
     }
 
+    /// Takes a slab that rows may not get now.
+    pub(crate) fn take_slab(&mut self, place: SlabPlace) {
+        self.used.insert(place);
+    }
+
     /// The journal of a parity space: the space that was made with it, in the same record, so its number is
     /// the next one.
     pub fn journal_of(&self, space: SpaceId) -> Option<SpaceId> {
         let record = self.spaces.get(&space)?;
-        record.resiliency.is_parity().then(|| SpaceId(space.0.wrapping_add(1)))
+        let has_one = record.resiliency.is_parity() && !self.owned.contains_key(&space);
+        has_one.then(|| SpaceId(space.0.wrapping_add(1)))
     }
 
     /// The parity space whose journal this is. It has no other users, and is destroyed with that space.

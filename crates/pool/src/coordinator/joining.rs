@@ -23,12 +23,13 @@ impl Pool {
         disk: &Arc<dyn Disk>,
         accept_loss: bool,
     ) -> Result<Vec<Op>, AdminError> {
-        let spaces = self.read(|s| s.spaces_on(number).collect::<Vec<_>>());
+        let spaces = self.metadata().read(|s| s.spaces_on(number).collect::<Vec<_>>());
         let answers =
             self.metadata().owners().ask_joining(&self.metadata().env, number, of, disk, spaces).await;
         let mut ops = Vec::new();
         for (space, returned) in answers {
-            let unaccounted = self.read(|s| s.owned.get(&space)?.unaccounted.get(&number).copied());
+            let unaccounted =
+                self.metadata().read(|s| s.owned.get(&space)?.unaccounted.get(&number).copied());
             match returned {
                 Some(Returned::Proven { .. }) if unaccounted.is_none() => continue,
                 Some(Returned::OnlyCopy(_)) if !accept_loss => return Err(AdminError::Stale(number)),

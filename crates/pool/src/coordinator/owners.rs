@@ -10,6 +10,7 @@ use futures_util::future::{Either, join_all, select};
 use parking_lot::Mutex;
 use pool_seam::{Membership, Owner, OwnerId, Returned, SpaceEpoch, SpaceView};
 
+use super::freed::Discarding;
 use crate::state::Answers;
 use crate::{DiskNumber, SpaceId};
 
@@ -24,6 +25,8 @@ pub(crate) struct Owners {
     leaving: Mutex<BTreeMap<DiskNumber, usize>>,
     /// The disk that is about to join with a membership, for owners that read its mark.
     joining: Mutex<Option<Joining>>,
+    /// Slabs that were freed a moment ago.
+    pub(super) discarding: Arc<Discarding>,
 }
 
 struct Linked {

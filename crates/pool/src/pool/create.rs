@@ -166,6 +166,7 @@ impl Pool {
             id: pool,
             jobs,
             events: Events::default(),
+            shown: Default::default(),
             io,
             metadata,
             epoch,

@@ -46,6 +46,7 @@ struct Inner {
     unlabelled: parking_lot::Mutex<BTreeMap<DiskNumber, String>>,
     jobs: Arc<Board>,
     events: Events,
+    shown: parking_lot::Mutex<Option<(u64, Arc<State>)>>,
 }
 
 /// See [`Pool::set_still_writing`].
@@ -77,9 +78,27 @@ impl Pool {
         self.inner.read_only
     }
 
-    /// Reads the committed state. `f` is short: changes wait for it.
+    /// Reads the committed state, with the spaces that owners drive among the others. `f` is short: changes wait for it.
     pub fn read<R>(&self, f: impl FnOnce(&State) -> R) -> R {
-        self.inner.metadata.read(f)
+        match self.shown() {
+            Some(shown) => f(&shown),
+            None => self.inner.metadata.read(f),
+        }
+    }
+
+    /// The state as it is shown, if there are spaces that owners drive; made anew when it has changed.
+    fn shown(&self) -> Option<Arc<State>> {
+        let metadata = &self.inner.metadata;
+        // Before the state: what is kept is never older than its version.
+        let version = metadata.version();
+        let mut kept = self.inner.shown.lock();
+        if let Some((_, shown)) = kept.as_ref().filter(|(of, _)| *of == version) {
+            return Some(Arc::clone(shown));
+        }
+        let state = metadata.read(|s| (!s.owned.is_empty()).then(|| s.clone()))?;
+        let shown = Arc::new(state.shown());
+        *kept = Some((version, Arc::clone(&shown)));
+        Some(shown)
     }
 
     /// The disks in service now.

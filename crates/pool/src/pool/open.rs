@@ -232,6 +232,7 @@ impl Pool {
             unlabelled,
             jobs,
             events,
+            shown: Default::default(),
         };
         let pool = Pool { inner: Arc::new(inner) };
         // A label of this epoch, before any data is written under it: a disk that is used elsewhere meanwhile

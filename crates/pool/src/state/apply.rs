@@ -175,8 +175,11 @@ impl State {
                 self.spaces.insert(*space, resized);
             }
             Op::RenameSpace { space, name } => {
-                self.space(*space)?;
                 self.check_space_name(name)?;
+                if let Ok(record) = self.owned_mut(*space) {
+                    record.name.clone_from(name);
+                    return Ok(());
+                }
                 self.spaces.get_mut(space).ok_or(InvalidOp::NoSpace(*space))?.name.clone_from(name);
             }
             Op::AllocateRow { space, row, slabs } => self.allocate(*space, *row, slabs)?,
@@ -255,6 +258,10 @@ impl State {
             }
             Op::SetDiskMedia { disk, media } => self.disk_mut(*disk)?.media = *media,
             Op::SetSpaceMedia { space, media } => {
+                if let Ok(record) = self.owned_mut(*space) {
+                    record.media = *media;
+                    return Ok(());
+                }
                 self.spaces.get_mut(space).ok_or(InvalidOp::NoSpace(*space))?.media = *media;
             }
         }

@@ -12,6 +12,7 @@ mod leaving;
 mod op;
 mod parts;
 mod request;
+mod shown;
 #[cfg(test)]
 mod tests;
 

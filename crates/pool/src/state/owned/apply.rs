@@ -148,7 +148,7 @@ impl State {
     }
 
     /// Copies the record if a view has it, too.
-    pub(super) fn owned_mut(&mut self, space: SpaceId) -> Result<&mut SpaceRecord, InvalidOp> {
+    pub(in crate::state) fn owned_mut(&mut self, space: SpaceId) -> Result<&mut SpaceRecord, InvalidOp> {
         self.owned.get_mut(&space).map(Arc::make_mut).ok_or(InvalidOp::NoSpace(space))
     }
 

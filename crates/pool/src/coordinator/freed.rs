@@ -1,0 +1,109 @@
+//! Slabs that a record frees are discarded on their disks, so that their room on the medium is free, too. Until that has
+//! ended no row gets them: a discard that is late would reach another row's data.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use env::{Ctx, Epoch};
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use pool_seam::{RowNumber, SpaceRecord};
+
+use crate::state::SpaceOp;
+use crate::{CommitError, Op, Pool, SlabPlace, State};
+
+/// Slabs that are free in the metadata and being discarded.
+#[derive(Default)]
+pub(crate) struct Discarding(Mutex<BTreeSet<SlabPlace>>);
+
+impl Discarding {
+    /// The state in which new slabs are chosen: these are none that are free.
+    pub(super) fn without(&self, state: &State) -> State {
+        let mut s = state.clone();
+        self.0.lock().iter().for_each(|place| s.take_slab(*place));
+        s
+    }
+
+    fn end(&self, slabs: &[SlabPlace]) {
+        let mut all = self.0.lock();
+        slabs.iter().for_each(|place| {
+            all.remove(place);
+        });
+    }
+}
+
+impl Pool {
+    /// Chooses operations on the state that their record follows, and makes the record, also if the caller stops waiting.
+    /// `choose` sees slabs that are being discarded as taken.
+    ///
+    /// # Errors
+    /// [`CommitError`]; nothing has changed then.
+    pub(super) async fn decide(
+        &self,
+        choose: impl FnOnce(&State) -> Vec<Op> + Send + 'static,
+    ) -> Result<(), CommitError> {
+        let (pool, env) = (self.clone(), self.metadata().env.clone());
+        env.run(async move {
+            let discarding = Arc::clone(&pool.metadata().owners().discarding);
+            let freed: Arc<Mutex<Vec<SlabPlace>>> = Arc::default();
+            let (noted, all) = (Arc::clone(&freed), Arc::clone(&discarding));
+            let decide = move |s: &State| {
+                let ops = choose(&all.without(s));
+                let freed: Vec<SlabPlace> = ops.iter().flat_map(|op| frees(s, op)).collect();
+                all.0.lock().extend(freed.iter().copied());
+                *noted.lock() = freed;
+                ops
+            };
+            let result = pool.metadata().decide(decide).await;
+            let freed = std::mem::take(&mut *freed.lock());
+            if result.is_ok() && !freed.is_empty() {
+                let pool = pool.clone();
+                pool.metadata().env.clone().spawn(async move {
+                    pool.discard(&freed).await;
+                    discarding.end(&freed);
+                });
+            } else {
+                discarding.end(&freed);
+            }
+            result
+        })
+        .await
+    }
+
+    /// A disk that cannot discard keeps what they hold: they are free all the same.
+    async fn discard(&self, slabs: &[SlabPlace]) {
+        let (members, c) = (self.members(), Ctx { epoch: Epoch(self.epoch()), ..Ctx::default() });
+        for some in slabs.chunks(64) {
+            let discards = some.iter().filter_map(|place| {
+                let member = members.get(place.disk)?;
+                let checksums = member.areas.checksums(place.slab);
+                let length = member.areas.data(place.slab).end() - checksums.offset;
+                Some(member.disk.discard(&c, checksums.offset, length).wait())
+            });
+            drop(join_all(discards).await);
+        }
+    }
+}
+
+/// The slabs that an operation frees.
+fn frees(s: &State, op: &Op) -> Vec<SlabPlace> {
+    let Op::Space { space, op } = op else { return Vec::new() };
+    let Some(record) = s.owned.get(space) else { return Vec::new() };
+    let copies = |row: &RowNumber| record.rows.get(row).into_iter().flat_map(|row| row.copies());
+    let moving = |row: &RowNumber| record.rows.get(row).and_then(|row| row.moving());
+    match op {
+        SpaceOp::Destroy => record.rows.keys().flat_map(copies).map(|(_, copy)| copy.place).collect(),
+        SpaceOp::Free { row, .. } => copies(row).map(|(_, copy)| copy.place).collect(),
+        SpaceOp::EndMove { row } => {
+            let old = moving(row).and_then(|moving| place(record, *row, moving.index));
+            old.into_iter().collect()
+        }
+        SpaceOp::CancelMove { row } => moving(row).map(|moving| moving.copy.place).into_iter().collect(),
+        SpaceOp::Replace { row, index, .. } => place(record, *row, *index).into_iter().collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn place(record: &SpaceRecord, row: RowNumber, index: u8) -> Option<SlabPlace> {
+    Some(record.rows.get(&row)?.slabs.get(usize::from(index))?.place)
+}

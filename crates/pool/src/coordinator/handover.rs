@@ -1,0 +1,44 @@
+//! Who owns a space: the next owner, and the end of a space.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use pool_seam::{NodeId, OwnerId, Ownership, SeamError, SpaceEpoch};
+
+use super::answers::seam_error;
+use super::no_space;
+use crate::state::SpaceOp;
+use crate::{Op, Pool, SpaceId};
+
+impl Pool {
+    /// Gives a space to another owner: what the one before asks for from now on is refused.
+    ///
+    /// # Errors
+    /// [`SeamError::Failed`]: there is no such space, or it has had all the owners that it can have before the pool is opened
+    /// again. Otherwise as for a request.
+    pub async fn hand_over(&self, space: SpaceId, node: NodeId) -> Result<OwnerId, SeamError> {
+        let given: Arc<Mutex<Option<SpaceEpoch>>> = Arc::default();
+        let chosen = Arc::clone(&given);
+        let decide = move |s: &crate::State| {
+            let epoch = s.owned.get(&space).and_then(|record| record.ownership.epoch.next());
+            *chosen.lock() = epoch;
+            let own = |epoch| SpaceOp::Own { ownership: Ownership { node, epoch, request: 0 } };
+            epoch.map(|epoch| Op::Space { space, op: own(epoch) }).into_iter().collect()
+        };
+        self.metadata().decide(decide).await.map_err(seam_error)?;
+        let epoch = *given.lock();
+        Ok(OwnerId { space, node, epoch: epoch.ok_or_else(|| no_space(space))? })
+    }
+
+    /// Destroys a space and what is on it. Its owner has ended, and no I/O of it is outstanding.
+    ///
+    /// # Errors
+    /// As for a request; then the space is there.
+    pub async fn destroy_owned(&self, space: SpaceId) -> Result<(), SeamError> {
+        let decide = move |s: &crate::State| {
+            let is_there = s.owned.contains_key(&space);
+            is_there.then_some(Op::Space { space, op: SpaceOp::Destroy }).into_iter().collect()
+        };
+        self.decide(decide).await.map_err(seam_error)
+    }
+}
