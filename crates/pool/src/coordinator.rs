@@ -39,13 +39,23 @@ use answers::seam_error;
 /// Pieces of a job in one turn. No job competes for disks with another one yet.
 const PIECES: u8 = 4;
 
+/// Why a space was not made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotMade {
+    /// A shape that cannot be, a name that is taken, or the pool takes no changes.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    /// There is no room for its log, or all slots of marks are taken.
+    #[error(transparent)]
+    NoRoom(#[from] NoPlace),
+}
+
 impl Pool {
     /// Makes a space that an owner drives; its log has slabs, and no owner has written it yet.
     ///
     /// # Errors
-    /// [`SeamError::NoRoom`]: for the log, or all slots of marks are taken. [`SeamError::Failed`]: a shape that cannot be, or
-    /// a name that is taken.
-    pub async fn create_owned(&self, record: SpaceRecord) -> Result<SpaceId, SeamError> {
+    /// [`NotMade`].
+    pub async fn create_owned(&self, record: SpaceRecord) -> Result<SpaceId, NotMade> {
         let made = Arc::new(Mutex::new(Err(NoPlace::NoSuchRow(SpaceId(u32::MAX)))));
         let result = Arc::clone(&made);
         let decide = move |s: &crate::State| {
@@ -66,9 +76,9 @@ impl Pool {
             *result.lock() = end;
             ops
         };
-        self.decide(decide).await.map_err(seam_error)?;
+        self.decide(decide).await?;
         let made = made.lock().clone();
-        made.map_err(SeamError::NoRoom)
+        Ok(made?)
     }
 
     /// The owner that a space has now.

@@ -38,6 +38,7 @@ mod pulse;
 mod simulation;
 mod space;
 mod state;
+mod stubs;
 pub mod voters;
 
 pub use metadata::{CommitError, Member, Members, Suspension};

@@ -22,6 +22,11 @@ use crate::source::Link;
 const RING_BLOCKS: u64 = 16_384;
 
 impl Space {
+    /// Whether it takes no calls any more: it was closed, or another owner has taken the space.
+    pub fn has_ended(&self) -> bool {
+        self.0.writes.is_closed() || self.0.log().has_ended()
+    }
+
     /// Owns a space from now on: makes its log, if it has none, or reads it. Then it is ready for reads and writes.
     ///
     /// # Errors

@@ -9,6 +9,7 @@
 mod attach;
 mod counting;
 mod create;
+mod data;
 mod describe;
 mod disks;
 mod enclosures;

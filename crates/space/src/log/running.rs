@@ -296,6 +296,11 @@ impl SpaceLog {
         super::snapshot::share(self.shared.ring) / crate::log::BLOCK / 2
     }
 
+    /// Whether its worker has ended, well or not.
+    pub fn has_ended(&self) -> bool {
+        self.shared.state.lock().ended.is_some()
+    }
+
     /// How full the log is.
     pub fn usage(&self) -> Usage {
         self.shared.state.lock().usage()

@@ -260,7 +260,7 @@ impl Pools {
             notes.push(format!("it comes back after a restart of the server: {error}"));
         }
         if let Ok(data) = open.writable() {
-            data.space(space)?.flush_for_user().await?;
+            data.flush(space).await?;
         }
         Ok(done(format!("{name} is detached"), notes))
     }

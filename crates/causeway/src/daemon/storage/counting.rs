@@ -9,8 +9,9 @@ use std::sync::{Arc, Weak};
 use counters::{IoInstance, IoSource, IoTally, PHYSICAL_DISKS, STORAGE_POOLS, VIRTUAL_DISKS};
 use disk::{Counted, Disk};
 use parking_lot::Mutex;
-use pool::{DataPath, SpaceId};
+use pool::SpaceId;
 
+use super::data::DataPath;
 use super::error::StorageError;
 use super::open_pool::OpenPool;
 use super::pools::Pools;
@@ -25,7 +26,7 @@ impl OpenPool {
     /// # Errors
     /// The pool has no data path now, or no such virtual disk.
     pub(super) fn space_for_clients(&self, space: SpaceId) -> Result<Arc<dyn Disk>, StorageError> {
-        let disk = Arc::new(self.data_now()?.space(space)?);
+        let disk = self.data_now()?.disk(space)?;
         Ok(Counted::new(disk, self.tally(space)))
     }
 
@@ -72,7 +73,7 @@ impl Pools {
                 name,
                 tallies: ids.iter().map(|id| open.tally(*id)).collect(),
                 source: source(&open, move |d| IoSource {
-                    hedged: d.hedged_reads().1,
+                    hedged: d.hedged_reads(),
                     ..tables(d, ids.iter().copied())
                 }),
             });

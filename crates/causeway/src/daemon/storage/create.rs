@@ -138,7 +138,7 @@ impl Pools {
     pub async fn clear(&self, name: &str, request: ClearRequest) -> Result<Changed, StorageError> {
         let open = self.open_pool(name)?;
         let disk = request.disk.map(|disk| open.disk(&disk)).transpose()?;
-        open.data_now()?.events.clear(disk);
+        open.data_now()?.events().clear(disk);
         let whose = disk.map_or_else(|| "all disks".to_owned(), |d| format!("disk {}", d.0));
         Ok(done(format!("repaired errors of {whose} of the pool {} are forgotten", open.name()), Vec::new()))
     }
@@ -294,7 +294,7 @@ impl OpenPool {
     /// Adds a disk; its number. Others give it its share.
     async fn add(&self, disk: &NewDisk) -> Result<pool::DiskNumber, StorageError> {
         let data = self.writable()?;
-        let number = data.add_disk(&self.pool, disk).await?;
+        let number = data.add_disk(disk).await?;
         self.tell_joined(EventKind::DiskAdded, number, "added");
         self.joined();
         if disk.usage == Usage::AutoSelect
@@ -313,7 +313,7 @@ impl OpenPool {
         how: &str,
     ) -> Result<pool::DiskNumber, StorageError> {
         let data = self.writable()?;
-        let number = data.return_disk(&self.pool, disk, accept_loss).await?;
+        let number = data.return_disk(disk, accept_loss).await?;
         self.tell_joined(EventKind::DiskReturned, number, how);
         self.joined();
         Ok(number)

@@ -271,7 +271,7 @@ fn findings(open: &OpenPool) -> Vec<Finding> {
         Found::Lost => "is lost: no copy is valid",
         Found::Unsettled => "had different values on the copies after a crash, and one was chosen",
     };
-    let counts = open.data().map(|d| d.events.counts()).unwrap_or_default();
+    let counts = open.data().map(|d| d.events().counts()).unwrap_or_default();
     let finding = |((found, disk), units): ((Found, DiskNumber), u64)| Finding {
         disk: disk.0,
         found: word(found).to_owned(),

@@ -6,10 +6,13 @@ use std::path::{Path, PathBuf};
 use axum::http::StatusCode;
 use disk::Holder;
 use disk::qualify::CannotPoolReason;
+use pool::coordinator::NotMade;
 use pool::{
     AdminError, CommitError, CreateError, InvalidOp, MediaClass, OpenError, SpaceError, Suspension,
     Unsuitable,
 };
+use pool_local::LocalError;
+use pool_seam::SeamError;
 use thiserror::Error;
 
 use crate::control::storage::Place;
@@ -104,6 +107,9 @@ pub enum StorageError {
     /// The data of a virtual disk.
     #[error(transparent)]
     Space(#[from] SpaceError),
+    /// A virtual disk and its owner.
+    #[error(transparent)]
+    Owner(LocalError),
     /// The caller's: more than the pool has room for.
     #[error("{} do not fit into the pool {pool}: it has room for {} of this kind", human_bytes(*size), human_bytes(*room))]
     TooLarge {
@@ -510,7 +516,31 @@ impl StorageError {
     }
 }
 
+impl From<LocalError> for StorageError {
+    fn from(error: LocalError) -> StorageError {
+        match error {
+            LocalError::NotMade(NotMade::Commit(error)) => StorageError::Commit(error),
+            other => StorageError::Owner(other),
+        }
+    }
+}
+
+impl From<SeamError> for StorageError {
+    fn from(error: SeamError) -> StorageError {
+        StorageError::Owner(LocalError::Pool(error))
+    }
+}
+
 impl StorageError {
+    /// Whether disks, or room on them, are missing.
+    pub(super) fn is_no_room(&self) -> bool {
+        match self {
+            StorageError::Space(SpaceError::NoRoom { .. }) => true,
+            StorageError::Owner(error) => error.is_no_room(),
+            _ => false,
+        }
+    }
+
     /// The commands that open the pool after the action in [`Self::cure`].
     pub(super) fn opens(&self, name: &str) -> Vec<String> {
         let (import, name) = (format!("causeway pool import {}", quoted(name)), quoted(name));

@@ -67,12 +67,12 @@ fn open_faults(id: PoolId, open: &OpenPool, free: &[DiskStatus]) -> Vec<FaultSta
     let (mut failing, findings, in_doubt, jobs) = match &data {
         None => (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), Vec::new()),
         // In a pool that is open for reading only, each read resolves its own units, and no job waits.
-        Some(d) if open.read_only => (d.events.failing(), d.events.counts(), BTreeMap::new(), Vec::new()),
-        Some(d) => (d.events.failing(), d.events.counts(), d.in_doubt(), d.jobs.list()),
+        Some(d) if open.read_only => (d.events().failing(), d.events().counts(), BTreeMap::new(), Vec::new()),
+        Some(d) => (d.events().failing(), d.events().counts(), d.in_doubt(), d.jobs().list()),
     };
     failing.extend(open.pool.unlabelled());
-    let slow = data.as_ref().map(|d| d.events.slow()).unwrap_or_default();
-    let lost = data.as_ref().map(|d| d.events.lost()).unwrap_or_default();
+    let slow = data.as_ref().map(|d| d.events().slow()).unwrap_or_default();
+    let lost = data.as_ref().map(|d| d.events().lost()).unwrap_or_default();
     let members = open.pool.members();
     let paths = members.iter().map(|m| (m.number, m.disk.info().path.clone())).collect();
     open.pool.read(|state| {

@@ -19,9 +19,10 @@ use parking_lot::Mutex;
 use pool::events::Found;
 use pool::jobs::pacer::Pacing;
 use pool::jobs::{Job, JobId, JobState, Kind, NoJob, Subject, Why};
-use pool::{DataPath, DiskNumber, Pool, Presence, ScrubRecord, Space, SpaceId, State};
+use pool::{DiskNumber, Pool, Presence, ScrubRecord, SpaceId, State};
 use tokio::sync::Notify;
 
+use super::data::DataPath;
 use super::error::StorageError;
 use super::open_pool::OpenPool;
 use super::pools::{Pools, done};
@@ -65,7 +66,7 @@ impl Mender {
         teller: &Teller,
     ) -> Arc<Mender> {
         let target = Duration::from_millis(jobs.latency_ms);
-        data.jobs.set_pacing(Pacing { target, minimum: jobs.minimum, ..Pacing::default() });
+        data.jobs().set_pacing(Pacing { target, minimum: jobs.minimum, ..Pacing::default() });
         let mender = Arc::new(Mender {
             env: env.clone(),
             pool: pool.clone(),
@@ -90,7 +91,7 @@ impl Mender {
     pub(super) async fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
         self.look.notify_one();
-        self.data.jobs.stop_all().await;
+        self.data.jobs().stop_all().await;
         self.record_losses().await;
     }
 
@@ -118,10 +119,10 @@ impl Mender {
 
     /// Disks that failed because the file system under them was full are well when it has room again.
     fn look_for_room(&self) {
-        for disk in self.data.events.full() {
+        for disk in self.data.events().full() {
             let path = self.pool.members().get(disk).map(|m| m.disk.info().path.clone());
             if path.is_some_and(|path| has_room(&path)) {
-                self.data.events.has_room(disk);
+                self.data.events().has_room(disk);
             }
         }
     }
@@ -129,7 +130,7 @@ impl Mender {
     /// A job that was not stopped and does not exist yet.
     fn begin(&self, kind: Kind, subject: Subject) -> Option<ToldJob> {
         let held = self.held.lock().contains(&(kind, subject));
-        if held { None } else { self.teller.begin(&self.data.jobs, kind, subject) }
+        if held { None } else { self.teller.begin(self.data.jobs(), kind, subject) }
     }
 
     /// A disk joins or leaves, or a minute passes.
@@ -155,7 +156,7 @@ impl Mender {
 
     async fn resolve(self: Arc<Mender>, job: ToldJob) {
         let name = self.name();
-        let differed = || self.data.events.count(Found::Unsettled);
+        let differed = || self.data.events().count(Found::Unsettled);
         let before = differed();
         loop {
             let change = self.change();
@@ -234,7 +235,6 @@ impl Mender {
             s.spaces.keys().filter(|id| s.owner_of(**id).is_none()).map(record).collect()
         });
         for (space, record) in spaces {
-            let Ok(disk) = self.data.space(space) else { continue };
             let is_asked = record.began != 0 && record.asked;
             let is_due = record.began != 0 || (record.since != 0 && now >= record.since + every);
             let kind = if is_asked { Kind::Repair } else { Kind::Scrub };
@@ -243,24 +243,23 @@ impl Mender {
             let reads = |j: &JobState| j.subject == subject && matches!(j.kind, Kind::Repair | Kind::Scrub);
             if record.began == 0 && record.since == 0 && every > 0 {
                 // A pool that takes no changes says so elsewhere.
-                let _ = disk.await_scrub().await;
+                let _ = self.data.await_scrub(space).await;
             } else if (is_asked || (every > 0 && is_due))
-                && !self.data.jobs.list().iter().any(reads)
+                && !self.data.jobs().list().iter().any(reads)
                 && let Some(job) = self.begin(kind, subject)
             {
-                self.env.spawn(Arc::clone(self).scrub(job, kind, disk, false));
+                self.env.spawn(Arc::clone(self).scrub(job, kind, space, false));
             }
         }
     }
 
-    async fn scrub(self: Arc<Mender>, job: ToldJob, kind: Kind, space: Space, mut anew: bool) {
-        let id = space.id();
+    async fn scrub(self: Arc<Mender>, job: ToldJob, kind: Kind, id: SpaceId, mut anew: bool) {
         let name = self.pool.read(|s| s.spaces.get(&id).map_or_else(String::new, |r| r.name.clone()));
         loop {
             let change = self.change();
             job.again();
             self.scrub_metadata(&job).await;
-            match space.scrub_recorded(kind == Kind::Repair, anew, &job).await {
+            match self.data.scrub(id, kind == Kind::Repair, anew, &job).await {
                 Ok(true) => {
                     let (healed, lost) = job.findings();
                     tracing::info!(space = name, healed, lost, "every copy was read");
@@ -291,7 +290,7 @@ impl Mender {
         match self.pool.scrub_metadata().await {
             Ok(found) => {
                 job.found(found.values().sum(), 0);
-                self.data.events.metadata(&found);
+                self.data.events().metadata(&found);
             }
             Err(error) => tracing::warn!(pool = self.name(), %error, "labels and metadata were not read"),
         }
@@ -299,16 +298,16 @@ impl Mender {
 
     /// Reads every copy of a space, and repairs damaged data; false if a scrub runs already.
     fn repair(self: &Arc<Mender>, space: SpaceId) -> Result<bool, StorageError> {
-        let (disk, subject) = (self.data.space(space)?, Subject::Space(space));
-        let Some(job) = self.teller.begin(&self.data.jobs, Kind::Repair, subject) else { return Ok(false) };
+        let subject = Subject::Space(space);
+        let Some(job) = self.teller.begin(self.data.jobs(), Kind::Repair, subject) else { return Ok(false) };
         // A scheduled scrub would read the same: it is cancelled, and its interval starts at the end of this
         // one.
         let scrubs = |j: &JobState| (j.kind, j.subject) == (Kind::Scrub, subject);
-        if let Some(scrub) = self.data.jobs.list().into_iter().find(scrubs) {
-            let _ = self.data.jobs.stop(scrub.id);
+        if let Some(scrub) = self.data.jobs().list().into_iter().find(scrubs) {
+            let _ = self.data.jobs().stop(scrub.id);
         }
         self.held.lock().remove(&(Kind::Repair, subject));
-        self.env.spawn(Arc::clone(self).scrub(job, Kind::Repair, disk, true));
+        self.env.spawn(Arc::clone(self).scrub(job, Kind::Repair, space, true));
         Ok(true)
     }
 
@@ -320,7 +319,7 @@ impl Mender {
 impl OpenPool {
     fn describe_jobs(&self) -> Vec<JobStatus> {
         let Some(data) = self.data() else { return Vec::new() };
-        data.jobs.list().into_iter().map(|job| self.describe_job(job)).collect()
+        data.jobs().list().into_iter().map(|job| self.describe_job(job)).collect()
     }
 
     fn describe_job(&self, job: JobState) -> JobStatus {
@@ -371,9 +370,9 @@ impl Pools {
     pub fn change_job(&self, id: u64, change: JobChange) -> Result<Changed, StorageError> {
         for data in self.open_pools().iter().filter_map(|o| o.data()) {
             let changed = match change {
-                JobChange::Pause => data.jobs.pause(JobId(id)),
-                JobChange::Resume => data.jobs.resume(JobId(id)),
-                JobChange::Stop => data.jobs.stop(JobId(id)),
+                JobChange::Pause => data.jobs().pause(JobId(id)),
+                JobChange::Resume => data.jobs().resume(JobId(id)),
+                JobChange::Stop => data.jobs().stop(JobId(id)),
             };
             match changed {
                 Err(NoJob(_)) => continue,

@@ -17,9 +17,10 @@ use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use parking_lot::Mutex;
 use pool::jobs::{Job, Kind, Stays, Subject, Why};
-use pool::{Absence, DataPath, DiskNumber, Policy, Pool, Presence, State, Usage, placement};
+use pool::{Absence, DiskNumber, Policy, Pool, Presence, State, Usage, placement};
 use tokio::sync::watch;
 
+use super::data::DataPath;
 use super::tell::{Teller, ToldJob};
 use crate::control::events::EventKind;
 
@@ -135,27 +136,27 @@ impl Mover {
         if self.held.lock().contains(&(kind, subject)) {
             return;
         }
-        if let Some(job) = self.teller.begin(&self.data.jobs, kind, subject) {
+        if let Some(job) = self.teller.begin(self.data.jobs(), kind, subject) {
             self.env.spawn(Arc::clone(self).empty(job, kind, disk));
         }
     }
 
     fn begin_rebalance(self: &Arc<Mover>) {
         let other = [Kind::Drain, Kind::Rebuild];
-        let busy = self.data.jobs.list().iter().any(|j| other.contains(&j.kind));
+        let busy = self.data.jobs().list().iter().any(|j| other.contains(&j.kind));
         let left = !busy && self.pool.read(|s| s.moves().next().is_some());
         let held = self.held.lock().contains(&(Kind::Rebalance, Subject::Pool));
         if held || !(left || self.rebalance.load(Ordering::Relaxed)) {
             return;
         }
-        if let Some(job) = self.teller.begin(&self.data.jobs, Kind::Rebalance, Subject::Pool) {
+        if let Some(job) = self.teller.begin(self.data.jobs(), Kind::Rebalance, Subject::Pool) {
             self.env.spawn(Arc::clone(self).even_out(job));
         }
     }
 
     /// Ends the rebuilding of disks that are back, and the emptying of those that are to stay.
     fn end_needless(&self) {
-        for job in self.data.jobs.list() {
+        for job in self.data.jobs().list() {
             let Subject::Disk(disk) = job.subject else { continue };
             let needed = self.pool.read(|s| match job.kind {
                 Kind::Rebuild => is_lost(s, disk),
@@ -164,13 +165,13 @@ impl Mover {
             });
             if !needed {
                 // One that has ended meanwhile is gone already.
-                let _ = self.data.jobs.stop(job.id);
+                let _ = self.data.jobs().stop(job.id);
             }
         }
     }
 
     fn is_listed(&self, kind: Kind, subject: Subject) -> bool {
-        self.data.jobs.list().iter().any(|j| (j.kind, j.subject) == (kind, subject))
+        self.data.jobs().list().iter().any(|j| (j.kind, j.subject) == (kind, subject))
     }
 
     /// A disk joins or leaves, a command arrives, or a delay has passed.

@@ -68,8 +68,8 @@ impl OpenPool {
     pub(super) fn troubled(&self) -> Troubled {
         let unlabelled = self.pool.unlabelled().into_keys();
         self.data().map_or_else(Troubled::default, |data| Troubled {
-            slow: data.events.slow().into_keys().collect(),
-            failing: data.events.failing().into_keys().chain(unlabelled).collect(),
+            slow: data.events().slow().into_keys().collect(),
+            failing: data.events().failing().into_keys().chain(unlabelled).collect(),
         })
     }
 
@@ -135,7 +135,7 @@ impl OpenPool {
     /// Ends the clients, and flushes: the first half of closing it.
     pub(super) async fn end_use(&self) -> Result<(), StorageError> {
         self.attachments.end_all().await;
-        Ok(self.end_data().await?)
+        self.end_data().await
     }
 
     /// The second half. Unflushed data is marked on the disks, and is resolved when the pool is opened again.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use env::BoxFuture;
 use pool::{CommitError, InvalidOp, SpaceError, SpaceId, SpaceRecord, State};
+use pool_local::LocalError;
 use vfs::{
     OpenDisk, Space, SpaceFiles, Spaces, SpacesOptions, Vfs, VfsError, VfsResult, VirtualDisk, VirtualDisks,
 };
@@ -177,16 +178,17 @@ fn volume(pool: &str) -> u128 {
 /// The nearest that clients of a share can be told; the log has the rest.
 fn refused(pool: &str, error: &StorageError) -> VfsError {
     let told = match error {
-        StorageError::NoSpace(_) | StorageError::Space(SpaceError::Deleted(_)) => VfsError::Stale,
+        StorageError::NoSpace(_)
+        | StorageError::Space(SpaceError::Deleted(_))
+        | StorageError::Owner(LocalError::NoSpace(_)) => VfsError::Stale,
         StorageError::Name { .. } => VfsError::InvalidName,
         StorageError::Commit(CommitError::Invalid(InvalidOp::NameTaken(_))) => VfsError::Exists,
         StorageError::Commit(CommitError::Invalid(_))
         | StorageError::Space(SpaceError::Metadata(CommitError::Invalid(_))) => VfsError::InvalidArgument,
         StorageError::Commit(CommitError::ReadOnly)
         | StorageError::Space(SpaceError::Metadata(CommitError::ReadOnly)) => VfsError::ReadOnly,
-        StorageError::Space(SpaceError::NoRoom { .. })
-        | StorageError::TooFewDisks { .. }
-        | StorageError::CannotGrow { .. } => VfsError::NoSpace,
+        error if error.is_no_room() => VfsError::NoSpace,
+        StorageError::TooFewDisks { .. } | StorageError::CannotGrow { .. } => VfsError::NoSpace,
         StorageError::Attached { .. } | StorageError::Shared(_) => VfsError::Busy,
         _ => VfsError::Io(rustix::io::Errno::NODEV.raw_os_error()),
     };

@@ -8,7 +8,7 @@ use pool::book::Book;
 use pool::jobs::Subject;
 use pool::{
     CommitError, DiskNumber, DiskRecord, InvalidOp, MediaClass, Op, Provisioning, Resiliency, RowNumber,
-    SpaceError, SpaceId, SpaceRecord, State, UNIT, Usage,
+    SpaceId, SpaceRecord, State, UNIT, Usage,
 };
 
 use super::error::{StorageError, name_for_people};
@@ -48,7 +48,7 @@ impl Pools {
         if fixed && size > room {
             return Err(StorageError::TooLarge { pool, size, room });
         }
-        let space = open.pool.create_space(record).await?;
+        let space = open.writable()?.create_space(record).await?;
         if fixed && let Err(error) = allocate(&open, space).await {
             open.writable()?.destroy_space(space).await?;
             return Err(error);
@@ -106,7 +106,7 @@ impl Pools {
         open.refuse_attached(space)?;
         open.refuse_shared(|shared| shared == space)?;
         let had = open.pool.read(|s| s.spaces.get(&space).map_or(0, |r| r.size));
-        if size < had && !destroy && !open.writable()?.space(space)?.is_unwritten(size, had - size).await? {
+        if size < had && !destroy && !open.writable()?.is_unwritten(space, size, had - size).await? {
             return Err(StorageError::Shrinks { name: name.to_owned(), size });
         }
         open.resize(space, size).await?;
@@ -204,7 +204,7 @@ impl OpenPool {
             self.pool.read(|s| fits(s, space, size))?;
             return self.grow_fixed(space, had, size).await;
         }
-        Ok(data.resize_space(space, size).await?)
+        data.resize_space(space, size).await
     }
 
     /// Gives a fixed virtual disk a larger size and the slabs for it; where there are none it stays as it was.
@@ -219,27 +219,24 @@ impl OpenPool {
         self.take_back(space, &rows).await?;
         data.resize_space(space, had).await?;
         match error {
-            StorageError::Space(SpaceError::NoRoom { .. }) => {
-                Err(self.pool.read(|s| cannot_grow(s, space, size)))
-            }
+            error if error.is_no_room() => Err(self.pool.read(|s| cannot_grow(s, space, size))),
             other => Err(other),
         }
     }
 
     /// Frees the rows of a virtual disk but for these; nothing was written to them.
     async fn take_back(&self, space: SpaceId, but: &BTreeSet<RowNumber>) -> Result<(), StorageError> {
-        let data = self.writable()?.space(space)?;
         let taken = self.pool.read(|s| {
             let record = s.spaces.get(&space)?;
             let taken: Vec<_> = rows_of(s, space).difference(but).copied().collect();
             Some((taken, record.row_bytes(s.slab_bytes), record.size))
         });
         let Some((taken, row_bytes, size)) = taken else { return Ok(()) };
-        for row in taken {
+        let ranges = taken.into_iter().map(|row| {
             let first = u64::from(row.0) * row_bytes;
-            data.discard_at(first, row_bytes.min(size - first)).await?;
-        }
-        Ok(data.flush_all().await?)
+            (first, row_bytes.min(size - first))
+        });
+        self.writable()?.give_back(space, ranges).await
     }
 
     pub(super) fn space_named(&self, name: &str) -> Option<SpaceId> {
@@ -290,7 +287,7 @@ fn size_possible(s: &State, space: SpaceId) -> u64 {
 
 /// Gives a fixed virtual disk all of its slabs.
 async fn allocate(open: &OpenPool, space: SpaceId) -> Result<(), StorageError> {
-    Ok(open.writable()?.space(space)?.allocate_all().await?)
+    open.writable()?.allocate_all(space).await
 }
 
 /// The reason for a default number of columns.

@@ -22,6 +22,6 @@ impl Mender {
         if let Some(at) = recorded {
             self.env.sleep((at + EVERY).saturating_duration_since(self.env.now())).await;
         }
-        self.data.events.more_lost().await;
+        self.data.events().more_lost().await;
     }
 }

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use env::Env;
 use parking_lot::Mutex;
-use pool::{CommitError, DataPath, PathOptions, SpaceError};
+use pool::CommitError;
 
 use super::OpenPool;
+use crate::daemon::storage::data::DataPath;
 use crate::daemon::storage::error::StorageError;
 use crate::daemon::storage::jobs::Mender;
 use crate::daemon::storage::mover::Mover;
@@ -67,9 +68,8 @@ impl OpenPool {
     }
 
     /// Opens the data path; it reads the activity logs.
-    pub(super) async fn start_data(&self) -> Result<(), SpaceError> {
-        let (env, arena) = (self.env.clone(), self.arena.clone());
-        let data = DataPath::of_pool(&self.pool, env, arena, PathOptions::default()).await?;
+    pub(super) async fn start_data(&self) -> Result<(), StorageError> {
+        let data = DataPath::open(&self.pool, &self.env, &self.arena).await?;
         let workers = || Workers {
             mender: Mender::start(&self.env, &self.pool, &data, self.jobs, &self.teller),
             mover: Mover::start(&self.env, &self.pool, &data, &self.teller),
@@ -83,7 +83,7 @@ impl OpenPool {
     }
 
     /// Takes the data path out of use for good and flushes everything; no space may be used meanwhile.
-    pub(super) async fn end_data(&self) -> Result<(), SpaceError> {
+    pub(super) async fn end_data(&self) -> Result<(), StorageError> {
         let Some(Live { data, workers }) = self.live.0.lock().take() else { return Ok(()) };
         // Of one that is open for reading only nothing is to be made durable.
         let Some(Workers { mender, mover }) = workers else { return Ok(()) };

@@ -1,0 +1,170 @@
+//! A space as a disk.
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arena::{Sg, SgMut, sg_len};
+use disk::{Disk, DiskError, DiskId, DiskInfo, Gate, Geometry, IdKind, Media, Op, Pass, Place, WriteCache};
+use env::{Ctx, Epoch, Io};
+use pool::PoolId;
+use pool_seam::{SpaceRecord, UNIT};
+use space::Space;
+
+use crate::LocalError;
+use crate::slot::Slot;
+
+/// I/Os that a user may have outstanding.
+const QUEUE: u32 = 512;
+
+/// See the module. Each call is owned by the space: a caller that stops waiting changes nothing.
+pub struct VirtualDisk {
+    slot: Arc<Slot>,
+    info: DiskInfo,
+    is_read_only: bool,
+    gate: Arc<Gate>,
+}
+
+impl VirtualDisk {
+    /// `record` says what its users see; the size is the one that it has now.
+    pub(crate) fn new(
+        slot: Arc<Slot>,
+        pool: PoolId,
+        record: &SpaceRecord,
+        is_read_only: bool,
+    ) -> VirtualDisk {
+        let serial = format!("{pool}/{}", slot.id().0);
+        let info = DiskInfo {
+            id: DiskId { kind: IdKind::File, value: serial.clone() },
+            path: PathBuf::from(format!("space:{}", record.name)),
+            model: "causeway space".into(),
+            serial,
+            firmware: String::new(),
+            geometry: Geometry {
+                size: record.size,
+                logical_block: UNIT as u32,
+                physical_block: UNIT as u32,
+                atomic_write: UNIT as u32,
+                dma_alignment: UNIT as u32,
+            },
+            media: Media::Unspecified,
+            rotational: false,
+            removable: false,
+            enclosure: None,
+            queue_depth: QUEUE,
+            write_cache: WriteCache::Volatile,
+        };
+        VirtualDisk { slot, info, is_read_only, gate: Arc::default() }
+    }
+
+    /// Lets a call in, if it is whole units inside of the space.
+    fn enter(&self, c: &Ctx, at: Place) -> Result<(Space, Pass), DiskError> {
+        let space = self.slot.space().map_err(|error| told(&self.info, error, at))?;
+        Geometry { size: space.size(), ..self.info.geometry }.check(at)?;
+        if self.is_read_only && matches!(at.op, Op::Write | Op::Discard) {
+            return Err(DiskError::ReadOnly { at });
+        }
+        Ok((space, self.gate.enter(c, at)?))
+    }
+}
+
+impl Disk for VirtualDisk {
+    fn info(&self) -> &DiskInfo {
+        &self.info
+    }
+
+    fn read(&self, c: &Ctx, offset: u64, dst: SgMut) -> Io<(Result<(), DiskError>, SgMut)> {
+        let at = Place::new(Op::Read, offset, dst.iter().map(|b| b.len() as u64).sum());
+        let (space, pass) = match self.enter(c, at) {
+            Ok(entered) => entered,
+            Err(error) => return Io::Done((Err(error), dst)),
+        };
+        let slot = Arc::clone(&self.slot);
+        space.read(offset, dst).map(move |(result, dst)| {
+            drop(pass);
+            (result.map_err(|error| refused(&slot, error.into(), at)), dst)
+        })
+    }
+
+    fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<Result<(), DiskError>> {
+        let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
+        match self.enter(c, at) {
+            Ok((space, pass)) => self.ends(space.write(offset, src, c.flags.write_through), pass, at),
+            Err(error) => Io::Done(Err(error)),
+        }
+    }
+
+    fn flush(&self, c: &Ctx) -> Io<Result<(), DiskError>> {
+        let at = Place::whole(Op::Flush);
+        match self.enter(c, at) {
+            // What is written to one that is open for reading only is nobody's.
+            Ok(_) if self.is_read_only => Io::Done(Ok(())),
+            Ok((space, pass)) => self.ends(space.flush(), pass, at),
+            Err(error) => Io::Done(Err(error)),
+        }
+    }
+
+    fn discard(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<(), DiskError>> {
+        let at = Place::new(Op::Discard, offset, length);
+        match self.enter(c, at) {
+            Ok((space, pass)) => self.ends(space.discard(offset, length), pass, at),
+            Err(error) => Io::Done(Err(error)),
+        }
+    }
+
+    fn fence(&self, _: &Ctx, epoch: Epoch) -> Io<Result<(), DiskError>> {
+        self.gate.fence(epoch)
+    }
+
+    fn allocated(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<Vec<Range<u64>>, DiskError>> {
+        let at = Place::new(Op::Check, offset, length);
+        let (space, pass) = match self.enter(c, at) {
+            Ok(entered) => entered,
+            Err(error) => return Io::Done(Err(error)),
+        };
+        let (slot, end) = (Arc::clone(&self.slot), offset + length);
+        Io::pending(async move {
+            let _pass = pass;
+            let (mut all, mut from) = (Vec::new(), offset);
+            while from < end {
+                let part = space.allocated(from, end - from).await;
+                let part = part.map_err(|error| refused(&slot, error.into(), at))?;
+                part.ranges.into_iter().for_each(|range| disk::append(&mut all, range));
+                from = part.end;
+            }
+            Ok(all)
+        })
+    }
+}
+
+impl VirtualDisk {
+    fn ends(
+        &self,
+        io: Io<Result<(), space::SpaceError>>,
+        pass: Pass,
+        at: Place,
+    ) -> Io<Result<(), DiskError>> {
+        let slot = Arc::clone(&self.slot);
+        io.map(move |result| {
+            drop(pass);
+            result.map_err(|error| refused(&slot, error.into(), at))
+        })
+    }
+}
+
+fn told(info: &DiskInfo, error: LocalError, at: Place) -> DiskError {
+    tracing::warn!(disk = %info.path.display(), %error, %at, "a virtual disk refused");
+    as_disk_error(&error, at)
+}
+
+fn refused(slot: &Slot, error: LocalError, at: Place) -> DiskError {
+    tracing::warn!(space = slot.id().0, %error, %at, "a virtual disk refused");
+    as_disk_error(&error, at)
+}
+
+fn as_disk_error(error: &LocalError, at: Place) -> DiskError {
+    match error {
+        LocalError::Space(error) => error.as_disk_error(at.op, at.offset, at.length),
+        _ => DiskError::Gone { at },
+    }
+}
