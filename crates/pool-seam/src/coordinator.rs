@@ -7,7 +7,7 @@ use env::Io;
 
 use crate::{
     Absence, DiskNumber, Finding, JobId, LogState, LossRecord, MediaClass, Membership, OwnerId, RowNumber,
-    ScrubRecord, SpaceEpoch, SpaceId, SpaceView, ViewVersion,
+    ScrubRecord, SlabPlace, SpaceEpoch, SpaceId, SpaceView, ViewVersion,
 };
 
 /// The pool's coordinator, which alone writes the metadata.
@@ -96,8 +96,9 @@ pub enum OwnerOp {
     Stale { disk: DiskNumber, of: Membership },
     /// The log was read, and what the disk misses is recorded: its copies count again.
     Accounted { disk: DiskNumber, of: Membership },
-    /// A slab begins to move; the coordinator chooses the place.
-    BeginMove { row: RowNumber, birth: u32, index: u8 },
+    /// A slab begins to move. The coordinator chooses the place; if an order of its own named one ([`crate::JobOrder::Fill`]),
+    /// on that disk or not at all.
+    BeginMove { row: RowNumber, birth: u32, index: u8, to: Option<SlabPlace> },
     /// The moving slab has all that the old one has: it takes its place.
     EndMove { row: RowNumber, birth: u32 },
     /// The slab stays where it is.
@@ -138,6 +139,8 @@ pub struct Progress {
     pub healed: u64,
     /// Units found on no copy.
     pub lost: u64,
+    /// Of a scrub: the first row that it has not read to its end.
+    pub row: RowNumber,
 }
 
 /// What a job may do next.

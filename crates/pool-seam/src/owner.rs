@@ -88,8 +88,9 @@ pub enum Returned {
 pub enum JobOrder {
     /// Copies the missed regions of a disk's slabs.
     Resync(DiskNumber),
-    /// Moves these slabs, each a row and an index, to these places.
-    Fill(Vec<(RowNumber, u8, SlabPlace)>),
+    /// Moves these slabs, each a row and an index, to these places; without one, to a place that the coordinator chooses
+    /// when the move begins. The index after the last slab is that of a moving copy: its move is given up.
+    Fill(Vec<(RowNumber, u8, Option<SlabPlace>)>),
     /// Reads all copies, from this row on.
     Scrub(RowNumber),
     /// Decides units that a crash has left open (rule 12).

@@ -12,6 +12,7 @@
 mod answers;
 mod freed;
 mod handover;
+mod jobs;
 mod joining;
 mod lease;
 mod owners;
@@ -27,6 +28,7 @@ use pool_seam::{
     SeamError, SpaceView, Turn, ViewVersion,
 };
 
+pub(crate) use jobs::Orders;
 pub use lease::PoolLease;
 pub(crate) use owners::Owners;
 pub(crate) use views::Views;
@@ -35,9 +37,6 @@ use crate::book::Life;
 use crate::state::{Carried, Refusal, SpaceOp, carry_out};
 use crate::{CommitError, DiskNumber, NoPlace, Op, Pool, RowNumber, SpaceId, SpaceRecord, placement};
 use answers::seam_error;
-
-/// Pieces of a job in one turn. No job competes for disks with another one yet.
-const PIECES: u8 = 4;
 
 /// Why a space was not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -189,8 +188,11 @@ impl Coordinator for Pool {
         Io::pending(async move { pool.remove_failed(owner, report).await })
     }
 
-    fn turn(&self, owner: OwnerId, _: JobId, _: Progress) -> Io<Result<Turn, SeamError>> {
-        Io::Done(self.newest_view(owner).map(|_| Turn::Go { pieces: PIECES }))
+    fn turn(&self, owner: OwnerId, job: JobId, done: Progress) -> Io<Result<Turn, SeamError>> {
+        match self.newest_view(owner) {
+            Ok(_) => self.next_turn(job, done).map(Ok),
+            Err(error) => Io::Done(Err(error)),
+        }
     }
 
     fn found(&self, _: OwnerId, finding: Finding) {

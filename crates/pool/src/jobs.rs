@@ -28,9 +28,9 @@ mod resolve;
 mod resync;
 mod scrub;
 
-pub(crate) use board::ClientIo;
-pub use board::{Board, Job};
+pub use board::{Board, ClientIo, Job};
 pub use kinds::{JobState, Kind, NoJob, Subject, Why};
 pub use moves::{Evacuated, Moved};
 pub use pool_seam::{JobId, Stays};
+pub(crate) use progress::Asked;
 pub use progress::{Piece, Progress};

@@ -156,6 +156,11 @@ pub(crate) fn mirror(name: &str) -> SpaceRecord {
     }
 }
 
+/// A thin space of 16 MiB with 2 data columns and one of parity.
+pub(crate) fn coded(name: &str) -> SpaceRecord {
+    SpaceRecord { resiliency: Resiliency::Parity { parity: 1 }, columns: 2, ..mirror(name) }
+}
+
 /// What a unit has of a value: its address, so that units that are mixed up are found.
 fn fill(unit: u64, value: u8) -> Vec<u8> {
     let mut bytes = vec![value; UNIT as usize];

@@ -134,7 +134,14 @@ impl Owners {
         Some(Arc::clone(&joining.disk))
     }
 
-    fn of(&self, space: SpaceId) -> Option<Arc<dyn Owner>> {
+    /// All that are linked.
+    pub(super) fn all(&self) -> Vec<(SpaceId, Arc<dyn Owner>)> {
+        let linked = self.linked.lock();
+        let of = |(space, linked): (&SpaceId, &Linked)| Some((*space, linked.owner.as_ref()?.upgrade()?));
+        linked.iter().filter_map(of).collect()
+    }
+
+    pub(super) fn of(&self, space: SpaceId) -> Option<Arc<dyn Owner>> {
         self.linked.lock().get(&space)?.owner.as_ref()?.upgrade()
     }
 }

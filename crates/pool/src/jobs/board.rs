@@ -54,7 +54,7 @@ pub struct Job {
 }
 
 /// A client's I/O; it ends on drop.
-pub(crate) struct ClientIo {
+pub struct ClientIo {
     board: Arc<Board>,
     client: Client,
 }
@@ -190,8 +190,9 @@ impl Board {
         self.inner.lock().pacer.load()
     }
 
-    /// A client's I/O begins; `timed`: how long it takes matters.
-    pub(crate) fn client(self: &Arc<Board>, timed: bool) -> Option<ClientIo> {
+    /// A client's I/O begins; `timed`: how long it takes matters (that of a flush does not, because a disk alone decides
+    /// it). `None`: no job runs, so it is not recorded.
+    pub fn client(self: &Arc<Board>, timed: bool) -> Option<ClientIo> {
         self.watching.load(Ordering::Relaxed).then(|| {
             let client = self.inner.lock().pacer.client_begins(timed, self.env.now());
             ClientIo { board: Arc::clone(self), client }
@@ -224,6 +225,32 @@ impl Board {
             Answer::Go => Ok(held_back.then_some(paced)),
             Answer::Wait(until) => Err(Waiting { why: paced, until: Some(until) }),
         }
+    }
+
+    /// As [`Board::ask`], for several pieces of `bytes` each: how many of them may begin, at least one.
+    pub(super) fn ask_for_some(
+        &self,
+        id: JobId,
+        kind: Kind,
+        bytes: u64,
+        most: u8,
+    ) -> Result<(u8, Option<Why>), Waiting> {
+        let why = self.ask(id, kind, bytes)?;
+        let more = (1..most).take_while(|_| self.ask(id, kind, bytes).is_ok()).count();
+        Ok((1 + more as u8, why))
+    }
+
+    /// Pieces have ended that had `less` bytes fewer together than was said when they began.
+    pub(super) fn pieces_end(&self, count: u8, less: u64) {
+        if count > 0 {
+            self.inner.lock().pacer.pieces_end(count.into(), less);
+            self.wake();
+        }
+    }
+
+    /// Pieces that may be outstanding, of all jobs.
+    pub(super) fn at_once(&self) -> usize {
+        self.inner.lock().pacer.pacing().at_once
     }
 
     pub(super) fn piece_ends(&self) {

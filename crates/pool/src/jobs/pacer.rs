@@ -7,7 +7,7 @@
 //!
 //! Invariants:
 //! 1. At most [`Pacing::at_once`] pieces are outstanding.
-//! 2. Whatever the clients do, a piece of `bytes` may begin `bytes / minimum` after the one before it, unless
+//! 2. Whatever the clients do, a piece may begin `bytes / minimum` after the one before it, which had `bytes`, unless
 //!    (1) forbids it: jobs end.
 //! 3. After an interval above the target no more is allowed than before it.
 //! 4. Beside clients a job begins with one piece at a time.
@@ -168,7 +168,9 @@ impl Pacer {
             None => (now, now),
             Some((at, before)) => {
                 let longest = self.pacing.longest(before);
-                (at + self.gap.min(longest), at + longest)
+                // The pause is for the largest piece of this crate; those of owners are larger.
+                let parts = u32::try_from(before / PIECE_BYTES).unwrap_or(u32::MAX).max(1);
+                (at + self.gap.saturating_mul(parts).min(longest), at + longest)
             }
         };
         let free = self.under_way < self.window && now >= gap;
@@ -185,6 +187,15 @@ impl Pacer {
     /// A piece is done.
     pub fn piece_ends(&mut self) {
         self.under_way = self.under_way.saturating_sub(1);
+    }
+
+    /// Pieces are done that had `less` bytes fewer together than was said when they began.
+    pub fn pieces_end(&mut self, count: usize, less: u64) {
+        self.under_way = self.under_way.saturating_sub(count);
+        if let (Some((_, bytes)), Some(less)) = (&mut self.last, less.checked_div(count as u64)) {
+            // What was looked at has cost the disks something, too.
+            *bytes = bytes.saturating_sub(less).max(PIECE_BYTES.min(*bytes));
+        }
     }
 
     fn interval(&mut self, now: Instant) -> &mut Interval {

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use super::board::{Board, Waiting};
+use super::board::{Board, Changed, Waiting};
 use super::kinds::Why;
 use super::rate::Rate;
 use super::{JobId, Kind};
@@ -29,6 +29,23 @@ pub(super) struct Run {
     pub(super) board: Arc<Board>,
     pub(super) id: JobId,
     pub(super) kind: Kind,
+}
+
+/// The answer for the owner of a space that works for a job.
+pub(crate) enum Asked {
+    /// So many pieces may begin; [`Progress::pieces_end`] when they are done.
+    Go(u8),
+    /// None now: the owner asks again when this is ready.
+    Wait(Later),
+    /// The job must end.
+    Stop,
+}
+
+/// When an owner asks again.
+pub(crate) struct Later {
+    board: Arc<Board>,
+    changed: Changed,
+    until: Option<Instant>,
 }
 
 /// Leave to copy or read one piece; it ends on drop.
@@ -130,6 +147,38 @@ impl Progress {
         }
     }
 
+    /// Asks for up to `most` pieces of `bytes` each, for one of `workers` owners that work for jobs of this board.
+    pub(crate) fn pieces(&self, bytes: u64, most: u8, workers: usize) -> Asked {
+        let Some(run) = &self.run else {
+            return if self.is_stopped() { Asked::Stop } else { Asked::Go(most) };
+        };
+        // Before the look, so that no change between it and the wait is missed.
+        let changed = run.board.changed();
+        if self.is_stopped() {
+            *self.why.lock() = Some(Why::Stopping);
+            return Asked::Stop;
+        }
+        let share = run.board.at_once().div_ceil(workers.max(1)).max(1);
+        let most = most.min(u8::try_from(share).unwrap_or(u8::MAX));
+        match run.board.ask_for_some(run.id, run.kind, bytes, most) {
+            Ok((pieces, why)) => {
+                *self.why.lock() = why;
+                Asked::Go(pieces)
+            }
+            Err(Waiting { why, until }) => {
+                *self.why.lock() = Some(why);
+                Asked::Wait(Later { board: Arc::clone(&run.board), changed, until })
+            }
+        }
+    }
+
+    /// Pieces of [`Progress::pieces`] have ended, with `less` bytes fewer together than was said.
+    pub(crate) fn pieces_end(&self, count: u8, less: u64) {
+        if let Some(run) = &self.run {
+            run.board.pieces_end(count, less);
+        }
+    }
+
     /// Waits, with a reason to show, until `until` is ready or the job must end; false then. Other jobs
     /// continue meanwhile.
     pub async fn wait_for(&self, why: Why, until: impl Future<Output = ()>) -> bool {
@@ -150,6 +199,14 @@ impl Progress {
         run.board.idle(run.id, false);
         *self.why.lock() = None;
         goes_on
+    }
+}
+
+impl Later {
+    /// Waits until something has changed, or until `deadline`.
+    pub(crate) async fn wait(self, deadline: Instant) {
+        let until = self.until.map_or(deadline, |until| until.min(deadline));
+        self.changed.or_at(&self.board, Some(until)).await;
     }
 }
 

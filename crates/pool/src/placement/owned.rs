@@ -50,8 +50,8 @@ pub(crate) fn log_row(
     }
 }
 
-/// A place for one slab of a row on another disk than those it has. Hot spares count, the reserve may be used, and the
-/// disk is as far from the slab's mates as can be.
+/// A place for one slab of a row on another disk than those it has. Hot spares count if the slab's disk is absent or to be
+/// emptied, the reserve may be used, and the disk is as far from the slab's mates as can be.
 ///
 /// # Errors
 /// [`NoPlace`].
@@ -81,8 +81,11 @@ pub(crate) fn owned_slab(
         Resiliency::Simple => [row.slabs[usize::from(index)].place.disk].into(),
         _ => row.slabs.iter().map(|copy| copy.place.disk).collect(),
     };
+    let from = row.slabs[usize::from(index)].place.disk;
+    let is_leaving = state.disks.get(&from).is_some_and(|of| of.usage.is_leaving());
+    let needs_spare = is_leaving || !state.is_present(from);
     let candidates = state.disks.iter().filter(|(disk, of)| {
-        let suits = taste.takes(of) || of.usage == Usage::HotSpare && taste.suits(of);
+        let suits = taste.takes(of) || needs_spare && of.usage == Usage::HotSpare && taste.suits(of);
         let is_here = is_reachable(state, **disk, record.slot) && usable(**disk) && !taken.contains(disk);
         suits && is_here && state.slabs_free(**disk) > 0
     });

@@ -165,6 +165,7 @@ impl Pool {
         let inner = Inner {
             id: pool,
             jobs,
+            orders: Arc::default(),
             events: Events::default(),
             shown: Default::default(),
             io,

@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::book::Life;
+use crate::coordinator::Orders;
 use crate::events::Events;
 use crate::jobs::Board;
 use crate::metadata::{DiskIo, Members, Metadata, Suspension};
@@ -45,6 +46,7 @@ struct Inner {
     still_writing: parking_lot::RwLock<Option<StillWriting>>,
     unlabelled: parking_lot::Mutex<BTreeMap<DiskNumber, String>>,
     jobs: Arc<Board>,
+    orders: Arc<Orders>,
     events: Events,
     shown: parking_lot::Mutex<Option<(u64, Arc<State>)>>,
 }
@@ -118,6 +120,11 @@ impl Pool {
     /// The jobs of its spaces that owners drive.
     pub fn jobs(&self) -> &Arc<Board> {
         &self.inner.jobs
+    }
+
+    /// What owners were ordered to do.
+    pub(crate) fn orders(&self) -> &Arc<Orders> {
+        &self.inner.orders
     }
 
     /// Damage that owners of its spaces have found.

@@ -231,6 +231,7 @@ impl Pool {
             still_writing,
             unlabelled,
             jobs,
+            orders: Arc::default(),
             events,
             shown: Default::default(),
         };

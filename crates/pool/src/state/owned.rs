@@ -60,6 +60,23 @@ impl State {
         self.index.spaces_on(disk)
     }
 
+    /// Rows of such spaces with slabs on a disk, moving ones included, in the order of their spaces.
+    pub(crate) fn owned_rows_on(
+        &self,
+        disk: DiskNumber,
+    ) -> impl Iterator<Item = (SpaceId, RowNumber, &Row)> + '_ {
+        let rows = self.index.rows_on(disk);
+        rows.filter_map(|(space, row)| Some((space, row, self.owned.get(&space)?.rows.get(&row)?)))
+    }
+
+    /// Whether a disk has something of a row that the other present disks do not have.
+    pub(crate) fn is_only_copy(&self, disk: DiskNumber, space: SpaceId, number: RowNumber) -> bool {
+        let here = |other| other != disk && self.is_present(other);
+        self.owned.get(&space).is_some_and(|record| {
+            record.rows.get(&number).is_some_and(|row| alone(record, number, row, disk, here) != 0)
+        })
+    }
+
     /// Whether the disk has something of such a space that the other present disks do not have.
     pub(super) fn needs_for_owners(&self, disk: DiskNumber) -> bool {
         self.has_alone(disk, |other| other != disk && self.is_present(other))

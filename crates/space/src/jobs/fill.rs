@@ -12,7 +12,7 @@ use arena::{Class, IoBuf, Sg, SgMut};
 use disk::sized;
 use futures_util::future::join_all;
 use pool_seam::{
-    Absence, DiskNumber, GROUP_UNITS, Membership, OwnerOp, Regions, RowNumber, SeamError, SlabCopy,
+    Absence, DiskNumber, GROUP_UNITS, Membership, OwnerOp, Regions, Row, RowNumber, SeamError, SlabCopy,
     SlabPlace, Stays, UNIT,
 };
 
@@ -75,10 +75,13 @@ impl Job {
         Ok(())
     }
 
-    /// Moves slabs to the places that the coordinator chooses.
-    pub(super) async fn fill(&mut self, moves: Vec<(RowNumber, u8, SlabPlace)>) -> Result<(), SpaceError> {
-        for (row, index, _) in moves {
-            if !self.move_slab(row, index).await? {
+    /// Moves slabs to other places.
+    pub(super) async fn fill(
+        &mut self,
+        moves: Vec<(RowNumber, u8, Option<SlabPlace>)>,
+    ) -> Result<(), SpaceError> {
+        for (row, index, to) in moves {
+            if !self.move_slab(row, index, to).await? {
                 self.leave([(row, index)]);
             }
         }
@@ -86,7 +89,17 @@ impl Job {
     }
 
     /// `false`: it stays where it is.
-    async fn move_slab(&mut self, row: RowNumber, index: u8) -> Result<bool, SpaceError> {
+    async fn move_slab(
+        &mut self,
+        row: RowNumber,
+        index: u8,
+        to: Option<SlabPlace>,
+    ) -> Result<bool, SpaceError> {
+        let is_new = |record: &Row| record.is_new && row != RowNumber::LOG;
+        if self.inner.view.get().value.record.rows.get(&row).is_some_and(is_new) {
+            // Its owner never made it ready: a crash came first.
+            self.inner.allocate(row).await?;
+        }
         let birth = {
             let view = self.inner.view.get().value;
             let Some(record) = view.record.rows.get(&row).filter(|record| !record.is_new) else {
@@ -94,9 +107,12 @@ impl Job {
             };
             let birth = record.birth;
             match record.moving() {
+                Some(_) if usize::from(index) == record.slabs.len() => {
+                    return self.inner.end_move(row, OwnerOp::CancelMove { row, birth }).await;
+                }
                 Some(moving) if moving.index != index => return Ok(false),
                 Some(_) => {}
-                None => match self.inner.commit_if_fits(vec![OwnerOp::BeginMove { row, birth, index }]).await
+                None => match self.inner.commit_if_fits(vec![OwnerOp::BeginMove { row, birth, index, to }]).await
                 {
                     Ok(true) => {}
                     Ok(false) => return Ok(false),

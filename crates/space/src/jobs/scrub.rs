@@ -27,7 +27,8 @@ impl Job {
         };
         let groups: Vec<GroupKey> = rows.into_iter().flat_map(|row| self.inner.groups(row)).collect();
         let mut left = &groups[..];
-        while !left.is_empty() {
+        while let Some(next) = left.first() {
+            self.done.row = next.row;
             let turn = self.turn().await?;
             if turn == 0 {
                 self.leave(left.iter().map(|key| (key.row, 0)));

@@ -254,7 +254,7 @@ impl Metadata {
                 check(self.record.unaccounted.get(&disk) == Some(&of))?;
                 self.record.unaccounted.remove(&disk);
             }
-            OwnerOp::BeginMove { row, birth, index } => {
+            OwnerOp::BeginMove { row, birth, index, .. } => {
                 let present = self.row(row, birth)?;
                 check(present.moving().is_none() && usize::from(index) < present.slabs.len())?;
                 let taken = present.slabs.iter().map(|copy| copy.place.disk).collect();

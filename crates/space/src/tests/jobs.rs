@@ -1,7 +1,7 @@
 //! Disks that return get what they have missed, slabs move, and damage is found by reading everything.
 
 use futures_util::future::join_all;
-use pool_seam::{RowNumber, SlabPlace};
+use pool_seam::RowNumber;
 
 use super::failures::{copies_agree, user};
 use super::*;
@@ -146,8 +146,7 @@ fn a_slab_moves_under_load() {
             world.shuffle(Duration::from_millis(2));
             world.write(0..UNITS, true).await.unwrap();
             let before = world.rig.view_now().record.rows.get(&RowNumber(0)).unwrap().slabs[0];
-            let place = SlabPlace { disk: DiskNumber(0), slab: 0 };
-            let order = JobOrder::Fill(vec![(RowNumber(0), 0, place)]);
+            let order = JobOrder::Fill(vec![(RowNumber(0), 0, None)]);
             let moves = async {
                 let report = world.space.run(JobId(7), order).wait().await.unwrap();
                 assert_eq!(report.left, []);

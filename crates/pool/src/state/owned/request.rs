@@ -1,6 +1,6 @@
 //! A request of an owner as operations. Pure: the coordinator's choices are made on the state that the record follows.
 
-use pool_seam::{NoPlace, OwnerOp, Request, SpaceEpoch};
+use pool_seam::{NoPlace, OwnerOp, Request, SlabPlace, SpaceEpoch};
 
 use super::{SpaceOp, alone, rows_end};
 use crate::state::State;
@@ -115,12 +115,16 @@ fn translate(
         }
         OwnerOp::Stale { disk, of } => SpaceOp::Stale { disk, of },
         OwnerOp::Accounted { disk, of } => SpaceOp::Accounted { disk, of },
-        OwnerOp::BeginMove { row, birth, index } => {
+        OwnerOp::BeginMove { row, birth, index, to } => {
             let slabs = &birth_of(row, birth)?.slabs;
             if usize::from(index) >= slabs.len() || row == RowNumber::LOG {
                 return Err(Refusal::Invalid);
             }
-            let to = placement::owned_slab(state, space, row, index, usable).map_err(Refusal::NoRoom)?;
+            // A place that is taken by now is as good as another one of its disk.
+            let may = |disk: DiskNumber| usable(disk) && to.is_none_or(|to| to.disk == disk);
+            let chosen = placement::owned_slab(state, space, row, index, may).map_err(Refusal::NoRoom)?;
+            let is_free = |to: &SlabPlace| to.disk == chosen.disk && state.check_free(*to).is_ok();
+            let to = to.filter(is_free).unwrap_or(chosen);
             SpaceOp::BeginMove { row, index, to }
         }
         OwnerOp::EndMove { row, birth } => birth_of(row, birth).map(|_| SpaceOp::EndMove { row })?,

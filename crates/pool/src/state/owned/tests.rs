@@ -129,7 +129,7 @@ fn late_requests_do_nothing_to_another_row_disk_or_size() {
         OwnerOp::Ready { row: ROW, birth: old.birth },
         OwnerOp::Free { row: ROW, birth: old.birth },
         OwnerOp::Missed { row: ROW, index: 0, generation: old.slabs[0].generation, regions: 1 },
-        OwnerOp::BeginMove { row: ROW, birth: old.birth, index: 0 },
+        OwnerOp::BeginMove { row: ROW, birth: old.birth, index: 0, to: None },
         OwnerOp::EndMove { row: ROW, birth: old.birth },
         OwnerOp::CancelMove { row: ROW, birth: old.birth },
         OwnerOp::NotMissed {
@@ -244,7 +244,7 @@ fn a_disk_that_was_set_back_misses_what_others_have() {
 fn a_slab_moves_without_leaving_a_gap() {
     let mut s = written(4);
     let (birth, old) = (row(&s).birth, row(&s).slabs[0]);
-    assert_eq!(ask(&mut s, 3, [OwnerOp::BeginMove { row: ROW, birth, index: 0 }]), None);
+    assert_eq!(ask(&mut s, 3, [OwnerOp::BeginMove { row: ROW, birth, index: 0, to: None }]), None);
     let new = row(&s).moving().unwrap().copy;
     assert!(new.missed == ALL && !row(&s).slabs.iter().any(|copy| copy.place.disk == new.place.disk));
     assert_eq!(ask(&mut s, 4, [OwnerOp::EndMove { row: ROW, birth }]), Some(Refusal::Invalid));

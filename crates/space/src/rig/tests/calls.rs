@@ -123,7 +123,7 @@ fn a_slab_moves_when_the_new_one_has_everything() {
         let rig = rig(3, MIRROR);
         let old = allocated(&rig).await;
         let birth = old.birth;
-        let begin = OwnerOp::BeginMove { row: ROW, birth, index: 1 };
+        let begin = OwnerOp::BeginMove { row: ROW, birth, index: 1, to: None };
         commit(&rig, std::slice::from_ref(&begin)).await.expect("a third disk");
         commit(&rig, &[OwnerOp::CancelMove { row: ROW, birth }]).await.expect("it moves");
         let view = commit(&rig, &[begin]).await.expect("a third disk");

@@ -1,0 +1,170 @@
+//! Slabs move to other disks: of disks that leave or are lost.
+
+use std::collections::BTreeMap;
+
+use pool_seam::{JobOrder, SeamError, SlabPlace, Stays};
+
+use super::at_once;
+use crate::jobs::{Evacuated, Job};
+use crate::{DiskNumber, Pool, RowNumber, SpaceId, State};
+
+/// Rows with a moving slab at a time, of one job: enough to keep some disks busy while others are flushed.
+pub(super) const MOVES_AT_ONCE: usize = 16;
+
+/// Regions of one slab that are filled at a time.
+const REGIONS_AT_ONCE: usize = 4;
+
+/// What an order says of a slab.
+type Fill = (RowNumber, u8, Option<SlabPlace>);
+
+impl Pool {
+    /// Moves everything on a disk to others: to automatically selected disks and hot spares, using their reserve too. The disk
+    /// may be present or absent; data that is only on absent disks stays.
+    ///
+    /// # Errors
+    /// The first. What could be moved has moved all the same.
+    pub async fn evacuate(&self, from: DiskNumber, job: &Job) -> Result<Evacuated, SeamError> {
+        let rows = in_turns(self.read(|s| s.owned_rows_on(from).map(|(space, row, _)| (space, row)).collect()));
+        job.expect(rows.iter().map(|(_, row)| self.bytes_of(*row)).sum());
+        let each = rows.into_iter().map(|(space, row)| async move {
+            if job.is_stopped() {
+                return Ok(Err(Stays::Unfinished));
+            }
+            self.move_off(from, space, row, job).await
+        });
+        let (mut result, mut failed) = (Evacuated::default(), None);
+        for moved in at_once(MOVES_AT_ONCE, each).await {
+            match moved {
+                Ok(Ok(slabs)) => result.moved += slabs,
+                Ok(Err(why)) => result.why = Some(why),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        result.left = self.read(|s| s.owned_copies_on(from));
+        if result.left == 0 {
+            result.why = None;
+        } else {
+            result.why.get_or_insert(Stays::Unfinished);
+        }
+        Ok(result)
+    }
+
+    /// Continues moves that no job works on: those that there were before a restart.
+    ///
+    /// # Errors
+    /// The first. The other moves are continued all the same.
+    pub async fn resume_moves(&self, job: &Job) -> Result<(), SeamError> {
+        let moves = self.read(|s| {
+            let rows = s.owned.iter().flat_map(|(space, record)| {
+                let moving = record.rows.iter().filter_map(|(row, of)| Some((*space, *row, of.moving()?.index)));
+                moving.collect::<Vec<_>>()
+            });
+            rows.collect::<Vec<_>>()
+        });
+        job.expect(moves.iter().map(|(_, row, _)| self.bytes_of(*row)).sum());
+        let each = moves.into_iter().map(|(space, row, index)| async move {
+            let Some(_mine) = self.orders().moving(space, row).filter(|_| !job.is_stopped()) else {
+                return Ok(());
+            };
+            self.fill(space, vec![(row, index, None)], job).await.map(drop)
+        });
+        at_once(MOVES_AT_ONCE, each).await.into_iter().collect()
+    }
+
+    /// Moves what a row has on a disk; how many slabs.
+    async fn move_off(
+        &self,
+        from: DiskNumber,
+        space: SpaceId,
+        row: RowNumber,
+        job: &Job,
+    ) -> Result<Result<usize, Stays>, SeamError> {
+        let Some(_mine) = self.orders().moving(space, row) else { return Ok(Err(Stays::Unfinished)) };
+        let fills = match self.read(|s| s.moves_off(from, space, row)) {
+            Ok(fills) if fills.is_empty() => return Ok(Ok(0)),
+            Ok(fills) => fills,
+            Err(why) => return Ok(Err(why)),
+        };
+        let left = self.fill(space, fills, job).await?;
+        let still = self.read(|s| s.row_copies_on(space, row, from));
+        match left {
+            Some(why) if still > 0 => Ok(Err(why)),
+            None if still > 0 => Ok(Err(Stays::Unfinished)),
+            _ => Ok(Ok(1)),
+        }
+    }
+
+    /// Moves slabs of a row, one after the other; why one of them stays. The caller has the row.
+    pub(super) async fn fill(
+        &self,
+        space: SpaceId,
+        fills: Vec<Fill>,
+        job: &Job,
+    ) -> Result<Option<Stays>, SeamError> {
+        let (region_bytes, regions) = self.regions();
+        let bytes = fills.iter().map(|(row, ..)| self.bytes_of(*row)).max().unwrap_or(0);
+        let most = REGIONS_AT_ONCE.min(regions);
+        let report = self.order(job, space, JobOrder::Fill(fills), region_bytes, most).await?;
+        if report.left.is_empty() {
+            // What was not written is done, too.
+            job.did(bytes.saturating_sub(report.progress.bytes));
+        }
+        Ok(report.left.into_iter().next().map(|(_, _, why)| why))
+    }
+
+    /// Bytes of a slab of a row; a replica of a log is not copied.
+    fn bytes_of(&self, row: RowNumber) -> u64 {
+        if row == RowNumber::LOG { 0 } else { self.read(|s| s.slab_bytes) }
+    }
+}
+
+impl State {
+    /// What an order says to move the slabs of a row off a disk. A move that there is in the row is completed first; one to
+    /// this disk is given up.
+    fn moves_off(&self, from: DiskNumber, space: SpaceId, row: RowNumber) -> Result<Vec<Fill>, Stays> {
+        let Some(present) = self.owned.get(&space).and_then(|record| record.rows.get(&row)) else {
+            return Ok(Vec::new());
+        };
+        let mut fills = Vec::new();
+        if let Some(moving) = present.moving() {
+            let index = if moving.copy.place.disk == from { present.slabs.len() as u8 } else { moving.index };
+            fills.push((row, index, None));
+        }
+        let here = present.slabs.iter().enumerate().filter(|(_, copy)| copy.place.disk == from);
+        let here: Vec<u8> = here.map(|(index, _)| index as u8).collect();
+        if !here.is_empty() && !self.is_present(from) && self.is_only_copy(from, space, row) {
+            return Err(Stays::OnlyCopy(space));
+        }
+        let is_done = |index: u8| fills.iter().any(|(_, done, _)| *done == index);
+        let rest: Vec<Fill> =
+            here.into_iter().filter(|index| !is_done(*index)).map(|index| (row, index, None)).collect();
+        fills.extend(rest);
+        Ok(fills)
+    }
+
+    fn row_copies_on(&self, space: SpaceId, row: RowNumber, disk: DiskNumber) -> usize {
+        let present = self.owned.get(&space).and_then(|record| record.rows.get(&row));
+        present.map_or(0, |row| row.copies().filter(|(_, copy)| copy.place.disk == disk).count())
+    }
+
+    fn owned_copies_on(&self, disk: DiskNumber) -> usize {
+        let rows = self.owned_rows_on(disk);
+        rows.map(|(_, _, row)| row.copies().filter(|(_, copy)| copy.place.disk == disk).count()).sum()
+    }
+}
+
+/// Rows of the first space, the second and so on, and again: so that several owners work at a time.
+fn in_turns(rows: Vec<(SpaceId, RowNumber)>) -> Vec<(SpaceId, RowNumber)> {
+    let mut seen: BTreeMap<SpaceId, usize> = BTreeMap::new();
+    let mut turns: Vec<(usize, (SpaceId, RowNumber))> = Vec::with_capacity(rows.len());
+    for row in rows {
+        let turn = seen.entry(row.0).or_default();
+        turns.push((*turn, row));
+        *turn += 1;
+    }
+    turns.sort();
+    turns.into_iter().map(|(_, row)| row).collect()
+}

@@ -1,0 +1,223 @@
+//! Orders to owners, and their turns.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use env::{Env, Io};
+use parking_lot::Mutex;
+use pool_seam::{JobId, JobOrder, JobReport, Owner, Progress, SeamError, Turn};
+
+use crate::jobs::{Asked, Job, Progress as JobProgress};
+use crate::{Pool, RowNumber, SpaceId};
+
+/// Pieces in a turn of an order that this coordinator did not give: nothing is known of a job for it.
+const PIECES: u8 = 4;
+
+/// How long a turn waits for the board to change.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Before an order is repeated whose answer is not known.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Bits of an order's number below the job's.
+const JOB_SHIFT: u32 = 32;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Orders {
+    running: Mutex<BTreeMap<JobId, Running>>,
+    /// Rows with a move that an order is about.
+    moving: Mutex<BTreeSet<(SpaceId, RowNumber)>>,
+    next: AtomicU64,
+}
+
+struct Running {
+    job: Arc<JobProgress>,
+    /// The largest piece, and how many of them the owner does at the same time.
+    piece_bytes: u64,
+    most: u8,
+    /// Pieces of the present turn.
+    outstanding: u8,
+    /// What was reported.
+    done: Progress,
+    /// Lost units that were found before the row that it is at.
+    lost_before: u64,
+}
+
+/// An order from when it is given until its end; dropped before, it is stopped.
+pub(super) struct Order {
+    orders: Arc<Orders>,
+    owner: Arc<dyn Owner>,
+    id: JobId,
+    is_running: bool,
+}
+
+/// Shows what an order's owner has reported.
+pub(super) struct Watched {
+    orders: Arc<Orders>,
+    id: JobId,
+}
+
+/// The right to give an order about a row's move.
+pub(super) struct Moving<'a> {
+    orders: &'a Orders,
+    of: (SpaceId, RowNumber),
+}
+
+impl Orders {
+    /// `None`: another order is about it.
+    pub(super) fn moving(&self, space: SpaceId, row: RowNumber) -> Option<Moving<'_>> {
+        let is_free = self.moving.lock().insert((space, row));
+        is_free.then_some(Moving { orders: self, of: (space, row) })
+    }
+
+    fn begin(self: &Arc<Orders>, owner: Arc<dyn Owner>, job: &Job, piece_bytes: u64, most: u8) -> Order {
+        let id = JobId(job.id().0 << JOB_SHIFT | self.next.fetch_add(1, Ordering::Relaxed) & u64::from(u32::MAX));
+        let running = Running {
+            job: Arc::clone(job.progress()),
+            piece_bytes,
+            most,
+            outstanding: 0,
+            done: Progress::default(),
+            lost_before: 0,
+        };
+        self.running.lock().insert(id, running);
+        Order { orders: Arc::clone(self), owner, id, is_running: true }
+    }
+
+    /// Takes a report: the outstanding pieces have ended. `None`: there is no such order.
+    fn report(&self, id: JobId, done: Progress) -> Option<()> {
+        let mut running = self.running.lock();
+        let order = running.get_mut(&id)?;
+        if done.row != order.done.row {
+            order.lost_before = done.lost;
+        }
+        let before = std::mem::replace(&mut order.done, done);
+        let bytes = done.bytes.saturating_sub(before.bytes);
+        order.job.did(bytes);
+        order.job.found(done.healed.saturating_sub(before.healed), done.lost.saturating_sub(before.lost));
+        order.pieces_end(bytes);
+        Some(())
+    }
+
+    async fn turn(&self, env: &Env, id: JobId) -> Turn {
+        let deadline = env.now() + PATIENCE;
+        loop {
+            let later = {
+                let mut running = self.running.lock();
+                let workers = running.len();
+                // Its caller has gone.
+                let Some(order) = running.get_mut(&id) else { return Turn::Stop };
+                match order.job.pieces(order.piece_bytes, order.most, workers) {
+                    Asked::Stop => return Turn::Stop,
+                    Asked::Go(pieces) => {
+                        order.outstanding += pieces;
+                        return Turn::Go { pieces };
+                    }
+                    Asked::Wait(later) => later,
+                }
+            };
+            if env.now() >= deadline {
+                return Turn::Wait;
+            }
+            later.wait(deadline).await;
+        }
+    }
+}
+
+impl Running {
+    fn pieces_end(&mut self, bytes: u64) {
+        let pieces = std::mem::take(&mut self.outstanding);
+        self.job.pieces_end(pieces, (u64::from(pieces) * self.piece_bytes).saturating_sub(bytes));
+    }
+}
+
+impl Order {
+    /// See [`Watched`].
+    pub(super) fn watch(&self) -> Watched {
+        Watched { orders: Arc::clone(&self.orders), id: self.id }
+    }
+
+    /// Waits for its end.
+    pub(super) async fn run(&mut self, env: &Env, order: JobOrder) -> Result<JobReport, SeamError> {
+        let result = loop {
+            match self.owner.run(self.id, order.clone()).wait().await {
+                Err(SeamError::Unknown) => env.sleep(RETRY).await,
+                result => break result,
+            }
+        };
+        self.is_running = false;
+        if let Ok(report) = &result {
+            let _ = self.orders.report(self.id, report.progress);
+        }
+        result
+    }
+}
+
+impl Watched {
+    /// What the owner has reported, and the lost units of the rows that it has read to their end.
+    pub(super) fn done(&self) -> (Progress, u64) {
+        let running = self.orders.running.lock();
+        running.get(&self.id).map(|order| (order.done, order.lost_before)).unwrap_or_default()
+    }
+}
+
+impl Drop for Order {
+    fn drop(&mut self) {
+        let running = self.orders.running.lock().remove(&self.id);
+        if let Some(mut running) = running {
+            running.pieces_end(0);
+        }
+        if self.is_running {
+            self.owner.stop(self.id);
+        }
+    }
+}
+
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        self.orders.moving.lock().remove(&self.of);
+    }
+}
+
+impl Pool {
+    /// The answer to [`pool_seam::Coordinator::turn`].
+    pub(in crate::coordinator) fn next_turn(&self, id: JobId, done: Progress) -> Io<Turn> {
+        if self.orders().report(id, done).is_none() {
+            return Io::Done(Turn::Go { pieces: PIECES });
+        }
+        let (orders, env) = (Arc::clone(self.orders()), self.metadata().env.clone());
+        Io::pending(async move { orders.turn(&env, id).await })
+    }
+
+    /// An order to the owner of a space, of pieces of `piece_bytes` of which it does up to `most` at the same time.
+    ///
+    /// # Errors
+    /// [`SeamError::Failed`]: no owner is linked.
+    pub(super) fn begin_order(
+        &self,
+        job: &Job,
+        space: SpaceId,
+        piece_bytes: u64,
+        most: usize,
+    ) -> Result<Order, SeamError> {
+        let owner = self.metadata().owners().of(space).ok_or_else(|| self.not_in_use(space))?;
+        let most = u8::try_from(most).unwrap_or(u8::MAX).max(1);
+        Ok(self.orders().begin(owner, job, piece_bytes, most))
+    }
+
+    /// The same, to its end.
+    pub(super) async fn order(
+        &self,
+        job: &Job,
+        space: SpaceId,
+        order: JobOrder,
+        piece_bytes: u64,
+        most: usize,
+    ) -> Result<JobReport, SeamError> {
+        let mut given = self.begin_order(job, space, piece_bytes, most)?;
+        given.run(&self.metadata().env, order).await
+    }
+}

@@ -1,0 +1,64 @@
+//! A disk that was away gets what it has missed.
+
+use pool_seam::{JobOrder, Regions, SeamError};
+
+use super::{SPACES_AT_ONCE, at_once, first_error};
+use crate::jobs::Job;
+use crate::{DiskNumber, Pool, RowNumber, SpaceId, State};
+
+/// Regions of one space that are filled at a time.
+const REGIONS_AT_ONCE: usize = 8;
+
+impl Pool {
+    /// Disks in service whose copies have missed something. Slabs on the move belong to the job that moves them, and replicas
+    /// of logs are their owners' business.
+    pub fn behind(&self) -> Vec<DiskNumber> {
+        self.read(|s| {
+            let disks = s.disks.keys().filter(|disk| s.is_present(**disk));
+            disks.filter(|disk| s.missed_on(**disk).next().is_some()).copied().collect()
+        })
+    }
+
+    /// Copies to a disk what its copies have missed, as far as present disks have it.
+    ///
+    /// # Errors
+    /// The first. The other spaces are done all the same.
+    pub async fn resync(&self, disk: DiskNumber, job: &Job) -> Result<(), SeamError> {
+        let (region_bytes, _) = self.regions();
+        let spaces = self.read(|s| {
+            let mut spaces: Vec<(SpaceId, u64)> = Vec::new();
+            for (space, regions) in s.missed_on(disk) {
+                match spaces.last_mut() {
+                    Some((last, sum)) if *last == space => *sum += regions,
+                    _ => spaces.push((space, regions)),
+                }
+            }
+            spaces
+        });
+        job.expect(spaces.iter().map(|(_, regions)| regions * region_bytes).sum());
+        let each = spaces.into_iter().map(|(space, regions)| async move {
+            let most = REGIONS_AT_ONCE.min(regions as usize);
+            let report = self.order(job, space, JobOrder::Resync(disk), region_bytes, most).await?;
+            if report.left.is_empty() {
+                // What was not written or was there already is done, too.
+                job.did((regions * region_bytes).saturating_sub(report.progress.bytes));
+            }
+            Ok(report)
+        });
+        first_error(at_once(SPACES_AT_ONCE, each).await)
+    }
+}
+
+impl State {
+    /// The spaces with copies on a disk that have missed something, and for each row the number of regions.
+    fn missed_on(&self, disk: DiskNumber) -> impl Iterator<Item = (SpaceId, u64)> + '_ {
+        let all = Regions::new(self.slab_bytes).all();
+        self.owned_rows_on(disk).filter(|(_, number, _)| *number != RowNumber::LOG).filter_map(
+            move |(space, _, row)| {
+                let here = row.slabs.iter().filter(|copy| copy.place.disk == disk);
+                let regions = here.map(|copy| u64::from((copy.missed & all).count_ones())).sum();
+                (regions > 0).then_some((space, regions))
+            },
+        )
+    }
+}

@@ -1,0 +1,119 @@
+//! All copies of a space are read, and what is damaged is written anew. How far that is, and what was found, is in the
+//! metadata ([`ScrubRecord`]).
+
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use pool_seam::{GROUP, JobOrder, JobReport, RowNumber, ScrubRecord, SeamError};
+
+use super::orders::Order;
+use crate::coordinator::answers::seam_error;
+use crate::coordinator::no_space;
+use crate::jobs::Job;
+use crate::state::SpaceOp;
+use crate::{Op, Pool, SpaceId};
+
+/// The position is recorded so often at most.
+const RECORD_EVERY: Duration = Duration::from_secs(2);
+
+impl Pool {
+    /// Reads every copy of a space's rows, and repairs damage. After a stop or a restart it continues at its last row, unless
+    /// it is to begin `anew`. Returns whether it reached the end. `repair`: it was asked for by command.
+    ///
+    /// # Errors
+    /// [`SeamError`]: the space is not open, or the metadata takes no changes.
+    pub async fn scrub(&self, space: SpaceId, repair: bool, anew: bool, job: &Job) -> Result<bool, SeamError> {
+        let mut order = self.begin_order(job, space, GROUP, 1)?;
+        let mut record = self.scrub_record(space)?;
+        if anew || record.began == 0 {
+            let began = self.unix_s();
+            record = ScrubRecord { began, asked: repair, next: RowNumber(0), healed: 0, lost: 0, ..record };
+            self.record_scrub(space, record).await?;
+        }
+        let (before, ahead) = self.to_scrub(space, record.next);
+        job.skip(before);
+        job.expect(ahead);
+        let report = self.scrub_rows(&mut order, space, record).await;
+        let (done, lost_before) = order.watch().done();
+        record.healed += done.healed;
+        let next = match &report {
+            Ok(report) => report.left.iter().map(|(row, ..)| *row).min(),
+            Err(_) => Some(done.row.max(record.next)),
+        };
+        if let Some(next) = next {
+            // A row that was not read to its end is read again, and what is lost there found again.
+            record = ScrubRecord { next, lost: record.lost + lost_before, ..record };
+            self.record_scrub(space, record).await?;
+            return report.map(|_| false);
+        }
+        let (ended, last_healed, last_lost) = (self.unix_s(), record.healed, record.lost + done.lost);
+        let ended = ScrubRecord { ended, since: ended, last_healed, last_lost, ..ScrubRecord::default() };
+        self.record_scrub(space, ended).await?;
+        if (last_healed, last_lost) == (0, 0) {
+            self.events().is_clean(space);
+        }
+        Ok(true)
+    }
+
+    /// The time until the next scrub begins to count now, where it does not yet.
+    ///
+    /// # Errors
+    /// When the metadata takes no changes.
+    pub async fn await_scrub(&self, space: SpaceId) -> Result<(), SeamError> {
+        let record = self.scrub_record(space)?;
+        if record.since != 0 {
+            return Ok(());
+        }
+        self.record_scrub(space, ScrubRecord { since: self.unix_s(), ..record }).await
+    }
+
+    /// Has the owner read the rows, and records how far it is meanwhile.
+    async fn scrub_rows(
+        &self,
+        order: &mut Order,
+        space: SpaceId,
+        record: ScrubRecord,
+    ) -> Result<JobReport, SeamError> {
+        let (env, watched) = (self.metadata().env.clone(), order.watch());
+        let mut end = std::pin::pin!(order.run(&env, JobOrder::Scrub(record.next)));
+        let mut recorded = record;
+        loop {
+            if let Either::Left((report, _)) = select(end.as_mut(), Box::pin(env.sleep(RECORD_EVERY))).await {
+                return report;
+            }
+            let (done, lost) = watched.done();
+            let (healed, lost) = (record.healed + done.healed, record.lost + lost);
+            let now = ScrubRecord { next: done.row.max(record.next), healed, lost, ..record };
+            if now != recorded {
+                self.record_scrub(space, now).await?;
+                recorded = now;
+            }
+        }
+    }
+
+    fn scrub_record(&self, space: SpaceId) -> Result<ScrubRecord, SeamError> {
+        self.read(|s| s.owned.get(&space).map(|record| record.scrub)).ok_or_else(|| no_space(space))
+    }
+
+    async fn record_scrub(&self, space: SpaceId, record: ScrubRecord) -> Result<(), SeamError> {
+        let op = Op::Space { space, op: SpaceOp::Scrub { record } };
+        self.metadata().commit(vec![op]).await.map_err(seam_error)
+    }
+
+    /// Bytes of groups, as owners count them, in the rows before this one and from it on.
+    fn to_scrub(&self, space: SpaceId, next: RowNumber) -> (u64, u64) {
+        self.read(|s| {
+            let Some(record) = s.owned.get(&space) else { return (0, 0) };
+            let rows = record.rows.iter().filter(|(row, _)| **row != RowNumber::LOG);
+            rows.fold((0, 0), |(before, ahead), (row, of)| {
+                let is_coded = record.resiliency_of(of).is_parity();
+                let bytes = s.slab_bytes * if is_coded { 1 } else { u64::from(record.columns) };
+                if *row < next { (before + bytes, ahead) } else { (before, ahead + bytes) }
+            })
+        })
+    }
+
+    fn unix_s(&self) -> u64 {
+        self.metadata().env.unix_time().as_secs().max(1)
+    }
+}
