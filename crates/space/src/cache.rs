@@ -75,6 +75,9 @@ struct Inner<E> {
     order: BTreeMap<u64, GroupKey>,
     dirty: BTreeSet<GroupKey>,
     clock: u64,
+    /// Look-ups that found a table, and those that began to load one or waited for it. Under the lock, so they cost nothing.
+    hits: u64,
+    misses: u64,
 }
 
 enum Slot<E> {
@@ -183,10 +186,16 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
         match inner.slots.get_mut(&key) {
             Some(Slot::Ready { cached, used }) => {
                 *used = id;
-                return Io::Done(Ok(Arc::clone(cached)));
+                let cached = Arc::clone(cached);
+                inner.hits += 1;
+                return Io::Done(Ok(cached));
             }
-            Some(Slot::Loading { load, .. }) => return Io::Pending(Box::pin(load.clone())),
-            None => {}
+            Some(Slot::Loading { load, .. }) => {
+                let load = load.clone();
+                inner.misses += 1;
+                return Io::Pending(Box::pin(load));
+            }
+            None => inner.misses += 1,
         }
         let (load, shard) = (load(), Arc::clone(shard));
         let task = env.run(async move {
@@ -221,6 +230,14 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
         }
         all.sort_unstable_by_key(|cached| cached.key);
         all
+    }
+
+    /// Look-ups that found their table in memory, and those that did not, since the space was opened.
+    pub fn lookups(&self) -> (u64, u64) {
+        self.shards.iter().fold((0, 0), |(hits, misses), shard| {
+            let inner = shard.inner.lock();
+            (hits + inner.hits, misses + inner.misses)
+        })
     }
 
     /// Forgets tables, whatever they have, and loads of them: of a row that is freed or was changed elsewhere. The caller
@@ -353,7 +370,7 @@ impl<E> Slot<E> {
 impl<E> Default for Inner<E> {
     fn default() -> Inner<E> {
         let (slots, order, dirty) = Default::default();
-        Inner { slots, order, dirty, clock: 0 }
+        Inner { slots, order, dirty, clock: 0, hits: 0, misses: 0 }
     }
 }
 

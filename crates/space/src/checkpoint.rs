@@ -54,6 +54,11 @@ impl Space {
         let inner = Arc::clone(&self.0);
         self.0.env.run(async move { inner.resolve().await }).await
     }
+
+    /// Whether a crash, or a write that failed, has left units that are old or new, and not decided yet.
+    pub fn is_in_doubt(&self) -> bool {
+        self.0.is_in_doubt()
+    }
 }
 
 /// Blocks of a group that were written: until they are durable, its units count as in no block.
@@ -318,6 +323,13 @@ impl Inner {
         }
         blocks.iter_mut().for_each(|blocks| blocks.is_durable = true);
         Ok(())
+    }
+
+    /// What the log had at the opening counts until its tables are loaded: their units are compared then.
+    fn is_in_doubt(&self) -> bool {
+        let is_open = |cached: &Arc<Cached>| self.look(cached, |table| table.is_unresolved());
+        let is_active = !self.active.unresolved().is_empty();
+        is_active || !self.overlay.groups().is_empty() || self.cache.dirty().iter().any(is_open)
     }
 
     pub(crate) async fn resolve(self: &Arc<Inner>) -> Result<(), SpaceError> {

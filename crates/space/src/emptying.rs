@@ -3,7 +3,8 @@
 //! Invariants:
 //! 1. A group is discarded on the disks when a checkpoint has put into its block that it holds nothing. Its lock is held
 //!    until the disks have answered, so no later write is discarded.
-//! 2. A row is freed under the locks of all of its groups, and between two checkpoints: nothing of it waits, is in flight
+//! 2. A row of a space with fixed provisioning is freed only when the space becomes smaller.
+//! 3. A row is freed under the locks of all of its groups, and between two checkpoints: nothing of it waits, is in flight
 //!    or is being written, and the log's entries of its birth are void with it (rule 18).
 
 use std::collections::BTreeSet;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 
 use disk::{Op, Place};
 use futures_util::future::join_all;
-use pool_seam::{GROUP, GROUP_UNITS, OwnerOp, RowNumber};
+use pool_seam::{GROUP, GROUP_UNITS, OwnerOp, Provisioning, RowNumber};
 
 use crate::SpaceError;
 use crate::blocks::Units;
@@ -31,6 +32,9 @@ impl Inner {
                 self.punch(key).await;
                 rows.insert(key.row);
             }
+        }
+        if self.view.get().value.record.provisioning == Provisioning::Fixed {
+            return Ok(());
         }
         for row in rows {
             self.free(row).await?;

@@ -1,6 +1,7 @@
 //! The owner of a space: what all of its calls share, and what it asks the coordinator.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -30,11 +31,14 @@ use crate::overlay::Overlay;
 use crate::port::{Port, Ports};
 use crate::replicas::Replicas;
 use crate::size::Limit;
-use crate::view::{GroupKey, View, block_id};
+use crate::view::{GroupKey, View, block_id, layout};
 use crate::waiting::Waiting;
 
 /// Runs of writes that are in flight at a time for each disk of the space.
 const WRITES_FOR_DISK: usize = 64;
+
+/// Rows that are made ready with one request.
+const ROWS_AT_ONCE: u32 = 16;
 
 /// Before a request is repeated that could not be answered.
 pub(crate) const RETRY: Duration = Duration::from_millis(100);
@@ -169,6 +173,32 @@ impl Owner for Space {
     fn status(&self) -> OwnerStatus {
         let dirty = self.0.cache.dirty().len() as u64;
         OwnerStatus { disks: self.0.ports.stats(), dirty, ..OwnerStatus::default() }
+    }
+}
+
+impl Space {
+    /// The present size, in bytes.
+    pub fn size(&self) -> u64 {
+        self.0.view.get().value.record.size
+    }
+
+    /// The newest view that the owner has.
+    pub fn view(&self) -> Arc<SpaceView> {
+        self.0.view.get().value
+    }
+
+    /// Look-ups of tables that found one in memory, and those that did not, since the space was opened.
+    pub fn table_cache(&self) -> (u64, u64) {
+        self.0.cache.lookups()
+    }
+
+    /// Gives all rows of the space's size their slabs, as fixed provisioning has it.
+    ///
+    /// # Errors
+    /// [`SeamError::NoRoom`]: what was allocated stays. Others of the coordinator and of disks.
+    pub async fn allocate_all(&self) -> Result<(), SpaceError> {
+        let inner = Arc::clone(&self.0);
+        self.0.env.run(async move { inner.allocate_all().await }).await
     }
 }
 
@@ -472,17 +502,48 @@ impl Inner {
 
     /// Makes a row ready: rule 18.
     pub(crate) async fn allocate(&self, row: RowNumber) -> Result<(), SpaceError> {
+        self.allocate_rows(row.0..row.0 + 1).await
+    }
+
+    async fn allocate_all(&self) -> Result<(), SpaceError> {
+        let mut first = 0;
+        loop {
+            // It may have another size by now.
+            let view = self.view.get().value;
+            let rows = view.record.size.div_ceil(layout(&view).row_bytes()) as u32;
+            if first >= rows {
+                return Ok(());
+            }
+            let end = rows.min(first + ROWS_AT_ONCE);
+            self.allocate_rows(first..end).await?;
+            first = end;
+        }
+    }
+
+    /// Makes rows ready, in two requests if no disk leaves meanwhile.
+    async fn allocate_rows(&self, rows: Range<u32>) -> Result<(), SpaceError> {
         let _one = self.allocating.lock().await;
         loop {
             let view = self.view.get().value;
-            match view.record.rows.get(&row) {
-                None => self.commit(vec![OwnerOp::Allocate { row }]).await?,
-                Some(record) if record.is_new => {
-                    if self.write_empty_blocks(&view, row, record).await? {
-                        self.commit(vec![OwnerOp::Ready { row, birth: record.birth }]).await?;
-                    }
+            let rows = || rows.clone().map(RowNumber);
+            let missing = rows().filter(|row| !view.record.rows.contains_key(row));
+            let missing: Vec<OwnerOp> = missing.map(|row| OwnerOp::Allocate { row }).collect();
+            if !missing.is_empty() {
+                self.commit(missing).await?;
+                continue;
+            }
+            let mut ready = Vec::new();
+            let new = |row: RowNumber| Some((row, view.record.rows.get(&row).filter(|row| row.is_new)?));
+            for (row, record) in rows().filter_map(new) {
+                if !self.write_empty_blocks(&view, row, record).await? {
+                    break;
                 }
-                Some(_) => return Ok(()),
+                ready.push(OwnerOp::Ready { row, birth: record.birth });
+            }
+            if !ready.is_empty() {
+                self.commit(ready).await?;
+            } else if rows().all(|row| new(row).is_none()) {
+                return Ok(());
             }
         }
     }

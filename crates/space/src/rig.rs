@@ -26,7 +26,9 @@ use disk::PowerCut;
 use disk::sim::{Machine, Moment, SlotId};
 use env::Env;
 use parking_lot::Mutex;
-use pool_seam::{DiskNumber, Finding, Membership, Owner, OwnerId, Resiliency, SpaceView, Suspension};
+use pool_seam::{
+    DiskNumber, Finding, Membership, Owner, OwnerId, Provisioning, Resiliency, SpaceView, Suspension,
+};
 
 pub(crate) use metadata::{Metadata, POOL, SPACE};
 pub(crate) use model::{End, Model, fill, tell};
@@ -44,6 +46,7 @@ pub(crate) struct Setup {
     pub(crate) slab_bytes: u64,
     /// The size of the space.
     pub(crate) size: u64,
+    pub(crate) provisioning: Provisioning,
     /// Replicas of its log, each on another disk, from disk 0 on.
     pub(crate) log_replicas: usize,
 }
@@ -95,6 +98,7 @@ impl Setup {
             interleave: 64 << 10,
             slab_bytes: 2 << 20,
             size: 16 << 20,
+            provisioning: Provisioning::Thin,
             log_replicas: disks.min(2),
         }
     }

@@ -293,6 +293,11 @@ impl Table {
         is_unresolved || self.pending.get(&(unit as u16)).is_some_and(is_pending)
     }
 
+    /// Whether a unit has to be decided, or its copies compared.
+    pub fn is_unresolved(&self) -> bool {
+        self.unresolved.is_some() || !self.open().is_empty()
+    }
+
     /// Whether its set has parities.
     pub fn has_parity(&self) -> bool {
         self.is_coded()

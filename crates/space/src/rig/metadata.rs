@@ -11,9 +11,8 @@ use disk::Media;
 use pool_seam::layout::Layout;
 use pool_seam::{
     Areas, CopyRegions, DiskNumber, DiskView, FaultDomains, LogState, LossRecord, MediaClass, Membership,
-    Moving, NoPlace, NodeId, OwnerId, OwnerOp, Ownership, PoolId, Provisioning, REGIONS, Regions, Row,
-    RowNumber, ScrubRecord, SlabCopy, SlabPlace, SpaceEpoch, SpaceId, SpaceRecord, SpaceView, Tree,
-    ViewVersion,
+    Moving, NoPlace, NodeId, OwnerId, OwnerOp, Ownership, PoolId, REGIONS, Regions, Row, RowNumber,
+    ScrubRecord, SlabCopy, SlabPlace, SpaceEpoch, SpaceId, SpaceRecord, SpaceView, Tree, ViewVersion,
 };
 
 use super::Setup;
@@ -61,7 +60,7 @@ impl Metadata {
             former: setup.resiliency,
             interleave: setup.interleave,
             columns: setup.columns,
-            provisioning: Provisioning::Thin,
+            provisioning: setup.provisioning,
             media: MediaClass::ANY,
             ownership: Ownership { node: NodeId(1), epoch: SpaceEpoch::first(1), request: 0 },
             slot: 2,

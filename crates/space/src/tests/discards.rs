@@ -1,7 +1,7 @@
 //! Discards, rows that are freed, holes on the disks, other sizes, and what is allocated.
 
 use futures_util::future::join_all;
-use pool_seam::RowNumber;
+use pool_seam::{Provisioning, RowNumber};
 
 use super::failures::copies_agree;
 use super::*;
@@ -222,5 +222,48 @@ fn a_discard_without_a_copy_is_missed_there() {
         assert_ne!(missed(&world), 0);
         world.flush().await.unwrap();
         world.read(0..16).await.unwrap();
+    });
+}
+
+/// A space with fixed provisioning has all of its slabs from the beginning, and keeps them until it becomes smaller.
+#[test]
+fn a_fixed_space_keeps_its_rows() {
+    for (seed, resiliency) in [(1, MIRROR), (2, Resiliency::Parity { parity: 1 })] {
+        virtual_time(async {
+            let columns = if resiliency.is_parity() { 3 } else { 1 };
+            let provisioning = Provisioning::Fixed;
+            let setup = Setup { provisioning, size: 48 << 20, columns, ..Setup::new(seed, 5, resiliency) };
+            let world = World::new(&setup).await;
+            world.space.allocate_all().await.unwrap();
+            let all = (48 << 20) / (u64::from(columns) * (2 << 20));
+            let ready = || {
+                let view = world.space.view();
+                let data = view.record.rows.iter().filter(|(row, _)| **row != RowNumber::LOG);
+                data.filter(|(_, row)| !row.is_new).count() as u64
+            };
+            assert_eq!((ready(), world.space.size()), (all, 48 << 20));
+            world.space.allocate_all().await.unwrap();
+            world.write(0..600, true).await.unwrap();
+            world.discard(0..600).await.unwrap();
+            world.space.checkpoint().await.unwrap();
+            world.space.checkpoint().await.unwrap();
+            assert_eq!(ready(), all, "the space was made with its slabs");
+            world.read(0..600).await.unwrap();
+            world.space.resize(48 << 20, 12 << 20, false).wait().await.unwrap();
+            assert_eq!((ready(), world.space.size()), (all / 4, 12 << 20));
+        });
+    }
+}
+
+#[test]
+fn a_fixed_space_without_room_keeps_what_it_has_got() {
+    virtual_time(async {
+        let provisioning = Provisioning::Fixed;
+        let setup = Setup { provisioning, size: 256 << 20, ..Setup::new(3, 3, MIRROR) };
+        let world = World::new(&setup).await;
+        let error = world.space.allocate_all().await;
+        assert!(matches!(error, Err(SpaceError::Seam(SeamError::NoRoom(_)))), "{error:?}");
+        assert!(rows(&world) > 0);
+        world.write(0..8, true).await.unwrap();
     });
 }

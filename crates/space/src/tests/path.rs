@@ -159,3 +159,34 @@ fn an_owner_without_a_lease_acknowledges_nothing() {
         world.flush().await.unwrap();
     });
 }
+
+#[test]
+fn look_ups_of_tables_are_counted() {
+    virtual_time(async {
+        let world = World::new(&Setup::new(90, 2, MIRROR)).await;
+        world.write(0..8, true).await.unwrap();
+        let (hits, misses) = world.space.table_cache();
+        assert!(hits > 0 && misses > 0);
+        world.read(0..8).await.unwrap();
+        assert_eq!(world.space.table_cache(), (hits + 1, misses));
+    });
+}
+
+/// What a crash has left is in doubt until it is resolved.
+#[test]
+fn a_crash_leaves_a_space_in_doubt() {
+    virtual_time(async {
+        let world = World::new(&Setup::new(91, 2, MIRROR)).await;
+        world.write(0..8, true).await.unwrap();
+        assert!(!world.space.is_in_doubt());
+        let world = world.crashed(PowerCut::LoseAll, |_| {}).await;
+        assert!(world.space.is_in_doubt());
+        world.space.resolve().await.unwrap();
+        assert!(!world.space.is_in_doubt());
+        world.space.close().wait().await.unwrap();
+        let rig = world.rig.restarted();
+        let model = world.model.lock().after_crash(u64::MAX, &rig.machine);
+        drop(world);
+        assert!(!World::open(rig, model).await.space.is_in_doubt());
+    });
+}
