@@ -3,7 +3,7 @@ use disk::{Disk, MemoryDisk, MemoryOptions};
 use env::Ctx;
 use pool::format::Claimant;
 use pool::{
-    Absence, CreateOptions, MediaClass, NewDisk, PathOptions, Provisioning, Resiliency, RowNumber, SlabCopy,
+    Absence, CreateOptions, MediaClass, NewDisk, Provisioning, Resiliency, RowNumber, SlabCopy,
     SlabPlace, SpaceRecord,
 };
 
@@ -29,12 +29,12 @@ async fn mended(env: &Env, jobs: JobsSection) -> (Pool, Arc<DataPath>, SpaceId, 
         provisioning: Provisioning::Thin,
         media: MediaClass::ANY,
     };
-    let space = pool.create_space(record).await.expect("a space");
-    let data = DataPath::of_pool(&pool, env.clone(), arena, PathOptions::default()).await.expect("a path");
-    let vm = data.space(space).expect("the space");
+    let data = DataPath::open(&pool, env, &arena).await.expect("a path");
+    let space = data.create_space(record).await.expect("a space");
+    let vm = data.disk(space).expect("the space");
     let src = [IoBuf::from(vec![7; 1 << 20])].into_iter().collect();
     vm.write(&Ctx::default(), 0, src).wait().await.expect("a write");
-    vm.flush_all().await.expect("a flush");
+    data.flush(space).await.expect("a flush");
     let events = Arc::new(Events::open(None, env).expect("no file"));
     let mender = Mender::start(env, &pool, &data, jobs, &Teller::new(env, &events, &pool));
     (pool, data, space, mender)
@@ -56,7 +56,7 @@ async fn each_space_is_read_once_in_so_many_days() {
     env.sleep(DAY * 28).await;
     assert!(record().ended >= first + DAY.as_secs() * 28);
     mender.stop().await;
-    assert_eq!(data.jobs.list(), []);
+    assert_eq!(data.jobs().list(), []);
     // Scheduled scrubs are off; a requested one still runs.
     let env = Env::simulated(2);
     let never = JobsSection { scrub_days: 0, ..JobsSection::default() };
@@ -66,7 +66,7 @@ async fn each_space_is_read_once_in_so_many_days() {
     assert!(mender.repair(space).is_ok_and(|begun| begun));
     assert!(mender.repair(space).is_ok_and(|begun| !begun), "once at a time");
     env.sleep(DAY / 24).await;
-    assert!(pool.read(|s| s.scrubs[&space].ended > 0) && data.jobs.list().is_empty());
+    assert!(pool.read(|s| s.scrubs[&space].ended > 0) && data.jobs().list().is_empty());
     mender.stop().await;
 }
 
@@ -75,21 +75,21 @@ async fn a_stopped_repair_is_not_begun_again_by_itself() {
     let env = Env::simulated(3);
     let (pool, data, space, mender) = mended(&env, JobsSection::default()).await;
     // Paused before it begins: so it is there when it is stopped.
-    let job = data.jobs.begin(Kind::Repair, Subject::Space(space)).expect("the first");
-    data.jobs.pause(job.id()).expect("it is there");
+    let job = data.jobs().begin(Kind::Repair, Subject::Space(space)).expect("the first");
+    data.jobs().pause(job.id()).expect("it is there");
     drop(job);
     assert!(mender.repair(space).is_ok_and(|begun| begun));
     env.sleep(DAY / 24).await;
-    let [shown] = &data.jobs.list()[..] else { panic!("one job") };
+    let [shown] = &data.jobs().list()[..] else { panic!("one job") };
     assert_eq!((shown.kind, &shown.why, shown.done), (Kind::Repair, &Some(Why::Paused), 0));
-    data.jobs.stop(shown.id).expect("it is there");
+    data.jobs().stop(shown.id).expect("it is there");
     env.sleep(DAY).await;
-    assert_eq!(data.jobs.list(), [], "held until a command");
+    assert_eq!(data.jobs().list(), [], "held until a command");
     assert!(pool.read(|s| s.scrubs[&space].began > 0));
     // A disk joins: everything is looked at again, and the pause went with the job that was stopped.
     mender.look();
     env.sleep(DAY / 24).await;
-    assert!(pool.read(|s| s.scrubs[&space].ended > 0) && data.jobs.list().is_empty());
+    assert!(pool.read(|s| s.scrubs[&space].ended > 0) && data.jobs().list().is_empty());
     mender.stop().await;
 }
 

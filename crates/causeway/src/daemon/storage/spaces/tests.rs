@@ -1,6 +1,6 @@
 use arena::Arena;
 use disk::{Disk, MemoryDisk, MemoryOptions};
-use env::Env;
+use env::{Ctx, Env};
 use pool::{CreateOptions, NewDisk, Pool};
 
 use super::*;
@@ -45,9 +45,9 @@ async fn with_fixed() -> (Arc<OpenPool>, SpaceId) {
 async fn a_fixed_one_without_room_stays_as_it_is() {
     let (open, space) = with_fixed().await;
     // A row that was given back is not taken again for it, either.
-    let path = open.writable().expect("it is").space(space).expect("it is there");
-    path.discard_at(SLAB, SLAB).await.expect("a discard");
-    path.flush_all().await.expect("a flush");
+    let path = open.writable().expect("it is").disk(space).expect("it is there");
+    path.discard(&Ctx::default(), SLAB, SLAB).wait().await.expect("a discard");
+    path.flush(&Ctx::default()).wait().await.expect("a flush");
     drop(path);
     let now = |s: &State| (s.spaces[&space].size, rows_of(s, space), s.slabs_allocated());
     let before = open.pool.read(now);
