@@ -8,6 +8,8 @@
 //! `space::rig`.
 
 #[cfg(test)]
+mod rates;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod world;

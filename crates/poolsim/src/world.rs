@@ -12,6 +12,7 @@ use pool::{CreateOptions, NewDisk, OpenOptions, Pool, SpaceRecord};
 use pool_seam::{
     Coordinator, DiskNumber, MediaClass, Membership, NodeId, Owner, Provisioning, Resiliency, SpaceId, UNIT,
 };
+use crate::rates::Rates;
 use space::cache::Budget;
 use space::{Settings, Space, SpaceError};
 
@@ -22,6 +23,8 @@ pub(crate) struct World {
     pub(crate) env: Env,
     pub(crate) machine: Machine,
     arena: Arena,
+    slab_bytes: u64,
+    rates: Option<Arc<Rates>>,
 }
 
 /// An owner that is linked to the pool.
@@ -39,7 +42,18 @@ impl World {
         for n in 0..disks {
             machine.add(&MemoryOptions::new(format!("disk{n}"), 64 * MIB));
         }
-        World { env, machine, arena: Arena::new(64 << 20).expect("memory") }
+        World { env, machine, arena: Arena::new(64 << 20).expect("memory"), slab_bytes: 2 * MIB, rates: None }
+    }
+
+    /// A machine with disks of this size that move so many bytes a second, once [`Rates::begin`] was called.
+    pub(crate) fn rated(disks: u16, size: u64, slab_bytes: u64, per_second: u64) -> (World, Arc<Rates>) {
+        let mut world = World::new(1, 0);
+        for n in 0..disks {
+            world.machine.add(&MemoryOptions::new(format!("disk{n}"), size));
+        }
+        let rates = Rates::new(&world.env, per_second);
+        (world.slab_bytes, world.rates) = (slab_bytes, Some(Arc::clone(&rates)));
+        (world, rates)
     }
 
     /// The machine after a power cut at that moment, with all disks in their slots.
@@ -47,24 +61,24 @@ impl World {
         let env = Env::simulated(moment.event);
         let machine = moment.cut(&env, cut);
         (0..machine.slots()).for_each(|slot| machine.plug(SlotId(slot)));
-        World { env, machine, arena: Arena::new(64 << 20).expect("memory") }
+        World { env, machine, arena: Arena::new(64 << 20).expect("memory"), slab_bytes: 2 * MIB, rates: None }
     }
 
     /// A new handle of a disk.
     pub(crate) fn disk(&self, slot: usize) -> Arc<dyn Disk> {
-        self.machine.open(SlotId(slot)).expect("it is plugged in")
+        handle(&self.machine, self.rates.as_ref(), slot).expect("it is plugged in")
     }
 
     /// A handle of each disk that is plugged in.
     fn disks(&self) -> Vec<Arc<dyn Disk>> {
-        let open = |slot| self.machine.open(SlotId(slot)).ok().map(|disk| disk as Arc<dyn Disk>);
+        let open = |slot| handle(&self.machine, self.rates.as_ref(), slot);
         (0..self.machine.slots()).filter_map(open).collect()
     }
 
-    /// A pool of all disks, with slabs of 2 MiB.
+    /// A pool of all disks.
     pub(crate) async fn create(&self) -> Pool {
         let disks: Vec<_> = self.disks().into_iter().map(NewDisk::new).collect();
-        let options = CreateOptions { name: "tank".into(), slab_bytes: Some(2 * MIB), by: host() };
+        let options = CreateOptions { name: "tank".into(), slab_bytes: Some(self.slab_bytes), by: host() };
         Pool::create(&self.env, &self.arena, &disks, options).await.expect("a pool")
     }
 
@@ -89,11 +103,11 @@ impl World {
         let owner = pool.owner(space).expect("a space");
         pool.opens(owner);
         let view = Coordinator::view(pool, owner, None).wait().await?.expect("the newest view");
-        let (handles, machine) = (pool.clone(), self.machine.clone());
+        let (handles, machine, rates) = (pool.clone(), self.machine.clone(), self.rates.clone());
         // Fences of the pool's metadata and of the space are of different epochs, so each has a handle of its own.
         let open = move |disk: DiskNumber, of: Membership| {
             handles.member_disk(disk, of)?;
-            machine.open(SlotId(disk.0.into())).ok().map(|disk| disk as Arc<dyn Disk>)
+            handle(&machine, rates.as_ref(), disk.0.into())
         };
         let settings = Settings {
             env: self.env.clone(),
@@ -141,6 +155,15 @@ impl Owned {
         result?;
         Ok(dst.iter().flat_map(|part| part.to_vec()).collect())
     }
+}
+
+/// A new handle of a disk that is plugged in.
+fn handle(machine: &Machine, rates: Option<&Arc<Rates>>, slot: usize) -> Option<Arc<dyn Disk>> {
+    let disk = machine.open(SlotId(slot)).ok()?;
+    Some(match rates {
+        Some(rates) => rates.limit(disk, slot),
+        None => disk,
+    })
 }
 
 /// A thin mirror of two copies, of 16 MiB.

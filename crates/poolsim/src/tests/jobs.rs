@@ -1,4 +1,5 @@
 mod moves;
+mod rate;
 mod resync;
 mod scrub;
 mod turns;

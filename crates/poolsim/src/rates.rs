@@ -1,0 +1,94 @@
+//! Disks that move so many bytes a second: what is asked of a disk waits until it has done what was asked before.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use arena::{Sg, SgMut, sg_len};
+use disk::{Disk, DiskError, DiskInfo};
+use env::{Ctx, Env, Epoch, Io};
+use parking_lot::Mutex;
+
+/// How long a flush keeps a disk busy.
+const FLUSH: Duration = Duration::from_millis(5);
+
+/// The rates of all disks of a machine. They count from [`Rates::begin`] on.
+pub(crate) struct Rates {
+    env: Env,
+    per_second: u64,
+    counts: AtomicBool,
+    /// Until when each disk is busy.
+    busy: Mutex<Vec<Instant>>,
+}
+
+struct Limited {
+    below: Arc<dyn Disk>,
+    slot: usize,
+    rates: Arc<Rates>,
+}
+
+impl Rates {
+    pub(crate) fn new(env: &Env, per_second: u64) -> Arc<Rates> {
+        Arc::new(Rates { env: env.clone(), per_second, counts: AtomicBool::new(false), busy: Mutex::default() })
+    }
+
+    pub(crate) fn begin(&self) {
+        self.counts.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn limit(self: &Arc<Rates>, below: Arc<dyn Disk>, slot: usize) -> Arc<dyn Disk> {
+        Arc::new(Limited { below, slot, rates: Arc::clone(self) })
+    }
+
+    /// When the disk has done this, too.
+    fn busy(&self, slot: usize, time: Duration) -> Option<Instant> {
+        if !self.counts.load(Ordering::Relaxed) {
+            return None;
+        }
+        let (now, mut busy) = (self.env.now(), self.busy.lock());
+        let disks = busy.len().max(slot + 1);
+        busy.resize(disks, now);
+        busy[slot] = busy[slot].max(now) + time;
+        Some(busy[slot])
+    }
+}
+
+impl Limited {
+    fn after<T: Send + 'static>(&self, time: Duration, io: impl FnOnce() -> Io<T> + Send + 'static) -> Io<T> {
+        let Some(at) = self.rates.busy(self.slot, time) else { return io() };
+        let env = self.rates.env.clone();
+        Io::pending(async move {
+            env.sleep_until(at).await;
+            io().wait().await
+        })
+    }
+
+    fn time(&self, bytes: u64) -> Duration {
+        Duration::from_nanos(bytes * 1_000_000_000 / self.rates.per_second)
+    }
+}
+
+impl Disk for Limited {
+    fn info(&self) -> &DiskInfo {
+        self.below.info()
+    }
+    fn read(&self, c: &Ctx, offset: u64, dst: SgMut) -> Io<(Result<(), DiskError>, SgMut)> {
+        let time = self.time(dst.iter().map(|part| part.len() as u64).sum());
+        let (below, c) = (Arc::clone(&self.below), c.clone());
+        self.after(time, move || below.read(&c, offset, dst))
+    }
+    fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<Result<(), DiskError>> {
+        let (below, c, time) = (Arc::clone(&self.below), c.clone(), self.time(sg_len(&src) as u64));
+        self.after(time, move || below.write(&c, offset, src))
+    }
+    fn flush(&self, c: &Ctx) -> Io<Result<(), DiskError>> {
+        let (below, c) = (Arc::clone(&self.below), c.clone());
+        self.after(FLUSH, move || below.flush(&c))
+    }
+    fn discard(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<(), DiskError>> {
+        self.below.discard(c, offset, length)
+    }
+    fn fence(&self, c: &Ctx, epoch: Epoch) -> Io<Result<(), DiskError>> {
+        self.below.fence(c, epoch)
+    }
+}
