@@ -89,12 +89,8 @@ impl World {
         let owner = pool.owner(space).expect("a space");
         pool.opens(owner);
         let view = Coordinator::view(pool, owner, None).wait().await?.expect("the newest view");
-        let (handles, machine) = (pool.clone(), self.machine.clone());
-        // Fences of the pool's metadata and of the space are of different epochs, so each has a handle of its own.
-        let open = move |disk: DiskNumber, of: Membership| {
-            handles.member_disk(disk, of)?;
-            machine.open(SlotId(disk.0.into())).ok().map(|disk| disk as Arc<dyn Disk>)
-        };
+        let disks = pool.clone();
+        let open = move |disk: DiskNumber, of: Membership| disks.disk_of(owner, disk, of);
         let settings = Settings {
             env: self.env.clone(),
             arena: self.arena.clone(),
