@@ -58,4 +58,5 @@ pub use state::{
     Policy, Presence, Provisioning, Resiliency, Row, ScrubRecord, Shared, SlabCopy, SlabPlace, Slabs,
     SpaceOp, SpaceRecord, State, Tree, Usage,
 };
+pub use supervision::HANGS;
 pub use supervision::standing::Slowness;

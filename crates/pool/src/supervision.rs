@@ -35,6 +35,7 @@ use crate::{DiskNumber, Pool};
 use handle::OwnerDisk;
 use record::Record;
 use standing::Standings;
+pub use task::HANGS;
 
 /// See the module. One for each open pool.
 pub(crate) struct Supervision {

@@ -4,3 +4,4 @@ mod crashes;
 mod disks;
 mod messages;
 mod rounds;
+mod supervision;

@@ -1,7 +1,6 @@
 //! A machine with a pool, and the owners of its spaces.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use arena::{Arena, Class, IoBuf, Sg};
 use disk::sim::{Machine, Moment, SlotId};
@@ -96,7 +95,8 @@ impl World {
             arena: self.arena.clone(),
             node: NodeId::default(),
             budget: Budget::new(1 << 20),
-            hang: Duration::from_secs(10),
+            // The pool decides on disks that hang.
+            hang: 3 * pool::HANGS,
             coordinator,
             lease: Arc::new(pool.lease()),
             open: Box::new(open),

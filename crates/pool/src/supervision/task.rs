@@ -25,7 +25,7 @@ use crate::{Absence, DiskNumber, MediaClass, Pool, State};
 
 /// An I/O that has not ended after so long is not waited for, where that can be: disks made for arrays give
 /// up recovering a sector after 7 s, and clients of a file server begin to lose patience after 15 s or more.
-pub(crate) const HANGS: Duration = Duration::from_secs(10);
+pub const HANGS: Duration = Duration::from_secs(10);
 
 /// How long the driver of a disk that seems to hang has to report completions that are there already.
 pub(crate) const NUDGE: Duration = Duration::from_millis(50);
