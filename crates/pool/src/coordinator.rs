@@ -20,12 +20,12 @@ mod views;
 
 use std::sync::{Arc, Weak};
 
-use disk::Disk;
+use disk::{Disk, DiskError};
 use env::Io;
 use parking_lot::Mutex;
 use pool_seam::{
     Coordinator, DiskReport, Finding, JobId, Membership, Owner, OwnerId, Ownership, Progress, Request,
-    SeamError, SpaceView, Turn, ViewVersion,
+    SeamError, SpaceView, Suspension, Turn, ViewVersion,
 };
 
 pub(crate) use jobs::Orders;
@@ -100,8 +100,8 @@ impl Pool {
         self.metadata().owners().update(view.into_iter().collect());
     }
 
-    /// The disk with this membership, which may be the one that it is about to join with, for an owner.
-    pub fn member_disk(&self, disk: DiskNumber, of: Membership) -> Option<Arc<dyn Disk>> {
+    /// The disk with this membership, which may be the one that it is about to join with.
+    pub(crate) fn member_disk(&self, disk: DiskNumber, of: Membership) -> Option<Arc<dyn Disk>> {
         let is_now = self.metadata().read(|s| s.membership(disk)) == Some(of);
         match self.members().get(disk).filter(|_| is_now) {
             Some(member) => Some(Arc::clone(&member.disk)),
@@ -159,13 +159,26 @@ impl Pool {
 
     async fn remove_failed(&self, owner: OwnerId, report: DiskReport) -> Result<Arc<SpaceView>, SeamError> {
         let view = self.newest_view(owner)?;
+        if let DiskError::Fenced { epoch, .. } = report.error {
+            // The disk is healthy: another process has the pool.
+            return Err(SeamError::Suspended(Suspension::TakenOver(epoch.0)));
+        }
         if self.metadata().read(|s| s.membership(report.disk)) != Some(report.of) {
             return Ok(view);
         }
         let member = self.members().get(report.disk).cloned();
         let life = member.map_or(Life::Ending, Life::Of);
-        self.metadata().leave(report.disk, life, report.reason).await.map_err(seam_error)?;
-        self.newest_view(owner)
+        match self.metadata().leave(report.disk, life, report.reason).await {
+            Ok(()) => self.newest_view(owner),
+            Err(error) => {
+                let needed = matches!(error, CommitError::Needed(_));
+                // Without the disk's answer it is slow at most, or the call did not begin because the disk was to leave.
+                if needed && !matches!(report.error, DiskError::Timeout { .. }) {
+                    self.events().fails(report.disk, &report.error);
+                }
+                Err(seam_error(error))
+            }
+        }
     }
 }
 

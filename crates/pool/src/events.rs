@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 pub use pool_seam::{Finding, Found};
 
 use crate::losses::Noted;
-use crate::pulse::standing::Slowness;
+use crate::supervision::standing::Slowness;
 use crate::{DiskNumber, SpaceId};
 
 /// How many findings are kept; the counts are of all.

@@ -38,7 +38,7 @@ mod pulse;
 mod simulation;
 mod space;
 mod state;
-mod stubs;
+mod supervision;
 pub mod voters;
 
 pub use metadata::{CommitError, Member, Members, Suspension};
@@ -52,10 +52,11 @@ pub use pool_seam::layout;
 pub use pool_seam::{
     DiskId, DiskNumber, GROUP, GROUP_UNITS, Membership, PoolId, REGIONS, RowNumber, SpaceEpoch, SpaceId, UNIT,
 };
-pub use pulse::standing::Slowness;
 pub use space::{ParityCounts, Space, SpaceError};
 pub use state::{
     Absence, Answers, DiskRecord, FaultDomains, InvalidOp, LOST_MAX, LossRecord, MediaClass, Moving, Op,
     Policy, Presence, Provisioning, Resiliency, Row, ScrubRecord, Shared, SlabCopy, SlabPlace, Slabs,
     SpaceOp, SpaceRecord, State, Tree, Usage,
 };
+pub use supervision::HANGS;
+pub use supervision::standing::Slowness;

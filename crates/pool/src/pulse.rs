@@ -1,7 +1,6 @@
 //! The I/O of a disk: outstanding I/Os, recent latencies, and an end to the wait for a removed disk.
 //!
-//! Parts: [`spread`] and [`lately`] count latencies, [`budget`] limits the hedged reads, [`standing`]
-//! compares disks with their peers (all of them without clock or I/O); [`watch`] acts on the result.
+//! Parts: [`budget`] limits the hedged reads; [`watch`] compares disks with their peers and acts on the result.
 //! [`followed`] is the wait for one I/O. [`told`] starts data I/Os that complete by callback, and [`landing`]
 //! is the wait for such a read; [`hedger`] notifies the waiter of a slow read, so that it can read another
 //! copy.
@@ -17,9 +16,6 @@ pub(crate) mod budget;
 mod followed;
 mod hedger;
 mod landing;
-mod lately;
-mod spread;
-pub mod standing;
 #[cfg(test)]
 mod tests;
 mod told;
@@ -30,18 +26,18 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
-use disk::{DiskError, DiskInfo, Media, Op, Place};
+use disk::{DiskError, DiskInfo, Op, Place};
 use env::{Ctx, Env, Io, Moment};
 use parking_lot::Mutex;
 
 pub(crate) use followed::Followed;
 use followed::{Ticket, UnderWay, Waiter};
 pub(crate) use landing::{Came, Waits};
-use lately::Lately;
-use standing::Look;
 use watch::Watch;
 
 use crate::authority::Tenure;
+use crate::supervision::latencies::Latencies;
+use crate::supervision::standing::{self, Look};
 
 /// The minimum time before a read is hedged: timers have a precision of a millisecond, and faster reads need
 /// no hedge.
@@ -92,13 +88,7 @@ pub(crate) struct Pulse {
 }
 
 struct State {
-    reads: Lately,
-    writes: Lately,
-    /// The longest I/O since the last look, in nanoseconds, but for flushes: how long they take depends on
-    /// what was written before.
-    longest: u64,
-    /// Of those that began in a short queue.
-    longest_short: u64,
+    latencies: Latencies,
     under_way: Vec<Option<UnderWay>>,
     free: Vec<u32>,
     writing: u32,
@@ -149,10 +139,7 @@ impl Pulse {
             slow: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
             state: Mutex::new(State {
-                reads: Lately::new(),
-                writes: Lately::new(),
-                longest: 0,
-                longest_short: 0,
+                latencies: Latencies::new(),
                 under_way: Vec::new(),
                 free: Vec::new(),
                 writing: 0,
@@ -247,23 +234,17 @@ impl Pulse {
 
     /// An I/O that took this many nanoseconds has ended.
     fn ended(&self, state: &mut State, io: &UnderWay, took: u64, now: Moment) {
-        if io.at.op != Op::Flush {
-            state.longest = state.longest.max(took);
-            if io.short {
-                state.longest_short = state.longest_short.max(took);
-            }
-        }
+        state.latencies.add(io.at.op, took, io.short, now);
         match io.at.op {
             Op::Read => {
-                state.reads.add(took, io.short, now);
                 let reads = self.reads.fetch_add(1, Ordering::Relaxed) + 1;
                 let before = self.typical.load(Ordering::Relaxed);
                 let typical = if reads == 1 { took } else { before - before / 16 + took / 16 };
                 self.typical.store(typical, Ordering::Relaxed);
                 self.note_read(now);
                 if reads.is_multiple_of(REVIEW) {
-                    let known = state.reads.count() >= KNOWN;
-                    let of = |percent| state.reads.percentile(percent).filter(|_| known);
+                    let known = state.latencies.reads.count() >= KNOWN;
+                    let of = |percent| state.latencies.reads.percentile(percent).filter(|_| known);
                     let after = match (of(99), of(50)) {
                         (Some(most), Some(median)) => most.min(median * HEDGE_MEDIANS),
                         _ => HEDGE_MOST,
@@ -272,9 +253,7 @@ impl Pulse {
                     self.hedge.store(after, Ordering::Relaxed);
                 }
             }
-            Op::Write => state.writes.add(took, io.short, now),
-            // How long they take depends on what was written before.
-            Op::Flush | Op::Discard | Op::Fence | Op::Check => {}
+            Op::Write | Op::Flush | Op::Discard | Op::Fence | Op::Check => {}
         }
     }
 
@@ -390,22 +369,9 @@ impl Pulse {
     /// Its recent I/O; the longest is measured again from here.
     pub(crate) fn look(&self, info: &DiskInfo, now: Moment) -> Look {
         let mut state = self.state.lock();
-        // A disk that is avoided, or not preferred, has few reads: each of them counts.
-        let (reads, writes) = (state.reads.latency(now, 1), state.writes.latency(now, standing::SAMPLES));
-        let asked =
-            || state.under_way.iter().flatten().filter(|u| u.waiter.is_some() && u.at.op != Op::Flush);
-        let oldest = asked().map(|u| now.ns_since(u.began)).max().unwrap_or_default();
-        let short = asked().filter(|u| u.short).map(|u| now.ns_since(u.began)).max().unwrap_or_default();
-        let (longest, longest_short) = (state.longest.max(oldest), state.longest_short.max(short));
-        (state.longest, state.longest_short) = (0, 0);
-        Look {
-            media: info.media as u8,
-            flash: matches!(info.media, Media::Scm | Media::Nvme | Media::Ssd),
-            reads,
-            writes,
-            longest: Duration::from_nanos(longest),
-            longest_short: Duration::from_nanos(longest_short),
-        }
+        let State { latencies, under_way, .. } = &mut *state;
+        let waited = under_way.iter().flatten().filter(|u| u.waiter.is_some());
+        latencies.look(info, waited.map(|u| (u.at.op, u.began, u.short)), now)
     }
 
     /// Its removal is durable: its I/O is no longer awaited. Outstanding I/O continues, and is counted until

@@ -2,6 +2,7 @@
 
 mod crashes;
 mod disks;
+mod jobs;
 mod messages;
 mod rounds;
-mod jobs;
+mod supervision;

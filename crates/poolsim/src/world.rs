@@ -1,8 +1,8 @@
 //! A machine with a pool, and the owners of its spaces.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
+use crate::rates::Rates;
 use arena::{Arena, Class, IoBuf, Sg};
 use disk::sim::{Machine, Moment, SlotId};
 use disk::{Disk, MemoryOptions, PowerCut, sized};
@@ -12,7 +12,6 @@ use pool::{CreateOptions, NewDisk, OpenOptions, Pool, SpaceRecord};
 use pool_seam::{
     Coordinator, DiskNumber, MediaClass, Membership, NodeId, Owner, Provisioning, Resiliency, SpaceId, UNIT,
 };
-use crate::rates::Rates;
 use space::cache::Budget;
 use space::{Settings, Space, SpaceError};
 
@@ -103,18 +102,15 @@ impl World {
         let owner = pool.owner(space).expect("a space");
         pool.opens(owner);
         let view = Coordinator::view(pool, owner, None).wait().await?.expect("the newest view");
-        let (handles, machine, rates) = (pool.clone(), self.machine.clone(), self.rates.clone());
-        // Fences of the pool's metadata and of the space are of different epochs, so each has a handle of its own.
-        let open = move |disk: DiskNumber, of: Membership| {
-            handles.member_disk(disk, of)?;
-            handle(&machine, rates.as_ref(), disk.0.into())
-        };
+        let disks = pool.clone();
+        let open = move |disk: DiskNumber, of: Membership| disks.disk_of(owner, disk, of);
         let settings = Settings {
             env: self.env.clone(),
             arena: self.arena.clone(),
             node: NodeId::default(),
             budget: Budget::new(1 << 20),
-            hang: Duration::from_secs(10),
+            // The pool decides on disks that hang.
+            hang: 3 * pool::HANGS,
             coordinator,
             lease: Arc::new(pool.lease()),
             open: Box::new(open),

@@ -88,7 +88,7 @@ impl Bench {
             media: MediaClass::ANY,
         };
         let space = if shape.owned {
-            Target::owned(&env, &arena, &pool, record, &devices).await?
+            Target::owned(&env, &arena, &pool, record).await?
         } else {
             let id = pool.create_space(record).await?;
             let mut options = PathOptions::default();

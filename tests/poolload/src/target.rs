@@ -12,7 +12,6 @@ use space::cache::Budget;
 use space::{Settings, Space};
 
 use crate::Failure;
-use crate::devices::{Counted, OfSpace};
 
 /// Memory for tables of a space with an owner.
 const TABLES: usize = 256 << 20;
@@ -31,19 +30,14 @@ impl Target {
         arena: &Arena,
         pool: &Pool,
         record: SpaceRecord,
-        devices: &[Arc<Counted>],
     ) -> Result<Target, Failure> {
         let size = record.size;
         let id = pool.create_owned(record).await?;
         let owner = pool.owner(id).ok_or("it is not there")?;
         pool.opens(owner);
         let view = Coordinator::view(pool, owner, None).wait().await?.ok_or("it has no view")?;
-        let (handles, devices) = (pool.clone(), devices.to_vec());
-        let open = move |disk: DiskNumber, of: Membership| {
-            handles.member_disk(disk, of)?;
-            let device = devices.get(usize::from(disk.0))?;
-            Some(Arc::new(OfSpace(Arc::clone(device))) as Arc<dyn Disk>)
-        };
+        let disks = pool.clone();
+        let open = move |disk: DiskNumber, of: Membership| disks.disk_of(owner, disk, of);
         let settings = Settings {
             env: env.clone(),
             arena: arena.clone(),

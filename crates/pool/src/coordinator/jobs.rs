@@ -44,12 +44,12 @@ impl Pool {
 
     /// The largest piece of a copy that an owner fills at a time, and how many a slab has.
     fn regions(&self) -> (u64, usize) {
-        let regions = self.read(|s| Regions::new(s.slab_bytes));
+        let regions = self.metadata().read(|s| Regions::new(s.slab_bytes));
         (regions.groups(0).len() as u64 * GROUP, regions.count() as usize)
     }
 
     fn not_in_use(&self, space: SpaceId) -> SeamError {
-        let name = self.read(|s| s.owned.get(&space).map(|record| record.name.clone()));
+        let name = self.metadata().read(|s| s.owned.get(&space).map(|record| record.name.clone()));
         let name = name.unwrap_or_else(|| format!("space {}", space.0));
         SeamError::Failed(format!("{name} is not open, so its copies cannot be read or written"))
     }

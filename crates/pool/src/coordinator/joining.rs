@@ -26,6 +26,8 @@ impl Pool {
         let spaces = self.metadata().read(|s| s.spaces_on(number).collect::<Vec<_>>());
         let answers =
             self.metadata().owners().ask_joining(&self.metadata().env, number, of, disk, spaces).await;
+        // The handle of a disk that is refused is closed.
+        self.end_memberships();
         let mut ops = Vec::new();
         for (space, returned) in answers {
             let unaccounted =

@@ -128,7 +128,7 @@ impl Owners {
     }
 
     /// The disk that is about to join with this membership.
-    pub(super) fn joining(&self, disk: DiskNumber, of: Membership) -> Option<Arc<dyn Disk>> {
+    pub(crate) fn joining(&self, disk: DiskNumber, of: Membership) -> Option<Arc<dyn Disk>> {
         let joining = self.joining.lock();
         let joining = joining.as_ref().filter(|joining| (joining.number, joining.of) == (disk, of))?;
         Some(Arc::clone(&joining.disk))

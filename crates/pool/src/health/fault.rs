@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Level;
 use crate::events::Found;
 use crate::jobs::{JobState, Why};
-use crate::pulse::standing::Slowness;
+use crate::supervision::standing::Slowness;
 use crate::{Absence, DiskNumber, MediaClass, SpaceId, State};
 
 /// A snapshot of an open pool.

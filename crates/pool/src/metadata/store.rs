@@ -20,6 +20,7 @@ use crate::book::Life;
 use crate::coordinator::{Owners, Views};
 use crate::format::Claimant;
 use crate::state::Answers;
+use crate::supervision::Supervision;
 use crate::{Absence, DiskNumber, InvalidOp, Op, RowNumber, SpaceId, State};
 
 /// Why a change was not made.
@@ -118,6 +119,7 @@ pub(crate) struct Shared {
     /// Counts changes of the state and of the members; changed while they are locked.
     version: AtomicU64,
     pub(crate) owners: Arc<Owners>,
+    supervision: Arc<Supervision>,
     views: Views,
 }
 
@@ -196,7 +198,8 @@ impl Metadata {
     pub(crate) async fn open(io: DiskIo, opening: Opening) -> Result<Metadata, CommitError> {
         let me = (opening.point.epoch, opening.point.incarnation);
         let tenure = Tenure::new(&io.env, Arc::clone(&opening.authority), me);
-        let shared = Shared::new(opening.state.clone(), opening.members.clone(), tenure);
+        let supervision = Supervision::new(&io.env, tenure.epoch());
+        let shared = Shared::new(opening.state.clone(), opening.members.clone(), tenure, supervision);
         let (requests, queue) = mpsc::channel(QUEUE);
         let (ops, needed) = (opening.ops.clone(), opening.needed);
         let mut writer = Writer::new(io.clone(), Arc::clone(&shared), opening);
@@ -273,6 +276,11 @@ impl Metadata {
         &self.shared.owners
     }
 
+    /// The disks as owners use them.
+    pub(crate) fn supervision(&self) -> &Arc<Supervision> {
+        &self.shared.supervision
+    }
+
     /// Makes a disk absent, with the regions in flight on it missed, and what the owners of spaces say that it lacks.
     /// Nothing happens when it is absent already, or in another life.
     pub(crate) async fn leave(
@@ -345,13 +353,19 @@ impl Metadata {
 }
 
 impl Shared {
-    fn new(state: State, members: Members, tenure: Arc<Tenure>) -> Arc<Shared> {
+    fn new(
+        state: State,
+        members: Members,
+        tenure: Arc<Tenure>,
+        supervision: Arc<Supervision>,
+    ) -> Arc<Shared> {
         Arc::new(Shared {
             state: RwLock::new(state),
             members: RwLock::new(Arc::new(members)),
             active: RwLock::new(None),
             version: AtomicU64::new(0),
             owners: Arc::default(),
+            supervision,
             views: Views::new(tenure.epoch()),
             tenure,
         })
@@ -368,6 +382,9 @@ impl Shared {
         // Not under the lock: it may be the last to have much of it.
         drop(old);
         self.owners.update(self.views.follow(&shown, version));
+        // Owners end their waits first.
+        self.supervision
+            .keep(|disk, of| shown.membership(disk) == Some(of) || self.owners.joining(disk, of).is_some());
     }
 
     pub(crate) fn remove_member(&self, disk: DiskNumber) {

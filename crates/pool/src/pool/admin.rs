@@ -43,7 +43,8 @@ impl Pool {
         if self.members().iter().any(|m| m.disk.info().id == new.disk.info().id) {
             return Err(Unsuitable::Twice.into());
         }
-        if inner.io.writing.is_to(&new.disk.info().id) {
+        let id = &new.disk.info().id;
+        if inner.io.writing.is_to(id) || inner.metadata.supervision().is_modifying(None, id) {
             return Err(Unsuitable::StillWriting.into());
         }
         let record = describe(&inner.io.env, new, &areas);
@@ -119,7 +120,9 @@ impl Pool {
             return Err(AdminError::Present(number));
         }
         let data = inner.still_writing.read().as_ref().is_some_and(|writes| writes(number));
-        if data || inner.io.writing.is_to(&disk.info().id) {
+        let id = &disk.info().id;
+        let owners = inner.metadata.supervision().is_modifying(Some(number), id);
+        if data || owners || inner.io.writing.is_to(id) {
             return Err(AdminError::StillWriting(number));
         }
         let size = disk.info().geometry.size;
@@ -166,6 +169,7 @@ impl Pool {
         ops.extend(spaces);
         let alone = alone.await;
         inner.changing()?.join(member, ops).await?;
+        inner.events.joins(number);
         Ok((number, alone))
     }
 

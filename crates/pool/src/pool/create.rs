@@ -178,7 +178,7 @@ impl Pool {
             still_writing: Default::default(),
             unlabelled: Default::default(),
         };
-        let made = Pool { inner: Arc::new(inner) };
+        let made = Pool { inner: Arc::new(inner) }.supervised();
         // Last: a disk without a label is none of the pool.
         made.relabel(|_| 0).await?;
         Ok(made)

@@ -1,6 +1,7 @@
 //! Creating, opening and changing pools: connects labels, claims and the metadata.
 
 mod admin;
+mod checking;
 mod create;
 mod error;
 pub(crate) mod labels;
@@ -16,7 +17,7 @@ pub use labels::{FoundLabel, scan};
 pub use open::{OpenOptions, Opened, READ_ONLY_MEMORY};
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crate::book::Life;
 use crate::coordinator::Orders;
@@ -53,6 +54,16 @@ struct Inner {
 
 /// See [`Pool::set_still_writing`].
 type StillWriting = Box<dyn Fn(DiskNumber) -> bool + Send + Sync>;
+
+/// A pool that does not stay open for this.
+pub(crate) struct WeakPool(Weak<Inner>);
+
+impl WeakPool {
+    /// The pool, if it is open.
+    pub(crate) fn upgrade(&self) -> Option<Pool> {
+        Some(Pool { inner: self.0.upgrade()? })
+    }
+}
 
 impl Inner {
     /// The metadata, for a change by a caller.
@@ -177,6 +188,12 @@ impl Pool {
     /// has changed.
     pub async fn disk_failed(&self, disk: DiskNumber, reason: Absence) -> Result<(), CommitError> {
         self.metadata().leave(disk, Life::Any, reason).await
+    }
+
+    /// Its disks are supervised from now on.
+    pub(super) fn supervised(self) -> Pool {
+        self.metadata().supervision().set_pool(WeakPool(Arc::downgrade(&self.inner)));
+        self
     }
 
     /// The metadata, for what changes it.

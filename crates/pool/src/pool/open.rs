@@ -235,7 +235,7 @@ impl Pool {
             events,
             shown: Default::default(),
         };
-        let pool = Pool { inner: Arc::new(inner) };
+        let pool = Pool { inner: Arc::new(inner) }.supervised();
         // A label of this epoch, before any data is written under it: a disk that is used elsewhere meanwhile
         // has another one.
         pool.relabel(|d| candidates.get(&d).map_or(0, |c| c.label.sequence)).await?;

@@ -18,7 +18,7 @@ pub(super) struct UnderWay {
     pub(super) at: Place,
     /// Whether it is counted in [`Pulse::in_flight`].
     pub(super) counted: bool,
-    /// Whether it began in a short queue, of at most [`SHORT`](super::standing::SHORT).
+    /// Whether it began in a short queue, of at most [`SHORT`](crate::supervision::standing::SHORT).
     pub(super) short: bool,
     /// The waiter. Without one, a completion is noticed only for I/Os with a callback.
     pub(super) waiter: Option<Waiter>,

@@ -20,21 +20,13 @@ use disk::Media;
 use env::{Env, Moment};
 use parking_lot::Mutex;
 
-use super::standing::{Look, SPAN, Slowness, Standings, Verdict};
 use crate::book::Life;
 use crate::disks::DataDisk;
 use crate::path::DataPath;
-use crate::{Absence, DiskNumber, MediaClass, SpaceId, State};
-
-/// An I/O that has not ended after so long is not waited for, where that can be: disks made for arrays give
-/// up recovering a sector after 7 s, and clients of a file server begin to lose patience after 15 s or more.
-pub const HANGS: Duration = Duration::from_secs(10);
-
-/// How long a waiter has to check whether its I/O has completed.
-const NUDGE: Duration = Duration::from_millis(50);
-
-/// When the task itself wakes so much later than it wanted, all of the machine stood still, and ages say nothing.
-const LATE: Duration = Duration::from_secs(1);
+use crate::supervision::standing::{SPAN, Slowness, Standings, Verdict};
+pub(crate) use crate::supervision::task::{HANGS, goes_on_without};
+use crate::supervision::task::{LATE, NUDGE, may_spare, with_media};
+use crate::{Absence, DiskNumber, SpaceId};
 
 /// Starts its tasks when there is I/O and they do not run.
 pub(crate) struct Watch {
@@ -87,15 +79,6 @@ impl Watch {
     }
 }
 
-/// Peers have the medium in the pool's metadata, which a command may have set; if it has none, the one that
-/// the system reports.
-fn as_said(look: Look, said: Media) -> Look {
-    match said {
-        Media::Unspecified => look,
-        media => Look { media: media as u8, flash: MediaClass::flash().takes(media), ..look },
-    }
-}
-
 async fn run(env: Env, running: Running) {
     let watch = Arc::clone(&running.watch);
     let Some(path) = watch.path.get().cloned() else { return };
@@ -138,7 +121,7 @@ impl DataPath {
         let said: BTreeMap<_, _> = self.read(|s| s.disks.iter().map(|(d, r)| (*d, r.media())).collect());
         let look = |d: &Arc<DataDisk>| {
             let look = d.pulse.look(d.member.disk.info(), now);
-            (d.number, as_said(look, said.get(&d.number).copied().unwrap_or(Media::Unspecified)))
+            (d.number, with_media(look, said.get(&d.number).copied().unwrap_or(Media::Unspecified)))
         };
         let looks: BTreeMap<_, _> = disks.iter().map(look).collect();
         if late {
@@ -282,22 +265,4 @@ impl DataPath {
         let reads = self.user_reads();
         self.hedges.lock().take(reads)
     }
-}
-
-/// Whether the pool can continue without a disk, and without the others of `hung` too: they have no data that
-/// only they have, and there are enough voters.
-pub(crate) fn goes_on_without(state: &State, disk: DiskNumber, hung: &BTreeSet<DiskNumber>) -> bool {
-    let answers = |d: DiskNumber| d == disk || (state.is_present(d) && !hung.contains(&d));
-    let alone =
-        state.copies_on(disk).any(|(space, row, index)| state.alone_among(space, row, index, answers) != 0);
-    let left = state.voters.iter().filter(|v| **v != disk && !hung.contains(v)).count();
-    !alone && (!state.voters.contains(&disk) || left >= state.needed_to_go_on())
-}
-
-/// Whether a merely slow disk may be removed: the pool continues without it, and then no more disks are
-/// absent than any space promises to survive.
-fn may_spare(state: &State, disk: DiskNumber) -> bool {
-    let away = state.disks.keys().filter(|d| !state.is_present(**d)).count();
-    let promised = state.spaces.values().map(|s| s.resiliency.failures()).filter(|f| *f > 0).min();
-    goes_on_without(state, disk, &BTreeSet::new()) && promised.is_some_and(|p| away < p)
 }

@@ -14,8 +14,8 @@ use super::{Random, in_virtual_time};
 use crate::health::{FaultKind, Place, Snapshot, faults};
 use crate::jobs::Progress;
 use crate::pulse::budget::READS_FOR_ONE;
-use crate::pulse::standing::{SPAN, Slowness};
 use crate::pulse::watch::HANGS;
+use crate::supervision::standing::{SPAN, Slowness};
 use crate::{Absence, DiskNumber, Presence, RowNumber};
 
 const PAIRS: Shape = Shape { disks: 4, columns: 2, rows_max: 2, ..Shape::MIRROR };

@@ -87,7 +87,8 @@ impl State {
         self.has_alone(disk, |other| other != disk)
     }
 
-    fn has_alone(&self, disk: DiskNumber, here: impl Fn(DiskNumber) -> bool) -> bool {
+    /// Whether the disk has something of such a space that the disks which are `here` cannot give without it.
+    pub(crate) fn has_alone(&self, disk: DiskNumber, here: impl Fn(DiskNumber) -> bool) -> bool {
         self.index.rows_on(disk).any(|(space, number)| {
             let Some(record) = self.owned.get(&space) else { return false };
             record.rows.get(&number).is_some_and(|row| alone(record, number, row, disk, &here) != 0)

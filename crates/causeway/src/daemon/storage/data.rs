@@ -154,7 +154,8 @@ impl DataPath {
     pub(super) fn release_absent(&self) {
         match self {
             DataPath::Pooled(_, path) => path.release_absent(),
-            DataPath::Owned(pool, _) => pool.release_absent(),
+            // An owner lets a handle go with the membership that it is of.
+            DataPath::Owned(..) => {}
         }
     }
 

@@ -64,7 +64,10 @@ fn rebuilds_at(spaces: usize, rows: u64, slab_bytes: u64) -> u64 {
         let per_second = |bytes: u64, time: Duration| bytes * 1_000 / (time.as_millis() as u64).max(1);
         let rate = per_second(total - before, end - since);
         let mib = total / MIB;
-        println!("{mib} MiB in {whole:?}: {} B/s; without the first eighth {rate} B/s", per_second(total, whole));
+        println!(
+            "{mib} MiB in {whole:?}: {} B/s; without the first eighth {rate} B/s",
+            per_second(total, whole)
+        );
         rate
     })
 }

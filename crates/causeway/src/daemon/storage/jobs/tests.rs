@@ -3,8 +3,8 @@ use disk::{Disk, MemoryDisk, MemoryOptions};
 use env::Ctx;
 use pool::format::Claimant;
 use pool::{
-    Absence, CreateOptions, MediaClass, NewDisk, Provisioning, Resiliency, RowNumber, SlabCopy,
-    SlabPlace, SpaceRecord,
+    Absence, CreateOptions, MediaClass, NewDisk, Provisioning, Resiliency, RowNumber, SlabCopy, SlabPlace,
+    SpaceRecord,
 };
 
 use super::*;

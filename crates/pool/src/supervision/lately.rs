@@ -8,18 +8,18 @@ use super::spread::Spread;
 use super::standing::{Latency, SAMPLES, SPAN};
 
 /// Counts of one span and of the one before it.
-pub(super) struct Lately {
+pub(crate) struct Lately {
     all: Spread,
     short: Spread,
 }
 
 impl Lately {
-    pub(super) fn new() -> Lately {
+    pub(crate) fn new() -> Lately {
         Lately { all: Spread::new(SPAN), short: Spread::new(SPAN) }
     }
 
     /// An I/O that took this many nanoseconds has ended; whether it began in a short queue.
-    pub(super) fn add(&mut self, took: u64, short: bool, now: Moment) {
+    pub(crate) fn add(&mut self, took: u64, short: bool, now: Moment) {
         self.all.add(took, now);
         if short {
             self.short.add(took, now);
@@ -29,7 +29,7 @@ impl Lately {
     /// Of those that began in a short queue, or of all where those are too few; `None` where all are fewer
     /// than `least`. One of many that happened to find a short queue says little: only where all are few, few
     /// are enough.
-    pub(super) fn latency(&mut self, now: Moment, least: u64) -> Option<Latency> {
+    pub(crate) fn latency(&mut self, now: Moment, least: u64) -> Option<Latency> {
         let of = |spread: &mut Spread, least, crowded| {
             spread.roll(now);
             let (median, mean) = spread.percentile(50).zip(spread.mean())?;
@@ -41,12 +41,12 @@ impl Lately {
     }
 
     /// How many there were.
-    pub(super) fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.all.count()
     }
 
     /// See [`Spread::percentile`].
-    pub(super) fn percentile(&self, percent: u64) -> Option<Duration> {
+    pub(crate) fn percentile(&self, percent: u64) -> Option<Duration> {
         self.all.percentile(percent)
     }
 }

@@ -1,0 +1,68 @@
+//! Whether the disks are still those that were opened: files can be removed, truncated or overwritten behind our back,
+//! and reads and writes go on as if nothing had happened.
+
+use std::sync::Arc;
+
+use disk::{DiskError, Op, Place};
+use futures_util::future::join_all;
+
+use super::{Pool, labels};
+use crate::book::Life;
+use crate::format::{Areas, FrameError, LabelError};
+use crate::{Absence, CommitError, Member};
+
+impl Pool {
+    /// Looks at every disk of a pool whose spaces have owners, and at the disk's labels, once. One that is not what was
+    /// opened is removed from service, unless it has the only copy of some data; then it counts as failing.
+    ///
+    /// # Errors
+    /// When the metadata cannot be changed.
+    pub async fn check_disks(&self) -> Result<(), CommitError> {
+        let members = self.members();
+        let looks = members.iter().map(async |member| (member, self.check(member).await));
+        for (member, found) in join_all(looks).await {
+            if let Err(error) = found {
+                self.fails_check(member, &error).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn check(&self, member: &Arc<Member>) -> Result<(), DiskError> {
+        let io = &self.inner.io;
+        member.disk.check(&io.ctx(false)).wait().await?;
+        let foreign = match labels::read(io, &member.disk).await {
+            Ok(label) => (label.pool, label.id, label.number) != (self.id(), member.id, member.number),
+            Err(LabelError::Frame(FrameError::Blank | FrameError::Foreign)) => true,
+            // Damage is a scrub's to find and to mend, and a disk that does not answer shows it by other I/O.
+            Err(_) => false,
+        };
+        let is_in_service =
+            || self.members().get(member.number).is_some_and(|present| Arc::ptr_eq(present, member));
+        match foreign && is_in_service() {
+            true => Err(DiskError::Gone {
+                at: Place::new(Op::Check, Areas::LABEL_A.offset, Areas::LABEL_A.length),
+            }),
+            false => Ok(()),
+        }
+    }
+
+    async fn fails_check(&self, member: &Arc<Member>, error: &DiskError) -> Result<(), CommitError> {
+        if matches!(error, DiskError::Fenced { .. }) {
+            // The disk is healthy: another process has the pool.
+            return Ok(());
+        }
+        let disk = member.number;
+        match self.metadata().leave(disk, Life::Of(Arc::clone(member)), Absence::Gone).await {
+            Ok(()) => {
+                tracing::warn!(disk = disk.0, %error, "a disk is not what was opened, and was removed from service");
+                Ok(())
+            }
+            Err(CommitError::Needed(_)) => {
+                self.events().fails(disk, error);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The disks as owners of spaces use them, and their supervision.
+//!
+//! An owner has a [handle](Pool::disk_of) of its own for each disk of its space. All I/O through the handles of a disk is
+//! in one [`Record`]: what is outstanding since when, and how long I/Os took lately. A [task](task) looks at the records
+//! while there is I/O, compares disks with their peers ([`standing`]), and removes disks that hang or are far too slow.
+//!
+//! Invariants:
+//! 1. An I/O is outstanding until the disk has completed it, whether or not its caller still waits: the buffers belong to
+//!    the disk until then.
+//! 2. The wait for a disk in service ends only with the disk's answer. When the disk's removal is durable, callers get
+//!    [`DiskError::Timeout`](disk::DiskError::Timeout), and no further I/O begins.
+//! 3. A disk does not return before all I/O has completed that changes it and belongs to an earlier membership.
+//! 4. A handle belongs to one space, one disk and one membership. Its fence waits for I/O of earlier owners of that space,
+//!    and for no other. The disk itself sees the pool's epoch only.
+//! 5. A record holds its disk open until the membership ends; then the device or file closes with its last outstanding I/O.
+
+mod handle;
+pub(crate) mod lately;
+pub(crate) mod latencies;
+mod record;
+mod spread;
+pub mod standing;
+pub(crate) mod task;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use disk::{Disk, DiskId};
+use env::{Env, Epoch};
+use parking_lot::Mutex;
+use pool_seam::{Membership, OwnerId, SpaceId};
+
+use crate::pool::WeakPool;
+use crate::{DiskNumber, Pool};
+use handle::OwnerDisk;
+use record::Record;
+use standing::Standings;
+pub use task::HANGS;
+
+/// See the module. One for each open pool.
+pub(crate) struct Supervision {
+    env: Env,
+    /// The pool's.
+    epoch: Epoch,
+    pool: OnceLock<WeakPool>,
+    /// The task runs.
+    runs: AtomicBool,
+    /// Handles and outstanding I/Os have them.
+    records: Mutex<Vec<Weak<Record>>>,
+    standings: Mutex<Standings>,
+}
+
+impl Supervision {
+    pub(crate) fn new(env: &Env, epoch: u64) -> Arc<Supervision> {
+        Arc::new(Supervision {
+            env: env.clone(),
+            epoch: Epoch(epoch),
+            pool: OnceLock::new(),
+            runs: AtomicBool::new(false),
+            records: Mutex::default(),
+            standings: Mutex::default(),
+        })
+    }
+
+    /// The pool whose disks these are. Called once.
+    pub(crate) fn set_pool(&self, pool: WeakPool) {
+        let _ = self.pool.set(pool);
+    }
+
+    /// A handle of a disk for a space.
+    fn open(
+        self: &Arc<Supervision>,
+        number: DiskNumber,
+        of: Membership,
+        disk: Arc<dyn Disk>,
+        space: SpaceId,
+    ) -> OwnerDisk {
+        let mut records = self.records.lock();
+        records.retain(|record| record.strong_count() > 0);
+        let mut present = records.iter().filter_map(Weak::upgrade);
+        let record = present.find(|record| record.is_of(number, of, &disk)).unwrap_or_else(|| {
+            let record = Record::new(self, number, of, disk);
+            records.push(Arc::downgrade(&record));
+            record
+        });
+        let gate = record.gate(space);
+        OwnerDisk { record, gate }
+    }
+
+    /// Ends the records of all memberships but these: that they have ended is durable.
+    pub(crate) fn keep(&self, is_member: impl Fn(DiskNumber, Membership) -> bool) {
+        let all = self.records();
+        all.iter().filter(|record| !is_member(record.number, record.of)).for_each(|record| record.end());
+    }
+
+    /// Whether I/O of owners that changes a disk is outstanding, also of an earlier membership; by number or identity.
+    pub(crate) fn is_modifying(&self, number: Option<DiskNumber>, id: &DiskId) -> bool {
+        let is_it = |record: &&Arc<Record>| Some(record.number) == number || record.info.id == *id;
+        self.records().iter().filter(is_it).any(|record| record.is_modifying())
+    }
+
+    fn records(&self) -> Vec<Arc<Record>> {
+        self.records.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// There is I/O.
+    fn wake(self: &Arc<Supervision>) {
+        if self.runs.load(Ordering::Relaxed) || self.pool.get().is_none() {
+            return;
+        }
+        if !self.runs.swap(true, Ordering::AcqRel) {
+            let running = task::Running(Arc::clone(self));
+            self.env.spawn_if_running(task::run(running));
+        }
+    }
+}
+
+impl Pool {
+    /// A disk for the owner of a space, in this membership or about to join with it; none if this process has no such disk,
+    /// or the space has another owner by now.
+    ///
+    /// The handle's epochs are those of the space: [`Disk::fence`] ends the I/O of earlier owners of this space there, and
+    /// of nothing else. When the membership has ended, and that is durable, all calls of the handle end; the device closes
+    /// when its last outstanding I/O has completed, however long the handle is kept.
+    pub fn disk_of(&self, owner: OwnerId, disk: DiskNumber, of: Membership) -> Option<Arc<dyn Disk>> {
+        let newest = self.read(|s| Some(s.owned.get(&owner.space)?.ownership.epoch))?;
+        if owner.epoch < newest {
+            return None;
+        }
+        let member = self.member_disk(disk, of)?;
+        let handle = self.metadata().supervision().open(disk, of, member, owner.space);
+        if self.member_disk(disk, of).is_some() {
+            return Some(Arc::new(handle));
+        }
+        // It has left, perhaps before the record was there. Not at once: the caller may hold locks that callers of I/O want.
+        let pool = self.clone();
+        self.metadata().env.spawn_if_running(async move { pool.end_memberships() });
+        None
+    }
+
+    /// Ends the handles of disks that are neither in service nor about to join.
+    pub(crate) fn end_memberships(&self) {
+        let metadata = self.metadata();
+        let is_present = |disk, of| self.read(|s| s.membership(disk)) == Some(of);
+        metadata
+            .supervision()
+            .keep(|disk, of| is_present(disk, of) || metadata.owners().joining(disk, of).is_some());
+    }
+}

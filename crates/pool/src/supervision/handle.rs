@@ -1,0 +1,127 @@
+//! An owner's handle of a disk, as long as the disk has a membership.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arena::{Sg, SgMut, sg_len};
+use disk::{Disk, DiskError, DiskInfo, Gate, Op, Place, Read, Then, Told, Written};
+use env::{Ctx, Epoch, Io};
+use futures_util::future::{Either, select};
+
+use super::record::{Caller, Record};
+
+/// See the module. Its epochs are those of the space: [`Disk::fence`] closes the disk to earlier owners of this space only.
+pub(super) struct OwnerDisk {
+    pub(super) record: Arc<Record>,
+    pub(super) gate: Arc<Gate>,
+}
+
+impl OwnerDisk {
+    /// The context below: the disk knows the pool's epochs only.
+    fn below(&self, c: &Ctx) -> Ctx {
+        Ctx { epoch: self.record.epoch(), ..*c }
+    }
+
+    /// An I/O that is polled.
+    fn polled(&self, c: &Ctx, at: Place, start: impl FnOnce(&dyn Disk, &Ctx) -> Io<Written>) -> Io<Written> {
+        match self.record.begin(&self.gate, c, at, Caller::Polls(None)) {
+            Ok((disk, which)) => self.record.wait(which, at, start(&*disk, &self.below(c))),
+            Err((error, _)) => Io::Done(Err(error)),
+        }
+    }
+}
+
+fn place_of(offset: u64, dst: &SgMut) -> Place {
+    Place::new(Op::Read, offset, dst.iter().map(|b| b.len() as u64).sum())
+}
+
+impl Disk for OwnerDisk {
+    fn info(&self) -> &DiskInfo {
+        &self.record.info
+    }
+
+    fn read(&self, c: &Ctx, offset: u64, dst: SgMut) -> Io<Read> {
+        let at = place_of(offset, &dst);
+        match self.record.begin(&self.gate, c, at, Caller::Polls(None)) {
+            Ok((disk, which)) => self.record.wait(which, at, disk.read(&self.below(c), offset, dst)),
+            Err((error, _)) => Io::Done((Err(error), dst)),
+        }
+    }
+
+    fn read_then(&self, c: &Ctx, offset: u64, dst: SgMut, then: Then<Read>) {
+        let at = place_of(offset, &dst);
+        match self.record.begin(&self.gate, c, at, Caller::Reads(then)) {
+            Ok((disk, which)) => {
+                let record: Arc<dyn Told<Read>> = Arc::<Record>::clone(&self.record);
+                disk.read_then(&self.below(c), offset, dst, Then::new(record, which, at));
+            }
+            Err((error, Caller::Reads(then))) => then.tell((Err(error), dst)),
+            Err(_) => {}
+        }
+    }
+
+    fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<Written> {
+        let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
+        self.polled(c, at, |disk, c| disk.write(c, offset, src))
+    }
+
+    fn write_then(&self, c: &Ctx, offset: u64, src: Sg, then: Then<Written>) {
+        let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
+        match self.record.begin(&self.gate, c, at, Caller::Writes(then)) {
+            Ok((disk, which)) => {
+                let record: Arc<dyn Told<Written>> = Arc::<Record>::clone(&self.record);
+                disk.write_then(&self.below(c), offset, src, Then::new(record, which, at));
+            }
+            Err((error, Caller::Writes(then))) => then.tell(Err(error)),
+            Err(_) => {}
+        }
+    }
+
+    fn flush(&self, c: &Ctx) -> Io<Written> {
+        self.polled(c, Place::whole(Op::Flush), |disk, c| disk.flush(c))
+    }
+
+    fn discard(&self, c: &Ctx, offset: u64, length: u64) -> Io<Written> {
+        self.polled(c, Place::new(Op::Discard, offset, length), |disk, c| disk.discard(c, offset, length))
+    }
+
+    /// Fails with [`DiskError::Timeout`] at the deadline, and when the disk leaves the service: an earlier owner's I/O may
+    /// still be outstanding then.
+    fn fence(&self, c: &Ctx, epoch: Epoch) -> Io<Written> {
+        let fenced = match self.gate.fence(epoch) {
+            Io::Done(fenced) => return Io::Done(fenced),
+            Io::Pending(fenced) => fenced,
+        };
+        let (record, deadline) = (Arc::clone(&self.record), c.deadline);
+        Io::pending(async move {
+            let env = record.supervision().env.clone();
+            let late = async {
+                match deadline {
+                    Some(deadline) => env.sleep_until(deadline).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let given_up = select(Box::pin(late), Box::pin(record.until_ended()));
+            match select(fenced, given_up).await {
+                Either::Left((fenced, _)) => fenced,
+                Either::Right(_) => Err(DiskError::Timeout { at: Place::whole(Op::Fence) }),
+            }
+        })
+    }
+
+    fn allocated(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<Vec<Range<u64>>, DiskError>> {
+        let at = Place::new(Op::Check, offset, length);
+        match (self.gate.enter(c, at), self.record.disk()) {
+            (Ok(_), Some(disk)) => disk.allocated(&self.below(c), offset, length),
+            (Ok(_), None) => Io::Done(Err(DiskError::Gone { at })),
+            (Err(error), _) => Io::Done(Err(error)),
+        }
+    }
+
+    fn check(&self, c: &Ctx) -> Io<Written> {
+        match self.record.disk() {
+            Some(disk) => disk.check(&self.below(c)),
+            None => Io::Done(Err(DiskError::Gone { at: Place::whole(Op::Check) })),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! How long the I/Os of a disk took lately, as [`standing`](super::standing) compares disks.
+
+use std::time::Duration;
+
+use disk::{DiskInfo, Media, Op};
+use env::Moment;
+
+use super::lately::Lately;
+use super::standing::{Look, SAMPLES};
+
+/// See the module.
+pub(crate) struct Latencies {
+    pub(crate) reads: Lately,
+    writes: Lately,
+    /// The longest I/O since the last look, in nanoseconds. Flushes do not count: how long they take depends on what was
+    /// written before.
+    longest: u64,
+    /// Of those that began in a short queue.
+    longest_short: u64,
+}
+
+impl Latencies {
+    pub(crate) fn new() -> Latencies {
+        Latencies { reads: Lately::new(), writes: Lately::new(), longest: 0, longest_short: 0 }
+    }
+
+    /// An I/O that took so many nanoseconds has ended; `short`: it began in a short queue.
+    pub(crate) fn add(&mut self, op: Op, took: u64, short: bool, now: Moment) {
+        if op != Op::Flush {
+            self.longest = self.longest.max(took);
+            if short {
+                self.longest_short = self.longest_short.max(took);
+            }
+        }
+        match op {
+            Op::Read => self.reads.add(took, short, now),
+            Op::Write => self.writes.add(took, short, now),
+            Op::Flush | Op::Discard | Op::Fence | Op::Check => {}
+        }
+    }
+
+    /// The recent I/Os, and outstanding ones: operation, beginning, and whether the queue was short then. The longest is
+    /// measured again from here.
+    pub(crate) fn look(
+        &mut self,
+        info: &DiskInfo,
+        outstanding: impl Iterator<Item = (Op, Moment, bool)>,
+        now: Moment,
+    ) -> Look {
+        // A disk that is avoided, or not preferred, has few reads: each of them counts.
+        let (reads, writes) = (self.reads.latency(now, 1), self.writes.latency(now, SAMPLES));
+        let (mut longest, mut longest_short) = (self.longest, self.longest_short);
+        for (_, began, short) in outstanding.filter(|(op, ..)| *op != Op::Flush) {
+            let age = now.ns_since(began);
+            longest = longest.max(age);
+            if short {
+                longest_short = longest_short.max(age);
+            }
+        }
+        (self.longest, self.longest_short) = (0, 0);
+        Look {
+            media: info.media as u8,
+            flash: matches!(info.media, Media::Scm | Media::Nvme | Media::Ssd),
+            reads,
+            writes,
+            longest: Duration::from_nanos(longest),
+            longest_short: Duration::from_nanos(longest_short),
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The supervision of the disks while there is I/O: finds outliers and disks that do not answer, and acts on them.
+//!
+//! One task for a pool. It starts with an I/O, checks the disks once a [`SPAN`], and ends after a span without I/O.
+//!
+//! * A slow disk is reported.
+//! * One that is slow for a minute, for which a long queue is not the reason, is removed from service, if all data is
+//!   available without it and no more disks are absent then than every space promises to survive. The slow disk still
+//!   serves its data, so there is no hurry.
+//! * A disk with an I/O that has not completed after [`HANGS`] is removed as soon as the pool can continue without it, and
+//!   without the other disks that hang. Its waiting I/O then fails over.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use disk::Media;
+use env::Moment;
+
+use super::Supervision;
+use super::record::Record;
+use super::standing::{Look, SPAN, Slowness, Verdict};
+use crate::book::Life;
+use crate::{Absence, DiskNumber, MediaClass, Pool, State};
+
+/// An I/O that has not ended after so long is not waited for, where that can be: disks made for arrays give
+/// up recovering a sector after 7 s, and clients of a file server begin to lose patience after 15 s or more.
+pub const HANGS: Duration = Duration::from_secs(10);
+
+/// How long the driver of a disk that seems to hang has to report completions that are there already.
+pub(crate) const NUDGE: Duration = Duration::from_millis(50);
+
+/// When the task itself wakes so much later than it wanted, all of the machine stood still, and ages say nothing.
+pub(crate) const LATE: Duration = Duration::from_secs(1);
+
+/// The right to run the task; it ends on drop, also if the task was never started.
+pub(super) struct Running(pub(super) Arc<Supervision>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.runs.store(false, Ordering::Release);
+    }
+}
+
+pub(super) async fn run(running: Running) {
+    let supervision = Arc::clone(&running.0);
+    let env = supervision.env.clone();
+    let mut span_ends = env.moment().after(SPAN);
+    loop {
+        let now = env.moment();
+        // One that hangs and has to be waited for is looked at again after a while.
+        let next = |o: Moment| if o.after(HANGS) > now { o.after(HANGS) } else { now.after(LATE) };
+        let oldest = supervision.records().iter().filter_map(|record| record.oldest()).min();
+        let wake = oldest.map_or(span_ends, |oldest| next(oldest).min(span_ends));
+        env.sleep_until(env.instant(wake)).await;
+        let Some(pool) = supervision.pool.get().and_then(|pool| pool.upgrade()) else { return };
+        let now = env.moment();
+        let late = Duration::from_nanos(now.ns_since(wake)) >= LATE;
+        if !late {
+            supervision.drop_hung(&pool).await;
+        }
+        if now >= span_ends {
+            let quiet = supervision.end_span(&pool, now, late).await;
+            span_ends = env.moment().after(SPAN);
+            if quiet {
+                drop(running);
+                // An I/O that began since has not started another one.
+                if !supervision.is_quiet() {
+                    supervision.wake();
+                }
+                return;
+            }
+        }
+    }
+}
+
+impl Supervision {
+    /// Compares the disks; whether there was no I/O.
+    async fn end_span(&self, pool: &Pool, now: Moment, late: bool) -> bool {
+        let records = self.in_service(pool);
+        let media: BTreeMap<_, _> = pool.read(|s| s.disks.iter().map(|(d, r)| (*d, r.media())).collect());
+        let look = |record: &Arc<Record>| {
+            let number = record.number;
+            let media = media.get(&number).copied().unwrap_or(Media::Unspecified);
+            (number, with_media(record.look(now), media))
+        };
+        let looks: BTreeMap<_, _> = records.iter().map(look).collect();
+        if late {
+            return false;
+        }
+        let Verdict { slow, leave } = self.standings.lock().span(&looks);
+        pool.events().slow_now(&slow);
+        for disk in leave {
+            if pool.read(|s| may_spare(s, disk))
+                && let Some(record) = records.iter().find(|record| record.number == disk)
+            {
+                remove(pool, record, slow.get(&disk).copied()).await;
+            }
+        }
+        slow.is_empty() && looks.values().all(|look| look.longest.is_zero()) && self.is_quiet()
+    }
+
+    /// Whether no I/O is outstanding on a disk in service.
+    fn is_quiet(&self) -> bool {
+        self.records().iter().all(|record| record.has_ended() || record.is_idle())
+    }
+
+    /// Removes disks with an I/O that does not end, as far as that is possible.
+    async fn drop_hung(&self, pool: &Pool) {
+        let mut seen = BTreeSet::new();
+        // Each removal may take long: the next one is of those that hang then.
+        while let Some((record, _)) = self.hung(pool).into_iter().find(|(r, _)| seen.insert(r.number)) {
+            self.env.sleep(NUDGE).await;
+            let hung = self.hung(pool);
+            let Some((_, age)) = hung.iter().find(|(other, _)| Arc::ptr_eq(other, &record)) else { continue };
+            let numbers: BTreeSet<_> = hung.iter().map(|(record, _)| record.number).collect();
+            if pool.read(|s| goes_on_without(s, record.number, &numbers)) {
+                let zero = Duration::ZERO;
+                let why = Slowness { median: zero, peers: zero, longest: *age, crowded: false };
+                remove(pool, &record, Some(why)).await;
+            }
+        }
+    }
+
+    /// The disks in service with an I/O that hangs now, and for how long; the longest first.
+    fn hung(&self, pool: &Pool) -> Vec<(Arc<Record>, Duration)> {
+        let now = self.env.moment();
+        let records = self.in_service(pool).into_iter();
+        let age = |r: Arc<Record>| r.oldest().map(|began| (r, Duration::from_nanos(now.ns_since(began))));
+        let mut hung: Vec<_> = records.filter_map(age).filter(|(_, age)| *age >= HANGS).collect();
+        hung.sort_by_key(|(_, age)| std::cmp::Reverse(*age));
+        hung
+    }
+
+    fn in_service(&self, pool: &Pool) -> Vec<Arc<Record>> {
+        let records = self.records().into_iter();
+        pool.read(|s| records.filter(|record| s.membership(record.number) == Some(record.of)).collect())
+    }
+}
+
+/// Removes a slow disk from service. One task does so, so each is decided on after the one before.
+async fn remove(pool: &Pool, record: &Record, why: Option<Slowness>) {
+    let number = record.number;
+    let is_in_service = || pool.read(|s| s.membership(number)) == Some(record.of);
+    // Without a member it is on its way out already.
+    let Some(member) = pool.members().get(number).cloned().filter(|_| is_in_service()) else { return };
+    match pool.metadata().leave(number, Life::Of(member), Absence::Slow).await {
+        Ok(()) if !is_in_service() => {
+            tracing::warn!(disk = number.0, ?why, "a disk is too slow and was removed from service");
+            if let Some(why) = why {
+                pool.events().leaves_slow(number, why);
+            }
+        }
+        // It has returned meanwhile.
+        Ok(()) => {}
+        // It is needed by now, or the pool accepts no changes.
+        Err(error) => tracing::warn!(disk = number.0, %error, "a disk is too slow, but stays in service"),
+    }
+}
+
+/// Peers have the medium in the pool's metadata, which a command may have set; if it has none, the one that
+/// the system reports.
+pub(crate) fn with_media(look: Look, media: Media) -> Look {
+    match media {
+        Media::Unspecified => look,
+        media => Look { media: media as u8, flash: MediaClass::flash().takes(media), ..look },
+    }
+}
+
+/// Whether the pool can continue without a disk, and without the others of `hung` too: they have no data that
+/// only they have, and there are enough voters.
+pub(crate) fn goes_on_without(state: &State, disk: DiskNumber, hung: &BTreeSet<DiskNumber>) -> bool {
+    let answers = |d: DiskNumber| d == disk || (state.is_present(d) && !hung.contains(&d));
+    let alone =
+        state.copies_on(disk).any(|(space, row, index)| state.alone_among(space, row, index, answers) != 0)
+            || state.has_alone(disk, |other| other != disk && answers(other));
+    let left = state.voters.iter().filter(|v| **v != disk && !hung.contains(v)).count();
+    !alone && (!state.voters.contains(&disk) || left >= state.needed_to_go_on())
+}
+
+/// Whether a merely slow disk may be removed: the pool continues without it, and then no more disks are
+/// absent than any space promises to survive.
+pub(crate) fn may_spare(state: &State, disk: DiskNumber) -> bool {
+    let away = state.disks.keys().filter(|d| !state.is_present(**d)).count();
+    let owned = state.owned.values().map(|record| record.resiliency);
+    let all = state.spaces.values().map(|record| record.resiliency).chain(owned);
+    let promised = all.map(|resiliency| resiliency.failures()).filter(|failures| *failures > 0).min();
+    goes_on_without(state, disk, &BTreeSet::new()) && promised.is_some_and(|promised| away < promised)
+}
