@@ -29,7 +29,12 @@ struct Limited {
 
 impl Rates {
     pub(crate) fn new(env: &Env, per_second: u64) -> Arc<Rates> {
-        Arc::new(Rates { env: env.clone(), per_second, counts: AtomicBool::new(false), busy: Mutex::default() })
+        Arc::new(Rates {
+            env: env.clone(),
+            per_second,
+            counts: AtomicBool::new(false),
+            busy: Mutex::default(),
+        })
     }
 
     pub(crate) fn begin(&self) {

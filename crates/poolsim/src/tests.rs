@@ -2,6 +2,6 @@
 
 mod crashes;
 mod disks;
+mod jobs;
 mod messages;
 mod rounds;
-mod jobs;

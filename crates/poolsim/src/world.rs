@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use crate::rates::Rates;
 use arena::{Arena, Class, IoBuf, Sg};
 use disk::sim::{Machine, Moment, SlotId};
 use disk::{Disk, MemoryOptions, PowerCut, sized};
@@ -12,7 +13,6 @@ use pool::{CreateOptions, NewDisk, OpenOptions, Pool, SpaceRecord};
 use pool_seam::{
     Coordinator, DiskNumber, MediaClass, Membership, NodeId, Owner, Provisioning, Resiliency, SpaceId, UNIT,
 };
-use crate::rates::Rates;
 use space::cache::Budget;
 use space::{Settings, Space, SpaceError};
 

@@ -112,16 +112,18 @@ impl Job {
                 }
                 Some(moving) if moving.index != index => return Ok(false),
                 Some(_) => {}
-                None => match self.inner.commit_if_fits(vec![OwnerOp::BeginMove { row, birth, index, to }]).await
-                {
-                    Ok(true) => {}
-                    Ok(false) => return Ok(false),
-                    Err(SpaceError::Seam(SeamError::NoRoom(why))) => {
-                        self.left.insert((row, index), Stays::NoPlace(why));
-                        return Ok(true);
+                None => {
+                    match self.inner.commit_if_fits(vec![OwnerOp::BeginMove { row, birth, index, to }]).await
+                    {
+                        Ok(true) => {}
+                        Ok(false) => return Ok(false),
+                        Err(SpaceError::Seam(SeamError::NoRoom(why))) => {
+                            self.left.insert((row, index), Stays::NoPlace(why));
+                            return Ok(true);
+                        }
+                        Err(error) => return Err(error),
                     }
-                    Err(error) => return Err(error),
-                },
+                }
             }
             birth
         };

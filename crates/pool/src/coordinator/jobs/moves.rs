@@ -9,7 +9,7 @@ use crate::jobs::{Evacuated, Job};
 use crate::{DiskNumber, Pool, RowNumber, SpaceId, State};
 
 /// Rows with a moving slab at a time, of one job: enough to keep some disks busy while others are flushed.
-pub(super) const MOVES_AT_ONCE: usize = 16;
+pub(super) const MOVES_AT_ONCE: usize = 32;
 
 /// Regions of one slab that are filled at a time.
 const REGIONS_AT_ONCE: usize = 4;
@@ -24,7 +24,8 @@ impl Pool {
     /// # Errors
     /// The first. What could be moved has moved all the same.
     pub async fn evacuate(&self, from: DiskNumber, job: &Job) -> Result<Evacuated, SeamError> {
-        let rows = in_turns(self.read(|s| s.owned_rows_on(from).map(|(space, row, _)| (space, row)).collect()));
+        let rows =
+            in_turns(self.read(|s| s.owned_rows_on(from).map(|(space, row, _)| (space, row)).collect()));
         job.expect(rows.iter().map(|(_, row)| self.bytes_of(*row)).sum());
         let each = rows.into_iter().map(|(space, row)| async move {
             if job.is_stopped() {
@@ -59,7 +60,8 @@ impl Pool {
     pub async fn resume_moves(&self, job: &Job) -> Result<(), SeamError> {
         let moves = self.read(|s| {
             let rows = s.owned.iter().flat_map(|(space, record)| {
-                let moving = record.rows.iter().filter_map(|(row, of)| Some((*space, *row, of.moving()?.index)));
+                let moving =
+                    record.rows.iter().filter_map(|(row, of)| Some((*space, *row, of.moving()?.index)));
                 moving.collect::<Vec<_>>()
             });
             rows.collect::<Vec<_>>()

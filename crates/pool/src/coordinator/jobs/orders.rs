@@ -74,7 +74,8 @@ impl Orders {
     }
 
     fn begin(self: &Arc<Orders>, owner: Arc<dyn Owner>, job: &Job, piece_bytes: u64, most: u8) -> Order {
-        let id = JobId(job.id().0 << JOB_SHIFT | self.next.fetch_add(1, Ordering::Relaxed) & u64::from(u32::MAX));
+        let id =
+            JobId(job.id().0 << JOB_SHIFT | self.next.fetch_add(1, Ordering::Relaxed) & u64::from(u32::MAX));
         let running = Running {
             job: Arc::clone(job.progress()),
             piece_bytes,

@@ -22,7 +22,13 @@ impl Pool {
     ///
     /// # Errors
     /// [`SeamError`]: the space is not open, or the metadata takes no changes.
-    pub async fn scrub(&self, space: SpaceId, repair: bool, anew: bool, job: &Job) -> Result<bool, SeamError> {
+    pub async fn scrub(
+        &self,
+        space: SpaceId,
+        repair: bool,
+        anew: bool,
+        job: &Job,
+    ) -> Result<bool, SeamError> {
         let mut order = self.begin_order(job, space, GROUP, 1)?;
         let mut record = self.scrub_record(space)?;
         if anew || record.began == 0 {

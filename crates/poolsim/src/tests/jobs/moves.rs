@@ -146,8 +146,11 @@ fn no_slab_moves_to_a_hot_spare_without_need() {
         pool.set_usage(DiskNumber(2), Usage::HotSpare).await.expect("its usage");
         let row = pool.read(|s| {
             let rows = s.owned[&space].rows.iter();
-            let is_elsewhere = |row: &pool_seam::Row| row.slabs.iter().all(|copy| copy.place.disk != DiskNumber(2));
-            rows.filter(|(number, row)| **number != RowNumber::LOG && is_elsewhere(row)).map(|(n, _)| *n).next()
+            let is_elsewhere =
+                |row: &pool_seam::Row| row.slabs.iter().all(|copy| copy.place.disk != DiskNumber(2));
+            rows.filter(|(number, row)| **number != RowNumber::LOG && is_elsewhere(row))
+                .map(|(n, _)| *n)
+                .next()
         });
         let row = row.expect("a row on the other two");
         let job = begin(&pool, Kind::Rebalance, Subject::Pool);
@@ -237,7 +240,11 @@ fn moves_continue_after_a_power_cut() {
             }
             have(&all, 1).await;
             let moving = pool.read(|s| {
-                s.owned.values().flat_map(|record| record.rows.values()).filter(|row| row.moving().is_some()).count()
+                s.owned
+                    .values()
+                    .flat_map(|record| record.rows.values())
+                    .filter(|row| row.moving().is_some())
+                    .count()
             });
             cut_in_a_move += usize::from(moving > 0);
             let job = begin(&pool, Kind::Rebalance, Subject::Pool);

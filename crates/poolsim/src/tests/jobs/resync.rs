@@ -44,7 +44,9 @@ fn a_disk_that_returns_is_brought_up_to_date() {
         // It can do without each of the others.
         pool.take_offline(DiskNumber(0)).await.expect("the disk that returned has everything");
         for (_, owned) in &all {
-            assert!(owned.has(0..64, 2).await.expect("a read") && owned.has(520..544, 1).await.expect("a read"));
+            assert!(
+                owned.has(0..64, 2).await.expect("a read") && owned.has(520..544, 1).await.expect("a read")
+            );
         }
     });
 }
@@ -70,8 +72,8 @@ fn what_a_crash_left_open_is_decided() {
         pool.resolve_all(&job).await.expect("all is decided");
         assert!(!pool.in_doubt());
         for unit in 0..64 {
-            let is_old_or_new =
-                owned.has(unit..unit + 1, 1).await.expect("a read") || owned.has(unit..unit + 1, 2).await.expect("a read");
+            let is_old_or_new = owned.has(unit..unit + 1, 1).await.expect("a read")
+                || owned.has(unit..unit + 1, 2).await.expect("a read");
             assert!(is_old_or_new, "unit {unit}");
         }
         assert!(pool.read(|s| s.owned.contains_key(&other)));
