@@ -79,15 +79,15 @@ impl Disk for Limited {
     }
     fn read(&self, c: &Ctx, offset: u64, dst: SgMut) -> Io<(Result<(), DiskError>, SgMut)> {
         let time = self.time(dst.iter().map(|part| part.len() as u64).sum());
-        let (below, c) = (Arc::clone(&self.below), c.clone());
+        let (below, c) = (Arc::clone(&self.below), *c);
         self.after(time, move || below.read(&c, offset, dst))
     }
     fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<Result<(), DiskError>> {
-        let (below, c, time) = (Arc::clone(&self.below), c.clone(), self.time(sg_len(&src) as u64));
+        let (below, c, time) = (Arc::clone(&self.below), *c, self.time(sg_len(&src) as u64));
         self.after(time, move || below.write(&c, offset, src))
     }
     fn flush(&self, c: &Ctx) -> Io<Result<(), DiskError>> {
-        let (below, c) = (Arc::clone(&self.below), c.clone());
+        let (below, c) = (Arc::clone(&self.below), *c);
         self.after(FLUSH, move || below.flush(&c))
     }
     fn discard(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<(), DiskError>> {

@@ -48,6 +48,12 @@ impl Default for Pacing {
 }
 
 impl Pacing {
+    /// The same for owners of spaces. Their pieces are larger, but one I/O of [`PIECE_BYTES`] is outstanding of each, and
+    /// they include that what was copied is flushed and recorded: 64 pieces keep eight disks busy meanwhile.
+    pub fn of_owners() -> Pacing {
+        Pacing { at_once: 64, ..Pacing::default() }
+    }
+
     /// The longest time until the next piece after one of this size.
     fn longest(&self, bytes: u64) -> Duration {
         Duration::from_nanos((bytes * 1_000_000_000).checked_div(self.minimum).unwrap_or(u64::MAX))

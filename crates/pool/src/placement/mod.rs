@@ -10,7 +10,8 @@
 //!    no two copies of a column (no two slabs of a parity row; if that cannot be, no more than may be lost,
 //!    whichever they are) are in one domain.
 //! 4. Among the disks that keep 3 possible for the rest of the row, the one with the most free slabs is
-//!    taken, then the lowest number; for the journal of a parity space, one that is there for journals, then
+//!    taken, then the lowest number (of spaces with owners the first in an order that each row has of its own); for the
+//!    journal of a parity space, one that is there for journals, then
 //!    of the fastest medium.
 
 mod class;
@@ -121,16 +122,17 @@ fn place_row(
     better: impl Fn(DiskNumber) -> bool,
 ) -> Result<Vec<SlabPlace>, NoPlace> {
     let record = state.spaces.get(&space).ok_or(NoPlace::NoSuchRow(space))?;
-    place(state, record, &Taste::of(state, space), may, better)
+    place(state, record, &Taste::of(state, space), may, better, |_| 0)
 }
 
-/// The same for any kind of space.
+/// The same for any kind of space. Of disks with the same room the one with the lowest `tie` is taken.
 fn place(
     state: &State,
     record: &SpaceRecord,
     taste: &Taste<'_>,
     may: impl Fn(DiskNumber) -> bool,
     better: impl Fn(DiskNumber) -> bool,
+    tie: impl Fn(DiskNumber) -> u64,
 ) -> Result<Vec<SlabPlace>, NoPlace> {
     let free: BTreeMap<DiskNumber, u32> = state
         .disks
@@ -140,7 +142,7 @@ fn place(
         .filter(|(_, free)| *free > 0)
         .collect();
     let needed = record.slabs_in_row();
-    let order = |d: DiskNumber| (!better(d), taste.rank(d));
+    let order = |d: DiskNumber| (!better(d), taste.rank(d), std::cmp::Reverse(free[&d]), tie(d));
     let chosen = match record.resiliency {
         Resiliency::Simple => simple(needed, &free),
         Resiliency::Mirror { copies } => {
@@ -217,7 +219,7 @@ fn shared(state: &State, mates: &[DiskNumber], disk: DiskNumber) -> [usize; LEVE
 }
 
 /// `groups` of `size` disks, each disk once, at most `cap` of a group in one domain of the widest level that
-/// allows it; those that come first in `order`, then those with the most room.
+/// allows it; those that come first in `order`.
 fn spread<O: Ord>(
     state: &State,
     free: &BTreeMap<DiskNumber, u32>,
@@ -228,7 +230,7 @@ fn spread<O: Ord>(
 ) -> Option<Vec<DiskNumber>> {
     let (_, mut fit) = widest(state, free.keys().copied(), groups, size, cap)?;
     let mut by_room: Vec<DiskNumber> = free.keys().copied().collect();
-    by_room.sort_by_key(|d| (order(*d), std::cmp::Reverse(free[d]), *d));
+    by_room.sort_by_key(|d| (order(*d), *d));
     let mut chosen = Vec::new();
     for _ in 0..groups * size {
         let disk = *by_room.iter().find(|d| fit.allows(**d))?;

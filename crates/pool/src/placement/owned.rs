@@ -19,9 +19,9 @@ pub(crate) fn owned_row(
     let kind = SpaceRecord::of(record);
     let taste = Taste::new(state, false, record.media);
     let here = |disk: DiskNumber| is_reachable(state, disk, record.slot) && usable(disk);
-    let places = place(state, &kind, &taste, here, |_| true).or_else(|full| {
+    let places = place(state, &kind, &taste, here, |_| true, tie(state)).or_else(|full| {
         let may = |disk: DiskNumber| has_slot(state, disk, record.slot);
-        let places = place(state, &kind, &taste, may, here)?;
+        let places = place(state, &kind, &taste, may, here, tie(state))?;
         if keeps_enough(&kind, &places, here) { Ok(places) } else { Err(full) }
     })?;
     Ok(places.into_iter().map(|place| (place, !here(place.disk))).collect())
@@ -42,7 +42,7 @@ pub(crate) fn log_row(
     let log = |replicas: usize| {
         let resiliency = Resiliency::Mirror { copies: replicas as u8 };
         let log = SpaceRecord { resiliency, columns: 1, ..SpaceRecord::of(record) };
-        place(state, &log, &taste, may, |_| true)
+        place(state, &log, &taste, may, |_| true, tie(state))
     };
     match record.resiliency.failures() + 1 {
         1 => log(2).or_else(|_| log(1)),
@@ -97,6 +97,18 @@ pub(crate) fn owned_slab(
     let (disk, _) = best.ok_or(full.clone())?;
     let slab = state.free_slabs(*disk).next().ok_or(full)?;
     Ok(SlabPlace { disk: *disk, slab })
+}
+
+/// The order of disks with the same room: another one for each row, so that a disk shares its rows with all others, and
+/// what is lost with it is read from all of them. Otherwise rows would be on the same few disks in turn.
+fn tie(state: &State) -> impl Fn(DiskNumber) -> u64 + use<> {
+    let row = u64::from(state.next_generation) << 16;
+    move |disk| {
+        // SplitMix64: neighbouring numbers have values that are far apart.
+        let mixed = (row | u64::from(disk.0)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb) >> 31
+    }
 }
 
 /// Whether a present disk has the slot of the space's marks.

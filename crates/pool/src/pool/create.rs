@@ -161,7 +161,7 @@ impl Pool {
             state,
         };
         let metadata = Metadata::open(io.clone(), opening).await?;
-        let jobs = Board::new(io.env.clone(), Pacing::default());
+        let jobs = Board::new(io.env.clone(), Pacing::of_owners());
         let inner = Inner {
             id: pool,
             jobs,

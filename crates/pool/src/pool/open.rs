@@ -218,7 +218,7 @@ impl Pool {
         let node = options.by.machine;
         let (still_writing, unlabelled) = Default::default();
         let read_only = options.read_only;
-        let (jobs, events) = (Board::new(io.env.clone(), Pacing::default()), Events::default());
+        let (jobs, events) = (Board::new(io.env.clone(), Pacing::of_owners()), Events::default());
         let inner = Inner {
             id,
             io,

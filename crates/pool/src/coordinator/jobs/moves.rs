@@ -9,7 +9,7 @@ use crate::jobs::{Evacuated, Job};
 use crate::{DiskNumber, Pool, RowNumber, SpaceId, State};
 
 /// Rows with a moving slab at a time, of one job: enough to keep some disks busy while others are flushed.
-pub(super) const MOVES_AT_ONCE: usize = 16;
+pub(super) const MOVES_AT_ONCE: usize = 32;
 
 /// Regions of one slab that are filled at a time.
 const REGIONS_AT_ONCE: usize = 4;
