@@ -174,13 +174,13 @@ impl Inner {
         let is_empty_before = !(0..code.columns()).any(is_written);
         if !is_empty_before {
             match self.columns(target, at, cached, first).await? {
-                Some((columns, _)) => old = columns,
+                Some(made) => old = made.columns,
                 None => return Ok(None),
             }
             if lacks(&old, first) {
                 let other = if first == whole { difference } else { whole };
                 match self.columns(target, at, cached, first | other).await? {
-                    Some((columns, _)) => old = columns,
+                    Some(made) => old = made.columns,
                     None => return Ok(None),
                 }
             }
