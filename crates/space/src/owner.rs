@@ -508,11 +508,11 @@ impl Inner {
     }
 
     /// Does something with the replicas of the log on a disk.
-    fn replicas_on(&self, disk: DiskNumber, act: impl Fn(&SpaceLog, u8)) {
+    fn replicas_on(&self, disk: DiskNumber, act: impl Fn(&SpaceLog, u32)) {
         let view = self.view.get().value;
         let (Some(row), Some(log)) = (view.log_row(), self.log.get()) else { return };
         let here = row.copies().filter(|(_, copy)| copy.place.disk == disk);
-        here.for_each(|(index, _)| act(log, index as u8));
+        here.for_each(|(_, copy)| act(log, copy.generation));
     }
 
     /// Makes a row ready: rule 18.

@@ -12,7 +12,7 @@ use arena::{Class, IoBuf, Sg, SgMut};
 use disk::sized;
 use futures_util::future::join_all;
 use pool_seam::{
-    Absence, DiskNumber, GROUP_UNITS, Membership, OwnerOp, Regions, RowNumber, SeamError, SlabCopy,
+    Absence, DiskNumber, GROUP_UNITS, Membership, OwnerOp, Regions, Row, RowNumber, SeamError, SlabCopy,
     SlabPlace, SpaceView, Stays, UNIT,
 };
 
@@ -21,7 +21,7 @@ use crate::SpaceError;
 use crate::blocks::{ContentId, Units};
 use crate::cache::Cached;
 use crate::locks::Mode;
-use crate::owner::Inner;
+use crate::owner::{Inner, RETRY};
 use crate::port::Port;
 use crate::table::Value;
 use crate::view::{GroupKey, Member, block_id, route};
@@ -111,6 +111,9 @@ impl Job {
             }
             birth
         };
+        if row == RowNumber::LOG {
+            return self.replica_moves(index).await;
+        }
         loop {
             let view = self.inner.view.get().value;
             let record = view.record.rows.get(&row).filter(|record| record.birth == birth);
@@ -137,6 +140,25 @@ impl Job {
         target.map(|target| self.left.remove(&(row, target)));
         self.inner.end_move(row, OwnerOp::CancelMove { row, birth }).await?;
         Ok(false)
+    }
+
+    /// Waits until a move of a replica of the log ends, which the owner carries out like the join of any replica, also without
+    /// this job: no replica is given up before the new one has everything.
+    async fn replica_moves(&mut self, index: u8) -> Result<bool, SpaceError> {
+        let moving = || self.inner.view.get().value.log_row().and_then(Row::moving);
+        let Some(generation) = moving().map(|moving| moving.copy.generation) else { return Ok(false) };
+        while moving().is_some_and(|moving| moving.copy.generation == generation) {
+            if self.turn().await? == 0 {
+                return Ok(false);
+            }
+            self.inner.to_keep.notify_one();
+            self.inner.env.sleep(RETRY).await;
+        }
+        let view = self.inner.view.get().value;
+        let copy = view.log_row().and_then(|row| row.copy(index.into()));
+        let is_moved = copy.is_some_and(|copy| copy.generation == generation);
+        self.done.bytes += if is_moved { view.slab_bytes } else { 0 };
+        Ok(is_moved)
     }
 
     /// Fills as many of the wanted pieces as may be done now. `false`: none is left, or the job ends.

@@ -117,7 +117,7 @@ fn translate(
         OwnerOp::Accounted { disk, of } => SpaceOp::Accounted { disk, of },
         OwnerOp::BeginMove { row, birth, index } => {
             let slabs = &birth_of(row, birth)?.slabs;
-            if usize::from(index) >= slabs.len() || row == RowNumber::LOG {
+            if usize::from(index) >= slabs.len() {
                 return Err(Refusal::Invalid);
             }
             let to = placement::owned_slab(state, space, row, index, usable).map_err(Refusal::NoRoom)?;
