@@ -402,7 +402,7 @@ fn a_replica_of_the_log_moves_under_load() {
             let place = SlabPlace { disk: DiskNumber(0), slab: 0 };
             let order = JobOrder::Fill(vec![(RowNumber::LOG, 0, place)]);
             let old = before.slabs[0].place;
-            let areas = world.rig.view_now().disks[&old.disk].areas.clone();
+            let areas = world.rig.view_now().disks[&old.disk].areas;
             let data = areas.data(old.slab).offset;
             let slot = SlotId(old.disk.0.into());
             let image = || world.rig.machine.image(slot).to_vec(data, 2 << 20);
