@@ -396,7 +396,8 @@ fn a_replica_of_the_log_moves_under_load() {
     for setup in mirrors.chain(simple).chain([coded(520, 1)]) {
         virtual_time(async {
             let world = World::new(&setup).await;
-            world.shuffle(Duration::from_millis(2));
+            // So long that a write would arrive after the end of the move.
+            world.shuffle(Duration::from_millis(20));
             world.write(0..UNITS, true).await.unwrap();
             let before = world.rig.view_now().log_row().unwrap().clone();
             let place = SlabPlace { disk: DiskNumber(0), slab: 0 };
@@ -409,17 +410,15 @@ fn a_replica_of_the_log_moves_under_load() {
             let moves = async {
                 let report = world.space.run(JobId(7), order).wait().await.unwrap();
                 assert_eq!((report.left, report.progress.bytes), (vec![], report.progress.of));
+            };
+            let given_up = async {
+                while world.rig.view_now().log_row().unwrap().slabs[0].place == old {
+                    world.rig.env.sleep(Duration::from_millis(1)).await;
+                }
                 image()
             };
-            let users = join_all((0..4).map(|_| user(&world, 30, anywhere)));
-            let ((given_up, ()), _) = tokio::join!(
-                async {
-                    let given_up = moves.await;
-                    join_all((0..4).map(|_| user(&world, 10, anywhere))).await;
-                    (given_up, ())
-                },
-                users
-            );
+            let users = join_all((0..4).map(|_| user(&world, 60, anywhere)));
+            let ((), given_up, _) = tokio::join!(moves, given_up, users);
             world.write(0..8, true).await.unwrap();
             assert!(image() == given_up, "the old slab may be another's by now");
             let log = world.rig.view_now().log_row().unwrap().clone();
