@@ -117,6 +117,16 @@ impl Inner {
             }
             let is_fresh = self
                 .look(&cached, |table| new.units.clone().all(|unit| table.in_place(unit) == InPlace::Empty));
+            // Of a stripe that no record has, columns are in place and not durable. The record of a redo needs no flush, and
+            // would call them so.
+            let is_unflushed =
+                |table: &Table, unit| table.in_place(unit) == InPlace::Empty && table.waits(unit);
+            if !is_fresh
+                && self.look(&cached, |table| new.units.clone().any(|unit| is_unflushed(table, unit)))
+            {
+                self.log().flush(FlushSet::everything()).await?;
+                continue;
+            }
             let Some(planned) = self.plan(new, &target, &at, code, &cached).await? else {
                 continue;
             };

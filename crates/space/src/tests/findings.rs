@@ -236,9 +236,11 @@ fn what_a_crash_left_and_no_table_knows_is_told() {
 /// Power cuts are no damage.
 #[test]
 fn crashes_alone_are_nothing_to_tell_of() {
-    for seed in 0..6 {
+    // The last one: a write to a stripe that had been overwritten, and to one of which no record had the other columns.
+    for seed in (20..26).chain([38]) {
         virtual_time(async {
-            let setup = if seed % 2 == 0 { Setup::new(20 + seed, 4, MIRROR) } else { coded(20 + seed, 1) };
+            let is_mirror = seed < 26 && seed % 2 == 0;
+            let setup = if is_mirror { Setup::new(seed, 4, MIRROR) } else { coded(seed, 1) };
             let world = World::new(&setup).await;
             world.shuffle(Duration::from_millis(2));
             world.rig.record();
