@@ -139,8 +139,6 @@ pub struct Progress {
     pub healed: u64,
     /// Units found on no copy.
     pub lost: u64,
-    /// Of a scrub: the first row that it has not read to its end.
-    pub row: RowNumber,
 }
 
 /// What a job may do next.

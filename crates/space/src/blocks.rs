@@ -172,6 +172,11 @@ impl ChecksumBlock {
         Ok(Box::new(ChecksumBlock { version, writing, lost, written, versions, sums }))
     }
 
+    /// Whether another block of the same content says the same of the units, whichever is newer.
+    pub fn says_the_same(&self, other: &ChecksumBlock) -> bool {
+        (&self.sums, &self.lost, &self.written) == (&other.sums, &other.lost, &other.written)
+    }
+
     /// Which of two blocks of a group is newer: by version, then by writing.
     pub fn age(&self) -> (u64, u64) {
         (self.version, self.writing)

@@ -4,6 +4,7 @@
 //! Each step is durable before the next: what waits is committed; blocks of groups with confirmed values are written and
 //! flushed; a snapshot has what blocks do not have; the header has the new tail.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -61,6 +62,13 @@ impl Space {
     }
 }
 
+/// Groups that may have units to decide.
+pub(crate) struct OpenPiece {
+    pub(crate) groups: Vec<GroupKey>,
+    /// A region that a crash has left active.
+    region: Option<(SetKey, u32)>,
+}
+
 /// Blocks of a group that were written: until they are durable, its units count as in no block.
 struct Blocks {
     inner: Arc<Inner>,
@@ -114,6 +122,12 @@ impl Inner {
             if let Err(error) = space.mend_log().await {
                 tracing::warn!(space = space.space().0, %error, "the log of a virtual disk lacks a replica");
             }
+            if let Err(error) = space.record_losses().await {
+                tracing::warn!(space = space.space().0, %error, "lost units cannot be recorded");
+            }
+            if let Err(error) = space.mend_blocks().await {
+                tracing::debug!(space = space.space().0, %error, "checksum blocks cannot be written anew");
+            }
             waited += LOOK;
             is_due |= space.budget.is_half_dirty() || waited >= INTERVAL && space.has_changed();
             if !is_due {
@@ -156,7 +170,7 @@ impl Inner {
         let written: Vec<_> = futures_util::stream::iter(writes).buffered(AT_ONCE).collect().await;
         let written = written.into_iter().collect::<Result<Vec<_>, _>>()?;
         let written: Vec<Blocks> = written.into_iter().flatten().collect();
-        let groups = written.iter().map(|blocks| blocks.cached.key()).collect();
+        let groups: BTreeSet<GroupKey> = written.iter().map(|blocks| blocks.cached.key()).collect();
         {
             // What is in place has to be durable, or the snapshot carries it.
             let mut gate = std::pin::pin!(self.placing.write());
@@ -176,6 +190,7 @@ impl Inner {
             }
         }
         self.unmarked.lock().clear();
+        self.findings.blocks_written(&groups);
         self.give_back(groups).await
     }
 
@@ -242,10 +257,11 @@ impl Inner {
         })
     }
 
-    /// The table of a group that is in the log; `None` if its row is gone.
+    /// The table of a group; `None` if its row is gone, or new: its slabs have no blocks yet.
     pub(crate) async fn loaded(self: &Arc<Inner>, key: GroupKey) -> Result<Option<Arc<Cached>>, SpaceError> {
         let view = self.view.get().value;
-        let loaded = match route(&view, key).map(|at| self.table(key, &at)) {
+        let at = route(&view, key).filter(|at| !at.is_new);
+        let loaded = match at.map(|at| self.table(key, &at)) {
             Some(Ok(cached)) => Some(cached),
             Some(Err(NotYet::Table(load))) => Some(load.await?),
             Some(Err(NotYet::Unavailable(error))) => return Err(error),
@@ -333,19 +349,32 @@ impl Inner {
     }
 
     pub(crate) async fn resolve(self: &Arc<Inner>) -> Result<(), SpaceError> {
+        for piece in self.to_resolve() {
+            self.resolve_piece(&piece).await?;
+        }
+        Ok(())
+    }
+
+    /// Where units may be open.
+    pub(crate) fn to_resolve(&self) -> Vec<OpenPiece> {
         let regions = Regions::new(self.view.get().value.slab_bytes);
-        for key in self.overlay.groups() {
-            self.resolve_group(key).await?;
+        let group = |key| OpenPiece { groups: vec![key], region: None };
+        let region = |(set, region): (SetKey, u32)| {
+            let key = |group| GroupKey { row: set.row, set: set.set, group };
+            OpenPiece { groups: regions.groups(region).map(key).collect(), region: Some((set, region)) }
+        };
+        let unread = self.overlay.groups().into_iter().map(group);
+        let active = self.active.unresolved().into_iter().map(region);
+        let dirty = self.cache.dirty().into_iter().map(|cached| group(cached.key()));
+        unread.chain(active).chain(dirty).collect()
+    }
+
+    pub(crate) async fn resolve_piece(self: &Arc<Inner>, piece: &OpenPiece) -> Result<(), SpaceError> {
+        for key in &piece.groups {
+            self.resolve_group(*key).await?;
         }
-        for (set, region) in self.active.unresolved() {
-            let SetKey { row, set: column, .. } = set;
-            for group in regions.groups(region) {
-                self.resolve_group(GroupKey { row, set: column, group }).await?;
-            }
+        if let Some((set, region)) = piece.region {
             self.active.resolved(set, region);
-        }
-        for cached in self.cache.dirty() {
-            self.resolve_group(cached.key()).await?;
         }
         Ok(())
     }

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use arena::{IoBuf, Sg};
 use futures_util::future::join_all;
-use pool_seam::UNIT;
 use pool_seam::code::Code;
+use pool_seam::{Found, UNIT};
 
 use crate::SpaceError;
-use crate::blocks::ContentId;
+use crate::blocks::{ContentId, Units};
 use crate::cache::Cached;
 use crate::flight::{Change, Ended, New, Stripes};
 use crate::heal::ReadCopy;
@@ -32,6 +32,15 @@ struct Bad {
     bytes: Option<IoBuf>,
 }
 
+/// What the members of a set give.
+pub(crate) struct Made {
+    pub(crate) columns: Columns,
+    /// Units that were written anew.
+    pub(crate) rewritten: u64,
+    /// Why not all members that count were read, if one was wanted and was not.
+    pub(crate) unread: Option<SpaceError>,
+}
+
 /// Contents as bits.
 fn bits(contents: impl Iterator<Item = usize>) -> u32 {
     contents.fold(0, |bits, content| bits | 1 << content)
@@ -44,32 +53,33 @@ fn lacks(columns: &Columns, of: u32) -> bool {
 
 impl Inner {
     /// The wanted contents (bits) of a target's units, as their checksums say; a content whose own copy does not give a unit
-    /// is made from the others, and written anew where it was read. Also how many units were written anew. `None`: a disk
-    /// left meanwhile.
+    /// is made from the others, and written anew where it was read. `None`: a disk left meanwhile.
     pub(crate) async fn columns(
         self: &Arc<Inner>,
         target: &Target,
         at: &Route,
         cached: &Arc<Cached>,
         wanted: u32,
-    ) -> Result<Option<(Columns, u64)>, SpaceError> {
+    ) -> Result<Option<Made>, SpaceError> {
         let code = at.code.expect("a coded row");
-        let mut columns: Columns = vec![vec![None; target.units.len()]; code.columns()];
+        let columns: Columns = vec![vec![None; target.units.len()]; code.columns()];
+        let mut made = Made { columns, rewritten: 0, unread: None };
         let mut bad = Vec::new();
-        if !self.read_columns(target, at, cached, wanted, &mut columns, &mut bad).await? {
+        if !self.read_columns(target, at, cached, wanted, &mut made, &mut bad).await? {
             return Ok(None);
         }
         let of_wanted = |content: &usize| wanted & 1 << content != 0;
         // Of a local code first those of the group.
         for near in [Self::near(code, wanted), code.all()] {
-            if !lacks(&columns, wanted) {
+            if !lacks(&made.columns, wanted) {
                 break;
             }
-            let has = |c: &usize| of_wanted(c) || columns[*c].iter().all(Option::is_some);
+            let has = |c: &usize| of_wanted(c) || made.columns[*c].iter().all(Option::is_some);
             let have = bits((0..code.columns()).filter(has));
-            if !self.read_columns(target, at, cached, near & !have, &mut columns, &mut bad).await? {
+            if !self.read_columns(target, at, cached, near & !have, &mut made, &mut bad).await? {
                 return Ok(None);
             }
+            let columns = &mut made.columns;
             for unit in 0..target.units.len() {
                 let is_lost = |c: &usize| of_wanted(c) && columns[*c][unit].is_none();
                 let lost = bits((0..code.columns()).filter(is_lost));
@@ -89,15 +99,26 @@ impl Inner {
                 }
             }
         }
-        let mut rewritten = 0;
         for Bad { member, unit, bytes } in bad {
-            let good = columns[usize::from(member.content)][unit].clone();
+            let good = made.columns[usize::from(member.content)][unit].clone();
+            let found = if bytes.is_some() { Found::Healed } else { Found::Unreadable };
             if let Some(good) = good.filter(|good| bytes.is_none_or(|bytes| bytes[..] != good[..])) {
-                self.rewrite(target, &member, target.units.start + unit, good).await;
-                rewritten += 1;
+                let (of, unit) =
+                    (Target { column: member.content, ..target.clone() }, target.units.start + unit);
+                self.found(found, member.disk, &of, unit);
+                self.rewrite(target, &member, unit, good).await;
+                made.rewritten += 1;
             }
         }
-        Ok(Some((columns, rewritten)))
+        // A parity that is missing is a consequence: nothing of the space is lost with it.
+        for content in (0..code.data()).filter(|c| made.unread.is_none() && of_wanted(c)) {
+            let lacks = |unit: &usize| made.columns[content][*unit - target.units.start].is_none();
+            let lost: Units = target.units.clone().filter(lacks).collect();
+            let member = at.members.iter().find(|m| usize::from(m.content) == content && m.counts);
+            let target = Target { column: content as u8, ..target.clone() };
+            self.found_lost(member.map_or(&at.members, std::slice::from_ref), &target, &lost);
+        }
+        Ok(Some(made))
     }
 
     fn near(code: Code, wanted: u32) -> u32 {
@@ -132,13 +153,14 @@ impl Inner {
         at: &Route,
         cached: &Arc<Cached>,
         wanted: u32,
-        columns: &mut Columns,
+        made: &mut Made,
         bad: &mut Vec<Bad>,
     ) -> Result<bool, SpaceError> {
         let zeros = IoBuf::from(vec![0; UNIT as usize]);
         let value = |content: usize, unit: usize| {
             self.look(cached, |table| table.value(content, target.units.start + unit))
         };
+        let columns = &mut made.columns;
         let mut reads = Vec::new();
         for content in (0..at.contents()).filter(|c| wanted & 1 << c != 0) {
             let mut is_read = false;
@@ -156,9 +178,15 @@ impl Inner {
         let results = join_all(reads.iter().map(|(_, member)| self.read_copy(target, member))).await;
         for ((content, member), result) in reads.into_iter().zip(results) {
             let units = match result? {
-                ReadCopy::Bytes(units) => units.into_iter().map(Some).collect(),
-                ReadCopy::Damaged => vec![None; target.units.len()],
-                ReadCopy::Away | ReadCopy::Failed(_) => continue,
+                ReadCopy::Bytes(units) => units,
+                ReadCopy::Away => {
+                    made.unread.get_or_insert_with(|| unavailable(target.key.row, &at.members));
+                    continue;
+                }
+                ReadCopy::Failed(error) => {
+                    made.unread.get_or_insert(SpaceError::Disk { disk: member.disk, error });
+                    continue;
+                }
                 ReadCopy::Changed => return Ok(false),
             };
             for (unit, bytes) in units.into_iter().enumerate() {
@@ -188,14 +216,15 @@ impl Inner {
     ) -> Result<(), SpaceError> {
         let unit = target.units.start;
         let counting: Vec<&Member> = at.members.iter().filter(|member| member.counts).collect();
-        let mut found: Vec<Vec<IoBuf>> = vec![Vec::new(); code.columns()];
+        let mut found: Vec<Vec<(&Member, Option<IoBuf>)>> = vec![Vec::new(); code.columns()];
         let mut is_whole = true;
         for (member, read) in
             counting.iter().zip(join_all(counting.iter().map(|m| self.read_copy(target, m))).await)
         {
             match read? {
-                ReadCopy::Bytes(bytes) => found[usize::from(member.content)].extend(bytes),
-                ReadCopy::Damaged => {}
+                ReadCopy::Bytes(mut bytes) => {
+                    found[usize::from(member.content)].push((member, bytes.pop().flatten()));
+                }
                 ReadCopy::Away | ReadCopy::Failed(_) => is_whole = false,
                 ReadCopy::Changed => return Ok(()),
             }
@@ -208,12 +237,13 @@ impl Inner {
         let has = |content: usize, value: &Value| match *value {
             value if value.is_zeros() => Some(zeros.clone()),
             Value::Written(wanted) | Value::Lost(wanted) => {
-                found[content].iter().find(|bytes| sum(content, bytes) == wanted).cloned()
+                let bytes = found[content].iter().filter_map(|(_, bytes)| bytes.as_ref());
+                bytes.into_iter().find(|bytes| sum(content, bytes) == wanted).cloned()
             }
             _ => None,
         };
         let candidates = self.look(cached, |table| table.candidates(unit));
-        let is_read = found.iter().any(|copies| !copies.is_empty());
+        let is_read = found.iter().flatten().any(|(_, bytes)| bytes.is_some());
         let is_unwritten = |values: &Values| values.iter().all(Value::is_zeros);
         let chosen = candidates.iter().enumerate().find_map(|(which, values)| {
             let stripe: Vec<Option<IoBuf>> =
@@ -231,6 +261,10 @@ impl Inner {
             for (content, value) in values.iter_mut().enumerate() {
                 if let (Value::Written(wanted), None) = (*value, has(content, value)) {
                     *value = Value::Lost(wanted);
+                    if content < code.data() {
+                        let target = Target { column: content as u8, ..target.clone() };
+                        self.found_lost(&at.members, &target, &std::iter::once(unit).collect());
+                    }
                 }
             }
             return self.confirm_stripe(target, cached, values).await;
@@ -242,6 +276,7 @@ impl Inner {
         if !code.recover(UNIT as usize, &mut bytes, code.all() & !have) {
             return Err(unavailable(target.key.row, &at.members));
         }
+        let may_differ = !self.look(cached, |table| table.is_known(unit));
         // Parities of units without data are zeros nowhere: a parity is written where a data column is.
         let mut parts: Vec<Option<Sg>> = vec![None; code.columns()];
         for (content, bytes) in bytes.into_iter().enumerate() {
@@ -251,8 +286,17 @@ impl Inner {
             }
             values[content] = Value::Written(sum(content, &bytes));
             let members = counting.iter().filter(|member| usize::from(member.content) == content);
-            let is_everywhere = found[content].len() == members.count()
-                && found[content].iter().all(|other| other[..] == bytes[..]);
+            let mut is_everywhere = found[content].len() == members.count();
+            for (member, other) in &found[content] {
+                let target = Target { column: content as u8, ..target.clone() };
+                let is_equal = other.as_ref().is_some_and(|other| other[..] == bytes[..]);
+                is_everywhere &= is_equal;
+                match other {
+                    None => self.found(Found::Unreadable, member.disk, &target, unit),
+                    Some(_) if may_differ || is_equal => {}
+                    Some(_) => self.found(Found::Healed, member.disk, &target, unit),
+                }
+            }
             if !is_everywhere {
                 parts[content] = Some(Sg::from_iter([IoBuf::from(bytes)]));
             }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arena::{Class, IoBuf, Sg};
 use disk::{DiskError, sized};
 use futures_util::future::join_all;
-use pool_seam::{Absence, Regions};
+use pool_seam::{Absence, Found, Regions};
 use smallvec::smallvec;
 
 use crate::active::SetKey;
@@ -25,9 +25,8 @@ type Content = (Member, Option<IoBuf>);
 
 /// What a read of one copy came to.
 pub(crate) enum ReadCopy {
-    Bytes(Vec<IoBuf>),
-    /// Its medium does not give them.
-    Damaged,
+    /// The units; none of those that its medium does not give.
+    Bytes(Vec<Option<IoBuf>>),
     /// The disk is absent.
     Away,
     /// The disk is needed for other data, but does not give these now.
@@ -73,8 +72,28 @@ impl Inner {
             Some(decision) => decision,
             // A disk that is away may have one of them.
             None if !is_whole => return Err(unavailable(target.key.row, &at.members)),
-            None => Decision::Value(lost(&candidates)),
+            None => {
+                self.found_lost(&at.members, &target, &std::iter::once(unit).collect());
+                Decision::Value(lost(&candidates))
+            }
         };
+        if let Decision::Bytes(bytes) = &decision {
+            let is_candidate = |values: &Values| matches!(values[0], Value::Written(wanted) | Value::Lost(wanted) if wanted == sum(bytes));
+            if !candidates.iter().any(is_candidate) {
+                let of =
+                    contents.iter().find(|(_, other)| other.as_ref().is_some_and(|b| b[..] == bytes[..]));
+                of.iter().for_each(|(member, _)| self.found(Found::Unsettled, member.disk, &target, unit));
+            }
+            // Of a unit that may have been written when the power failed, copies differ.
+            let may_differ = may_be_strange || !self.look(cached, |table| table.is_known(unit));
+            for (member, other) in &contents {
+                match other {
+                    None => self.found(Found::Unreadable, member.disk, &target, unit),
+                    Some(other) if may_differ || other[..] == bytes[..] => {}
+                    Some(_) => self.found(Found::Healed, member.disk, &target, unit),
+                }
+            }
+        }
         match decision {
             Decision::Bytes(bytes)
                 if self.look(cached, |table| {
@@ -117,8 +136,7 @@ impl Inner {
         let mut contents = Vec::new();
         for (member, read) in counting.iter().zip(join_all(reads).await) {
             match read? {
-                ReadCopy::Bytes(mut bytes) => contents.push((**member, bytes.pop())),
-                ReadCopy::Damaged => contents.push((**member, None)),
+                ReadCopy::Bytes(mut bytes) => contents.push((**member, bytes.pop().flatten())),
                 ReadCopy::Away | ReadCopy::Failed(_) => {}
                 ReadCopy::Changed => return Ok(None),
             }
@@ -145,8 +163,22 @@ impl Inner {
         }
         let (result, read) = port.read(offset, buffers).await;
         let error = match result {
-            Ok(()) => return Ok(ReadCopy::Bytes(read.into_iter().map(arena::IoBufMut::freeze).collect())),
-            Err(DiskError::Medium { .. }) => return Ok(ReadCopy::Damaged),
+            Ok(()) => {
+                return Ok(ReadCopy::Bytes(read.into_iter().map(|buffer| Some(buffer.freeze())).collect()));
+            }
+            Err(DiskError::Medium { .. }) if units == 1 => return Ok(ReadCopy::Bytes(vec![None])),
+            Err(DiskError::Medium { .. }) => {
+                // It may give the others.
+                let mut all = Vec::new();
+                for unit in target.units.clone() {
+                    let one = Target { units: unit..unit + 1, ..target.clone() };
+                    match Box::pin(self.read_copy(&one, member)).await? {
+                        ReadCopy::Bytes(bytes) => all.extend(bytes),
+                        other => return Ok(other),
+                    }
+                }
+                return Ok(ReadCopy::Bytes(all));
+            }
             Err(error) => error,
         };
         let reported = match self.is_opened_anew(&port) {

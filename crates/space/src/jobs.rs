@@ -13,9 +13,10 @@ use env::BoxFuture;
 use futures_util::FutureExt;
 use futures_util::future::Shared;
 use parking_lot::Mutex;
-use pool_seam::{JobId, JobOrder, JobReport, Progress, RowNumber, SeamError, Stays, Turn};
+use pool_seam::{GROUP, JobId, JobOrder, JobReport, Progress, RowNumber, SeamError, Stays, Turn};
 
 use crate::SpaceError;
+use crate::checkpoint::OpenPiece;
 use crate::owner::{Inner, RETRY, Space};
 
 /// The jobs that run.
@@ -78,12 +79,34 @@ impl Job {
             JobOrder::Resync(disk) => self.resync(disk).await?,
             JobOrder::Fill(moves) => self.fill(moves).await?,
             JobOrder::Scrub(from) => self.scrub(from).await?,
-            JobOrder::Resolve => self.inner.resolve().await?,
+            JobOrder::Resolve => self.resolve().await?,
             // No space has rows of a former resiliency yet.
             JobOrder::Reshape => {}
         }
         let left = self.left.into_iter().map(|((row, index), why)| (row, index, why)).collect();
         Ok(JobReport { progress: self.done, left })
+    }
+
+    async fn resolve(&mut self) -> Result<(), SpaceError> {
+        let pieces = self.inner.to_resolve();
+        let bytes = |piece: &OpenPiece| piece.groups.len() as u64 * GROUP;
+        self.done.of = pieces.iter().map(bytes).sum();
+        let mut left = &pieces[..];
+        while !left.is_empty() {
+            let turn = self.turn().await?;
+            if turn == 0 {
+                let rows = left.iter().flat_map(|piece| &piece.groups).map(|key| (key.row, 0));
+                self.leave(rows);
+                return Ok(());
+            }
+            let (now, rest) = left.split_at(turn.min(left.len()));
+            for piece in now {
+                self.inner.resolve_piece(piece).await?;
+                self.done.bytes += bytes(piece);
+            }
+            left = rest;
+        }
+        Ok(())
     }
 
     /// How many pieces may be done now; 0: the job ends.

@@ -39,6 +39,7 @@ mod discard;
 mod disk_marks;
 mod emptying;
 mod error;
+mod findings;
 mod flight;
 mod flush;
 mod heal;

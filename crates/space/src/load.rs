@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arena::{Class, Sg};
-use disk::sized;
+use disk::{DiskError, sized};
 use env::Io;
 use futures_util::future::join_all;
 use pool_seam::{GROUP_UNITS, Regions};
@@ -18,6 +18,24 @@ use crate::owner::Inner;
 use crate::table::{Table, TableId};
 use crate::view::{GroupKey, Member, Route, block_id, route};
 use crate::write::{NotYet, unavailable};
+
+/// What a read of a block came to.
+pub(crate) enum ReadBlock {
+    Good(Box<ChecksumBlock>),
+    /// It is damaged, or another's.
+    Bad,
+    /// The disk does not give it now.
+    Away,
+}
+
+impl ReadBlock {
+    fn good(&self) -> Option<&ChecksumBlock> {
+        match self {
+            ReadBlock::Good(block) => Some(block),
+            ReadBlock::Bad | ReadBlock::Away => None,
+        }
+    }
+}
 
 impl Inner {
     /// The table of a group.
@@ -50,20 +68,39 @@ impl Inner {
         })
     }
 
-    /// The newest block of each content, of all members that count.
+    /// The newest block of each content, of all members that count. One that is older than the others say it is counts for
+    /// nothing, unless a crash has cut off a checkpoint: then the log names the group, and a block may be torn, too (rules 6
+    /// and 16).
     async fn load(&self, key: GroupKey, at: &Route, slabs: usize) -> Result<Table, SpaceError> {
         let counting: Vec<&Member> = at.members.iter().filter(|member| member.counts).collect();
         let blocks = join_all(counting.iter().map(|member| self.read_block(key, member))).await;
-        let newest: Vec<Option<&ChecksumBlock>> = (0..at.contents())
-            .map(|content| {
-                let of_it = counting.iter().zip(&blocks).filter(|(m, _)| usize::from(m.content) == content);
-                of_it.filter_map(|(_, block)| block.as_deref()).reduce(newer)
-            })
-            .collect();
+        let read: Vec<(&Member, &ChecksumBlock)> =
+            counting.iter().zip(&blocks).filter_map(|(m, block)| Some((*m, block.good()?))).collect();
+        let latest = read.iter().map(|(_, block)| *block).reduce(newer);
+        let is_named = self.overlay.names(&key);
+        let is_old = |(member, block): &(&Member, &ChecksumBlock)| {
+            let slab = usize::from(member.slab - at.members[0].slab);
+            let has = latest.and_then(|latest| latest.versions.get(slab));
+            !is_named && has.is_some_and(|has| block.version < *has)
+        };
+        let is_bad = |block: &ReadBlock| !is_named && matches!(block, ReadBlock::Bad);
+        let bad = counting.iter().zip(&blocks).filter(|(_, block)| is_bad(block));
+        let old = read.iter().filter(|one| is_old(one)).map(|(member, _)| *member);
+        let bad = bad.map(|(member, _)| *member).chain(old);
+        bad.for_each(|member| self.found_block(key, member, at.code.is_some()));
+        let newest_of = |is_used: &dyn Fn(&(&Member, &ChecksumBlock)) -> bool| {
+            let newest = |content: usize| {
+                let of_it = read.iter().filter(|one| usize::from(one.0.content) == content && is_used(one));
+                of_it.map(|(_, block)| *block).reduce(newer)
+            };
+            let newest: Vec<Option<&ChecksumBlock>> = (0..at.contents()).map(newest).collect();
+            let have = newest.iter().enumerate().filter(|(_, block)| block.is_some());
+            let have = have.fold(0, |have, (content, _)| have | 1 << content);
+            at.decodes(have).then_some(newest)
+        };
+        let newest = newest_of(&|one| !is_old(one)).or_else(|| newest_of(&|_| true));
         let id = TableId { row: key.row, birth: at.birth, set: key.set, group: key.group };
-        let have =
-            (0..).zip(&newest).filter(|(_, block)| block.is_some()).fold(0, |have, (c, _)| have | 1 << c);
-        let table = at.decodes(have).then(|| Table::load(id, at.data, slabs, &newest)).flatten();
+        let table = newest.and_then(|newest| Table::load(id, at.data, slabs, &newest));
         let table = table.map(|mut table| {
             self.overlay.apply(key, &mut table);
             let region = Regions::new(self.view.get().value.slab_bytes).of_group(key.group);
@@ -86,12 +123,17 @@ impl Inner {
         table.carry(&units)
     }
 
-    async fn read_block(&self, key: GroupKey, member: &Member) -> Option<Box<ChecksumBlock>> {
-        let port = self.port(member).await.ok()??;
+    /// The block of a copy.
+    pub(crate) async fn read_block(&self, key: GroupKey, member: &Member) -> ReadBlock {
+        let Ok(Some(port)) = self.port(member).await else { return ReadBlock::Away };
         let buffers = self.arena.alloc_sg(BLOCK, Class::Control).await;
         let (result, read) = port.read(member.block, sized(buffers, BLOCK)).await;
         let view = self.view.get().value;
         let id = block_id(&view, key.row, key.group, member.slab, member.generation);
-        result.ok().and_then(|()| ChecksumBlock::decode(&read[0], &id).ok())
+        match result {
+            Ok(()) => ChecksumBlock::decode(&read[0], &id).map_or(ReadBlock::Bad, ReadBlock::Good),
+            Err(DiskError::Medium { .. }) => ReadBlock::Bad,
+            Err(_) => ReadBlock::Away,
+        }
     }
 }

@@ -134,16 +134,17 @@ impl Inner {
             let disk = view.disks.get(&copy.place.disk)?;
             let port = self.ports.get(copy.place.disk, disk.membership?)?;
             let offset = disk.areas.data(copy.place.slab).offset;
-            self.replicas.begin(index as u8, copy.generation, Arc::clone(&port));
-            Some(Replica { index: index as u8, allocation: copy.generation, port, offset })
+            self.replicas.begin(copy.generation, Arc::clone(&port));
+            Some(Replica { index: row.slab_of(index) as u8, allocation: copy.generation, port, offset })
         };
         row.copies().filter(|(_, copy)| copy.missed == 0).filter_map(replica).collect()
     }
 
     fn log_error(&self, row: &Row, error: OpenError) -> SpaceError {
         match error {
-            OpenError::Replica { index, error } => {
-                let copy = row.copy(index.into()).expect("a replica that was given");
+            OpenError::Replica { allocation, error } => {
+                let copy = row.copies().find(|(_, copy)| copy.generation == allocation);
+                let (_, copy) = copy.expect("a replica that was given");
                 SpaceError::Disk { disk: copy.place.disk, error }
             }
             OpenError::Deposed(_) => SeamError::Deposed(self.owner.epoch).into(),

@@ -74,6 +74,11 @@ impl Overlay {
         groups
     }
 
+    /// Whether the log names a group whose table was not loaded since.
+    pub(crate) fn names(&self, key: &GroupKey) -> bool {
+        self.0.lock().groups.contains_key(key)
+    }
+
     /// Puts the entries of a table's group over it.
     pub(crate) fn apply(&self, key: GroupKey, table: &mut Table) {
         let entries = self.0.lock();

@@ -10,9 +10,9 @@ use arena::{Arena, IoBuf, Sg};
 use disk::{Disk, DiskError, Op, Place};
 use env::{Env, Epoch, Io};
 use pool_seam::{
-    Absence, Coordinator, CopyRegions, DiskNumber, DiskReport, GROUP, JobId, JobOrder, JobReport, Lease,
-    LogState, Membership, NodeId, Owner, OwnerId, OwnerOp, OwnerStatus, Regions, Request, Returned, Row,
-    RowNumber, SeamError, SlabCopy, SpaceId, SpaceView, Turn, ViewVersion,
+    Absence, Coordinator, CopyRegions, DiskNumber, DiskReport, Finding, GROUP, JobId, JobOrder, JobReport,
+    Lease, LogState, Membership, NodeId, Owner, OwnerId, OwnerOp, OwnerStatus, Regions, Request, Returned,
+    Row, RowNumber, SeamError, SlabCopy, SpaceId, SpaceView, Turn, ViewVersion,
 };
 use smallvec::smallvec;
 use tokio::sync::{Mutex, Notify, RwLock, Semaphore};
@@ -22,6 +22,7 @@ use crate::active::Active;
 use crate::blocks::{self, ChecksumBlock, Units};
 use crate::cache::{Budget, Cache};
 use crate::disk_marks::DiskMarks;
+use crate::findings::Findings;
 use crate::jobs::Jobs;
 use crate::locks::RangeLocks;
 use crate::log::commit::Appended;
@@ -94,6 +95,7 @@ pub(crate) struct Inner {
     pub(crate) budget: Arc<Budget>,
     pub(crate) log: OnceLock<SpaceLog>,
     pub(crate) replicas: Replicas,
+    pub(crate) findings: Findings,
     /// The number of the last request; held while one is outstanding.
     requests: Mutex<u64>,
     /// Held while a row is allocated.
@@ -112,7 +114,8 @@ pub(crate) struct Inner {
     pub(crate) unfilled: parking_lot::Mutex<BTreeSet<(RowNumber, u8, u32, u64)>>,
     /// Held while the size changes.
     pub(crate) resizing: Mutex<()>,
-    /// Something is to be kept up: a replica of the log is to be replaced, or a disk to be accounted for.
+    /// Something is to be kept up: a replica of the log is to be replaced, a disk to be accounted for, or damage to be
+    /// recorded and mended.
     pub(crate) to_keep: Arc<Notify>,
     /// What disks may lack that left without a word of this owner.
     unaccounted: parking_lot::Mutex<BTreeMap<(DiskNumber, Membership), Lacks>>,
@@ -228,6 +231,7 @@ impl Inner {
             permits,
             log: OnceLock::new(),
             replicas: Replicas::default(),
+            findings: Findings::default(),
             requests: Mutex::new(view.record.ownership.request),
             allocating: Mutex::default(),
             checkpoints: Mutex::default(),
@@ -291,6 +295,12 @@ impl Inner {
         }
     }
 
+    /// The next request has another number: the coordinator has used this one.
+    #[cfg(test)]
+    pub(crate) async fn skip_request(&self) {
+        *self.requests.lock().await += 1;
+    }
+
     /// The same of operations that may not fit any more; `false`: they do not, and the view says why.
     pub(crate) async fn commit_if_fits(&self, ops: Vec<OwnerOp>) -> Result<bool, SpaceError> {
         match self.commit(ops).await {
@@ -323,6 +333,11 @@ impl Inner {
     /// The next turn of a job.
     pub(crate) async fn turn(&self, job: JobId, done: pool_seam::Progress) -> Result<Turn, SeamError> {
         self.coordinator.turn(self.owner, job, done).wait().await
+    }
+
+    /// Tells of damage.
+    pub(crate) fn tell(&self, finding: Finding) {
+        self.coordinator.found(self.owner, finding);
     }
 
     /// Reports a disk whose I/O failed.
@@ -493,11 +508,11 @@ impl Inner {
     }
 
     /// Does something with the replicas of the log on a disk.
-    fn replicas_on(&self, disk: DiskNumber, act: impl Fn(&SpaceLog, u8)) {
+    fn replicas_on(&self, disk: DiskNumber, act: impl Fn(&SpaceLog, u32)) {
         let view = self.view.get().value;
         let (Some(row), Some(log)) = (view.log_row(), self.log.get()) else { return };
         let here = row.copies().filter(|(_, copy)| copy.place.disk == disk);
-        here.for_each(|(index, _)| act(log, index as u8));
+        here.for_each(|(_, copy)| act(log, copy.generation));
     }
 
     /// Makes a row ready: rule 18.

@@ -11,7 +11,7 @@ use disk::{Op, Place, Read, Then, Told, sized};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use pool_seam::layout::Run;
-use pool_seam::{GROUP, UNIT};
+use pool_seam::{DiskNumber, Found, GROUP, UNIT};
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
@@ -36,6 +36,7 @@ struct Reading(Mutex<Option<Rest>>);
 struct Rest {
     inner: Arc<Inner>,
     target: Target,
+    disk: DiskNumber,
     /// Held: a small cache must not evict what is needed when it does not match.
     _cached: Arc<Cached>,
     content: ContentId,
@@ -112,18 +113,18 @@ impl Inner {
         let seen = self.view.get();
         let at = route(&seen.value, target.key).filter(|at| !at.is_new);
         let Some(at) = at else {
-            return if self.lease.holds() { zeros(dst) } else { self.read_slowly(target, dst) };
+            return if self.lease.holds() { zeros(dst) } else { self.read_slowly(target, dst, None) };
         };
         let cached = match self.table(target.key, &at) {
             Ok(cached) => cached,
-            Err(_) => return self.read_slowly(target, dst),
+            Err(_) => return self.read_slowly(target, dst, None),
         };
         let content = at.content(target.column);
         let sums = match self.look(&cached, |table| known(table, &target, content)) {
             Known::Zeros if self.lease.holds() => return zeros(dst),
-            Known::Zeros => return self.read_slowly(target, dst),
+            Known::Zeros => return self.read_slowly(target, dst, None),
             Known::Sums(sums) => sums,
-            Known::Mixed => return self.read_slowly(target, dst),
+            Known::Mixed => return self.read_slowly(target, dst, None),
         };
         let is_usable = |m: &&Member| m.counts && m.membership.is_some() && usize::from(m.content) == content;
         let counting: SmallVec<[&Member; 3]> = at.members.iter().filter(is_usable).collect();
@@ -131,19 +132,25 @@ impl Inner {
         let turn = (target.first() / 64 + target.key.row.0) as usize;
         let member = (!counting.is_empty()).then(|| counting[turn % counting.len()]);
         let port = member.and_then(|member| self.ports.get(member.disk, member.membership?));
-        let (Some(member), Some(port)) = (member, port) else { return self.read_slowly(target, dst) };
+        let (Some(member), Some(port)) = (member, port) else { return self.read_slowly(target, dst, None) };
         let (answer, result) = oneshot::channel();
         let (offset, length) = (member.data + target.offset(), target.units.len() as u64 * UNIT);
         let content = ContentId { space: self.space(), birth: at.birth, content: target.column };
-        let rest = Rest { inner: Arc::clone(self), target, _cached: cached, content, sums, answer };
+        let (inner, disk) = (Arc::clone(self), member.disk);
+        let rest = Rest { inner, target, disk, _cached: cached, content, sums, answer };
         let reading: Arc<Reading> = Arc::new(Reading(Mutex::new(Some(rest))));
         let dst = std::mem::take(&mut dst);
         port.read_then(offset, dst, Then::new(reading, 0, Place::new(Op::Read, offset, length)));
         env::Io::pending(async move { result.await.unwrap_or_else(|_| closed()) })
     }
 
-    /// Unit by unit, in a task.
-    fn read_slowly(self: &Arc<Inner>, target: Target, mut dst: SgMut) -> env::Io<SpaceRead> {
+    /// Unit by unit, in a task. What this disk has did not match.
+    fn read_slowly(
+        self: &Arc<Inner>,
+        target: Target,
+        mut dst: SgMut,
+        suspect: Option<DiskNumber>,
+    ) -> env::Io<SpaceRead> {
         let inner = Arc::clone(self);
         env::Io::pending(self.env.run(async move {
             let length = target.units.len() * UNIT as usize;
@@ -151,7 +158,7 @@ impl Inner {
                 // A disk that does not answer has the buffers.
                 dst = sized(inner.arena.alloc_sg(length, Class::Control).await, length);
             }
-            let result = match inner.read_units(&target, &mut dst).await {
+            let result = match inner.read_units(&target, &mut dst, suspect).await {
                 // Another owner may have written since the lease ended.
                 Ok(()) => inner.lease.hold().wait().await.map_err(SpaceError::from),
                 Err(error) => Err(error),
@@ -160,11 +167,17 @@ impl Inner {
         }))
     }
 
-    /// Reads units under their lock: each from a copy that has it; those that do not get it again.
-    async fn read_units(self: &Arc<Inner>, target: &Target, dst: &mut SgMut) -> Result<(), SpaceError> {
+    /// Reads units under their lock: each from a copy that has it; those that do not get it again. The suspect disk is read
+    /// first: if it is right after all, the unit was being written, otherwise it is healed.
+    async fn read_units(
+        self: &Arc<Inner>,
+        target: &Target,
+        dst: &mut SgMut,
+        suspect: Option<DiskNumber>,
+    ) -> Result<(), SpaceError> {
         loop {
             let seen = self.view.get();
-            let Some(at) = route(&seen.value, target.key).filter(|at| !at.is_new) else {
+            let Some(mut at) = route(&seen.value, target.key).filter(|at| !at.is_new) else {
                 fill(dst, 0, None, target.units.len());
                 return Ok(());
             };
@@ -186,6 +199,7 @@ impl Inner {
             if self.look(&cached, open).is_some() || !self.view.is_current(&seen) {
                 continue;
             }
+            at.members.sort_by_key(|member| Some(member.disk) != suspect);
             let (mut wanted, content) = (Units::NONE, at.content(target.column));
             for unit in target.units.clone() {
                 match self.look(&cached, |table| table.value(content, unit)) {
@@ -215,19 +229,16 @@ impl Inner {
             return self.read_copies(target, &at.members, cached, at.birth, wanted, dst).await;
         }
         let content = usize::from(target.column);
-        let Some((mut columns, _)) = self.columns(target, at, cached, 1 << content).await? else {
+        let Some(mut made) = self.columns(target, at, cached, 1 << content).await? else {
             return Ok(false);
         };
-        let units = std::mem::take(&mut columns[content]);
+        let units = std::mem::take(&mut made.columns[content]);
         for (at_unit, bytes) in units.into_iter().enumerate() {
             let unit = target.units.start + at_unit;
             match bytes {
                 _ if !wanted.has(unit) => {}
                 Some(bytes) => fill(dst, at_unit, Some(&bytes), 1),
-                None if at.members.iter().any(|m| m.counts && m.membership.is_none()) => {
-                    return Err(unavailable(target.key.row, &at.members));
-                }
-                None => return Err(self.corrupt(target, unit)),
+                None => return Err(made.unread.unwrap_or_else(|| self.corrupt(target, unit))),
             }
         }
         Ok(true)
@@ -252,8 +263,7 @@ impl Inner {
                 break;
             }
             let bytes = match self.read_copy(target, member).await? {
-                ReadCopy::Bytes(bytes) => bytes.into_iter().map(Some).collect::<Vec<_>>(),
-                ReadCopy::Damaged => vec![None; target.units.len()],
+                ReadCopy::Bytes(bytes) => bytes,
                 ReadCopy::Changed => return Ok(false),
                 ReadCopy::Away => {
                     unread.get_or_insert_with(|| unavailable(target.key.row, members));
@@ -271,24 +281,28 @@ impl Inner {
                 let at = unit - target.units.start;
                 let value = self.look(cached, |table| table.value(0, unit));
                 let sum = |bytes: &IoBuf| Value::Written(content.checksum(target.first() + at as u32, bytes));
+                let found = if bytes.is_some() { Found::Healed } else { Found::Unreadable };
                 match bytes.filter(|bytes| sum(bytes) == value) {
                     Some(bytes) => {
                         fill(dst, at, Some(&bytes), 1);
                         wanted.set(unit, false);
                         good.push((unit, bytes));
                     }
-                    None => damaged.push((member, unit)),
+                    None => damaged.push((member, unit, found)),
                 }
             }
         }
-        if let Some(unit) = wanted.iter().next() {
-            return Err(unread.unwrap_or_else(|| self.corrupt(target, unit)));
+        for (member, unit, found) in damaged {
+            if let Some((_, bytes)) = good.iter().find(|(of, _)| *of == unit) {
+                self.found(found, member.disk, target, unit);
+                self.rewrite(target, member, unit, bytes.clone()).await;
+            }
         }
-        for (member, unit) in damaged {
-            let (_, bytes) = good.iter().find(|(of, _)| *of == unit).expect("nothing is wanted any more");
-            self.rewrite(target, member, unit, bytes.clone()).await;
+        let Some(unit) = wanted.iter().next() else { return Ok(true) };
+        if unread.is_none() {
+            self.found_lost(members, target, &wanted);
         }
-        Ok(true)
+        Err(unread.unwrap_or_else(|| self.corrupt(target, unit)))
     }
 
     fn corrupt(&self, target: &Target, unit: usize) -> SpaceError {
@@ -304,9 +318,9 @@ impl Told<Read> for Reading {
             drop(rest.answer.send((Ok(()), dst)));
             return;
         }
-        let Rest { inner, target, answer, .. } = rest;
+        let Rest { inner, target, disk, answer, .. } = rest;
         inner.env.clone().spawn_if_running(async move {
-            drop(answer.send(inner.read_slowly(target, dst).wait().await));
+            drop(answer.send(inner.read_slowly(target, dst, Some(disk)).wait().await));
         });
     }
 }

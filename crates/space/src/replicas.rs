@@ -19,15 +19,14 @@ pub(crate) struct Replicas(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// Those that take part, by their index in the log's row.
-    all: BTreeMap<u8, Taking>,
+    /// Those that take part, by the generation of their copy in the log's row.
+    all: BTreeMap<u32, Taking>,
     /// The view in which there was no room for another one.
     no_room: Option<ViewVersion>,
 }
 
-/// A replica takes part as long as its copy in the log's row is this one.
+/// A replica takes part as long as its copy is in the log's row.
 struct Taking {
-    generation: u32,
     /// The port with the handle that the log has.
     port: Arc<Port>,
     /// The copy has missed nothing.
@@ -36,42 +35,51 @@ struct Taking {
 
 impl Replicas {
     /// Those of a log that is opened or made.
-    pub(crate) fn begin(&self, index: u8, generation: u32, port: Arc<Port>) {
-        self.0.lock().all.insert(index, Taking { generation, port, counts: true });
+    pub(crate) fn begin(&self, generation: u32, port: Arc<Port>) {
+        self.0.lock().all.insert(generation, Taking { port, counts: true });
     }
 
-    /// The indices of those that do not take part any more in this view; they are forgotten.
-    fn left(&self, view: &SpaceView) -> Vec<u8> {
-        let takes_part = |index: u8, taking: &Taking| {
-            view.log_row().and_then(|row| row.copy(index.into())).is_some_and(|copy| {
-                copy.generation == taking.generation
-                    && (copy.missed == 0 || !taking.counts)
+    /// Those that do not take part any more in this view; they are forgotten.
+    fn left(&self, view: &SpaceView) -> Vec<u32> {
+        let takes_part = |generation: u32, taking: &Taking| {
+            replica(view, generation).is_some_and(|(_, copy)| {
+                (copy.missed == 0 || !taking.counts)
                     && view.membership(copy.place.disk) == Some(taking.port.membership())
             })
         };
         let mut left = Vec::new();
-        self.0.lock().all.retain(|index, taking| {
-            let takes_part = takes_part(*index, taking);
+        self.0.lock().all.retain(|generation, taking| {
+            let takes_part = takes_part(*generation, taking);
             if !takes_part {
-                left.push(*index);
+                left.push(*generation);
             }
             takes_part
         });
         left
     }
 
-    fn has(&self, index: u8) -> bool {
-        self.0.lock().all.contains_key(&index)
+    fn has(&self, copy: &SlabCopy) -> bool {
+        self.0.lock().all.contains_key(&copy.generation)
     }
+
+    fn counts(&self, copy: &SlabCopy) -> bool {
+        self.0.lock().all.get(&copy.generation).is_some_and(|taking| taking.counts)
+    }
+}
+
+/// The copy of the log's row with this generation, and its index.
+fn replica(view: &SpaceView, generation: u32) -> Option<(u8, SlabCopy)> {
+    let copy = view.log_row()?.copies().find(|(_, copy)| copy.generation == generation);
+    copy.map(|(index, copy)| (index as u8, *copy))
 }
 
 impl Inner {
     /// Ends replicas that do not take part in a new view, and has others put in their place.
     pub(crate) fn follow_replicas(&self, view: &SpaceView) {
         let Some(log) = self.log.get() else { return };
-        self.replicas.left(view).into_iter().for_each(|index| log.left(index));
+        self.replicas.left(view).into_iter().for_each(|generation| log.left(generation));
         let copies = view.log_row().into_iter().flat_map(|row| row.copies());
-        if copies.into_iter().any(|(index, _)| !self.replicas.has(index as u8)) {
+        if copies.into_iter().any(|(_, copy)| !self.replicas.has(copy)) {
             self.to_keep.notify_one();
         }
     }
@@ -80,19 +88,24 @@ impl Inner {
     pub(crate) async fn mend_log(self: &Arc<Inner>) -> Result<(), SpaceError> {
         loop {
             let view = self.view.get().value;
+            if self.end_log_move(&view).await? {
+                continue;
+            }
+            let is_moving = view.log_row().is_some_and(|row| row.moving().is_some());
             let copies = view.log_row().into_iter().flat_map(|row| row.copies());
-            let mut missing = copies.filter(|(index, _)| !self.replicas.has(*index as u8));
+            let mut missing = copies.filter(|(_, copy)| !self.replicas.has(copy));
             let no_room = self.replicas.0.lock().no_room;
             let can_change = |(_, copy): &(usize, &SlabCopy)| match view.membership(copy.place.disk) {
                 // A call that hangs there holds up nothing else.
                 Some(of) => self.ports.reopen_now(copy.place.disk, of).is_some(),
-                None => no_room != Some(view.version),
+                // The metadata has one change of the row at a time.
+                None => !is_moving && no_room != Some(view.version),
             };
             let Some((index, copy)) = missing.find(can_change) else { return Ok(()) };
             let (index, generation) = (index as u8, copy.generation);
             if let Some(of) = view.membership(copy.place.disk) {
                 let Some(port) = self.ports.reopen_now(copy.place.disk, of) else { continue };
-                self.join_replica(&view, index, copy, port);
+                self.join_replica(&view, copy, port);
                 continue;
             }
             match self.commit_if_fits(vec![OwnerOp::ReplaceLog { index, generation }]).await {
@@ -109,11 +122,41 @@ impl Inner {
         }
     }
 
-    fn join_replica(self: &Arc<Inner>, view: &SpaceView, index: u8, copy: &SlabCopy, port: Arc<Port>) {
+    /// Ends a move of a replica when the new one counts, and calls it off if its disk has left; whether it did.
+    async fn end_log_move(&self, view: &SpaceView) -> Result<bool, SpaceError> {
+        let (row, log) = (RowNumber::LOG, view.log_row());
+        let Some((log, moving)) = log.and_then(|log| Some((log, log.moving()?))) else { return Ok(false) };
+        let birth = log.birth;
+        if view.membership(moving.copy.place.disk).is_none() {
+            return self.commit_if_fits(vec![OwnerOp::CancelMove { row, birth }]).await.map(|_| true);
+        }
+        if moving.copy.missed != 0 || !self.replicas.counts(&moving.copy) {
+            return Ok(false);
+        }
+        // Its slab is free then: no write is on its way there.
+        let old = log.slabs[usize::from(moving.index)].generation;
+        self.log().leaving(old);
+        self.log().idle(old).await;
+        let ended = self.commit_if_fits(vec![OwnerOp::EndMove { row, birth }]).await;
+        if ended != Ok(true) {
+            self.log().stays(old);
+        }
+        ended.map(|_| true)
+    }
+
+    fn join_replica(self: &Arc<Inner>, view: &SpaceView, copy: &SlabCopy, port: Arc<Port>) {
+        let generation = copy.generation;
+        let Some(index) = view
+            .log_row()
+            .zip(replica(view, generation))
+            .map(|(row, (index, _))| row.slab_of(index.into()) as u8)
+        else {
+            return;
+        };
         let offset = view.disks[&copy.place.disk].areas.data(copy.place.slab).offset;
-        let replica = Replica { index, allocation: copy.generation, port: Arc::clone(&port), offset };
-        let taking = Taking { generation: copy.generation, port: Arc::clone(&port), counts: false };
-        self.replicas.0.lock().all.insert(index, taking);
+        let replica = Replica { index, allocation: generation, port: Arc::clone(&port), offset };
+        let taking = Taking { port: Arc::clone(&port), counts: false };
+        self.replicas.0.lock().all.insert(generation, taking);
         let joins = self.log().join(replica);
         let inner: Weak<Inner> = Arc::downgrade(self);
         self.env.spawn(async move {
@@ -126,15 +169,15 @@ impl Inner {
                     inner.abandon(&port);
                 }
                 let mut replicas = inner.replicas.0.lock();
-                if replicas.all.get(&index).is_some_and(|taking| Arc::ptr_eq(&taking.port, &port)) {
-                    replicas.all.remove(&index);
+                if replicas.all.get(&generation).is_some_and(|taking| Arc::ptr_eq(&taking.port, &port)) {
+                    replicas.all.remove(&generation);
                 }
             }
         });
     }
 
-    pub(crate) async fn replica_failed(&self, index: u8, error: DiskError) -> Result<Verdict, Deposed> {
-        let failed = self.replicas.0.lock().all.get(&index).map(|taking| Arc::clone(&taking.port));
+    pub(crate) async fn replica_failed(&self, generation: u32, error: DiskError) -> Result<Verdict, Deposed> {
+        let failed = self.replicas.0.lock().all.get(&generation).map(|taking| Arc::clone(&taking.port));
         let Some(failed) = failed else { return Ok(Verdict::LeftOut) };
         let (disk, of) = (failed.number(), failed.membership());
         match self.report(disk, of, Absence::WriteFailed, error).await {
@@ -147,7 +190,7 @@ impl Inner {
             if opened.is_none() && self.view.get().value.membership(disk) != Some(of) {
                 return Ok(Verdict::LeftOut);
             }
-            match self.replicas.0.lock().all.get_mut(&index) {
+            match self.replicas.0.lock().all.get_mut(&generation) {
                 None => return Ok(Verdict::LeftOut),
                 Some(taking) => {
                     if let Some(port) = opened {
@@ -161,27 +204,31 @@ impl Inner {
     }
 
     /// Their disks miss all that others have, before anything is read from them.
-    pub(crate) async fn replicas_set_back(&self, indices: Vec<u8>) -> Result<Vec<u8>, Deposed> {
-        let copy = |index: u8| self.view.get().value.log_row()?.copy(index.into()).copied();
-        for disk in indices.iter().filter_map(|index| Some(copy(*index)?.place.disk)) {
+    pub(crate) async fn replicas_set_back(&self, generations: Vec<u32>) -> Result<Vec<u32>, Deposed> {
+        let copy = |generation: u32| Some(replica(&self.view.get().value, generation)?.1);
+        for disk in generations.iter().filter_map(|generation| Some(copy(*generation)?.place.disk)) {
             let Some(of) = self.view.get().value.membership(disk) else { continue };
             self.was_set_back(disk);
             self.commit_if_fits(vec![OwnerOp::Stale { disk, of }]).await.map_err(|_| Deposed)?;
         }
         // One that has what the others lack stays.
-        Ok(indices.into_iter().filter(|index| copy(*index).is_none_or(|copy| copy.missed != 0)).collect())
+        let is_left_out = |generation: &u32| copy(*generation).is_none_or(|copy| copy.missed != 0);
+        Ok(generations.into_iter().filter(is_left_out).collect())
     }
 
-    pub(crate) async fn replica_joined(&self, index: u8) -> Result<(), Deposed> {
-        let taking = self.replicas.0.lock().all.get(&index).map(|t| (t.generation, t.port.membership()));
-        let Some((generation, membership)) = taking else { return Ok(()) };
+    pub(crate) async fn replica_joined(&self, generation: u32) -> Result<(), Deposed> {
+        let membership = self.replicas.0.lock().all.get(&generation).map(|taking| taking.port.membership());
+        let copy = replica(&self.view.get().value, generation);
+        let (Some(membership), Some((index, _))) = (membership, copy) else { return Ok(()) };
         let (row, regions) = (RowNumber::LOG, u64::MAX);
         let op = OwnerOp::NotMissed { row, index, generation, regions, membership };
         // It does not fit if the disk has left meanwhile.
         self.commit_if_fits(vec![op]).await.map_err(|_| Deposed)?;
-        if let Some(taking) = self.replicas.0.lock().all.get_mut(&index) {
+        if let Some(taking) = self.replicas.0.lock().all.get_mut(&generation) {
             taking.counts = true;
         }
+        // A move may end.
+        self.to_keep.notify_one();
         Ok(())
     }
 }

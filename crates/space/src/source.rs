@@ -49,19 +49,19 @@ impl Source for Link {
 }
 
 impl Coordination for Link {
-    fn replica_failed(&self, index: u8, error: DiskError) -> Io<Result<Verdict, Deposed>> {
+    fn replica_failed(&self, allocation: u32, error: DiskError) -> Io<Result<Verdict, Deposed>> {
         let inner = self.0.upgrade();
-        Io::pending(async move { inner.ok_or(Deposed)?.replica_failed(index, error).await })
+        Io::pending(async move { inner.ok_or(Deposed)?.replica_failed(allocation, error).await })
     }
 
-    fn replicas_set_back(&self, indices: Vec<u8>) -> Io<Result<Vec<u8>, Deposed>> {
+    fn replicas_set_back(&self, allocations: Vec<u32>) -> Io<Result<Vec<u32>, Deposed>> {
         let inner = self.0.upgrade();
-        Io::pending(async move { inner.ok_or(Deposed)?.replicas_set_back(indices).await })
+        Io::pending(async move { inner.ok_or(Deposed)?.replicas_set_back(allocations).await })
     }
 
-    fn replica_joined(&self, index: u8) -> Io<Result<(), Deposed>> {
+    fn replica_joined(&self, allocation: u32) -> Io<Result<(), Deposed>> {
         let inner = self.0.upgrade();
-        Io::pending(async move { inner.ok_or(Deposed)?.replica_joined(index).await })
+        Io::pending(async move { inner.ok_or(Deposed)?.replica_joined(allocation).await })
     }
 }
 

@@ -4,7 +4,9 @@ mod crashes;
 mod discards;
 mod failures;
 mod faults;
+mod findings;
 mod jobs;
+mod lost_parity;
 mod path;
 
 use std::sync::Arc;

@@ -104,10 +104,11 @@ impl Target {
         self.key.group * pool_seam::GROUP_UNITS as u32 + self.units.start as u32
     }
 
-    /// The address of one of its units.
+    /// The address of one of its units; of a unit of a parity that of the stripe's first unit.
     pub(crate) fn address(&self, view: &SpaceView, unit: usize) -> u64 {
         let offset = u64::from(self.key.group) * GROUP + unit as u64 * UNIT;
-        layout(view).address(Spot { row: self.key.row, column: self.column, offset })
+        let column = if self.column < view.record.columns { self.column } else { 0 };
+        layout(view).address(Spot { row: self.key.row, column, offset })
     }
 
     /// Bytes from the beginning of the group's data.

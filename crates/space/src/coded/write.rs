@@ -117,6 +117,16 @@ impl Inner {
             }
             let is_fresh = self
                 .look(&cached, |table| new.units.clone().all(|unit| table.in_place(unit) == InPlace::Empty));
+            // Of a stripe that no record has, columns are in place and not durable. The record of a redo needs no flush, and
+            // would call them so.
+            let is_unflushed =
+                |table: &Table, unit| table.in_place(unit) == InPlace::Empty && table.waits(unit);
+            if !is_fresh
+                && self.look(&cached, |table| new.units.clone().any(|unit| is_unflushed(table, unit)))
+            {
+                self.log().flush(FlushSet::everything()).await?;
+                continue;
+            }
             let Some(planned) = self.plan(new, &target, &at, code, &cached).await? else {
                 continue;
             };
@@ -174,13 +184,13 @@ impl Inner {
         let is_empty_before = !(0..code.columns()).any(is_written);
         if !is_empty_before {
             match self.columns(target, at, cached, first).await? {
-                Some((columns, _)) => old = columns,
+                Some(made) => old = made.columns,
                 None => return Ok(None),
             }
             if lacks(&old, first) {
                 let other = if first == whole { difference } else { whole };
                 match self.columns(target, at, cached, first | other).await? {
-                    Some((columns, _)) => old = columns,
+                    Some(made) => old = made.columns,
                     None => return Ok(None),
                 }
             }

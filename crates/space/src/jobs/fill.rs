@@ -13,7 +13,7 @@ use disk::sized;
 use futures_util::future::join_all;
 use pool_seam::{
     Absence, DiskNumber, GROUP_UNITS, Membership, OwnerOp, Regions, Row, RowNumber, SeamError, SlabCopy,
-    SlabPlace, Stays, UNIT,
+    SlabPlace, SpaceView, Stays, UNIT,
 };
 
 use super::Job;
@@ -21,10 +21,10 @@ use crate::SpaceError;
 use crate::blocks::{ContentId, Units};
 use crate::cache::Cached;
 use crate::locks::Mode;
-use crate::owner::Inner;
+use crate::owner::{Inner, RETRY};
 use crate::port::Port;
 use crate::table::Value;
-use crate::view::{GroupKey, Member, Route, block_id, route};
+use crate::view::{GroupKey, Member, block_id, route};
 use crate::write::Target;
 
 /// Units that are locked at a time.
@@ -53,8 +53,8 @@ impl Piece {
 
 /// How a piece ended.
 enum Filled {
-    /// Bytes that were written, and the port through which they were.
-    Yes(u64, Arc<Port>),
+    /// The port through which it was written.
+    Yes(Arc<Port>),
     /// The copy is not there any more, or is complete.
     Gone,
     /// Its units cannot be read now.
@@ -71,6 +71,7 @@ impl Job {
         for (row, _) in new.filter(|(_, record)| record.copies().any(|(_, copy)| is_to_fill(copy))) {
             self.inner.allocate(*row).await?;
         }
+        self.done.of = self.inner.count_missing(|piece| piece.disk == disk) * self.inner.region_bytes();
         while self.pieces(|piece| piece.disk == disk).await? {}
         Ok(())
     }
@@ -80,6 +81,7 @@ impl Job {
         &mut self,
         moves: Vec<(RowNumber, u8, Option<SlabPlace>)>,
     ) -> Result<(), SpaceError> {
+        self.done.of = moves.len() as u64 * self.inner.view.get().value.slab_bytes;
         for (row, index, to) in moves {
             if !self.move_slab(row, index, to).await? {
                 self.leave([(row, index)]);
@@ -127,6 +129,9 @@ impl Job {
             }
             birth
         };
+        if row == RowNumber::LOG {
+            return self.replica_moves(index).await;
+        }
         loop {
             let view = self.inner.view.get().value;
             let record = view.record.rows.get(&row).filter(|record| record.birth == birth);
@@ -155,6 +160,25 @@ impl Job {
         Ok(false)
     }
 
+    /// Waits until a move of a replica of the log ends, which the owner carries out like the join of any replica, also without
+    /// this job: no replica is given up before the new one has everything.
+    async fn replica_moves(&mut self, index: u8) -> Result<bool, SpaceError> {
+        let moving = || self.inner.view.get().value.log_row().and_then(Row::moving);
+        let Some(generation) = moving().map(|moving| moving.copy.generation) else { return Ok(false) };
+        while moving().is_some_and(|moving| moving.copy.generation == generation) {
+            if self.turn().await? == 0 {
+                return Ok(false);
+            }
+            self.inner.to_keep.notify_one();
+            self.inner.env.sleep(RETRY).await;
+        }
+        let view = self.inner.view.get().value;
+        let copy = view.log_row().and_then(|row| row.copy(index.into()));
+        let is_moved = copy.is_some_and(|copy| copy.generation == generation);
+        self.done.bytes += if is_moved { view.slab_bytes } else { 0 };
+        Ok(is_moved)
+    }
+
     /// Fills as many of the wanted pieces as may be done now. `false`: none is left, or the job ends.
     async fn pieces(&mut self, is_wanted: impl Fn(&Piece) -> bool) -> Result<bool, SpaceError> {
         let left: BTreeSet<_> = self.left.keys().copied().collect();
@@ -173,8 +197,8 @@ impl Job {
         let mut done = Vec::new();
         for (piece, filled) in pieces.into_iter().zip(filled) {
             match filled? {
-                Filled::Yes(bytes, port) => {
-                    self.done.bytes += bytes;
+                Filled::Yes(port) => {
+                    self.done.bytes += self.inner.region_bytes();
                     done.push((piece, port));
                 }
                 Filled::Gone => {}
@@ -200,27 +224,17 @@ impl Inner {
 
     /// The first `count` regions that copies on present disks have missed, of those that are wanted.
     fn missing(&self, count: usize, is_wanted: impl Fn(&Piece) -> bool) -> Vec<Piece> {
-        let view = self.view.get().value;
-        let regions = Regions::new(view.slab_bytes);
-        let rows = view.record.rows.iter().filter(|(row, record)| **row != RowNumber::LOG && !record.is_new);
-        let copies = rows.flat_map(|(row, record)| {
-            let behind = record.copies().filter(|(_, copy)| copy.missed & regions.all() != 0);
-            behind.map(move |(index, copy)| (*row, record, index, copy))
-        });
-        let pieces = copies.flat_map(|(row, record, index, copy)| {
-            let of = view.membership(copy.place.disk);
-            let (resiliency, slab) = (view.record.resiliency_of(record), record.slab_of(index));
-            let (set, content) = match resiliency.is_parity() {
-                true => (0, slab as u8),
-                false => ((slab / resiliency.copies()) as u8, 0),
-            };
-            let (disk, generation, index) = (copy.place.disk, copy.generation, index as u8);
-            let missed = (0..regions.count()).filter(|region| copy.missed & 1 << region != 0);
-            let piece =
-                move |of| move |region| Piece { row, index, generation, disk, of, set, content, region };
-            of.into_iter().flat_map(move |of| missed.clone().map(piece(of)))
-        });
-        pieces.filter(is_wanted).take(count).collect()
+        missing(&self.view.get().value).filter(is_wanted).take(count).collect()
+    }
+
+    fn count_missing(&self, is_wanted: impl Fn(&Piece) -> bool) -> u64 {
+        missing(&self.view.get().value).filter(is_wanted).count() as u64
+    }
+
+    /// Bytes of a region.
+    fn region_bytes(&self) -> u64 {
+        let slab_bytes = self.view.get().value.slab_bytes;
+        slab_bytes / u64::from(Regions::new(slab_bytes).count())
     }
 
     /// The member that a piece is about, if it still misses the group.
@@ -239,13 +253,12 @@ impl Inner {
         // What is written through another handle may be lost with this one.
         let Some(port) = self.ports.reopen(piece.disk, piece.of).await else { return Ok(Filled::Gone) };
         self.unfilled.lock().remove(&piece.note());
-        let mut bytes = 0;
         for group in groups {
             let key = GroupKey { row: piece.row, set: piece.set, group };
             for first in (0..GROUP_UNITS as usize).step_by(CHUNK) {
                 match self.fill_units(piece, &port, key, first..first + CHUNK).await {
-                    Ok(Some(written)) => bytes += written,
-                    Ok(None) => return Ok(Filled::Gone),
+                    Ok(true) => {}
+                    Ok(false) => return Ok(Filled::Gone),
                     Err(SpaceError::Seam(error)) => return Err(error.into()),
                     Err(error @ SpaceError::Log(_)) => return Err(error),
                     Err(error) => {
@@ -256,24 +269,24 @@ impl Inner {
                 }
             }
         }
-        Ok(Filled::Yes(bytes, port))
+        Ok(Filled::Yes(port))
     }
 
-    /// Gives a copy some units of a group; bytes that were written, or `None` if the copy is gone or complete.
+    /// Gives a copy some units of a group; `false` if the copy is gone or complete.
     async fn fill_units(
         self: &Arc<Inner>,
         piece: &Piece,
         port: &Arc<Port>,
         key: GroupKey,
         units: std::ops::Range<usize>,
-    ) -> Result<Option<u64>, SpaceError> {
+    ) -> Result<bool, SpaceError> {
         let content = usize::from(piece.content);
         let column = if self.is_coded(&self.view.get().value, key.row) { piece.content } else { key.set };
         let target = Target { key, column, units: units.clone() };
         let _lock = self.locks.lock(key, units.clone(), Mode::Exclusive).await;
         let mut dst = SgMut::new();
         let wanted = loop {
-            let Some(cached) = self.loaded(key).await? else { return Ok(None) };
+            let Some(cached) = self.loaded(key).await? else { return Ok(false) };
             if let Some(unit) = self.look(&cached, |table| units.clone().find(|unit| table.is_open(*unit))) {
                 self.decide(&target, &cached, unit).await?;
                 continue;
@@ -292,19 +305,21 @@ impl Inner {
                 break wanted;
             }
             let view = self.view.get().value;
-            let Some(at) = route(&view, key) else { return Ok(None) };
+            let Some(at) = route(&view, key) else { return Ok(false) };
             if dst.is_empty() {
                 let length = units.len() * UNIT as usize;
                 dst = sized(self.arena.alloc_sg(length, Class::Control).await, length);
             }
             if self.read_wanted(&target, &at, &cached, wanted, &mut dst).await? {
-                self.learn(&target, &at, &cached, content, &dst);
+                let bytes = flat(&dst);
+                let unit = |at: usize| Some(&bytes[at * UNIT as usize..(at + 1) * UNIT as usize]);
+                self.learn(&target, at.birth, &cached, content, unit);
                 break wanted;
             }
         };
-        let Some(member) = self.target(piece, key) else { return Ok(None) };
+        let Some(member) = self.target(piece, key) else { return Ok(false) };
         if wanted.is_empty() {
-            return Ok(Some(0));
+            return Ok(true);
         }
         let good = flat(&dst);
         let unit_of = |unit: usize| {
@@ -322,28 +337,33 @@ impl Inner {
                 present[at..at + UNIT as usize] != *unit_of(*unit)
             })
         };
-        let mut written = 0;
         for run in runs(wanted.iter().filter(differs)) {
             let offset = member.data + run.start as u64 * UNIT;
             let src: Vec<u8> = run.clone().flat_map(|unit| unit_of(unit).iter().copied()).collect();
-            written += src.len() as u64;
             if let Err(error) = port.write(offset, Sg::from_iter([IoBuf::from(src)]), false).await {
                 self.leave_out(piece.disk, piece.of, Absence::WriteFailed, error).await?;
-                return Ok(None);
+                return Ok(false);
             }
         }
-        Ok(Some(written))
+        Ok(true)
     }
 
-    /// The checksums of a content whose block was on a disk that is away.
-    fn learn(&self, target: &Target, at: &Route, cached: &Cached, content: usize, bytes: &SgMut) {
-        let of = ContentId { space: self.space(), birth: at.birth, content: content as u8 };
-        let bytes = flat(bytes);
+    /// The checksums of a content whose block was on a disk that is away, or damaged, from its units; none of one that is not
+    /// known.
+    pub(super) fn learn<'a>(
+        &self,
+        target: &Target,
+        birth: u32,
+        cached: &Cached,
+        content: usize,
+        bytes: impl Fn(usize) -> Option<&'a [u8]>,
+    ) {
+        let of = ContentId { space: self.space(), birth, content: content as u8 };
         self.look(cached, |table| {
             for (at, unit) in target.units.clone().enumerate() {
                 let sum = match table.value(content, unit) {
                     Value::Unknown { written: true } => {
-                        let bytes = &bytes[at * UNIT as usize..(at + 1) * UNIT as usize];
+                        let Some(bytes) = bytes(at) else { continue };
                         Some(of.checksum(target.first() + at as u32, bytes))
                     }
                     Value::Unknown { written: false } => None,
@@ -437,6 +457,28 @@ impl Inner {
         }
         Ok(true)
     }
+}
+
+/// Regions that copies on present disks have missed.
+fn missing(view: &SpaceView) -> impl Iterator<Item = Piece> {
+    let regions = Regions::new(view.slab_bytes);
+    let rows = view.record.rows.iter().filter(|(row, record)| **row != RowNumber::LOG && !record.is_new);
+    let copies = rows.flat_map(move |(row, record)| {
+        let behind = record.copies().filter(move |(_, copy)| copy.missed & regions.all() != 0);
+        behind.map(move |(index, copy)| (*row, record, index, copy))
+    });
+    copies.flat_map(move |(row, record, index, copy)| {
+        let of = view.membership(copy.place.disk);
+        let (resiliency, slab) = (view.record.resiliency_of(record), record.slab_of(index));
+        let (set, content) = match resiliency.is_parity() {
+            true => (0, slab as u8),
+            false => ((slab / resiliency.copies()) as u8, 0),
+        };
+        let (disk, generation, index) = (copy.place.disk, copy.generation, index as u8);
+        let missed = (0..regions.count()).filter(|region| copy.missed & 1 << region != 0);
+        let piece = move |of| move |region| Piece { row, index, generation, disk, of, set, content, region };
+        of.into_iter().flat_map(move |of| missed.clone().map(piece(of)))
+    })
 }
 
 /// The bytes of buffers in one piece.

@@ -1,121 +1,262 @@
-//! Reads all copies, and writes anew what is damaged.
+//! Reads all copies and checksum blocks, and writes anew what is damaged.
+//!
+//! How far it is, is recorded in the metadata after some rows, with what was found: what a record says is repaired is flushed.
+//! A row that was not read to its end is read again.
 
 use std::sync::Arc;
 
 use arena::IoBuf;
-use pool_seam::{GROUP, GROUP_UNITS, RowNumber};
+use pool_seam::{Found, GROUP, GROUP_UNITS, OwnerOp, RowNumber, ScrubRecord};
 
 use super::Job;
 use super::fill::CHUNK;
 use crate::SpaceError;
-use crate::blocks::ContentId;
+use crate::blocks::{ContentId, Units};
 use crate::cache::Cached;
 use crate::heal::ReadCopy;
+use crate::load::ReadBlock;
 use crate::locks::Mode;
+use crate::log::commit::FlushSet;
 use crate::owner::Inner;
 use crate::table::Value;
-use crate::view::{GroupKey, Route, route};
+use crate::view::{GroupKey, Member, Route, route};
 use crate::write::Target;
+
+/// Rows after which the position is recorded.
+const RECORD_EVERY: u32 = 64;
+
+/// What was found, and repaired or not.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Counts {
+    healed: u64,
+    lost: u64,
+}
 
 impl Job {
     /// Reads the copies of all rows, from one on.
     pub(super) async fn scrub(&mut self, from: RowNumber) -> Result<(), SpaceError> {
-        let rows: Vec<RowNumber> = {
-            let view = self.inner.view.get().value;
-            let rows = view.record.rows.iter().map(|(row, _)| *row);
-            rows.filter(|row| *row >= from && *row != RowNumber::LOG).collect()
-        };
+        let view = self.inner.view.get().value;
+        let rows: Vec<RowNumber> =
+            view.record.rows.keys().copied().filter(|row| *row != RowNumber::LOG).collect();
         let groups: Vec<GroupKey> = rows.into_iter().flat_map(|row| self.inner.groups(row)).collect();
-        let mut left = &groups[..];
-        while let Some(next) = left.first() {
-            self.done.row = next.row;
+        let inner = Arc::clone(&self.inner);
+        let bytes = |key: &GroupKey| match inner.is_coded(&view, key.row) {
+            true => u64::from(view.record.columns) * GROUP,
+            false => GROUP,
+        };
+        let (before, mut left) = groups.split_at(groups.partition_point(|key| key.row < from));
+        let (of, skipped): (u64, u64) = (groups.iter().map(bytes).sum(), before.iter().map(bytes).sum());
+        self.done.of = of - skipped;
+        let (mut recorded, mut rows, mut row) = (Counts::default(), 0, None);
+        // Of the rows before the one that is being read.
+        let mut whole = Counts::default();
+        while let Some(next) = left.first().map(|key| key.row) {
+            if rows >= RECORD_EVERY {
+                let counts = if row == Some(next) { whole } else { self.counts() };
+                self.record_scrub(next, counts, &mut recorded).await?;
+                rows = 0;
+            }
             let turn = self.turn().await?;
             if turn == 0 {
+                let counts = if row == Some(next) { whole } else { self.counts() };
+                self.record_scrub(next, counts, &mut recorded).await?;
                 self.leave(left.iter().map(|key| (key.row, 0)));
                 return Ok(());
             }
             let (now, rest) = left.split_at(turn.min(left.len()));
             for key in now {
-                let (healed, lost) = self.inner.scrub_group(*key).await?;
-                (self.done.healed, self.done.lost) = (self.done.healed + healed, self.done.lost + lost);
-                self.done.bytes += GROUP;
+                if row != Some(key.row) {
+                    (row, rows, whole) = (Some(key.row), rows + 1, self.counts());
+                }
+                match self.inner.scrub_group(*key).await {
+                    Ok(counts) => {
+                        self.done.healed += counts.healed;
+                        self.done.lost += counts.lost;
+                    }
+                    // Its newest data is on disks that are away.
+                    Err(SpaceError::Unavailable { .. } | SpaceError::Disk { .. }) => {
+                        self.leave([(key.row, 0)]);
+                    }
+                    Err(error) => return Err(error),
+                }
+                self.done.bytes += bytes(key);
             }
             left = rest;
         }
-        Ok(())
+        self.inner.mend_blocks().await?;
+        if self.done.healed > 0 {
+            // The blocks, too.
+            self.inner.checkpoint().await?;
+        }
+        let end = groups.last().map_or(0, |key| key.row.0.saturating_add(1));
+        let scrub = self.scrub_record(RowNumber(end), self.counts(), &mut recorded);
+        self.inner.settle_losses(scrub).await
+    }
+
+    fn counts(&self) -> Counts {
+        Counts { healed: self.done.healed, lost: self.done.lost }
+    }
+
+    /// Records that all rows before `next` are read, with what was found there.
+    async fn record_scrub(
+        &self,
+        next: RowNumber,
+        counts: Counts,
+        recorded: &mut Counts,
+    ) -> Result<(), SpaceError> {
+        if counts.healed > recorded.healed {
+            self.inner.flush_groups(None, FlushSet::everything()).await?;
+        }
+        let scrub = self.scrub_record(next, counts, recorded);
+        self.inner.commit(vec![OwnerOp::Scrub(scrub)]).await
+    }
+
+    fn scrub_record(&self, next: RowNumber, counts: Counts, recorded: &mut Counts) -> ScrubRecord {
+        let before = std::mem::replace(recorded, counts);
+        let scrub = self.inner.view.get().value.record.scrub;
+        let (healed, lost) =
+            (scrub.healed + counts.healed - before.healed, scrub.lost + counts.lost - before.lost);
+        ScrubRecord { next, healed, lost, ..scrub }
     }
 }
 
 impl Inner {
-    /// Units that were written anew, and those that no copy has.
-    async fn scrub_group(self: &Arc<Inner>, key: GroupKey) -> Result<(u64, u64), SpaceError> {
-        let (mut healed, mut lost) = (0, 0);
+    async fn scrub_group(self: &Arc<Inner>, key: GroupKey) -> Result<Counts, SpaceError> {
+        let mut counts = Counts::default();
         for first in (0..GROUP_UNITS as usize).step_by(CHUNK) {
             let target = Target { key, column: key.set, units: first..first + CHUNK };
             let _lock = self.locks.lock(key, target.units.clone(), Mode::Exclusive).await;
-            let Some(cached) = self.loaded(key).await? else { return Ok((healed, lost)) };
+            let Some(cached) = self.loaded(key).await? else { return Ok(counts) };
             while let Some(unit) =
                 self.look(&cached, |table| target.units.clone().find(|unit| table.is_open(*unit)))
             {
                 self.decide(&target, &cached, unit).await?;
             }
             let view = self.view.get().value;
-            let Some(at) = route(&view, key) else { return Ok((healed, lost)) };
-            if at.code.is_some() {
-                let (h, l) = self.scrub_stripes(&target, &at, &cached).await?;
-                (healed, lost) = (healed + h, lost + l);
-                continue;
-            }
-            let content = ContentId { space: self.space(), birth: at.birth, content: target.column };
-            let mut copies = Vec::new();
-            for member in at.members.iter().filter(|member| member.counts) {
-                match self.read_copy(&target, member).await? {
-                    ReadCopy::Bytes(bytes) => copies.push((member, bytes.into_iter().map(Some).collect())),
-                    ReadCopy::Damaged => copies.push((member, vec![None; target.units.len()])),
-                    ReadCopy::Away | ReadCopy::Failed(_) | ReadCopy::Changed => {}
-                }
-            }
-            for (at, unit) in target.units.clone().enumerate() {
-                let Value::Written(sum) = self.look(&cached, |table| table.value(0, unit)) else { continue };
-                let is_good = |bytes: &&IoBuf| content.checksum(target.first() + at as u32, bytes) == sum;
-                let good = copies.iter().filter_map(|(_, bytes)| bytes[at].as_ref()).find(is_good).cloned();
-                let bad = copies
-                    .iter()
-                    .filter(|(_, bytes)| !bytes[at].as_ref().is_some_and(|bytes| is_good(&bytes)));
-                let bad: Vec<_> = bad.map(|(member, _)| **member).collect();
-                match good {
-                    Some(good) => {
-                        for member in bad {
-                            self.rewrite(&target, &member, unit, good.clone()).await;
-                            healed += 1;
-                        }
-                    }
-                    None if !copies.is_empty() => lost += 1,
-                    None => {}
-                }
-            }
+            let Some(at) = route(&view, key) else { return Ok(counts) };
+            let found = match at.code {
+                Some(_) => self.scrub_stripes(&target, &at, &cached).await?,
+                None => self.scrub_copies(&target, &at, &cached).await?,
+            };
+            (counts.healed, counts.lost) = (counts.healed + found.healed, counts.lost + found.lost);
         }
-        Ok((healed, lost))
+        counts.healed += self.scrub_blocks(key).await?;
+        Ok(counts)
     }
 
-    /// The same of stripes.
+    async fn scrub_copies(
+        self: &Arc<Inner>,
+        target: &Target,
+        at: &Route,
+        cached: &Arc<Cached>,
+    ) -> Result<Counts, SpaceError> {
+        let value = |unit: usize| self.look(cached, |table| table.value(0, unit));
+        let mut counts = Counts::default();
+        if target.units.clone().all(|unit| value(unit).is_zeros()) {
+            return Ok(counts);
+        }
+        let content = ContentId { space: self.space(), birth: at.birth, content: target.column };
+        let counting: Vec<&Member> = at.members.iter().filter(|member| member.counts).collect();
+        let mut copies = Vec::new();
+        for member in &counting {
+            match self.read_copy(target, member).await? {
+                ReadCopy::Bytes(bytes) => copies.push((*member, bytes)),
+                ReadCopy::Away | ReadCopy::Failed(_) | ReadCopy::Changed => {}
+            }
+        }
+        let is_whole = copies.len() == counting.len();
+        let mut lost = Units::NONE;
+        for (which, unit) in target.units.clone().enumerate() {
+            let value = value(unit);
+            let is_good = |bytes: &&IoBuf| match value {
+                Value::Written(sum) | Value::Lost(sum) => {
+                    content.checksum(target.first() + which as u32, bytes) == sum
+                }
+                _ => false,
+            };
+            if value.is_zeros() {
+                continue;
+            }
+            let good = copies.iter().filter_map(|(_, bytes)| bytes[which].as_ref()).find(is_good).cloned();
+            let Some(good) = good else {
+                lost.set(unit, is_whole);
+                continue;
+            };
+            for (member, bytes) in &copies {
+                let found = match &bytes[which] {
+                    Some(bytes) if is_good(&bytes) => continue,
+                    Some(_) => Found::Healed,
+                    None => Found::Unreadable,
+                };
+                self.found(found, member.disk, target, unit);
+                self.rewrite(target, member, unit, good.clone()).await;
+                counts.healed += 1;
+            }
+            if let Value::Lost(sum) = value {
+                self.look(cached, |table| table.set(unit, [Value::Written(sum)].into_iter().collect()));
+                self.waiting.add(cached);
+            }
+        }
+        self.found_lost(&at.members, target, &lost);
+        counts.lost = lost.iter().count() as u64;
+        Ok(counts)
+    }
+
+    /// The same of stripes. Of contents whose blocks are damaged it learns the checksums.
     async fn scrub_stripes(
         self: &Arc<Inner>,
         target: &Target,
         at: &Route,
         cached: &Arc<Cached>,
-    ) -> Result<(u64, u64), SpaceError> {
+    ) -> Result<Counts, SpaceError> {
+        let is_written =
+            |content: usize, unit: usize| self.look(cached, |table| !table.value(content, unit).is_zeros());
         let all = (1_u32 << at.contents()) - 1;
-        let Some((columns, rewritten)) = self.columns(target, at, cached, all).await? else {
-            return Ok((0, 0));
-        };
-        let is_written = |content: usize, unit: usize| {
-            matches!(self.look(cached, |table| table.value(content, unit)), Value::Written(_))
-        };
-        let units = columns.iter().enumerate().flat_map(|(content, units)| {
-            target.units.clone().zip(units).map(move |(unit, bytes)| (content, unit, bytes))
-        });
-        let lost = units.filter(|(content, unit, bytes)| bytes.is_none() && is_written(*content, *unit));
-        Ok((rewritten, lost.count() as u64))
+        let Some(made) = self.columns(target, at, cached, all).await? else { return Ok(Counts::default()) };
+        let mut counts = Counts { healed: made.rewritten, lost: 0 };
+        for (content, units) in made.columns.iter().enumerate() {
+            self.learn(target, at.birth, cached, content, |at| units[at].as_deref());
+            let units = target.units.clone().zip(units);
+            let lost = units.filter(|(unit, bytes)| bytes.is_none() && is_written(content, *unit)).count();
+            if content < at.data && made.unread.is_none() {
+                counts.lost += lost as u64;
+            }
+        }
+        Ok(counts)
+    }
+
+    /// Compares the blocks of all copies with the table; how many are not right. The next checkpoint writes them anew.
+    async fn scrub_blocks(self: &Arc<Inner>, key: GroupKey) -> Result<u64, SpaceError> {
+        {
+            // No checkpoint writes them meanwhile.
+            let _one = self.checkpoints.lock().await;
+            let Some(cached) = self.loaded(key).await? else { return Ok(0) };
+            let Some(at) = route(&self.view.get().value, key) else { return Ok(0) };
+            let mut read = Vec::new();
+            for member in at.members.iter().filter(|member| member.counts) {
+                let is_clean = self.look(&cached, |table| !table.is_dirty());
+                // Otherwise the next checkpoint writes the blocks in any case.
+                if is_clean {
+                    read.push((member, self.read_block(key, member).await));
+                }
+            }
+            for (member, block) in read {
+                let right = self
+                    .look(&cached, |table| (!table.is_dirty()).then(|| table.block(member.content.into())));
+                let is_right = match (block, right.flatten()) {
+                    (ReadBlock::Bad, _) => false,
+                    (ReadBlock::Good(block), Some(right)) => block.says_the_same(&right),
+                    (ReadBlock::Good(_) | ReadBlock::Away, _) => true,
+                };
+                if !is_right {
+                    self.found_block(key, member, at.code.is_some());
+                }
+            }
+        }
+        let bad = self.findings.blocks_of(key);
+        if bad > 0 {
+            self.write_blocks_anew(key).await?;
+        }
+        Ok(bad)
     }
 }

@@ -277,18 +277,26 @@ impl SpaceLog {
 
     /// The coordinator removes a replica's disk: no I/O to it begins any more, and records that need one wait until the
     /// replica has [`left`](SpaceLog::left), or [`stays`](SpaceLog::stays).
-    pub fn leaving(&self, index: u8) {
-        self.stand(index, Standing::Leaving);
+    pub fn leaving(&self, allocation: u32) {
+        self.stand(allocation, Standing::Leaving);
     }
 
     /// The removal is durable: waits for the disk end.
-    pub fn left(&self, index: u8) {
-        self.stand(index, Standing::Left);
+    pub fn left(&self, allocation: u32) {
+        self.stand(allocation, Standing::Left);
     }
 
     /// The disk is not removed after all.
-    pub fn stays(&self, index: u8) {
-        self.stand(index, Standing::In);
+    pub fn stays(&self, allocation: u32) {
+        self.stand(allocation, Standing::In);
+    }
+
+    /// Waits until no write is on its way to a replica that is leaving.
+    pub async fn idle(&self, allocation: u32) {
+        let all = self.shared.state.lock().replicas.clone();
+        for live in all.iter().filter(|live| live.id.allocation == allocation) {
+            live.is_idle().await;
+        }
     }
 
     /// How many units a snapshot has room for beside their entries.
@@ -346,10 +354,10 @@ impl SpaceLog {
     }
 
     /// A replica that has left does not return: its disk joins as a new one.
-    fn stand(&self, index: u8, standing: Standing) {
+    fn stand(&self, allocation: u32, standing: Standing) {
         let state = self.shared.state.lock();
         let joining = state.joins.iter().map(|join| &join.live);
-        for live in state.replicas.iter().chain(joining).filter(|live| live.id.index == index) {
+        for live in state.replicas.iter().chain(joining).filter(|live| live.id.allocation == allocation) {
             live.standing.send_if_modified(|now| {
                 let changes = *now != Standing::Left && *now != standing;
                 if changes {

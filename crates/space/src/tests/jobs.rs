@@ -385,3 +385,131 @@ fn a_disk_that_was_lost_with_the_owner_is_accounted_for() {
         });
     }
 }
+
+/// Rule 17: a replica goes to another disk, also the only one; then nothing reads or writes the old one any more.
+#[test]
+fn a_replica_of_the_log_moves_under_load() {
+    let mirrors = (0..4).map(|seed| Setup::new(500 + seed, 4, MIRROR));
+    let simple =
+        (0..2).map(|seed| Setup { log_replicas: 1, ..Setup::new(510 + seed, 3, Resiliency::Simple) });
+    for setup in mirrors.chain(simple).chain([coded(520, 1)]) {
+        virtual_time(async {
+            let world = World::new(&setup).await;
+            // So long that a write would arrive after the end of the move.
+            world.shuffle(Duration::from_millis(20));
+            world.write(0..UNITS, true).await.unwrap();
+            let before = world.rig.view_now().log_row().unwrap().clone();
+            let order = JobOrder::Fill(vec![(RowNumber::LOG, 0, None)]);
+            let old = before.slabs[0].place;
+            let areas = world.rig.view_now().disks[&old.disk].areas;
+            let data = areas.data(old.slab).offset;
+            let slot = SlotId(old.disk.0.into());
+            let image = || world.rig.machine.image(slot).to_vec(data, 2 << 20);
+            let moves = async {
+                let report = world.space.run(JobId(7), order).wait().await.unwrap();
+                assert_eq!((report.left, report.progress.bytes), (vec![], report.progress.of));
+            };
+            let given_up = async {
+                while world.rig.view_now().log_row().unwrap().slabs[0].place == old {
+                    world.rig.env.sleep(Duration::from_millis(1)).await;
+                }
+                image()
+            };
+            let users = join_all((0..4).map(|_| user(&world, 60, anywhere)));
+            let ((), given_up, _) = tokio::join!(moves, given_up, users);
+            world.write(0..8, true).await.unwrap();
+            assert!(image() == given_up, "the old slab may be another's by now");
+            let log = world.rig.view_now().log_row().unwrap().clone();
+            assert!(log.moving().is_none() && log.slabs[0].place.disk != old.disk);
+            assert_eq!(log.slabs[1..], before.slabs[1..]);
+            assert!(log.slabs.iter().all(|copy| copy.missed == 0));
+            for block in 0..(2 << 20) / UNIT {
+                world.rig.machine.flip(slot, data + block * UNIT + 8, 1);
+            }
+            // The other replicas are not needed.
+            for copy in &log.slabs[1..] {
+                world.rig.remove_disk(copy.place.disk).await.unwrap();
+            }
+            world.write(4..12, true).await.unwrap();
+            let world = world.crashed(PowerCut::LoseAll, |_| {}).await;
+            world.settle(0..UNITS, "the log has moved").await;
+        });
+    }
+}
+
+/// Whatever the moment of a power cut, there is a log with everything, and the next owner ends the move.
+#[test]
+fn crashes_while_a_replica_of_the_log_moves() {
+    for seed in 0..6 {
+        virtual_time(async {
+            let simple = Setup { log_replicas: 1, ..Setup::new(530 + seed, 3, Resiliency::Simple) };
+            let setup = if seed % 2 == 0 { simple } else { Setup::new(530 + seed, 4, MIRROR) };
+            let world = World::new(&setup).await;
+            world.shuffle(Duration::from_millis(2));
+            world.write(0..UNITS, true).await.unwrap();
+            world.rig.record();
+            let order = JobOrder::Fill(vec![(RowNumber::LOG, 0, None)]);
+            let users = join_all((0..4).map(|_| user(&world, 30, anywhere)));
+            let (report, _) = tokio::join!(world.space.run(JobId(7), order).wait(), users);
+            assert_eq!(report.unwrap().left, []);
+            let moments = world.rig.moments();
+            for round in 0..16_usize {
+                let random = world.rig.env.random_u64();
+                let moment = &moments[(moments.len() * round + random as usize % moments.len()) / 16];
+                let cut = if round % 2 == 0 { PowerCut::LoseAll } else { PowerCut::Tear { seed: random } };
+                let rig = world.rig.after(moment, cut);
+                let model = world.model.lock().after_crash(moment.event, &rig.machine);
+                let after = World::open(rig, model).await;
+                after.settle(0..UNITS, &format!("seed {seed} round {round}")).await;
+                after.write(0..8, true).await.unwrap();
+                after.rig.env.sleep(Duration::from_secs(5)).await;
+                let log = after.rig.view_now().log_row().unwrap().clone();
+                assert!(log.moving().is_none(), "seed {seed} round {round}");
+                assert!(log.slabs.iter().all(|copy| copy.missed == 0), "seed {seed} round {round}");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_replica_of_the_log_without_another_place_stays() {
+    virtual_time(async {
+        let world = World::new(&Setup::new(540, 2, MIRROR)).await;
+        world.write(0..8, true).await.unwrap();
+        let order = JobOrder::Fill(vec![(RowNumber::LOG, 0, None)]);
+        let report = world.space.run(JobId(7), order).wait().await.unwrap();
+        assert!(
+            matches!(&report.left[..], [(RowNumber::LOG, 0, pool_seam::Stays::NoPlace(_))]),
+            "{report:?}"
+        );
+        world.write(0..8, true).await.unwrap();
+    });
+}
+
+/// The disk that a replica moves to leaves: the move is called off, and another one finds a place.
+#[test]
+fn a_move_of_the_log_is_called_off_with_its_disk() {
+    virtual_time(async {
+        let world = World::new(&Setup::new(550, 4, MIRROR)).await;
+        world.shuffle(Duration::from_millis(4));
+        world.write(0..UNITS, true).await.unwrap();
+        let order = || JobOrder::Fill(vec![(RowNumber::LOG, 0, None)]);
+        let before = world.rig.view_now().log_row().unwrap().slabs.clone();
+        let leaves = async {
+            loop {
+                if let Some(moving) = world.rig.view_now().log_row().unwrap().moving() {
+                    return world.rig.remove_disk(moving.copy.place.disk).await.unwrap();
+                }
+                world.rig.env.sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let (report, _) = tokio::join!(world.space.run(JobId(7), order()).wait(), leaves);
+        assert_eq!(report.unwrap().left, [(RowNumber::LOG, 0, pool_seam::Stays::Unfinished)]);
+        let log = world.rig.view_now().log_row().unwrap().clone();
+        assert!(log.moving().is_none() && log.slabs == before);
+        let report = world.space.run(JobId(8), order()).wait().await.unwrap();
+        assert_eq!(report.left, []);
+        world.write(0..8, true).await.unwrap();
+        world.read(0..UNITS).await.unwrap();
+    });
+}

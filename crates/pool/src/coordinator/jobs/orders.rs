@@ -42,8 +42,6 @@ struct Running {
     outstanding: u8,
     /// What was reported.
     done: Progress,
-    /// Lost units that were found before the row that it is at.
-    lost_before: u64,
 }
 
 /// An order from when it is given until its end; dropped before, it is stopped.
@@ -52,12 +50,6 @@ pub(super) struct Order {
     owner: Arc<dyn Owner>,
     id: JobId,
     is_running: bool,
-}
-
-/// Shows what an order's owner has reported.
-pub(super) struct Watched {
-    orders: Arc<Orders>,
-    id: JobId,
 }
 
 /// The right to give an order about a row's move.
@@ -82,7 +74,6 @@ impl Orders {
             most,
             outstanding: 0,
             done: Progress::default(),
-            lost_before: 0,
         };
         self.running.lock().insert(id, running);
         Order { orders: Arc::clone(self), owner, id, is_running: true }
@@ -92,9 +83,6 @@ impl Orders {
     fn report(&self, id: JobId, done: Progress) -> Option<()> {
         let mut running = self.running.lock();
         let order = running.get_mut(&id)?;
-        if done.row != order.done.row {
-            order.lost_before = done.lost;
-        }
         let before = std::mem::replace(&mut order.done, done);
         let bytes = done.bytes.saturating_sub(before.bytes);
         order.job.did(bytes);
@@ -136,11 +124,6 @@ impl Running {
 }
 
 impl Order {
-    /// See [`Watched`].
-    pub(super) fn watch(&self) -> Watched {
-        Watched { orders: Arc::clone(&self.orders), id: self.id }
-    }
-
     /// Waits for its end.
     pub(super) async fn run(&mut self, env: &Env, order: JobOrder) -> Result<JobReport, SeamError> {
         let result = loop {
@@ -154,14 +137,6 @@ impl Order {
             let _ = self.orders.report(self.id, report.progress);
         }
         result
-    }
-}
-
-impl Watched {
-    /// What the owner has reported, and the lost units of the rows that it has read to their end.
-    pub(super) fn done(&self) -> (Progress, u64) {
-        let running = self.orders.running.lock();
-        running.get(&self.id).map(|order| (order.done, order.lost_before)).unwrap_or_default()
     }
 }
 

@@ -1,20 +1,13 @@
 //! All copies of a space are read, and what is damaged is written anew. How far that is, and what was found, is in the
 //! metadata ([`ScrubRecord`]).
 
-use std::time::Duration;
+use pool_seam::{GROUP, JobOrder, RowNumber, ScrubRecord, SeamError};
 
-use futures_util::future::{Either, select};
-use pool_seam::{GROUP, JobOrder, JobReport, RowNumber, ScrubRecord, SeamError};
-
-use super::orders::Order;
 use crate::coordinator::answers::seam_error;
 use crate::coordinator::no_space;
 use crate::jobs::Job;
 use crate::state::SpaceOp;
 use crate::{Op, Pool, SpaceId};
-
-/// The position is recorded so often at most.
-const RECORD_EVERY: Duration = Duration::from_secs(2);
 
 impl Pool {
     /// Reads every copy of a space's rows, and repairs damage. After a stop or a restart it continues at its last row, unless
@@ -29,7 +22,6 @@ impl Pool {
         anew: bool,
         job: &Job,
     ) -> Result<bool, SeamError> {
-        let mut order = self.begin_order(job, space, GROUP, 1)?;
         let mut record = self.scrub_record(space)?;
         if anew || record.began == 0 {
             let began = self.unix_s();
@@ -39,20 +31,16 @@ impl Pool {
         let (before, ahead) = self.to_scrub(space, record.next);
         job.skip(before);
         job.expect(ahead);
-        let report = self.scrub_rows(&mut order, space, record).await;
-        let (done, lost_before) = order.watch().done();
-        record.healed += done.healed;
-        let next = match &report {
-            Ok(report) => report.left.iter().map(|(row, ..)| *row).min(),
-            Err(_) => Some(done.row.max(record.next)),
-        };
-        if let Some(next) = next {
-            // A row that was not read to its end is read again, and what is lost there found again.
-            record = ScrubRecord { next, lost: record.lost + lost_before, ..record };
-            self.record_scrub(space, record).await?;
-            return report.map(|_| false);
+        let report = self.order(job, space, JobOrder::Scrub(record.next), GROUP, 1).await?;
+        // Its owner has recorded what it has read.
+        let record = self.scrub_record(space)?;
+        if let Some(next) = report.left.iter().map(|(row, ..)| *row).min() {
+            if next < record.next {
+                self.record_scrub(space, ScrubRecord { next, ..record }).await?;
+            }
+            return Ok(false);
         }
-        let (ended, last_healed, last_lost) = (self.unix_s(), record.healed, record.lost + done.lost);
+        let (ended, last_healed, last_lost) = (self.unix_s(), record.healed, record.lost);
         let ended = ScrubRecord { ended, since: ended, last_healed, last_lost, ..ScrubRecord::default() };
         self.record_scrub(space, ended).await?;
         if (last_healed, last_lost) == (0, 0) {
@@ -73,30 +61,6 @@ impl Pool {
         self.record_scrub(space, ScrubRecord { since: self.unix_s(), ..record }).await
     }
 
-    /// Has the owner read the rows, and records how far it is meanwhile.
-    async fn scrub_rows(
-        &self,
-        order: &mut Order,
-        space: SpaceId,
-        record: ScrubRecord,
-    ) -> Result<JobReport, SeamError> {
-        let (env, watched) = (self.metadata().env.clone(), order.watch());
-        let mut end = std::pin::pin!(order.run(&env, JobOrder::Scrub(record.next)));
-        let mut recorded = record;
-        loop {
-            if let Either::Left((report, _)) = select(end.as_mut(), Box::pin(env.sleep(RECORD_EVERY))).await {
-                return report;
-            }
-            let (done, lost) = watched.done();
-            let (healed, lost) = (record.healed + done.healed, record.lost + lost);
-            let now = ScrubRecord { next: done.row.max(record.next), healed, lost, ..record };
-            if now != recorded {
-                self.record_scrub(space, now).await?;
-                recorded = now;
-            }
-        }
-    }
-
     fn scrub_record(&self, space: SpaceId) -> Result<ScrubRecord, SeamError> {
         self.read(|s| s.owned.get(&space).map(|record| record.scrub)).ok_or_else(|| no_space(space))
     }
@@ -111,9 +75,8 @@ impl Pool {
         self.read(|s| {
             let Some(record) = s.owned.get(&space) else { return (0, 0) };
             let rows = record.rows.iter().filter(|(row, _)| **row != RowNumber::LOG);
-            rows.fold((0, 0), |(before, ahead), (row, of)| {
-                let is_coded = record.resiliency_of(of).is_parity();
-                let bytes = s.slab_bytes * if is_coded { 1 } else { u64::from(record.columns) };
+            rows.fold((0, 0), |(before, ahead), (row, _)| {
+                let bytes = s.slab_bytes * u64::from(record.columns);
                 if *row < next { (before + bytes, ahead) } else { (before, ahead + bytes) }
             })
         })

@@ -73,7 +73,8 @@ impl State {
                 self.owned_mut(space)?.unaccounted.insert(*disk, *of);
             }
             SpaceOp::BeginMove { row, index, to } => {
-                let simple = self.owned(space)?.resiliency == Resiliency::Simple;
+                // Of the log every slab is a replica.
+                let simple = self.owned(space)?.resiliency == Resiliency::Simple && *row != RowNumber::LOG;
                 let present = self.row_mut(space, *row, None)?.clone();
                 check(present.moving().is_none() && usize::from(*index) < present.slabs.len())?;
                 self.check_free(*to)?;

@@ -117,7 +117,7 @@ fn translate(
         OwnerOp::Accounted { disk, of } => SpaceOp::Accounted { disk, of },
         OwnerOp::BeginMove { row, birth, index, to } => {
             let slabs = &birth_of(row, birth)?.slabs;
-            if usize::from(index) >= slabs.len() || row == RowNumber::LOG {
+            if usize::from(index) >= slabs.len() {
                 return Err(Refusal::Invalid);
             }
             // A place that is taken by now is as good as another one of its disk.

@@ -197,6 +197,35 @@ fn the_last_copy_is_never_written_off() {
     assert_eq!(ask(&mut s, 7, [log_missed(1)]), Some(Refusal::Invalid));
 }
 
+/// Rule 17: a replica moves like any slab, in a simple space, too; it counts before the old one is free.
+#[test]
+fn a_replica_of_the_log_moves() {
+    let mut s = pool(3);
+    let log = |s: &State| s.owned[&SPACE].rows[&RowNumber::LOG].clone();
+    let (before, row) = (log(&s), RowNumber::LOG);
+    s.apply(&op(SpaceOp::Ready { row, birth: before.birth })).unwrap();
+    let birth = before.birth;
+    assert_eq!(
+        ask(&mut s, 1, [OwnerOp::BeginMove { row, birth, index: 2, to: None }]),
+        Some(Refusal::Invalid)
+    );
+    assert_eq!(ask(&mut s, 2, [OwnerOp::BeginMove { row, birth, index: 1, to: None }]), None);
+    let moving = log(&s).moving().unwrap();
+    assert!(moving.index == 1 && moving.copy.missed == ALL);
+    assert!(log(&s).slabs.iter().all(|copy| copy.place.disk != moving.copy.place.disk));
+    assert_eq!(ask(&mut s, 3, [OwnerOp::EndMove { row, birth }]), Some(Refusal::Invalid), "it has nothing");
+    let generation = before.slabs[0].generation;
+    let replaced = ask(&mut s, 4, [OwnerOp::ReplaceLog { index: 0, generation }]);
+    assert!(replaced.is_some(), "one change of the row at a time");
+    let (generation, membership) = (moving.copy.generation, Membership(1));
+    let joined = OwnerOp::NotMissed { row, index: 2, generation, regions: ALL, membership };
+    assert_eq!(ask(&mut s, 5, [joined]), None);
+    assert_eq!(ask(&mut s, 6, [OwnerOp::EndMove { row, birth }]), None);
+    let after = log(&s);
+    assert_eq!((after.slabs[0], after.slabs[1].generation), (before.slabs[0], generation));
+    assert!(after.moving().is_none() && after.slabs[1].missed == 0);
+}
+
 #[test]
 fn a_disk_leaves_with_the_answers_of_owners() {
     let s = written(3);

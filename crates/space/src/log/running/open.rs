@@ -75,10 +75,10 @@ pub enum OpenError {
     #[error("the log has {SEGMENTS_MAX} segments with records")]
     Segments,
     /// A replica that is needed cannot be read or written now.
-    #[error("replica {index} of the log: {error}")]
+    #[error("the replica of the log with allocation {allocation}: {error}")]
     Replica {
-        /// Its index in the row.
-        index: u8,
+        /// Its allocation.
+        allocation: u32,
         /// Why.
         error: DiskError,
     },
@@ -113,7 +113,7 @@ impl SpaceLog {
             let writer = settings.writer();
             let formats = replicas.iter().map(|replica| replica.format(&writer, ring));
             for (replica, result) in replicas.iter().zip(join_all(formats).await) {
-                result.map_err(|error| OpenError::Replica { index: replica.index, error })?;
+                result.map_err(|error| OpenError::Replica { allocation: replica.allocation, error })?;
             }
             let tail = Point { position: 0, sequence: first };
             let segments = vec![settings.segment(tail)];
@@ -151,8 +151,8 @@ impl SpaceLog {
             let header = settings.header(&log)?;
             for (replica, error) in replicas.iter().zip(&failed) {
                 if let Some(error) = *error {
-                    let failed = OpenError::Replica { index: replica.index, error };
-                    match writer.coordination.replica_failed(replica.index, error).wait().await? {
+                    let failed = OpenError::Replica { allocation: replica.allocation, error };
+                    match writer.coordination.replica_failed(replica.allocation, error).wait().await? {
                         Verdict::LeftOut => {}
                         Verdict::Again(_) => return Err(failed),
                     }
@@ -160,7 +160,7 @@ impl SpaceLog {
             }
             let left_out = set_back(&writer, &log, &replicas).await?;
             let live = |((replica, places), failed): ((&Replica, &Places), &Option<DiskError>)| {
-                if left_out.contains(&replica.index) {
+                if left_out.contains(&replica.allocation) {
                     return None;
                 }
                 let [first, second] = places;
@@ -236,7 +236,7 @@ impl LogSettings {
         };
         let replay = Replay::begin(&newest, READ_BLOCKS, hash);
         if let (Err(_), Some((replica, error))) = (&replay, unread(replicas, &failed)) {
-            return Err(OpenError::Replica { index: replica.index, error });
+            return Err(OpenError::Replica { allocation: replica.allocation, error });
         }
         let mut replay = replay?;
         let mut reads: Vec<FuturesOrdered<BoxFuture<Result<Sg, DiskError>>>> = Vec::new();
@@ -310,14 +310,14 @@ impl LogSettings {
 }
 
 /// Has those replicas left out that lack what was durable there (rule 16).
-async fn set_back(w: &Writer, log: &Log, replicas: &[Replica]) -> Result<Vec<u8>, OpenError> {
+async fn set_back(w: &Writer, log: &Log, replicas: &[Replica]) -> Result<Vec<u32>, OpenError> {
     let lacks = |finding: &Finding| match finding {
         Finding::Lacks { replica, .. } | Finding::OlderHeader { replica, .. } => {
-            Some(replicas[*replica].index)
+            Some(replicas[*replica].allocation)
         }
         _ => None,
     };
-    let mut lacking: Vec<u8> = log.findings.iter().filter_map(lacks).collect();
+    let mut lacking: Vec<u32> = log.findings.iter().filter_map(lacks).collect();
     lacking.sort_unstable();
     lacking.dedup();
     match lacking.is_empty() {
@@ -338,7 +338,7 @@ async fn payloads(w: &Writer, log: &Log, replicas: &[Replica]) -> Result<BTreeMa
         let source = &replicas[record.replica];
         let ring_block = log.header.ring.block(record.head.payload());
         let bytes = source.read_ring(w, ring_block, record.head.payload_units.into()).await;
-        let bytes = bytes.map_err(|error| OpenError::Replica { index: source.index, error })?;
+        let bytes = bytes.map_err(|error| OpenError::Replica { allocation: source.allocation, error })?;
         payloads.insert(record.head.id.sequence, bytes);
     }
     Ok(payloads)
@@ -359,7 +359,7 @@ async fn repair(
         let source = &replicas[record.replica];
         let ring_block = log.header.ring.block(record.head.id.position);
         let bytes = source.read_ring(w, ring_block, record.head.blocks()).await;
-        let bytes = bytes.map_err(|error| OpenError::Replica { index: source.index, error })?;
+        let bytes = bytes.map_err(|error| OpenError::Replica { allocation: source.allocation, error })?;
         for live in lacking {
             live.write_ring(w, ring_block, bytes.clone()).await?;
         }

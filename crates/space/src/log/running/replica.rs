@@ -31,9 +31,9 @@ const RING_AT: u64 = 16;
 /// A place for a replica: a slab of the log's row.
 #[derive(Clone)]
 pub struct Replica {
-    /// The index in the row.
+    /// The index of the slab in the row that it is, or will be when a move ends.
     pub index: u8,
-    /// The generation with which the slab was allocated.
+    /// The generation with which the slab was allocated: what the log and its space name the replica by.
     pub allocation: u32,
     /// The disk: what the log asks of it is outstanding there like the space's own calls, so that it is opened anew only
     /// when it has answered all of them.
@@ -62,20 +62,20 @@ pub trait Coordination: Send + Sync {
     ///
     /// # Errors
     /// [`Deposed`].
-    fn replica_failed(&self, index: u8, error: DiskError) -> Io<Result<Verdict, Deposed>>;
+    fn replica_failed(&self, allocation: u32, error: DiskError) -> Io<Result<Verdict, Deposed>>;
 
     /// These replicas lack what was durable there: their disks were set back. Returns those that are left out, when that is
     /// durable; what shows it stays until then.
     ///
     /// # Errors
     /// [`Deposed`].
-    fn replicas_set_back(&self, indices: Vec<u8>) -> Io<Result<Vec<u8>, Deposed>>;
+    fn replicas_set_back(&self, allocations: Vec<u32>) -> Io<Result<Vec<u32>, Deposed>>;
 
     /// The replica has everything from the log's tail on; returns when that is durable, and it counts from then on.
     ///
     /// # Errors
     /// [`Deposed`].
-    fn replica_joined(&self, index: u8) -> Io<Result<(), Deposed>>;
+    fn replica_joined(&self, allocation: u32) -> Io<Result<(), Deposed>>;
 }
 
 /// What writes of all replicas need.
@@ -124,6 +124,8 @@ pub(super) struct Live {
     /// What it has counts for acknowledgements.
     pub(super) counts: AtomicBool,
     pub(super) standing: watch::Sender<Standing>,
+    /// Held while a write is on its way.
+    writing: tokio::sync::Mutex<()>,
 }
 
 impl Live {
@@ -136,11 +138,17 @@ impl Live {
             header_place: AtomicUsize::new(header_place),
             counts: AtomicBool::new(counts),
             standing: watch::Sender::new(Standing::In),
+            writing: tokio::sync::Mutex::default(),
         }
     }
 
     pub(super) fn has_left(&self) -> bool {
         *self.standing.borrow() == Standing::Left
+    }
+
+    /// Waits until no write is on its way; none begins if the replica is leaving.
+    pub(super) async fn is_idle(&self) {
+        drop(self.writing.lock().await);
     }
 
     /// Whether acknowledgements may rely on it.
@@ -183,6 +191,10 @@ impl Live {
             if *now.expect("the sender is a part of this") == Standing::Left {
                 return Ok(false);
             }
+            let _writing = self.writing.lock().await;
+            if *self.standing.borrow() != Standing::In {
+                continue;
+            }
             let port = Arc::clone(&*self.port.lock());
             if port.is_leaving() {
                 // The coordinator decides.
@@ -198,7 +210,7 @@ impl Live {
             match result {
                 Ok(()) => return Ok(true),
                 Err(DiskError::Fenced { .. }) => return Err(Deposed),
-                Err(error) => match w.coordination.replica_failed(self.id.index, error).wait().await? {
+                Err(error) => match w.coordination.replica_failed(self.id.allocation, error).wait().await? {
                     Verdict::LeftOut => {
                         self.standing.send_replace(Standing::Left);
                         return Ok(false);

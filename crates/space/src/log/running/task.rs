@@ -254,7 +254,7 @@ impl Task {
                 .filter(|live| !live.counts() && live.joined.load(Ordering::Relaxed) <= tail.position)
             {
                 if !live.has_left() {
-                    writer.coordination.replica_joined(live.id.index).wait().await?;
+                    writer.coordination.replica_joined(live.id.allocation).wait().await?;
                     live.counts.store(true, Ordering::Relaxed);
                 }
             }

@@ -9,7 +9,7 @@ use futures_util::poll;
 
 use super::super::*;
 use super::in_virtual_time;
-use super::world::{SLOTS, World, early, flush, unit_of};
+use super::world::{SLOTS, World, early, first_of, flush, unit_of};
 
 /// Polls a future a number of times, at each event of the runtime, and drops it; whether it had a result.
 async fn dropped_after(
@@ -99,7 +99,7 @@ fn checkpoints_and_joins() {
         let is_done = in_virtual_time(async {
             let (world, log) = slow().await;
             world.append(&log, early(1)).await.expect("durable");
-            log.left(1);
+            log.left(first_of(1));
             world.coordinator.change(|rows| rows.get_mut(&1).expect("it is there").missed = true);
             let replica = world.new_replica(1, SlotId(3));
             let join = async {

@@ -11,7 +11,7 @@ use super::super::*;
 use super::cuts::{append, checkpoint};
 use super::in_virtual_time;
 use super::model::Model;
-use super::world::{World, early, flush, redo, unit_of};
+use super::world::{World, early, first_of, flush, redo, unit_of};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -91,11 +91,11 @@ fn a_wait_for_a_leaving_disk_ends_when_its_removal_is_durable() {
         fails(&world, 1, When::Nth(0), Fault::Slow(5 * SECOND));
         let mut wait = world.append(&log, early(1));
         world.env.sleep(SECOND).await;
-        log.leaving(1);
+        log.leaving(first_of(1));
         world.env.sleep(SECOND).await;
         assert!((&mut wait).now_or_never().is_none(), "the coordinator has not said so");
         let began = world.env.now();
-        log.left(1);
+        log.left(first_of(1));
         wait.await.unwrap();
         assert!(world.env.now() - began < SECOND);
         let writes = world.machine.counts(SlotId(1)).writes;
@@ -110,12 +110,12 @@ fn no_record_is_answered_while_a_disk_is_leaving_and_it_may_stay() {
         let world = World::new(1, 256, 2);
         let log = world.create().await;
         let writes = world.machine.counts(SlotId(1)).writes;
-        log.leaving(1);
+        log.leaving(first_of(1));
         let mut wait = world.append(&log, early(1));
         world.env.sleep(SECOND).await;
         assert!((&mut wait).now_or_never().is_none());
         assert_eq!(world.machine.counts(SlotId(1)).writes, writes, "no I/O to it begins");
-        log.stays(1);
+        log.stays(first_of(1));
         wait.await.unwrap();
         assert_eq!(world.machine.counts(SlotId(1)).writes, writes + 1);
     });
@@ -154,7 +154,7 @@ fn without_a_replica_nothing_is_answered_until_a_new_one_has_a_snapshot() {
         let log = Arc::new(world.create().await);
         append(&world, &log, &model, true).await;
         world.machine.pull(SlotId(0), PowerCut::LoseAll);
-        log.left(0);
+        log.left(first_of(0));
         let unit = model.unit(true);
         model.enqueued(unit);
         let mut wait = world.append(&log, early(unit));
@@ -187,7 +187,7 @@ fn a_checkpoint_whose_last_replica_leaves_fails_and_another_one_can_follow() {
         assert!((&mut running).now_or_never().is_none());
         // The record is durable, and the header is being written.
         world.env.sleep(SECOND * 3 / 2).await;
-        log.left(0);
+        log.left(first_of(0));
         let joined = log.join(world.new_replica(0, SlotId(2)));
         let failed = tokio::time::timeout(60 * SECOND, running).await.expect("it does not wait for ever");
         assert_eq!(failed, Err(LogError::ReplicaFailed));
@@ -210,7 +210,7 @@ fn a_replica_that_is_formatted_leaves_hangs_and_is_fenced_like_any_other() {
             let joined = log.join(world.new_replica(1, SlotId(2)));
             world.env.sleep(SECOND).await;
             if leaves {
-                log.left(1);
+                log.left(first_of(1));
             }
             assert_eq!(joined.await, Err(LogError::ReplicaFailed));
             assert!(world.env.now() - began < if leaves { 2 * SECOND } else { 11 * SECOND });
@@ -261,7 +261,7 @@ fn a_header_that_cannot_be_read_is_not_a_missing_one() {
         world.machine.make_bad(SlotId(0), 64 << 10, 8192);
         let world = world.next();
         let opened = SpaceLog::open(world.settings(), world.replicas(), Required::default()).await;
-        assert!(matches!(opened.err(), Some(OpenError::Replica { index: 0, .. })));
+        assert!(matches!(opened.err(), Some(OpenError::Replica { allocation: 1, .. })));
     });
 }
 

@@ -112,16 +112,26 @@ impl TestCoordinator {
     }
 }
 
+/// The first allocation of a slab of the row, and each later one 256 more: it says of which slab it is.
+pub(super) fn first_of(index: u8) -> u32 {
+    u32::from(index) + 1
+}
+
+fn index_of(allocation: u32) -> u8 {
+    ((allocation - 1) % 256) as u8
+}
+
 /// The trait's implementation needs an owned handle.
 struct Handle(Arc<TestCoordinator>);
 
 impl Coordination for Handle {
-    fn replica_failed(&self, index: u8, _: DiskError) -> Io<Result<Verdict, Deposed>> {
-        Io::pending(Arc::clone(&self.0).failed(index))
+    fn replica_failed(&self, allocation: u32, _: DiskError) -> Io<Result<Verdict, Deposed>> {
+        Io::pending(Arc::clone(&self.0).failed(index_of(allocation)))
     }
 
-    fn replicas_set_back(&self, indices: Vec<u8>) -> Io<Result<Vec<u8>, Deposed>> {
+    fn replicas_set_back(&self, allocations: Vec<u32>) -> Io<Result<Vec<u32>, Deposed>> {
         let coordinator = Arc::clone(&self.0);
+        let indices: Vec<u8> = allocations.iter().map(|allocation| index_of(*allocation)).collect();
         Io::pending(async move {
             coordinator.env.sleep(coordinator.delay).await;
             let others = |rows: &Rows| rows.iter().any(|(i, place)| !indices.contains(i) && !place.missed);
@@ -129,13 +139,14 @@ impl Coordination for Handle {
                 coordinator.change(|rows| {
                     indices.iter().for_each(|index| rows.get_mut(index).expect("it is there").missed = true);
                 });
-                return Ok(indices);
+                return Ok(allocations);
             }
             Ok(Vec::new())
         })
     }
 
-    fn replica_joined(&self, index: u8) -> Io<Result<(), Deposed>> {
+    fn replica_joined(&self, allocation: u32) -> Io<Result<(), Deposed>> {
+        let index = index_of(allocation);
         let coordinator = Arc::clone(&self.0);
         Io::pending(async move {
             coordinator.env.sleep(coordinator.delay).await;
@@ -199,7 +210,8 @@ impl World {
                 OFFSET + (ring + 64) * BLOCK as u64 + (8 << 20),
             ));
         }
-        let place = |index: u8| Place { slot: SlotId(index.into()), allocation: 1, missed: false };
+        let place =
+            |index: u8| Place { slot: SlotId(index.into()), allocation: first_of(index), missed: false };
         let rows = (0..replicas).map(|index| (index, place(index))).collect();
         World::on(env, machine, rows, Ring::new(ring).expect("a ring"), 1)
     }
@@ -271,7 +283,7 @@ impl World {
     pub(super) fn new_replica(&self, index: u8, slot: SlotId) -> Replica {
         let mut place = None;
         self.coordinator.change(|rows| {
-            let allocation = rows.get(&index).map_or(1, |place| place.allocation + 1);
+            let allocation = rows.get(&index).map_or(first_of(index), |place| place.allocation + 256);
             let new = Place { slot, allocation, missed: true };
             rows.insert(index, new.clone());
             place = Some(new);

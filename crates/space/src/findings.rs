@@ -1,0 +1,144 @@
+//! Damage that is found: the coordinator is told of it, lost units are recorded in the metadata, and checksum blocks that are
+//! not right are written anew. All of that in the background: a finder does not wait.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use arena::Class;
+use disk::sized;
+use parking_lot::Mutex;
+use pool_seam::{DiskNumber, Finding, Found, GROUP_UNITS, LOST_MAX, OwnerOp, ScrubRecord, UNIT};
+
+use crate::SpaceError;
+use crate::blocks::Units;
+use crate::locks::Mode;
+use crate::owner::{Inner, Space};
+use crate::table::{Table, Value};
+use crate::view::{GroupKey, Member};
+use crate::write::Target;
+
+/// What was found since the space was opened.
+#[derive(Default)]
+pub(crate) struct Findings {
+    /// Addresses of lost units that no scrub has found valid since: [`LOST_MAX`] of them at most.
+    lost: Mutex<BTreeSet<u64>>,
+    /// Blocks that are not right, until a checkpoint has written them anew.
+    blocks: Mutex<BTreeSet<(GroupKey, DiskNumber)>>,
+    /// Groups of which the next checkpoint is to write them.
+    to_write: Mutex<BTreeSet<GroupKey>>,
+    /// Held while what is lost is recorded.
+    recording: tokio::sync::Mutex<()>,
+}
+
+impl Findings {
+    /// Blocks of a group that are not right, and not written anew yet.
+    pub(crate) fn blocks_of(&self, key: GroupKey) -> u64 {
+        self.blocks.lock().iter().filter(|(other, _)| *other == key).count() as u64
+    }
+
+    /// The blocks of these groups are written, durably.
+    pub(crate) fn blocks_written(&self, groups: &BTreeSet<GroupKey>) {
+        self.blocks.lock().retain(|(key, _)| !groups.contains(key));
+    }
+}
+
+impl Inner {
+    /// Tells of damage of a unit. A row may be longer than the space: what lies beyond is nothing to tell of.
+    pub(crate) fn found(&self, found: Found, disk: DiskNumber, target: &Target, unit: usize) {
+        let view = self.view.get().value;
+        let address = target.address(&view, unit);
+        if address >= view.record.size {
+            return;
+        }
+        if found == Found::Lost {
+            let mut lost = self.findings.lost.lock();
+            if lost.len() < LOST_MAX && lost.insert(address) {
+                self.to_keep.notify_one();
+            }
+        }
+        self.tell(Finding { found, disk, space: self.space(), address });
+    }
+
+    /// The same of units that no copy has.
+    pub(crate) fn found_lost(&self, members: &[Member], target: &Target, units: &Units) {
+        let lowest = members.iter().filter(|member| member.counts).map(|member| member.disk).min();
+        for (disk, unit) in units.iter().filter_map(|unit| Some((lowest?, unit))) {
+            self.found(Found::Lost, disk, target, unit);
+        }
+    }
+
+    /// The block of a group on this copy is not right; it is written anew.
+    pub(crate) fn found_block(&self, key: GroupKey, member: &Member, is_coded: bool) {
+        if self.findings.blocks.lock().insert((key, member.disk)) {
+            let column = if is_coded { member.content } else { key.set };
+            self.found(Found::BadTable, member.disk, &Target { key, column, units: 0..1 }, 0);
+            self.findings.to_write.lock().insert(key);
+            self.to_keep.notify_one();
+        }
+    }
+
+    /// Records lost units that the metadata does not have.
+    pub(crate) async fn record_losses(&self) -> Result<(), SpaceError> {
+        let _one = self.findings.recording.lock().await;
+        let view = self.view.get().value;
+        let loss = view.record.loss.with(&self.findings.lost.lock());
+        if loss == view.record.loss { Ok(()) } else { self.commit(vec![OwnerOp::Lost(loss)]).await }
+    }
+
+    /// The end of a reading of all copies, which has counted so many lost units: those that can be read again are lost no more.
+    pub(crate) async fn settle_losses(self: &Arc<Inner>, scrub: ScrubRecord) -> Result<(), SpaceError> {
+        let known = {
+            let found = self.findings.lost.lock();
+            found.union(&self.view.get().value.record.loss.at).copied().collect::<BTreeSet<u64>>()
+        };
+        let mut gone = BTreeSet::new();
+        for address in known {
+            // It was written, discarded or cut off, or a disk that has it is back.
+            let is_beyond = address >= self.view.get().value.record.size;
+            let dst = sized(self.arena.alloc_sg(UNIT as usize, Class::Control).await, UNIT as usize);
+            if is_beyond || Space(Arc::clone(self)).read(address, dst).wait().await.0.is_ok() {
+                gone.insert(address);
+            }
+        }
+        let _one = self.findings.recording.lock().await;
+        let view = self.view.get().value;
+        let loss = view.record.loss.settled(&self.findings.lost.lock(), &gone, scrub.lost);
+        let ops = (loss != view.record.loss).then_some(OwnerOp::Lost(loss));
+        self.commit(ops.into_iter().chain([OwnerOp::Scrub(scrub)]).collect()).await?;
+        self.findings.lost.lock().retain(|address| !gone.contains(address));
+        Ok(())
+    }
+
+    /// Has the next checkpoint write blocks anew that are not right.
+    pub(crate) async fn mend_blocks(self: &Arc<Inner>) -> Result<(), SpaceError> {
+        let groups = std::mem::take(&mut *self.findings.to_write.lock());
+        for key in groups {
+            self.write_blocks_anew(key).await?;
+        }
+        Ok(())
+    }
+
+    /// The same of a group, by an entry that repeats a value (rule 6).
+    pub(crate) async fn write_blocks_anew(self: &Arc<Inner>, key: GroupKey) -> Result<(), SpaceError> {
+        let Some(cached) = self.loaded(key).await? else { return Ok(()) };
+        let fits = |table: &Table, unit: usize| {
+            let is_unknown = |value: &Value| matches!(value, Value::Unknown { .. });
+            table.is_known(unit) && !table.is_open(unit) && !table.values(unit).iter().any(is_unknown)
+        };
+        // If there is none, all units are changing, or a scrub has to read first what a block has lost.
+        let unit = self.look(&cached, |table| (0..GROUP_UNITS as usize).find(|unit| fits(table, *unit)));
+        let Some(unit) = unit else { return Ok(()) };
+        let _lock = self.locks.lock(key, unit..unit + 1, Mode::Exclusive).await;
+        let is_repeated = self.look(&cached, |table| {
+            let fits = fits(table, unit);
+            if fits {
+                table.set(unit, table.values(unit));
+            }
+            fits
+        });
+        if is_repeated {
+            self.waiting.add(&cached);
+        }
+        Ok(())
+    }
+}

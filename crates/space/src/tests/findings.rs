@@ -1,0 +1,343 @@
+//! Damage: the coordinator is told of each finding once, what is lost is known to the metadata, and a reading of all copies says
+//! how far it is.
+
+use disk::Image;
+use pool_seam::layout::Spot;
+use pool_seam::{Coordinator, Finding, Found, GROUP, LossRecord, OwnerOp, Request, RowNumber, ScrubRecord};
+
+use super::*;
+use crate::rig::SPACE;
+
+const ROW: RowNumber = RowNumber(0);
+
+/// A slab of row 0: the slot of its disk, and where its data and its blocks begin.
+struct Slab {
+    slot: SlotId,
+    data: u64,
+    blocks: u64,
+}
+
+fn slab(world: &World, slab: usize) -> Slab {
+    let view = world.rig.view_now();
+    let place = view.record.rows[&ROW].slabs[slab].place;
+    let areas = &view.disks[&place.disk].areas;
+    let (data, blocks) = (areas.data(place.slab).offset, areas.checksums(place.slab).offset);
+    Slab { slot: SlotId(place.disk.0.into()), data, blocks }
+}
+
+fn flip(world: &World, of: usize, unit: u64) {
+    let at = slab(world, of);
+    world.rig.machine.flip(at.slot, at.data + unit * UNIT, 3);
+}
+
+/// What was told since the last call, of row 0: the kind, which slab's disk, and the unit of the space.
+fn told(world: &World, since: &mut usize) -> Vec<(Found, usize, u64)> {
+    let view = world.rig.view_now();
+    let found = world.rig.found();
+    let news = found[*since..].iter().map(|Finding { found, disk, space, address }| {
+        assert_eq!(*space, SPACE);
+        let slabs = &view.record.rows[&ROW].slabs;
+        (*found, slabs.iter().position(|copy| copy.place.disk == *disk).unwrap(), address / UNIT)
+    });
+    let news = news.collect();
+    *since = found.len();
+    news
+}
+
+async fn scrub(world: &World, from: RowNumber) -> pool_seam::JobReport {
+    world.space.run(JobId(1), JobOrder::Scrub(from)).wait().await.unwrap()
+}
+
+/// The space closes, and is opened again.
+async fn reopened(world: World) -> World {
+    world.space.close().wait().await.unwrap();
+    let rig = world.rig.restarted();
+    let model = world.model.lock().after_crash(u64::MAX, &rig.machine);
+    drop(world);
+    World::open(rig, model).await
+}
+
+fn loss(world: &World) -> LossRecord {
+    world.rig.view_now().record.loss.clone()
+}
+
+#[test]
+fn damage_of_a_copy_is_told_once() {
+    for bad in 0..2 {
+        virtual_time(async {
+            let world = World::new(&Setup::new(1, 3, MIRROR)).await;
+            world.write(0..20, true).await.unwrap();
+            let mut seen = 0;
+            flip(&world, bad, 5);
+            let at = slab(&world, bad);
+            world.rig.machine.make_bad(at.slot, at.data + 9 * UNIT, UNIT);
+            if bad == 0 {
+                world.read(0..20).await.unwrap();
+            } else {
+                assert_eq!(scrub(&world, ROW).await.progress.healed, 2);
+            }
+            assert_eq!(told(&world, &mut seen), [(Found::Healed, bad, 5), (Found::Unreadable, bad, 9)]);
+            assert_eq!(scrub(&world, ROW).await.progress.healed, 0);
+            world.read(0..20).await.unwrap();
+            assert_eq!(told(&world, &mut seen), []);
+            // It is healed: the other one may be damaged now.
+            flip(&world, 1 - bad, 5);
+            world.read(0..20).await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn damage_of_columns_is_told_with_their_addresses() {
+    for parity in 1..=2_u8 {
+        virtual_time(async {
+            let world = World::new(&coded(2, parity)).await;
+            world.write(0..60, true).await.unwrap();
+            let (mut seen, slabs) = (0, 3 + usize::from(parity));
+            let layout = crate::view::layout(&world.rig.view_now());
+            let unit_of = |slab: usize, stripe: u64| {
+                let column = if slab < 3 { slab as u8 } else { 0 };
+                layout.address(Spot { row: ROW, column, offset: stripe * UNIT }) / UNIT
+            };
+            (0..slabs).for_each(|slab| flip(&world, slab, slab as u64));
+            let report = scrub(&world, ROW).await;
+            assert_eq!((report.progress.healed, report.progress.lost), (slabs as u64, 0));
+            let mut healed = told(&world, &mut seen);
+            healed.sort_unstable();
+            let expected = (0..slabs).map(|slab| (Found::Healed, slab, unit_of(slab, slab as u64)));
+            assert_eq!(healed, expected.collect::<Vec<_>>());
+            // More of a stripe than its parities can make.
+            (0..=usize::from(parity)).for_each(|slab| flip(&world, slab, 7));
+            let unit = unit_of(0, 7);
+            assert!(matches!(world.read(unit..unit + 1).await, Err(SpaceError::Corrupt { .. })));
+            assert_eq!(told(&world, &mut seen), [(Found::Lost, 0, unit)]);
+            assert_eq!(scrub(&world, ROW).await.progress.lost, u64::from(parity) + 1);
+            let addresses = (0..=usize::from(parity)).map(|slab| unit_of(slab, 7) * UNIT);
+            assert_eq!(loss(&world).at, addresses.collect());
+        });
+    }
+}
+
+/// A lost unit is known to the metadata until it is written, and all of the space was read.
+#[test]
+fn lost_units_are_recorded_until_a_reading_finds_them() {
+    virtual_time(async {
+        let world = World::new(&Setup::new(3, 3, MIRROR)).await;
+        world.write(0..20, true).await.unwrap();
+        world.space.checkpoint().await.unwrap();
+        for slab in 0..2 {
+            flip(&world, slab, 5);
+            flip(&world, slab, 11);
+        }
+        let mut seen = 0;
+        assert!(matches!(world.read(5..6).await, Err(SpaceError::Corrupt { .. })));
+        let lowest = (0..2).min_by_key(|of| slab(&world, *of).slot.0).unwrap();
+        assert_eq!(told(&world, &mut seen), [(Found::Lost, lowest, 5)], "once, for the lowest disk");
+        world.rig.env.sleep(Duration::from_secs(1)).await;
+        assert_eq!(loss(&world), LossRecord::default().with(&[5 * UNIT].into()));
+        let world = reopened(world).await;
+        assert_eq!(scrub(&world, ROW).await.progress.lost, 2);
+        let both = LossRecord::default().with(&[5 * UNIT, 11 * UNIT].into());
+        world.rig.env.sleep(Duration::from_secs(1)).await;
+        assert_eq!(loss(&world), both);
+        assert!(world.read(5..6).await.is_err() && world.read(11..12).await.is_err());
+        world.write(5..6, true).await.unwrap();
+        world.read(5..6).await.unwrap();
+        assert_eq!(loss(&world), both, "until all of it was read");
+        assert_eq!(scrub(&world, ROW).await.progress.lost, 1);
+        assert_eq!(loss(&world), LossRecord::default().with(&[11 * UNIT].into()));
+        world.discard(11..12).await.unwrap();
+        assert_eq!(scrub(&world, ROW).await.progress.lost, 0);
+        assert_eq!(loss(&world), LossRecord::default());
+        world.rig.env.sleep(Duration::from_secs(5)).await;
+        assert_eq!(loss(&world), LossRecord::default(), "it is not remembered anywhere else");
+        world.read(0..20).await.unwrap();
+    });
+}
+
+/// A block that is damaged, or older than the others say: told once, and written anew.
+#[test]
+fn blocks_that_are_not_right_are_written_anew() {
+    for (seed, setup) in [(4, Setup::new(4, 3, MIRROR)), (5, coded(5, 1)), (6, coded(6, 2))] {
+        for is_old in [false, true] {
+            for is_warm in [false, true] {
+                virtual_time(async {
+                    let mut world = World::new(&setup).await;
+                    world.write(0..20, true).await.unwrap();
+                    world.space.checkpoint().await.unwrap();
+                    let before: Image = world.rig.machine.image(slab(&world, 1).slot);
+                    world.write(0..40, true).await.unwrap();
+                    world.space.checkpoint().await.unwrap();
+                    if !is_warm {
+                        world = reopened(world).await;
+                    }
+                    let at = slab(&world, 1);
+                    match is_old {
+                        true => world.rig.machine.roll_back(at.slot, &before, at.blocks, UNIT),
+                        false => world.rig.machine.flip(at.slot, at.blocks + 1000, 1),
+                    }
+                    let what = format!("seed {seed} old {is_old} warm {is_warm}");
+                    let (mut seen, first) = (0, if setup.columns == 1 { 0 } else { 4 });
+                    if !is_warm {
+                        world.read(0..40).await.unwrap();
+                        assert_eq!(told(&world, &mut seen), [(Found::BadTable, 1, first)], "{what}");
+                    }
+                    let report = scrub(&world, ROW).await;
+                    assert_eq!((report.progress.healed, report.progress.lost), (1, 0), "{what}");
+                    let expected = if is_warm { &[(Found::BadTable, 1, first)][..] } else { &[] };
+                    assert_eq!(told(&world, &mut seen), expected, "{what}");
+                    assert_eq!(scrub(&world, ROW).await.progress.healed, 0, "{what}");
+                    // Whatever the next opening reads is right.
+                    let world = reopened(world).await;
+                    world.read(0..40).await.unwrap();
+                    assert_eq!(world.rig.found(), [], "{what}");
+                });
+            }
+        }
+    }
+}
+
+/// Without a scrub, too.
+#[test]
+fn a_block_that_an_opening_finds_damaged_is_mended() {
+    virtual_time(async {
+        let world = World::new(&Setup::new(7, 2, MIRROR)).await;
+        world.write(0..20, true).await.unwrap();
+        let world = reopened(world).await;
+        let at = slab(&world, 1);
+        world.rig.machine.flip(at.slot, at.blocks + 1000, 1);
+        world.read(0..20).await.unwrap();
+        world.rig.env.sleep(Duration::from_secs(70)).await;
+        assert_eq!(world.rig.found().len(), 1);
+        let world = reopened(world).await;
+        // Only the other one's block is damaged now.
+        let at = slab(&world, 0);
+        world.rig.machine.flip(at.slot, at.blocks + 1000, 1);
+        world.read(0..20).await.unwrap();
+        assert_eq!(told(&world, &mut 0), [(Found::BadTable, 0, 0)]);
+    });
+}
+
+/// Rule 5 (b): a content that no record knows, after a crash.
+#[test]
+fn what_a_crash_left_and_no_table_knows_is_told() {
+    virtual_time(async {
+        let world = World::new(&Setup::new(8, 2, MIRROR)).await;
+        world.write(0..8, true).await.unwrap();
+        world.space.checkpoint().await.unwrap();
+        world.write(3..4, false).await.unwrap();
+        let world = world.crashed(PowerCut::LoseAll, |_| {}).await;
+        (0..2).for_each(|slab| flip(&world, slab, 3));
+        world.space.resolve().await.unwrap();
+        assert_eq!(told(&world, &mut 0), [(Found::Unsettled, 0, 3)]);
+    });
+}
+
+/// Power cuts are no damage.
+#[test]
+fn crashes_alone_are_nothing_to_tell_of() {
+    // The last one: a write to a stripe that had been overwritten, and to one of which no record had the other columns.
+    for seed in (20..26).chain([38]) {
+        virtual_time(async {
+            let is_mirror = seed < 26 && seed % 2 == 0;
+            let setup = if is_mirror { Setup::new(seed, 4, MIRROR) } else { coded(seed, 1) };
+            let world = World::new(&setup).await;
+            world.shuffle(Duration::from_millis(2));
+            world.rig.record();
+            let checkpoints = async {
+                for _ in 0..6 {
+                    world.rig.env.sleep(Duration::from_millis(12)).await;
+                    world.space.checkpoint().await.unwrap();
+                }
+            };
+            let users = (0..4).map(|_| super::failures::user(&world, 30, |random| random % 36));
+            tokio::join!(checkpoints, futures_util::future::join_all(users));
+            let moments = world.rig.moments();
+            for round in 0..8 {
+                let random = world.rig.env.random_u64();
+                let moment = &moments[random as usize % moments.len()];
+                let cut = if round % 2 == 0 { PowerCut::LoseAll } else { PowerCut::Tear { seed: random } };
+                let rig = world.rig.after(moment, cut);
+                let model = world.model.lock().after_crash(moment.event, &rig.machine);
+                let after = World::open(rig, model).await;
+                if round % 3 == 0 {
+                    after.space.resolve().await.unwrap();
+                }
+                scrub(&after, ROW).await;
+                let found = after.rig.found();
+                let is_damage = |finding: &&Finding| finding.found != Found::Unsettled;
+                assert_eq!(found.iter().find(is_damage), None, "seed {seed} round {round}");
+            }
+        });
+    }
+}
+
+/// The position of a reading is in the metadata every 64 rows, and what it has found is added to what was found before.
+#[test]
+fn a_reading_records_how_far_it_is() {
+    virtual_time(async {
+        let (size, disks) = (140 * (2 << 20), vec![512 << 20; 3]);
+        let world = World::new(&Setup { size, disks, ..Setup::new(9, 3, MIRROR) }).await;
+        world.space.allocate_all().await.unwrap();
+        world.write(0..20, true).await.unwrap();
+        world.space.checkpoint().await.unwrap();
+        let began = ScrubRecord { began: 7, asked: true, healed: 5, lost: 1, ..ScrubRecord::default() };
+        {
+            // As the coordinator does it.
+            let ownership = world.rig.view_now().record.ownership;
+            let (ops, epoch) = (vec![OwnerOp::Scrub(began)], ownership.epoch);
+            let number = ownership.request + 1;
+            let request = Request { space: SPACE, epoch, number, ops };
+            world.rig.commit(request).wait().await.unwrap();
+            world.rig.update();
+            world.space.0.skip_request().await;
+        }
+        flip(&world, 0, 3);
+        flip(&world, 0, 4);
+        flip(&world, 1, 4);
+        world.shuffle(Duration::from_millis(1));
+        let requests = || world.rig.view_now().record.ownership.request;
+        let before = requests();
+        let stops = async {
+            while world.rig.view_now().record.scrub.next < RowNumber(64) {
+                world.rig.env.sleep(Duration::from_millis(1)).await;
+            }
+            world.space.stop(JobId(1));
+        };
+        let (report, ()) = tokio::join!(scrub(&world, ROW), stops);
+        let next = world.rig.view_now().record.scrub.next;
+        assert!(report.progress.of == size && report.progress.bytes < size);
+        assert!(!report.left.is_empty() && next >= RowNumber(64) && next < RowNumber(140));
+        assert!(requests() - before <= 4, "{}", requests() - before);
+        assert_eq!(
+            world.rig.view_now().record.scrub,
+            ScrubRecord { next, healed: 6, lost: 2, ..began },
+            "what was found is added"
+        );
+        let report = scrub(&world, next).await;
+        let left = size - u64::from(next.0) * (size / 140);
+        assert_eq!((report.progress.bytes, report.progress.of, report.left), (left, left, vec![]));
+        let end = ScrubRecord { next: RowNumber(140), healed: 6, lost: 2, ..began };
+        assert_eq!(world.rig.view_now().record.scrub, end);
+        assert_eq!(loss(&world).at, [4 * UNIT].into());
+    });
+}
+
+/// Jobs say how much there is, and how much they have done.
+#[test]
+fn jobs_report_bytes() {
+    virtual_time(async {
+        let world = World::new(&Setup::new(10, 3, Resiliency::Mirror { copies: 3 })).await;
+        world.write(0..1024, true).await.unwrap();
+        world.space.checkpoint().await.unwrap();
+        world.rig.remove_disk(DiskNumber(2)).await.unwrap();
+        world.write(0..1024, true).await.unwrap();
+        world.rig.return_disk(DiskNumber(2)).await.unwrap();
+        let resync = world.space.run(JobId(2), JobOrder::Resync(DiskNumber(2))).wait().await.unwrap();
+        assert_eq!((resync.progress.bytes, resync.progress.of), (2 * GROUP, 2 * GROUP));
+        let world = world.crashed(PowerCut::LoseAll, |_| {}).await;
+        let resolve = world.space.run(JobId(3), JobOrder::Resolve).wait().await.unwrap();
+        assert!(resolve.progress.of > 0 && resolve.progress.bytes == resolve.progress.of);
+        assert!(!world.space.is_in_doubt());
+    });
+}
