@@ -44,13 +44,13 @@ const PATIENCE: Duration = Duration::from_secs(15);
 pub struct LocalOptions {
     /// Memory for the tables of all spaces together, in bytes.
     pub tables: usize,
-    /// An I/O to a log that takes longer has failed.
+    /// An I/O to a log that takes longer has failed. Longer than [`pool::HANGS`]: before that the pool removes the disk, if it can.
     pub hang: Duration,
 }
 
 impl Default for LocalOptions {
     fn default() -> LocalOptions {
-        LocalOptions { tables: 256 << 20, hang: Duration::from_secs(10) }
+        LocalOptions { tables: 256 << 20, hang: Duration::from_secs(30) }
     }
 }
 

@@ -35,7 +35,9 @@ pub(crate) use views::Views;
 
 use crate::book::Life;
 use crate::state::{Carried, Refusal, SpaceOp, carry_out};
-use crate::{CommitError, DiskNumber, NoPlace, Op, Pool, RowNumber, SpaceId, SpaceRecord, placement};
+use crate::{
+    Absence, CommitError, DiskNumber, NoPlace, Op, Pool, RowNumber, SpaceId, SpaceRecord, placement,
+};
 use answers::seam_error;
 
 /// Why a space was not made.
@@ -168,7 +170,10 @@ impl Pool {
         }
         let member = self.members().get(report.disk).cloned();
         let life = member.map_or(Life::Ending, Life::Of);
-        match self.metadata().leave(report.disk, life, report.reason).await {
+        // It may only mean that the disk was about to leave.
+        let is_late = matches!(report.error, DiskError::Timeout { .. });
+        let reason = if is_late { Absence::Slow } else { report.reason };
+        match self.metadata().leave(report.disk, life, reason).await {
             Ok(()) => self.newest_view(owner),
             Err(error) => {
                 let needed = matches!(error, CommitError::Needed(_));

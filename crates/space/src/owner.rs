@@ -175,7 +175,8 @@ impl Owner for Space {
 
     fn status(&self) -> OwnerStatus {
         let dirty = self.0.cache.dirty().len() as u64;
-        OwnerStatus { disks: self.0.ports.stats(), dirty, ..OwnerStatus::default() }
+        let unverified = self.0.to_resolve().len() as u64;
+        OwnerStatus { disks: self.0.ports.stats(), dirty, unverified, ..OwnerStatus::default() }
     }
 }
 

@@ -185,6 +185,8 @@ impl Inner {
             Ok(Reported::Needed) => self.abandon(&failed),
             Err(_) => return Err(Deposed),
         }
+        // It may fail at once for as long as its storage is full.
+        self.env.sleep(RETRY).await;
         loop {
             let opened = self.ports.reopen(disk, of).await;
             if opened.is_none() && self.view.get().value.membership(disk) != Some(of) {
