@@ -169,7 +169,7 @@ pub enum SeamError {
     #[error("disk {} has data without another copy", .0.0)]
     Needed(DiskNumber),
     /// No disks for new slabs.
-    #[error(transparent)]
+    #[error("no room for another row: {0}")]
     NoRoom(NoPlace),
     /// The pool takes no changes now.
     #[error("the pool is suspended: {0}")]

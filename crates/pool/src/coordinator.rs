@@ -77,7 +77,7 @@ impl Pool {
             *result.lock() = end;
             ops
         };
-        self.decide(decide).await?;
+        drop(self.decide(decide).await?);
         let made = made.lock().clone();
         Ok(made?)
     }
@@ -137,7 +137,7 @@ impl Pool {
             ops
         };
         match self.decide(decide).await {
-            Ok(()) => {}
+            Ok(discards) => drop(discards),
             Err(full @ CommitError::Full { .. }) => {
                 // The metadata has no room for it. The number is used up all the same.
                 let nothing = Request { ops: Vec::new(), ..request };

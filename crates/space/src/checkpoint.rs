@@ -129,6 +129,7 @@ impl Inner {
                 tracing::debug!(space = space.space().0, %error, "checksum blocks cannot be written anew");
             }
             waited += LOOK;
+            is_due |= space.has_emptied.load(Ordering::Relaxed);
             is_due |= space.budget.is_half_dirty() || waited >= INTERVAL && space.has_changed();
             if !is_due {
                 continue;
@@ -148,6 +149,7 @@ impl Inner {
 
     pub(crate) async fn checkpoint(self: &Arc<Inner>) -> Result<(), SpaceError> {
         let _one = self.checkpoints.lock().await;
+        self.has_emptied.store(false, Ordering::Relaxed);
         let is_committed = tokio::select! {
             biased;
             committed = self.flush_groups(None, FlushSet::everything()) => committed.map(|()| true)?,

@@ -6,10 +6,12 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use pool_seam::{GROUP, OwnerOp, Regions};
 
 use crate::SpaceError;
+use crate::blocks::Units;
 use crate::coded::{NewColumns, stripes};
 use crate::owner::{Inner, RETRY, Space};
 use crate::table::Value;
@@ -102,6 +104,9 @@ impl Inner {
             for unit in &units {
                 let nothing = table.values(*unit).iter().map(|_| Value::Unwritten).collect();
                 table.set(*unit, nothing);
+            }
+            if !units.is_empty() && table.written() == Units::NONE {
+                self.has_emptied.store(true, Ordering::Relaxed);
             }
             !units.is_empty()
         });

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -114,6 +114,8 @@ pub(crate) struct Inner {
     pub(crate) unfilled: parking_lot::Mutex<BTreeSet<(RowNumber, u8, u32, u64)>>,
     /// Held while the size changes.
     pub(crate) resizing: Mutex<()>,
+    /// Groups were emptied since the last checkpoint began: the next one gives them back.
+    pub(crate) has_emptied: AtomicBool,
     /// Something is to be kept up: a replica of the log is to be replaced, a disk to be accounted for, or damage to be
     /// recorded and mended.
     pub(crate) to_keep: Arc<Notify>,
@@ -243,6 +245,7 @@ impl Inner {
             limit: Limit::default(),
             unfilled: parking_lot::Mutex::default(),
             resizing: Mutex::default(),
+            has_emptied: AtomicBool::new(false),
             to_keep: Arc::default(),
             unaccounted: parking_lot::Mutex::default(),
             view: View::new(view),
@@ -517,11 +520,11 @@ impl Inner {
     }
 
     /// Makes a row ready: rule 18.
-    pub(crate) async fn allocate(&self, row: RowNumber) -> Result<(), SpaceError> {
+    pub(crate) async fn allocate(self: &Arc<Inner>, row: RowNumber) -> Result<(), SpaceError> {
         self.allocate_rows(row.0..row.0 + 1).await
     }
 
-    async fn allocate_all(&self) -> Result<(), SpaceError> {
+    async fn allocate_all(self: &Arc<Inner>) -> Result<(), SpaceError> {
         let mut first = 0;
         loop {
             // It may have another size by now.
@@ -537,7 +540,7 @@ impl Inner {
     }
 
     /// Makes rows ready, in two requests if no disk leaves meanwhile.
-    async fn allocate_rows(&self, rows: Range<u32>) -> Result<(), SpaceError> {
+    async fn allocate_rows(self: &Arc<Inner>, rows: Range<u32>) -> Result<(), SpaceError> {
         let _one = self.allocating.lock().await;
         loop {
             let view = self.view.get().value;
@@ -545,7 +548,16 @@ impl Inner {
             let missing = rows().filter(|row| !view.record.rows.contains_key(row));
             let missing: Vec<OwnerOp> = missing.map(|row| OwnerOp::Allocate { row }).collect();
             if !missing.is_empty() {
-                self.commit(missing).await?;
+                match self.commit(missing).await {
+                    Ok(()) => {}
+                    // A checkpoint gives back what was emptied.
+                    Err(SpaceError::Seam(SeamError::NoRoom(_)))
+                        if self.has_emptied.load(Ordering::Relaxed) =>
+                    {
+                        Box::pin(self.checkpoint()).await?;
+                    }
+                    Err(error) => return Err(error),
+                }
                 continue;
             }
             let mut ready = Vec::new();

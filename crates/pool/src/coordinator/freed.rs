@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use env::{Ctx, Epoch};
+use env::{BoxFuture, Ctx, Epoch};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use pool_seam::{RowNumber, SpaceRecord};
@@ -34,14 +34,15 @@ impl Discarding {
 
 impl Pool {
     /// Chooses operations on the state that their record follows, and makes the record, also if the caller stops waiting.
-    /// `choose` sees slabs that are being discarded as taken.
+    /// `choose` sees slabs that are being discarded as taken. What is returned ends when those that the record frees are
+    /// discarded; nobody has to wait for it.
     ///
     /// # Errors
     /// [`CommitError`]; nothing has changed then.
     pub(super) async fn decide(
         &self,
         choose: impl FnOnce(&State) -> Vec<Op> + Send + 'static,
-    ) -> Result<(), CommitError> {
+    ) -> Result<BoxFuture<()>, CommitError> {
         let (pool, env) = (self.clone(), self.metadata().env.clone());
         env.run(async move {
             let discarding = Arc::clone(&pool.metadata().owners().discarding);
@@ -56,16 +57,19 @@ impl Pool {
             };
             let result = pool.metadata().decide(decide).await;
             let freed = std::mem::take(&mut *freed.lock());
-            if result.is_ok() && !freed.is_empty() {
-                let pool = pool.clone();
-                pool.metadata().env.clone().spawn(async move {
-                    pool.discard(&freed).await;
-                    discarding.end(&freed);
-                });
-            } else {
+            if let Err(error) = result {
                 discarding.end(&freed);
+                return Err(error);
             }
-            result
+            if freed.is_empty() {
+                return Ok(Box::pin(std::future::ready(())) as BoxFuture<()>);
+            }
+            let discards = pool.clone();
+            let ends = pool.metadata().env.run(async move {
+                discards.discard(&freed).await;
+                discarding.end(&freed);
+            });
+            Ok(Box::pin(ends) as BoxFuture<()>)
         })
         .await
     }

@@ -30,7 +30,7 @@ impl Pool {
         Ok(OwnerId { space, node, epoch: epoch.ok_or_else(|| no_space(space))? })
     }
 
-    /// Destroys a space and what is on it. Its owner has ended, and no I/O of it is outstanding.
+    /// Destroys a space and what is on it, and discards its slabs. Its owner has ended, and no I/O of it is outstanding.
     ///
     /// # Errors
     /// As for a request; then the space is there.
@@ -39,6 +39,7 @@ impl Pool {
             let is_there = s.owned.contains_key(&space);
             is_there.then_some(Op::Space { space, op: SpaceOp::Destroy }).into_iter().collect()
         };
-        self.decide(decide).await.map_err(seam_error)
+        self.decide(decide).await.map_err(seam_error)?.await;
+        Ok(())
     }
 }
