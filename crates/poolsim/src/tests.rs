@@ -2,5 +2,6 @@
 
 mod crashes;
 mod disks;
+mod histories;
 mod messages;
 mod rounds;

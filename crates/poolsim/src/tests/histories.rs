@@ -1,0 +1,35 @@
+//! Seeded histories ([`crate::history`]). `POOLSIM_SEED` is added to the seeds, so that the same tests have other histories
+//! (`scripts/soak`); `POOLSIM_SEEDS` is how many there are. `POOLSIM_SEED=n POOLSIM_NOTES=1 cargo test -p poolsim one_history`
+//! repeats one, and prints what happens.
+
+use crate::history::run;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|number| number.parse().expect("a number"))
+}
+
+#[test]
+fn nothing_is_wrong_and_nothing_flushed_is_lost() {
+    let (first, count) = (number("POOLSIM_SEED").unwrap_or(0), number("POOLSIM_SEEDS"));
+    let mut failed = Vec::new();
+    for seed in first..first + count.unwrap_or(60) {
+        if std::panic::catch_unwind(|| run(seed)).is_err() {
+            assert!(count.is_some(), "seed {seed}");
+            failed.push(seed);
+        }
+    }
+    assert!(failed.is_empty(), "seeds {failed:?}");
+}
+
+#[test]
+fn a_seed_replays_byte_for_byte() {
+    for seed in 0..6 {
+        assert!(run(seed) == run(seed), "seed {seed}");
+    }
+}
+
+/// By hand: see the module.
+#[test]
+fn one_history() {
+    run(number("POOLSIM_SEED").unwrap_or(0));
+}
