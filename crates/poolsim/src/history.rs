@@ -47,7 +47,7 @@ pub(crate) fn run(seed: u64) -> Vec<Image> {
             }
             last::check(&bed, site, before, &mut random).await;
         };
-        let end = tokio::time::timeout(std::time::Duration::from_secs(3 * 3600), history).await;
+        let end = tokio::time::timeout(std::time::Duration::from_secs(1800), history).await;
         end.unwrap_or_else(|_| bed.fail("a call does not end"));
         (0..bed.machine.slots()).map(|slot| bed.machine.image(SlotId(slot))).collect()
     })

@@ -90,6 +90,7 @@ pub(super) async fn bring_back(bed: &Bed, site: &Site, slot: usize) {
             bed.fail(&format!("disk {slot} does not leave: {error}"));
         }
         plug(bed, slot);
+        bed.note(|| format!("disk {slot} has left"));
     }
     while site.pool.read(|s| s.membership(number).is_none()) && !is_over(bed, site) {
         match site.pool.return_disk(site.world.disk(slot), false).await {

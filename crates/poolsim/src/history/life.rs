@@ -121,13 +121,25 @@ pub(super) async fn next<'a>(
         if let Some((after, cut)) = cut {
             bed.machine.cut_at(bed.machine.events() + after, cut);
         }
-        let opened = open(bed, next).await;
+        let process = next.process.clone();
+        // Without power it waits until that returns.
+        let is_off = async {
+            while bed.machine.is_on() {
+                bed.env.sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let opened = tokio::select! {
+            biased;
+            opened = open(bed, next) => opened,
+            () = is_off => Err("the power failed".into()),
+        };
         match opened {
             Ok(site) if bed.machine.is_on() => break site,
             Err(error) if bed.machine.is_on() => bed.fail(&format!("opening: {error}")),
             Ok(_) | Err(_) => {}
         }
         bed.note(|| "the power fails again".into());
+        process.set(Reach::Ended);
         bed.machine.restart();
         fences = Some(Fences::new(bed.shape.is_fenced));
         cut = None;
@@ -143,12 +155,7 @@ pub(super) async fn next<'a>(
 async fn open(bed: &Bed, world: World) -> Result<Site, String> {
     let opened = world.try_open(false).await.map_err(|error: OpenError| error.to_string())?;
     bed.note(|| format!("opened, missing {:?}, stale {:?}", opened.missing, opened.stale));
-    let process = world.process.clone();
-    let owned = bed.own_all(world, opened.pool).await.map_err(|error| format!("owning: {error}"));
-    if owned.is_err() {
-        process.set(Reach::Ended);
-    }
-    owned
+    bed.own_all(world, opened.pool).await.map_err(|error| format!("owning: {error}"))
 }
 
 /// Before the users.
