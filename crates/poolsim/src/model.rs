@@ -20,6 +20,8 @@ use pool_seam::UNIT;
 pub(crate) struct Model {
     clock: u64,
     units: BTreeMap<u64, Vec<Change>>,
+    /// Discards in flight, with their versions: a unit that is written the first time meanwhile is a part of them.
+    discards: Vec<(u64, Range<u64>)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +57,9 @@ impl Model {
     pub(crate) fn write_begun(&mut self, units: Range<u64>) -> u64 {
         let version = self.now();
         for unit in units {
-            self.units.entry(unit).or_default().push(Change::new(version, version));
+            let discards = self.discards.iter().filter(|(_, units)| units.contains(&unit));
+            let begun = || discards.map(|(version, _)| Change::new(*version, 0)).collect();
+            self.units.entry(unit).or_insert_with(begun).push(Change::new(version, version));
         }
         version
     }
@@ -63,6 +67,7 @@ impl Model {
     /// A discard of these units begins; its version.
     pub(crate) fn discard_begun(&mut self, units: Range<u64>) -> u64 {
         let version = self.now();
+        self.discards.push((version, units.clone()));
         // Others are zeros already.
         for (_, changes) in self.units.range_mut(units) {
             changes.push(Change::new(version, 0));
@@ -73,6 +78,7 @@ impl Model {
     /// A write or discard of these units ended.
     pub(crate) fn ended(&mut self, units: Range<u64>, version: u64, end: End) {
         let now = self.now();
+        self.discards.retain(|(discard, _)| *discard != version);
         for (_, changes) in self.units.range_mut(units) {
             for change in changes.iter_mut().filter(|change| change.version == version) {
                 change.ended = Some(now);
@@ -101,6 +107,7 @@ impl Model {
     /// The owner has ended, with or without the power of the disks: see the module.
     pub(crate) fn crashed(&mut self) {
         let now = self.now();
+        self.discards.clear();
         for changes in self.units.values_mut() {
             for change in changes.iter_mut().filter(|change| !change.is_durable) {
                 change.ended.get_or_insert(now);

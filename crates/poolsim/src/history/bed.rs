@@ -37,6 +37,7 @@ pub(super) struct Bed {
     pub(super) images: RefCell<Vec<Vec<Image>>>,
     /// Something is changed that keeps slabs on their disks.
     pub(super) is_busy: Cell<bool>,
+    began: std::time::Instant,
     jobs: Cell<u64>,
     notes: RefCell<Vec<String>>,
 }
@@ -64,6 +65,7 @@ impl Bed {
             pool.create_owned(record.clone()).await.expect("a space");
         }
         let (models, bad, pulled, lying, numbers, images, is_busy, jobs, notes) = Default::default();
+        let began = env.now();
         let bed = Bed {
             seed,
             shape,
@@ -76,6 +78,7 @@ impl Bed {
             numbers,
             images,
             is_busy,
+            began,
             jobs,
             notes,
         };
@@ -98,12 +101,19 @@ impl Bed {
     }
 
     pub(super) fn note(&self, what: impl FnOnce() -> String) {
-        let (at, ms) = (self.machine.events(), self.env.now());
-        let line = format!("{at} {:?} {}", ms, what());
+        let ms = self.env.now().saturating_duration_since(self.began).as_millis();
+        let line = format!("event {}, {ms} ms: {}", self.machine.events(), what());
         if std::env::var_os("POOLSIM_NOTES").is_some() {
             eprintln!("{line}");
         }
         self.notes.borrow_mut().push(line);
+    }
+
+    /// The same of calls of users, of which there are many: with `POOLSIM_NOTES` only.
+    pub(super) fn trace(&self, what: impl FnOnce() -> String) {
+        if std::env::var_os("POOLSIM_NOTES").is_some() {
+            self.note(what);
+        }
     }
 
     pub(super) fn fail(&self, what: &str) -> ! {

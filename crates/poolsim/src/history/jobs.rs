@@ -66,3 +66,16 @@ async fn resize(bed: &Bed, site: &Site, space: usize) {
         bed.fail(&format!("resize of space {space}: {error}"));
     }
 }
+
+/// A resize may have been cut off.
+pub(super) async fn restore_sizes(bed: &Bed, site: &Site) {
+    for (owned, record) in site.spaces.iter().zip(&bed.shape.spaces) {
+        let size = site.pool.read(|s| s.owned[&owned.id].size);
+        if size != record.size
+            && let (Err(error), false) =
+                (owned.space.resize(size, record.size, false).wait().await, is_over(bed, site))
+        {
+            bed.fail(&format!("growing space {} to its size: {error}", owned.id.0));
+        }
+    }
+}

@@ -9,7 +9,7 @@ use space::SpaceError;
 
 use super::bed::{Bed, Site};
 use super::random::Random;
-use crate::model::{End, fill};
+use crate::model::{End, fill, tell};
 
 /// So many steps, in one space.
 pub(super) async fn user(bed: &Bed, site: &Site, space: usize, steps: u64, mut random: Random) {
@@ -84,6 +84,7 @@ async fn write(bed: &Bed, site: &Site, space: usize, units: Range<u64>, through:
     let src: Sg = units.clone().map(|unit| fill(unit, version)).collect();
     let result = site.spaces[space].space.write(units.start * UNIT, src, through).wait().await;
     bed.models[space].borrow_mut().ended(units.clone(), version, end_of(&result, through));
+    bed.trace(|| format!("space {space}: {version} to {units:?}, through {through}: {result:?}"));
     if let Err(error) = result.map_err(|error| (is_beyond(&error), error)) {
         if !error.0 {
             bed.refuse(site, &format!("write of {units:?} of space {space}"), &error.1);
@@ -96,6 +97,7 @@ async fn discard(bed: &Bed, site: &Site, space: usize, units: Range<u64>) {
     let (address, length) = (units.start * UNIT, (units.end - units.start) * UNIT);
     let result = site.spaces[space].space.discard(address, length).wait().await;
     bed.models[space].borrow_mut().ended(units.clone(), version, end_of(&result, false));
+    bed.trace(|| format!("space {space}: discard {version} of {units:?}: {result:?}"));
     if let Err(error) = result {
         if !is_beyond(&error) {
             bed.refuse(site, &format!("discard of {units:?} of space {space}"), &error);
@@ -105,7 +107,9 @@ async fn discard(bed: &Bed, site: &Site, space: usize, units: Range<u64>) {
 
 pub(super) async fn flush(bed: &Bed, site: &Site, space: usize) {
     let began = bed.models[space].borrow_mut().time();
-    match site.spaces[space].flush().await {
+    let flushed = site.spaces[space].flush().await;
+    bed.trace(|| format!("space {space}: flush {began}: {flushed:?}"));
+    match flushed {
         Ok(()) => bed.models[space].borrow_mut().flushed(began),
         Err(error) => bed.refuse(site, &format!("flush of space {space}"), &error),
     }
@@ -119,6 +123,7 @@ pub(super) async fn read(bed: &Bed, site: &Site, space: usize, units: Range<u64>
             let mut model = bed.models[space].borrow_mut();
             for (unit, bytes) in units.zip(bytes.chunks(UNIT as usize)) {
                 let read = model.read(unit, bytes, began);
+                bed.trace(|| format!("space {space}: read {began} of {unit}: {:?}", tell(bytes)));
                 if let Err(what) = read {
                     bed.fail(&format!("space {space}: {what}"));
                 }
