@@ -5,3 +5,4 @@ mod disks;
 mod histories;
 mod messages;
 mod rounds;
+mod threads;
