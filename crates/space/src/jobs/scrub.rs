@@ -22,7 +22,8 @@ impl Job {
     pub(super) async fn scrub(&mut self, from: RowNumber) -> Result<(), SpaceError> {
         let rows: Vec<RowNumber> = {
             let view = self.inner.view.get().value;
-            let rows = view.record.rows.iter().map(|(row, _)| *row);
+            // A new row holds nothing, and has no blocks yet (rule 18): its owner may have ended meanwhile.
+            let rows = view.record.rows.iter().filter(|(_, record)| !record.is_new).map(|(row, _)| *row);
             rows.filter(|row| *row >= from && *row != RowNumber::LOG).collect()
         };
         let groups: Vec<GroupKey> = rows.into_iter().flat_map(|row| self.inner.groups(row)).collect();
