@@ -8,6 +8,12 @@
 //! `space::rig`.
 
 #[cfg(test)]
+mod history;
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod process;
+#[cfg(test)]
 mod rates;
 #[cfg(test)]
 mod tests;

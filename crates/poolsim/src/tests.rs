@@ -2,7 +2,9 @@
 
 mod crashes;
 mod disks;
+mod histories;
 mod jobs;
 mod messages;
 mod rounds;
 mod supervision;
+mod threads;

@@ -1,26 +1,31 @@
 //! A machine with a pool, and the owners of its spaces.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use crate::rates::Rates;
 use arena::{Arena, Class, IoBuf, Sg};
-use disk::sim::{Machine, Moment, SlotId};
+use disk::sim::{FaultyDisk, Machine, Moment, SlotId};
 use disk::{Disk, MemoryOptions, PowerCut, sized};
 use env::Env;
 use pool::format::Claimant;
-use pool::{CreateOptions, NewDisk, OpenOptions, Pool, SpaceRecord};
+use pool::{CreateOptions, NewDisk, OpenError, OpenOptions, Opened, Pool, SpaceRecord};
 use pool_seam::{
     Coordinator, DiskNumber, MediaClass, Membership, NodeId, Owner, Provisioning, Resiliency, SpaceId, UNIT,
 };
 use space::cache::Budget;
 use space::{Settings, Space, SpaceError};
 
+use crate::process::{Fences, Process};
+
 const MIB: u64 = 1 << 20;
 
-/// A machine, and the memory of its process.
+/// A machine, and a process on it with its memory.
 pub(crate) struct World {
     pub(crate) env: Env,
     pub(crate) machine: Machine,
+    pub(crate) process: Process,
+    fences: Fences,
+    host: Claimant,
     arena: Arena,
     slab_bytes: u64,
     rates: Option<Arc<Rates>>,
@@ -28,6 +33,7 @@ pub(crate) struct World {
 
 /// An owner that is linked to the pool.
 pub(crate) struct Owned {
+    pub(crate) id: SpaceId,
     pub(crate) space: Space,
     _link: Arc<dyn Owner>,
     arena: Arena,
@@ -41,7 +47,7 @@ impl World {
         for n in 0..disks {
             machine.add(&MemoryOptions::new(format!("disk{n}"), 64 * MIB));
         }
-        World { env, machine, arena: Arena::new(64 << 20).expect("memory"), slab_bytes: 2 * MIB, rates: None }
+        World::on(env, machine, Fences::new(true))
     }
 
     /// A machine with disks of this size that move so many bytes a second, once [`Rates::begin`] was called.
@@ -55,36 +61,79 @@ impl World {
         (world, rates)
     }
 
+    /// A process of this machine.
+    pub(crate) fn on(env: Env, machine: Machine, fences: Fences) -> World {
+        static ARENA: OnceLock<Arena> = OnceLock::new();
+        let arena = ARENA.get_or_init(|| Arena::new(256 << 20).expect("memory")).clone();
+        World {
+            env,
+            machine,
+            process: Process::new(),
+            fences,
+            host: host(7),
+            arena,
+            slab_bytes: 2 * MIB,
+            rates: None,
+        }
+    }
+
+    /// Another process on this machine, with another name.
+    pub(crate) fn another(&self, number: u32) -> World {
+        let on = World::on(self.env.clone(), self.machine.clone(), self.fences.clone());
+        World { host: host(number), ..on }
+    }
+
+    /// The next process of this name, after this one has ended; with other fences after a power cut.
+    pub(crate) fn following(&self, fences: Option<Fences>) -> World {
+        let fences = fences.unwrap_or_else(|| self.fences.clone());
+        World { host: self.host.clone(), ..World::on(self.env.clone(), self.machine.clone(), fences) }
+    }
+
     /// The machine after a power cut at that moment, with all disks in their slots.
     pub(crate) fn after(moment: &Moment, cut: PowerCut) -> World {
         let env = Env::simulated(moment.event);
         let machine = moment.cut(&env, cut);
         (0..machine.slots()).for_each(|slot| machine.plug(SlotId(slot)));
-        World { env, machine, arena: Arena::new(64 << 20).expect("memory"), slab_bytes: 2 * MIB, rates: None }
+        World::on(env, machine, Fences::new(true))
     }
 
     /// A new handle of a disk.
     pub(crate) fn disk(&self, slot: usize) -> Arc<dyn Disk> {
-        handle(&self.machine, self.rates.as_ref(), slot).expect("it is plugged in")
+        self.handle(self.machine.open(SlotId(slot)).expect("it is plugged in"))
+    }
+
+    fn handle(&self, disk: Arc<FaultyDisk>) -> Arc<dyn Disk> {
+        let slot = disk.slot().0;
+        let disk = self.process.handle(&self.env, &self.fences, disk);
+        match &self.rates {
+            Some(rates) => rates.limit(disk, slot),
+            None => disk,
+        }
     }
 
     /// A handle of each disk that is plugged in.
     fn disks(&self) -> Vec<Arc<dyn Disk>> {
-        let open = |slot| handle(&self.machine, self.rates.as_ref(), slot);
+        let open = |slot| Some(self.handle(self.machine.open(SlotId(slot)).ok()?));
         (0..self.machine.slots()).filter_map(open).collect()
     }
 
     /// A pool of all disks.
     pub(crate) async fn create(&self) -> Pool {
         let disks: Vec<_> = self.disks().into_iter().map(NewDisk::new).collect();
-        let options = CreateOptions { name: "tank".into(), slab_bytes: Some(self.slab_bytes), by: host() };
+        let options =
+            CreateOptions { name: "tank".into(), slab_bytes: Some(self.slab_bytes), by: self.host.clone() };
         Pool::create(&self.env, &self.arena, &disks, options).await.expect("a pool")
     }
 
     /// The pool as the next process finds it.
     pub(crate) async fn open(&self) -> Pool {
-        let opened = Pool::open(&self.env, &self.arena, &self.disks(), &OpenOptions::new(host())).await;
-        opened.expect("the pool opens").pool
+        self.try_open(false).await.expect("the pool opens").pool
+    }
+
+    /// The same; `force`: also if another process has it.
+    pub(crate) async fn try_open(&self, force: bool) -> Result<Opened, OpenError> {
+        let options = OpenOptions { force, ..OpenOptions::new(self.host.clone()) };
+        Pool::open(&self.env, &self.arena, &self.disks(), &options).await
     }
 
     /// Owns a space of the pool from now on.
@@ -115,10 +164,10 @@ impl World {
             lease: Arc::new(pool.lease()),
             open: Box::new(open),
         };
-        let space = Space::open(settings, view).await?;
-        let link: Arc<dyn Owner> = Arc::new(space.clone());
+        let opened = Space::open(settings, view).await?;
+        let link: Arc<dyn Owner> = Arc::new(opened.clone());
         pool.link(owner, Arc::downgrade(&link) as Weak<dyn Owner>);
-        Ok(Owned { space, _link: link, arena: self.arena.clone() })
+        Ok(Owned { id: space, space: opened, _link: link, arena: self.arena.clone() })
     }
 }
 
@@ -144,7 +193,8 @@ impl Owned {
         self.read(unit..unit + 1).await.is_ok_and(|bytes| bytes.iter().all(|byte| *byte == 0))
     }
 
-    async fn read(&self, units: std::ops::Range<u64>) -> Result<Vec<u8>, SpaceError> {
+    /// The bytes of these units.
+    pub(crate) async fn read(&self, units: std::ops::Range<u64>) -> Result<Vec<u8>, SpaceError> {
         let length = ((units.end - units.start) * UNIT) as usize;
         let dst = sized(self.arena.alloc_sg(length, Class::Payload).await, length);
         let (result, dst) = self.space.read(units.start * UNIT, dst).wait().await;
@@ -187,8 +237,14 @@ fn fill(unit: u64, value: u8) -> Vec<u8> {
     bytes
 }
 
-fn host() -> Claimant {
-    Claimant { host: "host".into(), machine: [1; 16], boot: [1; 16], process: 7 }
+/// The slot that a disk of [`World::new`] was put into.
+pub(crate) fn slot_of(disk: &dyn Disk) -> SlotId {
+    let number = disk.info().serial.strip_prefix("disk").and_then(|number| number.parse().ok());
+    SlotId(number.expect("the serial number says it"))
+}
+
+fn host(process: u32) -> Claimant {
+    Claimant { host: "host".into(), machine: [1; 16], boot: [1; 16], process }
 }
 
 /// Runs a test on a runtime of its own, whose time passes when all tasks wait.

@@ -77,8 +77,20 @@ impl Inner {
         };
         for row in rows() {
             self.free(row).await?;
+            self.free_new(row).await?;
         }
         Ok(rows().is_empty())
+    }
+
+    /// Frees a row that its owner never made ready, because a crash came first: it holds nothing (rule 18).
+    async fn free_new(&self, row: RowNumber) -> Result<(), SpaceError> {
+        // No call makes it ready meanwhile.
+        let _one = self.allocating.lock().await;
+        let view = self.view.get().value;
+        if let Some(record) = view.record.rows.get(&row).filter(|record| record.is_new) {
+            self.commit_if_fits(vec![OwnerOp::Free { row, birth: record.birth }]).await?;
+        }
+        Ok(())
     }
 
     /// Frees a row, if all of its groups hold nothing.

@@ -99,7 +99,7 @@ pub(crate) struct Inner {
     /// The number of the last request; held while one is outstanding.
     requests: Mutex<u64>,
     /// Held while a row is allocated.
-    allocating: Mutex<()>,
+    pub(crate) allocating: Mutex<()>,
     /// Held while a checkpoint is made, or what was synchronised becomes durable.
     pub(crate) checkpoints: Mutex<()>,
     /// Units of stripes that may be in the log and not in place yet at a time: a snapshot has room for them.

@@ -341,7 +341,7 @@ struct Inner {
     /// Those that have ended with calls outstanding.
     ended: Vec<Arc<Port>>,
     /// Disks of which a handle failed with unflushed writes, which no flush has reported.
-    unreported: BTreeSet<DiskNumber>,
+    unreported: BTreeMap<DiskNumber, Membership>,
     /// Disks that are about to leave: a port that is opened anew is leaving, too.
     leaving: BTreeMap<DiskNumber, Membership>,
 }
@@ -369,10 +369,11 @@ impl Ports {
             let ended: Vec<_> = inner.ports.values().filter(has_ended).cloned().collect();
             for port in &ended {
                 inner.ports.remove(&port.number);
-                // What it has not flushed is missed.
-                inner.unreported.remove(&port.number);
                 inner.leaving.remove(&port.number);
             }
+            // What a disk that has left had not flushed is missed, also if its port had ended before.
+            let Inner { unreported, members, .. } = &mut *inner;
+            unreported.retain(|disk, of| members.get(disk) == Some(of));
             inner.ended.extend(ended.iter().cloned());
             for (disk, of) in inner.members.clone() {
                 self.open_in(&mut inner, disk, of);
@@ -399,7 +400,7 @@ impl Ports {
             inner.ports.remove(&port.number);
             inner.ended.push(Arc::clone(port));
             if port.is_dirty() {
-                inner.unreported.insert(port.number);
+                inner.unreported.insert(port.number, port.of);
             }
         }
     }
@@ -409,7 +410,7 @@ impl Ports {
         if self.inner.read().unreported.is_empty() {
             return BTreeSet::new();
         }
-        std::mem::take(&mut self.inner.write().unreported)
+        std::mem::take(&mut self.inner.write().unreported).into_keys().collect()
     }
 
     /// Opens a disk anew whose port has ended, when nothing is outstanding there any more. The present port; none if the

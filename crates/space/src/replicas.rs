@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-use disk::DiskError;
+use disk::{DiskError, Op, Place};
 use parking_lot::Mutex;
 use pool_seam::{Absence, OwnerOp, RowNumber, SeamError, SlabCopy, SpaceView, ViewVersion};
 
@@ -165,8 +165,14 @@ impl Inner {
                 && let Some(inner) = inner.upgrade()
             {
                 if joined == Err(LogError::ReplicaFailed) {
-                    // A write that hangs must not follow those of the next try.
-                    inner.abandon(&port);
+                    // The disk leaves, as after any other write that failed. If it is needed, a write that hangs must not
+                    // follow those of the next try.
+                    let (disk, of) = (port.number(), port.membership());
+                    let error = DiskError::Gone { at: Place::whole(Op::Write) };
+                    let reported = inner.report(disk, of, Absence::WriteFailed, error).await;
+                    if reported != Ok(Reported::Removed) {
+                        inner.abandon(&port);
+                    }
                 }
                 let mut replicas = inner.replicas.0.lock();
                 if replicas.all.get(&generation).is_some_and(|taking| Arc::ptr_eq(&taking.port, &port)) {

@@ -36,8 +36,9 @@ impl Job {
     /// Reads the copies of all rows, from one on.
     pub(super) async fn scrub(&mut self, from: RowNumber) -> Result<(), SpaceError> {
         let view = self.inner.view.get().value;
-        let rows: Vec<RowNumber> =
-            view.record.rows.keys().copied().filter(|row| *row != RowNumber::LOG).collect();
+        // A new row holds nothing, and has no blocks yet (rule 18): its owner may have ended meanwhile.
+        let rows = view.record.rows.iter().filter(|(_, record)| !record.is_new).map(|(row, _)| *row);
+        let rows: Vec<RowNumber> = rows.filter(|row| *row != RowNumber::LOG).collect();
         let groups: Vec<GroupKey> = rows.into_iter().flat_map(|row| self.inner.groups(row)).collect();
         let inner = Arc::clone(&self.inner);
         let bytes = |key: &GroupKey| match inner.is_coded(&view, key.row) {

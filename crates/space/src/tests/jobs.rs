@@ -513,3 +513,22 @@ fn a_move_of_the_log_is_called_off_with_its_disk() {
         world.read(0..UNITS).await.unwrap();
     });
 }
+
+/// Rule 18: the owner before has allocated a row and ended. It has no blocks, and what its slabs have is nothing: a scrub passes
+/// over it, and it does not keep a space from getting smaller.
+#[test]
+fn a_row_that_was_never_made_ready_holds_nothing() {
+    virtual_time(async {
+        let world = World::new(&Setup::new(43, 3, MIRROR)).await;
+        world.write(0..8, true).await.unwrap();
+        world.space.0.commit(vec![pool_seam::OwnerOp::Allocate { row: RowNumber(2) }]).await.unwrap();
+        let world = world.crashed(PowerCut::LoseAll, |_| {}).await;
+        let report = world.space.run(JobId(1), JobOrder::Scrub(RowNumber(0))).wait().await.unwrap();
+        assert_eq!((report.progress.healed, report.progress.lost, report.left.len()), (0, 0, 0));
+        let shrunk = world.space.resize(16 << 20, 4 << 20, false).wait();
+        let shrunk = tokio::time::timeout(Duration::from_secs(60), shrunk).await;
+        shrunk.expect("nothing keeps the row").unwrap();
+        assert!(!world.rig.view_now().record.rows.keys().any(|row| *row == RowNumber(2)));
+        world.read(0..8).await.unwrap();
+    });
+}

@@ -1,0 +1,54 @@
+//! Random histories of a pool with spaces of all kinds: users, jobs and mishaps at the same time, several lives of the server.
+//!
+//! A seed decides everything. A life of the server ends with a power cut at any event, the end of the process alone, a clean
+//! export, or because another process takes the pool while this one goes on. Between lives, disks are set back to images
+//! of any moment. A [`Model`](crate::model::Model) says which bytes a read may return. Checked are:
+//!
+//! 1. a read returns a value that the model allows, and nothing flushed is lost;
+//! 2. two reads agree, also across crashes;
+//! 3. no call fails while no more disks are bad than the space survives;
+//! 4. after another process has opened the pool, no call of the one before is acknowledged;
+//! 5. in the end, when every disk has got what it had missed, no copy counts as missed, a scrub finds nothing, and every
+//!    choice of as many disks as the spaces survive can be taken out without a loss.
+//!
+//! *Bad* is a disk that is away, was damaged or set back, or may lack something: until all disks have been resynchronised
+//! and, after damage, everything was scrubbed.
+
+mod bed;
+mod chaos;
+mod jobs;
+mod last;
+mod life;
+mod random;
+mod shape;
+mod users;
+
+use disk::Image;
+use disk::sim::SlotId;
+
+use crate::world::virtual_time;
+use bed::Bed;
+use random::Random;
+use shape::Shape;
+
+/// Runs a seed: the disks as they are then.
+pub(crate) fn run(seed: u64) -> Vec<Image> {
+    virtual_time(async {
+        let mut random = Random::new(seed);
+        let shape = Shape::of(&mut random);
+        let (bed, mut site) = Bed::create(seed, shape).await;
+        let history = async {
+            let lives = 1 + random.below(4);
+            let mut before = None;
+            for life in 0..lives {
+                bed.note(|| format!("life {life}"));
+                let ending = life::live(&bed, &site, before.take(), &mut random).await;
+                (site, before) = life::next(&bed, site, ending, &mut random).await;
+            }
+            last::check(&bed, site, before, &mut random).await;
+        };
+        let end = tokio::time::timeout(std::time::Duration::from_secs(1800), history).await;
+        end.unwrap_or_else(|_| bed.fail("a call does not end"));
+        (0..bed.machine.slots()).map(|slot| bed.machine.image(SlotId(slot))).collect()
+    })
+}

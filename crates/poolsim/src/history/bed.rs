@@ -1,0 +1,162 @@
+//! What all lives of the server share: the machine, the models of the spaces, and which disks are bad.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+
+use disk::Image;
+use disk::sim::{Machine, SlotId};
+use env::Env;
+use pool::Pool;
+use pool_seam::{DiskNumber, JobId, NoPlace, SeamError, SpaceId};
+use space::SpaceError;
+
+use super::shape::Shape;
+use crate::model::Model;
+use crate::process::{Fences, Reach};
+use crate::world::{Owned, World, slot_of};
+
+/// Bytes of a disk.
+pub(super) const DISK_BYTES: u64 = 64 << 20;
+
+/// See the module.
+pub(super) struct Bed {
+    pub(super) seed: u64,
+    pub(super) shape: Shape,
+    pub(super) env: Env,
+    pub(super) machine: Machine,
+    pub(super) models: Vec<RefCell<Model>>,
+    /// Slots of bad disks; see [`crate::history`].
+    pub(super) bad: RefCell<BTreeSet<usize>>,
+    /// Of these the ones that are not plugged in.
+    pub(super) pulled: RefCell<BTreeSet<usize>>,
+    /// Of these the ones with contents that nobody wrote there, or that are old.
+    pub(super) lying: RefCell<BTreeSet<usize>>,
+    /// The pool's numbers of the disks, by slot.
+    pub(super) numbers: RefCell<BTreeMap<usize, DiskNumber>>,
+    /// Images of all disks at some moments.
+    pub(super) images: RefCell<Vec<Vec<Image>>>,
+    /// Something is changed that keeps slabs on their disks.
+    pub(super) is_busy: Cell<bool>,
+    began: std::time::Instant,
+    jobs: Cell<u64>,
+    notes: RefCell<Vec<String>>,
+}
+
+/// A process that has the pool open, with all of its spaces.
+pub(super) struct Site {
+    pub(super) world: World,
+    pub(super) pool: Pool,
+    pub(super) spaces: Vec<Owned>,
+}
+
+impl Bed {
+    pub(super) async fn create(seed: u64, shape: Shape) -> (Bed, Site) {
+        let env = Env::simulated(seed);
+        let machine = Machine::new(&env, seed);
+        for n in 0..shape.disks {
+            machine.add(&options(n.into()));
+            if let Some(delay) = shape.delay {
+                machine.shuffle(SlotId(n.into()), delay);
+            }
+        }
+        let world = World::on(env.clone(), machine.clone(), Fences::new(shape.is_fenced));
+        let pool = world.create().await;
+        for record in &shape.spaces {
+            pool.create_owned(record.clone()).await.expect("a space");
+        }
+        let (models, bad, pulled, lying, numbers, images, is_busy, jobs, notes) = Default::default();
+        let began = env.now();
+        let bed = Bed {
+            seed,
+            shape,
+            env,
+            machine,
+            models,
+            bad,
+            pulled,
+            lying,
+            numbers,
+            images,
+            is_busy,
+            began,
+            jobs,
+            notes,
+        };
+        bed.note(|| format!("{:?}", bed.shape));
+        let numbers = pool.members().iter().map(|of| (slot_of(&*of.disk).0, of.number)).collect();
+        *bed.numbers.borrow_mut() = numbers;
+        let models = bed.shape.spaces.iter().map(|_| RefCell::default()).collect();
+        let bed = Bed { models, ..bed };
+        let site = bed.own_all(world, pool).await.unwrap_or_else(|e| bed.fail(&format!("owning: {e}")));
+        (bed, site)
+    }
+
+    /// Owns all spaces of a pool.
+    pub(super) async fn own_all(&self, world: World, pool: Pool) -> Result<Site, SpaceError> {
+        let mut spaces = Vec::new();
+        for number in 0..self.shape.spaces.len() {
+            spaces.push(world.own(&pool, SpaceId(number as u32)).await?);
+        }
+        Ok(Site { world, pool, spaces })
+    }
+
+    pub(super) fn note(&self, what: impl FnOnce() -> String) {
+        let ms = self.env.now().saturating_duration_since(self.began).as_millis();
+        let line = format!("event {}, {ms} ms: {}", self.machine.events(), what());
+        if std::env::var_os("POOLSIM_NOTES").is_some() {
+            eprintln!("{line}");
+        }
+        self.notes.borrow_mut().push(line);
+    }
+
+    /// The same of calls of users, of which there are many: with `POOLSIM_NOTES` only.
+    pub(super) fn trace(&self, what: impl FnOnce() -> String) {
+        if std::env::var_os("POOLSIM_NOTES").is_some() {
+            self.note(what);
+        }
+    }
+
+    pub(super) fn fail(&self, what: &str) -> ! {
+        let notes = self.notes.borrow();
+        let newest = notes.len().saturating_sub(60);
+        eprintln!("{}", notes[newest..].join("\n"));
+        panic!("seed {}: {what}; bad {:?}", self.seed, self.bad.borrow());
+    }
+
+    pub(super) fn number(&self, slot: usize) -> Option<DiskNumber> {
+        self.numbers.borrow().get(&slot).copied()
+    }
+
+    pub(super) fn job(&self) -> JobId {
+        self.jobs.set(self.jobs.get() + 1);
+        JobId(self.jobs.get())
+    }
+
+    /// Whether another disk, or this one again, may become bad.
+    pub(super) fn may_spoil(&self, slot: usize) -> bool {
+        let bad = self.bad.borrow();
+        self.shape.has_mishaps && (bad.contains(&slot) || bad.len() < self.shape.budget())
+    }
+
+    pub(super) fn spoil(&self, slot: usize) {
+        self.bad.borrow_mut().insert(slot);
+    }
+
+    /// Whether a call may fail like this: the machine is off, the process has ended, or a new row has no disks.
+    pub(super) fn excuses(&self, site: &Site, error: &SpaceError) -> bool {
+        let is_over = !self.machine.is_on() || site.world.process.reach() != Reach::Runs;
+        let has_no_place = matches!(error, SpaceError::Seam(SeamError::NoRoom(NoPlace::NoRoom { .. })));
+        is_over || has_no_place && (!self.bad.borrow().is_empty() || self.is_busy.get())
+    }
+
+    /// Fails unless the error is excused.
+    pub(super) fn refuse(&self, site: &Site, what: &str, error: &SpaceError) {
+        if !self.excuses(site, error) {
+            self.fail(&format!("{what}: {error}"));
+        }
+    }
+}
+
+pub(super) fn options(slot: usize) -> disk::MemoryOptions {
+    disk::MemoryOptions::new(format!("disk{slot}"), DISK_BYTES)
+}

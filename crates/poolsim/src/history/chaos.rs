@@ -1,0 +1,216 @@
+//! What happens to the disks while users work, within what the spaces survive.
+
+use std::time::Duration;
+
+use disk::sim::SlotId;
+use pool::{Absence, AdminError};
+use pool_seam::{JobOrder, Owner, RowNumber, UNIT};
+
+use super::bed::{Bed, Site};
+use super::random::Random;
+use crate::process::Reach;
+
+/// A resync may find that something failed meanwhile; not so often.
+const TRIES: usize = 20;
+
+/// So many things, one after the other.
+pub(super) async fn chaos(bed: &Bed, site: &Site, steps: u64, mut random: Random) {
+    for _ in 0..steps {
+        bed.env.sleep(Duration::from_millis(random.below(30))).await;
+        if is_over(bed, site) {
+            return;
+        }
+        keep_images(bed, &mut random);
+        let slot = random.below(bed.machine.slots() as u64) as usize;
+        let may = bed.may_spoil(slot) && bed.number(slot).is_some();
+        match random.below(10) {
+            0..=2 if may && !bed.pulled.borrow().contains(&slot) => pull(bed, slot, &mut random),
+            3 if may && !bed.pulled.borrow().contains(&slot) => take_offline(bed, site, slot).await,
+            4..=6 => {
+                let away = bed.bad.borrow().iter().copied().collect::<Vec<_>>();
+                if let Some(slot) = random.pick(&away) {
+                    bring_back(bed, site, *slot).await;
+                }
+            }
+            7 if may => damage(bed, site, slot, &mut random),
+            8 => mend(bed, site).await,
+            _ => {}
+        }
+    }
+}
+
+pub(super) fn is_over(bed: &Bed, site: &Site) -> bool {
+    !bed.machine.is_on() || site.world.process.reach() != Reach::Runs
+}
+
+/// What disks may be set back to.
+fn keep_images(bed: &Bed, random: &mut Random) {
+    if random.one_in(3) {
+        let mut images = bed.images.borrow_mut();
+        if images.len() >= 8 {
+            let at = random.below(8) as usize;
+            images.swap_remove(at);
+        }
+        images.push((0..bed.machine.slots()).map(|slot| bed.machine.image(SlotId(slot))).collect());
+    }
+}
+
+pub(super) fn pull(bed: &Bed, slot: usize, random: &mut Random) {
+    let cut = random.cut();
+    bed.note(|| format!("disk {slot} is pulled, {cut:?}"));
+    bed.spoil(slot);
+    bed.pulled.borrow_mut().insert(slot);
+    bed.machine.pull(SlotId(slot), cut);
+}
+
+async fn take_offline(bed: &Bed, site: &Site, slot: usize) {
+    bed.note(|| format!("disk {slot} is taken offline"));
+    bed.spoil(slot);
+    let number = bed.number(slot).expect("a disk of the pool");
+    let is_present = site.pool.read(|s| s.membership(number).is_some());
+    if let (Err(error), true) = (site.pool.take_offline(number).await, is_present && !is_over(bed, site)) {
+        bed.fail(&format!("taking disk {slot} offline: {error}"));
+    }
+}
+
+pub(super) fn plug(bed: &Bed, slot: usize) {
+    bed.note(|| format!("disk {slot} is plugged in"));
+    bed.machine.plug(SlotId(slot));
+    bed.pulled.borrow_mut().remove(&slot);
+}
+
+/// Takes a bad disk back into service.
+pub(super) async fn bring_back(bed: &Bed, site: &Site, slot: usize) {
+    let number = bed.number(slot).expect("a disk of the pool");
+    bed.note(|| format!("disk {slot} comes back"));
+    if bed.pulled.borrow().contains(&slot) {
+        // Its absence may have gone unnoticed.
+        let left = site.pool.disk_failed(number, Absence::Gone).await;
+        if let (Err(error), false) = (left, is_over(bed, site)) {
+            bed.fail(&format!("disk {slot} does not leave: {error}"));
+        }
+        plug(bed, slot);
+        bed.note(|| format!("disk {slot} has left"));
+    }
+    while site.pool.read(|s| s.membership(number).is_none()) && !is_over(bed, site) {
+        match site.pool.return_disk(site.world.disk(slot), false).await {
+            Ok(_) | Err(AdminError::Present(_)) => return,
+            Err(AdminError::StillWriting(_)) => bed.env.sleep(Duration::from_millis(5)).await,
+            Err(_) if is_over(bed, site) => return,
+            Err(error) => bed.fail(&format!("disk {slot} does not come back: {error}")),
+        }
+    }
+}
+
+/// Flips bits of data; with `POOLSIM_BLOCKS` of checksum blocks, too, which a scrub of a table in memory does not compare yet.
+fn damage(bed: &Bed, site: &Site, slot: usize, random: &mut Random) {
+    let number = bed.number(slot).expect("a disk of the pool");
+    let Some(member) = site.pool.members().get(number).cloned() else { return };
+    if bed.pulled.borrow().contains(&slot) {
+        return;
+    }
+    let slabs: Vec<(RowNumber, u32)> = site.pool.read(|s| {
+        let rows = s.owned.values().flat_map(|record| record.rows.iter());
+        let copies =
+            rows.flat_map(|(row, of)| of.copies().map(|(_, copy)| (*row, copy.place)).collect::<Vec<_>>());
+        copies.filter(|(_, place)| place.disk == number).map(|(row, place)| (row, place.slab)).collect()
+    });
+    let slabs: Vec<_> = slabs.into_iter().filter(|(row, _)| *row != RowNumber::LOG).collect();
+    if slabs.is_empty() {
+        return;
+    }
+    bed.note(|| format!("disk {slot} is damaged"));
+    bed.spoil(slot);
+    bed.lying.borrow_mut().insert(slot);
+    for _ in 0..1 + random.below(12) {
+        let (_, slab) = *random.pick(&slabs).expect("there are some");
+        let at = match random.one_in(3) && std::env::var_os("POOLSIM_BLOCKS").is_some() {
+            true => member.areas.checksums(slab).offset + random.below(3 * 4096),
+            false => member.areas.data(slab).offset + random.below(36 * UNIT),
+        };
+        bed.machine.flip(SlotId(slot), at, random.below(8) as u8);
+    }
+}
+
+/// What an administrator does until nothing is bad any more.
+pub(super) async fn mend(bed: &Bed, site: &Site) {
+    bed.note(|| format!("mending, bad {:?}, lying {:?}", bed.bad.borrow(), bed.lying.borrow()));
+    let bad: Vec<usize> = bed.bad.borrow().iter().copied().collect();
+    for slot in bad {
+        bring_back(bed, site, slot).await;
+    }
+    for space in 0..site.spaces.len() {
+        resync(bed, site, space).await;
+        run(bed, site, space, JobOrder::Resolve).await;
+        checkpoint(bed, site, space).await;
+    }
+    if !bed.lying.borrow().is_empty() {
+        if let (Err(error), false) = (site.pool.scrub_metadata().await, is_over(bed, site)) {
+            bed.fail(&format!("scrub of the metadata: {error}"));
+        }
+        for space in 0..site.spaces.len() {
+            run(bed, site, space, JobOrder::Scrub(RowNumber(0))).await;
+        }
+    }
+    if is_over(bed, site) {
+        return;
+    }
+    bed.note(|| "mended".into());
+    bed.bad.borrow_mut().clear();
+    bed.lying.borrow_mut().clear();
+}
+
+pub(super) async fn checkpoint(bed: &Bed, site: &Site, space: usize) {
+    if let Err(error) = site.spaces[space].space.checkpoint().await {
+        bed.refuse(site, &format!("checkpoint of space {space}"), &error);
+    }
+}
+
+/// Runs a job to its end; no unit is lost.
+pub(super) async fn run(
+    bed: &Bed,
+    site: &Site,
+    space: usize,
+    order: JobOrder,
+) -> Option<pool_seam::JobReport> {
+    match site.spaces[space].space.run(bed.job(), order.clone()).wait().await {
+        Ok(report) => {
+            if report.progress.lost != 0 && !is_over(bed, site) {
+                bed.fail(&format!("{order:?} of space {space} lost units: {report:?}"));
+            }
+            Some(report)
+        }
+        Err(_) if is_over(bed, site) => None,
+        Err(error) => bed.fail(&format!("{order:?} of space {space}: {error}")),
+    }
+}
+
+/// Copies that lack something, and disks that are not accounted for.
+fn behind(site: &Site, space: usize) -> Option<String> {
+    let id = site.spaces[space].id;
+    site.pool.read(|s| {
+        let record = &s.owned[&id];
+        let lacks = |(_, row): &(&RowNumber, &pool_seam::Row)| row.copies().any(|(_, copy)| copy.missed != 0);
+        let row = record.rows.iter().find(lacks);
+        (row.is_some() || !record.unaccounted.is_empty())
+            .then(|| format!("{row:x?}, unaccounted {:?}", record.unaccounted))
+    })
+}
+
+/// Every disk gets what it has missed.
+async fn resync(bed: &Bed, site: &Site, space: usize) {
+    for attempt in 0.. {
+        if is_over(bed, site) {
+            return;
+        }
+        let Some(what) = behind(site, space) else { return };
+        if attempt == TRIES {
+            bed.fail(&format!("space {space} is still behind: {what}"));
+        }
+        for number in site.pool.members().iter().map(|member| member.number).collect::<Vec<_>>() {
+            run(bed, site, space, JobOrder::Resync(number)).await;
+        }
+        // A replica of the log joins by itself, at the next checkpoint.
+        bed.env.sleep(Duration::from_secs(if attempt == 0 { 0 } else { 5 })).await;
+    }
+}

@@ -1,0 +1,81 @@
+//! The background work of the spaces, and changes by an administrator.
+
+use std::time::Duration;
+
+use pool_seam::{JobOrder, Owner, RowNumber, SlabPlace, UNIT};
+
+use super::bed::{Bed, Site};
+use super::chaos::{checkpoint, is_over, run};
+use super::random::Random;
+use crate::model::End;
+
+/// So many things, one after the other.
+pub(super) async fn jobs(bed: &Bed, site: &Site, steps: u64, mut random: Random) {
+    for _ in 0..steps {
+        bed.env.sleep(Duration::from_millis(random.below(40))).await;
+        if is_over(bed, site) {
+            return;
+        }
+        let space = random.below(site.spaces.len() as u64) as usize;
+        match random.below(10) {
+            0..4 => checkpoint(bed, site, space).await,
+            4 => drop(run(bed, site, space, JobOrder::Resolve).await),
+            5 => drop(run(bed, site, space, JobOrder::Scrub(RowNumber(0))).await),
+            6..8 => move_slab(bed, site, space, &mut random).await,
+            8 => resize(bed, site, space).await,
+            _ => {
+                if let (Err(error), false) = (site.pool.scrub_metadata().await, is_over(bed, site)) {
+                    bed.fail(&format!("scrub of the metadata: {error}"));
+                }
+            }
+        }
+    }
+}
+
+/// One slab goes to another disk, if there is one.
+async fn move_slab(bed: &Bed, site: &Site, space: usize, random: &mut Random) {
+    let id = site.spaces[space].id;
+    let slabs: Vec<(RowNumber, u8, SlabPlace)> = site.pool.read(|s| {
+        let rows = s.owned[&id].rows.iter().filter(|(row, of)| **row != RowNumber::LOG && !of.is_new);
+        rows.flat_map(|(row, of)| {
+            let slabs = of.slabs.iter().enumerate();
+            slabs.map(|(index, copy)| (*row, index as u8, copy.place)).collect::<Vec<_>>()
+        })
+        .collect()
+    });
+    let Some(slab) = random.pick(&slabs) else { return };
+    bed.note(|| format!("{slab:?} of space {space} moves"));
+    run(bed, site, space, JobOrder::Fill(vec![(slab.0, slab.1, None)])).await;
+}
+
+/// The last row is taken away with what it has, and given back.
+async fn resize(bed: &Bed, site: &Site, space: usize) {
+    let record = &bed.shape.spaces[space];
+    let (size, to) = (record.size, record.size - u64::from(record.columns) * (2 << 20));
+    bed.note(|| format!("space {space} shrinks to {to}, and grows"));
+    let units = to / UNIT..size / UNIT;
+    let version = bed.models[space].borrow_mut().discard_begun(units.clone());
+    let shrunk = site.spaces[space].space.resize(size, to, true).wait().await;
+    let end = if shrunk.is_ok() { End::Done } else { End::Failed };
+    bed.models[space].borrow_mut().ended(units, version, end);
+    let result = match shrunk {
+        Ok(()) => site.spaces[space].space.resize(to, size, false).wait().await,
+        failed => failed,
+    };
+    if let (Err(error), false) = (result, is_over(bed, site)) {
+        bed.fail(&format!("resize of space {space}: {error}"));
+    }
+}
+
+/// A resize may have been cut off.
+pub(super) async fn restore_sizes(bed: &Bed, site: &Site) {
+    for (owned, record) in site.spaces.iter().zip(&bed.shape.spaces) {
+        let size = site.pool.read(|s| s.owned[&owned.id].size);
+        if size != record.size
+            && let (Err(error), false) =
+                (owned.space.resize(size, record.size, false).wait().await, is_over(bed, site))
+        {
+            bed.fail(&format!("growing space {} to its size: {error}", owned.id.0));
+        }
+    }
+}

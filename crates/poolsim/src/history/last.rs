@@ -1,0 +1,94 @@
+//! The end of a history: everything is well again, and so it is without any disks that the spaces survive.
+
+use disk::PowerCut;
+use disk::sim::{Moment, SlotId};
+use env::Env;
+use pool::events::Found;
+use pool_seam::{JobOrder, Owner, RowNumber};
+
+use super::bed::{Bed, Site};
+use super::life::Before;
+use super::random::Random;
+use super::{chaos, users};
+use crate::process::Fences;
+use crate::world::World;
+
+/// Values of units: space, first unit, bytes.
+type Values = Vec<(usize, u64, Vec<u8>)>;
+
+/// See the module.
+pub(super) async fn check(bed: &Bed, site: Site, before: Option<Before<'_>>, random: &mut Random) {
+    drop(before);
+    bed.note(|| "at last".into());
+    chaos::mend(bed, &site).await;
+    users::read_all(bed, &site).await;
+    for space in 0..site.spaces.len() {
+        users::flush(bed, &site, space).await;
+        chaos::checkpoint(bed, &site, space).await;
+        let report = chaos::run(bed, &site, space, JobOrder::Scrub(RowNumber(0))).await.expect("it runs");
+        if report.progress.healed != 0 {
+            bed.fail(&format!(
+                "space {space}: a scrub found something after everything was mended: {report:?}"
+            ));
+        }
+    }
+    if site.pool.events().count(Found::Lost) != 0 {
+        bed.fail(&format!("units were called lost: {:?}", site.pool.events().newest()));
+    }
+    users::read_all(bed, &site).await;
+    let values = values(bed, &site).await;
+    bed.machine.record();
+    let moment = bed.machine.recorded().pop().expect("one for now");
+    for _ in 0..2 {
+        without_some(bed, &moment, &values, random).await;
+    }
+    for owned in &site.spaces {
+        owned.space.close().wait().await.unwrap_or_else(|error| bed.fail(&format!("closing: {error}")));
+    }
+    site.pool.export().await.unwrap_or_else(|error| bed.fail(&format!("export: {error}")));
+    let next = site.world.following(None);
+    let opened = next.try_open(false).await.unwrap_or_else(|error| bed.fail(&format!("opening: {error}")));
+    let site =
+        bed.own_all(next, opened.pool).await.unwrap_or_else(|error| bed.fail(&format!("owning: {error}")));
+    users::read_all(bed, &site).await;
+}
+
+async fn values(bed: &Bed, site: &Site) -> Values {
+    let mut values = Vec::new();
+    for space in 0..site.spaces.len() {
+        let units = bed.models[space].borrow().units();
+        for unit in units {
+            let bytes = site.spaces[space].read(unit..unit + 1).await;
+            let bytes =
+                bytes.unwrap_or_else(|error| bed.fail(&format!("unit {unit} of space {space}: {error}")));
+            values.push((space, unit, bytes));
+        }
+    }
+    values
+}
+
+/// The power fails, and some disks do not return.
+async fn without_some(bed: &Bed, moment: &Moment, values: &Values, random: &mut Random) {
+    let env = Env::simulated(random.next());
+    let machine = moment.cut(&env, PowerCut::LoseAll);
+    let mut slots: Vec<usize> = (0..machine.slots()).collect();
+    for _ in 0..bed.shape.budget() {
+        let slot = slots.swap_remove(random.below(slots.len() as u64) as usize);
+        machine.pull(SlotId(slot), PowerCut::LoseAll);
+    }
+    bed.note(|| format!("with {slots:?} only"));
+    let world = World::on(env, machine, Fences::new(bed.shape.is_fenced));
+    let opened = world
+        .try_open(true)
+        .await
+        .unwrap_or_else(|error| bed.fail(&format!("opening with {slots:?}: {error}")));
+    let site = bed.own_all(world, opened.pool).await;
+    let site = site.unwrap_or_else(|error| bed.fail(&format!("owning with {slots:?}: {error}")));
+    for (space, unit, bytes) in values {
+        match site.spaces[*space].read(*unit..unit + 1).await {
+            Ok(read) if read == *bytes => {}
+            Ok(_) => bed.fail(&format!("unit {unit} of space {space} is another with {slots:?} only")),
+            Err(error) => bed.fail(&format!("unit {unit} of space {space} with {slots:?}: {error}")),
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! A life of the server, its end, and what happens before the next one.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use disk::sim::SlotId;
+use futures_util::FutureExt;
+use futures_util::future::{LocalBoxFuture, join, join_all, join3};
+use pool::OpenError;
+use pool_seam::Owner;
+
+use super::bed::{Bed, Site, options};
+use super::random::Random;
+use super::{chaos, jobs, users};
+use crate::process::{Fences, Reach};
+use crate::world::World;
+
+/// How a life ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// The power fails.
+    Cut,
+    /// The process ends, and the disks keep what they have.
+    Kill,
+    /// It is closed and exported.
+    Close,
+    /// Another process takes the pool, while this one goes on.
+    Taken,
+}
+
+/// The owners before, which may go on.
+pub(super) struct Before<'a> {
+    site: Rc<Site>,
+    users: LocalBoxFuture<'a, ()>,
+}
+
+/// One life, until its end.
+pub(super) async fn live(bed: &Bed, site: &Site, before: Option<Before<'_>>, random: &mut Random) -> Ending {
+    let ending = match random.below(8) {
+        0..4 => Ending::Cut,
+        4 | 5 => Ending::Kill,
+        6 => Ending::Close,
+        _ => Ending::Taken,
+    };
+    if ending == Ending::Cut && !random.one_in(4) {
+        bed.machine.cut_at(bed.machine.events() + random.below(900), random.cut());
+    }
+    let killed = (ending == Ending::Kill).then(|| bed.env.now() + Duration::from_millis(random.below(400)));
+    let mut of_spaces = Vec::new();
+    for space in 0..site.spaces.len() {
+        for _ in 0..1 + random.below(3) {
+            let steps = 10 + random.below(30);
+            of_spaces.push(users::user(bed, site, space, steps, random.fork()));
+        }
+    }
+    let mishaps = if bed.shape.has_mishaps { random.below(14) } else { 0 };
+    let chaos = chaos::chaos(bed, site, mishaps, random.fork());
+    let chores = random.below(8);
+    let jobs = jobs::jobs(bed, site, chores, random.fork());
+    let work = join3(join_all(of_spaces), chaos, jobs);
+    let is_over = async {
+        while bed.machine.is_on() && killed.is_none_or(|at| bed.env.now() < at) {
+            bed.env.sleep(Duration::from_millis(2)).await;
+        }
+    };
+    let (process, ghosts) = match before {
+        Some(before) => (Some(before.site), before.users),
+        None => (None, std::future::pending().boxed_local()),
+    };
+    tokio::select! {
+        biased;
+        () = is_over => {}
+        _ = work => {}
+        () = ghosts => {}
+    }
+    if let Some(before) = process {
+        before.world.process.set(Reach::Ended);
+    }
+    bed.note(|| format!("it ends: {ending:?}"));
+    ending
+}
+
+/// Ends a life, and opens the next.
+pub(super) async fn next<'a>(
+    bed: &'a Bed,
+    site: Site,
+    ending: Ending,
+    random: &mut Random,
+) -> (Site, Option<Before<'a>>) {
+    let world = match ending {
+        Ending::Taken if bed.machine.is_on() => return taken(bed, site, random).await,
+        Ending::Cut | Ending::Taken => {
+            site.world.process.set(Reach::Ended);
+            bed.machine.cut(random.cut());
+            site.world
+        }
+        Ending::Kill => {
+            site.world.process.set(Reach::Ended);
+            // The kernel completes what it has before the process is gone; fences of its own it has none.
+            bed.env.sleep(Duration::from_millis(20)).await;
+            site.world
+        }
+        Ending::Close => {
+            close(bed, &site).await;
+            site.world.process.set(Reach::Ended);
+            site.world
+        }
+    };
+    let is_off = !bed.machine.is_on();
+    if is_off {
+        bed.machine.restart();
+    }
+    bed.models.iter().for_each(|model| model.borrow_mut().crashed());
+    between(bed, random);
+    // A machine that was off keeps no fences.
+    let mut fences = is_off.then(|| Fences::new(bed.shape.is_fenced));
+    let mut cut = random.one_in(4).then(|| (random.below(80), random.cut()));
+    let site = loop {
+        let next = world.following(fences.take());
+        if let Some((after, cut)) = cut {
+            bed.machine.cut_at(bed.machine.events() + after, cut);
+        }
+        let process = next.process.clone();
+        // Without power it waits until that returns.
+        let is_off = async {
+            while bed.machine.is_on() {
+                bed.env.sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let opened = tokio::select! {
+            biased;
+            opened = open(bed, next) => opened,
+            () = is_off => Err("the power failed".into()),
+        };
+        match opened {
+            Ok(site) if bed.machine.is_on() => break site,
+            Err(error) if bed.machine.is_on() => bed.fail(&format!("opening: {error}")),
+            Ok(_) | Err(_) => {}
+        }
+        bed.note(|| "the power fails again".into());
+        process.set(Reach::Ended);
+        bed.machine.restart();
+        fences = Some(Fences::new(bed.shape.is_fenced));
+        cut = None;
+    };
+    if cut.is_some() {
+        // It may still come.
+        bed.machine.cut_at(u64::MAX, disk::PowerCut::KeepAll);
+    }
+    begin(bed, &site, random).await;
+    (site, None)
+}
+
+async fn open(bed: &Bed, world: World) -> Result<Site, String> {
+    let opened = world.try_open(false).await.map_err(|error: OpenError| error.to_string())?;
+    bed.note(|| format!("opened, missing {:?}, stale {:?}", opened.missing, opened.stale));
+    bed.own_all(world, opened.pool).await.map_err(|error| format!("owning: {error}"))
+}
+
+/// Before the users.
+async fn begin(bed: &Bed, site: &Site, random: &mut Random) {
+    bed.note(|| "owned".into());
+    jobs::restore_sizes(bed, site).await;
+    match random.below(4) {
+        0 => users::read_all(bed, site).await,
+        1 => {
+            chaos::mend(bed, site).await;
+            users::read_all(bed, site).await;
+        }
+        2 => chaos::mend(bed, site).await,
+        _ => {}
+    }
+}
+
+/// Everything becomes durable.
+async fn close(bed: &Bed, site: &Site) {
+    for (owned, model) in site.spaces.iter().zip(&bed.models) {
+        let began = model.borrow_mut().time();
+        match owned.space.close().wait().await {
+            Ok(state) => {
+                assert!(state.is_closed);
+                model.borrow_mut().flushed(began);
+            }
+            Err(_) if chaos::is_over(bed, site) => return,
+            Err(error) => bed.fail(&format!("closing: {error}")),
+        }
+    }
+    if let (Err(error), false) = (site.pool.export().await, chaos::is_over(bed, site)) {
+        bed.fail(&format!("export: {error}"));
+    }
+}
+
+/// While no process has the pool: disks return, disappear, and turn out to be old.
+fn between(bed: &Bed, random: &mut Random) {
+    let pulled: Vec<usize> = bed.pulled.borrow().iter().copied().collect();
+    for slot in pulled {
+        if !random.one_in(4) {
+            chaos::plug(bed, slot);
+        }
+    }
+    for slot in 0..bed.machine.slots() {
+        if bed.may_spoil(slot) && !bed.pulled.borrow().contains(&slot) && bed.number(slot).is_some() {
+            match random.below(12) {
+                0 => chaos::pull(bed, slot, random),
+                1 | 2 => set_back(bed, slot, random),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn set_back(bed: &Bed, slot: usize, random: &mut Random) {
+    let images = bed.images.borrow();
+    let Some(image) = random.pick(&images).and_then(|images| images.get(slot)) else { return };
+    bed.note(|| format!("disk {slot} is set back"));
+    bed.spoil(slot);
+    bed.lying.borrow_mut().insert(slot);
+    bed.machine.replace(SlotId(slot), &options(slot), image.clone());
+    if let Some(delay) = bed.shape.delay {
+        bed.machine.shuffle(SlotId(slot), delay);
+    }
+}
+
+/// Another process takes the pool from this one, whose users go on.
+async fn taken<'a>(bed: &'a Bed, site: Site, random: &mut Random) -> (Site, Option<Before<'a>>) {
+    let (site, is_deposed) = (Rc::new(site), Rc::new(Cell::new(false)));
+    let stalls = bed.shape.is_fenced && random.one_in(2);
+    bed.note(|| format!("another process takes the pool; this one stalls: {stalls}"));
+    let mut users = ghosts(bed, &site, &is_deposed, random);
+    let world = site.world.another(100 + random.below(1000) as u32);
+    let pause = Duration::from_millis(random.below(1500));
+    let opening = async {
+        bed.env.sleep(pause).await;
+        if stalls {
+            site.world.process.set(Reach::Stalls);
+        }
+        world.try_open(true).await
+    };
+    let opened = tokio::select! {
+        biased;
+        opened = opening => opened,
+        () = &mut users => unreachable!("they go on"),
+    };
+    let opened = opened.unwrap_or_else(|error| bed.fail(&format!("taking the pool: {error}")));
+    bed.note(|| "taken".into());
+    is_deposed.set(true);
+    let owning = bed.own_all(world, opened.pool);
+    let owned = tokio::select! {
+        biased;
+        owned = owning => owned,
+        () = &mut users => unreachable!("they go on"),
+    };
+    let owned = owned.unwrap_or_else(|error| bed.fail(&format!("owning: {error}")));
+    bed.models.iter().for_each(|model| model.borrow_mut().crashed());
+    let (process, pause) = (site.world.process.clone(), Duration::from_millis(random.below(400)));
+    let resumes = async move {
+        bed.env.sleep(pause).await;
+        if stalls {
+            bed.note(|| "the one before resumes".into());
+            process.set(Reach::Runs);
+        }
+    };
+    let users = join(resumes, users).map(drop).boxed_local();
+    let mut before = Before { site, users };
+    let begin = begin(bed, &owned, random);
+    tokio::select! {
+        biased;
+        () = begin => {}
+        () = &mut before.users => unreachable!("they go on"),
+    }
+    (owned, Some(before))
+}
+
+fn ghosts<'a>(
+    bed: &'a Bed,
+    site: &Rc<Site>,
+    is_deposed: &Rc<Cell<bool>>,
+    random: &mut Random,
+) -> LocalBoxFuture<'a, ()> {
+    let all: Vec<_> = (0..2 * site.spaces.len())
+        .map(|n| {
+            let (site, is_deposed, random) = (Rc::clone(site), Rc::clone(is_deposed), random.fork());
+            async move { users::ghost(bed, &site, n / 2, &is_deposed, random).await }
+        })
+        .collect();
+    join_all(all).map(drop).boxed_local()
+}

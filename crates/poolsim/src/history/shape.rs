@@ -1,0 +1,77 @@
+//! Which disks and spaces a history has.
+
+use std::time::Duration;
+
+use pool::SpaceRecord;
+use pool_seam::{MediaClass, Provisioning, Resiliency};
+
+use super::random::Random;
+
+const MIB: u64 = 1 << 20;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Shape {
+    pub(super) disks: u16,
+    pub(super) spaces: Vec<SpaceRecord>,
+    /// The longest delay of a disk; none: all calls complete at once.
+    pub(super) delay: Option<Duration>,
+    /// A fence by one process keeps out the others; otherwise the lease alone does.
+    pub(super) is_fenced: bool,
+    /// Disks leave, are damaged and set back.
+    pub(super) has_mishaps: bool,
+}
+
+impl Shape {
+    pub(super) fn of(random: &mut Random) -> Shape {
+        let disks = match random.below(24) {
+            0 => 7,
+            n => 3 + (n % 4) as u16,
+        };
+        let spaces = match random.below(8) {
+            0..5 => 1,
+            5..7 => 2,
+            _ => 3,
+        };
+        // A space without redundancy is the only kind then: no disk can be spared.
+        let is_simple = random.one_in(10);
+        let spaces: Vec<_> = (0..spaces).map(|n| space(n, disks, is_simple, random)).collect();
+        let delay = (!random.one_in(5)).then(|| Duration::from_millis(1 + random.below(4)));
+        let is_fenced = !random.one_in(3);
+        Shape { disks, spaces, delay, is_fenced, has_mishaps: !is_simple }
+    }
+
+    /// How many disks may be bad at a time.
+    pub(super) fn budget(&self) -> usize {
+        // The metadata needs most of its voters.
+        let voters = if self.disks < 5 { 1 } else { 2 };
+        let spaces = self.spaces.iter().map(|space| space.resiliency.failures());
+        spaces.min().unwrap_or(0).min(voters)
+    }
+}
+
+fn space(number: u64, disks: u16, is_simple: bool, random: &mut Random) -> SpaceRecord {
+    let (mirror, parity) = (|copies| Resiliency::Mirror { copies }, |parity| Resiliency::Parity { parity });
+    let resiliency = match (random.below(6), disks) {
+        _ if is_simple => Resiliency::Simple,
+        (_, 7..) if number == 0 => Resiliency::LocalParity { groups: 2, global: 1 },
+        (0 | 1, _) | (_, 3) => mirror(2),
+        (2, _) => mirror(3),
+        (5, 5..) => parity(2),
+        _ => parity(1),
+    };
+    let columns: u8 = match resiliency {
+        Resiliency::LocalParity { .. } => 4,
+        Resiliency::Parity { .. } => 3,
+        _ => 1 + u8::from(disks >= 4 && random.one_in(3) && resiliency == mirror(2)),
+    };
+    SpaceRecord {
+        name: format!("space{number}"),
+        size: 2 * MIB * u64::from(columns) * (2 + random.below(3)),
+        resiliency,
+        interleave: 16 << 10 << (2 * random.below(2)),
+        columns,
+        provisioning: Provisioning::Thin,
+        media: MediaClass::ANY,
+    }
+}

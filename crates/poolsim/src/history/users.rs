@@ -1,0 +1,195 @@
+//! Users of a space, several at a time on the same units.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use arena::Sg;
+use pool_seam::UNIT;
+use space::SpaceError;
+
+use super::bed::{Bed, Site};
+use super::random::Random;
+use crate::model::{End, fill, tell};
+
+/// So many steps, in one space.
+pub(super) async fn user(bed: &Bed, site: &Site, space: usize, steps: u64, mut random: Random) {
+    for _ in 0..steps {
+        if random.one_in(3) {
+            bed.env.sleep(Duration::from_millis(random.below(12))).await;
+        }
+        let units = somewhere(bed, space, &mut random);
+        match random.below(16) {
+            0..7 => write(bed, site, space, units, false).await,
+            7..9 => write(bed, site, space, units, true).await,
+            9 => discard(bed, site, space, units).await,
+            10 => {
+                let units = match random.one_in(4) {
+                    true => row_of(bed, space, units.start),
+                    false => units.start..units.start + 30,
+                };
+                discard(bed, site, space, inside(bed, space, units)).await
+            }
+            11..14 => flush(bed, site, space).await,
+            _ => read(bed, site, space, units).await,
+        }
+    }
+}
+
+fn row_units(bed: &Bed, space: usize) -> u64 {
+    u64::from(bed.shape.spaces[space].columns) * 512
+}
+
+fn row_of(bed: &Bed, space: usize, unit: u64) -> Range<u64> {
+    let length = row_units(bed, space);
+    unit / length * length..(unit / length + 1) * length
+}
+
+fn inside(bed: &Bed, space: usize, units: Range<u64>) -> Range<u64> {
+    let end = bed.shape.spaces[space].size / UNIT;
+    units.start.min(end - 1)..units.end.min(end)
+}
+
+/// Few units, in few places: the beginning of a row, the end of one, a boundary of groups.
+fn somewhere(bed: &Bed, space: usize, random: &mut Random) -> Range<u64> {
+    let row = row_units(bed, space);
+    let rows = bed.shape.spaces[space].size / UNIT / row;
+    let base = match random.below(8) {
+        0 => row * (1 + random.below(rows - 1)) - 4,
+        1 => row * random.below(rows),
+        _ => 0,
+    };
+    let first = base + random.below(28);
+    let length = match random.below(10) {
+        0 => 8 + random.below(40),
+        _ => 1 + random.below(5),
+    };
+    inside(bed, space, first..first + length)
+}
+
+pub(super) fn end_of(result: &Result<(), SpaceError>, through: bool) -> End {
+    match (result, through) {
+        (Ok(()), false) => End::Done,
+        (Ok(()), true) => End::Durable,
+        (Err(_), _) => End::Failed,
+    }
+}
+
+/// A call beyond a size that is changing.
+fn is_beyond(error: &SpaceError) -> bool {
+    matches!(error, SpaceError::Beyond { .. })
+}
+
+async fn write(bed: &Bed, site: &Site, space: usize, units: Range<u64>, through: bool) {
+    let version = bed.models[space].borrow_mut().write_begun(units.clone());
+    let src: Sg = units.clone().map(|unit| fill(unit, version)).collect();
+    let result = site.spaces[space].space.write(units.start * UNIT, src, through).wait().await;
+    bed.models[space].borrow_mut().ended(units.clone(), version, end_of(&result, through));
+    bed.trace(|| format!("space {space}: {version} to {units:?}, through {through}: {result:?}"));
+    if let Err(error) = result.map_err(|error| (is_beyond(&error), error)) {
+        if !error.0 {
+            bed.refuse(site, &format!("write of {units:?} of space {space}"), &error.1);
+        }
+    }
+}
+
+async fn discard(bed: &Bed, site: &Site, space: usize, units: Range<u64>) {
+    let version = bed.models[space].borrow_mut().discard_begun(units.clone());
+    let (address, length) = (units.start * UNIT, (units.end - units.start) * UNIT);
+    let result = site.spaces[space].space.discard(address, length).wait().await;
+    bed.models[space].borrow_mut().ended(units.clone(), version, end_of(&result, false));
+    bed.trace(|| format!("space {space}: discard {version} of {units:?}: {result:?}"));
+    if let Err(error) = result {
+        if !is_beyond(&error) {
+            bed.refuse(site, &format!("discard of {units:?} of space {space}"), &error);
+        }
+    }
+}
+
+pub(super) async fn flush(bed: &Bed, site: &Site, space: usize) {
+    let began = bed.models[space].borrow_mut().time();
+    let flushed = site.spaces[space].flush().await;
+    bed.trace(|| format!("space {space}: flush {began}: {flushed:?}"));
+    match flushed {
+        Ok(()) => bed.models[space].borrow_mut().flushed(began),
+        Err(error) => bed.refuse(site, &format!("flush of space {space}"), &error),
+    }
+}
+
+/// Reads, and compares with the model.
+pub(super) async fn read(bed: &Bed, site: &Site, space: usize, units: Range<u64>) {
+    let began = bed.models[space].borrow_mut().time();
+    match site.spaces[space].read(units.clone()).await {
+        Ok(bytes) => {
+            let mut model = bed.models[space].borrow_mut();
+            for (unit, bytes) in units.zip(bytes.chunks(UNIT as usize)) {
+                let read = model.read(unit, bytes, began);
+                bed.trace(|| format!("space {space}: read {began} of {unit}: {:?}", tell(bytes)));
+                if let Err(what) = read {
+                    bed.fail(&format!("space {space}: {what}"));
+                }
+            }
+        }
+        Err(error) if is_beyond(&error) => {}
+        Err(error) => bed.refuse(site, &format!("read of {units:?} of space {space}"), &error),
+    }
+}
+
+/// Reads everything that was ever written.
+pub(super) async fn read_all(bed: &Bed, site: &Site) {
+    for space in 0..bed.models.len() {
+        let units = bed.models[space].borrow().units();
+        let mut at = 0;
+        while at < units.len() {
+            let follows = |next: &usize| units[*next] == units[at] + (*next - at) as u64 && *next < at + 16;
+            let end = (at..units.len()).take_while(follows).last().expect("the first") + 1;
+            read(bed, site, space, units[at]..units[at] + (end - at) as u64).await;
+            at = end;
+        }
+    }
+}
+
+/// A user of an owner that was deposed: no call may be acknowledged after `is_deposed`. Its values may never be read then.
+pub(super) async fn ghost(
+    bed: &Bed,
+    site: &Site,
+    space: usize,
+    is_deposed: &std::cell::Cell<bool>,
+    mut random: Random,
+) {
+    for turn in 0_u64.. {
+        bed.env.sleep(Duration::from_millis(1 + random.below(300))).await;
+        let units = somewhere(bed, space, &mut random);
+        let was_deposed = is_deposed.get();
+        // Versions that the model does not know.
+        let unknown = (1 << 40) + turn;
+        let (what, result) = match random.below(4) {
+            0 => {
+                let began = bed.models[space].borrow_mut().time();
+                let result = site.spaces[space].flush().await;
+                if result.is_ok() && !is_deposed.get() {
+                    bed.models[space].borrow_mut().flushed(began);
+                }
+                ("flush", result)
+            }
+            n => {
+                let known = (!was_deposed).then(|| bed.models[space].borrow_mut().write_begun(units.clone()));
+                let version = known.unwrap_or(unknown);
+                let src: Sg = units.clone().map(|unit| fill(unit, version)).collect();
+                let through = n == 1;
+                let address = units.start * UNIT;
+                let result = site.spaces[space].space.write(address, src, through).wait().await;
+                if let Some(version) = known.filter(|_| !is_deposed.get()) {
+                    let end = end_of(&result, through);
+                    bed.models[space].borrow_mut().ended(units.clone(), version, end);
+                }
+                ("write", result)
+            }
+        };
+        match result {
+            Ok(()) if is_deposed.get() => {
+                bed.fail(&format!("a {what} of {units:?} was acknowledged by an owner that was deposed"))
+            }
+            Ok(()) | Err(_) => {}
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! Which bytes a read of a space may return, by unit of [`UNIT`] bytes.
+//!
+//! A unit keeps its changes (writes and discards), each with the times when it began, ended and was acknowledged. A change is
+//! *replaced* by an acknowledged one that began after it had ended.
+//!
+//! 1. A read returns a change that was not replaced when the read began, or zeros if nothing was acknowledged before.
+//! 2. What a read returned was the newest of all changes that had ended when the read began: two reads agree.
+//! 3. A flush makes durable what was acknowledged before it began. After a crash ([`Model::crashed`]) everything else may
+//!    have happened or not, until a read says which; that stays, through later crashes too.
+//! 4. A change that failed may have happened, until it is replaced.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use arena::IoBuf;
+use pool_seam::UNIT;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Model {
+    clock: u64,
+    units: BTreeMap<u64, Vec<Change>>,
+    /// Discards in flight, with their versions: a unit that is written the first time meanwhile is a part of them.
+    discards: Vec<(u64, Range<u64>)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    version: u64,
+    /// The version, or 0 for zeros.
+    value: u64,
+    /// It replaces what ended before: when it began, or when a read that returned it began.
+    order: u64,
+    ended: Option<u64>,
+    acknowledged: Option<u64>,
+    is_durable: bool,
+    /// It was not durable at a crash.
+    is_open: bool,
+}
+
+/// How a change ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Done,
+    /// Acknowledged, and durable.
+    Durable,
+    Failed,
+}
+
+impl Model {
+    fn now(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    /// A write of these units begins; its version.
+    pub(crate) fn write_begun(&mut self, units: Range<u64>) -> u64 {
+        let version = self.now();
+        for unit in units {
+            let discards = self.discards.iter().filter(|(_, units)| units.contains(&unit));
+            let begun = || discards.map(|(version, _)| Change::new(*version, 0)).collect();
+            self.units.entry(unit).or_insert_with(begun).push(Change::new(version, version));
+        }
+        version
+    }
+
+    /// A discard of these units begins; its version.
+    pub(crate) fn discard_begun(&mut self, units: Range<u64>) -> u64 {
+        let version = self.now();
+        self.discards.push((version, units.clone()));
+        // Others are zeros already.
+        for (_, changes) in self.units.range_mut(units) {
+            changes.push(Change::new(version, 0));
+        }
+        version
+    }
+
+    /// A write or discard of these units ended.
+    pub(crate) fn ended(&mut self, units: Range<u64>, version: u64, end: End) {
+        let now = self.now();
+        self.discards.retain(|(discard, _)| *discard != version);
+        for (_, changes) in self.units.range_mut(units) {
+            for change in changes.iter_mut().filter(|change| change.version == version) {
+                change.ended = Some(now);
+                change.acknowledged = (end != End::Failed).then_some(now);
+                change.is_durable = end == End::Durable;
+            }
+            forget(changes);
+        }
+    }
+
+    /// A flush or a read begins: the time.
+    pub(crate) fn time(&mut self) -> u64 {
+        self.now()
+    }
+
+    /// A flush that began then was acknowledged.
+    pub(crate) fn flushed(&mut self, began: u64) {
+        for changes in self.units.values_mut() {
+            for change in changes.iter_mut() {
+                change.is_durable |= change.acknowledged.is_some_and(|at| at < began);
+            }
+            forget(changes);
+        }
+    }
+
+    /// The owner has ended, with or without the power of the disks: see the module.
+    pub(crate) fn crashed(&mut self) {
+        let now = self.now();
+        self.discards.clear();
+        for changes in self.units.values_mut() {
+            for change in changes.iter_mut().filter(|change| !change.is_durable) {
+                change.ended.get_or_insert(now);
+                change.acknowledged = None;
+                change.is_open = true;
+            }
+        }
+    }
+
+    /// What a read of the unit that began then may return: versions; 0 are zeros.
+    pub(crate) fn possible(&self, unit: u64, began: u64) -> Vec<u64> {
+        let changes = self.units.get(&unit).map_or(&[][..], Vec::as_slice);
+        let before = |change: &&Change| change.acknowledged.is_some_and(|at| at < began);
+        let is_replaced = |change: &&Change| changes.iter().filter(before).any(|by| change.is_before(by));
+        let is_empty = !changes.iter().any(|change| before(&change));
+        let mut values: Vec<u64> = is_empty.then_some(0).into_iter().collect();
+        values.extend(changes.iter().filter(|change| !is_replaced(change)).map(|change| change.value));
+        values.sort_unstable();
+        values.dedup();
+        values
+    }
+
+    /// A read that began then returned these bytes of a unit.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub(crate) fn read(&mut self, unit: u64, bytes: &[u8], began: u64) -> Result<(), String> {
+        let possible = self.possible(unit, began);
+        let seen = tell(bytes).ok_or_else(|| format!("unit {unit} is torn or foreign, not {possible:?}"))?;
+        match seen {
+            (of, version) if version != 0 && of != unit => {
+                return Err(format!("unit {unit} has unit {of}'s version {version}"));
+            }
+            (_, version) if !possible.contains(&version) => {
+                let changes = self.units.get(&unit);
+                return Err(format!("unit {unit} has version {version}, not {possible:?} of {changes:?}"));
+            }
+            (_, version) => self.seen(unit, version, began),
+        }
+        Ok(())
+    }
+
+    /// Rule 2.
+    fn seen(&mut self, unit: u64, value: u64, began: u64) {
+        let now = self.now();
+        let Some(changes) = self.units.get_mut(&unit) else { return };
+        let ended = |change: &Change| change.ended.is_some_and(|at| at < began);
+        if value != 0 {
+            let of = changes.iter_mut().find(|change| change.value == value && ended(change));
+            if let Some(change) = of {
+                change.order = change.order.max(began);
+                change.acknowledged.get_or_insert(now);
+                change.is_durable |= change.is_open;
+            }
+        } else if changes.iter().any(|change| change.value != 0 && ended(change)) {
+            let is_durable = changes
+                .iter()
+                .filter(|change| ended(change))
+                .all(|change| change.is_open || change.is_durable);
+            let is_discard = changes.iter().any(|change| change.value == 0 && !ended(change));
+            if !is_discard {
+                changes.push(Change {
+                    order: began,
+                    ended: Some(now),
+                    acknowledged: Some(now),
+                    is_durable,
+                    ..Change::new(now, 0)
+                });
+            }
+        }
+        forget(changes);
+    }
+
+    /// The units that were ever written.
+    pub(crate) fn units(&self) -> Vec<u64> {
+        self.units.keys().copied().collect()
+    }
+}
+
+impl Change {
+    /// Whether it had ended when the other one began. A read may have moved the beginning of that, also beyond its end.
+    fn is_before(&self, other: &Change) -> bool {
+        self.version != other.version && self.ended.is_some_and(|ended| ended < other.order)
+    }
+
+    fn new(version: u64, value: u64) -> Change {
+        Change {
+            version,
+            value,
+            order: version,
+            ended: None,
+            acknowledged: None,
+            is_durable: false,
+            is_open: false,
+        }
+    }
+}
+
+/// Drops what no read can return any more, after no crash either. One that has begun may return what was replaced since:
+/// those are short.
+fn forget(changes: &mut Vec<Change>) {
+    let is_kept = |change: &Change| change.is_durable && change.acknowledged.is_some();
+    let durable: Vec<Change> = changes.iter().filter(|change| is_kept(change)).copied().collect();
+    let latest = changes.iter().map(|change| change.version).max().unwrap_or(0);
+    let is_old = |change: &Change| change.ended.is_some_and(|ended| ended + 400 < latest);
+    changes.retain(|change| !is_old(change) || !durable.iter().any(|by| change.is_before(by)));
+}
+
+/// The bytes of a version of a unit; versions count from 1. Each 16 bytes are different, so that a torn or moved piece
+/// is seen.
+pub(crate) fn fill(unit: u64, version: u64) -> IoBuf {
+    let pair = |at: u64| [unit, version << 8 | at].map(u64::to_le_bytes).concat();
+    IoBuf::from((0..UNIT / 16).flat_map(pair).collect::<Vec<u8>>())
+}
+
+/// Which unit and version these bytes are; version 0 for zeros, `None` for anything else.
+pub(crate) fn tell(bytes: &[u8]) -> Option<(u64, u64)> {
+    let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+    let (unit, version) = (word(0)?, word(8)? >> 8);
+    let zeros = version == 0 && bytes.len() as u64 == UNIT && bytes.iter().all(|byte| *byte == 0);
+    (zeros || version != 0 && bytes == &*fill(unit, version)).then_some((unit, version))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_reads_agree() {
+        let mut model = Model::default();
+        let (a, b) = (model.write_begun(0..1), model.write_begun(0..1));
+        model.ended(0..1, a, End::Done);
+        model.ended(0..1, b, End::Done);
+        let began = model.time();
+        assert_eq!(model.possible(0, began), [a, b]);
+        model.read(0, &fill(0, a), began).unwrap();
+        let began = model.time();
+        assert_eq!(model.possible(0, began), [a]);
+        // Neither is durable.
+        model.crashed();
+        let began = model.time();
+        assert_eq!(model.possible(0, began), [0, a, b]);
+        model.read(0, &fill(0, b), began).unwrap();
+        model.crashed();
+        let began = model.time();
+        assert_eq!(model.possible(0, began), [b]);
+    }
+
+    #[test]
+    fn what_was_flushed_stays() {
+        let mut model = Model::default();
+        let a = model.write_begun(0..1);
+        model.ended(0..1, a, End::Done);
+        let flush = model.time();
+        model.flushed(flush);
+        let discard = model.discard_begun(0..4);
+        model.ended(0..4, discard, End::Done);
+        let began = model.time();
+        assert_eq!(model.possible(0, began), [0]);
+        model.crashed();
+        let began = model.time();
+        assert_eq!(model.possible(0, began), [0, a]);
+        model.read(0, &[0; UNIT as usize], began).unwrap();
+        model.crashed();
+        let began = model.time();
+        assert_eq!(model.possible(0, began), [0]);
+        assert_eq!(model.possible(1, began), [0]);
+    }
+}

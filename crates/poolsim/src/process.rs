@@ -1,0 +1,214 @@
+//! A process of the simulated machine, as the disks see it: its handles, and the fences that all processes share.
+//!
+//! A handle of [`disk::sim`] has a gate of its own, so that a process could not fence another one. Here all handles of a disk
+//! share one gate, as a disk with reservations or the storage bus does. A process can be stalled, with its
+//! calls still on their way, and ended without a power cut: the disks keep what they have.
+//!
+//! `POOLSIM_PLANT=no_fence` plants a bug: handles share no gate, whatever the seed says.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arena::{Sg, SgMut, sg_len};
+use disk::{Disk, DiskError, DiskInfo, Gate, Op, Place};
+use env::{Ctx, Env, Epoch, Io};
+use parking_lot::Mutex;
+use tokio::sync::{oneshot, watch};
+
+/// The gates of all disks.
+#[derive(Clone)]
+pub(crate) struct Fences {
+    are_shared: bool,
+    gates: Arc<Mutex<BTreeMap<usize, Arc<Gate>>>>,
+}
+
+/// Whether the calls of a process arrive at the disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    Runs,
+    /// They wait on their way.
+    Stalls,
+    /// It has ended: new ones fail, and those that wait never arrive.
+    Ended,
+}
+
+/// See the module. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Process(Arc<watch::Sender<Reach>>);
+
+/// A handle of a disk.
+struct Handle {
+    env: Env,
+    process: Process,
+    gate: Arc<Gate>,
+    disk: Arc<dyn Disk>,
+}
+
+impl Fences {
+    /// `are_shared`: a fence by one process keeps out the others.
+    pub(crate) fn new(are_shared: bool) -> Fences {
+        let is_planted = std::env::var("POOLSIM_PLANT").is_ok_and(|plant| plant == "no_fence");
+        Fences { are_shared: are_shared && !is_planted, gates: Arc::default() }
+    }
+
+    fn gate(&self, slot: usize) -> Arc<Gate> {
+        match self.are_shared {
+            true => Arc::clone(self.gates.lock().entry(slot).or_default()),
+            false => Arc::default(),
+        }
+    }
+}
+
+impl Process {
+    pub(crate) fn new() -> Process {
+        Process(Arc::new(watch::Sender::new(Reach::Runs)))
+    }
+
+    pub(crate) fn set(&self, reach: Reach) {
+        self.0.send_replace(reach);
+    }
+
+    pub(crate) fn reach(&self) -> Reach {
+        *self.0.borrow()
+    }
+
+    /// Its handle of a disk that was opened for it.
+    pub(crate) fn handle(
+        &self,
+        env: &Env,
+        fences: &Fences,
+        disk: Arc<disk::sim::FaultyDisk>,
+    ) -> Arc<dyn Disk> {
+        let gate = fences.gate(disk.slot().0);
+        Arc::new(Handle { env: env.clone(), process: self.clone(), gate, disk })
+    }
+}
+
+impl Handle {
+    /// Begins a call now, or when the process does not stall any more. The pass is held until the call has ended at the
+    /// disk, also if its deadline is over before.
+    fn call<T: Send + 'static>(
+        &self,
+        c: &Ctx,
+        at: Place,
+        late: T,
+        start: impl FnOnce(Result<&Ctx, DiskError>) -> Io<T> + Send + 'static,
+    ) -> Io<T> {
+        let context = Ctx { deadline: None, ..*c };
+        let gate = Arc::clone(&self.gate);
+        match self.process.reach() {
+            Reach::Ended => start(Err(DiskError::Gone { at })),
+            Reach::Runs => {
+                let pass = match gate.enter(&context, at) {
+                    Ok(pass) => pass,
+                    Err(error) => return start(Err(error)),
+                };
+                match start(Ok(&context)) {
+                    Io::Done(result) => Io::Done(result),
+                    Io::Pending(ends) => self.task(c, late, async move {
+                        let result = ends.await;
+                        drop(pass);
+                        result
+                    }),
+                }
+            }
+            Reach::Stalls => {
+                let mut reach = self.process.0.subscribe();
+                self.task(c, late, async move {
+                    let reach = reach.wait_for(|reach| *reach != Reach::Stalls).await.map(|reach| *reach);
+                    if !matches!(reach, Ok(Reach::Runs)) {
+                        return start(Err(DiskError::Gone { at })).wait().await;
+                    }
+                    match gate.enter(&context, at) {
+                        Ok(_pass) => start(Ok(&context)).wait().await,
+                        Err(error) => start(Err(error)).wait().await,
+                    }
+                })
+            }
+        }
+    }
+
+    /// Runs a call to its end; its caller gets `late` at its deadline.
+    fn task<T: Send + 'static>(
+        &self,
+        c: &Ctx,
+        late: T,
+        call: impl Future<Output = T> + Send + 'static,
+    ) -> Io<T> {
+        let (send, receive) = oneshot::channel();
+        self.env.spawn(async move {
+            let _ = send.send(call.await);
+        });
+        let (env, deadline) = (self.env.clone(), c.deadline);
+        Io::pending(async move {
+            let Some(deadline) = deadline else { return receive.await.unwrap_or(late) };
+            let left = deadline.saturating_duration_since(env.now());
+            tokio::select! {
+                biased;
+                result = receive => result.unwrap_or(late),
+                () = env.sleep(left) => late,
+            }
+        })
+    }
+
+    fn change(
+        &self,
+        c: &Ctx,
+        at: Place,
+        start: impl FnOnce(&dyn Disk, &Ctx) -> Io<Result<(), DiskError>> + Send + 'static,
+    ) -> Io<Result<(), DiskError>> {
+        let disk = Arc::clone(&self.disk);
+        self.call(c, at, Err(DiskError::Timeout { at }), move |c| match c {
+            Ok(c) => start(&*disk, c),
+            Err(error) => Io::Done(Err(error)),
+        })
+    }
+}
+
+impl Disk for Handle {
+    fn info(&self) -> &DiskInfo {
+        self.disk.info()
+    }
+
+    fn read(&self, c: &Ctx, offset: u64, dst: SgMut) -> Io<(Result<(), DiskError>, SgMut)> {
+        let at = Place::new(Op::Read, offset, dst.iter().map(|buffer| buffer.len() as u64).sum());
+        let disk = Arc::clone(&self.disk);
+        self.call(c, at, (Err(DiskError::Timeout { at }), SgMut::new()), move |c| match c {
+            Ok(c) => disk.read(c, offset, dst),
+            Err(error) => Io::Done((Err(error), dst)),
+        })
+    }
+
+    fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<Result<(), DiskError>> {
+        let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
+        self.change(c, at, move |disk, c| disk.write(c, offset, src))
+    }
+
+    fn flush(&self, c: &Ctx) -> Io<Result<(), DiskError>> {
+        self.change(c, Place::whole(Op::Flush), |disk, c| disk.flush(c))
+    }
+
+    fn discard(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<(), DiskError>> {
+        self.change(c, Place::new(Op::Discard, offset, length), move |disk, c| {
+            disk.discard(c, offset, length)
+        })
+    }
+
+    fn fence(&self, c: &Ctx, epoch: Epoch) -> Io<Result<(), DiskError>> {
+        if self.process.reach() == Reach::Ended {
+            return Io::Done(Err(DiskError::Gone { at: Place::whole(Op::Fence) }));
+        }
+        let (shared, own) = (self.gate.fence(epoch), self.disk.fence(c, epoch));
+        Io::pending(async move {
+            shared.wait().await?;
+            own.wait().await
+        })
+    }
+
+    fn check(&self, c: &Ctx) -> Io<Result<(), DiskError>> {
+        match self.process.reach() {
+            Reach::Ended => Io::Done(Err(DiskError::Gone { at: Place::whole(Op::Check) })),
+            Reach::Runs | Reach::Stalls => self.disk.check(c),
+        }
+    }
+}
