@@ -203,15 +203,6 @@ impl Owned {
     }
 }
 
-/// A new handle of a disk that is plugged in.
-fn handle(machine: &Machine, rates: Option<&Arc<Rates>>, slot: usize) -> Option<Arc<dyn Disk>> {
-    let disk = machine.open(SlotId(slot)).ok()?;
-    Some(match rates {
-        Some(rates) => rates.limit(disk, slot),
-        None => disk,
-    })
-}
-
 /// A thin mirror of two copies, of 16 MiB.
 pub(crate) fn mirror(name: &str) -> SpaceRecord {
     SpaceRecord {
