@@ -58,7 +58,7 @@ impl Space {
 
     /// Whether a crash, or a write that failed, has left units that are old or new, and not decided yet.
     pub fn is_in_doubt(&self) -> bool {
-        self.0.is_in_doubt()
+        self.0.in_doubt() > 0
     }
 }
 
@@ -343,11 +343,12 @@ impl Inner {
         Ok(())
     }
 
-    /// What the log had at the opening counts until its tables are loaded: their units are compared then.
-    fn is_in_doubt(&self) -> bool {
-        let is_open = |cached: &Arc<Cached>| self.look(cached, |table| table.is_unresolved());
-        let is_active = !self.active.unresolved().is_empty();
-        is_active || !self.overlay.groups().is_empty() || self.cache.dirty().iter().any(is_open)
+    /// Groups and regions that a crash has left open. What the log had at the opening counts until its tables are loaded:
+    /// their units are compared then.
+    pub(crate) fn in_doubt(&self) -> usize {
+        let is_open = |cached: &&Arc<Cached>| self.look(cached, |table| table.is_unresolved());
+        let open = self.cache.dirty().iter().filter(is_open).count();
+        open + self.active.unresolved().len() + self.overlay.groups().len()
     }
 
     pub(crate) async fn resolve(self: &Arc<Inner>) -> Result<(), SpaceError> {

@@ -177,7 +177,7 @@ impl Owner for Space {
 
     fn status(&self) -> OwnerStatus {
         let dirty = self.0.cache.dirty().len() as u64;
-        let unverified = self.0.to_resolve().len() as u64;
+        let unverified = self.0.in_doubt() as u64;
         OwnerStatus { disks: self.0.ports.stats(), dirty, unverified, ..OwnerStatus::default() }
     }
 }

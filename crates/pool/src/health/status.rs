@@ -115,16 +115,17 @@ pub fn may_leave(state: &State, disk: DiskNumber) -> bool {
         && state.spaces.keys().all(|space| all(&after, *space) || !all(state, *space))
 }
 
-/// How many whole rows of such a space the pool has room for: each takes `slabs_in_row` slabs, of a mirror
-/// from as many disks.
-pub fn rows_that_fit(state: &State, record: &SpaceRecord) -> u64 {
-    rows_on(state, record, record.resiliency.is_parity())
+/// How many whole rows of such a space the pool has room for, besides a slab on each of `log_slabs` disks for its log: each
+/// takes `slabs_in_row` slabs, of a mirror from as many disks.
+pub fn rows_that_fit(state: &State, record: &SpaceRecord, log_slabs: usize) -> u64 {
+    rows_on(state, record, log_slabs)
 }
 
 /// The same of one that there is: how many more rows it could have.
 pub fn rows_to_grow(state: &State, space: SpaceId) -> u64 {
     let journal = journal_to_come(state, space).is_some();
-    state.spaces.get(&space).map_or(0, |record| rows_on(state, record, journal))
+    let slabs = |record: &SpaceRecord| if journal { record.resiliency.failures() + 1 } else { 0 };
+    state.spaces.get(&space).map_or(0, |record| rows_on(state, record, slabs(record)))
 }
 
 /// Whether there is room for one more row of a space, with the rules of a write: if too few disks are
@@ -149,7 +150,7 @@ fn journal_to_come(state: &State, space: SpaceId) -> Option<SpaceId> {
     is_new.then_some(journal)
 }
 
-fn rows_on(state: &State, record: &SpaceRecord, with_journal: bool) -> u64 {
+fn rows_on(state: &State, record: &SpaceRecord, log_slabs: usize) -> u64 {
     let mut free: Vec<u64> = state
         .disks
         .iter()
@@ -157,10 +158,10 @@ fn rows_on(state: &State, record: &SpaceRecord, with_journal: bool) -> u64 {
         .filter(|(_, r)| record.media.takes(r.media()))
         .map(|(d, r)| u64::from(state.slabs_free(*d).saturating_sub(placement::reserve(r.slabs))))
         .collect();
-    if with_journal {
-        // Its journal takes one of each of the emptiest.
+    if log_slabs > 0 {
+        // Its log takes one of each of the emptiest.
         free.sort_unstable_by_key(|f| std::cmp::Reverse(*f));
-        free.iter_mut().take(record.resiliency.failures() + 1).for_each(|f| *f = f.saturating_sub(1));
+        free.iter_mut().take(log_slabs).for_each(|f| *f = f.saturating_sub(1));
     }
     let slabs = record.slabs_in_row().max(1) as u64;
     let total = free.iter().sum::<u64>() / slabs;

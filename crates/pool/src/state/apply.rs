@@ -176,11 +176,11 @@ impl State {
             }
             Op::RenameSpace { space, name } => {
                 self.check_space_name(name)?;
-                if let Ok(record) = self.owned_mut(*space) {
-                    record.name.clone_from(name);
-                    return Ok(());
-                }
-                self.spaces.get_mut(space).ok_or(InvalidOp::NoSpace(*space))?.name.clone_from(name);
+                // A state that is shown has those of owners among both.
+                let owned = self.owned_mut(*space).map(|record| &mut record.name).ok();
+                let has_owner = owned.map(|of| of.clone_from(name)).is_some();
+                let pooled = self.spaces.get_mut(space).map(|record| record.name.clone_from(name));
+                (has_owner || pooled.is_some()).then_some(()).ok_or(InvalidOp::NoSpace(*space))?;
             }
             Op::AllocateRow { space, row, slabs } => self.allocate(*space, *row, slabs)?,
             Op::FreeRow { space, row } => {
@@ -258,11 +258,9 @@ impl State {
             }
             Op::SetDiskMedia { disk, media } => self.disk_mut(*disk)?.media = *media,
             Op::SetSpaceMedia { space, media } => {
-                if let Ok(record) = self.owned_mut(*space) {
-                    record.media = *media;
-                    return Ok(());
-                }
-                self.spaces.get_mut(space).ok_or(InvalidOp::NoSpace(*space))?.media = *media;
+                let has_owner = self.owned_mut(*space).map(|record| record.media = *media).is_ok();
+                let pooled = self.spaces.get_mut(space).map(|record| record.media = *media);
+                (has_owner || pooled.is_some()).then_some(()).ok_or(InvalidOp::NoSpace(*space))?;
             }
         }
         Ok(())

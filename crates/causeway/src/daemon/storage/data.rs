@@ -1,6 +1,6 @@
 //! The data path of an open pool: that of `pool`, or the owners of its spaces.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arena::Arena;
@@ -8,7 +8,7 @@ use disk::Disk;
 use env::Env;
 use pool::events::Events;
 use pool::jobs::{Board, Evacuated, Job};
-use pool::{DiskNumber, NewDisk, PathOptions, Pool, SpaceId, SpaceRecord};
+use pool::{DiskNumber, NewDisk, PathOptions, Pool, Resiliency, SpaceId, SpaceRecord};
 use pool_local::{LocalOptions, LocalPool};
 
 use super::error::StorageError;
@@ -236,6 +236,23 @@ impl DataPath {
         match self {
             DataPath::Pooled(_, path) => Ok(path.record_losses().await?),
             DataPath::Owned(..) => Ok(false),
+        }
+    }
+
+    /// Lost units found since the pool was opened that the metadata may not have yet; owners record theirs at once.
+    pub(super) fn lost(&self) -> BTreeMap<SpaceId, BTreeSet<u64>> {
+        match self {
+            DataPath::Pooled(_, path) => path.events.lost(),
+            DataPath::Owned(..) => BTreeMap::new(),
+        }
+    }
+
+    /// The disks that a new virtual disk needs a slab more of, for its log; 0: it has none.
+    pub(super) fn log_slabs(&self, resiliency: Resiliency) -> usize {
+        match self {
+            DataPath::Pooled(..) if resiliency.is_parity() => resiliency.failures() + 1,
+            DataPath::Pooled(..) => 0,
+            DataPath::Owned(..) => (resiliency.failures() + 1).max(2),
         }
     }
 

@@ -72,7 +72,7 @@ fn open_faults(id: PoolId, open: &OpenPool, free: &[DiskStatus]) -> Vec<FaultSta
     };
     failing.extend(open.pool.unlabelled());
     let slow = data.as_ref().map(|d| d.events().slow()).unwrap_or_default();
-    let lost = data.as_ref().map(|d| d.events().lost()).unwrap_or_default();
+    let lost = data.as_ref().map(|d| d.lost()).unwrap_or_default();
     let members = open.pool.members();
     let paths = members.iter().map(|m| (m.number, m.disk.info().path.clone())).collect();
     open.pool.read(|state| {

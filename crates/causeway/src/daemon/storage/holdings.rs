@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pool::{DiskNumber, SpaceId};
+use pool::{DiskNumber, RowNumber, SpaceId};
 
 use super::describe;
 use super::error::StorageError;
@@ -55,6 +55,20 @@ fn allocations(open: &OpenPool) -> Vec<Allocation> {
         for ((space, _), row) in s.rows.iter() {
             row.slabs.iter().for_each(|c| *bytes.entry((*space, c.place.disk)).or_default() += s.slab_bytes);
         }
+        let mut logs: BTreeMap<(SpaceId, DiskNumber), u64> = BTreeMap::new();
+        for (space, record) in &s.owned {
+            let log = record.rows.get(&RowNumber::LOG).into_iter().flat_map(|row| row.copies());
+            log.for_each(|(_, c)| *logs.entry((*space, c.place.disk)).or_default() += s.slab_bytes);
+        }
+        let logs = logs.into_iter().filter_map(|((id, disk), allocated)| {
+            Some(Allocation {
+                virtual_disk: s.owned.get(&id)?.name.clone(),
+                part: "Journal".to_owned(),
+                number: disk.0,
+                allocated,
+                path: members.get(disk).map(|m| m.disk.info().path.clone()),
+            })
+        });
         let shown = |((id, disk), allocated): ((SpaceId, DiskNumber), u64)| {
             let owner = s.owner_of(id);
             Some(Allocation {
@@ -65,6 +79,6 @@ fn allocations(open: &OpenPool) -> Vec<Allocation> {
                 path: members.get(disk).map(|m| m.disk.info().path.clone()),
             })
         };
-        bytes.into_iter().filter_map(shown).collect()
+        bytes.into_iter().filter_map(shown).chain(logs).collect()
     })
 }

@@ -116,7 +116,9 @@ impl VirtualDisks for PoolShare {
     fn room(&self) -> VfsResult<Space> {
         let open = self.pool()?;
         let used: u64 = self.list()?.iter().map(|d| d.allocated).sum();
-        let shape = open.pool.read(|s| spaces::shape(s, &self.new_space(String::new())));
+        let data = open.data();
+        let log = |resiliency| data.as_ref().map_or(0, |data| data.log_slabs(resiliency));
+        let shape = open.pool.read(|s| spaces::shape(s, &self.new_space(String::new()), log));
         let free = shape.map_or(0, |(_, room)| room);
         Ok(Space { total: used + free, free, available: free })
     }

@@ -41,14 +41,15 @@ impl Pools {
         name_for_people(&new.name)?;
         let _one = self.changing.lock().await;
         let open = self.pool_to_change(&new.pool)?;
-        let (record, room) = open.pool.read(|s| shape(s, &new))?;
+        let data = open.writable()?;
+        let (record, room) = open.pool.read(|s| shape(s, &new, |r| data.log_slabs(r)))?;
         let why = new.columns.is_none().then(|| open.pool.read(|s| why_columns(s, &record)));
         let (size, pool) = (record.size, open.name());
         let fixed = record.provisioning == Provisioning::Fixed;
         if fixed && size > room {
             return Err(StorageError::TooLarge { pool, size, room });
         }
-        let space = open.writable()?.create_space(record).await?;
+        let space = data.create_space(record).await?;
         if fixed && let Err(error) = allocate(&open, space).await {
             open.writable()?.destroy_space(space).await?;
             return Err(error);
@@ -371,8 +372,13 @@ pub(super) fn enough_disks(s: &State, record: &SpaceRecord) -> Result<(), Storag
     Err(StorageError::TooFewOfMedia { pool, needed, disks, media, unknown })
 }
 
-/// The virtual disk that is asked for, and how many bytes of its kind the pool has room for.
-pub(super) fn shape(s: &State, new: &NewSpace) -> Result<(SpaceRecord, u64), StorageError> {
+/// The virtual disk that is asked for, and how many bytes of its kind the pool has room for. `log_slabs`: how many disks its log
+/// takes a slab of.
+pub(super) fn shape(
+    s: &State,
+    new: &NewSpace,
+    log_slabs: impl FnOnce(Resiliency) -> usize,
+) -> Result<(SpaceRecord, u64), StorageError> {
     let resiliency = match new.resiliency {
         ResiliencySetting::Simple => Resiliency::Simple,
         ResiliencySetting::Mirror => Resiliency::Mirror { copies: 2 },
@@ -420,7 +426,8 @@ pub(super) fn shape(s: &State, new: &NewSpace) -> Result<(SpaceRecord, u64), Sto
         media,
     };
     enough_disks(s, &record)?;
-    let room = pool::health::rows_that_fit(s, &record) * record.row_bytes(s.slab_bytes);
+    let room =
+        pool::health::rows_that_fit(s, &record, log_slabs(resiliency)) * record.row_bytes(s.slab_bytes);
     match new.size {
         None if room == 0 => Err(StorageError::TooLarge { pool: s.name.clone(), size: UNIT, room }),
         None => {

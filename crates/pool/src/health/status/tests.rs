@@ -202,15 +202,15 @@ fn rows_fit_as_placement_finds_them() {
             let mut s = state(&slabs);
             let id = space(&mut s, "x", resiliency, columns, &[]);
             let record = SpaceRecord { size: 1 << 40, ..s.spaces[&id].clone() };
-            let fit = rows_that_fit(&s, &record);
+            let fit = rows_that_fit(&s, &record, 0);
             assert_eq!(rows_to_grow(&s, id), fit);
             // Of a class, on its disks only; one of which nothing is known is in none.
             let class = SpaceRecord { media: MediaClass::of([Media::Nvme]), ..record.clone() };
-            assert_eq!(rows_that_fit(&s, &class), 0);
+            assert_eq!(rows_that_fit(&s, &class, 0), 0);
             let mut mixed = state(&[slabs.clone(), vec![50, 50, 50]].concat());
             let known = mixed.disks.values_mut().take(slabs.len());
             known.for_each(|r| r.media = 3);
-            assert_eq!(rows_that_fit(&mixed, &class), fit);
+            assert_eq!(rows_that_fit(&mixed, &class, 0), fit);
             s.apply(&Op::ResizeSpace { space: id, size: 1 << 40 }).expect("larger");
             let mut rows = 0;
             while let Ok(places) = crate::placement::row(&s, id) {
