@@ -1,0 +1,104 @@
+//! Changes of stripes, their locks and checkpoints: no order of these ends in a circular wait.
+
+use futures_util::future::join_all;
+use pool_seam::RowNumber;
+
+use super::*;
+use crate::locks::{Mode, RangeLock};
+use crate::view::GroupKey;
+
+const GROUP: GroupKey = GroupKey { row: RowNumber(0), set: 0, group: 0 };
+const MINUTE: Duration = Duration::from_secs(60);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A space that was opened after a crash: of stripe 8, with units 24, 28 and 32 of the space, the log has a change of which
+/// the owner does not know that it is in place.
+async fn with_unplaced_stripe(parity: u8) -> World {
+    let world = World::new(&coded(60, parity)).await;
+    world.write(0..48, true).await.unwrap();
+    world.write(24..25, true).await.unwrap();
+    let world = world.crashed(PowerCut::KeepAll, |_| {}).await;
+    // The others are decided.
+    for units in [0..24, 25..28, 29..32, 33..48] {
+        world.read(units).await.unwrap();
+    }
+    assert!(is_unplaced(&world));
+    world
+}
+
+fn is_unplaced(world: &World) -> bool {
+    let dirty = world.space.0.cache.dirty();
+    dirty.iter().any(|cached| cached.look(|table| table.unplaced().has(8)))
+}
+
+async fn lock(world: &World) -> RangeLock {
+    world.space.0.locks.lock(GROUP, 8..9, Mode::Exclusive).await
+}
+
+async fn after<T>(world: &World, seconds: u32, call: impl Future<Output = T>) -> T {
+    world.rig.env.sleep(SECOND * seconds).await;
+    call.await
+}
+
+/// The checkpoint waits for writes of stripes to pause; a write waits for the end of that pause and has the locks of stripes 9 to
+/// 11; another waits for these and is the first that wants stripe 8.
+#[test]
+fn a_checkpoint_beside_writers_that_queue_for_the_stripe_it_places() {
+    for parity in 1..=2 {
+        virtual_time(async {
+            let world = with_unplaced_stripe(parity).await;
+            let writes_in_progress = world.space.0.placing.read().await;
+            let end = async { drop(writes_in_progress) };
+            let all = async {
+                tokio::join!(
+                    world.space.checkpoint(),
+                    after(&world, 1, world.write(25..28, false)),
+                    after(&world, 2, world.write(32..35, true)),
+                    after(&world, 3, end)
+                )
+            };
+            let all = tokio::time::timeout(MINUTE, all).await;
+            let (checkpoint, first, second, ()) = all.expect("none waits for ever");
+            assert_eq!([checkpoint, first, second], [Ok(()), Ok(()), Ok(())]);
+            world.read(0..48).await.unwrap();
+        });
+    }
+}
+
+/// The caller that has the lock may need other changes of stripes to go on.
+#[test]
+fn a_checkpoint_that_waits_for_a_stripe_holds_up_no_write() {
+    virtual_time(async {
+        let world = with_unplaced_stripe(1).await;
+        let lock = lock(&world).await;
+        let checkpoint = world.space.checkpoint();
+        tokio::pin!(checkpoint);
+        assert!(tokio::time::timeout(SECOND, &mut checkpoint).await.is_err(), "it waits for the lock");
+        let written = tokio::time::timeout(MINUTE, world.write(0..1, true)).await;
+        assert_eq!(written.expect("nothing that it waits for is held"), Ok(()));
+        drop(lock);
+        assert_eq!(tokio::time::timeout(MINUTE, checkpoint).await.expect("it has the lock"), Ok(()));
+        assert!(!is_unplaced(&world));
+    });
+}
+
+/// The holder of the lock may wait for room, which only the checkpoint makes: the snapshot carries the stripe.
+#[test]
+fn a_checkpoint_of_a_full_log_waits_for_no_stripe() {
+    virtual_time(async {
+        let world = with_unplaced_stripe(1).await;
+        let lock = lock(&world).await;
+        let ring = world.space.0.log().usage().blocks;
+        let writes = async {
+            for _ in 0..ring {
+                world.write(0..1, true).await.unwrap();
+            }
+        };
+        tokio::time::timeout(10 * MINUTE, writes).await.expect("checkpoints make room");
+        assert!(is_unplaced(&world));
+        drop(lock);
+        let world = world.crashed(PowerCut::LoseAll, |_| {}).await;
+        let reads = join_all((0..48).map(|unit| world.read(unit..unit + 1))).await;
+        assert!(reads.iter().all(Result::is_ok), "{reads:?}");
+    });
+}
