@@ -395,7 +395,11 @@ impl Inner {
     }
 
     /// One try to write in place what the log has.
-    async fn start_placing(self: &Arc<Inner>, target: Target, stripes: Stripes) -> Result<Placed, SpaceError> {
+    async fn start_placing(
+        self: &Arc<Inner>,
+        target: Target,
+        stripes: Stripes,
+    ) -> Result<Placed, SpaceError> {
         self.lease.hold().wait().await?;
         match self.begin(&target, What::Decision) {
             Ok(begun) => {

@@ -104,7 +104,8 @@ pub(crate) struct Inner {
     pub(crate) checkpoints: Mutex<()>,
     /// Units of stripes that may be in the log and not in place yet at a time: a snapshot has room for them.
     pub(crate) unplaced: Semaphore,
-    /// Held while a snapshot is taken: no change of stripes goes to the log meanwhile.
+    /// Shared by changes of stripes from before a record has them until they are in place; held alone while a snapshot is
+    /// taken, so that none goes to the log meanwhile. See the order in [`crate::locks`].
     pub(crate) placing: RwLock<()>,
     /// How often stripes were put in place that the log had.
     pub(crate) placed: AtomicU64,
@@ -541,8 +542,9 @@ impl Inner {
 
     /// Makes rows ready, in two requests if no disk leaves meanwhile.
     async fn allocate_rows(self: &Arc<Inner>, rows: Range<u32>) -> Result<(), SpaceError> {
-        let _one = self.allocating.lock().await;
         loop {
+            // Not while this waits for a checkpoint: a call that keeps checkpoints away may wait for this lock.
+            let one = self.allocating.lock().await;
             let view = self.view.get().value;
             let rows = || rows.clone().map(RowNumber);
             let missing = rows().filter(|row| !view.record.rows.contains_key(row));
@@ -554,6 +556,7 @@ impl Inner {
                     Err(SpaceError::Seam(SeamError::NoRoom(_)))
                         if self.has_emptied.load(Ordering::Relaxed) =>
                     {
+                        drop(one);
                         Box::pin(self.checkpoint()).await?;
                     }
                     Err(error) => return Err(error),

@@ -8,7 +8,7 @@ mod findings;
 mod jobs;
 mod lost_parity;
 mod path;
-mod stripes;
+mod waits;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,11 +1,11 @@
-//! Changes of stripes, their locks and checkpoints: no order of these ends in a circular wait.
+//! Calls, jobs and checkpoints that wait for each other: no order of these ends in a circular wait ([`crate::locks`]).
 
 use futures_util::future::join_all;
-use pool_seam::RowNumber;
+use pool_seam::{GROUP_UNITS, RowNumber};
 
 use super::*;
 use crate::locks::{Mode, RangeLock};
-use crate::view::GroupKey;
+use crate::view::{GroupKey, route};
 
 const GROUP: GroupKey = GroupKey { row: RowNumber(0), set: 0, group: 0 };
 const MINUTE: Duration = Duration::from_secs(60);
@@ -31,8 +31,19 @@ fn is_unplaced(world: &World) -> bool {
     dirty.iter().any(|cached| cached.look(|table| table.unplaced().has(8)))
 }
 
-async fn lock(world: &World) -> RangeLock {
-    world.space.0.locks.lock(GROUP, 8..9, Mode::Exclusive).await
+async fn lock(world: &World, units: std::ops::Range<usize>) -> RangeLock {
+    world.space.0.locks.lock(GROUP, units, Mode::Exclusive).await
+}
+
+/// Writes a unit until the log has been full.
+async fn fill_log(world: &World, unit: u64) {
+    let ring = world.space.0.log().usage().blocks;
+    let writes = async {
+        for _ in 0..ring {
+            world.write(unit..unit + 1, true).await.unwrap();
+        }
+    };
+    tokio::time::timeout(10 * MINUTE, writes).await.expect("checkpoints make room");
 }
 
 async fn after<T>(world: &World, seconds: u32, call: impl Future<Output = T>) -> T {
@@ -70,7 +81,7 @@ fn a_checkpoint_beside_writers_that_queue_for_the_stripe_it_places() {
 fn a_checkpoint_that_waits_for_a_stripe_holds_up_no_write() {
     virtual_time(async {
         let world = with_unplaced_stripe(1).await;
-        let lock = lock(&world).await;
+        let lock = lock(&world, 8..9).await;
         let checkpoint = world.space.checkpoint();
         tokio::pin!(checkpoint);
         assert!(tokio::time::timeout(SECOND, &mut checkpoint).await.is_err(), "it waits for the lock");
@@ -87,18 +98,64 @@ fn a_checkpoint_that_waits_for_a_stripe_holds_up_no_write() {
 fn a_checkpoint_of_a_full_log_waits_for_no_stripe() {
     virtual_time(async {
         let world = with_unplaced_stripe(1).await;
-        let lock = lock(&world).await;
-        let ring = world.space.0.log().usage().blocks;
-        let writes = async {
-            for _ in 0..ring {
-                world.write(0..1, true).await.unwrap();
-            }
-        };
-        tokio::time::timeout(10 * MINUTE, writes).await.expect("checkpoints make room");
+        let lock = lock(&world, 8..9).await;
+        fill_log(&world, 0).await;
         assert!(is_unplaced(&world));
         drop(lock);
         let world = world.crashed(PowerCut::LoseAll, |_| {}).await;
         let reads = join_all((0..48).map(|unit| world.read(unit..unit + 1))).await;
         assert!(reads.iter().all(Result::is_ok), "{reads:?}");
+    });
+}
+
+/// The end of a move keeps checkpoints away, and waits for locks whose holders may wait for room.
+#[test]
+fn a_move_that_cannot_end_does_not_keep_a_full_log_from_a_checkpoint() {
+    virtual_time(async {
+        let world = World::new(&Setup::new(61, 4, MIRROR)).await;
+        world.write(0..GROUP_UNITS + 8, true).await.unwrap();
+        let last = GROUP_UNITS as usize - 1;
+        let mut held = lock(&world, last..last + 1).await;
+        let order = JobOrder::Fill(vec![(RowNumber(0), 0, None)]);
+        let moved = world.space.run(JobId(1), order).wait();
+        let beside = async {
+            // Behind the piece of the job that waits for this one; then the job has only its end before it.
+            world.rig.env.sleep(SECOND).await;
+            let next = lock(&world, last..last + 1);
+            tokio::pin!(next);
+            assert!(tokio::time::timeout(SECOND, &mut next).await.is_err());
+            drop(std::mem::replace(&mut held, lock(&world, 0..0).await));
+            held = next.await;
+            world.rig.env.sleep(SECOND).await;
+            assert!(world.space.0.checkpoints.try_lock().is_err(), "the move is about to end");
+            fill_log(&world, GROUP_UNITS).await;
+            assert!(world.rig.view_now().record.rows[&RowNumber(0)].moving().is_some());
+            drop(held);
+        };
+        let (report, ()) =
+            tokio::time::timeout(20 * MINUTE, async { tokio::join!(moved, beside) }).await.unwrap();
+        assert_eq!(report.unwrap().left, vec![]);
+        world.read(0..GROUP_UNITS + 8).await.unwrap();
+    });
+}
+
+/// The task that makes checkpoints has damaged blocks written anew, under a lock.
+#[test]
+fn damaged_blocks_of_a_busy_group_do_not_keep_a_full_log_from_a_checkpoint() {
+    virtual_time(async {
+        let world = World::new(&Setup::new(62, 3, MIRROR)).await;
+        world.write(0..GROUP_UNITS + 8, true).await.unwrap();
+        world.space.checkpoint().await.unwrap();
+        let inner = &world.space.0;
+        let lock = lock(&world, 0..GROUP_UNITS as usize).await;
+        let members = route(&world.rig.view_now(), GROUP).expect("a row").members;
+        inner.found_block(GROUP, &members[0], false);
+        world.rig.env.sleep(SECOND).await;
+        fill_log(&world, GROUP_UNITS).await;
+        assert_eq!(inner.findings.blocks_of(GROUP), 1);
+        drop(lock);
+        world.rig.env.sleep(2 * SECOND).await;
+        world.space.checkpoint().await.unwrap();
+        assert_eq!(inner.findings.blocks_of(GROUP), 0);
     });
 }
