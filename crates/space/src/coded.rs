@@ -1,7 +1,9 @@
 //! Coded rows: the contents of a stripe complete each other. `docs/0004-spaces.md`, rule 5 ("Coded") and section E.
 
+mod unplaced;
 mod write;
 
+pub(crate) use unplaced::Unplaced;
 pub(crate) use write::{NewColumns, stripes};
 
 use std::sync::Arc;

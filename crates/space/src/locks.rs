@@ -13,7 +13,7 @@
 //!
 //! 1. a permit of `Inner::writes`
 //! 2. locks of units
-//! 3. a permit of `Inner::unplaced`
+//! 3. permits of `Inner::unplaced`
 //! 4. `Inner::placing`, shared with other changes of stripes
 //! 5. a record of the log, which may need room
 //!

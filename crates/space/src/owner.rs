@@ -21,6 +21,7 @@ use crate::SpaceError;
 use crate::active::Active;
 use crate::blocks::{self, ChecksumBlock, Units};
 use crate::cache::{Budget, Cache};
+use crate::coded::Unplaced;
 use crate::disk_marks::DiskMarks;
 use crate::findings::Findings;
 use crate::jobs::Jobs;
@@ -102,8 +103,8 @@ pub(crate) struct Inner {
     pub(crate) allocating: Mutex<()>,
     /// Held while a checkpoint is made, or what was synchronised becomes durable.
     pub(crate) checkpoints: Mutex<()>,
-    /// Units of stripes that may be in the log and not in place yet at a time: a snapshot has room for them.
-    pub(crate) unplaced: Semaphore,
+    /// Units of stripes that may be in the log and not in place yet at a time.
+    pub(crate) unplaced: Unplaced,
     /// Shared by changes of stripes from before a record has them until they are in place; held alone while a snapshot is
     /// taken, so that none goes to the log meanwhile. See the order in [`crate::locks`].
     pub(crate) placing: RwLock<()>,
@@ -239,7 +240,7 @@ impl Inner {
             requests: Mutex::new(view.record.ownership.request),
             allocating: Mutex::default(),
             checkpoints: Mutex::default(),
-            unplaced: Semaphore::new(0),
+            unplaced: Unplaced::default(),
             placing: RwLock::default(),
             placed: AtomicU64::new(0),
             jobs: Jobs::default(),

@@ -1,5 +1,7 @@
 //! Calls, jobs and checkpoints that wait for each other: no order of these ends in a circular wait ([`crate::locks`]).
 
+use disk::Op;
+use disk::sim::{Fault, Rule, When};
 use futures_util::future::join_all;
 use pool_seam::{GROUP_UNITS, RowNumber};
 
@@ -157,5 +159,44 @@ fn damaged_blocks_of_a_busy_group_do_not_keep_a_full_log_from_a_checkpoint() {
         world.rig.env.sleep(2 * SECOND).await;
         world.space.checkpoint().await.unwrap();
         assert_eq!(inner.findings.blocks_of(GROUP), 0);
+    });
+}
+
+/// One disk of a row is away, and another fails: stripes that are in the log cannot be put in place. Snapshots have room for
+/// them, because further changes of the row are refused; the log goes on, and when the disk works again all is as it was.
+#[test]
+fn stripes_that_cannot_be_put_in_place_do_not_fill_the_log() {
+    virtual_time(async {
+        let world = World::new(&coded(63, 1)).await;
+        let other = 3 * GROUP_UNITS;
+        world.write(0..480, true).await.unwrap();
+        world.write(other..other + 12, true).await.unwrap();
+        world.space.checkpoint().await.unwrap();
+        let view = world.rig.view_now();
+        let slabs = &view.record.rows[&RowNumber(0)].slabs;
+        let (away, fails) = (slabs[2].place, slabs[3].place);
+        world.rig.remove_disk(away.disk).await.unwrap();
+        let data = view.disks[&fails.disk].areas.data(fails.slab).offset;
+        let rule =
+            Rule::new(Op::Write, When::From(0), Fault::Refused(5)).within(data..data + view.slab_bytes);
+        let slot = SlotId(fails.disk.0.into());
+        world.rig.machine.rule(slot, rule);
+        for chunk in 0..40 {
+            let written = world.write(chunk * 12..chunk * 12 + 12, false);
+            let written = tokio::time::timeout(MINUTE, written).await.expect("it is refused");
+            assert!(
+                matches!(written, Err(SpaceError::Disk { .. } | SpaceError::Unavailable { .. })),
+                "{written:?}"
+            );
+        }
+        world.space.checkpoint().await.unwrap();
+        fill_log(&world, other).await;
+        world.rig.machine.no_rules(slot);
+        world.rig.env.sleep(5 * SECOND).await;
+        for chunk in 0..40 {
+            world.write(chunk * 12..chunk * 12 + 12, false).await.unwrap();
+        }
+        world.read(0..480).await.unwrap();
+        assert_eq!(world.space.0.unplaced.free(), world.space.0.log().carries());
     });
 }
