@@ -3,10 +3,24 @@
 //! Invariants:
 //! 1. Two locks that are held at a time do not overlap, unless both are shared.
 //! 2. Conflicting requests are granted in the order of their arrival: none starves.
-//! 3. The holder of one waits for no other of the same space, except in ascending order of groups; so there is no
-//!    circular wait.
+//! 3. The holder of one waits for no other of the same space, except in ascending order of groups. With the order below
+//!    there is no circular wait.
 //! 4. A queue has one entry for each request that its caller waits for or holds. A request ends when its caller drops
 //!    it, waiting or not.
+//!
+//! **Order.** What a call of a space may have to wait for, in the order in which it takes it. While it has one of these it waits
+//! only for later ones:
+//!
+//! 1. a permit of `Inner::writes`
+//! 2. locks of units
+//! 3. permits of `Inner::unplaced`
+//! 4. `Inner::placing`, shared with other changes of stripes
+//! 5. a record of the log, which may need room
+//!
+//! Only a checkpoint makes room, under `Inner::checkpoints`. So what has that lock, and the task that makes checkpoints by
+//! itself, waits neither for 1 nor for 3, and for 2 and 5 only until the log is full. A checkpoint that has `Inner::placing`
+//! alone waits for neither of these at all. `Inner::allocating` is taken without any of them, or under `Inner::checkpoints`, and
+//! its holder waits for no checkpoint.
 
 use std::hash::{BuildHasher, Hash};
 use std::ops::Range;

@@ -62,7 +62,7 @@ impl Space {
                 (log, inner.set_back(&inner.view.get().value, &marks), opened.first.sequence - 1)
             };
             assert!(inner.log.set(log).is_ok(), "a space has one log");
-            inner.unplaced.add_permits(inner.log().carries());
+            inner.unplaced.allow(inner.log().carries());
             inner.note_unaccounted(&inner.view.get().value);
             inner.account().await?;
             let state = LogState { epoch: inner.owner.epoch, sequence: last, is_closed: false };

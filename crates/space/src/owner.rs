@@ -21,6 +21,7 @@ use crate::SpaceError;
 use crate::active::Active;
 use crate::blocks::{self, ChecksumBlock, Units};
 use crate::cache::{Budget, Cache};
+use crate::coded::Unplaced;
 use crate::disk_marks::DiskMarks;
 use crate::findings::Findings;
 use crate::jobs::Jobs;
@@ -102,9 +103,10 @@ pub(crate) struct Inner {
     pub(crate) allocating: Mutex<()>,
     /// Held while a checkpoint is made, or what was synchronised becomes durable.
     pub(crate) checkpoints: Mutex<()>,
-    /// Units of stripes that may be in the log and not in place yet at a time: a snapshot has room for them.
-    pub(crate) unplaced: Semaphore,
-    /// Held while a snapshot is taken: no change of stripes goes to the log meanwhile.
+    /// Units of stripes that may be in the log and not in place yet at a time.
+    pub(crate) unplaced: Unplaced,
+    /// Shared by changes of stripes from before a record has them until they are in place; held alone while a snapshot is
+    /// taken, so that none goes to the log meanwhile. See the order in [`crate::locks`].
     pub(crate) placing: RwLock<()>,
     /// How often stripes were put in place that the log had.
     pub(crate) placed: AtomicU64,
@@ -238,7 +240,7 @@ impl Inner {
             requests: Mutex::new(view.record.ownership.request),
             allocating: Mutex::default(),
             checkpoints: Mutex::default(),
-            unplaced: Semaphore::new(0),
+            unplaced: Unplaced::default(),
             placing: RwLock::default(),
             placed: AtomicU64::new(0),
             jobs: Jobs::default(),
@@ -541,8 +543,9 @@ impl Inner {
 
     /// Makes rows ready, in two requests if no disk leaves meanwhile.
     async fn allocate_rows(self: &Arc<Inner>, rows: Range<u32>) -> Result<(), SpaceError> {
-        let _one = self.allocating.lock().await;
         loop {
+            // Not while this waits for a checkpoint: a call that keeps checkpoints away may wait for this lock.
+            let one = self.allocating.lock().await;
             let view = self.view.get().value;
             let rows = || rows.clone().map(RowNumber);
             let missing = rows().filter(|row| !view.record.rows.contains_key(row));
@@ -554,6 +557,7 @@ impl Inner {
                     Err(SpaceError::Seam(SeamError::NoRoom(_)))
                         if self.has_emptied.load(Ordering::Relaxed) =>
                     {
+                        drop(one);
                         Box::pin(self.checkpoint()).await?;
                     }
                     Err(error) => return Err(error),

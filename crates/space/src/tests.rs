@@ -8,6 +8,7 @@ mod findings;
 mod jobs;
 mod lost_parity;
 mod path;
+mod waits;
 
 use std::sync::Arc;
 use std::time::Duration;

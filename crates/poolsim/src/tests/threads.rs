@@ -275,7 +275,6 @@ fn a_mirror_of_three() {
 }
 
 #[test]
-#[ignore = "open: all calls of a coded space stop, in about one run of two"]
 fn parity() {
     let parity = Resiliency::Parity { parity: 1 };
     run(
@@ -285,7 +284,6 @@ fn parity() {
 }
 
 #[test]
-#[ignore = "open: all calls of a coded space stop, in about one run of two"]
 fn dual_parity() {
     let parity = Resiliency::Parity { parity: 2 };
     run(

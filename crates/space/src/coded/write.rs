@@ -14,7 +14,6 @@ use crate::SpaceError;
 use crate::blocks::ContentId;
 use crate::cache::Cached;
 use crate::flight::{Change, Ended, New, Stripes};
-use crate::log::LogError;
 use crate::log::commit::FlushSet;
 use crate::log::unit_of;
 use crate::owner::Inner;
@@ -268,8 +267,7 @@ impl Inner {
         let at_once = (most / 4 / columns).max(1);
         let units: Vec<usize> = target.units.clone().collect();
         for (piece, first) in units.chunks(at_once).zip((0..).step_by(at_once)) {
-            let payload = (piece.len() * columns).min(most) as u32;
-            let _unplaced = self.unplaced.acquire_many(payload).await.map_err(|_| LogError::Closed)?;
+            let unplaced = self.unplaced.acquire(target.key.row, piece.len() * columns).await?;
             let _placing = self.placing.read().await;
             self.look(cached, |table| {
                 for (at, unit) in (first..).zip(piece) {
@@ -279,7 +277,10 @@ impl Inner {
             self.waiting.add_urgent(cached);
             self.log().durable().await?;
             let target = Target { units: piece[0]..piece[0] + piece.len(), ..target.clone() };
-            self.place(&target, cached).await?;
+            if let Err(error) = self.place(&target, cached).await {
+                self.unplaced.failed(target.key.row, unplaced, &error);
+                return Err(error);
+            }
         }
         self.lease.hold().wait().await?;
         Ok(true)

@@ -20,7 +20,7 @@ use super::Job;
 use crate::SpaceError;
 use crate::blocks::{ContentId, Units};
 use crate::cache::Cached;
-use crate::locks::Mode;
+use crate::locks::{Mode, RangeLock};
 use crate::owner::{Inner, RETRY};
 use crate::port::Port;
 use crate::table::Value;
@@ -214,12 +214,31 @@ impl Inner {
     /// Ends a move: one of two slabs is free then, so nothing of the row is in flight or being written meanwhile. `false`:
     /// the metadata has no such move.
     async fn end_move(self: &Arc<Inner>, row: RowNumber, op: OwnerOp) -> Result<bool, SpaceError> {
-        let _one = self.checkpoints.lock().await;
+        loop {
+            {
+                let _one = self.checkpoints.lock().await;
+                if let Some(_locks) = self.lock_row(row).await {
+                    return self.commit_if_fits(vec![op]).await;
+                }
+            }
+            // A checkpoint comes first.
+            self.log().has_room().await?;
+        }
+    }
+
+    /// The locks of all groups of a row; none if the log is full meanwhile: their holders may wait for room, which only a
+    /// checkpoint makes.
+    async fn lock_row(&self, row: RowNumber) -> Option<Vec<RangeLock>> {
+        let mut full = std::pin::pin!(self.log().full());
         let mut locks = Vec::new();
         for key in self.groups(row) {
-            locks.push(self.locks.lock(key, 0..GROUP_UNITS as usize, Mode::Exclusive).await);
+            locks.push(tokio::select! {
+                biased;
+                lock = self.locks.lock(key, 0..GROUP_UNITS as usize, Mode::Exclusive) => lock,
+                () = &mut full => return None,
+            });
         }
-        self.commit_if_fits(vec![op]).await
+        Some(locks)
     }
 
     /// The first `count` regions that copies on present disks have missed, of those that are wanted.

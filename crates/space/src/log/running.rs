@@ -331,6 +331,15 @@ impl SpaceLog {
         drop(self.progress().wait_for(|progress| progress.is_full).await);
     }
 
+    /// Resolves when nothing waits for room.
+    ///
+    /// # Errors
+    /// [`LogError`], if the log has ended.
+    pub async fn has_room(&self) -> Result<(), LogError> {
+        self.until(|progress| !progress.is_full).await?;
+        self.shared.state.lock().ended.map_or(Ok(()), Err)
+    }
+
     /// Ends the log when all callers have their answer, and a durable record says what is confirmed. Resolves to the sequence of
     /// the last record: with the epoch it is the log state for the metadata.
     pub fn close(&self) -> Wait<u64> {

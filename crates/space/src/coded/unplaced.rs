@@ -1,0 +1,152 @@
+//! Room in a snapshot for units of stripes that are in the log and not in place: a snapshot carries them.
+//!
+//! Invariants:
+//! 1. A change of stripes has permits for its units from before a record has them until they are in place. If placing them fails,
+//!    they keep the permits: these are *stuck* until fewer units are out of place ([`Unplaced::count`]).
+//! 2. No call waits for a permit that is stuck. When half of them are, changes of the rows with such stripes are refused; the
+//!    others go on.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use pool_seam::RowNumber;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+
+use crate::SpaceError;
+use crate::log::LogError;
+
+/// See the module.
+pub(crate) struct Unplaced {
+    permits: Semaphore,
+    most: AtomicUsize,
+    stuck: Mutex<Stuck>,
+    /// More are stuck.
+    grown: Notify,
+}
+
+#[derive(Default)]
+struct Stuck {
+    permits: usize,
+    /// Rows with stripes that cannot be put in place, and why the last one could not.
+    rows: BTreeMap<RowNumber, SpaceError>,
+}
+
+impl Default for Unplaced {
+    fn default() -> Unplaced {
+        Unplaced {
+            permits: Semaphore::new(0),
+            most: AtomicUsize::new(0),
+            stuck: Mutex::default(),
+            grown: Notify::new(),
+        }
+    }
+}
+
+impl Unplaced {
+    /// A snapshot has room for so many units. Called once.
+    pub(crate) fn allow(&self, units: usize) {
+        self.most.store(units, Ordering::Relaxed);
+        self.permits.add_permits(units);
+    }
+
+    /// Waits for permits for so many units of a row, or for all that there are.
+    ///
+    /// # Errors
+    /// Why stripes of the row, or of others, cannot be put in place: too many are stuck.
+    pub(crate) async fn acquire(
+        &self,
+        row: RowNumber,
+        units: usize,
+    ) -> Result<SemaphorePermit<'_>, SpaceError> {
+        let units = units.min(self.most.load(Ordering::Relaxed));
+        let mut permits = std::pin::pin!(self.permits.acquire_many(units as u32));
+        loop {
+            let mut grown = std::pin::pin!(self.grown.notified());
+            grown.as_mut().enable();
+            if let Some(error) = self.refusal(row, units) {
+                return Err(error);
+            }
+            tokio::select! {
+                biased;
+                permits = &mut permits => return permits.map_err(|_| LogError::Closed.into()),
+                () = grown => {}
+            }
+        }
+    }
+
+    fn refusal(&self, row: RowNumber, units: usize) -> Option<SpaceError> {
+        let (stuck, most) = (self.stuck.lock(), self.most.load(Ordering::Relaxed));
+        let of_row = stuck.rows.get(&row).filter(|_| stuck.permits * 2 > most);
+        let any = || stuck.rows.values().next().filter(|_| stuck.permits + units > most);
+        of_row.or_else(any).cloned()
+    }
+
+    /// Units of a row, with these permits, could not be put in place.
+    pub(crate) fn failed(&self, row: RowNumber, permits: SemaphorePermit<'_>, why: &SpaceError) {
+        let mut stuck = self.stuck.lock();
+        stuck.permits += permits.num_permits();
+        stuck.rows.insert(row, why.clone());
+        permits.forget();
+        drop(stuck);
+        self.grown.notify_waiters();
+    }
+
+    /// Whether permits are stuck.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.stuck.lock().permits > 0
+    }
+
+    /// So many units are out of place at most, those of changes in progress included.
+    pub(crate) fn count(&self, units: usize) {
+        let mut stuck = self.stuck.lock();
+        let free = stuck.permits.saturating_sub(units);
+        stuck.permits -= free;
+        self.permits.add_permits(free);
+        if stuck.permits == 0 {
+            stuck.rows.clear();
+        }
+    }
+
+    /// Permits that no change has, and that are not stuck.
+    #[cfg(test)]
+    pub(crate) fn free(&self) -> usize {
+        self.permits.available_permits()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pool_seam::DiskNumber;
+
+    use super::*;
+    use crate::error::Disks;
+
+    const DEAD: RowNumber = RowNumber(1);
+    const OTHER: RowNumber = RowNumber(2);
+
+    fn why() -> SpaceError {
+        SpaceError::Unavailable { row: DEAD, disks: Disks::new(DiskNumber(3), []) }
+    }
+
+    #[tokio::test]
+    async fn stuck_permits_are_waited_for_by_no_call() {
+        let unplaced = Unplaced::default();
+        unplaced.allow(8);
+        let all = unplaced.acquire(DEAD, 100).await.unwrap();
+        assert_eq!(all.num_permits(), 8, "more than all are all");
+        let waits = unplaced.acquire(OTHER, 1);
+        let fails = async { unplaced.failed(DEAD, all, &why()) };
+        let (refused, ()) = tokio::join!(biased; waits, fails);
+        assert_eq!(refused.err(), Some(why()));
+        unplaced.count(5);
+        assert_eq!((unplaced.free(), unplaced.is_stuck()), (3, true));
+        assert_eq!(unplaced.acquire(DEAD, 1).await.err(), Some(why()));
+        assert!(unplaced.acquire(OTHER, 3).await.is_ok(), "other rows go on");
+        assert_eq!(unplaced.acquire(OTHER, 4).await.err(), Some(why()));
+        unplaced.count(4);
+        assert!(unplaced.acquire(DEAD, 4).await.is_ok(), "half of them are free");
+        unplaced.count(0);
+        assert_eq!((unplaced.free(), unplaced.is_stuck()), (8, false));
+    }
+}
