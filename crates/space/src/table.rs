@@ -420,13 +420,17 @@ impl Table {
         if (confirmed, said) == std::mem::replace(&mut self.advanced, (confirmed, said)) {
             return;
         }
+        let mut discarded = Units::NONE;
         self.pending.retain(|unit, pending| {
             if pending.confirm(confirmed) {
                 self.stale.set(usize::from(*unit), true);
+                discarded.set(usize::from(*unit), pending.is_discarded());
             }
             pending.settle(said);
             !pending.is_over()
         });
+        // Their copies have nothing to compare any more.
+        discarded.iter().for_each(|unit| self.resolve(unit));
     }
 
     /// Whether blocks do not have all values, a value is not confirmed durably, or a unit is being written or

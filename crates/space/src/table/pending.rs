@@ -134,6 +134,11 @@ impl Pending {
         known.filter(|v| is_written(&v.values)).map(record)
     }
 
+    /// Whether the confirmed value is that of a discard.
+    pub(super) fn is_discarded(&self) -> bool {
+        !is_written(&self.versions[0].values)
+    }
+
     /// Whether a discard is not confirmed durably.
     pub(super) fn has_discard(&self) -> bool {
         let is_settled = |v: &Version| v.is_doubt || v.carrier == Carrier::Confirmed;

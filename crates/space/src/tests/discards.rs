@@ -101,6 +101,27 @@ fn discards_in_crashes() {
     }
 }
 
+/// After a crash the copies of units with entries are to be compared. A discard ends that: their row is freed.
+#[test]
+fn what_is_discarded_after_a_crash_is_freed_without_a_comparison() {
+    for setup in [Setup::new(540, 3, Resiliency::Simple), Setup::new(541, 3, MIRROR), coded(542, 1)] {
+        virtual_time(async {
+            let world = World::new(&setup).await;
+            world.rig.record();
+            world.write(0..8, true).await.unwrap();
+            let moments = world.rig.moments();
+            let moment = moments.last().expect("one for each event");
+            let rig = world.rig.after(moment, PowerCut::LoseAll);
+            let model = world.model.lock().after_crash(moment.event, &rig.machine);
+            let after = World::open(rig, model).await;
+            let others = rows(&after);
+            after.discard(0..UNITS).await.unwrap();
+            after.space.checkpoint().await.unwrap();
+            assert!(others > 0 && rows(&after) == 0);
+        });
+    }
+}
+
 /// Rule 10: a copy that was away has what was discarded without it.
 #[test]
 fn a_copy_that_missed_a_discard_is_not_read() {
