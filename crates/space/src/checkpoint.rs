@@ -12,7 +12,7 @@ use std::time::Duration;
 use arena::{IoBuf, Sg};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
-use pool_seam::{Absence, LogState, OwnerOp, Regions, RowNumber};
+use pool_seam::{Absence, LogState, OwnerOp, Regions};
 use smallvec::SmallVec;
 
 use crate::SpaceError;
@@ -25,7 +25,6 @@ use crate::log::commit::FlushSet;
 use crate::log::snapshot::Parts;
 use crate::owner::{Inner, Space};
 use crate::port::Port;
-use crate::table::Table;
 use crate::view::{GroupKey, Member, block_id, route};
 use crate::write::{NotYet, Target};
 
@@ -227,90 +226,6 @@ impl Inner {
             Err(LogError::Busy) => Ok(false),
             result => Ok(result.map(|_| true)?),
         }
-    }
-
-    /// Writes stripes in place that only a record has: those that an opening has found in the log, and those whose placing
-    /// failed. Waits for their locks, until the log is full: their holders may wait for room then. The caller does not hold
-    /// `placing`, which the holders of these locks may wait for.
-    async fn place_remaining(self: &Arc<Inner>) -> Result<(), SpaceError> {
-        let mut full = std::pin::pin!(self.log().full());
-        let mut failed = BTreeSet::new();
-        for cached in self.cache.dirty() {
-            for unit in self.look(&cached, |table| table.unplaced()).iter() {
-                if failed.contains(&cached.key().row) {
-                    break;
-                }
-                let _lock = tokio::select! {
-                    biased;
-                    lock = self.locks.lock(cached.key(), unit..unit + 1, Mode::Exclusive) => lock,
-                    () = &mut full => return Ok(()),
-                };
-                self.place_now(&cached, unit, &mut failed).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes those of these stripes in place that are not locked; the snapshot carries the others. Waits for no lock: a
-    /// holder may wait for `placing`, or for a lock whose holder does. Returns how many were written in place since the space
-    /// was opened.
-    async fn place_unlocked(self: &Arc<Inner>) -> Result<u64, SpaceError> {
-        let mut failed = BTreeSet::new();
-        loop {
-            let placed = self.placed.load(Ordering::SeqCst);
-            for cached in self.cache.dirty() {
-                let key = cached.key();
-                for unit in self.look(&cached, |table| table.unplaced()).iter() {
-                    if failed.contains(&key.row) {
-                        break;
-                    }
-                    if let Some(_lock) = self.locks.try_lock(key, unit..unit + 1, Mode::Exclusive) {
-                        self.place_now(&cached, unit, &mut failed).await?;
-                    }
-                }
-            }
-            if placed == self.placed.load(Ordering::SeqCst) {
-                return Ok(placed);
-            }
-            self.env.sleep(Duration::from_millis(1)).await;
-        }
-    }
-
-    /// Writes a stripe in place, unless that has to wait for a record, or its disks are away: then its row is among those that
-    /// failed. The snapshot carries it.
-    async fn place_now(
-        self: &Arc<Inner>,
-        cached: &Arc<Cached>,
-        unit: usize,
-        failed: &mut BTreeSet<RowNumber>,
-    ) -> Result<(), SpaceError> {
-        let target = Target { key: cached.key(), column: 0, units: unit..unit + 1 };
-        match self.try_place(&target, cached).await {
-            Err(SpaceError::Unavailable { .. } | SpaceError::Disk { .. }) => {
-                failed.insert(target.key.row);
-                Ok(())
-            }
-            placed => placed.map(|_| ()),
-        }
-    }
-
-    /// Tries again to write stripes in place whose placing failed.
-    async fn place_stuck(self: &Arc<Inner>) -> Result<(), SpaceError> {
-        if self.unplaced.is_stuck() {
-            self.place_remaining().await?;
-            self.count_unplaced();
-        }
-        Ok(())
-    }
-
-    /// Counts the units of which snapshots have to carry changes that failed.
-    fn count_unplaced(&self) {
-        let units = |table: &mut Table| {
-            let columns = table.unplaced().iter().filter_map(|unit| Some(table.redo(unit)?.0.count_ones()));
-            columns.sum::<u32>() as usize
-        };
-        let dirty = self.cache.dirty();
-        self.unplaced.count(dirty.iter().map(|cached| self.look(cached, units)).sum());
     }
 
     fn carried(&self, cached: &Cached) -> Vec<(crate::log::entry::Entry, Sg)> {

@@ -1,5 +1,6 @@
 //! Coded rows: the contents of a stripe complete each other. `docs/0004-spaces.md`, rule 5 ("Coded") and section E.
 
+mod place;
 mod unplaced;
 mod write;
 
@@ -41,14 +42,6 @@ pub(crate) struct Made {
     pub(crate) rewritten: u64,
     /// Why not all members that count were read, if one was wanted and was not.
     pub(crate) unread: Option<SpaceError>,
-}
-
-/// Whether what the log has of units is in place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Placed {
-    Yes,
-    /// A caller waits for a flush of a value that the write would hold up: that comes first.
-    NeedsFlush,
 }
 
 /// Contents as bits.
@@ -357,63 +350,5 @@ impl Inner {
         }
         self.look(cached, |table| table.resolve(target.units.start));
         Ok(())
-    }
-
-    /// Writes what the log has of units and the disks do not have yet, in place. The caller has their lock alone.
-    pub(crate) async fn place(
-        self: &Arc<Inner>,
-        target: &Target,
-        cached: &Arc<Cached>,
-    ) -> Result<(), SpaceError> {
-        while self.try_place(target, cached).await? == Placed::NeedsFlush {
-            self.log().flush(FlushSet::everything()).await?;
-        }
-        Ok(())
-    }
-
-    /// The same without a wait for a record of the log.
-    pub(crate) async fn try_place(
-        self: &Arc<Inner>,
-        target: &Target,
-        cached: &Arc<Cached>,
-    ) -> Result<Placed, SpaceError> {
-        for unit in target.units.clone() {
-            let one = Target { units: unit..unit + 1, ..target.clone() };
-            while let Some((columns, payload)) = self.look(cached, |table| table.redo(unit)) {
-                let view = self.view.get().value;
-                let Some(at) = route(&view, target.key) else { return Ok(Placed::Yes) };
-                let mut units = payload.into_iter();
-                let parts = (0..at.contents()).map(|content| {
-                    let bytes = (columns & 1 << content != 0).then(|| units.next()).flatten();
-                    bytes.map(|bytes| Sg::from_iter([bytes]))
-                });
-                let stripes = Stripes { parts: parts.collect(), values: None };
-                if self.start_placing(one.clone(), stripes).await? == Placed::NeedsFlush {
-                    return Ok(Placed::NeedsFlush);
-                }
-            }
-        }
-        Ok(Placed::Yes)
-    }
-
-    /// One try to write in place what the log has.
-    async fn start_placing(
-        self: &Arc<Inner>,
-        target: Target,
-        stripes: Stripes,
-    ) -> Result<Placed, SpaceError> {
-        self.lease.hold().wait().await?;
-        match self.begin(&target, What::Decision) {
-            Ok(begun) => {
-                let change = Change { inner: Arc::clone(self), target, begun, right: None };
-                change.begin(New::Stripes(stripes)).await?;
-            }
-            Err(NotYet::Table(load)) => drop(load.await?),
-            Err(NotYet::Disk(member)) => drop(self.port(&member).await?),
-            Err(NotYet::Unavailable(error)) => return Err(error),
-            Err(NotYet::Flush) => return Ok(Placed::NeedsFlush),
-            Err(_) => {}
-        }
-        Ok(Placed::Yes)
     }
 }

@@ -42,8 +42,11 @@ const WRITES_FOR_DISK: usize = 64;
 /// Rows that are made ready with one request.
 const ROWS_AT_ONCE: u32 = 16;
 
-/// Before a request is repeated that could not be answered.
+/// Before something is tried again that failed; the first pause before a request is repeated that could not be answered.
 pub(crate) const RETRY: Duration = Duration::from_millis(100);
+
+/// The longest pause before a request is repeated.
+const RETRY_MAX: Duration = Duration::from_millis(1600);
 
 /// What an owner needs of its process.
 pub struct Settings {
@@ -81,6 +84,7 @@ pub(crate) struct Inner {
     coordinator: Arc<dyn Coordinator>,
     pub(crate) lease: Arc<dyn Lease>,
     pub(crate) view: View,
+    view_changed: Notify,
     pub(crate) ports: Ports,
     pub(crate) cache: Cache<SpaceError>,
     pub(crate) locks: RangeLocks,
@@ -251,6 +255,7 @@ impl Inner {
             to_keep: Arc::default(),
             unaccounted: parking_lot::Mutex::default(),
             view: View::new(view),
+            view_changed: Notify::new(),
         })
     }
 
@@ -279,6 +284,17 @@ impl Inner {
             return;
         }
         self.follow_replicas(&view);
+        self.view_changed.notify_waiters();
+    }
+
+    /// Before a request is repeated that could not be answered: until the view changes, or for a pause, which grows each time.
+    async fn pause(&self, pause: &mut Duration) {
+        tokio::select! {
+            biased;
+            () = self.view_changed.notified() => {}
+            () = self.env.sleep(*pause) => {}
+        }
+        *pause = RETRY_MAX.min(*pause * 2);
     }
 
     /// Has operations carried out by the coordinator: in a record when this returns, and in the view.
@@ -286,6 +302,7 @@ impl Inner {
         let mut number = self.requests.lock().await;
         *number += 1;
         let OwnerId { space, epoch, .. } = self.owner;
+        let mut pause = RETRY;
         loop {
             let request = Request { space, epoch, number: *number, ops: ops.clone() };
             match self.coordinator.commit(request).wait().await {
@@ -294,7 +311,7 @@ impl Inner {
                     return Ok(());
                 }
                 Err(SeamError::Unknown | SeamError::Moved | SeamError::Suspended(_)) => {
-                    self.env.sleep(RETRY).await
+                    self.pause(&mut pause).await;
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -354,6 +371,7 @@ impl Inner {
         reason: Absence,
         error: DiskError,
     ) -> Result<Reported, SpaceError> {
+        let mut pause = RETRY;
         loop {
             let report = DiskReport { disk, of, reason, error };
             match self.coordinator.disk_failed(self.owner, report).wait().await {
@@ -363,7 +381,7 @@ impl Inner {
                 }
                 Err(SeamError::Needed(_)) => return Ok(Reported::Needed),
                 Err(SeamError::Unknown | SeamError::Moved | SeamError::Suspended(_)) => {
-                    self.env.sleep(RETRY).await
+                    self.pause(&mut pause).await;
                 }
                 Err(error) => return Err(error.into()),
             }

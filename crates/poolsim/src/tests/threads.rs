@@ -8,6 +8,7 @@
 //! `POOL_SECONDS` says how long each shape runs.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -29,6 +30,9 @@ const USERS: u64 = 6;
 const EACH: u64 = 6;
 /// Without anything done for so long it stands still.
 const STANDSTILL: Duration = Duration::from_secs(60);
+
+/// How often it is looked whether anything is done.
+const LOOK: Duration = Duration::from_millis(500);
 
 struct Site {
     world: World,
@@ -62,7 +66,7 @@ fn random(state: &mut u64) -> u64 {
 type Known = BTreeMap<u64, u64>;
 
 async fn user(site: Arc<Site>, number: u64, mut known: Known, stop: Arc<AtomicBool>) -> Known {
-    let (part, mut state) = (format!("user {number}"), number + site.pool.epoch() << 8);
+    let (part, mut state) = (format!("user {number}"), (number + site.pool.epoch()) << 8);
     while !stop.load(Ordering::Relaxed) {
         let chance = random(&mut state);
         let row = u64::from(chance >> 60 == 0) * 512;
@@ -138,7 +142,7 @@ async fn disks(site: Arc<Site>, stop: Arc<AtomicBool>) {
         let slot = turn % site.world.machine.slots();
         let number = DiskNumber(slot as u16);
         site.does("disks", format!("disk {slot} leaves"));
-        if turn % 3 == 0 {
+        if turn.is_multiple_of(3) {
             site.pool.take_offline(number).await.expect("it may");
         } else {
             let cut = if turn % 3 == 1 { PowerCut::LoseAll } else { PowerCut::KeepAll };
@@ -187,14 +191,19 @@ async fn jobs(site: Arc<Site>, stop: Arc<AtomicBool>) {
 fn watch(site: &Arc<Site>, done: Arc<AtomicBool>) {
     let site = Arc::clone(site);
     std::thread::spawn(move || {
-        let (mut last, mut since) = (0, std::time::Instant::now());
+        let (mut last, mut quiet) = (0, Duration::ZERO);
         while !done.load(Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_millis(500));
+            std::thread::sleep(LOOK);
             let now = site.steps.load(Ordering::Relaxed);
             if now != last {
-                (last, since) = (now, std::time::Instant::now());
-            } else if since.elapsed() > STANDSTILL {
-                eprintln!("nothing has happened for {STANDSTILL:?}: {:?}", site.doing.lock());
+                (last, quiet) = (now, Duration::ZERO);
+                continue;
+            }
+            quiet += LOOK;
+            if quiet > STANDSTILL {
+                let doing = site.doing.lock();
+                // Not by `eprintln`, whose output a test keeps until its end.
+                drop(writeln!(std::io::stderr(), "nothing has happened for {STANDSTILL:?}: {doing:?}"));
                 std::process::abort();
             }
         }
