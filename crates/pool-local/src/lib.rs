@@ -114,7 +114,7 @@ impl LocalPool {
         let slots: Vec<_> = owned.into_iter().map(|space| local.add(space)).collect();
         let all = Arc::clone(&local);
         let opened = env.run(async move { drop(join_all(slots.iter().map(|slot| slot.open(&all))).await) });
-        drop(select(std::pin::pin!(opened), std::pin::pin!(env.sleep(PATIENCE))).await);
+        let _ = select(std::pin::pin!(opened), std::pin::pin!(env.sleep(PATIENCE))).await;
         env.spawn(keep_open(env.clone(), Arc::downgrade(&local)));
         local
     }

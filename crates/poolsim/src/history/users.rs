@@ -85,10 +85,10 @@ async fn write(bed: &Bed, site: &Site, space: usize, units: Range<u64>, through:
     let result = site.spaces[space].space.write(units.start * UNIT, src, through).wait().await;
     bed.models[space].borrow_mut().ended(units.clone(), version, end_of(&result, through));
     bed.trace(|| format!("space {space}: {version} to {units:?}, through {through}: {result:?}"));
-    if let Err(error) = result.map_err(|error| (is_beyond(&error), error)) {
-        if !error.0 {
-            bed.refuse(site, &format!("write of {units:?} of space {space}"), &error.1);
-        }
+    if let Err(error) = result
+        && !is_beyond(&error)
+    {
+        bed.refuse(site, &format!("write of {units:?} of space {space}"), &error);
     }
 }
 
@@ -98,10 +98,10 @@ async fn discard(bed: &Bed, site: &Site, space: usize, units: Range<u64>) {
     let result = site.spaces[space].space.discard(address, length).wait().await;
     bed.models[space].borrow_mut().ended(units.clone(), version, end_of(&result, false));
     bed.trace(|| format!("space {space}: discard {version} of {units:?}: {result:?}"));
-    if let Err(error) = result {
-        if !is_beyond(&error) {
-            bed.refuse(site, &format!("discard of {units:?} of space {space}"), &error);
-        }
+    if let Err(error) = result
+        && !is_beyond(&error)
+    {
+        bed.refuse(site, &format!("discard of {units:?} of space {space}"), &error);
     }
 }
 
