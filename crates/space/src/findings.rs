@@ -126,16 +126,16 @@ impl Inner {
             table.is_known(unit) && !table.is_open(unit) && !table.values(unit).iter().any(is_unknown)
         };
         // If there is none, all units are changing, or a scrub has to read first what a block has lost.
-        let units: Units =
-            self.look(&cached, |table| (0..GROUP_UNITS as usize).filter(|unit| fits(table, *unit)).collect());
-        if units.is_empty() {
-            return Ok(());
-        }
-        let lock = |unit| Some((unit, self.locks.try_lock(key, unit..unit + 1, Mode::Exclusive)?));
-        let Some((unit, _lock)) = units.iter().find_map(lock) else {
-            // The holders may wait for room in the log, and the next checkpoint for this call.
-            self.findings.to_write.lock().insert(key);
-            return Ok(());
+        let unit = self.look(&cached, |table| (0..GROUP_UNITS as usize).find(|unit| fits(table, *unit)));
+        let Some(unit) = unit else { return Ok(()) };
+        let _lock = tokio::select! {
+            biased;
+            lock = self.locks.lock(key, unit..unit + 1, Mode::Exclusive) => lock,
+            () = self.log().full() => {
+                // Its holder may wait for room, and the next checkpoint for this call.
+                self.findings.to_write.lock().insert(key);
+                return Ok(());
+            }
         };
         let is_repeated = self.look(&cached, |table| {
             let fits = fits(table, unit);
