@@ -447,6 +447,11 @@ impl Table {
         self.units(Pending::is_open)
     }
 
+    /// Whether a discard is not confirmed durably.
+    pub fn has_discards(&self) -> bool {
+        self.pending.values().any(Pending::has_discard)
+    }
+
     /// Units of which the log has something that no block has: a snapshot carries them, unless their records stay.
     pub fn only_in_log(&self) -> Units {
         self.units(Pending::is_only_in_log).iter().chain(self.stale.iter()).collect()

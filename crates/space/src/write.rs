@@ -245,6 +245,13 @@ impl Inner {
         self.check_range(view.record.size, last, UNIT)
     }
 
+    /// Makes the row of a run ready. The space may become smaller meanwhile.
+    pub(crate) async fn allocate_for(self: &Arc<Inner>, target: &Target) -> Result<(), SpaceError> {
+        let allocated = self.allocate(target.key.row).await;
+        self.check_target(&self.view.get().value, target)?;
+        allocated
+    }
+
     /// Waits until the run may write its units.
     pub(crate) async fn right(&self, target: &Target) -> Result<Right, SpaceError> {
         let permit = self.writes.clone().acquire_owned().await.map_err(|_| LogError::Closed)?;
@@ -277,7 +284,7 @@ impl Inner {
                 NotYet::Row => {
                     // What makes it ready may take long.
                     drop(right);
-                    self.allocate(target.key.row).await?;
+                    self.allocate_for(&target).await?;
                     right = self.right(&target).await?;
                 }
                 NotYet::Table(load) => drop(load.await?),

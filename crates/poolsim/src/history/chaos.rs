@@ -102,7 +102,7 @@ pub(super) async fn bring_back(bed: &Bed, site: &Site, slot: usize) {
     }
 }
 
-/// Flips bits of data; with `POOLSIM_BLOCKS` of checksum blocks, too, which a scrub of a table in memory does not compare yet.
+/// Flips bits of data and of checksum blocks.
 fn damage(bed: &Bed, site: &Site, slot: usize, random: &mut Random) {
     let number = bed.number(slot).expect("a disk of the pool");
     let Some(member) = site.pool.members().get(number).cloned() else { return };
@@ -124,7 +124,7 @@ fn damage(bed: &Bed, site: &Site, slot: usize, random: &mut Random) {
     bed.lying.borrow_mut().insert(slot);
     for _ in 0..1 + random.below(12) {
         let (_, slab) = *random.pick(&slabs).expect("there are some");
-        let at = match random.one_in(3) && std::env::var_os("POOLSIM_BLOCKS").is_some() {
+        let at = match random.one_in(3) {
             true => member.areas.checksums(slab).offset + random.below(3 * 4096),
             false => member.areas.data(slab).offset + random.below(36 * UNIT),
         };

@@ -100,7 +100,7 @@ impl Inner {
             let view = self.view.get().value;
             let Some(at) = route(&view, new.key).filter(|at| !at.is_new) else {
                 drop(right);
-                self.allocate(new.key.row).await?;
+                self.allocate_for(&target).await?;
                 right = self.right(&target).await?;
                 continue;
             };

@@ -21,6 +21,7 @@ use crate::SpaceError;
 use crate::blocks::{ContentId, Units};
 use crate::cache::Cached;
 use crate::locks::{Mode, RangeLock};
+use crate::log::commit::FlushSet;
 use crate::owner::{Inner, RETRY};
 use crate::port::Port;
 use crate::table::Value;
@@ -424,7 +425,12 @@ impl Inner {
             }
         }
         // Not under the lock: this may wait for room, which a checkpoint makes.
-        self.log().durable().await?;
+        if self.has_discards(&done) {
+            // Their units were not filled. A crash that loses the discard would leave the copy without the value before it.
+            self.flush_groups(None, FlushSet::everything()).await?;
+        } else {
+            self.log().durable().await?;
+        }
         let lacks = |piece: &Piece| self.unfilled.lock().contains(&piece.note());
         done.retain(|(piece, port)| !port.has_ended() && !lacks(piece));
         let regions = |(piece, _): &&(Piece, Arc<Port>)| {
@@ -447,6 +453,19 @@ impl Inner {
             self.commit_if_fits(missed).await?;
         }
         Ok(())
+    }
+
+    /// Whether regions have discards that are not durable.
+    fn has_discards(&self, pieces: &[&(Piece, Arc<Port>)]) -> bool {
+        let regions = Regions::new(self.view.get().value.slab_bytes);
+        let is_of = |piece: &Piece, key: GroupKey| {
+            (piece.row, piece.set) == (key.row, key.set)
+                && regions.of_group(key.group) & 1 << piece.region != 0
+        };
+        let dirty = self.cache.dirty();
+        let mut filled =
+            dirty.iter().filter(|cached| pieces.iter().any(|(piece, _)| is_of(piece, cached.key())));
+        filled.any(|cached| self.look(cached, |table| table.has_discards()))
     }
 
     /// Writes the blocks of a region to the copy that was filled; `false` if the copy is gone.

@@ -532,3 +532,29 @@ fn a_row_that_was_never_made_ready_holds_nothing() {
         world.read(0..8).await.unwrap();
     });
 }
+
+/// A slab moves while a discard is not durable. The discard is lost with the power: the new slab has what was there before.
+#[test]
+fn a_slab_that_moves_has_what_a_lost_discard_brings_back() {
+    for setup in [Setup::new(700, 4, MIRROR), coded(701, 1)] {
+        virtual_time(async {
+            let world = World::new(&setup).await;
+            world.write(0..8, true).await.unwrap();
+            world.space.checkpoint().await.unwrap();
+            world.discard(0..40).await.unwrap();
+            world.rig.record();
+            for index in 0..2 {
+                let order = JobOrder::Fill(vec![(RowNumber(0), index, None)]);
+                world.space.run(JobId(1), order).wait().await.unwrap();
+            }
+            let moments = world.rig.moments();
+            let moment = moments.last().expect("one for each event");
+            let rig = world.rig.after(moment, PowerCut::LoseAll);
+            let model = world.model.lock().after_crash(moment.event, &rig.machine);
+            let after = World::open(rig, model).await;
+            let scrub = after.space.run(JobId(2), JobOrder::Scrub(RowNumber(0))).wait().await.unwrap();
+            assert_eq!(scrub.progress.healed, 0);
+            after.read(0..40).await.unwrap();
+        });
+    }
+}
