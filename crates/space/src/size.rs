@@ -105,13 +105,18 @@ impl Inner {
         let first = RowNumber(to.div_ceil(layout(&view).row_bytes()) as u32);
         loop {
             self.checkpoint().await?;
-            if self.free_from(first).await? {
-                break;
+            // Otherwise a job holds one of them.
+            let is_free = self.free_from(first).await?;
+            if is_free && self.commit_if_fits(vec![OwnerOp::SetSize { from, to }]).await? {
+                return Ok(());
             }
-            // A job holds one of them.
+            let view = self.view.get().value;
+            if view.record.size != from {
+                return Err(SeamError::Invalid(view).into());
+            }
+            // A write that waited for its row has got it meanwhile, and finds the limit.
             self.env.sleep(RETRY).await;
         }
-        self.commit(vec![OwnerOp::SetSize { from, to }]).await
     }
 
     async fn allocated(self: &Arc<Inner>, range: Range<u64>) -> Result<Allocated, SpaceError> {

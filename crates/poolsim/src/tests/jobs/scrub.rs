@@ -81,12 +81,9 @@ fn a_scrub_continues_after_a_stop_and_a_restart() {
         world.machine.rule(SlotId(0), slow);
         let job = begin(&pool, Kind::Repair, Subject::Space(space));
         let stops = async {
-            // Some rows are recorded meanwhile, not at the end only.
-            while record(&pool, space).next < RowNumber(3) {
+            while pool.jobs().list().iter().all(|job| job.done < 4 * (2 << 20)) {
                 world.env.sleep(Duration::from_millis(500)).await;
             }
-            let said = record(&pool, space);
-            assert_eq!((said.asked, said.healed, said.lost), (true, 1, 0));
             pool.jobs().stop(job.id()).expect("it runs");
         };
         let (ended, ()) = tokio::join!(pool.scrub(space, true, true, &job), stops);
