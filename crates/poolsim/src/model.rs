@@ -8,6 +8,8 @@
 //! 3. A flush makes durable what was acknowledged before it began. After a crash ([`Model::crashed`]) everything else may
 //!    have happened or not, until a read says which; that stays, through later crashes too.
 //! 4. A change that failed may have happened, until it is replaced.
+//! 5. If a disk has contents that nobody wrote there when a pool is opened again ([`Model::lied`]), a mirrored unit that was being
+//!    changed may have them: nothing tells them from those of a write that the crash cut off. Two reads agree here, too.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,6 +24,8 @@ pub(crate) struct Model {
     units: BTreeMap<u64, Vec<Change>>,
     /// Discards in flight, with their versions: a unit that is written the first time meanwhile is a part of them.
     discards: Vec<(u64, Range<u64>)>,
+    /// Units that may have anything, and what was read of them since.
+    strange: BTreeMap<u64, Option<Vec<u8>>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -79,13 +83,16 @@ impl Model {
     pub(crate) fn ended(&mut self, units: Range<u64>, version: u64, end: End) {
         let now = self.now();
         self.discards.retain(|(discard, _)| *discard != version);
-        for (_, changes) in self.units.range_mut(units) {
+        for (_, changes) in self.units.range_mut(units.clone()) {
             for change in changes.iter_mut().filter(|change| change.version == version) {
                 change.ended = Some(now);
                 change.acknowledged = (end != End::Failed).then_some(now);
                 change.is_durable = end == End::Durable;
             }
             forget(changes);
+        }
+        if end != End::Failed {
+            self.strange.retain(|unit, _| !units.contains(unit));
         }
     }
 
@@ -117,6 +124,15 @@ impl Model {
         }
     }
 
+    /// Rule 5.
+    pub(crate) fn lied(&mut self) {
+        let was_changing = |changes: &[Change]| changes.iter().any(|change| change.is_open);
+        let changing = self.units.iter().filter(|(_, changes)| was_changing(changes)).map(|(unit, _)| *unit);
+        for unit in changing.collect::<Vec<_>>() {
+            self.strange.insert(unit, None);
+        }
+    }
+
     /// What a read of the unit that began then may return: versions; 0 are zeros.
     pub(crate) fn possible(&self, unit: u64, began: u64) -> Vec<u64> {
         let changes = self.units.get(&unit).map_or(&[][..], Vec::as_slice);
@@ -136,6 +152,19 @@ impl Model {
     /// What is wrong with them.
     pub(crate) fn read(&mut self, unit: u64, bytes: &[u8], began: u64) -> Result<(), String> {
         let possible = self.possible(unit, began);
+        if let Some(strange) = self.strange.get_mut(&unit) {
+            let is_expected = tell(bytes)
+                .is_some_and(|(of, version)| (of == unit || version == 0) && possible.contains(&version));
+            match strange {
+                None if is_expected => _ = self.strange.remove(&unit),
+                None => {
+                    *strange = Some(bytes.to_vec());
+                    return Ok(());
+                }
+                Some(before) if before == bytes || is_expected => return Ok(()),
+                Some(_) => {}
+            }
+        }
         let seen = tell(bytes).ok_or_else(|| format!("unit {unit} is torn or foreign, not {possible:?}"))?;
         match seen {
             (of, version) if version != 0 && of != unit => {

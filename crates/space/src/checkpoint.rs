@@ -23,7 +23,7 @@ use crate::locks::Mode;
 use crate::log::LogError;
 use crate::log::commit::FlushSet;
 use crate::log::snapshot::Parts;
-use crate::owner::{Inner, Space};
+use crate::owner::{Inner, RETRY, Space};
 use crate::port::Port;
 use crate::view::{GroupKey, Member, block_id, route};
 use crate::write::{NotYet, Target};
@@ -33,6 +33,9 @@ const AT_ONCE: usize = 16;
 
 /// After this time a change is in a block.
 const INTERVAL: Duration = Duration::from_secs(60);
+
+/// How often a checkpoint waits for [`RETRY`] for stripes that are locked, and too many for the snapshot to carry.
+const WAITS_MAX: u32 = 20;
 
 /// How often it is looked whether one is due.
 const LOOK: Duration = Duration::from_secs(1);
@@ -190,7 +193,18 @@ impl Inner {
             let mut placed = self.place_unlocked().await?;
             self.flush_blocks(written).await?;
             self.write_marks(through).await?;
-            while !self.snapshot(through, placed, is_committed).await? {
+            let mut waits = 0;
+            loop {
+                match self.snapshot(through, placed, is_committed).await {
+                    Ok(true) => break,
+                    Ok(false) => {}
+                    // Of what a crash has left in the log only, those who have the locks put the rest in place.
+                    Err(SpaceError::Log(LogError::TooLarge(_))) if waits < WAITS_MAX => {
+                        waits += 1;
+                        self.env.sleep(RETRY).await;
+                    }
+                    Err(error) => return Err(error),
+                }
                 placed = self.place_unlocked().await?;
                 self.flush_blocks(Vec::new()).await?;
             }

@@ -102,7 +102,9 @@ impl Inner {
             let members = route(&view, cached.key()).map(|route| route.members).unwrap_or_default();
             if members.iter().any(|member| member.disk == port.number()) {
                 self.look(&cached, |table| {
-                    table.unconfirmed().iter().for_each(|unit| table.doubt(unit));
+                    // What is in the log only does not depend on the disk.
+                    let unconfirmed = table.unconfirmed().iter().filter(|unit| table.redo(*unit).is_none());
+                    unconfirmed.collect::<Vec<_>>().into_iter().for_each(|unit| table.doubt(unit));
                     if table.has_parity() {
                         // Confirmed by the log alone: the unit in place may be lost, and the others make it.
                         let stale = table.stale();

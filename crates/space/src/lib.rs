@@ -44,6 +44,7 @@ mod flight;
 mod flush;
 mod heal;
 mod jobs;
+mod leased;
 mod load;
 pub mod locks;
 pub mod log;

@@ -25,6 +25,7 @@ use crate::coded::Unplaced;
 use crate::disk_marks::DiskMarks;
 use crate::findings::Findings;
 use crate::jobs::Jobs;
+use crate::leased::Leased;
 use crate::locks::RangeLocks;
 use crate::log::commit::Appended;
 use crate::log::{LogError, Progress, SpaceLog};
@@ -219,7 +220,13 @@ impl Inner {
         let Settings { env, arena, node, budget, coordinator, lease, open, .. } = settings;
         let epoch = view.record.ownership.epoch;
         let permits = WRITES_FOR_DISK * view.disks.len();
-        let ports = Ports::new(Epoch(epoch.0), open);
+        let ports = {
+            let (env, lease) = (env.clone(), Arc::clone(&lease));
+            let leased = move |disk| {
+                Arc::new(Leased { env: env.clone(), lease: Arc::clone(&lease), disk }) as Arc<dyn Disk>
+            };
+            Ports::new(Epoch(epoch.0), move |disk, of| open(disk, of).map(&leased))
+        };
         ports.follow(&view);
         Arc::new(Inner {
             env,
@@ -373,6 +380,10 @@ impl Inner {
     ) -> Result<Reported, SpaceError> {
         let mut pause = RETRY;
         loop {
+            // It may be healthy, and have no slabs of this space any more.
+            if !self.ports.has(disk, of) {
+                return Ok(Reported::Removed);
+            }
             let report = DiskReport { disk, of, reason, error };
             match self.coordinator.disk_failed(self.owner, report).wait().await {
                 Ok(view) => {

@@ -479,6 +479,11 @@ impl Ports {
         (self.open)(disk, of).map(|opened| Port::new(disk, of, opened, self.epoch))
     }
 
+    /// Whether the disk is one of the space's, in this membership.
+    pub fn has(&self, disk: DiskNumber, of: Membership) -> bool {
+        self.inner.read().members.get(&disk) == Some(&of)
+    }
+
     /// The port of a disk in a membership; none if the membership has ended, or the disk cannot be reached.
     pub fn get(&self, disk: DiskNumber, of: Membership) -> Option<Arc<Port>> {
         self.inner.read().ports.get(&disk).filter(|port| port.of == of).cloned()

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use disk::Image;
 use disk::sim::{Machine, SlotId};
 use env::Env;
-use pool::Pool;
-use pool_seam::{DiskNumber, JobId, NoPlace, SeamError, SpaceId};
+use pool::{Pool, SpaceRecord};
+use pool_seam::{DiskNumber, JobId, NoPlace, Resiliency, SeamError, SpaceId};
 use space::SpaceError;
 
 use super::shape::Shape;
@@ -93,6 +93,14 @@ impl Bed {
 
     /// Owns all spaces of a pool.
     pub(super) async fn own_all(&self, world: World, pool: Pool) -> Result<Site, SpaceError> {
+        if !self.lying.borrow().is_empty() {
+            let mirrored = |record: &&SpaceRecord| matches!(record.resiliency, Resiliency::Mirror { .. });
+            for (model, _) in
+                self.models.iter().zip(&self.shape.spaces).filter(|(_, record)| mirrored(record))
+            {
+                model.borrow_mut().lied();
+            }
+        }
         let mut spaces = Vec::new();
         for number in 0..self.shape.spaces.len() {
             spaces.push(world.own(&pool, SpaceId(number as u32)).await?);
