@@ -293,6 +293,13 @@ impl Table {
         is_unresolved || self.pending.get(&(unit as u16)).is_some_and(is_pending)
     }
 
+    /// The open unit of a range to decide first: one that only has to be put in place, because what decides another waits for
+    /// a record, and a checkpoint that has to make room for that cannot carry much of what is not in place.
+    pub fn first_open(&self, units: Range<usize>) -> Option<usize> {
+        let has_redo = |unit: &usize| self.pending.get(&(*unit as u16)).is_some_and(Pending::has_redo);
+        units.clone().find(has_redo).or_else(|| units.into_iter().find(|unit| self.is_open(*unit)))
+    }
+
     /// Whether a unit has to be decided, or its copies compared.
     pub fn is_unresolved(&self) -> bool {
         self.unresolved.is_some() || !self.open().is_empty()

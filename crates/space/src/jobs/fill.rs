@@ -307,7 +307,7 @@ impl Inner {
         let mut dst = SgMut::new();
         let wanted = loop {
             let Some(cached) = self.loaded(key).await? else { return Ok(false) };
-            if let Some(unit) = self.look(&cached, |table| units.clone().find(|unit| table.is_open(*unit))) {
+            if let Some(unit) = self.look(&cached, |table| table.first_open(units.clone())) {
                 self.decide(&target, &cached, unit).await?;
                 continue;
             }

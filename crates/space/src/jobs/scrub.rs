@@ -128,9 +128,7 @@ impl Inner {
             let target = Target { key, column: key.set, units: first..first + CHUNK };
             let _lock = self.locks.lock(key, target.units.clone(), Mode::Exclusive).await;
             let Some(cached) = self.loaded(key).await? else { return Ok(counts) };
-            while let Some(unit) =
-                self.look(&cached, |table| target.units.clone().find(|unit| table.is_open(*unit)))
-            {
+            while let Some(unit) = self.look(&cached, |table| table.first_open(target.units.clone())) {
                 self.decide(&target, &cached, unit).await?;
             }
             let view = self.view.get().value;
