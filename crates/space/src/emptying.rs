@@ -99,9 +99,6 @@ impl Inner {
         let Some(record) = view.record.rows.get(&row).filter(|record| !record.is_new) else {
             return Ok(());
         };
-        if record.moving().is_some() {
-            return Ok(());
-        }
         let (birth, keys) = (record.birth, self.groups(row));
         let mut locks: Vec<RangeLock> = Vec::new();
         for key in &keys {
@@ -112,7 +109,10 @@ impl Inner {
                 return Ok(());
             }
         }
-        if !self.commit_if_fits(vec![OwnerOp::Free { row, birth }]).await? {
+        // A move of a slab may have no job any more: it was cut off by a crash.
+        let cancel = record.moving().is_some().then_some(OwnerOp::CancelMove { row, birth });
+        let ops = cancel.into_iter().chain([OwnerOp::Free { row, birth }]);
+        if !self.commit_if_fits(ops.collect()).await? {
             return Ok(());
         }
         self.cache.forget(|key| key.row == row);

@@ -28,7 +28,8 @@ pub(super) async fn check(bed: &Bed, site: Site, before: Option<Before<'_>>, ran
         let report = chaos::run(bed, &site, space, JobOrder::Scrub(RowNumber(0))).await.expect("it runs");
         if report.progress.healed != 0 {
             bed.fail(&format!(
-                "space {space}: a scrub found something after everything was mended: {report:?}"
+                "space {space}: a scrub found something after everything was mended: {report:?}, {:?}",
+                site.pool.events().newest()
             ));
         }
     }

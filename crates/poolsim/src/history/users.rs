@@ -82,6 +82,7 @@ fn is_beyond(error: &SpaceError) -> bool {
 async fn write(bed: &Bed, site: &Site, space: usize, units: Range<u64>, through: bool) {
     let version = bed.models[space].borrow_mut().write_begun(units.clone());
     let src: Sg = units.clone().map(|unit| fill(unit, version)).collect();
+    bed.trace(|| format!("space {space}: {version} begins, {units:?}"));
     let result = site.spaces[space].space.write(units.start * UNIT, src, through).wait().await;
     bed.models[space].borrow_mut().ended(units.clone(), version, end_of(&result, through));
     bed.trace(|| format!("space {space}: {version} to {units:?}, through {through}: {result:?}"));
@@ -95,6 +96,7 @@ async fn write(bed: &Bed, site: &Site, space: usize, units: Range<u64>, through:
 async fn discard(bed: &Bed, site: &Site, space: usize, units: Range<u64>) {
     let version = bed.models[space].borrow_mut().discard_begun(units.clone());
     let (address, length) = (units.start * UNIT, (units.end - units.start) * UNIT);
+    bed.trace(|| format!("space {space}: {version} begins, {units:?}"));
     let result = site.spaces[space].space.discard(address, length).wait().await;
     bed.models[space].borrow_mut().ended(units.clone(), version, end_of(&result, false));
     bed.trace(|| format!("space {space}: discard {version} of {units:?}: {result:?}"));
@@ -107,6 +109,7 @@ async fn discard(bed: &Bed, site: &Site, space: usize, units: Range<u64>) {
 
 pub(super) async fn flush(bed: &Bed, site: &Site, space: usize) {
     let began = bed.models[space].borrow_mut().time();
+    bed.trace(|| format!("space {space}: {began} begins"));
     let flushed = site.spaces[space].flush().await;
     bed.trace(|| format!("space {space}: flush {began}: {flushed:?}"));
     match flushed {
@@ -118,6 +121,7 @@ pub(super) async fn flush(bed: &Bed, site: &Site, space: usize) {
 /// Reads, and compares with the model.
 pub(super) async fn read(bed: &Bed, site: &Site, space: usize, units: Range<u64>) {
     let began = bed.models[space].borrow_mut().time();
+    bed.trace(|| format!("space {space}: {began} begins"));
     match site.spaces[space].read(units.clone()).await {
         Ok(bytes) => {
             let mut model = bed.models[space].borrow_mut();
