@@ -1,7 +1,7 @@
 //! Disks that fail, leave and return.
 
 use disk::sim::{Fault, Rule, When};
-use disk::Op;
+use disk::{DiskError, Op};
 use futures_util::future::join_all;
 use pool_seam::RowNumber;
 
@@ -163,6 +163,28 @@ fn stripes_that_cannot_be_put_in_place_are_read_from_the_log() {
             world.read(0..24).await.unwrap();
         });
     }
+}
+
+/// A new replica of the log has no room: that is the reason which the coordinator gets, and no flush fails because of it.
+#[test]
+fn a_replica_without_room_fails_no_flush() {
+    virtual_time(async {
+        let world = World::new(&Setup::new(14, 3, MIRROR)).await;
+        for row in 0..3 {
+            world.write(row * 512..row * 512 + 4, true).await.unwrap();
+        }
+        world.write(0..2, false).await.unwrap();
+        world.write(512..514, false).await.unwrap();
+        world.write(1024..1026, false).await.unwrap();
+        world.rig.machine.rule(SlotId(2), Rule::new(Op::Write, When::From(0), Fault::Full));
+        world.rig.remove_disk(DiskNumber(1)).await.unwrap();
+        world.rig.env.sleep(Duration::from_secs(5)).await;
+        let failed = world.rig.failed();
+        let is_full =
+            |(disk, error): &(_, _)| *disk == DiskNumber(2) && matches!(error, DiskError::Full { .. });
+        assert!(!failed.is_empty() && failed.iter().all(is_full), "{failed:?}");
+        world.flush().await.unwrap();
+    });
 }
 
 /// A flush that fails on the only copy: its callers learn of it, and what is read then stays.
