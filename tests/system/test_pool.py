@@ -141,7 +141,10 @@ def test_discards_in_pieces_give_their_room_back(machine, resiliency):
     def footprint():
         return machine.json("virtual-disk", "list")[0]["footprint"]
 
-    machine.qemu_io("write -P 1 24M 64k", "flush", "discard 24M 1M", "flush")
+    machine.qemu_io("write -P 1 24M 64k", "flush")
+    one_row = footprint()
+    machine.qemu_io("discard 24M 1M", "flush")
+    until(lambda: footprint() < one_row, timeout=10, what="the room of the only row")
     empty = footprint()
     machine.qemu_io("write -P 1 0 24M", "flush")
     full = footprint()
