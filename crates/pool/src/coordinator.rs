@@ -18,10 +18,13 @@ mod lease;
 mod owners;
 mod views;
 
+use std::pin::pin;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use disk::{Disk, DiskError};
 use env::Io;
+use futures_util::future::select;
 use parking_lot::Mutex;
 use pool_seam::{
     Coordinator, DiskReport, Finding, JobId, Membership, Owner, OwnerId, Ownership, Progress, Request,
@@ -39,6 +42,9 @@ use crate::{
     Absence, CommitError, DiskNumber, NoPlace, Op, Pool, RowNumber, SpaceId, SpaceRecord, placement,
 };
 use answers::seam_error;
+
+/// How long a request for slabs waits for discards that are in progress.
+const DISCARDS: Duration = Duration::from_secs(10);
 
 /// Why a space was not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -122,18 +128,40 @@ impl Pool {
         if owner.epoch < newest { Err(SeamError::Deposed(newest)) } else { Ok(view) }
     }
 
+    /// Carries out a request. If all that is free is being discarded, that comes first.
     async fn carry_out(&self, request: Request) -> Result<Arc<SpaceView>, SeamError> {
+        let (env, discarding) = (&self.metadata().env, &self.metadata().owners().discarding);
+        let deadline = env.now() + DISCARDS;
+        loop {
+            let may_wait = env.now() < deadline;
+            if let Some(view) = self.carry_out_now(request.clone(), may_wait).await? {
+                return Ok(view);
+            }
+            select(pin!(discarding.some_end()), pin!(env.sleep(DISCARDS))).await;
+        }
+    }
+
+    /// The same; `None`, if it `may_wait` and discards that are in progress make room.
+    async fn carry_out_now(
+        &self,
+        request: Request,
+        may_wait: bool,
+    ) -> Result<Option<Arc<SpaceView>>, SeamError> {
         let (space, epoch) = (request.space, request.epoch);
-        let carried = Arc::new(Mutex::new(Carried::Unknown));
+        let carried = Arc::new(Mutex::new(None));
         let (result, owners) = (Arc::clone(&carried), Arc::clone(self.metadata().owners()));
         let asked = request.clone();
         let decide = move |s: &crate::State| {
             let mut carried = carry_out(s, &asked, |disk| !owners.is_leaving(disk));
+            let has_no_room = matches!(carried, Carried::Record { refused: Some(Refusal::NoRoom(_)), .. });
+            if may_wait && has_no_room && !owners.discarding.is_empty() {
+                return Vec::new();
+            }
             let ops = match &mut carried {
                 Carried::Record { ops, .. } => std::mem::take(ops),
                 _ => Vec::new(),
             };
-            *result.lock() = carried;
+            *result.lock() = Some(carried);
             ops
         };
         match self.decide(decide).await {
@@ -147,9 +175,9 @@ impl Pool {
             Err(error) => return Err(seam_error(error)),
         }
         let view = self.metadata().view(space).ok_or_else(|| no_space(space));
-        let carried = std::mem::replace(&mut *carried.lock(), Carried::Unknown);
+        let Some(carried) = carried.lock().take() else { return Ok(None) };
         match carried {
-            Carried::Before | Carried::Record { refused: None, .. } => view,
+            Carried::Before | Carried::Record { refused: None, .. } => view.map(Some),
             Carried::Record { refused: Some(Refusal::Invalid), .. } => Err(SeamError::Invalid(view?)),
             Carried::Record { refused: Some(Refusal::NoRoom(why)), .. } => Err(SeamError::NoRoom(why)),
             Carried::Deposed(epoch) => Err(SeamError::Deposed(epoch)),

@@ -44,6 +44,13 @@ pub(crate) struct Made {
     pub(crate) unread: Option<SpaceError>,
 }
 
+/// The unit of a content in the payload of a stripe, which has units of these contents (bits).
+fn unit_of_content((contents, payload): &(u32, Sg), content: usize) -> Option<IoBuf> {
+    let before = contents & ((1 << content) - 1);
+    let is_there = contents & 1 << content != 0;
+    is_there.then(|| payload.get(before.count_ones() as usize).cloned()).flatten()
+}
+
 /// Contents as bits.
 fn bits(contents: impl Iterator<Item = usize>) -> u32 {
     contents.fold(0, |bits, content| bits | 1 << content)
@@ -148,8 +155,9 @@ impl Inner {
         }
     }
 
-    /// Reads contents from their own copies, and keeps what has its checksum; what nothing is written in is zeros. Units of
-    /// copies that do not have theirs, or of which no checksum is known, go to `bad`. `false`: a disk left meanwhile.
+    /// Reads contents from their own copies, and keeps what has its checksum; what nothing is written in is zeros, and what
+    /// only the log has comes from there. Units of copies that do not have theirs, or of which no checksum is known, go to
+    /// `bad`. `false`: a disk left meanwhile.
     async fn read_columns(
         self: &Arc<Inner>,
         target: &Target,
@@ -164,6 +172,9 @@ impl Inner {
             self.look(cached, |table| table.value(content, target.units.start + unit))
         };
         let columns = &mut made.columns;
+        let logged: Vec<_> =
+            self.look(cached, |table| target.units.clone().map(|unit| table.redo(unit)).collect());
+        let logged = |content: usize, unit: usize| unit_of_content(logged[unit].as_ref()?, content);
         let mut reads = Vec::new();
         for content in (0..at.contents()).filter(|c| wanted & 1 << c != 0) {
             let mut is_read = false;
@@ -171,7 +182,11 @@ impl Inner {
             {
                 match value(content, unit) {
                     Value::Unwritten | Value::Unknown { written: false } => *bytes = Some(zeros.clone()),
-                    Value::Written(_) | Value::Unknown { written: true } => is_read = true,
+                    Value::Written(_) => {
+                        *bytes = logged(content, unit);
+                        is_read |= bytes.is_none();
+                    }
+                    Value::Unknown { written: true } => is_read = true,
                     Value::Lost(_) | Value::LostWithoutSum => {}
                 }
             }
@@ -194,6 +209,7 @@ impl Inner {
             };
             for (unit, bytes) in units.into_iter().enumerate() {
                 let is_good = match value(content, unit) {
+                    Value::Written(_) if logged(content, unit).is_some() => continue,
                     Value::Written(_) => bytes.as_ref().is_some_and(|bytes| {
                         self.is_of_value(target, at.birth, cached, content, unit, bytes)
                     }),

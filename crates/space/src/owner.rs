@@ -572,6 +572,7 @@ impl Inner {
 
     /// Makes rows ready, in two requests if no disk leaves meanwhile.
     async fn allocate_rows(self: &Arc<Inner>, rows: Range<u32>) -> Result<(), SpaceError> {
+        let mut has_waited = false;
         loop {
             // Not while this waits for a checkpoint: a call that keeps checkpoints away may wait for this lock.
             let one = self.allocating.lock().await;
@@ -582,12 +583,16 @@ impl Inner {
             if !missing.is_empty() {
                 match self.commit(missing).await {
                     Ok(()) => {}
-                    // A checkpoint gives back what was emptied.
+                    // A checkpoint gives back what was emptied. One may be doing so now.
                     Err(SpaceError::Seam(SeamError::NoRoom(_)))
-                        if self.has_emptied.load(Ordering::Relaxed) =>
+                        if self.has_emptied.load(Ordering::Relaxed) || !has_waited =>
                     {
                         drop(one);
-                        Box::pin(self.checkpoint()).await?;
+                        has_waited = true;
+                        drop(self.checkpoints.lock().await);
+                        if self.has_emptied.load(Ordering::Relaxed) {
+                            Box::pin(self.checkpoint()).await?;
+                        }
                     }
                     Err(error) => return Err(error),
                 }

@@ -187,10 +187,10 @@ impl Inner {
                 Err(NotYet::Unavailable(error)) => return Err(error),
                 Err(_) => continue,
             };
-            let open = |table: &mut Table| target.units.clone().find(|unit| table.is_open(*unit));
+            let open = |table: &mut Table| target.units.clone().find(|unit| !table.is_readable(*unit));
             if let Some(unit) = self.look(&cached, open) {
                 let _lock = self.locks.lock(target.key, unit..unit + 1, Mode::Exclusive).await;
-                if self.look(&cached, |table| table.is_open(unit)) {
+                if self.look(&cached, |table| !table.is_readable(unit)) {
                     self.decide(target, &cached, unit).await?;
                 }
                 continue;

@@ -164,13 +164,18 @@ impl Inner {
             if joined.is_err()
                 && let Some(inner) = inner.upgrade()
             {
-                if joined == Err(LogError::ReplicaFailed) {
+                let error = match joined {
+                    Err(LogError::ReplicaFailed) => Some(DiskError::Gone { at: Place::whole(Op::Write) }),
+                    Err(LogError::NotFormatted(error)) => Some(error),
+                    _ => None,
+                };
+                if let Some(error) = error {
                     // The disk leaves, as after any other write that failed. If it is needed, a write that hangs must not
-                    // follow those of the next try.
+                    // follow those of the next try; one without room has ended.
                     let (disk, of) = (port.number(), port.membership());
-                    let error = DiskError::Gone { at: Place::whole(Op::Write) };
+                    let is_full = matches!(error, DiskError::Full { at } if at.op == Op::Write);
                     let reported = inner.report(disk, of, Absence::WriteFailed, error).await;
-                    if reported != Ok(Reported::Removed) {
+                    if reported != Ok(Reported::Removed) && !is_full {
                         inner.abandon(&port);
                     }
                 }

@@ -22,8 +22,8 @@ mod tests;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use disk::PowerCut;
 use disk::sim::{Machine, Moment, SlotId};
+use disk::{DiskError, PowerCut};
 use env::Env;
 use parking_lot::Mutex;
 use pool_seam::{
@@ -80,6 +80,8 @@ struct State {
     faults: Faults,
     /// What owners told of damage.
     found: Vec<Finding>,
+    /// Errors of disks that owners reported.
+    failed: Vec<(DiskNumber, DiskError)>,
 }
 
 impl Setup {
@@ -129,6 +131,7 @@ impl Rig {
             joining: None,
             faults: Faults::default(),
             found: Vec::new(),
+            failed: Vec::new(),
         };
         Rig { env, machine, state: Arc::new(Mutex::new(state)) }
     }
@@ -159,6 +162,11 @@ impl Rig {
     /// What the owner has told of damage so far.
     pub(crate) fn found(&self) -> Vec<Finding> {
         self.state.lock().found.clone()
+    }
+
+    /// Errors of disks that the owner has reported so far.
+    pub(crate) fn failed(&self) -> Vec<(DiskNumber, DiskError)> {
+        self.state.lock().failed.clone()
     }
 
     /// Sets the coordinator's faults.

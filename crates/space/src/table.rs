@@ -300,6 +300,16 @@ impl Table {
         units.clone().find(has_redo).or_else(|| units.into_iter().find(|unit| self.is_open(*unit)))
     }
 
+    /// Whether the newest value may be read without a decision: it is not open, or a record has it with payload that is not in
+    /// place, so that the log says what the stripe is ([`Table::redo`]).
+    pub fn is_readable(&self, unit: usize) -> bool {
+        let is_in_log = |pending: &Pending| {
+            let is_in_record = |v: &Version| v.redo.is_some() && v.carrier != Carrier::Waiting;
+            pending.newest().is_some_and(is_in_record) && !pending.versions.iter().any(|v| v.is_doubt)
+        };
+        !self.is_open(unit) || self.pending.get(&(unit as u16)).is_some_and(is_in_log)
+    }
+
     /// Whether a unit has to be decided, or its copies compared.
     pub fn is_unresolved(&self) -> bool {
         self.unresolved.is_some() || !self.open().is_empty()

@@ -8,27 +8,47 @@ use env::{BoxFuture, Ctx, Epoch};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use pool_seam::{RowNumber, SpaceRecord};
+use tokio::sync::Notify;
 
 use crate::state::SpaceOp;
 use crate::{CommitError, Op, Pool, SlabPlace, State};
 
 /// Slabs that are free in the metadata and being discarded.
 #[derive(Default)]
-pub(crate) struct Discarding(Mutex<BTreeSet<SlabPlace>>);
+pub(crate) struct Discarding {
+    slabs: Mutex<BTreeSet<SlabPlace>>,
+    /// Discards have ended.
+    ended: Notify,
+}
 
 impl Discarding {
     /// The state in which new slabs are chosen: these are none that are free.
     pub(super) fn without(&self, state: &State) -> State {
         let mut s = state.clone();
-        self.0.lock().iter().for_each(|place| s.take_slab(*place));
+        self.slabs.lock().iter().for_each(|place| s.take_slab(*place));
         s
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.slabs.lock().is_empty()
+    }
+
+    /// Waits until some of the discards have ended, if there are any.
+    pub(super) async fn some_end(&self) {
+        let mut ended = std::pin::pin!(self.ended.notified());
+        ended.as_mut().enable();
+        if !self.is_empty() {
+            ended.await;
+        }
+    }
+
     fn end(&self, slabs: &[SlabPlace]) {
-        let mut all = self.0.lock();
+        let mut all = self.slabs.lock();
         slabs.iter().for_each(|place| {
             all.remove(place);
         });
+        drop(all);
+        self.ended.notify_waiters();
     }
 }
 
@@ -51,7 +71,7 @@ impl Pool {
             let decide = move |s: &State| {
                 let ops = choose(&all.without(s));
                 let freed: Vec<SlabPlace> = ops.iter().flat_map(|op| frees(s, op)).collect();
-                all.0.lock().extend(freed.iter().copied());
+                all.slabs.lock().extend(freed.iter().copied());
                 *noted.lock() = freed;
                 ops
             };

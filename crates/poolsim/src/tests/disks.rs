@@ -1,7 +1,9 @@
-use disk::PowerCut;
-use disk::sim::SlotId;
+use std::time::Duration;
+
+use disk::sim::{Fault, Rule, SlotId, When};
+use disk::{Op, PowerCut};
 use pool::Pool;
-use pool_seam::{DiskNumber, JobId, JobOrder, Owner, RowNumber, SpaceId};
+use pool_seam::{DiskNumber, JobId, JobOrder, Owner, RowNumber, SpaceId, UNIT};
 
 use crate::world::{World, mirror, virtual_time};
 
@@ -47,6 +49,31 @@ fn a_mirror_survives_a_disk_and_a_power_cut() {
             assert!(owned.has(64..96, 3).await.expect("a read"));
         });
     }
+}
+
+/// The pool is full, and a discard makes room: writes wait until the disks have discarded what it frees.
+#[test]
+fn writes_get_the_room_that_a_discard_makes() {
+    virtual_time(async {
+        let world = World::new(6, 2);
+        let pool = world.create().await;
+        let record = pool::SpaceRecord { size: 256 << 20, ..mirror("vm") };
+        let space = pool.create_owned(record).await.expect("a space");
+        let owned = world.own(&pool, space).await.expect("an owner");
+        let mut rows = 0;
+        while owned.write(rows * 512..rows * 512 + 8, 1).await.is_ok() {
+            rows += 1;
+        }
+        assert!((8..100).contains(&rows), "{rows}");
+        for slot in [0, 1] {
+            let slow = Fault::Slow(Duration::from_secs(1));
+            world.machine.rule(SlotId(slot), Rule::new(Op::Discard, When::From(0), slow));
+        }
+        owned.space.discard(0, rows / 2 * 512 * UNIT).wait().await.expect("a discard");
+        for row in rows..rows + rows / 2 {
+            owned.write(row * 512..row * 512 + 8, 2).await.expect("a write");
+        }
+    });
 }
 
 /// A disk that returns is compared with the log, gets what it has missed, and then alone has everything.

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arena::Arena;
+use disk::DiskError;
 use env::{Env, Io};
 use parking_lot::Mutex;
 use pool_seam::{DiskNumber, PoolId, SpaceId};
@@ -111,7 +112,10 @@ pub enum LogError {
     /// Another checkpoint waits already.
     #[error("another checkpoint waits already")]
     Busy,
-    /// The new replica could not be written, or left again; of a checkpoint: no replica that counts has it.
+    /// The place of a new replica could not be written.
+    #[error("the new replica of the log could not be written: {0}")]
+    NotFormatted(DiskError),
+    /// The new replica left again; of a checkpoint: no replica that counts has it.
     #[error("the replica of the log failed")]
     ReplicaFailed,
 }
@@ -265,9 +269,8 @@ impl SpaceLog {
             let mut state = shared.state.lock();
             let Some(at) = state.joins.iter().position(|join| Arc::ptr_eq(&join.live, &live)) else { return };
             match formatted {
-                Ok(true) => state.joins[at].is_formatted = true,
-                Ok(false) => state.joins.remove(at).done.give(Err(LogError::ReplicaFailed)),
-                Err(deposed) => state.joins.remove(at).done.give(Err(deposed.into())),
+                Ok(()) => state.joins[at].is_formatted = true,
+                Err(error) => state.joins.remove(at).done.give(Err(error)),
             }
             drop(state);
             shared.wake.notify_one();

@@ -37,7 +37,11 @@ impl Coordinator for Rig {
         let rig = self.clone();
         Io::pending(async move {
             let is_reply_lost = rig.send().await?;
-            rig.state.lock().running(&rig, owner.epoch)?;
+            {
+                let mut state = rig.state.lock();
+                state.running(&rig, owner.epoch)?;
+                state.failed.push((report.disk, report.error));
+            }
             let result = rig.leave(report.disk, report.of).await;
             if is_reply_lost { Err(SeamError::Unknown) } else { result }
         })

@@ -1,8 +1,9 @@
 //! Disks that fail, leave and return.
 
-use disk::Op;
 use disk::sim::{Fault, Rule, When};
+use disk::{DiskError, Op};
 use futures_util::future::join_all;
+use pool_seam::RowNumber;
 
 use super::*;
 use crate::log::LogError;
@@ -124,6 +125,65 @@ fn a_damaged_copy_is_healed() {
             world.rig.machine.flip(SlotId(other.disk.0.into()), other_at + UNIT, 3);
             assert!(matches!(world.read(1..2).await, Err(SpaceError::Corrupt { length: 4096, .. })));
         }
+    });
+}
+
+/// Rule 3: what the log has of a stripe is read from there. Neither disks without room nor a crash changes that.
+#[test]
+fn stripes_that_cannot_be_put_in_place_are_read_from_the_log() {
+    for seed in 9..13 {
+        virtual_time(async {
+            let world = World::new(&coded(seed, 1 + (seed % 2) as u8)).await;
+            world.write(0..24, true).await.unwrap();
+            let view = world.rig.view_now();
+            let slabs = &view.record.rows[&RowNumber(0)].slabs;
+            let no_room = |rig: &Rig| {
+                for place in slabs.iter().map(|copy| copy.place) {
+                    let data = view.disks[&place.disk].areas.data(place.slab).offset;
+                    let rule = Rule::new(Op::Write, When::From(0), Fault::Full);
+                    let rule = rule.within(data..data + view.slab_bytes);
+                    rig.machine.rule(SlotId(place.disk.0.into()), rule);
+                }
+            };
+            no_room(&world.rig);
+            for first in [1, 9, 14] {
+                let written = world.write(first..first + 3, false).await;
+                assert!(matches!(written, Err(SpaceError::Disk { .. })), "{written:?}");
+            }
+            world.read(0..24).await.unwrap();
+            let world = world.crashed(PowerCut::LoseAll, no_room).await;
+            world.settle(0..24, "after a crash").await;
+            assert!(world.space.resolve().await.is_err(), "stripes are only in the log still");
+            let room =
+                |rig: &Rig| (0..rig.machine.slots()).for_each(|slot| rig.machine.no_rules(SlotId(slot)));
+            let world = world.crashed(PowerCut::LoseAll, room).await;
+            world.space.resolve().await.unwrap();
+            world.read(0..24).await.unwrap();
+            world.write(0..24, true).await.unwrap();
+            world.read(0..24).await.unwrap();
+        });
+    }
+}
+
+/// A new replica of the log has no room: that is the reason which the coordinator gets, and no flush fails because of it.
+#[test]
+fn a_replica_without_room_fails_no_flush() {
+    virtual_time(async {
+        let world = World::new(&Setup::new(14, 3, MIRROR)).await;
+        for row in 0..3 {
+            world.write(row * 512..row * 512 + 4, true).await.unwrap();
+        }
+        world.write(0..2, false).await.unwrap();
+        world.write(512..514, false).await.unwrap();
+        world.write(1024..1026, false).await.unwrap();
+        world.rig.machine.rule(SlotId(2), Rule::new(Op::Write, When::From(0), Fault::Full));
+        world.rig.remove_disk(DiskNumber(1)).await.unwrap();
+        world.rig.env.sleep(Duration::from_secs(5)).await;
+        let failed = world.rig.failed();
+        let is_full =
+            |(disk, error): &(_, _)| *disk == DiskNumber(2) && matches!(error, DiskError::Full { .. });
+        assert!(!failed.is_empty() && failed.iter().all(is_full), "{failed:?}");
+        world.flush().await.unwrap();
     });
 }
 

@@ -253,7 +253,8 @@ impl Mover {
     async fn even_out(self: Arc<Mover>, job: ToldJob) {
         let name = self.name();
         let resumed = self.data.resume_moves(&job).await;
-        let wanted = self.rebalance.swap(false, Ordering::Relaxed);
+        // A row has one move at a time: those that a restart has cut off hid what else has to move.
+        let wanted = self.rebalance.swap(false, Ordering::Relaxed) || self.pool.read(is_uneven);
         let result = match resumed {
             Ok(()) if wanted => self.data.optimize(&job).await,
             other => other.map(|()| 0),

@@ -29,18 +29,20 @@ impl Pool {
         job.expect(rows.iter().map(|(_, row)| self.bytes_of(*row)).sum());
         let each = rows.into_iter().map(|(space, row)| async move {
             if job.is_stopped() {
-                return Ok(Err(Stays::Unfinished));
+                return (row, Ok(Err(Stays::Unfinished)));
             }
-            self.move_off(from, space, row, job).await
+            (row, self.move_off(from, space, row, job).await)
         });
-        let (mut result, mut failed) = (Evacuated::default(), None);
-        for moved in at_once(MOVES_AT_ONCE, each).await {
+        let (mut result, mut failed, mut stays) = (Evacuated::default(), None, BTreeMap::new());
+        for (row, moved) in at_once(MOVES_AT_ONCE, each).await {
             match moved {
                 Ok(Ok(slabs)) => result.moved += slabs,
-                Ok(Err(why)) => result.why = Some(why),
+                Ok(Err(why)) => _ = stays.insert(row, why),
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
+        // Of data if possible: a log may lie on faster media than that, so disks that would do for it may not be enough.
+        result.why = stays.into_values().next();
         if let Some(error) = failed {
             return Err(error);
         }

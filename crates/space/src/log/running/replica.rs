@@ -14,9 +14,9 @@ use parking_lot::Mutex;
 use pool_seam::{PoolId, SpaceId};
 use tokio::sync::watch;
 
-use crate::log::BLOCK;
 use crate::log::header::{Header, ReplicaId};
 use crate::log::ring::Ring;
+use crate::log::{BLOCK, LogError};
 use crate::port::Port;
 
 /// Between a write that failed on a disk that is needed, and the next try.
@@ -170,17 +170,20 @@ impl Live {
         Ok(done)
     }
 
-    /// Formats the place of a replica that joins; false if that fails, or its disk leaves.
-    pub(super) async fn format(&self, w: &Writer, replica: &Replica, ring: Ring) -> Result<bool, Deposed> {
+    /// Formats the place of a replica that joins.
+    ///
+    /// # Errors
+    /// [`LogError::ReplicaFailed`] if its disk leaves; [`LogError::NotFormatted`]; [`LogError::Deposed`].
+    pub(super) async fn format(&self, w: &Writer, replica: &Replica, ring: Ring) -> Result<(), LogError> {
         let mut standing = self.standing.subscribe();
         let result = tokio::select! {
             biased;
-            _ = standing.wait_for(|standing| *standing != Standing::In) => return Ok(false),
+            _ = standing.wait_for(|standing| *standing != Standing::In) => return Err(LogError::ReplicaFailed),
             result = replica.format(w, ring) => result,
         };
         match result {
-            Err(DiskError::Fenced { .. }) => Err(Deposed),
-            result => Ok(result.is_ok()),
+            Err(DiskError::Fenced { .. }) => Err(Deposed.into()),
+            result => result.map_err(LogError::NotFormatted),
         }
     }
 
