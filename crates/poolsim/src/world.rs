@@ -184,8 +184,23 @@ impl Owned {
 
     /// Whether each of these units has this value.
     pub(crate) async fn has(&self, units: std::ops::Range<u64>, value: u8) -> Result<bool, SpaceError> {
-        let expected: Vec<u8> = units.clone().flat_map(|unit| fill(unit, value)).collect();
-        Ok(self.read(units).await? == expected)
+        Ok(self.read(units.clone()).await? == Owned::filled(units, value))
+    }
+
+    /// The bytes of units with this value.
+    pub(crate) fn filled(units: std::ops::Range<u64>, value: u8) -> Vec<u8> {
+        units.flat_map(|unit| fill(unit, value)).collect()
+    }
+
+    /// The bytes of these units, read into a buffer for each.
+    pub(crate) async fn read_in_units(&self, units: std::ops::Range<u64>) -> Result<Vec<u8>, SpaceError> {
+        let mut dst = arena::SgMut::new();
+        for _ in units.clone() {
+            dst.extend(sized(self.arena.alloc_sg(UNIT as usize, Class::Payload).await, UNIT as usize));
+        }
+        let (result, dst) = self.space.read(units.start * UNIT, dst).wait().await;
+        result?;
+        Ok(dst.iter().flat_map(|part| part.to_vec()).collect())
     }
 
     /// Whether a unit reads as zeros.
