@@ -9,6 +9,7 @@ use disk::{Disk, MemoryOptions, PowerCut, sized};
 use env::Env;
 use pool::format::Claimant;
 use pool::{CreateOptions, NewDisk, OpenError, OpenOptions, Opened, Pool, SpaceRecord};
+use pool_local::{LocalOptions, LocalPool};
 use pool_seam::{
     Coordinator, DiskNumber, MediaClass, Membership, NodeId, Owner, Provisioning, Resiliency, SpaceId, UNIT,
 };
@@ -134,6 +135,16 @@ impl World {
     pub(crate) async fn try_open(&self, force: bool) -> Result<Opened, OpenError> {
         let options = OpenOptions { force, ..OpenOptions::new(self.host.clone()) };
         Pool::open(&self.env, &self.arena, &self.disks(), &options).await
+    }
+
+    /// Buffers of so many bytes together.
+    pub(crate) async fn buffers(&self, length: u64) -> arena::SgMut {
+        sized(self.arena.alloc_sg(length as usize, Class::Payload).await, length as usize)
+    }
+
+    /// Owns all spaces of the pool, as the server does.
+    pub(crate) async fn local(&self, pool: &Pool) -> Arc<LocalPool> {
+        LocalPool::open(&self.env, &self.arena, pool, LocalOptions::default()).await
     }
 
     /// Owns a space of the pool from now on.
