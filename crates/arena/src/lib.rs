@@ -30,11 +30,13 @@ mod magazine;
 pub mod passes;
 mod piped;
 mod region;
+mod shape;
 
 pub use buf::{IoBuf, IoBufMut};
 pub use data::Data;
 pub use piped::{Piped, Pipes};
 pub use region::{Arena, Class, Usage};
+pub use shape::Shape;
 
 use std::ops::Range;
 

@@ -41,6 +41,7 @@ mod overlay;
 pub mod qualify;
 mod random;
 pub mod sim;
+mod slow_reads;
 mod store;
 mod sysfs;
 mod then;
@@ -55,6 +56,7 @@ pub use image::{Image, PAGE, append};
 pub use info::{DiskId, DiskInfo, EnclosureSlot, Geometry, IdKind, Media, WriteCache};
 pub use memory::{MemoryDisk, MemoryOptions};
 pub use overlay::{Overlay, Room};
+pub use slow_reads::SlowReads;
 pub use store::PowerCut;
 pub use then::{Outcome, Read, Then, Told, Written};
 pub use zeros::write_zeros;
@@ -172,6 +174,11 @@ pub trait Disk: Send + Sync {
 
     /// What is counted of its I/O, if it is: see [`Counted`].
     fn tally(&self) -> Option<&Arc<IoTally>> {
+        None
+    }
+
+    /// What is known of the latency of its reads, if it is supervised.
+    fn slow_reads(&self) -> Option<Arc<dyn SlowReads>> {
         None
     }
 }

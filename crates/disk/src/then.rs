@@ -62,6 +62,11 @@ pub trait Told<T: Outcome>: Send + Sync {
     /// call that started it returns. The caller holds no lock of the disk, and does nothing for the I/O
     /// afterwards.
     fn told(self: Arc<Self>, which: usize, outcome: T);
+
+    /// The disk has not completed the I/O in the time in which it usually completes one: a caller that can get the data
+    /// elsewhere may do so. Only a disk whose latencies are supervised calls this ([`Disk::slow_reads`](crate::Disk::slow_reads)), for reads, about
+    /// once for each; perhaps when the I/O has just completed.
+    fn late(self: Arc<Self>, _which: usize) {}
 }
 
 /// The receiver; when this is dropped unused, it reports that the result is unknown ([`DiskError::Timeout`]).
@@ -83,6 +88,11 @@ impl<T: Outcome> Then<T> {
     pub(crate) fn counted(mut self, io: IoBegun, bytes: u64) -> Then<T> {
         self.counts = Some((io, bytes));
         self
+    }
+
+    /// The receiver and its number of the I/O, for [`Told::late`].
+    pub fn receiver(&self) -> Option<(Arc<dyn Told<T>>, usize)> {
+        self.who.clone().map(|who| (who, self.which))
     }
 
     /// It has ended.

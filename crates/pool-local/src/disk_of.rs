@@ -8,6 +8,7 @@ use arena::{Sg, SgMut, sg_len};
 use disk::{Disk, DiskError, DiskId, DiskInfo, Gate, Geometry, IdKind, Media, Op, Pass, Place, WriteCache};
 use env::{Ctx, Epoch, Io};
 use pool::PoolId;
+use pool::jobs::{Board, ClientIo};
 use pool_seam::{SpaceRecord, UNIT};
 use space::Space;
 
@@ -23,13 +24,19 @@ pub struct VirtualDisk {
     info: DiskInfo,
     is_read_only: bool,
     gate: Arc<Gate>,
+    /// The pool's jobs, which are paced by how long calls take.
+    jobs: Arc<Board>,
 }
+
+/// A call from its beginning until its result.
+type Call = (Pass, Option<ClientIo>);
 
 impl VirtualDisk {
     /// `record` says what its users see; the size is the one that it has now.
     pub(crate) fn new(
         slot: Arc<Slot>,
         pool: PoolId,
+        jobs: &Arc<Board>,
         record: &SpaceRecord,
         is_read_only: bool,
     ) -> VirtualDisk {
@@ -54,17 +61,19 @@ impl VirtualDisk {
             queue_depth: QUEUE,
             write_cache: WriteCache::Volatile,
         };
-        VirtualDisk { slot, info, is_read_only, gate: Arc::default() }
+        VirtualDisk { slot, info, is_read_only, gate: Arc::default(), jobs: Arc::clone(jobs) }
     }
 
     /// Lets a call in, if it is whole units inside of the space.
-    fn enter(&self, c: &Ctx, at: Place) -> Result<(Space, Pass), DiskError> {
+    fn enter(&self, c: &Ctx, at: Place) -> Result<(Space, Call), DiskError> {
         let space = self.slot.space().map_err(|error| told(&self.info, error, at))?;
         Geometry { size: space.size(), ..self.info.geometry }.check(at)?;
         if self.is_read_only && matches!(at.op, Op::Write | Op::Discard) {
             return Err(DiskError::ReadOnly { at });
         }
-        Ok((space, self.gate.enter(c, at)?))
+        let pass = self.gate.enter(c, at)?;
+        // The disks alone decide how long a flush or a discard takes: jobs observe reads and writes only.
+        Ok((space, (pass, self.jobs.client(matches!(at.op, Op::Read | Op::Write)))))
     }
 }
 
@@ -75,13 +84,13 @@ impl Disk for VirtualDisk {
 
     fn read(&self, c: &Ctx, offset: u64, dst: SgMut) -> Io<(Result<(), DiskError>, SgMut)> {
         let at = Place::new(Op::Read, offset, dst.iter().map(|b| b.len() as u64).sum());
-        let (space, pass) = match self.enter(c, at) {
+        let (space, call) = match self.enter(c, at) {
             Ok(entered) => entered,
             Err(error) => return Io::Done((Err(error), dst)),
         };
         let slot = Arc::clone(&self.slot);
         space.read(offset, dst).map(move |(result, dst)| {
-            drop(pass);
+            drop(call);
             (result.map_err(|error| refused(&slot, error.into(), at)), dst)
         })
     }
@@ -89,7 +98,7 @@ impl Disk for VirtualDisk {
     fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<Result<(), DiskError>> {
         let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
         match self.enter(c, at) {
-            Ok((space, pass)) => self.ends(space.write(offset, src, c.flags.write_through), pass, at),
+            Ok((space, call)) => self.ends(space.write(offset, src, c.flags.write_through), call, at),
             Err(error) => Io::Done(Err(error)),
         }
     }
@@ -99,7 +108,7 @@ impl Disk for VirtualDisk {
         match self.enter(c, at) {
             // What is written to one that is open for reading only is nobody's.
             Ok(_) if self.is_read_only => Io::Done(Ok(())),
-            Ok((space, pass)) => self.ends(space.flush(), pass, at),
+            Ok((space, call)) => self.ends(space.flush(), call, at),
             Err(error) => Io::Done(Err(error)),
         }
     }
@@ -107,7 +116,7 @@ impl Disk for VirtualDisk {
     fn discard(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<(), DiskError>> {
         let at = Place::new(Op::Discard, offset, length);
         match self.enter(c, at) {
-            Ok((space, pass)) => self.ends(space.discard(offset, length), pass, at),
+            Ok((space, call)) => self.ends(space.discard(offset, length), call, at),
             Err(error) => Io::Done(Err(error)),
         }
     }
@@ -118,13 +127,13 @@ impl Disk for VirtualDisk {
 
     fn allocated(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<Vec<Range<u64>>, DiskError>> {
         let at = Place::new(Op::Check, offset, length);
-        let (space, pass) = match self.enter(c, at) {
+        let (space, call) = match self.enter(c, at) {
             Ok(entered) => entered,
             Err(error) => return Io::Done(Err(error)),
         };
         let (slot, end) = (Arc::clone(&self.slot), offset + length);
         Io::pending(async move {
-            let _pass = pass;
+            let _call = call;
             let (mut all, mut from) = (Vec::new(), offset);
             while from < end {
                 let part = space.allocated(from, end - from).await;
@@ -141,12 +150,12 @@ impl VirtualDisk {
     fn ends(
         &self,
         io: Io<Result<(), space::SpaceError>>,
-        pass: Pass,
+        call: Call,
         at: Place,
     ) -> Io<Result<(), DiskError>> {
         let slot = Arc::clone(&self.slot);
         io.map(move |result| {
-            drop(pass);
+            drop(call);
             result.map_err(|error| refused(&slot, error.into(), at))
         })
     }

@@ -130,7 +130,8 @@ impl LocalPool {
     /// [`LocalError::NoSpace`].
     pub fn disk(&self, space: SpaceId) -> Result<VirtualDisk, LocalError> {
         let record = self.pool.read(|s| s.owned.get(&space).cloned()).ok_or(LocalError::NoSpace(space))?;
-        Ok(VirtualDisk::new(self.slot(space)?, self.pool.id(), &record, self.pool.is_read_only()))
+        let (id, jobs) = (self.pool.id(), self.pool.jobs());
+        Ok(VirtualDisk::new(self.slot(space)?, id, jobs, &record, self.pool.is_read_only()))
     }
 
     /// Makes a space; it has no slabs but for its log until it is written.
@@ -237,6 +238,12 @@ impl LocalPool {
     pub fn table_cache(&self, space: SpaceId) -> (u64, u64) {
         let open = self.slot(space).and_then(|slot| slot.space());
         open.map_or((0, 0), |space| space.table_cache())
+    }
+
+    /// Reads of a space that took so long that the data was read from other disks too, since it was opened.
+    pub fn hedged_reads(&self, space: SpaceId) -> u64 {
+        let open = self.slot(space).and_then(|slot| slot.space());
+        open.map_or(0, |space| space.hedged_reads())
     }
 
     fn slot(&self, space: SpaceId) -> Result<Arc<Slot>, LocalError> {

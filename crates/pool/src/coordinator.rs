@@ -196,10 +196,15 @@ impl Pool {
         if self.metadata().read(|s| s.membership(report.disk)) != Some(report.of) {
             return Ok(view);
         }
+        let is_late = matches!(report.error, DiskError::Timeout { .. });
+        if is_late && self.metadata().owners().is_leaving(report.disk) {
+            // The call did not begin, or it is not waited for, because the disk is leaving: no reason to call it slow.
+            self.metadata().owners().decided(report.disk).await;
+            let is_member = self.metadata().read(|s| s.membership(report.disk)) == Some(report.of);
+            return if is_member { Err(SeamError::Needed(report.disk)) } else { self.newest_view(owner) };
+        }
         let member = self.members().get(report.disk).cloned();
         let life = member.map_or(Life::Ending, Life::Of);
-        // It may only mean that the disk was about to leave.
-        let is_late = matches!(report.error, DiskError::Timeout { .. });
         let reason = if is_late { Absence::Slow } else { report.reason };
         match self.metadata().leave(report.disk, life, reason).await {
             Ok(()) => self.newest_view(owner),

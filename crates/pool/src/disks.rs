@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use arena::{Arena, Class, Sg, SgMut, sg_len};
+use arena::{Arena, Class, Sg, SgMut, Shape, sg_len};
 use disk::{Disk, DiskError, Op, Place, Read, Told, Written, sized};
 use env::{Ctx, Env, Epoch, Moment};
 use parking_lot::Mutex;
-use smallvec::SmallVec;
 
 use crate::Member;
 use crate::activity::Log;
@@ -195,7 +194,7 @@ impl Reading {
             other => {
                 let error =
                     other.and_then(|(result, _)| result.err()).unwrap_or(DiskError::Timeout { at: self.at });
-                (Err(error), Box::pin(self.shape.alloc(io, env)).await)
+                (Err(error), Box::pin(alloc(&self.shape, io, env)).await)
             }
         }
     }
@@ -219,40 +218,13 @@ impl Reading {
     }
 }
 
-/// Sizes of buffers: capacity and filled bytes of each.
-#[derive(Clone)]
-pub(crate) struct Shape(SmallVec<[(u32, u32); 2]>);
-
-impl Shape {
-    fn of(sg: &SgMut) -> Shape {
-        Shape(sg.iter().map(|b| (b.capacity() as u32, b.len() as u32)).collect())
-    }
-
-    fn length(&self) -> u64 {
-        self.0.iter().map(|(_, len)| u64::from(*len)).sum()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Other buffers of these sizes, if there is memory.
-    pub(crate) fn try_alloc(&self, io: &RawIo) -> Option<SgMut> {
-        let one = |(capacity, len): &(u32, u32)| {
-            let mut b = io.arena.try_alloc_run(*capacity as usize, Class::Payload)?;
-            b.set_len(*len as usize);
-            Some(b)
-        };
-        self.0.iter().map(one).collect()
-    }
-
-    async fn alloc(&self, io: &RawIo, env: &Env) -> SgMut {
-        loop {
-            if let Some(buffers) = self.try_alloc(io) {
-                return buffers;
-            }
-            env.sleep(MEMORY_WAIT).await;
+/// Buffers of these sizes, when there is memory.
+async fn alloc(shape: &Shape, io: &RawIo, env: &Env) -> SgMut {
+    loop {
+        if let Some(buffers) = shape.try_alloc(&io.arena) {
+            return buffers;
         }
+        env.sleep(MEMORY_WAIT).await;
     }
 }
 

@@ -30,9 +30,9 @@ use crate::disks::{DataDisk, RawIo};
 use crate::events::Events;
 use crate::jobs::Board;
 use crate::jobs::pacer::Pacing;
-use crate::pulse::budget::Budget;
 use crate::pulse::watch::Watch;
 use crate::space::{Space, SpaceError, SpaceInner};
+use crate::supervision::budget::Budget;
 use crate::{CommitError, DiskNumber, Op, Pool, PoolId, Row, RowNumber, SlabPlace, SpaceId, State};
 
 /// Concurrent runs of writes, over all spaces; a run is at most one group of one column.

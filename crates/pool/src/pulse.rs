@@ -1,6 +1,6 @@
 //! The I/O of a disk: outstanding I/Os, recent latencies, and an end to the wait for a removed disk.
 //!
-//! Parts: [`budget`] limits the hedged reads; [`watch`] compares disks with their peers and acts on the result.
+//! Parts: [`watch`] compares disks with their peers and acts on the result.
 //! [`followed`] is the wait for one I/O. [`told`] starts data I/Os that complete by callback, and [`landing`]
 //! is the wait for such a read; [`hedger`] notifies the waiter of a slow read, so that it can read another
 //! copy.
@@ -12,7 +12,6 @@
 //!    late write reaches a disk that is not in service. The disk returns only when no write is outstanding on
 //!    it any more ([`Pulse::is_writing`]).
 
-pub(crate) mod budget;
 mod followed;
 mod hedger;
 mod landing;
@@ -36,29 +35,12 @@ pub(crate) use landing::{Came, Waits};
 use watch::Watch;
 
 use crate::authority::Tenure;
+use crate::supervision::hedge::{HEDGE_LEAST, HEDGE_MOST, KNOWN, TRIAL, hedge_after};
 use crate::supervision::latencies::Latencies;
 use crate::supervision::standing::{self, Look};
 
-/// The minimum time before a read is hedged: timers have a precision of a millisecond, and faster reads need
-/// no hedge.
-pub const HEDGE_LEAST: Duration = Duration::from_millis(5);
-
-/// A read is hedged after so long at the latest, also when little is known of the disk: a disk with a head
-/// and a long queue answers within it.
-pub const HEDGE_MOST: Duration = Duration::from_millis(100);
-
-/// Nor after more than this many times the median: if each fiftieth read is slow, the percentile is that of
-/// the slow ones. The [`budget`] limits the number of hedged reads.
-const HEDGE_MEDIANS: u32 = 10;
-
-/// Reads without which there is no 99th percentile, and no other disk is preferred for its latency.
-const KNOWN: u64 = 100;
-
 /// Differences below this are no reason to prefer a disk.
 const ALIKE: Duration = Duration::from_micros(20);
-
-/// A slow disk gets a read after so long without one, to see whether it still is.
-const TRIAL: Duration = Duration::from_secs(5);
 
 /// Reads after which the 99th percentile is looked at again.
 const REVIEW: u64 = 64;
@@ -243,13 +225,7 @@ impl Pulse {
                 self.typical.store(typical, Ordering::Relaxed);
                 self.note_read(now);
                 if reads.is_multiple_of(REVIEW) {
-                    let known = state.latencies.reads.count() >= KNOWN;
-                    let of = |percent| state.latencies.reads.percentile(percent).filter(|_| known);
-                    let after = match (of(99), of(50)) {
-                        (Some(most), Some(median)) => most.min(median * HEDGE_MEDIANS),
-                        _ => HEDGE_MOST,
-                    };
-                    let after = after.clamp(HEDGE_LEAST, HEDGE_MOST).as_nanos() as u64;
+                    let after = hedge_after(&state.latencies.reads).as_nanos() as u64;
                     self.hedge.store(after, Ordering::Relaxed);
                 }
             }

@@ -3,6 +3,7 @@
 //! An owner has a [handle](Pool::disk_of) of its own for each disk of its space. All I/O through the handles of a disk is
 //! in one [`Record`]: what is outstanding since when, and how long I/Os took lately. A [task](task) looks at the records
 //! while there is I/O, compares disks with their peers ([`standing`]), and removes disks that hang or are far too slow.
+//! Another one reports reads that are late to their owners ([`hedge`]), which read another copy too.
 //!
 //! Invariants:
 //! 1. An I/O is outstanding until the disk has completed it, whether or not its caller still waits: the buffers belong to
@@ -14,7 +15,9 @@
 //!    and for no other. The disk itself sees the pool's epoch only.
 //! 5. A record holds its disk open until the membership ends; then the device or file closes with its last outstanding I/O.
 
+pub(crate) mod budget;
 mod handle;
+pub(crate) mod hedge;
 pub(crate) mod lately;
 pub(crate) mod latencies;
 mod record;
@@ -33,6 +36,7 @@ use pool_seam::{Membership, OwnerId, SpaceId};
 use crate::pool::WeakPool;
 use crate::{DiskNumber, Pool};
 use handle::OwnerDisk;
+use hedge::Hedging;
 use record::Record;
 use standing::Standings;
 pub use task::HANGS;
@@ -48,6 +52,7 @@ pub(crate) struct Supervision {
     /// Handles and outstanding I/Os have them.
     records: Mutex<Vec<Weak<Record>>>,
     standings: Mutex<Standings>,
+    hedging: Hedging,
 }
 
 impl Supervision {
@@ -59,6 +64,7 @@ impl Supervision {
             runs: AtomicBool::new(false),
             records: Mutex::default(),
             standings: Mutex::default(),
+            hedging: Hedging::default(),
         })
     }
 

@@ -6,5 +6,6 @@ mod histories;
 mod jobs;
 mod messages;
 mod rounds;
+mod slow;
 mod supervision;
 mod threads;

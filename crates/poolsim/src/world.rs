@@ -9,6 +9,7 @@ use disk::{Disk, MemoryOptions, PowerCut, sized};
 use env::Env;
 use pool::format::Claimant;
 use pool::{CreateOptions, NewDisk, OpenError, OpenOptions, Opened, Pool, SpaceRecord};
+use pool_local::{LocalOptions, LocalPool};
 use pool_seam::{
     Coordinator, DiskNumber, MediaClass, Membership, NodeId, Owner, Provisioning, Resiliency, SpaceId, UNIT,
 };
@@ -136,6 +137,16 @@ impl World {
         Pool::open(&self.env, &self.arena, &self.disks(), &options).await
     }
 
+    /// Buffers of so many bytes together.
+    pub(crate) async fn buffers(&self, length: u64) -> arena::SgMut {
+        sized(self.arena.alloc_sg(length as usize, Class::Payload).await, length as usize)
+    }
+
+    /// Owns all spaces of the pool, as the server does.
+    pub(crate) async fn local(&self, pool: &Pool) -> Arc<LocalPool> {
+        LocalPool::open(&self.env, &self.arena, pool, LocalOptions::default()).await
+    }
+
     /// Owns a space of the pool from now on.
     pub(crate) async fn own(&self, pool: &Pool, space: SpaceId) -> Result<Owned, SpaceError> {
         self.own_through(pool, space, Arc::new(pool.clone())).await
@@ -184,8 +195,23 @@ impl Owned {
 
     /// Whether each of these units has this value.
     pub(crate) async fn has(&self, units: std::ops::Range<u64>, value: u8) -> Result<bool, SpaceError> {
-        let expected: Vec<u8> = units.clone().flat_map(|unit| fill(unit, value)).collect();
-        Ok(self.read(units).await? == expected)
+        Ok(self.read(units.clone()).await? == Owned::filled(units, value))
+    }
+
+    /// The bytes of units with this value.
+    pub(crate) fn filled(units: std::ops::Range<u64>, value: u8) -> Vec<u8> {
+        units.flat_map(|unit| fill(unit, value)).collect()
+    }
+
+    /// The bytes of these units, read into a buffer for each.
+    pub(crate) async fn read_in_units(&self, units: std::ops::Range<u64>) -> Result<Vec<u8>, SpaceError> {
+        let mut dst = arena::SgMut::new();
+        for _ in units.clone() {
+            dst.extend(sized(self.arena.alloc_sg(UNIT as usize, Class::Payload).await, UNIT as usize));
+        }
+        let (result, dst) = self.space.read(units.start * UNIT, dst).wait().await;
+        result?;
+        Ok(dst.iter().flat_map(|part| part.to_vec()).collect())
     }
 
     /// Whether a unit reads as zeros.

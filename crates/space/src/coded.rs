@@ -1,5 +1,6 @@
 //! Coded rows: the contents of a stripe complete each other. `docs/0004-spaces.md`, rule 5 ("Coded") and section E.
 
+mod others;
 mod place;
 mod unplaced;
 mod write;

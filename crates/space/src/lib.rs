@@ -14,11 +14,10 @@
 //! * flush: `Space::flush` → `Inner::flush_groups` → `SpaceLog::flush` → `Link::take` → `Table::take` → the record on each
 //!   replica, and `Inner::flush_port` for each disk with unflushed writes → `Core::confirm` → `Lease::hold`
 //! * read: `Space::read` → `Inner::read_run` (`route`, `table`, `known`) → `Port::read_then` → `Reading::told` compares
-//!   checksums; if they differ `Inner::read_units` → `read_copies` → `rewrite`, or `decide` where a crash left the unit open
+//!   checksums; if they differ `Inner::read_units` → `read_copies` → `rewrite`, or `decide` where a crash left the unit open;
+//!   if the disk is late `Reading::late` → `hedge` → another copy, or `Inner::from_others`
 //!
 //! Coded rows differ in `coded`: `Inner::write_stripes` → `plan` → `write_fresh`, or `write_redo` → the log → `place`.
-//!
-//! Not yet: hedged reads.
 //!
 //! **What it is not.** It decides nothing about the pool: places, members and owners come from the pool's
 //! coordinator in values of [`pool_seam`].
@@ -43,6 +42,7 @@ mod findings;
 mod flight;
 mod flush;
 mod heal;
+mod hedge;
 mod jobs;
 mod leased;
 mod load;

@@ -116,6 +116,8 @@ pub(crate) struct Inner {
     /// How often stripes were put in place that the log had.
     pub(crate) placed: AtomicU64,
     pub(crate) jobs: Jobs,
+    /// Reads that were hedged.
+    pub(crate) hedged: AtomicU64,
     pub(crate) limit: Limit,
     /// Regions of copies that do not count, and lack a write: row, index, generation and bit.
     pub(crate) unfilled: parking_lot::Mutex<BTreeSet<(RowNumber, u8, u32, u64)>>,
@@ -205,6 +207,11 @@ impl Space {
         self.0.cache.lookups()
     }
 
+    /// Reads that took so long that the data was read from other disks too, since the space was opened.
+    pub fn hedged_reads(&self) -> u64 {
+        self.0.hedged.load(Ordering::Relaxed)
+    }
+
     /// Gives all rows of the space's size their slabs, as fixed provisioning has it.
     ///
     /// # Errors
@@ -255,6 +262,7 @@ impl Inner {
             placing: RwLock::default(),
             placed: AtomicU64::new(0),
             jobs: Jobs::default(),
+            hedged: AtomicU64::new(0),
             limit: Limit::default(),
             unfilled: parking_lot::Mutex::default(),
             resizing: Mutex::default(),

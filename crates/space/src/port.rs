@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arena::{Sg, SgMut, sg_len};
-use disk::{Disk, Op, Outcome, Place, Read, Then, Told, Written};
+use disk::{Disk, Op, Outcome, Place, Read, SlowReads, Then, Told, Written};
 use env::{Ctx, Epoch, IoFlags};
 use parking_lot::{Mutex, RwLock};
 use pool_seam::{DiskNumber, Membership, PortStats, SpaceView, ViewVersion};
@@ -25,6 +25,8 @@ pub struct Port {
     number: DiskNumber,
     of: Membership,
     disk: Arc<dyn Disk>,
+    /// None: no latencies are compared.
+    slow_reads: Option<Arc<dyn SlowReads>>,
     epoch: Epoch,
     /// Set under the lock of `state`.
     has_ended: AtomicBool,
@@ -65,7 +67,8 @@ impl Port {
     /// I/O to a disk under an owner's epoch, while the disk has this membership.
     pub fn new(number: DiskNumber, of: Membership, disk: Arc<dyn Disk>, epoch: Epoch) -> Arc<Port> {
         let (has_ended, state, drained) = (AtomicBool::new(false), Mutex::default(), Notify::new());
-        Arc::new(Port { number, of, disk, epoch, has_ended, state, drained })
+        let slow_reads = disk.slow_reads();
+        Arc::new(Port { number, of, disk, slow_reads, epoch, has_ended, state, drained })
     }
 
     /// The disk.
@@ -76,6 +79,16 @@ impl Port {
     /// The membership.
     pub fn membership(&self) -> Membership {
         self.of
+    }
+
+    /// Whether the disk is far slower than its peers, so that data is to be read elsewhere, if it can be.
+    pub fn is_avoided(&self) -> bool {
+        self.slow_reads.as_ref().is_some_and(|reads| reads.is_avoided())
+    }
+
+    /// Whether a late read of the disk may be hedged; counts it, if so.
+    pub fn may_hedge(&self) -> bool {
+        self.slow_reads.as_ref().is_some_and(|reads| reads.may_hedge())
     }
 
     /// Reads as many bytes at a byte of the disk as `dst` has filled; see [`Disk::read`].
@@ -273,6 +286,14 @@ impl Told<Read> for Port {
             then.tell(outcome);
         }
     }
+
+    fn late(self: Arc<Port>, which: usize) {
+        // If the call has just completed, this may be the next one of its number: that is called late too early.
+        let caller = self.state.lock().reads.receiver(which);
+        if let Some((caller, which)) = caller {
+            caller.late(which);
+        }
+    }
 }
 
 impl Told<Written> for Port {
@@ -307,6 +328,11 @@ impl<T: Outcome> Calls<T> {
         });
         self.slots[which] = Some((then, kind));
         which
+    }
+
+    /// What is called back for a call.
+    fn receiver(&self, which: usize) -> Option<(Arc<dyn Told<T>>, usize)> {
+        self.slots.get(which)?.as_ref()?.0.receiver()
     }
 
     /// The call, unless the port has ended: then there are none, and no new ones.

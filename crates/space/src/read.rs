@@ -1,17 +1,17 @@
 //! Reading: from one copy that counts, straight into the caller's buffers, each unit verified there.
 //!
 //! No lock is held: a unit that does not match may have been written meanwhile, so it is looked at again under its lock,
-//! on every copy.
+//! on every copy. A disk that is late, or far slower than its peers, is read around: [`crate::hedge`].
 
 use std::sync::Arc;
 
 use arena::passes::{Pass, count};
-use arena::{Class, IoBuf, IoBufMut, SgMut, parts};
-use disk::{Op, Place, Read, Then, Told, sized};
+use arena::{Class, IoBuf, IoBufMut, SgMut, Shape, parts};
+use disk::{DiskError, Op, Place, Read, Then, Told, sized};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use pool_seam::layout::Run;
-use pool_seam::{DiskNumber, Found, GROUP, UNIT};
+use pool_seam::{DiskNumber, Found, GROUP, Membership, UNIT};
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
@@ -30,18 +30,23 @@ use crate::write::{NotYet, Target, unavailable};
 /// The result of a read, with its buffers.
 pub type SpaceRead = (Result<(), SpaceError>, SgMut);
 
-/// A read that waits for one disk.
-struct Reading(Mutex<Option<Rest>>);
-
-struct Rest {
-    inner: Arc<Inner>,
-    target: Target,
-    disk: DiskNumber,
+/// A read that waits for one disk, and for others too when that one is late: the first valid result counts. The disk has
+/// the caller's buffers until it answers, whichever result counts.
+pub(crate) struct Reading {
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) target: Target,
+    /// Whose units they are.
+    pub(crate) content: ContentId,
+    /// The disk that is read first.
+    pub(crate) disk: DiskNumber,
+    pub(crate) of: Membership,
     /// Held: a small cache must not evict what is needed when it does not match.
-    _cached: Arc<Cached>,
-    content: ContentId,
+    pub(crate) cached: Arc<Cached>,
+    /// The buffers.
+    pub(crate) shape: Shape,
     sums: Sums,
-    answer: oneshot::Sender<SpaceRead>,
+    /// None: the caller has its answer.
+    answer: Mutex<Option<oneshot::Sender<SpaceRead>>>,
 }
 
 /// What can be said of units at once.
@@ -109,7 +114,7 @@ impl Inner {
         (result, slots.into_iter().flatten().collect())
     }
 
-    fn read_run(self: &Arc<Inner>, target: Target, mut dst: SgMut) -> env::Io<SpaceRead> {
+    fn read_run(self: &Arc<Inner>, target: Target, dst: SgMut) -> env::Io<SpaceRead> {
         let seen = self.view.get();
         let at = route(&seen.value, target.key).filter(|at| !at.is_new);
         let Some(at) = at else {
@@ -132,20 +137,38 @@ impl Inner {
         let turn = (target.first() / 64 + target.key.row.0) as usize;
         let member = (!counting.is_empty()).then(|| counting[turn % counting.len()]);
         let port = member.and_then(|member| self.ports.get(member.disk, member.membership?));
-        let (Some(member), Some(port)) = (member, port) else { return self.read_slowly(target, dst, None) };
+        let (Some(mut member), Some(mut port)) = (member, port) else {
+            return self.read_slowly(target, dst, None);
+        };
+        if port.is_avoided() {
+            if at.code.is_some() {
+                return self.read_around(target, at.clone(), cached, sums, dst);
+            }
+            if let Some(other) =
+                self.another(&at, content, member.disk).filter(|(_, port)| !port.is_avoided())
+            {
+                (member, port) = other;
+            }
+        }
         let (answer, result) = oneshot::channel();
         let (offset, length) = (member.data + target.offset(), target.units.len() as u64 * UNIT);
-        let content = ContentId { space: self.space(), birth: at.birth, content: target.column };
-        let (inner, disk) = (Arc::clone(self), member.disk);
-        let rest = Rest { inner, target, disk, _cached: cached, content, sums, answer };
-        let reading: Arc<Reading> = Arc::new(Reading(Mutex::new(Some(rest))));
-        let dst = std::mem::take(&mut dst);
+        let reading = Arc::new(Reading {
+            inner: Arc::clone(self),
+            content: ContentId { space: self.space(), birth: at.birth, content: target.column },
+            target,
+            disk: member.disk,
+            of: port.membership(),
+            cached,
+            shape: Shape::of(&dst),
+            sums,
+            answer: Mutex::new(Some(answer)),
+        });
         port.read_then(offset, dst, Then::new(reading, 0, Place::new(Op::Read, offset, length)));
         env::Io::pending(async move { result.await.unwrap_or_else(|_| closed()) })
     }
 
     /// Unit by unit, in a task. What this disk has did not match.
-    fn read_slowly(
+    pub(crate) fn read_slowly(
         self: &Arc<Inner>,
         target: Target,
         mut dst: SgMut,
@@ -153,11 +176,6 @@ impl Inner {
     ) -> env::Io<SpaceRead> {
         let inner = Arc::clone(self);
         env::Io::pending(self.env.run(async move {
-            let length = target.units.len() * UNIT as usize;
-            if dst.is_empty() {
-                // A disk that does not answer has the buffers.
-                dst = sized(inner.arena.alloc_sg(length, Class::Control).await, length);
-            }
             let result = match inner.read_units(&target, &mut dst, suspect).await {
                 // Another owner may have written since the lease ended.
                 Ok(()) => inner.lease.hold().wait().await.map_err(SpaceError::from),
@@ -199,7 +217,10 @@ impl Inner {
             if self.look(&cached, open).is_some() || !self.view.is_current(&seen) {
                 continue;
             }
-            at.members.sort_by_key(|member| Some(member.disk) != suspect);
+            let is_avoided = |m: &Member| {
+                m.membership.and_then(|of| self.ports.get(m.disk, of)).is_some_and(|p| p.is_avoided())
+            };
+            at.members.sort_by_key(|member| (Some(member.disk) != suspect, is_avoided(member)));
             let (mut wanted, content) = (Units::NONE, at.content(target.column));
             for unit in target.units.clone() {
                 match self.look(&cached, |table| table.value(content, unit)) {
@@ -310,19 +331,54 @@ impl Inner {
     }
 }
 
+impl Reading {
+    /// Whether bytes are what was written, as far as was known when the read began.
+    pub(crate) fn is_valid(&self, dst: &SgMut) -> bool {
+        has_sums(self.content, &self.target, &self.sums, dst)
+    }
+
+    /// Whether no answer is wanted any more.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.answer.lock().as_ref().is_none_or(oneshot::Sender::is_closed)
+    }
+
+    /// Answers the caller, if it has no answer.
+    pub(crate) fn answer(&self, read: SpaceRead) {
+        let answer = self.answer.lock().take();
+        if let Some(answer) = answer {
+            drop(answer.send(read));
+        }
+    }
+}
+
 impl Told<Read> for Reading {
     fn told(self: Arc<Reading>, _: usize, (result, dst): Read) {
-        let Some(rest) = self.0.lock().take() else { return };
-        let sums = || rest.content.checksums(rest.target.first(), dst.iter().map(|buffer| &buffer[..]));
-        if result.is_ok() && sums() == rest.sums && rest.inner.lease.holds() {
-            drop(rest.answer.send((Ok(()), dst)));
-            return;
+        match result {
+            Ok(()) if self.is_valid(&dst) && self.inner.lease.holds() => return self.answer((Ok(()), dst)),
+            // The disk has left, and the caller has the data from another one.
+            Err(DiskError::Timeout { .. } | DiskError::Gone { .. }) if self.is_answered() => return,
+            // Also if the caller has the data: what is damaged is to be written anew.
+            _ => {}
         }
-        let Rest { inner, target, disk, answer, .. } = rest;
-        inner.env.clone().spawn_if_running(async move {
-            drop(answer.send(inner.read_slowly(target, dst, Some(disk)).wait().await));
+        let env = self.inner.env.clone();
+        env.spawn_if_running(async move {
+            let dst = if dst.is_empty() { self.buffers().await } else { dst };
+            let suspect = Some(self.disk);
+            self.answer(self.inner.read_slowly(self.target.clone(), dst, suspect).wait().await);
         });
     }
+
+    fn late(self: Arc<Reading>, _: usize) {
+        if !self.is_answered() {
+            let env = self.inner.env.clone();
+            env.spawn_if_running(self.hedge());
+        }
+    }
+}
+
+/// Whether bytes have these checksums.
+pub(crate) fn has_sums(content: ContentId, target: &Target, sums: &Sums, dst: &SgMut) -> bool {
+    content.checksums(target.first(), dst.iter().map(|buffer| &buffer[..])) == *sums
 }
 
 fn known(table: &Table, target: &Target, content: usize) -> Known {
@@ -404,7 +460,7 @@ fn copy_in(sg: &mut SgMut, start: usize, mut bytes: &[u8]) {
 }
 
 /// Puts the bytes of units in their place; `None`: zeros.
-fn fill(sg: &mut SgMut, unit: usize, bytes: Option<&[u8]>, units: usize) {
+pub(crate) fn fill(sg: &mut SgMut, unit: usize, bytes: Option<&[u8]>, units: usize) {
     const ZEROS: [u8; UNIT as usize] = [0; UNIT as usize];
     for at in unit..unit + units {
         copy_in(sg, at * UNIT as usize, bytes.unwrap_or(&ZEROS));

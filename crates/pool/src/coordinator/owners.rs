@@ -9,6 +9,7 @@ use env::Env;
 use futures_util::future::{Either, join_all, select};
 use parking_lot::Mutex;
 use pool_seam::{Membership, Owner, OwnerId, Returned, SpaceEpoch, SpaceView};
+use tokio::sync::Notify;
 
 use super::freed::Discarding;
 use crate::state::Answers;
@@ -23,6 +24,8 @@ pub(crate) struct Owners {
     linked: Mutex<BTreeMap<SpaceId, Linked>>,
     /// Disks that are leaving, with the number of rounds.
     leaving: Mutex<BTreeMap<DiskNumber, usize>>,
+    /// A disk is not leaving any more: it has left, or stays.
+    decided: Notify,
     /// The disk that is about to join with a membership, for owners that read its mark.
     joining: Mutex<Option<Joining>>,
     /// Slabs that were freed a moment ago.
@@ -62,6 +65,18 @@ impl Owners {
     /// Whether a disk is leaving: new slabs are on others.
     pub(crate) fn is_leaving(&self, disk: DiskNumber) -> bool {
         self.leaving.lock().contains_key(&disk)
+    }
+
+    /// Waits until the disk is not leaving: it has left, or stays.
+    pub(super) async fn decided(&self, disk: DiskNumber) {
+        loop {
+            let mut decided = std::pin::pin!(self.decided.notified());
+            decided.as_mut().enable();
+            if !self.is_leaving(disk) {
+                return;
+            }
+            decided.await;
+        }
     }
 
     /// Tells each owner the new view of its space.
@@ -160,6 +175,7 @@ impl Drop for Leaving {
             *rounds -= 1;
             if *rounds == 0 {
                 leaving.remove(&self.disk);
+                self.owners.decided.notify_waiters();
             }
         }
     }

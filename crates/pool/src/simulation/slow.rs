@@ -13,8 +13,8 @@ use super::world::{SPACE, Shape, World};
 use super::{Random, in_virtual_time};
 use crate::health::{FaultKind, Place, Snapshot, faults};
 use crate::jobs::Progress;
-use crate::pulse::budget::READS_FOR_ONE;
 use crate::pulse::watch::HANGS;
+use crate::supervision::budget::READS_FOR_ONE;
 use crate::supervision::standing::{SPAN, Slowness};
 use crate::{Absence, DiskNumber, Presence, RowNumber};
 

@@ -1,7 +1,7 @@
 //! Which copy is read, and when another one is read too.
 //!
 //! A read that its disk has not completed in the time that 99 of 100 of its recent reads took is also sent to
-//! another copy, if the [budget](crate::pulse::budget) allows; the first valid result counts. The other I/O
+//! another copy, if the [budget](crate::supervision::budget) allows; the first valid result counts. The other I/O
 //! continues, and keeps its buffers until it completes: the caller gets those of the result that counts.
 
 use std::ops::Range;
@@ -90,7 +90,7 @@ impl Space {
         let now = self.path.env.moment();
         let copy = self.choose(now, &others, units)?;
         let disk = copy.disk.as_ref()?;
-        let dst = self.path.may_hedge().then(|| first.shape().try_alloc(&self.path.io)).flatten()?;
+        let dst = self.path.may_hedge().then(|| first.shape().try_alloc(&self.path.io.arena)).flatten()?;
         first.disk().pulse.count_hedged();
         Some(disk.start_read(now, copy.data_at(disk, units.start), dst, None))
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arena::{Sg, SgMut, sg_len};
-use disk::{Disk, DiskError, DiskInfo, Gate, Op, Place, Read, Then, Told, Written};
+use disk::{Disk, DiskError, DiskInfo, Gate, Op, Place, Read, SlowReads, Then, Told, Written};
 use env::{Ctx, Epoch, Io};
 use futures_util::future::{Either, select};
 
@@ -123,5 +123,10 @@ impl Disk for OwnerDisk {
             Some(disk) => disk.check(&self.below(c)),
             None => Io::Done(Err(DiskError::Gone { at: Place::whole(Op::Check) })),
         }
+    }
+
+    fn slow_reads(&self) -> Option<Arc<dyn SlowReads>> {
+        let record: Arc<Record> = Arc::clone(&self.record);
+        Some(record)
     }
 }

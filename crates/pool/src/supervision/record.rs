@@ -3,15 +3,18 @@
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
-use disk::{Disk, DiskError, DiskInfo, Gate, Op, Outcome, Pass, Place, Read, Then, Told, Written};
+use disk::{Disk, DiskError, DiskInfo, Gate, Op, Outcome, Pass, Place, Read, SlowReads, Then, Told, Written};
 use env::{BoxFuture, Ctx, Epoch, Io, Moment};
 use parking_lot::Mutex;
 use pool_seam::{DiskNumber, Membership, SpaceId};
 use tokio::sync::Notify;
 
 use super::Supervision;
+use super::hedge::{HEDGE_MOST, RENEWAL, TRIAL, hedge_after};
 use super::latencies::Latencies;
 use super::standing::{Look, SHORT};
 
@@ -24,6 +27,12 @@ pub(crate) struct Record {
     state: Mutex<State>,
     /// The membership has ended.
     ended: Notify,
+    /// It is far slower than its peers.
+    is_slow: AtomicBool,
+    /// When a read of it began or completed last, as far as it is slow: nanoseconds since [`Moment::START`].
+    last_read: AtomicU64,
+    /// Reads that were late and hedged.
+    hedged: AtomicU64,
 }
 
 struct State {
@@ -36,6 +45,10 @@ struct State {
     free: Vec<usize>,
     /// How many of the outstanding I/Os change the disk.
     modifying: usize,
+    /// Reads that have begun.
+    reads: u64,
+    /// After how long a read is late, as of a time.
+    hedge_after: (Duration, Option<Moment>),
 }
 
 /// An I/O that the disk has not completed.
@@ -44,11 +57,16 @@ struct Outstanding {
     at: Place,
     /// It began in a short queue, of at most [`SHORT`].
     short: bool,
+    /// A late read that was reported.
+    is_late: bool,
     /// None: the caller has been called back already.
     caller: Option<Caller>,
     /// The space's gate counts the I/O.
     _pass: Pass,
 }
+
+/// What is called when a read is late, and its number of the read.
+pub(super) type Receiver = (Arc<dyn Told<Read>>, usize);
 
 /// What waits for an I/O.
 pub(super) enum Caller {
@@ -87,9 +105,21 @@ impl Record {
             outstanding: Vec::new(),
             free: Vec::new(),
             modifying: 0,
+            reads: 0,
+            hedge_after: (HEDGE_MOST, None),
         };
         let supervision = Arc::clone(supervision);
-        Arc::new(Record { number, of, info, supervision, state: Mutex::new(state), ended: Notify::new() })
+        Arc::new(Record {
+            number,
+            of,
+            info,
+            supervision,
+            state: Mutex::new(state),
+            ended: Notify::new(),
+            is_slow: AtomicBool::new(false),
+            last_read: AtomicU64::new(0),
+            hedged: AtomicU64::new(0),
+        })
     }
 
     /// Whether it is the record of this handle of a disk.
@@ -133,16 +163,24 @@ impl Record {
             Err(error) => return Err((error, caller)),
         };
         let began = self.supervision.env.moment();
+        if at.op == Op::Read {
+            // Also at its start: while a read hangs, the disk gets no second one for a trial.
+            self.note_read(began);
+        }
         let begun = {
             let mut state = self.state.lock();
             let Some(disk) = state.disk.clone() else {
                 return Err((DiskError::Gone { at }, caller));
             };
             let short = state.outstanding.len() - state.free.len() < SHORT;
-            (disk, state.add(Outstanding { began, at, short, caller: Some(caller), _pass: pass }))
+            let new = Outstanding { began, at, short, is_late: false, caller: Some(caller), _pass: pass };
+            (disk, state.add(new))
         };
         // After it is there to be seen: the task looks once more when it ends.
         self.supervision.wake();
+        if at.op == Op::Read {
+            self.supervision.wake_hedger();
+        }
         Ok(begun)
     }
 
@@ -165,7 +203,55 @@ impl Record {
         let old = state.remove(which)?;
         state.latencies.add(old.at.op, now.ns_since(old.began), old.short, now);
         drop(state);
+        if old.at.op == Op::Read {
+            self.note_read(now);
+        }
         old.caller
+    }
+
+    fn note_read(&self, now: Moment) {
+        if self.is_slow.load(Ordering::Relaxed) {
+            self.last_read.store(now.ns_since(Moment::START), Ordering::Relaxed);
+        }
+    }
+
+    /// The disk is far slower than its peers, or no longer is.
+    pub(super) fn set_slow(&self, is_slow: bool) {
+        if self.is_slow.swap(is_slow, Ordering::Relaxed) != is_slow {
+            // The first trial comes after a while.
+            self.note_read(self.supervision.env.moment());
+        }
+    }
+
+    /// Reads that have begun.
+    pub(super) fn reads(&self) -> u64 {
+        self.state.lock().reads
+    }
+
+    /// Reads that were late and hedged.
+    pub(super) fn hedged(&self) -> u64 {
+        self.hedged.load(Ordering::Relaxed)
+    }
+
+    /// The callers of reads that are late by now, each once, and when the next read will be.
+    pub(super) fn late_reads(&self, now: Moment) -> (Vec<Receiver>, Option<Moment>) {
+        let (mut late, mut next) = (Vec::new(), None::<Moment>);
+        let mut state = self.state.lock();
+        let State { latencies, outstanding, hedge_after: (after, renewed), .. } = &mut *state;
+        if renewed.is_none_or(|at| now >= at.after(RENEWAL)) {
+            (*after, *renewed) = (hedge_after(&latencies.reads), Some(now));
+        }
+        for io in outstanding.iter_mut().flatten().filter(|io| !io.is_late) {
+            let Some(Caller::Reads(then)) = &io.caller else { continue };
+            let due = io.began.after(*after);
+            if due > now {
+                next = Some(next.map_or(due, |next| next.min(due)));
+            } else {
+                io.is_late = true;
+                late.extend(then.receiver());
+            }
+        }
+        (late, next)
     }
 
     /// The membership has ended, and that is durable: no I/O begins any more, and callers wait no longer. What is
@@ -233,6 +319,7 @@ impl Record {
 impl State {
     fn add(&mut self, new: Outstanding) -> usize {
         self.modifying += usize::from(new.at.op != Op::Read);
+        self.reads += u64::from(new.at.op == Op::Read);
         match self.free.pop() {
             Some(which) => {
                 self.outstanding[which] = Some(new);
@@ -250,6 +337,22 @@ impl State {
         self.modifying -= usize::from(old.at.op != Op::Read);
         self.free.push(which);
         Some(old)
+    }
+}
+
+impl SlowReads for Record {
+    fn is_avoided(&self) -> bool {
+        if !self.is_slow.load(Ordering::Relaxed) {
+            return false;
+        }
+        let now = self.supervision.env.moment().ns_since(Moment::START);
+        now.saturating_sub(self.last_read.load(Ordering::Relaxed)) < TRIAL.as_nanos() as u64
+    }
+
+    fn may_hedge(&self) -> bool {
+        let may = self.supervision.may_hedge();
+        self.hedged.fetch_add(u64::from(may), Ordering::Relaxed);
+        may
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! One task for a pool. It starts with an I/O, checks the disks once a [`SPAN`], and ends after a span without I/O.
 //!
-//! * A slow disk is reported.
+//! * A slow disk is reported, and owners read other copies while there are any, unless a long queue may be the reason.
 //! * One that is slow for a minute, for which a long queue is not the reason, is removed from service, if all data is
 //!   available without it and no more disks are absent then than every space promises to survive. The slow disk still
 //!   serves its data, so there is no hurry.
@@ -89,6 +89,9 @@ impl Supervision {
             return false;
         }
         let Verdict { slow, leave } = self.standings.lock().span(&looks);
+        for record in &records {
+            record.set_slow(slow.get(&record.number).is_some_and(|why| !why.crowded));
+        }
         pool.events().slow_now(&slow);
         for disk in leave {
             if pool.read(|s| may_spare(s, disk))

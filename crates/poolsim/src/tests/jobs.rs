@@ -1,3 +1,4 @@
+mod clients;
 mod moves;
 mod rate;
 mod resync;

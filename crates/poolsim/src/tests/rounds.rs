@@ -1,12 +1,13 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use disk::{DiskError, Op, Place};
 use env::{Env, Io};
 use parking_lot::Mutex;
 use pool::Pool;
 use pool_seam::{
-    Coordinator, CopyRegions, DiskNumber, JobId, JobOrder, JobReport, LogState, Membership, Owner, OwnerId,
-    OwnerOp, OwnerStatus, Request, Returned, RowNumber, SeamError, SpaceView,
+    Coordinator, CopyRegions, DiskNumber, DiskReport, JobId, JobOrder, JobReport, LogState, Membership,
+    Owner, OwnerId, OwnerOp, OwnerStatus, Request, Returned, RowNumber, SeamError, SpaceView,
 };
 
 use crate::world::{World, mirror, virtual_time};
@@ -149,6 +150,40 @@ fn an_owner_is_told_that_a_disk_stays() {
         let missed = row.copies().find(|(_, copy)| copy.place.disk == other).map(|(_, copy)| copy.missed);
         assert_eq!((missed, pool.read(|s| s.membership(other))), (Some(u64::MAX), Some(Membership(2))));
     });
+}
+
+/// A call that did not begin because its disk is leaving does not make the disk a slow one: its owner gets what becomes of
+/// the disk, and no second round begins.
+#[test]
+fn a_leaving_disk_is_not_slow() {
+    for is_needed in [false, true] {
+        virtual_time(async {
+            let world = World::new(25, 2);
+            let (pool, owner, puppet) = staged(&world, Duration::from_secs(5), Vec::new()).await;
+            let disk = first_disk(&pool, owner);
+            if is_needed {
+                pool.take_offline(DiskNumber(1 - disk.0)).await.expect("it leaves");
+            }
+            puppet.told.lock().clear();
+            let error = DiskError::Timeout { at: Place::whole(Op::Write) };
+            let (of, reason) = (Membership(1), pool::Absence::WriteFailed);
+            let reports = async {
+                world.env.sleep(Duration::from_secs(1)).await;
+                Coordinator::disk_failed(&pool, owner, DiskReport { disk, of, reason, error }).wait().await
+            };
+            let (left, reported) = tokio::join!(pool.disk_failed(disk, reason), reports);
+            let told = puppet.told.lock().clone();
+            assert_eq!(told.iter().filter(|told| told.starts_with("leaving")).count(), 1, "{told:?}");
+            if is_needed {
+                assert_eq!(left, Err(pool::CommitError::Needed(disk)));
+                assert_eq!(reported.map(drop), Err(SeamError::Needed(disk)));
+            } else {
+                left.expect("it leaves");
+                assert_eq!(reported.expect("a view").membership(disk), None);
+                assert_eq!(pool.read(|s| s.disks[&disk].presence), pool::Presence::Absent(reason));
+            }
+        });
+    }
 }
 
 /// Also when the caller that began the round has gone.

@@ -64,7 +64,10 @@ impl Pools {
                     name: format!("{name}/{space}"),
                     labels: vec![name.clone(), space.clone()],
                     tallies: vec![open.tally(id)],
-                    source: source(&open, move |d| tables(d, [id])),
+                    source: source(&open, move |d| IoSource {
+                        hedged: d.hedged_reads_in(id),
+                        ..tables(d, [id])
+                    }),
                 });
             }
             let ids: Vec<SpaceId> = shown.iter().map(|(id, _)| *id).collect();

@@ -7,6 +7,7 @@ use arena::Arena;
 use disk::Disk;
 use env::Env;
 use pool::events::Events;
+use pool::jobs::pacer::Pacing;
 use pool::jobs::{Board, Evacuated, Job};
 use pool::{DiskNumber, NewDisk, PathOptions, Pool, Resiliency, SpaceId, SpaceRecord};
 use pool_local::{LocalOptions, LocalPool};
@@ -47,6 +48,14 @@ impl DataPath {
         match self {
             DataPath::Pooled(_, path) => &path.jobs,
             DataPath::Owned(pool, _) => pool.jobs(),
+        }
+    }
+
+    /// How jobs are paced if nothing else is said.
+    pub(super) fn pacing(&self) -> Pacing {
+        match self {
+            DataPath::Pooled(..) => Pacing::default(),
+            DataPath::Owned(..) => Pacing::of_owners(),
         }
     }
 
@@ -260,14 +269,23 @@ impl DataPath {
     pub(super) fn hedged_reads_of(&self, disk: DiskNumber) -> u64 {
         match self {
             DataPath::Pooled(_, path) => path.hedged_reads_of(disk),
-            DataPath::Owned(..) => 0,
+            DataPath::Owned(pool, _) => pool.hedged_reads_of(disk),
         }
     }
 
     pub(super) fn hedged_reads(&self) -> u64 {
         match self {
             DataPath::Pooled(_, path) => path.hedged_reads().1,
-            DataPath::Owned(..) => 0,
+            DataPath::Owned(pool, _) => pool.hedged_reads().1,
+        }
+    }
+
+    /// Reads of a virtual disk that were late, so that the data was read from other disks too. The data path of the pool
+    /// counts them by physical disk only.
+    pub(super) fn hedged_reads_in(&self, space: SpaceId) -> u64 {
+        match self {
+            DataPath::Pooled(..) => 0,
+            DataPath::Owned(_, local) => local.hedged_reads(space),
         }
     }
 

@@ -66,7 +66,7 @@ impl Mender {
         teller: &Teller,
     ) -> Arc<Mender> {
         let target = Duration::from_millis(jobs.latency_ms);
-        data.jobs().set_pacing(Pacing { target, minimum: jobs.minimum, ..Pacing::default() });
+        data.jobs().set_pacing(Pacing { target, minimum: jobs.minimum, ..data.pacing() });
         let mender = Arc::new(Mender {
             env: env.clone(),
             pool: pool.clone(),

@@ -22,7 +22,7 @@ const PIECE: u32 = 64;
 
 impl Striped {
     /// Reads units of a column: from its disk; from the others when that is an outlier, or when it takes
-    /// longer than 99 of 100 of its reads, if the [budget](crate::pulse::budget) allows. The first valid
+    /// longer than 99 of 100 of its reads, if the [budget](crate::supervision::budget) allows. The first valid
     /// result counts. False: the buffers have undefined contents.
     pub(super) async fn read_column(
         &self,
@@ -47,7 +47,7 @@ impl Striped {
         disk.pulse.count_user_read();
         if !first.ends_in_time().await
             && path.may_hedge()
-            && let Some(buffers) = first.shape().try_alloc(&path.io)
+            && let Some(buffers) = first.shape().try_alloc(&path.io.arena)
         {
             disk.pulse.count_hedged();
             return Box::pin(self.race(row, column, units, first, buffers)).await;

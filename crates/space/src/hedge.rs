@@ -1,0 +1,134 @@
+//! Reading around a slow disk.
+//!
+//! A read that its disk has not completed in its usual time is *late*. The data is then read from another copy too, or made
+//! from the other columns, if the disk's supervision allows it ([`disk::SlowReads`]); the first valid result counts. A disk
+//! that is far slower than its peers is not read at all while the data can be read elsewhere.
+//!
+//! The read that is not needed any more continues, and its buffers are freed when the disk has answered. If what it read is
+//! damaged, it is written anew all the same.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use arena::{IoBuf, SgMut};
+use disk::DiskError;
+use pool_seam::DiskNumber;
+
+use crate::blocks::ContentId;
+use crate::cache::Cached;
+use crate::log::entry::Sums;
+use crate::owner::Inner;
+use crate::port::Port;
+use crate::read::{Reading, SpaceRead, fill, has_sums};
+use crate::view::{Member, Route, route};
+use crate::write::Target;
+
+/// Before memory is asked for again.
+const MEMORY_WAIT: Duration = Duration::from_millis(1);
+
+impl Inner {
+    /// A copy of a content on another disk than this one, and its port; one that is not avoided, if there is one.
+    pub(crate) fn another<'a>(
+        &self,
+        at: &'a Route,
+        content: usize,
+        than: DiskNumber,
+    ) -> Option<(&'a Member, Arc<Port>)> {
+        let others =
+            at.members.iter().filter(|m| m.counts && m.disk != than && usize::from(m.content) == content);
+        let others =
+            others.filter_map(|member| Some((member, self.ports.get(member.disk, member.membership?)?)));
+        others.min_by_key(|(_, port)| port.is_avoided())
+    }
+
+    /// Reads units of a coded row whose disk is far slower than its peers: they are made from the other columns.
+    pub(crate) fn read_around(
+        self: &Arc<Inner>,
+        target: Target,
+        at: Route,
+        cached: Arc<Cached>,
+        sums: Sums,
+        mut dst: SgMut,
+    ) -> env::Io<SpaceRead> {
+        let inner = Arc::clone(self);
+        env::Io::pending(self.env.run(async move {
+            if let Some(units) = inner.from_others(&target, &at, &cached).await {
+                fill_all(&mut dst, &units);
+                let content = ContentId { space: inner.space(), birth: at.birth, content: target.column };
+                if has_sums(content, &target, &sums, &dst) && inner.lease.holds() {
+                    return (Ok(()), dst);
+                }
+            }
+            inner.read_slowly(target, dst, None).wait().await
+        }))
+    }
+}
+
+impl Reading {
+    /// Its disk is late: reads elsewhere too.
+    pub(crate) async fn hedge(self: Arc<Reading>) {
+        let (inner, target) = (&self.inner, &self.target);
+        let view = inner.view.get().value;
+        let at = route(&view, target.key).filter(|at| !at.is_new && at.birth == self.content.birth);
+        let Some(at) = at else { return };
+        if at.code.is_some() {
+            if self.may_hedge()
+                && let Some(units) = inner.from_others(target, &at, &self.cached).await
+                && let Some(mut dst) = self.shape.try_alloc(&inner.arena)
+            {
+                fill_all(&mut dst, &units);
+                self.answer_if_valid(dst);
+            }
+            return;
+        }
+        let Some((other, port)) = inner.another(&at, 0, self.disk) else { return };
+        let Some(dst) = self.shape.try_alloc(&inner.arena).filter(|_| self.may_hedge()) else { return };
+        let (result, dst) = port.read(other.data + target.offset(), dst).await;
+        let damaged = match result {
+            Ok(()) => match self.answer_if_valid(dst) {
+                Some(dst) => dst,
+                None => return,
+            },
+            Err(DiskError::Medium { .. }) if !dst.is_empty() => dst,
+            // The first disk decides.
+            Err(_) => return,
+        };
+        // It was written meanwhile, or this copy is damaged.
+        let read = inner.read_slowly(target.clone(), damaged, Some(other.disk)).wait().await;
+        if read.0.is_ok() {
+            self.answer(read);
+        }
+    }
+
+    fn may_hedge(&self) -> bool {
+        let may = self.inner.ports.get(self.disk, self.of).is_some_and(|port| port.may_hedge());
+        self.inner.hedged.fetch_add(u64::from(may), Ordering::Relaxed);
+        may
+    }
+
+    /// Answers with these bytes if they are what was written; otherwise gives the buffers back.
+    fn answer_if_valid(&self, dst: SgMut) -> Option<SgMut> {
+        if !self.is_valid(&dst) {
+            return Some(dst);
+        }
+        if self.inner.lease.holds() {
+            self.answer((Ok(()), dst));
+        }
+        None
+    }
+
+    /// Other buffers like the caller's, which a disk that does not answer has.
+    pub(crate) async fn buffers(&self) -> SgMut {
+        loop {
+            match self.shape.try_alloc(&self.inner.arena) {
+                Some(buffers) => return buffers,
+                None => self.inner.env.sleep(MEMORY_WAIT).await,
+            }
+        }
+    }
+}
+
+fn fill_all(dst: &mut SgMut, units: &[IoBuf]) {
+    units.iter().enumerate().for_each(|(at, bytes)| fill(dst, at, Some(bytes), 1));
+}
