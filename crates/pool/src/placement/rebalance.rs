@@ -8,13 +8,15 @@
 //! 3. If these are as many, too, the ranks of the disks that journals lie on do not become higher.
 //! 4. If these stay, too, the sum of `used² / slabs` over the disks becomes less. All four are bounded from
 //!    below, so the steps come to an end.
-//! 5. It can be applied ([`crate::Op::BeginMove`]), and leaves the reserve of the disk that it goes to.
+//! 5. A replica of a log moves only to the media where its space's log may lie.
+//! 6. It can be applied ([`crate::Op::BeginMove`]), and leaves the reserve of the disk that it goes to.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::class::{is_outside, outside};
+use super::class::{is_outside, log_outside, outside};
 use super::journal::Taste;
+use super::owned::owned_slab;
 use super::{LEVELS, mates, reserve, shared};
 use crate::{DiskNumber, DiskRecord, RowNumber, SlabPlace, SpaceId, SpaceRecord, State, Usage};
 
@@ -56,6 +58,27 @@ impl Fill {
 /// The step that helps most; `None` when there is none. Rows in `skip`, and those with a slab on the move,
 /// are left alone. Journals are not moved to make disks more even.
 pub fn rebalance(state: &State, skip: &BTreeSet<(SpaceId, RowNumber)>) -> Option<Step> {
+    log_to_move(state, skip).or_else(|| slab_to_move(state, skip))
+}
+
+/// A replica of the log of a space with an owner that lies outside of the media where it may. A log does not move for
+/// another reason: wherever its replicas lie among these, they are written alike.
+fn log_to_move(state: &State, skip: &BTreeSet<(SpaceId, RowNumber)>) -> Option<Step> {
+    let row = RowNumber::LOG;
+    let may_move = |space: &SpaceId| {
+        let log = state.owned.get(space).and_then(|record| record.rows.get(&row));
+        log.is_some_and(|log| !log.is_new && log.moving().is_none()) && !skip.contains(&(*space, row))
+    };
+    state.owned.keys().copied().filter(may_move).find_map(|space| {
+        let mut outside = log_outside(state, space).filter(|(_, disk)| state.is_present(*disk));
+        outside.find_map(|(index, _)| {
+            let to = owned_slab(state, space, row, index as u8, |_| true).ok()?;
+            Some(Step { space, row, index, to })
+        })
+    })
+}
+
+fn slab_to_move(state: &State, skip: &BTreeSet<(SpaceId, RowNumber)>) -> Option<Step> {
     let disks: Vec<(DiskNumber, Fill)> = targets(state);
     let tastes = state.spaces.iter().map(|(id, r)| (*id, (r, Taste::of(state, *id))));
     let tastes: BTreeMap<SpaceId, (&SpaceRecord, Taste<'_>)> = tastes.collect();

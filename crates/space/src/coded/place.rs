@@ -2,6 +2,7 @@
 //! checkpoints.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -41,6 +42,15 @@ impl Failed {
     }
 }
 
+/// The first stripes that are not in place and follow each other with payload of the same columns: those as bits, and the
+/// payload of each.
+fn first_unplaced(table: &Table, mut units: Range<usize>) -> Option<(Range<usize>, u32, Vec<Sg>)> {
+    let (first, (columns, payload)) = units.find_map(|unit| Some((unit, table.redo(unit)?)))?;
+    let others = units.map_while(|unit| table.redo(unit).filter(|(of, _)| *of == columns));
+    let payload: Vec<Sg> = std::iter::once(payload).chain(others.map(|(_, payload)| payload)).collect();
+    Some((first..first + payload.len(), columns, payload))
+}
+
 impl Inner {
     /// Writes what the log has of units and the disks do not have yet, in place. The caller has their lock alone.
     pub(crate) async fn place(
@@ -60,20 +70,21 @@ impl Inner {
         target: &Target,
         cached: &Arc<Cached>,
     ) -> Result<Placed, SpaceError> {
-        for unit in target.units.clone() {
-            let one = Target { units: unit..unit + 1, ..target.clone() };
-            while let Some((columns, payload)) = self.look(cached, |table| table.redo(unit)) {
-                let view = self.view.get().value;
-                let Some(at) = route(&view, target.key) else { return Ok(Placed::Yes) };
-                let mut units = payload.into_iter();
-                let parts = (0..at.contents()).map(|content| {
-                    let bytes = (columns & 1 << content != 0).then(|| units.next()).flatten();
-                    bytes.map(|bytes| Sg::from_iter([bytes]))
-                });
-                let stripes = Stripes { parts: parts.collect(), values: None };
-                if self.start_placing(one.clone(), stripes).await? == Placed::NeedsFlush {
-                    return Ok(Placed::NeedsFlush);
-                }
+        while let Some((units, columns, payload)) =
+            self.look(cached, |table| first_unplaced(table, target.units.clone()))
+        {
+            let view = self.view.get().value;
+            let Some(at) = route(&view, target.key) else { return Ok(Placed::Yes) };
+            let mut parts: Vec<Option<Sg>> = vec![None; at.contents()];
+            for stripe in payload {
+                let contents = (0..at.contents()).filter(|content| columns & 1 << content != 0);
+                contents
+                    .zip(stripe)
+                    .for_each(|(content, unit)| parts[content].get_or_insert_default().push(unit));
+            }
+            let stripes = Stripes { parts, values: None };
+            if self.start_placing(Target { units, ..target.clone() }, stripes).await? == Placed::NeedsFlush {
+                return Ok(Placed::NeedsFlush);
             }
         }
         Ok(Placed::Yes)

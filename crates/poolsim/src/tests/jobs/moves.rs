@@ -3,10 +3,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use disk::sim::SlotId;
-use disk::{MemoryOptions, PowerCut};
+use disk::{Media, MemoryOptions, PowerCut};
 use pool::jobs::{Evacuated, Kind, Stays, Subject};
-use pool::placement::Step;
-use pool::{NewDisk, Pool, State, Usage};
+use pool::placement::{self, Step};
+use pool::{MediaClass, NewDisk, Pool, State, Usage};
 use pool_seam::{DiskNumber, Resiliency, RowNumber, SlabPlace, SpaceId};
 
 use super::{begin, copies, is_unfinished, on};
@@ -284,6 +284,31 @@ fn jobs_are_sent_to_tasks() {
             pool.evacuate(DiskNumber(0), &job).await.expect("some slabs move").moved
         });
         assert!(ends.await > 0);
+        have(&all, 1).await;
+    });
+}
+
+/// A disk turns out to be of another medium: what lies there moves, the replica of the log too.
+#[test]
+fn a_log_moves_to_the_media_of_its_space() {
+    virtual_time(async {
+        let world = World::new(57, 4);
+        let pool = world.create().await;
+        for disk in 0..3 {
+            pool.set_media(DiskNumber(disk), Media::Ssd).await.expect("its medium");
+        }
+        let record = pool::SpaceRecord { media: MediaClass::flash(), ..mirror("vm") };
+        let all = filled(&world, &pool, vec![record]).await;
+        let space = all[0].0;
+        let log = || -> Vec<DiskNumber> {
+            pool.read(|s| s.owned[&space].rows[&RowNumber::LOG].copies().map(|(_, c)| c.place.disk).collect())
+        };
+        let slow = log()[0];
+        pool.set_media(slow, Media::Hdd).await.expect("its medium");
+        let job = begin(&pool, Kind::Rebalance, Subject::Pool);
+        pool.optimize(&job).await.expect("they move");
+        assert!(!log().contains(&slow) && on(&pool, space, slow) == 0, "{:?}", log());
+        assert!(pool.read(|s| placement::outside(s, space)) == 0);
         have(&all, 1).await;
     });
 }
