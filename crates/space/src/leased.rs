@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arena::{Sg, SgMut, sg_len};
 use counters::IoTally;
-use disk::{Disk, DiskError, DiskInfo, Op, Place, Read, Then, Written};
+use disk::{Disk, DiskError, DiskInfo, Op, Place, Read, SlowReads, Then, Written};
 use env::{Ctx, Env, Epoch, Io};
 use pool_seam::{Lease, SeamError, Suspension};
 
@@ -97,6 +97,10 @@ impl Disk for Leased {
 
     fn check(&self, c: &Ctx) -> Io<Written> {
         self.disk.check(c)
+    }
+
+    fn slow_reads(&self) -> Option<Arc<dyn SlowReads>> {
+        self.disk.slow_reads()
     }
 
     fn tally(&self) -> Option<&Arc<IoTally>> {
