@@ -21,14 +21,10 @@ pub(super) enum DataPath {
 }
 
 impl DataPath {
-    /// Opens the one that the pool's spaces are of; where there are none, new ones get owners if the environment says
-    /// `CAUSEWAY_SPACES=owned`.
+    /// Opens the one that the pool's spaces are of; where there are none, new ones get owners.
     pub(super) async fn open(pool: &Pool, env: &Env, arena: &Arena) -> Result<Arc<DataPath>, StorageError> {
-        let (pooled, owned) = pool.read(|s| {
-            let owned = s.owned.keys().next().is_some();
-            (!owned && !s.spaces.is_empty(), owned)
-        });
-        if owned || !pooled && std::env::var_os("CAUSEWAY_SPACES").is_some_and(|kind| kind == "owned") {
+        let is_pooled = pool.read(|s| s.owned.keys().next().is_none() && !s.spaces.is_empty());
+        if !is_pooled {
             let local = LocalPool::open(env, arena, pool, LocalOptions::default()).await;
             return Ok(Arc::new(DataPath::Owned(pool.clone(), local)));
         }
