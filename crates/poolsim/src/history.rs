@@ -1,4 +1,5 @@
-//! Random histories of a pool with spaces of all kinds: users, jobs and mishaps at the same time, several lives of the server.
+//! Random histories of a pool with spaces of all kinds: users, jobs, changes of the disks and mishaps at the same time, several
+//! lives of the server.
 //!
 //! A seed decides everything. A life of the server ends with a power cut at any event, the end of the process alone, a clean
 //! export, or because another process takes the pool while this one goes on. Between lives, disks are set back to images
@@ -16,6 +17,7 @@
 
 mod bed;
 mod chaos;
+mod disks;
 mod jobs;
 mod last;
 mod life;

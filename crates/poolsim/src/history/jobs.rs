@@ -6,6 +6,7 @@ use pool_seam::{JobOrder, Owner, RowNumber, SlabPlace, UNIT};
 
 use super::bed::{Bed, Site};
 use super::chaos::{checkpoint, is_over, run};
+use super::disks;
 use super::random::Random;
 use crate::model::End;
 
@@ -17,12 +18,13 @@ pub(super) async fn jobs(bed: &Bed, site: &Site, steps: u64, mut random: Random)
             return;
         }
         let space = random.below(site.spaces.len() as u64) as usize;
-        match random.below(10) {
+        match random.below(12) {
             0..4 => checkpoint(bed, site, space).await,
             4 => drop(run(bed, site, space, JobOrder::Resolve).await),
             5 => drop(run(bed, site, space, JobOrder::Scrub(RowNumber(0))).await),
             6..8 => move_slab(bed, site, space, &mut random).await,
             8 => resize(bed, site, space).await,
+            9 | 10 => disks::change(bed, site, &mut random).await,
             _ => {
                 if let (Err(error), false) = (site.pool.scrub_metadata().await, is_over(bed, site)) {
                     bed.fail(&format!("scrub of the metadata: {error}"));

@@ -161,6 +161,7 @@ async fn open(bed: &Bed, world: World) -> Result<Site, String> {
 /// Before the users.
 async fn begin(bed: &Bed, site: &Site, random: &mut Random) {
     bed.note(|| "owned".into());
+    bed.learn_disks(site);
     jobs::restore_sizes(bed, site).await;
     match random.below(4) {
         0 => users::read_all(bed, site).await,

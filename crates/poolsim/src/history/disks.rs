@@ -1,0 +1,93 @@
+//! Disks that an administrator adds to the pool, and takes away from it for good.
+
+use disk::sim::SlotId;
+use pool::jobs::{Kind, Subject};
+use pool::{AdminError, NewDisk, Usage};
+
+use super::bed::{Bed, Site, options};
+use super::chaos::is_over;
+use super::random::Random;
+use crate::world::slot_of;
+
+/// Adds a disk; or, if the pool has more than at first, takes one away.
+pub(super) async fn change(bed: &Bed, site: &Site, random: &mut Random) {
+    let slots: Vec<usize> = bed.numbers.borrow().keys().copied().collect();
+    if slots.len() <= usize::from(bed.shape.disks) {
+        return add(bed, site).await;
+    }
+    if let Some(slot) = random.pick(&slots).filter(|slot| !bed.bad.borrow().contains(slot)) {
+        take_away(bed, site, *slot).await;
+    }
+}
+
+async fn add(bed: &Bed, site: &Site) {
+    let slot = bed.machine.slots();
+    bed.machine.add(&options(slot));
+    if let Some(delay) = bed.shape.delay {
+        bed.machine.shuffle(SlotId(slot), delay);
+    }
+    bed.note(|| format!("disk {slot} is added"));
+    match site.pool.add_disk(&NewDisk::new(site.world.disk(slot))).await {
+        Ok(number) => _ = bed.numbers.borrow_mut().insert(slot, number),
+        Err(_) if is_over(bed, site) => {}
+        Err(error) => bed.fail(&format!("adding disk {slot}: {error}")),
+    }
+}
+
+async fn take_away(bed: &Bed, site: &Site, slot: usize) {
+    let number = bed.number(slot).expect("a disk of the pool");
+    bed.note(|| format!("disk {slot} is to be taken away"));
+    let set = async |usage| match site.pool.set_usage(number, usage).await {
+        Err(error) if !is_over(bed, site) => bed.fail(&format!("the usage of disk {slot}: {error}")),
+        _ => {}
+    };
+    set(Usage::Retired).await;
+    let Some(job) = site.pool.jobs().begin(Kind::Drain, Subject::Disk(number)) else { return };
+    bed.is_busy.set(true);
+    let evacuated = site.pool.evacuate(number, &job).await;
+    bed.is_busy.set(false);
+    let is_empty = match &evacuated {
+        Ok(evacuated) => evacuated.left == 0,
+        Err(_) if is_over(bed, site) || !bed.bad.borrow().is_empty() => false,
+        Err(error) => bed.fail(&format!("emptying disk {slot}: {error}")),
+    };
+    drop(job);
+    if is_over(bed, site) {
+        return;
+    }
+    if !is_empty {
+        bed.note(|| format!("disk {slot} stays: {evacuated:?}"));
+        return set(Usage::AutoSelect).await;
+    }
+    match site.pool.remove_disk(number).await {
+        Ok(()) => {}
+        Err(AdminError::NotErased { .. }) if bed.bad.borrow().contains(&slot) => {}
+        Err(_) if is_over(bed, site) => return,
+        Err(error) => bed.fail(&format!("taking disk {slot} away: {error}")),
+    }
+    bed.note(|| format!("disk {slot} was taken away"));
+    bed.forget(slot);
+}
+
+impl Bed {
+    /// After an opening: a crash may have come before or after the last change was durable.
+    pub(super) fn learn_disks(&self, site: &Site) {
+        let gone: Vec<usize> = {
+            let numbers = self.numbers.borrow();
+            let is_gone = |number| site.pool.read(|s| s.disks.get(number).is_none());
+            numbers.iter().filter(|(_, number)| is_gone(number)).map(|(slot, _)| *slot).collect()
+        };
+        gone.into_iter().for_each(|slot| self.forget(slot));
+        let members = site.pool.members();
+        let found = members.iter().map(|of| (slot_of(&*of.disk).0, of.number));
+        self.numbers.borrow_mut().extend(found);
+    }
+
+    /// The disk is none of the pool's any more.
+    fn forget(&self, slot: usize) {
+        self.numbers.borrow_mut().remove(&slot);
+        for set in [&self.bad, &self.pulled, &self.lying] {
+            set.borrow_mut().remove(&slot);
+        }
+    }
+}
