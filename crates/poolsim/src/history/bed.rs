@@ -33,8 +33,8 @@ pub(super) struct Bed {
     pub(super) lying: RefCell<BTreeSet<usize>>,
     /// The pool's numbers of the disks, by slot.
     pub(super) numbers: RefCell<BTreeMap<usize, DiskNumber>>,
-    /// Images of all disks at some moments.
-    pub(super) images: RefCell<Vec<Vec<Image>>>,
+    /// Images of the pool's disks at some moments, by slot.
+    pub(super) images: RefCell<Vec<BTreeMap<usize, Image>>>,
     /// Something is changed that keeps slabs on their disks.
     pub(super) is_busy: Cell<bool>,
     began: std::time::Instant,

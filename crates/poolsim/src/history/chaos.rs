@@ -51,7 +51,8 @@ fn keep_images(bed: &Bed, random: &mut Random) {
             let at = random.below(8) as usize;
             images.swap_remove(at);
         }
-        images.push((0..bed.machine.slots()).map(|slot| bed.machine.image(SlotId(slot))).collect());
+        let slots = bed.numbers.borrow().keys().copied().collect::<Vec<_>>();
+        images.push(slots.into_iter().map(|slot| (slot, bed.machine.image(SlotId(slot)))).collect());
     }
 }
 
@@ -96,7 +97,7 @@ pub(super) async fn bring_back(bed: &Bed, site: &Site, slot: usize) {
         match site.pool.return_disk(site.world.disk(slot), false).await {
             Ok(_) | Err(AdminError::Present(_)) => return,
             Err(AdminError::StillWriting(_)) => bed.env.sleep(Duration::from_millis(5)).await,
-            Err(_) if is_over(bed, site) => return,
+            Err(_) if is_over(bed, site) || bed.number(slot).is_none() => return,
             Err(error) => bed.fail(&format!("disk {slot} does not come back: {error}")),
         }
     }

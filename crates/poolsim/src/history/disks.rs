@@ -59,14 +59,15 @@ async fn take_away(bed: &Bed, site: &Site, slot: usize) {
         bed.note(|| format!("disk {slot} stays: {evacuated:?}"));
         return set(Usage::AutoSelect).await;
     }
+    // Nothing else is done with it from now on.
+    let was_bad = bed.bad.borrow().contains(&slot);
+    bed.forget(slot);
     match site.pool.remove_disk(number).await {
-        Ok(()) => {}
-        Err(AdminError::NotErased { .. }) if bed.bad.borrow().contains(&slot) => {}
-        Err(_) if is_over(bed, site) => return,
+        Ok(()) => bed.note(|| format!("disk {slot} was taken away")),
+        Err(AdminError::NotErased { .. }) if was_bad => {}
+        Err(_) if is_over(bed, site) => {}
         Err(error) => bed.fail(&format!("taking disk {slot} away: {error}")),
     }
-    bed.note(|| format!("disk {slot} was taken away"));
-    bed.forget(slot);
 }
 
 impl Bed {

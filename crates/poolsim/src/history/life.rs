@@ -213,7 +213,7 @@ fn between(bed: &Bed, random: &mut Random) {
 
 fn set_back(bed: &Bed, slot: usize, random: &mut Random) {
     let images = bed.images.borrow();
-    let Some(image) = random.pick(&images).and_then(|images| images.get(slot)) else { return };
+    let Some(image) = random.pick(&images).and_then(|images| images.get(&slot)) else { return };
     bed.note(|| format!("disk {slot} is set back"));
     bed.spoil(slot);
     bed.lying.borrow_mut().insert(slot);
