@@ -8,8 +8,8 @@
 //! 3. A flush makes durable what was acknowledged before it began. After a crash ([`Model::crashed`]) everything else may
 //!    have happened or not, until a read says which; that stays, through later crashes too.
 //! 4. A change that failed may have happened, until it is replaced.
-//! 5. If a disk has contents that nobody wrote there when a pool is opened again ([`Model::lied`]), a mirrored unit that was being
-//!    changed may have them: nothing tells them from those of a write that the crash cut off. Two reads agree here, too.
+//! 5. If a disk is damaged or was set back when a pool is opened again ([`Model::lied`]), a read of a mirrored unit that was
+//!    not flushed since its last change may return that copy: the log has no checksum of the new data yet. Two reads agree.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,5 +1,5 @@
-//! Disks as an owner writes them: no write begins without the lease. A disk that fences nothing lets a deposed owner through, which
-//! would write over what the next one has in the log.
+//! A disk of a space, on which its owner begins no write without the lease. On disks that do not fence other processes, an old
+//! owner could otherwise overwrite the log of the next one.
 
 use std::ops::Range;
 use std::sync::Arc;
