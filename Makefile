@@ -38,7 +38,7 @@ fuzz: ## every fuzz target for a minute
 	@scripts/setup build
 	@scripts/fuzz
 
-soak: ## the pool's simulations with new seeds, for SOAK_SECONDS (600)
+soak: ## simulations of virtual disks and pools with new seeds, for SOAK_SECONDS (600) each
 	@scripts/setup build
 	@scripts/soak
 

@@ -15,9 +15,8 @@ fio that does next to nothing.
 * `parity`: sequential writes to parity 4 + 1, whole stripes, on five disks that give so many bytes a second, and to a two-way mirror on five such disks: at
   least 1.1 times as much where nothing was written before. Over what was written, a journal has them too: that is only said, and what small random
   writes cost: disk I/Os for each.
-* `owners`: a two-way mirror on two files, as the pool drives it today and with an owner of its own (`docs/0004-spaces.md`), on which the server
-  is to change: I/Os, processor time, and disk writes and flushes for each; writes that are durable each (written through, or with a flush)
-  beside fio's on such files, on both of them at a time: at least 60 % of what one of them gets.
+* `files`: a two-way mirror on two files: I/Os, processor time, and disk writes and flushes for each; writes that are durable each (written
+  through, or with a flush) beside fio's on such files, on both of them at a time: at least 60 % of what one of them gets.
 * `repair`: a disk is lost under load: how fast it is rebuilt, as fast as it goes and paced by a target for the load's 99th percentile, and that
   percentile before and meanwhile.
 """
@@ -54,9 +53,9 @@ CAP_AIM, SUMS_AIM, PARITY_AIM = 0.95, 0.10, 1.1
 STRIPE = (MIB, 32)
 # Of the load's 99th percentile beside a paced repair: what a server's configuration has by default.
 TARGET = 0.020
-ROWS = ["ram", "cap", "sums", "parity", "owners", "repair"]
+ROWS = ["ram", "cap", "sums", "parity", "files", "repair"]
 # name: (write, how each write becomes durable, the same for fio)
-OWNERS = {
+FILES = {
     "read-4k": (False, "none", None),
     "write-4k": (True, "none", None),
     "write-4k-through": (True, "through", "--sync=1"),
@@ -68,8 +67,8 @@ DURABLE_AIM, DURABLE_WRITES = 0.6, 5
 class Load:
     """A `poolload`, with its pool."""
 
-    def __init__(self, paths, resiliency, columns, size, *, tables=None, cap=None, fill=True, owned=False):
-        shape = {"resiliency": resiliency, "columns": columns, "size": size, "tables": tables, "devices": paths, "fill": fill, "owned": owned}
+    def __init__(self, paths, resiliency, columns, size, *, tables=None, cap=None, fill=True):
+        shape = {"resiliency": resiliency, "columns": columns, "size": size, "tables": tables, "devices": paths, "fill": fill}
         self.process = subprocess.Popen([POOLLOAD, json.dumps(shape)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                         preexec_fn=cap.enter if cap else None)
         self._answer()
@@ -133,8 +132,8 @@ def measure(place, *, runs, seconds, rows):
         results["sums"] = sums(runs, seconds)
     if "parity" in rows:
         results["parity"] = parity(runs, seconds)
-    if "owners" in rows:
-        results["owners"] = owners(place, runs, seconds)
+    if "files" in rows:
+        results["files"] = files(place, runs, seconds)
     if "repair" in rows:
         results["repair"] = repair(runs, seconds)
     return results
@@ -199,13 +198,13 @@ def capped(runs, seconds):
 
 
 def sums(runs, seconds):
-    """Space of 2 GiB on one column: 1,024 tables, all in memory or a tenth of them."""
+    """Space of 2 GiB on one column: 1,024 tables of about 2.5 KiB, all in memory or a tenth of them."""
     disks = RamDisks(2, 3 * GIB)
     size = 2 * GIB
     tables = size // (2 * MIB)
     out = {"tables": tables}
     try:
-        for name, kept in (("all", 2 * tables), ("tenth", tables // 10)):
+        for name, kept in (("all", 8 * KIB * tables), ("tenth", 256 * tables)):
             with Load(disks.paths, "mirror", 1, size, tables=kept) as load:
                 found = [load.load(False, True, 4 * KIB, 32, seconds) for _ in range(runs)]
                 out[name] = medians([{k: v for k, v in f.items() if k != "disks"} for f in found])
@@ -261,37 +260,34 @@ def parity(runs, seconds):
     return out
 
 
-def owners(place, runs, seconds):
-    """Each pool has files of its own, and so has fio."""
-    files = {who: [str(Path(place) / f"owners-{who}-{n}") for n in range(2)] for who in ("pooled", "owned", "fio")}
-    found = {name: {who: [] for who in files} for name in OWNERS}
-    for path in sum(files.values(), []):
+def files(place, runs, seconds):
+    """The pool has files of its own, and so has fio."""
+    paths = {who: [str(Path(place) / f"pool-{who}-{n}") for n in range(2)] for who in ("pool", "fio")}
+    found = {name: {who: [] for who in paths} for name in FILES}
+    for path in sum(paths.values(), []):
         with open(path, "wb") as file:
             os.posix_fallocate(file.fileno(), 0, GIB)
     try:
-        fio(files["fio"], True, False, MIB, 4, 1, extra=["--offset=0", "--size=100%", "--time_based=0"])  # no extent is unwritten
-        with Load(files["pooled"], "mirror", 1, 512 * MIB) as pooled, Load(files["owned"], "mirror", 1, 512 * MIB, owned=True) as owned:
+        fio(paths["fio"], True, False, MIB, 4, 1, extra=["--offset=0", "--size=100%", "--time_based=0"])  # no extent is unwritten
+        with Load(paths["pool"], "mirror", 1, 512 * MIB) as load:
             for _ in range(runs):
-                for name, (write, sync, extra) in OWNERS.items():
-                    for who, load in (("pooled", pooled), ("owned", owned)):
-                        one = load.load(write, True, 4 * KIB, 32, seconds, sync)
-                        disks = one.pop("disks")
-                        found[name][who].append({**one, "disk_writes": disks["writes"] / one["ios"], "disk_flushes": disks["flushes"] / one["ios"]})
+                for name, (write, sync, extra) in FILES.items():
+                    one = load.load(write, True, 4 * KIB, 32, seconds, sync)
+                    disks = one.pop("disks")
+                    found[name]["pool"].append({**one, "disk_writes": disks["writes"] / one["ios"], "disk_flushes": disks["flushes"] / one["ios"]})
                     if extra:
-                        found[name]["fio"].append(fio(files["fio"], write, True, 4 * KIB, 32, seconds, extra=[extra]))
+                        found[name]["fio"].append(fio(paths["fio"], write, True, 4 * KIB, 32, seconds, extra=[extra]))
     finally:
-        for path in sum(files.values(), []):
+        for path in sum(paths.values(), []):
             Path(path).unlink(missing_ok=True)
     out = {"rows": {}}
     for name, each in found.items():
         row = {who: medians(runs_of) for who, runs_of in each.items() if runs_of}
-        line = f"owners {name:<18}"
-        for who in ("pooled", "owned"):
-            m = row[who]
-            line += f"{who} {m['iops']:8.0f} IOPS, {m['cpu_us']:6.2f} µs, {m['disk_writes']:.2f} writes, {m['disk_flushes']:.3f} flushes; "
+        m = row["pool"]
+        line = f"files {name:<18}{m['iops']:8.0f} IOPS, {m['cpu_us']:6.2f} µs, {m['disk_writes']:.2f} writes, {m['disk_flushes']:.3f} flushes; "
         if "fio" in row:
-            row["of_fio"] = row["owned"]["iops"] / (row["fio"]["iops"] / 2)
-            row["met"] = row["of_fio"] >= DURABLE_AIM and row["owned"]["disk_writes"] <= DURABLE_WRITES
+            row["of_fio"] = m["iops"] / (row["fio"]["iops"] / 2)
+            row["met"] = row["of_fio"] >= DURABLE_AIM and m["disk_writes"] <= DURABLE_WRITES
             line += f"fio on each of both {row['fio']['iops'] / 2:8.0f}: {row['of_fio']:.0%} (aim {DURABLE_AIM:.0%}) {'met' if row['met'] else 'NOT MET'}"
         out["rows"][name] = row
         print(line)
@@ -327,8 +323,8 @@ def missed(results):
     """The aims that were not met, as text."""
     out = [f"pool {part} {name}: {row['ratio']:.1%} (aim {row['aim']:.0%})"
            for part in ("ram", "cap") for name, row in results.get(part, {}).get("rows", {}).items() if not row["met"]]
-    out += [f"pool owners {name}: {row['of_fio']:.0%} of fio's (aim {DURABLE_AIM:.0%})"
-            for name, row in results.get("owners", {}).get("rows", {}).items() if not row.get("met", True)]
+    out += [f"pool files {name}: {row['of_fio']:.0%} of fio's (aim {DURABLE_AIM:.0%})"
+            for name, row in results.get("files", {}).get("rows", {}).items() if not row.get("met", True)]
     if not results.get("sums", {"met": True})["met"]:
         out.append(f"pool checksums: {results['sums']['cost']:.1%} (at most {SUMS_AIM:.0%})")
     if not results.get("parity", {"met": True})["met"]:
@@ -371,16 +367,13 @@ def table(results):
             lines.append(f"| {words} | {ours:.1f} | {others:.1f} | {ours / others:.2f} | {f'{PARITY_AIM}, ' + said(p['met']) if what == 'new' else ''} |")
         lines += ["", f"Random 4 KiB writes, {STRIPE[1]} outstanding: {r['iops']:,.0f} a second with parity, the mirror {p['mirror_random']['iops']:,.0f}; {r['reads'] / r['ios']:.2f} reads "
                   f"and {r['writes'] / r['ios']:.2f} writes of disks for each, flushes {r['flushes'] / r['ios']:.2f}, 99th percentile {r['p99_us']:,.0f} µs."]
-    if "owners" in results:
-        lines += ["", "A two-way mirror on two files, as the pool drives it today and with an owner of its own; 4 KiB at random places, 32 outstanding. fio: on each of two such files, "
-                  "both at a time.", "",
-                  "| | pool IOPS | with an owner | µs of processor time | with an owner | disk writes for each | with an owner | flushes | with an owner | fio | of fio's | bar |",
-                  "|---|---|---|---|---|---|---|---|---|---|---|---|"]
-        for name, row in results["owners"]["rows"].items():
-            a, b = row["pooled"], row["owned"]
+    if "files" in results:
+        lines += ["", "A two-way mirror on two files; 4 KiB at random places, 32 outstanding. fio: on each of two such files, both at a time.", "",
+                  "| | pool IOPS | µs of processor time | disk writes for each | flushes | fio | of fio's | bar |", "|---|---|---|---|---|---|---|---|"]
+        for name, row in results["files"]["rows"].items():
+            a = row["pool"]
             fios = f"{row['fio']['iops'] / 2:,.0f} | {row['of_fio']:.0%} | {DURABLE_AIM:.0%}, {said(row['met'])}" if "fio" in row else "| |"
-            lines.append(f"| {name} | {a['iops']:,.0f} | {b['iops']:,.0f} | {a['cpu_us']:.2f} | {b['cpu_us']:.2f} | {a['disk_writes']:.2f} | {b['disk_writes']:.2f} "
-                         f"| {a['disk_flushes']:.3f} | {b['disk_flushes']:.3f} | {fios} |")
+            lines.append(f"| {name} | {a['iops']:,.0f} | {a['cpu_us']:.2f} | {a['disk_writes']:.2f} | {a['disk_flushes']:.3f} | {fios} |")
     if "repair" in results:
         r = results["repair"]
         lines += ["", f"Repair of a lost disk of four at {r['cap'] / 1e6:.0f} MB/s each under random 8 KiB reads, 4 outstanding:", "",

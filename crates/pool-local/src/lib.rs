@@ -110,7 +110,7 @@ impl LocalPool {
             spaces: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
         });
-        let owned: Vec<SpaceId> = pool.read(|s| s.owned.keys().copied().collect());
+        let owned: Vec<SpaceId> = pool.read(|s| s.spaces.keys().copied().collect());
         let slots: Vec<_> = owned.into_iter().map(|space| local.add(space)).collect();
         let all = Arc::clone(&local);
         let opened = env.run(async move { drop(join_all(slots.iter().map(|slot| slot.open(&all))).await) });
@@ -129,7 +129,7 @@ impl LocalPool {
     /// # Errors
     /// [`LocalError::NoSpace`].
     pub fn disk(&self, space: SpaceId) -> Result<VirtualDisk, LocalError> {
-        let record = self.pool.read(|s| s.owned.get(&space).cloned()).ok_or(LocalError::NoSpace(space))?;
+        let record = self.pool.read(|s| s.spaces.get(&space).cloned()).ok_or(LocalError::NoSpace(space))?;
         let (id, jobs) = (self.pool.id(), self.pool.jobs());
         Ok(VirtualDisk::new(self.slot(space)?, id, jobs, &record, self.pool.is_read_only()))
     }
@@ -140,7 +140,7 @@ impl LocalPool {
     /// [`LocalError`]; of one that was made and could not be opened [`LocalError::NotOpen`].
     pub async fn create(self: &Arc<LocalPool>, record: SpaceRecord) -> Result<SpaceId, LocalError> {
         let _one = self.changing.lock().await;
-        let space = self.pool.create_owned(record).await?;
+        let space = self.pool.create_space(record).await?;
         self.add(space).open(self).await?;
         Ok(space)
     }
@@ -162,7 +162,7 @@ impl LocalPool {
         let slot = self.slot(space)?;
         // That it could not be flushed keeps nobody from destroying it.
         drop(slot.close(LocalError::NoSpace(space)).await);
-        if let Err(error) = self.pool.destroy_owned(space).await {
+        if let Err(error) = self.pool.destroy_space(space).await {
             slot.reopen(self).await?;
             return Err(error.into());
         }
@@ -177,7 +177,7 @@ impl LocalPool {
     /// [`LocalError`]; it has its former size, and may have lost what is beyond the new one.
     pub async fn resize(&self, space: SpaceId, size: u64) -> Result<(), LocalError> {
         let link = self.slot(space)?.owner()?;
-        let from = self.pool.read(|s| s.owned.get(&space).map(|record| record.size));
+        let from = self.pool.read(|s| s.spaces.get(&space).map(|record| record.size));
         let from = from.ok_or(LocalError::NoSpace(space))?;
         Ok(link.resize(from, size, true).wait().await?)
     }

@@ -1,4 +1,4 @@
-//! The areas of a disk: `docs/0004-format.md`, "A disk".
+//! The areas of a disk: `docs/on-disk-format.md`, "A disk".
 
 use crate::{GROUP, UNIT};
 

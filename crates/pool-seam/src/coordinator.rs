@@ -80,7 +80,7 @@ pub struct Request {
 /// A change of the metadata that an owner asks for. A copy of a row is named by its index and its generation, a row by its
 /// birth, a disk by its membership.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // of the fields, which are what their types and `docs/0004-format.md` say
+#[allow(missing_docs)] // of the fields, which are what their types and `docs/on-disk-format.md` say
 pub enum OwnerOp {
     /// Slabs for a row; the coordinator chooses them. The row is *new* until `Ready` (rule 18).
     Allocate { row: RowNumber },

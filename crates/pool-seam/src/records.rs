@@ -59,9 +59,10 @@ pub struct ScrubRecord {
 }
 
 /// How a space survives failures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Resiliency {
     /// It does not.
+    #[default]
     Simple,
     /// This many copies: 2 or 3.
     Mirror {
@@ -85,9 +86,10 @@ pub enum Resiliency {
 }
 
 /// When slabs are allocated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Provisioning {
     /// At the first write.
+    #[default]
     Thin,
     /// When the space is made.
     Fixed,

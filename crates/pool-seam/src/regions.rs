@@ -1,4 +1,4 @@
-//! The regions of a slab, in which missed writes and overwrites in progress are counted: `docs/0004-format.md`, "A
+//! The regions of a slab, in which missed writes and overwrites in progress are counted: `docs/on-disk-format.md`, "A
 //! disk". Region `r` is bit `r` of 64.
 
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! The rows of a space: `docs/0004-format.md`, records "row", "slab" and "moving".
+//! The rows of a space: `docs/on-disk-format.md`, records "row", "slab" and "moving".
 
 use std::fmt;
 use std::ops::Deref;

@@ -1,4 +1,4 @@
-//! What an owner sees of the metadata: `docs/0004-spaces.md`, section B; `docs/0004-format.md`, records "space",
+//! What an owner sees of the metadata: `docs/0004-spaces.md`, section B; `docs/on-disk-format.md`, records "space",
 //! "ownership", "log state" and "attachment".
 
 use std::collections::BTreeMap;
@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use disk::Media;
 
+use crate::code::Code;
 use crate::{
     Areas, DiskNumber, FaultDomains, LossRecord, MediaClass, Membership, NodeId, PoolId, Provisioning,
-    Resiliency, Row, RowNumber, ScrubRecord, Shape, SpaceEpoch, SpaceId, Tree, ViewVersion,
+    Resiliency, Row, RowNumber, ScrubRecord, Shape, SlabCopy, SpaceEpoch, SpaceId, Tree, ViewVersion,
 };
 
 /// All that an owner sees of its space. Immutable; clones share what they have.
@@ -42,7 +43,7 @@ pub struct DiskView {
 }
 
 /// A space (virtual disk) in the metadata.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpaceRecord {
     /// Its name, unique in the pool.
     pub name: String,
@@ -148,8 +149,38 @@ impl SpaceRecord {
         }
     }
 
+    /// Slabs of a row.
+    pub fn slabs_in_row(&self) -> usize {
+        self.slabs_with(self.resiliency)
+    }
+
     /// Slabs of a row with this resiliency.
-    pub fn slabs_in_row(&self, resiliency: Resiliency) -> usize {
+    pub fn slabs_with(&self, resiliency: Resiliency) -> usize {
         usize::from(self.columns) * resiliency.copies() + resiliency.parity_columns()
+    }
+
+    /// Slabs of a row that stand for each other: the copies of a column, or all of a row with parity.
+    pub fn slabs_in_group(&self) -> usize {
+        if self.resiliency.is_parity() { self.slabs_in_row() } else { self.resiliency.copies() }
+    }
+
+    /// The code of its parity columns; `None` if it has none.
+    pub fn code(&self) -> Option<Code> {
+        self.resiliency.code(self.columns.into())
+    }
+
+    /// Bytes of the user's in a row.
+    pub fn row_bytes(&self, slab_bytes: u64) -> u64 {
+        u64::from(self.columns) * slab_bytes
+    }
+
+    /// Rows that the space has addresses for.
+    pub fn row_count(&self, slab_bytes: u64) -> u64 {
+        self.size.div_ceil(self.row_bytes(slab_bytes))
+    }
+
+    /// The regions that a copy has missed: all, while its disk is not accounted for.
+    pub fn missed(&self, copy: &SlabCopy) -> u64 {
+        if self.unaccounted.contains_key(&copy.place.disk) { u64::MAX } else { copy.missed }
     }
 }

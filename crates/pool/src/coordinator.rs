@@ -28,7 +28,7 @@ use futures_util::future::select;
 use parking_lot::Mutex;
 use pool_seam::{
     Coordinator, DiskReport, Finding, JobId, Membership, Owner, OwnerId, Ownership, Progress, Request,
-    SeamError, SpaceView, Suspension, Turn, ViewVersion,
+    SeamError, SpaceEpoch, SpaceView, Suspension, Turn, ViewVersion,
 };
 
 pub(crate) use jobs::Orders;
@@ -36,7 +36,7 @@ pub use lease::PoolLease;
 pub(crate) use owners::Owners;
 pub(crate) use views::Views;
 
-use crate::book::Life;
+use crate::metadata::Life;
 use crate::state::{Carried, Refusal, SpaceOp, carry_out};
 use crate::{
     Absence, CommitError, DiskNumber, NoPlace, Op, Pool, RowNumber, SpaceId, SpaceRecord, placement,
@@ -58,17 +58,24 @@ pub enum NotMade {
 }
 
 impl Pool {
-    /// Makes a space that an owner drives; its log has slabs, and no owner has written it yet.
+    /// Makes a space; its log has slabs, and no owner has written it yet. Of the record its shape counts; who owns it, its slot
+    /// and its rows are not the caller's to say.
     ///
     /// # Errors
     /// [`NotMade`].
-    pub async fn create_owned(&self, record: SpaceRecord) -> Result<SpaceId, NotMade> {
+    pub async fn create_space(&self, record: SpaceRecord) -> Result<SpaceId, NotMade> {
         let made = Arc::new(Mutex::new(Err(NoPlace::NoSuchRow(SpaceId(u32::MAX)))));
         let result = Arc::clone(&made);
         let decide = move |s: &crate::State| {
             let space = SpaceId(s.next_space);
             let planned = s.free_slot().ok_or(NoPlace::NoSuchRow(space)).and_then(|slot| {
-                let record = record.owned(slot, s.epoch());
+                let epoch = SpaceEpoch::first(s.epoch());
+                let record = SpaceRecord {
+                    former: record.resiliency,
+                    ownership: Ownership { epoch, ..Ownership::default() },
+                    slot,
+                    ..record
+                };
                 let log = placement::log_row(s, &record, |_| true)?
                     .into_iter()
                     .map(|place| (place, false))
@@ -90,7 +97,8 @@ impl Pool {
 
     /// The owner that a space has now.
     pub fn owner(&self, space: SpaceId) -> Option<OwnerId> {
-        let Ownership { node, epoch, .. } = self.metadata().read(|s| Some(s.owned.get(&space)?.ownership))?;
+        let Ownership { node, epoch, .. } =
+            self.metadata().read(|s| Some(s.spaces.get(&space)?.ownership))?;
         Some(OwnerId { space, node, epoch })
     }
 

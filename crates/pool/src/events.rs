@@ -1,12 +1,11 @@
-//! Findings of the data path, counted and kept: the newest [`KEPT`].
+//! Findings of the owners of spaces, counted and kept: the newest [`KEPT`].
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use disk::DiskError;
 use parking_lot::Mutex;
 pub use pool_seam::{Finding, Found};
 
-use crate::losses::Noted;
 use crate::supervision::standing::Slowness;
 use crate::{DiskNumber, SpaceId};
 
@@ -19,7 +18,6 @@ pub struct Events {
     inner: Mutex<Inner>,
     failing: Mutex<BTreeMap<DiskNumber, DiskError>>,
     slow: Mutex<Slow>,
-    pub(crate) noted: Noted,
 }
 
 /// Present outliers, and those that were removed as such.
@@ -49,7 +47,6 @@ impl Events {
         *count += 1;
         let so_far = *count;
         drop(inner);
-        let is_new = found == Found::Lost && self.noted.add(space, address);
         if found == Found::Unsettled {
             // Writes that a crash interrupted are no damage, and there may be thousands.
             tracing::debug!(
@@ -58,8 +55,8 @@ impl Events {
                 address,
                 "the copies of a unit differed after a crash"
             );
-        } else if is_new || so_far.is_power_of_two() {
-            // A lost unit is reported once; of the other findings there may be thousands.
+        } else if so_far.is_power_of_two() {
+            // There may be thousands.
             tracing::warn!(?found, disk = disk.0, so_far, space = space.0, address, "a unit was damaged");
         }
     }
@@ -147,19 +144,6 @@ impl Events {
     /// The newest findings, oldest first.
     pub fn newest(&self) -> Vec<Finding> {
         self.inner.lock().newest.iter().copied().collect()
-    }
-
-    /// Addresses of lost units of each space: the first [`crate::LOST_MAX`] that were found since the pool
-    /// was opened and not found valid again. The metadata has the earlier ones
-    /// ([`State::losses`](crate::State::losses)).
-    pub fn lost(&self) -> BTreeMap<SpaceId, BTreeSet<u64>> {
-        self.noted.all()
-    }
-
-    /// Waits until a unit is found to be lost that was not known since the pool was opened: then there may be
-    /// something for [`crate::DataPath::record_losses`].
-    pub async fn more_lost(&self) {
-        self.noted.more().await;
     }
 
     /// How many there were of each kind on each disk.

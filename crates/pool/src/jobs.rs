@@ -1,36 +1,23 @@
-//! The background work of a space: resolving, resync, scrub, repair.
+//! The background work of a pool: resolving, resync, rebuilding, moving, scrub, repair.
 //!
-//! A job is a loop over pieces that asks [`Progress::piece`] before each: there it waits while it is paused,
-//! while a more urgent one runs, and as long as the clients need the disks ([`pacer`]). [`Board::begin`]
-//! gives a job its [`Progress`] and lists it until it is dropped; a `Progress::default()` belongs to no board
-//! and never waits. So a new kind of job is one [`Kind`] and one `async fn(.., &Progress)`:
-//! [`Progress::expect`] what there is, [`Progress::piece`] before and [`Progress::did`] after each piece, and
-//! an end when `piece` gives `None`.
+//! The work itself is done by the owners of spaces, which ask for turns ([`crate::coordinator`]). Here is what decides
+//! which job runs and how fast: [`Board::begin`] lists a job until it is dropped and gives it its [`Progress`]; it waits
+//! while it is paused, while a more urgent one runs, and as long as the clients need the disks ([`pacer`]).
 //!
 //! Invariants:
-//! 1. A job's checkpoint is the metadata (missed bits, rows, a scrub's position) and the activity log: after
-//!    a restart it continues there.
-//! 2. A region of a copy counts again only after every unit of it was copied under its lock and flushed, and
-//!    no write to the copy has failed since.
-//! 3. A piece holds the lock of one piece of a group at a time, and no lock while it waits for its turn:
-//!    users wait for no more than that.
-//! 4. Started pieces complete: a job that fails or is stopped starts no more, and returns when the
-//!    outstanding ones are done.
+//! 1. A job's checkpoint is the metadata (missed bits, rows, a scrub's position) and the logs of spaces: after a restart it
+//!    continues there.
+//! 2. Pieces that have begun complete: a job that fails or is stopped begins no more, and returns when the outstanding
+//!    ones are done.
 
 mod board;
 mod kinds;
-mod moves;
 pub mod pacer;
-mod pieces;
 mod progress;
 mod rate;
-mod resolve;
-mod resync;
-mod scrub;
 
 pub use board::{Board, ClientIo, Job};
-pub use kinds::{JobState, Kind, NoJob, Subject, Why};
-pub use moves::{Evacuated, Moved};
+pub use kinds::{Evacuated, JobState, Kind, NoJob, Subject, Why};
 pub use pool_seam::{JobId, Stays};
 pub(crate) use progress::Asked;
 pub use progress::{Piece, Progress};

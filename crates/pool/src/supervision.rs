@@ -129,7 +129,7 @@ impl Pool {
     /// of nothing else. When the membership has ended, and that is durable, all calls of the handle end; the device closes
     /// when its last outstanding I/O has completed, however long the handle is kept.
     pub fn disk_of(&self, owner: OwnerId, disk: DiskNumber, of: Membership) -> Option<Arc<dyn Disk>> {
-        let newest = self.read(|s| Some(s.owned.get(&owner.space)?.ownership.epoch))?;
+        let newest = self.read(|s| Some(s.spaces.get(&owner.space)?.ownership.epoch))?;
         if owner.epoch < newest {
             return None;
         }

@@ -239,6 +239,7 @@ pub(crate) fn mirror(name: &str) -> SpaceRecord {
         columns: 1,
         provisioning: Provisioning::Thin,
         media: MediaClass::ANY,
+        ..SpaceRecord::default()
     }
 }
 

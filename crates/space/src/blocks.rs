@@ -1,4 +1,4 @@
-//! Checksum blocks: what the units of a group contain, on one slab. `docs/0004-format.md`, "Checksum block";
+//! Checksum blocks: what the units of a group contain, on one slab. `docs/on-disk-format.md`, "Checksum block";
 //! `docs/0004-spaces.md`, rules 6 and 16.
 //!
 //! A slab has one block for each group of 512 units, and the blocks of a row are written before the row is used.

@@ -4,7 +4,7 @@
 //! are durable by themselves (FUA), checkpoints, jobs, and an opening after a crash. Its parts: the space's [`log`], which says
 //! what changed since the checksum [`blocks`] were written; the [`table`] of a group's units, in a [`cache`]; the owner's
 //! [`view`] of the metadata, [`locks`] of units, and a [`port`] to each disk. `docs/0004-spaces.md` states the rules, and
-//! `docs/0004-format.md` has the byte maps.
+//! `docs/on-disk-format.md` has the byte maps.
 //!
 //! Each path in one line of function names:
 //!

@@ -1,4 +1,4 @@
-//! The log of a space: `docs/0004-format.md`, "The space log"; `docs/0004-spaces.md`, section D.
+//! The log of a space: `docs/on-disk-format.md`, "The space log"; `docs/0004-spaces.md`, section D.
 //!
 //! A [`header`] says where a log's records begin and which owner wrote which part of it (a segment). A
 //! [`record`] has a head, a body of [`entry`] values, and payload units. The [`ring`] says where records lie, and

@@ -1,4 +1,4 @@
-//! Marks: what a disk has durably of a space. `docs/0004-format.md`, "Mark slot"; `docs/0004-spaces.md`, rule 9.
+//! Marks: what a disk has durably of a space. `docs/on-disk-format.md`, "Mark slot"; `docs/0004-spaces.md`, rule 9.
 //!
 //! A slot of a disk belongs to one space, and the space's owner alone writes it. It has two places of one block,
 //! written in turn: the lowest bit of the count is the place. So a write that is cut leaves the mark before it.

@@ -4,16 +4,14 @@ use std::sync::Arc;
 
 use arena::{Arena, Class, IoBuf};
 use disk::Disk;
-use env::Env;
+use env::{Ctx, Env, IoFlags};
 use pool::format::Claimant;
-use pool::{
-    CreateOptions, DataPath, MediaClass, NewDisk, PathOptions, Pool, Provisioning, Resiliency, SpaceRecord,
-};
+use pool::{CreateOptions, NewDisk, Pool, Resiliency, SpaceRecord};
+use pool_local::{LocalOptions, LocalPool};
 use serde::Deserialize;
 
 use crate::Failure;
 use crate::devices::{Counted, Counts};
-use crate::target::Target;
 
 /// What is made.
 #[derive(Deserialize)]
@@ -27,11 +25,8 @@ pub struct Shape {
     /// Whether all of it is written once before anything is measured.
     #[serde(default = "yes")]
     pub fill: bool,
-    /// Checksum tables in memory, if not what a pool has by default.
+    /// Bytes of checksum tables in memory, if not what a server has by default.
     pub tables: Option<usize>,
-    /// Whether the space has an owner (`docs/0004-spaces.md`), which is what the server will have.
-    #[serde(default)]
-    pub owned: bool,
     pub devices: Vec<String>,
 }
 
@@ -44,7 +39,9 @@ pub struct Bench {
     pub env: Env,
     pub arena: Arena,
     pub pool: Pool,
-    pub space: Target,
+    owners: Arc<LocalPool>,
+    /// The space, as the server has it.
+    pub space: Arc<dyn Disk>,
     pub devices: Vec<Arc<Counted>>,
     /// What is written: random bytes, another piece each time.
     pub source: IoBuf,
@@ -55,6 +52,11 @@ const ARENA: usize = 256 << 20;
 pub const SOURCE: usize = 4 << 20;
 const INTERLEAVE: u32 = 256 << 10;
 const FILL_AT_ONCE: u64 = 8;
+
+/// For a write that is durable when it returns, or not.
+pub fn context(through: bool) -> Ctx {
+    Ctx { flags: IoFlags { write_through: through, ..IoFlags::default() }, ..Ctx::default() }
+}
 
 impl Bench {
     /// Makes all of it.
@@ -84,22 +86,16 @@ impl Bench {
             resiliency,
             interleave: INTERLEAVE,
             columns: shape.columns,
-            provisioning: Provisioning::Thin,
-            media: MediaClass::ANY,
+            ..SpaceRecord::default()
         };
-        let space = if shape.owned {
-            Target::owned(&env, &arena, &pool, record).await?
-        } else {
-            let id = pool.create_space(record).await?;
-            let mut options = PathOptions::default();
-            options.tables = shape.tables.unwrap_or(options.tables);
-            let path = DataPath::of_pool(&pool, env.clone(), arena.clone(), options).await?;
-            Target::Pooled { space: path.space(id)?, path }
-        };
+        let mut options = LocalOptions::default();
+        options.tables = shape.tables.unwrap_or(options.tables);
+        let owners = LocalPool::open(&env, &arena, &pool, options).await;
+        let space = Arc::new(owners.disk(owners.create(record).await?)?);
         let mut source = arena.try_alloc_run(SOURCE, Class::Payload).ok_or("no memory")?;
         source.set_len(SOURCE);
         env.fill_random(source.filled_mut());
-        let bench = Bench { env, arena, pool, space, devices, source: source.freeze() };
+        let bench = Bench { env, arena, pool, owners, space, devices, source: source.freeze() };
         if shape.fill {
             bench.fill(shape.size).await?;
         }
@@ -115,13 +111,13 @@ impl Bench {
                 let length = (size - at).min(SOURCE as u64);
                 if length > 0 {
                     let src = [self.source.slice(0..length as usize)].into_iter().collect();
-                    writes.push(self.space.write(at, src, false));
+                    writes.push(self.space.write(&Ctx::default(), at, src).wait());
                 }
                 at += length;
             }
             futures_util::future::try_join_all(writes).await?;
         }
-        self.space.flush().await
+        Ok(self.space.flush(&Ctx::default()).wait().await?)
     }
 
     /// What all disks were asked until now.
@@ -132,7 +128,7 @@ impl Bench {
 
     /// Gives the pool up cleanly.
     pub async fn close(&self) -> Result<(), Failure> {
-        self.space.close().await?;
+        self.owners.close().await?;
         Ok(self.pool.export().await?)
     }
 }

@@ -7,14 +7,15 @@ use std::time::{Duration, Instant};
 use arena::passes::{self, Counts as Passes};
 use arena::{Class, SgMut};
 use disk::sized;
-use pool::blocks::checksums::checksum;
-use pool::{RowNumber, SpaceId, UNIT};
+use env::Ctx;
+use pool::{SpaceId, UNIT};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use space::blocks::ContentId;
 
 use crate::Failure;
-use crate::bench::{Bench, SOURCE};
+use crate::bench::{Bench, SOURCE, context};
 use crate::devices::Counts;
 
 /// What is asked of the space.
@@ -86,17 +87,23 @@ impl Load {
 
     /// Starts it; it goes on until [`Running::finish`].
     pub fn start(&self, bench: &Bench) -> Result<Running, Failure> {
-        let size = self.span.unwrap_or(u64::MAX).min(bench.space.size());
+        let size = self.span.unwrap_or(u64::MAX).min(bench.space.info().geometry.size);
         let shared = Arc::new(Shared { next: AtomicU64::new(0), stop: AtomicBool::new(false) });
         let (disks, passes) = (bench.counts(), passes::counts());
         let mut tasks = Vec::new();
         for _ in 0..self.depth {
             let dst = bench.arena.try_alloc_sg(self.block, Class::Payload).ok_or("the depth is too much")?;
             let dst = sized(dst, self.block);
-            let (load, space, env, shared, source) =
-                (*self, bench.space.clone(), bench.env.clone(), Arc::clone(&shared), bench.source.clone());
+            let (load, space, env, shared, source) = (
+                *self,
+                Arc::clone(&bench.space),
+                bench.env.clone(),
+                Arc::clone(&shared),
+                bench.source.clone(),
+            );
             let mut random = bench.env.random_u64() | 1;
             tasks.push(tokio::spawn(async move {
+                let through = context(load.sync == Sync::Through);
                 let (mut dst, mut latencies): (SgMut, _) = (dst, Vec::with_capacity(1 << 16));
                 while !shared.stop.load(Ordering::Relaxed) {
                     let chance = xorshift(&mut random);
@@ -105,13 +112,13 @@ impl Load {
                     let result = if load.write {
                         let from = (chance >> 20) as usize % (SOURCE - load.block + 1) / 4096 * 4096;
                         let src = [source.slice(from..from + load.block)].into_iter().collect();
-                        let written = space.write(at, src, load.sync == Sync::Through).await;
+                        let written = space.write(&through, at, src).wait().await;
                         match load.sync {
-                            Sync::Flush if written.is_ok() => space.flush().await,
+                            Sync::Flush if written.is_ok() => space.flush(&through).wait().await,
                             _ => written,
                         }
                     } else {
-                        let (result, back) = space.read(at, dst).await;
+                        let (result, back) = space.read(&through, at, dst).wait().await;
                         dst = back;
                         result
                     };
@@ -141,7 +148,7 @@ impl Running {
             latencies.append(&mut task.await??);
         }
         if self.load.write {
-            bench.space.flush().await?;
+            bench.space.flush(&Ctx::default()).wait().await?;
         }
         let (seconds, cpu) = ((bench.env.now() - self.began).as_secs_f64(), cpu() - self.cpu);
         let now = passes::counts();
@@ -188,10 +195,11 @@ pub fn checksum_us(bench: &Bench) -> f64 {
     const TURNS: usize = 32;
     let unit = UNIT as usize;
     let (units, before) = (SOURCE / unit, cpu());
+    let content = ContentId { space: SpaceId(1), birth: 1, content: 0 };
     let mut all = 0;
     for _ in 0..TURNS {
         for (n, bytes) in bench.source.chunks_exact(unit).enumerate() {
-            all ^= checksum(SpaceId(1), RowNumber(0), 0, n as u32, [bytes]);
+            all ^= content.checksum(n as u32, bytes);
         }
     }
     std::hint::black_box(all);

@@ -5,7 +5,7 @@
 //! answers each with a line; between commands the disks are idle, so that another program can measure them.
 //! Like the server it has one thread with a current-thread runtime for all disks.
 //!
-//! usage: `poolload '{"resiliency": "mirror", "columns": 1, "size": BYTES, "tables": N, "owned": false, "devices": [...]}'`, then on its standard input
+//! usage: `poolload '{"resiliency": "mirror", "columns": 1, "size": BYTES, "tables": BYTES, "devices": [...]}'`, then on its standard input
 //! `{"do": "load", "write": true, "random": true, "block": BYTES, "depth": N, "seconds": S, "sync": "through"}`, `{"do": "repair", "disk": N, "load": {...}, "target": S}`,
 //! `{"do": "checksums"}`. And without a pool: see [`floor`] and [`code`].
 #![allow(clippy::print_stdout, reason = "its answers")]
@@ -16,7 +16,6 @@ mod devices;
 mod floor;
 mod load;
 mod repair;
-mod target;
 
 use std::io::BufRead;
 use std::time::Duration;

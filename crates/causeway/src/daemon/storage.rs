@@ -9,7 +9,6 @@
 mod attach;
 mod counting;
 mod create;
-mod data;
 mod describe;
 mod disks;
 mod enclosures;
@@ -30,6 +29,8 @@ mod returning;
 mod shared;
 mod spaces;
 mod tell;
+#[cfg(test)]
+mod testing;
 
 use std::collections::HashMap;
 use std::future::Future;

@@ -63,14 +63,6 @@ impl Tenure {
         })
     }
 
-    /// One whose lease never runs out.
-    #[cfg(test)]
-    pub(crate) fn endless() -> Arc<Tenure> {
-        let (env, register) = (Env::real(), super::memory::Register::default());
-        let authority = super::memory::MemoryAuthority::with(&env, &register, Lease::endless());
-        Tenure::new(&env, authority, (0, 0))
-    }
-
     /// The epoch of the pool that it is of.
     pub(crate) fn epoch(&self) -> u64 {
         self.me.0

@@ -112,7 +112,7 @@ impl Pool {
 /// The slabs that an operation frees.
 fn frees(s: &State, op: &Op) -> Vec<SlabPlace> {
     let Op::Space { space, op } = op else { return Vec::new() };
-    let Some(record) = s.owned.get(space) else { return Vec::new() };
+    let Some(record) = s.spaces.get(space) else { return Vec::new() };
     let copies = |row: &RowNumber| record.rows.get(row).into_iter().flat_map(|row| row.copies());
     let moving = |row: &RowNumber| record.rows.get(row).and_then(|row| row.moving());
     match op {

@@ -20,7 +20,7 @@ impl Pool {
         let given: Arc<Mutex<Option<SpaceEpoch>>> = Arc::default();
         let chosen = Arc::clone(&given);
         let decide = move |s: &crate::State| {
-            let epoch = s.owned.get(&space).and_then(|record| record.ownership.epoch.next());
+            let epoch = s.spaces.get(&space).and_then(|record| record.ownership.epoch.next());
             *chosen.lock() = epoch;
             let own = |epoch| SpaceOp::Own { ownership: Ownership { node, epoch, request: 0 } };
             epoch.map(|epoch| Op::Space { space, op: own(epoch) }).into_iter().collect()
@@ -34,9 +34,9 @@ impl Pool {
     ///
     /// # Errors
     /// As for a request; then the space is there.
-    pub async fn destroy_owned(&self, space: SpaceId) -> Result<(), SeamError> {
+    pub async fn destroy_space(&self, space: SpaceId) -> Result<(), SeamError> {
         let decide = move |s: &crate::State| {
-            let is_there = s.owned.contains_key(&space);
+            let is_there = s.spaces.contains_key(&space);
             is_there.then_some(Op::Space { space, op: SpaceOp::Destroy }).into_iter().collect()
         };
         self.decide(decide).await.map_err(seam_error)?.await;

@@ -1,4 +1,4 @@
-//! The jobs of spaces that owners drive. A job of the pool's board ([`Pool::jobs`]) becomes orders: one for an owner and a
+//! The jobs of spaces. A job of the pool's board ([`Pool::jobs`]) becomes orders: one for an owner and a
 //! part of the work. The owners do them piece by piece, and ask for a turn before each few pieces.
 //!
 //! Invariants:
@@ -25,7 +25,7 @@ use crate::{Pool, SpaceId};
 const SPACES_AT_ONCE: usize = 8;
 
 impl Pool {
-    /// Decides what a crash has left open, in all spaces with owners; what absent disks have stays open.
+    /// Decides what a crash has left open, in all spaces; what absent disks have stays open.
     ///
     /// # Errors
     /// The first. The other spaces are done all the same.
@@ -49,7 +49,7 @@ impl Pool {
     }
 
     fn not_in_use(&self, space: SpaceId) -> SeamError {
-        let name = self.metadata().read(|s| s.owned.get(&space).map(|record| record.name.clone()));
+        let name = self.metadata().read(|s| s.spaces.get(&space).map(|record| record.name.clone()));
         let name = name.unwrap_or_else(|| format!("space {}", space.0));
         SeamError::Failed(format!("{name} is not open, so its copies cannot be read or written"))
     }

@@ -1,4 +1,4 @@
-//! A disk that returns to a pool with spaces that owners drive: each owner compares the disk's mark with its log.
+//! A disk that returns to a pool: each owner compares the disk's mark with its log.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl Pool {
         let mut ops = Vec::new();
         for (space, returned) in answers {
             let unaccounted =
-                self.metadata().read(|s| s.owned.get(&space)?.unaccounted.get(&number).copied());
+                self.metadata().read(|s| s.spaces.get(&space)?.unaccounted.get(&number).copied());
             match returned {
                 Some(Returned::Proven { .. }) if unaccounted.is_none() => continue,
                 Some(Returned::OnlyCopy(_)) if !accept_loss => return Err(AdminError::Stale(number)),

@@ -44,7 +44,7 @@ impl Views {
     pub(crate) fn follow(&self, state: &State, number: u64) -> Vec<Arc<SpaceView>> {
         let mut changed = Vec::new();
         self.shown.lock().retain(|space, shown| {
-            let Some(record) = state.owned.get(space) else { return false };
+            let Some(record) = state.spaces.get(space) else { return false };
             let is_same = Arc::ptr_eq(record, &shown.view.record);
             if is_same && shown.disks.is_same(&state.disks) {
                 return true;

@@ -18,9 +18,3 @@ record!(Areas {
     slabs,
     slab_bytes,
 });
-
-/// The activity blocks of the data path in this crate: 16 of two places, at the beginning of the marks. A pool has spaces
-/// of one data path only, so nothing else uses them.
-pub(crate) fn activity(areas: &Areas) -> Extent {
-    Extent::new(areas.marks.offset, 16 * 2 * crate::UNIT)
-}

@@ -14,7 +14,6 @@ mod spaces;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub(crate) use areas::activity;
 pub use areas::{Areas, Extent};
 pub use claim::{Claim, Claimant};
 pub use codec::Malformed;

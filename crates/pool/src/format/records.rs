@@ -3,13 +3,12 @@
 use super::codec::{Malformed, Reader, Wire, choice, record};
 use crate::state::{
     Absence, DiskRecord, EPOCHS_MAX, FaultDomains, GIVEN_UP_MAX, LOST_MAX, LossRecord, MediaClass, Moving,
-    Op, Policy, Presence, Provisioning, Resiliency, Row, ScrubRecord, SlabCopy, SlabPlace, SpaceRecord,
-    State, StateParts, Usage,
+    Op, Policy, Presence, Provisioning, Resiliency, ScrubRecord, SlabCopy, SlabPlace, SpaceRecord, State,
+    StateParts, Usage,
 };
 
 record!(FaultDomains { enclosure, node, rack });
 record!(DiskRecord { id, name, slabs, usage, presence, domains, media, label_sequence, membership, areas });
-record!(SpaceRecord { name, size, resiliency, interleave, columns, provisioning, media });
 record!(SlabPlace { disk, slab });
 record!(ScrubRecord { began, asked, next, healed, lost, ended, last_healed, last_lost, since });
 record!(Moving { index, copy });
@@ -23,15 +22,10 @@ record!(StateParts {
     next_disk,
     next_space,
     next_generation,
-    regions_given_up,
     disks,
     spaces,
-    rows,
     policy,
-    scrubs,
     given_up,
-    losses,
-    owned,
 });
 
 choice!(Usage { 0 => AutoSelect, 1 => ManualSelect, 2 => HotSpare, 3 => Journal, 4 => Retired, 5 => Leaving });
@@ -49,30 +43,14 @@ choice!(Op {
     5 => DiskPresent { disk, membership },
     6 => SetUsage { disk, usage },
     7 => SetDomains { disk, domains },
-    8 => Labelled { disk, sequence },
-    9 => Voters { voters },
-    10 => CreateSpace { space, record },
-    11 => DestroySpace { space },
-    12 => ResizeSpace { space, size },
-    13 => RenameSpace { space, name },
-    14 => AllocateRow { space, row, slabs },
-    15 => FreeRow { space, row },
-    16 => Missed { space, row, index, regions },
-    17 => NotMissed { space, row, index, regions },
-    18 => MoveSlab { space, row, index, to },
-    19 => AcceptLoss { space, row, index, regions },
-    20 => Opened { epoch, incarnation },
-    21 => MissedAll { disk },
-    22 => BeginMove { space, row, index, to },
-    23 => EndMove { space, row },
-    24 => CancelMove { space, row },
-    25 => SetPolicy { policy },
-    26 => SetDiskMedia { disk, media },
-    27 => SetSpaceMedia { space, media },
-    28 => GivenUp { after },
-    29 => Lost { space, record },
-    30 => Scrub { space, record },
-    31 => Space { space, op },
+    8 => SetDiskMedia { disk, media },
+    9 => Labelled { disk, sequence },
+    10 => Voters { voters },
+    11 => Opened { epoch, incarnation },
+    12 => GivenUp { after },
+    13 => Stale { disk },
+    14 => SetPolicy { policy },
+    15 => Space { space, op },
 });
 
 /// A bit for each medium.
@@ -82,21 +60,6 @@ impl Wire for MediaClass {
     }
     fn get(r: &mut Reader<'_>) -> Result<MediaClass, Malformed> {
         MediaClass::from_bits(u8::get(r)?).ok_or(Malformed)
-    }
-}
-
-/// The slabs, then the moving one, if there is one.
-impl Wire for Row {
-    fn put(&self, out: &mut Vec<u8>) {
-        out.push(self.slabs.len() as u8);
-        self.slabs.iter().for_each(|copy| copy.put(out));
-        self.moving().put(out);
-    }
-    fn get(r: &mut Reader<'_>) -> Result<Row, Malformed> {
-        let count = usize::from(u8::get(r)?);
-        let mut row = Row::new(r.list::<SlabCopy>(count)?);
-        row.set_moving(Wire::get(r)?);
-        Ok(row)
     }
 }
 
@@ -188,26 +151,15 @@ pub const EPOCHS_BYTES: usize = EPOCHS_MAX * 16;
 /// were all of them: each opening has one more, and must not fail because others have filled the room.
 pub fn state_size_bound(state: &State) -> usize {
     const SLAB: usize = 6 + 4 + 9;
-    const ROW: usize = 8 + 1 + 2;
     const DISK: usize = 2 + 16 + 4 * 256 + 40 + 176;
-    const SPACE: usize = 4 + 256 + 32;
-    const SCRUB: usize = 4 + 61;
     const GIVEN_UP: usize = 8 + 8;
-    let losses: usize = state.losses.values().map(|r| 4 + 8 + 4 + 8 * r.at.len()).sum();
-    let slabs = state.slabs_allocated();
-    let owned: usize = state.owned.values().map(|record| owned_size_bound(record)).sum();
-    let fixed =
-        512 + 4 + losses + state.scrubs.len() * SCRUB + 255 * 2 + EPOCHS_BYTES + GIVEN_UP_MAX * GIVEN_UP;
-    fixed
-        + owned
-        + slabs * SLAB
-        + state.rows.len() * ROW
-        + state.disks.len() * DISK
-        + state.spaces.len() * SPACE
+    let spaces: usize = state.spaces.values().map(|record| space_size_bound(record)).sum();
+    let fixed = 512 + 255 * 2 + EPOCHS_BYTES + GIVEN_UP_MAX * GIVEN_UP;
+    fixed + spaces + state.slabs_allocated() * SLAB + state.disks.len() * DISK
 }
 
-/// The same of a space that an owner drives, slabs not counted.
-fn owned_size_bound(record: &pool_seam::SpaceRecord) -> usize {
+/// The same of a space, slabs not counted.
+fn space_size_bound(record: &SpaceRecord) -> usize {
     const ROW: usize = 4 + 4 + 1 + 1 + 1 + 2;
     let lists = 10 * record.unaccounted.len() + 258 * record.attachments.len() + 8 * record.loss.at.len();
     512 + lists + record.rows.len() * ROW

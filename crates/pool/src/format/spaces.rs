@@ -1,5 +1,5 @@
-//! The records of spaces that owners drive, and the operations on them: the numbers and the order of
-//! `docs/0004-format.md`.
+//! The records of spaces, and the operations on them: the numbers and the order of
+//! `docs/on-disk-format.md`.
 
 use std::sync::Arc;
 
@@ -36,26 +36,28 @@ record!(SpaceRecord {
 choice!(AttachmentKind { 0 => Nbd, 1 => Ublk, 2 => Share });
 choice!(Shape { 0 => Present, 1 => Former });
 choice!(SpaceOp {
-    13 => Create { record },
-    15 => SetSize { size },
-    16 => Allocate { row, first, slabs },
-    17 => Free { row, birth },
-    18 => Missed { row, index, generation, regions },
-    19 => NotMissed { row, index, generation, regions },
-    20 => Stale { disk, of },
-    21 => Accounted { disk, of },
-    22 => Unaccounted { disk, of },
-    23 => BeginMove { row, index, to },
-    24 => EndMove { row },
-    25 => CancelMove { row },
-    26 => Replace { row, index, to },
-    28 => Own { ownership },
-    29 => Done { epoch, number },
-    30 => Log { state },
-    31 => Scrub { record },
-    32 => Lost { record },
-    36 => Destroy,
-    37 => Ready { row, birth },
+    1 => Create { record },
+    2 => Destroy,
+    3 => SetSize { size },
+    4 => Rename { name },
+    5 => SetMedia { media },
+    6 => Allocate { row, first, slabs },
+    7 => Ready { row, birth },
+    8 => Free { row, birth },
+    9 => Missed { row, index, generation, regions },
+    10 => NotMissed { row, index, generation, regions },
+    11 => Stale { disk, of },
+    12 => Accounted { disk, of },
+    13 => Unaccounted { disk, of },
+    14 => BeginMove { row, index, to },
+    15 => EndMove { row },
+    16 => CancelMove { row },
+    17 => Replace { row, index, to },
+    18 => Own { ownership },
+    19 => Done { epoch, number },
+    20 => Log { state },
+    21 => Scrub { record },
+    22 => Lost { record },
 });
 
 impl Wire for Row {

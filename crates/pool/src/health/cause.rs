@@ -6,6 +6,7 @@
 //! behind.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::lose::spare_in_row;
 use super::{Fault, FaultKind, Level, Place, Severity, Snapshot, may_grow};
@@ -28,7 +29,7 @@ pub fn faults(now: &Snapshot<'_>) -> Vec<Fault> {
             .map(|why| Fault::new(Place::Pool, Severity::Error, FaultKind::Suspended { why })),
     );
     others.extend(disks(now));
-    others.extend(lost(now));
+    others.extend(lost(state));
     let (waiting, behind): (Vec<_>, Vec<_>) = behind(now)
         .into_iter()
         .partition(|f| matches!(&f.kind, FaultKind::Behind { waits: Some(Why::Away(_)), .. }));
@@ -70,7 +71,7 @@ fn attach(
         None => true,
         Some((state, space)) => {
             let on = about(root);
-            state.rows_of(space).flat_map(|(_, r)| &r.slabs).any(|c| on.contains(&c.place.disk))
+            state.rows_of(space).flat_map(|(_, r)| r.slabs.iter()).any(|c| on.contains(&c.place.disk))
         }
     };
     let (away, behind) = roots.split_at_mut(of_away);
@@ -181,33 +182,27 @@ fn disks(now: &Snapshot<'_>) -> Vec<Fault> {
     out
 }
 
-/// Known lost units of spaces: from before the pool was opened, and since.
-fn lost(now: &Snapshot<'_>) -> Vec<Fault> {
-    let state = now.state;
-    let none = BTreeSet::new();
-    let mut all: BTreeMap<SpaceId, (u64, bool, Option<u64>)> = BTreeMap::new();
-    // The lost units of a journal are not needed, or are restored before they are: a scrub does that.
-    for &space in state.spaces.keys().filter(|space| state.owner_of(**space).is_none()) {
-        let found = now.lost.get(&space).unwrap_or(&none);
-        let record = state.losses.get(&space).cloned().unwrap_or_default().with(found);
-        if record.units == 0 {
-            continue;
-        }
-        all.insert(space, (record.units, record.is_open(), record.at.first().copied()));
-    }
-    let fault = |(space, (units, at_least, first))| {
-        Fault::new(Place::Space(space), Severity::Error, FaultKind::Lost { units, at_least, first })
+/// Known lost units of spaces.
+fn lost(state: &State) -> Vec<Fault> {
+    let fault = |(space, record): (&SpaceId, &Arc<SpaceRecord>)| {
+        let (loss, place) = (&record.loss, Place::Space(*space));
+        let kind =
+            FaultKind::Lost { units: loss.units, at_least: loss.is_open(), first: loss.at.first().copied() };
+        (loss.units > 0).then(|| Fault::new(place, Severity::Error, kind))
     };
-    all.into_iter().map(fault).collect()
+    state.spaces.iter().filter_map(fault).collect()
 }
 
 /// Present disks that lack writes.
 fn behind(now: &Snapshot<'_>) -> Vec<Fault> {
     let state = now.state;
     let mut regions: BTreeMap<DiskNumber, u64> = BTreeMap::new();
-    for copy in state.rows.values().flat_map(|r| &r.slabs) {
-        if copy.missed != 0 && state.is_present(copy.place.disk) {
-            *regions.entry(copy.place.disk).or_insert(0) += u64::from(copy.missed.count_ones());
+    for (space, record) in &state.spaces {
+        for copy in state.rows_of(*space).flat_map(|(_, row)| row.slabs.iter()) {
+            let missed = record.missed(copy);
+            if missed != 0 && state.is_present(copy.place.disk) {
+                *regions.entry(copy.place.disk).or_insert(0) += u64::from(missed.count_ones());
+            }
         }
     }
     let fault = |(disk, regions): (DiskNumber, u64)| {
@@ -239,24 +234,9 @@ fn spaces(now: &Snapshot<'_>) -> Vec<(SpaceId, Fault)> {
     let mut out = Vec::new();
     for (&space, record) in &state.spaces {
         let promised = record.resiliency.failures();
-        // Faults of a journal count for its space.
-        let shown = state.owner_of(space).unwrap_or(space);
-        let mut least = Some(promised);
-        for (_, row) in state.rows_of(space) {
-            least = least.min(spare_in_row(state, record, row));
-        }
-        let fault = |severity, kind| (space, Fault::new(Place::Space(shown), severity, kind));
-        let mine = |f: &Fault| f.place == Place::Space(shown);
-        // Of a space and its journal the worse.
-        let told = |f: &Fault| match f.kind {
-            FaultKind::Redundancy { left, .. } if mine(f) => Some(left),
-            _ => None,
-        };
-        out.retain(|(_, f)| told(f).is_none_or(|left| least.is_some_and(|now| now >= left)));
-        match least {
-            _ if out.iter().any(|(_, f)| told(f).is_some()) => {}
-            // Unreadable parts hide its other faults.
-            _ if out.iter().any(|(_, f)| mine(f) && f.kind == FaultKind::Unavailable) => {}
+        let spares = state.rows_of(space).map(|(_, row)| spare_in_row(state, record, row));
+        let fault = |severity, kind| (space, Fault::new(Place::Space(space), severity, kind));
+        match spares.min().unwrap_or(Some(promised)) {
             None => out.push(fault(Severity::Error, FaultKind::Unavailable)),
             Some(left) if left < promised => {
                 out.push(fault(Severity::Warning, FaultKind::Redundancy { left, promised }));
@@ -312,8 +292,9 @@ fn reserve_on(state: &State, media: MediaClass) -> Option<(u64, u64)> {
     if media.is_any() {
         slabs.extend(state.disks.keys().map(|d| (*d, state.slabs_used(*d).count() as u64)));
     } else {
-        let rows = state.rows.iter().filter(|((space, _), _)| state.spaces.get(space).is_some_and(within));
-        rows.flat_map(|(_, r)| &r.slabs).for_each(|c| *slabs.entry(c.place.disk).or_insert(0) += 1);
+        let spaces = state.spaces.iter().filter(|(_, record)| within(record));
+        let rows = spaces.flat_map(|(space, _)| state.rows_of(*space));
+        rows.flat_map(|(_, r)| r.slabs.iter()).for_each(|c| *slabs.entry(c.place.disk).or_insert(0) += 1);
     }
     let used = |d: DiskNumber| slabs.get(&d).copied().unwrap_or(0);
     let lost: BTreeSet<DiskNumber> = state.disks.keys().copied().filter(|d| !state.is_present(*d)).collect();
@@ -339,18 +320,13 @@ fn other_media(now: &Snapshot<'_>) -> Vec<Fault> {
         j.kind == Kind::Rebalance && matches!(j.why, None | Some(Why::Paced { .. } | Why::After(..)))
     };
     let working = now.jobs.iter().any(works);
-    let mut slabs: BTreeMap<SpaceId, u64> = BTreeMap::new();
-    for &space in state.spaces.keys() {
-        // A journal's slabs count for its space.
-        let shown = state.owner_of(space).unwrap_or(space);
-        *slabs.entry(shown).or_insert(0) += outside(state, space) as u64;
-    }
+    let slabs = state.spaces.keys().map(|space| (*space, outside(state, *space) as u64));
     let fault = |(space, slabs): (SpaceId, u64)| {
         let severity = if working { Severity::Information } else { Severity::Warning };
         let kind = FaultKind::OtherMedia { bytes: slabs * state.slab_bytes };
         Fault::new(Place::Space(space), severity, kind)
     };
-    slabs.into_iter().filter(|(_, n)| *n > 0).map(fault).collect()
+    slabs.filter(|(_, n)| *n > 0).map(fault).collect()
 }
 
 /// Whether thin spaces can grow.
@@ -369,14 +345,14 @@ fn capacity(now: &Snapshot<'_>) -> Option<Fault> {
     Some(fault)
 }
 
-/// Thin spaces that have not all their room yet. A journal's room is asked for with its space's.
+/// Thin spaces that have not all their room yet.
 fn growing(state: &State) -> impl Iterator<Item = (SpaceId, &SpaceRecord)> {
-    let spaces = state.spaces.iter().map(|(space, record)| (*space, record));
+    let spaces = state.spaces.iter().map(|(space, record)| (*space, &**record));
     let grows = |space, record: &SpaceRecord| {
         let rows = state.rows_of(space).count() as u64;
-        record.provisioning == Provisioning::Thin && rows < record.rows(state.slab_bytes)
+        record.provisioning == Provisioning::Thin && rows < record.row_count(state.slab_bytes)
     };
-    spaces.filter(move |(space, record)| state.owner_of(*space).is_none() && grows(*space, record))
+    spaces.filter(move |(space, record)| grows(*space, record))
 }
 
 /// How much is in use, in percent, of the disks of each class that a thin space may grow on.

@@ -1,6 +1,6 @@
 //! The faults of a pool.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::Level;
 use crate::events::Found;
@@ -21,8 +21,6 @@ pub struct Snapshot<'a> {
     pub failing: BTreeMap<DiskNumber, String>,
     /// Damage found since the pool was opened.
     pub findings: BTreeMap<(Found, DiskNumber), u64>,
-    /// Lost units found since it was opened; the metadata has the earlier ones.
-    pub lost: BTreeMap<SpaceId, BTreeSet<u64>>,
     /// Disks that are much slower than their peers, or left because of it.
     pub slow: BTreeMap<DiskNumber, Slowness>,
     /// Groups that a crash left in doubt, by space.

@@ -56,14 +56,15 @@ fn domain(state: &State, level: Level, disk: DiskNumber) -> Domain<'_> {
 fn worst<'a>(state: &'a State, domain: &dyn Fn(DiskNumber) -> Domain<'a>) -> (usize, Limit) {
     let spare = state.voters.len().saturating_sub(state.needed_to_go_on());
     let mut worst = (survives(state.voters.iter().copied(), spare, domain), Limit::Metadata);
-    for (&(space, _), row) in &state.rows {
-        let Some(record) = state.spaces.get(&space) else { continue };
+    let rows = state
+        .spaces
+        .iter()
+        .flat_map(|(space, record)| state.rows_of(*space).map(move |(_, row)| (record, row)));
+    for (record, row) in rows {
         let may = row_survives(state, record, row, domain).unwrap_or(0);
         let is_space = matches!(worst.1, Limit::Space(_));
         if may < worst.0 || (may == worst.0 && !is_space) {
-            // A journal is its space's.
-            let named = state.owner_of(space).and_then(|owner| state.spaces.get(&owner)).unwrap_or(record);
-            worst = (may, Limit::Space(named.name.clone()));
+            worst = (may, Limit::Space(record.name.clone()));
         }
     }
     worst
@@ -98,8 +99,8 @@ fn row_survives<'a>(
     for column in row.slabs.chunks(record.slabs_in_group().max(1)) {
         // Regions that the same copies have are alike.
         let mut seen = BTreeSet::new();
-        for region in 0..regions(column) {
-            let has = |c: &&SlabCopy| state.is_current(c, 1 << region);
+        for region in 0..regions(record, column) {
+            let has = |c: &&SlabCopy| state.is_current(record, c, 1 << region);
             let current: Vec<DiskNumber> = column.iter().filter(has).map(|c| c.place.disk).collect();
             if seen.insert(current.clone()) {
                 let spare = spare(state, record, column, region)?;
@@ -113,14 +114,15 @@ fn row_survives<'a>(
 /// How many disks a row may lose in its worst region; `None`: it has lost too many already.
 pub(super) fn spare_in_row(state: &State, record: &SpaceRecord, row: &Row) -> Option<usize> {
     let group = record.slabs_in_group().max(1);
-    let of = |column: &[SlabCopy]| (0..regions(column)).map(|r| spare(state, record, column, r)).min();
+    let of =
+        |column: &[SlabCopy]| (0..regions(record, column)).map(|r| spare(state, record, column, r)).min();
     row.slabs.chunks(group).filter_map(of).min().flatten()
 }
 
 /// How many of the slabs that stand for each other may be lost in a region beside those that are, whichever
 /// they are; `None`: too many are lost.
 fn spare(state: &State, record: &SpaceRecord, column: &[SlabCopy], region: u32) -> Option<usize> {
-    let current = column.iter().map(|copy| state.is_current(copy, 1_u64 << region));
+    let current = column.iter().map(|copy| state.is_current(record, copy, 1_u64 << region));
     match record.code() {
         Some(code) => code.spare((0..).zip(current).filter(|(_, c)| *c).fold(0, |all, (n, _)| all | 1 << n)),
         None => current.filter(|c| *c).count().checked_sub(1),
@@ -128,6 +130,6 @@ fn spare(state: &State, record: &SpaceRecord, column: &[SlabCopy], region: u32) 
 }
 
 /// How many regions have to be looked at: where nothing is missed, all are alike.
-fn regions(column: &[SlabCopy]) -> u32 {
-    if column.iter().all(|c| c.missed == 0) { 1 } else { u64::BITS }
+fn regions(record: &SpaceRecord, column: &[SlabCopy]) -> u32 {
+    if column.iter().all(|c| record.missed(c) == 0) { 1 } else { u64::BITS }
 }

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use super::lose::spare_in_row;
 use crate::{
-    Absence, DiskNumber, DiskRecord, Op, Presence, Resiliency, RowNumber, SpaceId, SpaceRecord, State, Usage,
-    placement,
+    Absence, DiskNumber, DiskRecord, Presence, Resiliency, SpaceId, SpaceRecord, State, Usage, placement,
 };
 
 /// An OperationalStatus and the HealthStatus that goes with it.
@@ -29,8 +28,8 @@ impl Health {
 
 /// How a space is.
 pub fn of_space(state: &State, space: SpaceId) -> Health {
-    match state.losses.get(&space) {
-        Some(lost) if lost.units > 0 => Health::new("Data loss", "Unhealthy"),
+    match state.spaces.get(&space) {
+        Some(record) if record.loss.units > 0 => Health::new("Data loss", "Unhealthy"),
         _ => redundancy(state, space),
     }
 }
@@ -47,12 +46,12 @@ fn redundancy(state: &State, space: SpaceId) -> Health {
     if spares.iter().all(|s| *s == Some(full)) {
         return Health::OK;
     }
-    let copies = || rows().flat_map(|(_, row)| &row.slabs);
+    let copies = || rows().flat_map(|(_, row)| row.slabs.iter());
     if copies().all(|c| state.is_present(c.place.disk)) {
         return Health::new("In service", "Warning");
     }
     // Missing disks with stale data, or with data that is still current.
-    match copies().any(|c| c.missed != 0) {
+    match copies().any(|c| record.missed(c) != 0) {
         true => Health::new("Degraded", "Warning"),
         false => Health::new("Incomplete", "Warning"),
     }
@@ -107,7 +106,7 @@ pub fn of_pool(state: &State, troubled: &Troubled, suspended: bool, read_only: b
 pub fn may_leave(state: &State, disk: DiskNumber) -> bool {
     let left = state.voters.iter().filter(|v| **v != disk).count();
     let mut after = state.clone();
-    let ops = state.leave(disk, Absence::Asked, &crate::Answers::new(), |_, _, _| 0);
+    let ops = state.leave(disk, Absence::Asked, &crate::Answers::new());
     let all = |s: &State, space| redundancy(s, space).health != "Unhealthy";
     state.is_present(disk)
         && left >= state.needed_to_go_on()
@@ -115,39 +114,21 @@ pub fn may_leave(state: &State, disk: DiskNumber) -> bool {
         && state.spaces.keys().all(|space| all(&after, *space) || !all(state, *space))
 }
 
-/// How many whole rows of such a space the pool has room for, besides a slab on each of `log_slabs` disks for its log: each
-/// takes `slabs_in_row` slabs, of a mirror from as many disks.
-pub fn rows_that_fit(state: &State, record: &SpaceRecord, log_slabs: usize) -> u64 {
-    rows_on(state, record, log_slabs)
+/// How many whole rows of such a space the pool has room for, besides its log: each takes `slabs_in_row` slabs, of a mirror
+/// from as many disks.
+pub fn rows_that_fit(state: &State, record: &SpaceRecord) -> u64 {
+    rows_on(state, record, placement::log_replicas(record))
 }
 
 /// The same of one that there is: how many more rows it could have.
 pub fn rows_to_grow(state: &State, space: SpaceId) -> u64 {
-    let journal = journal_to_come(state, space).is_some();
-    let slabs = |record: &SpaceRecord| if journal { record.resiliency.failures() + 1 } else { 0 };
-    state.spaces.get(&space).map_or(0, |record| rows_on(state, record, slabs(record)))
+    state.spaces.get(&space).map_or(0, |record| rows_on(state, record, 0))
 }
 
 /// Whether there is room for one more row of a space, with the rules of a write: if too few disks are
 /// present, absent ones get slabs, too.
 pub fn may_grow(state: &State, space: SpaceId) -> bool {
-    let place = |state: &State, space| {
-        let whole = placement::row(state, space);
-        whole.or_else(|_| placement::row_with_absent(state, space, |_| true))
-    };
-    let Some(journal) = journal_to_come(state, space) else { return place(state, space).is_ok() };
-    // It is the first to be given a row.
-    let Ok(slabs) = place(state, journal) else { return false };
-    let mut with_journal = state.clone();
-    let given = with_journal.apply(&Op::AllocateRow { space: journal, row: RowNumber(0), slabs });
-    given.is_ok() && place(&with_journal, space).is_ok()
-}
-
-/// The journal of a parity space that has no slabs yet.
-fn journal_to_come(state: &State, space: SpaceId) -> Option<SpaceId> {
-    let journal = state.journal_of(space)?;
-    let is_new = state.spaces.contains_key(&journal) && !state.rows.contains_key(&(journal, RowNumber(0)));
-    is_new.then_some(journal)
+    placement::row(state, space, |_| true).is_ok()
 }
 
 fn rows_on(state: &State, record: &SpaceRecord, log_slabs: usize) -> u64 {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use pool_seam::JobId;
+use pool_seam::{JobId, Stays};
 
 use crate::{DiskNumber, SpaceId};
 
@@ -35,6 +35,17 @@ pub enum Subject {
     Disk(DiskNumber),
     /// A space.
     Space(SpaceId),
+}
+
+/// The result of moving everything off a disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Evacuated {
+    /// Slabs that have moved.
+    pub moved: usize,
+    /// Slabs that are still there.
+    pub left: usize,
+    /// Why, of one of them.
+    pub why: Option<Stays>,
 }
 
 /// There is no job of this number.

@@ -35,25 +35,20 @@ pub const PIECE_BYTES: u64 = 256 << 10;
 const GAP_MIN: Duration = Duration::from_millis(4);
 
 impl Default for Pacing {
-    /// 20 ms, which a disk with a head keeps at a queue of two; 4 MiB/s, which is a terabyte in three days;
-    /// 16 pieces, 4 MiB.
+    /// 20 ms, which a disk with a head keeps at a queue of two; 4 MiB/s, which is a terabyte in three days. Of each piece
+    /// one I/O of [`PIECE_BYTES`] is outstanding, and a piece includes that what was copied is flushed and recorded: 64
+    /// keep eight disks busy meanwhile.
     fn default() -> Pacing {
         Pacing {
             target: Duration::from_millis(20),
             minimum: 4 << 20,
-            at_once: 16,
+            at_once: 64,
             interval: Duration::from_millis(100),
         }
     }
 }
 
 impl Pacing {
-    /// The same for owners of spaces. Their pieces are larger, but one I/O of [`PIECE_BYTES`] is outstanding of each, and
-    /// they include that what was copied is flushed and recorded: 64 pieces keep eight disks busy meanwhile.
-    pub fn of_owners() -> Pacing {
-        Pacing { at_once: 64, ..Pacing::default() }
-    }
-
     /// The longest time until the next piece after one of this size.
     fn longest(&self, bytes: u64) -> Duration {
         Duration::from_nanos((bytes * 1_000_000_000).checked_div(self.minimum).unwrap_or(u64::MAX))

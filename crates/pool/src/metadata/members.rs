@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use disk::Disk;
+use disk::{Disk, DiskError, Op};
 
 use crate::format::Areas;
-use crate::{DiskId, DiskNumber};
+use crate::{Absence, DiskId, DiskNumber};
 
 /// A present disk of the pool.
 pub struct Member {
@@ -48,6 +48,39 @@ impl Members {
         let mut members = self.members.clone();
         members.remove(&disk);
         Members { members }
+    }
+}
+
+/// The membership of a disk that is to end: a disk that has joined again since is not removed for earlier
+/// failures.
+#[derive(Clone)]
+pub(crate) enum Life {
+    /// Whichever it has.
+    Any,
+    /// The one in which it was this member, if it has begun no other.
+    Of(Arc<Member>),
+    /// One that is ending already: it is no member any more.
+    Ending,
+}
+
+impl Life {
+    /// Whether this is another one than that which is to end.
+    pub(crate) fn is_over(&self, now: Option<&Arc<Member>>) -> bool {
+        match (self, now) {
+            (Life::Of(was), Some(is)) => !Arc::ptr_eq(was, is),
+            (Life::Ending, is) => is.is_some(),
+            (Life::Any, _) | (Life::Of(_), None) => false,
+        }
+    }
+}
+
+/// Why a disk leaves after an I/O that changes it failed so.
+pub(crate) fn absence(error: &DiskError) -> Absence {
+    match error {
+        DiskError::Gone { .. } => Absence::Gone,
+        DiskError::Timeout { .. } => Absence::Slow,
+        e if e.at().op == Op::Flush => Absence::FlushFailed,
+        _ => Absence::WriteFailed,
     }
 }
 

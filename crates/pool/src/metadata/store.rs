@@ -16,12 +16,12 @@ use super::replay::Point;
 use super::voter::Voter;
 use super::writer::Writer;
 use crate::authority::{AuthorityValue, PoolAuthority, Revision, Tenure};
-use crate::book::Life;
 use crate::coordinator::{Owners, Views};
 use crate::format::Claimant;
+use crate::metadata::Life;
 use crate::state::Answers;
 use crate::supervision::Supervision;
-use crate::{Absence, DiskNumber, InvalidOp, Op, RowNumber, SpaceId, State};
+use crate::{Absence, DiskNumber, InvalidOp, Op, SpaceId, State};
 
 /// Why a change was not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -107,15 +107,11 @@ fn failures(failed: &[(DiskNumber, DiskError)]) -> String {
     each.collect::<Vec<_>>().join("; ")
 }
 
-/// Gives the regions of a copy, by space, row and index, that had writes since its disk was last flushed.
-pub(crate) type ActiveRegions = Box<dyn Fn(SpaceId, RowNumber, usize) -> u64 + Send + Sync>;
-
 /// Shared by the handle and the writer.
 pub(crate) struct Shared {
     pub(crate) state: RwLock<State>,
     pub(crate) members: RwLock<Arc<Members>>,
     pub(crate) tenure: Arc<Tenure>,
-    pub(crate) active: RwLock<Option<ActiveRegions>>,
     /// Counts changes of the state and of the members; changed while they are locked.
     version: AtomicU64,
     pub(crate) owners: Arc<Owners>,
@@ -213,7 +209,7 @@ impl Metadata {
         f(&self.shared.state.read())
     }
 
-    /// See [`crate::book::Book::version`].
+    /// Increases with each change of the state or of the members, before the change is reported.
     pub(crate) fn version(&self) -> u64 {
         self.shared.version.load(Ordering::Acquire)
     }
@@ -236,12 +232,6 @@ impl Metadata {
     /// The right to write and to acknowledge.
     pub(crate) fn tenure(&self) -> &Arc<Tenure> {
         &self.shared.tenure
-    }
-
-    /// Returns the regions with writes that a failed disk may have lost. The writer calls it when the disk
-    /// has already been removed from the [`Members`]; it must not wait.
-    pub(crate) fn set_active(&self, active: ActiveRegions) {
-        *self.shared.active.write() = Some(active);
     }
 
     /// Makes a change: all of `ops` or none. Durable on return; it continues if the future is dropped.
@@ -289,7 +279,7 @@ impl Metadata {
         life: Life,
         reason: Absence,
     ) -> Result<(), CommitError> {
-        let of = self.read(|s| s.membership(disk).filter(|_| s.has_owned_rows(disk)));
+        let of = self.read(|s| s.membership(disk).filter(|_| s.has_rows(disk)));
         let Some(of) = of else {
             return self.ask(|done| Request::Leave { disk, life, reason, answers: None, done }).await;
         };
@@ -362,7 +352,6 @@ impl Shared {
         Arc::new(Shared {
             state: RwLock::new(state),
             members: RwLock::new(Arc::new(members)),
-            active: RwLock::new(None),
             version: AtomicU64::new(0),
             owners: Arc::default(),
             supervision,
@@ -393,11 +382,6 @@ impl Shared {
 
     pub(crate) fn add_member(&self, member: Arc<Member>) {
         self.change_members(|m| m.with(member));
-    }
-
-    /// The regions of a copy that may have lost writes. Without a data path there are none in flight.
-    pub(crate) fn active(&self, space: SpaceId, row: RowNumber, index: usize) -> u64 {
-        self.active.read().as_ref().map_or(0, |f| f(space, row, index))
     }
 
     pub(crate) fn suspend(&self, why: Suspension) {

@@ -2,41 +2,36 @@
 //!
 //! Invariants, for what [`row`] gives:
 //! 1. It can be applied: free slabs, and of anything but a simple space each on another disk.
-//! 2. New slabs go to present disks for automatic selection only (journals to disks for journals, too), and
-//!    leave the [`reserve`] of each free; [`row_with_absent`] takes absent ones as well if necessary, but
-//!    never more than the row can lose. All of them, and those of [`replacement`], are on media of the
-//!    space's class.
+//! 2. New slabs go to present disks for automatic selection only (those of logs to disks for logs, too), and
+//!    leave the [`reserve`] of each free; absent ones are taken as well if necessary, but never more than the row can lose.
+//!    All of them, and those of [`slab`], are on media of the space's class.
 //! 3. Domains are looked at from the rack to the disk; on the first level that has enough of them with room,
 //!    no two copies of a column (no two slabs of a parity row; if that cannot be, no more than may be lost,
 //!    whichever they are) are in one domain.
 //! 4. Among the disks that keep 3 possible for the rest of the row, the one with the most free slabs is
-//!    taken, then the lowest number (of spaces with owners the first in an order that each row has of its own); for the
-//!    journal of a parity space, one that is there for journals, then
-//!    of the fastest medium.
+//!    taken, then the first in an order that each row has of its own; for a log one that is there for logs, then of the
+//!    fastest medium.
 
 mod class;
+mod eligible;
 mod evacuation;
 mod fit;
-mod journal;
-mod owned;
 mod rebalance;
+mod rows;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use crate::{
-    DiskNumber, MediaClass, Resiliency, RowNumber, SlabCopy, SlabPlace, SpaceId, SpaceRecord, State, Usage,
-};
+use crate::{DiskNumber, MediaClass, Resiliency, SlabCopy, SlabPlace, SpaceRecord, State, Usage};
 pub use class::outside;
-pub(crate) use evacuation::place_off;
+use eligible::Eligible;
 pub use evacuation::{Evacuation, evacuation};
 use fit::Fit;
-use journal::Taste;
-pub(crate) use journal::journal_columns;
-pub(crate) use owned::{log_row, owned_row, owned_slab};
 pub use pool_seam::NoPlace;
 pub use rebalance::{Step, rebalance, to_rebalance};
+pub(crate) use rows::{log_replicas, log_row};
+pub use rows::{row, slab};
 
 /// Slabs of a disk that new rows leave free: a 32nd, for repairs and moves. So a full pool can still heal a slab;
 /// to heal a whole disk it takes a hot spare or as much free space.
@@ -64,49 +59,6 @@ enum Domain<'a> {
     Disk(DiskNumber),
 }
 
-/// Places for a new row of a space, in the row's order.
-///
-/// # Errors
-/// [`NoPlace`].
-pub fn row(state: &State, space: SpaceId) -> Result<Vec<SlabPlace>, NoPlace> {
-    row_on(state, space, |_| true)
-}
-
-/// As [`row`], on some of the present disks only.
-///
-/// # Errors
-/// [`NoPlace`].
-pub fn row_on(
-    state: &State,
-    space: SpaceId,
-    usable: impl Fn(DiskNumber) -> bool,
-) -> Result<Vec<SlabPlace>, NoPlace> {
-    let usable = |d: DiskNumber| state.is_present(d) && usable(d);
-    place_row(state, space, usable, usable)
-}
-
-/// As [`row_on`], for a pool that is not whole: where there are no others, slabs are on disks that are absent
-/// or cannot be used yet, which get their data later. Every column has a copy (a parity row enough of them)
-/// on usable disks.
-///
-/// # Errors
-/// [`NoPlace`].
-pub fn row_with_absent(
-    state: &State,
-    space: SpaceId,
-    usable: impl Fn(DiskNumber) -> bool,
-) -> Result<Vec<SlabPlace>, NoPlace> {
-    let usable = |d: DiskNumber| state.is_present(d) && usable(d);
-    let places = place_row(state, space, |_| true, usable)?;
-    let none = NoPlace::NoSuchRow(space);
-    let record = state.spaces.get(&space).ok_or(none)?;
-    if !keeps_enough(record, &places, usable) {
-        let disks = places.iter().filter(|p| usable(p.disk)).count();
-        return Err(NoPlace::NoRoom { needed: places.len(), disks, media: record.media });
-    }
-    Ok(places)
-}
-
 /// Whether no more slabs of a row are on disks that are not `usable` than it can lose.
 fn keeps_enough(record: &SpaceRecord, places: &[SlabPlace], usable: impl Fn(DiskNumber) -> bool) -> bool {
     let (group, failures) = (record.slabs_in_group().max(1), record.resiliency.failures());
@@ -114,22 +66,12 @@ fn keeps_enough(record: &SpaceRecord, places: &[SlabPlace], usable: impl Fn(Disk
     places.chunks(group).all(|g| away(g) <= failures)
 }
 
-/// On disks that `may` be taken, those that are `better` first.
-fn place_row(
-    state: &State,
-    space: SpaceId,
-    may: impl Fn(DiskNumber) -> bool,
-    better: impl Fn(DiskNumber) -> bool,
-) -> Result<Vec<SlabPlace>, NoPlace> {
-    let record = state.spaces.get(&space).ok_or(NoPlace::NoSuchRow(space))?;
-    place(state, record, &Taste::of(state, space), may, better, |_| 0)
-}
-
-/// The same for any kind of space. Of disks with the same room the one with the lowest `tie` is taken.
+/// Places for a row on disks that `may` be taken, those that are `better` first. Of disks with the same room the one with
+/// the lowest `tie` is taken.
 fn place(
     state: &State,
     record: &SpaceRecord,
-    taste: &Taste<'_>,
+    eligible: &Eligible<'_>,
     may: impl Fn(DiskNumber) -> bool,
     better: impl Fn(DiskNumber) -> bool,
     tie: impl Fn(DiskNumber) -> u64,
@@ -137,12 +79,12 @@ fn place(
     let free: BTreeMap<DiskNumber, u32> = state
         .disks
         .iter()
-        .filter(|(d, r)| taste.takes(r) && may(**d))
+        .filter(|(d, r)| eligible.takes(r) && may(**d))
         .map(|(d, r)| (*d, state.slabs_free(*d).saturating_sub(reserve(r.slabs))))
         .filter(|(_, free)| *free > 0)
         .collect();
     let needed = record.slabs_in_row();
-    let order = |d: DiskNumber| (!better(d), taste.rank(d), std::cmp::Reverse(free[&d]), tie(d));
+    let order = |d: DiskNumber| (!better(d), eligible.rank(d), std::cmp::Reverse(free[&d]), tie(d));
     let chosen = match record.resiliency {
         Resiliency::Simple => simple(needed, &free),
         Resiliency::Mirror { copies } => {
@@ -154,54 +96,9 @@ fn place(
     Ok(slabs(state, &chosen))
 }
 
-/// A place for one slab of a row on another disk than those it has: for repair and for moving away. Hot
-/// spares count, the reserve may be used, and the disk is as far from the rest of the slab's column (of a
-/// parity row, from the rest of it) as can be.
-///
-/// # Errors
-/// [`NoPlace`].
-pub fn replacement(
-    state: &State,
-    space: SpaceId,
-    row: RowNumber,
-    index: usize,
-) -> Result<SlabPlace, NoPlace> {
-    let none = NoPlace::NoSuchRow(space);
-    let record = state.spaces.get(&space).ok_or(none.clone())?;
-    let slabs = &state.rows.get(&(space, row)).filter(|r| index < r.slabs.len()).ok_or(none)?.slabs;
-    let mates = mates(record, slabs, index);
-    let from = slabs[index].place.disk;
-    // A simple space may come round to the same disk.
-    let taken: BTreeSet<_> = match record.resiliency {
-        Resiliency::Simple => [from].into(),
-        _ => slabs.iter().map(|c| c.place.disk).collect(),
-    };
-    let taste = Taste::of(state, space);
-    let room = |d: &DiskNumber| state.slabs_free(*d) > 0;
-    let candidates = state.disks.iter().filter(|(d, r)| {
-        (taste.takes(r) || r.usage == Usage::HotSpare && taste.suits(r))
-            && state.is_present(**d)
-            && !taken.contains(d)
-            && room(d)
-    });
-    let best = candidates.min_by_key(|(d, r)| {
-        (
-            shared(state, &mates, **d),
-            r.usage == Usage::HotSpare,
-            taste.rank(**d),
-            std::cmp::Reverse(state.slabs_free(**d)),
-            **d,
-        )
-    });
-    let full = NoPlace::NoRoom { needed: 1, disks: 0, media: record.media };
-    let (disk, _) = best.ok_or(full.clone())?;
-    let slab = state.free_slabs(*disk).next().ok_or(full)?;
-    Ok(SlabPlace { disk: *disk, slab })
-}
-
 /// The disks that a slab's should stand apart from: of the other copies of its column; of a parity row, of all others.
-fn mates(record: &SpaceRecord, slabs: &[SlabCopy], index: usize) -> Vec<DiskNumber> {
-    let group = match record.resiliency {
+fn mates(resiliency: Resiliency, slabs: &[SlabCopy], index: usize) -> Vec<DiskNumber> {
+    let group = match resiliency {
         Resiliency::Mirror { copies } => usize::from(copies),
         _ => slabs.len(),
     };

@@ -1,24 +1,21 @@
-//! Which slab should move so that all lie on media of their space's class, the copies stand farther apart,
-//! journals lie on the fastest disks, and the disks are more evenly full. Pure, one step at a time.
+//! Which slab should move so that all lie on media of their space's class, the copies stand farther apart, and the disks
+//! are more evenly full. Pure, one step at a time.
 //!
 //! Invariants, for a step that [`rebalance`] gives and that is made:
 //! 1. The slabs that lie outside of their space's class do not become more. Those come first.
 //! 2. If they are as many, the pairs of mates that share a domain, counted from the rack to the disk, do not
 //!    become more.
-//! 3. If these are as many, too, the ranks of the disks that journals lie on do not become higher.
-//! 4. If these stay, too, the sum of `used² / slabs` over the disks becomes less. All four are bounded from
+//! 3. If these stay, too, the sum of `used² / slabs` over the disks becomes less. All three are bounded from
 //!    below, so the steps come to an end.
-//! 5. A replica of a log moves only to the media where its space's log may lie.
-//! 6. It can be applied ([`crate::Op::BeginMove`]), and leaves the reserve of the disk that it goes to.
+//! 4. A replica of a log moves only to the media where its space's log may lie.
+//! 5. It can be applied ([`crate::SpaceOp::BeginMove`]), and leaves the reserve of the disk that it goes to.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::class::{is_outside, log_outside, outside};
-use super::journal::Taste;
-use super::owned::owned_slab;
-use super::{LEVELS, mates, reserve, shared};
-use crate::{DiskNumber, DiskRecord, RowNumber, SlabPlace, SpaceId, SpaceRecord, State, Usage};
+use super::class::{log_outside, outside};
+use super::{Eligible, LEVELS, mates, reserve, shared, slab};
+use crate::{DiskNumber, RowNumber, SlabPlace, SpaceId, State, Usage};
 
 /// A slab to move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,30 +46,30 @@ impl Fill {
         self.used * FULL / self.slabs.max(1)
     }
 
-    /// Invariant 4: `(used - 1)² / slabs + (to.used + 1)² / to.slabs` is less than before.
+    /// Invariant 3: `(used - 1)² / slabs + (to.used + 1)² / to.slabs` is less than before.
     fn gains_by_giving(self, to: Fill) -> bool {
         self.used > 0 && (2 * to.used + 1) * self.slabs < (2 * self.used - 1) * to.slabs
     }
 }
 
 /// The step that helps most; `None` when there is none. Rows in `skip`, and those with a slab on the move,
-/// are left alone. Journals are not moved to make disks more even.
+/// are left alone.
 pub fn rebalance(state: &State, skip: &BTreeSet<(SpaceId, RowNumber)>) -> Option<Step> {
     log_to_move(state, skip).or_else(|| slab_to_move(state, skip))
 }
 
-/// A replica of the log of a space with an owner that lies outside of the media where it may. A log does not move for
+/// A replica of a log that lies outside of the media where it may. A log does not move for
 /// another reason: wherever its replicas lie among these, they are written alike.
 fn log_to_move(state: &State, skip: &BTreeSet<(SpaceId, RowNumber)>) -> Option<Step> {
     let row = RowNumber::LOG;
     let may_move = |space: &SpaceId| {
-        let log = state.owned.get(space).and_then(|record| record.rows.get(&row));
+        let log = state.spaces.get(space).and_then(|record| record.rows.get(&row));
         log.is_some_and(|log| !log.is_new && log.moving().is_none()) && !skip.contains(&(*space, row))
     };
-    state.owned.keys().copied().filter(may_move).find_map(|space| {
+    state.spaces.keys().copied().filter(may_move).find_map(|space| {
         let mut outside = log_outside(state, space).filter(|(_, disk)| state.is_present(*disk));
         outside.find_map(|(index, _)| {
-            let to = owned_slab(state, space, row, index as u8, |_| true).ok()?;
+            let to = slab(state, space, row, index as u8, |_| true).ok()?;
             Some(Step { space, row, index, to })
         })
     })
@@ -80,54 +77,47 @@ fn log_to_move(state: &State, skip: &BTreeSet<(SpaceId, RowNumber)>) -> Option<S
 
 fn slab_to_move(state: &State, skip: &BTreeSet<(SpaceId, RowNumber)>) -> Option<Step> {
     let disks: Vec<(DiskNumber, Fill)> = targets(state);
-    let tastes = state.spaces.iter().map(|(id, r)| (*id, (r, Taste::of(state, *id))));
-    let tastes: BTreeMap<SpaceId, (&SpaceRecord, Taste<'_>)> = tastes.collect();
     let mut best: Option<(_, Step)> = None;
-    for (&(space, row), r) in &state.rows {
-        let Some((record, taste)) = tastes.get(&space) else { continue };
-        if r.moving().is_some() || skip.contains(&(space, row)) {
-            continue;
-        }
-        for (index, copy) in r.slabs.iter().enumerate() {
-            let from = copy.place.disk;
-            let outside = is_outside(taste, state, from);
-            let may = outside || state.disks.get(&from).is_some_and(|d| taste.takes(d));
-            if !may || !state.is_present(from) {
+    for (&space, record) in &state.spaces {
+        let eligible = Eligible::for_data(state, record.media);
+        for (row, r) in state.rows_of(space) {
+            if r.moving().is_some() || skip.contains(&(space, row)) {
                 continue;
             }
-            let mates = mates(record, &r.slabs, index);
-            let (now, fill) = (shared(state, &mates, from), fill(state, from));
-            for &(to, to_fill) in &disks {
-                let takes = state.disks.get(&to).is_some_and(|d| taste.takes(d));
-                if !takes || r.slabs.iter().any(|c| c.place.disk == to) {
+            for (index, copy) in r.slabs.iter().enumerate() {
+                let from = copy.place.disk;
+                let outside = eligible.is_outside(from);
+                let may = outside || state.disks.get(&from).is_some_and(|d| eligible.takes(d));
+                if !may || !state.is_present(from) {
                     continue;
                 }
-                let (then, rank) = (shared(state, &mates, to), taste.rank(to));
-                let helps = match taste.is_journal() {
-                    true => (then, rank) < (now, taste.rank(from)),
-                    false => then < now || then == now && fill.gains_by_giving(to_fill),
-                };
-                if !outside && !helps {
-                    continue;
-                }
-                // A slab that moves to its class, or belongs to a journal, goes as far from its row's other
-                // copies as possible, then to the fastest disk, then to the one with most free room.
-                let gain = match outside || taste.is_journal() {
-                    true => {
-                        let room = FULL.saturating_sub(to_fill.ratio());
-                        (1 + u8::from(outside), Reverse(then), Reverse(rank), false, room)
+                let mates = mates(record.resiliency_of(r), &r.slabs, index);
+                let (now, fill) = (shared(state, &mates, from), fill(state, from));
+                for &(to, to_fill) in &disks {
+                    let takes = state.disks.get(&to).is_some_and(|d| eligible.takes(d));
+                    if !takes || r.slabs.iter().any(|c| c.place.disk == to) {
+                        continue;
                     }
-                    false => {
-                        let evener = fill.ratio().saturating_sub(to_fill.ratio());
-                        (0, Reverse([0; LEVELS.len()]), Reverse(0), now > then, evener)
+                    let then = shared(state, &mates, to);
+                    if !outside && then >= now && !(then == now && fill.gains_by_giving(to_fill)) {
+                        continue;
                     }
-                };
-                let gain = (gain, Reverse((from, to)));
-                if best.as_ref().is_some_and(|(b, _)| *b >= gain) {
-                    continue;
+                    // A slab that moves to its class goes as far from its row's other copies as possible, then to the
+                    // disk with most free room.
+                    let gain = match outside {
+                        true => (true, Reverse(then), false, FULL.saturating_sub(to_fill.ratio())),
+                        false => {
+                            let evener = fill.ratio().saturating_sub(to_fill.ratio());
+                            (false, Reverse([0; LEVELS.len()]), now > then, evener)
+                        }
+                    };
+                    let gain = (gain, Reverse((from, to)));
+                    if best.as_ref().is_some_and(|(b, _)| *b >= gain) {
+                        continue;
+                    }
+                    let Some(slab) = state.free_slabs(to).next() else { continue };
+                    best = Some((gain, Step { space, row, index, to: SlabPlace { disk: to, slab } }));
                 }
-                let Some(slab) = state.free_slabs(to).next() else { continue };
-                best = Some((gain, Step { space, row, index, to: SlabPlace { disk: to, slab } }));
             }
         }
     }
@@ -158,13 +148,11 @@ fn auto(state: &State) -> impl Iterator<Item = DiskNumber> + '_ {
 
 /// Disks with room that some space's slabs go to.
 fn targets(state: &State) -> Vec<(DiskNumber, Fill)> {
-    let usage = |r: &DiskRecord| matches!(r.usage, Usage::AutoSelect | Usage::Journal);
-    let disks = state.disks.iter().filter(|(d, r)| usage(r) && state.is_present(**d));
     let room = |d: &DiskNumber| {
         let slabs = state.disks.get(d).map_or(0, |r| r.slabs);
         state.slabs_free(*d) > reserve(slabs)
     };
-    disks.map(|(d, _)| *d).filter(room).map(|d| (d, fill(state, d))).collect()
+    auto(state).filter(room).map(|d| (d, fill(state, d))).collect()
 }
 
 fn fill(state: &State, disk: DiskNumber) -> Fill {

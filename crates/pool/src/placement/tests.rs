@@ -1,8 +1,13 @@
+use std::collections::BTreeSet;
+
 use disk::Media;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Absence, DiskId, DiskRecord, FaultDomains, Op, PoolId, Presence, Provisioning, SpaceRecord};
+use crate::testing::copy;
+use crate::{
+    Absence, DiskId, DiskRecord, FaultDomains, Op, PoolId, Presence, RowNumber, SpaceId, SpaceOp, SpaceRecord,
+};
 
 const SPACE: SpaceId = SpaceId(0);
 
@@ -81,11 +86,43 @@ fn state(disks: &[Disk], (resiliency, columns): (Resiliency, u8)) -> State {
         resiliency,
         interleave: 64 << 10,
         columns,
-        provisioning: Provisioning::Thin,
-        media: MediaClass::ANY,
+        ..SpaceRecord::default()
     };
-    s.apply(&Op::CreateSpace { space: SPACE, record }).unwrap();
+    s.make(record);
     s
+}
+
+/// Places for a row; whether one of them is on a disk that is not here.
+fn places(s: &State) -> Result<(Vec<SlabPlace>, bool), NoPlace> {
+    let places = row(s, SPACE, |_| true)?;
+    Ok((places.iter().map(|(place, _)| *place).collect(), places.iter().any(|(_, missed)| *missed)))
+}
+
+/// Gives a row its places.
+fn fill_row(s: &mut State, row: u32) {
+    let (slabs, _) = places(s).expect("there is room");
+    s.fill(SPACE, RowNumber(row), slabs).expect("they are free");
+}
+
+fn set_media(s: &mut State, media: MediaClass) {
+    s.apply(&Op::Space { space: SPACE, op: SpaceOp::SetMedia { media } }).unwrap();
+}
+
+fn begin(Step { space, row, index, to }: Step) -> Op {
+    Op::Space { space, op: SpaceOp::BeginMove { row, index: index as u8, to } }
+}
+
+/// Makes a step.
+fn make(s: &mut State, step: Step) {
+    let Step { space, row, .. } = step;
+    s.apply(&begin(step)).unwrap();
+    let new = s.spaces[&space].rows[&row].slabs.len() as u8;
+    s.catch_up(space, row, new, u64::MAX).unwrap();
+    s.apply(&Op::Space { space, op: SpaceOp::EndMove { row } }).unwrap();
+}
+
+fn replacement(s: &State, row: u32, index: u8) -> Result<SlabPlace, NoPlace> {
+    slab(s, SPACE, RowNumber(row), index, |_| true)
 }
 
 /// The columns of a mirror, or the whole row of parity: what must be spread.
@@ -109,7 +146,7 @@ proptest! {
     #[test]
     fn rows_keep_the_invariants(disks in disks(), shape in shape(), class in class()) {
         let mut s = state(&disks, shape);
-        s.apply(&Op::SetSpaceMedia { space: SPACE, media: class }).unwrap();
+        set_media(&mut s, class);
         let (groups_of, size, cap) = match shape {
             (Resiliency::Simple, c) => (usize::from(c), 1, 1),
             (Resiliency::Mirror { copies }, c) => (usize::from(c), usize::from(copies), 1),
@@ -127,8 +164,12 @@ proptest! {
                 usable.iter().for_each(|d| *count.entry(domain(&s, *d, level)).or_default() += 1);
                 count.values().map(|n| (*n).min(groups_of * cap)).sum::<usize>() >= groups_of * size
             };
-            let places = match row(&s, SPACE) {
-                Ok(places) => places,
+            let here = match places(&s) {
+                Ok((places, false)) => places,
+                Ok((_, true)) => {
+                    prop_assert!(shape.0 != Resiliency::Simple && !enough(Level::Disk, 1), "present disks are enough");
+                    break;
+                }
                 Err(NoPlace::NoRoom { needed, disks, .. }) => {
                     prop_assert_eq!((needed, disks), (groups_of * size, usable.len()));
                     let simple = shape.0 == Resiliency::Simple;
@@ -139,7 +180,8 @@ proptest! {
                 }
                 Err(e) => return Err(TestCaseError::fail(e.to_string())),
             };
-            prop_assert_eq!(&places, &row(&s, SPACE).unwrap(), "deterministic");
+            let places = here;
+            prop_assert_eq!(&places, &self::places(&s).unwrap().0, "deterministic");
             prop_assert!(places.iter().all(|p| usable.contains(&p.disk)));
             let level = LEVELS.iter().flat_map(|l| (1..=cap).map(move |c| (*l, c))).find(|(l, c)| enough(*l, *c));
             if let Some((level, cap)) = level.filter(|_| shape.0 != Resiliency::Simple) {
@@ -148,25 +190,25 @@ proptest! {
                 }
             }
             // 1: it can be applied.
-            s.apply(&Op::AllocateRow { space: SPACE, row: RowNumber(n), slabs: places.clone() }).unwrap();
+            s.fill(SPACE, RowNumber(n), places.clone()).unwrap();
 
             // A replacement for each can be applied too, and leaves the row on as many domains.
             let index = n as usize % places.len();
-            match replacement(&s, SPACE, RowNumber(n), index) {
+            match replacement(&s, n, index as u8) {
                 Ok(to) => {
                     let r = &s.disks[&to.disk];
-                    prop_assert!(matches!(r.usage, Usage::AutoSelect | Usage::HotSpare) && s.is_present(to.disk));
+                    prop_assert!(r.usage == Usage::AutoSelect && s.is_present(to.disk));
                     prop_assert!(on_class(class, r));
                     let simple = shape.0 == Resiliency::Simple;
                     let others = places.iter().enumerate().filter(|(i, _)| *i == index || !simple);
                     prop_assert!(others.map(|(_, p)| p).all(|p| p.disk != to.disk));
                     if shape.0 != Resiliency::Simple {
-                        s.clone().apply(&Op::MoveSlab { space: SPACE, row: RowNumber(n), index: index as u8, to }).unwrap();
+                        s.clone().apply(&begin(Step { space: SPACE, row: RowNumber(n), index, to })).unwrap();
                     }
                 }
                 Err(_) => {
                     let other = s.disks.iter().any(|(d, r)| {
-                        matches!(r.usage, Usage::AutoSelect | Usage::HotSpare)
+                        r.usage == Usage::AutoSelect
                             && on_class(class, r) && s.is_present(*d) && s.slabs_free(*d) > 0
                             && if shape.0 == Resiliency::Simple { places[index].disk != *d } else { places.iter().all(|p| p.disk != *d) }
                     });
@@ -180,9 +222,9 @@ proptest! {
 /// Pairs of mates in one domain, from the rack to the disk.
 fn crowds(s: &State) -> [usize; 4] {
     let mut all = [0; 4];
-    for ((space, _), r) in &s.rows {
+    for (_, r) in s.rows_of(SPACE) {
         for index in 0..r.slabs.len() {
-            let mates = mates(&s.spaces[space], &r.slabs, index);
+            let mates = mates(s.spaces[&SPACE].resiliency, &r.slabs, index);
             let of = shared(s, &mates, r.slabs[index].place.disk);
             all.iter_mut().zip(of).for_each(|(a, n)| *a += n);
         }
@@ -192,7 +234,7 @@ fn crowds(s: &State) -> [usize; 4] {
 
 /// Slabs on disks that the class does not take.
 fn wrong(s: &State, class: MediaClass) -> usize {
-    let slabs = s.rows.values().flat_map(|r| &r.slabs);
+    let slabs = s.rows_of(SPACE).flat_map(|(_, r)| r.slabs.iter());
     slabs.filter(|c| !on_class(class, &s.disks[&c.place.disk])).count()
 }
 
@@ -213,8 +255,8 @@ proptest! {
     ) {
         let mut s = state(&first, shape);
         for n in 0..rows {
-            let Ok(slabs) = row(&s, SPACE) else { break };
-            s.apply(&Op::AllocateRow { space: SPACE, row: RowNumber(n), slabs }).unwrap();
+            let Ok((slabs, false)) = places(&s) else { break };
+            s.fill(SPACE, RowNumber(n), slabs).unwrap();
         }
         let all: Vec<Disk> = first.iter().chain(&more).cloned().collect();
         let whole = state(&all, shape);
@@ -222,17 +264,15 @@ proptest! {
             let disk = DiskNumber(n as u16);
             s.apply(&Op::AddDisk { disk, record: whole.disks[&disk].clone() }).unwrap();
         }
-        s.apply(&Op::SetSpaceMedia { space: SPACE, media: class }).unwrap();
+        set_media(&mut s, class);
         let moves_max = 2 * s.slabs_allocated() * all.len() + 1;
         let mut moves = 0;
-        while let Some(Step { space, row, index, to }) = rebalance(&s, &BTreeSet::new()) {
+        while let Some(step) = rebalance(&s, &BTreeSet::new()) {
+            let to = step.to;
             moves += 1;
             prop_assert!(moves <= moves_max, "it does not end");
             let (wrong, crowded, uneven) = (wrong(&s, class), crowds(&s), unevenness(&s));
-            s.apply(&Op::BeginMove { space, row, index: index as u8, to }).unwrap();
-            let copy = s.rows[&(space, row)].slabs.len() as u8;
-            s.apply(&Op::NotMissed { space, row, index: copy, regions: u64::MAX }).unwrap();
-            s.apply(&Op::EndMove { space, row }).unwrap();
+            make(&mut s, step);
             let r = &s.disks[&to.disk];
             prop_assert!(r.usage == Usage::AutoSelect && s.slabs_free(to.disk) >= reserve(r.slabs));
             prop_assert!(on_class(class, r));
@@ -244,7 +284,7 @@ proptest! {
             prop_assert!(crowds(&s) < crowded || unevenness(&s) < uneven, "nothing is better");
         }
         // Whatever lies on other media has no place: each disk of the class is full, or has a slab of the row.
-        for r in s.rows.values() {
+        for (_, r) in s.rows_of(SPACE) {
             let outside = r.slabs.iter().any(|c| !on_class(class, &s.disks[&c.place.disk]) && s.is_present(c.place.disk));
             let place = |(d, to): (&DiskNumber, &DiskRecord)| {
                 to.usage == Usage::AutoSelect && on_class(class, to) && s.is_present(*d)
@@ -295,8 +335,7 @@ fn what_a_disk_has_may_have_no_other_place() {
     let disk = |slabs| Disk { slabs, rack: 0, node: 0, usage: Usage::AutoSelect, present: true, media: 0 };
     let mut s = state(&[disk(40), disk(40), disk(6)], (Resiliency::Mirror { copies: 2 }, 1));
     for n in 0..10 {
-        let slabs = [0, 1].map(|d| SlabPlace { disk: DiskNumber(d), slab: n }).to_vec();
-        s.apply(&Op::AllocateRow { space: SPACE, row: RowNumber(n), slabs }).unwrap();
+        s.fill(SPACE, RowNumber(n), [0, 1].map(|d| SlabPlace { disk: DiskNumber(d), slab: n })).unwrap();
     }
     let plan = evacuation(&s, DiskNumber(0));
     assert_eq!((plan.moves, plan.left), (6, 4), "the reserve too");
@@ -316,8 +355,7 @@ fn new_disks_get_their_share() {
     let shape = (Resiliency::Mirror { copies: 2 }, 1);
     let mut s = state(&[disk(40), disk(40)], shape);
     for n in 0..30 {
-        let slabs = row(&s, SPACE).unwrap();
-        s.apply(&Op::AllocateRow { space: SPACE, row: RowNumber(n), slabs }).unwrap();
+        fill_row(&mut s, n);
     }
     for n in 2..4_u16 {
         let record = DiskRecord { id: DiskId([n as u8; 16]), ..s.disks[&DiskNumber(0)].clone() };
@@ -325,10 +363,8 @@ fn new_disks_get_their_share() {
     }
     assert_eq!(to_rebalance(&s), 30);
     let mut moves = 0;
-    while let Some(Step { space, row, index, to }) = rebalance(&s, &BTreeSet::new()) {
-        s.apply(&Op::BeginMove { space, row, index: index as u8, to }).unwrap();
-        s.apply(&Op::NotMissed { space, row, index: 2, regions: u64::MAX }).unwrap();
-        s.apply(&Op::EndMove { space, row }).unwrap();
+    while let Some(step) = rebalance(&s, &BTreeSet::new()) {
+        make(&mut s, step);
         moves += 1;
     }
     assert_eq!(moves, 30);
@@ -341,7 +377,7 @@ fn copies_stand_apart_even_where_the_most_room_is_together() {
     // Taking the emptiest disks first would leave two disks of node 1 for the second column.
     let disks = [disk(10, 1), disk(10, 1), disk(60, 2), disk(50, 3)];
     let s = state(&disks, (Resiliency::Mirror { copies: 2 }, 2));
-    let places = row(&s, SPACE).unwrap();
+    let (places, _) = places(&s).unwrap();
     for g in groups(Resiliency::Mirror { copies: 2 }, &places) {
         assert_eq!(crowd(&s, &g, Level::Node), 1, "{places:?}");
     }
@@ -352,27 +388,28 @@ fn a_pool_that_is_not_whole_gives_slabs_of_absent_disks_where_it_must() {
     let disk = |present| Disk { slabs: 64, rack: 0, node: 0, usage: Usage::AutoSelect, present, media: 0 };
     let mirror = (Resiliency::Mirror { copies: 2 }, 1);
     let s = state(&[disk(true), disk(false)], mirror);
-    assert!(row(&s, SPACE).is_err());
-    let places = row_with_absent(&s, SPACE, |_| true).expect("one is there");
-    assert_eq!(places.iter().filter(|p| s.is_present(p.disk)).count(), 1);
+    let given = row(&s, SPACE, |_| true).expect("one is there");
+    assert!(given.iter().all(|(place, missed)| *missed != s.is_present(place.disk)), "{given:?}");
+    assert_eq!(given.iter().filter(|(_, missed)| *missed).count(), 1);
     // One that is present and cannot be used yet is as good as away.
     let s = state(&[disk(true), disk(true)], mirror);
-    assert!(row_on(&s, SPACE, |d| d.0 == 0).is_err());
-    assert!(row_with_absent(&s, SPACE, |d| d.0 == 0).is_ok());
-    assert!(row_with_absent(&s, SPACE, |_| false).is_err());
-    // None of the copies would be anywhere.
-    assert!(row_with_absent(&state(&[disk(false), disk(false)], mirror), SPACE, |_| true).is_err());
     assert!(
-        row_with_absent(&state(&[disk(true), disk(false)], (Resiliency::Simple, 2)), SPACE, |_| true)
-            .is_err()
+        row(&s, SPACE, |d| d.0 == 0).unwrap().iter().all(|(place, missed)| *missed == (place.disk.0 == 1))
     );
-    let three = (Resiliency::Mirror { copies: 3 }, 1);
-    assert!(row_with_absent(&state(&[disk(false), disk(true), disk(false)], three), SPACE, |_| true).is_ok());
+    assert!(row(&s, SPACE, |_| false).is_err());
+    let gives = |present: &[bool], shape| {
+        let disks: Vec<Disk> = present.iter().map(|present| disk(*present)).collect();
+        row(&state(&disks, shape), SPACE, |_| true).is_ok()
+    };
+    assert!(!gives(&[false, false], mirror), "none of the copies would be anywhere");
+    let simple = row(&state(&[disk(true), disk(false)], (Resiliency::Simple, 2)), SPACE, |_| true);
+    assert!(
+        simple.unwrap().iter().all(|(place, missed)| place.disk.0 == 0 && !missed),
+        "one copy is none less"
+    );
+    assert!(gives(&[false, true, false], (Resiliency::Mirror { copies: 3 }, 1)));
     let parity = (Resiliency::Parity { parity: 1 }, 2);
-    assert!(row_with_absent(&state(&[disk(true), disk(true), disk(false)], parity), SPACE, |_| true).is_ok());
-    assert!(
-        row_with_absent(&state(&[disk(true), disk(false), disk(false)], parity), SPACE, |_| true).is_err()
-    );
+    assert!(gives(&[true, true, false], parity) && !gives(&[true, false, false], parity));
 }
 
 #[test]
@@ -380,86 +417,57 @@ fn a_replacement_goes_to_another_node_before_a_roomier_disk() {
     let disk = |slabs, node| Disk { slabs, rack: 0, node, usage: Usage::AutoSelect, present: true, media: 0 };
     let mut s =
         state(&[disk(9, 1), disk(9, 2), disk(60, 1), disk(5, 3)], (Resiliency::Mirror { copies: 2 }, 1));
-    let places = [0, 1].map(|d| SlabPlace { disk: DiskNumber(d), slab: 0 }).to_vec();
-    s.apply(&Op::AllocateRow { space: SPACE, row: RowNumber(0), slabs: places }).unwrap();
-    assert_eq!(replacement(&s, SPACE, RowNumber(0), 1).unwrap().disk, DiskNumber(3));
-    assert_eq!(
-        replacement(&s, SPACE, RowNumber(0), 0).unwrap().disk,
-        DiskNumber(2),
-        "its own node is as good"
-    );
+    s.fill(SPACE, RowNumber(0), [0, 1].map(|d| SlabPlace { disk: DiskNumber(d), slab: 0 })).unwrap();
+    assert_eq!(replacement(&s, 0, 1).unwrap().disk, DiskNumber(3));
+    assert_eq!(replacement(&s, 0, 0).unwrap().disk, DiskNumber(2), "its own node is as good");
 }
 
-/// Where the journal of a new parity space goes, on disks of these media and uses and nodes: how many
-/// columns, and the disks.
-fn journal_on(disks: &[(u8, Usage, u8)], parity: u8, columns: u8) -> (u8, Vec<u16>) {
-    journal_of(MediaClass::ANY, disks, parity, columns)
-}
-
-/// The same of a space with a class.
-fn journal_of(class: MediaClass, disks: &[(u8, Usage, u8)], parity: u8, columns: u8) -> (u8, Vec<u16>) {
-    let all: Vec<Disk> = disks
-        .iter()
-        .map(|(_, usage, node)| Disk {
-            slabs: 64,
-            rack: 0,
-            node: *node,
-            usage: *usage,
-            present: true,
-            media: 0,
-        })
-        .collect();
-    let mut s = state(&all, (Resiliency::Simple, 1));
-    for (n, (media, ..)) in disks.iter().enumerate() {
-        s.disks.get_mut(&DiskNumber(n as u16)).unwrap().media = *media;
-    }
-    let record = SpaceRecord {
-        resiliency: Resiliency::Parity { parity },
-        columns,
-        media: class,
-        ..s.spaces[&SPACE].clone()
+/// The disks of the log of a parity space of this class, on disks of these media and uses and nodes.
+fn log_on(class: MediaClass, disks: &[(u8, Usage, u8)], parity: u8) -> Vec<u16> {
+    let disk = |(media, usage, node): &(u8, Usage, u8)| Disk {
+        slabs: 64,
+        rack: 0,
+        node: *node,
+        usage: *usage,
+        present: true,
+        media: *media,
     };
-    let space = SpaceId(s.next_space);
-    for op in s.create_ops(SpaceRecord { name: "p".into(), ..record }) {
-        s.apply(&op).unwrap();
-    }
-    let journal = s.journal_of(space).expect("it has one");
-    let mut on: Vec<u16> = row(&s, journal).expect("there is room").iter().map(|p| p.disk.0).collect();
+    let s = state(&disks.iter().map(disk).collect::<Vec<_>>(), (Resiliency::Parity { parity }, 2));
+    let record = SpaceRecord { media: class, ..SpaceRecord::clone(&s.spaces[&SPACE]) };
+    let log = log_row(&s, &record, |_| true).expect("there is room");
+    let mut on: Vec<u16> = log.iter().map(|place| place.disk.0).collect();
     on.sort_unstable();
-    (s.spaces[&journal].columns, on)
+    on
 }
 
 #[test]
-fn journals_go_to_what_is_fastest() {
-    const HDD: (u8, Usage, u8) = (1, Usage::AutoSelect, 0);
-    const SSD: (u8, Usage, u8) = (2, Usage::AutoSelect, 0);
-    const NVME: (u8, Usage, u8) = (3, Usage::AutoSelect, 0);
-    assert_eq!(journal_on(&[HDD; 5], 1, 4).0, 2, "as many disks as a row has, at most");
-    assert_eq!(journal_on(&[HDD; 3], 1, 2), (1, vec![0, 1]));
-    assert_eq!(journal_on(&[HDD; 24], 1, 16).0, 4);
-    assert_eq!(journal_on(&[HDD, HDD, HDD, SSD, HDD, SSD], 1, 4), (1, vec![3, 5]));
-    assert_eq!(journal_on(&[NVME, SSD, HDD, SSD, NVME, HDD], 1, 4), (1, vec![0, 4]), "two NVMe are enough");
-    assert_eq!(journal_on(&[SSD, SSD, SSD, SSD, HDD, HDD], 1, 4), (2, vec![0, 1, 2, 3]));
-    // For three copies there are not SSDs enough, so all disks are as good, and those come first.
-    assert_eq!(journal_on(&[HDD, SSD, HDD, SSD, HDD, HDD], 2, 4), (2, vec![0, 1, 2, 3, 4, 5]));
-    assert_eq!(journal_on(&[HDD, SSD, HDD, SSD, HDD], 2, 3), (1, vec![0, 1, 3]));
+fn logs_go_to_what_is_fastest() {
+    let kind = |(media, usage): (u8, Usage)| (media, usage, 0);
+    let [hdd, ssd, nvme] = [HDD, SSD, NVME].map(kind);
+    let on = |disks: &[(u8, Usage, u8)], parity| log_on(MediaClass::ANY, disks, parity);
+    assert_eq!(on(&[hdd, hdd, hdd, ssd, hdd, ssd], 1), [3, 5]);
+    assert_eq!(on(&[nvme, ssd, hdd, ssd, nvme, hdd], 1), [0, 4]);
+    let three = on(&[hdd, ssd, hdd, ssd, hdd], 2);
+    assert!(three.len() == 3 && three.contains(&1) && three.contains(&3), "{three:?}");
 }
 
 #[test]
-fn journals_go_to_disks_that_are_for_them() {
-    const HDD: (u8, Usage, u8) = (1, Usage::AutoSelect, 0);
-    const SSD: (u8, Usage, u8) = (2, Usage::AutoSelect, 0);
-    const OWN: (u8, Usage, u8) = (1, Usage::Journal, 0);
-    assert_eq!(journal_on(&[SSD, SSD, SSD, OWN, OWN], 1, 2), (1, vec![3, 4]));
-    assert_eq!(journal_on(&[SSD, HDD, SSD, OWN], 1, 2), (1, vec![0, 3]));
+fn logs_go_to_disks_that_are_for_them() {
+    let kind = |(media, usage): (u8, Usage)| (media, usage, 0);
+    let [hdd, ssd] = [HDD, SSD].map(kind);
+    let own = (1, Usage::Journal, 0);
+    let on = |disks: &[(u8, Usage, u8)]| log_on(MediaClass::ANY, disks, 1);
+    assert_eq!(on(&[ssd, ssd, ssd, own, own]), [3, 4]);
+    let one = on(&[ssd, hdd, hdd, own]);
+    assert_eq!(one, [0, 3]);
     // Standing apart comes first.
     let node = |kind: (u8, Usage, u8), node| (kind.0, kind.1, node);
-    let disks = [node(OWN, 1), node(OWN, 1), node(HDD, 2), node(SSD, 3), node(HDD, 3)];
-    assert_eq!(journal_on(&disks, 1, 2), (1, vec![0, 3]));
+    let apart = on(&[node(own, 1), node(own, 1), node(hdd, 2), node(ssd, 3), node(hdd, 3)]);
+    assert!(apart[0] < 2 && apart[1] == 3, "{apart:?}");
     // Nothing else goes to them.
     let disk = |usage| Disk { slabs: 64, rack: 0, node: 0, usage, present: true, media: 0 };
     let s = state(&[disk(Usage::Journal), disk(Usage::AutoSelect)], (Resiliency::Mirror { copies: 2 }, 1));
-    assert!(row(&s, SPACE).is_err());
+    assert!(row(&s, SPACE, |_| true).is_err());
 }
 
 fn only(media: &[Media]) -> MediaClass {
@@ -478,7 +486,7 @@ fn mirror_on(class: MediaClass, disks: &[(u8, Usage)]) -> State {
     };
     let all: Vec<Disk> = disks.iter().map(disk).collect();
     let mut s = state(&all, (Resiliency::Mirror { copies: 2 }, 1));
-    s.apply(&Op::SetSpaceMedia { space: SPACE, media: class }).unwrap();
+    set_media(&mut s, class);
     s
 }
 
@@ -487,23 +495,30 @@ const SSD: (u8, Usage) = (2, Usage::AutoSelect);
 const NVME: (u8, Usage) = (3, Usage::AutoSelect);
 const UNKNOWN: (u8, Usage) = (0, Usage::AutoSelect);
 
+/// The slab that a row has on a disk.
+fn index_on(s: &State, row: u32, disk: u16) -> u8 {
+    let is_on =
+        |index: &u8| copy(s, SPACE, RowNumber(row), usize::from(*index)).place.disk == DiskNumber(disk);
+    (0..2).find(is_on).expect("it has one there")
+}
+
 #[test]
 fn a_class_has_its_disks_to_itself_and_no_others() {
     let ssd = only(&[Media::Ssd]);
     let mut s = mirror_on(ssd, &[HDD, HDD, SSD, UNKNOWN, NVME, SSD, (1, Usage::HotSpare)]);
     let mut rows = 0;
-    while let Ok(slabs) = row(&s, SPACE) {
+    while let Ok((slabs, _)) = places(&s) {
         assert!(slabs.iter().all(|p| [2, 5].contains(&p.disk.0)), "{slabs:?}");
-        s.apply(&Op::AllocateRow { space: SPACE, row: RowNumber(rows), slabs }).unwrap();
+        s.fill(SPACE, RowNumber(rows), slabs).unwrap();
         rows += 1;
     }
     assert_eq!(rows, 32, "all but the reserve");
-    let told = row(&s, SPACE).unwrap_err().to_string();
+    let told = places(&s).unwrap_err().to_string();
     assert_eq!(told, "2 SSD disks with room are needed and there are 0; add SSD disks or make room");
     // Neither the hot spare nor any other disk takes what one of them had.
     s.disks.get_mut(&DiskNumber(5)).unwrap().presence = Presence::Absent(Absence::Gone);
     let full = NoPlace::NoRoom { needed: 1, disks: 0, media: ssd };
-    assert_eq!(replacement(&s, SPACE, RowNumber(0), 1), Err(full.clone()));
+    assert_eq!(replacement(&s, 0, index_on(&s, 0, 5)), Err(full.clone()));
     assert_eq!(
         full.to_string(),
         "1 SSD disk with room is needed and there are 0; add SSD disks or make room"
@@ -511,49 +526,52 @@ fn a_class_has_its_disks_to_itself_and_no_others() {
     let plan = evacuation(&s, DiskNumber(5));
     assert_eq!((plan.moves, plan.left, plan.why), (0, 32, Some(crate::jobs::Stays::NoPlace(full))));
     // An absent disk of another class is no place either for what is written while the pool is not whole.
-    s.apply(&Op::FreeRow { space: SPACE, row: RowNumber(0) }).unwrap();
-    let places = row_with_absent(&s, SPACE, |_| true).expect("one of two is there");
+    let (row, birth) = (RowNumber(0), s.spaces[&SPACE].rows[&RowNumber(0)].birth);
+    s.apply(&Op::Space { space: SPACE, op: SpaceOp::Free { row, birth } }).unwrap();
+    let (places, _) = places(&s).expect("one of two is there");
     assert!(places.iter().all(|p| [2, 5].contains(&p.disk.0)), "{places:?}");
     // The medium of the unknown one is set.
     s.apply(&Op::SetDiskMedia { disk: DiskNumber(3), media: 2 }).unwrap();
-    assert_eq!(replacement(&s, SPACE, RowNumber(1), 1).unwrap().disk, DiskNumber(3));
+    assert_eq!(replacement(&s, 1, index_on(&s, 1, 5)).unwrap().disk, DiskNumber(3));
     assert_eq!(evacuation(&s, DiskNumber(5)).moves, 31);
     // A spare of the class is one.
-    let s = mirror_on(only(&[Media::Ssd]), &[SSD, SSD, HDD, (2, Usage::HotSpare)]);
-    let mut s = s;
-    let slabs = row(&s, SPACE).unwrap();
-    s.apply(&Op::AllocateRow { space: SPACE, row: RowNumber(0), slabs }).unwrap();
-    assert_eq!(replacement(&s, SPACE, RowNumber(0), 0).unwrap().disk, DiskNumber(3));
+    let mut s = mirror_on(only(&[Media::Ssd]), &[SSD, SSD, HDD, (2, Usage::HotSpare)]);
+    fill_row(&mut s, 0);
+    let index = index_on(&s, 0, 1);
+    assert!(
+        replacement(&s, 0, index).is_err(),
+        "while the disk is there and stays, there is nothing to replace"
+    );
+    s.disks.get_mut(&DiskNumber(1)).unwrap().usage = Usage::Retired;
+    assert_eq!(replacement(&s, 0, index).unwrap().disk, DiskNumber(3));
 }
 
 #[test]
 fn a_class_of_several_media_takes_all_of_them() {
     let s = mirror_on(MediaClass::flash(), &[HDD, NVME, HDD, SSD]);
-    let on: BTreeSet<u16> = row(&s, SPACE).unwrap().iter().map(|p| p.disk.0).collect();
+    let on: BTreeSet<u16> = places(&s).unwrap().0.iter().map(|p| p.disk.0).collect();
     assert_eq!(on, [1, 3].into());
     assert_eq!(columns(&s, Resiliency::Mirror { copies: 2 }, MediaClass::flash(), 2), 1);
     assert_eq!(columns(&s, Resiliency::Mirror { copies: 2 }, MediaClass::ANY, 2), 2);
-    assert!(row(&mirror_on(only(&[Media::Scm]), &[HDD, NVME, SSD]), SPACE).is_err());
+    assert!(places(&mirror_on(only(&[Media::Scm]), &[HDD, NVME, SSD])).is_err());
 }
 
 #[test]
 fn what_lies_outside_of_its_class_moves_there_first() {
     let mut s = mirror_on(MediaClass::ANY, &[HDD, HDD, SSD, SSD, SSD]);
     for n in 0..10 {
-        let slabs = [0, 1 + n as u16 % 2].map(|d| SlabPlace { disk: DiskNumber(d), slab: n }).to_vec();
-        s.apply(&Op::AllocateRow { space: SPACE, row: RowNumber(n), slabs }).unwrap();
+        let slabs = [0, 1 + n as u16 % 2].map(|d| SlabPlace { disk: DiskNumber(d), slab: n });
+        s.fill(SPACE, RowNumber(n), slabs).unwrap();
     }
     // Slabs on a disk that nothing else is moved off.
     s.apply(&Op::SetUsage { disk: DiskNumber(0), usage: Usage::ManualSelect }).unwrap();
     assert_eq!(outside(&s, SPACE), 0, "any disk will do");
-    s.apply(&Op::SetSpaceMedia { space: SPACE, media: only(&[Media::Ssd]) }).unwrap();
+    set_media(&mut s, only(&[Media::Ssd]));
     assert_eq!((outside(&s, SPACE), to_rebalance(&s)), (15, 15 + 3));
     let mut moves = 0;
-    while let Some(Step { space, row, index, to }) = rebalance(&s, &BTreeSet::new()) {
+    while let Some(step) = rebalance(&s, &BTreeSet::new()) {
         let was = outside(&s, SPACE);
-        s.apply(&Op::BeginMove { space, row, index: index as u8, to }).unwrap();
-        s.apply(&Op::NotMissed { space, row, index: 2, regions: u64::MAX }).unwrap();
-        s.apply(&Op::EndMove { space, row }).unwrap();
+        make(&mut s, step);
         assert!(was == 0 || outside(&s, SPACE) == was - 1, "those come first");
         moves += 1;
     }
@@ -564,68 +582,36 @@ fn what_lies_outside_of_its_class_moves_there_first() {
 }
 
 #[test]
-fn journals_are_as_fast_as_their_space_or_faster() {
+fn logs_are_as_fast_as_their_space_or_faster() {
     let kind = |(media, usage): (u8, Usage)| (media, usage, 0);
     let [hdd, ssd, nvme, unknown] = [HDD, SSD, NVME, UNKNOWN].map(kind);
-    let disks = [hdd, hdd, hdd, ssd, ssd, ssd, hdd];
-    assert_eq!(journal_of(only(&[Media::Hdd]), &disks, 1, 2), (1, vec![3, 4]), "of HDDs on SSDs");
-    assert_eq!(journal_of(only(&[Media::Ssd]), &disks, 1, 2), (1, vec![3, 4]));
+    let disks = [hdd, hdd, hdd, ssd, ssd, hdd];
+    assert_eq!(log_on(only(&[Media::Hdd]), &disks, 1), [3, 4], "of HDDs on SSDs");
+    assert_eq!(log_on(only(&[Media::Ssd]), &disks, 1), [3, 4]);
     let disks = [nvme, unknown, ssd, ssd, ssd, hdd, nvme];
-    assert_eq!(journal_of(only(&[Media::Ssd]), &disks, 1, 2), (1, vec![0, 6]), "of SSDs on NVMe");
+    assert_eq!(log_on(only(&[Media::Ssd]), &disks, 1), [0, 6], "of SSDs on NVMe");
     // One of them is full or gone: nothing slower than an SSD takes its place.
     let disks = [nvme, ssd, hdd, hdd, hdd, unknown, unknown];
-    assert_eq!(journal_of(only(&[Media::Ssd]), &disks, 1, 2), (1, vec![0, 1]));
-    // Disks for journals are, whatever they are.
+    assert_eq!(log_on(only(&[Media::Ssd]), &disks, 1), [0, 1]);
+    // Disks for logs are, whatever they are.
     let own = (1, Usage::Journal, 0);
     let disks = [own, ssd, ssd, ssd, hdd, own];
-    assert_eq!(journal_of(only(&[Media::Ssd]), &disks, 1, 2), (1, vec![0, 5]));
+    assert_eq!(log_on(only(&[Media::Ssd]), &disks, 1), [0, 5]);
 }
 
 #[test]
-fn journals_move_to_faster_disks_that_come_later() {
-    let disk = |usage| Disk { slabs: 64, rack: 0, node: 0, usage, present: true, media: 0 };
-    let mut s = state(&vec![disk(Usage::AutoSelect); 9], (Resiliency::Simple, 1));
-    for n in 0..9 {
-        s.disks.get_mut(&DiskNumber(n)).unwrap().media = 1;
+fn a_log_moves_to_the_media_where_it_may_lie_and_for_nothing_else() {
+    let disk = |media| Disk { slabs: 64, rack: 0, node: 0, usage: Usage::AutoSelect, present: true, media };
+    let mut s = state(&[disk(1), disk(1), disk(1), disk(2), disk(2)], (Resiliency::Mirror { copies: 2 }, 1));
+    s.fill(SPACE, RowNumber::LOG, [0, 1].map(|d| SlabPlace { disk: DiskNumber(d), slab: 0 })).unwrap();
+    assert_eq!(rebalance(&s, &BTreeSet::new()), None, "neither to faster disks nor to make them more even");
+    set_media(&mut s, only(&[Media::Ssd]));
+    assert_eq!(outside(&s, SPACE), 2);
+    for left in [1, 0] {
+        let step = rebalance(&s, &BTreeSet::new()).expect("a replica is outside");
+        assert_eq!((step.row, s.disks[&step.to.disk].media), (RowNumber::LOG, 2));
+        make(&mut s, step);
+        assert_eq!(outside(&s, SPACE), left);
     }
-    let record = SpaceRecord {
-        name: "p".into(),
-        resiliency: Resiliency::Parity { parity: 1 },
-        columns: 2,
-        ..s.spaces[&SPACE].clone()
-    };
-    let space = SpaceId(s.next_space);
-    s.apply_all(&s.create_ops(record)).unwrap();
-    let journal = s.journal_of(space).expect("it has one");
-    let slabs = row(&s, journal).expect("there is room");
-    s.apply(&Op::AllocateRow { space: journal, row: RowNumber(0), slabs }).unwrap();
-    let settle = |s: &mut State| {
-        let mut steps = 0;
-        while let Some(Step { space, row, index, to }) = rebalance(s, &BTreeSet::new()) {
-            assert!(space == journal && steps < 8, "nothing else has anything");
-            s.apply(&Op::BeginMove { space, row, index: index as u8, to }).unwrap();
-            s.apply(&Op::NotMissed { space, row, index: 2, regions: u64::MAX }).unwrap();
-            s.apply(&Op::EndMove { space, row }).unwrap();
-            steps += 1;
-        }
-        let mut on: Vec<u16> =
-            s.rows[&(journal, RowNumber(0))].slabs.iter().map(|c| c.place.disk.0).collect();
-        on.sort_unstable();
-        (steps, on)
-    };
-    assert_eq!(settle(&mut s), (0, vec![0, 1]), "not to make disks more even");
-    s.disks.get_mut(&DiskNumber(5)).unwrap().media = 2;
-    assert_eq!(settle(&mut s).0, 1, "an SSD");
-    s.disks.get_mut(&DiskNumber(6)).unwrap().media = 3;
-    s.disks.get_mut(&DiskNumber(7)).unwrap().media = 3;
-    assert_eq!(settle(&mut s), (2, vec![6, 7]), "two NVMe");
-    for n in [2, 3] {
-        s.apply(&Op::SetUsage { disk: DiskNumber(n), usage: Usage::Journal }).unwrap();
-    }
-    assert_eq!(settle(&mut s), (2, vec![2, 3]), "disks that are for journals");
-    // Standing apart comes first.
-    for n in [2, 3] {
-        s.disks.get_mut(&DiskNumber(n)).unwrap().domains.node = "a".into();
-    }
-    assert_eq!(settle(&mut s), (1, vec![3, 6]));
+    assert_eq!(rebalance(&s, &BTreeSet::new()), None);
 }

@@ -12,8 +12,8 @@ use super::{Pool, labels};
 use crate::format::Label;
 use crate::metadata::{Member, Survey};
 use crate::{
-    CommitError, DataPath, DiskId, DiskNumber, FaultDomains, InvalidOp, MediaClass, Op, Policy, Presence,
-    SpaceError, SpaceId, Usage,
+    CommitError, DiskId, DiskNumber, FaultDomains, InvalidOp, MediaClass, Op, Policy, Presence, SpaceId,
+    SpaceOp, Usage,
 };
 
 impl Pool {
@@ -23,16 +23,6 @@ impl Pool {
     /// [`AdminError`]: it is unsuitable, or the change could not be made; its contents may be erased
     /// then.
     pub async fn add_disk(&self, new: &NewDisk) -> Result<DiskNumber, AdminError> {
-        self.add_disk_with(new, std::future::ready(())).await.map(|(number, ())| number)
-    }
-
-    /// The same. `alone` runs when all slow steps are done, before the disk is added to the pool, and its
-    /// result is returned.
-    pub(super) async fn add_disk_with<G>(
-        &self,
-        new: &NewDisk,
-        alone: impl Future<Output = G>,
-    ) -> Result<(DiskNumber, G), AdminError> {
         let inner = &self.inner;
         let _admin = inner.admin.lock().await;
         inner.changing()?.commit(Vec::new()).await?; // a pool that takes no changes erases no disk
@@ -52,7 +42,6 @@ impl Pool {
         labels::wipe(&inner.io, &new.disk, &areas).await.map_err(Unsuitable::Disk)?;
         let label = self.label_of(&member, &record, name, record.label_sequence);
         labels::write(&inner.io, &new.disk, &label).await.map_err(Unsuitable::Disk)?;
-        let alone = alone.await;
         let joined =
             inner.changing()?.join(Arc::new(member), vec![Op::AddDisk { disk: number, record }]).await;
         if let Err(error) = joined {
@@ -63,7 +52,7 @@ impl Pool {
             }
             return Err(error.into());
         }
-        Ok((number, alone))
+        Ok(number)
     }
 
     /// Whether this is one of the pool's disks, here or not.
@@ -96,17 +85,6 @@ impl Pool {
         disk: Arc<dyn Disk>,
         accept_loss: bool,
     ) -> Result<DiskNumber, AdminError> {
-        let back = self.return_disk_with(disk, accept_loss, std::future::ready(())).await;
-        back.map(|(number, ())| number)
-    }
-
-    /// The same, as [`Pool::add_disk_with`].
-    async fn return_disk_with<G>(
-        &self,
-        disk: Arc<dyn Disk>,
-        accept_loss: bool,
-        alone: impl Future<Output = G>,
-    ) -> Result<(DiskNumber, G), AdminError> {
         let inner = &self.inner;
         let _admin = inner.admin.lock().await;
         let label = labels::read(&inner.io, &disk).await.map_err(AdminError::NotOurs)?;
@@ -119,10 +97,9 @@ impl Pool {
         if record.presence == Presence::Present {
             return Err(AdminError::Present(number));
         }
-        let data = inner.still_writing.read().as_ref().is_some_and(|writes| writes(number));
         let id = &disk.info().id;
         let owners = inner.metadata.supervision().is_modifying(Some(number), id);
-        if data || owners || inner.io.writing.is_to(id) {
+        if owners || inner.io.writing.is_to(id) {
             return Err(AdminError::StillWriting(number));
         }
         let size = disk.info().geometry.size;
@@ -144,7 +121,7 @@ impl Pool {
             return Err(AdminError::Diverged(number));
         }
         if freshness != Freshness::Current {
-            missed.push(Op::MissedAll { disk: number });
+            missed.push(Op::Stale { disk: number });
             let alone = self.read(|s| {
                 let mut s = s.clone();
                 s.apply_all(&missed).is_err() || s.has_only_copies(number)
@@ -167,10 +144,9 @@ impl Pool {
         let mut ops =
             vec![Op::Labelled { disk: number, sequence }, Op::DiskPresent { disk: number, membership }];
         ops.extend(spaces);
-        let alone = alone.await;
         inner.changing()?.join(member, ops).await?;
         inner.events.joins(number);
-        Ok((number, alone))
+        Ok(number)
     }
 
     /// Whether the metadata of a returning disk continues beyond a loss that was accepted. Read only if there
@@ -220,14 +196,14 @@ impl Pool {
         self.inner.changing()?.commit(vec![Op::SetDiskMedia { disk, media }]).await
     }
 
-    /// Sets the media that a space's slabs may lie on from now on, and its journal on those and faster ones;
-    /// slabs keep their places until the pool is optimized.
+    /// Sets the media that a space's slabs may lie on from now on, and its log on those and faster ones; slabs keep their
+    /// places until the pool is optimized.
     ///
     /// # Errors
     /// [`CommitError`].
     pub async fn set_space_media(&self, space: SpaceId, media: MediaClass) -> Result<(), CommitError> {
-        let ops = self.read(|s| s.media_ops(space, media));
-        self.inner.changing()?.commit(ops).await
+        let op = SpaceOp::SetMedia { media };
+        self.inner.changing()?.commit(vec![Op::Space { space, op }]).await
     }
 
     /// Removes a disk without slabs from the pool for good, and erases its labels if it is present.
@@ -284,47 +260,5 @@ impl Pool {
     pub async fn export(&self) -> Result<(), CommitError> {
         let _admin = self.inner.admin.lock().await;
         self.inner.changing()?.export().await
-    }
-}
-
-impl DataPath {
-    /// Adds a disk to the pool that this is the data path of; its number. From then on rows may get slabs on it.
-    ///
-    /// # Errors
-    /// As for [`Pool::add_disk`]; [`AdminError::Data`] when it is one of the pool and failed at once.
-    pub async fn add_disk(
-        self: &Arc<DataPath>,
-        pool: &Pool,
-        new: &NewDisk,
-    ) -> Result<DiskNumber, AdminError> {
-        // No row gets slabs of a disk that belongs to the pool and cannot be used yet: they would have missed
-        // everything.
-        let (number, _alone) = pool.add_disk_with(new, self.joining.lock()).await?;
-        self.takes_part(pool, number).await?;
-        Ok(number)
-    }
-
-    /// Takes back a disk that was absent; returns its number. [`DataPath::resync`] copies the missed writes.
-    ///
-    /// # Errors
-    /// As for [`Pool::return_disk`]; [`AdminError::Data`] when it is back and failed at once.
-    pub async fn return_disk(
-        self: &Arc<DataPath>,
-        pool: &Pool,
-        disk: Arc<dyn Disk>,
-        accept_loss: bool,
-    ) -> Result<DiskNumber, AdminError> {
-        let (number, _alone) = pool.return_disk_with(disk, accept_loss, self.joining.lock()).await?;
-        self.takes_part(pool, number).await?;
-        Ok(number)
-    }
-
-    /// The caller has `joining`.
-    async fn takes_part(self: &Arc<DataPath>, pool: &Pool, number: DiskNumber) -> Result<(), SpaceError> {
-        match pool.members().get(number).cloned() {
-            Some(member) => self.join_alone(&member).await,
-            // It has failed meanwhile, and that was handled.
-            None => Ok(()),
-        }
     }
 }

@@ -7,8 +7,8 @@ use disk::{DiskError, Op, Place};
 use futures_util::future::join_all;
 
 use super::{Pool, labels};
-use crate::book::Life;
 use crate::format::{Areas, FrameError, LabelError};
+use crate::metadata::Life;
 use crate::{Absence, CommitError, Member};
 
 impl Pool {

@@ -11,12 +11,11 @@ use pool_seam::media_number;
 use super::error::{CreateError, Unsuitable};
 use super::{Inner, Pool, labels};
 use crate::authority::{self, AuthorityValue, CasError, Labels, PoolAuthority, Revision};
-use crate::book::Life;
 use crate::events::Events;
 use crate::format::{Areas, Claimant, FrameError, Label, LabelError};
 use crate::jobs::Board;
 use crate::jobs::pacer::Pacing;
-use crate::metadata::{DiskIo, Member, Members, Metadata, Opening, Point, Voter};
+use crate::metadata::{DiskIo, Life, Member, Members, Metadata, Opening, Point, Voter, absence};
 use crate::{
     CommitError, DiskId, DiskNumber, DiskRecord, FaultDomains, Op, PoolId, Presence, State, UNIT, Usage,
     voters,
@@ -161,13 +160,12 @@ impl Pool {
             state,
         };
         let metadata = Metadata::open(io.clone(), opening).await?;
-        let jobs = Board::new(io.env.clone(), Pacing::of_owners());
+        let jobs = Board::new(io.env.clone(), Pacing::default());
         let inner = Inner {
             id: pool,
             jobs,
             orders: Arc::default(),
             events: Events::default(),
-            shown: Default::default(),
             io,
             metadata,
             epoch,
@@ -175,7 +173,6 @@ impl Pool {
             read_only: false,
             node: options.by.machine,
             admin: tokio::sync::Mutex::new(()),
-            still_writing: Default::default(),
             unlabelled: Default::default(),
         };
         let made = Pool { inner: Arc::new(inner) }.supervised();
@@ -213,7 +210,7 @@ impl Pool {
             return Ok(Some(Op::Labelled { disk, sequence: label.sequence }));
         };
         let life = Life::Of(Arc::clone(member));
-        match self.inner.metadata.leave(disk, life, crate::Absence::WriteFailed).await {
+        match self.inner.metadata.leave(disk, life, absence(&error)).await {
             Err(CommitError::Needed(_)) => {
                 self.inner.unlabelled.lock().insert(disk, error.to_string());
                 tracing::warn!(disk = disk.0, %error, "a disk did not accept its label, but stays in service: it has the only current copy of some data");

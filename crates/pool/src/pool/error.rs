@@ -7,7 +7,7 @@ use disk::qualify::mebibytes;
 
 use crate::authority::CasError;
 use crate::format::{Claimant, Feature, LabelError};
-use crate::{CommitError, DiskNumber, InvalidOp, PoolId, SpaceError};
+use crate::{CommitError, DiskNumber, InvalidOp, PoolId};
 
 /// Why a disk cannot be one of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -238,9 +238,6 @@ pub enum AdminError {
         /// Why.
         error: DiskError,
     },
-    /// It is one of the pool, and its data cannot be used yet.
-    #[error(transparent)]
-    Data(#[from] SpaceError),
 }
 
 /// `disk 1 was`, `disks 1, 2 were`.

@@ -6,7 +6,7 @@ use disk::{Disk, DiskError};
 use futures_util::future::join_all;
 
 use crate::PoolId;
-use crate::format::{Areas, Extent, FrameError, Label, LabelError, activity};
+use crate::format::{Areas, Extent, FrameError, Label, LabelError};
 use crate::metadata::{DiskIo, Member};
 
 /// A disk, and the label on it if it has one.
@@ -87,7 +87,7 @@ pub(crate) async fn write(io: &DiskIo, disk: &Arc<dyn Disk>, label: &Label) -> R
     io.write_durably(disk, label.areas.label_b.offset, bytes).await
 }
 
-/// Makes a disk one without metadata: labels, claims, activity and checkpoints are gone.
+/// Makes a disk one without metadata: labels, claims, marks and checkpoints are gone.
 pub(crate) async fn wipe(io: &DiskIo, disk: &Arc<dyn Disk>, areas: &Areas) -> Result<(), DiskError> {
     // From the beginning, so that what stood there before is not recognised any more (partition tables, file systems).
     let head = Extent { offset: 0, length: areas.checkpoint_0.offset };
@@ -116,6 +116,9 @@ pub(crate) async fn give_back(io: &DiskIo, disk: &Arc<dyn Disk>, areas: &Areas) 
 /// Discarded at a time, in bytes: each within its deadline.
 const DISCARD: u64 = 1 << 30;
 
+/// How many bytes of the marks are looked at: the slots of 16 spaces.
+const MARKS: u64 = 16 * 2 * crate::UNIT;
+
 /// Takes a returning disk's say: its checkpoints and claims are of the past, whatever their numbers.
 pub(crate) async fn silence(io: &DiskIo, disk: &Arc<dyn Disk>, areas: &Areas) -> Result<(), DiskError> {
     for at in [areas.claim, first_block(areas.checkpoint_0), first_block(areas.checkpoint_1)] {
@@ -124,11 +127,11 @@ pub(crate) async fn silence(io: &DiskIo, disk: &Arc<dyn Disk>, areas: &Areas) ->
     Ok(())
 }
 
-/// Whether nothing was written to a disk of a pool but its label: no claim, no metadata, no mark of activity,
-/// which comes before any data.
+/// Whether nothing was written to a disk of a pool but its label: no claim, no metadata, no marks. Spaces have the lowest
+/// free slots of marks, so a few tell of all.
 pub(crate) async fn is_unused(io: &DiskIo, disk: &Arc<dyn Disk>, areas: &Areas) -> bool {
-    for at in [areas.claim, activity(areas), first_block(areas.checkpoint_0), first_block(areas.checkpoint_1)]
-    {
+    let marks = Extent::new(areas.marks.offset, MARKS.min(areas.marks.length));
+    for at in [areas.claim, marks, first_block(areas.checkpoint_0), first_block(areas.checkpoint_1)] {
         let blank = io.read(disk, at).await.is_ok_and(|bytes| bytes.iter().all(|b| *b == 0));
         if !blank {
             return false;

@@ -19,12 +19,12 @@ pub use open::{OpenOptions, Opened, READ_ONLY_MEMORY};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-use crate::book::Life;
 use crate::coordinator::Orders;
 use crate::events::Events;
 use crate::jobs::Board;
+use crate::metadata::Life;
 use crate::metadata::{DiskIo, Members, Metadata, Suspension};
-use crate::{Absence, CommitError, DiskNumber, Op, PoolId, RowNumber, SpaceId, SpaceRecord, State};
+use crate::{Absence, CommitError, DiskNumber, Op, PoolId, SpaceId, SpaceOp, State};
 
 /// An open pool. Clones are handles on the same one; when the last is dropped without [`Pool::export`], its
 /// claim stays on the disks.
@@ -44,16 +44,11 @@ struct Inner {
     read_only: bool,
     /// Disks join and leave by request one at a time.
     admin: tokio::sync::Mutex<()>,
-    still_writing: parking_lot::RwLock<Option<StillWriting>>,
     unlabelled: parking_lot::Mutex<BTreeMap<DiskNumber, String>>,
     jobs: Arc<Board>,
     orders: Arc<Orders>,
     events: Events,
-    shown: parking_lot::Mutex<Option<(u64, Arc<State>)>>,
 }
-
-/// See [`Pool::set_still_writing`].
-type StillWriting = Box<dyn Fn(DiskNumber) -> bool + Send + Sync>;
 
 /// A pool that does not stay open for this.
 pub(crate) struct WeakPool(Weak<Inner>);
@@ -91,27 +86,9 @@ impl Pool {
         self.inner.read_only
     }
 
-    /// Reads the committed state, with the spaces that owners drive among the others. `f` is short: changes wait for it.
+    /// Reads the committed state. `f` is short: changes wait for it.
     pub fn read<R>(&self, f: impl FnOnce(&State) -> R) -> R {
-        match self.shown() {
-            Some(shown) => f(&shown),
-            None => self.inner.metadata.read(f),
-        }
-    }
-
-    /// The state as it is shown, if there are spaces that owners drive; made anew when it has changed.
-    fn shown(&self) -> Option<Arc<State>> {
-        let metadata = &self.inner.metadata;
-        // Before the state: what is kept is never older than its version.
-        let version = metadata.version();
-        let mut kept = self.inner.shown.lock();
-        if let Some((_, shown)) = kept.as_ref().filter(|(of, _)| *of == version) {
-            return Some(Arc::clone(shown));
-        }
-        let state = metadata.read(|s| (!s.owned.is_empty()).then(|| s.clone()))?;
-        let shown = Arc::new(state.shown());
-        *kept = Some((version, Arc::clone(&shown)));
-        Some(shown)
+        self.inner.metadata.read(f)
     }
 
     /// The disks in service now.
@@ -128,7 +105,7 @@ impl Pool {
         disks
     }
 
-    /// The jobs of its spaces that owners drive.
+    /// The jobs of its spaces.
     pub fn jobs(&self) -> &Arc<Board> {
         &self.inner.jobs
     }
@@ -153,31 +130,13 @@ impl Pool {
         self.inner.metadata.changes()
     }
 
-    /// Makes a space; it has no slabs until it is written.
+    /// Gives a space another name.
     ///
     /// # Errors
-    /// [`CommitError`]: a shape that cannot be, a name that is taken, or no change at all is possible.
-    pub async fn create_space(&self, record: SpaceRecord) -> Result<SpaceId, CommitError> {
-        let _admin = self.inner.admin.lock().await;
-        let (space, ops): (SpaceId, Vec<Op>) = self.read(|s| (SpaceId(s.next_space), s.create_ops(record)));
-        self.inner.changing()?.commit(ops).await?;
-        Ok(space)
-    }
-
-    /// Registers the source of a copy's (space, row, index) regions with writes since its disk's last flush:
-    /// those become missed when the disk fails. It is called when the disk has been removed from
-    /// [`Pool::members`] already, on the task that records the failure, and must not wait.
-    pub fn set_active_regions(
-        &self,
-        active: impl Fn(SpaceId, RowNumber, usize) -> u64 + Send + Sync + 'static,
-    ) {
-        self.metadata().set_active(Box::new(active));
-    }
-
-    /// Registers a query for outstanding modifying I/O on a disk's old, abandoned handle: until that has
-    /// ended the disk is not taken back.
-    pub fn set_still_writing(&self, writes: impl Fn(DiskNumber) -> bool + Send + Sync + 'static) {
-        *self.inner.still_writing.write() = Some(Box::new(writes));
+    /// [`CommitError::Invalid`]: there is no such space, or the name is taken.
+    pub async fn rename_space(&self, space: SpaceId, name: &str) -> Result<(), CommitError> {
+        let op = SpaceOp::Rename { name: name.to_owned() };
+        self.inner.changing()?.commit(vec![Op::Space { space, op }]).await
     }
 
     /// Reports a disk that failed: it is absent when this returns, with its regions in flight missed.

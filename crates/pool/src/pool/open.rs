@@ -25,8 +25,8 @@ use crate::{DiskNumber, Op, PoolId};
 use judge::{enough, exposed, judge, refuse_divergence};
 
 /// Memory for what is not written to the disks of a pool that is open for reading only, in bytes: its
-/// metadata once for each voter, what a crash left unresolved where it is read, the journals of parity spaces
-/// (each at most [`crate::JOURNAL_BYTES_MAX`], and what it names).
+/// metadata once for each voter, the logs of spaces as far as opening them writes, and what a crash left unresolved where it
+/// is read.
 pub const READ_ONLY_MEMORY: u64 = 1 << 30;
 
 /// How to open a pool.
@@ -216,9 +216,8 @@ impl Pool {
         let metadata = Metadata::open(io.clone(), opening).await?;
         let admin = tokio::sync::Mutex::new(());
         let node = options.by.machine;
-        let (still_writing, unlabelled) = Default::default();
         let read_only = options.read_only;
-        let (jobs, events) = (Board::new(io.env.clone(), Pacing::of_owners()), Events::default());
+        let (jobs, events) = (Board::new(io.env.clone(), Pacing::default()), Events::default());
         let inner = Inner {
             id,
             io,
@@ -228,12 +227,10 @@ impl Pool {
             node,
             read_only,
             admin,
-            still_writing,
-            unlabelled,
+            unlabelled: Default::default(),
             jobs,
             orders: Arc::default(),
             events,
-            shown: Default::default(),
         };
         let pool = Pool { inner: Arc::new(inner) }.supervised();
         // A label of this epoch, before any data is written under it: a disk that is used elsewhere meanwhile

@@ -85,7 +85,7 @@ pub(super) fn plan(
                 draft.leave(disk, Absence::NotFound)?;
             }
             if doubt {
-                draft.add(Op::MissedAll { disk })?;
+                draft.add(Op::Stale { disk })?;
             }
             continue;
         };
@@ -97,7 +97,7 @@ pub(super) fn plan(
         let stale = freshness(state, disk, label) != Freshness::Current;
         if stale {
             plan.stale.push(disk);
-            draft.add(Op::MissedAll { disk })?;
+            draft.add(Op::Stale { disk })?;
         }
         let keeps_old = stale && !accept_loss && draft.state.has_only_copies(disk);
         match (record.presence, returns && !keeps_old) {
@@ -127,9 +127,9 @@ impl Draft {
         Ok(())
     }
 
-    /// The other copies' activity logs contain the writes in flight.
+    /// The logs of its spaces contain the writes in flight: it is not accounted for.
     fn leave(&mut self, disk: DiskNumber, reason: Absence) -> Result<(), InvalidOp> {
-        let ops = self.state.leave(disk, reason, &Answers::new(), |_, _, _| 0);
+        let ops = self.state.leave(disk, reason, &Answers::new());
         ops.into_iter().try_for_each(|op| self.add(op))
     }
 }

@@ -15,9 +15,11 @@ use env::Env;
 
 use super::*;
 use crate::format::Claimant;
-use crate::{MediaClass, Provisioning, Resiliency, RowNumber, SlabPlace};
+use crate::{MediaClass, Provisioning, Resiliency, RowNumber, SlabPlace, SpaceRecord, testing};
 
 const MIB: u64 = 1 << 20;
+
+const ROW: RowNumber = RowNumber(0);
 
 /// Some disks and a machine.
 struct World {
@@ -89,10 +91,41 @@ fn mirror(name: &str) -> SpaceRecord {
         columns: 1,
         provisioning: Provisioning::Thin,
         media: MediaClass::ANY,
+        ..SpaceRecord::default()
     }
 }
 
-fn row(space: SpaceId, disks: [u16; 2], slab: u32) -> Op {
-    let slabs = disks.map(|d| SlabPlace { disk: DiskNumber(d), slab }).to_vec();
-    Op::AllocateRow { space, row: RowNumber(0), slabs }
+/// A space without a log or an owner.
+async fn make(pool: &Pool, record: SpaceRecord) -> SpaceId {
+    try_make(pool, record).await.unwrap()
+}
+
+async fn try_make(pool: &Pool, record: SpaceRecord) -> Result<SpaceId, CommitError> {
+    let (space, op) = pool.read(|s| (SpaceId(s.next_space), testing::create(s, record)));
+    pool.metadata().commit(vec![op]).await?;
+    Ok(space)
+}
+
+/// Gives row 0 of a space a slab on each of these disks.
+async fn allocate(pool: &Pool, space: SpaceId, disks: impl IntoIterator<Item = u16>, slab: u32) {
+    let slabs = disks.into_iter().map(|d| SlabPlace { disk: DiskNumber(d), slab });
+    let ops = pool.read(|s| testing::allocate(s, space, ROW, slabs));
+    pool.metadata().commit(ops.to_vec()).await.unwrap();
+}
+
+/// Copy 1 of row 0 misses regions.
+async fn misses(pool: &Pool, space: SpaceId, regions: u64) {
+    let op = pool.read(|s| testing::missed(s, space, ROW, 1, regions));
+    pool.metadata().commit(vec![op]).await.unwrap();
+}
+
+/// Copy 1 of row 0 has regions again.
+async fn catches_up(pool: &Pool, space: SpaceId, regions: u64) {
+    let op = pool.read(|s| testing::not_missed(s, space, ROW, 1, regions));
+    pool.metadata().commit(vec![op]).await.unwrap();
+}
+
+/// What the copies of row 0 have missed.
+fn missed(pool: &Pool, space: SpaceId) -> Vec<u64> {
+    pool.read(|s| s.missed_of(space, ROW))
 }

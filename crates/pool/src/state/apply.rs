@@ -1,10 +1,6 @@
 //! Applying an operation: every check before the first change.
 
-use std::collections::BTreeSet;
-
-use super::{
-    EPOCHS_MAX, GIVEN_UP_MAX, Op, Policy, Presence, Resiliency, Row, SlabCopy, SlabPlace, SpaceRecord, State,
-};
+use super::{EPOCHS_MAX, GIVEN_UP_MAX, Op, Policy, Presence, SlabPlace, State};
 use crate::{DiskNumber, RowNumber, SpaceId};
 
 /// Why an operation cannot be applied: the record is damaged, or the caller has not looked.
@@ -17,9 +13,6 @@ pub enum InvalidOp {
     /// No such space.
     #[error("the pool has no space {}", .0.0)]
     NoSpace(SpaceId),
-    /// The row has no slabs, or not this one.
-    #[error("space {} has no slab {index} in row {}", .space.0, .row.0)]
-    NoSlab { space: SpaceId, row: RowNumber, index: usize },
     /// The number is not the next one.
     #[error("number {given} is not the next one, {next}")]
     NotNext { given: u64, next: u64 },
@@ -56,12 +49,6 @@ pub enum InvalidOp {
     /// No copy would have the newest data of a region.
     #[error("row {} of space {} would have no copy of regions {regions:#x}", .row.0, .space.0)]
     LastCopy { space: SpaceId, row: RowNumber, regions: u64 },
-    /// One slab of a row moves at a time; or none does.
-    #[error("row {} of space {} has a moving slab already, or none", .row.0, .space.0)]
-    Moving { space: SpaceId, row: RowNumber },
-    /// The new slab does not have what the old one has.
-    #[error("row {} of space {}: the destination slab has missed regions {regions:#x}", .row.0, .space.0)]
-    NotMoved { space: SpaceId, row: RowNumber, regions: u64 },
     /// It is about a row, slab, disk or owner that is not any more.
     #[error("a change of space {} is about an earlier state of it", .0.0)]
     Outdated(SpaceId),
@@ -115,7 +102,6 @@ impl State {
                     return Err(InvalidOp::BadVoters);
                 }
                 self.disk_mut(*disk)?.presence = Presence::Absent(*reason);
-                self.shadow_on(*disk);
             }
             Op::DiskPresent { disk, membership } => {
                 let record = self.disk_mut(*disk)?;
@@ -142,92 +128,6 @@ impl State {
                 }
                 self.voters.clone_from(voters);
             }
-            Op::CreateSpace { space, record } => {
-                if !self.owned.is_empty() {
-                    return Err(InvalidOp::BadShape("a pool has spaces of one data path"));
-                }
-                next(u64::from(space.0), u64::from(self.next_space))?;
-                let after = self
-                    .next_space
-                    .checked_add(1)
-                    .ok_or(InvalidOp::BadShape("a pool has had 4 billion spaces"))?;
-                self.check_shape(record)?;
-                self.check_space_name(&record.name)?;
-                self.next_space = after;
-                self.spaces.insert(*space, record.clone());
-            }
-            Op::DestroySpace { space } => {
-                self.space(*space)?;
-                if self.rows_of(*space).next().is_some() {
-                    return Err(InvalidOp::SpaceInUse(*space));
-                }
-                self.spaces.remove(space);
-                self.scrubs.remove(space);
-                self.losses.remove(space);
-            }
-            Op::ResizeSpace { space, size } => {
-                let resized = SpaceRecord { size: *size, ..self.space(*space)?.clone() };
-                self.check_shape(&resized)?;
-                let rows = resized.rows(self.slab_bytes);
-                if self.rows_of(*space).any(|(row, _)| u64::from(row.0) >= rows) {
-                    return Err(InvalidOp::SpaceInUse(*space));
-                }
-                self.spaces.insert(*space, resized);
-            }
-            Op::RenameSpace { space, name } => {
-                self.check_space_name(name)?;
-                // A state that is shown has those of owners among both.
-                let owned = self.owned_mut(*space).map(|record| &mut record.name).ok();
-                let has_owner = owned.map(|of| of.clone_from(name)).is_some();
-                let pooled = self.spaces.get_mut(space).map(|record| record.name.clone_from(name));
-                (has_owner || pooled.is_some()).then_some(()).ok_or(InvalidOp::NoSpace(*space))?;
-            }
-            Op::AllocateRow { space, row, slabs } => self.allocate(*space, *row, slabs)?,
-            Op::FreeRow { space, row } => {
-                let freed = self.rows.remove(&(*space, *row)).ok_or(InvalidOp::NoSlab {
-                    space: *space,
-                    row: *row,
-                    index: 0,
-                })?;
-                for (_, copy) in freed.copies() {
-                    self.used.remove(copy.place);
-                }
-            }
-            Op::Missed { space, row, index, regions } => {
-                self.keeps_a_copy(*space, *row, usize::from(*index), *regions)?;
-                self.slab_mut(*space, *row, usize::from(*index))?.missed |= regions;
-                self.shadow(*space, *row);
-            }
-            Op::NotMissed { space, row, index, regions } => {
-                let disk = self.slab_mut(*space, *row, usize::from(*index))?.place.disk;
-                // Data copied to a disk that was removed since may be lost: its removal did not mark it,
-                // because the regions were missed anyway.
-                if self.is_present(disk) {
-                    self.slab_mut(*space, *row, usize::from(*index))?.missed &= !regions;
-                    self.shadow(*space, *row);
-                }
-            }
-            Op::MoveSlab { space, row, index, to } => {
-                self.move_slab(*space, *row, usize::from(*index), *to)?
-            }
-            Op::AcceptLoss { space, row, index, regions } => {
-                let parity = self.space(*space)?.resiliency.is_parity();
-                let past = self.rows.get(&(*space, *row)).map_or(0, |r| r.slabs.len());
-                if parity && usize::from(*index) >= past {
-                    // Where a column moves to is no copy that anything would be read from.
-                    return Err(InvalidOp::NoSlab { space: *space, row: *row, index: past });
-                }
-                let slab = self.slab_mut(*space, *row, usize::from(*index))?;
-                let given_up = slab.missed & regions;
-                slab.missed &= !regions;
-                self.regions_given_up =
-                    self.regions_given_up.saturating_add(u64::from(given_up.count_ones()));
-                self.shadow(*space, *row);
-            }
-            Op::Scrub { space, record } => {
-                self.space(*space)?;
-                self.scrubs.insert(*space, *record);
-            }
             Op::Opened { epoch, incarnation } => {
                 let newest = self.epoch();
                 if *epoch <= newest {
@@ -246,22 +146,17 @@ impl State {
                     self.given_up.pop_first();
                 }
             }
-            Op::Lost { space, record } => self.set_lost(*space, record)?,
+            Op::Stale { disk } => {
+                self.disk(*disk)?;
+                let spaces: Vec<SpaceId> = self.spaces_on(*disk).collect();
+                spaces.into_iter().try_for_each(|space| self.stale(space, *disk))?;
+            }
             Op::Space { space, op } => self.apply_to_space(*space, op)?,
-            Op::MissedAll { disk } => self.miss_all(*disk)?,
-            Op::BeginMove { space, row, index, to } => self.begin_move(*space, *row, *index, *to)?,
-            Op::EndMove { space, row } => self.end_move(*space, *row)?,
-            Op::CancelMove { space, row } => self.cancel_move(*space, *row)?,
             Op::SetPolicy { policy } => {
                 check_policy(policy)?;
                 self.policy = *policy;
             }
             Op::SetDiskMedia { disk, media } => self.disk_mut(*disk)?.media = *media,
-            Op::SetSpaceMedia { space, media } => {
-                let has_owner = self.owned_mut(*space).map(|record| record.media = *media).is_ok();
-                let pooled = self.spaces.get_mut(space).map(|record| record.media = *media);
-                (has_owner || pooled.is_some()).then_some(()).ok_or(InvalidOp::NoSpace(*space))?;
-            }
         }
         Ok(())
     }
@@ -287,28 +182,9 @@ impl State {
         self.disks.get_mut(&disk).ok_or(InvalidOp::NoDisk(disk))
     }
 
-    pub(super) fn space(&self, space: SpaceId) -> Result<&SpaceRecord, InvalidOp> {
-        self.spaces.get(&space).ok_or(InvalidOp::NoSpace(space))
-    }
-
-    pub(super) fn slab_mut(
-        &mut self,
-        space: SpaceId,
-        row: RowNumber,
-        index: usize,
-    ) -> Result<&mut SlabCopy, InvalidOp> {
-        self.rows.get_mut(&(space, row)).and_then(|r| r.copy_mut(index)).ok_or(InvalidOp::NoSlab {
-            space,
-            row,
-            index,
-        })
-    }
-
     pub(super) fn check_space_name(&self, name: &str) -> Result<(), InvalidOp> {
         check_name(name)?;
-        let is_taken =
-            self.spaces.values().any(|s| s.name == name) || self.owned.values().any(|s| s.name == name);
-        match is_taken {
+        match self.spaces.values().any(|s| s.name == name) {
             true => Err(InvalidOp::NameTaken(name.to_owned())),
             false => Ok(()),
         }
@@ -320,58 +196,6 @@ impl State {
             true => Ok(()),
             false => Err(InvalidOp::NotFree(place)),
         }
-    }
-
-    fn allocate(&mut self, space: SpaceId, row: RowNumber, slabs: &[SlabPlace]) -> Result<(), InvalidOp> {
-        let record = self.space(space)?;
-        let bad = InvalidOp::BadRow { space, row, slabs: slabs.len() };
-        if slabs.len() != record.slabs_in_row()
-            || u64::from(row.0) >= record.rows(self.slab_bytes)
-            || self.rows.contains_key(&(space, row))
-        {
-            return Err(bad);
-        }
-        // A simple space may come round to the same disk; anything that promises to survive one may not.
-        let mut seen = BTreeSet::new();
-        for place in slabs {
-            self.check_free(*place)?;
-            if !seen.insert(place.disk) && record.resiliency != Resiliency::Simple {
-                return Err(InvalidOp::SameDisk(place.disk));
-            }
-        }
-        let distinct: BTreeSet<_> = slabs.iter().collect();
-        let count = slabs.len() as u32;
-        let after = self.next_generation.checked_add(count).ok_or(bad.clone())?;
-        if distinct.len() != slabs.len() {
-            return Err(bad);
-        }
-        let first = self.next_generation;
-        self.next_generation = after;
-        let copies = slabs.iter().enumerate().map(|(i, &place)| SlabCopy {
-            place,
-            generation: first + i as u32,
-            missed: 0,
-        });
-        self.rows.insert((space, row), Row::new(copies));
-        for place in slabs {
-            self.used.insert(*place);
-        }
-        Ok(())
-    }
-
-    fn miss_all(&mut self, disk: DiskNumber) -> Result<(), InvalidOp> {
-        self.disk(disk)?;
-        let mut missed = Vec::new();
-        for (&(space, row), r) in &self.rows {
-            for (index, _) in r.copies().filter(|(_, c)| c.place.disk == disk) {
-                missed.push((space, row, index, !self.only_here(space, row, index)));
-            }
-        }
-        for (space, row, index, regions) in missed {
-            self.slab_mut(space, row, index)?.missed |= regions;
-            self.shadow(space, row);
-        }
-        self.stale_for_owners(disk)
     }
 }
 

@@ -42,7 +42,7 @@ impl State {
         if !s.size.is_multiple_of(UNIT) {
             return bad("the size is a multiple of 4 KiB");
         }
-        if s.rows(self.slab_bytes) > u64::from(u32::MAX) {
+        if s.row_count(self.slab_bytes) > u64::from(u32::MAX) {
             return bad("the space is too large for the pool's slab size");
         }
         Ok(())

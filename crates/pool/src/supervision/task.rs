@@ -20,7 +20,7 @@ use env::Moment;
 use super::Supervision;
 use super::record::Record;
 use super::standing::{Look, SPAN, Slowness, Verdict};
-use crate::book::Life;
+use crate::metadata::Life;
 use crate::{Absence, DiskNumber, MediaClass, Pool, State};
 
 /// An I/O that has not ended after so long is not waited for, where that can be: disks made for arrays give
@@ -173,10 +173,8 @@ pub(crate) fn with_media(look: Look, media: Media) -> Look {
 /// Whether the pool can continue without a disk, and without the others of `hung` too: they have no data that
 /// only they have, and there are enough voters.
 pub(crate) fn goes_on_without(state: &State, disk: DiskNumber, hung: &BTreeSet<DiskNumber>) -> bool {
-    let answers = |d: DiskNumber| d == disk || (state.is_present(d) && !hung.contains(&d));
-    let alone =
-        state.copies_on(disk).any(|(space, row, index)| state.alone_among(space, row, index, answers) != 0)
-            || state.has_alone(disk, |other| other != disk && answers(other));
+    let answers = |d: DiskNumber| state.is_present(d) && !hung.contains(&d);
+    let alone = state.has_alone(disk, |other| other != disk && answers(other));
     let left = state.voters.iter().filter(|v| **v != disk && !hung.contains(v)).count();
     !alone && (!state.voters.contains(&disk) || left >= state.needed_to_go_on())
 }
@@ -185,8 +183,7 @@ pub(crate) fn goes_on_without(state: &State, disk: DiskNumber, hung: &BTreeSet<D
 /// absent than any space promises to survive.
 pub(crate) fn may_spare(state: &State, disk: DiskNumber) -> bool {
     let away = state.disks.keys().filter(|d| !state.is_present(**d)).count();
-    let owned = state.owned.values().map(|record| record.resiliency);
-    let all = state.spaces.values().map(|record| record.resiliency).chain(owned);
-    let promised = all.map(|resiliency| resiliency.failures()).filter(|failures| *failures > 0).min();
+    let all = state.spaces.values().map(|record| record.resiliency.failures());
+    let promised = all.filter(|failures| *failures > 0).min();
     goes_on_without(state, disk, &BTreeSet::new()) && promised.is_some_and(|promised| away < promised)
 }

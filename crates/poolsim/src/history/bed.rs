@@ -62,7 +62,7 @@ impl Bed {
         let world = World::on(env.clone(), machine.clone(), Fences::new(shape.is_fenced));
         let pool = world.create().await;
         for record in &shape.spaces {
-            pool.create_owned(record.clone()).await.expect("a space");
+            pool.create_space(record.clone()).await.expect("a space");
         }
         let (models, bad, pulled, lying, numbers, images, is_busy, jobs, notes) = Default::default();
         let began = env.now();

@@ -111,7 +111,7 @@ fn damage(bed: &Bed, site: &Site, slot: usize, random: &mut Random) {
         return;
     }
     let slabs: Vec<(RowNumber, u32)> = site.pool.read(|s| {
-        let rows = s.owned.values().flat_map(|record| record.rows.iter());
+        let rows = s.spaces.values().flat_map(|record| record.rows.iter());
         let copies =
             rows.flat_map(|(row, of)| of.copies().map(|(_, copy)| (*row, copy.place)).collect::<Vec<_>>());
         copies.filter(|(_, place)| place.disk == number).map(|(row, place)| (row, place.slab)).collect()
@@ -190,7 +190,7 @@ pub(super) async fn run(
 fn behind(site: &Site, space: usize) -> Option<String> {
     let id = site.spaces[space].id;
     site.pool.read(|s| {
-        let record = &s.owned[&id];
+        let record = &s.spaces[&id];
         let lacks = |(_, row): &(&RowNumber, &pool_seam::Row)| row.copies().any(|(_, copy)| copy.missed != 0);
         let row = record.rows.iter().find(lacks);
         (row.is_some() || !record.unaccounted.is_empty())

@@ -38,7 +38,7 @@ pub(super) async fn jobs(bed: &Bed, site: &Site, steps: u64, mut random: Random)
 async fn move_slab(bed: &Bed, site: &Site, space: usize, random: &mut Random) {
     let id = site.spaces[space].id;
     let slabs: Vec<(RowNumber, u8, SlabPlace)> = site.pool.read(|s| {
-        let rows = s.owned[&id].rows.iter().filter(|(row, of)| **row != RowNumber::LOG && !of.is_new);
+        let rows = s.spaces[&id].rows.iter().filter(|(row, of)| **row != RowNumber::LOG && !of.is_new);
         rows.flat_map(|(row, of)| {
             let slabs = of.slabs.iter().enumerate();
             slabs.map(|(index, copy)| (*row, index as u8, copy.place)).collect::<Vec<_>>()
@@ -72,7 +72,7 @@ async fn resize(bed: &Bed, site: &Site, space: usize) {
 /// A resize may have been cut off.
 pub(super) async fn restore_sizes(bed: &Bed, site: &Site) {
     for (owned, record) in site.spaces.iter().zip(&bed.shape.spaces) {
-        let size = site.pool.read(|s| s.owned[&owned.id].size);
+        let size = site.pool.read(|s| s.spaces[&owned.id].size);
         if size != record.size
             && let (Err(error), false) =
                 (owned.space.resize(size, record.size, false).wait().await, is_over(bed, site))

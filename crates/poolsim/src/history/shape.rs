@@ -73,5 +73,6 @@ fn space(number: u64, disks: u16, is_simple: bool, random: &mut Random) -> Space
         columns,
         provisioning: Provisioning::Thin,
         media: MediaClass::ANY,
+        ..SpaceRecord::default()
     }
 }

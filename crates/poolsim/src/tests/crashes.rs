@@ -11,7 +11,7 @@ fn a_power_cut_at_any_event() {
         let (moments, space, flushed, overwritten, env) = virtual_time(async {
             let world = World::new(7, 3);
             let pool = world.create().await;
-            let space = pool.create_owned(mirror("vm")).await.expect("a space");
+            let space = pool.create_space(mirror("vm")).await.expect("a space");
             let owned = world.own(&pool, space).await.expect("an owner");
             world.machine.record();
             owned.write(0..8, 1).await.expect("a write");

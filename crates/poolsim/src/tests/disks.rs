@@ -10,7 +10,7 @@ use crate::world::{World, mirror, virtual_time};
 /// The disks with slabs of the space's rows.
 fn disks_of(pool: &Pool, space: SpaceId) -> Vec<DiskNumber> {
     let rows = |s: &pool::State| {
-        let rows = s.owned[&space].rows.iter().filter(|(row, _)| **row != RowNumber::LOG);
+        let rows = s.spaces[&space].rows.iter().filter(|(row, _)| **row != RowNumber::LOG);
         rows.flat_map(|(_, row)| row.copies().map(|(_, copy)| copy.place.disk).collect::<Vec<_>>()).collect()
     };
     pool.read(rows)
@@ -23,7 +23,7 @@ fn a_mirror_survives_a_disk_and_a_power_cut() {
         virtual_time(async {
             let world = World::new(u64::from(lost), 3);
             let pool = world.create().await;
-            let space = pool.create_owned(mirror("vm")).await.expect("a space");
+            let space = pool.create_space(mirror("vm")).await.expect("a space");
             let owned = world.own(&pool, space).await.expect("an owner");
             owned.write(0..64, 1).await.expect("a write");
             owned.flush().await.expect("a flush");
@@ -58,7 +58,7 @@ fn writes_get_the_room_that_a_discard_makes() {
         let world = World::new(6, 2);
         let pool = world.create().await;
         let record = pool::SpaceRecord { size: 256 << 20, ..mirror("vm") };
-        let space = pool.create_owned(record).await.expect("a space");
+        let space = pool.create_space(record).await.expect("a space");
         let owned = world.own(&pool, space).await.expect("an owner");
         let mut rows = 0;
         while owned.write(rows * 512..rows * 512 + 8, 1).await.is_ok() {
@@ -82,7 +82,7 @@ fn a_disk_returns_and_is_filled() {
     virtual_time(async {
         let world = World::new(4, 2);
         let pool = world.create().await;
-        let space = pool.create_owned(mirror("vm")).await.expect("a space");
+        let space = pool.create_space(mirror("vm")).await.expect("a space");
         let owned = world.own(&pool, space).await.expect("an owner");
         owned.write(0..64, 1).await.expect("a write");
         owned.flush().await.expect("a flush");
@@ -92,7 +92,7 @@ fn a_disk_returns_and_is_filled() {
         owned.write(0..64, 2).await.expect("a write without the disk");
         owned.flush().await.expect("a flush");
         let missed = |disk| {
-            let record = pool.read(|s| s.owned[&space].clone());
+            let record = pool.read(|s| s.spaces[&space].clone());
             let copies =
                 record.rows.values().flat_map(|row| row.copies().map(|(_, copy)| *copy).collect::<Vec<_>>());
             copies.filter(|copy| copy.place.disk == disk).fold(0, |all, copy| all | copy.missed)
@@ -121,7 +121,7 @@ fn a_disk_that_joins_while_an_owner_opens_is_not_trusted() {
         virtual_time(async {
             let world = World::new(7, 2);
             let pool = world.create().await;
-            let space = pool.create_owned(mirror("vm")).await.expect("a space");
+            let space = pool.create_space(mirror("vm")).await.expect("a space");
             let owned = world.own(&pool, space).await.expect("an owner");
             owned.write(0..64, 1).await.expect("a write");
             owned.flush().await.expect("a flush");
@@ -133,7 +133,7 @@ fn a_disk_that_joins_while_an_owner_opens_is_not_trusted() {
                 pool.opens(pool.owner(space).expect("an owner"));
             }
             assert_eq!(pool.return_disk(world.disk(away.0.into()), false).await, Ok(away));
-            let row = pool.read(|s| s.owned[&space].rows[&RowNumber(0)].clone());
+            let row = pool.read(|s| s.spaces[&space].rows[&RowNumber(0)].clone());
             let missed = row.copies().any(|(_, copy)| copy.place.disk == away && copy.missed != 0);
             assert_eq!(missed, opens);
         });
@@ -146,7 +146,7 @@ fn the_only_copy_does_not_leave() {
     virtual_time(async {
         let world = World::new(5, 3);
         let pool = world.create().await;
-        let space = pool.create_owned(mirror("vm")).await.expect("a space");
+        let space = pool.create_space(mirror("vm")).await.expect("a space");
         let owned = world.own(&pool, space).await.expect("an owner");
         owned.write(0..1, 1).await.expect("a write");
         owned.flush().await.expect("a flush");
@@ -167,7 +167,7 @@ fn a_space_grows_without_a_disk() {
     virtual_time(async {
         let world = World::new(6, 4);
         let pool = world.create().await;
-        let space = pool.create_owned(mirror("vm")).await.expect("a space");
+        let space = pool.create_space(mirror("vm")).await.expect("a space");
         let owned = world.own(&pool, space).await.expect("an owner");
         pool.take_offline(DiskNumber(3)).await.expect("it leaves");
         for row in 0..8 {
@@ -185,7 +185,7 @@ fn a_disk_that_was_set_back_is_filled_again() {
     virtual_time(async {
         let world = World::new(11, 2);
         let pool = world.create().await;
-        let space = pool.create_owned(mirror("vm")).await.expect("a space");
+        let space = pool.create_space(mirror("vm")).await.expect("a space");
         let owned = world.own(&pool, space).await.expect("an owner");
         let image = world.machine.image(SlotId(1));
         let marks = pool.read(|s| s.disks[&DiskNumber(1)].areas.marks);
@@ -199,7 +199,7 @@ fn a_disk_that_was_set_back_is_filled_again() {
             world.machine.roll_back(SlotId(1), &image, area.offset, area.length);
         }
         assert_eq!(pool.return_disk(world.disk(1), false).await, Ok(DiskNumber(1)));
-        let row = |s: &pool::State| s.owned[&space].rows[&RowNumber(0)].clone();
+        let row = |s: &pool::State| s.spaces[&space].rows[&RowNumber(0)].clone();
         let missed = pool
             .read(|s| row(s).copies().map(|(_, copy)| (copy.place.disk, copy.missed)).collect::<Vec<_>>());
         assert!(missed.contains(&(DiskNumber(1), u64::MAX)), "{missed:?}");
@@ -216,18 +216,18 @@ fn a_disk_that_leaves_without_an_owner_is_accounted_for_by_the_next() {
     virtual_time(async {
         let world = World::new(12, 2);
         let pool = world.create().await;
-        let space = pool.create_owned(mirror("vm")).await.expect("a space");
+        let space = pool.create_space(mirror("vm")).await.expect("a space");
         let owned = world.own(&pool, space).await.expect("an owner");
         owned.write(0..64, 1).await.expect("a write");
         owned.flush().await.expect("a flush");
         drop(owned);
         let away = DiskNumber(1);
         pool.take_offline(away).await.expect("it leaves");
-        assert!(pool.read(|s| s.owned[&space].unaccounted.contains_key(&away)));
+        assert!(pool.read(|s| s.spaces[&space].unaccounted.contains_key(&away)));
         drop(pool);
         let pool = world.open().await;
         let owned = world.own(&pool, space).await.expect("the next owner");
-        assert!(pool.read(|s| s.owned[&space].unaccounted.is_empty()), "the owner has accounted for it");
+        assert!(pool.read(|s| s.spaces[&space].unaccounted.is_empty()), "the owner has accounted for it");
         assert!(owned.has(0..64, 1).await.expect("a read"));
     });
 }

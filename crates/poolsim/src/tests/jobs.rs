@@ -17,7 +17,7 @@ fn begin(pool: &Pool, kind: Kind, subject: Subject) -> Job {
 /// The copies of a space's rows, without its log.
 fn copies(pool: &Pool, space: SpaceId) -> Vec<SlabCopy> {
     pool.read(|s| {
-        let rows = s.owned[&space].rows.iter().filter(|(row, _)| **row != RowNumber::LOG);
+        let rows = s.spaces[&space].rows.iter().filter(|(row, _)| **row != RowNumber::LOG);
         rows.flat_map(|(_, row)| row.copies().map(|(_, copy)| *copy).collect::<Vec<_>>()).collect()
     })
 }
@@ -29,6 +29,6 @@ fn on(pool: &Pool, space: SpaceId, disk: DiskNumber) -> usize {
 
 /// Whether a copy has missed something, or a slab is on the move.
 fn is_unfinished(pool: &Pool, space: SpaceId) -> bool {
-    let is_moving = |s: &pool::State| s.owned[&space].rows.values().any(|row| row.moving().is_some());
+    let is_moving = |s: &pool::State| s.spaces[&space].rows.values().any(|row| row.moving().is_some());
     copies(pool, space).iter().any(|copy| copy.missed != 0) || pool.read(is_moving)
 }

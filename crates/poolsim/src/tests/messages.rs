@@ -49,17 +49,17 @@ fn lost_replies_change_nothing_twice() {
     virtual_time(async {
         let world = World::new(8, 3);
         let pool = world.create().await;
-        let space = pool.create_owned(mirror("vm")).await.expect("a space");
+        let space = pool.create_space(mirror("vm")).await.expect("a space");
         let lossy = Arc::new(Lossy { pool: pool.clone(), calls: AtomicU64::new(0) });
         let owned = world.own_through(&pool, space, Arc::<Lossy>::clone(&lossy)).await.expect("an owner");
         for row in 0..4 {
             owned.write(row * 512..row * 512 + 1, 1).await.expect("a write");
         }
         owned.flush().await.expect("a flush");
-        let (rows, slabs) = pool.read(|s| (s.owned[&space].rows.len(), s.slabs_allocated()));
+        let (rows, slabs) = pool.read(|s| (s.spaces[&space].rows.len(), s.slabs_allocated()));
         assert_eq!((rows, slabs), (5, 10));
         let (done, calls) =
-            (pool.read(|s| s.owned[&space].ownership.request), lossy.calls.load(Ordering::Relaxed));
+            (pool.read(|s| s.spaces[&space].ownership.request), lossy.calls.load(Ordering::Relaxed));
         assert!(calls == 2 * done, "{calls} calls for {done} requests");
     });
 }
@@ -70,7 +70,7 @@ fn requests_count_once_and_in_their_epoch() {
     virtual_time(async {
         let world = World::new(9, 3);
         let pool = world.create().await;
-        let space = pool.create_owned(mirror("vm")).await.expect("a space");
+        let space = pool.create_space(mirror("vm")).await.expect("a space");
         let owner = pool.owner(space).expect("an owner");
         let request = |epoch, number, row| Request {
             space,
@@ -113,10 +113,10 @@ fn views_change_with_their_space_only() {
     virtual_time(async {
         let world = World::new(10, 3);
         let pool = world.create().await;
-        let space = pool.create_owned(mirror("a")).await.expect("a space");
+        let space = pool.create_space(mirror("a")).await.expect("a space");
         let owner = pool.owner(space).expect("an owner");
         let view = pool.view(owner, None).wait().await.expect("current").expect("a view");
-        let other = pool.create_owned(mirror("b")).await.expect("another space");
+        let other = pool.create_space(mirror("b")).await.expect("another space");
         pool.rename("other").await.expect("another name");
         assert_eq!(pool.view(owner, Some(view.version)).wait().await, Ok(None));
         let state = LogState { epoch: owner.epoch, sequence: 5, is_closed: false };

@@ -57,13 +57,13 @@ impl Owner for Puppet {
 /// A pool with a row of a mirror whose owner is a puppet.
 async fn staged(world: &World, takes: Duration, says: Vec<CopyRegions>) -> (Pool, OwnerId, Arc<Puppet>) {
     let pool = world.create().await;
-    let space = pool.create_owned(mirror("vm")).await.expect("a space");
+    let space = pool.create_space(mirror("vm")).await.expect("a space");
     let owner = pool.owner(space).expect("an owner");
     let puppet = Arc::new(Puppet { env: world.env.clone(), takes, says, told: Mutex::default() });
     let link: Arc<dyn Owner> = Arc::<Puppet>::clone(&puppet);
     pool.link(owner, Arc::downgrade(&link) as Weak<dyn Owner>);
     allocate(&pool, owner, 1, 0).await;
-    let birth = pool.read(|s| s.owned[&space].rows[&RowNumber(0)].birth);
+    let birth = pool.read(|s| s.spaces[&space].rows[&RowNumber(0)].birth);
     ask(&pool, owner, 2, OwnerOp::Ready { row: RowNumber(0), birth }).await;
     (pool, owner, puppet)
 }
@@ -80,7 +80,7 @@ async fn allocate(pool: &Pool, owner: OwnerId, number: u64, row: u32) -> Vec<Dis
 }
 
 fn first_disk(pool: &Pool, owner: OwnerId) -> DiskNumber {
-    pool.read(|s| s.owned[&owner.space].rows[&RowNumber(0)].slabs[0].place.disk)
+    pool.read(|s| s.spaces[&owner.space].rows[&RowNumber(0)].slabs[0].place.disk)
 }
 
 /// What the owner says is in the record in which the disk leaves. No new slab is chosen there while the owner is asked.
@@ -106,7 +106,7 @@ fn a_disk_leaves_in_one_record_with_what_its_owner_says() {
         let told = puppet.told.lock().clone();
         assert_eq!(told[0], format!("leaving {} 1", disk.0));
         assert_eq!(told.iter().filter(|told| told.starts_with("update")).count(), 8, "{told:?}");
-        let record = pool.read(|s| s.owned[&owner.space].clone());
+        let record = pool.read(|s| s.spaces[&owner.space].clone());
         assert_eq!(record.rows[&RowNumber(0)].slabs[0].missed, 1);
         assert!(record.unaccounted.is_empty() && pool.read(|s| s.membership(disk).is_none()));
     });
@@ -122,7 +122,7 @@ fn a_disk_does_not_wait_for_an_owner_for_ever() {
         let began = world.env.now();
         pool.take_offline(disk).await.expect("it leaves");
         assert!(world.env.now() - began < Duration::from_secs(30));
-        assert_eq!(pool.read(|s| s.owned[&owner.space].unaccounted.clone()), [(disk, Membership(1))].into());
+        assert_eq!(pool.read(|s| s.spaces[&owner.space].unaccounted.clone()), [(disk, Membership(1))].into());
     });
 }
 
@@ -146,7 +146,7 @@ fn an_owner_is_told_that_a_disk_stays() {
         assert_eq!(*puppet.told.lock(), [format!("joining {} 2", other.0)]);
         // With the loss accepted, it has missed what the other one has.
         assert_eq!(pool.return_disk(world.disk(other.0.into()), true).await, Ok(other));
-        let row = pool.read(|s| s.owned[&owner.space].rows[&RowNumber(0)].clone());
+        let row = pool.read(|s| s.spaces[&owner.space].rows[&RowNumber(0)].clone());
         let missed = row.copies().find(|(_, copy)| copy.place.disk == other).map(|(_, copy)| copy.missed);
         assert_eq!((missed, pool.read(|s| s.membership(other))), (Some(u64::MAX), Some(Membership(2))));
     });

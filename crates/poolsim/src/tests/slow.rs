@@ -23,7 +23,7 @@ const READS_FOR_ONE: u64 = 50;
 async fn filled(record: SpaceRecord, longest: Duration) -> (World, Pool, Owned, SpaceId) {
     let world = World::new(51, DISKS);
     let pool = world.create().await;
-    let space = pool.create_owned(record).await.expect("a space");
+    let space = pool.create_space(record).await.expect("a space");
     let owned = world.own(&pool, space).await.expect("an owner");
     owned.write(0..UNITS, 1).await.expect("a write");
     owned.flush().await.expect("a flush");
@@ -60,7 +60,7 @@ fn per_mille(sorted: &[Duration], n: usize) -> Duration {
 /// The disk and the place there of the first unit.
 fn first_unit(pool: &Pool, space: SpaceId) -> (DiskNumber, u64) {
     pool.read(|s| {
-        let place = s.owned[&space].rows[&RowNumber(0)].copy(0).expect("it has a copy").place;
+        let place = s.spaces[&space].rows[&RowNumber(0)].copy(0).expect("it has a copy").place;
         (place.disk, s.disks[&place.disk].areas.data(place.slab).offset)
     })
 }
@@ -191,7 +191,8 @@ fn a_hedge_that_finds_damage_heals_it() {
         let (world, pool, owned, space) = filled(mirror("vm"), MS).await;
         reads(&world, &owned, 4, 500).await;
         let (damaged, at) = first_unit(&pool, space);
-        let late = pool.read(|s| s.owned[&space].rows[&RowNumber(0)].copy(1).expect("two copies").place.disk);
+        let late =
+            pool.read(|s| s.spaces[&space].rows[&RowNumber(0)].copy(1).expect("two copies").place.disk);
         for disk in [damaged, late] {
             // Whichever is read first.
             slow(&world, disk.0, Op::Read, When::Nth(0), 200 * MS);

@@ -17,7 +17,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 async fn filled(seed: u64, disks: u16) -> (World, Pool, Owned, SpaceId) {
     let world = World::new(seed, disks);
     let pool = world.create().await;
-    let space = pool.create_owned(mirror("vm")).await.expect("a space");
+    let space = pool.create_space(mirror("vm")).await.expect("a space");
     let owned = world.own(&pool, space).await.expect("an owner");
     owned.write(0..64, 1).await.expect("a write");
     owned.flush().await.expect("a flush");
@@ -26,7 +26,7 @@ async fn filled(seed: u64, disks: u16) -> (World, Pool, Owned, SpaceId) {
 
 /// The disks of the first row.
 fn disks_of(pool: &Pool, space: SpaceId) -> Vec<DiskNumber> {
-    pool.read(|s| s.owned[&space].rows[&RowNumber(0)].copies().map(|(_, copy)| copy.place.disk).collect())
+    pool.read(|s| s.spaces[&space].rows[&RowNumber(0)].copies().map(|(_, copy)| copy.place.disk).collect())
 }
 
 fn slow(world: &World, disk: DiskNumber, op: Op, when: When, by: Duration) {
@@ -176,7 +176,7 @@ fn a_fence_is_of_one_space() {
         let pool = world.create().await;
         let mut owners = Vec::new();
         for name in ["a", "b"] {
-            let space = pool.create_owned(mirror(name)).await.expect("a space");
+            let space = pool.create_space(mirror(name)).await.expect("a space");
             owners.push(pool.owner(space).expect("an owner"));
         }
         let disk = DiskNumber(0);
@@ -268,7 +268,7 @@ fn a_disk_that_fails_and_stays_is_failing_until_it_joins() {
             pool.take_offline(disks[1]).await.expect("it has a copy elsewhere");
             // Not the log, whose writes are repeated until they succeed.
             let slab = pool.read(|s| {
-                let row = &s.owned[&space].rows[&RowNumber(0)];
+                let row = &s.spaces[&space].rows[&RowNumber(0)];
                 let copy = row.copies().find(|(_, copy)| copy.place.disk == disks[0]);
                 s.disks[&disks[0]].areas.data(copy.expect("it has a copy").1.place.slab)
             });

@@ -112,7 +112,7 @@ async fn read(site: &Site, known: &Known, units: std::ops::Range<u64>) -> Result
 async fn resync(site: &Site, number: DiskNumber) {
     for attempt in 0.. {
         let (lacks, is_log_whole) = site.pool.read(|s| {
-            let rows = &s.owned[&SpaceId(0)].rows;
+            let rows = &s.spaces[&SpaceId(0)].rows;
             let lacks =
                 |row: &RowNumber| rows[row].copies().any(|(_, c)| c.place.disk == number && c.missed != 0);
             let rows_behind = rows.keys().filter(|row| **row != RowNumber::LOG && lacks(row)).count();
@@ -225,7 +225,7 @@ fn run(disks_of: usize, record: SpaceRecord) {
         }
         let mut world = World::on(env, machine, Fences::new(true));
         let mut pool = world.create().await;
-        pool.create_owned(record).await.expect("a space");
+        pool.create_space(record).await.expect("a space");
         let mut known: Vec<Known> = (0..USERS).map(|_| Known::new()).collect();
         for life in 0..3 {
             // Opened on a worker thread, by a task of its own.

@@ -1,4 +1,4 @@
-//! Checksums of units: `docs/0004-format.md`, the last paragraph of "Checksum block".
+//! Checksums of units: `docs/on-disk-format.md`, the last paragraph of "Checksum block".
 
 use arena::passes::{Pass, count};
 use pool_seam::SpaceId;

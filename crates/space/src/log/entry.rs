@@ -1,4 +1,4 @@
-//! The entries of a record's body: `docs/0004-format.md`, table "kind, fields, meaning" of "The space log".
+//! The entries of a record's body: `docs/on-disk-format.md`, table "kind, fields, meaning" of "The space log".
 //!
 //! Each entry is, in this order:
 //!

@@ -1,4 +1,4 @@
-//! The header of a log's replica: `docs/0004-format.md`, "The space log", "Header".
+//! The header of a log's replica: `docs/on-disk-format.md`, "The space log", "Header".
 //!
 //! A header is one block. A replica has two places for it, in blocks 0 and 1 of its slab's data. A writer
 //! overwrites the older one, so that a cut leaves the newer one whole.

@@ -1,4 +1,4 @@
-//! A record of the log: `docs/0004-format.md`, "The space log", "Record".
+//! A record of the log: `docs/on-disk-format.md`, "The space log", "Record".
 //!
 //! A record is its head's blocks (56 bytes, the body, zeros to the end of the last block) and then its payload
 //! units. Only a holder of the segment's key can make a head, and a head is valid at its own position only, so

@@ -1,4 +1,4 @@
-//! Reading a log from its replicas: `docs/0004-format.md`, "Reading a log".
+//! Reading a log from its replicas: `docs/on-disk-format.md`, "Reading a log".
 //!
 //! A state machine without I/O. The caller reads the headers ([`Header::newest`]) and begins a [`Replay`]; then
 //! it carries out the reads that [`Replay::wants`] returns, gives each result to [`Replay::give`], and takes the

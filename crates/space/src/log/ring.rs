@@ -1,4 +1,4 @@
-//! Positions in a log and blocks of its ring: `docs/0004-format.md`, "The space log".
+//! Positions in a log and blocks of its ring: `docs/on-disk-format.md`, "The space log".
 //!
 //! Invariants:
 //! 1. A position counts blocks since the log was made and never decreases; position `p` is ring block `p mod n`.

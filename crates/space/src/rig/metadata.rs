@@ -304,7 +304,7 @@ impl Metadata {
         if row.0 >= self.rows_end() {
             return Err(Refusal::NoRoom(NoPlace::NoSuchRow(SPACE)));
         }
-        let count = self.record.slabs_in_row(self.record.resiliency);
+        let count = self.record.slabs_in_row();
         let slabs = self.slabs(count, &BTreeSet::new())?;
         self.record.rows.insert(row, Row::new(slabs[0].generation, slabs));
         Ok(())

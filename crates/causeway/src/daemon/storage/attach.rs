@@ -219,7 +219,9 @@ impl Pools {
         attach: &Attach,
     ) -> Result<String, StorageError> {
         let read_only = attach.read_only || open.read_only;
-        let of = |r: &SpaceRecord| (r.name.clone(), u64::from(r.columns) * u64::from(r.interleave));
+        let of = |r: &std::sync::Arc<SpaceRecord>| {
+            (r.name.clone(), u64::from(r.columns) * u64::from(r.interleave))
+        };
         let (name, stripe) = open.pool.read(|s| s.spaces.get(&space).map(of)).unwrap_or_default();
         let disk = open.space_for_clients(space)?;
         let (way, place) = match &attach.nbd {
@@ -259,8 +261,8 @@ impl Pools {
         if let Err(error) = self.remembered.set(pool, space, None).await {
             notes.push(format!("it comes back after a restart of the server: {error}"));
         }
-        if let Ok(data) = open.writable() {
-            data.flush(space).await?;
+        if let Ok(owners) = open.writable() {
+            owners.flush(space).await?;
         }
         Ok(done(format!("{name} is detached"), notes))
     }

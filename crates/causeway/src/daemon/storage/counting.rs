@@ -11,7 +11,6 @@ use disk::{Counted, Disk};
 use parking_lot::Mutex;
 use pool::SpaceId;
 
-use super::data::DataPath;
 use super::error::StorageError;
 use super::open_pool::OpenPool;
 use super::pools::Pools;
@@ -24,9 +23,9 @@ impl OpenPool {
     /// A virtual disk for its clients: their I/O is counted.
     ///
     /// # Errors
-    /// The pool has no data path now, or no such virtual disk.
+    /// The pool is not open now, or no such virtual disk.
     pub(super) fn space_for_clients(&self, space: SpaceId) -> Result<Arc<dyn Disk>, StorageError> {
-        let disk = self.data_now()?.disk(space)?;
+        let disk: Arc<dyn Disk> = Arc::new(self.owners_now()?.disk(space)?);
         Ok(Counted::new(disk, self.tally(space)))
     }
 
@@ -45,8 +44,10 @@ impl Pools {
                 let (number, path) =
                     (member.number.0.to_string(), member.disk.info().path.display().to_string());
                 let disk = member.number;
-                let hedged =
-                    move |d: &DataPath| IoSource { hedged: d.hedged_reads_of(disk), ..IoSource::default() };
+                let hedged = move |open: &OpenPool| IoSource {
+                    hedged: open.pool.hedged_reads_of(disk),
+                    ..IoSource::default()
+                };
                 disks.push(IoInstance {
                     name: format!("{name}/{number}"),
                     labels: vec![name.clone(), number, path],
@@ -54,19 +55,17 @@ impl Pools {
                     source: source(&open, hedged),
                 });
             }
-            let shown = open.pool.read(|s| {
-                let shown = s.spaces.iter().filter(|(id, _)| s.owner_of(**id).is_none());
-                shown.map(|(id, r)| (*id, r.name.clone())).collect::<Vec<_>>()
-            });
+            let shown =
+                open.pool.read(|s| s.spaces.iter().map(|(id, r)| (*id, r.name.clone())).collect::<Vec<_>>());
             for (id, space) in &shown {
                 let id = *id;
                 spaces.push(IoInstance {
                     name: format!("{name}/{space}"),
                     labels: vec![name.clone(), space.clone()],
                     tallies: vec![open.tally(id)],
-                    source: source(&open, move |d| IoSource {
-                        hedged: d.hedged_reads_in(id),
-                        ..tables(d, [id])
+                    source: source(&open, move |open| {
+                        let hedged = open.owners().map_or(0, |owners| owners.hedged_reads(id));
+                        IoSource { hedged, ..tables(open, [id]) }
                     }),
                 });
             }
@@ -75,9 +74,9 @@ impl Pools {
                 labels: vec![name.clone()],
                 name,
                 tallies: ids.iter().map(|id| open.tally(*id)).collect(),
-                source: source(&open, move |d| IoSource {
-                    hedged: d.hedged_reads(),
-                    ..tables(d, ids.iter().copied())
+                source: source(&open, move |open| IoSource {
+                    hedged: open.pool.hedged_reads().1,
+                    ..tables(open, ids.iter().copied())
                 }),
             });
         }
@@ -87,18 +86,19 @@ impl Pools {
     }
 }
 
-/// What the data path of a pool counts, whichever it has then; nothing while it has none.
+/// What a pool counts, while it is open.
 fn source(
     open: &Arc<OpenPool>,
-    of: impl Fn(&DataPath) -> IoSource + Send + Sync + 'static,
+    of: impl Fn(&OpenPool) -> IoSource + Send + Sync + 'static,
 ) -> Box<dyn Fn() -> IoSource + Send + Sync> {
     let open: Weak<OpenPool> = Arc::downgrade(open);
-    Box::new(move || open.upgrade().and_then(|o| o.data()).map_or_else(IoSource::default, |d| of(&d)))
+    Box::new(move || open.upgrade().map_or_else(IoSource::default, |open| of(&open)))
 }
 
 /// The look-ups of checksum tables of virtual disks.
-fn tables(data: &DataPath, spaces: impl IntoIterator<Item = SpaceId>) -> IoSource {
-    let each = spaces.into_iter().map(|id| data.table_cache(id));
+fn tables(open: &OpenPool, spaces: impl IntoIterator<Item = SpaceId>) -> IoSource {
+    let owners = open.owners();
+    let each = spaces.into_iter().filter_map(|id| Some(owners.as_ref()?.table_cache(id)));
     let (cache_hits, cache_misses) = each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     IoSource { cache_hits, cache_misses, ..IoSource::default() }
 }

@@ -63,7 +63,6 @@ impl Pools {
         let paths = real(&new.paths)?;
         let _one = self.changing.lock().await;
         let open = self.pool_to_change(name)?;
-        open.release_absent();
         let mut found = Vec::new();
         for (n, path) in paths.iter().enumerate() {
             if paths[..n].contains(path) {
@@ -125,7 +124,6 @@ impl Pools {
             return Err(StorageError::Needed { pool: open.name(), disk: number.0 });
         }
         open.pool.take_offline(number).await?;
-        open.release_absent();
         let object = open.teller.object(Subject::Disk(number));
         open.teller.tell_of(EventKind::DiskLeft, object, "taken offline by command".to_owned());
         Ok(done(format!("disk {} of the pool {} is offline", number.0, open.name()), Vec::new()))
@@ -138,7 +136,7 @@ impl Pools {
     pub async fn clear(&self, name: &str, request: ClearRequest) -> Result<Changed, StorageError> {
         let open = self.open_pool(name)?;
         let disk = request.disk.map(|disk| open.disk(&disk)).transpose()?;
-        open.data_now()?.events().clear(disk);
+        open.pool.events().clear(disk);
         let whose = disk.map_or_else(|| "all disks".to_owned(), |d| format!("disk {}", d.0));
         Ok(done(format!("repaired errors of {whose} of the pool {} are forgotten", open.name()), Vec::new()))
     }
@@ -293,8 +291,8 @@ enum Joins<'a> {
 impl OpenPool {
     /// Adds a disk; its number. Others give it its share.
     async fn add(&self, disk: &NewDisk) -> Result<pool::DiskNumber, StorageError> {
-        let data = self.writable()?;
-        let number = data.add_disk(disk).await?;
+        self.writable()?;
+        let number = self.pool.add_disk(disk).await?;
         self.tell_joined(EventKind::DiskAdded, number, "added");
         self.joined();
         if disk.usage == Usage::AutoSelect
@@ -312,8 +310,8 @@ impl OpenPool {
         accept_loss: bool,
         how: &str,
     ) -> Result<pool::DiskNumber, StorageError> {
-        let data = self.writable()?;
-        let number = data.return_disk(disk, accept_loss).await?;
+        self.writable()?;
+        let number = self.pool.return_disk(disk, accept_loss).await?;
         self.tell_joined(EventKind::DiskReturned, number, how);
         self.joined();
         Ok(number)

@@ -80,8 +80,7 @@ fn open_status(id: &str, open: &OpenPool) -> PoolStatus {
             slab_size: s.slab_bytes,
             disks: s.disks.len(),
             disks_missing: s.disks.len() - s.disks.values().filter(present).count(),
-            // Their journals are their own.
-            spaces: s.spaces.keys().filter(|id| s.owner_of(**id).is_none()).count(),
+            spaces: s.spaces.len(),
             can_lose: Some(can_lose.disks),
             can_lose_text: Some(can_lose_text(&can_lose)),
             can_lose_because: Some(because),
@@ -271,7 +270,7 @@ fn findings(open: &OpenPool) -> Vec<Finding> {
         Found::Lost => "is lost: no copy is valid",
         Found::Unsettled => "had different values on the copies after a crash, and one was chosen",
     };
-    let counts = open.data().map(|d| d.events().counts()).unwrap_or_default();
+    let counts = open.pool.events().counts();
     let finding = |((found, disk), units): ((Found, DiskNumber), u64)| Finding {
         disk: disk.0,
         found: word(found).to_owned(),
@@ -282,10 +281,7 @@ fn findings(open: &OpenPool) -> Vec<Finding> {
 
 /// The virtual disks of a pool.
 pub(super) fn spaces(open: &OpenPool) -> Vec<SpaceStatus> {
-    open.pool.read(|s| {
-        let shown = s.spaces.keys().filter(|id| s.owner_of(**id).is_none());
-        shown.filter_map(|id| space(open, s, *id)).collect()
-    })
+    open.pool.read(|s| s.spaces.keys().filter_map(|id| space(open, s, *id)).collect())
 }
 
 /// The state of the scrub.
@@ -304,7 +300,7 @@ fn scrub(record: ScrubRecord) -> Option<ScrubStatus> {
 fn space(open: &OpenPool, s: &State, id: SpaceId) -> Option<SpaceStatus> {
     let record = s.spaces.get(&id)?;
     let Health { operational, health } = health::of_space(s, id);
-    let slabs: usize = s.rows.iter().filter(|((space, _), _)| *space == id).map(|(_, r)| r.slabs.len()).sum();
+    let slabs: usize = s.rows_of(id).map(|(_, r)| r.slabs.len()).sum();
     Some(SpaceStatus {
         name: record.name.clone(),
         pool: s.name.clone(),
@@ -333,6 +329,6 @@ fn space(open: &OpenPool, s: &State, id: SpaceId) -> Option<SpaceStatus> {
         },
         interleave: record.interleave,
         attached: open.attachments.place(id),
-        scrub: scrub(s.scrubs.get(&id).copied().unwrap_or_default()),
+        scrub: scrub(record.scrub),
     })
 }

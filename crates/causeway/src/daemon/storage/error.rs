@@ -7,10 +7,7 @@ use axum::http::StatusCode;
 use disk::Holder;
 use disk::qualify::CannotPoolReason;
 use pool::coordinator::NotMade;
-use pool::{
-    AdminError, CommitError, CreateError, InvalidOp, MediaClass, OpenError, SpaceError, Suspension,
-    Unsuitable,
-};
+use pool::{AdminError, CommitError, CreateError, InvalidOp, MediaClass, OpenError, Suspension, Unsuitable};
 use pool_local::LocalError;
 use pool_seam::SeamError;
 use thiserror::Error;
@@ -104,9 +101,6 @@ pub enum StorageError {
         /// The system's reason.
         source: io::Error,
     },
-    /// The data of a virtual disk.
-    #[error(transparent)]
-    Space(#[from] SpaceError),
     /// A virtual disk and its owner.
     #[error(transparent)]
     Owner(LocalError),
@@ -535,7 +529,6 @@ impl StorageError {
     /// Whether disks, or room on them, are missing.
     pub(super) fn is_no_room(&self) -> bool {
         match self {
-            StorageError::Space(SpaceError::NoRoom { .. }) => true,
             StorageError::Owner(error) => error.is_no_room(),
             _ => false,
         }

@@ -4,8 +4,6 @@ mod tree;
 mod watch;
 mod words;
 
-use std::collections::BTreeMap;
-
 use pool::PoolId;
 use pool::health::{Snapshot, faults};
 
@@ -62,17 +60,13 @@ impl Pools {
 }
 
 fn open_faults(id: PoolId, open: &OpenPool, free: &[DiskStatus]) -> Vec<FaultStatus> {
-    let data = open.data();
     let suspended = open.pool.suspended().map(|s| s.to_string());
-    let (mut failing, findings, in_doubt, jobs) = match &data {
-        None => (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), Vec::new()),
-        // In a pool that is open for reading only, each read resolves its own units, and no job waits.
-        Some(d) if open.read_only => (d.events().failing(), d.events().counts(), BTreeMap::new(), Vec::new()),
-        Some(d) => (d.events().failing(), d.events().counts(), d.in_doubt(), d.jobs().list()),
-    };
+    let events = open.pool.events();
+    // In a pool that is open for reading only, each read resolves its own units, and no job waits.
+    let in_doubt =
+        open.owners().filter(|_| !open.read_only).map(|owners| owners.in_doubt()).unwrap_or_default();
+    let mut failing = events.failing();
     failing.extend(open.pool.unlabelled());
-    let slow = data.as_ref().map(|d| d.events().slow()).unwrap_or_default();
-    let lost = data.as_ref().map(|d| d.lost()).unwrap_or_default();
     let members = open.pool.members();
     let paths = members.iter().map(|m| (m.number, m.disk.info().path.clone())).collect();
     open.pool.read(|state| {
@@ -81,11 +75,10 @@ fn open_faults(id: PoolId, open: &OpenPool, free: &[DiskStatus]) -> Vec<FaultSta
             suspended,
             read_only: open.read_only,
             failing,
-            findings,
-            lost,
-            slow,
+            findings: events.counts(),
+            slow: events.slow(),
             in_doubt,
-            jobs,
+            jobs: open.pool.jobs().list(),
             warn_percent: u64::from(state.policy.warn_at),
         };
         let words = words::Words { id, state, paths, jobs: &now.jobs, free };

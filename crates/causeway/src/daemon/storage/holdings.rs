@@ -51,34 +51,24 @@ impl Pools {
 fn allocations(open: &OpenPool) -> Vec<Allocation> {
     let members = open.pool.members();
     open.pool.read(|s| {
-        let mut bytes: BTreeMap<(SpaceId, DiskNumber), u64> = BTreeMap::new();
-        for ((space, _), row) in s.rows.iter() {
-            row.slabs.iter().for_each(|c| *bytes.entry((*space, c.place.disk)).or_default() += s.slab_bytes);
+        let mut bytes: BTreeMap<(SpaceId, bool, DiskNumber), u64> = BTreeMap::new();
+        for (space, record) in &s.spaces {
+            for (number, row) in &record.rows {
+                for (_, copy) in row.copies() {
+                    let is_log = *number == RowNumber::LOG;
+                    *bytes.entry((*space, is_log, copy.place.disk)).or_default() += s.slab_bytes;
+                }
+            }
         }
-        let mut logs: BTreeMap<(SpaceId, DiskNumber), u64> = BTreeMap::new();
-        for (space, record) in &s.owned {
-            let log = record.rows.get(&RowNumber::LOG).into_iter().flat_map(|row| row.copies());
-            log.for_each(|(_, c)| *logs.entry((*space, c.place.disk)).or_default() += s.slab_bytes);
-        }
-        let logs = logs.into_iter().filter_map(|((id, disk), allocated)| {
+        let shown = |((id, is_log, disk), allocated): ((SpaceId, bool, DiskNumber), u64)| {
             Some(Allocation {
-                virtual_disk: s.owned.get(&id)?.name.clone(),
-                part: "Journal".to_owned(),
-                number: disk.0,
-                allocated,
-                path: members.get(disk).map(|m| m.disk.info().path.clone()),
-            })
-        });
-        let shown = |((id, disk), allocated): ((SpaceId, DiskNumber), u64)| {
-            let owner = s.owner_of(id);
-            Some(Allocation {
-                virtual_disk: s.spaces.get(&owner.unwrap_or(id))?.name.clone(),
-                part: if owner.is_some() { "Journal" } else { "Data" }.to_owned(),
+                virtual_disk: s.spaces.get(&id)?.name.clone(),
+                part: if is_log { "Journal" } else { "Data" }.to_owned(),
                 number: disk.0,
                 allocated,
                 path: members.get(disk).map(|m| m.disk.info().path.clone()),
             })
         };
-        bytes.into_iter().filter_map(shown).chain(logs).collect()
+        bytes.into_iter().filter_map(shown).collect()
     })
 }

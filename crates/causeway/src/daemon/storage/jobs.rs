@@ -5,8 +5,6 @@
 //! was stopped by command. A job that cannot continue (its disks are absent, an I/O failed) stays listed with
 //! the reason and tries again when a disk joins or leaves, or after a minute.
 
-mod losses;
-
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,9 +18,9 @@ use pool::events::Found;
 use pool::jobs::pacer::Pacing;
 use pool::jobs::{Job, JobId, JobState, Kind, NoJob, Subject, Why};
 use pool::{DiskNumber, Pool, Presence, ScrubRecord, SpaceId, State};
+use pool_local::LocalPool;
 use tokio::sync::Notify;
 
-use super::data::DataPath;
 use super::error::StorageError;
 use super::open_pool::OpenPool;
 use super::pools::{Pools, done};
@@ -41,11 +39,11 @@ const ROOM: u64 = 4 << 20;
 const PASSES: u32 = 20;
 const SOON: Duration = Duration::from_millis(500);
 
-/// The background work of one data path; it ends with the data path.
+/// The background work of an open pool; it ends with the owners.
 pub(super) struct Mender {
     env: Env,
     pool: Pool,
-    data: Arc<DataPath>,
+    local: Arc<LocalPool>,
     look: Notify,
     /// Jobs that were stopped by command: they start again when a disk is returned to the pool, or at the
     /// next start.
@@ -61,16 +59,16 @@ impl Mender {
     pub(super) fn start(
         env: &Env,
         pool: &Pool,
-        data: &Arc<DataPath>,
+        local: &Arc<LocalPool>,
         jobs: JobsSection,
         teller: &Teller,
     ) -> Arc<Mender> {
         let target = Duration::from_millis(jobs.latency_ms);
-        data.jobs().set_pacing(Pacing { target, minimum: jobs.minimum, ..data.pacing() });
+        pool.jobs().set_pacing(Pacing { target, minimum: jobs.minimum, ..Pacing::default() });
         let mender = Arc::new(Mender {
             env: env.clone(),
             pool: pool.clone(),
-            data: Arc::clone(data),
+            local: Arc::clone(local),
             look: Notify::new(),
             held: Mutex::default(),
             stopping: AtomicBool::new(false),
@@ -91,16 +89,13 @@ impl Mender {
     pub(super) async fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
         self.look.notify_one();
-        self.data.jobs().stop_all().await;
-        self.record_losses().await;
+        self.pool.jobs().stop_all().await;
     }
 
     async fn run(self: Arc<Mender>) {
-        let mut recorded = None;
         while !self.stopping.load(Ordering::Relaxed) {
             let change = self.change();
-            recorded = self.record_losses().await.or(recorded);
-            if !self.data.in_doubt().is_empty()
+            if !self.local.in_doubt().is_empty()
                 && let Some(job) = self.begin(Kind::Resolve, Subject::Pool)
             {
                 self.env.spawn(Arc::clone(&self).resolve(job));
@@ -112,17 +107,16 @@ impl Mender {
             }
             self.look_for_room();
             self.scrub_due().await;
-            let (change, lost) = (std::pin::pin!(change), std::pin::pin!(self.more_lost(recorded)));
-            select(select(change, lost), std::pin::pin!(self.look.notified())).await;
+            select(std::pin::pin!(change), std::pin::pin!(self.look.notified())).await;
         }
     }
 
     /// Disks that failed because the file system under them was full are well when it has room again.
     fn look_for_room(&self) {
-        for disk in self.data.events().full() {
+        for disk in self.pool.events().full() {
             let path = self.pool.members().get(disk).map(|m| m.disk.info().path.clone());
             if path.is_some_and(|path| has_room(&path)) {
-                self.data.events().has_room(disk);
+                self.pool.events().has_room(disk);
             }
         }
     }
@@ -130,7 +124,7 @@ impl Mender {
     /// A job that was not stopped and does not exist yet.
     fn begin(&self, kind: Kind, subject: Subject) -> Option<ToldJob> {
         let held = self.held.lock().contains(&(kind, subject));
-        if held { None } else { self.teller.begin(self.data.jobs(), kind, subject) }
+        if held { None } else { self.teller.begin(self.pool.jobs(), kind, subject) }
     }
 
     /// A disk joins or leaves, or a minute passes.
@@ -156,16 +150,16 @@ impl Mender {
 
     async fn resolve(self: Arc<Mender>, job: ToldJob) {
         let name = self.name();
-        let differed = || self.data.events().count(Found::Unsettled);
+        let differed = || self.pool.events().count(Found::Unsettled);
         let before = differed();
         loop {
             let change = self.change();
             job.again();
-            let result = self.data.resolve_all(&job).await;
+            let result = self.pool.resolve_all(&job).await;
             if self.is_over(&job, (Kind::Resolve, Subject::Pool)) {
                 return;
             }
-            if self.data.in_doubt().is_empty() {
+            if self.local.in_doubt().is_empty() {
                 let blocks = differed().saturating_sub(before);
                 tracing::info!(
                     pool = name,
@@ -193,7 +187,7 @@ impl Mender {
         loop {
             let change = self.change();
             job.again();
-            let result = self.data.resync(disk, &job).await;
+            let result = self.pool.resync(disk, &job).await;
             if self.is_over(&job, (Kind::Resync, Subject::Disk(disk))) {
                 return;
             }
@@ -230,10 +224,8 @@ impl Mender {
     /// Continues scrubs after a restart, and starts those that are due.
     async fn scrub_due(self: &Arc<Mender>) {
         let (now, every) = (self.env.unix_time().as_secs(), self.scrub_every_s);
-        let spaces: Vec<(SpaceId, ScrubRecord)> = self.pool.read(|s| {
-            let record = |id: &SpaceId| (*id, s.scrubs.get(id).copied().unwrap_or_default());
-            s.spaces.keys().filter(|id| s.owner_of(**id).is_none()).map(record).collect()
-        });
+        let spaces: Vec<(SpaceId, ScrubRecord)> =
+            self.pool.read(|s| s.spaces.iter().map(|(space, record)| (*space, record.scrub)).collect());
         for (space, record) in spaces {
             let is_asked = record.began != 0 && record.asked;
             let is_due = record.began != 0 || (record.since != 0 && now >= record.since + every);
@@ -243,9 +235,9 @@ impl Mender {
             let reads = |j: &JobState| j.subject == subject && matches!(j.kind, Kind::Repair | Kind::Scrub);
             if record.began == 0 && record.since == 0 && every > 0 {
                 // A pool that takes no changes says so elsewhere.
-                let _ = self.data.await_scrub(space).await;
+                let _ = self.pool.await_scrub(space).await;
             } else if (is_asked || (every > 0 && is_due))
-                && !self.data.jobs().list().iter().any(reads)
+                && !self.pool.jobs().list().iter().any(reads)
                 && let Some(job) = self.begin(kind, subject)
             {
                 self.env.spawn(Arc::clone(self).scrub(job, kind, space, false));
@@ -259,7 +251,7 @@ impl Mender {
             let change = self.change();
             job.again();
             self.scrub_metadata(&job).await;
-            match self.data.scrub(id, kind == Kind::Repair, anew, &job).await {
+            match self.pool.scrub(id, kind == Kind::Repair, anew, &job).await {
                 Ok(true) => {
                     let (healed, lost) = job.findings();
                     tracing::info!(space = name, healed, lost, "every copy was read");
@@ -290,7 +282,7 @@ impl Mender {
         match self.pool.scrub_metadata().await {
             Ok(found) => {
                 job.found(found.values().sum(), 0);
-                self.data.events().metadata(&found);
+                self.pool.events().metadata(&found);
             }
             Err(error) => tracing::warn!(pool = self.name(), %error, "labels and metadata were not read"),
         }
@@ -299,12 +291,12 @@ impl Mender {
     /// Reads every copy of a space, and repairs damaged data; false if a scrub runs already.
     fn repair(self: &Arc<Mender>, space: SpaceId) -> Result<bool, StorageError> {
         let subject = Subject::Space(space);
-        let Some(job) = self.teller.begin(self.data.jobs(), Kind::Repair, subject) else { return Ok(false) };
+        let Some(job) = self.teller.begin(self.pool.jobs(), Kind::Repair, subject) else { return Ok(false) };
         // A scheduled scrub would read the same: it is cancelled, and its interval starts at the end of this
         // one.
         let scrubs = |j: &JobState| (j.kind, j.subject) == (Kind::Scrub, subject);
-        if let Some(scrub) = self.data.jobs().list().into_iter().find(scrubs) {
-            let _ = self.data.jobs().stop(scrub.id);
+        if let Some(scrub) = self.pool.jobs().list().into_iter().find(scrubs) {
+            let _ = self.pool.jobs().stop(scrub.id);
         }
         self.held.lock().remove(&(Kind::Repair, subject));
         self.env.spawn(Arc::clone(self).scrub(job, Kind::Repair, space, true));
@@ -318,8 +310,7 @@ impl Mender {
 
 impl OpenPool {
     fn describe_jobs(&self) -> Vec<JobStatus> {
-        let Some(data) = self.data() else { return Vec::new() };
-        data.jobs().list().into_iter().map(|job| self.describe_job(job)).collect()
+        self.pool.jobs().list().into_iter().map(|job| self.describe_job(job)).collect()
     }
 
     fn describe_job(&self, job: JobState) -> JobStatus {
@@ -368,11 +359,11 @@ impl Pools {
     /// # Errors
     /// [`StorageError::NoJob`].
     pub fn change_job(&self, id: u64, change: JobChange) -> Result<Changed, StorageError> {
-        for data in self.open_pools().iter().filter_map(|o| o.data()) {
+        for open in self.open_pools() {
             let changed = match change {
-                JobChange::Pause => data.jobs().pause(JobId(id)),
-                JobChange::Resume => data.jobs().resume(JobId(id)),
-                JobChange::Stop => data.jobs().stop(JobId(id)),
+                JobChange::Pause => open.pool.jobs().pause(JobId(id)),
+                JobChange::Resume => open.pool.jobs().resume(JobId(id)),
+                JobChange::Stop => open.pool.jobs().stop(JobId(id)),
             };
             match changed {
                 Err(NoJob(_)) => continue,
@@ -407,8 +398,11 @@ impl Pools {
 
 /// Present disks that have missed writes.
 fn behind(state: &State) -> Vec<DiskNumber> {
-    let copies = state.rows.values().flat_map(|r| &r.slabs);
-    let behind: BTreeSet<DiskNumber> = copies.filter(|c| c.missed != 0).map(|c| c.place.disk).collect();
+    let copies = state.spaces.iter().flat_map(|(space, record)| {
+        let copies = state.rows_of(*space).flat_map(|(_, row)| row.slabs.iter());
+        copies.filter(|copy| record.missed(copy) != 0)
+    });
+    let behind: BTreeSet<DiskNumber> = copies.map(|copy| copy.place.disk).collect();
     behind.into_iter().filter(|d| state.is_present(*d)).collect()
 }
 
@@ -424,13 +418,17 @@ fn waits_for(state: &State, disk: DiskNumber) -> Option<Vec<DiskNumber>> {
         return None;
     }
     let (mut behind, mut away) = (false, BTreeSet::new());
-    for (&(space, _), row) in &state.rows {
-        let copies = state.spaces.get(&space).map_or(1, pool::SpaceRecord::slabs_in_group);
-        for column in row.slabs.chunks(copies.max(1)) {
-            for mine in column.iter().filter(|c| c.place.disk == disk && c.missed != 0) {
+    let rows = state
+        .spaces
+        .iter()
+        .flat_map(|(space, record)| state.rows_of(*space).map(move |(_, row)| (record, row)));
+    for (record, row) in rows {
+        let missed = |copy: &pool::SlabCopy| record.missed(copy);
+        for column in row.slabs.chunks(record.slabs_in_group().max(1)) {
+            for mine in column.iter().filter(|c| c.place.disk == disk && missed(c) != 0) {
                 behind = true;
                 let has =
-                    |c: &&pool::SlabCopy| !c.missed & mine.missed != 0 && !state.is_present(c.place.disk);
+                    |c: &&pool::SlabCopy| !missed(c) & missed(mine) != 0 && !state.is_present(c.place.disk);
                 away.extend(column.iter().filter(has).map(|c| c.place.disk));
             }
         }

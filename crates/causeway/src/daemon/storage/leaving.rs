@@ -170,7 +170,6 @@ impl OpenPool {
         if plan.moves + plan.left == 0 {
             let object = self.teller.object(Subject::Disk(number));
             self.pool.remove_disk(number).await?;
-            self.release_absent();
             self.teller.tell_of(EventKind::DiskRemoved, object, "it was empty".to_owned());
             return Ok(done(format!("disk {disk} removed from the pool {pool}"), Vec::new()));
         }

@@ -1,7 +1,7 @@
 //! The media of disks, and the media that a virtual disk may use.
 
 use disk::Media;
-use pool::{CommitError, InvalidOp, MediaClass, SpaceId, State, placement};
+use pool::{CommitError, InvalidOp, MediaClass, Op, SpaceId, SpaceOp, State, placement};
 
 use super::error::StorageError;
 use super::open_pool::OpenPool;
@@ -94,14 +94,10 @@ impl OpenPool {
 /// That cannot be.
 fn what_moves(s: &State, space: SpaceId, media: MediaClass) -> Result<usize, StorageError> {
     let record = s.spaces.get(&space).ok_or(invalid(InvalidOp::NoSpace(space)))?;
-    enough_disks(s, &pool::SpaceRecord { media, ..record.clone() })?;
+    enough_disks(s, &pool::SpaceRecord { media, ..pool::SpaceRecord::clone(record) })?;
     let mut then = s.clone();
-    then.apply_all(&s.media_ops(space, media)).map_err(invalid)?;
-    let slabs: usize = [Some(space), s.journal_of(space)]
-        .into_iter()
-        .flatten()
-        .map(|id| placement::outside(&then, id))
-        .sum();
+    then.apply(&Op::Space { space, op: SpaceOp::SetMedia { media } }).map_err(invalid)?;
+    let slabs = placement::outside(&then, space);
     let (name, bytes) = (record.name.clone(), slabs as u64 * s.slab_bytes);
     let free = usable_disks(s, media)
         .map(|(d, r)| u64::from(s.slabs_free(*d).saturating_sub(placement::reserve(r.slabs))));

@@ -20,7 +20,6 @@ use pool::jobs::{Job, Kind, Stays, Subject, Why};
 use pool::{Absence, DiskNumber, Policy, Pool, Presence, State, Usage, placement};
 use tokio::sync::watch;
 
-use super::data::DataPath;
 use super::tell::{Teller, ToldJob};
 use crate::control::events::EventKind;
 
@@ -40,11 +39,10 @@ const UNEVEN: u64 = 20;
 /// The event text for a removed disk that is empty.
 const EMPTIED: &str = "its data is on other disks, and it was removed from the pool";
 
-/// Moves data of one data path; it ends with the data path.
+/// Moves data of an open pool; it ends with the owners.
 pub(super) struct Mover {
     env: Env,
     pool: Pool,
-    data: Arc<DataPath>,
     /// Counts requests for a rebalance.
     asked: watch::Sender<u64>,
     rebalance: AtomicBool,
@@ -57,11 +55,10 @@ pub(super) struct Mover {
 
 impl Mover {
     /// Begins to look for what is to be moved.
-    pub(super) fn start(env: &Env, pool: &Pool, data: &Arc<DataPath>, teller: &Teller) -> Arc<Mover> {
+    pub(super) fn start(env: &Env, pool: &Pool, teller: &Teller) -> Arc<Mover> {
         let mover = Arc::new(Mover {
             env: env.clone(),
             pool: pool.clone(),
-            data: Arc::clone(data),
             asked: watch::Sender::new(0),
             rebalance: AtomicBool::new(pool.read(is_uneven)),
             lost: Mutex::default(),
@@ -136,27 +133,27 @@ impl Mover {
         if self.held.lock().contains(&(kind, subject)) {
             return;
         }
-        if let Some(job) = self.teller.begin(self.data.jobs(), kind, subject) {
+        if let Some(job) = self.teller.begin(self.pool.jobs(), kind, subject) {
             self.env.spawn(Arc::clone(self).empty(job, kind, disk));
         }
     }
 
     fn begin_rebalance(self: &Arc<Mover>) {
         let other = [Kind::Drain, Kind::Rebuild];
-        let busy = self.data.jobs().list().iter().any(|j| other.contains(&j.kind));
-        let left = !busy && self.pool.read(|s| s.moves().next().is_some());
+        let busy = self.pool.jobs().list().iter().any(|j| other.contains(&j.kind));
+        let left = !busy && self.pool.read(|s| s.is_moving());
         let held = self.held.lock().contains(&(Kind::Rebalance, Subject::Pool));
         if held || !(left || self.rebalance.load(Ordering::Relaxed)) {
             return;
         }
-        if let Some(job) = self.teller.begin(self.data.jobs(), Kind::Rebalance, Subject::Pool) {
+        if let Some(job) = self.teller.begin(self.pool.jobs(), Kind::Rebalance, Subject::Pool) {
             self.env.spawn(Arc::clone(self).even_out(job));
         }
     }
 
     /// Ends the rebuilding of disks that are back, and the emptying of those that are to stay.
     fn end_needless(&self) {
-        for job in self.data.jobs().list() {
+        for job in self.pool.jobs().list() {
             let Subject::Disk(disk) = job.subject else { continue };
             let needed = self.pool.read(|s| match job.kind {
                 Kind::Rebuild => is_lost(s, disk),
@@ -165,13 +162,13 @@ impl Mover {
             });
             if !needed {
                 // One that has ended meanwhile is gone already.
-                let _ = self.data.jobs().stop(job.id);
+                let _ = self.pool.jobs().stop(job.id);
             }
         }
     }
 
     fn is_listed(&self, kind: Kind, subject: Subject) -> bool {
-        self.data.jobs().list().iter().any(|j| (j.kind, j.subject) == (kind, subject))
+        self.pool.jobs().list().iter().any(|j| (j.kind, j.subject) == (kind, subject))
     }
 
     /// A disk joins or leaves, a command arrives, or a delay has passed.
@@ -211,7 +208,7 @@ impl Mover {
         loop {
             let change = self.change(None);
             job.again();
-            let result = self.data.evacuate(disk, &job).await;
+            let result = self.pool.evacuate(disk, &job).await;
             let (why, soon) = match result {
                 Ok(done) if done.left == 0 => {
                     tracing::info!(pool = name, disk = number, "the disk is empty");
@@ -252,11 +249,11 @@ impl Mover {
     /// Ends the moves that were begun, and makes the disks evenly full if that is wanted.
     async fn even_out(self: Arc<Mover>, job: ToldJob) {
         let name = self.name();
-        let resumed = self.data.resume_moves(&job).await;
+        let resumed = self.pool.resume_moves(&job).await;
         // A row has one move at a time: those that a restart has cut off hid what else has to move.
         let wanted = self.rebalance.swap(false, Ordering::Relaxed) || self.pool.read(is_uneven);
         let result = match resumed {
-            Ok(()) if wanted => self.data.optimize(&job).await,
+            Ok(()) if wanted => self.pool.optimize(&job).await,
             other => other.map(|()| 0),
         };
         match result {
@@ -276,7 +273,6 @@ impl Mover {
         let object = self.teller.object(Subject::Disk(disk));
         match self.pool.remove_disk(disk).await {
             Ok(()) => {
-                self.data.release_absent();
                 self.teller.tell_of(EventKind::DiskRemoved, object, EMPTIED.to_owned());
                 tracing::info!(pool = name, disk = number, "the disk was removed from the pool");
             }
@@ -341,12 +337,9 @@ fn is_uneven(s: &State) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use pool::{
-        DiskId, DiskRecord, FaultDomains, MediaClass, Op, PoolId, Provisioning, Resiliency, RowNumber,
-        SlabPlace,
-    };
-    use pool::{SpaceId, SpaceRecord};
+    use pool::{DiskId, DiskRecord, FaultDomains, Op, PoolId, Resiliency, SlabPlace, SpaceRecord};
 
+    use super::super::testing::{fill, make};
     use super::*;
 
     fn pool_of(disks: u16) -> State {
@@ -372,13 +365,11 @@ mod tests {
             resiliency: Resiliency::Mirror { copies: 2 },
             interleave: 64 << 10,
             columns: 1,
-            provisioning: Provisioning::Thin,
-            media: MediaClass::ANY,
+            ..SpaceRecord::default()
         };
-        s.apply(&Op::CreateSpace { space: SpaceId(0), record }).expect("a space");
+        let space = make(&mut s, record);
         for row in 0..4 {
-            let slabs = [0, 1].map(|d| SlabPlace { disk: DiskNumber(d), slab: row }).to_vec();
-            s.apply(&Op::AllocateRow { space: SpaceId(0), row: RowNumber(row), slabs }).expect("a row");
+            fill(&mut s, space, row, [0, 1].map(|d| SlabPlace { disk: DiskNumber(d), slab: row }));
         }
         s
     }

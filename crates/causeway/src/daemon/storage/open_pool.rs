@@ -1,8 +1,8 @@
-//! A pool that is in use here: its data path, its background work, and the attachments of its spaces.
+//! A pool that is in use here: the owners of its virtual disks, its background work, and the attachments.
 //!
-//! Invariant: it has a data path while it is open.
+//! Invariant: it has owners while it is open.
 
-mod data;
+mod owners;
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use env::Env;
 use pool::health::Troubled;
 use pool::{DiskNumber, Pool, Presence, SpaceId};
 
-use data::Data;
+use owners::Owners;
 
 use super::attach::Attachments;
 use super::counting::SpaceTallies;
@@ -33,11 +33,11 @@ pub(super) struct OpenPool {
     env: Env,
     arena: Arena,
     jobs: JobsSection,
-    live: Data,
+    live: Owners,
 }
 
 impl OpenPool {
-    /// Reads the activity logs, and starts the repairs after a crash or an absence.
+    /// Lets the owners read the logs, and starts the repairs after a crash or an absence.
     pub(super) async fn new(
         pools: &Pools,
         pool: Pool,
@@ -54,9 +54,9 @@ impl OpenPool {
             env: pools.env.clone(),
             arena: pools.arena.clone(),
             jobs: pools.jobs,
-            live: Data::default(),
+            live: Owners::default(),
         };
-        open.start_data().await?;
+        open.start_owners().await;
         Ok(open)
     }
 
@@ -67,23 +67,17 @@ impl OpenPool {
     /// Which of its disks are not as they should be.
     pub(super) fn troubled(&self) -> Troubled {
         let unlabelled = self.pool.unlabelled().into_keys();
-        self.data().map_or_else(Troubled::default, |data| Troubled {
-            slow: data.events().slow().into_keys().collect(),
-            failing: data.events().failing().into_keys().chain(unlabelled).collect(),
-        })
+        let events = self.pool.events();
+        Troubled {
+            slow: events.slow().into_keys().collect(),
+            failing: events.failing().into_keys().chain(unlabelled).collect(),
+        }
     }
 
     /// A disk has joined: the writes that it missed are copied to it.
     pub(super) fn joined(&self) {
         if let Some(mender) = self.mender() {
             mender.look();
-        }
-    }
-
-    /// Closes absent disks, so that they can be opened again.
-    pub(super) fn release_absent(&self) {
-        if let Some(data) = self.data() {
-            data.release_absent();
         }
     }
 
@@ -135,7 +129,7 @@ impl OpenPool {
     /// Ends the clients, and flushes: the first half of closing it.
     pub(super) async fn end_use(&self) -> Result<(), StorageError> {
         self.attachments.end_all().await;
-        self.end_data().await
+        self.end_owners().await
     }
 
     /// The second half. Unflushed data is marked on the disks, and is resolved when the pool is opened again.

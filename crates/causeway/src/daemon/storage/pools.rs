@@ -39,7 +39,7 @@ pub struct Pools {
     pub(super) remembered: Remembered,
 }
 
-/// The areas with reserved space in the file system: labels, claims, the activity log, the metadata.
+/// The areas with reserved space in the file system: labels, claims, marks, the metadata.
 fn metadata_of(areas: &Areas) -> Vec<Range<u64>> {
     vec![areas.label_a.offset..areas.journal.end(), areas.label_b.offset..areas.label_b.end()]
 }

@@ -182,7 +182,6 @@ impl Pools {
         how: &str,
     ) -> Result<DiskNumber, StorageError> {
         open.writable()?;
-        open.release_absent();
         let disk = self.open_disk(&found.path, &found.label, Purpose::Write).await?;
         open.bring_back(disk, accept_loss, how).await
     }

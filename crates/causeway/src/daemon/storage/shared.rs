@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use env::BoxFuture;
-use pool::{CommitError, InvalidOp, SpaceError, SpaceId, SpaceRecord, State};
+use pool::{CommitError, InvalidOp, SpaceId, SpaceRecord, State};
 use pool_local::LocalError;
 use vfs::{
     OpenDisk, Space, SpaceFiles, Spaces, SpacesOptions, Vfs, VfsError, VfsResult, VirtualDisk, VirtualDisks,
@@ -102,10 +102,7 @@ impl PoolShare {
 
 impl VirtualDisks for PoolShare {
     fn list(&self) -> VfsResult<Vec<VirtualDisk>> {
-        Ok(self.pool()?.pool.read(|s| {
-            let shown = s.spaces.iter().filter(|(id, _)| s.owner_of(**id).is_none());
-            shown.map(|(id, record)| describe(s, *id, record)).collect()
-        }))
+        Ok(self.pool()?.pool.read(|s| s.spaces.iter().map(|(id, record)| describe(s, *id, record)).collect()))
     }
 
     fn get(&self, number: u64) -> VfsResult<VirtualDisk> {
@@ -116,9 +113,7 @@ impl VirtualDisks for PoolShare {
     fn room(&self) -> VfsResult<Space> {
         let open = self.pool()?;
         let used: u64 = self.list()?.iter().map(|d| d.allocated).sum();
-        let data = open.data();
-        let log = |resiliency| data.as_ref().map_or(0, |data| data.log_slabs(resiliency));
-        let shape = open.pool.read(|s| spaces::shape(s, &self.new_space(String::new()), log));
+        let shape = open.pool.read(|s| spaces::shape(s, &self.new_space(String::new())));
         let free = shape.map_or(0, |(_, room)| room);
         Ok(Space { total: used + free, free, available: free })
     }
@@ -129,7 +124,7 @@ impl VirtualDisks for PoolShare {
             pools.create_space(new).await?;
             let space = open.space_named(&name).ok_or(StorageError::NoSpace(name))?;
             let found = open.pool.read(|s| s.spaces.get(&space).map(|r| describe(s, space, r)));
-            found.ok_or(StorageError::Space(SpaceError::Deleted(space)))
+            found.ok_or(StorageError::Owner(LocalError::NoSpace(space)))
         })
     }
 
@@ -180,15 +175,11 @@ fn volume(pool: &str) -> u128 {
 /// The nearest that clients of a share can be told; the log has the rest.
 fn refused(pool: &str, error: &StorageError) -> VfsError {
     let told = match error {
-        StorageError::NoSpace(_)
-        | StorageError::Space(SpaceError::Deleted(_))
-        | StorageError::Owner(LocalError::NoSpace(_)) => VfsError::Stale,
+        StorageError::NoSpace(_) | StorageError::Owner(LocalError::NoSpace(_)) => VfsError::Stale,
         StorageError::Name { .. } => VfsError::InvalidName,
         StorageError::Commit(CommitError::Invalid(InvalidOp::NameTaken(_))) => VfsError::Exists,
-        StorageError::Commit(CommitError::Invalid(_))
-        | StorageError::Space(SpaceError::Metadata(CommitError::Invalid(_))) => VfsError::InvalidArgument,
-        StorageError::Commit(CommitError::ReadOnly)
-        | StorageError::Space(SpaceError::Metadata(CommitError::ReadOnly)) => VfsError::ReadOnly,
+        StorageError::Commit(CommitError::Invalid(_)) => VfsError::InvalidArgument,
+        StorageError::Commit(CommitError::ReadOnly) => VfsError::ReadOnly,
         error if error.is_no_room() => VfsError::NoSpace,
         StorageError::TooFewDisks { .. } | StorageError::CannotGrow { .. } => VfsError::NoSpace,
         StorageError::Attached { .. } | StorageError::Shared(_) => VfsError::Busy,

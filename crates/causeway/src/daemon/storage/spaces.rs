@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use disk::Media;
-use pool::book::Book;
 use pool::jobs::Subject;
 use pool::{
-    CommitError, DiskNumber, DiskRecord, InvalidOp, MediaClass, Op, Provisioning, Resiliency, RowNumber,
-    SpaceId, SpaceRecord, State, UNIT, Usage,
+    CommitError, DiskNumber, DiskRecord, InvalidOp, MediaClass, Provisioning, Resiliency, RowNumber, SpaceId,
+    SpaceRecord, State, UNIT, Usage,
 };
 
 use super::error::{StorageError, name_for_people};
@@ -41,17 +40,17 @@ impl Pools {
         name_for_people(&new.name)?;
         let _one = self.changing.lock().await;
         let open = self.pool_to_change(&new.pool)?;
-        let data = open.writable()?;
-        let (record, room) = open.pool.read(|s| shape(s, &new, |r| data.log_slabs(r)))?;
+        let owners = open.writable()?;
+        let (record, room) = open.pool.read(|s| shape(s, &new))?;
         let why = new.columns.is_none().then(|| open.pool.read(|s| why_columns(s, &record)));
         let (size, pool) = (record.size, open.name());
         let fixed = record.provisioning == Provisioning::Fixed;
         if fixed && size > room {
             return Err(StorageError::TooLarge { pool, size, room });
         }
-        let space = data.create_space(record).await?;
+        let space = owners.create(record).await?;
         if fixed && let Err(error) = allocate(&open, space).await {
-            open.writable()?.destroy_space(space).await?;
+            open.writable()?.destroy(space).await?;
             return Err(error);
         }
         tracing::info!(pool = open.name(), space = new.name, size, "virtual disk created");
@@ -138,7 +137,7 @@ impl Pools {
     ) -> Result<(), StorageError> {
         name_for_people(to)?;
         let _one = self.changing.lock().await;
-        Book::commit(&open.pool, vec![Op::RenameSpace { space, name: to.to_owned() }]).await?;
+        open.pool.rename_space(space, to).await?;
         tracing::info!(pool = open.name(), space = to, "virtual disk renamed");
         Ok(())
     }
@@ -161,7 +160,7 @@ impl Pools {
         open.refuse_attached(space)?;
         open.refuse_shared(|shared| shared == space)?;
         let (object, name) = (open.teller.object(Subject::Space(space)), open.name_of(space));
-        open.writable()?.destroy_space(space).await?;
+        open.writable()?.destroy(space).await?;
         tracing::info!(pool = open.name(), space = name, "virtual disk destroyed");
         let message = "destroyed, with all its data".to_owned();
         open.teller.tell_of(EventKind::VirtualDiskDestroyed, object, message);
@@ -198,14 +197,14 @@ impl OpenPool {
     /// # Errors
     /// See [`StorageError`]; of a fixed one that cannot grow nothing has changed then.
     pub(super) async fn resize(&self, space: SpaceId, size: u64) -> Result<(), StorageError> {
-        let data = self.writable()?;
+        let owners = self.writable()?;
         let record = self.pool.read(|s| s.spaces.get(&space).map(|r| (r.size, r.provisioning)));
         let (had, provisioning) = record.ok_or(InvalidOp::NoSpace(space)).map_err(CommitError::Invalid)?;
         if provisioning == Provisioning::Fixed && size >= had {
             self.pool.read(|s| fits(s, space, size))?;
             return self.grow_fixed(space, had, size).await;
         }
-        data.resize_space(space, size).await
+        Ok(owners.resize(space, size).await?)
     }
 
     /// Gives a fixed virtual disk a larger size and the slabs for it; where there are none it stays as it was.
@@ -213,37 +212,18 @@ impl OpenPool {
     /// # Errors
     /// [`StorageError::CannotGrow`], and what may go wrong with disks.
     async fn grow_fixed(&self, space: SpaceId, had: u64, size: u64) -> Result<(), StorageError> {
-        let rows = self.pool.read(|s| rows_of(s, space));
-        let data = self.writable()?;
-        data.resize_space(space, size).await?;
+        let owners = self.writable()?;
+        owners.resize(space, size).await?;
         let Err(error) = allocate(self, space).await else { return Ok(()) };
-        self.take_back(space, &rows).await?;
-        data.resize_space(space, had).await?;
+        owners.resize(space, had).await?;
         match error {
             error if error.is_no_room() => Err(self.pool.read(|s| cannot_grow(s, space, size))),
             other => Err(other),
         }
     }
 
-    /// Frees the rows of a virtual disk but for these; nothing was written to them.
-    async fn take_back(&self, space: SpaceId, but: &BTreeSet<RowNumber>) -> Result<(), StorageError> {
-        let taken = self.pool.read(|s| {
-            let record = s.spaces.get(&space)?;
-            let taken: Vec<_> = rows_of(s, space).difference(but).copied().collect();
-            Some((taken, record.row_bytes(s.slab_bytes), record.size))
-        });
-        let Some((taken, row_bytes, size)) = taken else { return Ok(()) };
-        let ranges = taken.into_iter().map(|row| {
-            let first = u64::from(row.0) * row_bytes;
-            (first, row_bytes.min(size - first))
-        });
-        self.writable()?.give_back(space, ranges).await
-    }
-
     pub(super) fn space_named(&self, name: &str) -> Option<SpaceId> {
-        self.pool.read(|s| {
-            s.spaces.iter().find(|(id, r)| r.name == name && s.owner_of(**id).is_none()).map(|(id, _)| *id)
-        })
+        self.pool.read(|s| s.spaces.iter().find(|(_, r)| r.name == name).map(|(id, _)| *id))
     }
 }
 
@@ -288,7 +268,7 @@ fn size_possible(s: &State, space: SpaceId) -> u64 {
 
 /// Gives a fixed virtual disk all of its slabs.
 async fn allocate(open: &OpenPool, space: SpaceId) -> Result<(), StorageError> {
-    open.writable()?.allocate_all(space).await
+    Ok(open.writable()?.allocate_all(space).await?)
 }
 
 /// The reason for a default number of columns.
@@ -372,13 +352,8 @@ pub(super) fn enough_disks(s: &State, record: &SpaceRecord) -> Result<(), Storag
     Err(StorageError::TooFewOfMedia { pool, needed, disks, media, unknown })
 }
 
-/// The virtual disk that is asked for, and how many bytes of its kind the pool has room for. `log_slabs`: how many disks its log
-/// takes a slab of.
-pub(super) fn shape(
-    s: &State,
-    new: &NewSpace,
-    log_slabs: impl FnOnce(Resiliency) -> usize,
-) -> Result<(SpaceRecord, u64), StorageError> {
+/// The virtual disk that is asked for, and how many bytes of its kind the pool has room for.
+pub(super) fn shape(s: &State, new: &NewSpace) -> Result<(SpaceRecord, u64), StorageError> {
     let resiliency = match new.resiliency {
         ResiliencySetting::Simple => Resiliency::Simple,
         ResiliencySetting::Mirror => Resiliency::Mirror { copies: 2 },
@@ -424,10 +399,10 @@ pub(super) fn shape(
         columns,
         provisioning,
         media,
+        ..SpaceRecord::default()
     };
     enough_disks(s, &record)?;
-    let room =
-        pool::health::rows_that_fit(s, &record, log_slabs(resiliency)) * record.row_bytes(s.slab_bytes);
+    let room = pool::health::rows_that_fit(s, &record) * record.row_bytes(s.slab_bytes);
     match new.size {
         None if room == 0 => Err(StorageError::TooLarge { pool: s.name.clone(), size: UNIT, room }),
         None => {

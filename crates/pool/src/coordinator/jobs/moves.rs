@@ -24,8 +24,7 @@ impl Pool {
     /// # Errors
     /// The first. What could be moved has moved all the same.
     pub async fn evacuate(&self, from: DiskNumber, job: &Job) -> Result<Evacuated, SeamError> {
-        let rows =
-            in_turns(self.read(|s| s.owned_rows_on(from).map(|(space, row, _)| (space, row)).collect()));
+        let rows = in_turns(self.read(|s| s.rows_on(from).map(|(space, row, _)| (space, row)).collect()));
         job.expect(rows.iter().map(|(_, row)| self.bytes_of(*row)).sum());
         let each = rows.into_iter().map(|(space, row)| async move {
             if job.is_stopped() {
@@ -46,7 +45,7 @@ impl Pool {
         if let Some(error) = failed {
             return Err(error);
         }
-        result.left = self.read(|s| s.owned_copies_on(from));
+        result.left = self.read(|s| s.copies_on(from));
         if result.left == 0 {
             result.why = None;
         } else {
@@ -61,7 +60,7 @@ impl Pool {
     /// The first. The other moves are continued all the same.
     pub async fn resume_moves(&self, job: &Job) -> Result<(), SeamError> {
         let moves = self.read(|s| {
-            let rows = s.owned.iter().flat_map(|(space, record)| {
+            let rows = s.spaces.iter().flat_map(|(space, record)| {
                 let moving =
                     record.rows.iter().filter_map(|(row, of)| Some((*space, *row, of.moving()?.index)));
                 moving.collect::<Vec<_>>()
@@ -129,7 +128,7 @@ impl State {
     /// What an order says to move the slabs of a row off a disk. A move that there is in the row is completed first; one to
     /// this disk is given up.
     fn moves_off(&self, from: DiskNumber, space: SpaceId, row: RowNumber) -> Result<Vec<Fill>, Stays> {
-        let Some(present) = self.owned.get(&space).and_then(|record| record.rows.get(&row)) else {
+        let Some(present) = self.spaces.get(&space).and_then(|record| record.rows.get(&row)) else {
             return Ok(Vec::new());
         };
         let mut fills = Vec::new();
@@ -150,12 +149,12 @@ impl State {
     }
 
     fn row_copies_on(&self, space: SpaceId, row: RowNumber, disk: DiskNumber) -> usize {
-        let present = self.owned.get(&space).and_then(|record| record.rows.get(&row));
+        let present = self.spaces.get(&space).and_then(|record| record.rows.get(&row));
         present.map_or(0, |row| row.copies().filter(|(_, copy)| copy.place.disk == disk).count())
     }
 
-    fn owned_copies_on(&self, disk: DiskNumber) -> usize {
-        let rows = self.owned_rows_on(disk);
+    fn copies_on(&self, disk: DiskNumber) -> usize {
+        let rows = self.rows_on(disk);
         rows.map(|(_, _, row)| row.copies().filter(|(_, copy)| copy.place.disk == disk).count()).sum()
     }
 }

@@ -85,10 +85,7 @@ impl Pool {
             let Step { space, row, to, .. } = *step;
             let index = step.index as u8;
             // One that has begun does not fit.
-            if state.apply(&Op::BeginMove { space, row, index, to }).is_err() {
-                let op = SpaceOp::BeginMove { row, index, to };
-                let _ = state.apply(&Op::Space { space, op });
-            }
+            let _ = state.apply(&Op::Space { space, op: SpaceOp::BeginMove { row, index, to } });
         }
         state
     }

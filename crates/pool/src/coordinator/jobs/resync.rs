@@ -53,7 +53,7 @@ impl State {
     /// The spaces with copies on a disk that have missed something, and for each row the number of regions.
     fn missed_on(&self, disk: DiskNumber) -> impl Iterator<Item = (SpaceId, u64)> + '_ {
         let all = Regions::new(self.slab_bytes).all();
-        self.owned_rows_on(disk).filter(|(_, number, _)| *number != RowNumber::LOG).filter_map(
+        self.rows_on(disk).filter(|(_, number, _)| *number != RowNumber::LOG).filter_map(
             move |(space, _, row)| {
                 let here = row.slabs.iter().filter(|copy| copy.place.disk == disk);
                 let regions = here.map(|copy| u64::from((copy.missed & all).count_ones())).sum();

@@ -62,7 +62,7 @@ impl Pool {
     }
 
     fn scrub_record(&self, space: SpaceId) -> Result<ScrubRecord, SeamError> {
-        self.read(|s| s.owned.get(&space).map(|record| record.scrub)).ok_or_else(|| no_space(space))
+        self.read(|s| s.spaces.get(&space).map(|record| record.scrub)).ok_or_else(|| no_space(space))
     }
 
     async fn record_scrub(&self, space: SpaceId, record: ScrubRecord) -> Result<(), SeamError> {
@@ -73,7 +73,7 @@ impl Pool {
     /// Bytes of groups, as owners count them, in the rows before this one and from it on.
     fn to_scrub(&self, space: SpaceId, next: RowNumber) -> (u64, u64) {
         self.read(|s| {
-            let Some(record) = s.owned.get(&space) else { return (0, 0) };
+            let Some(record) = s.spaces.get(&space) else { return (0, 0) };
             let rows = record.rows.iter().filter(|(row, _)| **row != RowNumber::LOG);
             rows.fold((0, 0), |(before, ahead), (row, _)| {
                 let bytes = s.slab_bytes * u64::from(record.columns);

@@ -1,7 +1,7 @@
 //! The golden bytes: a change of one of these changes the format.
 
 use disk::Media;
-use pool_seam::LogState;
+use pool_seam::{LogState, Ownership};
 
 use super::values::{a_claim, a_label};
 use crate::format::{Header, Kind, encode_record};
@@ -47,21 +47,29 @@ fn place(disk: u16, slab: u32) -> SlabPlace {
     SlabPlace { disk: DiskNumber(disk), slab }
 }
 
-/// Of a space that an owner drives.
-fn owned_ops() -> Vec<Op> {
+fn ops() -> Vec<Op> {
     let (space, row, log) = (SpaceId(0), RowNumber(0), RowNumber::LOG);
-    let record = SpaceRecord {
-        name: "m".into(),
-        size: 4 << 20,
-        resiliency: Resiliency::Mirror { copies: 2 },
-        interleave: 65536,
-        columns: 1,
-        provisioning: Provisioning::Thin,
-        media: MediaClass::of([Media::Ssd]),
-    };
     let epoch = SpaceEpoch::first(5);
-    let ops = [
-        SpaceOp::Create { record: Box::new(record.owned(3, 5)) },
+    let space_of = |name: &str, size, resiliency, columns, slot| SpaceRecord {
+        name: name.into(),
+        size,
+        resiliency,
+        former: resiliency,
+        interleave: 65536,
+        columns,
+        slot,
+        ownership: Ownership { epoch, ..Ownership::default() },
+        ..SpaceRecord::default()
+    };
+    let (mirror, lrc) = (Resiliency::Mirror { copies: 2 }, Resiliency::LocalParity { groups: 2, global: 1 });
+    let create = |record| SpaceOp::Create { record: Box::new(record) };
+    let fixed = SpaceRecord {
+        provisioning: Provisioning::Fixed,
+        media: MediaClass::of([Media::Ssd, Media::Scm]),
+        ..space_of("t", 4 << 20, Resiliency::Simple, 2, 5)
+    };
+    let of_space = [
+        create(space_of("m", 4 << 20, mirror, 1, 3)),
         SpaceOp::Allocate { row: log, first: 1, slabs: vec![(place(0, 3), false), (place(1, 4), false)] },
         SpaceOp::Ready { row: log, birth: 1 },
         SpaceOp::Allocate { row, first: 3, slabs: vec![(place(0, 1), false), (place(1, 2), false)] },
@@ -70,47 +78,19 @@ fn owned_ops() -> Vec<Op> {
         SpaceOp::Unaccounted { disk: DiskNumber(1), of: Membership(1) },
         SpaceOp::Log { state: LogState { epoch, sequence: 0x0506, is_closed: false } },
         SpaceOp::Lost { record: LossRecord { units: 0x0304, at: [0x5000, 0x6000].into() } },
+        SpaceOp::SetMedia { media: MediaClass::of([Media::Hdd]) },
         SpaceOp::Done { epoch, number: 0x0708 },
     ];
-    let ops = ops.into_iter().map(|op| Op::Space { space, op });
-    disks().into_iter().chain(ops).collect()
-}
-
-fn ops() -> Vec<Op> {
-    let (space, row) = (SpaceId(0), RowNumber(0));
-    let space_of = |name: &str, size, resiliency, columns, provisioning, media| SpaceRecord {
-        name: name.into(),
-        size,
-        resiliency,
-        interleave: 65536,
-        columns,
-        provisioning,
-        media,
-    };
-    let (lrc, any) = (Resiliency::LocalParity { groups: 2, global: 1 }, MediaClass::ANY);
-    let some = MediaClass::of([Media::Ssd, Media::Scm]);
-    let mirror = space_of("m", 4 << 20, Resiliency::Mirror { copies: 2 }, 1, Provisioning::Thin, any);
-    let ops = vec![
-        Op::CreateSpace { space, record: mirror },
-        Op::AllocateRow { space, row, slabs: vec![place(0, 3), place(1, 4)] },
-        Op::Missed { space, row, index: 1, regions: 0b110 },
-        Op::BeginMove { space, row, index: 1, to: place(2, 5) },
+    let others = [
+        Op::Space { space: SpaceId(1), op: create(space_of("l", 16 << 20, lrc, 8, 4)) },
+        Op::Space { space: SpaceId(2), op: create(fixed) },
         Op::SetPolicy { policy: Policy { warn_at: 80, repair_after_s: 60 } },
         Op::SetUsage { disk: DiskNumber(1), usage: Usage::Leaving },
-        Op::CreateSpace {
-            space: SpaceId(1),
-            record: space_of("l", 16 << 20, lrc, 8, Provisioning::Thin, any),
-        },
-        Op::CreateSpace {
-            space: SpaceId(2),
-            record: space_of("t", 4 << 20, Resiliency::Simple, 2, Provisioning::Fixed, some),
-        },
-        Op::SetSpaceMedia { space, media: MediaClass::of([Media::Hdd]) },
         Op::SetDiskMedia { disk: DiskNumber(1), media: 1 },
         Op::GivenUp { after: 0x0708 },
-        Op::Lost { space, record: LossRecord { units: 0x0304, at: [0x5000, 0x6000].into() } },
     ];
-    disks().into_iter().chain(ops).collect()
+    let of_space = of_space.into_iter().map(|op| Op::Space { space, op });
+    disks().into_iter().chain(of_space).chain(others).collect()
 }
 
 fn header(kind: Kind, point: &Point) -> Header {
@@ -138,14 +118,12 @@ fn frames(ops: &[Op]) -> [String; 2] {
 }
 
 fn bytes() -> String {
-    let ([record, checkpoint], [owned_record, owned_checkpoint]) = (frames(&ops()), frames(&owned_ops()));
+    let [record, checkpoint] = frames(&ops());
     let all = [
         ("label", hex(&a_label().encode())),
         ("claim", hex(&a_claim().encode(DiskNumber(1)))),
         ("record", record),
         ("checkpoint", checkpoint),
-        ("record of a space with an owner", owned_record),
-        ("checkpoint of a space with an owner", owned_checkpoint),
     ];
     all.iter().map(|(name, hex)| format!("{name}\n{hex}")).collect()
 }

@@ -87,6 +87,7 @@ fn space_record() -> impl Strategy<Value = SpaceRecord> {
             columns,
             provisioning,
             media,
+            ..SpaceRecord::default()
         },
     )
 }
@@ -110,7 +111,7 @@ fn losses() -> impl Strategy<Value = LossRecord> {
     (0..60_u64, at).prop_map(|(units, at)| LossRecord { units, at })
 }
 
-/// Any operation on a space that an owner drives; most fit one of the first generations.
+/// Any operation on a space; most fit one of the first generations.
 fn space_op() -> impl Strategy<Value = SpaceOp> {
     let disk = || small().prop_map(DiskNumber);
     let row = || prop_oneof![3 => small().prop_map(|n| RowNumber(n.into())), 1 => Just(RowNumber::LOG)];
@@ -120,8 +121,12 @@ fn space_op() -> impl Strategy<Value = SpaceOp> {
     let of = || (0..3_u64).prop_map(Membership);
     let epoch = || (0..3_u64).prop_map(SpaceEpoch);
     prop_oneof![
-        6 => (space_record(), 0..3_u16).prop_map(|(record, slot)| SpaceOp::Create { record: Box::new(record.owned(slot, 0)) }),
+        6 => (space_record(), 0..3_u16).prop_map(|(record, slot)| SpaceOp::Create {
+            record: Box::new(SpaceRecord { slot, former: record.resiliency, ..record })
+        }),
         1 => Just(SpaceOp::Destroy),
+        1 => name().prop_map(|name| SpaceOp::Rename { name }),
+        1 => media().prop_map(|media| SpaceOp::SetMedia { media }),
         1 => any::<u16>().prop_map(|mib| SpaceOp::SetSize { size: u64::from(mib) << 20 }),
         8 => (row(), generation(), prop::collection::vec((place(), prop::bool::weighted(0.1)), 1..5))
             .prop_map(|(row, first, slabs)| SpaceOp::Allocate { row, first, slabs }),
@@ -150,10 +155,6 @@ fn space_op() -> impl Strategy<Value = SpaceOp> {
 pub fn op() -> impl Strategy<Value = Op> {
     let disk = || small().prop_map(DiskNumber);
     let space = || small().prop_map(|n| SpaceId(n.into()));
-    let row = || small().prop_map(|n| RowNumber(n.into()));
-    let regions = || prop_oneof![Just(0), Just(u64::MAX), any::<u64>()];
-    let place = || (disk(), 0..40_u32).prop_map(|(disk, slab)| SlabPlace { disk, slab });
-    let copy = || (space(), row(), 0..4_u8, regions());
     prop_oneof![
         1 => name().prop_map(|name| Op::RenamePool { name }),
         6 => (disk(), disk_record()).prop_map(|(disk, record)| Op::AddDisk { disk, record }),
@@ -166,31 +167,12 @@ pub fn op() -> impl Strategy<Value = Op> {
         1 => (disk(), domains()).prop_map(|(disk, domains)| Op::SetDomains { disk, domains }),
         1 => (disk(), any::<u64>()).prop_map(|(disk, sequence)| Op::Labelled { disk, sequence }),
         1 => prop::collection::btree_set(disk(), 0..4).prop_map(|voters| Op::Voters { voters }),
-        6 => (space(), space_record()).prop_map(|(space, record)| Op::CreateSpace { space, record }),
-        1 => space().prop_map(|space| Op::DestroySpace { space }),
-        1 => (space(), any::<u32>()).prop_map(|(space, s)| Op::ResizeSpace { space, size: u64::from(s) << 12 }),
-        1 => (space(), name()).prop_map(|(space, name)| Op::RenameSpace { space, name }),
-        8 => (space(), row(), prop::collection::vec(place(), 1..5))
-            .prop_map(|(space, row, slabs)| Op::AllocateRow { space, row, slabs }),
-        1 => (space(), row()).prop_map(|(space, row)| Op::FreeRow { space, row }),
-        1 => copy().prop_map(|(space, row, index, regions)| Op::Missed { space, row, index, regions }),
-        1 => copy().prop_map(|(space, row, index, regions)| Op::NotMissed { space, row, index, regions }),
-        1 => (space(), row(), 0..4_u8, place())
-            .prop_map(|(space, row, index, to)| Op::MoveSlab { space, row, index, to }),
-        1 => copy().prop_map(|(space, row, index, regions)| Op::AcceptLoss { space, row, index, regions }),
         1 => (any::<u64>(), any::<u64>()).prop_map(|(epoch, incarnation)| Op::Opened { epoch, incarnation }),
-        1 => disk().prop_map(|disk| Op::MissedAll { disk }),
-        1 => (space(), scrub()).prop_map(|(space, record)| Op::Scrub { space, record }),
-        4 => (space(), row(), 0..4_u8, place())
-            .prop_map(|(space, row, index, to)| Op::BeginMove { space, row, index, to }),
-        1 => (space(), row()).prop_map(|(space, row)| Op::EndMove { space, row }),
-        1 => (space(), row()).prop_map(|(space, row)| Op::CancelMove { space, row }),
+        1 => disk().prop_map(|disk| Op::Stale { disk }),
         1 => (0..102_u8, any::<u32>())
             .prop_map(|(warn_at, repair_after_s)| Op::SetPolicy { policy: Policy { warn_at, repair_after_s } }),
         1 => (disk(), 0..6_u8).prop_map(|(disk, media)| Op::SetDiskMedia { disk, media }),
-        1 => (space(), media()).prop_map(|(space, media)| Op::SetSpaceMedia { space, media }),
         1 => any::<u64>().prop_map(|after| Op::GivenUp { after }),
-        1 => (space(), losses()).prop_map(|(space, record)| Op::Lost { space, record }),
     ]
 }
 

@@ -5,7 +5,7 @@ use disk::Media;
 use super::*;
 use crate::RowNumber;
 use crate::jobs::{JobId, JobState};
-use crate::{DiskId, FaultDomains, LossRecord, Op, PoolId, Resiliency, SlabPlace};
+use crate::{DiskId, FaultDomains, LossRecord, Op, PoolId, Resiliency, SlabPlace, SpaceOp};
 
 const SLAB: u64 = 2 << 20;
 const MIRROR: Resiliency = Resiliency::Mirror { copies: 2 };
@@ -40,24 +40,24 @@ fn space(s: &mut State, name: &str, resiliency: Resiliency, size: u64, rows: &[&
         resiliency,
         interleave: 64 << 10,
         columns: 1,
-        provisioning: Provisioning::Thin,
-        media: MediaClass::ANY,
+        ..SpaceRecord::default()
     };
-    let space = SpaceId(s.next_space);
-    s.apply(&Op::CreateSpace { space, record }).expect("a space");
+    let space = s.make(record);
     for (n, disks) in rows.iter().enumerate() {
         let free = |d: &u16| {
             let disk = DiskNumber(*d);
             SlabPlace { disk, slab: s.free_slabs(disk).next().expect("a free slab") }
         };
-        let slabs = disks.iter().map(free).collect();
-        s.apply(&Op::AllocateRow { space, row: RowNumber(n as u32), slabs }).expect("a row");
+        let slabs: Vec<SlabPlace> = disks.iter().map(free).collect();
+        s.fill(space, RowNumber(n as u32), slabs).expect("a row");
     }
     space
 }
 
 fn lose(s: &mut State, disk: u16, why: Absence) {
-    let ops = s.leave(DiskNumber(disk), why, &crate::Answers::new(), |_, _, _| 0);
+    // It had every write, as the owners say.
+    let answers = s.spaces.keys().map(|space| (*space, Vec::new())).collect();
+    let ops = s.leave(DiskNumber(disk), why, &answers);
     s.apply_all(&ops).expect("it leaves");
 }
 
@@ -68,7 +68,6 @@ fn now(state: &State) -> Snapshot<'_> {
         read_only: false,
         failing: BTreeMap::new(),
         findings: BTreeMap::new(),
-        lost: BTreeMap::new(),
         slow: BTreeMap::new(),
         in_doubt: BTreeMap::new(),
         jobs: Vec::new(),
@@ -177,7 +176,7 @@ fn what_has_no_disk_left_is_an_error() {
 fn a_disk_behind_explains_what_its_copies_lack() {
     let mut s = pool(&["", "", ""]);
     let vm = space(&mut s, "vm", MIRROR, SLAB, &[&[0, 1]]);
-    s.apply(&Op::Missed { space: vm, row: RowNumber(0), index: 1, regions: 6 }).expect("missed");
+    s.miss(vm, RowNumber(0), 1, 6).expect("missed");
     let mut snapshot = now(&s);
     let resync = |why| job(Kind::Resync, Subject::Disk(DiskNumber(1)), why);
     assert_eq!(told(&snapshot), ["5 disk 1 Behind [5 space 0 Redundancy]"], "no job runs");
@@ -191,7 +190,7 @@ fn a_disk_behind_explains_what_its_copies_lack() {
     // What it has missed is on a disk that is away: that is the cause.
     let mut s = pool(&["", "", "", ""]);
     let vm = space(&mut s, "vm", MIRROR, SLAB, &[&[0, 1]]);
-    s.apply(&Op::Missed { space: vm, row: RowNumber(0), index: 1, regions: 6 }).expect("missed");
+    s.miss(vm, RowNumber(0), 1, 6).expect("missed");
     lose(&mut s, 0, Absence::Gone);
     let mut snapshot = now(&s);
     snapshot.jobs = vec![resync(Some(Why::Away(vec![DiskNumber(0)])))];
@@ -252,38 +251,24 @@ fn disks_that_fail_or_change_data() {
     assert_eq!(told(&snapshot), ["6 disk 2 Failing", "5 disk 1 Healed"]);
 }
 
-/// From before the restart and since, each unit once; a journal's are not reported.
 #[test]
 fn what_is_lost_is_told_of_its_space() {
     let mut s = pool(&["", "", ""]);
-    let parity = Resiliency::Parity { parity: 1 };
-    let vm = space(&mut s, "vm", MIRROR, SLAB, &[&[0, 1]]);
-    let record =
-        SpaceRecord { name: "p".to_owned(), resiliency: parity, columns: 2, ..s.spaces[&vm].clone() };
-    s.apply_all(&s.create_ops(record)).expect("a space with its journal");
-    let lost = |at: &[u64]| LossRecord { units: at.len() as u64, at: at.iter().copied().collect() };
-    s.apply(&Op::Lost { space: SpaceId(0), record: lost(&[8192, 16384]) }).expect("it may be lost");
-    let mut snapshot = now(&s);
-    // Reading them again adds nothing.
-    snapshot.findings.insert((Found::Lost, DiskNumber(0)), 100);
-    let kind = |units, first| FaultKind::Lost { units, at_least: false, first };
-    let faults = super::faults(&snapshot);
-    assert_eq!(
-        (lines(&faults), faults[0].kind.clone()),
-        (vec!["6 space 0 Lost".to_owned()], kind(2, Some(8192)))
-    );
-    snapshot.lost.insert(SpaceId(0), [4096, 8192].into());
-    snapshot.lost.insert(SpaceId(2), [0].into());
-    snapshot.lost.insert(SpaceId(77), [0].into());
-    let faults = super::faults(&snapshot);
-    assert_eq!(lines(&faults), ["6 space 0 Lost"], "space 2 is the journal of space 1");
-    assert_eq!(faults[0].kind, kind(3, Some(4096)));
-    let many = LossRecord { units: 600, at: [4096].into() };
-    s.apply(&Op::Lost { space: SpaceId(0), record: many }).expect("it may be lost");
-    let told = super::faults(&now(&s));
-    assert_eq!(told[0].kind, FaultKind::Lost { units: 600, at_least: true, first: Some(4096) });
-    s.apply(&Op::Lost { space: SpaceId(0), record: LossRecord::default() }).expect("nothing is");
-    assert_eq!(super::faults(&now(&s)), []);
+    space(&mut s, "vm", MIRROR, SLAB, &[&[0, 1]]);
+    let mut lost = |units, at: &[u64]| {
+        let record = LossRecord { units, at: at.iter().copied().collect() };
+        s.apply(&Op::Space { space: SpaceId(0), op: SpaceOp::Lost { record } }).expect("it may be lost");
+        let mut snapshot = now(&s);
+        // Reading them again adds nothing.
+        snapshot.findings.insert((Found::Lost, DiskNumber(0)), 100);
+        let faults = super::faults(&snapshot);
+        (lines(&faults), faults.first().map(|fault| fault.kind.clone()))
+    };
+    let kind = |units, at_least, first| Some(FaultKind::Lost { units, at_least, first });
+    let told = vec!["6 space 0 Lost".to_owned()];
+    assert_eq!(lost(2, &[8192, 16384]), (told.clone(), kind(2, false, Some(8192))));
+    assert_eq!(lost(600, &[4096]), (told, kind(600, true, Some(4096))));
+    assert_eq!(lost(0, &[]), (Vec::new(), None));
 }
 
 #[test]
@@ -309,8 +294,7 @@ fn a_thin_pool_that_fills_up() {
     let add = |s: &mut State, row| {
         let place =
             |d| SlabPlace { disk: DiskNumber(d), slab: s.free_slabs(DiskNumber(d)).next().expect("free") };
-        let slabs = vec![place(0), place(1)];
-        s.apply(&Op::AllocateRow { space: vm, row: RowNumber(row), slabs }).expect("a row");
+        s.fill(vm, RowNumber(row), [place(0), place(1)]).expect("a row");
     };
     add(&mut s, 5);
     let faults = super::faults(&now(&s));
@@ -319,7 +303,7 @@ fn a_thin_pool_that_fills_up() {
     (6..8).for_each(|row| add(&mut s, row));
     assert_eq!(told(&now(&s)), ["6 pool Capacity [6 space 0 Full]"]);
     // One that cannot grow any more needs no room.
-    s.apply(&Op::ResizeSpace { space: vm, size: 8 * SLAB }).expect("smaller");
+    s.apply(&Op::Space { space: vm, op: SpaceOp::SetSize { size: 8 * SLAB } }).expect("smaller");
     assert_eq!(told(&now(&s)), [""; 0]);
 }
 
@@ -329,27 +313,25 @@ fn a_disk_away_takes_no_room() {
     let parity = Resiliency::Parity { parity: 1 };
     for (resiliency, columns, disks) in [(MIRROR, 1, 2), (MIRROR, 1, 3), (parity, 2, 3)] {
         let mut s = pool(&vec![""; disks]);
-        let record = SpaceRecord {
+        let vm = s.make(SpaceRecord {
             name: "vm".to_owned(),
             size: 64 * SLAB,
             resiliency,
             interleave: 64 << 10,
             columns,
-            provisioning: Provisioning::Thin,
-            media: MediaClass::ANY,
-        };
-        let vm = SpaceId(s.next_space);
-        s.apply(&Op::CreateSpace { space: vm, record }).expect("a space");
+            ..SpaceRecord::default()
+        });
         lose(&mut s, 0, Absence::Gone);
         assert!(told(&now(&s)).iter().all(|f| !f.contains("Full")), "{:?}", told(&now(&s)));
         // And it is full when a write finds nothing.
         let mut row = 0;
         while may_grow(&s, vm) {
-            let place = crate::placement::row_with_absent(&s, vm, |_| true).expect("a place");
-            s.apply(&Op::AllocateRow { space: vm, row: RowNumber(row), slabs: place }).expect("a row");
+            let slabs = crate::placement::row(&s, vm, |_| true).expect("a place");
+            let op = SpaceOp::Allocate { row: RowNumber(row), first: s.next_generation, slabs };
+            s.apply(&Op::Space { space: vm, op }).expect("a row");
             row += 1;
         }
-        assert!(row > 0 && crate::placement::row_with_absent(&s, vm, |_| true).is_err());
+        assert!(row > 0 && crate::placement::row(&s, vm, |_| true).is_err());
         assert!(told(&now(&s)).iter().any(|f| f.contains("Full")), "{:?}", told(&now(&s)));
     }
 }
@@ -375,7 +357,8 @@ fn with_ssds(media: &[u8], rows: &[&[u16]]) -> State {
     let mut s = pool(&vec![""; media.len()]);
     s.disks.values_mut().zip(media).for_each(|(r, m)| r.media = *m);
     let ssd = space(&mut s, "fast", MIRROR, 20 * SLAB, rows);
-    s.apply(&Op::SetSpaceMedia { space: ssd, media: MediaClass::of([Media::Ssd]) }).expect("it may");
+    let op = SpaceOp::SetMedia { media: MediaClass::of([Media::Ssd]) };
+    s.apply(&Op::Space { space: ssd, op }).expect("it may");
     s
 }
 
@@ -459,7 +442,7 @@ fn what_can_be_lost_by_domain_is_exact() {
             };
             let left = s.voters.iter().filter(|v| !is_gone(**v)).count();
             let copy = |row: &crate::Row| row.slabs.iter().any(|c| !is_gone(c.place.disk));
-            left >= s.needed_to_go_on() && s.rows.values().all(copy)
+            left >= s.needed_to_go_on() && s.rows_of(SpaceId(0)).all(|(_, row)| copy(row))
         };
         let [(Level::Enclosure, can)] = can_lose(&s).domains[..] else { panic!("several enclosures") };
         let sets =

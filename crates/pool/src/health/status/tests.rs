@@ -4,7 +4,7 @@ use disk::Media;
 
 use super::super::{CanLose, Limit, can_lose};
 use super::*;
-use crate::{DiskId, FaultDomains, MediaClass, Op, PoolId, Provisioning, Row, RowNumber, SlabPlace};
+use crate::{DiskId, FaultDomains, MediaClass, Op, PoolId, Row, RowNumber, SlabPlace, SpaceOp};
 
 const SLAB: u64 = 2 << 20;
 
@@ -37,11 +37,9 @@ fn space(s: &mut State, name: &str, resiliency: Resiliency, columns: u8, rows: &
         resiliency,
         interleave: 64 << 10,
         columns,
-        provisioning: Provisioning::Thin,
-        media: MediaClass::ANY,
+        ..SpaceRecord::default()
     };
-    let space = SpaceId(s.next_space);
-    s.apply(&Op::CreateSpace { space, record }).expect("a space");
+    let space = s.make(record);
     for (n, disks) in rows.iter().enumerate() {
         let mut slabs: Vec<SlabPlace> = Vec::new();
         for disk in disks.iter().map(|d| DiskNumber(*d)) {
@@ -49,13 +47,15 @@ fn space(s: &mut State, name: &str, resiliency: Resiliency, columns: u8, rows: &
             let slab = s.free_slabs(disk).nth(taken).expect("a free slab");
             slabs.push(SlabPlace { disk, slab });
         }
-        s.apply(&Op::AllocateRow { space, row: RowNumber(n as u32), slabs }).expect("a row");
+        s.fill(space, RowNumber(n as u32), slabs).expect("a row");
     }
     space
 }
 
 fn lose(s: &mut State, disk: u16) {
-    let ops = s.leave(DiskNumber(disk), Absence::Gone, &crate::Answers::new(), |_, _, _| 0);
+    // It had every write, as the owners say.
+    let answers = s.spaces.keys().map(|space| (*space, Vec::new())).collect();
+    let ops = s.leave(DiskNumber(disk), Absence::Gone, &answers);
     s.apply_all(&ops).expect("it leaves");
 }
 
@@ -82,15 +82,14 @@ fn a_mirror_can_lose_one_disk_and_then_none() {
     lose(&mut s, 1);
     assert_eq!(can_lose(&s).disks, 0);
     assert_eq!(of_space(&s, vm).operational, "Incomplete");
-    let missed = Op::Missed { space: vm, row: RowNumber(0), index: 1, regions: 4 };
-    s.apply(&missed).expect("a write that it missed");
+    s.miss(vm, RowNumber(0), 1, 4).expect("a write that it missed");
     assert_eq!(of_space(&s, vm), Health::new("Degraded", "Warning"));
     assert_eq!(of_pool(&s, &Troubled::default(), false, false), Health::new("Degraded", "Warning"));
     // It returns: what it missed has to be copied, until then the other is the only one.
     s.apply(&Op::DiskPresent { disk: DiskNumber(1), membership: crate::Membership(2) }).expect("back");
     assert_eq!(of_space(&s, vm), Health::new("In service", "Warning"));
     assert_eq!(can_lose(&s).disks, 0);
-    s.apply(&Op::NotMissed { space: vm, row: RowNumber(0), index: 1, regions: 4 }).expect("copied");
+    s.catch_up(vm, RowNumber(0), 1, 4).expect("copied");
     assert_eq!(of_space(&s, vm), Health::OK);
 }
 
@@ -140,7 +139,7 @@ fn the_weakest_space_decides() {
     // One that nothing was written to has nothing to lose.
     let scratch = space(&mut s, "scratch", Resiliency::Simple, 2, &[]);
     assert_eq!(can_lose(&s).disks, 1);
-    s.apply(&Op::DestroySpace { space: scratch }).expect("gone");
+    s.apply(&Op::Space { space: scratch, op: SpaceOp::Destroy }).expect("gone");
     let scratch = space(&mut s, "scratch", Resiliency::Simple, 2, &[&[3, 4]]);
     assert_eq!(
         can_lose(&s),
@@ -160,7 +159,7 @@ fn what_can_be_lost_is_exact() {
         let is_gone = |d: DiskNumber| gone >> d.0 & 1 == 1;
         let left = s.voters.iter().filter(|v| !is_gone(**v)).count();
         let copy = |row: &Row| row.slabs.iter().any(|c| s.is_present(c.place.disk) && !is_gone(c.place.disk));
-        left >= s.needed_to_go_on() && s.rows.values().all(copy)
+        left >= s.needed_to_go_on() && s.rows_of(SpaceId(0)).all(|(_, row)| copy(row))
     };
     for lost in [None, Some(0), Some(3)] {
         let mut s = s.clone();
@@ -201,20 +200,24 @@ fn rows_fit_as_placement_finds_them() {
         for (resiliency, columns) in [(MIRROR, 1), (MIRROR, 2), (Resiliency::Simple, 2)] {
             let mut s = state(&slabs);
             let id = space(&mut s, "x", resiliency, columns, &[]);
-            let record = SpaceRecord { size: 1 << 40, ..s.spaces[&id].clone() };
-            let fit = rows_that_fit(&s, &record, 0);
-            assert_eq!(rows_to_grow(&s, id), fit);
+            let op = SpaceOp::SetSize { size: 1 << 40 };
+            s.apply(&Op::Space { space: id, op }).expect("larger");
+            let record = SpaceRecord::clone(&s.spaces[&id]);
+            let (fit, with_log) = (rows_to_grow(&s, id), rows_that_fit(&s, &record));
             // Of a class, on its disks only; one of which nothing is known is in none.
             let class = SpaceRecord { media: MediaClass::of([Media::Nvme]), ..record.clone() };
-            assert_eq!(rows_that_fit(&s, &class, 0), 0);
+            assert_eq!(rows_that_fit(&s, &class), 0);
             let mut mixed = state(&[slabs.clone(), vec![50, 50, 50]].concat());
             let known = mixed.disks.values_mut().take(slabs.len());
             known.for_each(|r| r.media = 3);
-            assert_eq!(rows_that_fit(&mixed, &class, 0), fit);
-            s.apply(&Op::ResizeSpace { space: id, size: 1 << 40 }).expect("larger");
+            assert_eq!(rows_that_fit(&mixed, &class), with_log);
+            let mut logged = s.clone();
+            let log = crate::placement::log_row(&s, &record, |_| true).expect("there is room");
+            logged.fill(id, RowNumber::LOG, log).expect("its log");
+            assert_eq!(rows_to_grow(&logged, id), with_log, "{slabs:?} {resiliency:?} {columns}");
             let mut rows = 0;
-            while let Ok(places) = crate::placement::row(&s, id) {
-                s.apply(&Op::AllocateRow { space: id, row: RowNumber(rows), slabs: places }).expect("a row");
+            while let Ok(places) = crate::placement::row(&s, id, |_| true) {
+                s.fill(id, RowNumber(rows), places.into_iter().map(|(place, _)| place)).expect("a row");
                 rows += 1;
             }
             assert_eq!(fit, u64::from(rows), "{slabs:?} {resiliency:?} {columns}");

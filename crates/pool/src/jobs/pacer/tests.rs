@@ -2,6 +2,11 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// 16 pieces at a time.
+fn pacing() -> Pacing {
+    Pacing { at_once: 16, ..Pacing::default() }
+}
+
 const MS: Duration = Duration::from_millis(1);
 
 /// The time that a test begins at. All that follows is added to it.
@@ -47,7 +52,7 @@ fn steps_and_what_they_stand_for() {
 
 #[test]
 fn without_clients_all_pieces_at_a_time_soon() {
-    let mut pacer = Pacer::new(Pacing::default());
+    let mut pacer = Pacer::new(pacing());
     let mut now = start();
     for _ in 0..8 {
         while pacer.ask(PIECE_BYTES, now) == Answer::Go {}
@@ -63,7 +68,7 @@ fn without_clients_all_pieces_at_a_time_soon() {
 
 #[test]
 fn clients_that_suffer_slow_jobs_to_the_minimum() {
-    let mut pacer = Pacer::new(Pacing::default());
+    let mut pacer = Pacer::new(pacing());
     let begin = start();
     run(&mut pacer, begin, MS * 1000, None);
     assert_eq!(pacer.window, 16);
@@ -80,7 +85,7 @@ fn clients_that_suffer_slow_jobs_to_the_minimum() {
 
 #[test]
 fn beside_clients_a_job_begins_gently() {
-    let mut pacer = Pacer::new(Pacing::default());
+    let mut pacer = Pacer::new(pacing());
     let mut now = start();
     run(&mut pacer, now, MS * 1000, None);
     now += MS * 1000;
@@ -94,7 +99,7 @@ fn beside_clients_a_job_begins_gently() {
 
 #[test]
 fn a_client_that_hangs_is_noticed_and_a_flush_is_not() {
-    let mut pacer = Pacer::new(Pacing::default());
+    let mut pacer = Pacer::new(pacing());
     let begin = start();
     pacer.client_begins(true, begin);
     for n in 0..50 {
@@ -102,7 +107,7 @@ fn a_client_that_hangs_is_noticed_and_a_flush_is_not() {
         pacer.piece_ends();
     }
     assert!(pacer.load().p99 > Some(MS * 500), "{:?}", pacer.load());
-    let mut pacer = Pacer::new(Pacing::default());
+    let mut pacer = Pacer::new(pacing());
     let flush = pacer.client_begins(false, begin);
     run(&mut pacer, begin, MS * 2000, None);
     pacer.client_ends(flush, begin + MS * 2000);

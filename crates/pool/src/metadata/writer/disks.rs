@@ -3,16 +3,16 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use disk::{DiskError, Op as DiskOp};
+use disk::DiskError;
 use pool_seam::Membership;
 
 use super::{Form, Writer};
-use crate::book::Life;
 use crate::format::{EPOCHS_BYTES, state_size_bound};
 use crate::metadata::encoded::Encoded;
 use crate::metadata::members::{Member, Members};
 use crate::metadata::store::{CommitError, Suspension};
 use crate::metadata::voter::Voter;
+use crate::metadata::{Life, absence};
 use crate::state::Answers;
 use crate::{Absence, DiskNumber, Op, voters};
 
@@ -140,7 +140,7 @@ impl Writer {
             return Ok(Vec::new());
         }
         let fenced = matches!(error, DiskError::Fenced { .. });
-        if !fenced && !self.shadow.needs(disk) && !self.shadow.has_owned_rows(disk) {
+        if !fenced && !self.shadow.needs(disk) && !self.shadow.has_rows(disk) {
             return self.leaving(disk, absence(error), &Answers::new());
         }
         self.unfit.insert(disk);
@@ -166,8 +166,7 @@ impl Writer {
         if self.shadow.voters.iter().all(|v| *v == disk) {
             return Ok(Vec::new());
         }
-        let shared = &self.shared;
-        let ops = self.shadow.leave(disk, reason, answers, |s, r, i| shared.active(s, r, i));
+        let ops = self.shadow.leave(disk, reason, answers);
         for op in &ops {
             self.shadow.apply(op).map_err(|e| self.suspend(Suspension::Unaccountable(e)))?;
         }
@@ -193,14 +192,5 @@ impl Writer {
             }
         }
         Ok(())
-    }
-}
-
-fn absence(error: &DiskError) -> Absence {
-    match error {
-        DiskError::Gone { .. } => Absence::Gone,
-        DiskError::Timeout { .. } => Absence::Slow,
-        e if e.at().op == DiskOp::Flush => Absence::FlushFailed,
-        _ => Absence::WriteFailed,
     }
 }

@@ -111,9 +111,8 @@ pub(super) fn enough(
 /// The spaces with slabs on these disks.
 pub(super) fn exposed(state: &State, disks: &[DiskNumber]) -> Vec<String> {
     let on = |r: &crate::Row| r.slabs.iter().any(|c| disks.contains(&c.place.disk));
-    let spaces: BTreeSet<_> =
-        state.rows.iter().filter(|(_, r)| on(r)).map(|((space, _), _)| *space).collect();
-    spaces.iter().filter_map(|s| Some(state.spaces.get(s)?.name.clone())).collect()
+    let spaces = state.spaces.values().filter(|record| record.rows.values().any(on));
+    spaces.map(|record| record.name.clone()).collect()
 }
 
 pub(super) fn refuse_divergence(verdict: &Verdict<'_>, options: &OpenOptions) -> Result<(), OpenError> {

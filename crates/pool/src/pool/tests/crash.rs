@@ -12,22 +12,29 @@ use disk::{Disk, MemoryOptions};
 use env::Env;
 
 use super::*;
-use crate::{Row, placement};
+use crate::placement;
 
 /// What the operations of a workload change: all else (presence, voters, labels, epochs) belongs to the disks' fates.
 #[derive(Clone, Debug, PartialEq)]
 struct Visible {
     name: String,
     spaces: Vec<(SpaceId, SpaceRecord)>,
-    rows: Vec<((SpaceId, RowNumber), Row)>,
     generation: u32,
 }
 
 fn visible(s: &State) -> Visible {
     Visible {
         name: s.name.clone(),
-        spaces: s.spaces.iter().map(|(k, v)| (*k, v.clone())).collect(),
-        rows: s.rows.iter().map(|(k, v)| (*k, v.clone())).collect(),
+        // Who owns them, and which disks are not accounted for, is a matter of openings and of disks that leave.
+        spaces: s
+            .spaces
+            .iter()
+            .map(|(space, record)| {
+                let mut record = SpaceRecord::clone(record);
+                (record.ownership, record.unaccounted) = Default::default();
+                (*space, record)
+            })
+            .collect(),
         generation: s.next_generation,
     }
 }
@@ -40,24 +47,26 @@ fn below(env: &Env, n: u64) -> u64 {
 fn change(env: &Env, s: &State, step: u64) -> Vec<Op> {
     let rename = vec![Op::RenamePool { name: format!("tank{step}") }];
     let pick = |n: usize| below(env, n.max(1) as u64) as usize;
-    let row_at = s.rows.iter().nth(pick(s.rows.len())).map(|(k, r)| (*k, r.slabs.len()));
-    let ops = match (below(env, 8), row_at) {
+    let rows: Vec<_> =
+        s.spaces.keys().flat_map(|space| s.rows_of(*space).map(move |(n, row)| (*space, n, row))).collect();
+    let one = |space: SpaceId, op| Op::Space { space, op };
+    let ops = match (below(env, 8), rows.get(pick(rows.len()))) {
         (0 | 1, _) => {
             let record = SpaceRecord { columns: 1 + pick(2) as u8, ..mirror(&format!("space{step}")) };
-            vec![Op::CreateSpace { space: SpaceId(s.next_space), record }, rename[0].clone()]
+            vec![testing::create(s, record), rename[0].clone()]
         }
         (2 | 3, _) => {
             let Some((&space, record)) = s.spaces.iter().nth(pick(s.spaces.len())) else { return rename };
-            let row = RowNumber(pick(record.rows(s.slab_bytes) as usize) as u32);
-            let Ok(slabs) = placement::row(s, space) else { return rename };
-            vec![Op::AllocateRow { space, row, slabs }]
+            let row = RowNumber(pick(record.row_count(s.slab_bytes) as usize) as u32);
+            let Ok(slabs) = placement::row(s, space, |_| true) else { return rename };
+            vec![one(space, SpaceOp::Allocate { row, first: s.next_generation, slabs })]
         }
-        (4, Some(((space, row), _))) => vec![Op::FreeRow { space, row }],
-        (5, Some(((space, row), slabs))) => {
-            vec![Op::Missed { space, row, index: pick(slabs) as u8, regions: 1 << pick(64) }]
+        (4, Some((space, row, of))) => vec![one(*space, SpaceOp::Free { row: *row, birth: of.birth })],
+        (5, Some((space, row, of))) => {
+            vec![testing::missed(s, *space, *row, pick(of.slabs.len()) as u8, 1 << pick(64))]
         }
-        (6, Some(((space, row), slabs))) => {
-            vec![Op::NotMissed { space, row, index: pick(slabs) as u8, regions: u64::MAX }]
+        (6, Some((space, row, of))) => {
+            vec![testing::not_missed(s, *space, *row, pick(of.slabs.len()) as u8, u64::MAX)]
         }
         _ => rename.clone(),
     };

@@ -191,7 +191,7 @@ async fn a_torn_label_is_healed_and_without_one_the_disk_is_missing() {
 async fn a_read_only_import_writes_nothing() {
     let mut w = World::new(2);
     let pool = w.create().await;
-    let space = pool.create_space(mirror("m")).await.unwrap();
+    let space = make(&pool, mirror("m")).await;
     assert!(matches!(
         w.open_with(&[0, 1], |o| (o.by, o.read_only) = (host("b"), true)).await,
         Err(OpenError::Held { .. })

@@ -5,19 +5,13 @@ use std::time::Duration;
 use disk::sim::{Fault, Machine, Rule, When};
 
 use super::*;
-use crate::book::Life;
+use crate::metadata::Life;
 use crate::{Absence, Presence};
-
-const ROW: RowNumber = RowNumber(0);
-
-fn missed(pool: &Pool, space: SpaceId) -> Vec<u64> {
-    pool.read(|s| s.rows[&(space, ROW)].slabs.iter().map(|c| c.missed).collect())
-}
 
 async fn mirrored(w: &World) -> (Pool, SpaceId) {
     let pool = w.create().await;
-    let space = pool.create_space(mirror("m")).await.unwrap();
-    pool.metadata().commit(vec![row(space, [0, 1], 1)]).await.unwrap();
+    let space = make(&pool, mirror("m")).await;
+    allocate(&pool, space, [0, 1], 1).await;
     (pool, space)
 }
 
@@ -193,8 +187,7 @@ async fn an_old_image_of_a_disk_has_missed_everything() {
     w.disks[1] = MemoryDisk::with_image(w.disks[1].info().clone(), image);
     let opened = w.open(&[0, 1, 2]).await.unwrap();
     assert_eq!(opened.stale, [DiskNumber(1)]);
-    let copied = Op::NotMissed { space, row: ROW, index: 1, regions: u64::MAX };
-    opened.pool.metadata().commit(vec![copied]).await.unwrap();
+    catches_up(&opened.pool, space, u64::MAX).await;
     drop(opened);
     w.disks[1] = MemoryDisk::with_image(w.disks[1].info().clone(), original);
     assert_eq!(w.open(&[0, 1, 2]).await.unwrap().stale, [DiskNumber(1)]);
@@ -203,9 +196,8 @@ async fn an_old_image_of_a_disk_has_missed_everything() {
     let mut w = World::new(3);
     let pool = w.create().await;
     let simple = SpaceRecord { resiliency: Resiliency::Simple, ..mirror("s") };
-    let space = pool.create_space(simple).await.unwrap();
-    let slabs = vec![SlabPlace { disk: DiskNumber(1), slab: 0 }];
-    pool.metadata().commit(vec![Op::AllocateRow { space, row: ROW, slabs }]).await.unwrap();
+    let space = make(&pool, simple).await;
+    allocate(&pool, space, [1], 0).await;
     let old = w.disks[1].image();
     drop(pool);
     drop(w.open(&[0, 1, 2]).await.unwrap());
@@ -246,7 +238,7 @@ async fn a_voter_whose_newest_checkpoint_rots_has_no_say() {
     let pool = w.open(&[0, 1]).await.unwrap().pool;
     let areas = pool.members().get(DiskNumber(0)).unwrap().areas;
     w.disks[1].power_cut(PowerCut::LoseAll);
-    pool.create_space(mirror("acknowledged")).await.unwrap();
+    make(&pool, mirror("acknowledged")).await;
     drop(pool);
     w.power_cut();
     let whole = w.disks[0].image();
@@ -345,9 +337,9 @@ async fn a_voter_with_an_only_copy_stays_without_a_vote() {
     let disks = || slots.map(|s| machine.open(s).unwrap() as Arc<dyn Disk>);
     let new = disks().map(NewDisk::new);
     let pool = Pool::create(&env, &arena, &new, options()).await.unwrap();
-    let space = pool.create_space(mirror("m")).await.unwrap();
-    let missed = Op::Missed { space, row: ROW, index: 1, regions: 0b1 };
-    pool.metadata().commit(vec![row(space, [0, 1], 1), missed]).await.unwrap();
+    let space = make(&pool, mirror("m")).await;
+    allocate(&pool, space, [0, 1], 1).await;
+    misses(&pool, space, 0b1).await;
     let areas = pool.members().get(DiskNumber(0)).unwrap().areas;
     let fails = |slot: usize| {
         let rule = Rule::new(disk::Op::Write, When::From(0), Fault::Error);
@@ -366,7 +358,7 @@ async fn a_voter_with_an_only_copy_stays_without_a_vote() {
     assert!(!pool.read(|s| s.is_present(DiskNumber(2))));
     // The vote comes back with the disk.
     machine.no_rules(slots[0]);
-    pool.metadata().commit(vec![Op::NotMissed { space, row: ROW, index: 1, regions: 0b1 }]).await.unwrap();
+    catches_up(&pool, space, 0b1).await;
     pool.disk_failed(DiskNumber(0), Absence::Asked).await.unwrap();
     pool.return_disk(machine.open(slots[0]).unwrap(), false).await.unwrap();
     assert_eq!(pool.read(|s| s.voters.clone()), [0, 1].map(DiskNumber).into());
@@ -381,10 +373,10 @@ async fn a_dropped_voter_stays_dropped() {
     let slots = [0, 1, 2, 3].map(|n| machine.add(&MemoryOptions::new(format!("disk{n}"), 16 * MIB)));
     let new = slots.map(|s| NewDisk::new(machine.open(s).unwrap()));
     let pool = Pool::create(&env, &arena, &new, options()).await.unwrap();
-    let space = pool.create_space(mirror("m")).await.unwrap();
+    let space = make(&pool, mirror("m")).await;
     // Disk 0 has the only copy of something: it stays when it fails, without a vote.
-    let missed = Op::Missed { space, row: ROW, index: 1, regions: 0b1 };
-    pool.metadata().commit(vec![row(space, [0, 1], 1), missed]).await.unwrap();
+    allocate(&pool, space, [0, 1], 1).await;
+    misses(&pool, space, 0b1).await;
     let journal = pool.members().get(DiskNumber(0)).unwrap().areas.journal;
     let rule = |what| Rule::new(disk::Op::Write, When::From(0), what).within(journal.offset..journal.end());
     machine.rule(slots[0], rule(Fault::Error));
@@ -413,10 +405,8 @@ async fn a_disk_with_an_only_copy_stays_with_its_old_label() {
         let disks = || slots.map(|s| machine.open(s).unwrap() as Arc<dyn Disk>);
         let open = async || Pool::open(&env, &arena, &disks(), &OpenOptions::new(host("a"))).await.unwrap();
         let pool = Pool::create(&env, &arena, &disks().map(NewDisk::new), options()).await.unwrap();
-        let space =
-            pool.create_space(SpaceRecord { resiliency: Resiliency::Simple, ..mirror("s") }).await.unwrap();
-        let slabs = vec![SlabPlace { disk: DiskNumber(0), slab: 1 }];
-        pool.metadata().commit(vec![Op::AllocateRow { space, row: ROW, slabs }]).await.unwrap();
+        let space = make(&pool, SpaceRecord { resiliency: Resiliency::Simple, ..mirror("s") }).await;
+        allocate(&pool, space, [0], 1).await;
         let areas = pool.members().get(DiskNumber(0)).unwrap().areas;
         let fails = |slot: usize| {
             let label = if both { areas.label_a } else { areas.label_b };

@@ -32,8 +32,8 @@ async fn rots(w: &World, disk: u16, at: Extent, byte: usize) {
 
 async fn with_a_space(w: &World) -> Pool {
     let pool = w.create().await;
-    let space = pool.create_space(mirror("m")).await.unwrap();
-    pool.metadata().commit(vec![row(space, [0, 1], 1)]).await.unwrap();
+    let space = make(&pool, mirror("m")).await;
+    allocate(&pool, space, [0, 1], 1).await;
     pool
 }
 
@@ -58,7 +58,7 @@ async fn each_place_is_looked_at_and_written_anew() {
                 Ok(BTreeMap::new()),
                 "{name}, byte {byte}: it is well again"
             );
-            assert_eq!(pool.read(|s| (s.rows.clone(), s.voters.clone())), (before.rows, before.voters));
+            assert_eq!(pool.read(|s| (s.spaces.clone(), s.voters.clone())), (before.spaces, before.voters));
             drop(pool);
             w.power_cut();
             let opened = w.open(&[0, 1, 2]).await.unwrap();
@@ -87,7 +87,8 @@ async fn one_disk_after_the_other_is_not_too_many() {
     w.power_cut();
     let opened = w.open(&[0, 1]).await.unwrap();
     assert!(opened.missing.is_empty() && opened.stale.is_empty());
-    opened.pool.read(|s| assert_eq!((&s.rows, s.name.as_str()), (&before.rows, "lake")));
+    let rows = |s: &State| s.spaces[&SpaceId(0)].rows.clone();
+    opened.pool.read(|s| assert_eq!((rows(s), s.name.as_str()), (rows(&before), "lake")));
 }
 
 /// One that cannot be written leaves, and the rest goes on.

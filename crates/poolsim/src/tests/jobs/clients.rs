@@ -37,7 +37,7 @@ fn resync(target: Duration, clients: u64) -> Resynced {
     virtual_time(async {
         let (world, rates) = World::rated(3, 160 * MIB, 2 * MIB, 40_000_000);
         let pool = world.create().await;
-        pool.jobs().set_pacing(Pacing { target, minimum: MINIMUM, ..Pacing::of_owners() });
+        pool.jobs().set_pacing(Pacing { target, minimum: MINIMUM, ..Pacing::default() });
         let local = world.local(&pool).await;
         let space = local.create(SpaceRecord { size: SIZE, ..mirror("vm") }).await.expect("a space");
         let vm = local.disk(space).expect("a virtual disk");

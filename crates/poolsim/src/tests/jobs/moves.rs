@@ -16,7 +16,7 @@ use crate::world::{Owned, World, coded, mirror, virtual_time};
 async fn filled(world: &World, pool: &Pool, records: Vec<pool::SpaceRecord>) -> Vec<(SpaceId, Owned)> {
     let mut all = Vec::new();
     for record in records {
-        let space = pool.create_owned(record).await.expect("a space");
+        let space = pool.create_space(record).await.expect("a space");
         let owned = world.own(pool, space).await.expect("an owner");
         for row in 0..6 {
             owned.write(row * 512..row * 512 + 64, 1).await.expect("a write");
@@ -69,7 +69,7 @@ fn a_retired_disk_is_emptied() {
         }
         // Replicas of logs move when owners can do that.
         let logs = pool.read(|s| {
-            let logs = s.owned.values().filter_map(|record| record.rows.get(&RowNumber::LOG));
+            let logs = s.spaces.values().filter_map(|record| record.rows.get(&RowNumber::LOG));
             logs.flat_map(|row| row.slabs.to_vec()).filter(|copy| copy.place.disk == from).count()
         });
         assert_eq!((emptied.moved >= before, emptied.left), (true, logs), "{emptied:?}");
@@ -125,7 +125,7 @@ fn the_only_copies_stay_where_they_are() {
         drop((all, pool));
         world.machine.pull(SlotId(0), PowerCut::KeepAll);
         let pool = world.open().await;
-        let space = *pool.read(|s| s.owned.keys().copied().collect::<Vec<_>>()).first().expect("the space");
+        let space = *pool.read(|s| s.spaces.keys().copied().collect::<Vec<_>>()).first().expect("the space");
         let _owned = world.own(&pool, space).await.expect("the next owner");
         let job = begin(&pool, Kind::Rebuild, Subject::Disk(from));
         let Evacuated { moved: _, left, why } = pool.evacuate(from, &job).await.expect("what can be");
@@ -145,7 +145,7 @@ fn no_slab_moves_to_a_hot_spare_without_need() {
         // No disk is left for a third slab of a row but the spare.
         pool.set_usage(DiskNumber(2), Usage::HotSpare).await.expect("its usage");
         let row = pool.read(|s| {
-            let rows = s.owned[&space].rows.iter();
+            let rows = s.spaces[&space].rows.iter();
             let is_elsewhere =
                 |row: &pool_seam::Row| row.slabs.iter().all(|copy| copy.place.disk != DiskNumber(2));
             rows.filter(|(number, row)| **number != RowNumber::LOG && is_elsewhere(row))
@@ -164,7 +164,7 @@ fn no_slab_moves_to_a_hot_spare_without_need() {
         assert_eq!(pool.optimize_by(&job, next).await, Ok(0));
         assert!(tries.into_inner() > 4, "it was tried again");
         drop(job);
-        let from = pool.read(|s| s.owned[&space].rows[&row].slabs[0].place.disk);
+        let from = pool.read(|s| s.spaces[&space].rows[&row].slabs[0].place.disk);
         pool.set_usage(from, Usage::Retired).await.expect("its usage");
         let job = begin(&pool, Kind::Drain, Subject::Disk(from));
         pool.evacuate(from, &job).await.expect("it is emptied");
@@ -191,7 +191,7 @@ fn slabs_move_to_a_new_disk() {
                 return None;
             }
             let to = SlabPlace { disk: new, slab: s.free_slabs(new).next()? };
-            s.owned.iter().find_map(|(space, record)| {
+            s.spaces.iter().find_map(|(space, record)| {
                 record.rows.iter().find_map(|(row, of)| {
                     let index = of.slabs.iter().position(|copy| copy.place.disk == fullest)?;
                     let is_free = *row != RowNumber::LOG
@@ -233,14 +233,14 @@ fn moves_continue_after_a_power_cut() {
         virtual_time(async {
             let world = World::after(moment, PowerCut::LoseAll);
             let pool = world.open().await;
-            let spaces: Vec<SpaceId> = pool.read(|s| s.owned.keys().copied().collect());
+            let spaces: Vec<SpaceId> = pool.read(|s| s.spaces.keys().copied().collect());
             let mut all = Vec::new();
             for space in spaces {
                 all.push((space, world.own(&pool, space).await.expect("the next owner")));
             }
             have(&all, 1).await;
             let moving = pool.read(|s| {
-                s.owned
+                s.spaces
                     .values()
                     .flat_map(|record| record.rows.values())
                     .filter(|row| row.moving().is_some())
@@ -301,7 +301,9 @@ fn a_log_moves_to_the_media_of_its_space() {
         let all = filled(&world, &pool, vec![record]).await;
         let space = all[0].0;
         let log = || -> Vec<DiskNumber> {
-            pool.read(|s| s.owned[&space].rows[&RowNumber::LOG].copies().map(|(_, c)| c.place.disk).collect())
+            pool.read(|s| {
+                s.spaces[&space].rows[&RowNumber::LOG].copies().map(|(_, c)| c.place.disk).collect()
+            })
         };
         let slow = log()[0];
         pool.set_media(slow, Media::Hdd).await.expect("its medium");

@@ -25,7 +25,7 @@ fn rebuilds_at(spaces: usize, rows: u64, slab_bytes: u64) -> u64 {
         let bytes = IoBuf::from(vec![7_u8; UNIT as usize]);
         for n in 0..spaces {
             let record = SpaceRecord { size: rows * slab_bytes, ..mirror(&format!("vm{n}")) };
-            let space = pool.create_owned(record).await.expect("a space");
+            let space = pool.create_space(record).await.expect("a space");
             let owned = world.own(&pool, space).await.expect("an owner");
             for part in 0..rows * slab_bytes / UNIT / PART {
                 let src: Sg = (0..PART).map(|_| bytes.clone()).collect();

@@ -14,7 +14,7 @@ fn a_disk_that_returns_is_brought_up_to_date() {
         let pool = world.create().await;
         let mut all = Vec::new();
         for record in [mirror("a"), mirror("b"), coded("c")] {
-            let space = pool.create_owned(record).await.expect("a space");
+            let space = pool.create_space(record).await.expect("a space");
             let owned = world.own(&pool, space).await.expect("an owner");
             for row in 0..4 {
                 owned.write(row * 512..row * 512 + 32, 1).await.expect("a write");
@@ -57,8 +57,8 @@ fn what_a_crash_left_open_is_decided() {
     virtual_time(async {
         let world = World::new(42, 3);
         let pool = world.create().await;
-        let space = pool.create_owned(mirror("vm")).await.expect("a space");
-        let other = pool.create_owned(mirror("other")).await.expect("a space that nobody opens");
+        let space = pool.create_space(mirror("vm")).await.expect("a space");
+        let other = pool.create_space(mirror("other")).await.expect("a space that nobody opens");
         let owned = world.own(&pool, space).await.expect("an owner");
         owned.write(0..64, 1).await.expect("a write");
         owned.flush().await.expect("a flush");
@@ -76,7 +76,7 @@ fn what_a_crash_left_open_is_decided() {
                 || owned.has(unit..unit + 1, 2).await.expect("a read");
             assert!(is_old_or_new, "unit {unit}");
         }
-        assert!(pool.read(|s| s.owned.contains_key(&other)));
+        assert!(pool.read(|s| s.spaces.contains_key(&other)));
     });
 }
 
@@ -86,7 +86,7 @@ fn a_space_that_is_not_open_is_named() {
     virtual_time(async {
         let world = World::new(43, 3);
         let pool = world.create().await;
-        let space = pool.create_owned(mirror("vm")).await.expect("a space");
+        let space = pool.create_space(mirror("vm")).await.expect("a space");
         let job = begin(&pool, Kind::Scrub, Subject::Space(space));
         let error = pool.scrub(space, false, false, &job).await.expect_err("no owner");
         assert_eq!(error.to_string(), "vm is not open, so its copies cannot be read or written");

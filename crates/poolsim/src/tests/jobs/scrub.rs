@@ -11,12 +11,12 @@ use super::begin;
 use crate::world::{World, coded, mirror, virtual_time};
 
 fn record(pool: &Pool, space: SpaceId) -> ScrubRecord {
-    pool.read(|s| s.owned[&space].scrub)
+    pool.read(|s| s.spaces[&space].scrub)
 }
 
 /// Flips a bit in the first unit of a copy of a row.
 fn damage(world: &World, pool: &Pool, space: SpaceId, row: u32, index: usize) {
-    let place = pool.read(|s| s.owned[&space].rows[&RowNumber(row)].slabs[index].place);
+    let place = pool.read(|s| s.spaces[&space].rows[&RowNumber(row)].slabs[index].place);
     let at = pool.read(|s| s.disks[&place.disk].areas.data(place.slab).offset);
     world.machine.flip(SlotId(place.disk.0.into()), at + 100, 3);
 }
@@ -28,7 +28,7 @@ fn planted_damage_is_repaired_and_recorded() {
         virtual_time(async {
             let world = World::new(61, 3);
             let pool = world.create().await;
-            let space = pool.create_owned(shape).await.expect("a space");
+            let space = pool.create_space(shape).await.expect("a space");
             let owned = world.own(&pool, space).await.expect("an owner");
             for row in 0..3 {
                 owned.write(row * 512..row * 512 + 64, 1).await.expect("a write");
@@ -68,7 +68,7 @@ fn a_scrub_continues_after_a_stop_and_a_restart() {
     virtual_time(async {
         let world = World::new(62, 2);
         let pool = world.create().await;
-        let space = pool.create_owned(mirror("vm")).await.expect("a space");
+        let space = pool.create_space(mirror("vm")).await.expect("a space");
         let owned = world.own(&pool, space).await.expect("an owner");
         for row in 0..8 {
             owned.write(row * 512..row * 512 + 64, 1).await.expect("a write");

@@ -11,7 +11,7 @@ use crate::world::{Owned, World, mirror, virtual_time};
 /// A mirror with 7 full rows, on disks of which each write takes some time; one disk has missed all rows.
 async fn behind(world: &World) -> (Pool, SpaceId, Owned, DiskNumber) {
     let pool = world.create().await;
-    let space = pool.create_owned(mirror("vm")).await.expect("a space");
+    let space = pool.create_space(mirror("vm")).await.expect("a space");
     let owned = world.own(&pool, space).await.expect("an owner");
     let away = DiskNumber(1);
     owned.write(0..1, 1).await.expect("a write");

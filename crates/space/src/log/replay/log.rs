@@ -6,7 +6,7 @@ use crate::log::record::Head;
 use crate::log::ring::Point;
 use crate::table::Carrier;
 
-/// The contents of a log: steps 2 to 5 of `docs/0004-format.md`, "Reading a log".
+/// The contents of a log: steps 2 to 5 of `docs/on-disk-format.md`, "Reading a log".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
     /// The header that counts.

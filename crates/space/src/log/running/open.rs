@@ -1,4 +1,4 @@
-//! Makes a log, or opens one: `docs/0004-format.md`, "Reading a log".
+//! Makes a log, or opens one: `docs/on-disk-format.md`, "Reading a log".
 //!
 //! Opening reads all replicas, and refuses a log that was set back. Then, each step durable before the next: replicas
 //! that cannot be used or were set back are reported (rules 10 and 16), records that a replica lacks are written to it again (rule 7), and a

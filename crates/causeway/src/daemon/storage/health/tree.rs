@@ -1,5 +1,7 @@
 //! The tree: pool, fault domains, disks; pool, virtual disks.
 
+use std::sync::Arc;
+
 use pool::health::{Health, Level, Troubled, of_disk, of_pool, of_space};
 use pool::{DiskNumber, State};
 
@@ -14,11 +16,10 @@ pub(super) fn open(open: &OpenPool) -> HealthNode {
     open.pool.read(|s| {
         let all: Vec<DiskNumber> = s.disks.keys().copied().collect();
         let mut children = below(s, &Level::ALL, &all, &troubled);
-        let space = |(id, record): (&pool::SpaceId, &pool::SpaceRecord)| {
+        let space = |(id, record): (&pool::SpaceId, &Arc<pool::SpaceRecord>)| {
             node("VirtualDisk", record.name.clone(), of_space(s, *id), Vec::new())
         };
-        let shown = s.spaces.iter().filter(|(id, _)| s.owner_of(**id).is_none());
-        children.extend(shown.map(space));
+        children.extend(s.spaces.iter().map(space));
         let pool = node("Pool", s.name.clone(), of_pool(s, &troubled, suspended, open.read_only), children);
         HealthNode { can_lose: Some(describe::can_lose_text(&pool::health::can_lose(s))), ..pool }
     })

@@ -266,9 +266,10 @@ impl Words<'_> {
 
     /// The absent disks that have a part of a virtual disk.
     fn away_with(&self, space: SpaceId) -> Vec<String> {
-        let rows = self.state.rows.iter().filter(|((s, _), _)| *s == space);
-        let disks: BTreeSet<DiskNumber> = rows
-            .flat_map(|(_, r)| &r.slabs)
+        let disks: BTreeSet<DiskNumber> = self
+            .state
+            .rows_of(space)
+            .flat_map(|(_, r)| r.slabs.iter())
             .map(|c| c.place.disk)
             .filter(|d| !self.state.is_present(*d))
             .collect();
@@ -295,11 +296,9 @@ impl Words<'_> {
     /// The commands that read all copies of the virtual disks on a disk.
     fn repairs(&self, disk: DiskNumber) -> Vec<String> {
         let on = |space: &SpaceId| {
-            let rows = self.state.rows.iter().filter(|((s, _), _)| s == space);
-            rows.flat_map(|(_, r)| &r.slabs).any(|c| c.place.disk == disk)
+            self.state.rows_of(*space).flat_map(|(_, r)| r.slabs.iter()).any(|c| c.place.disk == disk)
         };
-        let shown = |id: &SpaceId| self.state.owner_of(*id).is_none();
-        let spaces = self.state.spaces.iter().filter(|(id, _)| shown(id) && on(id));
+        let spaces = self.state.spaces.iter().filter(|(id, _)| on(id));
         let name = |name: &str| quoted(&format!("{}/{name}", self.state.name));
         spaces.map(|(_, r)| format!("causeway space repair {}", name(&r.name))).collect()
     }

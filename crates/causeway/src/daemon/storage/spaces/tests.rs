@@ -33,7 +33,7 @@ async fn with_fixed() -> (Arc<OpenPool>, SpaceId) {
         interleave: 64 << 10,
         columns: 1,
         provisioning: Provisioning::Fixed,
-        media: MediaClass::ANY,
+        ..SpaceRecord::default()
     };
     let space = pool.create_space(record).await.expect("a space");
     let open = OpenPool::new(&pools, pool, false, Vec::new()).await.expect("it opens");

@@ -2,11 +2,11 @@ use std::time::Duration;
 
 use pool::jobs::{JobId, Kind, Subject, Why};
 use pool::{
-    DiskId, DiskRecord, FaultDomains, MediaClass, Op, Presence, Provisioning, Resiliency, RowNumber,
-    SlabPlace, SpaceRecord, Usage,
+    DiskId, DiskRecord, FaultDomains, MediaClass, Op, Presence, Resiliency, SlabPlace, SpaceRecord, Usage,
 };
 
 use super::*;
+use crate::daemon::storage::testing::{fill, make};
 
 const TANK: PoolId = PoolId([7; 16]);
 
@@ -128,12 +128,11 @@ fn spaces_and_classes_of_media_are_named() {
         resiliency: Resiliency::Mirror { copies: 2 },
         interleave: 1 << 16,
         columns: 1,
-        provisioning: Provisioning::Thin,
         media,
+        ..SpaceRecord::default()
     };
-    s.apply(&Op::CreateSpace { space: SpaceId(0), record }).expect("a space");
-    let slabs = vec![0, 1].into_iter().map(|n| pool::SlabPlace { disk: DiskNumber(n), slab: 0 }).collect();
-    s.apply(&Op::AllocateRow { space: SpaceId(0), row: pool::RowNumber(0), slabs }).expect("a row");
+    let space = make(&mut s, record);
+    fill(&mut s, space, 0, [0, 1].map(|n| SlabPlace { disk: DiskNumber(n), slab: 0 }));
     let gone = told(&s, &[], &fault(FaultKind::Absent(Absence::Gone), Place::Disk(DiskNumber(1))));
     assert_eq!(gone.recommended_actions, ["causeway disk return tank/1"], "it has something");
     let reason = |kind, place| told(&s, &[], &fault(kind, place)).reason;
@@ -175,16 +174,13 @@ fn a_loss_that_a_disk_would_end_names_it() {
         resiliency: Resiliency::Mirror { copies: 2 },
         interleave: 64 << 10,
         columns: 1,
-        provisioning: Provisioning::Thin,
-        media: MediaClass::ANY,
+        ..SpaceRecord::default()
     };
-    let space = SpaceId(0);
-    s.apply(&Op::CreateSpace { space, record }).expect("a space");
-    let slabs = [0, 1].map(|n| SlabPlace { disk: DiskNumber(n), slab: 3 }).to_vec();
-    s.apply(&Op::AllocateRow { space, row: RowNumber(0), slabs }).expect("room");
+    let space = make(&mut s, record);
+    fill(&mut s, space, 0, [0, 1].map(|n| SlabPlace { disk: DiskNumber(n), slab: 3 }));
     let lost = fault(FaultKind::Lost { units: 2, at_least: false, first: Some(0) }, Place::Space(space));
     assert!(!told(&s, &[], &lost).reason.contains("not here"));
-    let ops = s.leave(DiskNumber(1), Absence::Asked, &pool::Answers::new(), |_, _, _| 0);
+    let ops = s.leave(DiskNumber(1), Absence::Asked, &pool::Answers::new());
     s.apply_all(&ops).expect("it leaves");
     let told = told(&s, &[], &lost);
     assert!(

@@ -1,0 +1,104 @@
+//! The owners of the virtual disks of an open pool, and its background work: how they start and stop.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use env::Env;
+use parking_lot::Mutex;
+use pool::{CommitError, Pool};
+use pool_local::{LocalOptions, LocalPool};
+
+use super::OpenPool;
+use crate::daemon::storage::error::StorageError;
+use crate::daemon::storage::jobs::Mender;
+use crate::daemon::storage::mover::Mover;
+
+/// How often it is checked that the disks are still those that were opened.
+const CHECKS: Duration = Duration::from_secs(2);
+
+/// See the module; none when the pool is closed.
+#[derive(Default)]
+pub(super) struct Owners(Mutex<Option<Live>>);
+
+/// The parts that exist while data can be used.
+struct Live {
+    owners: Arc<LocalPool>,
+    workers: Option<Workers>,
+}
+
+/// The background work, if the pool may be written.
+struct Workers {
+    mender: Arc<Mender>,
+    mover: Arc<Mover>,
+}
+
+impl OpenPool {
+    /// The owners, while there are any.
+    pub(in crate::daemon::storage) fn owners(&self) -> Option<Arc<LocalPool>> {
+        self.live.0.lock().as_ref().map(|l| Arc::clone(&l.owners))
+    }
+
+    /// The owners.
+    ///
+    /// # Errors
+    /// [`StorageError::NoData`].
+    pub(in crate::daemon::storage) fn owners_now(&self) -> Result<Arc<LocalPool>, StorageError> {
+        self.owners().ok_or_else(|| StorageError::NoData(self.name()))
+    }
+
+    /// The owners, if data may be changed.
+    ///
+    /// # Errors
+    /// [`CommitError::ReadOnly`]; [`StorageError::NoData`].
+    pub(in crate::daemon::storage) fn writable(&self) -> Result<Arc<LocalPool>, StorageError> {
+        match self.read_only {
+            true => Err(StorageError::Commit(CommitError::ReadOnly)),
+            false => self.owners_now(),
+        }
+    }
+
+    /// The background work, as long as it can run.
+    pub(in crate::daemon::storage) fn mender(&self) -> Option<Arc<Mender>> {
+        self.live.0.lock().as_ref()?.workers.as_ref().map(|w| Arc::clone(&w.mender))
+    }
+
+    /// Moves its data to other disks, as long as it can run.
+    pub(in crate::daemon::storage) fn mover(&self) -> Option<Arc<Mover>> {
+        self.live.0.lock().as_ref()?.workers.as_ref().map(|w| Arc::clone(&w.mover))
+    }
+
+    /// Opens the virtual disks: their owners read the logs.
+    pub(super) async fn start_owners(&self) {
+        let owners = LocalPool::open(&self.env, &self.arena, &self.pool, LocalOptions::default()).await;
+        let workers = || Workers {
+            mender: Mender::start(&self.env, &self.pool, &owners, self.jobs, &self.teller),
+            mover: Mover::start(&self.env, &self.pool, &self.teller),
+        };
+        let workers = (!self.read_only).then(workers);
+        if !self.read_only {
+            self.env.spawn(check_disks(self.env.clone(), self.pool.clone(), Arc::downgrade(&owners)));
+        }
+        *self.live.0.lock() = Some(Live { owners, workers });
+    }
+
+    /// Ends the owners: everything is flushed, and no virtual disk may be used meanwhile.
+    pub(super) async fn end_owners(&self) -> Result<(), StorageError> {
+        let Some(Live { owners, workers }) = self.live.0.lock().take() else { return Ok(()) };
+        // Of one that is open for reading only nothing is to be made durable.
+        let Some(Workers { mender, mover }) = workers else { return Ok(()) };
+        mover.stop();
+        mender.stop().await;
+        Ok(owners.close().await?)
+    }
+}
+
+/// Checks the disks of a pool as long as its virtual disks have owners.
+async fn check_disks(env: Env, pool: Pool, owners: Weak<LocalPool>) {
+    loop {
+        env.sleep(CHECKS).await;
+        let Some(_owners) = owners.upgrade() else { return };
+        if let Err(error) = pool.check_disks().await {
+            tracing::debug!(%error, "a disk that is gone could not be removed from service");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Places for rows and for single slabs.
+
+use std::collections::BTreeSet;
+
+use super::{Eligible, NoPlace, keeps_enough, mates, place, shared};
+use crate::{DiskNumber, Resiliency, RowNumber, SlabPlace, SpaceId, SpaceRecord, State, Usage};
+
+/// Places for a new row of a space, in the row's order, on disks that are `usable`. Where there are no others, some are on
+/// disks that are absent or not usable, as many as the row can lose; `true` says so: these have missed everything.
+///
+/// # Errors
+/// [`NoPlace`].
+pub fn row(
+    state: &State,
+    space: SpaceId,
+    usable: impl Fn(DiskNumber) -> bool,
+) -> Result<Vec<(SlabPlace, bool)>, NoPlace> {
+    let record = state.spaces.get(&space).ok_or(NoPlace::NoSuchRow(space))?;
+    let eligible = Eligible::for_data(state, record.media);
+    let here = |disk: DiskNumber| is_reachable(state, disk, record.slot) && usable(disk);
+    let places = place(state, record, &eligible, here, |_| true, tie(state)).or_else(|full| {
+        let may = |disk: DiskNumber| has_slot(state, disk, record.slot);
+        let places = place(state, record, &eligible, may, here, tie(state));
+        places.ok().filter(|places| keeps_enough(record, places, here)).ok_or(full)
+    })?;
+    Ok(places.into_iter().map(|place| (place, !here(place.disk))).collect())
+}
+
+/// How many replicas the log of such a space has where the pool has the disks.
+pub(crate) fn log_replicas(record: &SpaceRecord) -> usize {
+    (record.resiliency.failures() + 1).max(2)
+}
+
+/// Places for the log of a space: one more than the failures that it survives, at least two where the pool has them, on
+/// disks for journals or the fastest ones, whose medium is the space's class or faster.
+///
+/// # Errors
+/// [`NoPlace`].
+pub(crate) fn log_row(
+    state: &State,
+    record: &SpaceRecord,
+    usable: impl Fn(DiskNumber) -> bool,
+) -> Result<Vec<SlabPlace>, NoPlace> {
+    let eligible = Eligible::for_log(state, record.media);
+    let may = |disk: DiskNumber| is_reachable(state, disk, record.slot) && usable(disk);
+    let log = |replicas: usize| {
+        let resiliency = Resiliency::Mirror { copies: replicas as u8 };
+        let log = SpaceRecord { resiliency, columns: 1, ..record.clone() };
+        place(state, &log, &eligible, may, |_| true, tie(state))
+    };
+    let least = record.resiliency.failures() + 1;
+    log(log_replicas(record)).or_else(|full| if least == 1 { log(1) } else { Err(full) })
+}
+
+/// A place for one slab of a row on another disk than those it has. Hot spares count if the slab's disk is absent or to be
+/// emptied, the reserve may be used, and the disk is as far from the slab's mates as can be.
+///
+/// # Errors
+/// [`NoPlace`].
+pub fn slab(
+    state: &State,
+    space: SpaceId,
+    number: RowNumber,
+    index: u8,
+    usable: impl Fn(DiskNumber) -> bool,
+) -> Result<SlabPlace, NoPlace> {
+    let none = NoPlace::NoSuchRow(space);
+    let record = state.spaces.get(&space).ok_or(none.clone())?;
+    let row = record.rows.get(&number).filter(|row| usize::from(index) < row.slabs.len()).ok_or(none)?;
+    let is_log = number == RowNumber::LOG;
+    let (resiliency, eligible) = match is_log {
+        true => {
+            (Resiliency::Mirror { copies: row.slabs.len() as u8 }, Eligible::for_log(state, record.media))
+        }
+        false => (record.resiliency_of(row), Eligible::for_data(state, record.media)),
+    };
+    let apart = mates(resiliency, &row.slabs, usize::from(index));
+    // A simple space may come round to the disks of its other columns.
+    let taken: BTreeSet<DiskNumber> = match resiliency {
+        Resiliency::Simple => [row.slabs[usize::from(index)].place.disk].into(),
+        _ => row.slabs.iter().map(|copy| copy.place.disk).collect(),
+    };
+    let from = row.slabs[usize::from(index)].place.disk;
+    let is_leaving = state.disks.get(&from).is_some_and(|of| of.usage.is_leaving());
+    let needs_spare = is_leaving || !state.is_present(from);
+    let candidates = state.disks.iter().filter(|(disk, of)| {
+        let suits = eligible.takes(of) || needs_spare && of.usage == Usage::HotSpare && eligible.suits(of);
+        let is_here = is_reachable(state, **disk, record.slot) && usable(**disk) && !taken.contains(disk);
+        suits && is_here && state.slabs_free(**disk) > 0
+    });
+    let best = candidates.min_by_key(|(disk, of)| {
+        let room = std::cmp::Reverse(state.slabs_free(**disk));
+        (shared(state, &apart, **disk), of.usage == Usage::HotSpare, eligible.rank(**disk), room, **disk)
+    });
+    let full = NoPlace::NoRoom { needed: 1, disks: 0, media: eligible.media() };
+    let (disk, _) = best.ok_or(full.clone())?;
+    let slab = state.free_slabs(*disk).next().ok_or(full)?;
+    Ok(SlabPlace { disk: *disk, slab })
+}
+
+/// The order of disks with the same room: another one for each row, so that a disk shares its rows with all others, and
+/// what is lost with it is read from all of them. Otherwise rows would be on the same few disks in turn.
+fn tie(state: &State) -> impl Fn(DiskNumber) -> u64 + use<> {
+    let row = u64::from(state.next_generation) << 16;
+    move |disk| {
+        // SplitMix64: neighbouring numbers have values that are far apart.
+        let mixed = (row | u64::from(disk.0)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb) >> 31
+    }
+}
+
+/// Whether a present disk has the slot of the space's marks.
+fn is_reachable(state: &State, disk: DiskNumber, slot: u16) -> bool {
+    state.is_present(disk) && has_slot(state, disk, slot)
+}
+
+fn has_slot(state: &State, disk: DiskNumber, slot: u16) -> bool {
+    state.disks.get(&disk).is_some_and(|of| of.areas.slots() > slot)
+}

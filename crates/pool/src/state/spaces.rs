@@ -1,0 +1,150 @@
+//! Spaces: what the metadata has of them, and how their copies count (`docs/0004-spaces.md`, rules 10, 14, 17 and 18).
+
+mod apply;
+mod index;
+mod leaving;
+mod op;
+mod parts;
+mod request;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use pool_seam::layout::Layout;
+use pool_seam::{DiskView, Membership, REGIONS, Row, SlabCopy, SpaceRecord, SpaceView, ViewVersion};
+
+use super::State;
+use crate::{DiskNumber, RowNumber, SpaceId};
+pub(super) use index::Index;
+pub use leaving::Answers;
+pub use op::SpaceOp;
+pub(crate) use request::{Carried, Refusal, carry_out};
+
+/// A copy that has everything to miss, in slabs of any size.
+const ALL: u64 = u64::MAX;
+
+impl State {
+    /// The membership of a disk that is in service.
+    pub fn membership(&self, disk: DiskNumber) -> Option<Membership> {
+        self.disks.get(&disk).filter(|_| self.is_present(disk)).map(|record| record.membership)
+    }
+
+    /// What the owner of a space sees.
+    pub(crate) fn space_view(&self, space: SpaceId, version: ViewVersion) -> Option<SpaceView> {
+        let record = self.spaces.get(&space)?.clone();
+        let disks = self.index.disks_of(space).filter_map(|disk| {
+            let of = self.disks.get(&disk)?;
+            let (membership, media) = (self.membership(disk), of.media());
+            Some((disk, DiskView { membership, areas: of.areas, media, at: of.domains.clone() }))
+        });
+        let disks = disks.collect::<std::collections::BTreeMap<_, _>>().into();
+        Some(SpaceView { version, pool: self.pool, space, slab_bytes: self.slab_bytes, record, disks })
+    }
+
+    /// Whether rows have slabs on a disk.
+    pub(crate) fn has_rows(&self, disk: DiskNumber) -> bool {
+        self.index.spaces_on(disk).next().is_some()
+    }
+
+    /// The spaces with slabs on a disk, each once.
+    pub(crate) fn spaces_on(&self, disk: DiskNumber) -> impl Iterator<Item = SpaceId> + '_ {
+        self.index.spaces_on(disk)
+    }
+
+    /// The rows of a space but for its log, in order.
+    pub fn rows_of(&self, space: SpaceId) -> impl Iterator<Item = (RowNumber, &Row)> {
+        let rows = self.spaces.get(&space).into_iter().flat_map(|record| &record.rows);
+        rows.filter(|(number, _)| **number != RowNumber::LOG).map(|(number, row)| (*number, row))
+    }
+
+    /// Whether a slab of any row is on the move.
+    pub fn is_moving(&self) -> bool {
+        self.spaces.values().any(|record| record.rows.values().any(|row| row.moving().is_some()))
+    }
+
+    /// Whether a copy may be read in these regions: its disk is present, and it has missed none of them.
+    pub fn is_current(&self, record: &SpaceRecord, copy: &SlabCopy, regions: u64) -> bool {
+        record.missed(copy) & regions == 0 && self.is_present(copy.place.disk)
+    }
+
+    /// Rows with slabs on a disk, moving ones included, in the order of their spaces.
+    pub(crate) fn rows_on(&self, disk: DiskNumber) -> impl Iterator<Item = (SpaceId, RowNumber, &Row)> + '_ {
+        let rows = self.index.rows_on(disk);
+        rows.filter_map(|(space, row)| Some((space, row, self.spaces.get(&space)?.rows.get(&row)?)))
+    }
+
+    /// Whether a disk has something of a row that the other present disks do not have.
+    pub(crate) fn is_only_copy(&self, disk: DiskNumber, space: SpaceId, number: RowNumber) -> bool {
+        let here = |other| other != disk && self.is_present(other);
+        self.spaces.get(&space).is_some_and(|record| {
+            record.rows.get(&number).is_some_and(|row| alone(record, number, row, disk, here) != 0)
+        })
+    }
+
+    /// Whether a disk has the only current copy of some data among the present disks: it is not dropped, whatever fails.
+    pub fn needs(&self, disk: DiskNumber) -> bool {
+        self.has_alone(disk, |other| other != disk && self.is_present(other))
+    }
+
+    /// Whether it has something that no other disk has, absent ones included.
+    pub fn has_only_copies(&self, disk: DiskNumber) -> bool {
+        self.has_alone(disk, |other| other != disk)
+    }
+
+    /// Whether the disk has something that the disks which are `here` cannot give without it.
+    pub(crate) fn has_alone(&self, disk: DiskNumber, here: impl Fn(DiskNumber) -> bool) -> bool {
+        self.index.rows_on(disk).any(|(space, number)| {
+            let Some(record) = self.spaces.get(&space) else { return false };
+            record.rows.get(&number).is_some_and(|row| alone(record, number, row, disk, &here) != 0)
+        })
+    }
+}
+
+/// Regions that a disk has of a row, and that the disks which are `here` cannot give without it. Regions that they could
+/// not give with it either are not among them. Other disks that are not accounted for count for nothing.
+pub(super) fn alone(
+    record: &SpaceRecord,
+    number: RowNumber,
+    row: &Row,
+    disk: DiskNumber,
+    here: impl Fn(DiskNumber) -> bool,
+) -> u64 {
+    if row.is_new && number != RowNumber::LOG {
+        return 0;
+    }
+    let has = |set: &Range<usize>, bit: u32, here: &dyn Fn(DiskNumber) -> bool| {
+        let has = |copy: &SlabCopy| {
+            let other = copy.place.disk;
+            let is_accounted = other == disk || !record.unaccounted.contains_key(&other);
+            is_accounted && here(copy.place.disk) && copy.missed & (1 << bit) == 0
+        };
+        let copies = row.copies().filter(|(_, copy)| has(copy)).map(|(index, _)| row.slab_of(index));
+        copies.filter(|slab| set.contains(slab)).collect::<BTreeSet<_>>().len()
+    };
+    let with = |other| other == disk || here(other);
+    let mut alone = 0;
+    for (set, needed) in sets(record, number, row) {
+        let bits =
+            (0..REGIONS).filter(|bit| has(&set, *bit, &with) >= needed && has(&set, *bit, &here) < needed);
+        alone |= bits.fold(0, |bits, bit| bits | 1 << bit);
+    }
+    alone
+}
+
+/// The slabs that complete each other, and how many of them give everything.
+fn sets(record: &SpaceRecord, number: RowNumber, row: &Row) -> Vec<(Range<usize>, usize)> {
+    let (resiliency, slabs) = (record.resiliency_of(row), row.slabs.len());
+    let size = match () {
+        () if number == RowNumber::LOG => return vec![(0..slabs, 1)],
+        () if resiliency.is_parity() => slabs,
+        () => resiliency.copies(),
+    };
+    (0..slabs / size).map(|set| (set * size..(set + 1) * size, size - resiliency.failures())).collect()
+}
+
+/// The first row that is beyond the space.
+fn rows_end(record: &SpaceRecord, slab_bytes: u64) -> u64 {
+    record.size.div_ceil(Layout::new(record.columns, record.interleave, slab_bytes).row_bytes())
+}

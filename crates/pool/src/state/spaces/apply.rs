@@ -1,0 +1,311 @@
+//! Applying an operation on a space: every check before the first change.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use pool_seam::{Moving, Regions, Resiliency, Row, SlabCopy, SlabPlace, SpaceEpoch, SpaceRecord};
+
+use super::{ALL, SpaceOp, alone, rows_end, sets};
+use crate::state::State;
+use crate::state::apply::next;
+use crate::{DiskNumber, InvalidOp, RowNumber, SpaceId};
+
+/// How many slots of marks a pool has at most.
+const SLOTS: u16 = 4096;
+
+impl State {
+    pub(in crate::state) fn apply_to_space(&mut self, space: SpaceId, op: &SpaceOp) -> Result<(), InvalidOp> {
+        let outdated = InvalidOp::Outdated(space);
+        let check = |fits: bool| if fits { Ok(()) } else { Err(outdated.clone()) };
+        match op {
+            SpaceOp::Create { record } => self.create_space(space, record)?,
+            SpaceOp::Destroy => {
+                let record = self.spaces.remove(&space).ok_or(InvalidOp::NoSpace(space))?;
+                for (number, row) in &record.rows {
+                    row.copies().for_each(|(_, copy)| self.give_back(space, *number, copy.place));
+                }
+            }
+            SpaceOp::SetSize { size } => {
+                let mut resized = SpaceRecord::clone(self.space(space)?);
+                resized.size = *size;
+                self.check_shape(&resized)?;
+                let end = rows_end(&resized, self.slab_bytes);
+                if resized.rows.keys().any(|row| *row != RowNumber::LOG && u64::from(row.0) >= end) {
+                    return Err(InvalidOp::SpaceInUse(space));
+                }
+                self.spaces.insert(space, Arc::new(resized));
+            }
+            SpaceOp::Rename { name } => {
+                self.space(space)?;
+                self.check_space_name(name)?;
+                self.space_mut(space)?.name.clone_from(name);
+            }
+            SpaceOp::SetMedia { media } => self.space_mut(space)?.media = *media,
+            SpaceOp::Allocate { row, first, slabs } => self.allocate(space, *row, *first, slabs)?,
+            SpaceOp::Ready { row, birth } => self.row_mut(space, *row, Some(*birth))?.is_new = false,
+            SpaceOp::Free { row, birth } => {
+                check(*row != RowNumber::LOG)?;
+                self.row_mut(space, *row, Some(*birth))?;
+                let freed = self.space_mut(space)?.rows.remove(row).ok_or(outdated)?;
+                freed.copies().for_each(|(_, copy)| self.give_back(space, *row, copy.place));
+            }
+            SpaceOp::Missed { row, index, generation, regions } => {
+                check(*row != RowNumber::LOG || *regions == ALL)?;
+                let disk = self.copy_mut(space, *row, *index, *generation)?.place.disk;
+                let record = self.space(space)?;
+                let present = record.rows.get(row).ok_or(outdated)?;
+                let last = alone(record, *row, present, disk, |other| other != disk) & regions;
+                if last != 0 {
+                    return Err(InvalidOp::LastCopy { space, row: *row, regions: last });
+                }
+                self.copy_mut(space, *row, *index, *generation)?.missed |= regions;
+            }
+            SpaceOp::NotMissed { row, index, generation, regions } => {
+                let all = Regions::new(self.slab_bytes).all();
+                let missed = self.copy_mut(space, *row, *index, *generation)?.missed & !regions & all;
+                check(*row != RowNumber::LOG || missed == 0)?;
+                self.copy_mut(space, *row, *index, *generation)?.missed = missed;
+            }
+            SpaceOp::Stale { disk, of } => {
+                check(self.membership(*disk) == Some(*of))?;
+                self.stale(space, *disk)?;
+            }
+            SpaceOp::Accounted { disk, of } => {
+                check(self.space(space)?.unaccounted.get(disk) == Some(of))?;
+                self.space_mut(space)?.unaccounted.remove(disk);
+            }
+            SpaceOp::Unaccounted { disk, of } => {
+                check(self.disks.get(disk).is_some_and(|record| record.membership == *of))?;
+                self.space_mut(space)?.unaccounted.insert(*disk, *of);
+            }
+            SpaceOp::BeginMove { row, index, to } => {
+                // Of the log every slab is a replica.
+                let simple = self.space(space)?.resiliency == Resiliency::Simple && *row != RowNumber::LOG;
+                let present = self.row_mut(space, *row, None)?.clone();
+                check(present.moving().is_none() && usize::from(*index) < present.slabs.len())?;
+                self.check_free(*to)?;
+                if !simple && present.slabs.iter().any(|copy| copy.place.disk == to.disk) {
+                    return Err(InvalidOp::SameDisk(to.disk));
+                }
+                let copy = self.take(space, *row, *to)?;
+                self.row_mut(space, *row, None)?.set_moving(Some(Moving { index: *index, copy }));
+            }
+            SpaceOp::EndMove { row } => {
+                let all = Regions::new(self.slab_bytes).all();
+                let present = self.row_mut(space, *row, None)?.clone();
+                let Moving { index, copy } = present.moving().ok_or(outdated.clone())?;
+                let old = *present.copy(usize::from(index)).ok_or(outdated.clone())?;
+                // What an absent disk has is not known, and with this the old slab is freed.
+                check(copy.missed & !old.missed & all == 0 && self.is_present(copy.place.disk))?;
+                let row_now = self.row_mut(space, *row, None)?;
+                row_now.set_moving(None);
+                *row_now.copy_mut(usize::from(index)).ok_or(outdated)? = copy;
+                self.give_back(space, *row, old.place);
+            }
+            SpaceOp::CancelMove { row } => {
+                let present = self.row_mut(space, *row, None)?;
+                let moving = present.moving().ok_or(outdated)?;
+                present.set_moving(None);
+                self.give_back(space, *row, moving.copy.place);
+            }
+            SpaceOp::Replace { row, index, to } => {
+                let present = self.row_mut(space, *row, None)?.clone();
+                let old = *present.slabs.get(usize::from(*index)).ok_or(outdated.clone())?;
+                check(present.moving().is_none())?;
+                self.check_free(*to)?;
+                if present.slabs.iter().any(|copy| copy.place.disk == to.disk) {
+                    return Err(InvalidOp::SameDisk(to.disk));
+                }
+                let last = alone(self.space(space)?, *row, &present, old.place.disk, |d| d != old.place.disk);
+                if last != 0 {
+                    return Err(InvalidOp::LastCopy { space, row: *row, regions: last });
+                }
+                let copy = self.take(space, *row, *to)?;
+                *self.row_mut(space, *row, None)?.copy_mut(usize::from(*index)).ok_or(outdated)? = copy;
+                self.give_back(space, *row, old.place);
+            }
+            SpaceOp::Own { ownership } => {
+                check(ownership.epoch > self.space(space)?.ownership.epoch && ownership.request == 0)?;
+                check(ownership.epoch.pool_epoch() == self.epoch())?;
+                self.space_mut(space)?.ownership = *ownership;
+            }
+            SpaceOp::Done { epoch, number } => {
+                let done = self.space(space)?.ownership;
+                check(*epoch == done.epoch && *number > done.request)?;
+                self.space_mut(space)?.ownership.request = *number;
+            }
+            SpaceOp::Log { state } => {
+                let had = self.space(space)?.log;
+                check(state.epoch >= had.epoch && state.sequence >= had.sequence)?;
+                self.space_mut(space)?.log = *state;
+            }
+            SpaceOp::Scrub { record } => self.space_mut(space)?.scrub = *record,
+            SpaceOp::Lost { record } => {
+                if !record.is_sound() {
+                    return Err(InvalidOp::BadShape("nothing is lost like that"));
+                }
+                self.space_mut(space)?.loss = record.clone();
+            }
+        }
+        Ok(())
+    }
+
+    pub(in crate::state) fn space(&self, space: SpaceId) -> Result<&Arc<SpaceRecord>, InvalidOp> {
+        self.spaces.get(&space).ok_or(InvalidOp::NoSpace(space))
+    }
+
+    /// Copies the record if a view has it, too.
+    pub(in crate::state) fn space_mut(&mut self, space: SpaceId) -> Result<&mut SpaceRecord, InvalidOp> {
+        self.spaces.get_mut(&space).map(Arc::make_mut).ok_or(InvalidOp::NoSpace(space))
+    }
+
+    fn row_mut(&mut self, space: SpaceId, row: RowNumber, birth: Option<u32>) -> Result<&mut Row, InvalidOp> {
+        let present = self.space_mut(space)?.rows.get_mut(&row);
+        present.filter(|row| birth.is_none_or(|birth| row.birth == birth)).ok_or(InvalidOp::Outdated(space))
+    }
+
+    fn copy_mut(
+        &mut self,
+        space: SpaceId,
+        row: RowNumber,
+        index: u8,
+        generation: u32,
+    ) -> Result<&mut SlabCopy, InvalidOp> {
+        let copy = self.row_mut(space, row, None)?.copy_mut(usize::from(index));
+        copy.filter(|copy| copy.generation == generation).ok_or(InvalidOp::Outdated(space))
+    }
+
+    /// A free slab for a row; it has missed everything.
+    fn take(&mut self, space: SpaceId, row: RowNumber, place: SlabPlace) -> Result<SlabCopy, InvalidOp> {
+        let after = self.next_generation.checked_add(1).ok_or(InvalidOp::NotFree(place))?;
+        let generation = std::mem::replace(&mut self.next_generation, after);
+        self.used.insert(place);
+        self.index.insert(space, row, place.disk);
+        Ok(SlabCopy { place, generation, missed: ALL })
+    }
+
+    fn give_back(&mut self, space: SpaceId, row: RowNumber, place: SlabPlace) {
+        self.used.remove(place);
+        self.index.remove(space, row, place.disk);
+    }
+
+    fn create_space(&mut self, space: SpaceId, record: &SpaceRecord) -> Result<(), InvalidOp> {
+        next(u64::from(space.0), u64::from(self.next_space))?;
+        let after =
+            self.next_space.checked_add(1).ok_or(InvalidOp::BadShape("a pool has had 4 billion spaces"))?;
+        self.check_space(record)?;
+        self.check_space_name(&record.name)?;
+        if !record.rows.is_empty() || !record.unaccounted.is_empty() {
+            return Err(InvalidOp::SpaceInUse(space));
+        }
+        self.next_space = after;
+        self.spaces.insert(space, Arc::new(record.clone()));
+        Ok(())
+    }
+
+    /// The shape of a space, and its slot, which no other has.
+    pub(in crate::state) fn check_space(&self, record: &SpaceRecord) -> Result<(), InvalidOp> {
+        self.check_shape(record)?;
+        let is_taken = self.spaces.values().any(|other| other.slot == record.slot);
+        if record.slot >= SLOTS || is_taken || record.former != record.resiliency || !record.loss.is_sound() {
+            return Err(InvalidOp::BadShape("no space is like that"));
+        }
+        Ok(())
+    }
+
+    /// The lowest slot of marks that no space has.
+    pub(crate) fn free_slot(&self) -> Option<u16> {
+        let taken: BTreeSet<u16> = self.spaces.values().map(|record| record.slot).collect();
+        (0..SLOTS).find(|slot| !taken.contains(slot))
+    }
+
+    fn allocate(
+        &mut self,
+        space: SpaceId,
+        row: RowNumber,
+        first: u32,
+        slabs: &[(SlabPlace, bool)],
+    ) -> Result<(), InvalidOp> {
+        let record = Arc::clone(self.space(space)?);
+        let bad = InvalidOp::BadRow { space, row, slabs: slabs.len() };
+        let is_log = row == RowNumber::LOG;
+        let fits = match is_log {
+            true => !slabs.is_empty(),
+            false => {
+                slabs.len() == record.slabs_in_row() && u64::from(row.0) < rows_end(&record, self.slab_bytes)
+            }
+        };
+        if !fits || record.rows.contains_key(&row) {
+            return Err(bad);
+        }
+        next(u64::from(first), u64::from(self.next_generation))?;
+        let mut seen: BTreeMap<DiskNumber, BTreeSet<u32>> = BTreeMap::new();
+        for (place, missed) in slabs {
+            self.check_free(*place)?;
+            if !missed && !self.is_present(place.disk) {
+                return Err(InvalidOp::Outdated(space));
+            }
+            if self.disks.get(&place.disk).is_none_or(|disk| disk.areas.slots() <= record.slot) {
+                return Err(InvalidOp::NotFree(*place));
+            }
+            let on_disk = seen.entry(place.disk).or_default();
+            if !on_disk.insert(place.slab)
+                || on_disk.len() > 1 && (is_log || record.resiliency != Resiliency::Simple)
+            {
+                return Err(InvalidOp::SameDisk(place.disk));
+            }
+        }
+        self.next_generation.checked_add(slabs.len() as u32).ok_or(bad.clone())?;
+        let kept = |set: std::ops::Range<usize>| slabs[set].iter().filter(|(_, missed)| !missed).count();
+        let new = Row::new(
+            first,
+            slabs.iter().map(|(place, _)| SlabCopy { place: *place, generation: 0, missed: 0 }),
+        );
+        if sets(&record, row, &new).into_iter().any(|(set, needed)| kept(set) < needed) {
+            return Err(bad);
+        }
+        let copies = slabs.iter().map(|(place, missed)| {
+            let copy = self.take(space, row, *place)?;
+            Ok(SlabCopy { missed: if *missed { ALL } else { 0 }, ..copy })
+        });
+        let copies = copies.collect::<Result<Vec<SlabCopy>, InvalidOp>>()?;
+        self.space_mut(space)?.rows.insert(row, Row::new(first, copies));
+        Ok(())
+    }
+
+    /// What other disks have, absent ones too, the copies of this one have missed.
+    pub(in crate::state) fn stale(&mut self, space: SpaceId, disk: DiskNumber) -> Result<(), InvalidOp> {
+        let record = Arc::clone(self.space(space)?);
+        let rows: Vec<RowNumber> =
+            self.index.rows_on(disk).filter(|(of, _)| *of == space).map(|(_, row)| row).collect();
+        for number in rows {
+            let Some(row) = record.rows.get(&number) else { continue };
+            let alone = alone(&record, number, row, disk, |other| other != disk);
+            for (index, copy) in row.copies().filter(|(_, copy)| copy.place.disk == disk) {
+                self.copy_mut(space, number, index as u8, copy.generation)?.missed |= !alone;
+            }
+        }
+        Ok(())
+    }
+
+    /// A disk that was removed for good has nothing to account for.
+    pub(in crate::state) fn forget_unaccounted(&mut self, disk: DiskNumber) {
+        let lists = self.spaces.iter().filter(|(_, record)| record.unaccounted.contains_key(&disk));
+        let spaces: Vec<SpaceId> = lists.map(|(space, _)| *space).collect();
+        for space in spaces {
+            if let Ok(record) = self.space_mut(space) {
+                record.unaccounted.remove(&disk);
+            }
+        }
+    }
+
+    /// An opening of the pool: every space has the first owner of this epoch, without a record of its own.
+    pub(in crate::state) fn begin_ownerships(&mut self, epoch: u64) {
+        let spaces: Vec<SpaceId> = self.spaces.keys().copied().collect();
+        for space in spaces {
+            if let Ok(record) = self.space_mut(space) {
+                (record.ownership.epoch, record.ownership.request) = (SpaceEpoch::first(epoch), 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! The operations on spaces for a disk that leaves.
+
+use std::collections::BTreeMap;
+
+use pool_seam::{CopyRegions, Row};
+
+use super::{ALL, SpaceOp, alone};
+use crate::state::State;
+use crate::{DiskNumber, Op, RowNumber, SpaceId};
+
+/// What owners say that a leaving disk may lack of their spaces. A space without an answer is not accounted for.
+pub type Answers = BTreeMap<SpaceId, Vec<CopyRegions>>;
+
+impl State {
+    /// For each space with slabs on the disk: what its owner says that the disk misses; or that the disk is not accounted
+    /// for. Regions that no other disk could give are not marked: the disk has them.
+    pub(in crate::state) fn account(&self, disk: DiskNumber, answers: &Answers) -> Vec<Op> {
+        let mut ops = Vec::new();
+        for space in self.spaces_on(disk) {
+            let (Some(record), Some(of)) = (self.spaces.get(&space), self.disks.get(&disk)) else { continue };
+            let Some(answer) = answers.get(&space) else {
+                let op = SpaceOp::Unaccounted { disk, of: of.membership };
+                ops.push(Op::Space { space, op });
+                continue;
+            };
+            let said = |number: RowNumber, index: usize, row: &Row| {
+                if row.is_new && number != RowNumber::LOG {
+                    // Its owner may not have seen it yet. It holds nothing, so it has nothing to lose.
+                    return ALL;
+                }
+                let of = |said: &&CopyRegions| said.row == number && usize::from(said.index) == index;
+                let regions = answer.iter().filter(of).fold(0, |all, said| all | said.regions);
+                if number == RowNumber::LOG && regions != 0 { ALL } else { regions }
+            };
+            let rows = self.index.rows_on(disk).filter(|(of, _)| *of == space);
+            for (number, row) in rows.filter_map(|(_, row)| Some((row, record.rows.get(&row)?))) {
+                let alone = alone(record, number, row, disk, |other| other != disk);
+                for (index, copy) in row.copies().filter(|(_, copy)| copy.place.disk == disk) {
+                    let missed = said(number, index, row) & !alone & !copy.missed;
+                    let regions = if number == RowNumber::LOG && missed != 0 { ALL } else { missed };
+                    if regions != 0 {
+                        let (index, generation) = (index as u8, copy.generation);
+                        let op = SpaceOp::Missed { row: number, index, generation, regions };
+                        ops.push(Op::Space { space, op });
+                    }
+                }
+            }
+        }
+        ops
+    }
+}

@@ -1,0 +1,54 @@
+//! Spaces as a checkpoint has them: not to be trusted until they have been checked.
+
+use std::sync::Arc;
+
+use pool_seam::{SpaceRecord, Tree};
+
+use super::rows_end;
+use crate::state::State;
+use crate::{InvalidOp, RowNumber, SpaceId};
+
+impl State {
+    /// Takes the spaces of a state whose disks are known, and derives the rest.
+    pub(in crate::state) fn take_spaces(
+        &mut self,
+        spaces: &Tree<SpaceId, Arc<SpaceRecord>>,
+    ) -> Result<(), InvalidOp> {
+        for (&space, record) in spaces {
+            if space.0 >= self.next_space {
+                return Err(InvalidOp::NoSpace(space));
+            }
+            self.check_space(record)?;
+            if let Some(disk) = record.unaccounted.keys().find(|disk| !self.disks.contains_key(disk)) {
+                return Err(InvalidOp::NoDisk(*disk));
+            }
+            for (&number, row) in &record.rows {
+                let bad = InvalidOp::BadRow { space, row: number, slabs: row.slabs.len() };
+                let fits = match number {
+                    RowNumber::LOG => !row.slabs.is_empty(),
+                    _ => {
+                        row.slabs.len() == record.slabs_with(record.resiliency_of(row))
+                            && u64::from(number.0) < rows_end(record, self.slab_bytes)
+                    }
+                };
+                if !fits || row.moving().is_some_and(|m| usize::from(m.index) >= row.slabs.len()) {
+                    return Err(bad);
+                }
+                for (_, copy) in row.copies() {
+                    let disk = copy.place.disk;
+                    let slabs = self.disks.get(&disk).ok_or(InvalidOp::NoDisk(disk))?.slabs;
+                    let is_free = copy.place.slab < slabs && self.used.insert(copy.place);
+                    if !is_free
+                        || copy.generation >= self.next_generation
+                        || row.birth >= self.next_generation
+                    {
+                        return Err(InvalidOp::NotFree(copy.place));
+                    }
+                    self.index.insert(space, number, disk);
+                }
+            }
+            self.spaces.insert(space, Arc::clone(record));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,149 @@
+//! A request of an owner as operations. Pure: the coordinator's choices are made on the state that the record follows.
+
+use pool_seam::{NoPlace, OwnerOp, Request, SlabPlace, SpaceEpoch};
+
+use super::{SpaceOp, alone, rows_end};
+use crate::state::State;
+use crate::{DiskNumber, InvalidOp, Op, RowNumber, SpaceId, placement};
+
+/// What becomes of a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Carried {
+    /// It was carried out before.
+    Before,
+    /// The space has another owner.
+    Deposed(SpaceEpoch),
+    /// There is no such space, or no such owner yet.
+    Unknown,
+    /// These operations, in one record. Of a refused request they say only that its number is used up.
+    Record { ops: Vec<Op>, refused: Option<Refusal> },
+}
+
+/// Why a request is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    Invalid,
+    NoRoom(NoPlace),
+}
+
+impl From<InvalidOp> for Refusal {
+    fn from(_: InvalidOp) -> Refusal {
+        Refusal::Invalid
+    }
+}
+
+/// The operations of a request, on disks that are `usable` for new slabs.
+pub(crate) fn carry_out(state: &State, request: &Request, usable: impl Fn(DiskNumber) -> bool) -> Carried {
+    let Some(record) = state.spaces.get(&request.space) else { return Carried::Unknown };
+    let done = record.ownership;
+    match request.epoch.cmp(&done.epoch) {
+        std::cmp::Ordering::Less => return Carried::Deposed(done.epoch),
+        std::cmp::Ordering::Greater => return Carried::Unknown,
+        std::cmp::Ordering::Equal if request.number <= done.request => return Carried::Before,
+        std::cmp::Ordering::Equal => {}
+    }
+    let space = request.space;
+    let mut tried = state.clone();
+    let mut ops = Vec::new();
+    let mut refused = None;
+    for asked in &request.ops {
+        let op = translate(&tried, space, asked, &usable);
+        let applied = op.and_then(|op| {
+            op.iter().try_for_each(|op| tried.apply_to_space(space, op))?;
+            Ok(op)
+        });
+        match applied {
+            Ok(op) => ops.extend(op.map(|op| Op::Space { space, op })),
+            Err(why) => {
+                ops.clear();
+                refused = Some(why);
+                break;
+            }
+        }
+    }
+    ops.push(Op::Space { space, op: SpaceOp::Done { epoch: request.epoch, number: request.number } });
+    Carried::Record { ops, refused }
+}
+
+/// The operation that the metadata has for it, if there is anything to change, with the places that the coordinator
+/// chooses.
+fn translate(
+    state: &State,
+    space: SpaceId,
+    op: &OwnerOp,
+    usable: &impl Fn(DiskNumber) -> bool,
+) -> Result<Option<SpaceOp>, Refusal> {
+    let record = state.space(space)?;
+    let birth_of = |row: RowNumber, birth: u32| {
+        record.rows.get(&row).filter(|row| row.birth == birth).ok_or(Refusal::Invalid)
+    };
+    Ok(Some(match *op {
+        OwnerOp::Allocate { row } => {
+            if record.rows.contains_key(&row) || row == RowNumber::LOG {
+                return Err(Refusal::Invalid);
+            }
+            if u64::from(row.0) >= rows_end(record, state.slab_bytes) {
+                return Err(Refusal::NoRoom(NoPlace::NoSuchRow(space)));
+            }
+            let slabs = placement::row(state, space, usable).map_err(Refusal::NoRoom)?;
+            SpaceOp::Allocate { row, first: state.next_generation, slabs }
+        }
+        OwnerOp::Ready { row, birth } => SpaceOp::Ready { row, birth },
+        OwnerOp::Free { row, birth } => SpaceOp::Free { row, birth },
+        OwnerOp::Missed { row, index, generation, regions } => {
+            let present = record.rows.get(&row).ok_or(Refusal::Invalid)?;
+            let disk = present.copy(usize::from(index)).ok_or(Refusal::Invalid)?.place.disk;
+            // What is said of a disk that is not accounted for is what it may lack, not what it does: as when a disk leaves, regions that
+            // no other disk could give are not marked.
+            let kept = match record.unaccounted.contains_key(&disk) {
+                true => alone(record, row, present, disk, |other| other != disk),
+                false => 0,
+            };
+            let regions = if row == RowNumber::LOG && kept != 0 { 0 } else { regions & !kept };
+            if regions == 0 {
+                return Ok(None);
+            }
+            SpaceOp::Missed { row, index, generation, regions }
+        }
+        OwnerOp::NotMissed { row, index, generation, regions, membership } => {
+            let copy = record.rows.get(&row).and_then(|row| row.copy(usize::from(index)));
+            let disk = copy.ok_or(Refusal::Invalid)?.place.disk;
+            if state.membership(disk) != Some(membership) {
+                return Err(Refusal::Invalid);
+            }
+            SpaceOp::NotMissed { row, index, generation, regions }
+        }
+        OwnerOp::Stale { disk, of } => SpaceOp::Stale { disk, of },
+        OwnerOp::Accounted { disk, of } => SpaceOp::Accounted { disk, of },
+        OwnerOp::BeginMove { row, birth, index, to } => {
+            let slabs = &birth_of(row, birth)?.slabs;
+            if usize::from(index) >= slabs.len() {
+                return Err(Refusal::Invalid);
+            }
+            // A place that is taken by now is as good as another one of its disk.
+            let may = |disk: DiskNumber| usable(disk) && to.is_none_or(|to| to.disk == disk);
+            let chosen = placement::slab(state, space, row, index, may).map_err(Refusal::NoRoom)?;
+            let is_free = |to: &SlabPlace| to.disk == chosen.disk && state.check_free(*to).is_ok();
+            let to = to.filter(is_free).unwrap_or(chosen);
+            SpaceOp::BeginMove { row, index, to }
+        }
+        OwnerOp::EndMove { row, birth } => birth_of(row, birth).map(|_| SpaceOp::EndMove { row })?,
+        OwnerOp::CancelMove { row, birth } => birth_of(row, birth).map(|_| SpaceOp::CancelMove { row })?,
+        OwnerOp::ReplaceLog { index, generation } => {
+            let (row, log) = (RowNumber::LOG, record.rows.get(&RowNumber::LOG));
+            let copy = log.and_then(|log| log.slabs.get(usize::from(index)));
+            copy.filter(|copy| copy.generation == generation).ok_or(Refusal::Invalid)?;
+            let to = placement::slab(state, space, row, index, usable).map_err(Refusal::NoRoom)?;
+            SpaceOp::Replace { row, index, to }
+        }
+        OwnerOp::SetSize { from, to } => {
+            if from != record.size {
+                return Err(Refusal::Invalid);
+            }
+            SpaceOp::SetSize { size: to }
+        }
+        OwnerOp::Scrub(record) => SpaceOp::Scrub { record },
+        OwnerOp::Lost(ref record) => SpaceOp::Lost { record: record.clone() },
+        OwnerOp::Log(state) => SpaceOp::Log { state },
+    }))
+}

@@ -1,0 +1,356 @@
+use pool_seam::{CopyRegions, LogState, NoPlace, OwnerOp, Request, SpaceEpoch};
+
+use super::*;
+use crate::format::Areas;
+use crate::{
+    Absence, DiskId, DiskRecord, FaultDomains, InvalidOp, MediaClass, Op, PoolId, Presence, Provisioning,
+    Resiliency, SlabPlace, Usage, placement,
+};
+
+const SPACE: SpaceId = SpaceId(0);
+const ROW: RowNumber = RowNumber(0);
+
+fn disk(n: u16) -> DiskRecord {
+    DiskRecord {
+        id: DiskId([n as u8; 16]),
+        name: format!("disk{n}"),
+        slabs: 8,
+        usage: Usage::AutoSelect,
+        presence: Presence::Present,
+        domains: FaultDomains::default(),
+        media: 0,
+        label_sequence: 1,
+        membership: Membership(1),
+        areas: Areas::plan(32 << 20, 2 << 20).expect("room"),
+    }
+}
+
+fn mirror() -> crate::SpaceRecord {
+    crate::SpaceRecord {
+        name: "m".into(),
+        size: 8 << 20,
+        resiliency: Resiliency::Mirror { copies: 2 },
+        interleave: 64 << 10,
+        columns: 1,
+        provisioning: Provisioning::Thin,
+        media: MediaClass::ANY,
+        ..SpaceRecord::default()
+    }
+}
+
+fn op(op: SpaceOp) -> Op {
+    Op::Space { space: SPACE, op }
+}
+
+/// A pool in epoch 1 with a mirror, whose log has slabs on two disks.
+fn pool(disks: u16) -> State {
+    let mut s = State::new(PoolId([1; 16]), "p".into(), 2 << 20);
+    for n in 0..disks {
+        s.apply(&Op::AddDisk { disk: DiskNumber(n), record: disk(n) }).unwrap();
+    }
+    s.apply(&Op::Opened { epoch: 1, incarnation: 7 }).unwrap();
+    s.make(mirror());
+    let record = SpaceRecord::clone(&s.spaces[&SPACE]);
+    let slabs = placement::log_row(&s, &record, |_| true).unwrap().into_iter().map(|p| (p, false)).collect();
+    s.apply(&op(SpaceOp::Allocate { row: RowNumber::LOG, first: 1, slabs })).unwrap();
+    s
+}
+
+/// Asks for operations, as the owner of epoch 1; the refusal.
+fn ask(s: &mut State, number: u64, ops: impl IntoIterator<Item = OwnerOp>) -> Option<Refusal> {
+    let request =
+        Request { space: SPACE, epoch: SpaceEpoch::first(1), number, ops: ops.into_iter().collect() };
+    let Carried::Record { ops, refused } = carry_out(s, &request, |_| true) else {
+        panic!("it is not carried out")
+    };
+    s.apply_all(&ops).unwrap();
+    refused
+}
+
+fn row(s: &State) -> &Row {
+    &s.spaces[&SPACE].rows[&ROW]
+}
+
+/// A pool with a row that has been written.
+fn written(disks: u16) -> State {
+    let mut s = pool(disks);
+    assert_eq!(ask(&mut s, 1, [OwnerOp::Allocate { row: ROW }]), None);
+    let birth = row(&s).birth;
+    assert!(row(&s).is_new);
+    assert_eq!(ask(&mut s, 2, [OwnerOp::Ready { row: ROW, birth }]), None);
+    s
+}
+
+#[test]
+fn a_request_counts_once_and_for_its_owner_only() {
+    let mut s = pool(3);
+    let request =
+        |epoch, number| Request { space: SPACE, epoch, number, ops: vec![OwnerOp::Allocate { row: ROW }] };
+    let (epoch, next) = (SpaceEpoch::first(1), SpaceEpoch::first(1).next().unwrap());
+    assert_eq!(ask(&mut s, 5, [OwnerOp::Allocate { row: ROW }]), None);
+    let before = s.clone();
+    for number in [5, 4, 0] {
+        assert_eq!(carry_out(&s, &request(epoch, number), |_| true), Carried::Before);
+    }
+    assert_eq!(carry_out(&s, &request(next, 1), |_| true), Carried::Unknown, "there is no such owner yet");
+    // Refused ones use their number up, and change nothing else.
+    assert_eq!(ask(&mut s, 6, [OwnerOp::Allocate { row: ROW }]), Some(Refusal::Invalid));
+    assert_eq!(carry_out(&s, &request(epoch, 6), |_| true), Carried::Before);
+    assert_eq!(s.spaces[&SPACE].rows, before.spaces[&SPACE].rows);
+    let beyond = ask(&mut s, 7, [OwnerOp::Allocate { row: RowNumber(4) }]);
+    assert_eq!(beyond, Some(Refusal::NoRoom(NoPlace::NoSuchRow(SPACE))));
+    // A handover, and an opening of the pool.
+    let ownership = pool_seam::Ownership { epoch: next, ..Default::default() };
+    s.apply(&op(SpaceOp::Own { ownership })).unwrap();
+    assert_eq!(carry_out(&s, &request(epoch, 8), |_| true), Carried::Deposed(next));
+    s.apply(&Op::Opened { epoch: 2, incarnation: 8 }).unwrap();
+    assert_eq!(carry_out(&s, &request(next, 1), |_| true), Carried::Deposed(SpaceEpoch::first(2)));
+    assert_eq!(s.spaces[&SPACE].ownership.request, 0);
+}
+
+#[test]
+fn all_operations_of_a_request_or_none() {
+    let mut s = written(3);
+    let (birth, before) = (row(&s).birth, s.clone());
+    let free = OwnerOp::Free { row: ROW, birth };
+    assert_eq!(ask(&mut s, 3, [free.clone(), free.clone()]), Some(Refusal::Invalid));
+    assert_eq!(s.spaces[&SPACE].rows, before.spaces[&SPACE].rows);
+    assert_eq!((s.slabs_allocated(), s.spaces[&SPACE].ownership.request), (4, 3));
+    assert_eq!(ask(&mut s, 4, [free]), None);
+    assert_eq!(s.slabs_allocated(), 2, "the log's");
+}
+
+/// What is late names a generation, a birth, a membership or a size that is not any more.
+#[test]
+fn late_requests_do_nothing_to_another_row_disk_or_size() {
+    let mut s = written(4);
+    let old = row(&s).clone();
+    let on = old.slabs[0].place.disk;
+    let late = [
+        OwnerOp::Ready { row: ROW, birth: old.birth },
+        OwnerOp::Free { row: ROW, birth: old.birth },
+        OwnerOp::Missed { row: ROW, index: 0, generation: old.slabs[0].generation, regions: 1 },
+        OwnerOp::BeginMove { row: ROW, birth: old.birth, index: 0, to: None },
+        OwnerOp::EndMove { row: ROW, birth: old.birth },
+        OwnerOp::CancelMove { row: ROW, birth: old.birth },
+        OwnerOp::NotMissed {
+            row: ROW,
+            index: 0,
+            generation: old.slabs[0].generation,
+            regions: 1,
+            membership: Membership(1),
+        },
+        OwnerOp::Stale { disk: on, of: Membership(1) },
+        OwnerOp::Accounted { disk: on, of: Membership(1) },
+        OwnerOp::ReplaceLog { index: 0, generation: old.slabs[0].generation },
+        OwnerOp::SetSize { from: 4 << 20, to: 16 << 20 },
+    ];
+    // The row is another one, and every disk has left and joined.
+    assert_eq!(
+        ask(&mut s, 3, [OwnerOp::Free { row: ROW, birth: old.birth }, OwnerOp::Allocate { row: ROW }]),
+        None
+    );
+    let birth = row(&s).birth;
+    assert_eq!(ask(&mut s, 4, [OwnerOp::Ready { row: ROW, birth }]), None);
+    for n in 0..4 {
+        s.apply(&Op::DiskPresent { disk: DiskNumber(n), membership: Membership(2) }).unwrap();
+    }
+    for (number, late) in (5..).zip(late) {
+        let before = s.spaces[&SPACE].clone();
+        assert_eq!(ask(&mut s, number, [late.clone()]), Some(Refusal::Invalid), "{late:?}");
+        let mut after = pool_seam::SpaceRecord::clone(&s.spaces[&SPACE]);
+        after.ownership = before.ownership;
+        assert_eq!(after, *before, "{late:?}");
+    }
+}
+
+#[test]
+fn the_last_copy_is_never_written_off() {
+    let mut s = written(3);
+    let generations: Vec<u32> = row(&s).slabs.iter().map(|copy| copy.generation).collect();
+    let missed = |index: u8, regions| OwnerOp::Missed {
+        row: ROW,
+        index,
+        generation: generations[usize::from(index)],
+        regions,
+    };
+    assert_eq!(ask(&mut s, 3, [missed(0, 1)]), None);
+    assert_eq!(ask(&mut s, 4, [missed(1, 1)]), Some(Refusal::Invalid));
+    let disks: Vec<DiskNumber> = row(&s).slabs.iter().map(|copy| copy.place.disk).collect();
+    assert!(s.needs(disks[1]) && s.has_only_copies(disks[1]));
+    // Another disk that is not accounted for counts for nothing.
+    assert!(!s.needs(disks[0]));
+    s.apply(&op(SpaceOp::Unaccounted { disk: disks[1], of: Membership(1) })).unwrap();
+    assert!(s.needs(disks[0]), "the other copy counts for nothing");
+    // Of itself nothing is written off that no other has, whatever it may lack.
+    assert_eq!(ask(&mut s, 5, [missed(1, 0b11)]), None);
+    assert_eq!(row(&s).slabs[1].missed, 0b10);
+    // The log keeps a replica.
+    let log = s.spaces[&SPACE].rows[&RowNumber::LOG].clone();
+    let log_missed = |index: u8| OwnerOp::Missed {
+        row: RowNumber::LOG,
+        index,
+        generation: log.slabs[usize::from(index)].generation,
+        regions: ALL,
+    };
+    s.apply(&op(SpaceOp::Accounted { disk: disks[1], of: Membership(1) })).unwrap();
+    assert_eq!(ask(&mut s, 6, [log_missed(0)]), None);
+    assert_eq!(ask(&mut s, 7, [log_missed(1)]), Some(Refusal::Invalid));
+}
+
+/// Rule 17: a replica moves like any slab, in a simple space, too; it counts before the old one is free.
+#[test]
+fn a_replica_of_the_log_moves() {
+    let mut s = pool(3);
+    let log = |s: &State| s.spaces[&SPACE].rows[&RowNumber::LOG].clone();
+    let (before, row) = (log(&s), RowNumber::LOG);
+    s.apply(&op(SpaceOp::Ready { row, birth: before.birth })).unwrap();
+    let birth = before.birth;
+    assert_eq!(
+        ask(&mut s, 1, [OwnerOp::BeginMove { row, birth, index: 2, to: None }]),
+        Some(Refusal::Invalid)
+    );
+    assert_eq!(ask(&mut s, 2, [OwnerOp::BeginMove { row, birth, index: 1, to: None }]), None);
+    let moving = log(&s).moving().unwrap();
+    assert!(moving.index == 1 && moving.copy.missed == ALL);
+    assert!(log(&s).slabs.iter().all(|copy| copy.place.disk != moving.copy.place.disk));
+    assert_eq!(ask(&mut s, 3, [OwnerOp::EndMove { row, birth }]), Some(Refusal::Invalid), "it has nothing");
+    let generation = before.slabs[0].generation;
+    let replaced = ask(&mut s, 4, [OwnerOp::ReplaceLog { index: 0, generation }]);
+    assert!(replaced.is_some(), "one change of the row at a time");
+    let (generation, membership) = (moving.copy.generation, Membership(1));
+    let joined = OwnerOp::NotMissed { row, index: 2, generation, regions: ALL, membership };
+    assert_eq!(ask(&mut s, 5, [joined]), None);
+    assert_eq!(ask(&mut s, 6, [OwnerOp::EndMove { row, birth }]), None);
+    let after = log(&s);
+    assert_eq!((after.slabs[0], after.slabs[1].generation), (before.slabs[0], generation));
+    assert!(after.moving().is_none() && after.slabs[1].missed == 0);
+}
+
+#[test]
+fn a_disk_leaves_with_the_answers_of_owners() {
+    let s = written(3);
+    let disk = row(&s).slabs[1].place.disk;
+    let said = CopyRegions { row: ROW, index: 1, regions: 0b10 };
+    let answers = Answers::from([(SPACE, vec![said])]);
+    let mut left = s.clone();
+    left.apply_all(&left.leave(disk, Absence::Gone, &answers)).unwrap();
+    assert_eq!((row(&left).slabs[1].missed, left.membership(disk)), (0b10, None));
+    assert!(left.spaces[&SPACE].unaccounted.is_empty());
+    // No answer.
+    let mut left = s.clone();
+    left.apply_all(&left.leave(disk, Absence::Gone, &Answers::new())).unwrap();
+    assert_eq!(left.spaces[&SPACE].unaccounted, [(disk, Membership(1))].into());
+    assert_eq!(row(&left).slabs[1].missed, 0);
+    // A row that its owner has not seen yet, and what no other disk has.
+    let mut s = s;
+    let generation = row(&s).slabs[0].generation;
+    assert_eq!(ask(&mut s, 3, [OwnerOp::Missed { row: ROW, index: 0, generation, regions: 0b10 }]), None);
+    assert_eq!(ask(&mut s, 4, [OwnerOp::Allocate { row: RowNumber(1) }]), None);
+    let new = s.spaces[&SPACE].rows[&RowNumber(1)].clone();
+    let on_new = new.slabs.iter().position(|copy| copy.place.disk == disk);
+    s.apply_all(&s.leave(disk, Absence::Gone, &answers)).unwrap();
+    assert_eq!(row(&s).slabs[1].missed, 0, "the region waits for the disk");
+    if let Some(index) = on_new {
+        assert_eq!(s.spaces[&SPACE].rows[&RowNumber(1)].slabs[index].missed, ALL);
+    }
+}
+
+#[test]
+fn a_disk_that_was_set_back_misses_what_others_have() {
+    let mut s = written(3);
+    let disks: Vec<DiskNumber> = row(&s).slabs.iter().map(|copy| copy.place.disk).collect();
+    let generation = row(&s).slabs[1].generation;
+    assert_eq!(ask(&mut s, 3, [OwnerOp::Missed { row: ROW, index: 1, generation, regions: 0b100 }]), None);
+    assert_eq!(ask(&mut s, 4, [OwnerOp::Stale { disk: disks[0], of: Membership(1) }]), None);
+    assert_eq!(row(&s).slabs[0].missed, !0b100);
+    // By its label, the same.
+    let mut s = written(3);
+    s.apply(&Op::Stale { disk: disks[0] }).unwrap();
+    assert_eq!((row(&s).slabs[0].missed, row(&s).slabs[1].missed), (ALL, 0));
+}
+
+#[test]
+fn a_slab_moves_without_leaving_a_gap() {
+    let mut s = written(4);
+    let (birth, old) = (row(&s).birth, row(&s).slabs[0]);
+    assert_eq!(ask(&mut s, 3, [OwnerOp::BeginMove { row: ROW, birth, index: 0, to: None }]), None);
+    let new = row(&s).moving().unwrap().copy;
+    assert!(new.missed == ALL && !row(&s).slabs.iter().any(|copy| copy.place.disk == new.place.disk));
+    assert_eq!(ask(&mut s, 4, [OwnerOp::EndMove { row: ROW, birth }]), Some(Refusal::Invalid));
+    let filled = OwnerOp::NotMissed {
+        row: ROW,
+        index: 2,
+        generation: new.generation,
+        regions: ALL,
+        membership: Membership(1),
+    };
+    assert_eq!(ask(&mut s, 5, [filled, OwnerOp::EndMove { row: ROW, birth }]), None);
+    assert_eq!((row(&s).slabs[0].place, row(&s).birth, row(&s).moving()), (new.place, birth, None));
+    assert!(!s.slabs_used(old.place.disk).any(|slab| slab == old.place.slab));
+}
+
+/// Not on a disk that is leaving, and where the space has its slot.
+#[test]
+fn new_slabs_are_on_usable_disks() {
+    let s = pool(3);
+    let request = Request {
+        space: SPACE,
+        epoch: SpaceEpoch::first(1),
+        number: 1,
+        ops: vec![OwnerOp::Allocate { row: ROW }],
+    };
+    for leaving in (0..3).map(DiskNumber) {
+        let carried = carry_out(&s, &request, |disk| disk != leaving);
+        let Carried::Record { ops, refused: None } = carried else { panic!("{carried:?}") };
+        let Op::Space { op: SpaceOp::Allocate { slabs, .. }, .. } = &ops[0] else { panic!("{ops:?}") };
+        assert!(slabs.len() == 2 && slabs.iter().all(|(place, missed)| place.disk != leaving && !missed));
+    }
+    // Where there are no others, the row has a slab on a disk that cannot be used, which has missed everything.
+    let one = carry_out(&s, &request, |disk| disk == DiskNumber(0));
+    let Carried::Record { ops, refused: None } = one else { panic!("{one:?}") };
+    let mut with_one = s.clone();
+    with_one.apply_all(&ops).unwrap();
+    let copies: Vec<_> =
+        row(&with_one).slabs.iter().map(|copy| (copy.place.disk.0 == 0, copy.missed)).collect();
+    assert_eq!(copies, [(true, 0), (false, ALL)]);
+    let none = SpaceOp::Allocate {
+        row: ROW,
+        first: s.next_generation,
+        slabs: (0..2).map(|n| (SlabPlace { disk: DiskNumber(n), slab: 7 }, true)).collect(),
+    };
+    assert!(
+        matches!(s.clone().apply(&op(none)), Err(InvalidOp::BadRow { .. })),
+        "a copy has to have something"
+    );
+    let one = carry_out(&s, &request, |_| false);
+    assert!(matches!(one, Carried::Record { refused: Some(Refusal::NoRoom(_)), .. }), "{one:?}");
+    let mut record = SpaceRecord { former: mirror().resiliency, slot: 16, ..mirror() };
+    record.name = "other".into();
+    assert!(
+        matches!(placement::log_row(&s, &record, |_| true), Err(NoPlace::NoRoom { .. })),
+        "small disks have 16 slots"
+    );
+}
+
+#[test]
+fn a_space_is_gone_with_its_rows() {
+    let mut s = pool(3);
+    s.apply(&op(SpaceOp::Destroy)).unwrap();
+    assert_eq!((s.slabs_allocated(), s.has_rows(DiskNumber(0))), (0, false));
+}
+
+#[test]
+fn the_log_state_only_grows() {
+    let mut s = pool(2);
+    let log =
+        |epoch, sequence| OwnerOp::Log(LogState { epoch: SpaceEpoch(epoch), sequence, is_closed: false });
+    assert_eq!(ask(&mut s, 1, [log(3, 10)]), None);
+    assert_eq!(ask(&mut s, 2, [log(4, 9)]), Some(Refusal::Invalid));
+    assert_eq!(ask(&mut s, 3, [log(2, 11)]), Some(Refusal::Invalid));
+    assert_eq!(ask(&mut s, 4, [log(4, 10)]), None);
+    let place = SlabPlace { disk: DiskNumber(0), slab: 7 };
+    let twice =
+        SpaceOp::Allocate { row: ROW, first: s.next_generation, slabs: vec![(place, false), (place, false)] };
+    assert_eq!(s.apply(&op(twice)), Err(InvalidOp::SameDisk(DiskNumber(0))));
+}

@@ -1,0 +1,95 @@
+//! Spaces and rows for tests, without an owner: the operations that its requests would come to.
+
+use pool_seam::{Ownership, SlabCopy, SlabPlace, SpaceEpoch};
+
+use crate::state::SpaceOp;
+use crate::{InvalidOp, Op, RowNumber, SpaceId, SpaceRecord, State};
+
+/// A new space; its number is the next one, and so is its slot.
+pub(crate) fn create(s: &State, record: SpaceRecord) -> Op {
+    let epoch = SpaceEpoch::first(s.epoch());
+    let record = SpaceRecord {
+        former: record.resiliency,
+        ownership: Ownership { epoch, ..Ownership::default() },
+        slot: s.free_slot().expect("few spaces"),
+        ..record
+    };
+    Op::Space { space: SpaceId(s.next_space), op: SpaceOp::Create { record: Box::new(record) } }
+}
+
+/// Slabs for a row, whose blocks are written.
+pub(crate) fn allocate(
+    s: &State,
+    space: SpaceId,
+    row: RowNumber,
+    slabs: impl IntoIterator<Item = SlabPlace>,
+) -> [Op; 2] {
+    let first = s.next_generation;
+    let slabs = slabs.into_iter().map(|place| (place, false)).collect();
+    let ops = [SpaceOp::Allocate { row, first, slabs }, SpaceOp::Ready { row, birth: first }];
+    ops.map(|op| Op::Space { space, op })
+}
+
+/// A copy of a row.
+pub(crate) fn copy(s: &State, space: SpaceId, row: RowNumber, index: usize) -> SlabCopy {
+    *s.spaces[&space].rows[&row].copy(index).expect("the row has it")
+}
+
+/// A copy has missed regions.
+pub(crate) fn missed(s: &State, space: SpaceId, row: RowNumber, index: u8, regions: u64) -> Op {
+    let generation = copy(s, space, row, index.into()).generation;
+    Op::Space { space, op: SpaceOp::Missed { row, index, generation, regions } }
+}
+
+/// A copy has regions again.
+pub(crate) fn not_missed(s: &State, space: SpaceId, row: RowNumber, index: u8, regions: u64) -> Op {
+    let generation = copy(s, space, row, index.into()).generation;
+    Op::Space { space, op: SpaceOp::NotMissed { row, index, generation, regions } }
+}
+
+impl State {
+    /// [`create`], applied.
+    pub(crate) fn make(&mut self, record: SpaceRecord) -> SpaceId {
+        let space = SpaceId(self.next_space);
+        self.apply(&create(self, record)).expect("a space");
+        space
+    }
+
+    /// [`allocate`], applied.
+    pub(crate) fn fill(
+        &mut self,
+        space: SpaceId,
+        row: RowNumber,
+        slabs: impl IntoIterator<Item = SlabPlace>,
+    ) -> Result<(), InvalidOp> {
+        self.apply_all(&allocate(self, space, row, slabs))
+    }
+
+    /// [`missed`], applied.
+    pub(crate) fn miss(
+        &mut self,
+        space: SpaceId,
+        row: RowNumber,
+        index: u8,
+        regions: u64,
+    ) -> Result<(), InvalidOp> {
+        self.apply(&missed(self, space, row, index, regions))
+    }
+
+    /// [`not_missed`], applied.
+    pub(crate) fn catch_up(
+        &mut self,
+        space: SpaceId,
+        row: RowNumber,
+        index: u8,
+        regions: u64,
+    ) -> Result<(), InvalidOp> {
+        self.apply(&not_missed(self, space, row, index, regions))
+    }
+
+    /// What the copies of a row have missed.
+    pub(crate) fn missed_of(&self, space: SpaceId, row: RowNumber) -> Vec<u64> {
+        let record = &self.spaces[&space];
+        record.rows[&row].slabs.iter().map(|copy| record.missed(copy)).collect()
+    }
+}
