@@ -13,7 +13,7 @@ fio that does next to nothing.
 * `sums`: what the checksums cost where their blocks are in memory (10 % of a read's processor time at most), and the disks' I/Os for
   each read where a tenth of them is.
 * `parity`: sequential writes to parity 4 + 1, whole stripes, on five disks that give so many bytes a second, and to a two-way mirror on five such disks: at
-  least 1.1 times as much where nothing was written before. Over what was written, a journal has them too: that is only said, and what small random
+  least 1.1 times as much where nothing was written before. Over what was written, the log has them too: that is only said, and what small random
   writes cost: disk I/Os for each.
 * `files`: a two-way mirror on two files: I/Os, processor time, and disk writes and flushes for each; writes that are durable each (written
   through, or with a flush) beside fio's on such files, on both of them at a time: at least 60 % of what one of them gets.
