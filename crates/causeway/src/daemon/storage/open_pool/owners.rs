@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use env::Env;
 use parking_lot::Mutex;
-use pool::{CommitError, Pool};
+use pool::CommitError;
 use pool_local::{LocalOptions, LocalPool};
 
 use super::OpenPool;
@@ -76,7 +76,7 @@ impl OpenPool {
         };
         let workers = (!self.read_only).then(workers);
         if !self.read_only {
-            self.env.spawn(check_disks(self.env.clone(), self.pool.clone(), Arc::downgrade(&owners)));
+            self.env.spawn(check_disks(self.env.clone(), Arc::downgrade(&owners)));
         }
         *self.live.0.lock() = Some(Live { owners, workers });
     }
@@ -93,11 +93,12 @@ impl OpenPool {
 }
 
 /// Checks the disks of a pool as long as its virtual disks have owners.
-async fn check_disks(env: Env, pool: Pool, owners: Weak<LocalPool>) {
+async fn check_disks(env: Env, owners: Weak<LocalPool>) {
     loop {
         env.sleep(CHECKS).await;
-        let Some(_owners) = owners.upgrade() else { return };
-        if let Err(error) = pool.check_disks().await {
+        // Between the checks nothing here keeps the pool, and with it its disks, open.
+        let Some(owners) = owners.upgrade() else { return };
+        if let Err(error) = owners.pool().check_disks().await {
             tracing::debug!(%error, "a disk that is gone could not be removed from service");
         }
     }
