@@ -470,6 +470,48 @@ fn logs_go_to_disks_that_are_for_them() {
     assert!(row(&s, SPACE, |_| true).is_err());
 }
 
+/// One more than the failures that the space survives, at least two where the pool has the disks.
+#[test]
+fn logs_have_as_many_replicas_as_their_space_needs() {
+    let disk = || Disk { slabs: 64, rack: 0, node: 0, usage: Usage::AutoSelect, present: true, media: 0 };
+    let replicas = |disks, resiliency| {
+        let s = state(&(0..disks).map(|_| disk()).collect::<Vec<_>>(), (resiliency, 2));
+        log_row(&s, &s.spaces[&SPACE], |_| true).ok().map(|log| {
+            let on: BTreeSet<DiskNumber> = log.iter().map(|place| place.disk).collect();
+            assert_eq!(on.len(), log.len(), "each on another disk");
+            log.len()
+        })
+    };
+    assert_eq!(
+        (1..4).map(|n| replicas(n, Resiliency::Simple)).collect::<Vec<_>>(),
+        [Some(1), Some(2), Some(2)]
+    );
+    let mirror = |copies| Resiliency::Mirror { copies };
+    assert_eq!(
+        (replicas(1, mirror(2)), replicas(5, mirror(2)), replicas(5, mirror(3))),
+        (None, Some(2), Some(3))
+    );
+    let parity = |parity| Resiliency::Parity { parity };
+    assert_eq!((replicas(8, parity(1)), replicas(8, parity(2))), (Some(2), Some(3)));
+}
+
+/// Otherwise disks would be the same pairs in turn, and what is lost with one be read from few.
+#[test]
+fn a_disk_shares_its_rows_with_all_others() {
+    let disk = Disk { slabs: 128, rack: 0, node: 0, usage: Usage::AutoSelect, present: true, media: 0 };
+    let mut s = state(&vec![disk; 8], (Resiliency::Mirror { copies: 2 }, 1));
+    for n in 0..256 {
+        fill_row(&mut s, n);
+    }
+    for disk in (0..8).map(DiskNumber) {
+        let mine = s.rows_of(SPACE).filter(|(_, r)| r.slabs.iter().any(|c| c.place.disk == disk));
+        let others: BTreeSet<DiskNumber> =
+            mine.flat_map(|(_, r)| r.slabs.iter().map(|c| c.place.disk)).collect();
+        assert_eq!(others.len(), 8, "{disk:?}: {others:?}");
+        assert_eq!(s.slabs_used(disk).count(), 64);
+    }
+}
+
 fn only(media: &[Media]) -> MediaClass {
     MediaClass::of(media.iter().copied())
 }
@@ -542,8 +584,12 @@ fn a_class_has_its_disks_to_itself_and_no_others() {
         replacement(&s, 0, index).is_err(),
         "while the disk is there and stays, there is nothing to replace"
     );
+    let mut absent = s.clone();
+    absent.disks.get_mut(&DiskNumber(1)).unwrap().presence = Presence::Absent(Absence::Gone);
     s.disks.get_mut(&DiskNumber(1)).unwrap().usage = Usage::Retired;
-    assert_eq!(replacement(&s, 0, index).unwrap().disk, DiskNumber(3));
+    for s in [absent, s] {
+        assert_eq!(replacement(&s, 0, index).unwrap().disk, DiskNumber(3));
+    }
 }
 
 #[test]
@@ -607,11 +653,19 @@ fn a_log_moves_to_the_media_where_it_may_lie_and_for_nothing_else() {
     assert_eq!(rebalance(&s, &BTreeSet::new()), None, "neither to faster disks nor to make them more even");
     set_media(&mut s, only(&[Media::Ssd]));
     assert_eq!(outside(&s, SPACE), 2);
-    for left in [1, 0] {
-        let step = rebalance(&s, &BTreeSet::new()).expect("a replica is outside");
-        assert_eq!((step.row, s.disks[&step.to.disk].media), (RowNumber::LOG, 2));
-        make(&mut s, step);
-        assert_eq!(outside(&s, SPACE), left);
-    }
-    assert_eq!(rebalance(&s, &BTreeSet::new()), None);
+    assert_eq!(rebalance(&s, &[(SPACE, RowNumber::LOG)].into()), None, "it is left alone");
+    let settle = |s: &mut State| {
+        for left in [1, 0] {
+            let step = rebalance(s, &BTreeSet::new()).expect("a replica is outside");
+            assert_eq!(step.row, RowNumber::LOG);
+            make(s, step);
+            assert_eq!(outside(s, SPACE), left);
+        }
+        assert_eq!(rebalance(s, &BTreeSet::new()), None);
+        [0, 1].map(|index| copy(s, SPACE, RowNumber::LOG, index).place.disk.0)
+    };
+    assert_eq!(settle(&mut s.clone()), [3, 4]);
+    // A disk that is there for logs comes first, whatever it is.
+    s.apply(&Op::SetUsage { disk: DiskNumber(2), usage: Usage::Journal }).unwrap();
+    assert_eq!(settle(&mut s), [2, 3]);
 }

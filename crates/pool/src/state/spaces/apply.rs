@@ -103,9 +103,21 @@ impl State {
                 self.give_back(space, *row, old.place);
             }
             SpaceOp::CancelMove { row } => {
-                let present = self.row_mut(space, *row, None)?;
-                let moving = present.moving().ok_or(outdated)?;
-                present.set_moving(None);
+                let present = self.row_mut(space, *row, None)?.clone();
+                let moving = present.moving().ok_or(outdated.clone())?;
+                let old = *present.copy(usize::from(moving.index)).ok_or(outdated)?;
+                let (record, disk) = (self.space(space)?, moving.copy.place.disk);
+                let last = match record.resiliency_of(&present) {
+                    // The owner calls that off only when the disk of the new replica has left.
+                    _ if *row == RowNumber::LOG => 0,
+                    // The disk may have another column of the row, which stays there.
+                    Resiliency::Simple => !moving.copy.missed & record.missed(&old),
+                    _ => alone(record, *row, &present, disk, |other| other != disk),
+                };
+                if last != 0 {
+                    return Err(InvalidOp::LastCopy { space, row: *row, regions: last });
+                }
+                self.row_mut(space, *row, None)?.set_moving(None);
                 self.give_back(space, *row, moving.copy.place);
             }
             SpaceOp::Replace { row, index, to } => {
