@@ -126,7 +126,7 @@ impl Resiliency {
         }
     }
 
-    /// Whether its rows have parity columns, and it a journal.
+    /// Whether its rows have parity columns.
     pub fn is_parity(self) -> bool {
         self.parity_columns() > 0
     }

@@ -179,6 +179,11 @@ impl SpaceRecord {
         self.size.div_ceil(self.row_bytes(slab_bytes))
     }
 
+    /// Its rows but for its log, in order.
+    pub fn data_rows(&self) -> impl Iterator<Item = (RowNumber, &Row)> {
+        self.rows.iter().filter(|(number, _)| **number != RowNumber::LOG).map(|(number, row)| (*number, row))
+    }
+
     /// The regions that a copy has missed: all, while its disk is not accounted for.
     pub fn missed(&self, copy: &SlabCopy) -> u64 {
         if self.unaccounted.contains_key(&copy.place.disk) { u64::MAX } else { copy.missed }

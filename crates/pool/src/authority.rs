@@ -141,11 +141,6 @@ impl Lease {
         Arc::new(Lease(AtomicU64::new(1)))
     }
 
-    /// One that lasts until it is ended.
-    pub fn endless() -> Arc<Lease> {
-        Arc::new(Lease(AtomicU64::new(u64::MAX)))
-    }
-
     /// Nanoseconds that are left.
     #[inline]
     pub fn left(&self, now_ns: u64) -> u64 {

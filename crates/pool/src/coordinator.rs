@@ -28,7 +28,7 @@ use futures_util::future::select;
 use parking_lot::Mutex;
 use pool_seam::{
     Coordinator, DiskReport, Finding, JobId, Membership, Owner, OwnerId, Ownership, Progress, Request,
-    SeamError, SpaceEpoch, SpaceView, Suspension, Turn, ViewVersion,
+    SeamError, SpaceView, Suspension, Turn, ViewVersion,
 };
 
 pub(crate) use jobs::Orders;
@@ -68,14 +68,7 @@ impl Pool {
         let result = Arc::clone(&made);
         let decide = move |s: &crate::State| {
             let space = SpaceId(s.next_space);
-            let planned = s.free_slot().ok_or(NoPlace::NoSuchRow(space)).and_then(|slot| {
-                let epoch = SpaceEpoch::first(s.epoch());
-                let record = SpaceRecord {
-                    former: record.resiliency,
-                    ownership: Ownership { epoch, ..Ownership::default() },
-                    slot,
-                    ..record
-                };
+            let planned = s.new_space(record).ok_or(NoPlace::NoSuchRow(space)).and_then(|record| {
                 let log = placement::log_row(s, &record, |_| true)?
                     .into_iter()
                     .map(|place| (place, false))

@@ -1,19 +1,42 @@
 //! Spaces and rows for tests, without an owner: the operations that its requests would come to.
 
-use pool_seam::{Ownership, SlabCopy, SlabPlace, SpaceEpoch};
+use crate::format::Areas;
+use crate::{
+    DiskId, DiskRecord, FaultDomains, InvalidOp, Membership, Op, Presence, Resiliency, RowNumber, SlabCopy,
+    SlabPlace, SpaceId, SpaceOp, SpaceRecord, State, Usage,
+};
 
-use crate::state::SpaceOp;
-use crate::{InvalidOp, Op, RowNumber, SpaceId, SpaceRecord, State};
+/// A disk of 8 slabs for new rows, in service.
+pub(crate) fn disk(n: u16) -> DiskRecord {
+    DiskRecord {
+        id: DiskId([n as u8; 16]),
+        name: format!("disk{n}"),
+        slabs: 8,
+        usage: Usage::AutoSelect,
+        presence: Presence::Present,
+        domains: FaultDomains::default(),
+        media: 0,
+        label_sequence: 1,
+        membership: Membership(1),
+        areas: Areas::plan(16 << 20, 2 << 20).expect("room"),
+    }
+}
 
-/// A new space; its number is the next one, and so is its slot.
+/// A two-way mirror of 8 MiB.
+pub(crate) fn mirror(name: &str) -> SpaceRecord {
+    SpaceRecord {
+        name: name.into(),
+        size: 8 << 20,
+        resiliency: Resiliency::Mirror { copies: 2 },
+        interleave: 64 << 10,
+        columns: 1,
+        ..SpaceRecord::default()
+    }
+}
+
+/// A new space; its number is the next one.
 pub(crate) fn create(s: &State, record: SpaceRecord) -> Op {
-    let epoch = SpaceEpoch::first(s.epoch());
-    let record = SpaceRecord {
-        former: record.resiliency,
-        ownership: Ownership { epoch, ..Ownership::default() },
-        slot: s.free_slot().expect("few spaces"),
-        ..record
-    };
+    let record = s.new_space(record).expect("few spaces");
     Op::Space { space: SpaceId(s.next_space), op: SpaceOp::Create { record: Box::new(record) } }
 }
 

@@ -109,10 +109,8 @@ impl Inner {
                 return Ok(());
             }
         }
-        // A move of a slab may have no job any more: it was cut off by a crash.
-        let cancel = record.moving().is_some().then_some(OwnerOp::CancelMove { row, birth });
-        let ops = cancel.into_iter().chain([OwnerOp::Free { row, birth }]);
-        if !self.commit_if_fits(ops.collect()).await? {
+        // With a slab on the move, whose job may have been cut off by a crash.
+        if !self.commit_if_fits(vec![OwnerOp::Free { row, birth }]).await? {
             return Ok(());
         }
         self.cache.forget(|key| key.row == row);

@@ -34,12 +34,7 @@ pub struct MemoryAuthority {
 impl MemoryAuthority {
     /// A holder that has not claimed anything yet.
     pub fn new(env: &Env, register: &Register) -> Arc<MemoryAuthority> {
-        MemoryAuthority::with(env, register, Lease::new())
-    }
-
-    /// The same with this lease.
-    pub fn with(env: &Env, register: &Register, lease: Arc<Lease>) -> Arc<MemoryAuthority> {
-        let (mine, faults) = Default::default();
+        let (lease, mine, faults) = (Lease::new(), Default::default(), Default::default());
         Arc::new(MemoryAuthority { env: env.clone(), register: register.clone(), lease, mine, faults })
     }
 

@@ -197,8 +197,8 @@ fn lost(state: &State) -> Vec<Fault> {
 fn behind(now: &Snapshot<'_>) -> Vec<Fault> {
     let state = now.state;
     let mut regions: BTreeMap<DiskNumber, u64> = BTreeMap::new();
-    for (space, record) in &state.spaces {
-        for copy in state.rows_of(*space).flat_map(|(_, row)| row.slabs.iter()) {
+    for record in state.spaces.values() {
+        for copy in record.data_rows().flat_map(|(_, row)| row.slabs.iter()) {
             let missed = record.missed(copy);
             if missed != 0 && state.is_present(copy.place.disk) {
                 *regions.entry(copy.place.disk).or_insert(0) += u64::from(missed.count_ones());
@@ -234,7 +234,7 @@ fn spaces(now: &Snapshot<'_>) -> Vec<(SpaceId, Fault)> {
     let mut out = Vec::new();
     for (&space, record) in &state.spaces {
         let promised = record.resiliency.failures();
-        let spares = state.rows_of(space).map(|(_, row)| spare_in_row(state, record, row));
+        let spares = record.data_rows().map(|(_, row)| spare_in_row(state, record, row));
         let fault = |severity, kind| (space, Fault::new(Place::Space(space), severity, kind));
         match spares.min().unwrap_or(Some(promised)) {
             None => out.push(fault(Severity::Error, FaultKind::Unavailable)),
@@ -292,8 +292,8 @@ fn reserve_on(state: &State, media: MediaClass) -> Option<(u64, u64)> {
     if media.is_any() {
         slabs.extend(state.disks.keys().map(|d| (*d, state.slabs_used(*d).count() as u64)));
     } else {
-        let spaces = state.spaces.iter().filter(|(_, record)| within(record));
-        let rows = spaces.flat_map(|(space, _)| state.rows_of(*space));
+        let spaces = state.spaces.values().filter(|record| within(record));
+        let rows = spaces.flat_map(|record| record.data_rows());
         rows.flat_map(|(_, r)| r.slabs.iter()).for_each(|c| *slabs.entry(c.place.disk).or_insert(0) += 1);
     }
     let used = |d: DiskNumber| slabs.get(&d).copied().unwrap_or(0);
@@ -347,12 +347,12 @@ fn capacity(now: &Snapshot<'_>) -> Option<Fault> {
 
 /// Thin spaces that have not all their room yet.
 fn growing(state: &State) -> impl Iterator<Item = (SpaceId, &SpaceRecord)> {
-    let spaces = state.spaces.iter().map(|(space, record)| (*space, &**record));
-    let grows = |space, record: &SpaceRecord| {
-        let rows = state.rows_of(space).count() as u64;
+    let grows = |record: &SpaceRecord| {
+        let rows = record.data_rows().count() as u64;
         record.provisioning == Provisioning::Thin && rows < record.row_count(state.slab_bytes)
     };
-    spaces.filter(move |(space, record)| grows(*space, record))
+    let spaces = state.spaces.iter().map(|(space, record)| (*space, &**record));
+    spaces.filter(move |(_, record)| grows(record))
 }
 
 /// How much is in use, in percent, of the disks of each class that a thin space may grow on.

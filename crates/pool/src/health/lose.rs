@@ -56,10 +56,7 @@ fn domain(state: &State, level: Level, disk: DiskNumber) -> Domain<'_> {
 fn worst<'a>(state: &'a State, domain: &dyn Fn(DiskNumber) -> Domain<'a>) -> (usize, Limit) {
     let spare = state.voters.len().saturating_sub(state.needed_to_go_on());
     let mut worst = (survives(state.voters.iter().copied(), spare, domain), Limit::Metadata);
-    let rows = state
-        .spaces
-        .iter()
-        .flat_map(|(space, record)| state.rows_of(*space).map(move |(_, row)| (record, row)));
+    let rows = state.spaces.values().flat_map(|record| record.data_rows().map(move |(_, row)| (record, row)));
     for (record, row) in rows {
         let may = row_survives(state, record, row, domain).unwrap_or(0);
         let is_space = matches!(worst.1, Limit::Space(_));

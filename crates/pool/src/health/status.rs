@@ -37,7 +37,7 @@ pub fn of_space(state: &State, space: SpaceId) -> Health {
 /// How it stands with its copies.
 fn redundancy(state: &State, space: SpaceId) -> Health {
     let Some(record) = state.spaces.get(&space) else { return Health::new("Unknown", "Unknown") };
-    let rows = || state.rows_of(space);
+    let rows = || record.data_rows();
     let full = record.resiliency.failures();
     let spares: Vec<_> = rows().map(|(_, row)| spare_in_row(state, record, row)).collect();
     if spares.contains(&None) {

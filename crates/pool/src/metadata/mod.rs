@@ -13,8 +13,7 @@
 //!    that did not accept it has been dropped by a record that follows it, and of every set of voters in
 //!    force since the last acknowledged commit enough remain ([`crate::voters`]).
 //! 3. [`Metadata::read`] shows acknowledged commits only.
-//! 4. A disk leaves the [`Members`] before its regions in flight are counted, so a write that starts later
-//!    finds it gone.
+//! 4. A disk leaves the [`Members`] before its removal is recorded, so an I/O that starts later does not find it.
 //! 5. A record changes the voters by one, and follows when all voters that are left have the one before: else
 //!    those that have it and those that have not could each be enough to open. (But for the record of an
 //!    opening that accepts a loss.)

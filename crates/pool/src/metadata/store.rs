@@ -271,7 +271,7 @@ impl Metadata {
         &self.shared.supervision
     }
 
-    /// Makes a disk absent, with the regions in flight on it missed, and what the owners of spaces say that it lacks.
+    /// Makes a disk absent; its copies have missed what the owners of spaces say that it lacks.
     /// Nothing happens when it is absent already, or in another life.
     pub(crate) async fn leave(
         &self,

@@ -7,7 +7,7 @@ use crate::{DiskNumber, RowNumber, SpaceId, State};
 pub fn outside(state: &State, space: SpaceId) -> usize {
     let Some(record) = state.spaces.get(&space).filter(|record| !record.media.is_any()) else { return 0 };
     let eligible = Eligible::for_data(state, record.media);
-    let slabs = state.rows_of(space).flat_map(|(_, row)| row.slabs.iter());
+    let slabs = record.data_rows().flat_map(|(_, row)| row.slabs.iter());
     slabs.filter(|copy| eligible.is_outside(copy.place.disk)).count() + log_outside(state, space).count()
 }
 

@@ -80,7 +80,7 @@ fn slab_to_move(state: &State, skip: &BTreeSet<(SpaceId, RowNumber)>) -> Option<
     let mut best: Option<(_, Step)> = None;
     for (&space, record) in &state.spaces {
         let eligible = Eligible::for_data(state, record.media);
-        for (row, r) in state.rows_of(space) {
+        for (row, r) in record.data_rows() {
             if r.moving().is_some() || skip.contains(&(space, row)) {
                 continue;
             }

@@ -4,7 +4,7 @@ use disk::Media;
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::copy;
+use crate::testing::{self, copy};
 use crate::{
     Absence, DiskId, DiskRecord, FaultDomains, Op, PoolId, Presence, RowNumber, SpaceId, SpaceOp, SpaceRecord,
 };
@@ -63,8 +63,6 @@ fn state(disks: &[Disk], (resiliency, columns): (Resiliency, u8)) -> State {
     for (n, d) in disks.iter().enumerate() {
         let name = |kind: &str, n: u8| if n == 0 { String::new() } else { format!("{kind}{n}") };
         let record = DiskRecord {
-            id: DiskId([n as u8; 16]),
-            name: format!("disk{n}"),
             slabs: d.slabs,
             usage: d.usage,
             presence: if d.present { Presence::Present } else { Presence::Absent(Absence::Gone) },
@@ -74,9 +72,7 @@ fn state(disks: &[Disk], (resiliency, columns): (Resiliency, u8)) -> State {
                 rack: name("rack", d.rack),
             },
             media: d.media,
-            label_sequence: 1,
-            membership: crate::Membership(1),
-            areas: crate::format::Areas::plan(16 << 20, 2 << 20).expect("room"),
+            ..testing::disk(n as u16)
         };
         s.apply(&Op::AddDisk { disk: DiskNumber(n as u16), record }).unwrap();
     }
@@ -495,7 +491,7 @@ fn logs_have_as_many_replicas_as_their_space_needs() {
     assert_eq!((replicas(8, parity(1)), replicas(8, parity(2))), (Some(2), Some(3)));
 }
 
-/// Otherwise disks would be the same pairs in turn, and what is lost with one be read from few.
+/// So a rebuild of one disk reads from all others, not from the few that always shared its rows.
 #[test]
 fn a_disk_shares_its_rows_with_all_others() {
     let disk = Disk { slabs: 128, rack: 0, node: 0, usage: Usage::AutoSelect, present: true, media: 0 };

@@ -139,7 +139,8 @@ impl Pool {
         self.inner.changing()?.commit(vec![Op::Space { space, op }]).await
     }
 
-    /// Reports a disk that failed: it is absent when this returns, with its regions in flight missed.
+    /// Reports a disk that failed: it is absent when this returns, and its copies have missed what the owners of
+    /// spaces say that it lacks.
     ///
     /// # Errors
     /// [`CommitError::Suspended`]: too few disks with metadata remain. [`CommitError::Needed`]: it

@@ -15,7 +15,8 @@ use env::Env;
 
 use super::*;
 use crate::format::Claimant;
-use crate::{MediaClass, Provisioning, Resiliency, RowNumber, SlabPlace, SpaceRecord, testing};
+use crate::testing::mirror;
+use crate::{MediaClass, Resiliency, RowNumber, SlabPlace, SpaceRecord, testing};
 
 const MIB: u64 = 1 << 20;
 
@@ -80,19 +81,6 @@ fn host(name: &str) -> Claimant {
 
 fn options() -> CreateOptions {
     CreateOptions { name: "tank".into(), slab_bytes: None, by: host("a") }
-}
-
-fn mirror(name: &str) -> SpaceRecord {
-    SpaceRecord {
-        name: name.into(),
-        size: 8 * MIB,
-        resiliency: Resiliency::Mirror { copies: 2 },
-        interleave: 64 << 10,
-        columns: 1,
-        provisioning: Provisioning::Thin,
-        media: MediaClass::ANY,
-        ..SpaceRecord::default()
-    }
 }
 
 /// A space without a log or an owner.

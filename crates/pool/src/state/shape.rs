@@ -9,7 +9,7 @@ impl State {
     /// Whether a space may be so.
     ///
     /// # Errors
-    /// [`InvalidOp::BadShape`] says what it may be; or the pool's format is too old for it.
+    /// [`InvalidOp::BadShape`] says what it may be.
     pub fn check_shape(&self, s: &SpaceRecord) -> Result<(), InvalidOp> {
         let interleave = u64::from(s.interleave);
         let bad = |why| Err(InvalidOp::BadShape(why));

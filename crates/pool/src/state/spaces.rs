@@ -12,8 +12,9 @@ mod tests;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use pool_seam::layout::Layout;
-use pool_seam::{DiskView, Membership, REGIONS, Row, SlabCopy, SpaceRecord, SpaceView, ViewVersion};
+use pool_seam::{
+    DiskView, Membership, Ownership, REGIONS, Row, SlabCopy, SpaceEpoch, SpaceRecord, SpaceView, ViewVersion,
+};
 
 use super::State;
 use crate::{DiskNumber, RowNumber, SpaceId};
@@ -26,6 +27,13 @@ pub(crate) use request::{Carried, Refusal, carry_out};
 const ALL: u64 = u64::MAX;
 
 impl State {
+    /// A new space of this shape, without rows, whose first owner is of this opening of the pool; `None`: all slots of marks
+    /// are taken.
+    pub(crate) fn new_space(&self, record: SpaceRecord) -> Option<SpaceRecord> {
+        let ownership = Ownership { epoch: SpaceEpoch::first(self.epoch()), ..Ownership::default() };
+        Some(SpaceRecord { former: record.resiliency, ownership, slot: self.free_slot()?, ..record })
+    }
+
     /// The membership of a disk that is in service.
     pub fn membership(&self, disk: DiskNumber) -> Option<Membership> {
         self.disks.get(&disk).filter(|_| self.is_present(disk)).map(|record| record.membership)
@@ -55,8 +63,7 @@ impl State {
 
     /// The rows of a space but for its log, in order.
     pub fn rows_of(&self, space: SpaceId) -> impl Iterator<Item = (RowNumber, &Row)> {
-        let rows = self.spaces.get(&space).into_iter().flat_map(|record| &record.rows);
-        rows.filter(|(number, _)| **number != RowNumber::LOG).map(|(number, row)| (*number, row))
+        self.spaces.get(&space).into_iter().flat_map(|record| record.data_rows())
     }
 
     /// Whether a slab of any row is on the move.
@@ -142,9 +149,4 @@ fn sets(record: &SpaceRecord, number: RowNumber, row: &Row) -> Vec<(Range<usize>
         () => resiliency.copies(),
     };
     (0..slabs / size).map(|set| (set * size..(set + 1) * size, size - resiliency.failures())).collect()
-}
-
-/// The first row that is beyond the space.
-fn rows_end(record: &SpaceRecord, slab_bytes: u64) -> u64 {
-    record.size.div_ceil(Layout::new(record.columns, record.interleave, slab_bytes).row_bytes())
 }

@@ -3,34 +3,8 @@ use disk::Media;
 use pool_seam::CopyRegions;
 
 use super::*;
-use crate::testing::create;
-use crate::{DiskId, RowNumber};
-
-fn disk(n: u16) -> DiskRecord {
-    DiskRecord {
-        id: DiskId([n as u8; 16]),
-        name: format!("disk{n}"),
-        slabs: 8,
-        usage: Usage::AutoSelect,
-        presence: Presence::Present,
-        domains: FaultDomains::default(),
-        media: 0,
-        label_sequence: 1,
-        membership: crate::Membership(1),
-        areas: crate::format::Areas::plan(16 << 20, 2 << 20).expect("room"),
-    }
-}
-
-fn mirror() -> SpaceRecord {
-    SpaceRecord {
-        name: "m".into(),
-        size: 8 << 20,
-        resiliency: Resiliency::Mirror { copies: 2 },
-        interleave: 64 << 10,
-        columns: 1,
-        ..SpaceRecord::default()
-    }
-}
+use crate::RowNumber;
+use crate::testing::{create, disk, mirror};
 
 fn place(disk: u16, slab: u32) -> SlabPlace {
     SlabPlace { disk: DiskNumber(disk), slab }
@@ -44,7 +18,7 @@ fn of_space(op: SpaceOp) -> Op {
 }
 
 fn pool(disks: u16) -> State {
-    pool_with(disks, mirror())
+    pool_with(disks, mirror("m"))
 }
 
 /// A pool with a space and no rows.
@@ -101,7 +75,11 @@ fn a_disk_leaves_with_what_it_may_have_lost() {
     assert_eq!(s.voters, [DiskNumber(0)].into());
     let record = s.spaces[&SPACE].clone();
     let copy = row_of(&s).slabs[1];
-    assert_eq!((record.missed(&copy), copy.missed), (u64::MAX, 0), "nobody has said yet what it lacks");
+    assert_eq!(
+        (record.missed(&copy), copy.missed),
+        (u64::MAX, 0),
+        "until its owner answers, the disk counts as missing everything"
+    );
     s.apply(&Op::DiskPresent { disk: DiskNumber(1), membership: crate::Membership(2) }).unwrap();
     assert!(!s.is_current(&s.spaces[&SPACE], &copy, 1));
     s.apply(&of_space(SpaceOp::Accounted { disk: DiskNumber(1), of: crate::Membership(1) })).unwrap();
@@ -172,7 +150,7 @@ fn a_slab_moves_without_leaving_a_gap() {
 /// Of a column that moves both slabs count, but as one column.
 #[test]
 fn a_column_that_moves_counts_once() {
-    let record = SpaceRecord { columns: 2, resiliency: Resiliency::Parity { parity: 1 }, ..mirror() };
+    let record = SpaceRecord { columns: 2, resiliency: Resiliency::Parity { parity: 1 }, ..mirror("m") };
     let mut s = pool_with(4, record);
     s.fill(SPACE, ROW, (0..3).map(|d| place(d, 0))).unwrap();
     let (end, cancel) = (of_space(SpaceOp::EndMove { row: ROW }), of_space(SpaceOp::CancelMove { row: ROW }));
@@ -193,7 +171,7 @@ fn a_column_that_moves_counts_once() {
 /// The slab of a column may move to the disk of another column, and be called off.
 #[test]
 fn a_slab_of_a_simple_space_moves_and_stays() {
-    let record = SpaceRecord { columns: 2, resiliency: Resiliency::Simple, ..mirror() };
+    let record = SpaceRecord { columns: 2, resiliency: Resiliency::Simple, ..mirror("m") };
     let mut s = pool_with(2, record);
     s.fill(SPACE, ROW, [place(0, 0), place(1, 0)]).unwrap();
     let cancel = of_space(SpaceOp::CancelMove { row: ROW });
@@ -256,7 +234,7 @@ fn a_disk_that_has_something_alone_is_needed() {
 
 #[test]
 fn parity_counts_what_is_missed() {
-    let record = SpaceRecord { columns: 3, resiliency: Resiliency::Parity { parity: 1 }, ..mirror() };
+    let record = SpaceRecord { columns: 3, resiliency: Resiliency::Parity { parity: 1 }, ..mirror("m") };
     let mut s = pool_with(4, record);
     s.fill(SPACE, ROW, (0..4).map(|d| place(d, 1))).unwrap();
     s.miss(SPACE, ROW, 0, 1).unwrap();
@@ -271,7 +249,7 @@ fn lrc() -> SpaceRecord {
         name: "l".into(),
         columns: 4,
         resiliency: Resiliency::LocalParity { groups: 2, global: 1 },
-        ..mirror()
+        ..mirror("m")
     }
 }
 
@@ -316,7 +294,7 @@ fn spaces_and_disks_have_media() {
     let media = MediaClass::of([Media::Ssd]);
     s.apply(&of_space(SpaceOp::SetMedia { media })).unwrap();
     s.apply(&Op::SetDiskMedia { disk: DiskNumber(0), media: 2 }).unwrap();
-    let other = s.make(SpaceRecord { name: "t".into(), media, ..mirror() });
+    let other = s.make(SpaceRecord { name: "t".into(), media, ..mirror("m") });
     assert_eq!((s.spaces[&SPACE].media, s.spaces[&other].media), (media, media));
     assert_eq!(s.disks[&DiskNumber(0)].media(), Media::Ssd);
     let none = Op::Space { space: SpaceId(9), op: SpaceOp::SetMedia { media } };
@@ -329,19 +307,19 @@ fn spaces_and_disks_have_media() {
 fn shapes_that_cannot_be() {
     let mut s = pool(2);
     let shapes = [
-        SpaceRecord { columns: 0, ..mirror() },
-        SpaceRecord { columns: 40, ..mirror() },
-        SpaceRecord { interleave: 3000, ..mirror() },
-        SpaceRecord { interleave: 4 << 20, ..mirror() },
-        SpaceRecord { size: 100, ..mirror() },
-        SpaceRecord { resiliency: Resiliency::Mirror { copies: 4 }, ..mirror() },
-        SpaceRecord { resiliency: Resiliency::Parity { parity: 1 }, ..mirror() },
+        SpaceRecord { columns: 0, ..mirror("m") },
+        SpaceRecord { columns: 40, ..mirror("m") },
+        SpaceRecord { interleave: 3000, ..mirror("m") },
+        SpaceRecord { interleave: 4 << 20, ..mirror("m") },
+        SpaceRecord { size: 100, ..mirror("m") },
+        SpaceRecord { resiliency: Resiliency::Mirror { copies: 4 }, ..mirror("m") },
+        SpaceRecord { resiliency: Resiliency::Parity { parity: 1 }, ..mirror("m") },
     ];
     for shape in shapes {
         let op = create(&s, SpaceRecord { name: "a".into(), ..shape });
         assert!(matches!(s.apply(&op), Err(InvalidOp::BadShape(_))), "{op:?}");
     }
-    let taken = create(&s, mirror());
+    let taken = create(&s, mirror("m"));
     assert_eq!(s.apply(&taken), Err(InvalidOp::NameTaken("m".into())));
     let renamed = of_space(SpaceOp::Rename { name: "m".into() });
     assert_eq!(s.apply(&renamed), Err(InvalidOp::NameTaken("m".into())), "its own, too");

@@ -10,7 +10,7 @@ use crate::world::{World, mirror, virtual_time};
 /// The disks with slabs of the space's rows.
 fn disks_of(pool: &Pool, space: SpaceId) -> Vec<DiskNumber> {
     let rows = |s: &pool::State| {
-        let rows = s.spaces[&space].rows.iter().filter(|(row, _)| **row != RowNumber::LOG);
+        let rows = s.spaces[&space].data_rows();
         rows.flat_map(|(_, row)| row.copies().map(|(_, copy)| copy.place.disk).collect::<Vec<_>>()).collect()
     };
     pool.read(rows)

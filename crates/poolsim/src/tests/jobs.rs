@@ -7,7 +7,7 @@ mod turns;
 
 use pool::Pool;
 use pool::jobs::{Job, Kind, Subject};
-use pool_seam::{DiskNumber, RowNumber, SlabCopy, SpaceId};
+use pool_seam::{DiskNumber, SlabCopy, SpaceId};
 
 /// A job on the pool's board.
 fn begin(pool: &Pool, kind: Kind, subject: Subject) -> Job {
@@ -17,7 +17,7 @@ fn begin(pool: &Pool, kind: Kind, subject: Subject) -> Job {
 /// The copies of a space's rows, without its log.
 fn copies(pool: &Pool, space: SpaceId) -> Vec<SlabCopy> {
     pool.read(|s| {
-        let rows = s.spaces[&space].rows.iter().filter(|(row, _)| **row != RowNumber::LOG);
+        let rows = s.spaces[&space].data_rows();
         rows.flat_map(|(_, row)| row.copies().map(|(_, copy)| *copy).collect::<Vec<_>>()).collect()
     })
 }

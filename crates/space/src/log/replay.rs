@@ -13,8 +13,7 @@
 //!    and its sequence is not below the expected one. If it is above, records between were lost: a gap.
 //! 5. Bytes kept of a replica: at most twice the record at the examined position and [`READS_AHEAD`] reads.
 //!
-//! The document speaks of a search in the open segment. This one looks in every segment, because a closed one can
-//! have lost records too.
+//! Every segment is searched for lost records, not only the open one: a closed one can have lost some too.
 
 mod log;
 mod window;

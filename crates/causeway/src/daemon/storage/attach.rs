@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use arena::Arena;
 use env::Env;
 use parking_lot::Mutex;
-use pool::{SpaceId, SpaceRecord};
+use pool::SpaceId;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -219,10 +219,11 @@ impl Pools {
         attach: &Attach,
     ) -> Result<String, StorageError> {
         let read_only = attach.read_only || open.read_only;
-        let of = |r: &std::sync::Arc<SpaceRecord>| {
-            (r.name.clone(), u64::from(r.columns) * u64::from(r.interleave))
-        };
-        let (name, stripe) = open.pool.read(|s| s.spaces.get(&space).map(of)).unwrap_or_default();
+        let shown = open.pool.read(|s| {
+            let record = s.spaces.get(&space)?;
+            Some((record.name.clone(), u64::from(record.columns) * u64::from(record.interleave)))
+        });
+        let (name, stripe) = shown.unwrap_or_default();
         let disk = open.space_for_clients(space)?;
         let (way, place) = match &attach.nbd {
             Some(path) => {

@@ -300,7 +300,7 @@ fn scrub(record: ScrubRecord) -> Option<ScrubStatus> {
 fn space(open: &OpenPool, s: &State, id: SpaceId) -> Option<SpaceStatus> {
     let record = s.spaces.get(&id)?;
     let Health { operational, health } = health::of_space(s, id);
-    let slabs: usize = s.rows_of(id).map(|(_, r)| r.slabs.len()).sum();
+    let slabs: usize = record.data_rows().map(|(_, r)| r.slabs.len()).sum();
     Some(SpaceStatus {
         name: record.name.clone(),
         pool: s.name.clone(),

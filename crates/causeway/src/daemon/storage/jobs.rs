@@ -398,8 +398,8 @@ impl Pools {
 
 /// Present disks that have missed writes.
 fn behind(state: &State) -> Vec<DiskNumber> {
-    let copies = state.spaces.iter().flat_map(|(space, record)| {
-        let copies = state.rows_of(*space).flat_map(|(_, row)| row.slabs.iter());
+    let copies = state.spaces.values().flat_map(|record| {
+        let copies = record.data_rows().flat_map(|(_, row)| row.slabs.iter());
         copies.filter(|copy| record.missed(copy) != 0)
     });
     let behind: BTreeSet<DiskNumber> = copies.map(|copy| copy.place.disk).collect();
@@ -418,10 +418,7 @@ fn waits_for(state: &State, disk: DiskNumber) -> Option<Vec<DiskNumber>> {
         return None;
     }
     let (mut behind, mut away) = (false, BTreeSet::new());
-    let rows = state
-        .spaces
-        .iter()
-        .flat_map(|(space, record)| state.rows_of(*space).map(move |(_, row)| (record, row)));
+    let rows = state.spaces.values().flat_map(|record| record.data_rows().map(move |(_, row)| (record, row)));
     for (record, row) in rows {
         let missed = |copy: &pool::SlabCopy| record.missed(copy);
         for column in row.slabs.chunks(record.slabs_in_group().max(1)) {

@@ -101,7 +101,7 @@ impl Pools {
     /// Begins to move data from full disks to empty ones.
     ///
     /// # Errors
-    /// See [`StorageError`]: the pool is open for reading only, or its format is too old.
+    /// See [`StorageError`]: the pool is open for reading only.
     pub async fn optimize_pool(&self, name: &str) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
         let open = self.pool_to_change(name)?;

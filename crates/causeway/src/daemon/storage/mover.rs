@@ -337,27 +337,15 @@ fn is_uneven(s: &State) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use pool::{DiskId, DiskRecord, FaultDomains, Op, PoolId, Resiliency, SlabPlace, SpaceRecord};
+    use pool::{DiskId, DiskRecord, Op, PoolId, Resiliency, SlabPlace, SpaceRecord};
 
-    use super::super::testing::{fill, make};
+    use super::super::testing::{disk, fill, make};
     use super::*;
 
     fn pool_of(disks: u16) -> State {
         let mut s = State::new(PoolId([1; 16]), "p".into(), 2 << 20);
         for n in 0..disks {
-            let record = DiskRecord {
-                id: DiskId([n as u8; 16]),
-                name: format!("disk{n}"),
-                slabs: 8,
-                usage: Usage::AutoSelect,
-                presence: Presence::Present,
-                domains: FaultDomains::default(),
-                media: 0,
-                label_sequence: 1,
-                membership: pool::Membership(1),
-                areas: pool::format::Areas::plan(16 << 20, 2 << 20).expect("room"),
-            };
-            s.apply(&Op::AddDisk { disk: DiskNumber(n), record }).expect("a disk");
+            s.apply(&Op::AddDisk { disk: DiskNumber(n), record: disk(n) }).expect("a disk");
         }
         let record = SpaceRecord {
             name: "m".into(),

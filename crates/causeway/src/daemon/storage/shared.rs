@@ -154,7 +154,7 @@ impl VirtualDisks for PoolShare {
 }
 
 fn describe(s: &State, space: SpaceId, record: &SpaceRecord) -> VirtualDisk {
-    let rows = s.rows_of(space).count() as u64;
+    let rows = record.data_rows().count() as u64;
     let allocated = (rows * record.row_bytes(s.slab_bytes)).min(record.size);
     VirtualDisk { number: space.0.into(), name: record.name.clone(), size: record.size, allocated }
 }

@@ -1,6 +1,26 @@
-//! Spaces and rows in metadata for tests, without an owner.
+//! Disks, spaces and rows in metadata for tests, without an owner.
 
-use pool::{Op, RowNumber, SlabPlace, SpaceId, SpaceOp, SpaceRecord, State};
+use pool::format::Areas;
+use pool::{
+    DiskId, DiskRecord, FaultDomains, Membership, Op, Presence, RowNumber, SlabPlace, SpaceId, SpaceOp,
+    SpaceRecord, State, Usage,
+};
+
+/// A disk of 8 slabs for new rows, in service.
+pub(super) fn disk(n: u16) -> DiskRecord {
+    DiskRecord {
+        id: DiskId([n as u8; 16]),
+        name: format!("serial:{n}"),
+        slabs: 8,
+        usage: Usage::AutoSelect,
+        presence: Presence::Present,
+        domains: FaultDomains::default(),
+        media: 0,
+        label_sequence: 1,
+        membership: Membership(1),
+        areas: Areas::plan(16 << 20, 2 << 20).expect("room"),
+    }
+}
 
 /// A new space; its number.
 pub(super) fn make(s: &mut State, record: SpaceRecord) -> SpaceId {

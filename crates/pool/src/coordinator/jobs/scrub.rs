@@ -74,10 +74,10 @@ impl Pool {
     fn to_scrub(&self, space: SpaceId, next: RowNumber) -> (u64, u64) {
         self.read(|s| {
             let Some(record) = s.spaces.get(&space) else { return (0, 0) };
-            let rows = record.rows.iter().filter(|(row, _)| **row != RowNumber::LOG);
+            let rows = record.data_rows();
             rows.fold((0, 0), |(before, ahead), (row, _)| {
                 let bytes = s.slab_bytes * u64::from(record.columns);
-                if *row < next { (before + bytes, ahead) } else { (before, ahead + bytes) }
+                if row < next { (before + bytes, ahead) } else { (before, ahead + bytes) }
             })
         })
     }

@@ -5,7 +5,8 @@ use disk::Media;
 use super::*;
 use crate::RowNumber;
 use crate::jobs::{JobId, JobState};
-use crate::{DiskId, FaultDomains, LossRecord, Op, PoolId, Resiliency, SlabPlace, SpaceOp};
+use crate::testing;
+use crate::{FaultDomains, LossRecord, Op, PoolId, Resiliency, SlabPlace, SpaceOp};
 
 const SLAB: u64 = 2 << 20;
 const MIRROR: Resiliency = Resiliency::Mirror { copies: 2 };
@@ -15,16 +16,8 @@ fn pool(enclosures: &[&str]) -> State {
     let mut s = State::new(PoolId([1; 16]), "tank".to_owned(), SLAB);
     for (n, enclosure) in enclosures.iter().enumerate() {
         let record = DiskRecord {
-            id: DiskId([n as u8; 16]),
-            name: format!("d{n}"),
-            slabs: 8,
-            usage: Usage::AutoSelect,
-            presence: Presence::Present,
             domains: FaultDomains { enclosure: (*enclosure).to_owned(), ..FaultDomains::default() },
-            media: 0,
-            label_sequence: 1,
-            membership: crate::Membership(1),
-            areas: crate::format::Areas::plan(16 << 20, 2 << 20).expect("room"),
+            ..testing::disk(n as u16)
         };
         s.apply(&Op::AddDisk { disk: DiskNumber(n as u16), record }).expect("a disk");
     }

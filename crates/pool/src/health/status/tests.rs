@@ -4,25 +4,15 @@ use disk::Media;
 
 use super::super::{CanLose, Limit, can_lose};
 use super::*;
-use crate::{DiskId, FaultDomains, MediaClass, Op, PoolId, Row, RowNumber, SlabPlace, SpaceOp};
+use crate::testing;
+use crate::{MediaClass, Op, PoolId, Row, RowNumber, SlabPlace, SpaceOp};
 
 const SLAB: u64 = 2 << 20;
 
 fn state(slabs: &[u32]) -> State {
     let mut s = State::new(PoolId([1; 16]), "tank".to_owned(), SLAB);
     for (n, slabs) in slabs.iter().enumerate() {
-        let record = DiskRecord {
-            id: DiskId([n as u8; 16]),
-            name: format!("d{n}"),
-            slabs: *slabs,
-            usage: Usage::AutoSelect,
-            presence: Presence::Present,
-            domains: FaultDomains::default(),
-            media: 0,
-            label_sequence: 1,
-            membership: crate::Membership(1),
-            areas: crate::format::Areas::plan(16 << 20, 2 << 20).expect("room"),
-        };
+        let record = DiskRecord { slabs: *slabs, ..testing::disk(n as u16) };
         s.apply(&Op::AddDisk { disk: DiskNumber(n as u16), record }).expect("a disk");
     }
     let voters: BTreeSet<_> = s.disks.keys().copied().collect();

@@ -77,7 +77,7 @@ async fn a_voter_that_fails_is_dropped_and_may_return() {
         assert_eq!(s.voters, [DiskNumber(0), DiskNumber(1)].into());
         assert_eq!(s.disks[&DiskNumber(2)].presence, Presence::Absent(Absence::Gone));
     });
-    assert_eq!(missed(&pool, space), [0, u64::MAX], "its owner has not said what it lacks");
+    assert_eq!(missed(&pool, space), [0, u64::MAX], "until its owner answers, all counts as missing");
     assert!(pool.members().get(DiskNumber(2)).is_none());
     // Two voters: both are needed, and the dropped one has no say.
     w.disks[2] = w.disks[2].restart();
@@ -94,7 +94,7 @@ async fn a_voter_that_fails_is_dropped_and_may_return() {
         assert_eq!(s.voters.len(), 3);
         assert_eq!(s.name, "lake");
     });
-    assert_eq!(missed(&pool, space), [0, u64::MAX], "nor has anybody yet");
+    assert_eq!(missed(&pool, space), [0, u64::MAX], "still without an answer");
     assert_eq!(pool.return_disk(w.disk(2), false).await, Err(AdminError::Present(back)));
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pool_seam::{Moving, Regions, Resiliency, Row, SlabCopy, SlabPlace, SpaceEpoch, SpaceRecord};
 
-use super::{ALL, SpaceOp, alone, rows_end, sets};
+use super::{ALL, SpaceOp, alone, sets};
 use crate::state::State;
 use crate::state::apply::next;
 use crate::{DiskNumber, InvalidOp, RowNumber, SpaceId};
@@ -29,8 +29,8 @@ impl State {
                 let mut resized = SpaceRecord::clone(self.space(space)?);
                 resized.size = *size;
                 self.check_shape(&resized)?;
-                let end = rows_end(&resized, self.slab_bytes);
-                if resized.rows.keys().any(|row| *row != RowNumber::LOG && u64::from(row.0) >= end) {
+                let end = resized.row_count(self.slab_bytes);
+                if resized.data_rows().any(|(row, _)| u64::from(row.0) >= end) {
                     return Err(InvalidOp::SpaceInUse(space));
                 }
                 self.spaces.insert(space, Arc::new(resized));
@@ -244,7 +244,7 @@ impl State {
         let fits = match is_log {
             true => !slabs.is_empty(),
             false => {
-                slabs.len() == record.slabs_in_row() && u64::from(row.0) < rows_end(&record, self.slab_bytes)
+                slabs.len() == record.slabs_in_row() && u64::from(row.0) < record.row_count(self.slab_bytes)
             }
         };
         if !fits || record.rows.contains_key(&row) {

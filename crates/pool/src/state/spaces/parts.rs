@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use pool_seam::{SpaceRecord, Tree};
 
-use super::rows_end;
 use crate::state::State;
 use crate::{InvalidOp, RowNumber, SpaceId};
 
@@ -28,7 +27,7 @@ impl State {
                     RowNumber::LOG => !row.slabs.is_empty(),
                     _ => {
                         row.slabs.len() == record.slabs_with(record.resiliency_of(row))
-                            && u64::from(number.0) < rows_end(record, self.slab_bytes)
+                            && u64::from(number.0) < record.row_count(self.slab_bytes)
                     }
                 };
                 if !fits || row.moving().is_some_and(|m| usize::from(m.index) >= row.slabs.len()) {

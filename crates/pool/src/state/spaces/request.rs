@@ -2,7 +2,7 @@
 
 use pool_seam::{NoPlace, OwnerOp, Request, SlabPlace, SpaceEpoch};
 
-use super::{SpaceOp, alone, rows_end};
+use super::{SpaceOp, alone};
 use crate::state::State;
 use crate::{DiskNumber, InvalidOp, Op, RowNumber, SpaceId, placement};
 
@@ -82,7 +82,7 @@ fn translate(
             if record.rows.contains_key(&row) || row == RowNumber::LOG {
                 return Err(Refusal::Invalid);
             }
-            if u64::from(row.0) >= rows_end(record, state.slab_bytes) {
+            if u64::from(row.0) >= record.row_count(state.slab_bytes) {
                 return Err(Refusal::NoRoom(NoPlace::NoSuchRow(space)));
             }
             let slabs = placement::row(state, space, usable).map_err(Refusal::NoRoom)?;

@@ -1,42 +1,11 @@
 use pool_seam::{CopyRegions, LogState, NoPlace, OwnerOp, Request, SpaceEpoch};
 
 use super::*;
-use crate::format::Areas;
-use crate::{
-    Absence, DiskId, DiskRecord, FaultDomains, InvalidOp, MediaClass, Op, PoolId, Presence, Provisioning,
-    Resiliency, SlabPlace, Usage, placement,
-};
+use crate::testing::{disk, mirror};
+use crate::{Absence, InvalidOp, Op, PoolId, SlabPlace, placement};
 
 const SPACE: SpaceId = SpaceId(0);
 const ROW: RowNumber = RowNumber(0);
-
-fn disk(n: u16) -> DiskRecord {
-    DiskRecord {
-        id: DiskId([n as u8; 16]),
-        name: format!("disk{n}"),
-        slabs: 8,
-        usage: Usage::AutoSelect,
-        presence: Presence::Present,
-        domains: FaultDomains::default(),
-        media: 0,
-        label_sequence: 1,
-        membership: Membership(1),
-        areas: Areas::plan(32 << 20, 2 << 20).expect("room"),
-    }
-}
-
-fn mirror() -> crate::SpaceRecord {
-    crate::SpaceRecord {
-        name: "m".into(),
-        size: 8 << 20,
-        resiliency: Resiliency::Mirror { copies: 2 },
-        interleave: 64 << 10,
-        columns: 1,
-        provisioning: Provisioning::Thin,
-        media: MediaClass::ANY,
-        ..SpaceRecord::default()
-    }
-}
 
 fn op(op: SpaceOp) -> Op {
     Op::Space { space: SPACE, op }
@@ -49,7 +18,7 @@ fn pool(disks: u16) -> State {
         s.apply(&Op::AddDisk { disk: DiskNumber(n), record: disk(n) }).unwrap();
     }
     s.apply(&Op::Opened { epoch: 1, incarnation: 7 }).unwrap();
-    s.make(mirror());
+    s.make(mirror("m"));
     let record = SpaceRecord::clone(&s.spaces[&SPACE]);
     let slabs = placement::log_row(&s, &record, |_| true).unwrap().into_iter().map(|p| (p, false)).collect();
     s.apply(&op(SpaceOp::Allocate { row: RowNumber::LOG, first: 1, slabs })).unwrap();
@@ -325,7 +294,7 @@ fn new_slabs_are_on_usable_disks() {
     );
     let one = carry_out(&s, &request, |_| false);
     assert!(matches!(one, Carried::Record { refused: Some(Refusal::NoRoom(_)), .. }), "{one:?}");
-    let mut record = SpaceRecord { former: mirror().resiliency, slot: 16, ..mirror() };
+    let mut record = SpaceRecord { former: mirror("m").resiliency, slot: 16, ..mirror("m") };
     record.name = "other".into();
     assert!(
         matches!(placement::log_row(&s, &record, |_| true), Err(NoPlace::NoRoom { .. })),

@@ -58,7 +58,7 @@ fn what_a_crash_left_open_is_decided() {
         let world = World::new(42, 3);
         let pool = world.create().await;
         let space = pool.create_space(mirror("vm")).await.expect("a space");
-        let other = pool.create_space(mirror("other")).await.expect("a space that nobody opens");
+        let other = pool.create_space(mirror("other")).await.expect("a second space, without an owner");
         let owned = world.own(&pool, space).await.expect("an owner");
         owned.write(0..64, 1).await.expect("a write");
         owned.flush().await.expect("a flush");

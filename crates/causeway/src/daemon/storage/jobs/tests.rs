@@ -5,7 +5,7 @@ use pool::format::Claimant;
 use pool::{Absence, CreateOptions, NewDisk, Op, Resiliency, RowNumber, SlabPlace, SpaceOp, SpaceRecord};
 use pool_local::LocalOptions;
 
-use super::super::testing::{fill, make};
+use super::super::testing::{disk, fill, make};
 use super::*;
 use crate::daemon::events::Events;
 
@@ -95,19 +95,7 @@ async fn a_stopped_repair_is_not_begun_again_by_itself() {
 fn who_waits_for_whom() {
     let mut s = State::new(pool::PoolId([1; 16]), "tank".to_owned(), 2 << 20);
     for n in 0..3 {
-        let record = pool::DiskRecord {
-            id: pool::DiskId([n as u8; 16]),
-            name: format!("d{n}"),
-            slabs: 8,
-            usage: pool::Usage::AutoSelect,
-            presence: Presence::Present,
-            domains: pool::FaultDomains::default(),
-            media: 0,
-            label_sequence: 1,
-            membership: pool::Membership(1),
-            areas: pool::format::Areas::plan(16 << 20, 2 << 20).expect("room"),
-        };
-        s.apply(&Op::AddDisk { disk: DiskNumber(n), record }).expect("a disk");
+        s.apply(&Op::AddDisk { disk: DiskNumber(n), record: disk(n) }).expect("a disk");
     }
     let record = SpaceRecord {
         name: "vm".into(),

@@ -1,12 +1,10 @@
 use std::time::Duration;
 
 use pool::jobs::{JobId, Kind, Subject, Why};
-use pool::{
-    DiskId, DiskRecord, FaultDomains, MediaClass, Op, Presence, Resiliency, SlabPlace, SpaceRecord, Usage,
-};
+use pool::{DiskRecord, FaultDomains, MediaClass, Op, Resiliency, SlabPlace, SpaceRecord, Usage};
 
 use super::*;
-use crate::daemon::storage::testing::{fill, make};
+use crate::daemon::storage::testing::{disk, fill, make};
 
 const TANK: PoolId = PoolId([7; 16]);
 
@@ -14,16 +12,8 @@ fn state(name: &str) -> State {
     let mut s = State::new(TANK, name.to_owned(), 2 << 20);
     for n in 0..2 {
         let record = DiskRecord {
-            id: DiskId([n as u8; 16]),
-            name: format!("serial:{n}"),
-            slabs: 8,
-            usage: Usage::AutoSelect,
-            presence: Presence::Present,
             domains: FaultDomains { enclosure: "shelf 1".to_owned(), ..FaultDomains::default() },
-            media: 0,
-            label_sequence: 1,
-            membership: pool::Membership(1),
-            areas: pool::format::Areas::plan(16 << 20, 2 << 20).expect("room"),
+            ..disk(n)
         };
         s.apply(&Op::AddDisk { disk: DiskNumber(n), record }).expect("a disk");
     }
