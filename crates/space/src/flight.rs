@@ -132,7 +132,7 @@ impl Change {
         let Begun { cached, members, .. } = &self.begun;
         let is_written = self.inner.look(cached, |table| {
             // Here: what is opened anew later finds the values, and doubts them.
-            if members.iter().any(|(_, port)| self.inner.is_opened_anew(port)) {
+            if members.iter().any(|(_, port)| self.inner.ports.has_failed(port)) {
                 return false;
             }
             table.end_write(self.target.units.clone());
@@ -202,7 +202,7 @@ impl Change {
         }
         loop {
             let view = inner.view.get().value;
-            let opened_anew = self.begun.members.iter().any(|(_, port)| inner.is_opened_anew(port));
+            let opened_anew = self.begun.members.iter().any(|(_, port)| inner.ports.has_failed(port));
             let present =
                 route(&view, self.target.key).filter(|route| route.birth == self.begun.birth && !opened_anew);
             let Some(present) = present else { return Ok(Judged::Again) };

@@ -66,7 +66,7 @@ impl Inner {
         let (disk, of) = (port.number(), port.membership());
         loop {
             let error = port.flush().await.err()?;
-            if !self.is_opened_anew(port) {
+            if !self.ports.has_failed(port) {
                 let reported = self.report(disk, of, Absence::FlushFailed, error).await;
                 if reported == Ok(Reported::Removed) {
                     return None;
@@ -78,13 +78,9 @@ impl Inner {
                 }
             }
             self.abandon(port);
-            return Some(disk);
+            // It may have left after all.
+            return self.ports.has(disk, of).then_some(disk);
         }
-    }
-
-    /// Whether the disk is in service as before, and this handle of it has failed: what it has not flushed may be lost.
-    pub(crate) fn is_opened_anew(&self, port: &Port) -> bool {
-        port.has_ended() && self.view.get().value.membership(port.number()) == Some(port.membership())
     }
 
     /// Ends a handle that failed of a disk that stays, because it makes nothing durable any more. What was written and not

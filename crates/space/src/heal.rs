@@ -181,7 +181,7 @@ impl Inner {
             }
             Err(error) => error,
         };
-        let reported = match self.is_opened_anew(&port) {
+        let reported = match self.ports.has_failed(&port) {
             true => Reported::Needed,
             false => self.report(member.disk, of, Absence::Gone, error).await?,
         };

@@ -510,6 +510,12 @@ impl Ports {
         self.inner.read().members.get(&disk) == Some(&of)
     }
 
+    /// Whether this handle has failed, and its disk stays in service: what it has not flushed may be lost. A port that
+    /// [`Ports::follow`] has ended has not failed, also before its caller publishes the view.
+    pub fn has_failed(&self, port: &Port) -> bool {
+        port.has_ended() && self.has(port.number, port.of)
+    }
+
     /// The port of a disk in a membership; none if the membership has ended, or the disk cannot be reached.
     pub fn get(&self, disk: DiskNumber, of: Membership) -> Option<Arc<Port>> {
         self.inner.read().ports.get(&disk).filter(|port| port.of == of).cloned()

@@ -19,7 +19,7 @@ use disk::sim::{Machine, SlotId};
 use env::Env;
 use parking_lot::Mutex;
 use pool::{Absence, AdminError, Pool, SpaceRecord};
-use pool_seam::{DiskNumber, JobId, JobOrder, Owner, Resiliency, RowNumber, SpaceId, UNIT};
+use pool_seam::{DiskNumber, JobId, JobOrder, Owner, Resiliency, Row, RowNumber, SpaceId, UNIT};
 
 use crate::model::{fill, tell};
 use crate::process::Fences;
@@ -112,11 +112,12 @@ async fn read(site: &Site, known: &Known, units: std::ops::Range<u64>) -> Result
 async fn resync(site: &Site, number: DiskNumber) {
     for attempt in 0.. {
         let (lacks, is_log_whole) = site.pool.read(|s| {
-            let rows = &s.spaces[&SpaceId(0)].rows;
-            let lacks =
-                |row: &RowNumber| rows[row].copies().any(|(_, c)| c.place.disk == number && c.missed != 0);
-            let rows_behind = rows.keys().filter(|row| **row != RowNumber::LOG && lacks(row)).count();
-            (rows_behind, rows[&RowNumber::LOG].copies().all(|(_, c)| c.missed == 0))
+            let record = &s.spaces[&SpaceId(0)];
+            let lacks = |(_, row): &(_, &Row)| {
+                row.copies().any(|(_, c)| c.place.disk == number && record.missed(c) != 0)
+            };
+            let log = &record.rows[&RowNumber::LOG];
+            (record.data_rows().filter(lacks).count(), log.copies().all(|(_, c)| record.missed(c) == 0))
         });
         if lacks == 0 && is_log_whole {
             return;

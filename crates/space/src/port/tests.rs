@@ -296,6 +296,9 @@ fn ports_end_with_their_membership() {
     assert!(Arc::ptr_eq(&new, &again), "it is opened once");
     assert!(!new.is_dirty() && !old.is_dirty(), "what the old handle answers is ignored");
     assert_eq!(caller.told.lock().len(), 1);
+    assert!(old.has_ended() && !ports.has_failed(&old), "its disk has left");
+    new.end();
+    assert!(ports.has_failed(&new), "its disk stays");
 }
 
 /// Fault 6 of the design: a disk joins while a checkpoint writes to it; the flushes that follow have it.
