@@ -39,18 +39,33 @@ struct Site {
     pool: Pool,
     owned: Owned,
     steps: AtomicU64,
+    /// Calls that each user, and last the jobs, have begun.
+    calls: [AtomicU64; USERS as usize + 1],
     doing: Mutex<BTreeMap<String, String>>,
 }
 
 impl Site {
     async fn on(world: World, pool: Pool) -> Arc<Site> {
         let owned = world.own(&pool, SpaceId(0)).await.expect("an owner");
-        Arc::new(Site { world, pool, owned, steps: AtomicU64::new(0), doing: Mutex::default() })
+        let (steps, calls, doing) = (AtomicU64::new(0), Default::default(), Mutex::default());
+        Arc::new(Site { world, pool, owned, steps, calls, doing })
     }
 
     fn does(&self, part: &str, what: String) {
         self.steps.fetch_add(1, Ordering::Relaxed);
         self.doing.lock().insert(part.into(), what);
+    }
+
+    /// Waits until every write has ended that has begun by now, or until the life ends.
+    async fn writes_end(&self, stop: &AtomicBool) {
+        let begun = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        let before: Vec<u64> = self.calls.iter().map(begun).collect();
+        let waits = || self.calls.iter().zip(&before).any(|(of, before)| begun(of) == *before);
+        while waits() && !stop.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        // Stripes that the log has, and that were being put in place.
+        self.owned.space.checkpoint().await.expect("a checkpoint");
     }
 }
 
@@ -75,6 +90,7 @@ async fn user(site: Arc<Site>, number: u64, mut known: Known, stop: Arc<AtomicBo
         let (address, length) = (units.start * UNIT, (units.end - units.start) * UNIT);
         let what = (chance >> 16) % 8;
         site.does(&part, format!("{what} of {units:?}"));
+        site.calls[number as usize].fetch_add(1, Ordering::Relaxed);
         let space = &site.owned.space;
         let result = match what {
             0..4 => {
@@ -161,6 +177,8 @@ async fn disks(site: Arc<Site>, stop: Arc<AtomicBool>) {
             }
         }
         site.does("disks", format!("resync of disk {slot}"));
+        // One that began without the disk may say only now that the disk lacks something.
+        site.writes_end(&stop).await;
         resync(&site, number).await;
         turn += 1;
     }
@@ -173,6 +191,7 @@ async fn jobs(site: Arc<Site>, stop: Arc<AtomicBool>) {
             break;
         }
         site.does("jobs", format!("{}", turn % 3));
+        site.calls[USERS as usize].fetch_add(1, Ordering::Relaxed);
         let space = &site.owned.space;
         match turn % 3 {
             0 => space.checkpoint().await.expect("a checkpoint"),
