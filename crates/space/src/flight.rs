@@ -202,9 +202,9 @@ impl Change {
         }
         loop {
             let view = inner.view.get().value;
-            let opened_anew = self.begun.members.iter().any(|(_, port)| inner.ports.has_failed(port));
+            let has_failed = self.begun.members.iter().any(|(_, port)| inner.ports.has_failed(port));
             let present =
-                route(&view, self.target.key).filter(|route| route.birth == self.begun.birth && !opened_anew);
+                route(&view, self.target.key).filter(|route| route.birth == self.begun.birth && !has_failed);
             let Some(present) = present else { return Ok(Judged::Again) };
             let is_written = |member: &&Member| {
                 let is_it = |other: &Member| {

@@ -177,7 +177,7 @@ async fn disks(site: Arc<Site>, stop: Arc<AtomicBool>) {
             }
         }
         site.does("disks", format!("resync of disk {slot}"));
-        // One that began without the disk may say only now that the disk lacks something.
+        // A write that began without the disk may say only now that the disk lacks something.
         site.writes_end(&stop).await;
         resync(&site, number).await;
         turn += 1;
