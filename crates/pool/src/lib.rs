@@ -26,8 +26,8 @@ pub mod placement;
 mod pool;
 mod state;
 mod supervision;
-#[cfg(test)]
-mod testing;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod voters;
 
 pub use metadata::{CommitError, Member, Members, Suspension};

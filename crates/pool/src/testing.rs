@@ -1,4 +1,4 @@
-//! Spaces and rows for tests, without an owner: the operations that its requests would come to.
+//! Disks, spaces and rows for tests, without an owner: the operations that its requests would come to.
 
 use crate::format::Areas;
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// A disk of 8 slabs for new rows, in service.
-pub(crate) fn disk(n: u16) -> DiskRecord {
+pub fn disk(n: u16) -> DiskRecord {
     DiskRecord {
         id: DiskId([n as u8; 16]),
         name: format!("disk{n}"),
@@ -23,7 +23,7 @@ pub(crate) fn disk(n: u16) -> DiskRecord {
 }
 
 /// A two-way mirror of 8 MiB.
-pub(crate) fn mirror(name: &str) -> SpaceRecord {
+pub fn mirror(name: &str) -> SpaceRecord {
     SpaceRecord {
         name: name.into(),
         size: 8 << 20,
@@ -35,13 +35,13 @@ pub(crate) fn mirror(name: &str) -> SpaceRecord {
 }
 
 /// A new space; its number is the next one.
-pub(crate) fn create(s: &State, record: SpaceRecord) -> Op {
+pub fn create(s: &State, record: SpaceRecord) -> Op {
     let record = s.new_space(record).expect("few spaces");
     Op::Space { space: SpaceId(s.next_space), op: SpaceOp::Create { record: Box::new(record) } }
 }
 
 /// Slabs for a row, whose blocks are written.
-pub(crate) fn allocate(
+pub fn allocate(
     s: &State,
     space: SpaceId,
     row: RowNumber,
@@ -54,32 +54,35 @@ pub(crate) fn allocate(
 }
 
 /// A copy of a row.
-pub(crate) fn copy(s: &State, space: SpaceId, row: RowNumber, index: usize) -> SlabCopy {
+pub fn copy(s: &State, space: SpaceId, row: RowNumber, index: usize) -> SlabCopy {
     *s.spaces[&space].rows[&row].copy(index).expect("the row has it")
 }
 
 /// A copy has missed regions.
-pub(crate) fn missed(s: &State, space: SpaceId, row: RowNumber, index: u8, regions: u64) -> Op {
+pub fn missed(s: &State, space: SpaceId, row: RowNumber, index: u8, regions: u64) -> Op {
     let generation = copy(s, space, row, index.into()).generation;
     Op::Space { space, op: SpaceOp::Missed { row, index, generation, regions } }
 }
 
 /// A copy has regions again.
-pub(crate) fn not_missed(s: &State, space: SpaceId, row: RowNumber, index: u8, regions: u64) -> Op {
+pub fn not_missed(s: &State, space: SpaceId, row: RowNumber, index: u8, regions: u64) -> Op {
     let generation = copy(s, space, row, index.into()).generation;
     Op::Space { space, op: SpaceOp::NotMissed { row, index, generation, regions } }
 }
 
 impl State {
     /// [`create`], applied.
-    pub(crate) fn make(&mut self, record: SpaceRecord) -> SpaceId {
+    pub fn make(&mut self, record: SpaceRecord) -> SpaceId {
         let space = SpaceId(self.next_space);
         self.apply(&create(self, record)).expect("a space");
         space
     }
 
     /// [`allocate`], applied.
-    pub(crate) fn fill(
+    ///
+    /// # Errors
+    /// [`InvalidOp`]: it does not fit the state.
+    pub fn fill(
         &mut self,
         space: SpaceId,
         row: RowNumber,
@@ -89,18 +92,18 @@ impl State {
     }
 
     /// [`missed`], applied.
-    pub(crate) fn miss(
-        &mut self,
-        space: SpaceId,
-        row: RowNumber,
-        index: u8,
-        regions: u64,
-    ) -> Result<(), InvalidOp> {
+    ///
+    /// # Errors
+    /// [`InvalidOp`]: it does not fit the state.
+    pub fn miss(&mut self, space: SpaceId, row: RowNumber, index: u8, regions: u64) -> Result<(), InvalidOp> {
         self.apply(&missed(self, space, row, index, regions))
     }
 
     /// [`not_missed`], applied.
-    pub(crate) fn catch_up(
+    ///
+    /// # Errors
+    /// [`InvalidOp`]: it does not fit the state.
+    pub fn catch_up(
         &mut self,
         space: SpaceId,
         row: RowNumber,
@@ -111,7 +114,7 @@ impl State {
     }
 
     /// What the copies of a row have missed.
-    pub(crate) fn missed_of(&self, space: SpaceId, row: RowNumber) -> Vec<u64> {
+    pub fn missed_of(&self, space: SpaceId, row: RowNumber) -> Vec<u64> {
         let record = &self.spaces[&space];
         record.rows[&row].slabs.iter().map(|copy| record.missed(copy)).collect()
     }

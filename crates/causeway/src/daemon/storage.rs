@@ -29,8 +29,6 @@ mod returning;
 mod shared;
 mod spaces;
 mod tell;
-#[cfg(test)]
-mod testing;
 
 use std::collections::HashMap;
 use std::future::Future;

@@ -337,9 +337,9 @@ fn is_uneven(s: &State) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use pool::{DiskId, DiskRecord, Op, PoolId, Resiliency, SlabPlace, SpaceRecord};
+    use pool::testing::disk;
+    use pool::{DiskId, DiskRecord, Op, PoolId, Resiliency, RowNumber, SlabPlace, SpaceRecord};
 
-    use super::super::testing::{disk, fill, make};
     use super::*;
 
     fn pool_of(disks: u16) -> State {
@@ -355,9 +355,10 @@ mod tests {
             columns: 1,
             ..SpaceRecord::default()
         };
-        let space = make(&mut s, record);
+        let space = s.make(record);
         for row in 0..4 {
-            fill(&mut s, space, row, [0, 1].map(|d| SlabPlace { disk: DiskNumber(d), slab: row }));
+            let slabs = [0, 1].map(|d| SlabPlace { disk: DiskNumber(d), slab: row });
+            s.fill(space, RowNumber(row), slabs).expect("free slabs");
         }
         s
     }

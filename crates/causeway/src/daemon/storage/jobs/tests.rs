@@ -2,10 +2,10 @@ use arena::{Arena, IoBuf};
 use disk::{Disk, MemoryDisk, MemoryOptions};
 use env::Ctx;
 use pool::format::Claimant;
+use pool::testing::disk;
 use pool::{Absence, CreateOptions, NewDisk, Op, Resiliency, RowNumber, SlabPlace, SpaceOp, SpaceRecord};
 use pool_local::LocalOptions;
 
-use super::super::testing::{disk, fill, make};
 use super::*;
 use crate::daemon::events::Events;
 
@@ -105,8 +105,9 @@ fn who_waits_for_whom() {
         columns: 1,
         ..SpaceRecord::default()
     };
-    let space = make(&mut s, record);
-    fill(&mut s, space, 0, [0, 1].map(|n| SlabPlace { disk: DiskNumber(n), slab: 0 }));
+    let space = s.make(record);
+    let slabs = [0, 1].map(|n| SlabPlace { disk: DiskNumber(n), slab: 0 });
+    s.fill(space, RowNumber(0), slabs).expect("free slabs");
     let generation = s.spaces[&space].rows[&RowNumber(0)].slabs[1].generation;
     let missed = SpaceOp::Missed { row: RowNumber(0), index: 1, generation, regions: 6 };
     s.apply(&Op::Space { space, op: missed }).expect("the other has it");

@@ -1,10 +1,10 @@
 use std::time::Duration;
 
 use pool::jobs::{JobId, Kind, Subject, Why};
-use pool::{DiskRecord, FaultDomains, MediaClass, Op, Resiliency, SlabPlace, SpaceRecord, Usage};
+use pool::testing::disk;
+use pool::{DiskRecord, FaultDomains, MediaClass, Op, Resiliency, RowNumber, SlabPlace, SpaceRecord, Usage};
 
 use super::*;
-use crate::daemon::storage::testing::{disk, fill, make};
 
 const TANK: PoolId = PoolId([7; 16]);
 
@@ -13,6 +13,7 @@ fn state(name: &str) -> State {
     for n in 0..2 {
         let record = DiskRecord {
             domains: FaultDomains { enclosure: "shelf 1".to_owned(), ..FaultDomains::default() },
+            name: format!("serial:{n}"),
             ..disk(n)
         };
         s.apply(&Op::AddDisk { disk: DiskNumber(n), record }).expect("a disk");
@@ -121,8 +122,9 @@ fn spaces_and_classes_of_media_are_named() {
         media,
         ..SpaceRecord::default()
     };
-    let space = make(&mut s, record);
-    fill(&mut s, space, 0, [0, 1].map(|n| SlabPlace { disk: DiskNumber(n), slab: 0 }));
+    let space = s.make(record);
+    s.fill(space, RowNumber(0), [0, 1].map(|n| SlabPlace { disk: DiskNumber(n), slab: 0 }))
+        .expect("free slabs");
     let gone = told(&s, &[], &fault(FaultKind::Absent(Absence::Gone), Place::Disk(DiskNumber(1))));
     assert_eq!(gone.recommended_actions, ["causeway disk return tank/1"], "it has something");
     let reason = |kind, place| told(&s, &[], &fault(kind, place)).reason;
@@ -166,8 +168,9 @@ fn a_loss_that_a_disk_would_end_names_it() {
         columns: 1,
         ..SpaceRecord::default()
     };
-    let space = make(&mut s, record);
-    fill(&mut s, space, 0, [0, 1].map(|n| SlabPlace { disk: DiskNumber(n), slab: 3 }));
+    let space = s.make(record);
+    s.fill(space, RowNumber(0), [0, 1].map(|n| SlabPlace { disk: DiskNumber(n), slab: 3 }))
+        .expect("free slabs");
     let lost = fault(FaultKind::Lost { units: 2, at_least: false, first: Some(0) }, Place::Space(space));
     assert!(!told(&s, &[], &lost).reason.contains("not here"));
     let ops = s.leave(DiskNumber(1), Absence::Asked, &pool::Answers::new());
