@@ -88,8 +88,9 @@ pub enum OwnerOp {
     Ready { row: RowNumber, birth: u32 },
     /// The row's slabs are free; it reads as zeros.
     Free { row: RowNumber, birth: u32 },
-    /// A copy does not have the newest writes of these regions (rule 10).
-    Missed { row: RowNumber, index: u8, generation: u32, regions: u64 },
+    /// A copy does not have the newest writes of these regions (rule 10). `seen` is the membership that its disk has in the
+    /// owner's view, if it is present there: of a disk that has returned since, the owner sees first what it has.
+    Missed { row: RowNumber, index: u8, generation: u32, regions: u64, seen: Option<Membership> },
     /// A copy has these regions again, durably (rule 14).
     NotMissed { row: RowNumber, index: u8, generation: u32, regions: u64, membership: Membership },
     /// The disk was set back: its copies have missed all that other copies have (rule 9).

@@ -141,7 +141,7 @@ impl Inner {
             let regions = Regions::new(seen.value.slab_bytes).of_group(target.key.group);
             let missed = absent.iter().map(|member| {
                 let (row, index, generation) = (target.key.row, member.index, member.generation);
-                OwnerOp::Missed { row, index, generation, regions }
+                OwnerOp::Missed { row, index, generation, regions, seen: None }
             });
             let missed: Vec<_> = missed.collect();
             if missed.is_empty() {

@@ -183,6 +183,11 @@ impl Change {
         self.inner.waiting.add_urgent(cached);
     }
 
+    /// Whether the member was written to, with whatever result.
+    fn went_to(&self, member: &Member) -> bool {
+        self.begun.members.iter().any(|(other, _)| is_same(other, member))
+    }
+
     /// Whether the units are written, in the metadata of now. Copies that lack them are missed then.
     async fn judge(&self, new: &New, results: &Results) -> Result<Judged, SpaceError> {
         let inner = &self.inner;
@@ -201,21 +206,15 @@ impl Change {
             }
         }
         loop {
-            let view = inner.view.get().value;
+            let seen = inner.view.get();
+            let view = &seen.value;
             let has_failed = self.begun.members.iter().any(|(_, port)| inner.ports.has_failed(port));
             let present =
-                route(&view, self.target.key).filter(|route| route.birth == self.begun.birth && !has_failed);
+                route(view, self.target.key).filter(|route| route.birth == self.begun.birth && !has_failed);
             let Some(present) = present else { return Ok(Judged::Again) };
             let is_written = |member: &&Member| {
-                let is_it = |other: &Member| {
-                    (other.disk, other.generation, other.membership)
-                        == (member.disk, member.generation, member.membership)
-                };
-                self.begun
-                    .members
-                    .iter()
-                    .zip(results)
-                    .any(|((other, _), result)| is_it(other) && result.is_ok())
+                let mut written = self.begun.members.iter().zip(results).filter(|(_, result)| result.is_ok());
+                written.any(|((other, _), _)| is_same(other, member))
             };
             let regions = Regions::new(view.slab_bytes).of_group(self.target.key.group);
             for member in present.members.iter().filter(|member| !member.counts) {
@@ -229,13 +228,21 @@ impl Change {
                     ));
                 }
             }
+            // What fills it looks at the notes once more when the view says that it counts: it has seen these, or it counts here.
+            if !inner.view.is_current(&seen) {
+                continue;
+            }
             let (mut have, mut missed) = (0, Vec::new());
             for member in present.members.iter().filter(|member| member.counts) {
                 if new.part(member).is_none() || is_written(&member) {
                     have |= 1 << member.content;
+                } else if member.membership.is_some() && !self.went_to(member) {
+                    // It has returned since, whole: it gets the write, and does not become one that lacks it.
+                    return Ok(Judged::Again);
                 } else {
-                    let Member { index, generation, .. } = *member;
-                    missed.push(OwnerOp::Missed { row: self.target.key.row, index, generation, regions });
+                    let Member { index, generation, membership: seen, .. } = *member;
+                    let row = self.target.key.row;
+                    missed.push(OwnerOp::Missed { row, index, generation, regions, seen });
                 }
             }
             if !present.decodes(have) {
@@ -247,6 +254,11 @@ impl Change {
             inner.commit_if_fits(missed).await?;
         }
     }
+}
+
+/// Whether it is the same copy, on a disk that has not been away meanwhile.
+fn is_same(one: &Member, other: &Member) -> bool {
+    (one.disk, one.generation, one.membership) == (other.disk, other.generation, other.membership)
 }
 
 enum Judged {

@@ -40,10 +40,9 @@ impl ReadBlock {
 impl Inner {
     /// The table of a group.
     pub(crate) fn table(self: &Arc<Inner>, key: GroupKey, at: &Route) -> Result<Arc<Cached>, NotYet> {
-        let slabs = at.slabs();
         let load = || {
             let (inner, at) = (Arc::clone(self), at.clone());
-            async move { inner.load(key, &at, slabs).await }
+            async move { inner.load(key, at).await }
         };
         match self.cache.get(&self.env, key, load) {
             Io::Done(Ok(cached)) if cached.birth() == at.birth => Ok(cached),
@@ -68,10 +67,25 @@ impl Inner {
         })
     }
 
+    pub(crate) async fn load(&self, key: GroupKey, mut at: Route) -> Result<Table, SpaceError> {
+        loop {
+            if let Some(table) = self.load_from(key, &at).await {
+                return Ok(table);
+            }
+            // A disk that has left since may not have been needed any more.
+            drop(self.following.lock());
+            let present = route(&self.view.get().value, key);
+            match present.filter(|present| present.birth == at.birth && present.members != at.members) {
+                Some(present) => at = present,
+                None => return Err(unavailable(key.row, &at.members)),
+            }
+        }
+    }
+
     /// The newest block of each content, of all members that count. One that is older than the others say it is counts for
     /// nothing, unless a crash has cut off a checkpoint: then the log names the group, and a block may be torn, too (rules 6
     /// and 16).
-    async fn load(&self, key: GroupKey, at: &Route, slabs: usize) -> Result<Table, SpaceError> {
+    async fn load_from(&self, key: GroupKey, at: &Route) -> Option<Table> {
         let counting: Vec<&Member> = at.members.iter().filter(|member| member.counts).collect();
         let blocks = join_all(counting.iter().map(|member| self.read_block(key, member))).await;
         let read: Vec<(&Member, &ChecksumBlock)> =
@@ -100,17 +114,15 @@ impl Inner {
         };
         let newest = newest_of(&|one| !is_old(one)).or_else(|| newest_of(&|_| true));
         let id = TableId { row: key.row, birth: at.birth, set: key.set, group: key.group };
-        let table = newest.and_then(|newest| Table::load(id, at.data, slabs, &newest));
-        let table = table.map(|mut table| {
+        let table = newest.and_then(|newest| Table::load(id, at.data, at.slabs(), &newest));
+        table.map(|mut table| {
             self.overlay.apply(key, &mut table);
             let region = Regions::new(self.view.get().value.slab_bytes).of_group(key.group);
             if self.active.is_unresolved(SetKey { row: key.row, birth: at.birth, set: key.set }, region) {
                 table.unresolve(0..GROUP_UNITS as usize);
             }
             table
-        });
-        let present = route(&self.view.get().value, key).map(|route| route.members);
-        table.ok_or_else(|| unavailable(key.row, &present.unwrap_or_else(|| at.members.clone())))
+        })
     }
 
     /// What the log has of a group that cannot be loaded now: a snapshot has it anew.

@@ -86,6 +86,8 @@ pub(crate) struct Inner {
     pub(crate) lease: Arc<dyn Lease>,
     pub(crate) view: View,
     view_changed: Notify,
+    /// Held while ports and the view are ones of two versions.
+    pub(crate) following: parking_lot::Mutex<()>,
     pub(crate) ports: Ports,
     pub(crate) cache: Cache<SpaceError>,
     pub(crate) locks: RangeLocks,
@@ -271,6 +273,7 @@ impl Inner {
             unaccounted: parking_lot::Mutex::default(),
             view: View::new(view),
             view_changed: Notify::new(),
+            following: parking_lot::Mutex::default(),
         })
     }
 
@@ -294,9 +297,12 @@ impl Inner {
         if self.view.get().value.version < view.version {
             self.note_unaccounted(&view);
         }
-        self.ports.follow(&view);
-        if !self.view.update(Arc::clone(&view)) {
-            return;
+        {
+            let _following = self.following.lock();
+            self.ports.follow(&view);
+            if !self.view.update(Arc::clone(&view)) {
+                return;
+            }
         }
         self.follow_replicas(&view);
         self.view_changed.notify_waiters();
@@ -390,6 +396,8 @@ impl Inner {
         loop {
             // It may be healthy, and have no slabs of this space any more.
             if !self.ports.has(disk, of) {
+                // The caller looks at the view that says so, not at the one before.
+                drop(self.following.lock());
                 return Ok(Reported::Removed);
             }
             let report = DiskReport { disk, of, reason, error };
@@ -470,9 +478,10 @@ impl Inner {
                 let is_there = |(generation, of): &&(u32, CopyRegions)| {
                     copy_of(&view, of).is_some_and(|copy| copy.generation == *generation)
                 };
+                let seen = view.membership(disk);
                 let missed = lacks.iter().filter(is_there).map(|(generation, of)| {
                     let CopyRegions { row, index, regions } = *of;
-                    OwnerOp::Missed { row, index, generation: *generation, regions }
+                    OwnerOp::Missed { row, index, generation: *generation, regions, seen }
                 });
                 self.commit_if_fits(missed.chain([OwnerOp::Accounted { disk, of }]).collect()).await?
             };

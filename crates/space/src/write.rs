@@ -312,7 +312,7 @@ impl Inner {
         let seen = self.view.get();
         let route = route(&seen.value, target.key).filter(|route| !route.is_new).ok_or(NotYet::Row)?;
         let cached = self.table(target.key, &route)?;
-        let members = self.members(&seen, target, &route)?;
+        let members = self.members(target, &route)?;
         let is_whole = members.iter().filter(|(member, _)| member.counts).count() == route.counting();
         let (row, set) = (target.key.row, target.key.set);
         let set = SetKey { row, birth: route.birth, set };
@@ -339,17 +339,13 @@ impl Inner {
     }
 
     /// The members of a route that are present, with their ports.
-    fn members(&self, seen: &Seen<SpaceView>, target: &Target, route: &Route) -> Result<Members, NotYet> {
+    fn members(&self, target: &Target, route: &Route) -> Result<Members, NotYet> {
         let mut members = Members::new();
         for member in &route.members {
             let Some(of) = member.membership else { continue };
-            let port = self.ports.get(member.disk, of);
-            let is_current = || self.view.is_current(seen);
-            match port {
-                Some(port) => members.push((*member, port)),
-                None if is_current() => return Err(NotYet::Disk(*member)),
-                None => {}
-            }
+            // Without one the disk is opened anew; or the view is old, and what it says of the other disks, too.
+            let port = self.ports.get(member.disk, of).ok_or(NotYet::Disk(*member))?;
+            members.push((*member, port));
         }
         let counting = members.iter().filter(|(member, _)| member.counts);
         if route.decodes(counting.fold(0, |have, (member, _)| have | 1 << member.content)) {

@@ -444,15 +444,29 @@ impl Inner {
         // They do not fit if a disk has left meanwhile: the others are found again.
         self.commit_if_fits(ops).await?;
         // A write that failed there while the metadata was changed.
-        let missed = done.iter().filter(|(piece, _)| lacks(piece)).map(|(piece, _)| {
-            let Piece { row, index, generation, region, .. } = *piece;
-            OwnerOp::Missed { row, index, generation, regions: 1 << region }
-        });
-        let missed: Vec<_> = missed.collect();
-        if !missed.is_empty() {
-            self.commit_if_fits(missed).await?;
+        loop {
+            let view = self.view.get().value;
+            let missed = done.iter().filter(|(piece, _)| lacks(piece)).filter_map(|(piece, _)| {
+                let Piece { row, index, generation, region, disk, .. } = *piece;
+                let copy = view.record.rows.get(&row)?.copy(index.into())?;
+                let op = || OwnerOp::Missed {
+                    row,
+                    index,
+                    generation,
+                    regions: 1 << region,
+                    seen: view.membership(disk),
+                };
+                (copy.generation == generation).then(op)
+            });
+            let missed: Vec<_> = missed.collect();
+            if missed.is_empty() || self.commit_if_fits(missed).await? {
+                return Ok(());
+            }
+            if self.view.get().value.version == view.version {
+                // No other disk has the region any more. Its checksum says that this one does not have the newest data.
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     /// Whether regions have discards that are not durable.

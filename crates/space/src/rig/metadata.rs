@@ -226,10 +226,11 @@ impl Metadata {
                 self.row(row, birth)?;
                 self.record.rows.remove(&row).filter(|_| row != RowNumber::LOG).ok_or(Refusal::Invalid)?;
             }
-            OwnerOp::Missed { row, index, generation, regions } => {
+            OwnerOp::Missed { row, index, generation, regions, seen } => {
                 check(row != RowNumber::LOG || regions == ALL)?;
-                let (disk, present) =
-                    (self.copy(row, index, generation)?.place.disk, &self.record.rows[&row]);
+                let disk = self.copy(row, index, generation)?.place.disk;
+                check(self.membership(disk) == seen)?;
+                let present = &self.record.rows[&row];
                 // Regions that no other disk has are not marked.
                 let kept = match self.record.unaccounted.contains_key(&disk) {
                     true => self.alone(row, present, disk, |other| other != disk),

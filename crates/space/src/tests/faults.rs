@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 
 use super::*;
 use crate::log::LogError;
+use crate::view::{GroupKey, route};
 
 const DISK: DiskNumber = DiskNumber(0);
 const SLOT: SlotId = SlotId(0);
@@ -165,6 +166,54 @@ fn a_disk_that_is_leaving_gets_no_write() {
         };
         let (late, during) = tokio::join!(late, stays);
         assert_eq!((late, during), (Ok(()), before));
+    });
+}
+
+/// A write that began while a disk was away goes there, too, when the disk has returned whole: it would lack the write
+/// otherwise, which a caller who takes the next disk away does not expect.
+#[test]
+fn a_disk_that_returns_during_a_write_gets_it() {
+    virtual_time(async {
+        let world = World::new(&Setup::new(6, 2, MIRROR)).await;
+        world.write(0..4, true).await.unwrap();
+        world.space.checkpoint().await.unwrap();
+        let copies = world.rig.view_now().record.rows[&pool_seam::RowNumber(0)].slabs.clone();
+        let (stays, leaves) = (copies[0].place.disk, copies[1].place.disk);
+        world.rig.remove_disk(leaves).await.unwrap();
+        let slow = Fault::Slow(Duration::from_millis(100));
+        world.rig.machine.rule(SlotId(stays.0.into()), Rule::new(Op::Write, When::Nth(0), slow));
+        let returns = async {
+            world.rig.env.sleep(Duration::from_millis(1)).await;
+            world.rig.return_disk(leaves).await
+        };
+        let (written, returned) = tokio::join!(world.write(8..12, false), returns);
+        assert!(matches!((written, returned), (Ok(()), Ok(pool_seam::Returned::Proven { .. }))));
+        let missed = |row: &pool_seam::Row| row.slabs[1].missed;
+        assert_eq!(missed(&world.rig.view_now().record.rows[&pool_seam::RowNumber(0)]), 0);
+        world.rig.remove_disk(stays).await.unwrap();
+        world.read(0..16).await.unwrap();
+    });
+}
+
+/// A table is read from the disks of now, not from those of the view with which its user began.
+#[test]
+fn a_table_is_loaded_though_the_view_is_old() {
+    virtual_time(async {
+        let world = World::new(&Setup::new(7, 2, MIRROR)).await;
+        world.write(0..4, true).await.unwrap();
+        let row = pool_seam::RowNumber(0);
+        let copies = world.rig.view_now().record.rows[&row].slabs.clone();
+        let (stays, leaves) = (copies[0].place.disk, copies[1].place.disk);
+        world.rig.remove_disk(leaves).await.unwrap();
+        world.write(2..6, true).await.unwrap();
+        world.rig.return_disk(leaves).await.unwrap();
+        let (key, inner) = (GroupKey { row, set: 0, group: 0 }, &world.space.0);
+        let old = route(&inner.view.get().value, key).unwrap();
+        assert_eq!(old.counting(), 1, "one has missed a write");
+        world.space.run(JobId(1), JobOrder::Resync(leaves)).wait().await.unwrap();
+        world.space.checkpoint().await.unwrap();
+        world.rig.remove_disk(stays).await.unwrap();
+        assert!(inner.load(key, old).await.is_ok());
     });
 }
 

@@ -90,9 +90,12 @@ fn translate(
         }
         OwnerOp::Ready { row, birth } => SpaceOp::Ready { row, birth },
         OwnerOp::Free { row, birth } => SpaceOp::Free { row, birth },
-        OwnerOp::Missed { row, index, generation, regions } => {
+        OwnerOp::Missed { row, index, generation, regions, seen } => {
             let present = record.rows.get(&row).ok_or(Refusal::Invalid)?;
             let disk = present.copy(usize::from(index)).ok_or(Refusal::Invalid)?.place.disk;
+            if state.membership(disk) != seen {
+                return Err(Refusal::Invalid);
+            }
             // What is said of a disk that is not accounted for is what it may lack, not what it does: as when a disk leaves, regions that
             // no other disk could give are not marked.
             let kept = match record.unaccounted.contains_key(&disk) {

@@ -6,6 +6,8 @@ use crate::{Absence, InvalidOp, Op, PoolId, SlabPlace, placement};
 
 const SPACE: SpaceId = SpaceId(0);
 const ROW: RowNumber = RowNumber(0);
+/// Of a disk that has not been away.
+const SEEN: Option<Membership> = Some(Membership(1));
 
 fn op(op: SpaceOp) -> Op {
     Op::Space { space: SPACE, op }
@@ -98,7 +100,7 @@ fn late_requests_do_nothing_to_another_row_disk_or_size() {
     let late = [
         OwnerOp::Ready { row: ROW, birth: old.birth },
         OwnerOp::Free { row: ROW, birth: old.birth },
-        OwnerOp::Missed { row: ROW, index: 0, generation: old.slabs[0].generation, regions: 1 },
+        OwnerOp::Missed { row: ROW, index: 0, generation: old.slabs[0].generation, regions: 1, seen: SEEN },
         OwnerOp::BeginMove { row: ROW, birth: old.birth, index: 0, to: None },
         OwnerOp::EndMove { row: ROW, birth: old.birth },
         OwnerOp::CancelMove { row: ROW, birth: old.birth },
@@ -142,6 +144,7 @@ fn the_last_copy_is_never_written_off() {
         index,
         generation: generations[usize::from(index)],
         regions,
+        seen: SEEN,
     };
     assert_eq!(ask(&mut s, 3, [missed(0, 1)]), None);
     assert_eq!(ask(&mut s, 4, [missed(1, 1)]), Some(Refusal::Invalid));
@@ -161,6 +164,7 @@ fn the_last_copy_is_never_written_off() {
         index,
         generation: log.slabs[usize::from(index)].generation,
         regions: ALL,
+        seen: SEEN,
     };
     s.apply(&op(SpaceOp::Accounted { disk: disks[1], of: Membership(1) })).unwrap();
     assert_eq!(ask(&mut s, 6, [log_missed(0)]), None);
@@ -214,7 +218,10 @@ fn a_disk_leaves_with_the_answers_of_owners() {
     // A row that its owner has not seen yet, and what no other disk has.
     let mut s = s;
     let generation = row(&s).slabs[0].generation;
-    assert_eq!(ask(&mut s, 3, [OwnerOp::Missed { row: ROW, index: 0, generation, regions: 0b10 }]), None);
+    assert_eq!(
+        ask(&mut s, 3, [OwnerOp::Missed { row: ROW, index: 0, generation, regions: 0b10, seen: SEEN }]),
+        None
+    );
     assert_eq!(ask(&mut s, 4, [OwnerOp::Allocate { row: RowNumber(1) }]), None);
     let new = s.spaces[&SPACE].rows[&RowNumber(1)].clone();
     let on_new = new.slabs.iter().position(|copy| copy.place.disk == disk);
@@ -225,12 +232,32 @@ fn a_disk_leaves_with_the_answers_of_owners() {
     }
 }
 
+/// What a write says that began while the disk was away, after the disk has returned.
+#[test]
+fn a_disk_that_has_returned_misses_nothing_that_was_said_of_it_before() {
+    let mut s = written(3);
+    let SlabCopy { place, generation, .. } = row(&s).slabs[1];
+    s.apply_all(&s.leave(place.disk, Absence::Gone, &Answers::from([(SPACE, Vec::new())]))).unwrap();
+    let missed = |seen| OwnerOp::Missed { row: ROW, index: 1, generation, regions: 1, seen };
+    let mut back = s.clone();
+    back.apply(&Op::DiskPresent { disk: place.disk, membership: Membership(2) }).unwrap();
+    for seen in [None, SEEN] {
+        assert_eq!(ask(&mut back.clone(), 3, [missed(seen)]), Some(Refusal::Invalid), "{seen:?}");
+    }
+    assert_eq!(ask(&mut back, 3, [missed(Some(Membership(2)))]), None);
+    assert_eq!(ask(&mut s, 3, [missed(None)]), None);
+    assert_eq!((row(&s).slabs[1].missed, row(&back).slabs[1].missed), (1, 1));
+}
+
 #[test]
 fn a_disk_that_was_set_back_misses_what_others_have() {
     let mut s = written(3);
     let disks: Vec<DiskNumber> = row(&s).slabs.iter().map(|copy| copy.place.disk).collect();
     let generation = row(&s).slabs[1].generation;
-    assert_eq!(ask(&mut s, 3, [OwnerOp::Missed { row: ROW, index: 1, generation, regions: 0b100 }]), None);
+    assert_eq!(
+        ask(&mut s, 3, [OwnerOp::Missed { row: ROW, index: 1, generation, regions: 0b100, seen: SEEN }]),
+        None
+    );
     assert_eq!(ask(&mut s, 4, [OwnerOp::Stale { disk: disks[0], of: Membership(1) }]), None);
     assert_eq!(row(&s).slabs[0].missed, !0b100);
     // By its label, the same.

@@ -97,7 +97,11 @@ fn missed_regions_name_a_copy_and_a_membership() {
         let rig = rig(2, MIRROR);
         let copy = allocated(&rig).await.slabs[1];
         let generation = copy.generation;
-        let missed = OwnerOp::Missed { row: ROW, index: 1, generation, regions: u64::MAX };
+        let missed =
+            OwnerOp::Missed { row: ROW, index: 1, generation, regions: u64::MAX, seen: Some(Membership(1)) };
+        let of_another = |seen| OwnerOp::Missed { row: ROW, index: 1, generation, regions: 1, seen };
+        assert!(commit(&rig, &[of_another(None)]).await.is_err(), "it has returned");
+        assert!(commit(&rig, &[of_another(Some(Membership(2)))]).await.is_err());
         let view = commit(&rig, &[missed]).await.expect("it fits");
         assert_eq!(row(&view, ROW).slabs[1].missed, u64::MAX);
         let has = |of, generation| OwnerOp::NotMissed {
@@ -112,7 +116,13 @@ fn missed_regions_name_a_copy_and_a_membership() {
         let view = commit(&rig, &[has(1, generation)]).await.expect("it fits");
         assert_eq!(row(&view, ROW).slabs[1].missed, 0, "the slab has one region");
         let log = row(&view, RowNumber::LOG).slabs[0].generation;
-        let part = OwnerOp::Missed { row: RowNumber::LOG, index: 0, generation: log, regions: 1 };
+        let part = OwnerOp::Missed {
+            row: RowNumber::LOG,
+            index: 0,
+            generation: log,
+            regions: 1,
+            seen: Some(Membership(1)),
+        };
         assert!(commit(&rig, &[part]).await.is_err(), "of a replica everything or nothing");
     });
 }

@@ -96,7 +96,7 @@ fn a_stale_disk_keeps_what_no_other_copy_has() {
         let rig = rig(2, MIRROR);
         let copies = allocated(&rig).await.slabs.clone();
         let (disk, generation) = (copies[0].place.disk, copies[1].generation);
-        let missed = OwnerOp::Missed { row: ROW, index: 1, generation, regions: 1 };
+        let missed = OwnerOp::Missed { row: ROW, index: 1, generation, regions: 1, seen: Some(FIRST) };
         assert!(commit(&rig, &[OwnerOp::Stale { disk, of: Membership(2) }]).await.is_err());
         let view = commit(&rig, &[missed, OwnerOp::Stale { disk, of: FIRST }]).await.expect("it fits");
         assert_eq!(row(&view, ROW).slabs[0].missed, !1);
