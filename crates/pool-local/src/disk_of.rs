@@ -3,12 +3,13 @@
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arena::{Sg, SgMut, sg_len};
 use disk::{Disk, DiskError, DiskId, DiskInfo, Gate, Geometry, IdKind, Media, Op, Pass, Place, WriteCache};
 use env::{Ctx, Epoch, Io};
 use pool::PoolId;
-use pool::jobs::{Board, ClientIo};
+use pool::jobs::ClientIo;
 use pool_seam::{SpaceRecord, UNIT};
 use space::Space;
 
@@ -24,8 +25,8 @@ pub struct VirtualDisk {
     info: DiskInfo,
     is_read_only: bool,
     gate: Arc<Gate>,
-    /// The pool's jobs, which are paced by how long calls take.
-    jobs: Arc<Board>,
+    /// Those of the slot that its flushes have told.
+    doubts: AtomicU64,
 }
 
 /// A call from its beginning until its result.
@@ -36,7 +37,6 @@ impl VirtualDisk {
     pub(crate) fn new(
         slot: Arc<Slot>,
         pool: PoolId,
-        jobs: &Arc<Board>,
         record: &SpaceRecord,
         is_read_only: bool,
     ) -> VirtualDisk {
@@ -61,19 +61,21 @@ impl VirtualDisk {
             queue_depth: QUEUE,
             write_cache: WriteCache::Volatile,
         };
-        VirtualDisk { slot, info, is_read_only, gate: Arc::default(), jobs: Arc::clone(jobs) }
+        let doubts = AtomicU64::new(slot.doubts());
+        VirtualDisk { slot, info, is_read_only, gate: Arc::default(), doubts }
     }
 
     /// Lets a call in, if it is whole units inside of the space.
     fn enter(&self, c: &Ctx, at: Place) -> Result<(Space, Call), DiskError> {
-        let space = self.slot.space().map_err(|error| told(&self.info, error, at))?;
+        // The disks alone decide how long a flush or a discard takes: jobs observe reads and writes only.
+        let begun = self.slot.begin(matches!(at.op, Op::Read | Op::Write));
+        let (space, client) = begun.map_err(|error| told(&self.info, error, at))?;
         Geometry { size: space.size(), ..self.info.geometry }.check(at)?;
         if self.is_read_only && matches!(at.op, Op::Write | Op::Discard) {
             return Err(DiskError::ReadOnly { at });
         }
         let pass = self.gate.enter(c, at)?;
-        // The disks alone decide how long a flush or a discard takes: jobs observe reads and writes only.
-        Ok((space, (pass, self.jobs.client(matches!(at.op, Op::Read | Op::Write)))))
+        Ok((space, (pass, client)))
     }
 }
 
@@ -108,6 +110,10 @@ impl Disk for VirtualDisk {
         match self.enter(c, at) {
             // What is written to one that is open for reading only is nobody's.
             Ok(_) if self.is_read_only => Io::Done(Ok(())),
+            Ok(_) if self.is_in_doubt() => {
+                tracing::warn!(disk = %self.info.path.display(), "what was not flushed when its owner ended may be lost");
+                Io::Done(Err(DiskError::Gone { at }))
+            }
             Ok((space, call)) => self.ends(space.flush(), call, at),
             Err(error) => Io::Done(Err(error)),
         }
@@ -147,6 +153,12 @@ impl Disk for VirtualDisk {
 }
 
 impl VirtualDisk {
+    /// Whether something may be lost that was written here, and no flush has said so.
+    fn is_in_doubt(&self) -> bool {
+        let doubts = self.slot.doubts();
+        self.doubts.load(Ordering::Relaxed) != doubts && self.doubts.swap(doubts, Ordering::Relaxed) != doubts
+    }
+
     fn ends(
         &self,
         io: Io<Result<(), space::SpaceError>>,

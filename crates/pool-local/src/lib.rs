@@ -98,9 +98,24 @@ pub struct LocalPool {
     changing: tokio::sync::Mutex<()>,
 }
 
+/// The spaces of a pool that was let go. Virtual disks of them serve again when the pool is opened with this.
+#[derive(Default)]
+pub struct Kept(BTreeMap<SpaceId, Arc<Slot>>);
+
 impl LocalPool {
     /// Owns every space of the pool.
     pub async fn open(env: &Env, arena: &Arena, pool: &Pool, options: LocalOptions) -> Arc<LocalPool> {
+        LocalPool::open_again(env, arena, pool, options, Kept::default()).await
+    }
+
+    /// The same of a pool that was let go, with what [`LocalPool::abandon`] has returned.
+    pub async fn open_again(
+        env: &Env,
+        arena: &Arena,
+        pool: &Pool,
+        options: LocalOptions,
+        Kept(mut kept): Kept,
+    ) -> Arc<LocalPool> {
         let local = Arc::new(LocalPool {
             env: env.clone(),
             arena: arena.clone(),
@@ -111,7 +126,8 @@ impl LocalPool {
             changing: tokio::sync::Mutex::default(),
         });
         let owned: Vec<SpaceId> = pool.read(|s| s.spaces.keys().copied().collect());
-        let slots: Vec<_> = owned.into_iter().map(|space| local.add(space)).collect();
+        let slot = |space| local.add(kept.remove(&space).unwrap_or_else(|| Arc::new(Slot::new(space))));
+        let slots: Vec<_> = owned.into_iter().map(slot).collect();
         let all = Arc::clone(&local);
         let opened = env.run(async move { drop(join_all(slots.iter().map(|slot| slot.open(&all))).await) });
         let _ = select(std::pin::pin!(opened), std::pin::pin!(env.sleep(PATIENCE))).await;
@@ -130,8 +146,7 @@ impl LocalPool {
     /// [`LocalError::NoSpace`].
     pub fn disk(&self, space: SpaceId) -> Result<VirtualDisk, LocalError> {
         let record = self.pool.read(|s| s.spaces.get(&space).cloned()).ok_or(LocalError::NoSpace(space))?;
-        let (id, jobs) = (self.pool.id(), self.pool.jobs());
-        Ok(VirtualDisk::new(self.slot(space)?, id, jobs, &record, self.pool.is_read_only()))
+        Ok(VirtualDisk::new(self.slot(space)?, self.pool.id(), &record, self.pool.is_read_only()))
     }
 
     /// Makes a space; it has no slabs but for its log until it is written.
@@ -141,7 +156,7 @@ impl LocalPool {
     pub async fn create(self: &Arc<LocalPool>, record: SpaceRecord) -> Result<SpaceId, LocalError> {
         let _one = self.changing.lock().await;
         let space = self.pool.create_space(record).await?;
-        self.add(space).open(self).await?;
+        self.add(Arc::new(Slot::new(space))).open(self).await?;
         Ok(space)
     }
 
@@ -217,6 +232,15 @@ impl LocalPool {
         join_all(ends).await.into_iter().collect()
     }
 
+    /// Lets a suspended pool go: calls fail from now on. Virtual disks stay, and serve again after [`LocalPool::open_again`]; the
+    /// first flush of one fails then, if something that was written before may be lost.
+    pub async fn abandon(&self) -> Kept {
+        self.pool.abandon();
+        let kept = Kept(std::mem::take(&mut *self.spaces.lock()));
+        join_all(kept.0.values().map(|slot| slot.abandon())).await;
+        kept
+    }
+
     /// Spaces that cannot be used now, and why.
     pub fn not_open(&self) -> BTreeMap<SpaceId, String> {
         let spaces = self.spaces.lock();
@@ -250,9 +274,8 @@ impl LocalPool {
         self.spaces.lock().get(&space).cloned().ok_or(LocalError::NoSpace(space))
     }
 
-    fn add(&self, space: SpaceId) -> Arc<Slot> {
-        let slot = Arc::new(Slot::new(space));
-        self.spaces.lock().insert(space, Arc::clone(&slot));
+    fn add(&self, slot: Arc<Slot>) -> Arc<Slot> {
+        self.spaces.lock().insert(slot.id(), Arc::clone(&slot));
         slot
     }
 }

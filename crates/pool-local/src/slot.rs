@@ -1,9 +1,11 @@
 //! A space of the pool and its owner in this process, if it has one now.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
 use pool::SpaceId;
+use pool::jobs::{Board, ClientIo};
 use pool_seam::{Coordinator, NodeId, Owner, OwnerId, SeamError};
 use space::{Settings, Space, SpaceError};
 
@@ -13,13 +15,15 @@ use crate::{LocalError, LocalPool};
 pub(crate) struct Slot {
     id: SpaceId,
     state: RwLock<State>,
+    /// How many owners have ended that may have had something that was not durable.
+    doubts: AtomicU64,
     /// Held while the owner begins or ends.
     changing: tokio::sync::Mutex<()>,
 }
 
 enum State {
-    /// It serves; the pool knows it by a weak link.
-    Open(Space, Arc<dyn Owner>),
+    /// It serves; the pool knows it by a weak link. The pool's jobs are paced by how long calls take.
+    Open(Space, Arc<dyn Owner>, Arc<Board>),
     /// It does not, for this reason.
     Closed(LocalError),
 }
@@ -27,7 +31,8 @@ enum State {
 impl Slot {
     pub(crate) fn new(id: SpaceId) -> Slot {
         let why = LocalError::NotOpen(SeamError::Failed("its log is being read".to_owned()).into());
-        Slot { id, state: RwLock::new(State::Closed(why)), changing: tokio::sync::Mutex::default() }
+        let (state, doubts) = (RwLock::new(State::Closed(why)), AtomicU64::new(0));
+        Slot { id, state, doubts, changing: tokio::sync::Mutex::default() }
     }
 
     pub(crate) fn id(&self) -> SpaceId {
@@ -38,16 +43,32 @@ impl Slot {
     /// Why it has no owner now.
     pub(crate) fn space(&self) -> Result<Space, LocalError> {
         match &*self.state.read() {
-            State::Open(space, _) => Ok(space.clone()),
+            State::Open(space, ..) => Ok(space.clone()),
             State::Closed(why) => Err(why.clone()),
         }
+    }
+
+    /// A call of a client begins; `is_timed`: it says how long the disks take.
+    ///
+    /// # Errors
+    /// As [`Slot::space`].
+    pub(crate) fn begin(&self, is_timed: bool) -> Result<(Space, Option<ClientIo>), LocalError> {
+        match &*self.state.read() {
+            State::Open(space, _, jobs) => Ok((space.clone(), jobs.client(is_timed))),
+            State::Closed(why) => Err(why.clone()),
+        }
+    }
+
+    /// See the field. A flush has to say so once to each user.
+    pub(crate) fn doubts(&self) -> u64 {
+        self.doubts.load(Ordering::Relaxed)
     }
 
     /// # Errors
     /// As [`Slot::space`].
     pub(crate) fn owner(&self) -> Result<Arc<dyn Owner>, LocalError> {
         match &*self.state.read() {
-            State::Open(_, link) => Ok(Arc::clone(link)),
+            State::Open(_, link, _) => Ok(Arc::clone(link)),
             State::Closed(why) => Err(why.clone()),
         }
     }
@@ -55,7 +76,7 @@ impl Slot {
     /// Whether it could not be opened, or its owner has ended by itself.
     pub(crate) fn is_to_open(&self) -> bool {
         match &*self.state.read() {
-            State::Open(space, _) => space.has_ended(),
+            State::Open(space, ..) => space.has_ended(),
             State::Closed(why) => matches!(why, LocalError::NotOpen(_)),
         }
     }
@@ -79,6 +100,10 @@ impl Slot {
         if !self.is_to_open() {
             return Ok(());
         }
+        if self.owner().is_ok() {
+            // It has ended by itself.
+            self.doubts.fetch_add(1, Ordering::Relaxed);
+        }
         let owner = local.pool.hand_over(self.id, NodeId::default()).await?;
         self.open_as(local, owner).await
     }
@@ -88,7 +113,7 @@ impl Slot {
             Ok(space) => {
                 let link: Arc<dyn Owner> = Arc::new(space.clone());
                 local.pool.link(owner, Arc::downgrade(&link) as Weak<dyn Owner>);
-                *self.state.write() = State::Open(space, link);
+                *self.state.write() = State::Open(space, link, Arc::clone(local.pool.jobs()));
                 Ok(())
             }
             Err(error) => {
@@ -100,6 +125,16 @@ impl Slot {
         }
     }
 
+    /// Lets the owner go with its pool; the next one comes with the pool's next opening.
+    pub(crate) async fn abandon(&self) {
+        let had_owner = self.owner().is_ok();
+        let why = SeamError::Failed("its pool is being opened again".to_owned());
+        let ended = self.close(LocalError::NotOpen(why.into())).await;
+        if had_owner && ended.is_err() {
+            self.doubts.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Ends the owner; calls from now on get `why`.
     ///
     /// # Errors
@@ -108,7 +143,7 @@ impl Slot {
         let _one = self.changing.lock().await;
         let before = std::mem::replace(&mut *self.state.write(), State::Closed(why));
         match before {
-            State::Open(_, link) => Ok(link.close().wait().await.map(drop)?),
+            State::Open(_, link, _) => Ok(link.close().wait().await.map(drop)?),
             State::Closed(_) => Ok(()),
         }
     }

@@ -14,8 +14,8 @@ use pool_seam::{Lease, SeamError, Suspension};
 /// After this time a pool that is suspended is asked again.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// See the module. Writes and discards that come while the lease is out wait until it holds, or fail with
-/// [`DiskError::Fenced`] when another owner is known.
+/// See the module. Writes and discards that come while the lease is out wait until it holds, or fail:
+/// with [`DiskError::Fenced`] when another owner is known, with [`DiskError::Gone`] when the pool was let go.
 pub(crate) struct Leased {
     pub(crate) env: Env,
     pub(crate) lease: Arc<dyn Lease>,
@@ -36,6 +36,8 @@ impl Leased {
                     Ok(()) => return write(&*disk, &c).wait().await,
                     Err(SeamError::Deposed(epoch)) => epoch.0,
                     Err(SeamError::Suspended(Suspension::TakenOver(epoch))) => epoch,
+                    // The pool is let go.
+                    Err(SeamError::Failed(_)) => return Err(DiskError::Gone { at }),
                     Err(_) => {
                         env.sleep(PAUSE).await;
                         continue;

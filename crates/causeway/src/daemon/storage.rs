@@ -25,6 +25,7 @@ mod mover;
 mod open_pool;
 mod pools;
 mod remembered;
+mod resuming;
 mod returning;
 mod shared;
 mod spaces;

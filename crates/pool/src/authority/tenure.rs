@@ -139,6 +139,14 @@ impl Tenure {
         why
     }
 
+    /// The same when it is over already: what waits for the pool ends, because it will not resume.
+    pub(crate) fn abandon(&self) {
+        self.lease.end();
+        self.state.write().over = Some(Suspension::Abandoned);
+        self.changed.send_modify(|n| *n += 1);
+        self.tried.notify_waiters();
+    }
+
     pub(crate) fn claimed_by(&self, other: Option<crate::format::Claimant>) -> Suspension {
         self.suspend(Suspension::Claimed { by: other.unwrap_or_default() })
     }

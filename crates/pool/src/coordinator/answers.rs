@@ -24,6 +24,6 @@ pub(super) fn suspended(why: &Suspension) -> SeamError {
         Suspension::NoLease { .. } => SeamError::Suspended(Paused::LeaseEnded),
         // Another process coordinates the pool, or will.
         Suspension::Claimed { .. } | Suspension::Exported | Suspension::Ended => SeamError::Moved,
-        Suspension::Unaccountable(_) => SeamError::Failed(why.to_string()),
+        Suspension::Unaccountable(_) | Suspension::Abandoned => SeamError::Failed(why.to_string()),
     }
 }

@@ -59,7 +59,7 @@ pub enum CommitError {
 pub enum Suspension {
     /// Too many of the disks with its metadata failed.
     #[error(
-        "{left} of its disks with metadata remain and {needed} are needed; {}; bring disks back and open it again",
+        "{left} of its disks with metadata remain and {needed} are needed; {}; it is opened again when more are back",
         failures(.failed)
     )]
     TooFewVoters {
@@ -97,6 +97,9 @@ pub enum Suspension {
     /// It has been exported.
     #[error("it has been exported")]
     Exported,
+    /// It is to be opened again.
+    #[error("it is being opened again")]
+    Abandoned,
     /// The writer task has ended.
     #[error("its writer has ended")]
     Ended,

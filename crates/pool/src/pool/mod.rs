@@ -130,6 +130,11 @@ impl Pool {
         self.inner.metadata.changes()
     }
 
+    /// Lets a suspended pool go, so that it can be opened again: its owners wait for it no longer. Its claim stays on the disks.
+    pub fn abandon(&self) {
+        self.metadata().tenure().abandon();
+    }
+
     /// Gives a space another name.
     ///
     /// # Errors

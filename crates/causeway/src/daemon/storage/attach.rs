@@ -204,7 +204,9 @@ impl Pools {
 
     /// Makes the attachments again that a pool had when it, or the server, ended.
     pub(super) async fn attach_again(&self, open: &OpenPool) {
-        for (space, attach) in self.remembered.of(open.pool.id()) {
+        // Those of a pool that was let go are there.
+        let is_there = |space| open.attachments.place(space).is_some();
+        for (space, attach) in self.remembered.of(open.pool.id()).into_iter().filter(|(s, _)| !is_there(*s)) {
             if let Err(error) = self.attach_now(open, space, &attach).await {
                 let (pool, space) = (open.name(), open.name_of(space));
                 tracing::error!(pool, space, %error, "a virtual disk is not attached again");

@@ -698,6 +698,11 @@ pub(super) fn suspended(why: &Suspension, name: &str) -> String {
             "close it here: causeway pool export {name}; to have it back, export it on that machine too, then here: causeway pool \
              import {name}"
         ),
+        Suspension::TooFewVoters { .. } => {
+            format!(
+                "bring its disks back (causeway health): it resumes by itself within seconds; if it does not: {again}"
+            )
+        }
         Suspension::NoLease { .. } => {
             format!("bring its disks back (causeway health); if it does not resume: {again}")
         }

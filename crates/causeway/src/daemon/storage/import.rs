@@ -19,7 +19,7 @@ use crate::control::types::Changed;
 use crate::output::quoted;
 
 /// How long a server that starts waits for one that ends, for each pool, and how often it looks.
-const ENDING: Duration = Duration::from_secs(5);
+pub(super) const ENDING: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(200);
 
 impl Pools {
@@ -116,7 +116,7 @@ impl Pools {
     }
 
     /// Waits until no process has the disks, or until a timeout.
-    async fn wait_for_locks(&self, found: &[Labelled], patience: Instant) {
+    pub(super) async fn wait_for_locks(&self, found: &[Labelled], patience: Instant) {
         for Labelled { path, label } in found {
             while let Err(StorageError::Disk(disk::OpenError::InUse { .. })) =
                 self.open_disk(path, label, Purpose::Write).await
@@ -163,7 +163,7 @@ impl Pools {
     }
 
     /// Opens one pool with these disks, and keeps it, or the reason why it cannot be opened.
-    async fn open(
+    pub(super) async fn open(
         &self,
         id: PoolId,
         found: &[Labelled],
@@ -287,7 +287,8 @@ impl Pools {
         read_only: bool,
         notes: Vec<String>,
     ) -> Result<Arc<OpenPool>, StorageError> {
-        let open = Arc::new(OpenPool::new(self, pool, read_only, notes).await?);
+        let kept = self.kept.lock().remove(&pool.id()).unwrap_or_default();
+        let open = Arc::new(OpenPool::new(self, pool, read_only, notes, kept).await?);
         self.known.lock().insert(open.pool.id(), Known::Open(Arc::clone(&open)));
         self.attach_again(&open).await;
         Ok(open)

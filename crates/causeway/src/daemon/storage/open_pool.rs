@@ -5,11 +5,12 @@
 mod owners;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use arena::Arena;
 use env::Env;
 use pool::health::Troubled;
-use pool::{DiskNumber, Pool, Presence, SpaceId};
+use pool::{DiskNumber, Pool, Presence, SpaceId, Suspension};
 
 use owners::Owners;
 
@@ -27,13 +28,21 @@ pub(super) struct OpenPool {
     pub(super) read_only: bool,
     /// Findings of the opening, which hold as long as it is open.
     pub(super) notes: Vec<String>,
-    pub(super) attachments: Attachments,
-    pub(super) tallies: SpaceTallies,
+    pub(super) attachments: Arc<Attachments>,
+    pub(super) tallies: Arc<SpaceTallies>,
     pub(super) teller: Teller,
     env: Env,
     arena: Arena,
     jobs: JobsSection,
     live: Owners,
+}
+
+/// What the clients of a pool have that was let go, for its next opening.
+#[derive(Default)]
+pub(super) struct Kept {
+    pub(super) attachments: Arc<Attachments>,
+    tallies: Arc<SpaceTallies>,
+    spaces: pool_local::Kept,
 }
 
 impl OpenPool {
@@ -43,20 +52,22 @@ impl OpenPool {
         pool: Pool,
         read_only: bool,
         notes: Vec<String>,
+        kept: Kept,
     ) -> Result<OpenPool, StorageError> {
+        let Kept { attachments, tallies, spaces } = kept;
         let open = OpenPool {
             teller: Teller::new(&pools.env, &pools.events, &pool),
             pool,
             read_only,
             notes,
-            attachments: Attachments::default(),
-            tallies: SpaceTallies::default(),
+            attachments,
+            tallies,
             env: pools.env.clone(),
             arena: pools.arena.clone(),
             jobs: pools.jobs,
             live: Owners::default(),
         };
-        open.start_owners().await;
+        open.start_owners(spaces).await;
         Ok(open)
     }
 
@@ -128,6 +139,10 @@ impl OpenPool {
 
     /// Ends the clients, and flushes: the first half of closing it.
     pub(super) async fn end_use(&self) -> Result<(), StorageError> {
+        if self.pool.suspended().is_some_and(|why| !matches!(why, Suspension::NoLease { .. })) {
+            // What waits for it would wait for ever.
+            self.pool.abandon();
+        }
         self.attachments.end_all().await;
         self.end_owners().await
     }
@@ -138,6 +153,12 @@ impl OpenPool {
             self.pool.export().await?;
         }
         Ok(())
+    }
+
+    /// Lets it go while it is suspended; nothing is flushed, and its clients stay for the next opening.
+    pub(super) async fn abandon(&self) -> Kept {
+        let spaces = self.abandon_owners().await;
+        Kept { attachments: Arc::clone(&self.attachments), tallies: Arc::clone(&self.tallies), spaces }
     }
 
     pub(super) fn name(&self) -> String {

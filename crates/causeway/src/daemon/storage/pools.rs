@@ -16,7 +16,7 @@ use pool::format::{Areas, Claimant, Label};
 use super::error::StorageError;
 use super::health::Watch;
 use super::machine;
-use super::open_pool::OpenPool;
+use super::open_pool::{Kept, OpenPool};
 use super::remembered::Remembered;
 use crate::config::{JobsSection, StorageSection};
 use crate::control::events::EventKind;
@@ -32,6 +32,8 @@ pub struct Pools {
     pub(super) by: Claimant,
     pub(super) changing: tokio::sync::Mutex<()>,
     pub(super) known: Mutex<BTreeMap<PoolId, Known>>,
+    /// Of pools that were let go and are not open again.
+    pub(super) kept: Mutex<BTreeMap<PoolId, Kept>>,
     /// The reported faults.
     pub(super) watch: Watch,
     pub(super) events: Arc<Events>,
@@ -83,7 +85,7 @@ impl Pools {
         machine: [u8; 16],
     ) -> Pools {
         let (devices, jobs) = (section.devices.clone(), section.jobs);
-        let (changing, known) = (tokio::sync::Mutex::default(), Mutex::default());
+        let (changing, known, kept) = (tokio::sync::Mutex::default(), Mutex::default(), Mutex::default());
         let watch = Watch::default();
         Pools {
             env,
@@ -93,6 +95,7 @@ impl Pools {
             by: machine::claimant(machine),
             changing,
             known,
+            kept,
             watch,
             events,
             remembered,
@@ -191,6 +194,7 @@ impl Pools {
     /// Lets the clients over NBD of all spaces begin to end.
     pub(super) fn begin_to_end(&self) {
         self.open_pools().iter().for_each(|open| open.attachments.begin_to_end());
+        self.kept.lock().values().for_each(|kept| kept.attachments.begin_to_end());
     }
 
     /// Ends the clients of all spaces, flushes them, and gives the pools up.
@@ -206,6 +210,9 @@ impl Pools {
                 }
                 Err(error) => tracing::error!(pool = name, %error, "pool not exported cleanly"),
             }
+        }
+        for kept in std::mem::take(&mut *self.kept.lock()).into_values() {
+            kept.attachments.end_all().await;
         }
         self.known.lock().clear();
     }

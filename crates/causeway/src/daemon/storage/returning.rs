@@ -18,6 +18,7 @@ use super::error::StorageError;
 use super::find::{self, Labelled};
 use super::open_pool::OpenPool;
 use super::pools::{Pools, Purpose, done};
+use super::resuming::Resuming;
 use crate::control::events::EventKind;
 use crate::control::storage::ReturnRequest;
 use crate::control::types::Changed;
@@ -88,9 +89,10 @@ impl Pools {
 
     /// Takes disks back by themselves as long as the thread runs.
     pub(super) async fn watch_returns(self: Arc<Pools>) {
-        let mut looked = Looked::default();
+        let (mut looked, mut resuming) = (Looked::default(), Resuming::default());
         loop {
             self.env.sleep(EVERY).await;
+            self.resume_suspended(&mut resuming).await;
             let absent = self.absent();
             if absent.is_empty() {
                 looked = Looked { tried: looked.tried, ..Looked::default() };

@@ -13,6 +13,7 @@ use vfs::{
     OpenDisk, Space, SpaceFiles, Spaces, SpacesOptions, Vfs, VfsError, VfsResult, VirtualDisk, VirtualDisks,
 };
 
+use super::attach::Attachments;
 use super::error::StorageError;
 use super::open_pool::OpenPool;
 use super::pools::Pools;
@@ -30,13 +31,13 @@ struct PoolShare {
 
 /// An open file of a share: its virtual disk is neither destroyed nor resized otherwise, and its pool not exported.
 struct InUse {
-    open: Arc<OpenPool>,
+    attachments: Arc<Attachments>,
     space: SpaceId,
 }
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        self.open.attachments.unshare(self.space);
+        self.attachments.unshare(self.space);
     }
 }
 
@@ -133,7 +134,11 @@ impl VirtualDisks for PoolShare {
         let disk = open.space_for_clients(space).map_err(|e| refused(&self.pool, &e))?;
         let step = open.pool.read(|s| s.spaces.get(&space).map_or(0, |r| r.row_bytes(s.slab_bytes)));
         open.attachments.share(space);
-        Ok(OpenDisk { disk, step, guard: Box::new(InUse { open, space }) })
+        Ok(OpenDisk {
+            disk,
+            step,
+            guard: Box::new(InUse { attachments: Arc::clone(&open.attachments), space }),
+        })
     }
 
     fn resize(&self, number: u64, size: u64) -> BoxFuture<VfsResult<()>> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use env::Env;
 use parking_lot::Mutex;
 use pool::CommitError;
-use pool_local::{LocalOptions, LocalPool};
+use pool_local::{Kept, LocalOptions, LocalPool};
 
 use super::OpenPool;
 use crate::daemon::storage::error::StorageError;
@@ -68,8 +68,9 @@ impl OpenPool {
     }
 
     /// Opens the virtual disks: their owners read the logs.
-    pub(super) async fn start_owners(&self) {
-        let owners = LocalPool::open(&self.env, &self.arena, &self.pool, LocalOptions::default()).await;
+    pub(super) async fn start_owners(&self, kept: Kept) {
+        let options = LocalOptions::default();
+        let owners = LocalPool::open_again(&self.env, &self.arena, &self.pool, options, kept).await;
         let workers = || Workers {
             mender: Mender::start(&self.env, &self.pool, &owners, self.jobs, &self.teller),
             mover: Mover::start(&self.env, &self.pool, &self.teller),
@@ -79,6 +80,18 @@ impl OpenPool {
             self.env.spawn(check_disks(self.env.clone(), Arc::downgrade(&owners)));
         }
         *self.live.0.lock() = Some(Live { owners, workers });
+    }
+
+    /// Lets the owners go, with a pool that is suspended.
+    pub(super) async fn abandon_owners(&self) -> Kept {
+        let Some(Live { owners, workers }) = self.live.0.lock().take() else { return Kept::default() };
+        // First: what the others wait for will not come.
+        self.pool.abandon();
+        if let Some(Workers { mender, mover }) = workers {
+            mover.stop();
+            mender.stop().await;
+        }
+        owners.abandon().await
     }
 
     /// Ends the owners: everything is flushed, and no virtual disk may be used meanwhile.

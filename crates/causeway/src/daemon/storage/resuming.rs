@@ -1,0 +1,104 @@
+//! Suspended pools that resume by themselves.
+//!
+//! A pool is suspended for good when too few of its disks with metadata are left. When labels of more than half of them can be
+//! read again, it is let go and opened again. Its clients stay: calls fail in between, and the first flush of a virtual disk
+//! fails if something that was not durable may be lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pool::{DiskNumber, PoolId, Suspension};
+
+use super::find::{self, Labelled};
+use super::import::ENDING;
+use super::open_pool::OpenPool;
+use super::pools::{Closed, Known, Pools};
+use crate::control::events::EventKind;
+use crate::control::storage::ImportRequest;
+
+/// How long a pool is left alone that could not be opened again.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// When a pool is tried next, and which disks had its metadata when it was suspended.
+#[derive(Default)]
+pub(super) struct Resuming(BTreeMap<PoolId, (Instant, BTreeSet<DiskNumber>)>);
+
+impl Pools {
+    /// Opens pools again whose disks are back.
+    pub(super) async fn resume_suspended(&self, resuming: &mut Resuming) {
+        let suspended = self.open_pools().into_iter().filter(|open| {
+            !open.read_only && matches!(open.pool.suspended(), Some(Suspension::TooFewVoters { .. }))
+        });
+        let mut suspended: BTreeMap<PoolId, Option<Arc<OpenPool>>> =
+            suspended.map(|open| (open.pool.id(), Some(open))).collect();
+        suspended.extend(self.kept.lock().keys().map(|id| (*id, None)));
+        resuming.0.retain(|id, _| suspended.contains_key(id));
+        let now = self.env.now();
+        for (id, open) in suspended {
+            let (due, voters) = resuming.0.entry(id).or_insert_with(|| (now, BTreeSet::new()));
+            if let Some(open) = &open {
+                *voters = open.pool.read(|s| s.voters.clone());
+            }
+            if now < *due {
+                continue;
+            }
+            let Ok(_one) = self.changing.try_lock() else { return };
+            let found = self.disks_of(id, open.as_deref()).await;
+            let here = found.iter().filter(|disk| voters.contains(&disk.label.number)).count();
+            if here * 2 > voters.len() {
+                *due = now + PAUSE;
+                self.open_again(id, open, &found).await;
+            }
+        }
+    }
+
+    /// The disks of a pool whose labels can be read now.
+    async fn disks_of(&self, id: PoolId, open: Option<&OpenPool>) -> Vec<Labelled> {
+        let mut paths = find::expand(&self.devices);
+        paths.extend(open.into_iter().flat_map(|open| open.paths()));
+        if let Some(Known::Closed(closed)) = self.known.lock().get(&id) {
+            paths.extend(closed.disks.clone());
+        }
+        paths.sort();
+        paths.dedup();
+        let mut found = find::labels(&self.env, &self.arena, paths).await;
+        found.retain(|disk| disk.label.pool == id);
+        found
+    }
+
+    async fn open_again(&self, id: PoolId, open: Option<Arc<OpenPool>>, found: &[Labelled]) {
+        if let Some(open) = open {
+            let name = open.name();
+            tracing::info!(pool = name, "enough disks of a suspended pool are back: it is opened again");
+            let kept = open.abandon().await;
+            self.kept.lock().insert(id, kept);
+            let closed = Closed {
+                name,
+                disks: open.paths(),
+                reason: "it was suspended, and is being opened again".to_owned(),
+                cure: None,
+                helps: Vec::new(),
+            };
+            self.known.lock().insert(id, Known::Closed(closed));
+            // Its disks are closed when their last I/O has ended.
+        }
+        self.wait_for_locks(found, self.env.now() + ENDING).await;
+        let before = self.why_closed(id);
+        match self.open(id, found, &ImportRequest::default()).await {
+            Ok(open) => open.tell_opened(EventKind::PoolOpened, "its disks are back, and it has resumed"),
+            // It is tried again, and said once.
+            Err(error) if self.why_closed(id) != before => {
+                tracing::error!(%error, "a suspended pool cannot be opened again");
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn why_closed(&self, id: PoolId) -> Option<String> {
+        match self.known.lock().get(&id) {
+            Some(Known::Closed(closed)) => Some(closed.reason.clone()),
+            _ => None,
+        }
+    }
+}
