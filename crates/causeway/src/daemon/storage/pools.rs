@@ -211,7 +211,8 @@ impl Pools {
                 Err(error) => tracing::error!(pool = name, %error, "pool not exported cleanly"),
             }
         }
-        for kept in std::mem::take(&mut *self.kept.lock()).into_values() {
+        let kept = std::mem::take(&mut *self.kept.lock());
+        for kept in kept.into_values() {
             kept.attachments.end_all().await;
         }
         self.known.lock().clear();

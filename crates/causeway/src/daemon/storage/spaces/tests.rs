@@ -6,6 +6,7 @@ use pool::{CreateOptions, NewDisk, Pool};
 use super::*;
 use crate::config::{JobsSection, StorageSection};
 use crate::daemon::events::Events;
+use crate::daemon::storage::open_pool::Kept;
 use crate::daemon::storage::remembered::Remembered;
 
 const SLAB: u64 = 2 << 20;
@@ -36,7 +37,7 @@ async fn with_fixed() -> (Arc<OpenPool>, SpaceId) {
         ..SpaceRecord::default()
     };
     let space = pool.create_space(record).await.expect("a space");
-    let open = OpenPool::new(&pools, pool, false, Vec::new()).await.expect("it opens");
+    let open = OpenPool::new(&pools, pool, false, Vec::new(), Kept::default()).await.expect("it opens");
     allocate(&open, space).await.expect("there is room");
     (Arc::new(open), space)
 }
