@@ -5,11 +5,13 @@ import fcntl
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from harness.programs import run, until
 from harness.protocol import Client, Status
+from harness.servers import Causeway
 from test_pool import MIB, Machine, machine, pytestmark as pool_marks  # noqa: F401  the fixture
 
 pytestmark = [
@@ -117,3 +119,24 @@ def test_a_suspended_pool_resumes_with_its_clients(machine, shelf, resiliency, n
     machine.server.start()
     machine.until_healthy()
     machine.qemu_io("read -P 1 0 4M", "read -P 6 20M 1M")
+
+
+def test_a_command_that_waits_for_it_does_not_keep_it_suspended(machine, shelf):
+    machine.pool("abc")
+    machine.mirror()
+    machine.attach()
+    machine.qemu_io("write -P 1 0 4M", "flush")
+    shelf.pull()
+    waiting = write(machine)
+    until(lambda: suspended(machine), timeout=60, what=f"it is suspended: {machine.server.log}")
+    environment = {**os.environ, "CAUSEWAY_CONTROL": str(Path(machine.server.sockets.name) / "control.sock")}
+    detaching = subprocess.Popen([Causeway.binary, "space", "detach", "vm"], env=environment)
+    with pytest.raises(subprocess.TimeoutExpired):
+        detaching.wait(timeout=3)
+    shelf.bring()
+    machine.until_healthy()
+    assert "write failed" in waiting.communicate(timeout=20)[0]
+    detaching.wait(timeout=20)
+    machine.attach()
+    run(["qemu-io", "-f", "raw", "-t", "none", "-c", "flush", machine.url()], status=None)
+    machine.qemu_io("read -P 1 0 4M")

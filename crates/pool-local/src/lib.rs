@@ -17,6 +17,7 @@ mod disk_of;
 mod slot;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -233,12 +234,22 @@ impl LocalPool {
     }
 
     /// Lets a suspended pool go: calls fail from now on. Virtual disks stay, and serve again after [`LocalPool::open_again`]; the
-    /// first flush of one fails then, if something that was written before may be lost.
+    /// first flush of each fails then, because what was written before may be lost. Waits for [`AGAIN`] at most: I/O that hangs
+    /// keeps the disks open.
     pub async fn abandon(&self) -> Kept {
         self.pool.abandon();
-        let kept = Kept(std::mem::take(&mut *self.spaces.lock()));
-        join_all(kept.0.values().map(|slot| slot.abandon())).await;
-        kept
+        let slots = std::mem::take(&mut *self.spaces.lock());
+        let slots = slots.into_iter().map(|(space, slot)| (space, slot, Arc::new(AtomicBool::new(false))));
+        let slots: Vec<_> = slots.collect();
+        let each = slots.iter().map(|(_, slot, is_over)| {
+            let (slot, is_over) = (Arc::clone(slot), Arc::clone(is_over));
+            self.env.run(async move { slot.abandon(&is_over).await })
+        });
+        let _ = select(std::pin::pin!(join_all(each)), std::pin::pin!(self.env.sleep(AGAIN))).await;
+        // Of one whose owner could still begin the users stay without.
+        let is_over =
+            |(_, _, is_over): &(SpaceId, Arc<Slot>, Arc<AtomicBool>)| is_over.load(Ordering::Relaxed);
+        Kept(slots.into_iter().filter(is_over).map(|(space, slot, _)| (space, slot)).collect())
     }
 
     /// Spaces that cannot be used now, and why.

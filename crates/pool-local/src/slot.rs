@@ -1,6 +1,6 @@
 //! A space of the pool and its owner in this process, if it has one now.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
@@ -103,6 +103,10 @@ impl Slot {
         if self.owner().is_ok() {
             // It has ended by itself.
             self.doubts.fetch_add(1, Ordering::Relaxed);
+            let why = SeamError::Failed("its owner has ended".to_owned());
+            let before =
+                std::mem::replace(&mut *self.state.write(), State::Closed(LocalError::NotOpen(why.into())));
+            drop(before);
         }
         let owner = local.pool.hand_over(self.id, NodeId::default()).await?;
         self.open_as(local, owner).await
@@ -125,13 +129,18 @@ impl Slot {
         }
     }
 
-    /// Lets the owner go with its pool; the next one comes with the pool's next opening.
-    pub(crate) async fn abandon(&self) {
-        let had_owner = self.owner().is_ok();
-        let why = SeamError::Failed("its pool is being opened again".to_owned());
-        let ended = self.close(LocalError::NotOpen(why.into())).await;
-        if had_owner && ended.is_err() {
+    /// Lets the owner go with its pool, which was let go; the next one comes with the pool's next opening. The caller does not wait
+    /// for long: `false` in `is_over`, and what was begun may never end.
+    pub(crate) async fn abandon(&self, is_over: &AtomicBool) {
+        let _one = self.changing.lock().await;
+        let why = SeamError::Failed("its pool was let go while it was suspended".to_owned());
+        let before =
+            std::mem::replace(&mut *self.state.write(), State::Closed(LocalError::NotOpen(why.into())));
+        is_over.store(true, Ordering::Relaxed);
+        if let State::Open(_, link, _) = before {
+            // Its end cannot be recorded, so nobody knows whether all of it is durable.
             self.doubts.fetch_add(1, Ordering::Relaxed);
+            drop(link.close().wait().await);
         }
     }
 

@@ -35,6 +35,8 @@ struct State {
     over: Option<Suspension>,
     /// Until a renewal succeeds.
     paused: Option<Suspension>,
+    /// It is over and was let go: nothing waits for it.
+    is_abandoned: bool,
 }
 
 /// The lease is renewed when less is left.
@@ -90,7 +92,7 @@ impl Tenure {
             if self.holds() {
                 return Ok(());
             }
-            if let Some(why) = self.state.read().over.clone() {
+            if let Some(why) = self.over() {
                 return Err(why);
             }
             if let Either::Right(_) = select(tried, Box::pin(self.env.sleep_until(until))).await {
@@ -104,7 +106,7 @@ impl Tenure {
     /// # Errors
     /// Another owner has claimed the pool, and the tenure is over; or [`Suspension::NoLease`].
     pub(crate) async fn confirm(&self) -> Result<(), Suspension> {
-        if let Some(why) = self.state.read().over.clone() {
+        if let Some(why) = self.over() {
             return Err(why);
         }
         let failed = match self.authority.read().await {
@@ -142,7 +144,7 @@ impl Tenure {
     /// The same when it is over already: what waits for the pool ends, because it will not resume.
     pub(crate) fn abandon(&self) {
         self.lease.end();
-        self.state.write().over = Some(Suspension::Abandoned);
+        self.state.write().is_abandoned = true;
         self.changed.send_modify(|n| *n += 1);
         self.tried.notify_waiters();
     }
@@ -153,13 +155,19 @@ impl Tenure {
 
     /// Why it is over, if it is for good.
     pub(crate) fn over(&self) -> Option<Suspension> {
-        self.state.read().over.clone()
+        let state = self.state.read();
+        if state.is_abandoned { Some(Suspension::Abandoned) } else { state.over.clone() }
     }
 
-    /// Why nothing is acknowledged now.
+    /// Why nothing is acknowledged now; of one that was let go, why it was over before.
     pub(crate) fn suspended(&self) -> Option<Suspension> {
         let state = self.state.read();
-        state.over.as_ref().or(state.paused.as_ref()).cloned()
+        state
+            .over
+            .as_ref()
+            .or(state.paused.as_ref())
+            .cloned()
+            .or(state.is_abandoned.then_some(Suspension::Abandoned))
     }
 
     fn pause(&self, why: &Suspension) {
@@ -180,7 +188,7 @@ impl Tenure {
 
     #[cold]
     fn renew(self: &Arc<Tenure>) {
-        if self.state.read().over.is_none() && !self.renewing.swap(true, Ordering::AcqRel) {
+        if self.over().is_none() && !self.renewing.swap(true, Ordering::AcqRel) {
             let renewal = Renewal(Arc::downgrade(self));
             self.env.spawn_if_running(renewal.run(self.env.clone()));
         }

@@ -97,8 +97,8 @@ pub enum Suspension {
     /// It has been exported.
     #[error("it has been exported")]
     Exported,
-    /// It is to be opened again.
-    #[error("it is being opened again")]
+    /// It was suspended, and nothing waits for it any more: see [`crate::Pool::abandon`].
+    #[error("it was let go while it was suspended")]
     Abandoned,
     /// The writer task has ended.
     #[error("its writer has ended")]

@@ -52,6 +52,8 @@ pub struct OpenOptions {
 pub struct Opened {
     /// The pool.
     pub pool: Pool,
+    /// The epoch of the opening before this one, as the disks have it.
+    pub former_epoch: u64,
     /// Disks that were present and are absent now.
     pub missing: Vec<DiskNumber>,
     /// Disks whose contents are older than they should be: they are resynchronised whole, or absent if they
@@ -239,6 +241,7 @@ impl Pool {
         pool.inner.metadata.rechoose().await?;
         Ok(Opened {
             pool,
+            former_epoch: state.epoch(),
             missing: plan.missing,
             stale: plan.stale,
             may_be_stale,

@@ -48,7 +48,7 @@ impl Pools {
             CreateOptions { name: new.name.clone(), slab_bytes: new.slab_size, by: self.by.clone() };
         let pool = Pool::create(&self.env, &self.arena, &disks, options).await?;
         let notes = self.unlisted(&paths);
-        let open = self.keep(pool, false, Vec::new()).await?;
+        let open = self.keep(pool, false, Vec::new(), None).await?;
         tracing::info!(pool = new.name, disks = paths.len(), "pool created");
         open.teller.tell(EventKind::PoolCreated, format!("created of {}", some(paths.len(), "disk")));
         Ok(done(format!("pool {} created of {}", new.name, some(paths.len(), "disk")), notes))
@@ -147,13 +147,22 @@ impl Pools {
     /// See [`StorageError`]: a virtual disk of it is attached; it is suspended, and its claim stays.
     pub async fn export(&self, name: &str) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
+        if let Ok((id, Known::Closed(closed))) = self.find(name)
+            && let Some(kept) = { self.kept.lock().remove(&id) }
+        {
+            // It was let go, and does not resume any more.
+            kept.attachments.end_all().await;
+            return Ok(done(format!("the clients of the pool {} have ended", closed.name), Vec::new()));
+        }
         let open = self.open_pool(name)?;
         open.refuse_in_use()?;
         let name = open.name();
+        let suspended = open.pool.suspended();
         let closed = open.close().await;
-        let reason = match &closed {
-            Ok(()) => EXPORTED.to_owned(),
-            Err(e) => e.to_string(),
+        let reason = match (&closed, suspended) {
+            (Ok(()), _) => EXPORTED.to_owned(),
+            (Err(_), Some(why)) => format!("the pool was suspended: {why}"),
+            (Err(e), None) => e.to_string(),
         };
         self.closed(&open, name.clone(), reason);
         closed?;

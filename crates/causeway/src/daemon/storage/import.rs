@@ -11,7 +11,7 @@ use pool::{OpenError, OpenOptions, Opened, Pool, PoolId};
 use super::error::{self, StorageError};
 use super::find::{self, Labelled};
 use super::machine;
-use super::open_pool::OpenPool;
+use super::open_pool::{Kept, OpenPool};
 use super::pools::{Closed, Known, Pools, Purpose, done, real};
 use crate::control::events::EventKind;
 use crate::control::storage::ImportRequest;
@@ -262,7 +262,7 @@ impl Pools {
         read_only: bool,
         mut notes: Vec<String>,
     ) -> Result<Arc<OpenPool>, StorageError> {
-        let Opened { pool, stale, may_be_stale, shortened, .. } = opened;
+        let Opened { pool, former_epoch, stale, may_be_stale, shortened, .. } = opened;
         notes.extend(shortened.iter().map(|(disk, size, had)| {
             format!(
                 "disk {} has become shorter ({size} bytes of {had}) and is not used: restore its size, or replace it (causeway pool replace-disk)",
@@ -277,17 +277,28 @@ impl Pools {
         if !may_be_stale.is_empty() {
             notes.push(format!("loss was accepted: {} may be stale", may_be_stale.join(", ")));
         }
-        self.keep(pool, read_only, notes).await
+        let is_same = !read_only && may_be_stale.is_empty();
+        self.keep(pool, read_only, notes, is_same.then_some(former_epoch)).await
     }
 
-    /// Puts a pool in use, with the attachments that it had.
+    /// Puts a pool in use, with the attachments that it had. `goes_on`: nothing that was flushed in the opening of this epoch
+    /// is gone or different, so that clients of one that was let go may stay.
     pub(super) async fn keep(
         &self,
         pool: Pool,
         read_only: bool,
         notes: Vec<String>,
+        goes_on: Option<u64>,
     ) -> Result<Arc<OpenPool>, StorageError> {
-        let kept = self.kept.lock().remove(&pool.id()).unwrap_or_default();
+        let kept = self.kept.lock().remove(&pool.id());
+        let kept = match kept {
+            Some(kept) if goes_on == Some(kept.epoch) => kept,
+            Some(kept) => {
+                kept.attachments.end_all().await;
+                Kept::default()
+            }
+            None => Kept::default(),
+        };
         let open = Arc::new(OpenPool::new(self, pool, read_only, notes, kept).await?);
         self.known.lock().insert(open.pool.id(), Known::Open(Arc::clone(&open)));
         self.attach_again(&open).await;

@@ -4,6 +4,7 @@
 
 mod owners;
 
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -43,6 +44,8 @@ pub(super) struct Kept {
     pub(super) attachments: Arc<Attachments>,
     tallies: Arc<SpaceTallies>,
     spaces: pool_local::Kept,
+    /// Of the opening that was let go: if there was another one since, the disks may have something else.
+    pub(super) epoch: u64,
 }
 
 impl OpenPool {
@@ -54,7 +57,7 @@ impl OpenPool {
         notes: Vec<String>,
         kept: Kept,
     ) -> Result<OpenPool, StorageError> {
-        let Kept { attachments, tallies, spaces } = kept;
+        let Kept { attachments, tallies, spaces, .. } = kept;
         let open = OpenPool {
             teller: Teller::new(&pools.env, &pools.events, &pool),
             pool,
@@ -139,12 +142,34 @@ impl OpenPool {
 
     /// Ends the clients, and flushes: the first half of closing it.
     pub(super) async fn end_use(&self) -> Result<(), StorageError> {
-        if self.pool.suspended().is_some_and(|why| !matches!(why, Suspension::NoLease { .. })) {
-            // What waits for it would wait for ever.
-            self.pool.abandon();
+        let ends = async {
+            self.attachments.end_all().await;
+            self.end_owners().await
+        };
+        tokio::select! {
+            biased;
+            ended = ends => ended,
+            never = self.lets_go() => match never {},
         }
-        self.attachments.end_all().await;
-        self.end_owners().await
+    }
+
+    /// Lets the pool go if it is suspended for good, also later: what waits for it would wait for ever.
+    async fn lets_go(&self) -> Infallible {
+        let mut changes = self.pool.changes();
+        loop {
+            if self.is_over() {
+                self.pool.abandon();
+                std::future::pending::<()>().await;
+            }
+            if changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Whether it is suspended for good.
+    pub(super) fn is_over(&self) -> bool {
+        self.pool.suspended().is_some_and(|why| !matches!(why, Suspension::NoLease { .. }))
     }
 
     /// The second half. Unflushed data is marked on the disks, and is resolved when the pool is opened again.
@@ -158,7 +183,8 @@ impl OpenPool {
     /// Lets it go while it is suspended; nothing is flushed, and its clients stay for the next opening.
     pub(super) async fn abandon(&self) -> Kept {
         let spaces = self.abandon_owners().await;
-        Kept { attachments: Arc::clone(&self.attachments), tallies: Arc::clone(&self.tallies), spaces }
+        let (attachments, tallies) = (Arc::clone(&self.attachments), Arc::clone(&self.tallies));
+        Kept { attachments, tallies, spaces, epoch: self.pool.epoch() }
     }
 
     pub(super) fn name(&self) -> String {

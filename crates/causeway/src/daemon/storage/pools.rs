@@ -199,6 +199,8 @@ impl Pools {
 
     /// Ends the clients of all spaces, flushes them, and gives the pools up.
     pub(super) async fn close_all(&self) {
+        // A command may wait for one of them, with the lock.
+        self.open_pools().iter().filter(|open| open.is_over()).for_each(|open| open.pool.abandon());
         let _one = self.changing.lock().await;
         self.begin_to_end();
         for open in self.open_pools() {

@@ -1,8 +1,8 @@
 //! Suspended pools that resume by themselves.
 //!
 //! A pool is suspended for good when too few of its disks with metadata are left. When labels of more than half of them can be
-//! read again, it is let go and opened again. Its clients stay: calls fail in between, and the first flush of a virtual disk
-//! fails if something that was not durable may be lost.
+//! read again, it is let go and opened again. Its clients stay: calls fail in between, and so does the first flush of a virtual
+//! disk. They end if another process has opened the pool meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -43,10 +43,21 @@ impl Pools {
             if now < *due {
                 continue;
             }
-            let Ok(_one) = self.changing.try_lock() else { return };
             let found = self.disks_of(id, open.as_deref()).await;
             let here = found.iter().filter(|disk| voters.contains(&disk.label.number)).count();
-            if here * 2 > voters.len() {
+            if here * 2 <= voters.len() {
+                continue;
+            }
+            // First: a command may wait for the pool, with the lock.
+            open.iter().for_each(|open| open.pool.abandon());
+            let Ok(_one) = self.changing.try_lock() else { continue };
+            // It may have been closed, or opened, meanwhile.
+            let is_there = match (self.known.lock().get(&id), &open) {
+                (Some(Known::Open(now)), Some(open)) => Arc::ptr_eq(now, open),
+                (Some(Known::Closed(_)), None) => self.kept.lock().contains_key(&id),
+                _ => false,
+            };
+            if is_there {
                 *due = now + PAUSE;
                 self.open_again(id, open, &found).await;
             }

@@ -16,6 +16,9 @@ use crate::daemon::storage::mover::Mover;
 /// How often it is checked that the disks are still those that were opened.
 const CHECKS: Duration = Duration::from_secs(2);
 
+/// How long the jobs of a pool that is let go may take to end.
+const STOP: Duration = Duration::from_secs(10);
+
 /// See the module; none when the pool is closed.
 #[derive(Default)]
 pub(super) struct Owners(Mutex<Option<Live>>);
@@ -89,7 +92,8 @@ impl OpenPool {
         self.pool.abandon();
         if let Some(Workers { mender, mover }) = workers {
             mover.stop();
-            mender.stop().await;
+            // Longer only if I/O of a job hangs.
+            let _ = tokio::time::timeout(STOP, mender.stop()).await;
         }
         owners.abandon().await
     }
