@@ -105,7 +105,7 @@ def test_a_suspended_pool_resumes_with_its_clients(machine, shelf, resiliency, n
         file.flush()
         file.close()
     # The same socket, whose first flush says the same.
-    run(["qemu-io", "-f", "raw", "-t", "none", "-c", "flush", machine.url()], status=None)
+    machine.qemu_io("flush", status=None)
     machine.qemu_io("read -P 1 0 4M", "read -P 5 12M 4k", "write -P 6 20M 1M", "flush")
     events = machine("event", "list")
     assert "it has resumed" in events, events
@@ -138,5 +138,5 @@ def test_a_command_that_waits_for_it_does_not_keep_it_suspended(machine, shelf):
     assert "write failed" in waiting.communicate(timeout=20)[0]
     detaching.wait(timeout=20)
     machine.attach()
-    run(["qemu-io", "-f", "raw", "-t", "none", "-c", "flush", machine.url()], status=None)
+    machine.qemu_io("flush", status=None)
     machine.qemu_io("read -P 1 0 4M")

@@ -131,7 +131,7 @@ impl LocalPool {
         let slots: Vec<_> = owned.into_iter().map(slot).collect();
         let all = Arc::clone(&local);
         let opened = env.run(async move { drop(join_all(slots.iter().map(|slot| slot.open(&all))).await) });
-        let _ = select(std::pin::pin!(opened), std::pin::pin!(env.sleep(PATIENCE))).await;
+        wait_at_most(env, PATIENCE, opened).await;
         env.spawn(keep_open(env.clone(), Arc::downgrade(&local)));
         local
     }
@@ -245,7 +245,7 @@ impl LocalPool {
             let (slot, is_over) = (Arc::clone(slot), Arc::clone(is_over));
             self.env.run(async move { slot.abandon(&is_over).await })
         });
-        let _ = select(std::pin::pin!(join_all(each)), std::pin::pin!(self.env.sleep(AGAIN))).await;
+        wait_at_most(&self.env, AGAIN, join_all(each)).await;
         // Of one whose owner could still begin the users stay without.
         let is_over =
             |(_, _, is_over): &(SpaceId, Arc<Slot>, Arc<AtomicBool>)| is_over.load(Ordering::Relaxed);
@@ -289,6 +289,11 @@ impl LocalPool {
         self.spaces.lock().insert(slot.id(), Arc::clone(&slot));
         slot
     }
+}
+
+/// Waits for tasks, which go on when the time is over.
+async fn wait_at_most(env: &Env, limit: Duration, tasks: impl Future) {
+    drop(select(std::pin::pin!(tasks), std::pin::pin!(env.sleep(limit))).await);
 }
 
 /// Invariant 2.

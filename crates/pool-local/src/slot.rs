@@ -30,8 +30,7 @@ enum State {
 
 impl Slot {
     pub(crate) fn new(id: SpaceId) -> Slot {
-        let why = LocalError::NotOpen(SeamError::Failed("its log is being read".to_owned()).into());
-        let (state, doubts) = (RwLock::new(State::Closed(why)), AtomicU64::new(0));
+        let (state, doubts) = (RwLock::new(not_open("its log is being read")), AtomicU64::new(0));
         Slot { id, state, doubts, changing: tokio::sync::Mutex::default() }
     }
 
@@ -42,10 +41,7 @@ impl Slot {
     /// # Errors
     /// Why it has no owner now.
     pub(crate) fn space(&self) -> Result<Space, LocalError> {
-        match &*self.state.read() {
-            State::Open(space, ..) => Ok(space.clone()),
-            State::Closed(why) => Err(why.clone()),
-        }
+        self.open_parts(|space, _, _| space.clone())
     }
 
     /// A call of a client begins; `is_timed`: it says how long the disks take.
@@ -53,10 +49,7 @@ impl Slot {
     /// # Errors
     /// As [`Slot::space`].
     pub(crate) fn begin(&self, is_timed: bool) -> Result<(Space, Option<ClientIo>), LocalError> {
-        match &*self.state.read() {
-            State::Open(space, _, jobs) => Ok((space.clone(), jobs.client(is_timed))),
-            State::Closed(why) => Err(why.clone()),
-        }
+        self.open_parts(|space, _, jobs| (space.clone(), jobs.client(is_timed)))
     }
 
     /// See the field. A flush has to say so once to each user.
@@ -67,8 +60,15 @@ impl Slot {
     /// # Errors
     /// As [`Slot::space`].
     pub(crate) fn owner(&self) -> Result<Arc<dyn Owner>, LocalError> {
+        self.open_parts(|_, link, _| Arc::clone(link))
+    }
+
+    fn open_parts<T>(
+        &self,
+        of: impl FnOnce(&Space, &Arc<dyn Owner>, &Arc<Board>) -> T,
+    ) -> Result<T, LocalError> {
         match &*self.state.read() {
-            State::Open(_, link, _) => Ok(Arc::clone(link)),
+            State::Open(space, link, jobs) => Ok(of(space, link, jobs)),
             State::Closed(why) => Err(why.clone()),
         }
     }
@@ -103,9 +103,7 @@ impl Slot {
         if self.owner().is_ok() {
             // It has ended by itself.
             self.doubts.fetch_add(1, Ordering::Relaxed);
-            let why = SeamError::Failed("its owner has ended".to_owned());
-            let before =
-                std::mem::replace(&mut *self.state.write(), State::Closed(LocalError::NotOpen(why.into())));
+            let before = std::mem::replace(&mut *self.state.write(), not_open("its owner has ended"));
             drop(before);
         }
         let owner = local.pool.hand_over(self.id, NodeId::default()).await?;
@@ -133,12 +131,11 @@ impl Slot {
     /// for long: `false` in `is_over`, and what was begun may never end.
     pub(crate) async fn abandon(&self, is_over: &AtomicBool) {
         let _one = self.changing.lock().await;
-        let why = SeamError::Failed("its pool was let go while it was suspended".to_owned());
-        let before =
-            std::mem::replace(&mut *self.state.write(), State::Closed(LocalError::NotOpen(why.into())));
+        let closed = not_open("its pool was let go while it was suspended");
+        let before = std::mem::replace(&mut *self.state.write(), closed);
         is_over.store(true, Ordering::Relaxed);
         if let State::Open(_, link, _) = before {
-            // Its end cannot be recorded, so nobody knows whether all of it is durable.
+            // The pool takes no record any more, so its close fails: what it has written may not be durable.
             self.doubts.fetch_add(1, Ordering::Relaxed);
             drop(link.close().wait().await);
         }
@@ -156,6 +153,11 @@ impl Slot {
             State::Closed(_) => Ok(()),
         }
     }
+}
+
+/// Why it does not serve now, and is tried again.
+fn not_open(why: &str) -> State {
+    State::Closed(LocalError::NotOpen(SeamError::Failed(why.to_owned()).into()))
 }
 
 async fn open(local: &LocalPool, owner: OwnerId) -> Result<Space, SpaceError> {

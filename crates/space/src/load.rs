@@ -67,13 +67,14 @@ impl Inner {
         })
     }
 
+    /// Reads a table from the disks of a route, or from those of the present one if these have not enough of it.
     pub(crate) async fn load(&self, key: GroupKey, mut at: Route) -> Result<Table, SpaceError> {
         loop {
             if let Some(table) = self.load_from(key, &at).await {
                 return Ok(table);
             }
             // A disk that has left since may not have been needed any more.
-            drop(self.following.lock());
+            self.wait_for_view();
             let present = route(&self.view.get().value, key);
             match present.filter(|present| present.birth == at.birth && present.members != at.members) {
                 Some(present) => at = present,

@@ -87,7 +87,7 @@ pub(crate) struct Inner {
     pub(crate) view: View,
     view_changed: Notify,
     /// Held while ports and the view are ones of two versions.
-    pub(crate) following: parking_lot::Mutex<()>,
+    following: parking_lot::Mutex<()>,
     pub(crate) ports: Ports,
     pub(crate) cache: Cache<SpaceError>,
     pub(crate) locks: RangeLocks,
@@ -308,6 +308,11 @@ impl Inner {
         self.view_changed.notify_waiters();
     }
 
+    /// Waits until the view is at least the one that the ports follow. Blocks for a moment.
+    pub(crate) fn wait_for_view(&self) {
+        drop(self.following.lock());
+    }
+
     /// Before a request is repeated that could not be answered: until the view changes, or for a pause, which grows each time.
     async fn pause(&self, pause: &mut Duration) {
         tokio::select! {
@@ -397,7 +402,7 @@ impl Inner {
             // It may be healthy, and have no slabs of this space any more.
             if !self.ports.has(disk, of) {
                 // The caller looks at the view that says so, not at the one before.
-                drop(self.following.lock());
+                self.wait_for_view();
                 return Ok(Reported::Removed);
             }
             let report = DiskReport { disk, of, reason, error };

@@ -142,8 +142,8 @@ impl Pools {
         by.boot != [0; 16] && (&by.host, by.boot) == (&self.by.host, self.by.boot)
     }
 
-    /// The disks with labels, by pool, of pools that are not open here.
-    async fn look(&self, more: Vec<PathBuf>) -> BTreeMap<PoolId, Vec<Labelled>> {
+    /// The disks with labels in the configured places, where disks of closed pools were, and in these.
+    pub(super) async fn all_labels(&self, more: Vec<PathBuf>) -> Vec<Labelled> {
         let mut paths = find::expand(&self.devices);
         paths.extend(more);
         for known in self.known.lock().values() {
@@ -153,8 +153,13 @@ impl Pools {
         }
         paths.sort();
         paths.dedup();
+        find::labels(&self.env, &self.arena, paths).await
+    }
+
+    /// The disks with labels, by pool, of pools that are not open here.
+    async fn look(&self, more: Vec<PathBuf>) -> BTreeMap<PoolId, Vec<Labelled>> {
         let mut pools: BTreeMap<PoolId, Vec<Labelled>> = BTreeMap::new();
-        for found in find::labels(&self.env, &self.arena, paths).await {
+        for found in self.all_labels(more).await {
             pools.entry(found.label.pool).or_default().push(found);
         }
         let known = self.known.lock();

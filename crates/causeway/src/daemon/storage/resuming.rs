@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use pool::{DiskNumber, PoolId, Suspension};
 
-use super::find::{self, Labelled};
+use super::find::Labelled;
 use super::import::ENDING;
 use super::open_pool::OpenPool;
 use super::pools::{Closed, Known, Pools};
@@ -66,14 +66,7 @@ impl Pools {
 
     /// The disks of a pool whose labels can be read now.
     async fn disks_of(&self, id: PoolId, open: Option<&OpenPool>) -> Vec<Labelled> {
-        let mut paths = find::expand(&self.devices);
-        paths.extend(open.into_iter().flat_map(|open| open.paths()));
-        if let Some(Known::Closed(closed)) = self.known.lock().get(&id) {
-            paths.extend(closed.disks.clone());
-        }
-        paths.sort();
-        paths.dedup();
-        let mut found = find::labels(&self.env, &self.arena, paths).await;
+        let mut found = self.all_labels(open.map(OpenPool::paths).unwrap_or_default()).await;
         found.retain(|disk| disk.label.pool == id);
         found
     }
