@@ -31,10 +31,11 @@ impl Source for Link {
             let Some(of) = view.membership(disk) else { continue };
             match inner.ports.get(disk, of) {
                 Some(port) if !ports.iter().any(|port| port.number() == disk) => ports.push(port),
-                Some(_) => {}
+                // It has left, and the view that says so comes in a moment: what it lacks is recorded.
+                None if !inner.ports.has(disk, of) => {}
                 // Its handle has failed.
                 None if !failed.contains(&disk) => failed.push(disk),
-                None => {}
+                _ => {}
             }
         }
         if ports.is_empty() {
