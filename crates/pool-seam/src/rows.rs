@@ -96,7 +96,8 @@ impl Row {
 
     /// The copy of an index.
     pub fn copy(&self, index: usize) -> Option<&SlabCopy> {
-        self.copies().nth(index).map(|(_, c)| c)
+        let moving = || self.moving.as_deref().map(|m| &m.copy).filter(|_| index == self.slabs.len());
+        self.slabs.get(index).or_else(moving)
     }
 
     /// The copy of an index, to change.

@@ -41,10 +41,11 @@ struct State {
     rest: Option<Rest>,
 }
 
+/// It is large: it stays in its place from the beginning to the end, unless something fails.
 struct Rest {
     change: Change,
     new: New,
-    answer: oneshot::Sender<Result<Ended, SpaceError>>,
+    answer: Option<oneshot::Sender<Result<Ended, SpaceError>>>,
 }
 
 /// How a change ended that did not fail.
@@ -98,26 +99,25 @@ impl Change {
     pub(crate) fn begin(self, new: New) -> impl Future<Output = Result<Ended, SpaceError>> + Send + 'static {
         let (answer, result) = oneshot::channel();
         let at = self.target.offset();
-        // Completions may come before the last one is started.
-        let members = self.begun.members.clone();
-        let parts: SmallVec<[Option<Sg>; 3]> = members.iter().map(|(m, _)| new.part(m).cloned()).collect();
         let place = Place::new(Op::Write, 0, self.target.units.len() as u64 * pool_seam::UNIT);
-        let result_of =
-            |part: &Option<Sg>| part.as_ref().map_or(Ok(()), |_| Err(DiskError::Timeout { at: place }));
-        let results: Results = parts.iter().map(result_of).collect();
-        let left = parts.iter().flatten().count();
-        let rest = Rest { change: self, new, answer };
+        let parts = self.begun.members.iter().map(|(member, _)| new.part(member));
+        let result_of = |part: Option<&Sg>| part.map_or(Ok(()), |_| Err(DiskError::Timeout { at: place }));
+        let results: Results = parts.map(result_of).collect();
+        let (number, left) = (results.len(), results.iter().filter(|result| result.is_err()).count());
+        let rest = Some(Rest { change: self, new, answer: Some(answer) });
+        let flight = Arc::new(Flight(Mutex::new(State { results, left, rest })));
         if left == 0 {
-            rest.end(results);
-        } else {
-            let flight = Arc::new(Flight(Mutex::new(State { results, left, rest: Some(rest) })));
-            for (which, ((member, port), part)) in members.iter().zip(parts).enumerate() {
-                let Some(part) = part else { continue };
-                let flight: Arc<Flight> = Arc::clone(&flight);
-                let offset = member.data + at;
-                let then = Then::new(flight, which, Place { offset, ..place });
-                port.write_then(offset, part, false, then);
-            }
+            flight.0.lock().end();
+        }
+        for which in 0..number {
+            // The completion of the last one ends all of it, perhaps before the call returns.
+            let write = flight.0.lock().rest.as_ref().and_then(|rest| {
+                let (member, port) = &rest.change.begun.members[which];
+                Some((Arc::clone(port), member.data + at, rest.new.part(member)?.clone()))
+            });
+            let Some((port, offset, part)) = write else { continue };
+            let flight: Arc<Flight> = Arc::clone(&flight);
+            port.write_then(offset, part, false, Then::new(flight, which, Place { offset, ..place }));
         }
         async move { result.await.unwrap_or(Err(LogError::Closed.into())) }
     }
@@ -272,26 +272,33 @@ impl Told<Written> for Flight {
         let mut state = self.0.lock();
         state.results[which] = result;
         state.left -= 1;
-        if state.left > 0 {
-            return;
-        }
-        let (results, rest) = (std::mem::take(&mut state.results), state.rest.take());
-        drop(state);
-        if let Some(rest) = rest {
-            rest.end(results);
+        if state.left == 0 {
+            state.end();
         }
     }
 }
 
-impl Rest {
-    fn end(self, results: Results) {
-        let Rest { change, new, answer } = self;
-        let is_simple = results.iter().all(Result::is_ok) && change.is_whole() && change.inner.lease.holds();
-        if is_simple && change.written(&new) {
-            drop(change);
-            drop(answer.send(Ok(Ended::Written)));
+impl State {
+    /// All have completed.
+    fn end(&mut self) {
+        let Some(Rest { change, new, answer }) = &mut self.rest else { return };
+        let is_simple =
+            self.results.iter().all(Result::is_ok) && change.is_whole() && change.inner.lease.holds();
+        if is_simple && change.written(new) {
+            let answer = answer.take();
+            // With it end the locks: before the caller goes on.
+            self.rest = None;
+            answer.into_iter().for_each(|answer| drop(answer.send(Ok(Ended::Written))));
             return;
         }
+        let Some(rest) = self.rest.take() else { return };
+        rest.end_slowly(std::mem::take(&mut self.results));
+    }
+}
+
+impl Rest {
+    fn end_slowly(self, results: Results) {
+        let Rest { change, new, answer } = self;
         change.inner.env.clone().spawn_if_running(async move {
             let result = match change.judge(&new, &results).await {
                 Ok(Judged::Written) if change.written(&new) => Ok(Ended::Written),
@@ -313,7 +320,9 @@ impl Rest {
                     Err(error)
                 }
             };
-            drop(answer.send(result));
+            if let Some(answer) = answer {
+                drop(answer.send(result));
+            }
         });
     }
 }

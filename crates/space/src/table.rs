@@ -15,6 +15,7 @@
 //! 2. A parity is written where a data column is, and only there: blocks have no other word for it.
 //! 3. Blocks of the confirmed values, with all entries after the confirmed ones, give the same table again.
 
+mod by_unit;
 mod changes;
 mod pending;
 mod value;
@@ -27,6 +28,7 @@ use pool_seam::{GROUP_UNITS, RowNumber};
 use smallvec::{SmallVec, smallvec};
 
 use crate::blocks::{ChecksumBlock, Units, newer};
+use by_unit::ByUnit;
 use pending::{Pending, Version};
 pub use value::{Value, Values};
 use value::{is_written, normalize, value_of};
@@ -76,7 +78,7 @@ pub struct Table {
     id: TableId,
     data: usize,
     contents: Vec<Content>,
-    pending: BTreeMap<u16, Pending>,
+    pending: ByUnit<Pending>,
     /// As in the blocks: of the newest one that was loaded or made.
     version: u64,
     writing: u64,
@@ -128,7 +130,7 @@ impl Table {
             id,
             data,
             contents: vec![content; contents],
-            pending: BTreeMap::new(),
+            pending: ByUnit::new(),
             version: 0,
             writing: 0,
             versions: smallvec![0; slabs],
@@ -179,8 +181,7 @@ impl Table {
             c.sums[unit] = block.sums[unit];
             c.lost.set(unit, block.lost.has(unit));
         }
-        for (&unit, pending) in &mut self.pending {
-            let unit = usize::from(unit);
+        for (unit, pending) in self.pending.iter_mut() {
             for value in pending.versions.iter_mut().map(|v| &mut v.values[content]) {
                 if let Value::Unknown { written } = *value {
                     *value = value_of(written, block.lost.has(unit), block.sums[unit]);
@@ -197,7 +198,7 @@ impl Table {
         }
         self.contents[content].sums[unit] = sum.unwrap_or(0);
         self.contents[content].unknown.set(unit, false);
-        for version in self.pending.get_mut(&(unit as u16)).into_iter().flat_map(|p| &mut p.versions) {
+        for version in self.pending.get_mut(unit).into_iter().flat_map(|p| &mut p.versions) {
             if matches!(version.values[content], Value::Unknown { .. }) {
                 version.values[content] = value;
             }
@@ -213,8 +214,8 @@ impl Table {
     pub fn bytes(&self) -> usize {
         // Mostly two versions; the values of several contents are not inline.
         let values = if self.is_coded() { 2 * self.contents.len() * size_of::<Value>() } else { 0 };
-        let pending = self.pending.len() * (size_of::<(u16, Pending)>() + values);
-        size_of::<Table>() + self.contents.len() * size_of::<Content>() + pending
+        let (pending, entries) = self.pending.memory();
+        size_of::<Table>() + self.contents.len() * size_of::<Content>() + pending + entries * values
     }
 
     /// The newest value of a unit, 0 to 511.
@@ -234,15 +235,22 @@ impl Table {
         (0..self.contents.len()).map(|content| self.value(content, unit)).collect()
     }
 
+    /// Whether the unit, or any of the stripe, was written since it was discarded.
+    fn is_written(&self, unit: usize) -> bool {
+        let is_lost = |c: &Content| c.lost.has(unit) && !c.unknown.has(unit);
+        self.contents[..self.data].iter().any(|column| column.written.has(unit))
+            || self.contents.iter().any(is_lost)
+    }
+
     /// The confirmed values.
     pub fn confirmed(&self, unit: usize) -> Values {
-        self.pending.get(&(unit as u16)).map_or_else(|| self.values(unit), |p| p.versions[0].values.clone())
+        self.pending.get(unit).map_or_else(|| self.values(unit), |p| p.versions[0].values.clone())
     }
 
     /// Rule 2.
     pub fn in_place(&self, unit: usize) -> InPlace {
-        let is_written = is_written(&self.values(unit));
-        match self.pending.get(&(unit as u16)) {
+        let is_written = self.is_written(unit);
+        match self.pending.get(unit) {
             None if is_written => InPlace::Firm,
             Some(p) if is_written && p.is_firm => InPlace::Firm,
             Some(p) if is_written && let Some(record) = p.issued() => InPlace::Issued(record),
@@ -253,15 +261,15 @@ impl Table {
 
     /// Whether the unit is *firm*, see rule 2: a write that a crash cuts off may leave any content there.
     pub fn is_firm(&self, unit: usize) -> bool {
-        let pending = self.pending.get(&(unit as u16));
-        pending.map_or_else(|| is_written(&self.values(unit)), |pending| pending.is_firm)
+        let pending = self.pending.get(unit);
+        pending.map_or_else(|| self.is_written(unit), |pending| pending.is_firm)
     }
 
     /// A write of units begins, which no other writes; `false` if an acknowledged value of one of them can be in no
     /// record before this write has ended, because the unit is not firm (rule 2).
     pub fn begin_write(&mut self, units: Range<usize>) -> bool {
         self.in_flight.push(units.start as u16..units.end as u16);
-        !units.into_iter().any(|unit| self.waits_for_write(unit as u16))
+        !units.into_iter().any(|unit| self.waits_for_write(unit))
     }
 
     /// It has ended.
@@ -272,12 +280,12 @@ impl Table {
 
     /// Units whose value waits until a write has ended, see [`Table::begin_write`].
     pub fn held(&self) -> Units {
-        let units = self.in_flight.iter().flat_map(|units| units.clone());
-        units.filter(|unit| self.waits_for_write(*unit)).map(usize::from).collect()
+        let units = self.in_flight.iter().flat_map(|units| units.clone()).map(usize::from);
+        units.filter(|unit| self.waits_for_write(*unit)).collect()
     }
 
-    fn waits_for_write(&self, unit: u16) -> bool {
-        self.pending.get(&unit).is_some_and(|p| p.waits() && !p.is_firm)
+    fn waits_for_write(&self, unit: usize) -> bool {
+        self.pending.get(unit).is_some_and(|p| p.waits() && !p.is_firm)
     }
 
     /// Units with a value that is not confirmed, or was not before a doubt.
@@ -290,13 +298,13 @@ impl Table {
     pub fn is_open(&self, unit: usize) -> bool {
         let is_unresolved = self.unresolved.as_ref().is_some_and(|units| units.has(unit));
         let is_pending = |pending: &Pending| pending.is_open() || pending.has_redo();
-        is_unresolved || self.pending.get(&(unit as u16)).is_some_and(is_pending)
+        is_unresolved || self.pending.get(unit).is_some_and(is_pending)
     }
 
     /// The open unit of a range to decide first: one that only has to be put in place, because what decides another waits for
     /// a record, and a checkpoint that has to make room for that cannot carry much of what is not in place.
     pub fn first_open(&self, units: Range<usize>) -> Option<usize> {
-        let has_redo = |unit: &usize| self.pending.get(&(*unit as u16)).is_some_and(Pending::has_redo);
+        let has_redo = |unit: &usize| self.pending.get(*unit).is_some_and(Pending::has_redo);
         units.clone().find(has_redo).or_else(|| units.into_iter().find(|unit| self.is_open(*unit)))
     }
 
@@ -307,7 +315,7 @@ impl Table {
             let is_in_record = |v: &Version| v.redo.is_some() && v.carrier != Carrier::Waiting;
             pending.newest().is_some_and(is_in_record) && !pending.versions.iter().any(|v| v.is_doubt)
         };
-        !self.is_open(unit) || self.pending.get(&(unit as u16)).is_some_and(is_in_log)
+        !self.is_open(unit) || self.pending.get(unit).is_some_and(is_in_log)
     }
 
     /// Whether a unit has to be decided, or its copies compared.
@@ -322,7 +330,7 @@ impl Table {
 
     /// Whether a write or a flush of the unit has failed, and nothing was decided since.
     pub fn is_in_doubt(&self, unit: usize) -> bool {
-        self.pending.get(&(unit as u16)).is_some_and(Pending::is_open)
+        self.pending.get(unit).is_some_and(Pending::is_open)
     }
 
     /// Units with payload in a record that is not in place.
@@ -335,7 +343,7 @@ impl Table {
     /// Written units among these may have something else on a copy than the table says: a crash may have cut off a write, or
     /// the copy was set back.
     pub fn unresolve(&mut self, units: impl Iterator<Item = usize>) {
-        let units: Vec<usize> = units.filter(|unit| is_written(&self.values(*unit))).collect();
+        let units: Vec<usize> = units.filter(|unit| self.is_written(*unit)).collect();
         if !units.is_empty() {
             let unresolved = self.unresolved.get_or_insert_default();
             units.into_iter().for_each(|unit| unresolved.set(unit, true));
@@ -355,13 +363,13 @@ impl Table {
 
     /// Whether only the copies have to be compared: a confirmed value is the newest.
     pub fn is_known(&self, unit: usize) -> bool {
-        !self.pending.contains_key(&(unit as u16))
+        !self.pending.has(unit)
     }
 
     /// The values that rule 5 tries: the newest entry's or that of a write that failed, older unconfirmed ones, newest
     /// first, then the confirmed one; each once.
     pub fn candidates(&self, unit: usize) -> Vec<Values> {
-        let Some(pending) = self.pending.get(&(unit as u16)) else { return vec![self.values(unit)] };
+        let Some(pending) = self.pending.get(unit) else { return vec![self.values(unit)] };
         let mut all: Vec<Values> = Vec::new();
         // Of doubts only the last one has a value that nothing has replaced.
         let last = pending.versions.len() - 1;
@@ -395,16 +403,16 @@ impl Table {
 
     /// The payload of the newest value, which is not in place yet: its columns as bits, and their units.
     pub fn redo(&self, unit: usize) -> Option<(u32, Sg)> {
-        self.pending.get(&(unit as u16))?.newest()?.redo.as_deref().cloned()
+        self.pending.get(unit)?.newest()?.redo.as_deref().cloned()
     }
 
     /// All payload of the stripe that a record has is in place, durably or in front of a flush that the space knows.
     pub fn placed(&mut self, unit: usize) {
-        if let Some(pending) = self.pending.get_mut(&(unit as u16)) {
+        if let Some(pending) = self.pending.get_mut(unit) {
             let taken = pending.versions.iter_mut().filter(|v| v.carrier != Carrier::Waiting);
             taken.for_each(|version| version.redo = None);
             if pending.is_over() {
-                self.pending.remove(&(unit as u16));
+                self.pending.remove(unit);
                 // Until a checkpoint has flushed it, whatever its blocks have.
                 self.stale.set(unit, true);
             }
@@ -423,7 +431,7 @@ impl Table {
 
     /// Whether the newest value of a unit, or a doubt, waits for a record.
     pub fn waits(&self, unit: usize) -> bool {
-        self.pending.get(&(unit as u16)).is_some_and(Pending::waits)
+        self.pending.get(unit).is_some_and(Pending::waits)
     }
 
     /// Units whose newest value, or doubt, waits for a record.
@@ -440,8 +448,8 @@ impl Table {
         let mut discarded = Units::NONE;
         self.pending.retain(|unit, pending| {
             if pending.confirm(confirmed) {
-                self.stale.set(usize::from(*unit), true);
-                discarded.set(usize::from(*unit), pending.is_discarded());
+                self.stale.set(unit, true);
+                discarded.set(unit, pending.is_discarded());
             }
             pending.settle(said);
             !pending.is_over()
@@ -466,7 +474,7 @@ impl Table {
 
     /// Whether a discard is not confirmed durably.
     pub fn has_discards(&self) -> bool {
-        self.pending.values().any(Pending::has_discard)
+        self.pending.iter().any(|(_, pending)| pending.has_discard())
     }
 
     /// Units of which the log has something that no block has: a snapshot carries them, unless their records stay.
@@ -518,13 +526,10 @@ impl Table {
         let mut confirmed = self.contents[content].clone();
         let mut written: SmallVec<[Units; 1]> =
             self.contents[..self.data].iter().map(|c| c.written).collect();
-        for (&unit, pending) in &self.pending {
+        for (unit, pending) in self.pending.iter() {
             let values = &pending.versions[0].values;
-            confirmed.put(usize::from(unit), values[content]);
-            written
-                .iter_mut()
-                .zip(values)
-                .for_each(|(w, value)| w.set(usize::from(unit), value.is_written()));
+            confirmed.put(unit, values[content]);
+            written.iter_mut().zip(values).for_each(|(w, value)| w.set(unit, value.is_written()));
         }
         let Content { sums, lost, unknown, .. } = confirmed;
         let (version, writing, versions) = (self.version, self.writing, self.versions.clone());
@@ -533,7 +538,7 @@ impl Table {
     }
 
     fn units(&self, is_so: impl Fn(&Pending) -> bool) -> Units {
-        self.pending.iter().filter(|(_, p)| is_so(p)).map(|(unit, _)| usize::from(*unit)).collect()
+        self.pending.iter().filter(|(_, p)| is_so(p)).map(|(unit, _)| unit).collect()
     }
 
     fn push(&mut self, unit: usize, mut version: Version, is_part: bool) {
@@ -545,10 +550,10 @@ impl Table {
         }
         let before = self.values(unit);
         self.contents.iter_mut().zip(&version.values).for_each(|(content, value)| content.put(unit, *value));
-        let pending = self.pending.entry(unit as u16).or_insert_with(|| Pending::new(before));
+        let pending = self.pending.get_or_insert_with(unit, || Pending::new(before));
         pending.push(version, is_part);
         if pending.is_over() {
-            self.pending.remove(&(unit as u16));
+            self.pending.remove(unit);
             self.stale.set(unit, true);
         }
     }

@@ -132,10 +132,12 @@ pub fn route(view: &SpaceView, key: GroupKey) -> Option<Route> {
         (usize::from(key.set) * copies..(usize::from(key.set) + 1) * copies, 1)
     };
     let region = Regions::new(view.slab_bytes).of_group(key.group);
-    let copies = row.copies().map(|(index, copy)| (index, row.slab_of(index), copy));
-    let members = copies.filter(|(_, slab, _)| set.contains(slab)).map(|(index, slab, copy)| {
+    let moving = row.moving().filter(|moving| set.contains(&moving.index.into()));
+    let mut members = SmallVec::new();
+    for index in set.chain(moving.map(|_| row.slabs.len())) {
+        let (slab, copy) = (row.slab_of(index), row.copy(index)?);
         let disk = view.disks.get(&copy.place.disk)?;
-        Some(Member {
+        members.push(Member {
             index: index as u8,
             slab: slab as u8,
             content: if code.is_some() { slab as u8 } else { 0 },
@@ -145,9 +147,8 @@ pub fn route(view: &SpaceView, key: GroupKey) -> Option<Route> {
             counts: copy.missed & region == 0,
             block: disk.areas.checksums(copy.place.slab).offset + u64::from(key.group) * UNIT,
             data: disk.areas.data(copy.place.slab).offset + u64::from(key.group) * GROUP,
-        })
-    });
-    let members = members.collect::<Option<SmallVec<_>>>()?;
+        });
+    }
     Some(Route { birth: row.birth, is_new: row.is_new, data, code, members })
 }
 

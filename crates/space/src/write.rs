@@ -128,15 +128,17 @@ impl Space {
     /// If the range is not whole units.
     pub fn write(&self, address: u64, src: Sg, through: bool) -> env::Io<Result<(), SpaceError>> {
         let (inner, length) = (&self.0, sg_len(&src) as u64);
+        // What makes the space smaller waits for all permits: with one, the range is inside until the write has ended.
+        let permit = inner.writes.clone().try_acquire_owned().ok();
         let view = inner.view.get().value;
         let is_inside = inner.check_range(view.record.size, address, length);
         if length == 0 || is_inside.is_err() {
             return env::Io::Done(is_inside);
         }
-        let at = layout(&view).one_piece(address, length, GROUP);
-        let at = at.filter(|at| !through && !inner.is_coded(&view, at.row));
-        if let Some(at) = at
-            && let Some(change) = inner.begin_at_once(&view, at, length)
+        let at = layout(&view).one_piece(address, length, GROUP).filter(|_| !through);
+        if let (Some(at), Some(permit)) = (at, permit)
+            && !inner.is_coded(&view, at.row)
+            && let Some(change) = inner.begin_at_once(Target::new(&view, at, length), permit)
         {
             let started = change.start(src);
             return env::Io::pending(async move { started.await.map(drop) });
@@ -226,10 +228,10 @@ impl Inner {
     }
 
     /// Begins a run that has nothing to wait for but its disks.
-    fn begin_at_once(self: &Arc<Inner>, view: &SpaceView, at: Spot, length: u64) -> Option<Change> {
-        let target = Target::new(view, at, length);
-        let permit = self.writes.clone().try_acquire_owned().ok().filter(|_| self.lease.holds())?;
-        self.check_target(view, &target).ok()?;
+    fn begin_at_once(self: &Arc<Inner>, target: Target, permit: OwnedSemaphorePermit) -> Option<Change> {
+        if !self.lease.holds() {
+            return None;
+        }
         let lock = self.locks.try_lock(target.key, target.units.clone(), Mode::Exclusive)?;
         let begun = self.begin(&target, What::New).ok()?;
         Some(Change {

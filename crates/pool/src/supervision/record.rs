@@ -200,13 +200,15 @@ impl Record {
     fn completed(&self, which: usize) -> Option<Caller> {
         let now = self.supervision.env.moment();
         let mut state = self.state.lock();
-        let old = state.remove(which)?;
-        state.latencies.add(old.at.op, now.ns_since(old.began), old.short, now);
+        let old = state.outstanding[which].as_ref()?;
+        let (op, took, short) = (old.at.op, now.ns_since(old.began), old.short);
+        state.latencies.add(op, took, short, now);
+        let caller = state.remove(which);
         drop(state);
-        if old.at.op == Op::Read {
+        if op == Op::Read {
             self.note_read(now);
         }
-        old.caller
+        caller
     }
 
     fn note_read(&self, now: Moment) {
@@ -332,11 +334,14 @@ impl State {
         }
     }
 
-    fn remove(&mut self, which: usize) -> Option<Outstanding> {
-        let old = self.outstanding[which].take()?;
+    /// Its caller; the rest of it stays in its place until then, because moving it takes time for every I/O.
+    fn remove(&mut self, which: usize) -> Option<Caller> {
+        let old = self.outstanding[which].as_mut()?;
+        let caller = old.caller.take();
         self.modifying -= usize::from(old.at.op != Op::Read);
+        self.outstanding[which] = None;
         self.free.push(which);
-        Some(old)
+        caller
     }
 }
 
@@ -385,8 +390,8 @@ impl Begun {
 impl Drop for Begun {
     fn drop(&mut self) {
         if !self.has_completed {
-            let old = self.record.state.lock().remove(self.which);
-            drop(old);
+            let caller = self.record.state.lock().remove(self.which);
+            drop(caller);
         }
     }
 }

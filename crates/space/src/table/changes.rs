@@ -60,7 +60,7 @@ impl Table {
     pub fn take(&mut self, record: u64, is_flushed: bool, room: &mut Room) -> Taken {
         let (mut taken, held) = (Taken::default(), self.held());
         for unit in self.waiting().iter() {
-            let Some(pending) = self.pending.get(&(unit as u16)) else { continue };
+            let Some(pending) = self.pending.get(unit) else { continue };
             let next = pending.next(!held.has(unit), is_flushed);
             let versions = pending.versions[next.clone()].to_vec();
             let changes = versions.iter().flat_map(|version| self.changes(unit, version));
@@ -74,7 +74,7 @@ impl Table {
             }
             entries.into_iter().for_each(|entry| add(&mut taken.content.entries, entry));
             taken.content.payload.extend(payload);
-            let pending = self.pending.get_mut(&(unit as u16)).expect("it waits");
+            let pending = self.pending.get_mut(unit).expect("it waits");
             pending.taken(next, record);
         }
         taken
@@ -85,8 +85,7 @@ impl Table {
     pub fn carry(&mut self, units: &Units) -> Vec<(Entry, Sg)> {
         let mut out = Vec::new();
         for unit in units.iter() {
-            for version in self.pending.get_mut(&(unit as u16)).into_iter().flat_map(|p| &mut p.versions[1..])
-            {
+            for version in self.pending.get_mut(unit).into_iter().flat_map(|p| &mut p.versions[1..]) {
                 if let Carrier::Record(record) = version.carrier {
                     version.carrier = Carrier::Open(record);
                 }
@@ -126,7 +125,7 @@ impl Table {
 
     /// The versions of a unit of which something is pending; otherwise none.
     fn versions(&self, unit: usize) -> &[Version] {
-        self.pending.get(&(unit as u16)).map_or(&[], |pending| &pending.versions)
+        self.pending.get(unit).map_or(&[], |pending| &pending.versions)
     }
 
     /// A version as entries; the payload belongs to the first one.
