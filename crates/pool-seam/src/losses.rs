@@ -32,6 +32,12 @@ impl LossRecord {
         LossRecord { units, at: all.into_iter().take(LOST_MAX).collect() }
     }
 
+    /// The same with so many units at least of which it is not known where they are.
+    #[must_use]
+    pub fn with_unknown(&self, units: u64) -> LossRecord {
+        LossRecord { units: self.units.max(self.at.len() as u64 + units), at: self.at.clone() }
+    }
+
     /// The remaining losses, including those found meanwhile, when all of the space has been read: without
     /// those that are `gone`. `counted` is the reader's count, which is used if not every address is known.
     #[must_use]

@@ -107,7 +107,8 @@ impl Inner {
 
     /// Makes a checkpoint when one is due, accounts for disks, and mends the log, until the space or its log ends.
     pub(crate) async fn keep(inner: Weak<Inner>) {
-        let mut waited = Duration::ZERO;
+        // Of the last checkpoint, or the last look whether anything has changed since.
+        let mut last = None;
         while let Some(space) = inner.upgrade() {
             let (env, due) = (space.env.clone(), space.log().checkpoint_due());
             let to_keep = Arc::clone(&space.to_keep);
@@ -134,9 +135,12 @@ impl Inner {
             if let Err(error) = space.place_stuck().await {
                 tracing::debug!(space = space.space().0, %error, "stripes cannot be put in place");
             }
-            waited += LOOK;
-            is_due |= space.has_emptied.load(Ordering::Relaxed);
-            is_due |= space.budget.is_half_dirty() || waited >= INTERVAL && space.has_changed();
+            let now = env.now();
+            if now - *last.get_or_insert(now) >= INTERVAL {
+                last = Some(now);
+                is_due |= space.has_changed();
+            }
+            is_due |= space.has_emptied.load(Ordering::Relaxed) || space.budget.is_half_dirty();
             if !is_due {
                 continue;
             }
@@ -144,7 +148,7 @@ impl Inner {
                 tracing::warn!(space = space.space().0, %error, "a checkpoint of a virtual disk failed");
                 env.sleep(LOOK).await;
             }
-            waited = Duration::ZERO;
+            last = None;
         }
     }
 

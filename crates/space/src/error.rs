@@ -6,7 +6,7 @@ use disk::{DiskError, Op, Place};
 use pool_seam::{DiskNumber, RowNumber, SeamError, SpaceEpoch};
 use smallvec::{SmallVec, smallvec};
 
-use crate::log::LogError;
+use crate::log::{LogError, OpenError};
 
 /// Why a space could not do what it was asked to, by blame.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,6 +49,9 @@ pub enum SpaceError {
     /// The log does not go on.
     #[error(transparent)]
     Log(#[from] LogError),
+    /// The log does not open.
+    #[error(transparent)]
+    LogNotOpened(#[from] OpenError),
 }
 
 /// Disks that an error names: at least one.
@@ -98,7 +101,9 @@ impl SpaceError {
             SpaceError::Disk { .. } | SpaceError::Corrupt { .. } => DiskError::Medium { at },
             SpaceError::Unavailable { .. } => DiskError::Gone { at },
             SpaceError::Beyond { .. } => DiskError::Refused { at, errno: EINVAL },
-            SpaceError::Seam(_) | SpaceError::Log(_) => DiskError::Refused { at, errno: EIO },
+            SpaceError::Seam(_) | SpaceError::Log(_) | SpaceError::LogNotOpened(_) => {
+                DiskError::Refused { at, errno: EIO }
+            }
         }
     }
 }

@@ -13,7 +13,7 @@ use pool_seam::{Absence, DiskNumber, LogState, OwnerOp, Row, RowNumber, SeamErro
 
 use crate::SpaceError;
 use crate::log::ring::Ring;
-use crate::log::{BLOCK, LogError, LogSettings, OpenError, Replica, Required, SpaceLog};
+use crate::log::{BLOCK, LogSettings, OpenError, Replica, Required, SpaceLog};
 use crate::marks::Mark;
 use crate::owner::{Inner, Settings, Space};
 use crate::source::Link;
@@ -46,11 +46,13 @@ impl Space {
             let row = view.log_row().expect("a space has a row for its log");
             let (settings, replicas) = (inner.log_settings(hang), inner.replicas(&view, row));
             let failed = |error| inner.log_error(row, error);
-            let (log, ops, last) = if row.is_new {
+            let mut ops = Vec::new();
+            let (log, last) = if row.is_new {
                 let blocks = RING_BLOCKS.min(view.slab_bytes / BLOCK as u64 / 2);
                 let ring = Ring::new(blocks).expect("a slab has room");
                 let log = SpaceLog::create(settings, ring, replicas, 1).await.map_err(failed)?;
-                (log, vec![OwnerOp::Ready { row: RowNumber::LOG, birth: row.birth }], 0)
+                ops.push(OwnerOp::Ready { row: RowNumber::LOG, birth: row.birth });
+                (log, 0)
             } else {
                 let state = (view.record.log.epoch.0, view.record.log.sequence);
                 let mark = marks.iter().filter_map(|(_, mark)| Some((*mark)?.mark)).max().unwrap_or(0);
@@ -59,14 +61,27 @@ impl Space {
                 inner.active.restore(opened.log.entries().map(|(_, entry)| &entry.change));
                 inner.overlay.restore(&view, &opened.log, &opened.payloads);
                 inner.marks.restore(opened.log.entries().map(|(_, entry)| &entry.change));
-                (log, inner.set_back(&inner.view.get().value, &marks), opened.first.sequence - 1)
+                let view = inner.view.get().value;
+                ops.extend(inner.set_back(&view, &marks));
+                let records = opened.log.lost();
+                if records > 0 {
+                    tracing::error!(
+                        space = view.space.0,
+                        records,
+                        "no replica of the log has these records: what was written last may be lost or old; scrub the \
+                         virtual disk to find out what is"
+                    );
+                    ops.push(OwnerOp::Lost(view.record.loss.with_unknown(records)));
+                }
+                (log, opened.first.sequence - 1)
             };
             assert!(inner.log.set(log).is_ok(), "a space has one log");
             inner.unplaced.allow(inner.log().carries());
             inner.note_unaccounted(&inner.view.get().value);
             inner.account().await?;
             let state = LogState { epoch: inner.owner.epoch, sequence: last, is_closed: false };
-            inner.commit(ops.into_iter().chain([OwnerOp::Log(state)]).collect()).await?;
+            ops.push(OwnerOp::Log(state));
+            inner.commit(ops).await?;
             inner.follow_replicas(&inner.view.get().value);
             inner.env.spawn(Inner::keep(Arc::downgrade(&inner)));
             Ok(Space(inner))
@@ -147,8 +162,8 @@ impl Inner {
                 let (_, copy) = copy.expect("a replica that was given");
                 SpaceError::Disk { disk: copy.place.disk, error }
             }
-            OpenError::Deposed(_) => SeamError::Deposed(self.owner.epoch).into(),
-            _ => LogError::ReplicaFailed.into(),
+            OpenError::Deposed(_) | OpenError::NewerOwner(_) => SeamError::Deposed(self.owner.epoch).into(),
+            error => error.into(),
         }
     }
 }

@@ -233,6 +233,46 @@ fn what_a_crash_left_and_no_table_knows_is_told() {
     });
 }
 
+/// A record that is damaged on all replicas of the log, in front of one that is not: nobody knows what it was about.
+#[test]
+fn a_record_that_all_replicas_have_lost_is_a_loss_until_a_scrub() {
+    virtual_time(async {
+        let world = World::new(&Setup::new(5, 3, MIRROR)).await;
+        world.write(0..8, true).await.unwrap();
+        world.space.checkpoint().await.unwrap();
+        for unit in 0..3 {
+            world.write(unit..unit + 1, true).await.unwrap();
+        }
+        let view = world.rig.view_now();
+        let replicas: Vec<_> = view.log_row().unwrap().slabs.iter().map(|copy| copy.place).collect();
+        let mut world = world
+            .crashed(PowerCut::KeepAll, |rig| {
+                for place in &replicas {
+                    let (slot, at) =
+                        (SlotId(place.disk.0.into()), view.disks[&place.disk].areas.data(place.slab).offset);
+                    let ring = rig.machine.image(slot).to_vec(at + 2 * UNIT, 64 * UNIT as usize);
+                    let is_used = |block: &u64| {
+                        ring[(block * UNIT) as usize..][..UNIT as usize].iter().any(|b| *b != 0)
+                    };
+                    let used: Vec<u64> = (0..64).filter(is_used).collect();
+                    rig.machine.flip(slot, at + (2 + used[used.len() - 2]) * UNIT, 3);
+                }
+            })
+            .await;
+        for _ in 0..2 {
+            let found = loss(&world);
+            assert_eq!(
+                (found.units, found.is_open()),
+                (1, true),
+                "counted once, however often the log is read"
+            );
+            world = world.crashed(PowerCut::KeepAll, |_| {}).await;
+        }
+        // Both copies are the same, and count: a crash has left their region in doubt.
+        assert_eq!((scrub(&world, ROW).await.progress.lost, loss(&world)), (0, LossRecord::default()));
+    });
+}
+
 /// Power cuts are no damage.
 #[test]
 fn crashes_alone_are_nothing_to_tell_of() {

@@ -120,6 +120,18 @@ impl Log {
         }
     }
 
+    /// Records that were durable and that no replica has, from the tail on; [`Log::settle_snapshot`] comes first.
+    pub fn lost(&self) -> u64 {
+        let lost = |finding: &Finding| match finding {
+            Finding::Gap { from, to } => {
+                let (tail, next) = (self.header.tail.sequence, self.next.sequence);
+                to.sequence.min(next).saturating_sub(from.sequence.max(tail))
+            }
+            _ => 0,
+        };
+        self.findings.iter().map(lost).sum()
+    }
+
     /// The entries that count, in order: those of incomplete snapshots do not.
     pub fn entries(&self) -> impl Iterator<Item = (&Replayed, &Entry)> {
         let mut skipped = 0;
