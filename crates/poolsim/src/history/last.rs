@@ -22,6 +22,10 @@ pub(super) async fn check(bed: &Bed, site: Site, before: Option<Before<'_>>, ran
     bed.note(|| "at last".into());
     chaos::mend(bed, &site).await;
     users::read_all(bed, &site).await;
+    // A scrub that finds nothing takes it back.
+    if site.pool.read(|state| state.spaces.values().any(|record| record.loss.units > 0)) {
+        bed.fail("a loss was recorded");
+    }
     for space in 0..site.spaces.len() {
         users::flush(bed, &site, space).await;
         chaos::checkpoint(bed, &site, space).await;
