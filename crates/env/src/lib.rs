@@ -12,6 +12,7 @@
 
 pub mod calendar;
 mod context;
+pub mod watch;
 
 pub use context::{BoxFuture, Ctx, Epoch, Io, IoFlags};
 

@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use arena::{Sg, SgMut, sg_len};
 use disk::{Disk, DiskError, DiskInfo, Gate, Op, Place};
-use env::{Ctx, Env, Epoch, Io};
+use env::{Ctx, Env, Epoch, Io, watch};
 use parking_lot::Mutex;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 /// The gates of all disks.
 #[derive(Clone)]
@@ -69,7 +69,7 @@ impl Process {
     }
 
     pub(crate) fn reach(&self) -> Reach {
-        *self.0.borrow()
+        self.0.get()
     }
 
     /// Its handle of a disk that was opened for it.
@@ -115,7 +115,7 @@ impl Handle {
             Reach::Stalls => {
                 let mut reach = self.process.0.subscribe();
                 self.task(c, late, async move {
-                    let reach = reach.wait_for(|reach| *reach != Reach::Stalls).await.map(|reach| *reach);
+                    let reach = reach.wait_for(|reach| *reach != Reach::Stalls).await;
                     if !matches!(reach, Ok(Reach::Runs)) {
                         return start(Err(DiskError::Gone { at })).wait().await;
                     }

@@ -288,7 +288,7 @@ impl Inner {
 
     /// How far the log is.
     pub(crate) fn progress(&self) -> Progress {
-        self.log.get().map(|log| *log.progress().borrow()).unwrap_or_default()
+        self.log.get().map(SpaceLog::reached).unwrap_or_default()
     }
 
     /// Takes a new view.

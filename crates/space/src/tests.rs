@@ -32,11 +32,11 @@ fn coded(seed: u64, parity: u8) -> Setup {
 }
 
 /// A right to acknowledge that a test gives and takes.
-struct TestLease(tokio::sync::watch::Sender<bool>);
+struct TestLease(env::watch::Sender<bool>);
 
 impl Lease for TestLease {
     fn holds(&self) -> bool {
-        *self.0.borrow()
+        self.0.get()
     }
     fn hold(&self) -> Io<Result<(), SeamError>> {
         let mut lease = self.0.subscribe();
@@ -67,7 +67,7 @@ impl World {
     }
 
     async fn open(rig: Rig, model: Model) -> World {
-        let lease = Arc::new(TestLease(tokio::sync::watch::Sender::new(true)));
+        let lease = Arc::new(TestLease(env::watch::Sender::new(true)));
         let arena = Arena::new(64 << 20).expect("memory");
         let disks = rig.clone();
         let settings = Settings {

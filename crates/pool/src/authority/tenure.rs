@@ -5,10 +5,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use disk::DiskError;
-use env::Env;
+use env::{Env, watch};
 use futures_util::future::{Either, select};
 use parking_lot::RwLock;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use super::{CasError, Lease, PoolAuthority};
 use crate::Suspension;

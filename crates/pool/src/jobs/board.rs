@@ -12,9 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use env::Env;
+use env::{Env, watch};
 use parking_lot::Mutex;
-use tokio::sync::watch;
 
 use super::JobId;
 use super::Progress;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use disk::DiskError;
-use env::Env;
+use env::{Env, watch};
 use parking_lot::RwLock;
 use pool_seam::{Membership, SpaceView};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 
 use super::io::DiskIo;
 use super::members::{Member, Members};

@@ -126,7 +126,7 @@ impl Pool {
     }
 
     /// Changes whenever a disk leaves or joins, or the pool is suspended.
-    pub fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
+    pub fn changes(&self) -> env::watch::Receiver<u64> {
         self.inner.metadata.changes()
     }
 

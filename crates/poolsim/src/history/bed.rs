@@ -37,6 +37,8 @@ pub(super) struct Bed {
     pub(super) images: RefCell<Vec<BTreeMap<usize, Image>>>,
     /// Something is changed that keeps slabs on their disks.
     pub(super) is_busy: Cell<bool>,
+    /// A bad disk is being removed: until it is, the pool counts it.
+    pub(super) removes_bad: Cell<bool>,
     began: std::time::Instant,
     jobs: Cell<u64>,
     notes: RefCell<Vec<String>>,
@@ -65,6 +67,7 @@ impl Bed {
             pool.create_space(record.clone()).await.expect("a space");
         }
         let (models, bad, pulled, lying, numbers, images, is_busy, jobs, notes) = Default::default();
+        let removes_bad = Cell::default();
         let began = env.now();
         let bed = Bed {
             seed,
@@ -78,6 +81,7 @@ impl Bed {
             numbers,
             images,
             is_busy,
+            removes_bad,
             began,
             jobs,
             notes,
@@ -143,7 +147,9 @@ impl Bed {
     /// Whether another disk, or this one again, may become bad.
     pub(super) fn may_spoil(&self, slot: usize) -> bool {
         let bad = self.bad.borrow();
-        self.shape.has_mishaps && (bad.contains(&slot) || bad.len() < self.shape.budget())
+        self.shape.has_mishaps
+            && !self.removes_bad.get()
+            && (bad.contains(&slot) || bad.len() < self.shape.budget())
     }
 
     pub(super) fn spoil(&self, slot: usize) {

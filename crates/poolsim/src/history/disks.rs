@@ -62,7 +62,10 @@ async fn take_away(bed: &Bed, site: &Site, slot: usize) {
     // Nothing else is done with it from now on.
     let was_bad = bed.bad.borrow().contains(&slot);
     bed.forget(slot);
-    match site.pool.remove_disk(number).await {
+    bed.removes_bad.set(was_bad);
+    let removed = site.pool.remove_disk(number).await;
+    bed.removes_bad.set(false);
+    match removed {
         Ok(()) => bed.note(|| format!("disk {slot} was taken away")),
         Err(AdminError::NotErased { .. }) if was_bad => {}
         Err(_) if is_over(bed, site) => {}

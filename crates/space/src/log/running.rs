@@ -20,11 +20,11 @@ use std::time::Duration;
 
 use arena::Arena;
 use disk::DiskError;
-use env::{Env, Io};
+use env::{Env, Io, watch};
 use parking_lot::Mutex;
 use pool_seam::{DiskNumber, PoolId, SpaceId};
 use smallvec::SmallVec;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use super::commit::{Appended, Core, FlushSet, Room};
 use super::ring::{Point, Ring};
@@ -199,6 +199,11 @@ impl SpaceLog {
         self.shared.progress.clone()
     }
 
+    /// The same now.
+    pub fn reached(&self) -> Progress {
+        self.shared.progress.get()
+    }
+
     /// Waits until a durable record says that all up to this sequence are confirmed: begins one when they are.
     ///
     /// # Errors
@@ -331,7 +336,7 @@ impl SpaceLog {
 
     /// Resolves when what has to be written waits for room, or the log ends.
     pub async fn full(&self) {
-        drop(self.progress().wait_for(|progress| progress.is_full).await);
+        _ = self.progress().wait_for(|progress| progress.is_full).await;
     }
 
     /// Resolves when nothing waits for room.
@@ -353,7 +358,7 @@ impl SpaceLog {
 
     async fn until(&self, is_so: impl FnMut(&Progress) -> bool) -> Result<Progress, LogError> {
         let mut progress = self.progress();
-        let found = progress.wait_for(is_so).await.map(|progress| *progress);
+        let found = progress.wait_for(is_so).await;
         found.map_err(|_| self.shared.state.lock().ended.unwrap_or(LogError::Closed))
     }
 

@@ -12,12 +12,12 @@ use std::task::Poll;
 
 use arena::Sg;
 use disk::{DiskError, Op, Place};
-use env::BoxFuture;
+use env::{BoxFuture, watch};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesOrdered;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use super::replica::{self, Deposed, Live, Replica, Verdict, Writer};
 use super::task::Task;

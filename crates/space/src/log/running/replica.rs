@@ -9,10 +9,9 @@ use std::time::Duration;
 
 use arena::{Arena, IoBuf, Sg};
 use disk::{DiskError, Op, Place};
-use env::{Env, Io};
+use env::{Env, Io, watch};
 use parking_lot::Mutex;
 use pool_seam::{PoolId, SpaceId};
-use tokio::sync::watch;
 
 use crate::log::header::{Header, ReplicaId};
 use crate::log::ring::Ring;
@@ -143,7 +142,7 @@ impl Live {
     }
 
     pub(super) fn has_left(&self) -> bool {
-        *self.standing.borrow() == Standing::Left
+        self.standing.get() == Standing::Left
     }
 
     /// Waits until no write is on its way; none begins if the replica is leaving.
@@ -191,11 +190,11 @@ impl Live {
         let mut standing = self.standing.subscribe();
         loop {
             let now = standing.wait_for(|standing| *standing != Standing::Leaving).await;
-            if *now.expect("the sender is a part of this") == Standing::Left {
+            if now.expect("the sender is a part of this") == Standing::Left {
                 return Ok(false);
             }
             let _writing = self.writing.lock().await;
-            if *self.standing.borrow() != Standing::In {
+            if self.standing.get() != Standing::In {
                 continue;
             }
             let port = Arc::clone(&*self.port.lock());

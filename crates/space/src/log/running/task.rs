@@ -12,13 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use arena::{IoBuf, Sg};
-use env::{BoxFuture, Moment};
+use env::{BoxFuture, Moment, watch};
 use futures_util::StreamExt;
 use futures_util::future::try_join_all;
 use futures_util::stream::FuturesUnordered;
 use pool_seam::DiskNumber;
 use smallvec::SmallVec;
-use tokio::sync::watch;
 
 use super::replica::{Deposed, Live};
 use super::{Answer, Checkpointed, Join, LogError, Progress, Shared, State};

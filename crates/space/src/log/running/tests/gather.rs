@@ -107,7 +107,7 @@ fn an_empty_append_has_the_last_confirmation_said_at_once() {
         let log = world.create().await;
         let sequence = world.append(&log, flush(1)).await.unwrap().sequence;
         log.said(sequence).await.unwrap();
-        let Progress { confirmed, said, .. } = *log.progress().borrow();
+        let Progress { confirmed, said, .. } = log.reached();
         assert_eq!((confirmed, said, log.shared.state.lock().core.end().sequence), (2, 1, 3));
     });
 }

@@ -38,7 +38,7 @@ impl Tables {
 
     /// The table after it was told how far the log is.
     fn look<T>(&self, log: &SpaceLog, look: impl FnOnce(&mut Table) -> T) -> T {
-        let Progress { confirmed, said, .. } = *log.progress().borrow();
+        let Progress { confirmed, said, .. } = log.reached();
         let mut table = self.table.lock();
         table.advance(confirmed, said);
         look(&mut table)

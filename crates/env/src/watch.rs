@@ -1,0 +1,183 @@
+//! A value that tasks watch, as `tokio::sync::watch` has it. That one wakes its waiters in an order that it chooses at random
+//! (it spreads them over eight queues), so a simulation could not be repeated with it; here it is the order in which they
+//! began to wait.
+
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use tokio::sync::Notify;
+
+/// Changes the value. When it is dropped, the value stays as it is.
+pub struct Sender<T>(Arc<Shared<T>>);
+
+/// Sees the value, and waits for another one.
+#[derive(Clone)]
+pub struct Receiver<T> {
+    shared: Arc<Shared<T>>,
+    seen: u64,
+}
+
+/// The value does not change any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the value does not change any more")]
+pub struct Final;
+
+struct Shared<T> {
+    state: RwLock<State<T>>,
+    changed: Notify,
+}
+
+struct State<T> {
+    value: T,
+    version: u64,
+    is_final: bool,
+}
+
+/// Both ends of a value.
+pub fn channel<T: Clone>(value: T) -> (Sender<T>, Receiver<T>) {
+    let sender = Sender::new(value);
+    let receiver = sender.subscribe();
+    (sender, receiver)
+}
+
+impl<T: Clone> Sender<T> {
+    /// With the first value.
+    pub fn new(value: T) -> Sender<T> {
+        let state = RwLock::new(State { value, version: 0, is_final: false });
+        Sender(Arc::new(Shared { state, changed: Notify::new() }))
+    }
+
+    /// The present value.
+    pub fn get(&self) -> T {
+        self.0.state.read().value.clone()
+    }
+
+    /// A receiver that has seen the present value.
+    pub fn subscribe(&self) -> Receiver<T> {
+        Receiver { seen: self.0.state.read().version, shared: Arc::clone(&self.0) }
+    }
+
+    /// Replaces the value; returns the one before.
+    pub fn send_replace(&self, value: T) -> T {
+        let mut before = value;
+        self.send_modify(|present| std::mem::swap(present, &mut before));
+        before
+    }
+
+    /// Changes the value.
+    pub fn send_modify(&self, change: impl FnOnce(&mut T)) {
+        self.send_if_modified(|value| {
+            change(value);
+            true
+        });
+    }
+
+    /// Changes the value; `change` says whether it did, and so does this.
+    pub fn send_if_modified(&self, change: impl FnOnce(&mut T) -> bool) -> bool {
+        {
+            let mut state = self.0.state.write();
+            if !change(&mut state.value) {
+                return false;
+            }
+            state.version += 1;
+        }
+        self.0.changed.notify_waiters();
+        true
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        self.0.state.write().is_final = true;
+        self.0.changed.notify_waiters();
+    }
+}
+
+impl<T: Clone> Receiver<T> {
+    /// The present value.
+    pub fn get(&self) -> T {
+        self.shared.state.read().value.clone()
+    }
+
+    /// Waits for a change that this receiver has not seen. What a dropped call has not seen, the next one does.
+    ///
+    /// # Errors
+    /// [`Final`].
+    pub async fn changed(&mut self) -> Result<(), Final> {
+        loop {
+            let mut changed = std::pin::pin!(self.shared.changed.notified());
+            changed.as_mut().enable();
+            let (version, is_final) = {
+                let state = self.shared.state.read();
+                (state.version, state.is_final)
+            };
+            if version != self.seen {
+                self.seen = version;
+                return Ok(());
+            }
+            if is_final {
+                return Err(Final);
+            }
+            changed.await;
+        }
+    }
+
+    /// Waits until the value is so, and returns it.
+    ///
+    /// # Errors
+    /// [`Final`]: it never will be.
+    pub async fn wait_for(&mut self, mut is_so: impl FnMut(&T) -> bool) -> Result<T, Final> {
+        loop {
+            {
+                let state = self.shared.state.read();
+                self.seen = state.version;
+                if is_so(&state.value) {
+                    return Ok(state.value.clone());
+                }
+            }
+            self.changed().await?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_receiver_sees_each_change_once() {
+        let (sender, mut receiver) = channel(1);
+        assert!(sender.send_if_modified(|value| std::mem::replace(value, 2) != 2));
+        assert!(!sender.send_if_modified(|value| std::mem::replace(value, 2) != 2));
+        receiver.changed().await.expect("one");
+        assert_eq!((receiver.get(), sender.send_replace(3), sender.get()), (2, 2, 3));
+        assert_eq!(receiver.wait_for(|value| *value == 3).await, Ok(3));
+        let waits =
+            tokio::spawn(async move { (receiver.changed().await, receiver.wait_for(|v| *v == 9).await) });
+        tokio::task::yield_now().await;
+        drop(sender);
+        assert_eq!(waits.await.expect("it ends"), (Err(Final), Err(Final)));
+    }
+
+    /// A receiver of `tokio::sync::watch` is woken in another order each time.
+    #[tokio::test]
+    async fn waiters_are_woken_in_their_order() {
+        let (sender, receiver) = channel(false);
+        let order = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let waiters: Vec<_> = (0..40)
+            .map(|number| {
+                let (mut receiver, order) = (receiver.clone(), Arc::clone(&order));
+                tokio::spawn(async move {
+                    receiver.wait_for(|value| *value).await.expect("it changes");
+                    order.lock().push(number);
+                })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        sender.send_replace(true);
+        for waiter in waiters {
+            waiter.await.expect("it ends");
+        }
+        assert!(order.lock().iter().copied().eq(0..40));
+    }
+}
