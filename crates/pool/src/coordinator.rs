@@ -43,7 +43,7 @@ use crate::{
 };
 use answers::seam_error;
 
-/// How long a request for slabs waits for discards that are in progress.
+/// How long a request for slabs, or the pool's export, waits for discards that are in progress.
 const DISCARDS: Duration = Duration::from_secs(10);
 
 /// Why a space was not made.
@@ -83,7 +83,7 @@ impl Pool {
             *result.lock() = end;
             ops
         };
-        drop(self.decide(decide).await?);
+        self.decide(decide).await?;
         let made = made.lock().clone();
         Ok(made?)
     }
@@ -166,7 +166,7 @@ impl Pool {
             ops
         };
         match self.decide(decide).await {
-            Ok(discards) => drop(discards),
+            Ok(()) => {}
             Err(full @ CommitError::Full { .. }) => {
                 // The metadata has no room for it. The number is used up all the same.
                 let nothing = Request { ops: Vec::new(), ..request };

@@ -2,14 +2,16 @@
 //! ended no row gets them: a discard that is late would reach another row's data.
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::sync::Arc;
 
-use env::{BoxFuture, Ctx, Epoch};
-use futures_util::future::join_all;
+use env::{Ctx, Epoch};
+use futures_util::future::{join_all, select};
 use parking_lot::Mutex;
 use pool_seam::{RowNumber, SpaceRecord};
 use tokio::sync::Notify;
 
+use super::DISCARDS;
 use crate::state::SpaceOp;
 use crate::{CommitError, Op, Pool, SlabPlace, State};
 
@@ -35,7 +37,7 @@ impl Discarding {
 
     /// Waits until some of the discards have ended, if there are any.
     pub(super) async fn some_end(&self) {
-        let mut ended = std::pin::pin!(self.ended.notified());
+        let mut ended = pin!(self.ended.notified());
         ended.as_mut().enable();
         if !self.is_empty() {
             ended.await;
@@ -54,20 +56,20 @@ impl Discarding {
 
 impl Pool {
     /// Chooses operations on the state that their record follows, and makes the record, also if the caller stops waiting.
-    /// `choose` sees slabs that are being discarded as taken. What is returned ends when those that the record frees are
-    /// discarded; nobody has to wait for it.
+    /// `choose` sees slabs that are being discarded as taken. Slabs that the record frees are discarded afterwards: no
+    /// caller waits for that.
     ///
     /// # Errors
     /// [`CommitError`]; nothing has changed then.
     pub(super) async fn decide(
         &self,
         choose: impl FnOnce(&State) -> Vec<Op> + Send + 'static,
-    ) -> Result<BoxFuture<()>, CommitError> {
+    ) -> Result<(), CommitError> {
         let (pool, env) = (self.clone(), self.metadata().env.clone());
         env.run(async move {
-            let discarding = Arc::clone(&pool.metadata().owners().discarding);
+            let discarding = &pool.metadata().owners().discarding;
             let freed: Arc<Mutex<Vec<SlabPlace>>> = Arc::default();
-            let (noted, all) = (Arc::clone(&freed), Arc::clone(&discarding));
+            let (noted, all) = (Arc::clone(&freed), Arc::clone(discarding));
             let decide = move |s: &State| {
                 let ops = choose(&all.without(s));
                 let freed: Vec<SlabPlace> = ops.iter().flat_map(|op| frees(s, op)).collect();
@@ -77,34 +79,46 @@ impl Pool {
             };
             let result = pool.metadata().decide(decide).await;
             let freed = std::mem::take(&mut *freed.lock());
-            if let Err(error) = result {
-                discarding.end(&freed);
-                return Err(error);
+            match &result {
+                Ok(()) => pool.discard(freed),
+                Err(_) => discarding.end(&freed),
             }
-            if freed.is_empty() {
-                return Ok(Box::pin(std::future::ready(())) as BoxFuture<()>);
-            }
-            let discards = pool.clone();
-            let ends = pool.metadata().env.run(async move {
-                discards.discard(&freed).await;
-                discarding.end(&freed);
-            });
-            Ok(Box::pin(ends) as BoxFuture<()>)
+            result
         })
         .await
     }
 
-    /// A disk that cannot discard keeps what they hold: they are free all the same.
-    async fn discard(&self, slabs: &[SlabPlace]) {
+    /// Waits until no slab is being discarded, for [`DISCARDS`] at most.
+    pub(crate) async fn discards_end(&self) {
+        let (env, discarding) = (&self.metadata().env, &self.metadata().owners().discarding);
+        let end = async {
+            while !discarding.is_empty() {
+                discarding.some_end().await;
+            }
+        };
+        select(pin!(end), pin!(env.sleep(DISCARDS))).await;
+    }
+
+    /// Discards slabs in a task for each disk: a disk that hangs delays its own slabs only. A disk that cannot discard keeps
+    /// what they hold: they are free all the same.
+    fn discard(&self, mut slabs: Vec<SlabPlace>) {
         let (members, c) = (self.members(), Ctx { epoch: Epoch(self.epoch()), ..Ctx::default() });
-        for some in slabs.chunks(64) {
-            let discards = some.iter().filter_map(|place| {
-                let member = members.get(place.disk)?;
-                let checksums = member.areas.checksums(place.slab);
-                let length = member.areas.data(place.slab).end() - checksums.offset;
-                Some(member.disk.discard(&c, checksums.offset, length).wait())
+        slabs.sort();
+        for slabs in slabs.chunk_by(|a, b| a.disk == b.disk).map(<[SlabPlace]>::to_vec) {
+            let (member, discarding) =
+                (members.get(slabs[0].disk).cloned(), Arc::clone(&self.metadata().owners().discarding));
+            self.metadata().env.spawn(async move {
+                for some in slabs.chunks(64) {
+                    let discards = some.iter().filter_map(|place| {
+                        let member = member.as_ref()?;
+                        let checksums = member.areas.checksums(place.slab);
+                        let length = member.areas.data(place.slab).end() - checksums.offset;
+                        Some(member.disk.discard(&c, checksums.offset, length).wait())
+                    });
+                    drop(join_all(discards).await);
+                    discarding.end(some);
+                }
             });
-            drop(join_all(discards).await);
         }
     }
 }

@@ -30,7 +30,8 @@ impl Pool {
         Ok(OwnerId { space, node, epoch: epoch.ok_or_else(|| no_space(space))? })
     }
 
-    /// Destroys a space and what is on it, and discards its slabs. Its owner has ended, and no I/O of it is outstanding.
+    /// Destroys a space and what is on it; its slabs are discarded afterwards. Its owner has ended, and no I/O of it is
+    /// outstanding.
     ///
     /// # Errors
     /// As for a request; then the space is there.
@@ -39,7 +40,6 @@ impl Pool {
             let is_there = s.spaces.contains_key(&space);
             is_there.then_some(Op::Space { space, op: SpaceOp::Destroy }).into_iter().collect()
         };
-        self.decide(decide).await.map_err(seam_error)?.await;
-        Ok(())
+        self.decide(decide).await.map_err(seam_error)
     }
 }

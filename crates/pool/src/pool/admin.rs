@@ -259,6 +259,8 @@ impl Pool {
     /// [`CommitError::Suspended`]: the claim stays.
     pub async fn export(&self) -> Result<(), CommitError> {
         let _admin = self.inner.admin.lock().await;
+        // A late discard would reach what the next owner writes.
+        self.discards_end().await;
         self.inner.changing()?.export().await
     }
 }

@@ -76,6 +76,40 @@ fn writes_get_the_room_that_a_discard_makes() {
     });
 }
 
+/// A disk that never answers a discard keeps the slabs that it is to discard, and nothing else.
+#[test]
+fn a_disk_that_does_not_answer_a_discard_blocks_no_command() {
+    virtual_time(async {
+        let world = World::new(8, 2);
+        let pool = world.create().await;
+        let local = world.local(&pool).await;
+        let space = local.create(mirror("vm")).await.expect("a space");
+        let used = pool.read(|s| s.slabs_allocated());
+        let hangs = Rule::new(Op::Discard, When::From(0), Fault::Slow(Duration::from_secs(3600)));
+        world.machine.rule(SlotId(0), hangs);
+        let began = world.env.now();
+        local.destroy(space).await.expect("its slabs are free");
+        let next = local.create(mirror("vm")).await.expect("another space");
+        pool.rename("lake").await.expect("a change");
+        assert!(world.env.now() - began < Duration::from_secs(1));
+        let log_on = |disk: u16| {
+            let log = pool.read(|s| s.spaces[&next].rows[&RowNumber::LOG].clone());
+            log.copies()
+                .find(|(_, copy)| copy.place.disk == DiskNumber(disk))
+                .map(|(_, copy)| copy.place.slab)
+        };
+        assert_eq!(
+            (log_on(0), log_on(1)),
+            (Some(1), Some(0)),
+            "slabs are not used before their discard ends"
+        );
+        assert_eq!(pool.read(|s| s.slabs_allocated()), used);
+        local.close().await.expect("it is closed");
+        pool.export().await.expect("the pool is given up");
+        assert!(world.env.now() - began < Duration::from_secs(20));
+    });
+}
+
 /// A disk that returns is compared with the log, gets what it has missed, and then alone has everything.
 #[test]
 fn a_disk_returns_and_is_filled() {
