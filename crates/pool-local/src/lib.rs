@@ -172,14 +172,15 @@ impl LocalPool {
     /// Destroys a space and what is on it. Calls that are outstanding end before.
     ///
     /// # Errors
-    /// [`LocalError`]: it is there, and can be used.
+    /// [`LocalError`]: it is there, and is opened again.
     pub async fn destroy(self: &Arc<LocalPool>, space: SpaceId) -> Result<(), LocalError> {
         let _one = self.changing.lock().await;
         let slot = self.slot(space)?;
         // That it could not be flushed keeps nobody from destroying it.
-        drop(slot.close(LocalError::NoSpace(space)).await);
+        let closed = slot.close(LocalError::NoSpace(space)).await;
         if let Err(error) = self.pool.destroy_space(space).await {
-            slot.reopen(self).await?;
+            slot.stays(error.clone(), closed.is_ok());
+            drop(slot.reopen(self).await);
             return Err(error.into());
         }
         self.spaces.lock().remove(&space);

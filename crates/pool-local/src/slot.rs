@@ -153,6 +153,14 @@ impl Slot {
             State::Closed(_) => Ok(()),
         }
     }
+
+    /// It was closed to be destroyed, and could not be: it is to be opened again.
+    pub(crate) fn stays(&self, why: SeamError, is_durable: bool) {
+        if !is_durable {
+            self.doubts.fetch_add(1, Ordering::Relaxed);
+        }
+        *self.state.write() = State::Closed(LocalError::NotOpen(why.into()));
+    }
 }
 
 /// Why it does not serve now, and is tried again.

@@ -1,8 +1,10 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use disk::sim::{Fault, Rule, SlotId, When};
 use disk::{Op, PowerCut};
 use pool::Pool;
+use pool::authority::memory::{Fault as Unconfirmed, MemoryAuthority, Register};
 use pool_seam::{DiskNumber, JobId, JobOrder, Owner, RowNumber, SpaceId, UNIT};
 
 use crate::world::{World, mirror, virtual_time};
@@ -107,6 +109,33 @@ fn a_disk_that_does_not_answer_a_discard_blocks_no_command() {
         local.close().await.expect("it is closed");
         pool.export().await.expect("the pool is given up");
         assert!(world.env.now() - began < Duration::from_secs(20));
+    });
+}
+
+/// A space that cannot be opened is to be destroyed while no change can be made: it is opened afterwards.
+#[test]
+fn a_space_that_could_not_be_destroyed_is_opened_again() {
+    virtual_time(async {
+        let world = World::new(9, 2);
+        let authority = MemoryAuthority::new(&world.env, &Register::default());
+        let pool = world.create_under(Some(Arc::<MemoryAuthority>::clone(&authority))).await;
+        let local = world.local(&pool).await;
+        let space = local.create(mirror("vm")).await.expect("a space");
+        local.close().await.expect("its log is durable");
+        for slot in [0, 1] {
+            world.machine.rule(SlotId(slot), Rule::new(Op::Read, When::From(0), Fault::Error));
+        }
+        let local = world.local(&pool).await;
+        assert!(local.is_unwritten(space, 0, UNIT).await.is_err(), "its log cannot be read");
+        // Whether this process still owns the pool is not known.
+        authority.inject([Unconfirmed::TimeOut; 200]);
+        world.env.sleep(Duration::from_secs(10)).await;
+        local.destroy(space).await.expect_err("the pool takes no changes");
+        [0, 1].into_iter().for_each(|slot| world.machine.no_rules(SlotId(slot)));
+        world.env.sleep(Duration::from_secs(150)).await;
+        assert_eq!(pool.suspended(), None);
+        assert_eq!(local.is_unwritten(space, 0, UNIT).await, Ok(true));
+        local.destroy(space).await.expect("it can be destroyed now");
     });
 }
 
