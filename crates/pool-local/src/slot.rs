@@ -111,6 +111,7 @@ impl Slot {
     }
 
     async fn open_as(&self, local: &LocalPool, owner: OwnerId) -> Result<(), LocalError> {
+        let _opening = local.pool.opens(owner);
         match open(local, owner).await {
             Ok(space) => {
                 let link: Arc<dyn Owner> = Arc::new(space.clone());
@@ -170,7 +171,6 @@ fn not_open(why: &str) -> State {
 
 async fn open(local: &LocalPool, owner: OwnerId) -> Result<Space, SpaceError> {
     let pool = &local.pool;
-    pool.opens(owner);
     let view = Coordinator::view(pool, owner, None).wait().await?;
     let view = view.ok_or_else(|| SeamError::Failed("the pool does not show it".to_owned()))?;
     let handles = pool.clone();

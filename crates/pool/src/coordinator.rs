@@ -34,6 +34,7 @@ use pool_seam::{
 pub(crate) use jobs::Orders;
 pub use lease::PoolLease;
 pub(crate) use owners::Owners;
+pub use owners::SpaceOpening;
 pub(crate) use views::Views;
 
 use crate::metadata::Life;
@@ -95,10 +96,10 @@ impl Pool {
         Some(OwnerId { space, node, epoch })
     }
 
-    /// An owner begins to open its space. Until it is linked, nobody compares a disk that joins with the log, so its copies are
-    /// marked as missing what the other disks have.
-    pub fn opens(&self, owner: OwnerId) {
-        self.metadata().owners().link(owner, None);
+    /// An owner begins to open its space. Until it is linked or the result is dropped, no owner compares a disk that joins with
+    /// the log, so the disk's copies are marked as missing what the other disks have.
+    pub fn opens(&self, owner: OwnerId) -> SpaceOpening {
+        self.metadata().owners().opens(owner)
     }
 
     /// Links an owner: it is asked when disks of its space leave or join, and told when its view changes.

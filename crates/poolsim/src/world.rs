@@ -166,7 +166,7 @@ impl World {
         coordinator: Arc<dyn Coordinator>,
     ) -> Result<Owned, SpaceError> {
         let owner = pool.owner(space).expect("a space");
-        pool.opens(owner);
+        let _opening = pool.opens(owner);
         let view = Coordinator::view(pool, owner, None).wait().await?.expect("the newest view");
         let disks = pool.clone();
         let open = move |disk: DiskNumber, of: Membership| disks.disk_of(owner, disk, of);

@@ -44,6 +44,13 @@ struct Joining {
     disk: Arc<dyn Disk>,
 }
 
+/// The opening of a space by an owner. When it is dropped and the owner was not linked, the space has no owner.
+#[must_use]
+pub struct SpaceOpening {
+    owners: Arc<Owners>,
+    owner: OwnerId,
+}
+
 /// A round of questions about a leaving disk. No new slab is chosen there as long as it is there.
 pub(crate) struct Leaving {
     owners: Arc<Owners>,
@@ -60,6 +67,11 @@ impl Owners {
         if owner.epoch >= newest {
             linked.insert(owner.space, Linked { epoch: owner.epoch, owner: link });
         }
+    }
+
+    pub(super) fn opens(self: &Arc<Owners>, owner: OwnerId) -> SpaceOpening {
+        self.link(owner, None);
+        SpaceOpening { owners: Arc::clone(self), owner }
     }
 
     /// Whether a disk is leaving: new slabs are on others.
@@ -158,6 +170,16 @@ impl Owners {
 
     pub(super) fn of(&self, space: SpaceId) -> Option<Arc<dyn Owner>> {
         self.linked.lock().get(&space)?.owner.as_ref()?.upgrade()
+    }
+}
+
+impl Drop for SpaceOpening {
+    fn drop(&mut self) {
+        let OwnerId { space, epoch, .. } = self.owner;
+        let mut linked = self.owners.linked.lock();
+        if linked.get(&space).is_some_and(|linked| linked.epoch == epoch && linked.owner.is_none()) {
+            linked.remove(&space);
+        }
     }
 }
 

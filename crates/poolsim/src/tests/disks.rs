@@ -177,10 +177,11 @@ fn a_disk_returns_and_is_filled() {
     });
 }
 
-/// An owner that opens its space has read the marks of the disks before, so one that joins meanwhile is taken for old.
+/// An owner that opens its space has read the marks of the disks before, so one that joins meanwhile is taken for old. When
+/// the opening has failed, the next owner reads them.
 #[test]
 fn a_disk_that_joins_while_an_owner_opens_is_not_trusted() {
-    for opens in [false, true] {
+    for (opens, fails) in [(false, false), (true, false), (true, true)] {
         virtual_time(async {
             let world = World::new(7, 2);
             let pool = world.create().await;
@@ -190,15 +191,20 @@ fn a_disk_that_joins_while_an_owner_opens_is_not_trusted() {
             owned.flush().await.expect("a flush");
             owned.space.checkpoint().await.expect("a checkpoint");
             drop(owned);
-            let away = disks_of(&pool, space)[0];
-            pool.take_offline(away).await.expect("there is another copy");
-            if opens {
-                pool.opens(pool.owner(space).expect("an owner"));
+            let disks = disks_of(&pool, space);
+            pool.take_offline(disks[0]).await.expect("there is another copy");
+            let opening = opens.then(|| pool.opens(pool.owner(space).expect("an owner")));
+            if fails {
+                drop(opening);
+                let other = SlotId(disks[1].0.into());
+                world.machine.rule(other, Rule::new(Op::Read, When::From(0), Fault::Error));
+                assert!(world.own(&pool, space).await.is_err(), "its log cannot be read");
+                world.machine.no_rules(other);
             }
-            assert_eq!(pool.return_disk(world.disk(away.0.into()), false).await, Ok(away));
+            assert_eq!(pool.return_disk(world.disk(disks[0].0.into()), false).await, Ok(disks[0]));
             let row = pool.read(|s| s.spaces[&space].rows[&RowNumber(0)].clone());
-            let missed = row.copies().any(|(_, copy)| copy.place.disk == away && copy.missed != 0);
-            assert_eq!(missed, opens);
+            let missed = row.copies().any(|(_, copy)| copy.place.disk == disks[0] && copy.missed != 0);
+            assert_eq!(missed, opens && !fails);
         });
     }
 }
