@@ -190,13 +190,15 @@ impl Pool {
     }
 
     async fn remove_failed(&self, owner: OwnerId, report: DiskReport) -> Result<Arc<SpaceView>, SeamError> {
-        let view = self.newest_view(owner)?;
+        self.newest_view(owner)?;
         if let DiskError::Fenced { epoch, .. } = report.error {
             // The disk is healthy: another process has the pool.
             return Err(SeamError::Suspended(Suspension::TakenOver(epoch.0)));
         }
+        // Before the memberships are compared: of a disk that returns in between this is the member that failed.
+        let member = self.members().get(report.disk).cloned();
         if self.metadata().read(|s| s.membership(report.disk)) != Some(report.of) {
-            return Ok(view);
+            return self.newest_view(owner);
         }
         let is_late = matches!(report.error, DiskError::Timeout { .. });
         if is_late && self.metadata().owners().is_leaving(report.disk) {
@@ -205,7 +207,6 @@ impl Pool {
             let is_member = self.metadata().read(|s| s.membership(report.disk)) == Some(report.of);
             return if is_member { Err(SeamError::Needed(report.disk)) } else { self.newest_view(owner) };
         }
-        let member = self.members().get(report.disk).cloned();
         let life = member.map_or(Life::Ending, Life::Of);
         let reason = if is_late { Absence::Slow } else { report.reason };
         match self.metadata().leave(report.disk, life, reason).await {

@@ -283,6 +283,10 @@ impl Metadata {
         reason: Absence,
     ) -> Result<(), CommitError> {
         let of = self.read(|s| s.membership(disk).filter(|_| s.has_rows(disk)));
+        // After the membership was read: that may be the one of a disk that has returned.
+        if life.is_over(self.members().get(disk)) {
+            return Ok(());
+        }
         let Some(of) = of else {
             return self.ask(|done| Request::Leave { disk, life, reason, answers: None, done }).await;
         };
