@@ -16,10 +16,7 @@ use crate::{
 /// it changes, so one that is late or comes twice does nothing to another. `docs/0004-spaces.md`, section B, has the table
 /// of what is durable.
 pub trait Coordinator: Send + Sync {
-    /// The newest view, or `None` when `known` is that.
-    ///
-    /// # Errors
-    /// [`SeamError`]; never `Invalid`.
+    /// The newest view, or `None` when `known` is that. Errors: never `Invalid`.
     fn view(
         &self,
         owner: OwnerId,
@@ -27,23 +24,16 @@ pub trait Coordinator: Send + Sync {
     ) -> Io<Result<Option<Arc<SpaceView>>, SeamError>>;
 
     /// Carries out all operations in one durable record, exactly once, and returns a view that has them and every disk of
-    /// their slabs. A number that is not higher than the last one done was carried out before: only the view is returned.
-    ///
-    /// # Errors
-    /// [`SeamError`]. `NoRoom` and `Invalid` use the number up: the same operations need another one.
+    /// their slabs. A number that is not higher than the last one done was carried out before: only the view is
+    /// returned. Errors: `NoRoom` and `Invalid` use the number up: the same operations need another one.
     fn commit(&self, request: Request) -> Io<Result<Arc<SpaceView>, SeamError>>;
 
     /// An I/O of this membership failed or hangs: removes the disk from service. The view that is returned shows the
-    /// disk without this membership, also when another call removed it before.
-    ///
-    /// # Errors
-    /// [`SeamError::Needed`] if the disk has the only copy of something: the disk stays.
+    /// disk without this membership, also when another call removed it before. Errors: [`SeamError::Needed`] if the
+    /// disk has the only copy of something: the disk stays.
     fn disk_failed(&self, owner: OwnerId, report: DiskReport) -> Io<Result<Arc<SpaceView>, SeamError>>;
 
     /// Asks for the next turn of a running job, and reports what it has done since it began.
-    ///
-    /// # Errors
-    /// [`SeamError`].
     fn turn(&self, owner: OwnerId, job: JobId, done: Progress) -> Io<Result<Turn, SeamError>>;
 
     /// Tells of damage that was found; does not wait, and may be lost. What nobody may forget is in the metadata
@@ -56,10 +46,8 @@ pub trait Lease: Send + Sync {
     /// Whether a change may begin, or be acknowledged, now.
     fn holds(&self) -> bool;
 
-    /// Waits until it does.
-    ///
-    /// # Errors
-    /// [`SeamError::Deposed`], or [`SeamError::Suspended`] when it could not be renewed for long.
+    /// Waits until it does. Errors: [`SeamError::Deposed`], or [`SeamError::Suspended`] when it could not be renewed
+    /// for long.
     fn hold(&self) -> Io<Result<(), SeamError>>;
 }
 

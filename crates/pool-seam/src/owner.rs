@@ -16,40 +16,30 @@ pub trait Owner: Send + Sync {
     fn update(&self, view: Arc<SpaceView>);
 
     /// The disk is leaving: no I/O to it begins from now on. Returns the regions of its copies that the disk
-    /// may lack (rule 11); a repeated call returns the same or more.
-    ///
-    /// # Errors
-    /// [`SeamError::Deposed`]: the space has another owner.
+    /// may lack (rule 11); a repeated call returns the same or more. Errors: [`SeamError::Deposed`]: the space has
+    /// another owner.
     fn leaving(&self, disk: DiskNumber, of: Membership) -> Io<Result<Vec<CopyRegions>, SeamError>>;
 
     /// The disk does not leave after all: I/O to it goes on.
     fn stays(&self, disk: DiskNumber, of: Membership);
 
-    /// The disk is about to join with this membership: compares its mark with the log (rule 9).
-    ///
-    /// # Errors
+    /// The disk is about to join with this membership: compares its mark with the log (rule 9). Errors:
     /// [`SeamError::Deposed`]: the space has another owner.
     fn joining(&self, disk: DiskNumber, of: Membership) -> Io<Result<Returned, SeamError>>;
 
-    /// Runs a job to its end; a call with the number of a running one joins it.
-    ///
-    /// # Errors
-    /// [`SeamError`]: what kept the job from its end. What it has done counts.
+    /// Runs a job to its end; a call with the number of a running one joins it. Errors: what kept the job from its end.
+    /// What it has done counts.
     fn run(&self, job: JobId, order: JobOrder) -> Io<Result<JobReport, SeamError>>;
 
     /// Ends a job after its outstanding pieces; its call of [`Owner::run`] returns then.
     fn stop(&self, job: JobId);
 
-    /// Another size of the space, in bytes. Shrinking needs that nothing is written beyond `to`, or `destroy`.
-    ///
-    /// # Errors
+    /// Another size of the space, in bytes. Shrinking needs that nothing is written beyond `to`, or `destroy`. Errors:
     /// [`SeamError::Invalid`]: the space has another size than `from`, or data beyond `to`.
     fn resize(&self, from: u64, to: u64, destroy: bool) -> Io<Result<(), SeamError>>;
 
-    /// Ends the ownership: outstanding calls complete, everything is durable, and nothing has to be replayed.
-    ///
-    /// # Errors
-    /// [`SeamError`]: the log stays open, and the next owner replays it.
+    /// Ends the ownership: outstanding calls complete, everything is durable, and nothing has to be replayed. Errors:
+    /// the log stays open, and the next owner replays it.
     fn close(&self) -> Io<Result<LogState, SeamError>>;
 
     /// What the owner has counted.

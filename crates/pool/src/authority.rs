@@ -160,10 +160,8 @@ impl Lease {
     }
 }
 
-/// [`PoolAuthority::compare_and_set`], read again where the result is unknown.
-///
-/// # Errors
-/// [`CasError`], but for [`CasError::Unknown`] of a change that was made.
+/// [`PoolAuthority::compare_and_set`], read again where the result is unknown. Errors: [`CasError`], but for
+/// [`CasError::Unknown`] of a change that was made.
 pub(crate) async fn set(
     authority: &dyn PoolAuthority,
     expected: Revision,

@@ -61,9 +61,6 @@ pub enum NotMade {
 impl Pool {
     /// Makes a space; its log has slabs, and no owner has written it yet. Of the record its shape counts; who owns it, its slot
     /// and its rows are not the caller's to say.
-    ///
-    /// # Errors
-    /// [`NotMade`].
     pub async fn create_space(&self, record: SpaceRecord) -> Result<SpaceId, NotMade> {
         let made = Arc::new(Mutex::new(Err(NoPlace::NoSuchRow(SpaceId(u32::MAX)))));
         let result = Arc::clone(&made);

@@ -57,10 +57,7 @@ impl Discarding {
 impl Pool {
     /// Chooses operations on the state that their record follows, and makes the record, also if the caller stops waiting.
     /// `choose` sees slabs that are being discarded as taken. Slabs that the record frees are discarded afterwards: no
-    /// caller waits for that.
-    ///
-    /// # Errors
-    /// [`CommitError`]; nothing has changed then.
+    /// caller waits for that. Errors: nothing has changed then.
     pub(super) async fn decide(
         &self,
         choose: impl FnOnce(&State) -> Vec<Op> + Send + 'static,

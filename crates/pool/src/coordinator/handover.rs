@@ -11,11 +11,9 @@ use crate::state::SpaceOp;
 use crate::{Op, Pool, SpaceId};
 
 impl Pool {
-    /// Gives a space to another owner: what the one before asks for from now on is refused.
-    ///
-    /// # Errors
-    /// [`SeamError::Failed`]: there is no such space, or it has had all the owners that it can have before the pool is opened
-    /// again. Otherwise as for a request.
+    /// Gives a space to another owner: what the one before asks for from now on is refused. Errors:
+    /// [`SeamError::Failed`]: there is no such space, or it has had all the owners that it can have before the pool is
+    /// opened again. Otherwise as for a request.
     pub async fn hand_over(&self, space: SpaceId, node: NodeId) -> Result<OwnerId, SeamError> {
         let given: Arc<Mutex<Option<SpaceEpoch>>> = Arc::default();
         let chosen = Arc::clone(&given);
@@ -31,10 +29,7 @@ impl Pool {
     }
 
     /// Destroys a space and what is on it; its slabs are discarded afterwards. Its owner has ended, and no I/O of it is
-    /// outstanding.
-    ///
-    /// # Errors
-    /// As for a request; then the space is there.
+    /// outstanding. Errors: as for a request; then the space is there.
     pub async fn destroy_space(&self, space: SpaceId) -> Result<(), SeamError> {
         let decide = move |s: &crate::State| {
             let is_there = s.spaces.contains_key(&space);

@@ -115,9 +115,6 @@ pub fn encode_record(ops: &[Op]) -> Vec<u8> {
 }
 
 /// The operations of a journal record.
-///
-/// # Errors
-/// [`Malformed`].
 pub fn decode_record(body: &[u8]) -> Result<Vec<Op>, Malformed> {
     let mut r = Reader(body);
     let count = u32::get(&mut r)?;
@@ -133,10 +130,7 @@ pub fn encode_state(state: &State) -> Vec<u8> {
     out
 }
 
-/// The state of a checkpoint.
-///
-/// # Errors
-/// [`Malformed`], also for a state that breaks its invariants.
+/// The state of a checkpoint. Errors: [`Malformed`], also for a state that breaks its invariants.
 pub fn decode_state(body: &[u8]) -> Result<State, Malformed> {
     let mut r = Reader(body);
     let parts = StateParts::get(&mut r)?;

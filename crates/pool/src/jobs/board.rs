@@ -137,9 +137,6 @@ impl Board {
     }
 
     /// Pauses a job, and later jobs for the same subject, until it is resumed. Outstanding pieces complete.
-    ///
-    /// # Errors
-    /// There is none of this number.
     pub fn pause(&self, id: JobId) -> Result<(), NoJob> {
         self.with(id, |inner, what| {
             inner.paused.insert(what);
@@ -147,9 +144,6 @@ impl Board {
     }
 
     /// Resumes a job.
-    ///
-    /// # Errors
-    /// There is none of this number.
     pub fn resume(&self, id: JobId) -> Result<(), NoJob> {
         self.with(id, |inner, what| {
             inner.paused.remove(&what);
@@ -157,9 +151,6 @@ impl Board {
     }
 
     /// Ends a job after its outstanding pieces, and the pause of its kind and subject. Completed work stays.
-    ///
-    /// # Errors
-    /// There is none of this number.
     pub fn stop(&self, id: JobId) -> Result<(), NoJob> {
         let progress = self.inner.lock().jobs.get(&id).map(|j| Arc::clone(&j.progress));
         // Before it could continue.

@@ -238,17 +238,11 @@ impl Metadata {
     }
 
     /// Makes a change: all of `ops` or none. Durable on return; it continues if the future is dropped.
-    ///
-    /// # Errors
-    /// See [`CommitError`]: which say whether it may have happened.
     pub(crate) async fn commit(&self, ops: Vec<Op>) -> Result<(), CommitError> {
         self.decide(move |_| ops).await
     }
 
     /// As [`Metadata::commit`], of operations that are chosen on the state that the record follows.
-    ///
-    /// # Errors
-    /// As there.
     pub(crate) async fn decide(
         &self,
         decide: impl FnOnce(&State) -> Vec<Op> + Send + 'static,

@@ -56,11 +56,8 @@ impl NewDisk {
 }
 
 impl Pool {
-    /// Makes a pool of `disks`, and holds it.
-    ///
-    /// # Errors
-    /// [`CreateError`]: which disk will not do, and why; nothing has been written then. After an error of the metadata the disks
-    /// may have labels of a pool that cannot be opened.
+    /// Makes a pool of `disks`, and holds it. Errors: which disk will not do, and why; nothing has been written then.
+    /// After an error of the metadata the disks may have labels of a pool that cannot be opened.
     pub async fn create(
         env: &Env,
         arena: &Arena,
@@ -71,9 +68,6 @@ impl Pool {
     }
 
     /// The same; this authority, whose value is the default one, says who owns the pool from now on.
-    ///
-    /// # Errors
-    /// As there.
     pub async fn create_under(
         authority: Option<Arc<dyn PoolAuthority>>,
         env: &Env,

@@ -135,22 +135,16 @@ impl Pool {
         self.metadata().tenure().abandon();
     }
 
-    /// Gives a space another name.
-    ///
-    /// # Errors
-    /// [`CommitError::Invalid`]: there is no such space, or the name is taken.
+    /// Gives a space another name. Errors: [`CommitError::Invalid`]: there is no such space, or the name is taken.
     pub async fn rename_space(&self, space: SpaceId, name: &str) -> Result<(), CommitError> {
         let op = SpaceOp::Rename { name: name.to_owned() };
         self.inner.changing()?.commit(vec![Op::Space { space, op }]).await
     }
 
     /// Reports a disk that failed: it is absent when this returns, and its copies have missed what the owners of
-    /// spaces say that it lacks.
-    ///
-    /// # Errors
-    /// [`CommitError::Suspended`]: too few disks with metadata remain. [`CommitError::Needed`]: it
-    /// is only slow, and needed, or it failed a write or a flush and has the only copy of some data; nothing
-    /// has changed.
+    /// spaces say that it lacks. Errors: [`CommitError::Suspended`]: too few disks with metadata remain.
+    /// [`CommitError::Needed`]: it is only slow, and needed, or it failed a write or a flush and has the only copy of
+    /// some data; nothing has changed.
     pub async fn disk_failed(&self, disk: DiskNumber, reason: Absence) -> Result<(), CommitError> {
         self.metadata().leave(disk, Life::Any, reason).await
     }
@@ -166,10 +160,7 @@ impl Pool {
         &self.inner.metadata
     }
 
-    /// Removes a disk from service on request.
-    ///
-    /// # Errors
-    /// [`CommitError::Needed`]: too few would be left.
+    /// Removes a disk from service on request. Errors: [`CommitError::Needed`]: too few would be left.
     pub async fn take_offline(&self, disk: DiskNumber) -> Result<(), CommitError> {
         self.inner.changing()?;
         self.disk_failed(disk, Absence::Asked).await

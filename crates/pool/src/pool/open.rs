@@ -98,10 +98,7 @@ struct Candidates {
 
 impl Pool {
     /// Opens the pool that `disks` are of: all disks that might be are given, others are passed over. The claims on the
-    /// disks say who owns it.
-    ///
-    /// # Errors
-    /// [`OpenError`]. Nothing but claims has been written then, except with [`OpenError::Commit`].
+    /// disks say who owns it. Errors: nothing but claims has been written then, except with [`OpenError::Commit`].
     pub async fn open(
         env: &Env,
         arena: &Arena,
@@ -112,9 +109,6 @@ impl Pool {
     }
 
     /// The same of a pool whose owner this authority names.
-    ///
-    /// # Errors
-    /// As there.
     pub async fn open_under(
         authority: Option<Arc<dyn PoolAuthority>>,
         env: &Env,

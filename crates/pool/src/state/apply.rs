@@ -61,10 +61,7 @@ pub enum InvalidOp {
 const VOTERS_MAX: usize = 64;
 
 impl State {
-    /// Applies one operation.
-    ///
-    /// # Errors
-    /// [`InvalidOp`]; nothing has changed then.
+    /// Applies one operation. Errors: nothing has changed then.
     pub fn apply(&mut self, op: &Op) -> Result<(), InvalidOp> {
         match op {
             Op::RenamePool { name } => {
@@ -161,10 +158,7 @@ impl State {
         Ok(())
     }
 
-    /// Applies the operations of one record, all or none.
-    ///
-    /// # Errors
-    /// The first that cannot be applied.
+    /// Applies the operations of one record, all or none. Errors: the first that cannot be applied.
     pub fn apply_all(&mut self, ops: &[Op]) -> Result<(), InvalidOp> {
         let mut tried = self.clone();
         for op in ops {

@@ -147,10 +147,8 @@ impl Record {
         self.state.lock().disk.clone()
     }
 
-    /// Registers an I/O of a space, which the caller then starts on the disk.
-    ///
-    /// # Errors
-    /// It may not begin: the space has another owner, or the disk has left the service. The caller is given back.
+    /// Registers an I/O of a space, which the caller then starts on the disk. Errors: it may not begin: the space has
+    /// another owner, or the disk has left the service. The caller is given back.
     pub(super) fn begin(
         self: &Arc<Record>,
         gate: &Arc<Gate>,
