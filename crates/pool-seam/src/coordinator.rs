@@ -132,12 +132,10 @@ pub struct Progress {
 
 /// What a job may do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum Turn {
-    /// So many pieces.
-    Go {
-        /// Pieces, each of a region or less.
-        pieces: u8,
-    },
+    /// So many pieces, each of a region or less.
+    Go { pieces: u8 },
     /// Nothing now: paused, clients need the disks, or a more urgent job runs. The coordinator answers when this changes,
     /// or with this after a moment; the owner asks again.
     Wait,
@@ -176,15 +174,11 @@ pub enum SeamError {
 
 /// Why a pool takes no changes. It takes them again when the cause has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum Suspension {
     /// Too many of the disks with its metadata failed.
     #[error("{left} of its disks with metadata remain and {needed} are needed")]
-    TooFewVoters {
-        /// How many work.
-        left: u16,
-        /// How many must.
-        needed: u16,
-    },
+    TooFewVoters { left: u16, needed: u16 },
     /// The lease has ended: it is not known whether another process has taken the pool.
     #[error("its lease has ended")]
     LeaseEnded,
@@ -195,20 +189,14 @@ pub enum Suspension {
 
 /// Why there is no place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum NoPlace {
     /// The caller's: there is nothing to place.
     #[error("the pool has no space {}, or it has no such row", .0.0)]
     NoSuchRow(SpaceId),
-    /// Fewer disks have room than the row needs.
+    /// Fewer disks have room than the row needs. `media`: which disks count.
     #[error("{} and there are {disks}; add {} or make room", shortage(*.needed, *.media), .media.disks())]
-    NoRoom {
-        /// How many.
-        needed: usize,
-        /// How many there are.
-        disks: usize,
-        /// Which disks count.
-        media: MediaClass,
-    },
+    NoRoom { needed: usize, disks: usize, media: MediaClass },
 }
 
 /// `3 SSD disks with room are needed`.

@@ -59,12 +59,10 @@ pub struct CopyRegions {
 
 /// What a disk that returns has of a space.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum Returned {
-    /// Everything before this sequence of the log; what it lacks is recorded as missed.
-    Proven {
-        /// The sequence of its mark.
-        mark: u64,
-    },
+    /// Everything before this sequence of the log, that of its mark; what it lacks is recorded as missed.
+    Proven { mark: u64 },
     /// It was set back: what other copies have counts as missed on it.
     Behind,
     /// As [`Returned::Behind`], and no other copies have these rows.

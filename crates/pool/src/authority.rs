@@ -51,6 +51,7 @@ pub struct Revision(pub u64);
 
 /// Why a value was not read or not changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum CasError {
     /// The value is another one.
     #[error("the pool has another owner, of epoch {}", .1.epoch)]
@@ -63,12 +64,7 @@ pub enum CasError {
     Unreachable(Vec<(DiskNumber, DiskError)>),
     /// A disk that is to vote did not take its claim; all else is done.
     #[error("disk {} did not accept the claim of the pool's owner: {error}", .disk.0)]
-    Disk {
-        /// Which.
-        disk: DiskNumber,
-        /// Why.
-        error: DiskError,
-    },
+    Disk { disk: DiskNumber, error: DiskError },
 }
 
 /// How many voters must have a record of the metadata.

@@ -25,23 +25,17 @@ use crate::{Absence, DiskNumber, InvalidOp, Op, SpaceId, State};
 
 /// Why a change was not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum CommitError {
     /// The caller's: the state does not allow it. Nothing has changed.
     #[error(transparent)]
     Invalid(#[from] InvalidOp),
-    /// The metadata would not fit into the checkpoints of the smallest voter. Nothing has changed.
+    /// The metadata would not fit into the checkpoints of the smallest voter: sizes in bytes. Nothing has changed.
     #[error(
         "the pool's metadata is full: {needed} bytes, and disk {} has room for {room}; use larger disks or larger slabs",
         .disk.0
     )]
-    Full {
-        /// The voter with the smallest area.
-        disk: DiskNumber,
-        /// Its room, in bytes.
-        room: u64,
-        /// The required room, in bytes.
-        needed: u64,
-    },
+    Full { disk: DiskNumber, room: u64, needed: u64 },
     /// The caller's: without the disk too few with metadata would be left, and the pool would stop, or data
     /// that no other disk here has would be gone. Nothing has changed.
     #[error("without disk {} too few disks with metadata would remain, or data would be lost of which it has the only copy; add a disk first", .0.0)]
@@ -56,41 +50,26 @@ pub enum CommitError {
 
 /// Why a pool takes no changes any more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum Suspension {
     /// Too many of the disks with its metadata failed.
     #[error(
         "{left} of its disks with metadata remain and {needed} are needed; {}; it is opened again when more are back",
         failures(.failed)
     )]
-    TooFewVoters {
-        /// Voters that still work.
-        left: usize,
-        /// How many must.
-        needed: usize,
-        /// The failed disks, with their errors.
-        failed: Vec<(DiskNumber, DiskError)>,
-    },
+    TooFewVoters { left: usize, needed: usize, failed: Vec<(DiskNumber, DiskError)> },
     /// Another process has claimed it by force.
     #[error("process {} on the machine {} has taken it by force", .by.process, .by.host)]
-    Claimed {
-        /// The new owner.
-        by: Claimant,
-    },
+    Claimed { by: Claimant },
     /// Another process has taken it, and keeps this one from its disks.
     #[error("it was taken by force (epoch {epoch}), and its disks refuse this process")]
-    Fenced {
-        /// The epoch that they take.
-        epoch: u64,
-    },
-    /// The owner could not be confirmed, so its lease has run out; it resumes by itself.
+    Fenced { epoch: u64 },
+    /// The owner could not be confirmed, so its lease has run out; it resumes by itself. `failed`: the disks that were asked.
     #[error(
         "its disks do not confirm that this process still owns it{}; it resumes by itself when they do",
         if .failed.is_empty() { String::new() } else { format!(": {}", failures(.failed)) }
     )]
-    NoLease {
-        /// The disks that were asked and did not answer, with their errors.
-        failed: Vec<(DiskNumber, DiskError)>,
-    },
+    NoLease { failed: Vec<(DiskNumber, DiskError)> },
     /// A failed disk could not be accounted for.
     #[error("the failure of a disk could not be recorded: {0}")]
     Unaccountable(InvalidOp),
