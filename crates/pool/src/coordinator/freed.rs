@@ -19,7 +19,6 @@ use crate::{CommitError, Op, Pool, SlabPlace, State};
 #[derive(Default)]
 pub(crate) struct Discarding {
     slabs: Mutex<BTreeSet<SlabPlace>>,
-    /// Discards have ended.
     ended: Notify,
 }
 

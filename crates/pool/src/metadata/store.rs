@@ -148,23 +148,16 @@ pub(crate) enum Request {
 
 /// The input of an opening: everything is decided, and the claim is durable on the voters.
 pub(crate) struct Opening {
-    /// The newest state.
     pub(crate) state: State,
     /// The new epoch's beginning: its sequence is the newest one's, its chain 0.
     pub(crate) point: Point,
-    /// The first record of the epoch.
     pub(crate) ops: Vec<Op>,
-    /// The voters that will write it.
     pub(crate) voters: Vec<Voter>,
     /// How many of the state's voters must be among those.
     pub(crate) needed: usize,
-    /// The disks in service.
     pub(crate) members: Members,
-    /// Names the pool's owner and voters.
     pub(crate) authority: Arc<dyn PoolAuthority>,
-    /// The revision of the authority's value.
     pub(crate) revision: Revision,
-    /// That value.
     pub(crate) agreed: AuthorityValue,
 }
 

@@ -36,7 +36,6 @@ pub(super) enum Freshness {
 pub(super) struct Plan {
     /// The record, but for voters.
     pub(super) ops: Vec<Op>,
-    /// The disks in service.
     pub(super) members: BTreeSet<DiskNumber>,
     /// Disks that were present and are absent now.
     pub(super) missing: Vec<DiskNumber>,
