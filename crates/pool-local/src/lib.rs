@@ -232,13 +232,6 @@ impl LocalPool {
         Kept(slots.into_iter().filter(is_over).map(|(space, slot, _)| (space, slot)).collect())
     }
 
-    /// Spaces that cannot be used now, and why.
-    pub fn not_open(&self) -> BTreeMap<SpaceId, String> {
-        let spaces = self.spaces.lock();
-        let why = |(space, slot): (&SpaceId, &Arc<Slot>)| Some((*space, slot.space().err()?.to_string()));
-        spaces.iter().filter_map(why).collect()
-    }
-
     /// What a crash has left open in spaces, by space, in units and regions.
     pub fn in_doubt(&self) -> BTreeMap<SpaceId, usize> {
         let spaces = self.spaces.lock();

@@ -83,8 +83,6 @@ pub enum JobOrder {
     Scrub(RowNumber),
     /// Decides units that a crash has left open (rule 12).
     Resolve,
-    /// Rewrites rows that have the space's former resiliency.
-    Reshape,
 }
 
 /// The end of a job.

@@ -1,7 +1,7 @@
 //! The pool's authority: one value that names the process that owns the pool, the disks that vote and the absent disks
 //! (`docs/0004-spaces.md`, section C).
 //!
-//! Two implementations: `labels`, the claims on the pool's own disks, for one machine; [`memory`], a register outside of
+//! Two implementations: `labels`, the claims on the pool's own disks, for one machine; `memory`, a register outside of
 //! the pool, for simulations. `Tenure` is the owner's side: it renews the lease while there is I/O, and says when nothing
 //! may be written or acknowledged any more.
 //!
@@ -11,6 +11,7 @@
 //! 3. A new owner that cannot know that the one before has ended writes nothing but its claim for [`Lease::WAIT`].
 
 mod labels;
+#[cfg(any(test, feature = "testing"))]
 pub mod memory;
 mod tenure;
 
