@@ -133,7 +133,7 @@ impl Events {
     /// How many there were of each kind on each disk.
     pub fn counts(&self) -> BTreeMap<(Found, DiskNumber), u64> {
         let mut counts = BTreeMap::new();
-        for (&(found, disk, _), n) in &self.counts.lock() {
+        for (&(found, disk, _), n) in &*self.counts.lock() {
             *counts.entry((found, disk)).or_insert(0) += n;
         }
         counts

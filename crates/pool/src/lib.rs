@@ -42,8 +42,8 @@ pub use pool_seam::{
 };
 pub use state::{
     Absence, Answers, DiskRecord, FaultDomains, InvalidOp, LOST_MAX, LossRecord, MediaClass, Moving, Op,
-    Policy, Presence, Provisioning, Resiliency, Row, ScrubRecord, Shared, SlabCopy, SlabPlace, Slabs,
-    SpaceOp, SpaceRecord, State, Tree, Usage,
+    Policy, Presence, Provisioning, Resiliency, Row, ScrubRecord, SlabCopy, SlabPlace, Slabs, SpaceOp,
+    SpaceRecord, State, Tree, Usage,
 };
 pub use supervision::HANGS;
 pub use supervision::standing::Slowness;

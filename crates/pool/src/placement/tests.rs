@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use disk::Media;
 use proptest::prelude::*;
@@ -338,9 +339,9 @@ fn what_a_disk_has_may_have_no_other_place() {
     assert!(matches!(plan.why, Some(crate::jobs::Stays::NoPlace(_))));
     assert_eq!(evacuation(&s, DiskNumber(2)), Evacuation::default(), "it is empty");
     // Both copies on absent disks: no other disk has disk 0's data.
-    s.disks.get_mut(&DiskNumber(0)).unwrap().presence = Presence::Absent(Absence::Gone);
+    Arc::make_mut(&mut s.disks).get_mut(&DiskNumber(0)).unwrap().presence = Presence::Absent(Absence::Gone);
     assert_eq!(evacuation(&s, DiskNumber(0)).moves, 6, "the other has it all");
-    s.disks.get_mut(&DiskNumber(1)).unwrap().presence = Presence::Absent(Absence::Gone);
+    Arc::make_mut(&mut s.disks).get_mut(&DiskNumber(1)).unwrap().presence = Presence::Absent(Absence::Gone);
     let plan = evacuation(&s, DiskNumber(0));
     assert_eq!((plan.moves, plan.left, plan.why), (0, 10, Some(crate::jobs::Stays::OnlyCopy(SPACE))));
 }
@@ -554,7 +555,7 @@ fn a_class_has_its_disks_to_itself_and_no_others() {
     let told = places(&s).unwrap_err().to_string();
     assert_eq!(told, "2 SSD disks with room are needed and there are 0; add SSD disks or make room");
     // Neither the hot spare nor any other disk takes what one of them had.
-    s.disks.get_mut(&DiskNumber(5)).unwrap().presence = Presence::Absent(Absence::Gone);
+    Arc::make_mut(&mut s.disks).get_mut(&DiskNumber(5)).unwrap().presence = Presence::Absent(Absence::Gone);
     let full = NoPlace::NoRoom { needed: 1, disks: 0, media: ssd };
     assert_eq!(replacement(&s, 0, index_on(&s, 0, 5)), Err(full.clone()));
     assert_eq!(
@@ -581,8 +582,9 @@ fn a_class_has_its_disks_to_itself_and_no_others() {
         "while the disk is there and stays, there is nothing to replace"
     );
     let mut absent = s.clone();
-    absent.disks.get_mut(&DiskNumber(1)).unwrap().presence = Presence::Absent(Absence::Gone);
-    s.disks.get_mut(&DiskNumber(1)).unwrap().usage = Usage::Retired;
+    Arc::make_mut(&mut absent.disks).get_mut(&DiskNumber(1)).unwrap().presence =
+        Presence::Absent(Absence::Gone);
+    Arc::make_mut(&mut s.disks).get_mut(&DiskNumber(1)).unwrap().usage = Usage::Retired;
     for s in [absent, s] {
         assert_eq!(replacement(&s, 0, index).unwrap().disk, DiskNumber(3));
     }
