@@ -25,7 +25,6 @@ use std::time::Duration;
 use disk::{Disk, DiskError};
 use env::Io;
 use futures_util::future::select;
-use parking_lot::Mutex;
 use pool_seam::{
     Coordinator, DiskReport, Finding, JobId, Membership, Owner, OwnerId, Ownership, Progress, Request,
     SeamError, SpaceView, Suspension, Turn, ViewVersion,
@@ -62,8 +61,6 @@ impl Pool {
     /// Makes a space; its log has slabs, and no owner has written it yet. Of the record its shape counts; who owns it, its slot
     /// and its rows are not the caller's to say.
     pub async fn create_space(&self, record: SpaceRecord) -> Result<SpaceId, NotMade> {
-        let made = Arc::new(Mutex::new(Err(NoPlace::NoSuchRow(SpaceId(u32::MAX)))));
-        let result = Arc::clone(&made);
         let decide = move |s: &crate::State| {
             let space = SpaceId(s.next_space);
             let planned = s.new_space(record).ok_or(NoPlace::NoSuchRow(space)).and_then(|record| {
@@ -74,16 +71,12 @@ impl Pool {
                 let log = SpaceOp::Allocate { row: RowNumber::LOG, first: s.next_generation, slabs: log };
                 Ok([SpaceOp::Create { record: Box::new(record) }, log].map(|op| Op::Space { space, op }))
             });
-            let (ops, end) = match planned {
+            match planned {
                 Ok(ops) => (ops.to_vec(), Ok(space)),
                 Err(why) => (Vec::new(), Err(why)),
-            };
-            *result.lock() = end;
-            ops
+            }
         };
-        self.decide(decide).await?;
-        let made = made.lock().clone();
-        Ok(made?)
+        Ok(self.decide(decide).await??)
     }
 
     /// The owner that a space has now.
@@ -147,24 +140,22 @@ impl Pool {
         may_wait: bool,
     ) -> Result<Option<Arc<SpaceView>>, SeamError> {
         let (space, epoch) = (request.space, request.epoch);
-        let carried = Arc::new(Mutex::new(None));
-        let (result, owners) = (Arc::clone(&carried), Arc::clone(self.metadata().owners()));
-        let asked = request.clone();
+        let (owners, asked) = (Arc::clone(self.metadata().owners()), request.clone());
         let decide = move |s: &crate::State| {
             let mut carried = carry_out(s, &asked, |disk| !owners.is_leaving(disk));
             let has_no_room = matches!(carried, Carried::Record { refused: Some(Refusal::NoRoom(_)), .. });
             if may_wait && has_no_room && !owners.discarding.is_empty() {
-                return Vec::new();
+                return (Vec::new(), None);
             }
             let ops = match &mut carried {
                 Carried::Record { ops, .. } => std::mem::take(ops),
                 _ => Vec::new(),
             };
-            *result.lock() = Some(carried);
-            ops
+            (ops, Some(carried))
         };
-        match self.decide(decide).await {
-            Ok(()) => {}
+        let carried = match self.decide(decide).await {
+            Ok(Some(carried)) => carried,
+            Ok(None) => return Ok(None),
             Err(full @ CommitError::Full { .. }) => {
                 // The metadata has no room for it. The number is used up all the same.
                 let nothing = Request { ops: Vec::new(), ..request };
@@ -172,9 +163,8 @@ impl Pool {
                 return Err(SeamError::Failed(full.to_string()));
             }
             Err(error) => return Err(seam_error(error)),
-        }
+        };
         let view = self.metadata().view(space).ok_or_else(|| no_space(space));
-        let Some(carried) = carried.lock().take() else { return Ok(None) };
         match carried {
             Carried::Before | Carried::Record { refused: None, .. } => view.map(Some),
             Carried::Record { refused: Some(Refusal::Invalid), .. } => Err(SeamError::Invalid(view?)),

@@ -1,7 +1,7 @@
 //! Slabs that a record frees are discarded on their disks, so that their room on the medium is free, too. Until that has
 //! ended no row gets them: a discard that is late would reach another row's data.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use super::DISCARDS;
 use crate::state::SpaceOp;
-use crate::{CommitError, Op, Pool, SlabPlace, State};
+use crate::{CommitError, DiskNumber, Op, Pool, SlabPlace, State};
 
 /// Slabs that are free in the metadata and being discarded.
 #[derive(Default)]
@@ -42,14 +42,23 @@ impl Discarding {
             ended.await;
         }
     }
+}
 
-    fn end(&self, slabs: &[SlabPlace]) {
-        let mut all = self.slabs.lock();
-        slabs.iter().for_each(|place| {
-            all.remove(place);
-        });
+/// Slabs that are being discarded, until it is dropped.
+struct Freed {
+    discarding: Arc<Discarding>,
+    slabs: Vec<SlabPlace>,
+}
+
+impl Drop for Freed {
+    fn drop(&mut self) {
+        if self.slabs.is_empty() {
+            return; // requests that wait for slabs would wake each other for ever
+        }
+        let mut all = self.discarding.slabs.lock();
+        self.slabs.iter().for_each(|place| _ = all.remove(place));
         drop(all);
-        self.ended.notify_waiters();
+        self.discarding.ended.notify_waiters();
     }
 }
 
@@ -57,29 +66,22 @@ impl Pool {
     /// Chooses operations on the state that their record follows, and makes the record, also if the caller stops waiting.
     /// `choose` sees slabs that are being discarded as taken. Slabs that the record frees are discarded afterwards: no
     /// caller waits for that. Errors: nothing has changed then.
-    pub(super) async fn decide(
+    pub(super) async fn decide<T: Send + 'static>(
         &self,
-        choose: impl FnOnce(&State) -> Vec<Op> + Send + 'static,
-    ) -> Result<(), CommitError> {
+        choose: impl FnOnce(&State) -> (Vec<Op>, T) + Send + 'static,
+    ) -> Result<T, CommitError> {
         let (pool, env) = (self.clone(), self.metadata().env.clone());
         env.run(async move {
-            let discarding = &pool.metadata().owners().discarding;
-            let freed: Arc<Mutex<Vec<SlabPlace>>> = Arc::default();
-            let (noted, all) = (Arc::clone(&freed), Arc::clone(discarding));
+            let discarding = Arc::clone(&pool.metadata().owners().discarding);
             let decide = move |s: &State| {
-                let ops = choose(&all.without(s));
-                let freed: Vec<SlabPlace> = ops.iter().flat_map(|op| frees(s, op)).collect();
-                all.slabs.lock().extend(freed.iter().copied());
-                *noted.lock() = freed;
-                ops
+                let (ops, choice) = choose(&discarding.without(s));
+                let slabs: Vec<SlabPlace> = ops.iter().flat_map(|op| frees(s, op)).collect();
+                discarding.slabs.lock().extend(slabs.iter().copied());
+                (ops, (Freed { discarding, slabs }, choice))
             };
-            let result = pool.metadata().decide(decide).await;
-            let freed = std::mem::take(&mut *freed.lock());
-            match &result {
-                Ok(()) => pool.discard(freed),
-                Err(_) => discarding.end(&freed),
-            }
-            result
+            let (freed, choice) = pool.metadata().decide(decide).await?;
+            pool.discard(freed);
+            Ok(choice)
         })
         .await
     }
@@ -97,22 +99,21 @@ impl Pool {
 
     /// Discards slabs in a task for each disk: a disk that hangs delays its own slabs only. A disk that cannot discard keeps
     /// what they hold: they are free all the same.
-    fn discard(&self, mut slabs: Vec<SlabPlace>) {
+    fn discard(&self, mut freed: Freed) {
         let (members, c) = (self.members(), Ctx { epoch: Epoch(self.epoch()), ..Ctx::default() });
-        slabs.sort();
-        for slabs in slabs.chunk_by(|a, b| a.disk == b.disk).map(<[SlabPlace]>::to_vec) {
-            let (member, discarding) =
-                (members.get(slabs[0].disk).cloned(), Arc::clone(&self.metadata().owners().discarding));
+        let mut disks: BTreeMap<DiskNumber, Vec<SlabPlace>> = BTreeMap::new();
+        std::mem::take(&mut freed.slabs).into_iter().for_each(|p| disks.entry(p.disk).or_default().push(p));
+        for (disk, slabs) in disks {
+            let here = Freed { discarding: Arc::clone(&freed.discarding), slabs };
+            let Some(member) = members.get(disk).cloned() else { continue };
             self.metadata().env.spawn(async move {
-                for some in slabs.chunks(64) {
-                    let discards = some.iter().filter_map(|place| {
-                        let member = member.as_ref()?;
+                for some in here.slabs.chunks(64) {
+                    let discards = some.iter().map(|place| {
                         let checksums = member.areas.checksums(place.slab);
                         let length = member.areas.data(place.slab).end() - checksums.offset;
-                        Some(member.disk.discard(&c, checksums.offset, length).wait())
+                        member.disk.discard(&c, checksums.offset, length).wait()
                     });
                     drop(join_all(discards).await);
-                    discarding.end(some);
                 }
             });
         }

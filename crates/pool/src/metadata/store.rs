@@ -211,15 +211,23 @@ impl Metadata {
 
     /// Makes a change: all of `ops` or none. Durable on return; it continues if the future is dropped.
     pub(crate) async fn commit(&self, ops: Vec<Op>) -> Result<(), CommitError> {
-        self.decide(move |_| ops).await
+        self.decide(move |_| (ops, ())).await
     }
 
-    /// As [`Metadata::commit`], of operations that are chosen on the state that the record follows.
-    pub(crate) async fn decide(
+    /// As [`Metadata::commit`], of operations that are chosen on the state that the record follows. Returns what `decide`
+    /// returns beside them.
+    pub(crate) async fn decide<T: Send + 'static>(
         &self,
-        decide: impl FnOnce(&State) -> Vec<Op> + Send + 'static,
-    ) -> Result<(), CommitError> {
-        self.ask(|done| Request::Commit { decide: Box::new(decide), done }).await
+        decide: impl FnOnce(&State) -> (Vec<Op>, T) + Send + 'static,
+    ) -> Result<T, CommitError> {
+        let (chosen, choice) = oneshot::channel();
+        let decide = move |s: &State| {
+            let (ops, choice) = decide(s);
+            let _ = chosen.send(choice); // the caller may be gone
+            ops
+        };
+        self.ask(|done| Request::Commit { decide: Box::new(decide), done }).await?;
+        choice.await.map_err(|_| Suspension::Ended.into())
     }
 
     /// The newest view of a space that an owner drives.
