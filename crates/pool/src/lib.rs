@@ -16,6 +16,7 @@
 
 pub mod authority;
 pub mod coordinator;
+mod domains;
 pub mod events;
 pub mod format;
 pub mod health;

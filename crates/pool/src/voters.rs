@@ -8,6 +8,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
+use crate::domains::Level;
 use crate::{DiskNumber, DiskRecord, Presence, State};
 
 /// How many voters must remain to drop the others and continue: `W(n, f)`.
@@ -74,14 +75,11 @@ pub fn apart(state: &State, fits: impl Fn(DiskNumber) -> bool) -> Option<(DiskNu
 /// How much of their surroundings two disks share: 0 nothing known, 1 the rack, 2 the node, 3 the enclosure.
 fn closeness(state: &State, a: DiskNumber, b: DiskNumber) -> u8 {
     let (Some(a), Some(b)) = (state.disks.get(&a), state.disks.get(&b)) else { return 0 };
-    let same = |x: &str, y: &str| !x.is_empty() && x == y;
-    if same(&a.domains.enclosure, &b.domains.enclosure) {
-        3
-    } else if same(&a.domains.node, &b.domains.node) {
-        2
-    } else {
-        u8::from(same(&a.domains.rack, &b.domains.rack))
-    }
+    let is_same = |level: &Level| {
+        let (a, b) = (level.name_of(&a.domains), level.name_of(&b.domains));
+        !a.is_empty() && a == b
+    };
+    Level::ALL.iter().rposition(is_same).map_or(0, |level| level as u8 + 1)
 }
 
 #[cfg(test)]

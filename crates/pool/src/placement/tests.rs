@@ -132,7 +132,7 @@ fn groups(resiliency: Resiliency, places: &[SlabPlace]) -> Vec<Vec<DiskNumber>> 
     places.chunks(size).map(|g| g.iter().map(|p| p.disk).collect()).collect()
 }
 
-fn crowd(state: &State, group: &[DiskNumber], level: Level) -> usize {
+fn crowd(state: &State, group: &[DiskNumber], level: usize) -> usize {
     let mut count: BTreeMap<Domain<'_>, usize> = BTreeMap::new();
     group.iter().for_each(|d| *count.entry(domain(state, *d, level)).or_default() += 1);
     count.values().copied().max().unwrap_or(0)
@@ -156,7 +156,7 @@ proptest! {
                 r.usage == Usage::AutoSelect && on_class(class, r) && s.is_present(*d) && s.slabs_free(*d) > reserve(r.slabs)
             }).collect();
             // Enough on a level: as many places, when each domain gives a group `cap` at most. Independent of `Fit`.
-            let enough = |level: Level, cap: usize| {
+            let enough = |level: usize, cap: usize| {
                 let mut count: BTreeMap<Domain<'_>, usize> = BTreeMap::new();
                 usable.iter().for_each(|d| *count.entry(domain(&s, *d, level)).or_default() += 1);
                 count.values().map(|n| (*n).min(groups_of * cap)).sum::<usize>() >= groups_of * size
@@ -164,14 +164,14 @@ proptest! {
             let here = match places(&s) {
                 Ok((places, false)) => places,
                 Ok((_, true)) => {
-                    prop_assert!(shape.0 != Resiliency::Simple && !enough(Level::Disk, 1), "present disks are enough");
+                    prop_assert!(shape.0 != Resiliency::Simple && !enough(LEVELS - 1, 1), "present disks are enough");
                     break;
                 }
                 Err(NoPlace::NoRoom { needed, disks, .. }) => {
                     prop_assert_eq!((needed, disks), (groups_of * size, usable.len()));
                     let simple = shape.0 == Resiliency::Simple;
                     let room: u32 = usable.iter().map(|d| s.slabs_free(*d) - reserve(s.disks[d].slabs)).sum();
-                    let full = if simple { (room as usize) < needed } else { !enough(Level::Disk, 1) };
+                    let full = if simple { (room as usize) < needed } else { !enough(LEVELS - 1, 1) };
                     prop_assert!(full);
                     break;
                 }
@@ -180,7 +180,7 @@ proptest! {
             let places = here;
             prop_assert_eq!(&places, &self::places(&s).unwrap().0, "deterministic");
             prop_assert!(places.iter().all(|p| usable.contains(&p.disk)));
-            let level = LEVELS.iter().flat_map(|l| (1..=cap).map(move |c| (*l, c))).find(|(l, c)| enough(*l, *c));
+            let level = (0..LEVELS).flat_map(|l| (1..=cap).map(move |c| (l, c))).find(|(l, c)| enough(*l, *c));
             if let Some((level, cap)) = level.filter(|_| shape.0 != Resiliency::Simple) {
                 for group in groups(shape.0, &places) {
                     prop_assert!(crowd(&s, &group, level) <= cap, "{group:?} on {level:?}");
@@ -376,7 +376,7 @@ fn copies_stand_apart_even_where_the_most_room_is_together() {
     let s = state(&disks, (Resiliency::Mirror { copies: 2 }, 2));
     let (places, _) = places(&s).unwrap();
     for g in groups(Resiliency::Mirror { copies: 2 }, &places) {
-        assert_eq!(crowd(&s, &g, Level::Node), 1, "{places:?}");
+        assert_eq!(crowd(&s, &g, Level::Node as usize), 1, "{places:?}");
     }
 }
 
