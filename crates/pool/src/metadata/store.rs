@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use disk::DiskError;
 use env::Env;
+use futures_util::future::BoxFuture;
 use parking_lot::RwLock;
 use pool_seam::{Membership, SpaceView};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -19,7 +20,6 @@ use crate::authority::{AuthorityValue, PoolAuthority, Revision, Tenure};
 use crate::coordinator::{Owners, Views};
 use crate::format::Claimant;
 use crate::metadata::Life;
-use crate::state::Answers;
 use crate::supervision::Supervision;
 use crate::{Absence, DiskNumber, InvalidOp, Op, SpaceId, State};
 
@@ -114,36 +114,13 @@ pub(crate) type Decide = Box<dyn FnOnce(&State) -> Vec<Op> + Send>;
 
 pub(crate) type Done = oneshot::Sender<Result<(), CommitError>>;
 
+pub(crate) type Act = Box<dyn for<'a> FnOnce(&'a mut Writer) -> BoxFuture<'a, ()> + Send>;
+
 pub(crate) enum Request {
-    Commit {
-        decide: Decide,
-        done: Done,
-    },
-    Leave {
-        disk: DiskNumber,
-        life: Life,
-        reason: Absence,
-        answers: Option<(Membership, Answers)>,
-        done: Done,
-    },
-    Join {
-        member: Arc<Member>,
-        ops: Vec<Op>,
-        done: Done,
-    },
-    Remove {
-        disk: DiskNumber,
-        done: Done,
-    },
-    Rechoose {
-        done: Done,
-    },
-    Export {
-        done: Done,
-    },
-    Scrub {
-        found: oneshot::Sender<Result<BTreeMap<DiskNumber, u64>, CommitError>>,
-    },
+    /// Several share a record.
+    Commit { decide: Decide, done: Done },
+    /// Anything else, between two records.
+    Do(Act),
 }
 
 /// The input of an opening: everything is decided, and the claim is durable on the voters.
@@ -262,7 +239,7 @@ impl Metadata {
             return Ok(());
         }
         let Some(of) = of else {
-            return self.ask(|done| Request::Leave { disk, life, reason, answers: None, done }).await;
+            return self.change(move |writer| Box::pin(writer.leave(disk, life, reason, None))).await;
         };
         // Owners that were asked have to be told the end, whether the caller waits for it or not.
         let metadata = self.clone();
@@ -280,7 +257,7 @@ impl Metadata {
         let spaces = || self.read(|s| s.spaces_on(disk).collect());
         let mut round = self.shared.owners.ask(&self.env, disk, of, spaces).await;
         let answers = Some((of, std::mem::take(&mut round.answers)));
-        let left = self.ask(|done| Request::Leave { disk, life, reason, answers, done }).await;
+        let left = self.change(move |writer| Box::pin(writer.leave(disk, life, reason, answers))).await;
         if self.read(|s| s.membership(disk)) == Some(of) {
             round.stays();
         }
@@ -289,27 +266,55 @@ impl Metadata {
 
     /// Puts a disk into service, with `ops` as its record.
     pub(crate) async fn join(&self, member: Arc<Member>, ops: Vec<Op>) -> Result<(), CommitError> {
-        self.ask(|done| Request::Join { member, ops, done }).await
+        self.change(move |writer| Box::pin(writer.join(member, ops))).await
     }
 
     /// Removes a disk from the pool for good.
     pub(crate) async fn remove(&self, disk: DiskNumber) -> Result<(), CommitError> {
-        self.ask(|done| Request::Remove { disk, done }).await
+        self.change(move |writer| Box::pin(writer.remove(disk))).await
     }
 
     /// Fills the ranks of the voters.
     pub(crate) async fn rechoose(&self) -> Result<(), CommitError> {
-        self.ask(|done| Request::Rechoose { done }).await
+        self.change(|writer| Box::pin(writer.rechoose())).await
     }
 
     /// Writes a checkpoint, gives the claim up, and takes no more changes.
     pub(crate) async fn export(&self) -> Result<(), CommitError> {
-        self.ask(|done| Request::Export { done }).await
+        self.change(|writer| Box::pin(writer.export())).await
     }
 
     /// Reads the metadata on the voters, and writes damaged places again; returns their number by disk.
     pub(crate) async fn scrub(&self) -> Result<BTreeMap<DiskNumber, u64>, CommitError> {
-        self.ask(|found| Request::Scrub { found }).await
+        self.act(|writer| Box::pin(writer.scrub())).await
+    }
+
+    /// Has the writer change something, if this process still owns the pool.
+    async fn change(
+        &self,
+        change: impl for<'a> FnOnce(&'a mut Writer) -> BoxFuture<'a, Result<(), CommitError>> + Send + 'static,
+    ) -> Result<(), CommitError> {
+        self.act(|writer| {
+            Box::pin(async move {
+                writer.owned().await?;
+                change(writer).await
+            })
+        })
+        .await
+    }
+
+    async fn act<T: Send + 'static>(
+        &self,
+        act: impl for<'a> FnOnce(&'a mut Writer) -> BoxFuture<'a, Result<T, CommitError>> + Send + 'static,
+    ) -> Result<T, CommitError> {
+        self.ask(|done| {
+            Request::Do(Box::new(|writer| {
+                Box::pin(async move {
+                    let _ = done.send(act(writer).await); // the caller may be gone
+                })
+            }))
+        })
+        .await
     }
 
     async fn ask<T>(
