@@ -142,18 +142,13 @@ impl LocalPool {
     }
 
     /// A space as a disk. One that is not open yet answers with the reason.
-    ///
-    /// # Errors
-    /// [`LocalError::NoSpace`].
     pub fn disk(&self, space: SpaceId) -> Result<VirtualDisk, LocalError> {
         let record = self.pool.read(|s| s.spaces.get(&space).cloned()).ok_or(LocalError::NoSpace(space))?;
         Ok(VirtualDisk::new(self.slot(space)?, self.pool.id(), &record, self.pool.is_read_only()))
     }
 
-    /// Makes a space; it has no slabs but for its log until it is written.
-    ///
-    /// # Errors
-    /// [`LocalError`]; of one that was made and could not be opened [`LocalError::NotOpen`].
+    /// Makes a space; it has no slabs but for its log until it is written. Errors: of one that was made and could not
+    /// be opened [`LocalError::NotOpen`].
     pub async fn create(self: &Arc<LocalPool>, record: SpaceRecord) -> Result<SpaceId, LocalError> {
         let _one = self.changing.lock().await;
         let space = self.pool.create_space(record).await?;
@@ -161,25 +156,21 @@ impl LocalPool {
         Ok(space)
     }
 
-    /// Gives a space of fixed provisioning all of its slabs.
-    ///
-    /// # Errors
-    /// [`LocalError`]; what was allocated stays.
+    /// Gives a space of fixed provisioning all of its slabs. Errors: what was allocated stays.
     pub async fn allocate_all(&self, space: SpaceId) -> Result<(), LocalError> {
         Ok(self.slot(space)?.space()?.allocate_all().await?)
     }
 
-    /// Destroys a space and what is on it. Calls that are outstanding end before.
-    ///
-    /// # Errors
-    /// [`LocalError`]: it is there, and can be used.
+    /// Destroys a space and what is on it. Calls that are outstanding end before. Errors: it is there, and is opened
+    /// again.
     pub async fn destroy(self: &Arc<LocalPool>, space: SpaceId) -> Result<(), LocalError> {
         let _one = self.changing.lock().await;
         let slot = self.slot(space)?;
         // That it could not be flushed keeps nobody from destroying it.
-        drop(slot.close(LocalError::NoSpace(space)).await);
+        let closed = slot.close(LocalError::NoSpace(space)).await;
         if let Err(error) = self.pool.destroy_space(space).await {
-            slot.reopen(self).await?;
+            slot.stays(error.clone(), closed.is_ok());
+            drop(slot.reopen(self).await);
             return Err(error.into());
         }
         self.spaces.lock().remove(&space);
@@ -187,10 +178,7 @@ impl LocalPool {
     }
 
     /// Gives a space another size while it is used: what is beyond a smaller one is destroyed, and a larger one reads as zeros
-    /// there.
-    ///
-    /// # Errors
-    /// [`LocalError`]; it has its former size, and may have lost what is beyond the new one.
+    /// there. Errors: it has its former size, and may have lost what is beyond the new one.
     pub async fn resize(&self, space: SpaceId, size: u64) -> Result<(), LocalError> {
         let link = self.slot(space)?.owner()?;
         let from = self.pool.read(|s| s.spaces.get(&space).map(|record| record.size));
@@ -198,10 +186,7 @@ impl LocalPool {
         Ok(link.resize(from, size, true).wait().await?)
     }
 
-    /// Whether nothing is written in a range, or all of it was discarded.
-    ///
-    /// # Errors
-    /// [`LocalError`]: that cannot be read now.
+    /// Whether nothing is written in a range, or all of it was discarded. Errors: that cannot be read now.
     pub async fn is_unwritten(&self, space: SpaceId, from: u64, length: u64) -> Result<bool, LocalError> {
         let (space, end) = (self.slot(space)?.space()?, from + length);
         let mut at = from;
@@ -216,17 +201,12 @@ impl LocalPool {
     }
 
     /// Makes everything durable that was written to a space.
-    ///
-    /// # Errors
-    /// [`LocalError`].
     pub async fn flush(&self, space: SpaceId) -> Result<(), LocalError> {
         Ok(self.slot(space)?.space()?.flush().wait().await?)
     }
 
-    /// Ends all owners: what was written is durable, and nothing has to be replayed.
-    ///
-    /// # Errors
-    /// The first that failed; the others have ended all the same.
+    /// Ends all owners: what was written is durable, and nothing has to be replayed. Errors: the first that failed; the
+    /// others have ended all the same.
     pub async fn close(&self) -> Result<(), LocalError> {
         let slots: Vec<_> = std::mem::take(&mut *self.spaces.lock()).into_iter().collect();
         let ends = slots.iter().map(|(space, slot)| slot.close(LocalError::NoSpace(*space)));
@@ -250,13 +230,6 @@ impl LocalPool {
         let is_over =
             |(_, _, is_over): &(SpaceId, Arc<Slot>, Arc<AtomicBool>)| is_over.load(Ordering::Relaxed);
         Kept(slots.into_iter().filter(is_over).map(|(space, slot, _)| (space, slot)).collect())
-    }
-
-    /// Spaces that cannot be used now, and why.
-    pub fn not_open(&self) -> BTreeMap<SpaceId, String> {
-        let spaces = self.spaces.lock();
-        let why = |(space, slot): (&SpaceId, &Arc<Slot>)| Some((*space, slot.space().err()?.to_string()));
-        spaces.iter().filter_map(why).collect()
     }
 
     /// What a crash has left open in spaces, by space, in units and regions.

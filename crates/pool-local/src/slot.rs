@@ -38,16 +38,12 @@ impl Slot {
         self.id
     }
 
-    /// # Errors
     /// Why it has no owner now.
     pub(crate) fn space(&self) -> Result<Space, LocalError> {
         self.open_parts(|space, _, _| space.clone())
     }
 
     /// A call of a client begins; `is_timed`: it says how long the disks take.
-    ///
-    /// # Errors
-    /// As [`Slot::space`].
     pub(crate) fn begin(&self, is_timed: bool) -> Result<(Space, Option<ClientIo>), LocalError> {
         self.open_parts(|space, _, jobs| (space.clone(), jobs.client(is_timed)))
     }
@@ -57,8 +53,6 @@ impl Slot {
         self.doubts.load(Ordering::Relaxed)
     }
 
-    /// # Errors
-    /// As [`Slot::space`].
     pub(crate) fn owner(&self) -> Result<Arc<dyn Owner>, LocalError> {
         self.open_parts(|_, link, _| Arc::clone(link))
     }
@@ -81,10 +75,8 @@ impl Slot {
         }
     }
 
-    /// Makes an owner in the epoch that the pool's opening has given it.
-    ///
-    /// # Errors
-    /// Why it is not open, which its callers get from now on.
+    /// Makes an owner in the epoch that the pool's opening has given it. Errors: why it is not open, which its callers
+    /// get from now on.
     pub(crate) async fn open(&self, local: &LocalPool) -> Result<(), LocalError> {
         let _one = self.changing.lock().await;
         let owner = local.pool.owner(self.id).ok_or(LocalError::NoSpace(self.id))?;
@@ -92,9 +84,6 @@ impl Slot {
     }
 
     /// Makes the next owner, where there is none that serves.
-    ///
-    /// # Errors
-    /// As [`Slot::open`].
     pub(crate) async fn reopen(&self, local: &LocalPool) -> Result<(), LocalError> {
         let Ok(_one) = self.changing.try_lock() else { return Ok(()) };
         if !self.is_to_open() {
@@ -111,6 +100,7 @@ impl Slot {
     }
 
     async fn open_as(&self, local: &LocalPool, owner: OwnerId) -> Result<(), LocalError> {
+        let _opening = local.pool.opens(owner);
         match open(local, owner).await {
             Ok(space) => {
                 let link: Arc<dyn Owner> = Arc::new(space.clone());
@@ -141,10 +131,7 @@ impl Slot {
         }
     }
 
-    /// Ends the owner; calls from now on get `why`.
-    ///
-    /// # Errors
-    /// It could not make everything durable.
+    /// Ends the owner; calls from now on get `why`. Errors: it could not make everything durable.
     pub(crate) async fn close(&self, why: LocalError) -> Result<(), LocalError> {
         let _one = self.changing.lock().await;
         let before = std::mem::replace(&mut *self.state.write(), State::Closed(why));
@@ -152,6 +139,14 @@ impl Slot {
             State::Open(_, link, _) => Ok(link.close().wait().await.map(drop)?),
             State::Closed(_) => Ok(()),
         }
+    }
+
+    /// It was closed to be destroyed, and could not be: it is to be opened again.
+    pub(crate) fn stays(&self, why: SeamError, is_durable: bool) {
+        if !is_durable {
+            self.doubts.fetch_add(1, Ordering::Relaxed);
+        }
+        *self.state.write() = State::Closed(LocalError::NotOpen(why.into()));
     }
 }
 
@@ -162,7 +157,6 @@ fn not_open(why: &str) -> State {
 
 async fn open(local: &LocalPool, owner: OwnerId) -> Result<Space, SpaceError> {
     let pool = &local.pool;
-    pool.opens(owner);
     let view = Coordinator::view(pool, owner, None).wait().await?;
     let view = view.ok_or_else(|| SeamError::Failed("the pool does not show it".to_owned()))?;
     let handles = pool.clone();

@@ -16,10 +16,7 @@ use crate::{
 /// it changes, so one that is late or comes twice does nothing to another. `docs/0004-spaces.md`, section B, has the table
 /// of what is durable.
 pub trait Coordinator: Send + Sync {
-    /// The newest view, or `None` when `known` is that.
-    ///
-    /// # Errors
-    /// [`SeamError`]; never `Invalid`.
+    /// The newest view, or `None` when `known` is that. Errors: never `Invalid`.
     fn view(
         &self,
         owner: OwnerId,
@@ -27,23 +24,16 @@ pub trait Coordinator: Send + Sync {
     ) -> Io<Result<Option<Arc<SpaceView>>, SeamError>>;
 
     /// Carries out all operations in one durable record, exactly once, and returns a view that has them and every disk of
-    /// their slabs. A number that is not higher than the last one done was carried out before: only the view is returned.
-    ///
-    /// # Errors
-    /// [`SeamError`]. `NoRoom` and `Invalid` use the number up: the same operations need another one.
+    /// their slabs. A number that is not higher than the last one done was carried out before: only the view is
+    /// returned. Errors: `NoRoom` and `Invalid` use the number up: the same operations need another one.
     fn commit(&self, request: Request) -> Io<Result<Arc<SpaceView>, SeamError>>;
 
     /// An I/O of this membership failed or hangs: removes the disk from service. The view that is returned shows the
-    /// disk without this membership, also when another call removed it before.
-    ///
-    /// # Errors
-    /// [`SeamError::Needed`] if the disk has the only copy of something: the disk stays.
+    /// disk without this membership, also when another call removed it before. Errors: [`SeamError::Needed`] if the
+    /// disk has the only copy of something: the disk stays.
     fn disk_failed(&self, owner: OwnerId, report: DiskReport) -> Io<Result<Arc<SpaceView>, SeamError>>;
 
     /// Asks for the next turn of a running job, and reports what it has done since it began.
-    ///
-    /// # Errors
-    /// [`SeamError`].
     fn turn(&self, owner: OwnerId, job: JobId, done: Progress) -> Io<Result<Turn, SeamError>>;
 
     /// Tells of damage that was found; does not wait, and may be lost. What nobody may forget is in the metadata
@@ -56,10 +46,8 @@ pub trait Lease: Send + Sync {
     /// Whether a change may begin, or be acknowledged, now.
     fn holds(&self) -> bool;
 
-    /// Waits until it does.
-    ///
-    /// # Errors
-    /// [`SeamError::Deposed`], or [`SeamError::Suspended`] when it could not be renewed for long.
+    /// Waits until it does. Errors: [`SeamError::Deposed`], or [`SeamError::Suspended`] when it could not be renewed
+    /// for long.
     fn hold(&self) -> Io<Result<(), SeamError>>;
 }
 
@@ -144,12 +132,10 @@ pub struct Progress {
 
 /// What a job may do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum Turn {
-    /// So many pieces.
-    Go {
-        /// Pieces, each of a region or less.
-        pieces: u8,
-    },
+    /// So many pieces, each of a region or less.
+    Go { pieces: u8 },
     /// Nothing now: paused, clients need the disks, or a more urgent job runs. The coordinator answers when this changes,
     /// or with this after a moment; the owner asks again.
     Wait,
@@ -188,15 +174,11 @@ pub enum SeamError {
 
 /// Why a pool takes no changes. It takes them again when the cause has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum Suspension {
     /// Too many of the disks with its metadata failed.
     #[error("{left} of its disks with metadata remain and {needed} are needed")]
-    TooFewVoters {
-        /// How many work.
-        left: u16,
-        /// How many must.
-        needed: u16,
-    },
+    TooFewVoters { left: u16, needed: u16 },
     /// The lease has ended: it is not known whether another process has taken the pool.
     #[error("its lease has ended")]
     LeaseEnded,
@@ -207,20 +189,14 @@ pub enum Suspension {
 
 /// Why there is no place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum NoPlace {
     /// The caller's: there is nothing to place.
     #[error("the pool has no space {}, or it has no such row", .0.0)]
     NoSuchRow(SpaceId),
-    /// Fewer disks have room than the row needs.
+    /// Fewer disks have room than the row needs. `media`: which disks count.
     #[error("{} and there are {disks}; add {} or make room", shortage(*.needed, *.media), .media.disks())]
-    NoRoom {
-        /// How many.
-        needed: usize,
-        /// How many there are.
-        disks: usize,
-        /// Which disks count.
-        media: MediaClass,
-    },
+    NoRoom { needed: usize, disks: usize, media: MediaClass },
 }
 
 /// `3 SSD disks with room are needed`.

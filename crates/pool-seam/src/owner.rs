@@ -16,40 +16,30 @@ pub trait Owner: Send + Sync {
     fn update(&self, view: Arc<SpaceView>);
 
     /// The disk is leaving: no I/O to it begins from now on. Returns the regions of its copies that the disk
-    /// may lack (rule 11); a repeated call returns the same or more.
-    ///
-    /// # Errors
-    /// [`SeamError::Deposed`]: the space has another owner.
+    /// may lack (rule 11); a repeated call returns the same or more. Errors: [`SeamError::Deposed`]: the space has
+    /// another owner.
     fn leaving(&self, disk: DiskNumber, of: Membership) -> Io<Result<Vec<CopyRegions>, SeamError>>;
 
     /// The disk does not leave after all: I/O to it goes on.
     fn stays(&self, disk: DiskNumber, of: Membership);
 
-    /// The disk is about to join with this membership: compares its mark with the log (rule 9).
-    ///
-    /// # Errors
+    /// The disk is about to join with this membership: compares its mark with the log (rule 9). Errors:
     /// [`SeamError::Deposed`]: the space has another owner.
     fn joining(&self, disk: DiskNumber, of: Membership) -> Io<Result<Returned, SeamError>>;
 
-    /// Runs a job to its end; a call with the number of a running one joins it.
-    ///
-    /// # Errors
-    /// [`SeamError`]: what kept the job from its end. What it has done counts.
+    /// Runs a job to its end; a call with the number of a running one joins it. Errors: what kept the job from its end.
+    /// What it has done counts.
     fn run(&self, job: JobId, order: JobOrder) -> Io<Result<JobReport, SeamError>>;
 
     /// Ends a job after its outstanding pieces; its call of [`Owner::run`] returns then.
     fn stop(&self, job: JobId);
 
-    /// Another size of the space, in bytes. Shrinking needs that nothing is written beyond `to`, or `destroy`.
-    ///
-    /// # Errors
+    /// Another size of the space, in bytes. Shrinking needs that nothing is written beyond `to`, or `destroy`. Errors:
     /// [`SeamError::Invalid`]: the space has another size than `from`, or data beyond `to`.
     fn resize(&self, from: u64, to: u64, destroy: bool) -> Io<Result<(), SeamError>>;
 
-    /// Ends the ownership: outstanding calls complete, everything is durable, and nothing has to be replayed.
-    ///
-    /// # Errors
-    /// [`SeamError`]: the log stays open, and the next owner replays it.
+    /// Ends the ownership: outstanding calls complete, everything is durable, and nothing has to be replayed. Errors:
+    /// the log stays open, and the next owner replays it.
     fn close(&self) -> Io<Result<LogState, SeamError>>;
 
     /// What the owner has counted.
@@ -69,12 +59,10 @@ pub struct CopyRegions {
 
 /// What a disk that returns has of a space.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum Returned {
-    /// Everything before this sequence of the log; what it lacks is recorded as missed.
-    Proven {
-        /// The sequence of its mark.
-        mark: u64,
-    },
+    /// Everything before this sequence of the log, that of its mark; what it lacks is recorded as missed.
+    Proven { mark: u64 },
     /// It was set back: what other copies have counts as missed on it.
     Behind,
     /// As [`Returned::Behind`], and no other copies have these rows.
@@ -95,8 +83,6 @@ pub enum JobOrder {
     Scrub(RowNumber),
     /// Decides units that a crash has left open (rule 12).
     Resolve,
-    /// Rewrites rows that have the space's former resiliency.
-    Reshape,
 }
 
 /// The end of a job.

@@ -60,29 +60,19 @@ pub struct ScrubRecord {
 
 /// How a space survives failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum Resiliency {
     /// It does not.
     #[default]
     Simple,
     /// This many copies: 2 or 3.
-    Mirror {
-        /// Copies of each slab.
-        copies: u8,
-    },
+    Mirror { copies: u8 },
     /// Reed-Solomon: 1 or 2 parity columns beside the data columns.
-    Parity {
-        /// Parity columns.
-        parity: u8,
-    },
+    Parity { parity: u8 },
     /// Local reconstruction: the data columns in groups of the same size, a parity column for each, and
     /// global ones. It survives the loss of any two columns, and one that is lost is made from the others of
     /// its group. So far 2 groups and 1 global column.
-    LocalParity {
-        /// Groups.
-        groups: u8,
-        /// Global parity columns.
-        global: u8,
-    },
+    LocalParity { groups: u8, global: u8 },
 }
 
 /// When slabs are allocated.

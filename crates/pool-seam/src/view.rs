@@ -4,12 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use disk::Media;
-
 use crate::code::Code;
 use crate::{
-    Areas, DiskNumber, FaultDomains, LossRecord, MediaClass, Membership, NodeId, PoolId, Provisioning,
-    Resiliency, Row, RowNumber, ScrubRecord, Shape, SlabCopy, SpaceEpoch, SpaceId, Tree, ViewVersion,
+    Areas, DiskNumber, LossRecord, MediaClass, Membership, NodeId, PoolId, Provisioning, Resiliency, Row,
+    RowNumber, ScrubRecord, Shape, SlabCopy, SpaceEpoch, SpaceId, Tree, ViewVersion,
 };
 
 /// All that an owner sees of its space. Immutable; clones share what they have.
@@ -36,10 +34,6 @@ pub struct DiskView {
     pub membership: Option<Membership>,
     /// Where everything is on it.
     pub areas: Areas,
-    /// Its medium.
-    pub media: Media,
-    /// Where it stands.
-    pub at: FaultDomains,
 }
 
 /// A space (virtual disk) in the metadata.

@@ -1,7 +1,7 @@
 //! The pool's authority: one value that names the process that owns the pool, the disks that vote and the absent disks
 //! (`docs/0004-spaces.md`, section C).
 //!
-//! Two implementations: `labels`, the claims on the pool's own disks, for one machine; [`memory`], a register outside of
+//! Two implementations: `labels`, the claims on the pool's own disks, for one machine; `memory`, a register outside of
 //! the pool, for simulations. `Tenure` is the owner's side: it renews the lease while there is I/O, and says when nothing
 //! may be written or acknowledged any more.
 //!
@@ -11,6 +11,7 @@
 //! 3. A new owner that cannot know that the one before has ended writes nothing but its claim for [`Lease::WAIT`].
 
 mod labels;
+#[cfg(any(test, feature = "testing"))]
 pub mod memory;
 mod tenure;
 
@@ -51,6 +52,7 @@ pub struct Revision(pub u64);
 
 /// Why a value was not read or not changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum CasError {
     /// The value is another one.
     #[error("the pool has another owner, of epoch {}", .1.epoch)]
@@ -63,12 +65,7 @@ pub enum CasError {
     Unreachable(Vec<(DiskNumber, DiskError)>),
     /// A disk that is to vote did not take its claim; all else is done.
     #[error("disk {} did not accept the claim of the pool's owner: {error}", .disk.0)]
-    Disk {
-        /// Which.
-        disk: DiskNumber,
-        /// Why.
-        error: DiskError,
-    },
+    Disk { disk: DiskNumber, error: DiskError },
 }
 
 /// How many voters must have a record of the metadata.
@@ -160,10 +157,8 @@ impl Lease {
     }
 }
 
-/// [`PoolAuthority::compare_and_set`], read again where the result is unknown.
-///
-/// # Errors
-/// [`CasError`], but for [`CasError::Unknown`] of a change that was made.
+/// [`PoolAuthority::compare_and_set`], read again where the result is unknown. Errors: [`CasError`], but for
+/// [`CasError::Unknown`] of a change that was made.
 pub(crate) async fn set(
     authority: &dyn PoolAuthority,
     expected: Revision,

@@ -25,7 +25,6 @@ use std::time::Duration;
 use disk::{Disk, DiskError};
 use env::Io;
 use futures_util::future::select;
-use parking_lot::Mutex;
 use pool_seam::{
     Coordinator, DiskReport, Finding, JobId, Membership, Owner, OwnerId, Ownership, Progress, Request,
     SeamError, SpaceView, Suspension, Turn, ViewVersion,
@@ -34,6 +33,7 @@ use pool_seam::{
 pub(crate) use jobs::Orders;
 pub use lease::PoolLease;
 pub(crate) use owners::Owners;
+pub use owners::SpaceOpening;
 pub(crate) use views::Views;
 
 use crate::metadata::Life;
@@ -43,7 +43,7 @@ use crate::{
 };
 use answers::seam_error;
 
-/// How long a request for slabs waits for discards that are in progress.
+/// How long a request for slabs, or the pool's export, waits for discards that are in progress.
 const DISCARDS: Duration = Duration::from_secs(10);
 
 /// Why a space was not made.
@@ -60,12 +60,7 @@ pub enum NotMade {
 impl Pool {
     /// Makes a space; its log has slabs, and no owner has written it yet. Of the record its shape counts; who owns it, its slot
     /// and its rows are not the caller's to say.
-    ///
-    /// # Errors
-    /// [`NotMade`].
     pub async fn create_space(&self, record: SpaceRecord) -> Result<SpaceId, NotMade> {
-        let made = Arc::new(Mutex::new(Err(NoPlace::NoSuchRow(SpaceId(u32::MAX)))));
-        let result = Arc::clone(&made);
         let decide = move |s: &crate::State| {
             let space = SpaceId(s.next_space);
             let planned = s.new_space(record).ok_or(NoPlace::NoSuchRow(space)).and_then(|record| {
@@ -76,16 +71,12 @@ impl Pool {
                 let log = SpaceOp::Allocate { row: RowNumber::LOG, first: s.next_generation, slabs: log };
                 Ok([SpaceOp::Create { record: Box::new(record) }, log].map(|op| Op::Space { space, op }))
             });
-            let (ops, end) = match planned {
+            match planned {
                 Ok(ops) => (ops.to_vec(), Ok(space)),
                 Err(why) => (Vec::new(), Err(why)),
-            };
-            *result.lock() = end;
-            ops
+            }
         };
-        drop(self.decide(decide).await?);
-        let made = made.lock().clone();
-        Ok(made?)
+        Ok(self.decide(decide).await??)
     }
 
     /// The owner that a space has now.
@@ -95,10 +86,10 @@ impl Pool {
         Some(OwnerId { space, node, epoch })
     }
 
-    /// An owner begins to open its space. Until it is linked, nobody compares a disk that joins with the log, so its copies are
-    /// marked as missing what the other disks have.
-    pub fn opens(&self, owner: OwnerId) {
-        self.metadata().owners().link(owner, None);
+    /// An owner begins to open its space. Until it is linked or the result is dropped, no owner compares a disk that joins with
+    /// the log, so the disk's copies are marked as missing what the other disks have.
+    pub fn opens(&self, owner: OwnerId) -> SpaceOpening {
+        self.metadata().owners().opens(owner)
     }
 
     /// Links an owner: it is asked when disks of its space leave or join, and told when its view changes.
@@ -149,24 +140,22 @@ impl Pool {
         may_wait: bool,
     ) -> Result<Option<Arc<SpaceView>>, SeamError> {
         let (space, epoch) = (request.space, request.epoch);
-        let carried = Arc::new(Mutex::new(None));
-        let (result, owners) = (Arc::clone(&carried), Arc::clone(self.metadata().owners()));
-        let asked = request.clone();
+        let (owners, asked) = (Arc::clone(self.metadata().owners()), request.clone());
         let decide = move |s: &crate::State| {
             let mut carried = carry_out(s, &asked, |disk| !owners.is_leaving(disk));
             let has_no_room = matches!(carried, Carried::Record { refused: Some(Refusal::NoRoom(_)), .. });
             if may_wait && has_no_room && !owners.discarding.is_empty() {
-                return Vec::new();
+                return (Vec::new(), None);
             }
             let ops = match &mut carried {
                 Carried::Record { ops, .. } => std::mem::take(ops),
                 _ => Vec::new(),
             };
-            *result.lock() = Some(carried);
-            ops
+            (ops, Some(carried))
         };
-        match self.decide(decide).await {
-            Ok(discards) => drop(discards),
+        let carried = match self.decide(decide).await {
+            Ok(Some(carried)) => carried,
+            Ok(None) => return Ok(None),
             Err(full @ CommitError::Full { .. }) => {
                 // The metadata has no room for it. The number is used up all the same.
                 let nothing = Request { ops: Vec::new(), ..request };
@@ -174,9 +163,8 @@ impl Pool {
                 return Err(SeamError::Failed(full.to_string()));
             }
             Err(error) => return Err(seam_error(error)),
-        }
+        };
         let view = self.metadata().view(space).ok_or_else(|| no_space(space));
-        let Some(carried) = carried.lock().take() else { return Ok(None) };
         match carried {
             Carried::Before | Carried::Record { refused: None, .. } => view.map(Some),
             Carried::Record { refused: Some(Refusal::Invalid), .. } => Err(SeamError::Invalid(view?)),
@@ -189,13 +177,15 @@ impl Pool {
     }
 
     async fn remove_failed(&self, owner: OwnerId, report: DiskReport) -> Result<Arc<SpaceView>, SeamError> {
-        let view = self.newest_view(owner)?;
+        self.newest_view(owner)?;
         if let DiskError::Fenced { epoch, .. } = report.error {
             // The disk is healthy: another process has the pool.
             return Err(SeamError::Suspended(Suspension::TakenOver(epoch.0)));
         }
+        // Before the memberships are compared: of a disk that returns in between this is the member that failed.
+        let member = self.members().get(report.disk).cloned();
         if self.metadata().read(|s| s.membership(report.disk)) != Some(report.of) {
-            return Ok(view);
+            return self.newest_view(owner);
         }
         let is_late = matches!(report.error, DiskError::Timeout { .. });
         if is_late && self.metadata().owners().is_leaving(report.disk) {
@@ -204,7 +194,6 @@ impl Pool {
             let is_member = self.metadata().read(|s| s.membership(report.disk)) == Some(report.of);
             return if is_member { Err(SeamError::Needed(report.disk)) } else { self.newest_view(owner) };
         }
-        let member = self.members().get(report.disk).cloned();
         let life = member.map_or(Life::Ending, Life::Of);
         let reason = if is_late { Absence::Slow } else { report.reason };
         match self.metadata().leave(report.disk, life, reason).await {

@@ -1,6 +1,6 @@
-//! Findings of the owners of spaces, counted and kept: the newest [`KEPT`].
+//! Findings of the owners of spaces, counted.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use disk::DiskError;
 use parking_lot::Mutex;
@@ -9,13 +9,10 @@ pub use pool_seam::{Finding, Found};
 use crate::supervision::standing::Slowness;
 use crate::{DiskNumber, SpaceId};
 
-/// How many findings are kept; the counts are of all.
-pub const KEPT: usize = 1024;
-
 /// See the module.
 #[derive(Default)]
 pub struct Events {
-    inner: Mutex<Inner>,
+    counts: Mutex<Counts>,
     failing: Mutex<BTreeMap<DiskNumber, DiskError>>,
     slow: Mutex<Slow>,
 }
@@ -27,26 +24,19 @@ struct Slow {
     left: BTreeMap<DiskNumber, Slowness>,
 }
 
-#[derive(Default)]
-struct Inner {
-    newest: VecDeque<Finding>,
-    /// Of a space, or of the pool's metadata.
-    counts: BTreeMap<(Found, DiskNumber, Option<SpaceId>), u64>,
-}
+/// Of a space, or of the pool's metadata.
+type Counts = BTreeMap<(Found, DiskNumber, Option<SpaceId>), u64>;
 
 impl Events {
-    /// Counts a finding, and keeps it.
+    /// Counts a finding.
     pub fn add(&self, finding: Finding) {
         let Finding { found, disk, space, address } = finding;
-        let mut inner = self.inner.lock();
-        if inner.newest.len() == KEPT {
-            inner.newest.pop_front();
-        }
-        inner.newest.push_back(finding);
-        let count = inner.counts.entry((found, disk, Some(space))).or_insert(0);
-        *count += 1;
-        let so_far = *count;
-        drop(inner);
+        let so_far = {
+            let mut counts = self.counts.lock();
+            let count = counts.entry((found, disk, Some(space))).or_insert(0);
+            *count += 1;
+            *count
+        };
         if found == Found::Unsettled {
             // Writes that a crash interrupted are no damage, and there may be thousands.
             tracing::debug!(
@@ -65,24 +55,23 @@ impl Events {
     /// ([`crate::Pool::scrub_metadata`]). Of a disk without such a place earlier damage is forgotten.
     pub fn metadata(&self, found: &BTreeMap<DiskNumber, u64>) {
         let is_clean = |disk: &DiskNumber| found.get(disk).is_none_or(|places| *places == 0);
-        self.inner.lock().counts.retain(|(kind, disk, _), _| *kind != Found::Metadata || !is_clean(disk));
+        self.counts.lock().retain(|(kind, disk, _), _| *kind != Found::Metadata || !is_clean(disk));
         for (disk, places) in found.iter().filter(|(_, places)| **places > 0) {
-            *self.inner.lock().counts.entry((Found::Metadata, *disk, None)).or_insert(0) += places;
+            *self.counts.lock().entry((Found::Metadata, *disk, None)).or_insert(0) += places;
             tracing::warn!(disk = disk.0, places, "labels or metadata were damaged, and were repaired");
         }
     }
 
     /// All of a space was read and nothing was damaged: earlier damage is forgotten.
     pub(crate) fn is_clean(&self, space: SpaceId) {
-        self.inner.lock().counts.retain(|(_, _, of), _| *of != Some(space));
+        self.counts.lock().retain(|(_, _, of), _| *of != Some(space));
     }
 
     /// Forgets damage that was found and repaired on a disk, or on all: what is found from now on counts.
     pub fn clear(&self, disk: Option<DiskNumber>) {
         let repaired = |found: &Found| !matches!(found, Found::Lost);
-        self.inner
+        self.counts
             .lock()
-            .counts
             .retain(|(found, d, _), _| !(repaired(found) && disk.is_none_or(|disk| disk == *d)));
     }
 
@@ -141,15 +130,10 @@ impl Events {
         }
     }
 
-    /// The newest findings, oldest first.
-    pub fn newest(&self) -> Vec<Finding> {
-        self.inner.lock().newest.iter().copied().collect()
-    }
-
     /// How many there were of each kind on each disk.
     pub fn counts(&self) -> BTreeMap<(Found, DiskNumber), u64> {
         let mut counts = BTreeMap::new();
-        for (&(found, disk, _), n) in &self.inner.lock().counts {
+        for (&(found, disk, _), n) in &*self.counts.lock() {
             *counts.entry((found, disk)).or_insert(0) += n;
         }
         counts
@@ -157,6 +141,6 @@ impl Events {
 
     /// How many there were of a kind, on all disks.
     pub fn count(&self, found: Found) -> u64 {
-        self.inner.lock().counts.iter().filter(|((f, ..), _)| *f == found).map(|(_, n)| n).sum()
+        self.counts.lock().iter().filter(|((f, ..), _)| *f == found).map(|(_, n)| n).sum()
     }
 }

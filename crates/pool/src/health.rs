@@ -10,45 +10,10 @@ mod fault;
 mod lose;
 mod status;
 
+pub use crate::domains::Level;
 pub use cause::{faults, fill};
 pub use fault::{Fault, FaultKind, Place, Severity, Snapshot};
 pub use lose::{CanLose, Limit, can_lose};
 pub use status::{
     Health, Troubled, may_grow, may_leave, of_disk, of_pool, of_space, rows_that_fit, rows_to_grow,
 };
-
-use crate::FaultDomains;
-
-/// A level of fault domains.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Level {
-    /// [`FaultDomains::rack`].
-    Rack,
-    /// [`FaultDomains::node`].
-    Node,
-    /// [`FaultDomains::enclosure`].
-    Enclosure,
-}
-
-impl Level {
-    /// All of them, the farthest first.
-    pub const ALL: [Level; 3] = [Level::Rack, Level::Node, Level::Enclosure];
-
-    /// The name of a disk's domain of this level; empty when it is not known.
-    pub fn name_of(self, domains: &FaultDomains) -> &str {
-        match self {
-            Level::Rack => &domains.rack,
-            Level::Node => &domains.node,
-            Level::Enclosure => &domains.enclosure,
-        }
-    }
-
-    /// `enclosure`, `node` or `rack`.
-    pub fn word(self) -> &'static str {
-        match self {
-            Level::Rack => "rack",
-            Level::Node => "node",
-            Level::Enclosure => "enclosure",
-        }
-    }
-}

@@ -16,6 +16,7 @@
 
 pub mod authority;
 pub mod coordinator;
+mod domains;
 pub mod events;
 pub mod format;
 pub mod health;
@@ -42,8 +43,8 @@ pub use pool_seam::{
 };
 pub use state::{
     Absence, Answers, DiskRecord, FaultDomains, InvalidOp, LOST_MAX, LossRecord, MediaClass, Moving, Op,
-    Policy, Presence, Provisioning, Resiliency, Row, ScrubRecord, Shared, SlabCopy, SlabPlace, Slabs,
-    SpaceOp, SpaceRecord, State, Tree, Usage,
+    Policy, Presence, Provisioning, Resiliency, Row, ScrubRecord, SlabCopy, SlabPlace, Slabs, SpaceOp,
+    SpaceRecord, State, Tree, Usage,
 };
 pub use supervision::HANGS;
 pub use supervision::standing::Slowness;

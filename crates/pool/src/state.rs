@@ -22,20 +22,17 @@ mod apply;
 mod parts;
 mod records;
 mod shape;
-mod shared;
 mod spaces;
 #[cfg(test)]
 mod tests;
 mod used;
 
 pub use apply::InvalidOp;
-pub(crate) use parts::StateParts;
 pub use pool_seam::{
     Absence, FaultDomains, LOST_MAX, LossRecord, MediaClass, Moving, Provisioning, Resiliency, Row,
     ScrubRecord, SlabCopy, SlabPlace, Slabs, SpaceRecord, Tree,
 };
 pub use records::{DiskRecord, Op, Policy, Presence, Usage};
-pub use shared::Shared;
 pub use spaces::{Answers, SpaceOp};
 pub(crate) use spaces::{Carried, Refusal, carry_out};
 
@@ -61,7 +58,7 @@ pub struct State {
     /// Bytes of data in a slab: a power of two.
     pub slab_bytes: u64,
     /// The disks, absent ones too.
-    pub disks: Shared<BTreeMap<DiskNumber, DiskRecord>>,
+    pub disks: Arc<BTreeMap<DiskNumber, DiskRecord>>,
     /// The voters, which keep this metadata.
     pub voters: BTreeSet<DiskNumber>,
     /// The spaces, with their rows.
@@ -75,11 +72,11 @@ pub struct State {
     /// The openings of the pool: the epoch, and the random number drawn with it. The newest [`EPOCHS_MAX`]; a
     /// disk whose label has another number for its epoch, or an epoch that is missing here, was used in
     /// another history than this one.
-    pub epochs: Shared<BTreeMap<u64, u64>>,
+    pub epochs: Arc<BTreeMap<u64, u64>>,
     /// Openings, by their epochs, that gave up the data of absent disks, and the last record before each. The
     /// newest [`GIVEN_UP_MAX`]; a disk of an earlier epoch with records after that one has continued without
     /// this history.
-    pub given_up: Shared<BTreeMap<u64, u64>>,
+    pub given_up: Arc<BTreeMap<u64, u64>>,
     /// The administrator's settings.
     pub policy: Policy,
     used: Used,
@@ -93,14 +90,14 @@ impl State {
             pool,
             name,
             slab_bytes,
-            disks: Shared::default(),
+            disks: Arc::default(),
             voters: BTreeSet::new(),
             spaces: Tree::default(),
             next_disk: 0,
             next_space: 0,
             next_generation: 1,
-            epochs: Shared::default(),
-            given_up: Shared::default(),
+            epochs: Arc::default(),
+            given_up: Arc::default(),
             policy: Policy::default(),
             used: Used::default(),
             index: spaces::Index::default(),

@@ -79,9 +79,6 @@ impl State {
     }
 
     /// [`allocate`], applied.
-    ///
-    /// # Errors
-    /// [`InvalidOp`]: it does not fit the state.
     pub fn fill(
         &mut self,
         space: SpaceId,
@@ -92,17 +89,11 @@ impl State {
     }
 
     /// [`missed`], applied.
-    ///
-    /// # Errors
-    /// [`InvalidOp`]: it does not fit the state.
     pub fn miss(&mut self, space: SpaceId, row: RowNumber, index: u8, regions: u64) -> Result<(), InvalidOp> {
         self.apply(&missed(self, space, row, index, regions))
     }
 
     /// [`not_missed`], applied.
-    ///
-    /// # Errors
-    /// [`InvalidOp`]: it does not fit the state.
     pub fn catch_up(
         &mut self,
         space: SpaceId,

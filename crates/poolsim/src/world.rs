@@ -7,6 +7,7 @@ use arena::{Arena, Class, IoBuf, Sg};
 use disk::sim::{FaultyDisk, Machine, Moment, SlotId};
 use disk::{Disk, MemoryOptions, PowerCut, sized};
 use env::Env;
+use pool::authority::PoolAuthority;
 use pool::format::Claimant;
 use pool::{CreateOptions, NewDisk, OpenError, OpenOptions, Opened, Pool, SpaceRecord};
 use pool_local::{LocalOptions, LocalPool};
@@ -120,10 +121,15 @@ impl World {
 
     /// A pool of all disks.
     pub(crate) async fn create(&self) -> Pool {
+        self.create_under(None).await
+    }
+
+    /// The same, whose owner this authority names.
+    pub(crate) async fn create_under(&self, authority: Option<Arc<dyn PoolAuthority>>) -> Pool {
         let disks: Vec<_> = self.disks().into_iter().map(NewDisk::new).collect();
         let options =
             CreateOptions { name: "tank".into(), slab_bytes: Some(self.slab_bytes), by: self.host.clone() };
-        Pool::create(&self.env, &self.arena, &disks, options).await.expect("a pool")
+        Pool::create_under(authority, &self.env, &self.arena, &disks, options).await.expect("a pool")
     }
 
     /// The pool as the next process finds it.
@@ -160,7 +166,7 @@ impl World {
         coordinator: Arc<dyn Coordinator>,
     ) -> Result<Owned, SpaceError> {
         let owner = pool.owner(space).expect("a space");
-        pool.opens(owner);
+        let _opening = pool.opens(owner);
         let view = Coordinator::view(pool, owner, None).wait().await?.expect("the newest view");
         let disks = pool.clone();
         let open = move |disk: DiskNumber, of: Membership| disks.disk_of(owner, disk, of);

@@ -80,8 +80,6 @@ impl Job {
             JobOrder::Fill(moves) => self.fill(moves).await?,
             JobOrder::Scrub(from) => self.scrub(from).await?,
             JobOrder::Resolve => self.resolve().await?,
-            // No space has rows of a former resiliency yet.
-            JobOrder::Reshape => {}
         }
         let left = self.left.into_iter().map(|((row, index), why)| (row, index, why)).collect();
         Ok(JobReport { progress: self.done, left })

@@ -321,10 +321,7 @@ pub(crate) async fn newest_claim(
     read_claims(io, disk, areas, pool, number).await.unwrap_or((None, 2))
 }
 
-/// The same.
-///
-/// # Errors
-/// Neither place can be read, or the disk is fenced.
+/// The same. Errors: neither place can be read, or the disk is fenced.
 async fn read_claims(
     io: &DiskIo,
     disk: &Arc<dyn Disk>,

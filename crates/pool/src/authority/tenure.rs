@@ -80,10 +80,7 @@ impl Tenure {
         left > 0
     }
 
-    /// Waits until it holds.
-    ///
-    /// # Errors
-    /// It is over, or could not be renewed for [`PATIENCE`].
+    /// Waits until it holds. Errors: it is over, or could not be renewed for [`PATIENCE`].
     pub(crate) async fn hold(self: &Arc<Tenure>) -> Result<(), Suspension> {
         let until = self.env.now() + PATIENCE;
         loop {
@@ -101,10 +98,8 @@ impl Tenure {
         }
     }
 
-    /// Reads the authority once.
-    ///
-    /// # Errors
-    /// Another owner has claimed the pool, and the tenure is over; or [`Suspension::NoLease`].
+    /// Reads the authority once. Errors: another owner has claimed the pool, and the tenure is over; or
+    /// [`Suspension::NoLease`].
     pub(crate) async fn confirm(&self) -> Result<(), Suspension> {
         if let Some(why) = self.over() {
             return Err(why);

@@ -1,23 +1,24 @@
 //! Slabs that a record frees are discarded on their disks, so that their room on the medium is free, too. Until that has
 //! ended no row gets them: a discard that is late would reach another row's data.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::sync::Arc;
 
-use env::{BoxFuture, Ctx, Epoch};
-use futures_util::future::join_all;
+use env::{Ctx, Epoch};
+use futures_util::future::{join_all, select};
 use parking_lot::Mutex;
 use pool_seam::{RowNumber, SpaceRecord};
 use tokio::sync::Notify;
 
+use super::DISCARDS;
 use crate::state::SpaceOp;
-use crate::{CommitError, Op, Pool, SlabPlace, State};
+use crate::{CommitError, DiskNumber, Op, Pool, SlabPlace, State};
 
 /// Slabs that are free in the metadata and being discarded.
 #[derive(Default)]
 pub(crate) struct Discarding {
     slabs: Mutex<BTreeSet<SlabPlace>>,
-    /// Discards have ended.
     ended: Notify,
 }
 
@@ -35,76 +36,86 @@ impl Discarding {
 
     /// Waits until some of the discards have ended, if there are any.
     pub(super) async fn some_end(&self) {
-        let mut ended = std::pin::pin!(self.ended.notified());
+        let mut ended = pin!(self.ended.notified());
         ended.as_mut().enable();
         if !self.is_empty() {
             ended.await;
         }
     }
+}
 
-    fn end(&self, slabs: &[SlabPlace]) {
-        let mut all = self.slabs.lock();
-        slabs.iter().for_each(|place| {
-            all.remove(place);
-        });
+/// Slabs that are being discarded, until it is dropped.
+struct Freed {
+    discarding: Arc<Discarding>,
+    slabs: Vec<SlabPlace>,
+}
+
+impl Drop for Freed {
+    fn drop(&mut self) {
+        if self.slabs.is_empty() {
+            return; // requests that wait for slabs would wake each other for ever
+        }
+        let mut all = self.discarding.slabs.lock();
+        self.slabs.iter().for_each(|place| _ = all.remove(place));
         drop(all);
-        self.ended.notify_waiters();
+        self.discarding.ended.notify_waiters();
     }
 }
 
 impl Pool {
     /// Chooses operations on the state that their record follows, and makes the record, also if the caller stops waiting.
-    /// `choose` sees slabs that are being discarded as taken. What is returned ends when those that the record frees are
-    /// discarded; nobody has to wait for it.
-    ///
-    /// # Errors
-    /// [`CommitError`]; nothing has changed then.
-    pub(super) async fn decide(
+    /// `choose` sees slabs that are being discarded as taken. Slabs that the record frees are discarded afterwards: no
+    /// caller waits for that. Errors: nothing has changed then.
+    pub(super) async fn decide<T: Send + 'static>(
         &self,
-        choose: impl FnOnce(&State) -> Vec<Op> + Send + 'static,
-    ) -> Result<BoxFuture<()>, CommitError> {
+        choose: impl FnOnce(&State) -> (Vec<Op>, T) + Send + 'static,
+    ) -> Result<T, CommitError> {
         let (pool, env) = (self.clone(), self.metadata().env.clone());
         env.run(async move {
             let discarding = Arc::clone(&pool.metadata().owners().discarding);
-            let freed: Arc<Mutex<Vec<SlabPlace>>> = Arc::default();
-            let (noted, all) = (Arc::clone(&freed), Arc::clone(&discarding));
             let decide = move |s: &State| {
-                let ops = choose(&all.without(s));
-                let freed: Vec<SlabPlace> = ops.iter().flat_map(|op| frees(s, op)).collect();
-                all.slabs.lock().extend(freed.iter().copied());
-                *noted.lock() = freed;
-                ops
+                let (ops, choice) = choose(&discarding.without(s));
+                let slabs: Vec<SlabPlace> = ops.iter().flat_map(|op| frees(s, op)).collect();
+                discarding.slabs.lock().extend(slabs.iter().copied());
+                (ops, (Freed { discarding, slabs }, choice))
             };
-            let result = pool.metadata().decide(decide).await;
-            let freed = std::mem::take(&mut *freed.lock());
-            if let Err(error) = result {
-                discarding.end(&freed);
-                return Err(error);
-            }
-            if freed.is_empty() {
-                return Ok(Box::pin(std::future::ready(())) as BoxFuture<()>);
-            }
-            let discards = pool.clone();
-            let ends = pool.metadata().env.run(async move {
-                discards.discard(&freed).await;
-                discarding.end(&freed);
-            });
-            Ok(Box::pin(ends) as BoxFuture<()>)
+            let (freed, choice) = pool.metadata().decide(decide).await?;
+            pool.discard(freed);
+            Ok(choice)
         })
         .await
     }
 
-    /// A disk that cannot discard keeps what they hold: they are free all the same.
-    async fn discard(&self, slabs: &[SlabPlace]) {
+    /// Waits until no slab is being discarded, for [`DISCARDS`] at most.
+    pub(crate) async fn discards_end(&self) {
+        let (env, discarding) = (&self.metadata().env, &self.metadata().owners().discarding);
+        let end = async {
+            while !discarding.is_empty() {
+                discarding.some_end().await;
+            }
+        };
+        select(pin!(end), pin!(env.sleep(DISCARDS))).await;
+    }
+
+    /// Discards slabs in a task for each disk: a disk that hangs delays its own slabs only. A disk that cannot discard keeps
+    /// what they hold: they are free all the same.
+    fn discard(&self, mut freed: Freed) {
         let (members, c) = (self.members(), Ctx { epoch: Epoch(self.epoch()), ..Ctx::default() });
-        for some in slabs.chunks(64) {
-            let discards = some.iter().filter_map(|place| {
-                let member = members.get(place.disk)?;
-                let checksums = member.areas.checksums(place.slab);
-                let length = member.areas.data(place.slab).end() - checksums.offset;
-                Some(member.disk.discard(&c, checksums.offset, length).wait())
+        let mut disks: BTreeMap<DiskNumber, Vec<SlabPlace>> = BTreeMap::new();
+        std::mem::take(&mut freed.slabs).into_iter().for_each(|p| disks.entry(p.disk).or_default().push(p));
+        for (disk, slabs) in disks {
+            let here = Freed { discarding: Arc::clone(&freed.discarding), slabs };
+            let Some(member) = members.get(disk).cloned() else { continue };
+            self.metadata().env.spawn(async move {
+                for some in here.slabs.chunks(64) {
+                    let discards = some.iter().map(|place| {
+                        let checksums = member.areas.checksums(place.slab);
+                        let length = member.areas.data(place.slab).end() - checksums.offset;
+                        member.disk.discard(&c, checksums.offset, length).wait()
+                    });
+                    drop(join_all(discards).await);
+                }
             });
-            drop(join_all(discards).await);
         }
     }
 }

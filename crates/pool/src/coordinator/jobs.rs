@@ -25,10 +25,8 @@ use crate::{Pool, SpaceId};
 const SPACES_AT_ONCE: usize = 8;
 
 impl Pool {
-    /// Decides what a crash has left open, in all spaces; what absent disks have stays open.
-    ///
-    /// # Errors
-    /// The first. The other spaces are done all the same.
+    /// Decides what a crash has left open, in all spaces; what absent disks have stays open. Errors: the first; the
+    /// other spaces are done all the same.
     pub async fn resolve_all(&self, job: &Job) -> Result<(), SeamError> {
         // Owners ask for no turns here.
         let Some(_turn) = job.piece(0).await else { return Ok(()) };

@@ -11,9 +11,7 @@ use crate::{DiskNumber, Op, Pool, Unsuitable};
 
 impl Pool {
     /// The operations on spaces that follow that of the disk's return in its record. A space whose owner does not answer
-    /// takes the disk for one that was set back; one without an owner reads the mark when it is opened.
-    ///
-    /// # Errors
+    /// takes the disk for one that was set back; one without an owner reads the mark when it is opened. Errors:
     /// [`AdminError::Stale`], unless `accept_loss`: the disk was set back, and other disks lack some of what it has.
     /// [`Unsuitable::Disk`]: it could not be read.
     pub(crate) async fn ask_joining(

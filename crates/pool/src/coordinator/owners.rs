@@ -22,8 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(crate) struct Owners {
     linked: Mutex<BTreeMap<SpaceId, Linked>>,
-    /// Disks that are leaving, with the number of rounds.
-    leaving: Mutex<BTreeMap<DiskNumber, usize>>,
+    leaving: Mutex<BTreeMap<DiskNumber, Rounds>>,
     /// A disk is not leaving any more: it has left, or stays.
     decided: Notify,
     /// The disk that is about to join with a membership, for owners that read its mark.
@@ -38,18 +37,31 @@ struct Linked {
     owner: Option<Weak<dyn Owner>>,
 }
 
+/// The rounds of questions about a disk that is leaving, and the owners that were asked.
+#[derive(Default)]
+struct Rounds {
+    count: usize,
+    asked: Vec<Arc<dyn Owner>>,
+}
+
 struct Joining {
     number: DiskNumber,
     of: Membership,
     disk: Arc<dyn Disk>,
 }
 
+/// The opening of a space by an owner. When it is dropped and the owner was not linked, the space has no owner.
+#[must_use]
+pub struct SpaceOpening {
+    owners: Arc<Owners>,
+    owner: OwnerId,
+}
+
 /// A round of questions about a leaving disk. No new slab is chosen there as long as it is there.
 pub(crate) struct Leaving {
     owners: Arc<Owners>,
     disk: DiskNumber,
-    pub(crate) of: Membership,
-    asked: Vec<Arc<dyn Owner>>,
+    of: Membership,
     pub(crate) answers: Answers,
 }
 
@@ -60,6 +72,11 @@ impl Owners {
         if owner.epoch >= newest {
             linked.insert(owner.space, Linked { epoch: owner.epoch, owner: link });
         }
+    }
+
+    pub(super) fn opens(self: &Arc<Owners>, owner: OwnerId) -> SpaceOpening {
+        self.link(owner, None);
+        SpaceOpening { owners: Arc::clone(self), owner }
     }
 
     /// Whether a disk is leaving: new slabs are on others.
@@ -96,12 +113,16 @@ impl Owners {
         of: Membership,
         spaces: impl FnOnce() -> Vec<SpaceId>,
     ) -> Leaving {
-        *self.leaving.lock().entry(disk).or_default() += 1;
-        let mut round =
-            Leaving { owners: Arc::clone(self), disk, of, asked: Vec::new(), answers: Answers::new() };
+        self.leaving.lock().entry(disk).or_default().count += 1;
+        let mut round = Leaving { owners: Arc::clone(self), disk, of, answers: Answers::new() };
         let owners: Vec<_> =
             spaces().into_iter().filter_map(|space| Some((space, self.of(space)?))).collect();
-        round.asked = owners.iter().map(|(_, owner)| Arc::clone(owner)).collect();
+        if let Some(rounds) = self.leaving.lock().get_mut(&disk) {
+            let new =
+                owners.iter().filter(|(_, owner)| !rounds.asked.iter().any(|of| Arc::ptr_eq(of, owner)));
+            let new: Vec<_> = new.map(|(_, owner)| Arc::clone(owner)).collect();
+            rounds.asked.extend(new);
+        }
         let answers = owners.into_iter().map(|(space, owner)| async move {
             let answer = std::pin::pin!(async { owner.leaving(disk, of).wait().await.ok() });
             match select(answer, Box::pin(env.sleep(PATIENCE))).await {
@@ -161,10 +182,25 @@ impl Owners {
     }
 }
 
+impl Drop for SpaceOpening {
+    fn drop(&mut self) {
+        let OwnerId { space, epoch, .. } = self.owner;
+        let mut linked = self.owners.linked.lock();
+        if linked.get(&space).is_some_and(|linked| linked.epoch == epoch && linked.owner.is_none()) {
+            linked.remove(&space);
+        }
+    }
+}
+
 impl Leaving {
-    /// The disk stays in service after all.
+    /// The disk stays in service after all, unless another round has not ended: what owners answer in that one must hold until
+    /// its end.
     pub(crate) fn stays(&self) {
-        self.asked.iter().for_each(|owner| owner.stays(self.disk, self.of));
+        // Under the lock: a round that begins meanwhile asks the owners afterwards.
+        let leaving = self.owners.leaving.lock();
+        if let Some(rounds) = leaving.get(&self.disk).filter(|rounds| rounds.count == 1) {
+            rounds.asked.iter().for_each(|owner| owner.stays(self.disk, self.of));
+        }
     }
 }
 
@@ -172,8 +208,8 @@ impl Drop for Leaving {
     fn drop(&mut self) {
         let mut leaving = self.owners.leaving.lock();
         if let Some(rounds) = leaving.get_mut(&self.disk) {
-            *rounds -= 1;
-            if *rounds == 0 {
+            rounds.count -= 1;
+            if rounds.count == 0 {
                 leaving.remove(&self.disk);
                 self.owners.decided.notify_waiters();
             }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use pool_seam::{SpaceView, ViewVersion};
 
-use crate::{DiskNumber, DiskRecord, Shared, SpaceId, State};
+use crate::{DiskNumber, DiskRecord, SpaceId, State};
 
 /// See the module.
 pub(crate) struct Views {
@@ -19,7 +19,7 @@ pub(crate) struct Views {
 struct Shown {
     view: Arc<SpaceView>,
     /// The disks that it was compared with.
-    disks: Shared<BTreeMap<DiskNumber, DiskRecord>>,
+    disks: Arc<BTreeMap<DiskNumber, DiskRecord>>,
 }
 
 impl Views {
@@ -36,7 +36,7 @@ impl Views {
         // Under the lock: a newer state is compared with this one when the lock is free.
         let (state, number) = state();
         let view = Arc::new(state.space_view(space, self.version(number))?);
-        shown.insert(space, Shown { view: Arc::clone(&view), disks: state.disks.clone() });
+        shown.insert(space, Shown { view: Arc::clone(&view), disks: Arc::clone(&state.disks) });
         Some(view)
     }
 
@@ -46,11 +46,11 @@ impl Views {
         self.shown.lock().retain(|space, shown| {
             let Some(record) = state.spaces.get(space) else { return false };
             let is_same = Arc::ptr_eq(record, &shown.view.record);
-            if is_same && shown.disks.is_same(&state.disks) {
+            if is_same && Arc::ptr_eq(&shown.disks, &state.disks) {
                 return true;
             }
             let Some(view) = state.space_view(*space, self.version(number)) else { return false };
-            shown.disks = state.disks.clone();
+            shown.disks = Arc::clone(&state.disks);
             if !is_same || view.disks != shown.view.disks {
                 shown.view = Arc::new(view);
                 changed.push(Arc::clone(&shown.view));

@@ -68,9 +68,6 @@ impl Claim {
     }
 
     /// The claim in a block, and the disk it was written for.
-    ///
-    /// # Errors
-    /// [`FrameError`].
     pub fn decode(bytes: &[u8]) -> Result<(Claim, DiskNumber), FrameError> {
         let frame = Frame::parse(bytes, Kind::Claim)?;
         let body = parse(frame.body).map_err(|Malformed| FrameError::Damaged)?;

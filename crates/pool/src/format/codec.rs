@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::state::{Shared, Tree};
+use crate::state::Tree;
 use crate::{DiskId, DiskNumber, PoolId, RowNumber, SpaceId};
 
 /// No program writes these bytes, although their checksum matches: a fault of a program.
@@ -176,15 +176,6 @@ impl<K: Wire + Ord + Copy, V: Wire + Clone> Wire for Tree<K, V> {
     }
 }
 
-impl<T: Wire + Clone> Wire for Shared<T> {
-    fn put(&self, out: &mut Vec<u8>) {
-        (**self).put(out);
-    }
-    fn get(r: &mut Reader<'_>) -> Result<Shared<T>, Malformed> {
-        T::get(r).map(Shared::from)
-    }
-}
-
 fn put_table<'a, K: Wire + 'a, V: Wire + 'a>(
     len: usize,
     entries: impl IntoIterator<Item = (&'a K, &'a V)>,
@@ -209,15 +200,15 @@ fn get_table<K: Wire + Ord + Clone, V: Wire, T: FromIterator<(K, V)>>(
     (0..count).map(entry).collect()
 }
 
-/// The fields of a record, in the order of the list.
+/// The fields of a record, in the order of the list; those that are derived from them are empty after reading.
 macro_rules! record {
-    ($t:ident { $($f:ident),* $(,)? }) => {
+    ($t:ident { $($f:ident),* $(,)? } $(, derived $d:ident)*) => {
         impl $crate::format::codec::Wire for $t {
             fn put(&self, out: &mut Vec<u8>) {
                 $($crate::format::codec::Wire::put(&self.$f, out);)*
             }
             fn get(r: &mut $crate::format::codec::Reader<'_>) -> Result<$t, $crate::format::codec::Malformed> {
-                Ok($t { $($f: $crate::format::codec::Wire::get(r)?),* })
+                Ok($t { $($f: $crate::format::codec::Wire::get(r)?,)* $($d: Default::default()),* })
             }
         }
     };

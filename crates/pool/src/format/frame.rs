@@ -85,10 +85,8 @@ pub enum FrameError {
 }
 
 impl Frame<'_> {
-    /// Reads the frame that `bytes` begin with, of the kind that is expected there.
-    ///
-    /// # Errors
-    /// [`FrameError`]; `Damaged` also when it is longer than `bytes`.
+    /// Reads the frame that `bytes` begin with, of the kind that is expected there. Errors: `Damaged` also when it is
+    /// longer than `bytes`.
     pub fn parse(bytes: &[u8], kind: Kind) -> Result<Frame<'_>, FrameError> {
         let (length, crc) = peek(bytes, kind)?;
         let (header, rest) = bytes.split_at(HEADER);

@@ -107,9 +107,6 @@ impl Label {
     }
 
     /// The label in a block.
-    ///
-    /// # Errors
-    /// [`LabelError`].
     pub fn decode(bytes: &[u8]) -> Result<Label, LabelError> {
         let frame = Frame::parse(bytes, Kind::Label)?;
         let mut r = Reader(frame.body);

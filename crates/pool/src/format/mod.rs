@@ -6,7 +6,7 @@
 
 mod areas;
 mod claim;
-mod codec;
+pub(crate) mod codec;
 mod frame;
 mod label;
 mod records;

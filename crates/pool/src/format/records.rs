@@ -4,7 +4,7 @@ use super::codec::{Malformed, Reader, Wire, choice, record};
 use crate::state::{
     Absence, DiskRecord, EPOCHS_MAX, FaultDomains, GIVEN_UP_MAX, LOST_MAX, LossRecord, MediaClass, Moving,
     Op, Policy, Presence, Provisioning, Resiliency, ScrubRecord, SlabCopy, SlabPlace, SpaceRecord, State,
-    StateParts, Usage,
+    Usage,
 };
 
 record!(FaultDomains { enclosure, node, rack });
@@ -13,20 +13,6 @@ record!(SlabPlace { disk, slab });
 record!(ScrubRecord { began, asked, next, healed, lost, ended, last_healed, last_lost, since });
 record!(Moving { index, copy });
 record!(Policy { warn_at, repair_after_s });
-record!(StateParts {
-    pool,
-    name,
-    slab_bytes,
-    epochs,
-    voters,
-    next_disk,
-    next_space,
-    next_generation,
-    disks,
-    spaces,
-    policy,
-    given_up,
-});
 
 choice!(Usage { 0 => AutoSelect, 1 => ManualSelect, 2 => HotSpare, 3 => Journal, 4 => Retired, 5 => Leaving });
 choice!(Presence { 0 => Present, 1 => Absent(reason) });
@@ -115,9 +101,6 @@ pub fn encode_record(ops: &[Op]) -> Vec<u8> {
 }
 
 /// The operations of a journal record.
-///
-/// # Errors
-/// [`Malformed`].
 pub fn decode_record(body: &[u8]) -> Result<Vec<Op>, Malformed> {
     let mut r = Reader(body);
     let count = u32::get(&mut r)?;
@@ -129,19 +112,16 @@ pub fn decode_record(body: &[u8]) -> Result<Vec<Op>, Malformed> {
 /// The body of a checkpoint.
 pub fn encode_state(state: &State) -> Vec<u8> {
     let mut out = Vec::with_capacity(state_size_bound(state));
-    state.parts().put(&mut out);
+    state.put(&mut out);
     out
 }
 
-/// The state of a checkpoint.
-///
-/// # Errors
-/// [`Malformed`], also for a state that breaks its invariants.
+/// The state of a checkpoint. Errors: [`Malformed`], also for a state that breaks its invariants.
 pub fn decode_state(body: &[u8]) -> Result<State, Malformed> {
     let mut r = Reader(body);
-    let parts = StateParts::get(&mut r)?;
+    let state = State::get(&mut r)?;
     r.end()?;
-    State::from_parts(parts).map_err(|_| Malformed)
+    state.checked().map_err(|_| Malformed)
 }
 
 /// Bytes of the epochs that a state remembers, at most.

@@ -6,7 +6,7 @@ pub(crate) mod values;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{DiskNumber, InvalidOp, PoolId, State};
+use crate::{DiskNumber, InvalidOp, PoolId};
 
 proptest! {
     #[test]
@@ -160,8 +160,8 @@ fn states_that_break_their_invariants_are_malformed() {
     assert_eq!(bytes[at], 0, "no voters");
     let with_voter = [&bytes[..at], &[1, 9, 0], &bytes[at + 1..]].concat();
     assert_eq!(decode_state(&with_voter), Err(Malformed));
-    assert_eq!(State::from_parts(state.parts()), Ok(state.clone()));
-    let mut parts = state.parts();
-    parts.slab_bytes = 12345;
-    assert!(matches!(State::from_parts(parts), Err(InvalidOp::BadShape(_))));
+    assert_eq!(state.clone().checked(), Ok(state.clone()));
+    let mut wrong = state;
+    wrong.slab_bytes = 12345;
+    assert!(matches!(wrong.checked(), Err(InvalidOp::BadShape(_))));
 }

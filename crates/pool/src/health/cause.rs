@@ -114,7 +114,7 @@ fn away(now: &Snapshot<'_>) -> Vec<Fault> {
     let mut roots = Vec::new();
     for level in Level::ALL {
         let mut domains: BTreeMap<&str, Vec<DiskNumber>> = BTreeMap::new();
-        for (disk, record) in &state.disks {
+        for (disk, record) in &*state.disks {
             domains.entry(level.name_of(&record.domains)).or_default().push(*disk);
         }
         for (name, disks) in domains {

@@ -70,26 +70,18 @@ pub struct Fault {
 
 /// The kind of fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum FaultKind {
     /// All disks of a fault domain are absent.
-    DomainAway {
-        /// They.
-        disks: Vec<DiskNumber>,
-    },
+    DomainAway { disks: Vec<DiskNumber> },
     /// A disk takes no part.
     Absent(Absence),
     /// A disk fails, and stays in service because it has the only current copy of some data.
-    Failing {
-        /// The last error.
-        error: String,
-    },
+    Failing { error: String },
     /// A disk is much slower than its peers.
     Slow(Slowness),
-    /// A disk returned wrong data, or could not read it; it was repaired from other copies.
-    Healed {
-        /// Units of 4 KiB.
-        units: u64,
-    },
+    /// A disk returned wrong data, or could not read it; it was repaired from other copies. Units of 4 KiB.
+    Healed { units: u64 },
     /// Units of a space that no copy has; reading them fails.
     Lost {
         /// Units of 4 KiB.
@@ -99,69 +91,28 @@ pub enum FaultKind {
         /// The lowest address in the space that is known; none where only its journal has lost something.
         first: Option<u64>,
     },
-    /// A disk is to get nothing more.
-    Retired {
-        /// Bytes that it still has.
-        left: u64,
-        /// Whether a job moves them, or why none does.
-        waits: Option<Why>,
-    },
-    /// A present disk lacks writes, which a job copies.
-    Behind {
-        /// Bytes.
-        bytes: u64,
-        /// Whether the job works, or why it does not.
-        waits: Option<Why>,
-    },
+    /// A disk is to get nothing more, and still has some bytes. `waits`: why no job moves them.
+    Retired { left: u64, waits: Option<Why> },
+    /// A present disk lacks writes, which a job copies. `waits`: why the job does not work.
+    Behind { bytes: u64, waits: Option<Why> },
     /// A space can lose fewer disks than it promises.
-    Redundancy {
-        /// How many it can.
-        left: usize,
-        /// How many it promises.
-        promised: usize,
-    },
+    Redundancy { left: usize, promised: usize },
     /// A part of a space has no disk that has its newest data: reading it fails.
     Unavailable,
-    /// Parts of a space are in doubt after a crash, and wait.
-    InDoubt {
-        /// Groups of 2 MiB.
-        groups: usize,
-    },
+    /// Parts of a space, groups of 2 MiB, are in doubt after a crash, and wait.
+    InDoubt { groups: usize },
     /// One disk with metadata less, and the pool stops.
-    Metadata {
-        /// Disks with metadata.
-        voters: usize,
-    },
+    Metadata { voters: usize },
     /// More than the threshold is in use, and thin spaces may grow.
-    Capacity {
-        /// How much is.
-        percent: u64,
-        /// The threshold.
-        threshold: u64,
-        /// Of which disks.
-        media: MediaClass,
-    },
+    Capacity { percent: u64, threshold: u64, media: MediaClass },
     /// Slabs of a space lie on other media than its class has.
-    OtherMedia {
-        /// Bytes.
-        bytes: u64,
-    },
+    OtherMedia { bytes: u64 },
     /// There is no room for what a thin space has not written yet: such a write fails.
     Full,
-    /// A disk that fails could not be rebuilt on the others.
-    NoReserve {
-        /// Bytes that would be needed.
-        needed: u64,
-        /// Bytes that are free for it.
-        free: u64,
-        /// On which disks.
-        media: MediaClass,
-    },
+    /// A disk that fails could not be rebuilt on the others: in bytes, on the disks of this class.
+    NoReserve { needed: u64, free: u64, media: MediaClass },
     /// The pool takes no changes.
-    Suspended {
-        /// Why.
-        why: String,
-    },
+    Suspended { why: String },
 }
 
 impl Fault {

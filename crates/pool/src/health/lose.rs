@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Level;
+use crate::domains::{Domain, Level, domain};
 use crate::{DiskNumber, Row, SlabCopy, SpaceRecord, State};
 
 /// How many disks, or fault domains, may fail at the same moment, whichever they are, with nothing lost and
@@ -34,23 +34,9 @@ pub fn can_lose(state: &State) -> CanLose {
     let domains = Level::ALL.into_iter().filter_map(|level| {
         let names: BTreeSet<&str> = state.disks.values().map(|d| level.name_of(&d.domains)).collect();
         let several = names.iter().filter(|n| !n.is_empty()).count() > 1;
-        several.then(|| (level, worst(state, &|d| domain(state, level, d)).0))
+        several.then(|| (level, worst(state, &|d| domain(state, d, &[level])).0))
     });
     CanLose { disks, limit, domains: domains.collect() }
-}
-
-/// A set of disks that fail together.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Domain<'a> {
-    Disk(DiskNumber),
-    Named(&'a str),
-}
-
-fn domain(state: &State, level: Level, disk: DiskNumber) -> Domain<'_> {
-    match state.disks.get(&disk).map_or("", |d| level.name_of(&d.domains)) {
-        "" => Domain::Disk(disk),
-        name => Domain::Named(name),
-    }
 }
 
 fn worst<'a>(state: &'a State, domain: &dyn Fn(DiskNumber) -> Domain<'a>) -> (usize, Limit) {

@@ -136,9 +136,6 @@ impl Board {
     }
 
     /// Pauses a job, and later jobs for the same subject, until it is resumed. Outstanding pieces complete.
-    ///
-    /// # Errors
-    /// There is none of this number.
     pub fn pause(&self, id: JobId) -> Result<(), NoJob> {
         self.with(id, |inner, what| {
             inner.paused.insert(what);
@@ -146,9 +143,6 @@ impl Board {
     }
 
     /// Resumes a job.
-    ///
-    /// # Errors
-    /// There is none of this number.
     pub fn resume(&self, id: JobId) -> Result<(), NoJob> {
         self.with(id, |inner, what| {
             inner.paused.remove(&what);
@@ -156,9 +150,6 @@ impl Board {
     }
 
     /// Ends a job after its outstanding pieces, and the pause of its kind and subject. Completed work stays.
-    ///
-    /// # Errors
-    /// There is none of this number.
     pub fn stop(&self, id: JobId) -> Result<(), NoJob> {
         let progress = self.inner.lock().jobs.get(&id).map(|j| Arc::clone(&j.progress));
         // Before it could continue.
@@ -210,33 +201,28 @@ impl Board {
         Changed(self.changes.subscribe())
     }
 
-    /// Whether a job's next piece may begin. If so it counts as begun; the reason for slowing the job is
-    /// reported in either case.
-    pub(super) fn ask(&self, id: JobId, kind: Kind, bytes: u64) -> Result<Option<Why>, Waiting> {
-        let mut inner = self.inner.lock();
-        if let Some(why) = inner.blocked(id, kind) {
-            return Err(Waiting { why, until: None });
-        }
-        let answer = inner.pacer.ask(bytes, self.env.now());
-        let Load { p99, held_back } = inner.pacer.load();
-        let paced = Why::Paced { p99, target: inner.pacer.pacing().target };
-        match answer {
-            Answer::Go => Ok(held_back.then_some(paced)),
-            Answer::Wait(until) => Err(Waiting { why: paced, until: Some(until) }),
-        }
-    }
-
-    /// As [`Board::ask`], for several pieces of `bytes` each: how many of them may begin, at least one.
-    pub(super) fn ask_for_some(
+    /// How many of a job's next pieces of `bytes` each may begin, up to `most`; these count as begun. The reason for slowing
+    /// the job is reported in either case.
+    pub(super) fn ask(
         &self,
         id: JobId,
         kind: Kind,
         bytes: u64,
         most: u8,
     ) -> Result<(u8, Option<Why>), Waiting> {
-        let why = self.ask(id, kind, bytes)?;
-        let more = (1..most).take_while(|_| self.ask(id, kind, bytes).is_ok()).count();
-        Ok((1 + more as u8, why))
+        let mut inner = self.inner.lock();
+        if let Some(why) = inner.blocked(id, kind) {
+            return Err(Waiting { why, until: None });
+        }
+        let now = self.env.now();
+        let answer = inner.pacer.ask(bytes, now);
+        let Load { p99, held_back } = inner.pacer.load();
+        let paced = Why::Paced { p99, target: inner.pacer.pacing().target };
+        if let Answer::Wait(until) = answer {
+            return Err(Waiting { why: paced, until: Some(until) });
+        }
+        let more = (1..most).take_while(|_| inner.pacer.ask(bytes, now) == Answer::Go).count();
+        Ok((1 + more as u8, held_back.then_some(paced)))
     }
 
     /// Pieces have ended that had `less` bytes fewer together than was said when they began.
@@ -250,11 +236,6 @@ impl Board {
     /// Pieces that may be outstanding, of all jobs.
     pub(super) fn at_once(&self) -> usize {
         self.inner.lock().pacer.pacing().at_once
-    }
-
-    pub(super) fn piece_ends(&self) {
-        self.inner.lock().pacer.piece_ends();
-        self.wake();
     }
 
     pub(super) fn idle(&self, id: JobId, idle: bool) {

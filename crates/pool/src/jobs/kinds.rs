@@ -55,16 +55,12 @@ pub struct NoJob(pub JobId);
 
 /// Why a job does not go at full speed.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum Why {
     /// Paused by command.
     Paused,
-    /// Clients need the disks.
-    Paced {
-        /// Their 99th percentile in the last interval, if it is known.
-        p99: Option<Duration>,
-        /// The target.
-        target: Duration,
-    },
+    /// Clients need the disks. `p99`: of their latencies in the last interval, if it is known.
+    Paced { p99: Option<Duration>, target: Duration },
     /// A more urgent one works.
     After(Kind, JobId),
     /// Disks with the required data are absent.

@@ -62,7 +62,7 @@ pub struct Client(u64);
 /// Whether a piece may begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It has begun: [`Pacer::piece_ends`] when it is done.
+    /// It has begun: [`Pacer::pieces_end`] when it is done.
     Go,
     /// Ask again at this time, or when a piece has ended.
     Wait(Instant),
@@ -183,11 +183,6 @@ impl Pacer {
         let next = if self.under_way < self.window { gap } else { at_latest };
         // An end of the interval may allow more.
         Answer::Wait(if next > now { next.min(again.max(now)) } else { again })
-    }
-
-    /// A piece is done.
-    pub fn piece_ends(&mut self) {
-        self.under_way = self.under_way.saturating_sub(1);
     }
 
     /// Pieces are done that had `less` bytes fewer together than was said when they began.

@@ -12,7 +12,6 @@ use super::rate::Rate;
 use super::{JobId, Kind};
 
 /// The state of a job, shared with callers that show, pause or stop it.
-#[derive(Default)]
 pub struct Progress {
     done: AtomicU64,
     total: AtomicU64,
@@ -21,14 +20,9 @@ pub struct Progress {
     stop: AtomicBool,
     rate: Mutex<Rate>,
     why: Mutex<Option<Why>>,
-    /// `None`: it belongs to no board, and goes as fast as it can.
-    run: Option<Run>,
-}
-
-pub(super) struct Run {
-    pub(super) board: Arc<Board>,
-    pub(super) id: JobId,
-    pub(super) kind: Kind,
+    board: Arc<Board>,
+    id: JobId,
+    kind: Kind,
 }
 
 /// The answer for the owner of a space that works for a job.
@@ -49,13 +43,22 @@ pub(crate) struct Later {
 }
 
 /// Leave to copy or read one piece; it ends on drop.
-pub struct Piece<'a> {
-    board: Option<&'a Board>,
-}
+pub struct Piece<'a>(&'a Progress);
 
 impl Progress {
     pub(super) fn of(board: &Arc<Board>, id: JobId, kind: Kind) -> Progress {
-        Progress { run: Some(Run { board: Arc::clone(board), id, kind }), ..Progress::default() }
+        Progress {
+            done: AtomicU64::new(0),
+            total: AtomicU64::new(0),
+            healed: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+            rate: Mutex::default(),
+            why: Mutex::default(),
+            board: Arc::clone(board),
+            id,
+            kind,
+        }
     }
 
     /// Bytes done and bytes there are, as far as is known.
@@ -81,9 +84,7 @@ impl Progress {
     /// Ends the job after the outstanding pieces.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
-        if let Some(run) = &self.run {
-            run.board.wake();
-        }
+        self.board.wake();
     }
 
     /// Whether it is to end: then it begins no more pieces.
@@ -104,9 +105,7 @@ impl Progress {
     /// Adds completed bytes; unnecessary ones count too.
     pub fn did(&self, bytes: u64) {
         self.done.fetch_add(bytes, Ordering::Relaxed);
-        if let Some(run) = &self.run {
-            self.rate.lock().add(bytes, run.board.now());
-        }
+        self.rate.lock().add(bytes, self.board.now());
     }
 
     /// Adds bytes that were completed before the job began.
@@ -121,73 +120,52 @@ impl Progress {
         self.lost.fetch_add(lost, Ordering::Relaxed);
     }
 
-    /// Waits for permission to do a piece of this many bytes ([`super::pacer::PIECE_BYTES`] at most). `None`:
-    /// the job must end. The caller holds no lock of a space.
+    /// Waits for permission to do a piece of this many bytes. `None`: the job must end. The caller holds no lock of a space.
     pub async fn piece(&self, bytes: u64) -> Option<Piece<'_>> {
-        let Some(run) = &self.run else {
-            return (!self.is_stopped()).then_some(Piece { board: None });
-        };
         loop {
-            // Before the look, so that no change between it and the wait is missed.
-            let changed = run.board.changed();
-            if self.is_stopped() {
-                *self.why.lock() = Some(Why::Stopping);
-                return None;
-            }
-            match run.board.ask(run.id, run.kind, bytes) {
-                Ok(why) => {
-                    *self.why.lock() = why;
-                    return Some(Piece { board: Some(&run.board) });
-                }
-                Err(Waiting { why, until }) => {
-                    *self.why.lock() = Some(why);
-                    changed.or_at(&run.board, until).await;
-                }
+            match self.pieces(bytes, 1, 1) {
+                Asked::Stop => return None,
+                Asked::Go(_) => return Some(Piece(self)),
+                Asked::Wait(later) => later.changed.or_at(&later.board, later.until).await,
             }
         }
     }
 
     /// Asks for up to `most` pieces of `bytes` each, for one of `workers` owners that work for jobs of this board.
     pub(crate) fn pieces(&self, bytes: u64, most: u8, workers: usize) -> Asked {
-        let Some(run) = &self.run else {
-            return if self.is_stopped() { Asked::Stop } else { Asked::Go(most) };
-        };
         // Before the look, so that no change between it and the wait is missed.
-        let changed = run.board.changed();
+        let changed = self.board.changed();
         if self.is_stopped() {
             *self.why.lock() = Some(Why::Stopping);
             return Asked::Stop;
         }
-        let share = run.board.at_once().div_ceil(workers.max(1)).max(1);
+        let share = self.board.at_once().div_ceil(workers.max(1)).max(1);
         let most = most.min(u8::try_from(share).unwrap_or(u8::MAX));
-        match run.board.ask_for_some(run.id, run.kind, bytes, most) {
+        match self.board.ask(self.id, self.kind, bytes, most) {
             Ok((pieces, why)) => {
                 *self.why.lock() = why;
                 Asked::Go(pieces)
             }
             Err(Waiting { why, until }) => {
                 *self.why.lock() = Some(why);
-                Asked::Wait(Later { board: Arc::clone(&run.board), changed, until })
+                Asked::Wait(Later { board: Arc::clone(&self.board), changed, until })
             }
         }
     }
 
     /// Pieces of [`Progress::pieces`] have ended, with `less` bytes fewer together than was said.
     pub(crate) fn pieces_end(&self, count: u8, less: u64) {
-        if let Some(run) = &self.run {
-            run.board.pieces_end(count, less);
-        }
+        self.board.pieces_end(count, less);
     }
 
     /// Waits, with a reason to show, until `until` is ready or the job must end; false then. Other jobs
     /// continue meanwhile.
     pub async fn wait_for(&self, why: Why, until: impl Future<Output = ()>) -> bool {
         *self.why.lock() = Some(why);
-        let Some(run) = &self.run else { return !self.is_stopped() };
-        run.board.idle(run.id, true);
+        self.board.idle(self.id, true);
         let mut until = std::pin::pin!(until);
         let goes_on = loop {
-            let changed = std::pin::pin!(run.board.changed().or_at(&run.board, None));
+            let changed = std::pin::pin!(self.board.changed().or_at(&self.board, None));
             if self.is_stopped() {
                 break false;
             }
@@ -196,7 +174,7 @@ impl Progress {
                 futures_util::future::Either::Right(_) => {}
             }
         };
-        run.board.idle(run.id, false);
+        self.board.idle(self.id, false);
         *self.why.lock() = None;
         goes_on
     }
@@ -212,8 +190,6 @@ impl Later {
 
 impl Drop for Piece<'_> {
     fn drop(&mut self) {
-        if let Some(board) = self.board {
-            board.piece_ends();
-        }
+        self.0.pieces_end(1, 0);
     }
 }

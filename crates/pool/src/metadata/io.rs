@@ -83,10 +83,8 @@ impl DiskIo {
         Ok(out)
     }
 
-    /// The same, to verify data on disk: `None` if the disk answers and cannot read it.
-    ///
-    /// # Errors
-    /// The disk does not answer, or takes nothing from this process any more.
+    /// The same, to verify data on disk: `None` if the disk answers and cannot read it. Errors: the disk does not
+    /// answer, or takes nothing from this process any more.
     pub(crate) async fn read_back(
         &self,
         disk: &Arc<dyn Disk>,

@@ -71,10 +71,7 @@ impl Point {
 
 /// The newest state that `slots` and `ring` give. Of the checkpoints the one whose header says that it is
 /// newer is read first, and the other only when that one is damaged: so one state is in memory. When it is
-/// `known` already, it is not made again.
-///
-/// # Errors
-/// [`Unusable`]: the disk has no say in which state is the newest.
+/// `known` already, it is not made again. Errors: the disk has no say in which state is the newest.
 pub(crate) fn replay(
     pool: PoolId,
     disk: DiskNumber,

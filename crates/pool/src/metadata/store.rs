@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use disk::DiskError;
 use env::{Env, watch};
+use futures_util::future::BoxFuture;
 use parking_lot::RwLock;
 use pool_seam::{Membership, SpaceView};
 use tokio::sync::{mpsc, oneshot};
@@ -19,29 +20,22 @@ use crate::authority::{AuthorityValue, PoolAuthority, Revision, Tenure};
 use crate::coordinator::{Owners, Views};
 use crate::format::Claimant;
 use crate::metadata::Life;
-use crate::state::Answers;
 use crate::supervision::Supervision;
 use crate::{Absence, DiskNumber, InvalidOp, Op, SpaceId, State};
 
 /// Why a change was not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum CommitError {
     /// The caller's: the state does not allow it. Nothing has changed.
     #[error(transparent)]
     Invalid(#[from] InvalidOp),
-    /// The metadata would not fit into the checkpoints of the smallest voter. Nothing has changed.
+    /// The metadata would not fit into the checkpoints of the smallest voter: sizes in bytes. Nothing has changed.
     #[error(
         "the pool's metadata is full: {needed} bytes, and disk {} has room for {room}; use larger disks or larger slabs",
         .disk.0
     )]
-    Full {
-        /// The voter with the smallest area.
-        disk: DiskNumber,
-        /// Its room, in bytes.
-        room: u64,
-        /// The required room, in bytes.
-        needed: u64,
-    },
+    Full { disk: DiskNumber, room: u64, needed: u64 },
     /// The caller's: without the disk too few with metadata would be left, and the pool would stop, or data
     /// that no other disk here has would be gone. Nothing has changed.
     #[error("without disk {} too few disks with metadata would remain, or data would be lost of which it has the only copy; add a disk first", .0.0)]
@@ -56,41 +50,26 @@ pub enum CommitError {
 
 /// Why a pool takes no changes any more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum Suspension {
     /// Too many of the disks with its metadata failed.
     #[error(
         "{left} of its disks with metadata remain and {needed} are needed; {}; it is opened again when more are back",
         failures(.failed)
     )]
-    TooFewVoters {
-        /// Voters that still work.
-        left: usize,
-        /// How many must.
-        needed: usize,
-        /// The failed disks, with their errors.
-        failed: Vec<(DiskNumber, DiskError)>,
-    },
+    TooFewVoters { left: usize, needed: usize, failed: Vec<(DiskNumber, DiskError)> },
     /// Another process has claimed it by force.
     #[error("process {} on the machine {} has taken it by force", .by.process, .by.host)]
-    Claimed {
-        /// The new owner.
-        by: Claimant,
-    },
+    Claimed { by: Claimant },
     /// Another process has taken it, and keeps this one from its disks.
     #[error("it was taken by force (epoch {epoch}), and its disks refuse this process")]
-    Fenced {
-        /// The epoch that they take.
-        epoch: u64,
-    },
-    /// The owner could not be confirmed, so its lease has run out; it resumes by itself.
+    Fenced { epoch: u64 },
+    /// The owner could not be confirmed, so its lease has run out; it resumes by itself. `failed`: the disks that were asked.
     #[error(
         "its disks do not confirm that this process still owns it{}; it resumes by itself when they do",
         if .failed.is_empty() { String::new() } else { format!(": {}", failures(.failed)) }
     )]
-    NoLease {
-        /// The disks that were asked and did not answer, with their errors.
-        failed: Vec<(DiskNumber, DiskError)>,
-    },
+    NoLease { failed: Vec<(DiskNumber, DiskError)> },
     /// A failed disk could not be accounted for.
     #[error("the failure of a disk could not be recorded: {0}")]
     Unaccountable(InvalidOp),
@@ -135,57 +114,27 @@ pub(crate) type Decide = Box<dyn FnOnce(&State) -> Vec<Op> + Send>;
 
 pub(crate) type Done = oneshot::Sender<Result<(), CommitError>>;
 
+pub(crate) type Act = Box<dyn for<'a> FnOnce(&'a mut Writer) -> BoxFuture<'a, ()> + Send>;
+
 pub(crate) enum Request {
-    Commit {
-        decide: Decide,
-        done: Done,
-    },
-    Leave {
-        disk: DiskNumber,
-        life: Life,
-        reason: Absence,
-        answers: Option<(Membership, Answers)>,
-        done: Done,
-    },
-    Join {
-        member: Arc<Member>,
-        ops: Vec<Op>,
-        done: Done,
-    },
-    Remove {
-        disk: DiskNumber,
-        done: Done,
-    },
-    Rechoose {
-        done: Done,
-    },
-    Export {
-        done: Done,
-    },
-    Scrub {
-        found: oneshot::Sender<Result<BTreeMap<DiskNumber, u64>, CommitError>>,
-    },
+    /// Several share a record.
+    Commit { decide: Decide, done: Done },
+    /// Anything else, between two records.
+    Do(Act),
 }
 
 /// The input of an opening: everything is decided, and the claim is durable on the voters.
 pub(crate) struct Opening {
-    /// The newest state.
     pub(crate) state: State,
     /// The new epoch's beginning: its sequence is the newest one's, its chain 0.
     pub(crate) point: Point,
-    /// The first record of the epoch.
     pub(crate) ops: Vec<Op>,
-    /// The voters that will write it.
     pub(crate) voters: Vec<Voter>,
     /// How many of the state's voters must be among those.
     pub(crate) needed: usize,
-    /// The disks in service.
     pub(crate) members: Members,
-    /// Names the pool's owner and voters.
     pub(crate) authority: Arc<dyn PoolAuthority>,
-    /// The revision of the authority's value.
     pub(crate) revision: Revision,
-    /// That value.
     pub(crate) agreed: AuthorityValue,
 }
 
@@ -238,22 +187,24 @@ impl Metadata {
     }
 
     /// Makes a change: all of `ops` or none. Durable on return; it continues if the future is dropped.
-    ///
-    /// # Errors
-    /// See [`CommitError`]: which say whether it may have happened.
     pub(crate) async fn commit(&self, ops: Vec<Op>) -> Result<(), CommitError> {
-        self.decide(move |_| ops).await
+        self.decide(move |_| (ops, ())).await
     }
 
-    /// As [`Metadata::commit`], of operations that are chosen on the state that the record follows.
-    ///
-    /// # Errors
-    /// As there.
-    pub(crate) async fn decide(
+    /// As [`Metadata::commit`], of operations that are chosen on the state that the record follows. Returns what `decide`
+    /// returns beside them.
+    pub(crate) async fn decide<T: Send + 'static>(
         &self,
-        decide: impl FnOnce(&State) -> Vec<Op> + Send + 'static,
-    ) -> Result<(), CommitError> {
-        self.ask(|done| Request::Commit { decide: Box::new(decide), done }).await
+        decide: impl FnOnce(&State) -> (Vec<Op>, T) + Send + 'static,
+    ) -> Result<T, CommitError> {
+        let (chosen, choice) = oneshot::channel();
+        let decide = move |s: &State| {
+            let (ops, choice) = decide(s);
+            let _ = chosen.send(choice); // the caller may be gone
+            ops
+        };
+        self.ask(|done| Request::Commit { decide: Box::new(decide), done }).await?;
+        choice.await.map_err(|_| Suspension::Ended.into())
     }
 
     /// The newest view of a space that an owner drives.
@@ -283,8 +234,12 @@ impl Metadata {
         reason: Absence,
     ) -> Result<(), CommitError> {
         let of = self.read(|s| s.membership(disk).filter(|_| s.has_rows(disk)));
+        // After the membership was read: that may be the one of a disk that has returned.
+        if life.is_over(self.members().get(disk)) {
+            return Ok(());
+        }
         let Some(of) = of else {
-            return self.ask(|done| Request::Leave { disk, life, reason, answers: None, done }).await;
+            return self.change(move |writer| Box::pin(writer.leave(disk, life, reason, None))).await;
         };
         // Owners that were asked have to be told the end, whether the caller waits for it or not.
         let metadata = self.clone();
@@ -302,7 +257,7 @@ impl Metadata {
         let spaces = || self.read(|s| s.spaces_on(disk).collect());
         let mut round = self.shared.owners.ask(&self.env, disk, of, spaces).await;
         let answers = Some((of, std::mem::take(&mut round.answers)));
-        let left = self.ask(|done| Request::Leave { disk, life, reason, answers, done }).await;
+        let left = self.change(move |writer| Box::pin(writer.leave(disk, life, reason, answers))).await;
         if self.read(|s| s.membership(disk)) == Some(of) {
             round.stays();
         }
@@ -311,27 +266,55 @@ impl Metadata {
 
     /// Puts a disk into service, with `ops` as its record.
     pub(crate) async fn join(&self, member: Arc<Member>, ops: Vec<Op>) -> Result<(), CommitError> {
-        self.ask(|done| Request::Join { member, ops, done }).await
+        self.change(move |writer| Box::pin(writer.join(member, ops))).await
     }
 
     /// Removes a disk from the pool for good.
     pub(crate) async fn remove(&self, disk: DiskNumber) -> Result<(), CommitError> {
-        self.ask(|done| Request::Remove { disk, done }).await
+        self.change(move |writer| Box::pin(writer.remove(disk))).await
     }
 
     /// Fills the ranks of the voters.
     pub(crate) async fn rechoose(&self) -> Result<(), CommitError> {
-        self.ask(|done| Request::Rechoose { done }).await
+        self.change(|writer| Box::pin(writer.rechoose())).await
     }
 
     /// Writes a checkpoint, gives the claim up, and takes no more changes.
     pub(crate) async fn export(&self) -> Result<(), CommitError> {
-        self.ask(|done| Request::Export { done }).await
+        self.change(|writer| Box::pin(writer.export())).await
     }
 
     /// Reads the metadata on the voters, and writes damaged places again; returns their number by disk.
     pub(crate) async fn scrub(&self) -> Result<BTreeMap<DiskNumber, u64>, CommitError> {
-        self.ask(|found| Request::Scrub { found }).await
+        self.act(|writer| Box::pin(writer.scrub())).await
+    }
+
+    /// Has the writer change something, if this process still owns the pool.
+    async fn change(
+        &self,
+        change: impl for<'a> FnOnce(&'a mut Writer) -> BoxFuture<'a, Result<(), CommitError>> + Send + 'static,
+    ) -> Result<(), CommitError> {
+        self.act(|writer| {
+            Box::pin(async move {
+                writer.owned().await?;
+                change(writer).await
+            })
+        })
+        .await
+    }
+
+    async fn act<T: Send + 'static>(
+        &self,
+        act: impl for<'a> FnOnce(&'a mut Writer) -> BoxFuture<'a, Result<T, CommitError>> + Send + 'static,
+    ) -> Result<T, CommitError> {
+        self.ask(|done| {
+            Request::Do(Box::new(|writer| {
+                Box::pin(async move {
+                    let _ = done.send(act(writer).await); // the caller may be gone
+                })
+            }))
+        })
+        .await
     }
 
     async fn ask<T>(

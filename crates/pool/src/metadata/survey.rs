@@ -14,7 +14,6 @@ use crate::{DiskNumber, PoolId};
 
 /// The contents of a disk's metadata.
 pub(crate) struct Seen {
-    /// The newest claim.
     pub(crate) claim: Option<Claim>,
     /// Epochs that may have been claimed beyond the newest claim that can be read: one for each damaged place.
     pub(crate) claims_damaged: u64,

@@ -75,9 +75,6 @@ impl Voter {
     }
 
     /// How many places on its disk are not as they were left: checkpoints, the journal.
-    ///
-    /// # Errors
-    /// The disk does not answer.
     pub(crate) async fn damaged(&self, io: &DiskIo, pool: PoolId, point: &Point) -> Result<u64, DiskError> {
         damage::count(io, &self.member, pool, point, self.slot ^ 1).await
     }

@@ -112,46 +112,19 @@ impl Writer {
         while queue.recv_many(&mut batch, BATCH).await > 0 {
             let mut commits = Vec::new();
             for request in batch.drain(..) {
-                if let Request::Commit { decide, done } = request {
-                    commits.push((decide, done));
-                    continue;
+                match request {
+                    Request::Commit { decide, done } => commits.push((decide, done)),
+                    Request::Do(act) => {
+                        self.commit_batch(std::mem::take(&mut commits)).await;
+                        act(&mut self).await;
+                    }
                 }
-                self.commit_batch(std::mem::take(&mut commits)).await;
-                self.serve(request).await;
             }
             self.commit_batch(commits).await;
             if self.voters.values().any(Voter::is_filling) {
                 self.checkpoint().await;
             }
         }
-    }
-
-    async fn serve(&mut self, request: Request) {
-        if let Request::Scrub { found } = request {
-            let _ = found.send(self.scrub().await); // the caller may be gone
-            return;
-        }
-        let owned = self.owned().await;
-        let (done, result): (Done, _) = match request {
-            Request::Leave { done, .. }
-            | Request::Join { done, .. }
-            | Request::Remove { done, .. }
-            | Request::Rechoose { done }
-            | Request::Export { done }
-                if owned.is_err() =>
-            {
-                (done, owned)
-            }
-            Request::Leave { disk, life, reason, answers, done } => {
-                (done, self.leave(disk, &life, reason, answers).await)
-            }
-            Request::Join { member, ops, done } => (done, self.join(member, ops).await),
-            Request::Remove { disk, done } => (done, self.remove(disk).await),
-            Request::Rechoose { done } => (done, self.rechoose().await),
-            Request::Export { done } => (done, self.export().await),
-            Request::Commit { .. } | Request::Scrub { .. } => return,
-        };
-        let _ = done.send(result); // likewise
     }
 
     /// Several commits in one record, each with its own answer.

@@ -1,5 +1,7 @@
 //! Whether everything on a disk has a place elsewhere. Pure.
 
+use std::sync::Arc;
+
 use super::slab;
 use crate::jobs::Stays;
 use crate::state::SpaceOp;
@@ -19,7 +21,7 @@ pub struct Evacuation {
 /// Plays through moving everything off a disk, as far as that is known now.
 pub fn evacuation(state: &State, disk: DiskNumber) -> Evacuation {
     let mut s = state.clone();
-    if let Some(record) = s.disks.get_mut(&disk) {
+    if let Some(record) = Arc::make_mut(&mut s.disks).get_mut(&disk) {
         record.usage = Usage::Retired;
     }
     let mut plan = Evacuation::default();

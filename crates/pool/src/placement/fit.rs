@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Domain;
 use crate::DiskNumber;
+use crate::domains::Domain;
 
 /// A choice in progress: group after group.
 #[derive(Clone)]

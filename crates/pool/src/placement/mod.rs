@@ -23,6 +23,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+use crate::domains::{self, Domain, Level};
 use crate::{DiskNumber, MediaClass, Resiliency, SlabCopy, SlabPlace, SpaceRecord, State, Usage};
 pub use class::outside;
 use eligible::Eligible;
@@ -39,25 +40,8 @@ pub fn reserve(slabs: u32) -> u32 {
     slabs / 32
 }
 
-/// The level of a fault domain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Level {
-    Rack,
-    Node,
-    Enclosure,
-    Disk,
-}
-
-const LEVELS: [Level; 4] = [Level::Rack, Level::Node, Level::Enclosure, Level::Disk];
-
-/// One domain on some level. A level that is not known for a disk is taken from the next nearer one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Domain<'a> {
-    Rack(&'a str),
-    Node(&'a str),
-    Enclosure(&'a str),
-    Disk(DiskNumber),
-}
+/// How many levels a domain may be of: those of [`Level::ALL`], and the disk.
+const LEVELS: usize = Level::ALL.len() + 1;
 
 /// Whether no more slabs of a row are on disks that are not `usable` than it can lose.
 fn keeps_enough(record: &SpaceRecord, places: &[SlabPlace], usable: impl Fn(DiskNumber) -> bool) -> bool {
@@ -108,8 +92,8 @@ fn mates(resiliency: Resiliency, slabs: &[SlabCopy], index: usize) -> Vec<DiskNu
 }
 
 /// How many mates a disk shares a rack with, then a node, then an enclosure, then itself.
-fn shared(state: &State, mates: &[DiskNumber], disk: DiskNumber) -> [usize; LEVELS.len()] {
-    LEVELS.map(|level| {
+fn shared(state: &State, mates: &[DiskNumber], disk: DiskNumber) -> [usize; LEVELS] {
+    std::array::from_fn(|level| {
         let mine = domain(state, disk, level);
         mates.iter().filter(|m| domain(state, **m, level) == mine).count()
     })
@@ -146,10 +130,10 @@ fn widest<'a>(
     size: usize,
     cap: usize,
 ) -> Option<((usize, usize), Fit<'a>)> {
-    let levels = LEVELS.iter().enumerate().flat_map(|(n, level)| (1..=cap).map(move |cap| (n, *level, cap)));
-    let mut fits = levels.map(|(n, level, cap)| {
+    let levels = (0..LEVELS).flat_map(|level| (1..=cap).map(move |cap| (level, cap)));
+    let mut fits = levels.map(|(level, cap)| {
         let domains = disks.clone().map(|d| (d, domain(state, d, level)));
-        ((n, cap), Fit::new(domains.collect(), groups, size, cap))
+        ((level, cap), Fit::new(domains.collect(), groups, size, cap))
     });
     fits.find(|(_, fit)| fit.is_possible())
 }
@@ -205,15 +189,7 @@ fn slabs(state: &State, disks: &[DiskNumber]) -> Vec<SlabPlace> {
     disks.iter().filter_map(place).collect()
 }
 
-fn domain(state: &State, disk: DiskNumber, level: Level) -> Domain<'_> {
-    let Some(d) = state.disks.get(&disk).map(|r| &r.domains) else { return Domain::Disk(disk) };
-    let known = |name: &str| !name.is_empty();
-    match level {
-        Level::Rack if known(&d.rack) => Domain::Rack(&d.rack),
-        Level::Rack | Level::Node if known(&d.node) => Domain::Node(&d.node),
-        Level::Rack | Level::Node | Level::Enclosure if known(&d.enclosure) => {
-            Domain::Enclosure(&d.enclosure)
-        }
-        _ => Domain::Disk(disk),
-    }
+/// A disk's domain of a level, counted from the rack; one that is not known is taken from the next nearer level.
+fn domain(state: &State, disk: DiskNumber, level: usize) -> Domain<'_> {
+    domains::domain(state, disk, &Level::ALL[level..])
 }

@@ -108,7 +108,7 @@ fn slab_to_move(state: &State, skip: &BTreeSet<(SpaceId, RowNumber)>) -> Option<
                         true => (true, Reverse(then), false, FULL.saturating_sub(to_fill.ratio())),
                         false => {
                             let evener = fill.ratio().saturating_sub(to_fill.ratio());
-                            (false, Reverse([0; LEVELS.len()]), now > then, evener)
+                            (false, Reverse([0; LEVELS]), now > then, evener)
                         }
                     };
                     let gain = (gain, Reverse((from, to)));

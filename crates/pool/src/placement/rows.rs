@@ -7,9 +7,6 @@ use crate::{DiskNumber, Resiliency, RowNumber, SlabPlace, SpaceId, SpaceRecord, 
 
 /// Places for a new row of a space, in the row's order, on disks that are `usable`. Where there are no others, some are on
 /// disks that are absent or not usable, as many as the row can lose; `true` says so: these have missed everything.
-///
-/// # Errors
-/// [`NoPlace`].
 pub fn row(
     state: &State,
     space: SpaceId,
@@ -33,9 +30,6 @@ pub(crate) fn log_replicas(record: &SpaceRecord) -> usize {
 
 /// Places for the log of a space: one more than the failures that it survives, at least two where the pool has them, on
 /// disks for journals or the fastest ones, whose medium is the space's class or faster.
-///
-/// # Errors
-/// [`NoPlace`].
 pub(crate) fn log_row(
     state: &State,
     record: &SpaceRecord,
@@ -54,9 +48,6 @@ pub(crate) fn log_row(
 
 /// A place for one slab of a row on another disk than those it has. Hot spares count if the slab's disk is absent or to be
 /// emptied, the reserve may be used, and the disk is as far from the slab's mates as can be.
-///
-/// # Errors
-/// [`NoPlace`].
 pub fn slab(
     state: &State,
     space: SpaceId,

@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use disk::Media;
 use proptest::prelude::*;
@@ -131,7 +132,7 @@ fn groups(resiliency: Resiliency, places: &[SlabPlace]) -> Vec<Vec<DiskNumber>> 
     places.chunks(size).map(|g| g.iter().map(|p| p.disk).collect()).collect()
 }
 
-fn crowd(state: &State, group: &[DiskNumber], level: Level) -> usize {
+fn crowd(state: &State, group: &[DiskNumber], level: usize) -> usize {
     let mut count: BTreeMap<Domain<'_>, usize> = BTreeMap::new();
     group.iter().for_each(|d| *count.entry(domain(state, *d, level)).or_default() += 1);
     count.values().copied().max().unwrap_or(0)
@@ -155,7 +156,7 @@ proptest! {
                 r.usage == Usage::AutoSelect && on_class(class, r) && s.is_present(*d) && s.slabs_free(*d) > reserve(r.slabs)
             }).collect();
             // Enough on a level: as many places, when each domain gives a group `cap` at most. Independent of `Fit`.
-            let enough = |level: Level, cap: usize| {
+            let enough = |level: usize, cap: usize| {
                 let mut count: BTreeMap<Domain<'_>, usize> = BTreeMap::new();
                 usable.iter().for_each(|d| *count.entry(domain(&s, *d, level)).or_default() += 1);
                 count.values().map(|n| (*n).min(groups_of * cap)).sum::<usize>() >= groups_of * size
@@ -163,14 +164,14 @@ proptest! {
             let here = match places(&s) {
                 Ok((places, false)) => places,
                 Ok((_, true)) => {
-                    prop_assert!(shape.0 != Resiliency::Simple && !enough(Level::Disk, 1), "present disks are enough");
+                    prop_assert!(shape.0 != Resiliency::Simple && !enough(LEVELS - 1, 1), "present disks are enough");
                     break;
                 }
                 Err(NoPlace::NoRoom { needed, disks, .. }) => {
                     prop_assert_eq!((needed, disks), (groups_of * size, usable.len()));
                     let simple = shape.0 == Resiliency::Simple;
                     let room: u32 = usable.iter().map(|d| s.slabs_free(*d) - reserve(s.disks[d].slabs)).sum();
-                    let full = if simple { (room as usize) < needed } else { !enough(Level::Disk, 1) };
+                    let full = if simple { (room as usize) < needed } else { !enough(LEVELS - 1, 1) };
                     prop_assert!(full);
                     break;
                 }
@@ -179,7 +180,7 @@ proptest! {
             let places = here;
             prop_assert_eq!(&places, &self::places(&s).unwrap().0, "deterministic");
             prop_assert!(places.iter().all(|p| usable.contains(&p.disk)));
-            let level = LEVELS.iter().flat_map(|l| (1..=cap).map(move |c| (*l, c))).find(|(l, c)| enough(*l, *c));
+            let level = (0..LEVELS).flat_map(|l| (1..=cap).map(move |c| (l, c))).find(|(l, c)| enough(*l, *c));
             if let Some((level, cap)) = level.filter(|_| shape.0 != Resiliency::Simple) {
                 for group in groups(shape.0, &places) {
                     prop_assert!(crowd(&s, &group, level) <= cap, "{group:?} on {level:?}");
@@ -338,9 +339,9 @@ fn what_a_disk_has_may_have_no_other_place() {
     assert!(matches!(plan.why, Some(crate::jobs::Stays::NoPlace(_))));
     assert_eq!(evacuation(&s, DiskNumber(2)), Evacuation::default(), "it is empty");
     // Both copies on absent disks: no other disk has disk 0's data.
-    s.disks.get_mut(&DiskNumber(0)).unwrap().presence = Presence::Absent(Absence::Gone);
+    Arc::make_mut(&mut s.disks).get_mut(&DiskNumber(0)).unwrap().presence = Presence::Absent(Absence::Gone);
     assert_eq!(evacuation(&s, DiskNumber(0)).moves, 6, "the other has it all");
-    s.disks.get_mut(&DiskNumber(1)).unwrap().presence = Presence::Absent(Absence::Gone);
+    Arc::make_mut(&mut s.disks).get_mut(&DiskNumber(1)).unwrap().presence = Presence::Absent(Absence::Gone);
     let plan = evacuation(&s, DiskNumber(0));
     assert_eq!((plan.moves, plan.left, plan.why), (0, 10, Some(crate::jobs::Stays::OnlyCopy(SPACE))));
 }
@@ -375,7 +376,7 @@ fn copies_stand_apart_even_where_the_most_room_is_together() {
     let s = state(&disks, (Resiliency::Mirror { copies: 2 }, 2));
     let (places, _) = places(&s).unwrap();
     for g in groups(Resiliency::Mirror { copies: 2 }, &places) {
-        assert_eq!(crowd(&s, &g, Level::Node), 1, "{places:?}");
+        assert_eq!(crowd(&s, &g, Level::Node as usize), 1, "{places:?}");
     }
 }
 
@@ -554,7 +555,7 @@ fn a_class_has_its_disks_to_itself_and_no_others() {
     let told = places(&s).unwrap_err().to_string();
     assert_eq!(told, "2 SSD disks with room are needed and there are 0; add SSD disks or make room");
     // Neither the hot spare nor any other disk takes what one of them had.
-    s.disks.get_mut(&DiskNumber(5)).unwrap().presence = Presence::Absent(Absence::Gone);
+    Arc::make_mut(&mut s.disks).get_mut(&DiskNumber(5)).unwrap().presence = Presence::Absent(Absence::Gone);
     let full = NoPlace::NoRoom { needed: 1, disks: 0, media: ssd };
     assert_eq!(replacement(&s, 0, index_on(&s, 0, 5)), Err(full.clone()));
     assert_eq!(
@@ -581,8 +582,9 @@ fn a_class_has_its_disks_to_itself_and_no_others() {
         "while the disk is there and stays, there is nothing to replace"
     );
     let mut absent = s.clone();
-    absent.disks.get_mut(&DiskNumber(1)).unwrap().presence = Presence::Absent(Absence::Gone);
-    s.disks.get_mut(&DiskNumber(1)).unwrap().usage = Usage::Retired;
+    Arc::make_mut(&mut absent.disks).get_mut(&DiskNumber(1)).unwrap().presence =
+        Presence::Absent(Absence::Gone);
+    Arc::make_mut(&mut s.disks).get_mut(&DiskNumber(1)).unwrap().usage = Usage::Retired;
     for s in [absent, s] {
         assert_eq!(replacement(&s, 0, index).unwrap().disk, DiskNumber(3));
     }

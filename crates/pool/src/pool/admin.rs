@@ -17,10 +17,7 @@ use crate::{
 };
 
 impl Pool {
-    /// Adds a disk; its number.
-    ///
-    /// # Errors
-    /// [`AdminError`]: it is unsuitable, or the change could not be made; its contents may be erased
+    /// Adds a disk; its number. Errors: it is unsuitable, or the change could not be made; its contents may be erased
     /// then.
     pub async fn add_disk(&self, new: &NewDisk) -> Result<DiskNumber, AdminError> {
         let inner = &self.inner;
@@ -74,12 +71,9 @@ impl Pool {
 
     /// Takes back a disk that was absent: it gets writes again, and is current except for the regions that it
     /// has missed. Pass the device opened again: I/O that timed out on the old handle must not arrive any
-    /// more.
-    ///
-    /// # Errors
-    /// [`AdminError`]. [`AdminError::StillWriting`]: I/O from before its removal is outstanding.
-    /// [`AdminError::Stale`] and [`AdminError::Diverged`] unless `accept_loss`: it has lost writes of which
-    /// there is no other copy; it was used elsewhere, and the writes made there exist only on it.
+    /// more. Errors: [`AdminError::StillWriting`]: I/O from before its removal is outstanding. [`AdminError::Stale`]
+    /// and [`AdminError::Diverged`] unless `accept_loss`: it has lost writes of which there is no other copy; it was
+    /// used elsewhere, and the writes made there exist only on it.
     pub async fn return_disk(
         &self,
         disk: Arc<dyn Disk>,
@@ -160,37 +154,25 @@ impl Pool {
         seen.history.is_ok_and(|h| self.read(|s| went_on(s, &h.point)))
     }
 
-    /// Says what is to become of full pools and lost disks.
-    ///
-    /// # Errors
-    /// [`CommitError::Invalid`]: no percentage.
+    /// Says what is to become of full pools and lost disks. Errors: [`CommitError::Invalid`]: no percentage.
     pub async fn set_policy(&self, policy: Policy) -> Result<(), CommitError> {
         self.inner.changing()?.commit(vec![Op::SetPolicy { policy }]).await
     }
 
     /// Sets the location of a disk; rows keep their places until the pool is optimized, the metadata is
     /// spread at once.
-    ///
-    /// # Errors
-    /// [`CommitError`].
     pub async fn set_domains(&self, disk: DiskNumber, domains: FaultDomains) -> Result<(), CommitError> {
         self.inner.changing()?.commit(vec![Op::SetDomains { disk, domains }]).await?;
         self.inner.metadata.rechoose().await
     }
 
     /// Says what a disk may be used for.
-    ///
-    /// # Errors
-    /// [`CommitError`].
     pub async fn set_usage(&self, disk: DiskNumber, usage: Usage) -> Result<(), CommitError> {
         self.inner.changing()?.commit(vec![Op::SetUsage { disk, usage }]).await
     }
 
     /// Sets the medium of a disk, if the system does not report it; slabs keep their places until the pool is
     /// optimized.
-    ///
-    /// # Errors
-    /// [`CommitError`].
     pub async fn set_media(&self, disk: DiskNumber, media: Media) -> Result<(), CommitError> {
         let media = media_number(media);
         self.inner.changing()?.commit(vec![Op::SetDiskMedia { disk, media }]).await
@@ -198,19 +180,14 @@ impl Pool {
 
     /// Sets the media that a space's slabs may lie on from now on, and its log on those and faster ones; slabs keep their
     /// places until the pool is optimized.
-    ///
-    /// # Errors
-    /// [`CommitError`].
     pub async fn set_space_media(&self, space: SpaceId, media: MediaClass) -> Result<(), CommitError> {
         let op = SpaceOp::SetMedia { media };
         self.inner.changing()?.commit(vec![Op::Space { space, op }]).await
     }
 
-    /// Removes a disk without slabs from the pool for good, and erases its labels if it is present.
-    ///
-    /// # Errors
-    /// [`CommitError::Invalid`]: it still has slabs, or it is the only one with metadata.
-    /// [`AdminError::NotErased`]: it was removed from the pool, but not erased.
+    /// Removes a disk without slabs from the pool for good, and erases its labels if it is present. Errors:
+    /// [`CommitError::Invalid`]: it still has slabs, or it is the only one with metadata. [`AdminError::NotErased`]: it
+    /// was removed from the pool, but not erased.
     pub async fn remove_disk(&self, disk: DiskNumber) -> Result<(), AdminError> {
         let inner = &self.inner;
         let _admin = inner.admin.lock().await;
@@ -229,9 +206,6 @@ impl Pool {
     }
 
     /// Gives the pool another name, in the metadata and on the labels.
-    ///
-    /// # Errors
-    /// [`CommitError`].
     pub async fn rename(&self, name: &str) -> Result<(), CommitError> {
         let _admin = self.inner.admin.lock().await;
         self.inner.changing()?.commit(vec![Op::RenamePool { name: name.to_owned() }]).await?;
@@ -239,10 +213,7 @@ impl Pool {
     }
 
     /// Erases the labels of the disks in service, after [`Pool::export`]: the pool is destroyed. An absent
-    /// disk keeps its label.
-    ///
-    /// # Errors
-    /// The disk that could not be written; those before it are erased.
+    /// disk keeps its label. Errors: the disk that could not be written; those before it are erased.
     pub async fn erase_labels(&self) -> Result<(), AdminError> {
         let inner = &self.inner;
         let _admin = inner.admin.lock().await;
@@ -253,12 +224,12 @@ impl Pool {
         Ok(())
     }
 
-    /// Gives the pool up, cleanly: anybody may open it then. It takes no changes any more.
-    ///
-    /// # Errors
+    /// Gives the pool up, cleanly: anybody may open it then. It takes no changes any more. Errors:
     /// [`CommitError::Suspended`]: the claim stays.
     pub async fn export(&self) -> Result<(), CommitError> {
         let _admin = self.inner.admin.lock().await;
+        // A late discard would reach what the next owner writes.
+        self.discards_end().await;
         self.inner.changing()?.export().await
     }
 }

@@ -13,10 +13,8 @@ use crate::{Absence, CommitError, Member};
 
 impl Pool {
     /// Looks at every disk of a pool whose spaces have owners, and at the disk's labels, once. One that is not what was
-    /// opened is removed from service, unless it has the only copy of some data; then it counts as failing.
-    ///
-    /// # Errors
-    /// When the metadata cannot be changed.
+    /// opened is removed from service, unless it has the only copy of some data; then it counts as failing. Errors:
+    /// when the metadata cannot be changed.
     pub async fn check_disks(&self) -> Result<(), CommitError> {
         let members = self.members();
         let looks = members.iter().map(async |member| (member, self.check(member).await));

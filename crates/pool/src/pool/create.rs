@@ -9,13 +9,10 @@ use env::{Env, Epoch};
 use pool_seam::media_number;
 
 use super::error::{CreateError, Unsuitable};
-use super::{Inner, Pool, labels};
+use super::{Pool, labels};
 use crate::authority::{self, AuthorityValue, CasError, Labels, PoolAuthority, Revision};
-use crate::events::Events;
 use crate::format::{Areas, Claimant, FrameError, Label, LabelError};
-use crate::jobs::Board;
-use crate::jobs::pacer::Pacing;
-use crate::metadata::{DiskIo, Life, Member, Members, Metadata, Opening, Point, Voter, absence};
+use crate::metadata::{DiskIo, Life, Member, Members, Opening, Point, Voter, absence};
 use crate::{
     CommitError, DiskId, DiskNumber, DiskRecord, FaultDomains, Op, PoolId, Presence, State, UNIT, Usage,
     voters,
@@ -56,11 +53,8 @@ impl NewDisk {
 }
 
 impl Pool {
-    /// Makes a pool of `disks`, and holds it.
-    ///
-    /// # Errors
-    /// [`CreateError`]: which disk will not do, and why; nothing has been written then. After an error of the metadata the disks
-    /// may have labels of a pool that cannot be opened.
+    /// Makes a pool of `disks`, and holds it. Errors: which disk will not do, and why; nothing has been written then.
+    /// After an error of the metadata the disks may have labels of a pool that cannot be opened.
     pub async fn create(
         env: &Env,
         arena: &Arena,
@@ -71,9 +65,6 @@ impl Pool {
     }
 
     /// The same; this authority, whose value is the default one, says who owns the pool from now on.
-    ///
-    /// # Errors
-    /// As there.
     pub async fn create_under(
         authority: Option<Arc<dyn PoolAuthority>>,
         env: &Env,
@@ -159,23 +150,7 @@ impl Pool {
             agreed,
             state,
         };
-        let metadata = Metadata::open(io.clone(), opening).await?;
-        let jobs = Board::new(io.env.clone(), Pacing::default());
-        let inner = Inner {
-            id: pool,
-            jobs,
-            orders: Arc::default(),
-            events: Events::default(),
-            io,
-            metadata,
-            epoch,
-            incarnation,
-            read_only: false,
-            node: options.by.machine,
-            admin: tokio::sync::Mutex::new(()),
-            unlabelled: Default::default(),
-        };
-        let made = Pool { inner: Arc::new(inner) }.supervised();
+        let made = Pool::start(io, opening, options.by.machine, false).await?;
         // Last: a disk without a label is none of the pool.
         made.relabel(|_| 0).await?;
         Ok(made)

@@ -11,6 +11,7 @@ use crate::{CommitError, DiskNumber, InvalidOp, PoolId};
 
 /// Why a disk cannot be one of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum Unsuitable {
     /// See `docs/0001-pool.md`.
     #[error("a power cut could tear a 4 KiB write: the disk guarantees {0} bytes")]
@@ -18,14 +19,9 @@ pub enum Unsuitable {
     /// Its blocks are larger than a unit.
     #[error("its blocks have {0} bytes, more than 4 KiB")]
     Blocks(u32),
-    /// It is too small.
+    /// It is too small: sizes in bytes.
     #[error("it has {}; the least is {}", mebibytes(*.size), mebibytes(*.least))]
-    Small {
-        /// Its size.
-        size: u64,
-        /// The smallest that would do.
-        least: u64,
-    },
+    Small { size: u64, least: u64 },
     /// It has no lasting identity: another disk could be at the same path later.
     #[error("it has no identity of its own, neither a world wide name nor a serial number")]
     NoIdentity,
@@ -34,14 +30,7 @@ pub enum Unsuitable {
     Twice,
     /// It is in use.
     #[error("it is disk {} of the pool '{name}'; erase it first if that pool is no longer needed", .number.0)]
-    InPool {
-        /// The pool's name.
-        name: String,
-        /// The pool.
-        pool: PoolId,
-        /// Its number there.
-        number: DiskNumber,
-    },
+    InPool { name: String, pool: PoolId, number: DiskNumber },
     /// It may be in use: where a pool's label stands is one that this program cannot read, or that is damaged.
     #[error("it has a pool's label that cannot be used: {0}; it can be used only if that label is erased")]
     Label(LabelError),
@@ -57,6 +46,7 @@ pub enum Unsuitable {
 
 /// Why a pool could not be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum CreateError {
     /// No disks were given.
     #[error("a pool needs at least one disk")]
@@ -66,12 +56,7 @@ pub enum CreateError {
     SlabBytes(u64),
     /// One of the disks will not do.
     #[error("{}: {why}", .path.display())]
-    Disk {
-        /// Where it is.
-        path: PathBuf,
-        /// Why.
-        why: Unsuitable,
-    },
+    Disk { path: PathBuf, why: Unsuitable },
     /// The authority did not accept the new owner.
     #[error(transparent)]
     Authority(#[from] CasError),
@@ -82,76 +67,40 @@ pub enum CreateError {
 
 /// Why a pool could not be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum OpenError {
-    /// None of the disks is one of the pool.
+    /// None of the disks is one of the pool. `unreadable`: disks with something like a label.
     #[error("no disk of {} is here{}", .pool.map_or("a pool".into(), |p| format!("pool {p}")), seen(.unreadable))]
-    NoPool {
-        /// The pool that was asked for.
-        pool: Option<PoolId>,
-        /// Disks with something like a label.
-        unreadable: Vec<(PathBuf, LabelError)>,
-    },
+    NoPool { pool: Option<PoolId>, unreadable: Vec<(PathBuf, LabelError)> },
     /// The caller's: disks of several pools, and none was named.
     #[error("the disks are of {} pools ({}); say which", .0.len(), .0.iter().map(|(id, name)| format!("{name} {id}")).collect::<Vec<_>>().join(", "))]
     SeveralPools(Vec<(PoolId, String)>),
     /// The same label on two devices: one is a copy of the other.
     #[error("{} and {} both have the label of disk {} of the pool: one is a copy; remove it", .a.display(), .b.display(), .disk.0)]
-    Copied {
-        /// The number in both labels.
-        disk: DiskNumber,
-        /// One.
-        a: PathBuf,
-        /// The other.
-        b: PathBuf,
-    },
+    Copied { disk: DiskNumber, a: PathBuf, b: PathBuf },
     /// A newer version has written what this one cannot read.
     #[error("disk {} uses {} which this version does not know; use a newer one", .disk.0, names(.features))]
-    Features {
-        /// A disk.
-        disk: DiskNumber,
-        /// The features.
-        features: Vec<Feature>,
-    },
+    Features { disk: DiskNumber, features: Vec<Feature> },
     /// A newer version has written what this one can only read.
     #[error("disk {} uses {} which this version can only read; open the pool read-only", .disk.0, names(.features))]
-    ReadOnlyFeatures {
-        /// A disk.
-        disk: DiskNumber,
-        /// The features.
-        features: Vec<Feature>,
-    },
-    /// The device is smaller than when it was added, and the others are too few without it.
+    ReadOnlyFeatures { disk: DiskNumber, features: Vec<Feature> },
+    /// The device is smaller than when it was added, when it `had` more bytes, and the others are too few without it.
     #[error("disk {} has become shorter: it has {size} bytes and had {had}, so it cannot be used, and without it there are too few disks", .disk.0)]
-    Shrunk {
-        /// The disk.
-        disk: DiskNumber,
-        /// Now.
-        size: u64,
-        /// When it was added.
-        had: u64,
-    },
+    Shrunk { disk: DiskNumber, size: u64, had: u64 },
     /// None of the disks can say what the pool is.
     #[error("none of the {disks} disks that are here has usable metadata; bring the others")]
-    NoMetadata {
-        /// The number of present disks.
-        disks: usize,
-    },
-    /// A missing disk may be newer than the present ones.
+    NoMetadata { disks: usize },
+    /// A missing disk may be newer than the present ones. `stale`: spaces with slabs on absent disks.
     #[error(
         "{seen} of {voters} disks with metadata are here and {needed} are needed, because the others may be newer; bring back {}, or accept the \
          loss of what only they have: {} may be stale",
         disks(.missing), spaces(.stale)
     )]
     TooFewVoters {
-        /// Present and healthy voters.
         seen: usize,
-        /// All of them.
         voters: usize,
-        /// How many must be.
         needed: usize,
-        /// Those that are not, with what they are called.
         missing: Vec<(DiskNumber, String)>,
-        /// Spaces with slabs on absent disks.
         stale: Vec<String>,
     },
     /// It has another owner.
@@ -159,26 +108,13 @@ pub enum OpenError {
         "{} holds it: process {}, since {since_unix_s} s after 1970; export it there, or use force if that machine is certainly off",
         .by.host, .by.process
     )]
-    Held {
-        /// The owner.
-        by: Claimant,
-        /// Since when.
-        since_unix_s: u64,
-    },
+    Held { by: Claimant, since_unix_s: u64 },
     /// A disk cannot guarantee that the current owner of the pool no longer writes to it.
     #[error("disk {} cannot refuse writes of the pool's current owner: {error}; remove the disk, or stop its other user", .disk.0)]
-    NotFenced {
-        /// Which.
-        disk: DiskNumber,
-        /// Why.
-        error: DiskError,
-    },
+    NotFenced { disk: DiskNumber, error: DiskError },
     /// Another server claimed it at the same moment.
     #[error("{} claimed it at the same time; try again when it is free", .by.host)]
-    Raced {
-        /// The other server.
-        by: Claimant,
-    },
+    Raced { by: Claimant },
     /// Parts of the pool were used without each other.
     #[error(
         "{} used without the rest of the pool, after the loss of the other disks was accepted; open the pool without {}, or \
@@ -199,6 +135,7 @@ pub enum OpenError {
 
 /// Why a disk could not be added, returned or removed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum AdminError {
     /// The disk will not do.
     #[error(transparent)]
@@ -208,12 +145,7 @@ pub enum AdminError {
     NotOurs(LabelError),
     /// Its label is of another pool, or of a disk that this pool does not have.
     #[error("it is disk {} of pool {pool}, not one of this pool's", .number.0)]
-    Stranger {
-        /// The pool in its label.
-        pool: PoolId,
-        /// The number in its label.
-        number: DiskNumber,
-    },
+    Stranger { pool: PoolId, number: DiskNumber },
     /// It never left.
     #[error("disk {} is in service already", .0.0)]
     Present(DiskNumber),
@@ -232,12 +164,7 @@ pub enum AdminError {
     Commit(#[from] CommitError),
     /// It was removed from the pool, but its labels could not be erased.
     #[error("disk {} has left the pool, but its labels could not be erased: {error}", .disk.0)]
-    NotErased {
-        /// Its number until then.
-        disk: DiskNumber,
-        /// Why.
-        error: DiskError,
-    },
+    NotErased { disk: DiskNumber, error: DiskError },
 }
 
 /// `disk 1 was`, `disks 1, 2 were`.

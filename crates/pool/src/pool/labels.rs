@@ -28,10 +28,8 @@ pub async fn scan(env: &env::Env, arena: &arena::Arena, disks: &[Arc<dyn Disk>])
     join_all(looked).await
 }
 
-/// The newer of the two labels that can be read.
-///
-/// # Errors
-/// What is wrong with the first, or with the second if the first is only damaged and that says more.
+/// The newer of the two labels that can be read. Errors: what is wrong with the first, or with the second if the first
+/// is only damaged and that says more.
 pub(crate) async fn read(io: &DiskIo, disk: &Arc<dyn Disk>) -> Result<Label, LabelError> {
     let a = read_at(io, disk, Areas::LABEL_A).await;
     let b = read_at(io, disk, Areas::label_b(disk.info().geometry.size)).await;
@@ -52,9 +50,6 @@ pub(crate) async fn read(io: &DiskIo, disk: &Arc<dyn Disk>) -> Result<Label, Lab
 }
 
 /// How many of a disk's labels are not this one, in short: whose it is, and which of its labels.
-///
-/// # Errors
-/// The disk does not answer.
 pub(crate) async fn damaged(
     io: &DiskIo,
     member: &Member,

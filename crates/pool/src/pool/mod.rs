@@ -22,8 +22,8 @@ use std::sync::{Arc, Weak};
 use crate::coordinator::Orders;
 use crate::events::Events;
 use crate::jobs::Board;
-use crate::metadata::Life;
-use crate::metadata::{DiskIo, Members, Metadata, Suspension};
+use crate::jobs::pacer::Pacing;
+use crate::metadata::{DiskIo, Life, Members, Metadata, Opening, Point, Suspension};
 use crate::{Absence, CommitError, DiskNumber, Op, PoolId, SpaceId, SpaceOp, State};
 
 /// An open pool. Clones are handles on the same one; when the last is dropped without [`Pool::export`], its
@@ -39,7 +39,6 @@ struct Inner {
     metadata: Metadata,
     epoch: u64,
     incarnation: u64,
-    /// The machine that writes labels.
     node: [u8; 16],
     read_only: bool,
     /// Disks join and leave by request one at a time.
@@ -71,6 +70,32 @@ impl Inner {
 }
 
 impl Pool {
+    /// Makes the first record of an epoch durable, and supervises the disks from then on. `node`: the machine that writes labels.
+    async fn start(
+        io: DiskIo,
+        opening: Opening,
+        node: [u8; 16],
+        read_only: bool,
+    ) -> Result<Pool, CommitError> {
+        let (id, Point { epoch, incarnation, .. }) = (opening.state.pool, opening.point);
+        let inner = Arc::new(Inner {
+            id,
+            metadata: Metadata::open(io.clone(), opening).await?,
+            epoch,
+            incarnation,
+            node,
+            read_only,
+            admin: Default::default(),
+            unlabelled: Default::default(),
+            jobs: Board::new(io.env.clone(), Pacing::default()),
+            orders: Arc::default(),
+            events: Events::default(),
+            io,
+        });
+        inner.metadata.supervision().set_pool(WeakPool(Arc::downgrade(&inner)));
+        Ok(Pool { inner })
+    }
+
     /// Its identity.
     pub fn id(&self) -> PoolId {
         self.inner.id
@@ -135,30 +160,18 @@ impl Pool {
         self.metadata().tenure().abandon();
     }
 
-    /// Gives a space another name.
-    ///
-    /// # Errors
-    /// [`CommitError::Invalid`]: there is no such space, or the name is taken.
+    /// Gives a space another name. Errors: [`CommitError::Invalid`]: there is no such space, or the name is taken.
     pub async fn rename_space(&self, space: SpaceId, name: &str) -> Result<(), CommitError> {
         let op = SpaceOp::Rename { name: name.to_owned() };
         self.inner.changing()?.commit(vec![Op::Space { space, op }]).await
     }
 
     /// Reports a disk that failed: it is absent when this returns, and its copies have missed what the owners of
-    /// spaces say that it lacks.
-    ///
-    /// # Errors
-    /// [`CommitError::Suspended`]: too few disks with metadata remain. [`CommitError::Needed`]: it
-    /// is only slow, and needed, or it failed a write or a flush and has the only copy of some data; nothing
-    /// has changed.
+    /// spaces say that it lacks. Errors: [`CommitError::Suspended`]: too few disks with metadata remain.
+    /// [`CommitError::Needed`]: it is only slow, and needed, or it failed a write or a flush and has the only copy of
+    /// some data; nothing has changed.
     pub async fn disk_failed(&self, disk: DiskNumber, reason: Absence) -> Result<(), CommitError> {
         self.metadata().leave(disk, Life::Any, reason).await
-    }
-
-    /// Its disks are supervised from now on.
-    pub(super) fn supervised(self) -> Pool {
-        self.metadata().supervision().set_pool(WeakPool(Arc::downgrade(&self.inner)));
-        self
     }
 
     /// The metadata, for what changes it.
@@ -166,10 +179,7 @@ impl Pool {
         &self.inner.metadata
     }
 
-    /// Removes a disk from service on request.
-    ///
-    /// # Errors
-    /// [`CommitError::Needed`]: too few would be left.
+    /// Removes a disk from service on request. Errors: [`CommitError::Needed`]: too few would be left.
     pub async fn take_offline(&self, disk: DiskNumber) -> Result<(), CommitError> {
         self.inner.changing()?;
         self.disk_failed(disk, Absence::Asked).await

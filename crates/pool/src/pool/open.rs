@@ -11,16 +11,13 @@ use disk::{Disk, Overlay, Room};
 use env::{Env, Epoch};
 use futures_util::future::join_all;
 
+use super::Pool;
 use super::error::OpenError;
 use super::labels::{self, FoundLabel};
 use super::plan::plan;
-use super::{Inner, Pool};
 use crate::authority::{self, AuthorityValue, CasError, Labels, Lease, PoolAuthority, Quorum};
-use crate::events::Events;
 use crate::format::{Claim, Claimant, FeatureClass, Label};
-use crate::jobs::Board;
-use crate::jobs::pacer::Pacing;
-use crate::metadata::{DiskIo, History, Member, Members, Metadata, Opening, Point, Seen, Survey, Voter};
+use crate::metadata::{DiskIo, History, Member, Members, Opening, Point, Seen, Survey, Voter};
 use crate::{DiskNumber, Op, PoolId};
 use judge::{enough, exposed, judge, refuse_divergence};
 
@@ -98,10 +95,7 @@ struct Candidates {
 
 impl Pool {
     /// Opens the pool that `disks` are of: all disks that might be are given, others are passed over. The claims on the
-    /// disks say who owns it.
-    ///
-    /// # Errors
-    /// [`OpenError`]. Nothing but claims has been written then, except with [`OpenError::Commit`].
+    /// disks say who owns it. Errors: nothing but claims has been written then, except with [`OpenError::Commit`].
     pub async fn open(
         env: &Env,
         arena: &Arena,
@@ -112,9 +106,6 @@ impl Pool {
     }
 
     /// The same of a pool whose owner this authority names.
-    ///
-    /// # Errors
-    /// As there.
     pub async fn open_under(
         authority: Option<Arc<dyn PoolAuthority>>,
         env: &Env,
@@ -159,7 +150,6 @@ impl Pool {
         }
         // An owner that claimed the pool and made no record may have taken it from one that runs.
         let waits = !options.read_only && (held || before.epoch > verdict.newest.state.epoch());
-        let id = found.pool;
         // Rule 4: durable on every voter seen, before anything is written under it.
         let revision = match authority::set(&*authority, revision, &value).await {
             Err(CasError::Conflict(_, other)) => {
@@ -215,26 +205,7 @@ impl Pool {
             agreed: value,
         };
         let io = DiskIo { epoch: Epoch(epoch), ..io };
-        let metadata = Metadata::open(io.clone(), opening).await?;
-        let admin = tokio::sync::Mutex::new(());
-        let node = options.by.machine;
-        let read_only = options.read_only;
-        let (jobs, events) = (Board::new(io.env.clone(), Pacing::default()), Events::default());
-        let inner = Inner {
-            id,
-            io,
-            metadata,
-            epoch,
-            incarnation,
-            node,
-            read_only,
-            admin,
-            unlabelled: Default::default(),
-            jobs,
-            orders: Arc::default(),
-            events,
-        };
-        let pool = Pool { inner: Arc::new(inner) }.supervised();
+        let pool = Pool::start(io, opening, options.by.machine, options.read_only).await?;
         // A label of this epoch, before any data is written under it: a disk that is used elsewhere meanwhile
         // has another one.
         pool.relabel(|d| candidates.get(&d).map_or(0, |c| c.label.sequence)).await?;

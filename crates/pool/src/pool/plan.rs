@@ -36,7 +36,6 @@ pub(super) enum Freshness {
 pub(super) struct Plan {
     /// The record, but for voters.
     pub(super) ops: Vec<Op>,
-    /// The disks in service.
     pub(super) members: BTreeSet<DiskNumber>,
     /// Disks that were present and are absent now.
     pub(super) missing: Vec<DiskNumber>,
@@ -78,7 +77,7 @@ pub(super) fn plan(
     let mut draft = Draft { state: state.clone(), ops: Vec::new() };
     // First, so that no disk that leaves is a voter.
     draft.add(Op::Voters { voters: writers.clone() })?;
-    for (&disk, record) in &state.disks {
+    for (&disk, record) in &*state.disks {
         let Some(label) = shown.get(&disk).filter(|l| l.id == record.id) else {
             if record.presence == Presence::Present {
                 plan.missing.push(disk);

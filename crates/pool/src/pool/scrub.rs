@@ -7,10 +7,8 @@ use crate::{CommitError, DiskNumber};
 
 impl Pool {
     /// Reads the labels of all disks, and the metadata on those that have it, and writes damaged ones again;
-    /// returns the number of damaged places by disk. Disks that do not answer are skipped.
-    ///
-    /// # Errors
-    /// [`CommitError`]: the pool takes no changes.
+    /// returns the number of damaged places by disk. Disks that do not answer are skipped. Errors: the pool takes no
+    /// changes.
     pub async fn scrub_metadata(&self) -> Result<BTreeMap<DiskNumber, u64>, CommitError> {
         let inner = &self.inner;
         // No other task writes labels.

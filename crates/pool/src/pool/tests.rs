@@ -6,6 +6,7 @@ mod holding;
 mod lifecycle;
 mod loss;
 mod rot;
+mod rounds;
 
 use std::sync::Arc;
 

@@ -1,5 +1,7 @@
 //! Applying an operation: every check before the first change.
 
+use std::sync::Arc;
+
 use super::{EPOCHS_MAX, GIVEN_UP_MAX, Op, Policy, Presence, SlabPlace, State};
 use crate::{DiskNumber, RowNumber, SpaceId};
 
@@ -61,10 +63,7 @@ pub enum InvalidOp {
 const VOTERS_MAX: usize = 64;
 
 impl State {
-    /// Applies one operation.
-    ///
-    /// # Errors
-    /// [`InvalidOp`]; nothing has changed then.
+    /// Applies one operation. Errors: nothing has changed then.
     pub fn apply(&mut self, op: &Op) -> Result<(), InvalidOp> {
         match op {
             Op::RenamePool { name } => {
@@ -86,14 +85,14 @@ impl State {
                     return Err(InvalidOp::DiskInUse(*disk));
                 }
                 self.next_disk = after;
-                self.disks.insert(*disk, record.clone());
+                Arc::make_mut(&mut self.disks).insert(*disk, record.clone());
             }
             Op::RemoveDisk { disk } => {
                 self.disk(*disk)?;
                 if self.slabs_used(*disk).next().is_some() || self.voters.contains(disk) {
                     return Err(InvalidOp::DiskInUse(*disk));
                 }
-                self.disks.remove(disk);
+                Arc::make_mut(&mut self.disks).remove(disk);
                 self.forget_unaccounted(*disk);
             }
             Op::DiskAbsent { disk, reason } => {
@@ -133,17 +132,17 @@ impl State {
                 if *epoch <= newest {
                     return Err(InvalidOp::BadEpoch { given: *epoch, newest });
                 }
-                self.epochs.insert(*epoch, *incarnation);
+                Arc::make_mut(&mut self.epochs).insert(*epoch, *incarnation);
                 self.begin_ownerships(*epoch);
                 while self.epochs.len() > EPOCHS_MAX {
-                    self.epochs.pop_first();
+                    Arc::make_mut(&mut self.epochs).pop_first();
                 }
             }
             Op::GivenUp { after } => {
                 let epoch = self.epoch();
-                self.given_up.insert(epoch, *after);
+                Arc::make_mut(&mut self.given_up).insert(epoch, *after);
                 while self.given_up.len() > GIVEN_UP_MAX {
-                    self.given_up.pop_first();
+                    Arc::make_mut(&mut self.given_up).pop_first();
                 }
             }
             Op::Stale { disk } => {
@@ -161,10 +160,7 @@ impl State {
         Ok(())
     }
 
-    /// Applies the operations of one record, all or none.
-    ///
-    /// # Errors
-    /// The first that cannot be applied.
+    /// Applies the operations of one record, all or none. Errors: the first that cannot be applied.
     pub fn apply_all(&mut self, ops: &[Op]) -> Result<(), InvalidOp> {
         let mut tried = self.clone();
         for op in ops {
@@ -179,7 +175,7 @@ impl State {
     }
 
     fn disk_mut(&mut self, disk: DiskNumber) -> Result<&mut super::DiskRecord, InvalidOp> {
-        self.disks.get_mut(&disk).ok_or(InvalidOp::NoDisk(disk))
+        Arc::make_mut(&mut self.disks).get_mut(&disk).ok_or(InvalidOp::NoDisk(disk))
     }
 
     pub(super) fn check_space_name(&self, name: &str) -> Result<(), InvalidOp> {

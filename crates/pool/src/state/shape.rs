@@ -6,10 +6,7 @@ use crate::{InvalidOp, Resiliency, SpaceRecord, State, UNIT};
 const ROW_SLABS_MAX: usize = 64;
 
 impl State {
-    /// Whether a space may be so.
-    ///
-    /// # Errors
-    /// [`InvalidOp::BadShape`] says what it may be.
+    /// Whether a space may be so. Errors: [`InvalidOp::BadShape`] says what it may be.
     pub fn check_shape(&self, s: &SpaceRecord) -> Result<(), InvalidOp> {
         let interleave = u64::from(s.interleave);
         let bad = |why| Err(InvalidOp::BadShape(why));

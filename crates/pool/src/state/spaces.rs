@@ -44,8 +44,7 @@ impl State {
         let record = self.spaces.get(&space)?.clone();
         let disks = self.index.disks_of(space).filter_map(|disk| {
             let of = self.disks.get(&disk)?;
-            let (membership, media) = (self.membership(disk), of.media());
-            Some((disk, DiskView { membership, areas: of.areas, media, at: of.domains.clone() }))
+            Some((disk, DiskView { membership: self.membership(disk), areas: of.areas }))
         });
         let disks = disks.collect::<std::collections::BTreeMap<_, _>>().into();
         Some(SpaceView { version, pool: self.pool, space, slab_bytes: self.slab_bytes, record, disks })

@@ -191,9 +191,7 @@ fn the_policy_has_percentages() {
     for warn_at in [0, 101] {
         let wrong = Policy { warn_at, ..policy };
         assert_eq!(s.apply(&Op::SetPolicy { policy: wrong }), Err(InvalidOp::Percent(warn_at)));
-        let mut parts = s.parts();
-        parts.policy = wrong;
-        assert_eq!(State::from_parts(parts), Err(InvalidOp::Percent(warn_at)));
+        assert_eq!(State { policy: wrong, ..s.clone() }.checked(), Err(InvalidOp::Percent(warn_at)));
     }
     assert_eq!(s.policy, policy);
 }

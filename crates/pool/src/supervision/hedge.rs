@@ -35,9 +35,9 @@ pub(crate) const TRIAL: Duration = Duration::from_secs(5);
 /// How often the percentile of a disk is computed again.
 pub(super) const RENEWAL: Duration = Duration::from_millis(100);
 
-/// Whether reads are hedged, and how many.
+/// How many reads are hedged.
+#[derive(Default)]
 pub(super) struct Hedging {
-    is_on: AtomicBool,
     /// The task runs.
     runs: AtomicBool,
     budget: Mutex<Budget>,
@@ -49,12 +49,6 @@ struct Running(Arc<Supervision>);
 impl Drop for Running {
     fn drop(&mut self) {
         self.0.hedging.runs.store(false, Ordering::Release);
-    }
-}
-
-impl Default for Hedging {
-    fn default() -> Hedging {
-        Hedging { is_on: AtomicBool::new(true), runs: AtomicBool::new(false), budget: Mutex::default() }
     }
 }
 
@@ -72,20 +66,14 @@ pub(crate) fn hedge_after(reads: &Lately) -> Duration {
 impl Supervision {
     /// There is a read.
     pub(super) fn wake_hedger(self: &Arc<Supervision>) {
-        let Hedging { is_on, runs, .. } = &self.hedging;
-        if runs.load(Ordering::Relaxed) || !is_on.load(Ordering::Relaxed) {
-            return;
-        }
-        if !runs.swap(true, Ordering::AcqRel) {
+        let runs = &self.hedging.runs;
+        if !runs.load(Ordering::Relaxed) && !runs.swap(true, Ordering::AcqRel) {
             self.env.spawn_if_running(run(Running(Arc::clone(self))));
         }
     }
 
     /// Whether one more read may be hedged; counts it, if so.
     pub(super) fn may_hedge(&self) -> bool {
-        if !self.hedging.is_on.load(Ordering::Relaxed) {
-            return false;
-        }
         let reads = self.reads();
         self.hedging.budget.lock().take(reads)
     }
@@ -138,10 +126,5 @@ impl Pool {
     pub fn hedged_reads_of(&self, disk: DiskNumber) -> u64 {
         let records = self.metadata().supervision().records();
         records.iter().filter(|record| record.number == disk && !record.has_ended()).map(|r| r.hedged()).sum()
-    }
-
-    /// Whether reads of owners are hedged from now on, for measurements: they are when a pool is opened.
-    pub fn set_hedging(&self, is_on: bool) {
-        self.metadata().supervision().hedging.is_on.store(is_on, Ordering::Relaxed);
     }
 }

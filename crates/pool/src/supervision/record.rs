@@ -25,13 +25,10 @@ pub(crate) struct Record {
     pub(super) info: DiskInfo,
     supervision: Arc<Supervision>,
     state: Mutex<State>,
-    /// The membership has ended.
     ended: Notify,
-    /// It is far slower than its peers.
     is_slow: AtomicBool,
     /// When a read of it began or completed last, as far as it is slow: nanoseconds since [`Moment::START`].
     last_read: AtomicU64,
-    /// Reads that were late and hedged.
     hedged: AtomicU64,
 }
 
@@ -43,9 +40,7 @@ struct State {
     latencies: Latencies,
     outstanding: Vec<Option<Outstanding>>,
     free: Vec<usize>,
-    /// How many of the outstanding I/Os change the disk.
     modifying: usize,
-    /// Reads that have begun.
     reads: u64,
     /// After how long a read is late, as of a time.
     hedge_after: (Duration, Option<Moment>),
@@ -147,10 +142,8 @@ impl Record {
         self.state.lock().disk.clone()
     }
 
-    /// Registers an I/O of a space, which the caller then starts on the disk.
-    ///
-    /// # Errors
-    /// It may not begin: the space has another owner, or the disk has left the service. The caller is given back.
+    /// Registers an I/O of a space, which the caller then starts on the disk. Errors: it may not begin: the space has
+    /// another owner, or the disk has left the service. The caller is given back.
     pub(super) fn begin(
         self: &Arc<Record>,
         gate: &Arc<Gate>,

@@ -2,12 +2,11 @@
 //!
 //! One task for a pool. It starts with an I/O, checks the disks once a [`SPAN`], and ends after a span without I/O.
 //!
-//! * A slow disk is reported, and owners read other copies while there are any, unless a long queue may be the reason.
-//! * One that is slow for a minute, for which a long queue is not the reason, is removed from service, if all data is
-//!   available without it and no more disks are absent then than every space promises to survive. The slow disk still
+//! * A disk that [`standing`](super::standing) calls slow is reported, and owners read other copies while there are any,
+//!   unless a long queue may be the reason. One that it would remove leaves if it may be [spared](may_spare): it still
 //!   serves its data, so there is no hurry.
-//! * A disk with an I/O that has not completed after [`HANGS`] is removed as soon as the pool can continue without it, and
-//!   without the other disks that hang. Its waiting I/O then fails over.
+//! * A disk with an I/O that has not completed after [`HANGS`] leaves if the pool [continues](goes_on_without) without it and
+//!   the other disks that hang. Its waiting I/O then fails over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

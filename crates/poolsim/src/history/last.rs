@@ -33,12 +33,12 @@ pub(super) async fn check(bed: &Bed, site: Site, before: Option<Before<'_>>, ran
         if report.progress.healed != 0 {
             bed.fail(&format!(
                 "space {space}: a scrub found something after everything was mended: {report:?}, {:?}",
-                site.pool.events().newest()
+                site.pool.events().counts()
             ));
         }
     }
     if site.pool.events().count(Found::Lost) != 0 {
-        bed.fail(&format!("units were called lost: {:?}", site.pool.events().newest()));
+        bed.fail(&format!("units were called lost: {:?}", site.pool.events().counts()));
     }
     users::read_all(bed, &site).await;
     let values = values(bed, &site).await;

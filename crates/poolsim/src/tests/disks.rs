@@ -1,8 +1,10 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use disk::sim::{Fault, Rule, SlotId, When};
 use disk::{Op, PowerCut};
 use pool::Pool;
+use pool::authority::memory::{Fault as Unconfirmed, MemoryAuthority, Register};
 use pool_seam::{DiskNumber, JobId, JobOrder, Owner, RowNumber, SpaceId, UNIT};
 
 use crate::world::{World, mirror, virtual_time};
@@ -76,6 +78,67 @@ fn writes_get_the_room_that_a_discard_makes() {
     });
 }
 
+/// A disk that never answers a discard keeps the slabs that it is to discard, and nothing else.
+#[test]
+fn a_disk_that_does_not_answer_a_discard_blocks_no_command() {
+    virtual_time(async {
+        let world = World::new(8, 2);
+        let pool = world.create().await;
+        let local = world.local(&pool).await;
+        let space = local.create(mirror("vm")).await.expect("a space");
+        let used = pool.read(|s| s.slabs_allocated());
+        let hangs = Rule::new(Op::Discard, When::From(0), Fault::Slow(Duration::from_secs(3600)));
+        world.machine.rule(SlotId(0), hangs);
+        let began = world.env.now();
+        local.destroy(space).await.expect("its slabs are free");
+        let next = local.create(mirror("vm")).await.expect("another space");
+        pool.rename("lake").await.expect("a change");
+        assert!(world.env.now() - began < Duration::from_secs(1));
+        let log_on = |disk: u16| {
+            let log = pool.read(|s| s.spaces[&next].rows[&RowNumber::LOG].clone());
+            log.copies()
+                .find(|(_, copy)| copy.place.disk == DiskNumber(disk))
+                .map(|(_, copy)| copy.place.slab)
+        };
+        assert_eq!(
+            (log_on(0), log_on(1)),
+            (Some(1), Some(0)),
+            "slabs are not used before their discard ends"
+        );
+        assert_eq!(pool.read(|s| s.slabs_allocated()), used);
+        local.close().await.expect("it is closed");
+        pool.export().await.expect("the pool is given up");
+        assert!(world.env.now() - began < Duration::from_secs(20));
+    });
+}
+
+/// A space that cannot be opened is to be destroyed while no change can be made: it is opened afterwards.
+#[test]
+fn a_space_that_could_not_be_destroyed_is_opened_again() {
+    virtual_time(async {
+        let world = World::new(9, 2);
+        let authority = MemoryAuthority::new(&world.env, &Register::default());
+        let pool = world.create_under(Some(Arc::<MemoryAuthority>::clone(&authority))).await;
+        let local = world.local(&pool).await;
+        let space = local.create(mirror("vm")).await.expect("a space");
+        local.close().await.expect("its log is durable");
+        for slot in [0, 1] {
+            world.machine.rule(SlotId(slot), Rule::new(Op::Read, When::From(0), Fault::Error));
+        }
+        let local = world.local(&pool).await;
+        assert!(local.is_unwritten(space, 0, UNIT).await.is_err(), "its log cannot be read");
+        // Whether this process still owns the pool is not known.
+        authority.inject([Unconfirmed::TimeOut; 200]);
+        world.env.sleep(Duration::from_secs(10)).await;
+        local.destroy(space).await.expect_err("the pool takes no changes");
+        [0, 1].into_iter().for_each(|slot| world.machine.no_rules(SlotId(slot)));
+        world.env.sleep(Duration::from_secs(150)).await;
+        assert_eq!(pool.suspended(), None);
+        assert_eq!(local.is_unwritten(space, 0, UNIT).await, Ok(true));
+        local.destroy(space).await.expect("it can be destroyed now");
+    });
+}
+
 /// A disk that returns is compared with the log, gets what it has missed, and then alone has everything.
 #[test]
 fn a_disk_returns_and_is_filled() {
@@ -114,10 +177,11 @@ fn a_disk_returns_and_is_filled() {
     });
 }
 
-/// An owner that opens its space has read the marks of the disks before, so one that joins meanwhile is taken for old.
+/// An owner that opens its space has read the marks of the disks before, so one that joins meanwhile is taken for old. When
+/// the opening has failed, the next owner reads them.
 #[test]
 fn a_disk_that_joins_while_an_owner_opens_is_not_trusted() {
-    for opens in [false, true] {
+    for (opens, fails) in [(false, false), (true, false), (true, true)] {
         virtual_time(async {
             let world = World::new(7, 2);
             let pool = world.create().await;
@@ -127,15 +191,20 @@ fn a_disk_that_joins_while_an_owner_opens_is_not_trusted() {
             owned.flush().await.expect("a flush");
             owned.space.checkpoint().await.expect("a checkpoint");
             drop(owned);
-            let away = disks_of(&pool, space)[0];
-            pool.take_offline(away).await.expect("there is another copy");
-            if opens {
-                pool.opens(pool.owner(space).expect("an owner"));
+            let disks = disks_of(&pool, space);
+            pool.take_offline(disks[0]).await.expect("there is another copy");
+            let opening = opens.then(|| pool.opens(pool.owner(space).expect("an owner")));
+            if fails {
+                drop(opening);
+                let other = SlotId(disks[1].0.into());
+                world.machine.rule(other, Rule::new(Op::Read, When::From(0), Fault::Error));
+                assert!(world.own(&pool, space).await.is_err(), "its log cannot be read");
+                world.machine.no_rules(other);
             }
-            assert_eq!(pool.return_disk(world.disk(away.0.into()), false).await, Ok(away));
+            assert_eq!(pool.return_disk(world.disk(disks[0].0.into()), false).await, Ok(disks[0]));
             let row = pool.read(|s| s.spaces[&space].rows[&RowNumber(0)].clone());
-            let missed = row.copies().any(|(_, copy)| copy.place.disk == away && copy.missed != 0);
-            assert_eq!(missed, opens);
+            let missed = row.copies().any(|(_, copy)| copy.place.disk == disks[0] && copy.missed != 0);
+            assert_eq!(missed, opens && !fails);
         });
     }
 }

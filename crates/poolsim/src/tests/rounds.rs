@@ -203,3 +203,27 @@ fn a_round_ends_without_its_caller() {
         assert_eq!(puppet.told.lock().last(), Some(&format!("stays {} 1", disk.0)));
     });
 }
+
+/// Two failures of a disk that has to stay: its owner takes it into service again when both are decided, because what it says
+/// in the second round must still hold when that is.
+#[test]
+fn a_disk_stays_when_the_last_round_has_ended() {
+    virtual_time(async {
+        let world = World::new(26, 2);
+        let (pool, owner, puppet) = staged(&world, Duration::from_secs(5), Vec::new()).await;
+        let disk = first_disk(&pool, owner);
+        pool.take_offline(DiskNumber(1 - disk.0)).await.expect("it leaves");
+        puppet.told.lock().clear();
+        let fails = async |after| {
+            world.env.sleep(Duration::from_secs(after)).await;
+            pool.disk_failed(disk, pool::Absence::WriteFailed).await
+        };
+        let (first, second) = tokio::join!(fails(0), fails(1));
+        assert_eq!(
+            (first, second),
+            (Err(pool::CommitError::Needed(disk)), Err(pool::CommitError::Needed(disk)))
+        );
+        let (leaving, stays) = (format!("leaving {} 1", disk.0), format!("stays {} 1", disk.0));
+        assert_eq!(*puppet.told.lock(), [leaving.clone(), leaving, stays]);
+    });
+}

@@ -7,12 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use disk::Media;
 use pool_seam::layout::Layout;
 use pool_seam::{
-    Areas, CopyRegions, DiskNumber, DiskView, FaultDomains, LogState, LossRecord, MediaClass, Membership,
-    Moving, NoPlace, NodeId, OwnerId, OwnerOp, Ownership, PoolId, REGIONS, Regions, Row, RowNumber,
-    ScrubRecord, SlabCopy, SlabPlace, SpaceEpoch, SpaceId, SpaceRecord, SpaceView, Tree, ViewVersion,
+    Areas, CopyRegions, DiskNumber, DiskView, LogState, LossRecord, MediaClass, Membership, Moving, NoPlace,
+    NodeId, OwnerId, OwnerOp, Ownership, PoolId, REGIONS, Regions, Row, RowNumber, ScrubRecord, SlabCopy,
+    SlabPlace, SpaceEpoch, SpaceId, SpaceRecord, SpaceView, Tree, ViewVersion,
 };
 
 use super::Setup;
@@ -49,8 +48,7 @@ impl Metadata {
         let disk = |(number, size): (usize, &u64)| {
             let areas = Areas::plan(*size, setup.slab_bytes).expect("room for slabs");
             let membership = Some(Membership(1));
-            let view = DiskView { membership, areas, media: Media::Ssd, at: FaultDomains::default() };
-            (DiskNumber(number as u16), view)
+            (DiskNumber(number as u16), DiskView { membership, areas })
         };
         let disks: BTreeMap<_, _> = setup.disks.iter().enumerate().map(disk).collect();
         let record = SpaceRecord {

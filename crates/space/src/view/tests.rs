@@ -1,9 +1,8 @@
 use std::collections::BTreeMap;
 
-use disk::Media;
 use pool_seam::{
-    Areas, DiskView, FaultDomains, LogState, LossRecord, MediaClass, Moving, Ownership, PoolId, Provisioning,
-    Resiliency, Row, ScrubRecord, SlabCopy, SlabPlace, SpaceId, SpaceRecord, Tree, ViewVersion,
+    Areas, DiskView, LogState, LossRecord, MediaClass, Moving, Ownership, PoolId, Provisioning, Resiliency,
+    Row, ScrubRecord, SlabCopy, SlabPlace, SpaceId, SpaceRecord, Tree, ViewVersion,
 };
 
 use super::*;
@@ -19,7 +18,7 @@ pub(crate) fn view(number: u64, resiliency: Resiliency, rows: Vec<(u32, Row)>) -
     let areas = Areas::plan(256 << 20, SLAB).expect("room");
     let disk = |number: u16| {
         let membership = (number != 3).then_some(Membership(u64::from(number) + 1));
-        (DiskNumber(number), DiskView { membership, areas, media: Media::Ssd, at: FaultDomains::default() })
+        (DiskNumber(number), DiskView { membership, areas })
     };
     let record = SpaceRecord {
         name: "vm".to_owned(),

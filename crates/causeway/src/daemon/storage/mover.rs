@@ -301,7 +301,7 @@ struct Wants {
 impl Wants {
     fn of(s: &State) -> Wants {
         let mut wants = Wants::default();
-        for (&disk, record) in &s.disks {
+        for (&disk, record) in &*s.disks {
             let empty = s.slabs_used(disk).next().is_none();
             match record.usage {
                 Usage::Leaving if empty => wants.empty.push(disk),

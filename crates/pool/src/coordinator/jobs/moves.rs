@@ -19,10 +19,8 @@ type Fill = (RowNumber, u8, Option<SlabPlace>);
 
 impl Pool {
     /// Moves everything on a disk to others: to automatically selected disks and hot spares, using their reserve too. The disk
-    /// may be present or absent; data that is only on absent disks stays.
-    ///
-    /// # Errors
-    /// The first. What could be moved has moved all the same.
+    /// may be present or absent; data that is only on absent disks stays. Errors: the first; what could be moved has
+    /// moved all the same.
     pub async fn evacuate(&self, from: DiskNumber, job: &Job) -> Result<Evacuated, SeamError> {
         let rows = in_turns(self.read(|s| s.rows_on(from).map(|(space, row, _)| (space, row)).collect()));
         job.expect(rows.iter().map(|(_, row)| self.bytes_of(*row)).sum());
@@ -54,10 +52,8 @@ impl Pool {
         Ok(result)
     }
 
-    /// Continues moves that no job works on: those that there were before a restart.
-    ///
-    /// # Errors
-    /// The first. The other moves are continued all the same.
+    /// Continues moves that no job works on: those that there were before a restart. Errors: the first; the other moves
+    /// are continued all the same.
     pub async fn resume_moves(&self, job: &Job) -> Result<(), SeamError> {
         let moves = self.read(|s| {
             let rows = s.spaces.iter().flat_map(|(space, record)| {

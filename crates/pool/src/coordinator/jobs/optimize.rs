@@ -19,10 +19,8 @@ const REFUSED_MAX: usize = 8;
 type Skip = BTreeSet<(SpaceId, RowNumber)>;
 
 impl Pool {
-    /// Moves slabs until the disks are as evenly full, and the copies as far apart, as can be; how many moved.
-    ///
-    /// # Errors
-    /// The first. Moves that were begun are completed before.
+    /// Moves slabs until the disks are as evenly full, and the copies as far apart, as can be; how many moved. Errors:
+    /// the first; moves that were begun are completed before.
     pub async fn optimize(&self, job: &Job) -> Result<usize, SeamError> {
         let (slabs, slab_bytes) = self.read(|s| (placement::to_rebalance(s), s.slab_bytes));
         job.expect(slabs as u64 * slab_bytes);
@@ -30,9 +28,6 @@ impl Pool {
     }
 
     /// The same with other steps: `next` chooses one on a state that has the moves in flight, and leaves these rows alone.
-    ///
-    /// # Errors
-    /// As for [`Pool::optimize`].
     pub async fn optimize_by(
         &self,
         job: &Job,

@@ -169,9 +169,7 @@ impl Pool {
     }
 
     /// An order to the owner of a space, of pieces of `piece_bytes` of which it does up to `most` at the same time.
-    ///
-    /// # Errors
-    /// [`SeamError::Failed`]: no owner is linked.
+    /// Errors: [`SeamError::Failed`]: no owner is linked.
     pub(super) fn begin_order(
         &self,
         job: &Job,

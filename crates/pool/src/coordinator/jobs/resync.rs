@@ -19,10 +19,8 @@ impl Pool {
         })
     }
 
-    /// Copies to a disk what its copies have missed, as far as present disks have it.
-    ///
-    /// # Errors
-    /// The first. The other spaces are done all the same.
+    /// Copies to a disk what its copies have missed, as far as present disks have it. Errors: the first; the other
+    /// spaces are done all the same.
     pub async fn resync(&self, disk: DiskNumber, job: &Job) -> Result<(), SeamError> {
         let (region_bytes, _) = self.regions();
         let spaces = self.read(|s| {

@@ -11,10 +11,8 @@ use crate::{Op, Pool, SpaceId};
 
 impl Pool {
     /// Reads every copy of a space's rows, and repairs damage. After a stop or a restart it continues at its last row, unless
-    /// it is to begin `anew`. Returns whether it reached the end. `repair`: it was asked for by command.
-    ///
-    /// # Errors
-    /// [`SeamError`]: the space is not open, or the metadata takes no changes.
+    /// it is to begin `anew`. Returns whether it reached the end. `repair`: it was asked for by command. Errors: the
+    /// space is not open, or the metadata takes no changes.
     pub async fn scrub(
         &self,
         space: SpaceId,
@@ -49,10 +47,8 @@ impl Pool {
         Ok(true)
     }
 
-    /// The time until the next scrub begins to count now, where it does not yet.
-    ///
-    /// # Errors
-    /// When the metadata takes no changes.
+    /// The time until the next scrub begins to count now, where it does not yet. Errors: when the metadata takes no
+    /// changes.
     pub async fn await_scrub(&self, space: SpaceId) -> Result<(), SeamError> {
         let record = self.scrub_record(space)?;
         if record.since != 0 {

@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use disk::Media;
@@ -348,7 +349,7 @@ fn no_room_to_build_a_lost_disk_anew() {
 /// Disks of these media, with a mirror on SSDs.
 fn with_ssds(media: &[u8], rows: &[&[u16]]) -> State {
     let mut s = pool(&vec![""; media.len()]);
-    s.disks.values_mut().zip(media).for_each(|(r, m)| r.media = *m);
+    Arc::make_mut(&mut s.disks).values_mut().zip(media).for_each(|(r, m)| r.media = *m);
     let ssd = space(&mut s, "fast", MIRROR, 20 * SLAB, rows);
     let op = SpaceOp::SetMedia { media: MediaClass::of([Media::Ssd]) };
     s.apply(&Op::Space { space: ssd, op }).expect("it may");
@@ -362,7 +363,7 @@ fn a_class_fills_up_while_others_are_empty() {
     let faults = super::faults(&now(&s));
     assert_eq!(lines(&faults), ["5 pool Capacity"]);
     assert_eq!(faults[0].kind, FaultKind::Capacity { percent: 75, threshold: 70, media });
-    s.disks.get_mut(&DiskNumber(4)).expect("it is there").media = 2;
+    Arc::make_mut(&mut s.disks).get_mut(&DiskNumber(4)).expect("it is there").media = 2;
     assert_eq!(told(&now(&s)), [""; 0], "half");
 }
 

@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use disk::Media;
 
@@ -198,7 +199,7 @@ fn rows_fit_as_placement_finds_them() {
             let class = SpaceRecord { media: MediaClass::of([Media::Nvme]), ..record.clone() };
             assert_eq!(rows_that_fit(&s, &class), 0);
             let mut mixed = state(&[slabs.clone(), vec![50, 50, 50]].concat());
-            let known = mixed.disks.values_mut().take(slabs.len());
+            let known = Arc::make_mut(&mut mixed.disks).values_mut().take(slabs.len());
             known.for_each(|r| r.media = 3);
             assert_eq!(rows_that_fit(&mixed, &class), with_log);
             let mut logged = s.clone();

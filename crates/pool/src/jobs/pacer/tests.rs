@@ -25,7 +25,7 @@ fn run(pacer: &mut Pacer, from: Instant, lasts: Duration, latency: Option<Durati
         }
         match pacer.ask(PIECE_BYTES, now) {
             Answer::Go => {
-                pacer.piece_ends();
+                pacer.pieces_end(1, 0);
                 pieces += 1;
                 now += Duration::from_micros(100);
             }
@@ -62,7 +62,7 @@ fn without_clients_all_pieces_at_a_time_soon() {
     assert_eq!(pacer.load(), Load::default());
     // The seventeenth waits for an end, not for a time that has passed.
     assert!(matches!(pacer.ask(PIECE_BYTES, now), Answer::Wait(at) if at > now));
-    pacer.piece_ends();
+    pacer.pieces_end(1, 0);
     assert_eq!(pacer.ask(PIECE_BYTES, now), Answer::Go);
 }
 
@@ -104,7 +104,7 @@ fn a_client_that_hangs_is_noticed_and_a_flush_is_not() {
     pacer.client_begins(true, begin);
     for n in 0..50 {
         let _ = pacer.ask(PIECE_BYTES, begin + MS * 20 * n);
-        pacer.piece_ends();
+        pacer.pieces_end(1, 0);
     }
     assert!(pacer.load().p99 > Some(MS * 500), "{:?}", pacer.load());
     let mut pacer = Pacer::new(pacing());
@@ -161,7 +161,7 @@ proptest! {
                     }
                 },
                 Step::PieceEnds if under_way > 0 => {
-                    pacer.piece_ends();
+                    pacer.pieces_end(1, 0);
                     under_way -= 1;
                 }
                 Step::Pass(us) => now += Duration::from_micros(us),

@@ -19,10 +19,10 @@ use crate::{Absence, DiskNumber, Op, voters};
 impl Writer {
     /// Makes a disk absent. A voter must not be counted among those that are left. [`CommitError::Needed`]:
     /// it stays, and nothing has changed.
-    pub(super) async fn leave(
+    pub(in crate::metadata) async fn leave(
         &mut self,
         disk: DiskNumber,
-        life: &Life,
+        life: Life,
         reason: Absence,
         answers: Option<(Membership, Answers)>,
     ) -> Result<(), CommitError> {
@@ -58,7 +58,11 @@ impl Writer {
         self.rechoose().await
     }
 
-    pub(super) async fn join(&mut self, member: Arc<Member>, ops: Vec<Op>) -> Result<(), CommitError> {
+    pub(in crate::metadata) async fn join(
+        &mut self,
+        member: Arc<Member>,
+        ops: Vec<Op>,
+    ) -> Result<(), CommitError> {
         let disk = member.number;
         self.unfit.remove(&disk);
         // Before the state says that it is present: a write that sees it present must find it.
@@ -72,7 +76,7 @@ impl Writer {
 
     /// Its vote ends in the same record, in the set that is in force then: a voter that was dropped since the caller looked
     /// stays so.
-    pub(super) async fn remove(&mut self, disk: DiskNumber) -> Result<(), CommitError> {
+    pub(in crate::metadata) async fn remove(&mut self, disk: DiskNumber) -> Result<(), CommitError> {
         let mut voters = self.shadow.voters.clone();
         let ended = voters.remove(&disk).then_some(Op::Voters { voters });
         self.commit(ended.into_iter().chain([Op::RemoveDisk { disk }]).collect()).await
@@ -80,7 +84,7 @@ impl Writer {
 
     /// Up to five voters on as many fault domains as there are. One that joins has a claim and a checkpoint
     /// before it counts.
-    pub(super) async fn rechoose(&mut self) -> Result<(), CommitError> {
+    pub(in crate::metadata) async fn rechoose(&mut self) -> Result<(), CommitError> {
         self.running()?;
         let members = Arc::clone(&self.shared.members.read());
         // Twice what there is, and room for every opening to come.

@@ -13,7 +13,7 @@ use crate::authority::{self, AuthorityValue, CasError};
 const AGAIN: Duration = Duration::from_millis(500);
 
 impl Writer {
-    pub(super) async fn export(&mut self) -> Result<(), CommitError> {
+    pub(in crate::metadata) async fn export(&mut self) -> Result<(), CommitError> {
         self.running()?;
         self.checkpoint().await;
         self.running()?;
@@ -60,7 +60,7 @@ impl Writer {
     }
 
     /// Invariant 0. Where too many voters fail to say whose the pool is, that is a failure of theirs as any other.
-    pub(super) async fn owned(&mut self) -> Result<(), CommitError> {
+    pub(in crate::metadata) async fn owned(&mut self) -> Result<(), CommitError> {
         self.running()?;
         if self.shared.tenure.holds() {
             return Ok(());

@@ -11,7 +11,7 @@ impl Writer {
     /// Reads claims, checkpoints and journals of all voters, and writes damaged ones again (claims by the authority);
     /// returns the number of damaged places of each disk. A disk that does not answer is skipped; its I/O error is
     /// handled elsewhere.
-    pub(super) async fn scrub(&mut self) -> Result<BTreeMap<DiskNumber, u64>, CommitError> {
+    pub(in crate::metadata) async fn scrub(&mut self) -> Result<BTreeMap<DiskNumber, u64>, CommitError> {
         self.running()?;
         let mut found = match self.authority.repair().await {
             Ok(found) => found,

@@ -114,9 +114,11 @@ fn who_waits_for_whom() {
     assert_eq!(behind(&s), [DiskNumber(1)]);
     assert_eq!(waits_for(&s, DiskNumber(0)), None);
     assert_eq!(waits_for(&s, DiskNumber(1)), Some(Vec::new()), "it is here");
-    s.disks.get_mut(&DiskNumber(0)).expect("there").presence = Presence::Absent(Absence::Gone);
+    Arc::make_mut(&mut s.disks).get_mut(&DiskNumber(0)).expect("there").presence =
+        Presence::Absent(Absence::Gone);
     assert_eq!(waits_for(&s, DiskNumber(1)), Some(vec![DiskNumber(0)]));
     assert_eq!(absent(&s), [DiskNumber(0)]);
-    s.disks.get_mut(&DiskNumber(1)).expect("there").presence = Presence::Absent(Absence::Gone);
+    Arc::make_mut(&mut s.disks).get_mut(&DiskNumber(1)).expect("there").presence =
+        Presence::Absent(Absence::Gone);
     assert_eq!((behind(&s), waits_for(&s, DiskNumber(1))), (Vec::new(), None));
 }

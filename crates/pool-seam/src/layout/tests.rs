@@ -1,0 +1,77 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::UNIT;
+
+fn layout(slab: u32, columns: u64, interleave: u32) -> Layout {
+    Layout { slab_bytes: UNIT << slab, columns, interleave: UNIT << interleave.min(slab) }
+}
+
+/// Goes round the columns unit by unit, with no arithmetic to be wrong in.
+fn naive(l: &Layout, units: u64) -> Vec<Spot> {
+    let mut out = Vec::new();
+    for row in 0.. {
+        for turn in 0..l.slab_bytes / l.interleave {
+            for column in 0..l.columns {
+                for unit in 0..l.interleave / UNIT {
+                    if out.len() as u64 == units {
+                        return out;
+                    }
+                    let offset = turn * l.interleave + unit * UNIT;
+                    out.push(Spot { row: RowNumber(row), column: column as u8, offset });
+                }
+            }
+        }
+    }
+    out
+}
+
+proptest! {
+    #[test]
+    fn the_naive_walk_agrees(
+        slab in 0_u32..6, columns in 1_u64..6, interleave in 0_u32..6,
+        first in 0_u64..300, count in 1_u64..200, boundary in 0_u32..7,
+    ) {
+        let l = layout(slab, columns, interleave);
+        let spots = naive(&l, first + count);
+        for (unit, spot) in spots.iter().enumerate() {
+            let address = unit as u64 * UNIT;
+            prop_assert_eq!(l.locate(address), *spot);
+            prop_assert_eq!(l.address(*spot), address);
+            let inside = Spot { offset: spot.offset + 7, ..*spot };
+            prop_assert_eq!(l.locate(address + 7), inside);
+        }
+        let boundary = UNIT << boundary;
+        let runs = l.runs(first * UNIT, count * UNIT, boundary);
+        let one = runs.len() == 1 && runs[0].pieces.len() == 1;
+        match l.one_piece(first * UNIT, count * UNIT, boundary) {
+            Some(at) => prop_assert!(one && at == runs[0].at),
+            // Neighbouring turns of one column are two pieces to it.
+            None => prop_assert!(!one || columns > 1),
+        }
+        let mut seen = vec![None; count as usize];
+        for run in l.runs(first * UNIT, count * UNIT, boundary) {
+            prop_assert_eq!(run.length, run.pieces.iter().map(|p| p.length).sum::<u64>());
+            prop_assert_eq!(run.at.offset / boundary, (run.at.offset + run.length - 1) / boundary);
+            let mut offset = run.at.offset;
+            for piece in &run.pieces {
+                for unit in 0..piece.length / UNIT {
+                    let spot = Spot { offset, ..run.at };
+                    prop_assert!(seen[(piece.start / UNIT + unit) as usize].replace(spot).is_none());
+                    offset += UNIT;
+                }
+            }
+        }
+        for (i, spot) in seen.iter().enumerate() {
+            prop_assert_eq!(*spot, Some(spots[first as usize + i]));
+        }
+    }
+}
+
+#[test]
+fn one_column_is_one_piece() {
+    let l = layout(10, 1, 4);
+    let runs = l.runs(UNIT, 900 * UNIT, 512 * UNIT);
+    assert_eq!(runs.len(), 2);
+    assert!(runs.iter().all(|r| r.pieces.len() == 1));
+}

@@ -1,0 +1,125 @@
+use super::*;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Disks whose I/Os all took this many milliseconds.
+fn looks(took: &[u32]) -> BTreeMap<DiskNumber, Look> {
+    of_both(took.iter().map(|ms| (*ms, *ms)))
+}
+
+/// Of medians and means.
+fn of_both(both: impl Iterator<Item = (u32, u32)>) -> BTreeMap<DiskNumber, Look> {
+    let look = |(median, mean)| {
+        let latency = Latency { median: MS * median, mean: MS * mean, crowded: false };
+        let longest = MS * median.max(mean);
+        Look { reads: Some(latency), longest, longest_short: longest, ..Look::default() }
+    };
+    (0..).map(DiskNumber).zip(both.map(look)).collect()
+}
+
+#[test]
+fn an_outlier_is_slow_after_three_spans_and_well_when_it_has_been_for_as_long() {
+    let mut s = Standings::default();
+    let bad = looks(&[4, 5, 80, 6]);
+    assert!(s.span(&bad).slow.is_empty() && s.span(&bad).slow.is_empty());
+    let verdict = s.span(&bad);
+    let why = Slowness { median: MS * 80, peers: MS * 5, longest: MS * 80, crowded: false };
+    assert_eq!(verdict, Verdict { slow: [(DiskNumber(2), why)].into(), leave: Vec::new() });
+    // In between nothing changes, however long.
+    for _ in 0..50 {
+        assert_eq!(s.span(&looks(&[4, 5, 30, 6])).slow.len(), 1);
+    }
+    let well = looks(&[4, 5, 6, 6]);
+    assert_eq!((s.span(&well).slow.len(), s.span(&well).slow.len()), (1, 1));
+    assert_eq!(s.span(&well), Verdict::default());
+}
+
+#[test]
+fn a_minute_of_it_and_it_should_leave() {
+    let mut s = Standings::default();
+    let spans = (1..).find(|_| !s.span(&looks(&[4, 5, 80])).leave.is_empty());
+    assert_eq!(spans, Some(LEAVES));
+    assert!(SPAN * LEAVES == Duration::from_secs(60));
+}
+
+#[test]
+fn what_all_have_is_nobodys_fault() {
+    let mut s = Standings::default();
+    for _ in 0..50 {
+        assert_eq!(s.span(&looks(&[80, 85, 90, 90])), Verdict::default());
+        // Two that stood still together.
+        assert_eq!(s.span(&looks(&[4000, 4000])), Verdict::default());
+        // Short ones, whatever the peers'.
+        assert_eq!(s.span(&looks(&[1, 1, 20])), Verdict::default());
+    }
+    // Other media are no peers.
+    let mut mixed = looks(&[1, 1, 80]);
+    mixed.get_mut(&DiskNumber(2)).expect("it is there").media = 3;
+    (0..50).for_each(|_| assert_eq!(s.span(&mixed), Verdict::default()));
+}
+
+#[test]
+fn who_does_as_much_as_its_peers_is_well() {
+    let mut s = Standings::default();
+    for _ in 0..50 {
+        // I/Os of 4 and of 100 ms, let through in bursts: somewhat more and somewhat less than half of them waited.
+        let bursts = of_both([(4, 48), (4, 50), (100, 56), (100, 54)].into_iter());
+        assert_eq!(s.span(&bursts), Verdict::default());
+        // One of 2.9 s among a hundred.
+        let one = of_both([(4, 4), (4, 4), (4, 33), (4, 4)].into_iter());
+        assert_eq!(s.span(&one), Verdict::default());
+    }
+}
+
+#[test]
+fn a_long_queue_is_told_after_a_minute_and_no_reason_to_leave() {
+    let (mut s, disk) = (Standings::default(), DiskNumber(1));
+    let alone = looks(&[1, 80, 1]);
+    let mut crowded = alone.clone();
+    crowded.get_mut(&disk).and_then(|l| l.reads.as_mut()).expect("it is there").crowded = true;
+    let spans = (1..).find(|_| !s.span(&crowded).slow.is_empty());
+    assert_eq!(spans, Some(LEAVES));
+    for _ in 0..50 {
+        let verdict = s.span(&crowded);
+        assert!(verdict.slow[&disk].crowded && verdict.leave.is_empty());
+    }
+    // Nor with one span that says more; with three it is surely slow, and with a minute of them it leaves.
+    let sure: Vec<_> = (0..LEAVES).map(|_| s.span(&alone)).collect();
+    let from = |is: &dyn Fn(&Verdict) -> bool| sure.iter().position(is).map(|at| at as u32 + 1);
+    assert_eq!(from(&|v| !v.slow[&disk].crowded), Some(SLOW));
+    assert_eq!(from(&|v| v.leave == [disk]), Some(LEAVES));
+}
+
+#[test]
+fn what_another_medium_has_in_common_is_no_excuse() {
+    let mut s = Standings::default();
+    let mut mixed = looks(&[4000, 4000, 4000, 1, 1, 1]);
+    for disk in 2..6 {
+        mixed.get_mut(&DiskNumber(disk)).expect("it is there").media = 3;
+    }
+    let slow: Vec<_> = s.span(&mixed).slow.into_keys().collect();
+    assert_eq!(slow, [DiskNumber(2)], "one of four; the other two are all there are of theirs");
+}
+
+#[test]
+fn one_io_of_seconds_is_enough() {
+    let mut s = Standings::default();
+    let mut one = looks(&[1, 1, 1]);
+    one.get_mut(&DiskNumber(1)).expect("it is there").longest = Duration::from_millis(11_700);
+    // In a long queue it says no more than others do.
+    let mut queued = Standings::default();
+    let spans: Vec<_> = (0..2 * LEAVES).map(|_| queued.span(&one)).collect();
+    assert!(spans.iter().all(|v| v.leave.is_empty() && v.slow.values().all(|why| why.crowded)));
+    assert_eq!(spans.iter().position(|v| !v.slow.is_empty()), Some(LEAVES as usize - 1));
+    one.get_mut(&DiskNumber(1)).expect("it is there").longest_short = Duration::from_millis(11_700);
+    let verdict = s.span(&one);
+    assert_eq!(verdict.slow[&DiskNumber(1)].longest, Duration::from_millis(11_700));
+    assert!(verdict.leave.is_empty());
+    for _ in 0..2 {
+        assert!(s.span(&one).leave.is_empty());
+    }
+    assert_eq!(s.span(&one).leave, [DiskNumber(1)]);
+    // A span without I/O says nothing.
+    let idle: BTreeMap<_, _> = (0..3).map(|d| (DiskNumber(d), Look::default())).collect();
+    assert_eq!(s.span(&idle).slow.len(), 1);
+}
