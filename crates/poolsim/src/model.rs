@@ -235,14 +235,14 @@ impl Change {
     }
 }
 
-/// Drops what no read can return any more, after no crash either. One that has begun may return what was replaced since:
-/// those are short.
+/// Drops what no read can return any more, after no crash either. One that began before a change was acknowledged may return
+/// what that has replaced; no read is longer than this.
 fn forget(changes: &mut Vec<Change>) {
     let is_kept = |change: &Change| change.is_durable && change.acknowledged.is_some();
     let durable: Vec<Change> = changes.iter().filter(|change| is_kept(change)).copied().collect();
     let latest = changes.iter().map(|change| change.version).max().unwrap_or(0);
-    let is_old = |change: &Change| change.ended.is_some_and(|ended| ended + 400 < latest);
-    changes.retain(|change| !is_old(change) || !durable.iter().any(|by| change.is_before(by)));
+    let is_old = |by: &Change| by.acknowledged.is_some_and(|at| at + 400 < latest);
+    changes.retain(|change| !durable.iter().any(|by| change.is_before(by) && is_old(by)));
 }
 
 /// The bytes of a version of a unit; versions count from 1. Each 16 bytes are different, so that a torn or moved piece

@@ -326,7 +326,7 @@ impl Inner {
         let present = self.ports.all();
         let mut ports: Vec<&Arc<Port>> =
             blocks.iter().flat_map(|blocks| &blocks.ports).chain(&present).collect();
-        ports.sort_unstable_by_key(|port| Arc::as_ptr(port));
+        ports.sort_by_key(|port| (port.number(), port.membership()));
         ports.dedup_by_key(|port| Arc::as_ptr(port));
         let dirty = ports.into_iter().filter(|port| port.is_dirty());
         let flushed = join_all(dirty.map(|port| self.flush_port(port))).await;

@@ -26,6 +26,8 @@ pub(crate) struct Findings {
     blocks: Mutex<BTreeSet<(GroupKey, DiskNumber)>>,
     /// Groups of which the next checkpoint is to write them.
     to_write: Mutex<BTreeSet<GroupKey>>,
+    /// Held while groups of `to_write` are made ready for the checkpoint: what finds none there has them in the next one.
+    mending: tokio::sync::Mutex<()>,
     /// Held while what is lost is recorded.
     recording: tokio::sync::Mutex<()>,
 }
@@ -109,13 +111,14 @@ impl Inner {
         Ok(())
     }
 
-    /// Has the next checkpoint write blocks anew that are not right.
-    pub(crate) async fn mend_blocks(self: &Arc<Inner>) -> Result<(), SpaceError> {
+    /// Has the next checkpoint write blocks anew that are not right; `false`: some have to wait for room in the log.
+    pub(crate) async fn mend_blocks(self: &Arc<Inner>) -> Result<bool, SpaceError> {
+        let _one = self.findings.mending.lock().await;
         let groups = std::mem::take(&mut *self.findings.to_write.lock());
         for key in groups {
             self.write_blocks_anew(key).await?;
         }
-        Ok(())
+        Ok(self.findings.to_write.lock().is_empty())
     }
 
     /// The same of a group, by an entry that repeats a value (rule 6).

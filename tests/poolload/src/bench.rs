@@ -25,6 +25,9 @@ pub struct Shape {
     /// Whether all of it is written once before anything is measured.
     #[serde(default = "yes")]
     pub fill: bool,
+    /// How many such spaces there are.
+    #[serde(default = "one")]
+    pub spaces: usize,
     /// Bytes of checksum tables in memory, if not what a server has by default.
     pub tables: Option<usize>,
     pub devices: Vec<String>,
@@ -34,14 +37,18 @@ fn yes() -> bool {
     true
 }
 
-/// An open pool with one space.
+fn one() -> usize {
+    1
+}
+
+/// An open pool with its spaces.
 pub struct Bench {
     pub env: Env,
     pub arena: Arena,
     pub pool: Pool,
     owners: Arc<LocalPool>,
-    /// The space, as the server has it.
-    pub space: Arc<dyn Disk>,
+    /// The spaces, as the server has them; most loads use the first one.
+    pub spaces: Vec<Arc<dyn Disk>>,
     pub devices: Vec<Arc<Counted>>,
     /// What is written: random bytes, another piece each time.
     pub source: IoBuf,
@@ -81,7 +88,6 @@ impl Bench {
             other => return Err(format!("no resiliency is called {other}").into()),
         };
         let record = SpaceRecord {
-            name: "space".into(),
             size: shape.size,
             resiliency,
             interleave: INTERLEAVE,
@@ -91,19 +97,25 @@ impl Bench {
         let mut options = LocalOptions::default();
         options.tables = shape.tables.unwrap_or(options.tables);
         let owners = LocalPool::open(&env, &arena, &pool, options).await;
-        let space = Arc::new(owners.disk(owners.create(record).await?)?);
+        let mut spaces: Vec<Arc<dyn Disk>> = Vec::new();
+        for number in 0..shape.spaces {
+            let record = SpaceRecord { name: format!("space{number}"), ..record.clone() };
+            spaces.push(Arc::new(owners.disk(owners.create(record).await?)?));
+        }
         let mut source = arena.try_alloc_run(SOURCE, Class::Payload).ok_or("no memory")?;
         source.set_len(SOURCE);
         env.fill_random(source.filled_mut());
-        let bench = Bench { env, arena, pool, owners, space, devices, source: source.freeze() };
+        let bench = Bench { env, arena, pool, owners, spaces, devices, source: source.freeze() };
         if shape.fill {
-            bench.fill(shape.size).await?;
+            for space in &bench.spaces {
+                bench.fill(space, shape.size).await?;
+            }
         }
         Ok(bench)
     }
 
-    /// Writes all of the space once.
-    async fn fill(&self, size: u64) -> Result<(), Failure> {
+    /// Writes all of a space once.
+    async fn fill(&self, space: &Arc<dyn Disk>, size: u64) -> Result<(), Failure> {
         let mut at = 0;
         while at < size {
             let mut writes = Vec::new();
@@ -111,13 +123,13 @@ impl Bench {
                 let length = (size - at).min(SOURCE as u64);
                 if length > 0 {
                     let src = [self.source.slice(0..length as usize)].into_iter().collect();
-                    writes.push(self.space.write(&Ctx::default(), at, src).wait());
+                    writes.push(space.write(&Ctx::default(), at, src).wait());
                 }
                 at += length;
             }
             futures_util::future::try_join_all(writes).await?;
         }
-        Ok(self.space.flush(&Ctx::default()).wait().await?)
+        Ok(space.flush(&Ctx::default()).wait().await?)
     }
 
     /// What all disks were asked until now.

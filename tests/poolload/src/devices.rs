@@ -1,4 +1,4 @@
-//! The disks, with a name where the system knows none for them, and counted.
+//! The disks, with a name where the system knows none for them, and counted; and one in this process's memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,10 +9,11 @@ use env::{Ctx, Env, Epoch, Io};
 use serde::Serialize;
 
 use crate::Failure;
+use crate::memory::Memory;
 
 /// A device and what was asked of it.
 pub struct Counted {
-    disk: Arc<FileDisk>,
+    disk: Arc<dyn Disk>,
     info: DiskInfo,
     counts: [AtomicU64; 5],
 }
@@ -28,10 +29,15 @@ pub struct Counts {
 }
 
 impl Counted {
-    /// Opens a file or block device. RAM disks have no identity of their own, and nothing on them outlives this process anyway.
+    /// Opens a file or block device; `memory:BYTES` is [`Memory`]. RAM disks have no identity of their own, and nothing on them outlives this process anyway.
     pub fn open(env: &Env, arena: &Arena, path: &str) -> Result<Arc<Counted>, Failure> {
-        let options = FileOptions { arena: Some(arena.clone()), ..FileOptions::default() };
-        let disk = FileDisk::open(env, path.as_ref(), &options)?;
+        let disk: Arc<dyn Disk> = match path.strip_prefix("memory:") {
+            Some(bytes) => Arc::new(Memory::new(bytes.parse()?)),
+            None => {
+                let options = FileOptions { arena: Some(arena.clone()), ..FileOptions::default() };
+                FileDisk::open(env, path.as_ref(), &options)?
+            }
+        };
         let mut info = disk.info().clone();
         if info.id.kind == IdKind::Path {
             info.id = DiskId { kind: IdKind::File, value: path.to_owned() };

@@ -68,6 +68,7 @@ struct Shared {
 /// A load under way.
 pub struct Running {
     load: Load,
+    space: usize,
     began: Instant,
     cpu: f64,
     disks: Counts,
@@ -80,27 +81,51 @@ pub struct Running {
 impl Load {
     /// Runs it for its time.
     pub async fn run(&self, bench: &Bench) -> Result<Outcome, Failure> {
-        let running = self.start(bench)?;
+        self.run_on(bench, 0).await
+    }
+
+    async fn run_on(&self, bench: &Bench, space: usize) -> Result<Outcome, Failure> {
+        let running = self.start_on(bench, space)?;
         bench.env.sleep(Duration::from_secs_f64(self.seconds)).await;
         running.finish(bench).await
     }
 
+    /// Runs it on each space at a time, from a thread of its own with its own runtime, as a server's workers do; I/Os a second
+    /// of all.
+    pub async fn run_on_threads(&self, bench: &Arc<Bench>) -> Result<f64, Failure> {
+        let (mut all, mut iops) = (Vec::new(), 0.0);
+        for space in 0..bench.spaces.len() {
+            let (load, bench, (done, result)) = (*self, Arc::clone(bench), tokio::sync::oneshot::channel());
+            std::thread::Builder::new().name(format!("load-{space}")).spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+                let outcome = runtime.block_on(load.run_on(&bench, space));
+                drop(done.send(outcome.map(|o| o.latencies.len() as f64 / o.seconds)));
+                std::io::Result::Ok(())
+            })?;
+            all.push(result);
+        }
+        for result in all {
+            iops += result.await??;
+        }
+        Ok(iops)
+    }
+
     /// Starts it; it goes on until [`Running::finish`].
     pub fn start(&self, bench: &Bench) -> Result<Running, Failure> {
-        let size = self.span.unwrap_or(u64::MAX).min(bench.space.info().geometry.size);
+        self.start_on(bench, 0)
+    }
+
+    fn start_on(&self, bench: &Bench, space: usize) -> Result<Running, Failure> {
+        let used = &bench.spaces[space];
+        let size = self.span.unwrap_or(u64::MAX).min(used.info().geometry.size);
         let shared = Arc::new(Shared { next: AtomicU64::new(0), stop: AtomicBool::new(false) });
         let (disks, passes) = (bench.counts(), passes::counts());
         let mut tasks = Vec::new();
         for _ in 0..self.depth {
             let dst = bench.arena.try_alloc_sg(self.block, Class::Payload).ok_or("the depth is too much")?;
             let dst = sized(dst, self.block);
-            let (load, space, env, shared, source) = (
-                *self,
-                Arc::clone(&bench.space),
-                bench.env.clone(),
-                Arc::clone(&shared),
-                bench.source.clone(),
-            );
+            let (load, space, env, shared, source) =
+                (*self, Arc::clone(used), bench.env.clone(), Arc::clone(&shared), bench.source.clone());
             let mut random = bench.env.random_u64() | 1;
             tasks.push(tokio::spawn(async move {
                 let through = context(load.sync == Sync::Through);
@@ -129,7 +154,7 @@ impl Load {
                 Ok(latencies)
             }));
         }
-        Ok(Running { load: *self, began: bench.env.now(), cpu: cpu(), disks, passes, shared, tasks })
+        Ok(Running { load: *self, space, began: bench.env.now(), cpu: cpu(), disks, passes, shared, tasks })
     }
 
     /// Where the next I/O goes.
@@ -148,7 +173,7 @@ impl Running {
             latencies.append(&mut task.await??);
         }
         if self.load.write {
-            bench.space.flush(&Ctx::default()).wait().await?;
+            bench.spaces[self.space].flush(&Ctx::default()).wait().await?;
         }
         let (seconds, cpu) = ((bench.env.now() - self.began).as_secs_f64(), cpu() - self.cpu);
         let now = passes::counts();

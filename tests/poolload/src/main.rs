@@ -1,13 +1,13 @@
 //! A load on a space, in the process that has its pool: the data path that the server uses, without a client.
 //!
-//! Makes a pool on the given disks (their data is lost), a space that fills as much of it as requested, and,
+//! Makes a pool on the given disks (their data is lost), a space (or `"spaces"` of them) that fills as much of it as requested, and,
 //! except with `"fill": false`, writes all of that once. Then it reads commands, one JSON object a line, and
 //! answers each with a line; between commands the disks are idle, so that another program can measure them.
 //! Like the server it has one thread with a current-thread runtime for all disks.
 //!
 //! usage: `poolload '{"resiliency": "mirror", "columns": 1, "size": BYTES, "tables": BYTES, "devices": [...]}'`, then on its standard input
 //! `{"do": "load", "write": true, "random": true, "block": BYTES, "depth": N, "seconds": S, "sync": "through"}`, `{"do": "repair", "disk": N, "load": {...}, "target": S}`,
-//! `{"do": "checksums"}`. And without a pool: see [`floor`] and [`code`].
+//! `{"do": "checksums"}`, `{"do": "threads", ...}` as a load. And without a pool: see [`floor`] and [`code`].
 #![allow(clippy::print_stdout, reason = "its answers")]
 
 mod bench;
@@ -15,9 +15,11 @@ mod code;
 mod devices;
 mod floor;
 mod load;
+mod memory;
 mod repair;
 
 use std::io::BufRead;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -31,6 +33,8 @@ use load::Load;
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 enum Command {
     Load(Load),
+    /// On each space from a thread of its own.
+    Threads(Load),
     Checksums,
     Repair {
         disk: u16,
@@ -58,12 +62,13 @@ fn main() -> Result<(), Failure> {
     let shape: Shape = serde_json::from_str(&first)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let bench = Bench::create(&shape).await?;
+        let bench = Arc::new(Bench::create(&shape).await?);
         say(&json!({"ready": shape.size}));
         // Reading blocks the only thread: nothing else is to happen between commands.
         for line in std::io::stdin().lock().lines() {
             let answer = match serde_json::from_str(&line?)? {
                 Command::Load(load) => load.run(&bench).await?.to_json(),
+                Command::Threads(load) => json!({"iops": load.run_on_threads(&bench).await?}),
                 Command::Checksums => json!({"us": load::checksum_us(&bench)}),
                 Command::Repair { disk, load, target } => {
                     repair::run(&bench, disk, &load, target.map(Duration::from_secs_f64)).await?

@@ -22,6 +22,9 @@ use crate::table::Value;
 use crate::view::{GroupKey, Member, Route, route};
 use crate::write::Target;
 
+/// How often a checkpoint makes room in the log for blocks that are to be written anew.
+const TRIES: usize = 4;
+
 /// Rows after which the position is recorded.
 const RECORD_EVERY: u32 = 64;
 
@@ -49,6 +52,8 @@ impl Job {
         let (of, skipped): (u64, u64) = (groups.iter().map(bytes).sum(), before.iter().map(bytes).sum());
         self.done.of = of - skipped;
         let (mut recorded, mut rows, mut row) = (Counts::default(), 0, None);
+        // Groups of which a checkpoint was to write the blocks.
+        let mut unread = Vec::new();
         // Of the rows before the one that is being read.
         let mut whole = Counts::default();
         while let Some(next) = left.first().map(|key| key.row) {
@@ -70,9 +75,10 @@ impl Job {
                     (row, rows, whole) = (Some(key.row), rows + 1, self.counts());
                 }
                 match self.inner.scrub_group(*key).await {
-                    Ok(counts) => {
+                    Ok((counts, has_read_blocks)) => {
                         self.done.healed += counts.healed;
                         self.done.lost += counts.lost;
+                        unread.extend((!has_read_blocks).then_some(*key));
                     }
                     // Its newest data is on disks that are away.
                     Err(SpaceError::Unavailable { .. } | SpaceError::Disk { .. }) => {
@@ -84,10 +90,21 @@ impl Job {
             }
             left = rest;
         }
-        self.inner.mend_blocks().await?;
-        if self.done.healed > 0 {
-            // The blocks, too.
-            self.inner.checkpoint().await?;
+        // When it ends, what it has healed is durable, and all blocks are right.
+        for _ in 0..TRIES {
+            let (healed, is_mended) = (self.done.healed, self.inner.mend_blocks().await?);
+            if healed > 0 || !unread.is_empty() {
+                self.inner.checkpoint().await?;
+            }
+            for key in std::mem::take(&mut unread) {
+                match self.inner.scrub_blocks(key).await? {
+                    Some(bad) => self.done.healed += bad,
+                    None => unread.push(key),
+                }
+            }
+            if is_mended && unread.is_empty() && self.done.healed == healed {
+                break;
+            }
         }
         let end = groups.last().map_or(0, |key| key.row.0.saturating_add(1));
         let scrub = self.scrub_record(RowNumber(end), self.counts(), &mut recorded);
@@ -122,25 +139,27 @@ impl Job {
 }
 
 impl Inner {
-    async fn scrub_group(self: &Arc<Inner>, key: GroupKey) -> Result<Counts, SpaceError> {
+    /// What was found; whether the blocks were read, too.
+    async fn scrub_group(self: &Arc<Inner>, key: GroupKey) -> Result<(Counts, bool), SpaceError> {
         let mut counts = Counts::default();
         for first in (0..GROUP_UNITS as usize).step_by(CHUNK) {
             let target = Target { key, column: key.set, units: first..first + CHUNK };
             let _lock = self.locks.lock(key, target.units.clone(), Mode::Exclusive).await;
-            let Some(cached) = self.loaded(key).await? else { return Ok(counts) };
+            let Some(cached) = self.loaded(key).await? else { return Ok((counts, true)) };
             while let Some(unit) = self.look(&cached, |table| table.first_open(target.units.clone())) {
                 self.decide(&target, &cached, unit).await?;
             }
             let view = self.view.get().value;
-            let Some(at) = route(&view, key) else { return Ok(counts) };
+            let Some(at) = route(&view, key) else { return Ok((counts, true)) };
             let found = match at.code {
                 Some(_) => self.scrub_stripes(&target, &at, &cached).await?,
                 None => self.scrub_copies(&target, &at, &cached).await?,
             };
             (counts.healed, counts.lost) = (counts.healed + found.healed, counts.lost + found.lost);
         }
-        counts.healed += self.scrub_blocks(key).await?;
-        Ok(counts)
+        let blocks = self.scrub_blocks(key).await?;
+        counts.healed += blocks.unwrap_or(0);
+        Ok((counts, blocks.is_some()))
     }
 
     async fn scrub_copies(
@@ -224,18 +243,19 @@ impl Inner {
         Ok(counts)
     }
 
-    /// Compares the blocks of all copies with the table; how many are not right. The next checkpoint writes them anew.
-    async fn scrub_blocks(self: &Arc<Inner>, key: GroupKey) -> Result<u64, SpaceError> {
+    /// Compares the blocks of all copies with the table; how many are not right. The next checkpoint writes them anew. None:
+    /// that has changes to write, and these were not compared.
+    async fn scrub_blocks(self: &Arc<Inner>, key: GroupKey) -> Result<Option<u64>, SpaceError> {
+        let mut is_dirty = false;
         {
             // No checkpoint writes them meanwhile.
             let _one = self.checkpoints.lock().await;
-            let Some(cached) = self.loaded(key).await? else { return Ok(0) };
-            let Some(at) = route(&self.view.get().value, key) else { return Ok(0) };
+            let Some(cached) = self.loaded(key).await? else { return Ok(Some(0)) };
+            let Some(at) = route(&self.view.get().value, key) else { return Ok(Some(0)) };
             let mut read = Vec::new();
             for member in at.members.iter().filter(|member| member.counts) {
-                let is_clean = self.look(&cached, |table| !table.is_dirty());
-                // Otherwise the next checkpoint writes the blocks in any case.
-                if is_clean {
+                is_dirty |= self.look(&cached, |table| table.is_dirty());
+                if !is_dirty {
                     read.push((member, self.read_block(key, member).await));
                 }
             }
@@ -256,6 +276,6 @@ impl Inner {
         if bad > 0 {
             self.write_blocks_anew(key).await?;
         }
-        Ok(bad)
+        Ok((!is_dirty || bad > 0).then_some(bad))
     }
 }
