@@ -17,6 +17,9 @@ fio that does next to nothing.
   writes cost: disk I/Os for each.
 * `files`: a two-way mirror on two files: I/Os, processor time, and disk writes and flushes for each; writes that are durable each (written
   through, or with a flush) beside fio's on such files, on both of them at a time: at least 60 % of what one of them gets.
+* `threads`: two spaces of one pool, each used from a thread of its own, and one of them alone; the disks are memory of the process. At least
+  1.7 times as many I/Os a second.
+* `instructions`: what one I/O takes in user space, by valgrind's callgrind: the same in each run, whatever else the machine does.
 * `repair`: a disk is lost under load: how fast it is rebuilt, as fast as it goes and paced by a target for the load's 99th percentile, and that
   percentile before and meanwhile.
 """
@@ -53,7 +56,7 @@ CAP_AIM, SUMS_AIM, PARITY_AIM = 0.95, 0.10, 1.1
 STRIPE = (MIB, 32)
 # Of the load's 99th percentile beside a paced repair: what a server's configuration has by default.
 TARGET = 0.020
-ROWS = ["ram", "cap", "sums", "parity", "files", "repair"]
+ROWS = ["ram", "cap", "sums", "parity", "files", "repair", "threads", "instructions"]
 # name: (write, how each write becomes durable, the same for fio)
 FILES = {
     "read-4k": (False, "none", None),
@@ -62,14 +65,17 @@ FILES = {
     "write-4k-flush": (True, "flush", "--fsync=1"),
 }
 DURABLE_AIM, DURABLE_WRITES = 0.6, 5
+THREADS_AIM = 1.7
+# What is counted by callgrind: some of RAM's.
+COUNTED = ["read-4k", "mirror-write-4k"]
 
 
 class Load:
     """A `poolload`, with its pool."""
 
-    def __init__(self, paths, resiliency, columns, size, *, tables=None, cap=None, fill=True):
-        shape = {"resiliency": resiliency, "columns": columns, "size": size, "tables": tables, "devices": paths, "fill": fill}
-        self.process = subprocess.Popen([POOLLOAD, json.dumps(shape)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    def __init__(self, paths, resiliency, columns, size, *, tables=None, cap=None, fill=True, spaces=1, under=()):
+        shape = {"resiliency": resiliency, "columns": columns, "size": size, "tables": tables, "devices": paths, "fill": fill, "spaces": spaces}
+        self.process = subprocess.Popen([*under, POOLLOAD, json.dumps(shape)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                         preexec_fn=cap.enter if cap else None)
         self._answer()
 
@@ -136,6 +142,10 @@ def measure(place, *, runs, seconds, rows):
         results["files"] = files(place, runs, seconds)
     if "repair" in rows:
         results["repair"] = repair(runs, seconds)
+    if "threads" in rows:
+        results["threads"] = threads(runs, seconds)
+    if "instructions" in rows:
+        results["instructions"] = instructions(place)
     return results
 
 
@@ -319,10 +329,48 @@ def repair(runs, seconds):
     return out
 
 
+def threads(runs, seconds):
+    found = {name: {"one": [], "two": []} for name in ("read", "write")}
+    paths = [f"memory:{GIB}"] * 2
+    with Load(paths, "mirror", 1, 256 * MIB) as one, Load(paths, "mirror", 1, 256 * MIB, spaces=2) as two:
+        for _ in range(runs):
+            for name, each in found.items():
+                for which, load in (("one", one), ("two", two)):
+                    each[which].append(load.do(do="threads", write=name == "write", random=True, block=4 * KIB, depth=32, seconds=seconds))
+    out = {"rows": {}}
+    for name, each in found.items():
+        one, two = (medians(each[which])["iops"] for which in ("one", "two"))
+        out["rows"][name] = {"one": one, "two": two, "ratio": two / one, "aim": THREADS_AIM, "met": two / one >= THREADS_AIM}
+        print(f"threads {name}: {one:.0f} I/Os a second of one space on one thread, {two:.0f} of two on two: {two / one:.2f} times "
+              f"(aim {THREADS_AIM}) {'met' if two / one >= THREADS_AIM else 'NOT MET'}")
+    return out
+
+
+def instructions(place):
+    disks, out = RamDisks(2, GIB // 4), {}
+    try:
+        for name in COUNTED:
+            write, random, block, depth, _ = RAM[name]
+            profile = Path(place) / f"callgrind-{name}"
+            under = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={profile}", "--log-file=/dev/null"]
+            with Load(disks.paths, "mirror", 1, 64 * MIB, under=under) as load:
+                control = lambda what: subprocess.run(["callgrind_control", "-i", what, str(load.process.pid)], check=True, stdout=subprocess.DEVNULL)
+                load.load(write, random, block, depth, 1)
+                control("on")
+                ios = load.load(write, random, block, depth, 5)["ios"]
+                control("off")
+            total = next(int(line.split()[1]) for line in profile.read_text().splitlines() if line.startswith("totals:"))
+            out[name] = total / ios
+            print(f"instructions {name}: {total / ios:.0f} in user space for each ({profile})")
+    finally:
+        disks.close()
+    return out
+
+
 def missed(results):
     """The aims that were not met, as text."""
     out = [f"pool {part} {name}: {row['ratio']:.1%} (aim {row['aim']:.0%})"
-           for part in ("ram", "cap") for name, row in results.get(part, {}).get("rows", {}).items() if not row["met"]]
+           for part in ("ram", "cap", "threads") for name, row in results.get(part, {}).get("rows", {}).items() if not row["met"]]
     out += [f"pool files {name}: {row['of_fio']:.0%} of fio's (aim {DURABLE_AIM:.0%})"
             for name, row in results.get("files", {}).get("rows", {}).items() if not row.get("met", True)]
     if not results.get("sums", {"met": True})["met"]:
@@ -382,4 +430,9 @@ def table(results):
             m = r[name]
             lines.append(f"| {what} | {m['bytes_per_second'] / 1e6:.1f} | {m['quiet_p99_us']:,.0f} | {m['beside_p99_us']:,.0f} "
                          f"| {m['quiet_iops']:,.0f} | {m['beside_iops']:,.0f} |")
+    for name, row in results.get("threads", {}).get("rows", {}).items():
+        lines += ["", f"Two spaces on two threads, 4 KiB {name}s at random, disks in memory: {row['two']:,.0f} I/Os a second, one on one {row['one']:,.0f}: "
+                  f"{row['ratio']:.2f} times (at least {row['aim']}: {said(row['met'])})."]
+    if "instructions" in results:
+        lines += ["", "Instructions in user space for each I/O (callgrind): " + ", ".join(f"{name} {n:,.0f}" for name, n in results["instructions"].items()) + "."]
     return "\n".join(lines).strip()
