@@ -46,12 +46,10 @@ const SUMS_AT: usize = 2048;
 
 /// The place that a checksum block belongs to, and the allocation of its slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub struct BlockId {
-    /// The pool.
     pub pool: PoolId,
-    /// The space.
     pub space: SpaceId,
-    /// The row.
     pub row: RowNumber,
     /// The group in the slab: units `512 group` to `512 group + 511` of the slab.
     pub group: u32,
@@ -131,9 +129,6 @@ impl ChecksumBlock {
     }
 
     /// The block at this place.
-    ///
-    /// # Errors
-    /// [`Refused`]. The identity is compared only in a block whose checksum matches.
     pub fn decode(block: &[u8], id: &BlockId) -> Result<Box<ChecksumBlock>, Refused> {
         if block.len() != BLOCK {
             return Err(Refused::Damaged);

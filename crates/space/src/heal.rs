@@ -145,9 +145,6 @@ impl Inner {
     }
 
     /// Units of one copy, one buffer each.
-    ///
-    /// # Errors
-    /// Those of the coordinator.
     pub(crate) async fn read_copy(&self, target: &Target, member: &Member) -> Result<ReadCopy, SpaceError> {
         let Some(of) = member.membership else { return Ok(ReadCopy::Away) };
         let port = match self.port(member).await {

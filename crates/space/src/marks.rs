@@ -28,12 +28,10 @@ const EPOCH_AT: usize = 40;
 
 /// The disk and the space that a mark belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub struct MarkId {
-    /// The pool.
     pub pool: PoolId,
-    /// The disk.
     pub disk: DiskNumber,
-    /// The space.
     pub space: SpaceId,
 }
 
@@ -96,10 +94,6 @@ impl Mark {
     }
 
     /// The mark in one place, 0 or 1, of a slot.
-    ///
-    /// # Errors
-    /// [`Refused`]. Identities are compared only in a block whose checksum matches, in the order pool, disk,
-    /// space, place.
     pub fn decode(block: &[u8], id: &MarkId, in_place: usize) -> Result<Mark, Refused> {
         if block.len() != BLOCK {
             return Err(Refused::Damaged);

@@ -50,20 +50,17 @@ pub(crate) const RETRY: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_millis(1600);
 
 /// What an owner needs of its process.
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub struct Settings {
-    /// Time, chance and tasks.
     pub env: Env,
     /// Memory of reads.
     pub arena: Arena,
-    /// The machine.
     pub node: NodeId,
     /// Memory of tables, shared with other spaces.
     pub budget: Arc<Budget>,
     /// An I/O to the log that takes longer has failed.
     pub hang: Duration,
-    /// The coordinator.
     pub coordinator: Arc<dyn Coordinator>,
-    /// The right to acknowledge.
     pub lease: Arc<dyn Lease>,
     /// Opens a disk of the space, in a membership; none if this process cannot reach it.
     pub open: OpenDisk,
@@ -118,12 +115,10 @@ pub(crate) struct Inner {
     /// How often stripes were put in place that the log had.
     pub(crate) placed: AtomicU64,
     pub(crate) jobs: Jobs,
-    /// Reads that were hedged.
     pub(crate) hedged: AtomicU64,
     pub(crate) limit: Limit,
     /// Regions of copies that do not count, and lack a write: row, index, generation and bit.
     pub(crate) unfilled: parking_lot::Mutex<BTreeSet<(RowNumber, u8, u32, u64)>>,
-    /// Held while the size changes.
     pub(crate) resizing: Mutex<()>,
     /// Groups were emptied since the last checkpoint began: the next one gives them back.
     pub(crate) has_emptied: AtomicBool,
@@ -214,10 +209,8 @@ impl Space {
         self.0.hedged.load(Ordering::Relaxed)
     }
 
-    /// Gives all rows of the space's size their slabs, as fixed provisioning has it.
-    ///
-    /// # Errors
-    /// [`SeamError::NoRoom`]: what was allocated stays. Others of the coordinator and of disks.
+    /// Gives all rows of the space's size their slabs, as fixed provisioning has it. After [`SeamError::NoRoom`] what
+    /// was allocated stays.
     pub async fn allocate_all(&self) -> Result<(), SpaceError> {
         let inner = Arc::clone(&self.0);
         self.0.env.run(async move { inner.allocate_all().await }).await
@@ -420,10 +413,7 @@ impl Inner {
         }
     }
 
-    /// Reports a disk that has to be left out.
-    ///
-    /// # Errors
-    /// [`SpaceError::Disk`] if it is needed, and those of the coordinator.
+    /// Reports a disk that has to be left out. Fails with [`SpaceError::Disk`] if it is needed.
     pub(crate) async fn leave_out(
         &self,
         disk: DiskNumber,

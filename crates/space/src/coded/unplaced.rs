@@ -50,10 +50,8 @@ impl Unplaced {
         self.permits.add_permits(units);
     }
 
-    /// Waits for permits for so many units of a row, or for all that there are.
-    ///
-    /// # Errors
-    /// Why stripes of the row, or of others, cannot be put in place: too many are stuck.
+    /// Waits for permits for so many units of a row, or for all that there are. Fails with why stripes cannot be put
+    /// in place, if too many are stuck.
     pub(crate) async fn acquire(
         &self,
         row: RowNumber,

@@ -70,14 +70,12 @@ pub enum Change {
 
 /// The first of the units that an entry is about; the others follow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub struct FirstUnit {
-    /// The row.
     pub row: RowNumber,
     /// The generation with which the row was allocated.
     pub birth: u32,
-    /// The content in its set.
     pub content: u8,
-    /// The column in the row.
     pub column: u8,
     /// Units from the beginning of the column.
     pub unit: u32,
@@ -85,10 +83,9 @@ pub struct FirstUnit {
 
 /// The first of the stripes that an entry is about; the others follow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub struct FirstStripe {
-    /// The row.
     pub row: RowNumber,
-    /// The generation with which the row was allocated.
     pub birth: u32,
     /// The unit of every column that is the stripe.
     pub unit: u32,
@@ -116,10 +113,9 @@ pub struct RedoStripe {
 
 /// The place of a unit: what its checksum depends on besides its bytes, and the space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub struct UnitPlace {
-    /// The row.
     pub row: RowNumber,
-    /// The generation with which the row was allocated.
     pub birth: u32,
     /// The content: the column, in a coded row.
     pub content: u8,
@@ -138,10 +134,6 @@ pub fn encode<'a>(entries: impl IntoIterator<Item = &'a Entry>, out: &mut Vec<u8
 }
 
 /// The entries of a whole body.
-///
-/// # Errors
-/// [`Malformed`] if the bytes are not what [`encode`] writes: a cut entry, an unknown kind, a count that is not
-/// that of the fields, reserved bytes that are not zeros.
 pub fn decode(body: &[u8]) -> Result<Vec<Entry>, Malformed> {
     let (mut rest, mut entries) = (Reader(body), Vec::new());
     while rest.end().is_err() {

@@ -103,9 +103,6 @@ where
 
 impl Head {
     /// The head at the beginning of a block. The caller compares [`Head::id`] with what it expects.
-    ///
-    /// # Errors
-    /// [`Invalid::Head`] if there is none that was made with this key.
     pub fn decode(block: &[u8], key: &Key) -> Result<Head, Invalid> {
         if block.len() < HEAD_BYTES
             || block[0..4] != *MAGIC
@@ -137,9 +134,6 @@ impl Head {
     }
 
     /// The entries of the body; `record` begins with the head's blocks.
-    ///
-    /// # Errors
-    /// [`Invalid::Body`] or [`Invalid::Entries`].
     pub fn entries(&self, record: &[u8]) -> Result<Vec<Entry>, Invalid> {
         let whole = record.get(..usize::from(self.head_blocks) * BLOCK).ok_or(Invalid::Body)?;
         let (body, padding) = whole[HEAD_BYTES..].split_at(self.body_bytes as usize);
@@ -163,10 +157,8 @@ impl Head {
 }
 
 /// Compares payload units with the sums of their entries; `payload` has the blocks after the head's, and `hash`
-/// gives the hash of a place: a sum is CRC32C of the unit xor that.
-///
-/// # Errors
-/// [`Invalid::Payload`] with the index of the first unit that is cut off or does not match.
+/// gives the hash of a place: a sum is CRC32C of the unit xor that. Fails with the index of the first unit that is cut
+/// off or does not match.
 pub fn verify_payload(
     entries: &[Entry],
     payload: &[u8],

@@ -37,22 +37,17 @@ pub use wait::Wait;
 
 /// What a log needs of its process and its space.
 #[derive(Clone)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub struct LogSettings {
-    /// Time, chance and tasks.
     pub env: Env,
     /// Memory of reads.
     pub arena: Arena,
-    /// The pool.
     pub pool: PoolId,
-    /// The space.
     pub space: SpaceId,
-    /// The owner's epoch of the space.
     pub epoch: u64,
     /// A write or read of a replica that takes longer has failed.
     pub hang: Duration,
-    /// The coordinator.
     pub coordination: Arc<dyn Coordination>,
-    /// The space.
     pub source: Arc<dyn Source>,
 }
 
@@ -205,9 +200,6 @@ impl SpaceLog {
     }
 
     /// Waits until a durable record says that all up to this sequence are confirmed: begins one when they are.
-    ///
-    /// # Errors
-    /// [`LogError`], if the log ends.
     pub async fn said(&self, sequence: u64) -> Result<(), LogError> {
         while self.until(|progress| progress.confirmed >= sequence).await?.said < sequence {
             self.durable().await?;
@@ -323,9 +315,6 @@ impl SpaceLog {
     }
 
     /// Resolves when a checkpoint is due; the log may be dropped meanwhile.
-    ///
-    /// # Errors
-    /// [`LogError::Closed`], if the log ends.
     pub fn checkpoint_due(&self) -> impl Future<Output = Result<(), LogError>> + Send + 'static {
         let mut progress = self.progress();
         async move {
@@ -340,9 +329,6 @@ impl SpaceLog {
     }
 
     /// Resolves when nothing waits for room.
-    ///
-    /// # Errors
-    /// [`LogError`], if the log has ended.
     pub async fn has_room(&self) -> Result<(), LogError> {
         self.until(|progress| !progress.is_full).await?;
         self.shared.state.lock().ended.map_or(Ok(()), Err)

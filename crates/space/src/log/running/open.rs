@@ -55,6 +55,7 @@ pub struct Opened {
 
 /// Why a log does not open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum OpenError {
     /// A ring has 128 blocks at least.
     #[error("a ring of {0} blocks is too small")]
@@ -64,10 +65,7 @@ pub enum OpenError {
     NoHeader(#[from] NoHeader),
     /// The log lacks what the metadata or a disk knows of.
     #[error("the log is set back: its last record is {has}")]
-    SetBack {
-        /// The sequence of its last record.
-        has: u64,
-    },
+    SetBack { has: u64 },
     /// An owner of this epoch or a higher one wrote the log.
     #[error("the log was written by an owner of epoch {0}")]
     NewerOwner(u64),
@@ -76,12 +74,7 @@ pub enum OpenError {
     Segments,
     /// A replica that is needed cannot be read or written now.
     #[error("the replica of the log with allocation {allocation}: {error}")]
-    Replica {
-        /// Its allocation.
-        allocation: u32,
-        /// Why.
-        error: DiskError,
-    },
+    Replica { allocation: u32, error: DiskError },
     /// All replicas left.
     #[error("no replica of the log is left")]
     NoReplica,
@@ -96,9 +89,6 @@ const SEGMENTS_MANY: usize = SEGMENTS_MAX / 2;
 impl SpaceLog {
     /// Makes a log with an empty ring on these replicas, and runs it. Its first record has the sequence `first`, at
     /// least 1 (rule 20). What a dropped call began continues, and its log ends.
-    ///
-    /// # Errors
-    /// [`OpenError::Replica`], or one of a wrong argument.
     pub async fn create(
         settings: LogSettings,
         ring: Ring,
@@ -126,10 +116,8 @@ impl SpaceLog {
     }
 
     /// Opens a log with those of its replicas that have not missed anything, and runs it. What a dropped call began
-    /// continues, and its log ends.
-    ///
-    /// # Errors
-    /// [`OpenError`]. Nothing was written, unless it is `Replica`, `NoReplica` or `Deposed`.
+    /// continues, and its log ends. Only [`OpenError::Replica`], `NoReplica` and `Deposed` come after something was
+    /// written.
     pub async fn open(
         settings: LogSettings,
         replicas: Vec<Replica>,

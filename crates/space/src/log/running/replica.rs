@@ -58,22 +58,13 @@ pub struct Deposed;
 /// The coordinator, as the log knows it. A call that cannot be answered yet waits.
 pub trait Coordination: Send + Sync {
     /// A write of this replica failed, or was not done in time.
-    ///
-    /// # Errors
-    /// [`Deposed`].
     fn replica_failed(&self, allocation: u32, error: DiskError) -> Io<Result<Verdict, Deposed>>;
 
     /// These replicas lack what was durable there: their disks were set back. Returns those that are left out, when that is
     /// durable; what shows it stays until then.
-    ///
-    /// # Errors
-    /// [`Deposed`].
     fn replicas_set_back(&self, allocations: Vec<u32>) -> Io<Result<Vec<u32>, Deposed>>;
 
     /// The replica has everything from the log's tail on; returns when that is durable, and it counts from then on.
-    ///
-    /// # Errors
-    /// [`Deposed`].
     fn replica_joined(&self, allocation: u32) -> Io<Result<(), Deposed>>;
 }
 
@@ -169,10 +160,7 @@ impl Live {
         Ok(done)
     }
 
-    /// Formats the place of a replica that joins.
-    ///
-    /// # Errors
-    /// [`LogError::ReplicaFailed`] if its disk leaves; [`LogError::NotFormatted`]; [`LogError::Deposed`].
+    /// Formats the place of a replica that joins. Fails with [`LogError::ReplicaFailed`] if its disk leaves.
     pub(super) async fn format(&self, w: &Writer, replica: &Replica, ring: Ring) -> Result<(), LogError> {
         let mut standing = self.standing.subscribe();
         let result = tokio::select! {
