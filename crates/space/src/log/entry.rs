@@ -1,14 +1,5 @@
 //! The entries of a record's body: `docs/on-disk-format.md`, table "kind, fields, meaning" of "The space log".
 //!
-//! Each entry is, in this order:
-//!
-//! | bytes | |
-//! |---|---|
-//! | 1 | kind, 1 to 13; the highest bit says that the entry is carried and not confirmed |
-//! | 1 | content; 0 in kinds without units of one content |
-//! | 2 | count of units or stripes; 0 in kinds without either |
-//! | 4 | bytes of the fields that follow |
-//!
 //! Each value has one encoding, and all other bytes are refused. Whether rows, columns and births exist is not
 //! decided here.
 
