@@ -27,7 +27,6 @@ use crate::findings::Findings;
 use crate::jobs::Jobs;
 use crate::leased::Leased;
 use crate::locks::RangeLocks;
-use crate::log::commit::Appended;
 use crate::log::{LogError, Progress, SpaceLog};
 use crate::marks::Mark;
 use crate::overlay::Overlay;
@@ -668,7 +667,7 @@ impl Inner {
     /// Waits for a flush of a set, and then for the lease (rule 4).
     pub(crate) async fn confirmed(
         &self,
-        wait: impl Future<Output = Result<Appended, LogError>>,
+        wait: impl Future<Output = Result<(), LogError>>,
     ) -> Result<(), SpaceError> {
         wait.await?;
         self.lease.hold().wait().await.map_err(SpaceError::from)

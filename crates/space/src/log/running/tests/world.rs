@@ -52,7 +52,7 @@ pub(super) struct TestSpace {
     pub(super) disk: Arc<FaultyDisk>,
     /// Completed and unflushed units.
     pub(super) dirty: Arc<Mutex<Vec<u32>>>,
-    pub(super) flushes: Mutex<Vec<(u64, FlushSet)>>,
+    pub(super) flushes: Mutex<Vec<FlushSet>>,
     waiting: Arc<Mutex<VecDeque<Append>>>,
 }
 
@@ -175,9 +175,9 @@ impl Source for TestSpace {
         taken
     }
 
-    fn flush(&self, sequence: u64, set: FlushSet) -> Io<SmallVec<[DiskNumber; 1]>> {
+    fn flush(&self, set: FlushSet) -> Io<SmallVec<[DiskNumber; 1]>> {
         let flushes = set.everything || set.disks.contains(&DATA_DISK);
-        self.flushes.lock().push((sequence, set));
+        self.flushes.lock().push(set);
         if !flushes || self.dirty.lock().is_empty() {
             return Io::Done(SmallVec::new());
         }
@@ -292,7 +292,7 @@ impl World {
     }
 
     /// Gives the space an entry, and waits for it as it says.
-    pub(super) fn append(&self, log: &SpaceLog, append: Append) -> Wait<Appended> {
+    pub(super) fn append(&self, log: &SpaceLog, append: Append) -> Wait<()> {
         let flush = append.flush.clone();
         self.disks.waiting.lock().push_back(append);
         match flush {
