@@ -193,11 +193,6 @@ impl Space {
         self.0.view.get().value.record.size
     }
 
-    /// The newest view that the owner has.
-    pub fn view(&self) -> Arc<SpaceView> {
-        self.0.view.get().value
-    }
-
     /// Look-ups of tables that found one in memory, and those that did not, since the space was opened.
     pub fn table_cache(&self) -> (u64, u64) {
         self.0.cache.lookups()

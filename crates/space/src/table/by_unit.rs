@@ -92,12 +92,6 @@ impl<T> ByUnit<T> {
         let units = self.0.iter().flat_map(|all| all.units.iter());
         units.filter_map(|unit| Some((unit, self.get(unit)?)))
     }
-
-    /// In no order.
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut T)> {
-        let entries = self.0.iter_mut().flat_map(|all| &mut all.entries);
-        entries.map(|(unit, entry)| (usize::from(*unit), entry))
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use arena::IoBuf;
+use arena::{IoBuf, Sg};
 use disk::sim::{Fault, Rule, SlotId, When};
 use disk::{Disk, Op, PowerCut};
 use env::{Ctx, Io};
@@ -84,7 +84,7 @@ async fn found(world: &World, block: Option<&ChecksumBlock>) -> Table {
     for (record, entry) in opened.log.entries() {
         let said = record.head.id.confirmed;
         table.advance(said, said);
-        table.apply(&entry.change, opened.log.carrier(record, entry));
+        table.apply(&entry.change, opened.log.carrier(record, entry), &Sg::new());
     }
     let said = opened.log.closed.confirmed;
     table.advance(said, said);
