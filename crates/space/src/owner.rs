@@ -300,14 +300,19 @@ impl Inner {
         drop(self.following.lock());
     }
 
-    /// Before a request is repeated that could not be answered: until the view changes, or for a pause, which grows each time.
-    async fn pause(&self, pause: &mut Duration) {
+    /// Before a request is repeated that could not be answered: until the view changes, or for a pause, which grows each
+    /// time. Fails with an error that is an answer.
+    async fn pause(&self, error: SeamError, pause: &mut Duration) -> Result<(), SeamError> {
+        if !matches!(error, SeamError::Unknown | SeamError::Moved | SeamError::Suspended(_)) {
+            return Err(error);
+        }
         tokio::select! {
             biased;
             () = self.view_changed.notified() => {}
             () = self.env.sleep(*pause) => {}
         }
         *pause = RETRY_MAX.min(*pause * 2);
+        Ok(())
     }
 
     /// Has operations carried out by the coordinator: in a record when this returns, and in the view.
@@ -323,10 +328,7 @@ impl Inner {
                     self.follow(view);
                     return Ok(());
                 }
-                Err(SeamError::Unknown | SeamError::Moved | SeamError::Suspended(_)) => {
-                    self.pause(&mut pause).await;
-                }
-                Err(error) => return Err(error.into()),
+                Err(error) => self.pause(error, &mut pause).await?,
             }
         }
     }
@@ -399,10 +401,7 @@ impl Inner {
                     return Ok(Reported::Removed);
                 }
                 Err(SeamError::Needed(_)) => return Ok(Reported::Needed),
-                Err(SeamError::Unknown | SeamError::Moved | SeamError::Suspended(_)) => {
-                    self.pause(&mut pause).await;
-                }
-                Err(error) => return Err(error.into()),
+                Err(error) => self.pause(error, &mut pause).await?,
             }
         }
     }
