@@ -424,7 +424,7 @@ impl Inner {
     fn leaving(&self, disk: DiskNumber, of: Membership) -> Vec<CopyRegions> {
         self.ports.set_leaving(disk, of, true);
         let missed = self.may_lack(disk);
-        self.replicas_on(disk, SpaceLog::leaving);
+        self.replicas_on(disk, of, SpaceLog::leaving);
         missed
     }
 
@@ -544,11 +544,14 @@ impl Inner {
 
     fn stays(&self, disk: DiskNumber, of: Membership) {
         self.ports.set_leaving(disk, of, false);
-        self.replicas_on(disk, SpaceLog::stays);
+        self.replicas_on(disk, of, SpaceLog::stays);
     }
 
-    /// Does something with the replicas of the log on a disk.
-    fn replicas_on(&self, disk: DiskNumber, act: impl Fn(&SpaceLog, u32)) {
+    /// Does something with the replicas of the log on a disk, unless a late message is about an earlier membership of it.
+    fn replicas_on(&self, disk: DiskNumber, of: Membership, act: impl Fn(&SpaceLog, u32)) {
+        if !self.ports.has(disk, of) {
+            return;
+        }
         let view = self.view.get().value;
         let (Some(row), Some(log)) = (view.log_row(), self.log.get()) else { return };
         let here = row.copies().filter(|(_, copy)| copy.place.disk == disk);

@@ -493,7 +493,8 @@ impl Ports {
         let mut inner = self.inner.write();
         match is_leaving {
             true => _ = inner.leaving.insert(disk, of),
-            false => _ = inner.leaving.remove(&disk),
+            false if inner.leaving.get(&disk) == Some(&of) => _ = inner.leaving.remove(&disk),
+            false => {}
         }
         if let Some(port) = inner.ports.get(&disk).filter(|port| port.of == of) {
             port.set_leaving(is_leaving);
