@@ -44,7 +44,6 @@ mod flush;
 mod heal;
 mod hedge;
 mod jobs;
-mod leased;
 mod load;
 pub mod locks;
 pub mod log;

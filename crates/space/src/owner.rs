@@ -25,12 +25,11 @@ use crate::coded::Unplaced;
 use crate::disk_marks::DiskMarks;
 use crate::findings::Findings;
 use crate::jobs::Jobs;
-use crate::leased::Leased;
 use crate::locks::RangeLocks;
 use crate::log::{LogError, Progress, SpaceLog};
 use crate::marks::Mark;
 use crate::overlay::Overlay;
-use crate::port::{Port, Ports};
+use crate::port::{Access, Port, Ports};
 use crate::replicas::Replicas;
 use crate::size::Limit;
 use crate::view::{GroupKey, View, block_id, layout};
@@ -216,13 +215,8 @@ impl Inner {
         let Settings { env, arena, node, budget, coordinator, lease, open, .. } = settings;
         let epoch = view.record.ownership.epoch;
         let permits = WRITES_FOR_DISK * view.disks.len();
-        let ports = {
-            let (env, lease) = (env.clone(), Arc::clone(&lease));
-            let leased = move |disk| {
-                Arc::new(Leased { env: env.clone(), lease: Arc::clone(&lease), disk }) as Arc<dyn Disk>
-            };
-            Ports::new(Epoch(epoch.0), move |disk, of| open(disk, of).map(&leased))
-        };
+        let access = Access { env: env.clone(), lease: Arc::clone(&lease), epoch: Epoch(epoch.0) };
+        let ports = Ports::new(access, open);
         ports.follow(&view);
         Arc::new(Inner {
             env,

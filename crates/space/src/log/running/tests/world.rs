@@ -7,7 +7,7 @@ use std::time::Duration;
 use arena::{IoBuf, Sg};
 use disk::sim::{FaultyDisk, Machine, Moment, SlotId};
 use disk::{Disk, DiskError, MemoryOptions, PowerCut};
-use env::{Ctx, Env, Epoch, Io};
+use env::{Ctx, Env, Io};
 use parking_lot::Mutex;
 use pool_seam::{DiskNumber, Membership, PoolId, RowNumber, SpaceId};
 
@@ -17,6 +17,7 @@ use crate::log::BLOCK;
 use crate::log::commit::Size;
 use crate::log::entry::{Change, Entry, FirstStripe, FirstUnit, RedoStripe, Stripe};
 use crate::port::Port;
+use crate::port::tests::access;
 
 const SPACE: SpaceId = SpaceId(3);
 const OFFSET: u64 = 64 << 10;
@@ -104,7 +105,12 @@ impl TestCoordinator {
             match self.machine.open(rows[&index].slot) {
                 Ok(disk) => {
                     let number = DiskNumber(rows[&index].slot.0 as u16);
-                    return Ok(Verdict::Again(Port::new(number, Membership(1), disk, Epoch(self.epoch))));
+                    return Ok(Verdict::Again(Port::new(
+                        number,
+                        Membership(1),
+                        disk,
+                        access(&self.env, self.epoch),
+                    )));
                 }
                 Err(_) => self.env.sleep(Duration::from_millis(20)).await,
             }
@@ -258,7 +264,8 @@ impl World {
 
     pub(super) fn replica(&self, index: u8, place: &Place) -> Replica {
         let disk = self.machine.open(place.slot).expect("the disk of a replica");
-        let port = Port::new(DiskNumber(place.slot.0 as u16), Membership(1), disk, Epoch(self.epoch));
+        let port =
+            Port::new(DiskNumber(place.slot.0 as u16), Membership(1), disk, access(&self.env, self.epoch));
         Replica { index, allocation: place.allocation, port, offset: OFFSET }
     }
 
