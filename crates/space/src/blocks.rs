@@ -4,22 +4,7 @@
 //! A slab has one block for each group of 512 units, and the blocks of a row are written before the row is used.
 //! So a block that is damaged or belongs elsewhere is never taken for an empty one. A block has the checksums of
 //! one content, and which units of every data column of its set are written.
-//!
-//! The block:
-//!
-//! | at | bytes | |
-//! |---|---|---|
-//! | 0 | 8 | `CWYSUMS1` |
-//! | 8 | 4 | CRC32C of the block with these four bytes as zeros |
-//! | 12 | 1, 1, 1 | index of the slab in its row; number of data columns; number of slabs in the set |
-//! | 16 | 16, 4, 4, 4, 4 | pool; space; row; group; allocation |
-//! | 48 | 8, 8 | version; writing |
-//! | 64 | 64 | lost units: unit `u` is bit `u mod 8` of byte `u / 8` |
-//! | 128 | 64 each | written units of each data column |
-//! | 1152 | 8 each | versions of the set's slabs |
-//! | 2048 | 2048 | 512 checksums |
-//!
-//! All other bytes are zeros: each value has one encoding.
+//! All bytes that the byte map does not name are zeros: each value has one encoding.
 
 mod checksums;
 mod units;
@@ -46,12 +31,10 @@ const SUMS_AT: usize = 2048;
 
 /// The place that a checksum block belongs to, and the allocation of its slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub struct BlockId {
-    /// The pool.
     pub pool: PoolId,
-    /// The space.
     pub space: SpaceId,
-    /// The row.
     pub row: RowNumber,
     /// The group in the slab: units `512 group` to `512 group + 511` of the slab.
     pub group: u32,
@@ -85,24 +68,6 @@ pub struct ChecksumBlock {
     pub sums: [u32; GROUP_UNITS as usize],
 }
 
-/// Why a block is not the one that is looked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// Cut, damaged, never written, or not a checksum block.
-    #[error("the checksum block is damaged")]
-    Damaged,
-    /// The block of this group from an earlier allocation of the slab, to any row: the present row's first write
-    /// of it was lost, or did not happen yet.
-    #[error("the checksum block is that of an earlier allocation, {}", .0.allocation)]
-    EarlierAllocation(BlockId),
-    /// The block of another place: a misdirected write, or disks are mixed up.
-    #[error("the checksum block belongs elsewhere: {0:?}")]
-    Elsewhere(BlockId),
-    /// The checksum matches, but no owner of this version writes these bytes.
-    #[error(transparent)]
-    Malformed(#[from] Malformed),
-}
-
 impl ChecksumBlock {
     /// The bytes of the block.
     ///
@@ -130,17 +95,11 @@ impl ChecksumBlock {
         b
     }
 
-    /// The block at this place.
-    ///
-    /// # Errors
-    /// [`Refused`]. The identity is compared only in a block whose checksum matches.
-    pub fn decode(block: &[u8], id: &BlockId) -> Result<Box<ChecksumBlock>, Refused> {
-        if block.len() != BLOCK {
-            return Err(Refused::Damaged);
-        }
+    /// The block at this place. That of another place or allocation is refused, too.
+    pub fn decode(block: &[u8], id: &BlockId) -> Result<Box<ChecksumBlock>, Malformed> {
         let mut r = Reader(block);
-        if r.array()? != *MAGIC || r.u32()? != crc_of(block) {
-            return Err(Refused::Damaged);
+        if block.len() != BLOCK || r.array()? != *MAGIC || r.u32()? != crc_of(block) {
+            return Err(Malformed);
         }
         let [index, columns, slabs] = r.array()?;
         let reserved = r.u8()?;
@@ -152,12 +111,9 @@ impl ChecksumBlock {
             group: r.u32()?,
             allocation: r.u32()?,
         };
-        if found != *id {
-            return Err(found.refused_for(id));
-        }
         let (columns, slabs) = (usize::from(columns), usize::from(slabs));
-        if reserved != 0 || !are_counts(columns, slabs) {
-            return Err(Malformed.into());
+        if found != *id || reserved != 0 || !are_counts(columns, slabs) {
+            return Err(Malformed);
         }
         let (version, writing) = (r.counter()?, r.counter()?);
         let lost = Units::get(&mut r)?;
@@ -185,19 +141,6 @@ impl ChecksumBlock {
     fn is_sound(&self) -> bool {
         let mut counters = [self.version, self.writing].into_iter().chain(self.versions.iter().copied());
         are_counts(self.written.len(), self.versions.len()) && counters.all(|counter| counter < COUNTER_MAX)
-    }
-}
-
-impl BlockId {
-    /// Why a valid block with this identity, which is another one, is not that of `expected`.
-    fn refused_for(self, expected: &BlockId) -> Refused {
-        // Groups are places in the slab whatever row it belongs to, and generations are the pool's.
-        let is_same_place = self.pool == expected.pool && self.group == expected.group;
-        if is_same_place && self.allocation < expected.allocation {
-            Refused::EarlierAllocation(self)
-        } else {
-            Refused::Elsewhere(self)
-        }
     }
 }
 

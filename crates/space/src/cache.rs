@@ -171,10 +171,7 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
     }
 
     /// The table of a group. If it is not in memory and no caller has begun to load it, a task of this worker does, with
-    /// `load`; callers wait for the same one.
-    ///
-    /// # Errors
-    /// Those of `load`; the next caller loads again.
+    /// `load`; callers wait for the same one. After an error of `load` the next caller loads again.
     pub fn get<F>(&self, env: &Env, key: GroupKey, load: impl FnOnce() -> F) -> Io<Result<Arc<Cached>, E>>
     where
         F: Future<Output = Result<Table, E>> + Send + 'static,

@@ -41,19 +41,13 @@ const WAITS_MAX: u32 = 20;
 const LOOK: Duration = Duration::from_secs(1);
 
 impl Space {
-    /// Makes a checkpoint now.
-    ///
-    /// # Errors
-    /// [`SpaceError`]: the log keeps its tail.
+    /// Makes a checkpoint now. After an error the log keeps its tail.
     pub async fn checkpoint(&self) -> Result<(), SpaceError> {
         let inner = Arc::clone(&self.0);
         self.0.env.run(async move { inner.checkpoint().await }).await
     }
 
-    /// Decides all units that a crash has left open (rule 12).
-    ///
-    /// # Errors
-    /// [`SpaceError`]: some stay open, because disks are away.
+    /// Decides all units that a crash has left open (rule 12). Fails if some stay open, because disks are away.
     pub async fn resolve(&self) -> Result<(), SpaceError> {
         let inner = Arc::clone(&self.0);
         self.0.env.run(async move { inner.resolve().await }).await

@@ -39,7 +39,6 @@ struct Bad {
 /// What the members of a set give.
 pub(crate) struct Made {
     pub(crate) columns: Columns,
-    /// Units that were written anew.
     pub(crate) rewritten: u64,
     /// Why not all members that count were read, if one was wanted and was not.
     pub(crate) unread: Option<SpaceError>,

@@ -22,10 +22,8 @@ use crate::write::{NotYet, Target};
 const WINDOW: u64 = 64 << 20;
 
 impl Space {
-    /// Discards whole units: once this has returned well, they read as zeros, durably so after a flush.
-    ///
-    /// # Errors
-    /// [`SpaceError`]: each unit is as before or discarded.
+    /// Discards whole units: once this has returned well, they read as zeros, durably so after a flush. After an error
+    /// each unit is as before or discarded.
     ///
     /// # Panics
     /// If the range is not whole units.

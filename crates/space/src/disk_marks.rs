@@ -114,9 +114,6 @@ impl Inner {
     }
 
     /// The mark of a disk; `None` if it has none that is valid.
-    ///
-    /// # Errors
-    /// It cannot be read.
     pub(crate) async fn read_mark(
         &self,
         view: &SpaceView,

@@ -10,39 +10,20 @@ use crate::log::{LogError, OpenError};
 
 /// Why a space could not do what it was asked to, by blame.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum SpaceError {
     /// The disk failed, and it stays in the pool, because it has the only copy of something.
     #[error("disk {} has the only current copy, and failed: {error}", .disk.0)]
-    Disk {
-        /// Which.
-        disk: DiskNumber,
-        /// How.
-        error: DiskError,
-    },
+    Disk { disk: DiskNumber, error: DiskError },
     /// No disk that is present has the newest data.
     #[error("row {}: the newest data is on {disks}, which cannot be read; bring one of them back", .row.0)]
-    Unavailable {
-        /// The row.
-        row: RowNumber,
-        /// The disks that have it.
-        disks: Disks,
-    },
+    Unavailable { row: RowNumber, disks: Disks },
     /// No copy is valid.
     #[error("{length} bytes at {address}: no copy of them is valid")]
-    Corrupt {
-        /// The first byte.
-        address: u64,
-        /// Bytes.
-        length: u64,
-    },
+    Corrupt { address: u64, length: u64 },
     /// The range is not inside of the space, which has another size by now.
     #[error("the range ends at byte {end}, and the virtual disk has {size}")]
-    Beyond {
-        /// The end of the range.
-        end: u64,
-        /// The size of the space.
-        size: u64,
-    },
+    Beyond { end: u64, size: u64 },
     /// The metadata cannot be read or changed, or it is another's.
     #[error(transparent)]
     Seam(#[from] SeamError),
@@ -109,22 +90,4 @@ impl SpaceError {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_refusal_names_its_disks() {
-        let disks = Disks::new(DiskNumber(1), [DiskNumber(4)]);
-        let error = SpaceError::Unavailable { row: RowNumber(2), disks };
-        assert!(error.to_string().contains("on disk 1, disk 4,"), "{error}");
-    }
-
-    /// The two differ for a writer: a full disk accepts the same write again when there is room.
-    #[test]
-    fn no_room_under_a_disk_is_no_medium_error() {
-        let (below, above) = (Place::new(Op::Write, 4096, 512), Place::new(Op::Write, 0, 4096));
-        let told = |error| SpaceError::Disk { disk: DiskNumber(1), error }.as_disk_error(Op::Write, 0, 4096);
-        assert_eq!(told(DiskError::Full { at: below }), DiskError::Full { at: above });
-        assert_eq!(told(DiskError::Medium { at: below }), DiskError::Medium { at: above });
-    }
-}
+mod tests;

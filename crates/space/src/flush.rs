@@ -16,9 +16,6 @@ use crate::view::{Member, route};
 
 impl Space {
     /// Makes all writes durable that have returned.
-    ///
-    /// # Errors
-    /// [`SpaceError`]: some of them may not be.
     pub fn flush(&self) -> env::Io<Result<(), SpaceError>> {
         let inner = Arc::clone(&self.0);
         let env = inner.env.clone();
@@ -114,9 +111,7 @@ impl Inner {
     }
 
     /// The port of a member; none if its disk is absent, or has left by now. Opens the disk anew if its handle has failed.
-    ///
-    /// # Errors
-    /// The disk cannot be reached from here, and is needed.
+    /// Fails if the disk cannot be reached from here, and is needed.
     pub(crate) async fn port(&self, member: &Member) -> Result<Option<Arc<Port>>, SpaceError> {
         match member.membership {
             Some(of) => self.port_of(member.disk, of).await,

@@ -25,7 +25,7 @@
 //! **I/O.** [`Space`], the running log ([`log::SpaceLog`]) and [`port`]. All else is pure, over bytes and values.
 //!
 //! **Errors.** Bytes from a disk never panic, and never allocate more than a small multiple of their length:
-//! invalid ones are refused with a typed reason. Values from this process that break a documented limit are
+//! invalid ones are refused. Values from this process that break a documented limit are
 //! a bug and panic.
 
 mod active;
@@ -44,7 +44,6 @@ mod flush;
 mod heal;
 mod hedge;
 mod jobs;
-mod leased;
 mod load;
 pub mod locks;
 pub mod log;

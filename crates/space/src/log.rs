@@ -24,8 +24,8 @@ mod tests;
 use arena::IoBuf;
 
 pub use running::{
-    Checkpointed, Coordination, Deposed, LogError, LogSettings, OpenError, Opened, Progress, Replica,
-    Required, Source, SpaceLog, Taken, Usage, Verdict, Wait,
+    Coordination, Deposed, LogError, LogSettings, OpenError, Opened, Progress, Replica, Required, Source,
+    SpaceLog, Taken, Verdict, Wait,
 };
 
 /// Bytes of a block: the unit of positions in the ring, and of the atomic writes of a disk.

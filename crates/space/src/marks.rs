@@ -2,18 +2,7 @@
 //!
 //! A slot of a disk belongs to one space, and the space's owner alone writes it. It has two places of one block,
 //! written in turn: the lowest bit of the count is the place. So a write that is cut leaves the mark before it.
-//!
-//! The block:
-//!
-//! | at | bytes | |
-//! |---|---|---|
-//! | 0 | 8 | `CWYMARK1` |
-//! | 8 | 4 | CRC32C of the block with these four bytes as zeros |
-//! | 12 | 4, 16, 2 | space; pool; disk |
-//! | 40 | 8, 8 | epoch, count |
-//! | 56 | 8 | mark |
-//!
-//! All other bytes are zeros: each mark has one encoding.
+//! All bytes that the byte map does not name are zeros: each mark has one encoding.
 
 use pool_seam::{DiskNumber, PoolId, SpaceId};
 
@@ -28,12 +17,10 @@ const EPOCH_AT: usize = 40;
 
 /// The disk and the space that a mark belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub struct MarkId {
-    /// The pool.
     pub pool: PoolId,
-    /// The disk.
     pub disk: DiskNumber,
-    /// The space.
     pub space: SpaceId,
 }
 
@@ -46,32 +33,6 @@ pub struct Mark {
     pub count: u64,
     /// The sequence of a record. Everything before it that concerns the disk is durable on the disk.
     pub mark: u64,
-}
-
-/// Why a block is not the mark that is looked for. Each of them counts as no mark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// Only zeros: nothing was written since the disk was added.
-    #[error("no mark was written there")]
-    Empty,
-    /// Cut or damaged, or not a mark.
-    #[error("the block of the mark is damaged")]
-    Damaged,
-    /// The mark of another pool: the disk was in that one before, or disks are mixed up.
-    #[error("the mark is that of pool {0}")]
-    OtherPool(PoolId),
-    /// The mark of another disk of the pool: a copied disk, or a misdirected write.
-    #[error("the mark is that of disk {}", .0.0)]
-    OtherDisk(DiskNumber),
-    /// The mark of another space: the former user of the slot, or a misdirected write.
-    #[error("the mark is that of space {}", .0.0)]
-    OtherSpace(SpaceId),
-    /// A mark whose count belongs into the other place: a misdirected write.
-    #[error("the mark with count {0} is in the wrong one of its two places")]
-    OtherPlace(u64),
-    /// The checksum matches, but no owner of this version writes these bytes.
-    #[error(transparent)]
-    Malformed(#[from] Malformed),
 }
 
 impl Mark {
@@ -95,38 +56,17 @@ impl Mark {
         b
     }
 
-    /// The mark in one place, 0 or 1, of a slot.
-    ///
-    /// # Errors
-    /// [`Refused`]. Identities are compared only in a block whose checksum matches, in the order pool, disk,
-    /// space, place.
-    pub fn decode(block: &[u8], id: &MarkId, in_place: usize) -> Result<Mark, Refused> {
-        if block.len() != BLOCK {
-            return Err(Refused::Damaged);
-        }
-        if is_zeros(block) {
-            return Err(Refused::Empty);
-        }
+    /// The mark in one place, 0 or 1, of a slot. That of another disk, space, pool or place is refused, too.
+    pub fn decode(block: &[u8], id: &MarkId, in_place: usize) -> Result<Mark, Malformed> {
         let mut r = Reader(block);
-        if r.array()? != *MAGIC || r.u32()? != crc_of(block) {
-            return Err(Refused::Damaged);
+        if block.len() != BLOCK || r.array()? != *MAGIC || r.u32()? != crc_of(block) {
+            return Err(Malformed);
         }
         let (space, pool, disk) = (SpaceId(r.u32()?), PoolId(r.array()?), DiskNumber(r.u16()?));
-        if pool != id.pool {
-            return Err(Refused::OtherPool(pool));
-        }
-        if disk != id.disk {
-            return Err(Refused::OtherDisk(disk));
-        }
-        if space != id.space {
-            return Err(Refused::OtherSpace(space));
-        }
         r.zeros(6)?;
         let [epoch, count, mark] = [r.counter()?, r.counter()?, r.counter()?];
-        if place(count) != in_place {
-            return Err(Refused::OtherPlace(count));
-        }
-        if is_zeros(r.0) { Ok(Mark { epoch, count, mark }) } else { Err(Malformed.into()) }
+        let is_ours = MarkId { pool, disk, space } == *id && place(count) == in_place;
+        if is_ours && is_zeros(r.0) { Ok(Mark { epoch, count, mark }) } else { Err(Malformed) }
     }
 
     /// The mark that counts of those in a slot's two places: the one with the higher (epoch, count). `None` if

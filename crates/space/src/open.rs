@@ -28,9 +28,7 @@ impl Space {
     }
 
     /// Owns a space from now on: makes its log, if it has none, or reads it. Then it is ready for reads and writes.
-    ///
-    /// # Errors
-    /// [`SpaceError`]; another owner can try again.
+    /// After an error another owner can try again.
     ///
     /// # Panics
     /// If the view has no row for the log.

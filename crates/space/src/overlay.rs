@@ -87,7 +87,7 @@ impl Overlay {
         drop(entries);
         for OfGroup { change, payload, carrier, said } in of_group {
             table.advance(said, said);
-            table.apply_with(&change, carrier, &payload);
+            table.apply(&change, carrier, &payload);
         }
         table.advance(confirmed, confirmed);
         // A disk that was set back since the last checkpoint may lack them.

@@ -25,13 +25,11 @@ use crate::coded::Unplaced;
 use crate::disk_marks::DiskMarks;
 use crate::findings::Findings;
 use crate::jobs::Jobs;
-use crate::leased::Leased;
 use crate::locks::RangeLocks;
-use crate::log::commit::Appended;
 use crate::log::{LogError, Progress, SpaceLog};
 use crate::marks::Mark;
 use crate::overlay::Overlay;
-use crate::port::{Port, Ports};
+use crate::port::{Access, Port, Ports};
 use crate::replicas::Replicas;
 use crate::size::Limit;
 use crate::view::{GroupKey, View, block_id, layout};
@@ -50,20 +48,17 @@ pub(crate) const RETRY: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_millis(1600);
 
 /// What an owner needs of its process.
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub struct Settings {
-    /// Time, chance and tasks.
     pub env: Env,
     /// Memory of reads.
     pub arena: Arena,
-    /// The machine.
     pub node: NodeId,
     /// Memory of tables, shared with other spaces.
     pub budget: Arc<Budget>,
     /// An I/O to the log that takes longer has failed.
     pub hang: Duration,
-    /// The coordinator.
     pub coordinator: Arc<dyn Coordinator>,
-    /// The right to acknowledge.
     pub lease: Arc<dyn Lease>,
     /// Opens a disk of the space, in a membership; none if this process cannot reach it.
     pub open: OpenDisk,
@@ -118,12 +113,10 @@ pub(crate) struct Inner {
     /// How often stripes were put in place that the log had.
     pub(crate) placed: AtomicU64,
     pub(crate) jobs: Jobs,
-    /// Reads that were hedged.
     pub(crate) hedged: AtomicU64,
     pub(crate) limit: Limit,
     /// Regions of copies that do not count, and lack a write: row, index, generation and bit.
     pub(crate) unfilled: parking_lot::Mutex<BTreeSet<(RowNumber, u8, u32, u64)>>,
-    /// Held while the size changes.
     pub(crate) resizing: Mutex<()>,
     /// Groups were emptied since the last checkpoint began: the next one gives them back.
     pub(crate) has_emptied: AtomicBool,
@@ -199,11 +192,6 @@ impl Space {
         self.0.view.get().value.record.size
     }
 
-    /// The newest view that the owner has.
-    pub fn view(&self) -> Arc<SpaceView> {
-        self.0.view.get().value
-    }
-
     /// Look-ups of tables that found one in memory, and those that did not, since the space was opened.
     pub fn table_cache(&self) -> (u64, u64) {
         self.0.cache.lookups()
@@ -214,10 +202,8 @@ impl Space {
         self.0.hedged.load(Ordering::Relaxed)
     }
 
-    /// Gives all rows of the space's size their slabs, as fixed provisioning has it.
-    ///
-    /// # Errors
-    /// [`SeamError::NoRoom`]: what was allocated stays. Others of the coordinator and of disks.
+    /// Gives all rows of the space's size their slabs, as fixed provisioning has it. After [`SeamError::NoRoom`] what
+    /// was allocated stays.
     pub async fn allocate_all(&self) -> Result<(), SpaceError> {
         let inner = Arc::clone(&self.0);
         self.0.env.run(async move { inner.allocate_all().await }).await
@@ -229,13 +215,8 @@ impl Inner {
         let Settings { env, arena, node, budget, coordinator, lease, open, .. } = settings;
         let epoch = view.record.ownership.epoch;
         let permits = WRITES_FOR_DISK * view.disks.len();
-        let ports = {
-            let (env, lease) = (env.clone(), Arc::clone(&lease));
-            let leased = move |disk| {
-                Arc::new(Leased { env: env.clone(), lease: Arc::clone(&lease), disk }) as Arc<dyn Disk>
-            };
-            Ports::new(Epoch(epoch.0), move |disk, of| open(disk, of).map(&leased))
-        };
+        let access = Access { env: env.clone(), lease: Arc::clone(&lease), epoch: Epoch(epoch.0) };
+        let ports = Ports::new(access, open);
         ports.follow(&view);
         Arc::new(Inner {
             env,
@@ -313,14 +294,19 @@ impl Inner {
         drop(self.following.lock());
     }
 
-    /// Before a request is repeated that could not be answered: until the view changes, or for a pause, which grows each time.
-    async fn pause(&self, pause: &mut Duration) {
+    /// Before a request is repeated that could not be answered: until the view changes, or for a pause, which grows each
+    /// time. Fails with an error that is an answer.
+    async fn pause(&self, error: SeamError, pause: &mut Duration) -> Result<(), SeamError> {
+        if !matches!(error, SeamError::Unknown | SeamError::Moved | SeamError::Suspended(_)) {
+            return Err(error);
+        }
         tokio::select! {
             biased;
             () = self.view_changed.notified() => {}
             () = self.env.sleep(*pause) => {}
         }
         *pause = RETRY_MAX.min(*pause * 2);
+        Ok(())
     }
 
     /// Has operations carried out by the coordinator: in a record when this returns, and in the view.
@@ -336,10 +322,7 @@ impl Inner {
                     self.follow(view);
                     return Ok(());
                 }
-                Err(SeamError::Unknown | SeamError::Moved | SeamError::Suspended(_)) => {
-                    self.pause(&mut pause).await;
-                }
-                Err(error) => return Err(error.into()),
+                Err(error) => self.pause(error, &mut pause).await?,
             }
         }
     }
@@ -412,18 +395,12 @@ impl Inner {
                     return Ok(Reported::Removed);
                 }
                 Err(SeamError::Needed(_)) => return Ok(Reported::Needed),
-                Err(SeamError::Unknown | SeamError::Moved | SeamError::Suspended(_)) => {
-                    self.pause(&mut pause).await;
-                }
-                Err(error) => return Err(error.into()),
+                Err(error) => self.pause(error, &mut pause).await?,
             }
         }
     }
 
-    /// Reports a disk that has to be left out.
-    ///
-    /// # Errors
-    /// [`SpaceError::Disk`] if it is needed, and those of the coordinator.
+    /// Reports a disk that has to be left out. Fails with [`SpaceError::Disk`] if it is needed.
     pub(crate) async fn leave_out(
         &self,
         disk: DiskNumber,
@@ -441,7 +418,7 @@ impl Inner {
     fn leaving(&self, disk: DiskNumber, of: Membership) -> Vec<CopyRegions> {
         self.ports.set_leaving(disk, of, true);
         let missed = self.may_lack(disk);
-        self.replicas_on(disk, SpaceLog::leaving);
+        self.replicas_on(disk, of, SpaceLog::leaving);
         missed
     }
 
@@ -561,11 +538,14 @@ impl Inner {
 
     fn stays(&self, disk: DiskNumber, of: Membership) {
         self.ports.set_leaving(disk, of, false);
-        self.replicas_on(disk, SpaceLog::stays);
+        self.replicas_on(disk, of, SpaceLog::stays);
     }
 
-    /// Does something with the replicas of the log on a disk.
-    fn replicas_on(&self, disk: DiskNumber, act: impl Fn(&SpaceLog, u32)) {
+    /// Does something with the replicas of the log on a disk, unless a late message is about an earlier membership of it.
+    fn replicas_on(&self, disk: DiskNumber, of: Membership, act: impl Fn(&SpaceLog, u32)) {
+        if !self.ports.has(disk, of) {
+            return;
+        }
         let view = self.view.get().value;
         let (Some(row), Some(log)) = (view.log_row(), self.log.get()) else { return };
         let here = row.copies().filter(|(_, copy)| copy.place.disk == disk);
@@ -678,7 +658,7 @@ impl Inner {
     /// Waits for a flush of a set, and then for the lease (rule 4).
     pub(crate) async fn confirmed(
         &self,
-        wait: impl Future<Output = Result<Appended, LogError>>,
+        wait: impl Future<Output = Result<(), LogError>>,
     ) -> Result<(), SpaceError> {
         wait.await?;
         self.lease.hold().wait().await.map_err(SpaceError::from)

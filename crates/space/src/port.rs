@@ -4,21 +4,37 @@
 //! 1. A write counts as not durable from its completion on, before its caller learns of that, until a flush that began
 //!    later has succeeded. So what a commit has to flush are the ports with such writes, taken after the writes have
 //!    completed.
-//! 2. A port ends with the membership of its disk, or when its handle has failed. Outstanding calls get [`DiskError::Timeout`](disk::DiskError::Timeout) then: it is not known
+//! 2. A port ends with the membership of its disk, or when its handle has failed. Outstanding calls get [`DiskError::Timeout`] then: it is not known
 //!    whether they take effect. What the disk answers later is ignored, and no further call begins.
 //! 3. A call counts as outstanding from before it reaches the disk until the disk has answered, whether the port has ended
 //!    or not. The disk's next port waits until none is ([`Ports::drained`]): an old write never follows a new one.
+//! 4. No write and no discard reaches the disk without the lease. On disks that do not fence other processes, an old owner
+//!    could otherwise overwrite the log of the next one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use arena::{Sg, SgMut, sg_len};
-use disk::{Disk, Op, Outcome, Place, Read, SlowReads, Then, Told, Written};
-use env::{Ctx, Epoch, IoFlags};
+use disk::{Disk, DiskError, Op, Outcome, Place, Read, SlowReads, Then, Told, Written};
+use env::{Ctx, Env, Epoch, Io, IoFlags};
 use parking_lot::{Mutex, RwLock};
-use pool_seam::{DiskNumber, Membership, PortStats, SpaceView, ViewVersion};
+use pool_seam::{DiskNumber, Lease, Membership, PortStats, SeamError, SpaceView, Suspension, ViewVersion};
+use slab::Slab;
 use tokio::sync::{Notify, oneshot};
+
+/// After this time a pool that is suspended is asked again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What all ports of an owner share.
+#[derive(Clone)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
+pub struct Access {
+    pub env: Env,
+    pub lease: Arc<dyn Lease>,
+    pub epoch: Epoch,
+}
 
 /// See the module.
 pub struct Port {
@@ -27,7 +43,7 @@ pub struct Port {
     disk: Arc<dyn Disk>,
     /// None: no latencies are compared.
     slow_reads: Option<Arc<dyn SlowReads>>,
-    epoch: Epoch,
+    access: Access,
     /// Set under the lock of `state`.
     has_ended: AtomicBool,
     state: Mutex<State>,
@@ -48,11 +64,8 @@ struct State {
     durable: u64,
 }
 
-/// The callers of outstanding calls, by number.
-struct Calls<T: Outcome> {
-    slots: Vec<Option<(Then<T>, Kind)>>,
-    free: Vec<usize>,
-}
+/// The callers of outstanding calls, by number. A port that has ended has none.
+type Calls<T> = Slab<(Then<T>, Kind)>;
 
 #[derive(Clone, Copy)]
 enum Kind {
@@ -64,11 +77,11 @@ enum Kind {
 }
 
 impl Port {
-    /// I/O to a disk under an owner's epoch, while the disk has this membership.
-    pub fn new(number: DiskNumber, of: Membership, disk: Arc<dyn Disk>, epoch: Epoch) -> Arc<Port> {
+    /// An owner's I/O to a disk, while the disk has this membership.
+    pub fn new(number: DiskNumber, of: Membership, disk: Arc<dyn Disk>, access: Access) -> Arc<Port> {
         let (has_ended, state, drained) = (AtomicBool::new(false), Mutex::default(), Notify::new());
         let slow_reads = disk.slow_reads();
-        Arc::new(Port { number, of, disk, slow_reads, epoch, has_ended, state, drained })
+        Arc::new(Port { number, of, disk, slow_reads, access, has_ended, state, drained })
     }
 
     /// The disk.
@@ -106,17 +119,23 @@ impl Port {
     pub fn write_then(self: &Arc<Port>, offset: u64, src: Sg, through: bool, then: Then<Written>) {
         let kind = if through { Kind::WriteThrough } else { Kind::Write };
         let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
-        if let Some(then) = self.begin(|s| &mut s.writes, at, |_| kind, then) {
-            self.disk.write_then(&self.ctx(through), offset, src, then);
+        let Some(then) = self.begin(|s| &mut s.writes, at, |_| kind, then) else { return };
+        let c = self.ctx(through);
+        match self.access.lease.holds() {
+            true => self.disk.write_then(&c, offset, src, then),
+            false => then.when(self.later(at, move |disk| disk.write(&c, offset, src))),
         }
     }
 
     /// Discards bytes of the disk; ordered like a write.
     pub fn discard_then(self: &Arc<Port>, offset: u64, length: u64, then: Then<Written>) {
         let at = Place::new(Op::Discard, offset, length);
-        if let Some(then) = self.begin(|s| &mut s.writes, at, |_| Kind::Write, then) {
-            then.when(self.disk.discard(&self.ctx(false), offset, length));
-        }
+        let Some(then) = self.begin(|s| &mut s.writes, at, |_| Kind::Write, then) else { return };
+        let c = self.ctx(false);
+        then.when(match self.access.lease.holds() {
+            true => self.disk.discard(&c, offset, length),
+            false => self.later(at, move |disk| disk.discard(&c, offset, length)),
+        });
     }
 
     /// Makes all writes durable that have completed.
@@ -245,14 +264,36 @@ impl Port {
         }
         let kind = kind(&state);
         state.outstanding += 1;
-        let which = calls(&mut state).add(then, kind);
+        let which = calls(&mut state).insert((then, kind));
         let port: Arc<Port> = Arc::clone(self);
         Some(Then::new(port, which, at))
     }
 
+    /// Begins a write when the lease holds again, or fails: with [`DiskError::Fenced`] when another owner is known, with
+    /// [`DiskError::Gone`] when the pool was let go.
+    fn later(&self, at: Place, write: impl FnOnce(&dyn Disk) -> Io<Written> + Send + 'static) -> Io<Written> {
+        let (Access { env, lease, epoch: had }, disk) = (self.access.clone(), Arc::clone(&self.disk));
+        Io::pending(async move {
+            loop {
+                let epoch = match lease.hold().wait().await {
+                    Ok(()) => return write(&*disk).wait().await,
+                    Err(SeamError::Deposed(epoch)) => epoch.0,
+                    Err(SeamError::Suspended(Suspension::TakenOver(epoch))) => epoch,
+                    // The pool is let go.
+                    Err(SeamError::Failed(_)) => return Err(DiskError::Gone { at }),
+                    Err(_) => {
+                        env.sleep(PAUSE).await;
+                        continue;
+                    }
+                };
+                return Err(DiskError::Fenced { at, had, epoch: Epoch(epoch) });
+            }
+        })
+    }
+
     fn ctx(&self, write_through: bool) -> Ctx {
         let flags = IoFlags { write_through, ..IoFlags::default() };
-        Ctx { epoch: self.epoch, flags, ..Ctx::default() }
+        Ctx { epoch: self.access.epoch, flags, ..Ctx::default() }
     }
 }
 
@@ -280,7 +321,7 @@ impl Told<Read> for Port {
         let call = {
             let mut state = self.state.lock();
             self.answered(&mut state);
-            state.reads.take(which)
+            state.reads.try_remove(which)
         };
         if let Some((then, _)) = call {
             then.tell(outcome);
@@ -289,7 +330,7 @@ impl Told<Read> for Port {
 
     fn late(self: Arc<Port>, which: usize) {
         // If the call has just completed, this may be the next one of its number: that is called late too early.
-        let caller = self.state.lock().reads.receiver(which);
+        let caller = self.state.lock().reads.get(which).and_then(|(then, _)| then.receiver());
         if let Some((caller, which)) = caller {
             caller.late(which);
         }
@@ -301,7 +342,7 @@ impl Told<Written> for Port {
         let then = {
             let mut state = self.state.lock();
             self.answered(&mut state);
-            let Some((then, kind)) = state.writes.take(which) else { return };
+            let Some((then, kind)) = state.writes.try_remove(which) else { return };
             match (kind, &outcome) {
                 (Kind::Flush(completed), Ok(())) => state.durable = state.durable.max(completed),
                 // A part of one that failed may be in the disk's cache.
@@ -314,38 +355,9 @@ impl Told<Written> for Port {
     }
 }
 
-impl<T: Outcome> Default for Calls<T> {
-    fn default() -> Calls<T> {
-        Calls { slots: Vec::new(), free: Vec::new() }
-    }
-}
-
-impl<T: Outcome> Calls<T> {
-    fn add(&mut self, then: Then<T>, kind: Kind) -> usize {
-        let which = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            self.slots.len() - 1
-        });
-        self.slots[which] = Some((then, kind));
-        which
-    }
-
-    /// What is called back for a call.
-    fn receiver(&self, which: usize) -> Option<(Arc<dyn Told<T>>, usize)> {
-        self.slots.get(which)?.as_ref()?.0.receiver()
-    }
-
-    /// The call, unless the port has ended: then there are none, and no new ones.
-    fn take(&mut self, which: usize) -> Option<(Then<T>, Kind)> {
-        let call = self.slots.get_mut(which)?.take()?;
-        self.free.push(which);
-        Some(call)
-    }
-}
-
 /// The ports of a space: one for each disk of the view that is in service and that this process can reach.
 pub struct Ports {
-    epoch: Epoch,
+    access: Access,
     open: Box<Open>,
     inner: RwLock<Inner>,
     /// A view was followed.
@@ -375,10 +387,10 @@ struct Inner {
 impl Ports {
     /// No ports; `open` opens a disk for its membership, at each view until it can.
     pub fn new(
-        epoch: Epoch,
+        access: Access,
         open: impl Fn(DiskNumber, Membership) -> Option<Arc<dyn Disk>> + Send + Sync + 'static,
     ) -> Ports {
-        Ports { epoch, open: Box::new(open), inner: RwLock::default(), changed: Notify::new() }
+        Ports { access, open: Box::new(open), inner: RwLock::default(), changed: Notify::new() }
     }
 
     /// Ends the ports of memberships that have ended, and opens those that have begun. A view that is older than one
@@ -481,7 +493,7 @@ impl Ports {
         if !inner.ports.contains_key(&disk)
             && let Some(opened) = (self.open)(disk, of)
         {
-            let port = Port::new(disk, of, opened, self.epoch);
+            let port = Port::new(disk, of, opened, self.access.clone());
             port.set_leaving(inner.leaving.get(&disk) == Some(&of));
             inner.ports.insert(disk, port);
         }
@@ -493,7 +505,8 @@ impl Ports {
         let mut inner = self.inner.write();
         match is_leaving {
             true => _ = inner.leaving.insert(disk, of),
-            false => _ = inner.leaving.remove(&disk),
+            false if inner.leaving.get(&disk) == Some(&of) => _ = inner.leaving.remove(&disk),
+            false => {}
         }
         if let Some(port) = inner.ports.get(&disk).filter(|port| port.of == of) {
             port.set_leaving(is_leaving);
@@ -502,7 +515,7 @@ impl Ports {
 
     /// A port for a disk that is about to join with this membership.
     pub fn open(&self, disk: DiskNumber, of: Membership) -> Option<Arc<Port>> {
-        (self.open)(disk, of).map(|opened| Port::new(disk, of, opened, self.epoch))
+        (self.open)(disk, of).map(|opened| Port::new(disk, of, opened, self.access.clone()))
     }
 
     /// Whether the disk is one of the space's, in this membership.
@@ -538,4 +551,4 @@ impl Ports {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

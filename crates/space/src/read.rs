@@ -42,7 +42,6 @@ pub(crate) struct Reading {
     pub(crate) of: Membership,
     /// Held: a small cache must not evict what is needed when it does not match.
     pub(crate) cached: Arc<Cached>,
-    /// The buffers.
     pub(crate) shape: Shape,
     sums: Sums,
     /// None: the caller has its answer.
@@ -59,9 +58,7 @@ enum Known {
 
 impl Space {
     /// Reads as many whole units at `address` as `dst` has filled. What was never written, or was discarded, is zeros.
-    ///
-    /// # Errors
-    /// [`SpaceError`]; the buffers come back, with undefined contents.
+    /// After an error the buffers have undefined contents.
     ///
     /// # Panics
     /// If the range is not whole units.

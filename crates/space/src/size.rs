@@ -44,9 +44,6 @@ impl Drop for Limited<'_> {
 
 impl Space {
     /// What is allocated, from `address` on, of at most `length` bytes: by units where a table can say it.
-    ///
-    /// # Errors
-    /// [`SpaceError`]: the checksum blocks of a group cannot be read.
     pub async fn allocated(&self, address: u64, length: u64) -> Result<Allocated, SpaceError> {
         let inner = Arc::clone(&self.0);
         self.0.env.run(async move { inner.allocated(address..address.saturating_add(length)).await }).await
@@ -55,9 +52,6 @@ impl Space {
 
 impl Inner {
     /// Whether a range of whole units lies inside of the space.
-    ///
-    /// # Errors
-    /// [`SpaceError::Beyond`].
     ///
     /// # Panics
     /// If the range is not whole units.

@@ -22,7 +22,7 @@ impl Source for Link {
         self.0.upgrade().map_or_else(Taken::default, |inner| inner.take(sequence, set, room))
     }
 
-    fn flush(&self, _: u64, set: FlushSet) -> Io<SmallVec<[DiskNumber; 1]>> {
+    fn flush(&self, set: FlushSet) -> Io<SmallVec<[DiskNumber; 1]>> {
         let Some(inner) = self.0.upgrade() else { return Io::Done(SmallVec::new()) };
         let mut failed = SmallVec::new();
         let mut ports = if set.everything { inner.ports.dirty() } else { Vec::new() };

@@ -174,22 +174,6 @@ impl Table {
         Some(table)
     }
 
-    /// Adds the block of a content that was not loaded.
-    pub fn fill(&mut self, content: usize, block: &ChecksumBlock) {
-        let c = &mut self.contents[content];
-        for unit in std::mem::take(&mut c.unknown).iter() {
-            c.sums[unit] = block.sums[unit];
-            c.lost.set(unit, block.lost.has(unit));
-        }
-        for (unit, pending) in self.pending.iter_mut() {
-            for value in pending.versions.iter_mut().map(|v| &mut v.values[content]) {
-                if let Value::Unknown { written } = *value {
-                    *value = value_of(written, block.lost.has(unit), block.sums[unit]);
-                }
-            }
-        }
-    }
-
     /// The unit of a content whose block was not loaded has this checksum, or is not written.
     pub fn learn(&mut self, content: usize, unit: usize, sum: Option<u32>) {
         let value = sum.map_or(Value::Unwritten, Value::Written);
@@ -240,11 +224,6 @@ impl Table {
         let is_lost = |c: &Content| c.lost.has(unit) && !c.unknown.has(unit);
         self.contents[..self.data].iter().any(|column| column.written.has(unit))
             || self.contents.iter().any(is_lost)
-    }
-
-    /// The confirmed values.
-    pub fn confirmed(&self, unit: usize) -> Values {
-        self.pending.get(unit).map_or_else(|| self.values(unit), |p| p.versions[0].values.clone())
     }
 
     /// Rule 2.

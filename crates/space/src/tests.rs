@@ -32,7 +32,13 @@ fn coded(seed: u64, parity: u8) -> Setup {
 }
 
 /// A right to acknowledge that a test gives and takes.
-struct TestLease(env::watch::Sender<bool>);
+pub(crate) struct TestLease(pub(crate) env::watch::Sender<bool>);
+
+impl TestLease {
+    pub(crate) fn new() -> TestLease {
+        TestLease(env::watch::Sender::new(true))
+    }
+}
 
 impl Lease for TestLease {
     fn holds(&self) -> bool {
@@ -67,7 +73,7 @@ impl World {
     }
 
     async fn open(rig: Rig, model: Model) -> World {
-        let lease = Arc::new(TestLease(env::watch::Sender::new(true)));
+        let lease = Arc::new(TestLease::new());
         let arena = Arena::new(64 << 20).expect("memory");
         let disks = rig.clone();
         let settings = Settings {

@@ -15,12 +15,11 @@ use crate::blocks::BlockId;
 
 /// A group of 512 units of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub struct GroupKey {
-    /// The row.
     pub row: RowNumber,
     /// The set: the column of a simple or mirrored row, 0 of a coded one.
     pub set: u8,
-    /// The group in the slabs.
     pub group: u32,
 }
 

@@ -119,10 +119,7 @@ impl Target {
 
 impl Space {
     /// Writes whole units at `address`. Once it has returned well, reads give them; they are durable after a flush, or if
-    /// `through` says so when this returns.
-    ///
-    /// # Errors
-    /// [`SpaceError`]: each unit is old or new.
+    /// `through` says so when this returns. After an error each unit is old or new.
     ///
     /// # Panics
     /// If the range is not whole units.

@@ -71,18 +71,8 @@ pub enum Next {
     Full,
 }
 
-/// A durable record, or a confirmed one where a flush was waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Appended {
-    /// The record's sequence.
-    pub sequence: u64,
-    /// Records up to this sequence are confirmed, and a durable record says so. Where a flush was waited for, it is
-    /// `sequence`, which no record says yet.
-    pub confirmed: u64,
-}
-
 /// Results for callers: an error names the disk whose flush failed.
-pub type Answers<W> = Vec<(W, Result<Appended, DiskNumber>)>;
+pub type Answers<W> = Vec<(W, Result<(), DiskNumber>)>;
 
 /// See the module.
 #[derive(Debug)]
@@ -238,10 +228,8 @@ impl<W> Core<W> {
         assert!(std::mem::take(&mut self.is_writing), "no record is being written");
         let record = self.unconfirmed.back_mut().expect("a record that is written is not confirmed");
         record.is_durable = true;
-        let RecordId { sequence, confirmed, .. } = record.id;
-        let early = record.callers.early.drain(..);
-        answers.extend(early.map(|caller| (caller, Ok(Appended { sequence, confirmed }))));
-        self.said = confirmed;
+        answers.extend(record.callers.early.drain(..).map(|caller| (caller, Ok(()))));
+        self.said = record.id.confirmed;
         self.confirm(now, answers);
     }
 
@@ -368,8 +356,7 @@ impl<W> Core<W> {
             let failed = record.flushed.unwrap_or_default();
             for (caller, set) in late {
                 let of_it = failed.iter().find(|disk| set.everything || set.disks.contains(disk));
-                let confirmed = Appended { sequence, confirmed: sequence };
-                answers.push((caller, of_it.map_or(Ok(confirmed), |disk| Err(*disk))));
+                answers.push((caller, of_it.map_or(Ok(()), |disk| Err(*disk))));
             }
         }
     }

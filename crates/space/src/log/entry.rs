@@ -1,14 +1,5 @@
 //! The entries of a record's body: `docs/on-disk-format.md`, table "kind, fields, meaning" of "The space log".
 //!
-//! Each entry is, in this order:
-//!
-//! | bytes | |
-//! |---|---|
-//! | 1 | kind, 1 to 13; the highest bit says that the entry is carried and not confirmed |
-//! | 1 | content; 0 in kinds without units of one content |
-//! | 2 | count of units or stripes; 0 in kinds without either |
-//! | 4 | bytes of the fields that follow |
-//!
 //! Each value has one encoding, and all other bytes are refused. Whether rows, columns and births exist is not
 //! decided here.
 
@@ -70,14 +61,12 @@ pub enum Change {
 
 /// The first of the units that an entry is about; the others follow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub struct FirstUnit {
-    /// The row.
     pub row: RowNumber,
     /// The generation with which the row was allocated.
     pub birth: u32,
-    /// The content in its set.
     pub content: u8,
-    /// The column in the row.
     pub column: u8,
     /// Units from the beginning of the column.
     pub unit: u32,
@@ -85,10 +74,9 @@ pub struct FirstUnit {
 
 /// The first of the stripes that an entry is about; the others follow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub struct FirstStripe {
-    /// The row.
     pub row: RowNumber,
-    /// The generation with which the row was allocated.
     pub birth: u32,
     /// The unit of every column that is the stripe.
     pub unit: u32,
@@ -116,10 +104,9 @@ pub struct RedoStripe {
 
 /// The place of a unit: what its checksum depends on besides its bytes, and the space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub struct UnitPlace {
-    /// The row.
     pub row: RowNumber,
-    /// The generation with which the row was allocated.
     pub birth: u32,
     /// The content: the column, in a coded row.
     pub content: u8,
@@ -138,10 +125,6 @@ pub fn encode<'a>(entries: impl IntoIterator<Item = &'a Entry>, out: &mut Vec<u8
 }
 
 /// The entries of a whole body.
-///
-/// # Errors
-/// [`Malformed`] if the bytes are not what [`encode`] writes: a cut entry, an unknown kind, a count that is not
-/// that of the fields, reserved bytes that are not zeros.
 pub fn decode(body: &[u8]) -> Result<Vec<Entry>, Malformed> {
     let (mut rest, mut entries) = (Reader(body), Vec::new());
     while rest.end().is_err() {

@@ -20,10 +20,9 @@ const OPEN: u64 = u64::MAX;
 
 /// The replica that a header belongs to; another one's header is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub struct ReplicaId {
-    /// The pool.
     pub pool: PoolId,
-    /// The space.
     pub space: SpaceId,
     /// The replica's index in the log's row.
     pub index: u8,
@@ -105,11 +104,7 @@ impl Header {
         b
     }
 
-    /// The header in a block of a replica.
-    ///
-    /// # Errors
-    /// [`Malformed`] if the block is no whole header, is that of another replica or allocation, or has segments
-    /// that are not in the order of epochs, positions and sequences.
+    /// The header in a block of a replica. One of another replica or allocation is refused, too.
     pub fn decode(block: &[u8], id: &ReplicaId) -> Result<Header, Malformed> {
         if block.len() != BLOCK {
             return Err(Malformed);

@@ -6,7 +6,7 @@
 
 use siphasher::sip::SipHasher24;
 
-use super::entry::{self, Entry, UnitPlace};
+use super::entry::{self, Entry, Malformed, UnitPlace};
 use super::header::Key;
 use super::{BLOCK, COUNTER_MAX};
 
@@ -49,23 +49,6 @@ pub struct Head {
     body_crc: u32,
 }
 
-/// Why bytes are not a record that counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Invalid {
-    /// The first 56 bytes are not a head, or one that was made with another key.
-    #[error("no head of a record with this key")]
-    Head,
-    /// The body is cut or torn, or its padding is not zeros.
-    #[error("the record's body does not match its head")]
-    Body,
-    /// The body has a matching checksum, but is not a list of entries with as many payload units as the head says.
-    #[error("the record's body is not a list of entries")]
-    Entries,
-    /// A payload unit does not have the sum that its entry says.
-    #[error("unit {0} of the record's payload is torn")]
-    Payload(usize),
-}
-
 /// The head's blocks of a record; the payload units of the entries, in order, come after them.
 ///
 /// # Panics
@@ -103,15 +86,12 @@ where
 
 impl Head {
     /// The head at the beginning of a block. The caller compares [`Head::id`] with what it expects.
-    ///
-    /// # Errors
-    /// [`Invalid::Head`] if there is none that was made with this key.
-    pub fn decode(block: &[u8], key: &Key) -> Result<Head, Invalid> {
+    pub fn decode(block: &[u8], key: &Key) -> Result<Head, Malformed> {
         if block.len() < HEAD_BYTES
             || block[0..4] != *MAGIC
             || u64_at(block, CHECK_AT) != check_of(block, key)
         {
-            return Err(Invalid::Head);
+            return Err(Malformed);
         }
         let id = RecordId {
             epoch: u64_at(block, 8),
@@ -123,7 +103,7 @@ impl Head {
         let [body_bytes, body_crc] =
             [40, 44].map(|at| u32::from_le_bytes(std::array::from_fn(|i| block[at + i])));
         let head = Head { id, head_blocks, payload_units, body_bytes, body_crc };
-        if head.is_sound() { Ok(head) } else { Err(Invalid::Head) }
+        if head.is_sound() { Ok(head) } else { Err(Malformed) }
     }
 
     /// Blocks of the record, payload included.
@@ -137,18 +117,15 @@ impl Head {
     }
 
     /// The entries of the body; `record` begins with the head's blocks.
-    ///
-    /// # Errors
-    /// [`Invalid::Body`] or [`Invalid::Entries`].
-    pub fn entries(&self, record: &[u8]) -> Result<Vec<Entry>, Invalid> {
-        let whole = record.get(..usize::from(self.head_blocks) * BLOCK).ok_or(Invalid::Body)?;
+    pub fn entries(&self, record: &[u8]) -> Result<Vec<Entry>, Malformed> {
+        let whole = record.get(..usize::from(self.head_blocks) * BLOCK).ok_or(Malformed)?;
         let (body, padding) = whole[HEAD_BYTES..].split_at(self.body_bytes as usize);
         if crc_fast::crc32_iscsi(body) != self.body_crc || !crate::codec::is_zeros(padding) {
-            return Err(Invalid::Body);
+            return Err(Malformed);
         }
-        let entries = entry::decode(body).map_err(|_| Invalid::Entries)?;
+        let entries = entry::decode(body)?;
         let units = entries.iter().flat_map(Entry::payload).count();
-        if units == usize::from(self.payload_units) { Ok(entries) } else { Err(Invalid::Entries) }
+        if units == usize::from(self.payload_units) { Ok(entries) } else { Err(Malformed) }
     }
 
     fn is_sound(&self) -> bool {
@@ -163,20 +140,18 @@ impl Head {
 }
 
 /// Compares payload units with the sums of their entries; `payload` has the blocks after the head's, and `hash`
-/// gives the hash of a place: a sum is CRC32C of the unit xor that.
-///
-/// # Errors
-/// [`Invalid::Payload`] with the index of the first unit that is cut off or does not match.
+/// gives the hash of a place: a sum is CRC32C of the unit xor that. Fails if a unit is cut off or does not
+/// match.
 pub fn verify_payload(
     entries: &[Entry],
     payload: &[u8],
     hash: impl Fn(&UnitPlace) -> u32,
-) -> Result<(), Invalid> {
+) -> Result<(), Malformed> {
     let mut units = payload.chunks_exact(BLOCK);
-    for (index, (place, sum)) in entries.iter().flat_map(Entry::payload).enumerate() {
-        let unit = units.next().ok_or(Invalid::Payload(index))?;
+    for (place, sum) in entries.iter().flat_map(Entry::payload) {
+        let unit = units.next().ok_or(Malformed)?;
         if crc_fast::crc32_iscsi(unit) ^ hash(&place) != sum {
-            return Err(Invalid::Payload(index));
+            return Err(Malformed);
         }
     }
     Ok(())

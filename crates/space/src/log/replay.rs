@@ -40,10 +40,9 @@ pub struct NoHeader;
 
 /// A read of one replica: these blocks of its ring, contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub struct Read {
-    /// The first block of the ring.
     pub ring_block: u64,
-    /// How many.
     pub blocks: u64,
 }
 
@@ -75,9 +74,6 @@ enum Examined {
 impl<H: Fn(&UnitPlace) -> u32> Replay<H> {
     /// Begins with the newest valid header of each replica that counts (is not missed): step 1. `hash` is that
     /// of a unit's place, as in [`record::verify_payload`]; reads have at most `read_blocks` blocks.
-    ///
-    /// # Errors
-    /// [`NoHeader`] if there is none.
     pub fn begin(headers: &[Option<Header>], read_blocks: u64, hash: H) -> Result<Replay<H>, NoHeader> {
         assert!(read_blocks > 0, "a read has blocks");
         let header = headers.iter().flatten().rev().max_by_key(|h| h.age()).ok_or(NoHeader)?.clone();

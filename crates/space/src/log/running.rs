@@ -13,7 +13,6 @@ mod replica;
 mod task;
 #[cfg(test)]
 mod tests;
-mod wait;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,38 +20,34 @@ use std::time::Duration;
 use arena::Arena;
 use disk::DiskError;
 use env::{Env, Io, watch};
+use futures_util::TryFutureExt;
+use futures_util::future::UnwrapOrElse;
 use parking_lot::Mutex;
 use pool_seam::{DiskNumber, PoolId, SpaceId};
 use smallvec::SmallVec;
-use tokio::sync::Notify;
+use tokio::sync::oneshot::error::RecvError;
+use tokio::sync::{Notify, oneshot};
 
-use super::commit::{Appended, Core, FlushSet, Room};
-use super::ring::{Point, Ring};
+use super::commit::{Core, FlushSet, Room};
+use super::ring::Ring;
 use super::snapshot::{Annex, Content, Parts, TooLarge};
 pub use open::{OpenError, Opened, Required};
 pub use replica::{Coordination, Deposed, Replica, Verdict};
-use replica::{Live, Standing, Writer};
-use wait::Answer;
-pub use wait::Wait;
+use replica::{Live, Standing};
 
 /// What a log needs of its process and its space.
 #[derive(Clone)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub struct LogSettings {
-    /// Time, chance and tasks.
     pub env: Env,
     /// Memory of reads.
     pub arena: Arena,
-    /// The pool.
     pub pool: PoolId,
-    /// The space.
     pub space: SpaceId,
-    /// The owner's epoch of the space.
     pub epoch: u64,
     /// A write or read of a replica that takes longer has failed.
     pub hang: Duration,
-    /// The coordinator.
     pub coordination: Arc<dyn Coordination>,
-    /// The space.
     pub source: Arc<dyn Source>,
 }
 
@@ -63,10 +58,10 @@ pub trait Source: Send + Sync {
     /// lock meanwhile.
     fn take(&self, sequence: u64, set: &FlushSet, room: &mut Room) -> Taken;
 
-    /// Makes the data of record `sequence` durable: flushes the disks of the set that have completed, unflushed writes.
+    /// Makes the data of a record durable: flushes the disks of the set that have completed, unflushed writes.
     /// Disks that fail are reported by this call, and removed when it returns. Those of them that are needed are the
     /// result: their callers fail with the disk's name. What they may have lost is in doubt when this returns.
-    fn flush(&self, sequence: u64, set: FlushSet) -> Io<SmallVec<[DiskNumber; 1]>>;
+    fn flush(&self, set: FlushSet) -> Io<SmallVec<[DiskNumber; 1]>>;
 }
 
 /// Entries for a record.
@@ -85,7 +80,7 @@ pub struct Progress {
     pub confirmed: u64,
     /// A durable record says so of all up to this one.
     pub said: u64,
-    /// [`Usage::is_checkpoint_due`].
+    /// Half of the ring is used, or a replica waits to count.
     pub is_checkpoint_due: bool,
     /// What has to be written waits for room, which only a checkpoint makes.
     pub is_full: bool,
@@ -120,22 +115,15 @@ pub enum LogError {
     ReplicaFailed,
 }
 
-/// A checkpoint that is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Checkpointed {
-    /// The new tail: the snapshot's first record.
-    pub tail: Point,
-}
+/// The result of a call, to wait for. Dropping it changes nothing.
+pub type Wait<T> = UnwrapOrElse<oneshot::Receiver<Result<T, LogError>>, fn(RecvError) -> Result<T, LogError>>;
 
-/// How full a log is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Usage {
-    /// Blocks of records.
-    pub used: u64,
-    /// Blocks of the ring.
-    pub blocks: u64,
-    /// Half of the ring is used, or a replica waits to count: a checkpoint is due.
-    pub is_checkpoint_due: bool,
+/// The other end of a [`Wait`]; its caller may have stopped waiting.
+type Answer<T> = oneshot::Sender<Result<T, LogError>>;
+
+fn call<T>() -> (Answer<T>, Wait<T>) {
+    let (answer, result) = oneshot::channel();
+    (answer, result.unwrap_or_else(|_| Err(LogError::Closed)))
 }
 
 /// A running log; see the module. Dropping it ends the log when all that was enqueued is done.
@@ -144,9 +132,8 @@ pub struct SpaceLog {
 }
 
 struct Shared {
-    writer: Writer,
+    settings: LogSettings,
     ring: Ring,
-    source: Arc<dyn Source>,
     state: Mutex<State>,
     /// The task has something to do.
     wake: Notify,
@@ -155,7 +142,7 @@ struct Shared {
 }
 
 struct State {
-    core: Core<Answer<Appended>>,
+    core: Core<Answer<()>>,
     annex: Annex,
     replicas: Vec<Arc<Live>>,
     joins: Vec<Join>,
@@ -174,7 +161,7 @@ struct Join {
 /// A checkpoint that was not begun yet.
 struct Checkpoint {
     parts: Box<dyn FnOnce() -> Option<Parts> + Send>,
-    done: Answer<Checkpointed>,
+    done: Answer<()>,
 }
 
 /// The handle is gone; the receiver gets the last sequence.
@@ -182,14 +169,14 @@ type Closing = Option<Answer<u64>>;
 
 impl SpaceLog {
     /// Resolves when all entries that need no flush, and waited when this was called, are durable.
-    pub fn durable(&self) -> Wait<Appended> {
+    pub fn durable(&self) -> Wait<()> {
         self.shared.wait(&mut self.shared.state.lock(), None)
     }
 
     /// Resolves when all entries of units whose disks are in the set, and which waited when this was called, are
     /// confirmed: durable, and their data too. Fails with [`LogError::NotFlushed`] if that is unknown of a disk of the
     /// set.
-    pub fn flush(&self, set: FlushSet) -> Wait<Appended> {
+    pub fn flush(&self, set: FlushSet) -> Wait<()> {
         self.shared.wait(&mut self.shared.state.lock(), Some(set))
     }
 
@@ -205,9 +192,6 @@ impl SpaceLog {
     }
 
     /// Waits until a durable record says that all up to this sequence are confirmed: begins one when they are.
-    ///
-    /// # Errors
-    /// [`LogError`], if the log ends.
     pub async fn said(&self, sequence: u64) -> Result<(), LogError> {
         while self.until(|progress| progress.confirmed >= sequence).await?.said < sequence {
             self.durable().await?;
@@ -217,12 +201,12 @@ impl SpaceLog {
 
     /// Puts a record into the annex, in place of the key's former one; resolves when that is durable (rule 19). Fails
     /// with [`LogError::TooLarge`] before anything is changed.
-    pub fn annex_put(&self, key: u64, value: Vec<u8>) -> Wait<Appended> {
+    pub fn annex_put(&self, key: u64, value: Vec<u8>) -> Wait<()> {
         self.annex(key, Some(value.into()))
     }
 
     /// Removes a key's record from the annex; resolves when that is durable.
-    pub fn annex_remove(&self, key: u64) -> Wait<Appended> {
+    pub fn annex_remove(&self, key: u64) -> Wait<()> {
         self.annex(key, None)
     }
 
@@ -236,20 +220,13 @@ impl SpaceLog {
     /// records, without a lock of the log: what it returns has at least the entries of all records before. The log adds
     /// annex records.
     ///
-    /// The wait fails with [`LogError::TooLarge`] or [`LogError::Busy`] before anything is appended.
-    pub fn checkpoint(&self, parts: impl FnOnce() -> Parts + Send + 'static) -> Wait<Checkpointed> {
-        self.checkpoint_if(|| Some(parts()))
-    }
-
-    /// The same, unless `parts` has none: then the wait fails with [`LogError::Busy`], and nothing is changed.
-    pub fn checkpoint_if(
-        &self,
-        parts: impl FnOnce() -> Option<Parts> + Send + 'static,
-    ) -> Wait<Checkpointed> {
-        let (done, wait) = Wait::new();
+    /// The wait fails with [`LogError::TooLarge`], or with [`LogError::Busy`] if `parts` has none or another checkpoint
+    /// waits, before anything is appended.
+    pub fn checkpoint_if(&self, parts: impl FnOnce() -> Option<Parts> + Send + 'static) -> Wait<()> {
+        let (done, wait) = call();
         let mut state = self.shared.state.lock();
         match state.ended.or(state.checkpoint.is_some().then_some(LogError::Busy)) {
-            Some(error) => done.give(Err(error)),
+            Some(error) => _ = done.send(Err(error)),
             None => state.checkpoint = Some(Checkpoint { parts: Box::new(parts), done }),
         }
         drop(state);
@@ -260,22 +237,23 @@ impl SpaceLog {
     /// Adds a replica (rule 17): makes its ring zeros, writes all records to it from now on, and a checkpoint is due.
     /// Resolves when it counts, after the next checkpoint.
     pub fn join(&self, replica: Replica) -> Wait<()> {
-        let (done, wait) = Wait::new();
+        let (done, wait) = call();
         let shared = Arc::clone(&self.shared);
-        let live = Arc::new(Live::new(&shared.writer, &replica, 0, 0, false));
+        let live = Arc::new(Live::new(&shared.settings, &replica, 0, 0, false));
         let mut state = self.shared.state.lock();
         if let Some(error) = state.ended {
-            return Wait::failed(error);
+            _ = done.send(Err(error));
+            return wait;
         }
         state.joins.push(Join { live: Arc::clone(&live), is_formatted: false, done });
         drop(state);
-        self.shared.writer.env.spawn(async move {
-            let formatted = live.format(&shared.writer, &replica, shared.ring).await;
+        self.shared.settings.env.spawn(async move {
+            let formatted = live.format(&shared.settings, &replica, shared.ring).await;
             let mut state = shared.state.lock();
             let Some(at) = state.joins.iter().position(|join| Arc::ptr_eq(&join.live, &live)) else { return };
             match formatted {
                 Ok(()) => state.joins[at].is_formatted = true,
-                Err(error) => state.joins.remove(at).done.give(Err(error)),
+                Err(error) => _ = state.joins.remove(at).done.send(Err(error)),
             }
             drop(state);
             shared.wake.notify_one();
@@ -317,15 +295,7 @@ impl SpaceLog {
         self.shared.state.lock().ended.is_some()
     }
 
-    /// How full the log is.
-    pub fn usage(&self) -> Usage {
-        self.shared.state.lock().usage()
-    }
-
     /// Resolves when a checkpoint is due; the log may be dropped meanwhile.
-    ///
-    /// # Errors
-    /// [`LogError::Closed`], if the log ends.
     pub fn checkpoint_due(&self) -> impl Future<Output = Result<(), LogError>> + Send + 'static {
         let mut progress = self.progress();
         async move {
@@ -340,9 +310,6 @@ impl SpaceLog {
     }
 
     /// Resolves when nothing waits for room.
-    ///
-    /// # Errors
-    /// [`LogError`], if the log has ended.
     pub async fn has_room(&self) -> Result<(), LogError> {
         self.until(|progress| !progress.is_full).await?;
         self.shared.state.lock().ended.map_or(Ok(()), Err)
@@ -351,7 +318,7 @@ impl SpaceLog {
     /// Ends the log when all callers have their answer, and a durable record says what is confirmed. Resolves to the sequence of
     /// the last record: with the epoch it is the log state for the metadata.
     pub fn close(&self) -> Wait<u64> {
-        let (done, wait) = Wait::new();
+        let (done, wait) = call();
         self.shared.close(Some(done));
         wait
     }
@@ -362,11 +329,15 @@ impl SpaceLog {
         found.map_err(|_| self.shared.state.lock().ended.unwrap_or(LogError::Closed))
     }
 
-    fn annex(&self, key: u64, value: Option<Arc<[u8]>>) -> Wait<Appended> {
+    fn annex(&self, key: u64, value: Option<Arc<[u8]>>) -> Wait<()> {
         let mut state = self.shared.state.lock();
         match state.annex.change(self.shared.ring, key, value) {
             Ok(()) => self.shared.wait(&mut state, None),
-            Err(error) => Wait::failed(error.into()),
+            Err(error) => {
+                let (done, wait) = call();
+                _ = done.send(Err(error.into()));
+                wait
+            }
         }
     }
 
@@ -395,12 +366,12 @@ impl Drop for SpaceLog {
 }
 
 impl Shared {
-    fn wait(&self, state: &mut State, flush: Option<FlushSet>) -> Wait<Appended> {
-        if let Some(error) = state.ended {
-            return Wait::failed(error);
+    fn wait(&self, state: &mut State, flush: Option<FlushSet>) -> Wait<()> {
+        let (done, wait) = call();
+        match state.ended {
+            Some(error) => _ = done.send(Err(error)),
+            None => state.core.wait(done, flush),
         }
-        let (done, wait) = Wait::new();
-        state.core.wait(done, flush);
         self.wake.notify_one();
         wait
     }
@@ -410,7 +381,7 @@ impl Shared {
         let mut state = self.state.lock();
         if state.closing.is_none() {
             match state.ended {
-                Some(error) => done.into_iter().for_each(|done| done.give(Err(error))),
+                Some(error) => done.into_iter().for_each(|done| _ = done.send(Err(error))),
                 None => state.closing = Some(done),
             }
         }
@@ -426,9 +397,8 @@ impl State {
         self.replicas.iter().any(|live| live.counts())
     }
 
-    fn usage(&self) -> Usage {
+    fn is_checkpoint_due(&self) -> bool {
         let (used, blocks) = self.core.used();
-        let joins = self.replicas.iter().any(|live| !live.counts() && !live.has_left());
-        Usage { used, blocks, is_checkpoint_due: used > blocks / 2 || joins }
+        used > blocks / 2 || self.replicas.iter().any(|live| !live.counts() && !live.has_left())
     }
 }

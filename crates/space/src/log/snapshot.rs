@@ -94,9 +94,6 @@ impl Annex {
     }
 
     /// Changes a key's record, which waits for a record of the log then.
-    ///
-    /// # Errors
-    /// [`TooLarge`], if the value has more than [`ANNEX_BYTES_MAX`], or all records would have more than a [`share`].
     pub fn change(&mut self, ring: Ring, key: u64, value: Option<Arc<[u8]>>) -> Result<(), TooLarge> {
         if let Some(value) = &value {
             let replaced = self.records.get(&key).map_or(0, |value| put_bytes(value));
@@ -135,9 +132,6 @@ impl Annex {
     }
 
     /// The records of a snapshot of this and `parts`, in order.
-    ///
-    /// # Errors
-    /// [`TooLarge`] if a share is exceeded.
     pub fn pack(&self, ring: Ring, parts: Parts) -> Result<Vec<Content>, TooLarge> {
         let begins = |records| Entry::from(Change::SnapshotBegins { through: parts.through, records });
         let alone = |entry| (entry, Sg::new());

@@ -21,7 +21,7 @@ proptest! {
         prop_assert_eq!(Mark::decode(&block, &ID, place(mark.count)), Ok(mark));
         prop_assert_eq!(
             Mark::decode(&block, &ID, 1 - place(mark.count)),
-            Err(Refused::OtherPlace(mark.count))
+            Err(Malformed)
         );
     }
 
@@ -39,10 +39,10 @@ proptest! {
     #[test]
     fn cuts_and_garbage_are_damaged(mark in mark(), at in 1..BLOCK, noise in vec(any::<u8>(), 1..2 * BLOCK)) {
         let mut block = mark.encode(&ID);
-        prop_assert_eq!(Mark::decode(&block[..at], &ID, 0), Err(Refused::Damaged));
-        prop_assert_eq!(Mark::decode(&noise, &ID, 0), Err(Refused::Damaged));
+        prop_assert_eq!(Mark::decode(&block[..at], &ID, 0), Err(Malformed));
+        prop_assert_eq!(Mark::decode(&noise, &ID, 0), Err(Malformed));
         block[8..].fill(0);
-        prop_assert_eq!(Mark::decode(&block, &ID, 0), Err(Refused::Damaged));
+        prop_assert_eq!(Mark::decode(&block, &ID, 0), Err(Malformed));
     }
 
     /// An owner and its successors write marks in turn, and each write may be cut. A cut write damages at most
@@ -88,24 +88,27 @@ fn every_flipped_bit_is_damage() {
     let mut block = MARK.encode(&ID);
     for bit in 0..8 * BLOCK {
         block[bit / 8] ^= 1 << (bit % 8);
-        assert_eq!(Mark::decode(&block, &ID, 1), Err(Refused::Damaged), "bit {bit}");
+        assert_eq!(Mark::decode(&block, &ID, 1), Err(Malformed), "bit {bit}");
         block[bit / 8] ^= 1 << (bit % 8);
     }
     assert_eq!(Mark::decode(&block, &ID, 1), Ok(MARK));
 }
 
 #[test]
-fn refusals_say_why() {
+fn marks_of_others_are_refused() {
     let block = MARK.encode(&ID);
-    let refused = |id: MarkId| Mark::decode(&block, &id, 1).unwrap_err();
-    assert_eq!(refused(MarkId { pool: PoolId([0; 16]), ..ID }), Refused::OtherPool(ID.pool));
-    assert_eq!(refused(MarkId { disk: DiskNumber(4), ..ID }), Refused::OtherDisk(ID.disk));
-    assert_eq!(refused(MarkId { space: SpaceId(2), ..ID }), Refused::OtherSpace(ID.space));
-    assert_eq!(Mark::decode(&[0; BLOCK], &ID, 0), Err(Refused::Empty));
-    assert_eq!(Mark::decode(&[], &ID, 0), Err(Refused::Damaged));
+    for other in [
+        MarkId { pool: PoolId([0; 16]), ..ID },
+        MarkId { disk: DiskNumber(4), ..ID },
+        MarkId { space: SpaceId(2), ..ID },
+    ] {
+        assert_eq!(Mark::decode(&block, &other, 1), Err(Malformed), "{other:?}");
+    }
+    assert_eq!(Mark::decode(&[0; BLOCK], &ID, 0), Err(Malformed));
+    assert_eq!(Mark::decode(&[], &ID, 0), Err(Malformed));
     for (at, byte) in [(34, 1), (39, 1), (47, 0x40), (55, 0x40), (63, 0x40), (64, 1), (72, 1), (4095, 1)] {
         let block = resealed(block.clone(), at, byte);
-        assert_eq!(Mark::decode(&block, &ID, 1), Err(Refused::Malformed(Malformed)), "byte {at}");
+        assert_eq!(Mark::decode(&block, &ID, 1), Err(Malformed), "byte {at}");
     }
 }
 

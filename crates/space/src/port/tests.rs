@@ -5,7 +5,13 @@ use pool_seam::Resiliency;
 use proptest::prelude::*;
 
 use super::*;
+use crate::tests::TestLease;
 use crate::view::tests::view;
+
+/// What a port needs under a lease that holds.
+pub(crate) fn access(env: &Env, epoch: u64) -> Access {
+    Access { env: env.clone(), lease: Arc::new(TestLease::new()), epoch: Epoch(epoch) }
+}
 
 /// A disk whose calls complete when a test says so.
 struct Manual {
@@ -89,7 +95,7 @@ const BROKEN: DiskError = DiskError::Medium { at: AT };
 
 fn port(disk: &Arc<Manual>) -> (Arc<Port>, Arc<Caller>) {
     let disk: Arc<dyn Disk> = Arc::clone(disk) as Arc<dyn Disk>;
-    let port = Port::new(DiskNumber(1), Membership(4), disk, Epoch(9));
+    let port = Port::new(DiskNumber(1), Membership(4), disk, access(&Env::simulated(1), 9));
     let caller = Arc::<Caller>::default();
     *caller.port.lock() = Some(Arc::clone(&port));
     (port, caller)
@@ -252,7 +258,7 @@ type Opened = Arc<Mutex<Vec<(DiskNumber, Arc<Manual>)>>>;
 
 fn ports(opened: &Opened) -> Ports {
     let opened = Arc::clone(opened);
-    Ports::new(Epoch(9), move |number, _| {
+    Ports::new(access(&Env::simulated(1), 9), move |number, _| {
         let disk = Manual::new();
         opened.lock().push((number, Arc::clone(&disk)));
         // One that this process cannot reach.
@@ -315,4 +321,23 @@ fn a_disk_that_joins_in_a_checkpoint_is_flushed() {
     let disk = disks.lock().iter().find(|(number, _)| number.0 == 0).expect("opened").1.clone();
     disk.writes.lock()[0].take().expect("outstanding").tell(Ok(()));
     assert_eq!(ports.dirty().iter().map(|p| p.number()).collect::<Vec<_>>(), [DiskNumber(0)]);
+}
+
+#[test]
+fn no_write_begins_without_the_lease() {
+    let lease = Arc::new(TestLease::new());
+    let access = Access { lease: Arc::<TestLease>::clone(&lease), ..access(&Env::simulated(1), 9) };
+    let disk = Arc::new(MemoryDisk::new(&MemoryOptions::new("memory", 1 << 20)));
+    let port = Port::new(DiskNumber(1), Membership(4), Arc::<MemoryDisk>::clone(&disk), access);
+    lease.0.send_replace(false);
+    let ones = || Sg::from_iter([arena::IoBuf::from(vec![1; 4096])]);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    runtime.block_on(async {
+        let mut calls =
+            Box::pin(async { tokio::join!(port.write(0, ones(), false), port.discard(8192, 4096)) });
+        assert!((&mut calls).now_or_never().is_none());
+        assert_eq!(port.stats().outstanding, 2);
+        lease.0.send_replace(true);
+        assert_eq!(calls.await, (Ok(()), Ok(())));
+    });
 }

@@ -23,9 +23,6 @@ impl Rig {
     }
 
     /// Takes a disk out of service by command, and gives the owner the view.
-    ///
-    /// # Errors
-    /// `Needed`: it stays. `Suspended`.
     pub(crate) async fn remove_disk(&self, disk: DiskNumber) -> Result<Arc<SpaceView>, SeamError> {
         let of = self.state.lock().metadata.membership(disk);
         let Some(of) = of else { return Ok(self.view_now()) };
@@ -36,9 +33,6 @@ impl Rig {
 
     /// Puts an absent disk into its slot again, asks the owner what it has, and lets it join with the next membership
     /// unless the answer is `OnlyCopy` or `Unreadable`. Returns the answer; the owner has the view.
-    ///
-    /// # Errors
-    /// Those of the owner, and `Suspended`.
     pub(crate) async fn return_disk(&self, disk: DiskNumber) -> Result<Returned, SeamError> {
         self.machine.plug(SlotId(disk.0.into()));
         let (of, owner, delay) = {

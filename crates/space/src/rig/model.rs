@@ -161,9 +161,6 @@ impl Model {
     }
 
     /// Whether a read may have returned these bytes of a unit.
-    ///
-    /// # Errors
-    /// What is wrong with them.
     pub(crate) fn check(&self, unit: u64, bytes: &[u8]) -> Result<(), String> {
         let possible = self.possible(unit);
         let found = tell(bytes).ok_or_else(|| format!("unit {unit} is torn or foreign, not {possible:?}"))?;

@@ -16,12 +16,8 @@ use crate::log::{BLOCK, Taken, unit_of};
 impl Table {
     /// Puts the part of an entry over the table that is about this group; entries of other rows, births, sets and groups
     /// change nothing. To load a table, all entries of the log are put over its blocks, in their order.
-    pub fn apply(&mut self, change: &Change, carrier: Carrier) {
-        self.apply_with(change, carrier, &Sg::new());
-    }
-
-    /// The same with the payload of a redo, which may not be in place.
-    pub fn apply_with(&mut self, change: &Change, carrier: Carrier, payload: &Sg) {
+    /// `payload` is that of a redo, which may not be in place.
+    pub fn apply(&mut self, change: &Change, carrier: Carrier, payload: &Sg) {
         match change {
             Change::Written { first, sums } => {
                 self.apply_units(first, sums.len(), carrier, |at| Some(Value::Written(sums[at])));

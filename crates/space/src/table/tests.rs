@@ -309,6 +309,7 @@ impl World {
                         false if record <= settled => Carrier::Record(record),
                         false => Carrier::Open(record),
                     },
+                    &Sg::new(),
                 );
             }
         }
@@ -331,7 +332,7 @@ impl World {
         let mut again = Table::load(ID, data, slabs, &blocks).expect("sound blocks");
         for entry in entries {
             let carrier = if entry.is_unconfirmed { Carrier::Open(1 << 41) } else { Carrier::Confirmed };
-            again.apply(&entry.change, carrier);
+            again.apply(&entry.change, carrier, &Sg::new());
         }
         for unit in 0..UNITS {
             assert_eq!(again.candidates(unit), table.candidates(unit), "rule 13, unit {unit}");
@@ -446,7 +447,7 @@ fn written() -> (Table, Vec<ChecksumBlock>) {
 
 /// A column whose disk is away, and whose block comes later: entries say what they know, and the block the rest.
 #[test]
-fn a_content_without_a_block_is_unknown_and_can_be_filled() {
+fn a_content_without_a_block_is_unknown_and_can_be_learnt() {
     let (whole, blocks) = written();
     let mut table = Table::load(ID, 2, 3, &[Some(&blocks[0]), None, Some(&blocks[2])]).expect("blocks");
     let unknown = |written| Value::Unknown { written };
@@ -458,14 +459,21 @@ fn a_content_without_a_block_is_unknown_and_can_be_filled() {
     // Another owner reads the entries with all blocks: it finds what this table finds when the block comes.
     let mut other = whole;
     let entries = take(&mut table, 2);
-    entries.iter().for_each(|entry| other.apply(&entry.change, Carrier::Confirmed));
-    table.fill(1, &blocks[1]);
+    entries.iter().for_each(|entry| other.apply(&entry.change, Carrier::Confirmed, &Sg::new()));
+    for unit in 0..UNITS {
+        table.learn(1, unit, blocks[1].written[1].has(unit).then_some(blocks[1].sums[unit]));
+    }
     for unit in 0..UNITS {
         assert_eq!(table.values(unit), other.values(unit), "unit {unit}");
     }
     let before: Values = (0..3).map(|content| Value::Written(sum(content, 0))).collect();
-    assert_eq!((table.value(1, 0), table.confirmed(0)), (Value::Written(sum(1, 0)), before));
+    assert_eq!(
+        (table.value(1, 0), table.pending.get(0).expect("it waits").versions[0].values.clone()),
+        (Value::Written(sum(1, 0)), before)
+    );
     assert_eq!(table.value(1, 1), Value::Written(9));
+    assert_eq!(table.block(1), None, "what unit 1 had before is not known");
+    table.advance(2, 2);
     assert!(table.block(1).is_some());
 }
 
@@ -494,12 +502,12 @@ fn entries_of_others_change_nothing() {
     ];
     let mut table = Kind::Mirror.empty();
     for first in others {
-        table.apply(&Change::Written { first, sums: Sums::from_elem(1, 1) }, Carrier::Confirmed);
+        table.apply(&Change::Written { first, sums: Sums::from_elem(1, 1) }, Carrier::Confirmed, &Sg::new());
     }
     assert!(!table.is_dirty());
     // One that begins before the group and ends after it changes all of it.
     let first = FirstUnit { unit: 2 * 512 - 1, ..first };
-    table.apply(&Change::Written { first, sums: (0..514).collect() }, Carrier::Confirmed);
+    table.apply(&Change::Written { first, sums: (0..514).collect() }, Carrier::Confirmed, &Sg::new());
     assert_eq!((table.value(0, 0), table.value(0, 511)), (Value::Written(1), Value::Written(512)));
 }
 
@@ -629,7 +637,7 @@ fn a_snapshot_has_payload_once_for_each_stripe() {
         table.carry(&units).iter().map(|(_, payload)| arena::sg_len(payload) / 4096).collect()
     };
     let of = |change: Change, carrier, table: &mut Table, payload: &Sg| {
-        table.apply_with(&change, carrier, payload);
+        table.apply(&change, carrier, payload);
     };
     let redo_of = |sum: u32, columns: u32| {
         let (values, payload) = redo(sum);

@@ -258,7 +258,7 @@ fn a_fixed_space_keeps_its_rows() {
             world.space.allocate_all().await.unwrap();
             let all = (48 << 20) / (u64::from(columns) * (2 << 20));
             let ready = || {
-                let view = world.space.view();
+                let view = world.space.0.view.get().value;
                 let data = view.record.rows.iter().filter(|(row, _)| **row != RowNumber::LOG);
                 data.filter(|(_, row)| !row.is_new).count() as u64
             };

@@ -3,7 +3,7 @@
 use disk::sim::{Fault, Rule, When};
 use disk::{DiskError, Op};
 use futures_util::future::join_all;
-use pool_seam::RowNumber;
+use pool_seam::{Membership, RowNumber};
 
 use super::*;
 use crate::log::LogError;
@@ -230,5 +230,27 @@ fn a_disk_with_an_older_mark_misses_everything() {
         for row in 0..4 {
             world.read(row * 512..row * 512 + 4).await.unwrap();
         }
+    });
+}
+
+/// A message about an earlier membership may be late: the disk's present replica of the log takes part all the same.
+#[test]
+fn a_late_message_about_an_earlier_membership_changes_nothing() {
+    virtual_time(async {
+        let world = World::new(&Setup::new(7, 2, MIRROR)).await;
+        let disk = DiskNumber(0);
+        let of = world.rig.view_now().membership(disk).expect("in service");
+        let earlier = Membership(of.0 - 1);
+        let write = || {
+            let put = world.space.0.log().annex_put(1, vec![1]);
+            tokio::time::timeout(Duration::from_secs(60), put)
+        };
+        world.space.leaving(disk, earlier).wait().await.expect("an answer");
+        write().await.expect("it does not wait for the replica").unwrap();
+        world.space.leaving(disk, of).wait().await.expect("an answer");
+        world.space.stays(disk, earlier);
+        assert!(write().await.is_err(), "the disk is leaving still");
+        world.space.stays(disk, of);
+        write().await.expect("it stays").unwrap();
     });
 }

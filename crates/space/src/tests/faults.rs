@@ -283,7 +283,7 @@ fn a_checkpoint_does_not_wait_for_room_that_only_it_makes() {
         for unit in (0..16_384).step_by(2) {
             world.write(unit..unit + 1, false).await.unwrap();
         }
-        while log.usage().used < log.usage().blocks / 4 * 3 - 2 {
+        while log.usage().0 < log.usage().1 / 4 * 3 - 2 {
             log.annex_put(1, vec![1]).await.unwrap();
         }
         drop(held);

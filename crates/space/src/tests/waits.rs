@@ -39,7 +39,7 @@ async fn lock(world: &World, units: std::ops::Range<usize>) -> RangeLock {
 
 /// Writes a unit until the log has been full.
 async fn fill_log(world: &World, unit: u64) {
-    let ring = world.space.0.log().usage().blocks;
+    let ring = world.space.0.log().usage().1;
     let writes = async {
         for _ in 0..ring {
             world.write(unit..unit + 1, true).await.unwrap();

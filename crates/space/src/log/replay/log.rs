@@ -41,7 +41,7 @@ pub struct Replayed {
 
 /// Proof of damage or of a lost write (rule 16). Replicas are indices of the list that the replay began with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // of the fields, which the variants explain
+#[allow(missing_docs, reason = "the variants explain their fields")]
 pub enum Finding {
     /// The replica has no valid header, or one of a ring of another size; it was not read.
     Unusable { replica: usize },

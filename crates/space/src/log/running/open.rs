@@ -19,7 +19,7 @@ use futures_util::stream::FuturesOrdered;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::replica::{self, Deposed, Live, Replica, Verdict, Writer};
+use super::replica::{self, Deposed, Live, Replica, Verdict};
 use super::task::Task;
 use super::{LogSettings, Progress, Shared, SpaceLog, State};
 use crate::blocks::ContentId;
@@ -55,6 +55,7 @@ pub struct Opened {
 
 /// Why a log does not open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum OpenError {
     /// A ring has 128 blocks at least.
     #[error("a ring of {0} blocks is too small")]
@@ -64,10 +65,7 @@ pub enum OpenError {
     NoHeader(#[from] NoHeader),
     /// The log lacks what the metadata or a disk knows of.
     #[error("the log is set back: its last record is {has}")]
-    SetBack {
-        /// The sequence of its last record.
-        has: u64,
-    },
+    SetBack { has: u64 },
     /// An owner of this epoch or a higher one wrote the log.
     #[error("the log was written by an owner of epoch {0}")]
     NewerOwner(u64),
@@ -76,12 +74,7 @@ pub enum OpenError {
     Segments,
     /// A replica that is needed cannot be read or written now.
     #[error("the replica of the log with allocation {allocation}: {error}")]
-    Replica {
-        /// Its allocation.
-        allocation: u32,
-        /// Why.
-        error: DiskError,
-    },
+    Replica { allocation: u32, error: DiskError },
     /// All replicas left.
     #[error("no replica of the log is left")]
     NoReplica,
@@ -96,9 +89,6 @@ const SEGMENTS_MANY: usize = SEGMENTS_MAX / 2;
 impl SpaceLog {
     /// Makes a log with an empty ring on these replicas, and runs it. Its first record has the sequence `first`, at
     /// least 1 (rule 20). What a dropped call began continues, and its log ends.
-    ///
-    /// # Errors
-    /// [`OpenError::Replica`], or one of a wrong argument.
     pub async fn create(
         settings: LogSettings,
         ring: Ring,
@@ -110,26 +100,23 @@ impl SpaceLog {
             if ring.blocks() < RING_BLOCKS_MIN {
                 return Err(OpenError::TooSmall(ring.blocks()));
             }
-            let writer = settings.writer();
-            let formats = replicas.iter().map(|replica| replica.format(&writer, ring));
+            let formats = replicas.iter().map(|replica| replica.format(&settings, ring));
             for (replica, result) in replicas.iter().zip(join_all(formats).await) {
                 result.map_err(|error| OpenError::Replica { allocation: replica.allocation, error })?;
             }
             let tail = Point { position: 0, sequence: first };
             let segments = vec![settings.segment(tail)];
             let header = Header { serial: 1, ring, tail, joined: 0, segments };
-            let live = |replica| Arc::new(Live::new(&writer, replica, 0, 0, true));
+            let live = |replica| Arc::new(Live::new(&settings, replica, 0, 0, true));
             let lives = replicas.iter().map(live).collect();
-            settings.start(writer, header, lives, tail, Annex::default()).await
+            settings.start(header, lives, tail, Annex::default()).await
         })
         .await
     }
 
     /// Opens a log with those of its replicas that have not missed anything, and runs it. What a dropped call began
-    /// continues, and its log ends.
-    ///
-    /// # Errors
-    /// [`OpenError`]. Nothing was written, unless it is `Replica`, `NoReplica` or `Deposed`.
+    /// continues, and its log ends. Only [`OpenError::Replica`], `NoReplica` and `Deposed` come after something was
+    /// written.
     pub async fn open(
         settings: LogSettings,
         replicas: Vec<Replica>,
@@ -137,8 +124,7 @@ impl SpaceLog {
     ) -> Result<(SpaceLog, Opened), OpenError> {
         let env = settings.env.clone();
         env.run(async move {
-            let writer = settings.writer();
-            let (places, mut log, failed) = settings.read(&writer, &replicas).await?;
+            let (places, mut log, failed) = settings.read(&replicas).await?;
             let newest = log.header.open().epoch;
             if newest >= settings.epoch {
                 return Err(OpenError::NewerOwner(newest));
@@ -152,13 +138,13 @@ impl SpaceLog {
             for (replica, error) in replicas.iter().zip(&failed) {
                 if let Some(error) = *error {
                     let failed = OpenError::Replica { allocation: replica.allocation, error };
-                    match writer.coordination.replica_failed(replica.allocation, error).wait().await? {
+                    match settings.coordination.replica_failed(replica.allocation, error).wait().await? {
                         Verdict::LeftOut => {}
                         Verdict::Again(_) => return Err(failed),
                     }
                 }
             }
-            let left_out = set_back(&writer, &log, &replicas).await?;
+            let left_out = set_back(&settings, &log, &replicas).await?;
             let live = |((replica, places), failed): ((&Replica, &Places), &Option<DiskError>)| {
                 if left_out.contains(&replica.allocation) {
                     return None;
@@ -166,23 +152,23 @@ impl SpaceLog {
                 let [first, second] = places;
                 let place = older(first.as_ref(), second.as_ref());
                 let joined = Header::newest(places.clone()).filter(|_| failed.is_none())?.joined;
-                Some(Arc::new(Live::new(&writer, replica, joined, place, true)))
+                Some(Arc::new(Live::new(&settings, replica, joined, place, true)))
             };
             let lives: Vec<_> = replicas.iter().zip(&places).zip(&failed).map(live).collect();
             // A cut between this and the next header leaves a replica one serial behind, and never two.
             for (live, places) in lives.iter().zip(&places) {
                 let own = Header::newest(places.clone()).map(|own| own.age());
                 if let Some(live) = live.as_deref().filter(|_| own != Some(found.age())) {
-                    live.write_header(&writer, &found).await?;
+                    live.write_header(&settings, &found).await?;
                 }
             }
-            repair(&writer, &log, &replicas, &lives).await?;
+            repair(&settings, &log, &replicas, &lives).await?;
             let mut annex = Annex::default();
             log.entries().for_each(|(_, entry)| annex.apply(entry));
             let (first, lives) = (log.next, lives.into_iter().flatten().collect());
             let is_checkpoint_required = header.segments.len() >= SEGMENTS_MANY;
-            let payloads = payloads(&writer, &log, &replicas).await?;
-            let running = settings.start(writer, header, lives, first, annex).await?;
+            let payloads = payloads(&settings, &log, &replicas).await?;
+            let running = settings.start(header, lives, first, annex).await?;
             Ok((running, Opened { log, payloads, first, is_checkpoint_required }))
         })
         .await
@@ -193,17 +179,6 @@ impl SpaceLog {
 type Places = [Option<Header>; 2];
 
 impl LogSettings {
-    fn writer(&self) -> Writer {
-        Writer {
-            pool: self.pool,
-            space: self.space,
-            env: self.env.clone(),
-            arena: self.arena.clone(),
-            hang: self.hang,
-            coordination: Arc::clone(&self.coordination),
-        }
-    }
-
     fn segment(&self, first: Point) -> Segment {
         let (log, key) = (self.env.random_u64(), Key(self.env.random()));
         Segment { epoch: self.epoch, log, key, first, closed: None }
@@ -222,10 +197,9 @@ impl LogSettings {
     /// Reads headers and rings. Also returns why a replica cannot be used.
     async fn read(
         &self,
-        w: &Writer,
         replicas: &[Replica],
     ) -> Result<(Vec<Places>, Log, Vec<Option<DiskError>>), OpenError> {
-        let reads = join_all(replicas.iter().map(|replica| replica.headers(w))).await;
+        let reads = join_all(replicas.iter().map(|replica| replica.headers(self))).await;
         let mut failed: Vec<Option<DiskError>> =
             reads.iter().map(|read| read.as_ref().err().copied()).collect();
         let places: Vec<Places> = reads.into_iter().map(Result::unwrap_or_default).collect();
@@ -244,7 +218,7 @@ impl LogSettings {
         while !replay.is_done() {
             for (at, reads) in reads.iter_mut().enumerate() {
                 while let Some(read) = replay.wants(at) {
-                    let (replica, w, failed) = (replicas[at].clone(), w.clone(), failed[at]);
+                    let (replica, w, failed) = (replicas[at].clone(), self.clone(), failed[at]);
                     reads.push_back(Box::pin(async move {
                         match failed {
                             Some(error) => Err(error),
@@ -277,15 +251,14 @@ impl LogSettings {
 
     /// Writes the header of this owner, and starts the task.
     async fn start(
-        &self,
-        writer: Writer,
+        self,
         header: Header,
         replicas: Vec<Arc<Live>>,
         first: Point,
         annex: Annex,
     ) -> Result<SpaceLog, OpenError> {
         for live in &replicas {
-            live.write_header(&writer, &header).await?;
+            live.write_header(&self, &header).await?;
         }
         if replicas.iter().all(|live| live.has_left()) {
             return Err(OpenError::NoReplica);
@@ -297,9 +270,8 @@ impl LogSettings {
         let begun = Progress { confirmed, said: confirmed, ..Progress::default() };
         let (sender, progress) = watch::channel(begun);
         let shared = Arc::new(Shared {
-            writer,
+            settings: self,
             ring: header.ring,
-            source: Arc::clone(&self.source),
             state: Mutex::new(State { core, annex, replicas, joins, checkpoint, closing, ended }),
             wake: Notify::new(),
             progress,
@@ -310,7 +282,7 @@ impl LogSettings {
 }
 
 /// Has those replicas left out that lack what was durable there (rule 16).
-async fn set_back(w: &Writer, log: &Log, replicas: &[Replica]) -> Result<Vec<u32>, OpenError> {
+async fn set_back(w: &LogSettings, log: &Log, replicas: &[Replica]) -> Result<Vec<u32>, OpenError> {
     let lacks = |finding: &Finding| match finding {
         Finding::Lacks { replica, .. } | Finding::OlderHeader { replica, .. } => {
             Some(replicas[*replica].allocation)
@@ -332,7 +304,7 @@ fn unread<'a>(replicas: &'a [Replica], failed: &[Option<DiskError>]) -> Option<(
 }
 
 /// The payload of records, which the replay has verified.
-async fn payloads(w: &Writer, log: &Log, replicas: &[Replica]) -> Result<BTreeMap<u64, Sg>, OpenError> {
+async fn payloads(w: &LogSettings, log: &Log, replicas: &[Replica]) -> Result<BTreeMap<u64, Sg>, OpenError> {
     let mut payloads = BTreeMap::new();
     for record in log.records.iter().filter(|record| record.head.payload_units > 0) {
         let source = &replicas[record.replica];
@@ -346,7 +318,7 @@ async fn payloads(w: &Writer, log: &Log, replicas: &[Replica]) -> Result<BTreeMa
 
 /// Writes the records that a replica lacks to it: all have the same from the tail on, whichever is lost next.
 async fn repair(
-    w: &Writer,
+    w: &LogSettings,
     log: &Log,
     replicas: &[Replica],
     lives: &[Option<Arc<Live>>],

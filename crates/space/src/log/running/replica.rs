@@ -7,15 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use arena::{Arena, IoBuf, Sg};
+use arena::{IoBuf, Sg};
 use disk::{DiskError, Op, Place};
-use env::{Env, Io, watch};
+use env::{Io, watch};
 use parking_lot::Mutex;
-use pool_seam::{PoolId, SpaceId};
 
 use crate::log::header::{Header, ReplicaId};
 use crate::log::ring::Ring;
-use crate::log::{BLOCK, LogError};
+use crate::log::{BLOCK, LogError, LogSettings};
 use crate::port::Port;
 
 /// Between a write that failed on a disk that is needed, and the next try.
@@ -58,37 +57,17 @@ pub struct Deposed;
 /// The coordinator, as the log knows it. A call that cannot be answered yet waits.
 pub trait Coordination: Send + Sync {
     /// A write of this replica failed, or was not done in time.
-    ///
-    /// # Errors
-    /// [`Deposed`].
     fn replica_failed(&self, allocation: u32, error: DiskError) -> Io<Result<Verdict, Deposed>>;
 
     /// These replicas lack what was durable there: their disks were set back. Returns those that are left out, when that is
     /// durable; what shows it stays until then.
-    ///
-    /// # Errors
-    /// [`Deposed`].
     fn replicas_set_back(&self, allocations: Vec<u32>) -> Io<Result<Vec<u32>, Deposed>>;
 
     /// The replica has everything from the log's tail on; returns when that is durable, and it counts from then on.
-    ///
-    /// # Errors
-    /// [`Deposed`].
     fn replica_joined(&self, allocation: u32) -> Io<Result<(), Deposed>>;
 }
 
-/// What writes of all replicas need.
-#[derive(Clone)]
-pub(super) struct Writer {
-    pub(super) pool: PoolId,
-    pub(super) space: SpaceId,
-    pub(super) env: Env,
-    pub(super) arena: Arena,
-    pub(super) hang: Duration,
-    pub(super) coordination: Arc<dyn Coordination>,
-}
-
-impl Writer {
+impl LogSettings {
     /// What a call to a disk gives, or that it has taken too long. It may still take effect then.
     async fn in_time<T>(
         &self,
@@ -128,7 +107,13 @@ pub(super) struct Live {
 }
 
 impl Live {
-    pub(super) fn new(w: &Writer, replica: &Replica, joined: u64, header_place: usize, counts: bool) -> Live {
+    pub(super) fn new(
+        w: &LogSettings,
+        replica: &Replica,
+        joined: u64,
+        header_place: usize,
+        counts: bool,
+    ) -> Live {
         Live {
             id: replica.id(w),
             joined: AtomicU64::new(joined),
@@ -156,12 +141,17 @@ impl Live {
     }
 
     /// Writes blocks of the ring, durably; false if the replica is left out instead.
-    pub(super) async fn write_ring(&self, w: &Writer, ring_block: u64, src: Sg) -> Result<bool, Deposed> {
+    pub(super) async fn write_ring(
+        &self,
+        w: &LogSettings,
+        ring_block: u64,
+        src: Sg,
+    ) -> Result<bool, Deposed> {
         self.write(w, RING_AT + ring_block, src).await
     }
 
     /// Writes a header with this replica's `joined` into the older place; false if the replica is left out instead.
-    pub(super) async fn write_header(&self, w: &Writer, header: &Header) -> Result<bool, Deposed> {
+    pub(super) async fn write_header(&self, w: &LogSettings, header: &Header) -> Result<bool, Deposed> {
         let block = Header { joined: self.joined.load(Ordering::Relaxed), ..header.clone() }.encode(&self.id);
         let place = self.header_place.load(Ordering::Relaxed);
         let done = self.write(w, place as u64, [IoBuf::from(block)].into_iter().collect()).await?;
@@ -169,11 +159,13 @@ impl Live {
         Ok(done)
     }
 
-    /// Formats the place of a replica that joins.
-    ///
-    /// # Errors
-    /// [`LogError::ReplicaFailed`] if its disk leaves; [`LogError::NotFormatted`]; [`LogError::Deposed`].
-    pub(super) async fn format(&self, w: &Writer, replica: &Replica, ring: Ring) -> Result<(), LogError> {
+    /// Formats the place of a replica that joins. Fails with [`LogError::ReplicaFailed`] if its disk leaves.
+    pub(super) async fn format(
+        &self,
+        w: &LogSettings,
+        replica: &Replica,
+        ring: Ring,
+    ) -> Result<(), LogError> {
         let mut standing = self.standing.subscribe();
         let result = tokio::select! {
             biased;
@@ -186,7 +178,7 @@ impl Live {
         }
     }
 
-    async fn write(&self, w: &Writer, block: u64, src: Sg) -> Result<bool, Deposed> {
+    async fn write(&self, w: &LogSettings, block: u64, src: Sg) -> Result<bool, Deposed> {
         let mut standing = self.standing.subscribe();
         loop {
             let now = standing.wait_for(|standing| *standing != Standing::Leaving).await;
@@ -226,12 +218,12 @@ impl Live {
 }
 
 impl Replica {
-    pub(super) fn id(&self, w: &Writer) -> ReplicaId {
+    pub(super) fn id(&self, w: &LogSettings) -> ReplicaId {
         ReplicaId { pool: w.pool, space: w.space, index: self.index, allocation: self.allocation }
     }
 
     /// Makes headers and ring zeros, durably.
-    pub(super) async fn format(&self, w: &Writer, ring: Ring) -> Result<(), DiskError> {
+    pub(super) async fn format(&self, w: &LogSettings, ring: Ring) -> Result<(), DiskError> {
         let blocks = RING_AT + ring.blocks();
         for first in (0..blocks).step_by(FORMAT_BLOCKS as usize) {
             let count = FORMAT_BLOCKS.min(blocks - first) as usize;
@@ -244,7 +236,7 @@ impl Replica {
 
     /// The two places of the header; a place without a valid one is `None`, and one that the medium does not give, unless
     /// there is no other.
-    pub(super) async fn headers(&self, w: &Writer) -> Result<[Option<Header>; 2], DiskError> {
+    pub(super) async fn headers(&self, w: &LogSettings) -> Result<[Option<Header>; 2], DiskError> {
         let (id, mut places, mut bad) = (self.id(w), [None, None], None);
         for (block, place) in (0..).zip(&mut places) {
             match self.read(w, block, 1).await {
@@ -256,7 +248,12 @@ impl Replica {
     }
 
     /// Blocks of the ring. Those that the medium does not give are zeros.
-    pub(super) async fn read_ring(&self, w: &Writer, ring_block: u64, blocks: u64) -> Result<Sg, DiskError> {
+    pub(super) async fn read_ring(
+        &self,
+        w: &LogSettings,
+        ring_block: u64,
+        blocks: u64,
+    ) -> Result<Sg, DiskError> {
         let whole = self.read(w, RING_AT + ring_block, blocks).await;
         if !matches!(whole, Err(DiskError::Medium { .. })) {
             return whole;
@@ -271,7 +268,7 @@ impl Replica {
         Ok(all)
     }
 
-    async fn read(&self, w: &Writer, block: u64, blocks: u64) -> Result<Sg, DiskError> {
+    async fn read(&self, w: &LogSettings, block: u64, blocks: u64) -> Result<Sg, DiskError> {
         let length = blocks as usize * BLOCK;
         let buffers = w.arena.alloc_sg(length, arena::Class::Control).await;
         let at = self.offset + block * BLOCK as u64;

@@ -20,8 +20,8 @@ use pool_seam::DiskNumber;
 use smallvec::SmallVec;
 
 use super::replica::{Deposed, Live};
-use super::{Answer, Checkpointed, Join, LogError, Progress, Shared, State};
-use crate::log::commit::{Answers, Appended, Next, Record};
+use super::{Answer, Join, LogError, Progress, Shared, State};
+use crate::log::commit::{Answers, Next, Record};
 use crate::log::entry::Entry;
 use crate::log::header::{Header, Key};
 use crate::log::record;
@@ -38,7 +38,7 @@ pub(super) struct Task {
     unwritten: Option<Unwritten>,
     checkpoint: Option<Running>,
     /// Results that wait for a replica that counts.
-    answers: Answers<Answer<Appended>>,
+    answers: Answers<Answer<()>>,
     progress: watch::Sender<Progress>,
     /// There is no room for what has to be written.
     is_full: bool,
@@ -58,7 +58,7 @@ struct Running {
     tail: Point,
     /// Records that were not begun.
     records: VecDeque<Content>,
-    done: Answer<Checkpointed>,
+    done: Answer<()>,
 }
 
 /// Finished work.
@@ -91,7 +91,7 @@ impl Task {
     /// Works until the log ends.
     pub(super) async fn run(mut self) {
         let shared = Arc::clone(&self.shared);
-        let env = &shared.writer.env;
+        let env = &shared.settings.env;
         loop {
             let sleep = self.begin();
             self.answer();
@@ -161,12 +161,12 @@ impl Task {
             let parts = (ordered.parts)();
             state = shared.state.lock();
             match parts.map(|parts| state.annex.pack(shared.ring, parts)) {
-                None => ordered.done.give(Err(LogError::Busy)),
+                None => _ = ordered.done.send(Err(LogError::Busy)),
                 Some(Ok(records)) => {
                     let tail = state.core.end();
                     self.checkpoint = Some(Running { tail, records: records.into(), done: ordered.done });
                 }
-                Some(Err(error)) => ordered.done.give(Err(error.into())),
+                Some(Err(error)) => _ = ordered.done.send(Err(error.into())),
             }
         }
         if let Some(running) = &mut self.checkpoint {
@@ -174,7 +174,7 @@ impl Task {
                 self.work = Some(self.write_headers(&state));
             } else if state.core.is_free() {
                 let content = running.records.pop_front().expect("checked");
-                let record = state.core.snapshot(shared.writer.env.moment(), content.size());
+                let record = state.core.snapshot(shared.settings.env.moment(), content.size());
                 if running.tail.sequence == record.id.sequence {
                     running.tail.position = record.id.position;
                 }
@@ -184,7 +184,7 @@ impl Task {
             return None;
         }
         self.is_full = false;
-        let (sequence, set, mut room) = match state.core.begin(shared.writer.env.moment()) {
+        let (sequence, set, mut room) = match state.core.begin(shared.settings.env.moment()) {
             Next::Wait(until) => return until,
             Next::Full => {
                 self.is_full = true;
@@ -194,12 +194,12 @@ impl Task {
         };
         let (entries, has_rest) = state.annex.take(&mut room);
         drop(state);
-        let taken = shared.source.take(sequence, &set, &mut room);
+        let taken = shared.settings.source.take(sequence, &set, &mut room);
         let mut content = Content { entries, payload: taken.content.payload };
         content.entries.extend(taken.content.entries);
         debug_assert_eq!(content.entries.iter().flat_map(Entry::payload).count(), content.size().units);
         let has_rest = has_rest || taken.has_rest;
-        let record = shared.state.lock().core.begun(shared.writer.env.moment(), content.size(), has_rest);
+        let record = shared.state.lock().core.begun(shared.settings.env.moment(), content.size(), has_rest);
         match record {
             Some(record) => self.begin_record(record, content),
             None => self.is_full = true,
@@ -211,7 +211,7 @@ impl Task {
     fn begin_record(&mut self, record: Record, content: Content) {
         let Record { id, flush } = record;
         if let Some(set) = flush {
-            let flush = self.shared.source.flush(id.sequence, set);
+            let flush = self.shared.settings.source.flush(set);
             self.flushes.push(Box::pin(async move { (id.sequence, flush.wait().await) }));
         }
         let head = IoBuf::from(record::encode(&id, &self.key, &content.entries));
@@ -223,14 +223,13 @@ impl Task {
 
     fn write(&self, state: &State, unwritten: &Unwritten) -> BoxFuture<Result<Done, Deposed>> {
         let ring_block = self.shared.ring.block(unwritten.position);
-        let writer = self.shared.writer.clone();
         let writes: Vec<_> = state
             .replicas
             .iter()
             .cloned()
             .map(|live| {
-                let (writer, bytes) = (writer.clone(), unwritten.bytes.clone());
-                async move { live.write_ring(&writer, ring_block, bytes).await }
+                let (shared, bytes) = (Arc::clone(&self.shared), unwritten.bytes.clone());
+                async move { live.write_ring(&shared.settings, ring_block, bytes).await }
             })
             .collect();
         Box::pin(async move {
@@ -243,17 +242,17 @@ impl Task {
     fn write_headers(&self, state: &State) -> BoxFuture<Result<Done, Deposed>> {
         let tail = self.checkpoint.as_ref().expect("checked").tail;
         let header = self.header.clone().next(tail);
-        let (writer, replicas) = (self.shared.writer.clone(), state.replicas.clone());
+        let (shared, replicas) = (Arc::clone(&self.shared), state.replicas.clone());
         Box::pin(async move {
             for live in &replicas {
-                live.write_header(&writer, &header).await?;
+                live.write_header(&shared.settings, &header).await?;
             }
             for live in replicas
                 .iter()
                 .filter(|live| !live.counts() && live.joined.load(Ordering::Relaxed) <= tail.position)
             {
                 if !live.has_left() {
-                    writer.coordination.replica_joined(live.id.allocation).wait().await?;
+                    shared.settings.coordination.replica_joined(live.id.allocation).wait().await?;
                     live.counts.store(true, Ordering::Relaxed);
                 }
             }
@@ -265,11 +264,11 @@ impl Task {
     fn join(&mut self, state: &mut State, Join { live, done, .. }: Join) {
         let joined = self.unwritten.as_ref().map_or(state.core.end().position, |record| record.position);
         live.joined.store(joined, Ordering::Relaxed);
-        let (writer, header) = (self.shared.writer.clone(), self.header.clone());
+        let (shared, header) = (Arc::clone(&self.shared), self.header.clone());
         self.joining.push((Arc::clone(&live), done));
         state.replicas.push(Arc::clone(&live));
         self.work = Some(Box::pin(async move {
-            live.write_header(&writer, &header).await?;
+            live.write_header(&shared.settings, &header).await?;
             Ok(Done::Joined)
         }));
     }
@@ -281,14 +280,14 @@ impl Task {
             Done::Record(false) => {}
             Done::Record(true) => {
                 self.unwritten = None;
-                state.core.durable(shared.writer.env.moment(), &mut self.answers);
+                state.core.durable(shared.settings.env.moment(), &mut self.answers);
             }
             Done::Header(header) => {
                 state.core.trim(header.tail.position);
                 let running = self.checkpoint.take().expect("a header is a checkpoint's");
                 // Without one that counts nothing is answered before another checkpoint.
-                let result = state.counts().then_some(Checkpointed { tail: header.tail });
-                running.done.give(result.ok_or(LogError::ReplicaFailed));
+                let result = state.counts().then_some(());
+                _ = running.done.send(result.ok_or(LogError::ReplicaFailed));
                 self.header = header;
             }
             Done::Joined => {}
@@ -298,7 +297,7 @@ impl Task {
     /// Publishes how far the log is, and answers callers, if a replica counts (invariant 2).
     fn answer(&mut self) {
         let state = self.shared.state.lock();
-        let (counts, is_checkpoint_due) = (state.counts(), state.usage().is_checkpoint_due);
+        let (counts, is_checkpoint_due) = (state.counts(), state.is_checkpoint_due());
         let (confirmed, said) = state.core.progress();
         drop(state);
         self.progress.send_if_modified(|progress| {
@@ -310,11 +309,11 @@ impl Task {
             *progress != before
         });
         for (_, done) in self.joining.extract_if(.., |(live, _)| live.counts()) {
-            done.give(Ok(()));
+            _ = done.send(Ok(()));
         }
         if counts {
             for (caller, result) in self.answers.drain(..) {
-                caller.give(result.map_err(LogError::NotFlushed));
+                _ = caller.send(result.map_err(LogError::NotFlushed));
             }
         }
     }
@@ -323,7 +322,7 @@ impl Task {
     fn forget_left(&mut self, state: &mut State) {
         state.replicas.retain(|live| !live.has_left());
         let failed = self.joining.extract_if(.., |(live, _)| live.has_left());
-        failed.for_each(|(_, done)| done.give(Err(LogError::ReplicaFailed)));
+        failed.for_each(|(_, done)| _ = done.send(Err(LogError::ReplicaFailed)));
     }
 
     fn is_finished(&mut self) -> bool {
@@ -355,11 +354,11 @@ impl Drop for Task {
         let callers = state.core.take_callers();
         drop(state);
         let answers = std::mem::take(&mut self.answers).into_iter().map(|(caller, _)| caller);
-        callers.into_iter().chain(answers).for_each(|caller| caller.give(Err(error)));
-        joins.into_iter().for_each(|join| join.done.give(Err(error)));
-        checkpoint.into_iter().for_each(|ordered| ordered.done.give(Err(error)));
+        callers.into_iter().chain(answers).for_each(|caller| _ = caller.send(Err(error)));
+        joins.into_iter().for_each(|join| _ = join.done.send(Err(error)));
+        checkpoint.into_iter().for_each(|ordered| _ = ordered.done.send(Err(error)));
         let result = if is_closed { Ok(last) } else { Err(error) };
-        closing.flatten().into_iter().for_each(|done| done.give(result));
+        closing.flatten().into_iter().for_each(|done| _ = done.send(result));
         // What else is waited for fails when the senders are dropped with this.
     }
 }

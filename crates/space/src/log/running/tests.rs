@@ -14,7 +14,20 @@ use std::sync::OnceLock;
 
 use arena::Arena;
 
+use super::{SpaceLog, Wait};
+use crate::log::snapshot::Parts;
 use crate::log::tests::Chance;
+
+impl SpaceLog {
+    /// Blocks of the ring that records have, and those of the whole ring.
+    pub(crate) fn usage(&self) -> (u64, u64) {
+        self.shared.state.lock().core.used()
+    }
+
+    fn checkpoint(&self, parts: impl FnOnce() -> Parts + Send + 'static) -> Wait<()> {
+        self.checkpoint_if(|| Some(parts()))
+    }
+}
 
 /// One for all worlds: a mapping for each would cost more than most of them.
 fn arena() -> Arena {

@@ -50,7 +50,7 @@ fn the_annex_survives_snapshots_and_many_laps_of_the_ring() {
         let mut checkpoints = 0;
         while log.shared.state.lock().core.end().position < 20 * 128 {
             append(&world, &log, &model, true).await;
-            if log.usage().is_checkpoint_due {
+            if log.reached().is_checkpoint_due {
                 checkpoint(&log, &model).await.unwrap();
                 checkpoints += 1;
                 annex(&log, &model, 3, Some(vec![checkpoints; 100])).await;
@@ -66,7 +66,7 @@ fn the_annex_survives_snapshots_and_many_laps_of_the_ring() {
 }
 
 /// Fills the ring until nothing more is taken.
-async fn fill(world: &World, log: &SpaceLog) -> Vec<Wait<Appended>> {
+async fn fill(world: &World, log: &SpaceLog) -> Vec<Wait<()>> {
     let mut waits = Vec::new();
     for unit in 100.. {
         let mut wait = world.append(log, early(unit));
@@ -95,8 +95,8 @@ fn a_full_ring_stops_callers_and_not_a_checkpoint() {
             // The snapshot lies at the ring's end in one of these.
             for round in 0..7 {
                 let mut waits = fill(&world, &log).await;
-                let used = log.usage();
-                assert!(used.used <= used.blocks / 4 * 3 && used.is_checkpoint_due, "{used:?}");
+                let (used, blocks) = log.usage();
+                assert!(used <= blocks / 4 * 3 && log.reached().is_checkpoint_due, "{used} of {blocks}");
                 let mut last = waits.pop().unwrap();
                 assert!((&mut last).now_or_never().is_none());
                 let parts = full_share(world.ring);
@@ -149,7 +149,7 @@ fn a_full_ring_takes_the_last_confirmation() {
     in_virtual_time(async {
         let world = World::new(1, 128, 1);
         let log = world.create().await;
-        while log.usage().used < 96 {
+        while log.usage().0 < 96 {
             world.append(&log, flush(1)).await.unwrap();
         }
         let last =

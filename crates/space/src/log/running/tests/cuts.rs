@@ -70,7 +70,7 @@ pub(super) async fn annex(log: &SpaceLog, model: &Model, key: u64, value: Option
     }
 }
 
-pub(super) async fn checkpoint(log: &SpaceLog, model: &Arc<Model>) -> Result<Checkpointed, LogError> {
+pub(super) async fn checkpoint(log: &SpaceLog, model: &Arc<Model>) -> Result<(), LogError> {
     let parts = Arc::clone(model);
     log.checkpoint(move || parts.parts()).await
 }

@@ -130,14 +130,14 @@ fn a_replica_counts_when_the_tail_has_passed_its_joining() {
         append(&world, &log, &model, true).await;
         world.machine.pull(SlotId(1), PowerCut::LoseAll);
         append(&world, &log, &model, true).await;
-        assert!(world.coordinator.rows()[&1].missed && !log.usage().is_checkpoint_due);
+        assert!(world.coordinator.rows()[&1].missed && !log.reached().is_checkpoint_due);
         let mut joined = log.join(world.new_replica(1, SlotId(2)));
         log.checkpoint_due().await.expect("running");
         append(&world, &log, &model, false).await;
         assert!((&mut joined).now_or_never().is_none() && world.coordinator.rows()[&1].missed);
         checkpoint(&log, &model).await.unwrap();
         joined.await.unwrap();
-        assert!(!world.coordinator.rows()[&1].missed && !log.usage().is_checkpoint_due);
+        assert!(!world.coordinator.rows()[&1].missed && !log.reached().is_checkpoint_due);
         append(&world, &log, &model, true).await;
         // The new replica alone has everything.
         world.coordinator.change(|rows| rows.get_mut(&0).unwrap().missed = true);
@@ -238,13 +238,13 @@ fn a_bad_block_of_a_snapshot_hides_only_its_record() {
         let log = world.create().await;
         log.annex_put(1, vec![1; 40_000]).await.unwrap();
         let parts = || Parts { carried: (1..=11).map(redo).collect(), ..Parts::default() };
-        let tail = log.checkpoint(parts).await.unwrap().tail;
+        log.checkpoint(parts).await.unwrap();
         log.close().await.unwrap();
         let world = world.next();
         let (log, opened) = world.open().await;
         drop(log);
         assert_eq!(found(&opened).len(), 11);
-        let records = &opened.log.records;
+        let (records, tail) = (&opened.log.records, opened.log.header.tail);
         assert!(
             records.iter().all(|record| record.head.id.sequence < tail.sequence + 3),
             "two of the snapshot"

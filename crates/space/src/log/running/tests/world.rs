@@ -7,7 +7,7 @@ use std::time::Duration;
 use arena::{IoBuf, Sg};
 use disk::sim::{FaultyDisk, Machine, Moment, SlotId};
 use disk::{Disk, DiskError, MemoryOptions, PowerCut};
-use env::{Ctx, Env, Epoch, Io};
+use env::{Ctx, Env, Io};
 use parking_lot::Mutex;
 use pool_seam::{DiskNumber, Membership, PoolId, RowNumber, SpaceId};
 
@@ -17,6 +17,7 @@ use crate::log::BLOCK;
 use crate::log::commit::Size;
 use crate::log::entry::{Change, Entry, FirstStripe, FirstUnit, RedoStripe, Stripe};
 use crate::port::Port;
+use crate::port::tests::access;
 
 const SPACE: SpaceId = SpaceId(3);
 const OFFSET: u64 = 64 << 10;
@@ -52,7 +53,7 @@ pub(super) struct TestSpace {
     pub(super) disk: Arc<FaultyDisk>,
     /// Completed and unflushed units.
     pub(super) dirty: Arc<Mutex<Vec<u32>>>,
-    pub(super) flushes: Mutex<Vec<(u64, FlushSet)>>,
+    pub(super) flushes: Mutex<Vec<FlushSet>>,
     waiting: Arc<Mutex<VecDeque<Append>>>,
 }
 
@@ -104,7 +105,12 @@ impl TestCoordinator {
             match self.machine.open(rows[&index].slot) {
                 Ok(disk) => {
                     let number = DiskNumber(rows[&index].slot.0 as u16);
-                    return Ok(Verdict::Again(Port::new(number, Membership(1), disk, Epoch(self.epoch))));
+                    return Ok(Verdict::Again(Port::new(
+                        number,
+                        Membership(1),
+                        disk,
+                        access(&self.env, self.epoch),
+                    )));
                 }
                 Err(_) => self.env.sleep(Duration::from_millis(20)).await,
             }
@@ -175,9 +181,9 @@ impl Source for TestSpace {
         taken
     }
 
-    fn flush(&self, sequence: u64, set: FlushSet) -> Io<SmallVec<[DiskNumber; 1]>> {
+    fn flush(&self, set: FlushSet) -> Io<SmallVec<[DiskNumber; 1]>> {
         let flushes = set.everything || set.disks.contains(&DATA_DISK);
-        self.flushes.lock().push((sequence, set));
+        self.flushes.lock().push(set);
         if !flushes || self.dirty.lock().is_empty() {
             return Io::Done(SmallVec::new());
         }
@@ -258,7 +264,8 @@ impl World {
 
     pub(super) fn replica(&self, index: u8, place: &Place) -> Replica {
         let disk = self.machine.open(place.slot).expect("the disk of a replica");
-        let port = Port::new(DiskNumber(place.slot.0 as u16), Membership(1), disk, Epoch(self.epoch));
+        let port =
+            Port::new(DiskNumber(place.slot.0 as u16), Membership(1), disk, access(&self.env, self.epoch));
         Replica { index, allocation: place.allocation, port, offset: OFFSET }
     }
 
@@ -292,7 +299,7 @@ impl World {
     }
 
     /// Gives the space an entry, and waits for it as it says.
-    pub(super) fn append(&self, log: &SpaceLog, append: Append) -> Wait<Appended> {
+    pub(super) fn append(&self, log: &SpaceLog, append: Append) -> Wait<()> {
         let flush = append.flush.clone();
         self.disks.waiting.lock().push_back(append);
         match flush {
