@@ -460,7 +460,7 @@ fn a_content_without_a_block_is_unknown_and_can_be_learnt() {
     let mut other = whole;
     let entries = take(&mut table, 2);
     entries.iter().for_each(|entry| other.apply(&entry.change, Carrier::Confirmed, &Sg::new()));
-    for unit in 0..UNITS {
+    for unit in 0..GROUP_UNITS as usize {
         table.learn(1, unit, blocks[1].written[1].has(unit).then_some(blocks[1].sums[unit]));
     }
     for unit in 0..UNITS {
