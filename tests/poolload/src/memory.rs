@@ -1,5 +1,5 @@
-//! A disk in this process's memory, which completes every I/O at once: what is left is the cost of the software, and threads
-//! that use different parts of it do not wait for each other.
+//! A disk in memory that completes each I/O at once, so that a load measures the software only. It has a lock for each 64 KiB:
+//! threads that use different ones do not wait for each other.
 
 use arena::{Sg, SgMut, sg_len};
 use disk::{Disk, DiskError, DiskInfo, MemoryOptions, Read, Then, Written};

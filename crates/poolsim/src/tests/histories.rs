@@ -48,7 +48,7 @@ fn a_scrub_leaves_no_damaged_block() {
     [100_255, 103_243, 103_251].into_iter().for_each(|seed| drop(run(seed)));
 }
 
-/// A read that began before a discard may end long after it, with what was there before.
+/// A discard may begin and end while a read is outstanding: the read may return the data from before the discard.
 #[test]
 fn a_long_read_may_give_what_was_there_when_it_began() {
     run(100_080);

@@ -22,7 +22,7 @@ use crate::table::Value;
 use crate::view::{GroupKey, Member, Route, route};
 use crate::write::Target;
 
-/// How often a checkpoint makes room in the log for blocks that are to be written anew.
+/// So many checkpoints at the end of a scrub: each writes blocks that were damaged, or not read because their group had changes.
 const TRIES: usize = 4;
 
 /// Rows after which the position is recorded.

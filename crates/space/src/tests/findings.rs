@@ -233,7 +233,7 @@ fn what_a_crash_left_and_no_table_knows_is_told() {
     });
 }
 
-/// A record that is damaged on all replicas of the log, in front of one that is not: nobody knows what it was about.
+/// One record of the log is damaged on all replicas, and a later record is valid: what the damaged one changed is unknown.
 #[test]
 fn a_record_that_all_replicas_have_lost_is_a_loss_until_a_scrub() {
     virtual_time(async {
