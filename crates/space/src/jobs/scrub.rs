@@ -91,10 +91,14 @@ impl Job {
             left = rest;
         }
         // When it ends, what it has healed is durable, and all blocks are right.
-        for _ in 0..TRIES {
+        for tries in 1..=TRIES {
             let (healed, is_mended) = (self.done.healed, self.inner.mend_blocks().await?);
             if healed > 0 || !unread.is_empty() {
                 self.inner.checkpoint().await?;
+            }
+            // What is found there, the next checkpoint writes.
+            if tries == TRIES {
+                break;
             }
             for key in std::mem::take(&mut unread) {
                 match self.inner.scrub_blocks(key).await? {
