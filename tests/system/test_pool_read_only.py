@@ -1,7 +1,10 @@
 """Pools that are open for reading only: their virtual disks are read, after a crash and without a disk too, and not a byte of any disk changes."""
 
+import fcntl
 import hashlib
 import json
+import socket
+import threading
 import time
 
 import pytest
@@ -10,7 +13,7 @@ from harness.programs import run
 from test_pool import SPACE, Machine, machine, pytestmark, rot  # noqa: F401  the fixture and the marks
 from test_pool_admin import load_on
 
-# Words of `space create`, the disks, of which the last may be lost.
+# Words of `space create`, the disks.
 KINDS = [(["mirror"], "abc"), (["parity"], "abcd"), (["dual-parity", "--groups", "2", "--columns", "7"], "abcdefgh")]
 
 
@@ -36,12 +39,17 @@ def test_what_a_crash_left_is_read_and_no_disk_changes(machine, words, names):
     before = digests(disks)
     whole = ["read -P 0xb7 26M 4M", "read -P 2 30M 1M", "read -P 0xb7 31M 9M", "read -P 0 40M 8M", "read 0 26M"]
     machine.server.start()
-    for away in [None, disks[-1]]:
-        here = [d for d in disks if d != away]
+    away = elsewhere / "away"
+    for lost in [False, True]:
+        if lost:
+            # The one with the damage: nothing is lost without it.
+            disks[0].rename(away)
+        here = disks[1:] if lost else disks
         told = machine("pool", "import", "tank", "--read-only", "--disk", *here)
         assert "pool tank opened for reading only" in told
         shown = machine.status()
-        assert shown["is_read_only"] and shown["operational_status"] == "Read-only", shown
+        assert shown["is_read_only"] and shown["disks_missing"] == lost, json.dumps(shown)
+        assert shown["operational_status"] == ("Degraded" if lost else "Read-only"), json.dumps(shown)
         assert "for reading only, because the pool tank is open" in machine("space", "attach", "vm", "--nbd", machine.socket)
         export = json.loads(run(["nbdinfo", "--json", "--no-content", machine.url()]).out)["exports"][0]
         assert export["is_read_only"] and export["export-size"] == SPACE
@@ -57,11 +65,34 @@ def test_what_a_crash_left_is_read_and_no_disk_changes(machine, words, names):
         machine("space", "detach", "vm")
         assert machine.json("job", "list") == []
         machine("pool", "export", "tank")
-        assert digests(disks) == before
+        assert digests([away, *here] if lost else here) == before
+    away.rename(disks[0])
     machine("pool", "import", "tank", "--disk", *disks)
     machine.attach()
     machine.qemu_io(*whole)
     machine.until_healthy()
+
+
+@pytest.mark.parametrize("words", [[], ["--read-only"]])
+def test_an_import_waits_for_locks_that_no_process_holds(machine, words):
+    """I/O that a killed server has left may hold the locks of its disks for a while: the pool is not opened without them."""
+    machine.pool("ab")
+    machine.mirror()
+    machine("pool", "export", "tank")
+    with open(machine.path("b"), "rb") as locked:
+        fcntl.flock(locked, fcntl.LOCK_EX)
+        here, there = socket.socketpair()
+        # In a message that nobody receives, a descriptor is open and no process has it.
+        socket.send_fds(here, [b"disk"], [locked.fileno()])
+    with here, there:
+        ends = threading.Timer(2, there.close)
+        ends.start()
+        began = time.monotonic()
+        told = machine("pool", "import", "tank", *words)
+        ends.join()
+    assert "pool tank opened" in told and "not here" not in told, told
+    assert 1.9 < time.monotonic() - began < 5
+    assert machine.status()["disks_missing"] == 0
 
 
 def test_readers_and_a_writer_keep_each_other_out(machine, serve):

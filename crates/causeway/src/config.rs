@@ -67,7 +67,7 @@ pub struct ServerSection {
     pub min_dialect: Dialect,
     /// The newest dialect.
     pub max_dialect: Dialect,
-    /// Payload memory for all clients together, in bytes.
+    /// Payload memory for all clients together, in bytes; a quarter as much besides is for checksum tables of pools.
     pub memory: u64,
     /// Worker threads; 0: one for each core.
     pub workers: usize,

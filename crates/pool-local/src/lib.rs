@@ -29,7 +29,7 @@ use pool::coordinator::NotMade;
 use pool::{Pool, SpaceId, SpaceRecord};
 use pool_seam::SeamError;
 use space::SpaceError;
-use space::cache::Budget;
+pub use space::cache::Budget as TableBudget;
 
 pub use disk_of::VirtualDisk;
 use slot::Slot;
@@ -41,17 +41,15 @@ pub const AGAIN: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// What a pool in this process needs.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct LocalOptions {
-    /// Memory for the tables of all spaces together, in bytes.
-    pub tables: usize,
-    /// An I/O to a log that takes longer has failed. Longer than [`pool::HANGS`]: before that the pool removes the disk, if it can.
-    pub hang: Duration,
+    /// Memory for checksum tables, which all pools of the process share.
+    pub tables: Arc<TableBudget>,
 }
 
 impl Default for LocalOptions {
     fn default() -> LocalOptions {
-        LocalOptions { tables: 256 << 20, hang: Duration::from_secs(30) }
+        LocalOptions { tables: TableBudget::new(256 << 20) }
     }
 }
 
@@ -92,7 +90,6 @@ pub struct LocalPool {
     env: Env,
     arena: Arena,
     pool: Pool,
-    budget: Arc<Budget>,
     options: LocalOptions,
     spaces: Mutex<BTreeMap<SpaceId, Arc<Slot>>>,
     /// One space is made or destroyed at a time.
@@ -121,7 +118,6 @@ impl LocalPool {
             env: env.clone(),
             arena: arena.clone(),
             pool: pool.clone(),
-            budget: Budget::new(options.tables),
             options,
             spaces: Mutex::default(),
             changing: tokio::sync::Mutex::default(),

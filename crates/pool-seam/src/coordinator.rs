@@ -92,6 +92,9 @@ pub enum OwnerOp {
     EndMove { row: RowNumber, birth: u32 },
     /// The slab stays where it is.
     CancelMove { row: RowNumber, birth: u32 },
+    /// The row gets the space's present resiliency. The coordinator chooses which copies stay, and the places of new ones, which
+    /// have missed everything.
+    Reshape { row: RowNumber, birth: u32 },
     /// A replica of the log on another disk, which has missed everything (rule 17).
     ReplaceLog { index: u8, generation: u32 },
     /// Another size of the space, in bytes.

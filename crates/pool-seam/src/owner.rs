@@ -46,13 +46,13 @@ pub trait Owner: Send + Sync {
     fn status(&self) -> OwnerStatus;
 }
 
-/// Regions of a copy.
+/// Regions of a copy. Its index may change while this is on its way, so its allocation names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyRegions {
     /// The row.
     pub row: RowNumber,
-    /// The index of the copy in the row.
-    pub index: u8,
+    /// The allocation of the copy.
+    pub generation: u32,
     /// The regions, by bit.
     pub regions: u64,
 }
@@ -79,6 +79,8 @@ pub enum JobOrder {
     /// Moves these slabs, each a row and an index, to these places; without one, to a place that the coordinator chooses
     /// when the move begins. The index after the last slab is that of a moving copy: its move is given up.
     Fill(Vec<(RowNumber, u8, Option<SlabPlace>)>),
+    /// Gives all rows the space's present resiliency, and copies what present disks have missed.
+    Reshape,
     /// Reads all copies, from this row on.
     Scrub(RowNumber),
     /// Decides units that a crash has left open (rule 12).
@@ -103,6 +105,10 @@ pub enum Stays {
     /// Its disk is absent, and it has the only copy.
     #[error("space {} has data there without another copy", .0.0)]
     OnlyCopy(SpaceId),
+    /// The row keeps its number of copies for now: a copy that would be freed has something that the others do not have, or
+    /// two columns are on one disk.
+    #[error("copies are not complete, or two columns of a row are on one disk")]
+    Shape,
     /// The job was stopped, or something failed meanwhile.
     #[error("parts of it are moved by another job, or could not be copied")]
     Unfinished,

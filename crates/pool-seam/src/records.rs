@@ -105,6 +105,12 @@ impl Resiliency {
         }
     }
 
+    /// Whether a space of this resiliency may get the other one: its rows keep their columns, and each gets more or fewer
+    /// copies. From or to parity no row could keep its data.
+    pub fn can_become(self, other: Resiliency) -> bool {
+        self == other || !self.is_parity() && !other.is_parity()
+    }
+
     /// The code of rows with this many data columns; `None`: they have no parity.
     pub fn code(self, data: usize) -> Option<Code> {
         match self {

@@ -32,6 +32,12 @@ impl Regions {
         u64::MAX >> (u64::BITS - self.count)
     }
 
+    /// What a copy has missed that had missed `missed`, and lacks `more` now: only regions that there are, or all 64 bits for
+    /// everything.
+    pub fn missed(self, missed: u64, more: u64) -> u64 {
+        if missed == u64::MAX || more == u64::MAX { u64::MAX } else { (missed | more) & self.all() }
+    }
+
     /// The bits of the regions of a slab's units; not none of them.
     pub fn of(self, units: &Range<u32>) -> u64 {
         let (first, last) = (units.start / self.units_per_region, (units.end - 1) / self.units_per_region);

@@ -24,7 +24,7 @@ pub enum Shape {
     /// The space's.
     #[default]
     Present,
-    /// The one that the space had, of which a job has not rewritten the row yet.
+    /// The one that the space had: a job has not given the row the present one yet. Of the log: it is to get more replicas.
     Former,
 }
 
@@ -77,6 +77,11 @@ impl Row {
     pub fn new(birth: u32, slabs: impl IntoIterator<Item = SlabCopy>) -> Row {
         let slabs = Slabs(slabs.into_iter().collect());
         Row { birth, shape: Shape::Present, is_new: true, slabs, moving: None }
+    }
+
+    /// The same row in the space's present shape, with these slabs, none of which moves.
+    pub fn reshaped(&self, slabs: impl IntoIterator<Item = SlabCopy>) -> Row {
+        Row { is_new: self.is_new, ..Row::new(self.birth, slabs) }
     }
 
     /// Where one of its slabs is moving to.

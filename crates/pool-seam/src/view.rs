@@ -45,7 +45,7 @@ pub struct SpaceRecord {
     pub size: u64,
     /// How it survives failures.
     pub resiliency: Resiliency,
-    /// The resiliency that it had, while a job rewrites its rows; otherwise the same.
+    /// The resiliency of the rows that do not have [`SpaceRecord::resiliency`] yet; if all have it, the same.
     pub former: Resiliency,
     /// Bytes that go to one column before the next: a power of two, from [`crate::UNIT`] to a slab.
     pub interleave: u32,
@@ -143,7 +143,7 @@ impl SpaceRecord {
         }
     }
 
-    /// Slabs of a row.
+    /// Slabs of a new row.
     pub fn slabs_in_row(&self) -> usize {
         self.slabs_with(self.resiliency)
     }
@@ -153,14 +153,24 @@ impl SpaceRecord {
         usize::from(self.columns) * resiliency.copies() + resiliency.parity_columns()
     }
 
-    /// Slabs of a row that stand for each other: the copies of a column, or all of a row with parity.
-    pub fn slabs_in_group(&self) -> usize {
-        if self.resiliency.is_parity() { self.slabs_in_row() } else { self.resiliency.copies() }
+    /// Slabs of a row with this resiliency that stand for each other: the copies of a column, or all of a row with parity.
+    pub fn slabs_in_set(&self, resiliency: Resiliency) -> usize {
+        if resiliency.is_parity() { self.slabs_with(resiliency) } else { resiliency.copies() }
     }
 
-    /// The code of its parity columns; `None` if it has none.
-    pub fn code(&self) -> Option<Code> {
-        self.resiliency.code(self.columns.into())
+    /// The code of the parity columns of a row; `None` if it has none.
+    pub fn code_of(&self, row: &Row) -> Option<Code> {
+        self.resiliency_of(row).code(self.columns.into())
+    }
+
+    /// How many disks of any row may be lost, as far as its shape says.
+    pub fn promised(&self) -> usize {
+        self.resiliency.failures().min(self.former.failures())
+    }
+
+    /// Whether rows have yet to get its resiliency.
+    pub fn is_changing(&self) -> bool {
+        self.former != self.resiliency
     }
 
     /// Bytes of the user's in a row.

@@ -16,6 +16,7 @@
 
 pub mod authority;
 pub mod coordinator;
+mod deadlines;
 mod domains;
 pub mod events;
 pub mod format;
@@ -31,6 +32,7 @@ mod supervision;
 pub mod testing;
 pub mod voters;
 
+pub use deadlines::Deadlines;
 pub use metadata::{CommitError, Member, Members, Suspension};
 pub(crate) use placement::NoPlace;
 pub use pool::{
@@ -42,9 +44,9 @@ pub use pool_seam::{
     DiskId, DiskNumber, GROUP, GROUP_UNITS, Membership, PoolId, REGIONS, RowNumber, SpaceEpoch, SpaceId, UNIT,
 };
 pub use state::{
-    Absence, Answers, DiskRecord, FaultDomains, InvalidOp, LOST_MAX, LossRecord, MediaClass, Moving, Op,
-    Policy, Presence, Provisioning, Resiliency, Row, ScrubRecord, SlabCopy, SlabPlace, Slabs, SpaceOp,
-    SpaceRecord, State, Tree, Usage,
+    Absence, Answers, DiskRecord, FaultDomains, InvalidOp, LOST_MAX, LossRecord, MediaClass, Moving, NewSlab,
+    Op, Policy, Presence, Provisioning, Resiliency, Row, ScrubRecord, Shape, SlabCopy, SlabPlace, Slabs,
+    SpaceOp, SpaceRecord, State, Tree, Usage,
 };
 pub use supervision::HANGS;
 pub use supervision::standing::Slowness;

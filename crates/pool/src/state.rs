@@ -30,11 +30,11 @@ mod used;
 pub use apply::InvalidOp;
 pub use pool_seam::{
     Absence, FaultDomains, LOST_MAX, LossRecord, MediaClass, Moving, Provisioning, Resiliency, Row,
-    ScrubRecord, SlabCopy, SlabPlace, Slabs, SpaceRecord, Tree,
+    ScrubRecord, Shape, SlabCopy, SlabPlace, Slabs, SpaceRecord, Tree,
 };
 pub use records::{DiskRecord, Op, Policy, Presence, Usage};
-pub use spaces::{Answers, SpaceOp};
-pub(crate) use spaces::{Carried, Refusal, carry_out};
+pub use spaces::{Answers, NewSlab, SpaceOp};
+pub(crate) use spaces::{Carried, Refusal, carry_out, dropped};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

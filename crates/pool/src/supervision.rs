@@ -1,7 +1,8 @@
 //! The disks as owners of spaces use them, and their supervision.
 //!
-//! An owner has a [handle](Pool::disk_of) of its own for each disk of its space. All I/O through the handles of a disk is
-//! in one [`Record`]: what is outstanding since when, and how long I/Os took lately. A [task](task) looks at the records
+//! An owner has a [handle](Pool::disk_of) of its own for each disk of its space. The I/O of a space to a disk is in one
+//! [`SpaceIo`](space_io::SpaceIo): what is outstanding since when, and how long I/Os took lately. Those of a disk are in one
+//! [`Record`]. A [task](task) looks at the records
 //! while there is I/O, compares disks with their peers ([`standing`]), and removes disks that hang or are far too slow.
 //! Another one reports reads that are late to their owners ([`hedge`]), which read another copy too.
 //!
@@ -21,12 +22,14 @@ pub(crate) mod hedge;
 pub(crate) mod lately;
 pub(crate) mod latencies;
 mod record;
+mod space_io;
 mod spread;
 pub mod standing;
 pub(crate) mod task;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use disk::{Disk, DiskId};
 use env::{Env, Epoch};
@@ -41,11 +44,16 @@ use record::Record;
 use standing::Standings;
 pub use task::HANGS;
 
+/// The least of [`Deadlines::data`](crate::Deadlines::data): the task has to sleep in between.
+const HANGS_LEAST: Duration = Duration::from_millis(100);
+
 /// See the module. One for each open pool.
 pub(crate) struct Supervision {
     env: Env,
     /// The pool's.
     epoch: Epoch,
+    /// See [`Deadlines::data`](crate::Deadlines::data).
+    hangs: Duration,
     pool: OnceLock<WeakPool>,
     /// The task runs.
     runs: AtomicBool,
@@ -56,10 +64,11 @@ pub(crate) struct Supervision {
 }
 
 impl Supervision {
-    pub(crate) fn new(env: &Env, epoch: u64) -> Arc<Supervision> {
+    pub(crate) fn new(env: &Env, epoch: u64, hangs: Duration) -> Arc<Supervision> {
         Arc::new(Supervision {
             env: env.clone(),
             epoch: Epoch(epoch),
+            hangs: hangs.max(HANGS_LEAST),
             pool: OnceLock::new(),
             runs: AtomicBool::new(false),
             records: Mutex::default(),
@@ -89,8 +98,7 @@ impl Supervision {
             records.push(Arc::downgrade(&record));
             record
         });
-        let gate = record.gate(space);
-        OwnerDisk { record, gate }
+        OwnerDisk(record.of_space(space))
     }
 
     /// Ends the records of all memberships but these: that they have ended is durable.
@@ -129,12 +137,17 @@ impl Pool {
     /// of nothing else. When the membership has ended, and that is durable, all calls of the handle end; the device closes
     /// when its last outstanding I/O has completed, however long the handle is kept.
     pub fn disk_of(&self, owner: OwnerId, disk: DiskNumber, of: Membership) -> Option<Arc<dyn Disk>> {
-        let newest = self.read(|s| Some(s.spaces.get(&owner.space)?.ownership.epoch))?;
-        if owner.epoch < newest {
+        let is_deposed =
+            || self.read(|s| s.spaces.get(&owner.space).is_none_or(|r| owner.epoch < r.ownership.epoch));
+        if is_deposed() {
             return None;
         }
         let member = self.member_disk(disk, of)?;
         let handle = self.metadata().supervision().open(disk, of, member, owner.space);
+        // A later owner that has come and gone since has left no fence.
+        if is_deposed() {
+            return None;
+        }
         if self.member_disk(disk, of).is_some() {
             return Some(Arc::new(handle));
         }

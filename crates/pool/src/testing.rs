@@ -22,11 +22,11 @@ pub fn disk(n: u16) -> DiskRecord {
     }
 }
 
-/// A two-way mirror of 8 MiB.
+/// A two-way mirror of 32 MiB.
 pub fn mirror(name: &str) -> SpaceRecord {
     SpaceRecord {
         name: name.into(),
-        size: 8 << 20,
+        size: 32 << 20,
         resiliency: Resiliency::Mirror { copies: 2 },
         interleave: 64 << 10,
         columns: 1,

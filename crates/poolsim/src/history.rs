@@ -17,6 +17,7 @@
 
 mod bed;
 mod chaos;
+mod copies;
 mod disks;
 mod jobs;
 mod last;
@@ -37,7 +38,7 @@ use shape::Shape;
 pub(crate) fn run(seed: u64) -> Vec<Image> {
     virtual_time(async {
         let mut random = Random::new(seed);
-        let shape = Shape::of(&mut random);
+        let shape = Shape { copies_change: copies::change_in(seed), ..Shape::of(&mut random) };
         let (bed, mut site) = Bed::create(seed, shape).await;
         let history = async {
             let lives = 1 + random.below(4);

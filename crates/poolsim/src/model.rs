@@ -10,12 +10,17 @@
 //! 4. A change that failed may have happened, until it is replaced.
 //! 5. If a disk is damaged or was set back when a pool is opened again ([`Model::lied`]), a read of a mirrored unit that was
 //!    not flushed since its last change may return that copy: the log has no checksum of the new data yet. Two reads agree.
+//!    So it is with a unit that a crash has left open, if bits change before a read says which change it has
+//!    ([`Model::flipped`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use arena::IoBuf;
 use pool_seam::UNIT;
+
+/// Bits that damage to a disk changes at most: twice what it does at a time.
+const BITS: u32 = 24;
 
 /// See the module.
 #[derive(Default)]
@@ -26,6 +31,8 @@ pub(crate) struct Model {
     discards: Vec<(u64, Range<u64>)>,
     /// Units that may have anything, and what was read of them since.
     strange: BTreeMap<u64, Option<Vec<u8>>>,
+    /// Units that may have a few wrong bits.
+    flipped: BTreeSet<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +100,7 @@ impl Model {
         }
         if end != End::Failed {
             self.strange.retain(|unit, _| !units.contains(unit));
+            self.flipped.retain(|unit| !units.contains(unit));
         }
     }
 
@@ -126,11 +134,25 @@ impl Model {
 
     /// Rule 5.
     pub(crate) fn lied(&mut self) {
-        let was_changing = |changes: &[Change]| changes.iter().any(|change| change.is_open);
-        let changing = self.units.iter().filter(|(_, changes)| was_changing(changes)).map(|(unit, _)| *unit);
-        for unit in changing.collect::<Vec<_>>() {
-            self.strange.insert(unit, None);
+        for unit in self.changing() {
+            self.strange.entry(unit).or_insert(None);
         }
+    }
+
+    /// Rule 5, of at most [`BITS`] bits.
+    pub(crate) fn flipped(&mut self) {
+        self.flipped.extend(self.changing());
+    }
+
+    /// Units of which a crash has left open which change they have.
+    fn changing(&self) -> Vec<u64> {
+        let is_undecided = |change: &Change, all: &[Change]| {
+            let is_replaced = all.iter().any(|by| by.acknowledged.is_some() && change.is_before(by));
+            change.is_open && change.acknowledged.is_none() && !is_replaced
+        };
+        let changing =
+            self.units.iter().filter(|(_, all)| all.iter().any(|change| is_undecided(change, all)));
+        changing.map(|(unit, _)| *unit).collect()
     }
 
     /// What a read of the unit that began then may return: versions; 0 are zeros.
@@ -163,6 +185,18 @@ impl Model {
                 }
                 Some(before) if before == bytes || is_expected => return Ok(()),
                 Some(_) => {}
+            }
+        }
+        if self.flipped.remove(&unit) && tell(bytes).is_none() {
+            let is_near = |version: &u64| {
+                let right =
+                    if *version == 0 { IoBuf::from(vec![0; bytes.len()]) } else { fill(unit, *version) };
+                let wrong = right.iter().zip(bytes).map(|(a, b)| (a ^ b).count_ones()).sum::<u32>();
+                wrong <= BITS
+            };
+            if possible.iter().any(is_near) {
+                self.strange.insert(unit, Some(bytes.to_vec()));
+                return Ok(());
             }
         }
         let seen = tell(bytes).ok_or_else(|| format!("unit {unit} is torn or foreign, not {possible:?}"))?;

@@ -19,6 +19,8 @@ pub(crate) struct Rates {
     counts: AtomicBool,
     /// Until when each disk is busy.
     busy: Mutex<Vec<Instant>>,
+    /// How long each has been.
+    worked: Mutex<Vec<Duration>>,
 }
 
 struct Limited {
@@ -34,11 +36,17 @@ impl Rates {
             per_second,
             counts: AtomicBool::new(false),
             busy: Mutex::default(),
+            worked: Mutex::default(),
         })
     }
 
     pub(crate) fn begin(&self) {
         self.counts.store(true, Ordering::Relaxed);
+    }
+
+    /// How long each disk was busy since then.
+    pub(crate) fn worked(&self) -> Vec<Duration> {
+        self.worked.lock().clone()
     }
 
     pub(crate) fn limit(self: &Arc<Rates>, below: Arc<dyn Disk>, slot: usize) -> Arc<dyn Disk> {
@@ -54,6 +62,9 @@ impl Rates {
         let disks = busy.len().max(slot + 1);
         busy.resize(disks, now);
         busy[slot] = busy[slot].max(now) + time;
+        let mut worked = self.worked.lock();
+        worked.resize(disks, Duration::ZERO);
+        worked[slot] += time;
         Some(busy[slot])
     }
 }

@@ -9,7 +9,7 @@ use disk::{Disk, MemoryOptions, PowerCut, sized};
 use env::Env;
 use pool::authority::PoolAuthority;
 use pool::format::Claimant;
-use pool::{CreateOptions, NewDisk, OpenError, OpenOptions, Opened, Pool, SpaceRecord};
+use pool::{CreateOptions, Deadlines, NewDisk, OpenError, OpenOptions, Opened, Pool, SpaceRecord};
 use pool_local::{LocalOptions, LocalPool};
 use pool_seam::{
     Coordinator, DiskNumber, MediaClass, Membership, NodeId, Owner, Provisioning, Resiliency, SpaceId, UNIT,
@@ -27,9 +27,10 @@ pub(crate) struct World {
     pub(crate) machine: Machine,
     pub(crate) process: Process,
     fences: Fences,
-    host: Claimant,
+    pub(crate) host: Claimant,
     arena: Arena,
     slab_bytes: u64,
+    pub(crate) deadlines: Deadlines,
     rates: Option<Arc<Rates>>,
 }
 
@@ -75,6 +76,7 @@ impl World {
             host: host(7),
             arena,
             slab_bytes: 2 * MIB,
+            deadlines: Deadlines::default(),
             rates: None,
         }
     }
@@ -127,8 +129,11 @@ impl World {
     /// The same, whose owner this authority names.
     pub(crate) async fn create_under(&self, authority: Option<Arc<dyn PoolAuthority>>) -> Pool {
         let disks: Vec<_> = self.disks().into_iter().map(NewDisk::new).collect();
-        let options =
-            CreateOptions { name: "tank".into(), slab_bytes: Some(self.slab_bytes), by: self.host.clone() };
+        let options = CreateOptions {
+            slab_bytes: Some(self.slab_bytes),
+            deadlines: self.deadlines,
+            ..CreateOptions::new("tank", self.host.clone())
+        };
         Pool::create_under(authority, &self.env, &self.arena, &disks, options).await.expect("a pool")
     }
 
@@ -139,7 +144,7 @@ impl World {
 
     /// The same; `force`: also if another process has it.
     pub(crate) async fn try_open(&self, force: bool) -> Result<Opened, OpenError> {
-        let options = OpenOptions { force, ..OpenOptions::new(self.host.clone()) };
+        let options = OpenOptions { force, deadlines: self.deadlines, ..OpenOptions::new(self.host.clone()) };
         Pool::open(&self.env, &self.arena, &self.disks(), &options).await
     }
 
@@ -176,7 +181,7 @@ impl World {
             node: NodeId::default(),
             budget: Budget::new(1 << 20),
             // The pool decides on disks that hang.
-            hang: 3 * pool::HANGS,
+            hang: self.deadlines.log(),
             coordinator,
             lease: Arc::new(pool.lease()),
             open: Box::new(open),

@@ -38,9 +38,7 @@ pub struct BlockId {
     pub row: RowNumber,
     /// The group in the slab: units `512 group` to `512 group + 511` of the slab.
     pub group: u32,
-    /// The index of the slab in the row; of a slab that is moving, the index that it will have.
-    pub index: u8,
-    /// The generation with which the slab was allocated.
+    /// The generation with which the slab was allocated, which no other slab has.
     pub allocation: u32,
 }
 
@@ -79,7 +77,7 @@ impl ChecksumBlock {
         let mut b = Vec::with_capacity(BLOCK);
         b.extend(MAGIC);
         b.extend([0; 4]);
-        b.extend([id.index, self.written.len() as u8, self.versions.len() as u8, 0]);
+        b.extend([0, self.written.len() as u8, self.versions.len() as u8, 0]);
         b.extend(id.pool.0);
         for field in [id.space.0, id.row.0, id.group, id.allocation] {
             b.extend(field.to_le_bytes());
@@ -101,10 +99,8 @@ impl ChecksumBlock {
         if block.len() != BLOCK || r.array()? != *MAGIC || r.u32()? != crc_of(block) {
             return Err(Malformed);
         }
-        let [index, columns, slabs] = r.array()?;
-        let reserved = r.u8()?;
+        let [before, columns, slabs, after] = r.array()?;
         let found = BlockId {
-            index,
             pool: PoolId(r.array()?),
             space: SpaceId(r.u32()?),
             row: RowNumber(r.u32()?),
@@ -112,7 +108,7 @@ impl ChecksumBlock {
             allocation: r.u32()?,
         };
         let (columns, slabs) = (usize::from(columns), usize::from(slabs));
-        if found != *id || reserved != 0 || !are_counts(columns, slabs) {
+        if found != *id || [before, after] != [0; 2] || !are_counts(columns, slabs) {
             return Err(Malformed);
         }
         let (version, writing) = (r.counter()?, r.counter()?);

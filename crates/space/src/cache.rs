@@ -5,7 +5,8 @@
 //!    shards of all spaces take turns. One that a turn meets dirty or held counts as used then.
 //! 2. A table is loaded once, by a task, however many callers ask for it meanwhile; the task goes on when they are
 //!    dropped.
-//! 3. A group has at most one table at a time: an evicted one had no holder, and its blocks have all that it had.
+//! 3. A group has at most one table at a time: an evicted one had no holder, and its blocks have all that it had. One that is
+//!    not *whole* is never changed, and may be held when a whole one takes its place.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -16,6 +17,7 @@ use env::{BoxFuture, Env, Io};
 use futures_util::FutureExt;
 use futures_util::future::Shared;
 use parking_lot::Mutex;
+use pool_seam::DiskNumber;
 use rustc_hash::FxHashMap;
 
 use crate::locks::{SHARDS, shard_of};
@@ -62,6 +64,27 @@ pub struct Cached {
     bytes: AtomicUsize,
     /// Whether it is in the list of those with values that wait for a record.
     pub(crate) is_listed: AtomicBool,
+    source: Source,
+}
+
+/// Which blocks of its group a table is made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Those of all copies that count: the table is *whole*.
+    All,
+    /// Of a mirror that of one copy, on this disk: other copies prove what it says, the same disk does not.
+    Copy(DiskNumber),
+    /// Of a coded row those of a column that is read and of another one.
+    Column,
+}
+
+/// Which table a caller needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// A whole one.
+    Whole,
+    /// Any: it only reads checksums there.
+    Any,
 }
 
 struct Shard<E> {
@@ -82,7 +105,7 @@ struct Inner<E> {
 
 enum Slot<E> {
     Ready { cached: Arc<Cached>, used: u64 },
-    Loading { id: u64, load: Shared<BoxFuture<Result<Arc<Cached>, E>>> },
+    Loading { id: u64, need: Need, load: Shared<BoxFuture<Result<Arc<Cached>, E>>> },
 }
 
 impl Budget {
@@ -147,6 +170,11 @@ impl Cached {
         self.birth
     }
 
+    /// See [`Source`].
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
     /// Looks at the table.
     pub fn look<T>(&self, look: impl FnOnce(&Table) -> T) -> T {
         look(&self.table.lock())
@@ -171,39 +199,48 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
     }
 
     /// The table of a group. If it is not in memory and no caller has begun to load it, a task of this worker does, with
-    /// `load`; callers wait for the same one. After an error of `load` the next caller loads again.
-    pub fn get<F>(&self, env: &Env, key: GroupKey, load: impl FnOnce() -> F) -> Io<Result<Arc<Cached>, E>>
+    /// `load`; callers wait for the same one. After an error of `load` the next caller loads again. A caller that needs a whole
+    /// table loads it in place of one that is not, also while that is being loaded.
+    pub fn get<F>(
+        &self,
+        env: &Env,
+        key: GroupKey,
+        need: Need,
+        load: impl FnOnce() -> F,
+    ) -> Io<Result<Arc<Cached>, E>>
     where
-        F: Future<Output = Result<Table, E>> + Send + 'static,
+        F: Future<Output = Result<(Table, Source), E>> + Send + 'static,
     {
         let shard = &self.shards[shard_of(&key)];
         let mut inner = shard.inner.lock();
         inner.clock += 1;
         let id = inner.clock;
         match inner.slots.get_mut(&key) {
-            Some(Slot::Ready { cached, used }) => {
+            Some(Slot::Ready { cached, used }) if need == Need::Any || cached.source == Source::All => {
                 *used = id;
                 let cached = Arc::clone(cached);
                 inner.hits += 1;
                 return Io::Done(Ok(cached));
             }
-            Some(Slot::Loading { load, .. }) => {
+            Some(Slot::Loading { load, need: of, .. }) if need == Need::Any || *of == Need::Whole => {
                 let load = load.clone();
                 inner.misses += 1;
                 return Io::Pending(Box::pin(load));
             }
-            None => inner.misses += 1,
+            _ => inner.misses += 1,
         }
-        let (load, shard) = (load(), Arc::clone(shard));
+        let (load, budget, shard) = (load(), &shard.budget, Arc::clone(shard));
         let task = env.run(async move {
             let _failed = Loading { shard: &shard, key, id };
-            let cached = shard.loaded(key, id, load.await?);
+            let (table, source) = load.await?;
+            let cached = shard.loaded(key, id, table, source);
             shard.budget.evict(cached.bytes());
             Ok(cached)
         });
         let task: BoxFuture<Result<Arc<Cached>, E>> = Box::pin(task);
         let load = task.shared();
-        inner.slots.insert(key, Slot::Loading { id, load: load.clone() });
+        let former = inner.slots.insert(key, Slot::Loading { id, need, load: load.clone() });
+        former.iter().for_each(|slot| budget.release(slot));
         Io::Pending(Box::pin(load))
     }
 
@@ -252,7 +289,7 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
 
 impl<E> Shard<E> {
     /// Keeps a table that was loaded. A load whose group was forgotten meanwhile changes nothing.
-    fn loaded(&self, key: GroupKey, id: u64, table: Table) -> Arc<Cached> {
+    fn loaded(&self, key: GroupKey, id: u64, table: Table, source: Source) -> Arc<Cached> {
         let mut inner = self.inner.lock();
         let now = (table.is_dirty(), table.bytes());
         let (is_dirty, bytes) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -263,6 +300,7 @@ impl<E> Shard<E> {
             is_dirty,
             bytes,
             is_listed: AtomicBool::new(false),
+            source,
         });
         if inner.is_loading(&key, id) {
             inner.clock += 1;

@@ -273,16 +273,18 @@ impl Inner {
         if self.look(cached, |table| table.stale().is_empty()) {
             return Ok(None);
         }
+        self.learn_blocks(key, &at, cached, u32::MAX).await;
         let present =
             |member: &Member| self.ports.get(member.disk, member.membership?).map(|port| (*member, port));
         let members: Vec<(Member, Arc<Port>)> = at.members.iter().filter_map(present).collect();
-        let slabs = members.iter().fold(0, |slabs, (member, _)| {
-            let first = at.members[0].slab;
-            slabs | 1_u32 << (member.slab - first)
-        });
         // Before the table may be clean.
         self.unmarked.lock().insert(key);
         let (units, blocks_of) = self.look(cached, |table| {
+            let unknown = table.unknown_contents();
+            let known = members.iter().filter(|(member, _)| unknown & 1 << member.content == 0);
+            let slabs =
+                known.fold(0, |slabs, (member, _)| slabs | 1_u32 << (member.slab - at.members[0].slab));
+            table.fit(at.slabs());
             let units = table.begin_blocks(through, slabs);
             (units, (0..at.contents()).map(|content| table.block(content)).collect::<Vec<_>>())
         });
@@ -301,7 +303,7 @@ impl Inner {
         };
         let writes = members.iter().filter_map(|(member, port)| {
             let block = blocks_of[usize::from(member.content)].as_ref()?;
-            let id = block_id(&view, key.row, key.group, member.slab, member.generation);
+            let id = block_id(&view, key.row, key.group, member.generation);
             let src = Sg::from_iter([IoBuf::from(block.encode(&id))]);
             Some(async move { (port, port.write(member.block, src, false).await) })
         });

@@ -167,6 +167,7 @@ impl Inner {
         made: &mut Made,
         bad: &mut Vec<Bad>,
     ) -> Result<bool, SpaceError> {
+        self.learn_blocks(target.key, at, cached, wanted).await;
         let zeros = IoBuf::from(vec![0; UNIT as usize]);
         let value = |content: usize, unit: usize| {
             self.look(cached, |table| table.value(content, target.units.start + unit))
@@ -234,6 +235,7 @@ impl Inner {
         code: Code,
     ) -> Result<(), SpaceError> {
         let unit = target.units.start;
+        self.learn_blocks(target.key, at, cached, u32::MAX).await;
         let counting: Vec<&Member> = at.members.iter().filter(|member| member.counts).collect();
         let mut found: Vec<Vec<(&Member, Option<IoBuf>)>> = vec![Vec::new(); code.columns()];
         let mut is_whole = true;

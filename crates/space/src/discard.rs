@@ -94,6 +94,8 @@ impl Inner {
                 Err(_) => {}
             }
         };
+        // What the log has of a stripe goes in place first: a checkpoint could not do that while the discard waits for a record.
+        self.place(target, &cached).await?;
         let changes = self.look(&cached, |table| {
             let is_to_change = |unit: &usize| {
                 table.is_open(*unit) || table.values(*unit).iter().any(|value| *value != Value::Unwritten)

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use disk::{Op, Place};
 use futures_util::future::join_all;
@@ -26,7 +27,7 @@ const WHOLE: std::ops::Range<usize> = 0..GROUP_UNITS as usize;
 impl Inner {
     /// After a checkpoint that wrote the blocks of these groups; no other one is made meanwhile.
     pub(crate) async fn give_back(self: &Arc<Inner>, groups: BTreeSet<GroupKey>) -> Result<(), SpaceError> {
-        let mut rows = BTreeSet::new();
+        let mut rows = std::mem::take(&mut *self.in_use.lock());
         for key in groups {
             if self.is_empty(key).await? {
                 self.punch(key).await;
@@ -100,10 +101,19 @@ impl Inner {
             return Ok(());
         };
         let (birth, keys) = (record.birth, self.groups(row));
+        for key in &keys {
+            if !self.is_empty(*key).await? {
+                return Ok(());
+            }
+        }
         let mut locks: Vec<RangeLock> = Vec::new();
         for key in &keys {
-            // Otherwise a call uses the row.
-            let Some(lock) = self.locks.try_lock(*key, WHOLE, Mode::Exclusive) else { return Ok(()) };
+            let Some(lock) = self.locks.try_lock(*key, WHOLE, Mode::Exclusive) else {
+                // A call uses the row, and may change nothing: the next checkpoint looks again.
+                self.in_use.lock().insert(row);
+                self.has_emptied.store(true, Ordering::Relaxed);
+                return Ok(());
+            };
             locks.push(lock);
             if !self.is_empty(*key).await? {
                 return Ok(());

@@ -124,11 +124,15 @@ impl Inner {
     /// The same of a group, by an entry that repeats a value (rule 6).
     pub(crate) async fn write_blocks_anew(self: &Arc<Inner>, key: GroupKey) -> Result<(), SpaceError> {
         let Some(cached) = self.loaded(key).await? else { return Ok(()) };
+        if !self.learn_units(key, &cached).await? {
+            self.findings.to_write.lock().insert(key);
+            return Ok(());
+        }
         let fits = |table: &Table, unit: usize| {
             let is_unknown = |value: &Value| matches!(value, Value::Unknown { .. });
             table.is_known(unit) && !table.is_open(unit) && !table.values(unit).iter().any(is_unknown)
         };
-        // If there is none, all units are changing, or a scrub has to read first what a block has lost.
+        // If there is none, all units are changing, or what a block has lost cannot be read.
         let unit = self.look(&cached, |table| (0..GROUP_UNITS as usize).find(|unit| fits(table, *unit)));
         let Some(unit) = unit else { return Ok(()) };
         let _lock = tokio::select! {

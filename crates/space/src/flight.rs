@@ -220,12 +220,7 @@ impl Change {
             for member in present.members.iter().filter(|member| !member.counts) {
                 if new.part(member).is_some() && !is_written(&member) {
                     // It may be being filled.
-                    inner.unfilled.lock().insert((
-                        self.target.key.row,
-                        member.index,
-                        member.generation,
-                        regions,
-                    ));
+                    inner.unfilled.lock().insert((self.target.key.row, member.generation, regions));
                 }
             }
             // What fills it looks at the notes once more when the view says that it counts: it has seen these, or it counts here.

@@ -16,7 +16,6 @@ use disk::DiskError;
 use pool_seam::DiskNumber;
 
 use crate::blocks::ContentId;
-use crate::cache::Cached;
 use crate::log::entry::Sums;
 use crate::owner::Inner;
 use crate::port::Port;
@@ -47,13 +46,14 @@ impl Inner {
         self: &Arc<Inner>,
         target: Target,
         at: Route,
-        cached: Arc<Cached>,
         sums: Sums,
         mut dst: SgMut,
     ) -> env::Io<SpaceRead> {
         let inner = Arc::clone(self);
         env::Io::pending(self.env.run(async move {
-            if let Some(units) = inner.from_others(&target, &at, &cached).await {
+            if let Ok(Some(cached)) = inner.loaded(target.key).await
+                && let Some(units) = inner.from_others(&target, &at, &cached).await
+            {
                 fill_all(&mut dst, &units);
                 let content = ContentId { space: inner.space(), birth: at.birth, content: target.column };
                 if has_sums(content, &target, &sums, &dst) && inner.lease.holds() {
@@ -74,7 +74,8 @@ impl Reading {
         let Some(at) = at else { return };
         if at.code.is_some() {
             if self.may_hedge()
-                && let Some(units) = inner.from_others(target, &at, &self.cached).await
+                && let Ok(Some(cached)) = inner.loaded(target.key).await
+                && let Some(units) = inner.from_others(target, &at, &cached).await
                 && let Some(mut dst) = self.shape.try_alloc(&inner.arena)
             {
                 fill_all(&mut dst, &units);

@@ -3,6 +3,7 @@
 //! simply ordered again.
 
 mod fill;
+mod reshape;
 mod scrub;
 
 use std::collections::BTreeMap;
@@ -78,6 +79,7 @@ impl Job {
         match order {
             JobOrder::Resync(disk) => self.resync(disk).await?,
             JobOrder::Fill(moves) => self.fill(moves).await?,
+            JobOrder::Reshape => self.reshape().await?,
             JobOrder::Scrub(from) => self.scrub(from).await?,
             JobOrder::Resolve => self.resolve().await?,
         }

@@ -7,14 +7,16 @@ use disk::{DiskError, sized};
 use env::Io;
 use futures_util::future::join_all;
 use pool_seam::{GROUP_UNITS, Regions};
+use smallvec::SmallVec;
 
 use crate::SpaceError;
 use crate::active::SetKey;
 use crate::blocks::{ChecksumBlock, newer};
-use crate::cache::Cached;
+use crate::cache::{Cached, Need, Source};
 use crate::log::BLOCK;
 use crate::log::entry::Entry;
 use crate::owner::Inner;
+use crate::port::Port;
 use crate::table::{Table, TableId};
 use crate::view::{GroupKey, Member, Route, block_id, route};
 use crate::write::{NotYet, unavailable};
@@ -42,9 +44,38 @@ impl Inner {
     pub(crate) fn table(self: &Arc<Inner>, key: GroupKey, at: &Route) -> Result<Arc<Cached>, NotYet> {
         let load = || {
             let (inner, at) = (Arc::clone(self), at.clone());
-            async move { inner.load(key, at).await }
+            async move { Ok((inner.load(key, at).await?, Source::All)) }
         };
-        match self.cache.get(&self.env, key, load) {
+        self.of_row(key, at, self.cache.get(&self.env, key, Need::Whole, load))
+    }
+
+    /// The table of a group, or one that is only good to read the content of a member: it costs one block instead of one of each
+    /// copy.
+    pub(crate) fn table_to_read(
+        self: &Arc<Inner>,
+        key: GroupKey,
+        at: &Route,
+        member: &Member,
+    ) -> Result<Arc<Cached>, NotYet> {
+        let load = || {
+            let (inner, at, member) = (Arc::clone(self), at.clone(), *member);
+            async move {
+                match inner.load_to_read(key, &at, &member).await {
+                    Some(loaded) => Ok(loaded),
+                    None => Ok((inner.load(key, at).await?, Source::All)),
+                }
+            }
+        };
+        self.of_row(key, at, self.cache.get(&self.env, key, Need::Any, load))
+    }
+
+    fn of_row(
+        &self,
+        key: GroupKey,
+        at: &Route,
+        loaded: Io<Result<Arc<Cached>, SpaceError>>,
+    ) -> Result<Arc<Cached>, NotYet> {
+        match loaded {
             Io::Done(Ok(cached)) if cached.birth() == at.birth => Ok(cached),
             Io::Done(Ok(cached)) => {
                 // A call that was slow has loaded the table of a row that was freed; or this one is, and looks again.
@@ -81,6 +112,46 @@ impl Inner {
                 None => return Err(unavailable(key.row, &at.members)),
             }
         }
+    }
+
+    /// Of a mirror: from the block of another copy than the member, which is read: a write that a disk has lost does not match
+    /// what the other one has. Of a coded row: from the member's block and that of another column, which says how new it has to
+    /// be. `None`: all blocks are needed.
+    async fn load_to_read(&self, key: GroupKey, at: &Route, member: &Member) -> Option<(Table, Source)> {
+        let region = Regions::new(self.view.get().value.slab_bytes).of_group(key.group);
+        let set = SetKey { row: key.row, birth: at.birth, set: key.set };
+        if self.overlay.names(&key) || self.active.is_unresolved(set, region) {
+            return None;
+        }
+        let is_here = |member: &Member| {
+            let port = member.membership.and_then(|of| self.ports.get(member.disk, of));
+            port.is_some_and(|port| !port.is_avoided())
+        };
+        let is_other = |other: &&Member| {
+            other.counts && other.slab != member.slab && other.disk != member.disk && is_here(other)
+        };
+        // Those of all copies are read equally often.
+        let mut next = at.members.iter().filter(|other| other.index > member.index).filter(is_other);
+        let other = next.next().or_else(|| at.members.iter().find(is_other))?;
+        let (read, source): (SmallVec<[&Member; 2]>, _) = match at.code {
+            None => ([other].into_iter().collect(), Source::Copy(other.disk)),
+            Some(_) => ([member, other].into_iter().collect(), Source::Column),
+        };
+        let blocks = join_all(read.iter().map(|member| self.read_block(key, member))).await;
+        let blocks: Vec<&ChecksumBlock> = blocks.iter().map(ReadBlock::good).collect::<Option<_>>()?;
+        let latest = blocks.iter().copied().reduce(newer)?;
+        let is_new = |(member, block): (&&Member, &&ChecksumBlock)| {
+            let version = latest.versions.get(usize::from(member.slab - at.members[0].slab));
+            version.is_some_and(|version| block.version >= *version)
+        };
+        if !read.iter().zip(&blocks).all(is_new) {
+            return None;
+        }
+        let block =
+            |content| read.iter().zip(&blocks).find(|(member, _)| usize::from(member.content) == content);
+        let of_content: Vec<_> = (0..at.contents()).map(|content| Some(*block(content)?.1)).collect();
+        let id = TableId { row: key.row, birth: at.birth, set: key.set, group: key.group };
+        Some((Table::load(id, at.data, at.slabs(), &of_content)?, source))
     }
 
     /// The newest block of each content, of all members that count. One that is older than the others say it is counts for
@@ -126,6 +197,21 @@ impl Inner {
         })
     }
 
+    /// What blocks say of these contents (bits), as far as the table does not know them: the disks that have them may have
+    /// come back since it was loaded. Does not wait for a disk to be opened anew.
+    pub(crate) async fn learn_blocks(&self, key: GroupKey, at: &Route, cached: &Cached, of: u32) {
+        let unknown = self.look(cached, |table| table.unknown_contents()) & of;
+        let wanted = |member: &&Member| member.counts && unknown & 1 << member.content != 0;
+        for member in at.members.iter().filter(wanted) {
+            let port = member.membership.and_then(|of| self.ports.get(member.disk, of));
+            let Some(port) = port else { continue };
+            if let ReadBlock::Good(block) = self.read_block_from(&port, key, member).await {
+                let (content, slab) = (member.content.into(), usize::from(member.slab - at.members[0].slab));
+                self.look(cached, |table| table.learn_block(content, slab, &block));
+            }
+        }
+    }
+
     /// What the log has of a group that cannot be loaded now: a snapshot has it anew.
     pub(crate) fn carried_unloaded(&self, key: GroupKey) -> Vec<(Entry, Sg)> {
         let Some(at) = route(&self.view.get().value, key) else { return Vec::new() };
@@ -138,11 +224,17 @@ impl Inner {
 
     /// The block of a copy.
     pub(crate) async fn read_block(&self, key: GroupKey, member: &Member) -> ReadBlock {
-        let Ok(Some(port)) = self.port(member).await else { return ReadBlock::Away };
+        match self.port(member).await {
+            Ok(Some(port)) => self.read_block_from(&port, key, member).await,
+            Ok(None) | Err(_) => ReadBlock::Away,
+        }
+    }
+
+    async fn read_block_from(&self, port: &Arc<Port>, key: GroupKey, member: &Member) -> ReadBlock {
         let buffers = self.arena.alloc_sg(BLOCK, Class::Control).await;
         let (result, read) = port.read(member.block, sized(buffers, BLOCK)).await;
         let view = self.view.get().value;
-        let id = block_id(&view, key.row, key.group, member.slab, member.generation);
+        let id = block_id(&view, key.row, key.group, member.generation);
         match result {
             Ok(()) => ChecksumBlock::decode(&read[0], &id).map_or(ReadBlock::Bad, ReadBlock::Good),
             Err(DiskError::Medium { .. }) => ReadBlock::Bad,

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! 1. Two locks that are held at a time do not overlap, unless both are shared.
-//! 2. Conflicting requests are granted in the order of their arrival: none starves.
+//! 2. Conflicting requests are granted in the order of their arrival: none starves. Only a checkpoint goes before those that
+//!    wait ([`RangeLocks::try_lock_first`]): what they wait for may be the room that it makes.
 //! 3. The holder of one waits for no other of the same space, except in ascending order of groups. With the order below
 //!    there is no circular wait.
 //! 4. A queue has one entry for each request that its caller waits for or holds. A request ends when its caller drops
@@ -96,6 +97,20 @@ impl RangeLocks {
         is_free.then(|| self.push_in(&mut shard, key, request))
     }
 
+    /// An exclusive lock of units of which no call holds one. Requests that wait for them come after it.
+    pub fn try_lock_first(&self, key: GroupKey, units: Range<usize>) -> Option<RangeLock> {
+        let mut shard = self.shard(&key).lock();
+        let request = Request { id: 0, units, mode: Mode::Exclusive, wake: None };
+        let queue = shard.queues.entry(key).or_default();
+        let is_held = |at: usize| queue[at].conflicts(&request) && is_granted(queue, at);
+        if (0..queue.len()).any(is_held) {
+            return None;
+        }
+        let lock = self.push_in(&mut shard, key, request);
+        shard.queues.get_mut(&key).expect("it has the request").rotate_right(1);
+        Some(lock)
+    }
+
     fn push(&self, key: GroupKey, request: Request) -> RangeLock {
         self.push_in(&mut self.shard(&key).lock(), key, request)
     }
@@ -110,6 +125,11 @@ impl RangeLocks {
     fn shard(&self, key: &GroupKey) -> &Mutex<Shard> {
         &self.shards[shard_of(key)]
     }
+}
+
+/// Whether no conflicting request is before this one.
+fn is_granted(queue: &[Request], at: usize) -> bool {
+    !queue[..at].iter().any(|other| other.conflicts(&queue[at]))
 }
 
 /// The shard of a group.
@@ -130,7 +150,7 @@ impl RangeLock {
         let shard = self.locks.shard(&self.key).lock();
         let queue = &shard.queues[&self.key];
         let mine = queue.iter().position(|r| r.id == self.id).expect("a request stays until it is dropped");
-        !queue[..mine].iter().any(|other| other.conflicts(&queue[mine]))
+        is_granted(queue, mine)
     }
 }
 

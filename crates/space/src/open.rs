@@ -89,7 +89,8 @@ impl Space {
 }
 
 impl Inner {
-    /// Ends all I/O of earlier owners (rule 15).
+    /// Ends all I/O of earlier owners (rule 15), and flushes the disks: this owner relies on what it reads there, and some of
+    /// that may still be in volatile caches.
     async fn fence(&self, hang: Duration) -> Result<(), SpaceError> {
         for (disk, of) in self.view.get().value.members() {
             if self.ports.get(disk, of).is_none() {
@@ -102,7 +103,8 @@ impl Inner {
         let epoch = Epoch(self.owner.epoch.0);
         let fences = ports.iter().map(|port| async move {
             let c = Ctx { deadline: Some(self.env.now() + hang), ..Ctx::default() };
-            port.disk().fence(&c, epoch).wait().await
+            port.disk().fence(&c, epoch).wait().await?;
+            port.flush().await
         });
         for (port, fenced) in ports.iter().zip(join_all(fences).await) {
             match fenced {

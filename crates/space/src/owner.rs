@@ -12,7 +12,7 @@ use env::{Env, Epoch, Io};
 use pool_seam::{
     Absence, Coordinator, CopyRegions, DiskNumber, DiskReport, Finding, GROUP, JobId, JobOrder, JobReport,
     Lease, LogState, Membership, NodeId, Owner, OwnerId, OwnerOp, OwnerStatus, Regions, Request, Returned,
-    Row, RowNumber, SeamError, SlabCopy, SpaceId, SpaceView, Turn, ViewVersion,
+    Row, RowNumber, SeamError, SpaceId, SpaceView, Turn, ViewVersion,
 };
 use smallvec::smallvec;
 use tokio::sync::{Mutex, Notify, RwLock, Semaphore};
@@ -115,11 +115,15 @@ pub(crate) struct Inner {
     pub(crate) jobs: Jobs,
     pub(crate) hedged: AtomicU64,
     pub(crate) limit: Limit,
-    /// Regions of copies that do not count, and lack a write: row, index, generation and bit.
-    pub(crate) unfilled: parking_lot::Mutex<BTreeSet<(RowNumber, u8, u32, u64)>>,
+    /// Regions of copies that do not count, and lack a write.
+    pub(crate) unfilled: parking_lot::Mutex<BTreeSet<CopyRegion>>,
+    /// Regions of copies that a job fills.
+    pub(crate) filling: parking_lot::Mutex<BTreeSet<CopyRegion>>,
     pub(crate) resizing: Mutex<()>,
     /// Groups were emptied since the last checkpoint began: the next one gives them back.
     pub(crate) has_emptied: AtomicBool,
+    /// Rows that hold nothing, and that a call used when they were to be freed.
+    pub(crate) in_use: parking_lot::Mutex<BTreeSet<RowNumber>>,
     /// Something is to be kept up: a replica of the log is to be replaced, a disk to be accounted for, or damage to be
     /// recorded and mended.
     pub(crate) to_keep: Arc<Notify>,
@@ -127,8 +131,11 @@ pub(crate) struct Inner {
     unaccounted: parking_lot::Mutex<BTreeMap<(DiskNumber, Membership), Lacks>>,
 }
 
-/// What a disk may lack: allocations of copies, and their regions; and the view in which it was not accounted for.
-type Lacks = (ViewVersion, Vec<(u32, CopyRegions)>);
+/// A region of a copy: its row, its allocation, and the bit of the region.
+pub(crate) type CopyRegion = (RowNumber, u32, u64);
+
+/// What a disk may lack, and the view in which it was not accounted for.
+type Lacks = (ViewVersion, Vec<CopyRegions>);
 
 /// What became of a disk that was reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,8 +255,10 @@ impl Inner {
             hedged: AtomicU64::new(0),
             limit: Limit::default(),
             unfilled: parking_lot::Mutex::default(),
+            filling: parking_lot::Mutex::default(),
             resizing: Mutex::default(),
             has_emptied: AtomicBool::new(false),
+            in_use: parking_lot::Mutex::default(),
             to_keep: Arc::default(),
             unaccounted: parking_lot::Mutex::default(),
             view: View::new(view),
@@ -437,9 +446,7 @@ impl Inner {
                     // It has left before.
                     false => self.may_lack(disk),
                 };
-                let lacks = lacks.into_iter();
-                let generation = |of: &CopyRegions| Some(copy_of(&present, of)?.generation);
-                (view.version, lacks.filter_map(|of| Some((generation(&of)?, of))).collect())
+                (view.version, lacks)
             });
         }
         self.to_keep.notify_one();
@@ -457,13 +464,13 @@ impl Inner {
                 continue;
             }
             let is_done = view.record.unaccounted.get(&disk) != Some(&of) || {
-                let is_there = |(generation, of): &&(u32, CopyRegions)| {
-                    copy_of(&view, of).is_some_and(|copy| copy.generation == *generation)
-                };
                 let seen = view.membership(disk);
-                let missed = lacks.iter().filter(is_there).map(|(generation, of)| {
-                    let CopyRegions { row, index, regions } = *of;
-                    OwnerOp::Missed { row, index, generation: *generation, regions, seen }
+                let missed = lacks.iter().filter_map(|of| {
+                    let CopyRegions { row, generation, regions } = *of;
+                    let copies = view.record.rows.get(&row)?.copies();
+                    let mut copies = copies.filter(|(_, copy)| copy.generation == generation);
+                    let index = copies.next()?.0 as u8;
+                    Some(OwnerOp::Missed { row, index, generation, regions, seen })
                 });
                 self.commit_if_fits(missed.chain([OwnerOp::Accounted { disk, of }]).collect()).await?
             };
@@ -486,7 +493,7 @@ impl Inner {
                 resiliency.is_parity() || set.is_none_or(|set| set_of == usize::from(set))
             };
             let here = record.copies().filter(|(index, copy)| copy.place.disk == disk && is_of(*index));
-            out.extend(here.map(|(index, _)| CopyRegions { row, index: index as u8, regions }));
+            out.extend(here.map(|(_, copy)| CopyRegions { row, generation: copy.generation, regions }));
         };
         // In the order in which a group goes from one to the next: it is always in one of them.
         let mut groups: BTreeSet<GroupKey> = self.overlay.groups().into_iter().collect();
@@ -636,13 +643,12 @@ impl Inner {
             versions: smallvec![0; slabs],
             sums: [0; pool_seam::GROUP_UNITS as usize],
         };
-        for (index, copy) in record.copies() {
+        for (_, copy) in record.copies() {
             let disk = copy.place.disk;
             let Some((at, of)) = view.disks.get(&disk).and_then(|at| Some((at, at.membership?))) else {
                 continue;
             };
-            let slab = record.slab_of(index) as u8;
-            let id = |group| block_id(view, row, group, slab, copy.generation);
+            let id = |group| block_id(view, row, group, copy.generation);
             let bytes: Vec<u8> =
                 (0..(view.slab_bytes / GROUP) as u32).flat_map(|group| block.encode(&id(group))).collect();
             let offset = blocks::position(at.areas.checksums(copy.place.slab).offset, 0);
@@ -663,10 +669,6 @@ impl Inner {
         wait.await?;
         self.lease.hold().wait().await.map_err(SpaceError::from)
     }
-}
-
-fn copy_of(view: &SpaceView, of: &CopyRegions) -> Option<SlabCopy> {
-    view.record.rows.get(&of.row)?.copy(of.index.into()).copied()
 }
 
 async fn write_durably(port: &Arc<Port>, offset: u64, bytes: IoBuf) -> Result<(), DiskError> {

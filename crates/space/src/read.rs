@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::SpaceError;
 use crate::blocks::{ContentId, Units};
-use crate::cache::Cached;
+use crate::cache::{Cached, Source};
 use crate::heal::ReadCopy;
 use crate::locks::Mode;
 use crate::log::LogError;
@@ -41,7 +41,7 @@ pub(crate) struct Reading {
     pub(crate) disk: DiskNumber,
     pub(crate) of: Membership,
     /// Held: a small cache must not evict what is needed when it does not match.
-    pub(crate) cached: Arc<Cached>,
+    _cached: Arc<Cached>,
     pub(crate) shape: Shape,
     sums: Sums,
     /// None: the caller has its answer.
@@ -117,29 +117,45 @@ impl Inner {
         let Some(at) = at else {
             return if self.lease.holds() { zeros(dst) } else { self.read_slowly(target, dst, None) };
         };
-        let cached = match self.table(target.key, &at) {
-            Ok(cached) => cached,
-            Err(_) => return self.read_slowly(target, dst, None),
-        };
         let content = at.content(target.column);
-        let sums = match self.look(&cached, |table| known(table, &target, content)) {
-            Known::Zeros if self.lease.holds() => return zeros(dst),
-            Known::Zeros => return self.read_slowly(target, dst, None),
-            Known::Sums(sums) => sums,
-            Known::Mixed => return self.read_slowly(target, dst, None),
-        };
         let is_usable = |m: &&Member| m.counts && m.membership.is_some() && usize::from(m.content) == content;
         let counting: SmallVec<[&Member; 3]> = at.members.iter().filter(is_usable).collect();
         // Neighbours are read from the same copy.
         let turn = (target.first() / 64 + target.key.row.0) as usize;
-        let member = (!counting.is_empty()).then(|| counting[turn % counting.len()]);
-        let port = member.and_then(|member| self.ports.get(member.disk, member.membership?));
-        let (Some(mut member), Some(mut port)) = (member, port) else {
+        let Some(mut member) = (!counting.is_empty()).then(|| counting[turn % counting.len()]) else {
+            return self.read_slowly(target, dst, None);
+        };
+        let cached = match self.table_to_read(target.key, &at, member) {
+            Ok(cached) => cached,
+            Err(NotYet::Table(load)) => {
+                let inner = Arc::clone(self);
+                return env::Io::pending(self.env.run(async move {
+                    // Held: nothing evicts it before it is used.
+                    match load.await {
+                        Ok(_cached) => inner.read_run(target, dst).wait().await,
+                        Err(_) => inner.read_slowly(target, dst, None).wait().await,
+                    }
+                }));
+            }
+            Err(_) => return self.read_slowly(target, dst, None),
+        };
+        let sums = match self.look(&cached, |table| known(table, &target, content)) {
+            // That nothing was written there no other copy proves.
+            Known::Zeros if self.lease.holds() && !matches!(cached.source(), Source::Copy(_)) => {
+                return zeros(dst);
+            }
+            Known::Sums(sums) => sums,
+            Known::Zeros | Known::Mixed => return self.read_slowly(target, dst, None),
+        };
+        if cached.source() == Source::Copy(member.disk) {
+            member = counting[(turn + 1) % counting.len()];
+        }
+        let Some(mut port) = member.membership.and_then(|of| self.ports.get(member.disk, of)) else {
             return self.read_slowly(target, dst, None);
         };
         if port.is_avoided() {
             if at.code.is_some() {
-                return self.read_around(target, at.clone(), cached, sums, dst);
+                return self.read_around(target, at.clone(), sums, dst);
             }
             if let Some(other) =
                 self.another(&at, content, member.disk).filter(|(_, port)| !port.is_avoided())
@@ -155,7 +171,7 @@ impl Inner {
             target,
             disk: member.disk,
             of: port.membership(),
-            cached,
+            _cached: cached,
             shape: Shape::of(&dst),
             sums,
             answer: Mutex::new(Some(answer)),

@@ -159,6 +159,17 @@ impl Rig {
         state.metadata.owner()
     }
 
+    /// Sets the number of copies that new rows get; others keep theirs until they are reshaped.
+    pub(crate) fn set_resiliency(&self, to: Resiliency) {
+        let mut state = self.state.lock();
+        state.record(&self.machine, |metadata| metadata.set_resiliency(to));
+        let (owner, view) = (state.owner(), state.metadata.view());
+        drop(state);
+        if let Some(owner) = owner {
+            owner.update(view);
+        }
+    }
+
     /// What the owner has told of damage so far.
     pub(crate) fn found(&self) -> Vec<Finding> {
         self.state.lock().found.clone()

@@ -93,6 +93,8 @@ pub struct Table {
     former: BTreeMap<u16, SmallVec<[u32; 2]>>,
     /// What [`Table::advance`] was told last.
     advanced: (u64, u64),
+    /// Units of contents are unknown, or were.
+    may_be_unknown: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,10 +108,7 @@ struct Content {
 
 impl Content {
     fn put(&mut self, unit: usize, value: Value) {
-        self.sums[unit] = match value {
-            Value::Written(sum) | Value::Lost(sum) => sum,
-            _ => 0,
-        };
+        self.sums[unit] = value.sum().unwrap_or(0);
         self.written.set(unit, value.is_written());
         self.lost.set(unit, matches!(value, Value::Lost(_) | Value::LostWithoutSum));
         self.unknown.set(unit, matches!(value, Value::Unknown { .. }));
@@ -139,6 +138,7 @@ impl Table {
             unresolved: None,
             former: BTreeMap::new(),
             advanced: (0, 0),
+            may_be_unknown: false,
         }
     }
 
@@ -146,16 +146,21 @@ impl Table {
     pub fn unknown(id: TableId, data: usize, contents: usize, slabs: usize) -> Table {
         let mut table = Table::empty(id, data, contents, slabs);
         table.contents.iter_mut().for_each(|content| content.unknown = Units::ALL);
+        table.may_be_unknown = true;
         table
     }
 
     /// The table that these blocks describe, one for each content; `None` if a block cannot be read or is not needed yet.
     /// The bitmaps of the newest block count: of units without entries all blocks say the same.
     ///
-    /// `None` if there is no block, or its numbers of data columns or slabs are not those of the row.
+    /// `None` if there is no block, or its numbers of data columns or slabs are not those of the row. Of a set without parity
+    /// the number of slabs may be another one, from before the row got more or fewer copies.
     pub fn load(id: TableId, data: usize, slabs: usize, blocks: &[Option<&ChecksumBlock>]) -> Option<Table> {
         let newest = blocks.iter().flatten().copied().reduce(newer)?;
-        let fits = |block: &ChecksumBlock| block.written.len() == data && block.versions.len() == slabs;
+        let is_coded = data < blocks.len();
+        let fits = |block: &ChecksumBlock| {
+            block.written.len() == data && (!is_coded || block.versions.len() == slabs)
+        };
         if data == 0 || data > blocks.len() || !blocks.iter().flatten().copied().all(fits) {
             return None;
         }
@@ -168,23 +173,48 @@ impl Table {
         for (content, block) in table.contents.iter_mut().zip(blocks) {
             match block {
                 Some(block) => (content.sums, content.lost) = (block.sums, block.lost),
-                None => content.unknown = Units::ALL,
+                None => (content.unknown, table.may_be_unknown) = (Units::ALL, true),
             }
         }
+        table.fit(slabs);
         Some(table)
     }
 
-    /// The unit of a content whose block was not loaded has this checksum, or is not written.
-    pub fn learn(&mut self, content: usize, unit: usize, sum: Option<u32>) {
-        let value = sum.map_or(Value::Unwritten, Value::Written);
-        if !self.contents[content].unknown.has(unit) {
-            return;
+    /// Contents with units of which neither a block nor an entry has said what they are, by bit.
+    pub fn unknown_contents(&mut self) -> u32 {
+        let is_unknown = |content: &usize| !self.has_block(*content);
+        let unknown = (0..self.contents.len()).filter(is_unknown).fold(0, |all, content| all | 1 << content);
+        self.may_be_unknown = unknown != 0;
+        unknown
+    }
+
+    /// Of a content whose block was not there when the table was loaded: what the block of this slab says, unless it is
+    /// older than the others say.
+    pub fn learn_block(&mut self, content: usize, slab: usize, block: &ChecksumBlock) {
+        let is_current = self.versions.get(slab).is_some_and(|version| block.version >= *version);
+        if block.versions.len() == self.versions.len() && is_current {
+            (0..GROUP_UNITS as usize)
+                .for_each(|unit| self.put_unknown(content, unit, block.sums[unit], block.lost.has(unit)));
         }
-        self.contents[content].sums[unit] = sum.unwrap_or(0);
-        self.contents[content].unknown.set(unit, false);
+    }
+
+    /// The same of a unit, of which the newest value is not known: it has this checksum, or is not written.
+    pub fn learn(&mut self, content: usize, unit: usize, sum: Option<u32>) {
+        if self.contents[content].unknown.has(unit) {
+            self.put_unknown(content, unit, sum.unwrap_or(0), false);
+        }
+    }
+
+    fn put_unknown(&mut self, content: usize, unit: usize, sum: u32, is_lost: bool) {
+        let newest = &mut self.contents[content];
+        if newest.unknown.has(unit) {
+            newest.sums[unit] = sum;
+            newest.lost.set(unit, is_lost);
+            newest.unknown.set(unit, false);
+        }
         for version in self.pending.get_mut(unit).into_iter().flat_map(|p| &mut p.versions) {
-            if matches!(version.values[content], Value::Unknown { .. }) {
-                version.values[content] = value;
+            if let Value::Unknown { written } = version.values[content] {
+                version.values[content] = value_of(written, is_lost, sum);
             }
         }
     }
@@ -480,6 +510,14 @@ impl Table {
         self.stale
     }
 
+    /// The set has so many slabs. If it had another number, its slabs are not in the same places any more, so it is not known
+    /// which versions their blocks have.
+    pub fn fit(&mut self, slabs: usize) {
+        if self.versions.len() != slabs {
+            self.versions = smallvec![0; slabs];
+        }
+    }
+
     /// Begins to write blocks with the confirmed values, for a checkpoint of this version, to these slabs of the
     /// set, as bits. Returns the units that were stale: for [`Table::blocks_failed`].
     pub fn begin_blocks(&mut self, version: u64, slabs: u32) -> Units {
@@ -502,6 +540,9 @@ impl Table {
 
     /// The block of a content with the confirmed values (rule 6); `None` if not all of its units are known.
     pub fn block(&self, content: usize) -> Option<Box<ChecksumBlock>> {
+        if !self.has_block(content) {
+            return None;
+        }
         let mut confirmed = self.contents[content].clone();
         let mut written: SmallVec<[Units; 1]> =
             self.contents[..self.data].iter().map(|c| c.written).collect();
@@ -510,10 +551,21 @@ impl Table {
             confirmed.put(unit, values[content]);
             written.iter_mut().zip(values).for_each(|(w, value)| w.set(unit, value.is_written()));
         }
-        let Content { sums, lost, unknown, .. } = confirmed;
+        let Content { sums, lost, .. } = confirmed;
         let (version, writing, versions) = (self.version, self.writing, self.versions.clone());
-        let block = ChecksumBlock { version, writing, lost, written, versions, sums };
-        unknown.is_empty().then(|| Box::new(block))
+        Some(Box::new(ChecksumBlock { version, writing, lost, written, versions, sums }))
+    }
+
+    /// Whether the confirmed values of a content are known.
+    fn has_block(&self, content: usize) -> bool {
+        if !self.may_be_unknown {
+            return true;
+        }
+        let is_unknown =
+            |pending: &Pending| matches!(pending.versions[0].values[content], Value::Unknown { .. });
+        let newest = self.contents[content].unknown.iter();
+        newest.into_iter().all(|unit| self.pending.has(unit))
+            && !self.pending.iter().any(|(_, pending)| is_unknown(pending))
     }
 
     fn units(&self, is_so: impl Fn(&Pending) -> bool) -> Units {

@@ -1,5 +1,7 @@
 //! The path of a space, on simulated disks and with a coordinator of its own.
 
+mod cold;
+mod copies;
 mod crashes;
 mod discards;
 mod failures;
@@ -103,6 +105,15 @@ impl World {
         self.rig.machine.cut(cut);
         let rig = self.rig.restarted();
         change(&rig);
+        let model = self.model.lock().after_crash(u64::MAX, &rig.machine);
+        drop(self);
+        World::open(rig, model).await
+    }
+
+    /// The space is closed, and opened again: nothing of it is in memory.
+    async fn reopened(self) -> World {
+        self.space.close().wait().await.unwrap();
+        let rig = self.rig.restarted();
         let model = self.model.lock().after_crash(u64::MAX, &rig.machine);
         drop(self);
         World::open(rig, model).await

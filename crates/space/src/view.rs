@@ -90,9 +90,9 @@ impl Route {
     }
 }
 
-/// What the checksum block of a group says of its place, on a slab of this index and allocation.
-pub fn block_id(view: &SpaceView, row: RowNumber, group: u32, index: u8, allocation: u32) -> BlockId {
-    BlockId { pool: view.pool, space: view.space, row, group, index, allocation }
+/// What the checksum block of a group says of its place, on a slab of this allocation.
+pub fn block_id(view: &SpaceView, row: RowNumber, group: u32, allocation: u32) -> BlockId {
+    BlockId { pool: view.pool, space: view.space, row, group, allocation }
 }
 
 /// The view of an owner.

@@ -7,7 +7,7 @@ use disk::Disk;
 use env::{Ctx, Env, IoFlags};
 use pool::format::Claimant;
 use pool::{CreateOptions, NewDisk, Pool, Resiliency, SpaceRecord};
-use pool_local::{LocalOptions, LocalPool};
+use pool_local::{LocalOptions, LocalPool, TableBudget};
 use serde::Deserialize;
 
 use crate::Failure;
@@ -79,7 +79,7 @@ impl Bench {
         let disks: Vec<NewDisk> = devices.iter().map(new).collect();
         let by =
             Claimant { host: "bench".into(), machine: [1; 16], boot: [1; 16], process: std::process::id() };
-        let options = CreateOptions { name: "bench".into(), slab_bytes: None, by };
+        let options = CreateOptions::new("bench", by);
         let pool = Pool::create(&env, &arena, &disks, options).await?;
         let resiliency = match shape.resiliency.as_str() {
             "simple" => Resiliency::Simple,
@@ -95,7 +95,9 @@ impl Bench {
             ..SpaceRecord::default()
         };
         let mut options = LocalOptions::default();
-        options.tables = shape.tables.unwrap_or(options.tables);
+        if let Some(bytes) = shape.tables {
+            options.tables = TableBudget::new(bytes);
+        }
         let owners = LocalPool::open(&env, &arena, &pool, options).await;
         let mut spaces: Vec<Arc<dyn Disk>> = Vec::new();
         for number in 0..shape.spaces {

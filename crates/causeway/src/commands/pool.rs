@@ -125,8 +125,8 @@ pub(super) enum PoolCommand {
         /// Open for reading only: write nothing to any disk
         #[arg(long)]
         read_only: bool,
-        /// Take the pool from its current owner. If the owner still runs, both write and the pool is
-        /// corrupted
+        /// Take the pool from the server that has it. If that still runs, it stops using the pool within 5
+        /// seconds, and what was not flushed there is lost
         #[arg(long, requires = "name")]
         force: bool,
         #[command(flatten)]

@@ -33,13 +33,21 @@ pub(super) enum SpaceCommand {
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Set the media that a virtual disk may use; its data on others moves in the background
+    /// Set the media that a virtual disk may use, or its number of copies; its data follows in the background, also
+    /// while it is in use
+    #[command(group = clap::ArgGroup::new("what").required(true).multiple(true))]
     Set {
         /// Its name, or pool/name
         name: String,
         /// One or several, with commas
-        #[arg(long, value_enum, value_delimiter = ',', required = true)]
+        #[arg(long, value_enum, value_delimiter = ',', group = "what")]
         media: Vec<ClassSetting>,
+        /// How it survives failures: simple, mirror or three-way-mirror; parity stays as it is
+        #[arg(long, value_enum, group = "what")]
+        resiliency: Option<ResiliencySetting>,
+        /// How many disks of a mirror may fail: 1 (two copies) or 2 (three)
+        #[arg(long, value_parser = clap::value_parser!(u8).range(1..=2), group = "what")]
+        redundancy: Option<u8>,
         #[command(flatten)]
         control: ControlArgs,
     },
@@ -167,18 +175,19 @@ pub(super) async fn run(command: SpaceCommand, out: Output) -> Result<(), Failur
             return show(&client, detail, out).await;
         }
         SpaceCommand::Create(args) => {
-            let resiliency = match (args.resiliency, args.redundancy) {
-                (ResiliencySetting::Mirror, Some(2)) => ResiliencySetting::ThreeWayMirror,
-                (ResiliencySetting::Mirror, _) | (_, None) => args.resiliency,
-                (kind, Some(redundancy)) => return Err(Failure::Redundancy { kind, redundancy }),
-            };
+            let resiliency = chosen(args.resiliency, args.redundancy)?;
             let CreateArgs { name, pool, size, columns, groups, interleave, provisioning, media, .. } = args;
             let new =
                 NewSpace { name, pool, resiliency, size, columns, groups, interleave, provisioning, media };
             args.control.client().post("/v1/spaces", &new).await?
         }
-        SpaceCommand::Set { name, media, control } => {
-            let change = SpaceChange { media: Some(media), ..SpaceChange::default() };
+        SpaceCommand::Set { name, media, resiliency, redundancy, control } => {
+            let resiliency = match (resiliency, redundancy) {
+                (None, None) => None,
+                (kind, redundancy) => Some(chosen(kind.unwrap_or(ResiliencySetting::Mirror), redundancy)?),
+            };
+            let media = Some(media).filter(|media| !media.is_empty());
+            let change = SpaceChange { media, resiliency, ..SpaceChange::default() };
             control.client().patch(&at(&name, ""), &change).await?
         }
         SpaceCommand::Rename { name, to, control } => {
@@ -215,6 +224,15 @@ pub(super) async fn run(command: SpaceCommand, out: Output) -> Result<(), Failur
         }
     };
     Ok(out.changed(&changed)?)
+}
+
+/// The kind of a virtual disk, with the redundancy of a mirror.
+fn chosen(kind: ResiliencySetting, redundancy: Option<u8>) -> Result<ResiliencySetting, Failure> {
+    match (kind, redundancy) {
+        (ResiliencySetting::Mirror, Some(2)) => Ok(ResiliencySetting::ThreeWayMirror),
+        (ResiliencySetting::Mirror, _) | (_, None) => Ok(kind),
+        (kind, Some(redundancy)) => Err(Failure::Redundancy { kind, redundancy }),
+    }
 }
 
 /// What `space show` shows.
@@ -254,7 +272,7 @@ fn facts(s: &SpaceStatus) -> Vec<(&'static str, String)> {
         ("StoragePool", s.pool.clone()),
         ("OperationalStatus", s.operational_status.clone()),
         ("HealthStatus", s.health_status.clone()),
-        ("ResiliencySettingName", s.resiliency.clone()),
+        ("ResiliencySettingName", s.resiliency_text()),
         ("FaultDomainRedundancy", s.redundancy.to_string()),
         ("ProvisioningType", s.provisioning.clone()),
         ("MediaType", s.media_type.clone()),

@@ -41,7 +41,8 @@ iwarp = ["0.0.0.0:5445"]
 # min_dialect = "2.0.2"
 # max_dialect = "3.1.1"
 
-# Payload memory for all clients together.
+# Payload memory for all clients together. A quarter as much besides is for the checksum tables of pools: those of
+# 200 GiB of data in use take 256 MiB.
 # memory = "1GiB"
 
 # Worker threads; 0: one for each core.

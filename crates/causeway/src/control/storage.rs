@@ -112,7 +112,7 @@ pub struct DiskDetail {
 pub struct Allocation {
     /// The virtual disk.
     pub virtual_disk: String,
-    /// `Data`, or the `Journal` of its parity.
+    /// `Data`, or `Journal`: the log of the virtual disk.
     pub part: String,
     /// The disk's number in the pool.
     pub number: u16,
@@ -386,7 +386,7 @@ pub enum UsageSetting {
     ManualSelect,
     /// It takes what a disk had that was lost
     HotSpare,
-    /// Only the journals of parity spaces go there
+    /// Only the logs of virtual disks go there
     Journal,
     /// Its data moves to other disks
     Retired,
@@ -514,6 +514,9 @@ pub struct SpaceStatus {
     pub resiliency: String,
     /// How many disks it promises to survive.
     pub redundancy: usize,
+    /// The copies that its data is to have, while their number changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copies_wanted: Option<usize>,
     /// Such as `OK`.
     pub operational_status: String,
     /// Such as `Healthy`.
@@ -664,6 +667,9 @@ pub struct SpaceChange {
     /// The media that it may lie on from now on.
     #[serde(default)]
     pub media: Option<Vec<ClassSetting>>,
+    /// How it survives failures from now on: another number of copies.
+    #[serde(default)]
+    pub resiliency: Option<ResiliencySetting>,
     /// Data beyond the new size may be destroyed.
     #[serde(default)]
     pub destroy: bool,

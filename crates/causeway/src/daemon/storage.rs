@@ -7,6 +7,7 @@
 //! **Errors.** [`StorageError`], each with its cure. A pool that cannot be opened is listed with the reason.
 
 mod attach;
+mod copies;
 mod counting;
 mod create;
 mod describe;

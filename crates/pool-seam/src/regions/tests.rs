@@ -22,3 +22,12 @@ fn the_sizes_of_the_format() {
     assert_eq!(Regions::new(64 << 20).all(), u64::from(u32::MAX));
     assert_eq!(Regions::new(128 << 20).all(), u64::MAX);
 }
+
+#[test]
+fn a_copy_misses_no_region_that_there_is_not() {
+    let one = Regions::new(2 << 20);
+    assert_eq!(one.missed(0, !1), 0, "all but its only region");
+    assert_eq!(one.missed(0, 1), 1);
+    assert_eq!((one.missed(1, u64::MAX), one.missed(u64::MAX, 1)), (u64::MAX, u64::MAX), "everything");
+    assert_eq!(Regions::new(128 << 20).missed(1, 2), 3);
+}

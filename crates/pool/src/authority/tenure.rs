@@ -45,7 +45,7 @@ const LOW_NS: u64 = (Lease::LENGTH.as_nanos() - Lease::RENEWAL.as_nanos()) as u6
 /// Between attempts to renew it.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// How long a change waits for a lease: as long as metadata for a disk.
+/// How long a change waits for a lease.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The one renewal in progress.

@@ -12,7 +12,7 @@ use pool_seam::{RowNumber, SpaceRecord};
 use tokio::sync::Notify;
 
 use super::DISCARDS;
-use crate::state::SpaceOp;
+use crate::state::{SpaceOp, dropped};
 use crate::{CommitError, DiskNumber, Op, Pool, SlabPlace, State};
 
 /// Slabs that are free in the metadata and being discarded.
@@ -134,6 +134,10 @@ fn frees(s: &State, op: &Op) -> Vec<SlabPlace> {
             old.into_iter().collect()
         }
         SpaceOp::CancelMove { row } => moving(row).map(|moving| moving.copy.place).into_iter().collect(),
+        SpaceOp::Reshape { row, slabs } => {
+            let row = record.rows.get(row).into_iter();
+            row.flat_map(|row| dropped(row, slabs)).map(|copy| copy.place).collect()
+        }
         SpaceOp::Replace { row, index, .. } => place(record, *row, *index).into_iter().collect(),
         _ => Vec::new(),
     }

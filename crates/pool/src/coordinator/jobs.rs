@@ -10,6 +10,7 @@
 mod moves;
 mod optimize;
 mod orders;
+mod reshape;
 mod resync;
 mod scrub;
 

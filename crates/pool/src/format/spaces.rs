@@ -9,7 +9,7 @@ use pool_seam::{
 };
 
 use super::codec::{Malformed, Reader, Wire, choice, record, wrapped};
-use crate::state::SpaceOp;
+use crate::state::{NewSlab, SpaceOp};
 
 wrapped!(Membership, NodeId, SpaceEpoch);
 record!(Ownership { node, epoch, request });
@@ -35,6 +35,7 @@ record!(SpaceRecord {
 });
 choice!(AttachmentKind { 0 => Nbd, 1 => Ublk, 2 => Share });
 choice!(Shape { 0 => Present, 1 => Former });
+choice!(NewSlab { 0 => Kept { index }, 1 => Free { place } });
 choice!(SpaceOp {
     1 => Create { record },
     2 => Destroy,
@@ -58,6 +59,8 @@ choice!(SpaceOp {
     20 => Log { state },
     21 => Scrub { record },
     22 => Lost { record },
+    23 => SetResiliency { resiliency },
+    24 => Reshape { row, slabs },
 });
 
 impl Wire for Row {

@@ -8,14 +8,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use pool_seam::Regions;
+
 use super::lose::spare_in_row;
 use super::{Fault, FaultKind, Level, Place, Severity, Snapshot, may_grow};
 use crate::events::Found;
 use crate::jobs::{JobState, Kind, Subject, Why};
 use crate::placement::outside;
 use crate::{
-    Absence, DiskNumber, DiskRecord, MediaClass, Presence, Provisioning, REGIONS, SpaceId, SpaceRecord,
-    State, Usage,
+    Absence, DiskNumber, DiskRecord, MediaClass, Presence, Provisioning, Row, SpaceId, SpaceRecord, State,
+    Usage,
 };
 
 /// The faults, the worst first.
@@ -196,10 +198,11 @@ fn lost(state: &State) -> Vec<Fault> {
 /// Present disks that lack writes.
 fn behind(now: &Snapshot<'_>) -> Vec<Fault> {
     let state = now.state;
+    let of_slab = Regions::new(state.slab_bytes);
     let mut regions: BTreeMap<DiskNumber, u64> = BTreeMap::new();
     for record in state.spaces.values() {
         for copy in record.data_rows().flat_map(|(_, row)| row.slabs.iter()) {
-            let missed = record.missed(copy);
+            let missed = record.missed(copy) & of_slab.all();
             if missed != 0 && state.is_present(copy.place.disk) {
                 *regions.entry(copy.place.disk).or_insert(0) += u64::from(missed.count_ones());
             }
@@ -208,11 +211,11 @@ fn behind(now: &Snapshot<'_>) -> Vec<Fault> {
     let fault = |(disk, regions): (DiskNumber, u64)| {
         let works = |j: &&JobState| {
             j.subject == Subject::Disk(disk) && matches!(j.kind, Kind::Resync | Kind::Rebuild)
-                || matches!(j.kind, Kind::Rebuild | Kind::Drain | Kind::Rebalance)
+                || matches!(j.kind, Kind::Rebuild | Kind::Drain | Kind::Rebalance | Kind::Reshape)
         };
         let waits = waits(now.jobs.iter().find(works));
         let severity = if waits.is_some() { Severity::Warning } else { Severity::Information };
-        let bytes = regions * (state.slab_bytes / u64::from(REGIONS));
+        let bytes = regions * (state.slab_bytes / u64::from(of_slab.count()));
         Fault::new(Place::Disk(disk), severity, FaultKind::Behind { bytes, waits })
     };
     regions.into_iter().map(fault).collect()
@@ -233,15 +236,15 @@ fn spaces(now: &Snapshot<'_>) -> Vec<(SpaceId, Fault)> {
     let state = now.state;
     let mut out = Vec::new();
     for (&space, record) in &state.spaces {
-        let promised = record.resiliency.failures();
-        let spares = record.data_rows().map(|(_, row)| spare_in_row(state, record, row));
+        let promised = |row: &Row| record.resiliency_of(row).failures();
+        let spares = record.data_rows().map(|(_, row)| (spare_in_row(state, record, row), promised(row)));
         let fault = |severity, kind| (space, Fault::new(Place::Space(space), severity, kind));
-        match spares.min().unwrap_or(Some(promised)) {
-            None => out.push(fault(Severity::Error, FaultKind::Unavailable)),
-            Some(left) if left < promised => {
+        match spares.filter(|(left, promised)| *left < Some(*promised)).min() {
+            Some((None, _)) => out.push(fault(Severity::Error, FaultKind::Unavailable)),
+            Some((Some(left), promised)) => {
                 out.push(fault(Severity::Warning, FaultKind::Redundancy { left, promised }));
             }
-            Some(_) => {}
+            None => {}
         }
         // While the job runs there is no fault: a read or write of a part resolves that part first.
         let resolves = |j: &crate::jobs::JobState| {
@@ -281,7 +284,7 @@ fn reserve(state: &State) -> Option<Fault> {
 fn reserve_on(state: &State, media: MediaClass) -> Option<(u64, u64)> {
     let within = |r: &SpaceRecord| r.media.is_within(media);
     let redundant = state.spaces.values().filter(|r| within(r) && r.resiliency.failures() > 0);
-    let widest = redundant.map(|r| r.slabs_in_group()).max()?;
+    let widest = redundant.map(|r| r.slabs_in_set(r.resiliency)).max()?;
     let takes = |d: &DiskNumber| {
         let usage = |r: &DiskRecord| matches!(r.usage, Usage::AutoSelect | Usage::HotSpare);
         state.disks.get(d).is_some_and(|r| usage(r) && media.takes(r.media()))

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use pool_seam::code::Code;
+
 use crate::domains::{Domain, Level, domain};
 use crate::{DiskNumber, Row, SlabCopy, SpaceRecord, State};
 
@@ -79,14 +81,15 @@ fn row_survives<'a>(
     domain: &dyn Fn(DiskNumber) -> Domain<'a>,
 ) -> Option<usize> {
     let mut least = usize::MAX;
-    for column in row.slabs.chunks(record.slabs_in_group().max(1)) {
+    let code = record.code_of(row);
+    for column in row.slabs.chunks(record.slabs_in_set(record.resiliency_of(row)).max(1)) {
         // Regions that the same copies have are alike.
         let mut seen = BTreeSet::new();
         for region in 0..regions(record, column) {
             let has = |c: &&SlabCopy| state.is_current(record, c, 1 << region);
             let current: Vec<DiskNumber> = column.iter().filter(has).map(|c| c.place.disk).collect();
             if seen.insert(current.clone()) {
-                let spare = spare(state, record, column, region)?;
+                let spare = spare(state, record, code, column, region)?;
                 least = least.min(survives(current.into_iter(), spare, domain));
             }
         }
@@ -96,17 +99,24 @@ fn row_survives<'a>(
 
 /// How many disks a row may lose in its worst region; `None`: it has lost too many already.
 pub(super) fn spare_in_row(state: &State, record: &SpaceRecord, row: &Row) -> Option<usize> {
-    let group = record.slabs_in_group().max(1);
-    let of =
-        |column: &[SlabCopy]| (0..regions(record, column)).map(|r| spare(state, record, column, r)).min();
-    row.slabs.chunks(group).filter_map(of).min().flatten()
+    let (set, code) = (record.slabs_in_set(record.resiliency_of(row)).max(1), record.code_of(row));
+    let of = |column: &[SlabCopy]| {
+        (0..regions(record, column)).map(|r| spare(state, record, code, column, r)).min()
+    };
+    row.slabs.chunks(set).filter_map(of).min().flatten()
 }
 
 /// How many of the slabs that stand for each other may be lost in a region beside those that are, whichever
 /// they are; `None`: too many are lost.
-fn spare(state: &State, record: &SpaceRecord, column: &[SlabCopy], region: u32) -> Option<usize> {
+fn spare(
+    state: &State,
+    record: &SpaceRecord,
+    code: Option<Code>,
+    column: &[SlabCopy],
+    region: u32,
+) -> Option<usize> {
     let current = column.iter().map(|copy| state.is_current(record, copy, 1_u64 << region));
-    match record.code() {
+    match code {
         Some(code) => code.spare((0..).zip(current).filter(|(_, c)| *c).fold(0, |all, (n, _)| all | 1 << n)),
         None => current.filter(|c| *c).count().checked_sub(1),
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::lose::spare_in_row;
 use crate::{
-    Absence, DiskNumber, DiskRecord, Presence, Resiliency, SpaceId, SpaceRecord, State, Usage, placement,
+    Absence, DiskNumber, DiskRecord, Presence, Resiliency, Row, SpaceId, SpaceRecord, State, Usage, placement,
 };
 
 /// An OperationalStatus and the HealthStatus that goes with it.
@@ -38,12 +38,12 @@ pub fn of_space(state: &State, space: SpaceId) -> Health {
 fn redundancy(state: &State, space: SpaceId) -> Health {
     let Some(record) = state.spaces.get(&space) else { return Health::new("Unknown", "Unknown") };
     let rows = || record.data_rows();
-    let full = record.resiliency.failures();
-    let spares: Vec<_> = rows().map(|(_, row)| spare_in_row(state, record, row)).collect();
-    if spares.contains(&None) {
+    let full = |row: &Row| record.resiliency_of(row).failures();
+    let spares: Vec<_> = rows().map(|(_, row)| (spare_in_row(state, record, row), full(row))).collect();
+    if spares.iter().any(|(spare, _)| spare.is_none()) {
         return Health::new("No redundancy", "Unhealthy");
     }
-    if spares.iter().all(|s| *s == Some(full)) {
+    if spares.iter().all(|(spare, full)| *spare == Some(*full)) {
         return Health::OK;
     }
     let copies = || rows().flat_map(|(_, row)| row.slabs.iter());

@@ -18,6 +18,8 @@ pub enum Kind {
     Rebuild,
     /// Moves what a disk has to others.
     Drain,
+    /// Gives rows another number of copies.
+    Reshape,
     /// Reads every copy, on request.
     Repair,
     /// Moves data from full disks to empty ones.
@@ -104,6 +106,7 @@ impl Kind {
             Kind::Resync => "Resync",
             Kind::Rebuild => "Rebuild",
             Kind::Drain => "Drain",
+            Kind::Reshape => "Reshape",
             Kind::Repair => "Repair",
             Kind::Rebalance => "Rebalance",
             Kind::Scrub => "Scrub",
@@ -114,7 +117,7 @@ impl Kind {
     pub(super) fn urgency(self) -> u8 {
         match self {
             Kind::Resolve | Kind::Resync | Kind::Rebuild => 0,
-            Kind::Drain | Kind::Repair => 1,
+            Kind::Drain | Kind::Reshape | Kind::Repair => 1,
             Kind::Rebalance => 2,
             Kind::Scrub => 3,
         }

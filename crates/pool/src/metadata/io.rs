@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use arena::{Arena, Class, IoBuf, Sg, sg_len};
 use disk::{Disk, DiskError, DiskId, Op, Place, sized};
@@ -11,10 +10,8 @@ use env::{Ctx, Env, Epoch, Io, IoFlags};
 use futures_util::future::{Either, select};
 use parking_lot::Mutex;
 
+use crate::Deadlines;
 use crate::format::Extent;
-
-/// How long a voter may take for one I/O before it counts as failed: longer than a disk's own error recovery.
-const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// At a time, in bytes.
 const PIECE: u64 = 256 << 10;
@@ -26,6 +23,7 @@ pub(crate) struct DiskIo {
     pub(crate) arena: Arena,
     /// That of the pool's claim: disks that were fenced take no older one. [`DiskIo::LOOKING`] before there is a claim.
     pub(crate) epoch: Epoch,
+    pub(crate) deadlines: Deadlines,
     pub(crate) writing: Writing,
 }
 
@@ -62,8 +60,8 @@ impl Drop for Counted {
 
 impl DiskIo {
     /// For a pool whose claim has this epoch.
-    pub(crate) fn new(env: &Env, arena: &Arena, epoch: Epoch) -> DiskIo {
-        DiskIo { env: env.clone(), arena: arena.clone(), epoch, writing: Writing::default() }
+    pub(crate) fn new(env: &Env, arena: &Arena, epoch: Epoch, deadlines: Deadlines) -> DiskIo {
+        DiskIo { env: env.clone(), arena: arena.clone(), epoch, deadlines, writing: Writing::default() }
     }
 
     /// For reading disks, regardless of their owner.
@@ -155,7 +153,7 @@ impl DiskIo {
                 io.await
             }),
         };
-        match select(pin!(ended), pin!(self.env.sleep(TIMEOUT))).await {
+        match select(pin!(ended), pin!(self.env.sleep(self.deadlines.metadata))).await {
             Either::Left((result, _)) => result,
             Either::Right(_) => Err(DiskError::Timeout { at }),
         }
@@ -174,7 +172,7 @@ impl DiskIo {
     /// What goes along with each of its calls.
     pub(crate) fn ctx(&self, write_through: bool) -> Ctx {
         Ctx {
-            deadline: Some(self.env.now() + TIMEOUT),
+            deadline: Some(self.env.now() + self.deadlines.metadata),
             epoch: self.epoch,
             flags: IoFlags { write_through, ..IoFlags::default() },
         }

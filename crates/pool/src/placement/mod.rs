@@ -17,6 +17,7 @@ mod eligible;
 mod evacuation;
 mod fit;
 mod rebalance;
+mod reshape;
 mod rows;
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,7 @@ pub use evacuation::{Evacuation, evacuation};
 use fit::Fit;
 pub use pool_seam::NoPlace;
 pub use rebalance::{Step, rebalance, to_rebalance};
+pub use reshape::reshaped;
 pub(crate) use rows::{log_replicas, log_row};
 pub use rows::{row, slab};
 
@@ -45,7 +47,7 @@ const LEVELS: usize = Level::ALL.len() + 1;
 
 /// Whether no more slabs of a row are on disks that are not `usable` than it can lose.
 fn keeps_enough(record: &SpaceRecord, places: &[SlabPlace], usable: impl Fn(DiskNumber) -> bool) -> bool {
-    let (group, failures) = (record.slabs_in_group().max(1), record.resiliency.failures());
+    let (group, failures) = (record.slabs_in_set(record.resiliency).max(1), record.resiliency.failures());
     let away = |group: &[SlabPlace]| group.iter().filter(|p| !usable(p.disk)).count();
     places.chunks(group).all(|g| away(g) <= failures)
 }

@@ -74,19 +74,31 @@ pub fn slab(
     let from = row.slabs[usize::from(index)].place.disk;
     let is_leaving = state.disks.get(&from).is_some_and(|of| of.usage.is_leaving());
     let needs_spare = is_leaving || !state.is_present(from);
+    let may =
+        |disk: DiskNumber| is_reachable(state, disk, record.slot) && usable(disk) && !taken.contains(&disk);
+    let full = NoPlace::NoRoom { needed: 1, disks: 0, media: eligible.media() };
+    farthest(state, &eligible, &apart, needs_spare, may).ok_or(full)
+}
+
+/// A free slab on a disk that `may` be taken, as far from these as can be. The reserve may be used, and with `spares` hot
+/// spares, too.
+pub(super) fn farthest(
+    state: &State,
+    eligible: &Eligible<'_>,
+    apart: &[DiskNumber],
+    spares: bool,
+    may: impl Fn(DiskNumber) -> bool,
+) -> Option<SlabPlace> {
     let candidates = state.disks.iter().filter(|(disk, of)| {
-        let suits = eligible.takes(of) || needs_spare && of.usage == Usage::HotSpare && eligible.suits(of);
-        let is_here = is_reachable(state, **disk, record.slot) && usable(**disk) && !taken.contains(disk);
-        suits && is_here && state.slabs_free(**disk) > 0
+        let suits = eligible.takes(of) || spares && of.usage == Usage::HotSpare && eligible.suits(of);
+        suits && may(**disk) && state.slabs_free(**disk) > 0
     });
     let best = candidates.min_by_key(|(disk, of)| {
         let room = std::cmp::Reverse(state.slabs_free(**disk));
-        (shared(state, &apart, **disk), of.usage == Usage::HotSpare, eligible.rank(**disk), room, **disk)
+        (shared(state, apart, **disk), of.usage == Usage::HotSpare, eligible.rank(**disk), room, **disk)
     });
-    let full = NoPlace::NoRoom { needed: 1, disks: 0, media: eligible.media() };
-    let (disk, _) = best.ok_or(full.clone())?;
-    let slab = state.free_slabs(*disk).next().ok_or(full)?;
-    Ok(SlabPlace { disk: *disk, slab })
+    let (disk, _) = best?;
+    state.free_slabs(*disk).next().map(|slab| SlabPlace { disk: *disk, slab })
 }
 
 /// The order of disks with the same room: another one for each row, so that a disk shares its rows with all others, and
@@ -102,7 +114,7 @@ fn tie(state: &State) -> impl Fn(DiskNumber) -> u64 + use<> {
 }
 
 /// Whether a present disk has the slot of the space's marks.
-fn is_reachable(state: &State, disk: DiskNumber, slot: u16) -> bool {
+pub(super) fn is_reachable(state: &State, disk: DiskNumber, slot: u16) -> bool {
     state.is_present(disk) && has_slot(state, disk, slot)
 }
 

@@ -60,7 +60,7 @@ fn shape() -> impl Strategy<Value = (Resiliency, u8)> {
 }
 
 fn state(disks: &[Disk], (resiliency, columns): (Resiliency, u8)) -> State {
-    let mut s = State::new(PoolId([1; 16]), "p".into(), 2 << 20);
+    let mut s = State::new(PoolId([1; 16]), "p".into(), 8 << 20);
     for (n, d) in disks.iter().enumerate() {
         let name = |kind: &str, n: u8| if n == 0 { String::new() } else { format!("{kind}{n}") };
         let record = DiskRecord {

@@ -12,8 +12,8 @@ use super::{Pool, labels};
 use crate::format::Label;
 use crate::metadata::{Member, Survey};
 use crate::{
-    CommitError, DiskId, DiskNumber, FaultDomains, InvalidOp, MediaClass, Op, Policy, Presence, SpaceId,
-    SpaceOp, Usage,
+    CommitError, DiskId, DiskNumber, FaultDomains, InvalidOp, MediaClass, Op, Policy, Presence, Resiliency,
+    SpaceId, SpaceOp, Usage,
 };
 
 impl Pool {
@@ -183,6 +183,15 @@ impl Pool {
     pub async fn set_space_media(&self, space: SpaceId, media: MediaClass) -> Result<(), CommitError> {
         let op = SpaceOp::SetMedia { media };
         self.inner.changing()?.commit(vec![Op::Space { space, op }]).await
+    }
+
+    /// Sets the number of copies that the rows of a space get from now on; those that there are keep theirs until
+    /// [`Pool::reshape`]. Errors: [`CommitError::Invalid`]: it has parity or would get it, or its rows would have three numbers
+    /// of copies.
+    pub async fn set_resiliency(&self, space: SpaceId, resiliency: Resiliency) -> Result<(), CommitError> {
+        let op = SpaceOp::SetResiliency { resiliency };
+        self.inner.changing()?.commit(vec![Op::Space { space, op }]).await?;
+        self.inner.metadata.rechoose().await
     }
 
     /// Removes a disk without slabs from the pool for good, and erases its labels if it is present. Errors:

@@ -14,8 +14,8 @@ use crate::authority::{self, AuthorityValue, CasError, Labels, PoolAuthority, Re
 use crate::format::{Areas, Claimant, FrameError, Label, LabelError};
 use crate::metadata::{DiskIo, Life, Member, Members, Opening, Point, Voter, absence};
 use crate::{
-    CommitError, DiskId, DiskNumber, DiskRecord, FaultDomains, Op, PoolId, Presence, State, UNIT, Usage,
-    voters,
+    CommitError, Deadlines, DiskId, DiskNumber, DiskRecord, FaultDomains, Op, PoolId, Presence, State, UNIT,
+    Usage, voters,
 };
 
 /// A disk for a pool.
@@ -42,6 +42,15 @@ pub struct CreateOptions {
     pub slab_bytes: Option<u64>,
     /// The creator, which is then the owner.
     pub by: Claimant,
+    /// How long disks may take, from now on.
+    pub deadlines: Deadlines,
+}
+
+impl CreateOptions {
+    /// With slabs by the sizes of the disks.
+    pub fn new(name: impl Into<String>, by: Claimant) -> CreateOptions {
+        CreateOptions { name: name.into(), slab_bytes: None, by, deadlines: Deadlines::default() }
+    }
 }
 
 impl NewDisk {
@@ -72,7 +81,7 @@ impl Pool {
         disks: &[NewDisk],
         options: CreateOptions,
     ) -> Result<Pool, CreateError> {
-        let io = DiskIo::new(env, arena, Epoch(1));
+        let io = DiskIo::new(env, arena, Epoch(1), options.deadlines);
         let sizes = disks.iter().map(|d| d.disk.info().geometry.size);
         let (smallest, all) =
             (sizes.clone().min().ok_or(CreateError::NoDisks)?, sizes.fold(0, u64::saturating_add));

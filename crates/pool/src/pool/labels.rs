@@ -5,9 +5,9 @@ use std::sync::Arc;
 use disk::{Disk, DiskError};
 use futures_util::future::join_all;
 
-use crate::PoolId;
 use crate::format::{Areas, Extent, FrameError, Label, LabelError};
 use crate::metadata::{DiskIo, Member};
+use crate::{Deadlines, PoolId};
 
 /// A disk, and the label on it if it has one.
 #[derive(Clone)]
@@ -18,11 +18,15 @@ pub struct FoundLabel {
     pub label: Result<Label, LabelError>,
 }
 
-/// Searches labels: the pools that could be opened. It writes nothing and reads no claims.
+/// Searches labels: the pools that could be opened. It writes nothing and reads no claims. Disks have the default
+/// [`Deadlines`].
 pub async fn scan(env: &env::Env, arena: &arena::Arena, disks: &[Arc<dyn Disk>]) -> Vec<FoundLabel> {
-    let io = DiskIo::new(env, arena, DiskIo::LOOKING);
+    scan_by(&DiskIo::new(env, arena, DiskIo::LOOKING, Deadlines::default()), disks).await
+}
+
+pub(super) async fn scan_by(io: &DiskIo, disks: &[Arc<dyn Disk>]) -> Vec<FoundLabel> {
     let looked = disks.iter().map(async |disk| {
-        let label = read(&io, disk).await;
+        let label = read(io, disk).await;
         FoundLabel { disk: Arc::clone(disk), label }
     });
     join_all(looked).await

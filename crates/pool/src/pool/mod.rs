@@ -24,7 +24,7 @@ use crate::events::Events;
 use crate::jobs::Board;
 use crate::jobs::pacer::Pacing;
 use crate::metadata::{DiskIo, Life, Members, Metadata, Opening, Point, Suspension};
-use crate::{Absence, CommitError, DiskNumber, Op, PoolId, SpaceId, SpaceOp, State};
+use crate::{Absence, CommitError, Deadlines, DiskNumber, Op, PoolId, SpaceId, SpaceOp, State};
 
 /// An open pool. Clones are handles on the same one; when the last is dropped without [`Pool::export`], its
 /// claim stays on the disks.
@@ -109,6 +109,11 @@ impl Pool {
     /// Whether its disks are only read: see [`OpenOptions::read_only`].
     pub fn is_read_only(&self) -> bool {
         self.inner.read_only
+    }
+
+    /// How long its disks may take.
+    pub fn deadlines(&self) -> Deadlines {
+        self.inner.io.deadlines
     }
 
     /// Reads the committed state. `f` is short: changes wait for it.

@@ -18,7 +18,7 @@ use super::plan::plan;
 use crate::authority::{self, AuthorityValue, CasError, Labels, Lease, PoolAuthority, Quorum};
 use crate::format::{Claim, Claimant, FeatureClass, Label};
 use crate::metadata::{DiskIo, History, Member, Members, Opening, Point, Seen, Survey, Voter};
-use crate::{DiskNumber, Op, PoolId};
+use crate::{Deadlines, DiskNumber, Op, PoolId};
 use judge::{enough, exposed, judge, refuse_divergence};
 
 /// Memory for what is not written to the disks of a pool that is open for reading only, in bytes: its
@@ -43,6 +43,8 @@ pub struct OpenOptions {
     pub accept_loss: bool,
     /// Take the pool from its current owner. If the owner still runs, both write and the pool is corrupted.
     pub force: bool,
+    /// How long disks may take, while it is opened and later.
+    pub deadlines: Deadlines,
 }
 
 /// An opened pool, and the findings of the opening.
@@ -73,6 +75,7 @@ impl OpenOptions {
             read_only: false,
             accept_loss: false,
             force: false,
+            deadlines: Deadlines::default(),
         }
     }
 }
@@ -113,7 +116,7 @@ impl Pool {
         disks: &[Arc<dyn Disk>],
         options: &OpenOptions,
     ) -> Result<Opened, OpenError> {
-        let io = DiskIo::new(env, arena, DiskIo::LOOKING);
+        let io = DiskIo::new(env, arena, DiskIo::LOOKING, options.deadlines);
         let overlaid = options.read_only.then(|| overlaid(disks));
         let disks = overlaid.as_deref().unwrap_or(disks);
         // Before the metadata: what another writes after this is seen when the value is replaced.
@@ -129,9 +132,12 @@ impl Pool {
             None => authority.read().await?,
         };
         let current = (authority.quorum() == Quorum::Register).then_some(&before.voters);
-        let verdict = judge(&found, current, options)?;
-        refuse_divergence(&verdict, options)?;
         let held = is_held(&before, options);
+        let recorded = found.newest.as_ref().map_or(0, |n| n.state.epoch());
+        // An owner that claimed the pool and made no record may have taken it from one that runs.
+        let is_written = !options.read_only && (held || before.epoch > recorded);
+        let verdict = judge(&found, current, is_written, options)?;
+        refuse_divergence(&verdict, options)?;
         if let Some(by) = before.coordinator.clone().filter(|_| held && !options.force) {
             return Err(OpenError::Held { by, since_unix_s: before.since_unix_s });
         }
@@ -148,8 +154,6 @@ impl Pool {
         if held && !options.read_only {
             fence(&io, &found, value.epoch).await?;
         }
-        // An owner that claimed the pool and made no record may have taken it from one that runs.
-        let waits = !options.read_only && (held || before.epoch > verdict.newest.state.epoch());
         // Rule 4: durable on every voter seen, before anything is written under it.
         let revision = match authority::set(&*authority, revision, &value).await {
             Err(CasError::Conflict(_, other)) => {
@@ -158,12 +162,12 @@ impl Pool {
             result => result?,
         };
         let later;
-        let (found, mut verdict) = match waits {
+        let (found, mut verdict) = match is_written {
             true => {
                 // Rule 15: until then the owner before may acknowledge writes, and what it has written counts.
                 env.sleep(Lease::WAIT).await;
                 later = candidates_of(&io, disks, options).await?;
-                (&later, judge(&later, current, options)?)
+                (&later, judge(&later, current, false, options)?)
             }
             false => (&found, verdict),
         };
@@ -259,7 +263,7 @@ async fn candidates_of(
     disks: &[Arc<dyn Disk>],
     options: &OpenOptions,
 ) -> Result<Candidates, OpenError> {
-    candidates(io, labels::scan(&io.env, &io.arena, disks).await, options).await
+    candidates(io, labels::scan_by(io, disks).await, options).await
 }
 
 /// Fences the current owner of the pool from its disks, if these support it: after this no write of the owner

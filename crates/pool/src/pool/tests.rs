@@ -81,7 +81,7 @@ fn host(name: &str) -> Claimant {
 }
 
 fn options() -> CreateOptions {
-    CreateOptions { name: "tank".into(), slab_bytes: None, by: host("a") }
+    CreateOptions::new("tank", host("a"))
 }
 
 /// A space without a log or an owner.

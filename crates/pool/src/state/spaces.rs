@@ -6,6 +6,7 @@ mod leaving;
 mod op;
 mod parts;
 mod request;
+mod reshape;
 #[cfg(test)]
 mod tests;
 
@@ -20,8 +21,9 @@ use super::State;
 use crate::{DiskNumber, RowNumber, SpaceId};
 pub(super) use index::Index;
 pub use leaving::Answers;
-pub use op::SpaceOp;
+pub use op::{NewSlab, SpaceOp};
 pub(crate) use request::{Carried, Refusal, carry_out};
+pub(crate) use reshape::dropped;
 
 /// A copy that has everything to miss, in slabs of any size.
 const ALL: u64 = u64::MAX;

@@ -23,7 +23,7 @@ fn pool(disks: u16) -> State {
 
 /// A pool with a space and no rows.
 fn pool_with(disks: u16, record: SpaceRecord) -> State {
-    let mut s = State::new(PoolId([1; 16]), "p".into(), 2 << 20);
+    let mut s = State::new(PoolId([1; 16]), "p".into(), 8 << 20);
     for n in 0..disks {
         s.apply(&Op::AddDisk { disk: DiskNumber(n), record: disk(n) }).unwrap();
     }
@@ -89,7 +89,7 @@ fn a_disk_leaves_with_what_it_may_have_lost() {
     s.miss(SPACE, ROW, 1, 0b1000).unwrap();
     let copy = row_of(&s).slabs[1];
     assert!(s.is_current(&s.spaces[&SPACE], &copy, 1) && !s.is_current(&s.spaces[&SPACE], &copy, 0b1000));
-    let said = CopyRegions { row: ROW, index: 0, regions: 0b1001 };
+    let said = CopyRegions { row: ROW, generation: row_of(&s).slabs[0].generation, regions: 0b1001 };
     let mut ops = s.leave(DiskNumber(0), Absence::Gone, &Answers::from([(SPACE, vec![said])]));
     let mut left = s.clone();
     left.apply_all(&ops).unwrap();
@@ -155,7 +155,7 @@ fn a_column_that_moves_counts_once() {
     s.fill(SPACE, ROW, (0..3).map(|d| place(d, 0))).unwrap();
     let (end, cancel) = (of_space(SpaceOp::EndMove { row: ROW }), of_space(SpaceOp::CancelMove { row: ROW }));
     s.apply(&of_space(SpaceOp::BeginMove { row: ROW, index: 1, to: place(3, 5) })).unwrap();
-    s.catch_up(SPACE, ROW, 3, 1).unwrap();
+    s.catch_up(SPACE, ROW, 3, u64::MAX).unwrap();
     s.clone().apply(&cancel).unwrap();
     // Two of three columns are left.
     s.miss(SPACE, ROW, 0, 1).unwrap();
@@ -308,7 +308,7 @@ fn shapes_that_cannot_be() {
         SpaceRecord { columns: 0, ..mirror("m") },
         SpaceRecord { columns: 40, ..mirror("m") },
         SpaceRecord { interleave: 3000, ..mirror("m") },
-        SpaceRecord { interleave: 4 << 20, ..mirror("m") },
+        SpaceRecord { interleave: 16 << 20, ..mirror("m") },
         SpaceRecord { size: 100, ..mirror("m") },
         SpaceRecord { resiliency: Resiliency::Mirror { copies: 4 }, ..mirror("m") },
         SpaceRecord { resiliency: Resiliency::Parity { parity: 1 }, ..mirror("m") },

@@ -4,28 +4,26 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arena::{Sg, SgMut, sg_len};
-use disk::{Disk, DiskError, DiskInfo, Gate, Op, Place, Read, SlowReads, Then, Told, Written};
+use disk::{Disk, DiskError, DiskInfo, Op, Place, Read, SlowReads, Then, Told, Written};
 use env::{Ctx, Epoch, Io};
 use futures_util::future::{Either, select};
 
-use super::record::{Caller, Record};
+use super::record::Record;
+use super::space_io::{Caller, SpaceIo};
 
 /// See the module. Its epochs are those of the space: [`Disk::fence`] closes the disk to earlier owners of this space only.
-pub(super) struct OwnerDisk {
-    pub(super) record: Arc<Record>,
-    pub(super) gate: Arc<Gate>,
-}
+pub(super) struct OwnerDisk(pub(super) Arc<SpaceIo>);
 
 impl OwnerDisk {
     /// The context below: the disk knows the pool's epochs only.
     fn below(&self, c: &Ctx) -> Ctx {
-        Ctx { epoch: self.record.epoch(), ..*c }
+        Ctx { epoch: self.0.record.epoch(), ..*c }
     }
 
     /// An I/O that is polled.
     fn polled(&self, c: &Ctx, at: Place, start: impl FnOnce(&dyn Disk, &Ctx) -> Io<Written>) -> Io<Written> {
-        match self.record.begin(&self.gate, c, at, Caller::Polls(None)) {
-            Ok((disk, which)) => self.record.wait(which, at, start(&*disk, &self.below(c))),
+        match self.0.begin(c, at, Caller::Polls(None)) {
+            Ok((disk, which)) => self.0.wait(which, at, start(&**disk, &self.below(c))),
             Err((error, _)) => Io::Done(Err(error)),
         }
     }
@@ -37,23 +35,23 @@ fn place_of(offset: u64, dst: &SgMut) -> Place {
 
 impl Disk for OwnerDisk {
     fn info(&self) -> &DiskInfo {
-        &self.record.info
+        &self.0.record.info
     }
 
     fn read(&self, c: &Ctx, offset: u64, dst: SgMut) -> Io<Read> {
         let at = place_of(offset, &dst);
-        match self.record.begin(&self.gate, c, at, Caller::Polls(None)) {
-            Ok((disk, which)) => self.record.wait(which, at, disk.read(&self.below(c), offset, dst)),
+        match self.0.begin(c, at, Caller::Polls(None)) {
+            Ok((disk, which)) => self.0.wait(which, at, disk.read(&self.below(c), offset, dst)),
             Err((error, _)) => Io::Done((Err(error), dst)),
         }
     }
 
     fn read_then(&self, c: &Ctx, offset: u64, dst: SgMut, then: Then<Read>) {
         let at = place_of(offset, &dst);
-        match self.record.begin(&self.gate, c, at, Caller::Reads(then)) {
+        match self.0.begin(c, at, Caller::Reads(then)) {
             Ok((disk, which)) => {
-                let record: Arc<dyn Told<Read>> = Arc::<Record>::clone(&self.record);
-                disk.read_then(&self.below(c), offset, dst, Then::new(record, which, at));
+                let io: Arc<dyn Told<Read>> = Arc::<SpaceIo>::clone(&self.0);
+                disk.read_then(&self.below(c), offset, dst, Then::new(io, which, at));
             }
             Err((error, Caller::Reads(then))) => then.tell((Err(error), dst)),
             Err(_) => {}
@@ -67,10 +65,10 @@ impl Disk for OwnerDisk {
 
     fn write_then(&self, c: &Ctx, offset: u64, src: Sg, then: Then<Written>) {
         let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
-        match self.record.begin(&self.gate, c, at, Caller::Writes(then)) {
+        match self.0.begin(c, at, Caller::Writes(then)) {
             Ok((disk, which)) => {
-                let record: Arc<dyn Told<Written>> = Arc::<Record>::clone(&self.record);
-                disk.write_then(&self.below(c), offset, src, Then::new(record, which, at));
+                let io: Arc<dyn Told<Written>> = Arc::<SpaceIo>::clone(&self.0);
+                disk.write_then(&self.below(c), offset, src, Then::new(io, which, at));
             }
             Err((error, Caller::Writes(then))) => then.tell(Err(error)),
             Err(_) => {}
@@ -88,13 +86,13 @@ impl Disk for OwnerDisk {
     /// Fails with [`DiskError::Timeout`] at the deadline, and when the disk leaves the service: an earlier owner's I/O may
     /// still be outstanding then.
     fn fence(&self, c: &Ctx, epoch: Epoch) -> Io<Written> {
-        let fenced = match self.gate.fence(epoch) {
+        let fenced = match self.0.gate.fence(epoch) {
             Io::Done(fenced) => return Io::Done(fenced),
             Io::Pending(fenced) => fenced,
         };
-        let (record, deadline) = (Arc::clone(&self.record), c.deadline);
+        let (record, deadline) = (Arc::clone(&self.0.record), c.deadline);
         Io::pending(async move {
-            let env = record.supervision().env.clone();
+            let env = record.supervision.env.clone();
             let late = async {
                 match deadline {
                     Some(deadline) => env.sleep_until(deadline).await,
@@ -111,7 +109,7 @@ impl Disk for OwnerDisk {
 
     fn allocated(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<Vec<Range<u64>>, DiskError>> {
         let at = Place::new(Op::Check, offset, length);
-        match (self.gate.enter(c, at), self.record.disk()) {
+        match (self.0.gate.enter(c, at), self.0.record.disk()) {
             (Ok(_), Some(disk)) => disk.allocated(&self.below(c), offset, length),
             (Ok(_), None) => Io::Done(Err(DiskError::Gone { at })),
             (Err(error), _) => Io::Done(Err(error)),
@@ -119,14 +117,14 @@ impl Disk for OwnerDisk {
     }
 
     fn check(&self, c: &Ctx) -> Io<Written> {
-        match self.record.disk() {
+        match self.0.record.disk() {
             Some(disk) => disk.check(&self.below(c)),
             None => Io::Done(Err(DiskError::Gone { at: Place::whole(Op::Check) })),
         }
     }
 
     fn slow_reads(&self) -> Option<Arc<dyn SlowReads>> {
-        let record: Arc<Record> = Arc::clone(&self.record);
+        let record: Arc<Record> = Arc::clone(&self.0.record);
         Some(record)
     }
 }

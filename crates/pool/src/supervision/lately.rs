@@ -26,6 +26,12 @@ impl Lately {
         }
     }
 
+    /// Adds those of another space.
+    pub(crate) fn add_all(&mut self, other: &mut Lately, now: Moment) {
+        self.all.add_all(&mut other.all, now);
+        self.short.add_all(&mut other.short, now);
+    }
+
     /// Of those that began in a short queue, or of all where those are too few; `None` where all are fewer
     /// than `least`. One of many that happened to find a short queue says little: only where all are few, few
     /// are enough.

@@ -39,8 +39,21 @@ impl Latencies {
         }
     }
 
-    /// The recent I/Os, and outstanding ones: operation, beginning, and whether the queue was short then. The longest is
-    /// measured again from here.
+    /// Adds those of another space.
+    pub(crate) fn add_all(&mut self, other: &mut Latencies, now: Moment) {
+        self.reads.add_all(&mut other.reads, now);
+        self.writes.add_all(&mut other.writes, now);
+        self.longest = self.longest.max(other.longest);
+        self.longest_short = self.longest_short.max(other.longest_short);
+    }
+
+    /// The longest is measured again from here; whether there was no I/O lately.
+    pub(crate) fn begin_again(&mut self) -> bool {
+        (self.longest, self.longest_short) = (0, 0);
+        self.reads.count() + self.writes.count() == 0
+    }
+
+    /// The recent I/Os, and outstanding ones: operation, beginning, and whether the queue was short then.
     pub(crate) fn look(
         &mut self,
         info: &DiskInfo,
@@ -57,7 +70,6 @@ impl Latencies {
                 longest_short = longest_short.max(age);
             }
         }
-        (self.longest, self.longest_short) = (0, 0);
         Look {
             media: info.media as u8,
             flash: matches!(info.media, Media::Scm | Media::Nvme | Media::Ssd),

@@ -43,6 +43,16 @@ impl Spread {
         self.now.took = self.now.took.saturating_add(took);
     }
 
+    /// Adds what another one has by now.
+    pub(super) fn add_all(&mut self, other: &mut Spread, now: Moment) {
+        self.roll(now);
+        other.roll(now);
+        for (mine, others) in [(&mut self.now, &other.now), (&mut self.before, &other.before)] {
+            mine.of.iter_mut().zip(&others.of).for_each(|(n, more)| *n = n.saturating_add(*more));
+            mine.took = mine.took.saturating_add(others.took);
+        }
+    }
+
     /// Forgets what is older than two spans.
     pub(super) fn roll(&mut self, now: Moment) {
         let began = *self.began.get_or_insert(now);

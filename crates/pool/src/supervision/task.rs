@@ -5,7 +5,7 @@
 //! * A disk that [`standing`](super::standing) calls slow is reported, and owners read other copies while there are any,
 //!   unless a long queue may be the reason. One that it would remove leaves if it may be [spared](may_spare): it still
 //!   serves its data, so there is no hurry.
-//! * A disk with an I/O that has not completed after [`HANGS`] leaves if the pool [continues](goes_on_without) without it and
+//! * A disk with an I/O that has not completed after [`Deadlines::data`](crate::Deadlines::data) leaves if the pool [continues](goes_on_without) without it and
 //!   the other disks that hang. Its waiting I/O then fails over.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,8 @@ use super::standing::{Look, SPAN, Slowness, Verdict};
 use crate::metadata::Life;
 use crate::{Absence, DiskNumber, MediaClass, Pool, State};
 
-/// An I/O that has not ended after so long is not waited for, where that can be: disks made for arrays give
+/// An I/O that has not ended after so long is not waited for, where that can be, unless the pool is opened with another
+/// [deadline](crate::Deadlines): disks made for arrays give
 /// up recovering a sector after 7 s, and clients of a file server begin to lose patience after 15 s or more.
 pub const HANGS: Duration = Duration::from_secs(10);
 
@@ -48,13 +49,15 @@ pub(super) async fn run(running: Running) {
     loop {
         let now = env.moment();
         // One that hangs and has to be waited for is looked at again after a while.
-        let next = |o: Moment| if o.after(HANGS) > now { o.after(HANGS) } else { now.after(LATE) };
+        let hangs = |o: Moment| o.after(supervision.hangs);
+        let next = |o: Moment| if hangs(o) > now { hangs(o) } else { now.after(LATE.min(supervision.hangs)) };
         let oldest = supervision.records().iter().filter_map(|record| record.oldest()).min();
-        let wake = oldest.map_or(span_ends, |oldest| next(oldest).min(span_ends));
+        // What begins meanwhile hangs after that at the earliest.
+        let wake = oldest.map_or(hangs(now), next).min(span_ends);
         env.sleep_until(env.instant(wake)).await;
         let Some(pool) = supervision.pool.get().and_then(|pool| pool.upgrade()) else { return };
         let now = env.moment();
-        let late = Duration::from_nanos(now.ns_since(wake)) >= LATE;
+        let late = Duration::from_nanos(now.ns_since(wake)) >= LATE.min(supervision.hangs / 2);
         if !late {
             supervision.drop_hung(&pool).await;
         }
@@ -129,7 +132,7 @@ impl Supervision {
         let now = self.env.moment();
         let records = self.in_service(pool).into_iter();
         let age = |r: Arc<Record>| r.oldest().map(|began| (r, Duration::from_nanos(now.ns_since(began))));
-        let mut hung: Vec<_> = records.filter_map(age).filter(|(_, age)| *age >= HANGS).collect();
+        let mut hung: Vec<_> = records.filter_map(age).filter(|(_, age)| *age >= self.hangs).collect();
         hung.sort_by_key(|(_, age)| std::cmp::Reverse(*age));
         hung
     }
@@ -182,7 +185,7 @@ pub(crate) fn goes_on_without(state: &State, disk: DiskNumber, hung: &BTreeSet<D
 /// absent than any space promises to survive.
 pub(crate) fn may_spare(state: &State, disk: DiskNumber) -> bool {
     let away = state.disks.keys().filter(|d| !state.is_present(**d)).count();
-    let all = state.spaces.values().map(|record| record.resiliency.failures());
+    let all = state.spaces.values().map(|record| record.promised());
     let promised = all.filter(|failures| *failures > 0).min();
     goes_on_without(state, disk, &BTreeSet::new()) && promised.is_some_and(|promised| away < promised)
 }

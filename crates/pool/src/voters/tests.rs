@@ -21,7 +21,7 @@ fn the_cases_that_people_have() {
 
 #[test]
 fn disks_that_are_to_leave_vote_where_there_are_no_others() {
-    let mut s = State::new(crate::PoolId([1; 16]), "p".into(), 2 << 20);
+    let mut s = State::new(crate::PoolId([1; 16]), "p".into(), 8 << 20);
     for n in 0..7_u16 {
         let record = crate::DiskRecord {
             id: crate::DiskId([n as u8; 16]),
@@ -45,7 +45,7 @@ fn disks_that_are_to_leave_vote_where_there_are_no_others() {
 
 #[test]
 fn a_pool_that_grows_by_enclosures_has_voters_in_each() {
-    let mut s = State::new(crate::PoolId([1; 16]), "p".into(), 2 << 20);
+    let mut s = State::new(crate::PoolId([1; 16]), "p".into(), 8 << 20);
     let all = |_: DiskNumber| true;
     let mut most = Vec::new();
     for enclosure in 0..6_u16 {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use disk::Image;
 use disk::sim::{Machine, SlotId};
 use env::Env;
-use pool::{Pool, SpaceRecord};
+use pool::Pool;
 use pool_seam::{DiskNumber, JobId, NoPlace, Resiliency, SeamError, SpaceId};
 use space::SpaceError;
 
@@ -98,18 +98,20 @@ impl Bed {
     /// Owns all spaces of a pool.
     pub(super) async fn own_all(&self, world: World, pool: Pool) -> Result<Site, SpaceError> {
         if !self.lying.borrow().is_empty() {
-            let mirrored = |record: &&SpaceRecord| matches!(record.resiliency, Resiliency::Mirror { .. });
-            for (model, _) in
-                self.models.iter().zip(&self.shape.spaces).filter(|(_, record)| mirrored(record))
-            {
-                model.borrow_mut().lied();
-            }
+            self.mirrored(Model::lied);
         }
         let mut spaces = Vec::new();
         for number in 0..self.shape.spaces.len() {
             spaces.push(world.own(&pool, SpaceId(number as u32)).await?);
         }
         Ok(Site { world, pool, spaces })
+    }
+
+    /// Tells the models of all mirrors.
+    pub(super) fn mirrored(&self, what: impl Fn(&mut Model)) {
+        let spaces = self.models.iter().zip(&self.shape.spaces);
+        let mirrored = spaces.filter(|(_, record)| matches!(record.resiliency, Resiliency::Mirror { .. }));
+        mirrored.for_each(|(model, _)| what(&mut model.borrow_mut()));
     }
 
     pub(super) fn note(&self, what: impl FnOnce() -> String) {

@@ -7,7 +7,9 @@ use pool::{Absence, AdminError};
 use pool_seam::{JobOrder, Owner, RowNumber, UNIT};
 
 use super::bed::{Bed, Site};
+use super::copies;
 use super::random::Random;
+use crate::model::Model;
 use crate::process::Reach;
 
 /// A resync may find that something failed meanwhile; not so often.
@@ -123,6 +125,7 @@ fn damage(bed: &Bed, site: &Site, slot: usize, random: &mut Random) {
     bed.note(|| format!("disk {slot} is damaged"));
     bed.spoil(slot);
     bed.lying.borrow_mut().insert(slot);
+    bed.mirrored(Model::flipped);
     for _ in 0..1 + random.below(12) {
         let (_, slab) = *random.pick(&slabs).expect("there are some");
         let at = match random.one_in(3) {
@@ -142,6 +145,10 @@ pub(super) async fn mend(bed: &Bed, site: &Site) {
     }
     for space in 0..site.spaces.len() {
         resync(bed, site, space).await;
+        if bed.shape.copies_change {
+            copies::finish(bed, site, space).await;
+            resync(bed, site, space).await;
+        }
         run(bed, site, space, JobOrder::Resolve).await;
         checkpoint(bed, site, space).await;
     }

@@ -36,6 +36,10 @@ async fn add(bed: &Bed, site: &Site) {
 
 async fn take_away(bed: &Bed, site: &Site, slot: usize) {
     let number = bed.number(slot).expect("a disk of the pool");
+    // One that was retired when the power failed: without two of them the others have no room for a row.
+    if site.pool.read(|state| state.disks.values().any(|disk| disk.usage == Usage::Retired)) {
+        return;
+    }
     bed.note(|| format!("disk {slot} is to be taken away"));
     let set = async |usage| match site.pool.set_usage(number, usage).await {
         Err(error) if !is_over(bed, site) => bed.fail(&format!("the usage of disk {slot}: {error}")),

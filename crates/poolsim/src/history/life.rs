@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use disk::sim::SlotId;
 use futures_util::FutureExt;
-use futures_util::future::{LocalBoxFuture, join, join_all, join3};
+use futures_util::future::{LocalBoxFuture, join, join_all, join4};
 use pool::OpenError;
 use pool_seam::Owner;
 
 use super::bed::{Bed, Site, options};
 use super::random::Random;
-use super::{chaos, jobs, users};
+use super::{chaos, copies, jobs, users};
 use crate::process::{Fences, Reach};
 use crate::world::World;
 
@@ -58,7 +58,14 @@ pub(super) async fn live(bed: &Bed, site: &Site, before: Option<Before<'_>>, ran
     let chaos = chaos::chaos(bed, site, mishaps, random.fork());
     let chores = random.below(8);
     let jobs = jobs::jobs(bed, site, chores, random.fork());
-    let work = join3(join_all(of_spaces), chaos, jobs);
+    let copies = async {
+        if bed.shape.copies_change {
+            // Drawn last, so that the rest of a history is that of a seed without changes.
+            let mut random = Random::new(bed.seed ^ bed.machine.events() << 32);
+            copies::changes(bed, site, random.below(6), random.fork()).await;
+        }
+    };
+    let work = join4(join_all(of_spaces), chaos, jobs, copies);
     let is_over = async {
         while bed.machine.is_on() && killed.is_none_or(|at| bed.env.now() < at) {
             bed.env.sleep(Duration::from_millis(2)).await;
@@ -229,14 +236,22 @@ async fn taken<'a>(bed: &'a Bed, site: Site, random: &mut Random) -> (Site, Opti
     let stalls = bed.shape.is_fenced && random.one_in(2);
     bed.note(|| format!("another process takes the pool; this one stalls: {stalls}"));
     let mut users = ghosts(bed, &site, &is_deposed, random);
-    let world = site.world.another(100 + random.below(1000) as u32);
+    // Two processes with one number would be the same one, which takes its own pool back at once.
+    let number = 100 + random.below(1000) as u32;
+    let world = site.world.another(number + u32::from(number == site.world.host.process));
     let pause = Duration::from_millis(random.below(1500));
     let opening = async {
         bed.env.sleep(pause).await;
         if stalls {
             site.world.process.set(Reach::Stalls);
         }
-        world.try_open(true).await
+        loop {
+            match world.try_open(true).await {
+                // The present owner wrote its claim to a returned disk meanwhile: try again.
+                Err(OpenError::Raced { .. }) => {}
+                opened => return opened,
+            }
+        }
     };
     let opened = tokio::select! {
         biased;

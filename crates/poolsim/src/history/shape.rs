@@ -5,6 +5,7 @@ use std::time::Duration;
 use pool::SpaceRecord;
 use pool_seam::{MediaClass, Provisioning, Resiliency};
 
+use super::copies;
 use super::random::Random;
 
 const MIB: u64 = 1 << 20;
@@ -20,6 +21,8 @@ pub(super) struct Shape {
     pub(super) is_fenced: bool,
     /// Disks leave, are damaged and set back.
     pub(super) has_mishaps: bool,
+    /// The number of copies of spaces changes.
+    pub(super) copies_change: bool,
 }
 
 impl Shape {
@@ -38,14 +41,23 @@ impl Shape {
         let spaces: Vec<_> = (0..spaces).map(|n| space(n, disks, is_simple, random)).collect();
         let delay = (!random.one_in(5)).then(|| Duration::from_millis(1 + random.below(4)));
         let is_fenced = !random.one_in(3);
-        Shape { disks, spaces, delay, is_fenced, has_mishaps: !is_simple }
+        Shape { disks, spaces, delay, is_fenced, has_mishaps: !is_simple, copies_change: false }
+    }
+
+    /// The numbers of copies that a space may get.
+    pub(super) fn copies_of(&self, space: usize) -> Vec<Resiliency> {
+        if self.copies_change { copies::of(&self.spaces[space], self.disks) } else { Vec::new() }
     }
 
     /// How many disks may be bad at a time.
     pub(super) fn budget(&self) -> usize {
         // The metadata needs most of its voters.
         let voters = if self.disks < 5 { 1 } else { 2 };
-        let spaces = self.spaces.iter().map(|space| space.resiliency.failures());
+        let least = |space: usize| self.copies_of(space).iter().map(|to| to.failures()).min();
+        let spaces = self.spaces.iter().enumerate().map(|(space, record)| {
+            let failures = record.resiliency.failures();
+            least(space).map_or(failures, |least| failures.min(least))
+        });
         spaces.min().unwrap_or(0).min(voters)
     }
 }

@@ -88,7 +88,8 @@ fn first_disk(pool: &Pool, owner: OwnerId) -> DiskNumber {
 fn a_disk_leaves_in_one_record_with_what_its_owner_says() {
     virtual_time(async {
         let world = World::new(21, 4);
-        let says = vec![CopyRegions { row: RowNumber(0), index: 0, regions: 1 }];
+        // The first allocation after the two of the log.
+        let says = vec![CopyRegions { row: RowNumber(0), generation: 3, regions: 1 }];
         let (pool, owner, puppet) = staged(&world, Duration::from_secs(5), says).await;
         let disk = first_disk(&pool, owner);
         puppet.told.lock().clear();

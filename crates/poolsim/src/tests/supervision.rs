@@ -4,7 +4,7 @@ use std::time::Duration;
 use disk::sim::{Fault, Rule, SlotId, When};
 use disk::{Disk, DiskError, Op, PowerCut};
 use env::{Ctx, Epoch, Io};
-use pool::{Absence, AdminError, HANGS, Pool, Presence};
+use pool::{Absence, AdminError, Deadlines, HANGS, Pool, Presence};
 use pool_seam::{Areas, DiskNumber, JobId, JobOrder, Membership, Owner, OwnerId, RowNumber, SpaceId};
 
 use crate::world::{Owned, World, mirror, virtual_time};
@@ -15,7 +15,10 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// A mirror with its first units written and flushed.
 async fn filled(seed: u64, disks: u16) -> (World, Pool, Owned, SpaceId) {
-    let world = World::new(seed, disks);
+    filled_in(World::new(seed, disks)).await
+}
+
+async fn filled_in(world: World) -> (World, Pool, Owned, SpaceId) {
     let pool = world.create().await;
     let space = pool.create_space(mirror("vm")).await.expect("a space");
     let owned = world.own(&pool, space).await.expect("an owner");
@@ -44,9 +47,15 @@ fn presence(pool: &Pool, disk: DiskNumber) -> Presence {
 /// Whatever a disk does not answer any more: all calls end when it has left, which it does after a while.
 #[test]
 fn a_disk_that_hangs_leaves_and_calls_end_on_the_others() {
-    for op in [Op::Read, Op::Write, Op::Flush] {
+    let usual = Deadlines::default();
+    let short = Deadlines { data: 300 * MS, metadata: 300 * MS };
+    for (op, deadlines) in
+        [Op::Read, Op::Write, Op::Flush].into_iter().flat_map(|op| [(op, usual), (op, short)])
+    {
         virtual_time(async {
-            let (world, pool, owned, space) = filled(41, 3).await;
+            let mut world = World::new(41, 3);
+            world.deadlines = deadlines;
+            let (world, pool, owned, space) = filled_in(world).await;
             let hangs = disks_of(&pool, space)[0];
             // Not for ever: the metadata waits for its own disks.
             slow(&world, hangs, op, When::From(0), HOUR);
@@ -56,12 +65,13 @@ fn a_disk_that_hangs_leaves_and_calls_end_on_the_others() {
             while op == Op::Read && presence(&pool, hangs) == Presence::Present {
                 assert!(owned.has(0..32, 2).await.expect("a read"));
                 world.env.sleep(MS).await;
-                assert!(world.env.now() - began < 2 * HANGS);
+                assert!(world.env.now() - began < 2 * deadlines.data);
             }
             let took = world.env.now() - began;
-            assert!(took >= HANGS && took < HANGS + 2 * SECOND, "{op}: {took:?}");
+            let most = if deadlines == usual { HANGS + 2 * SECOND } else { SECOND };
+            assert!(took >= deadlines.data && took < most, "{op}: {took:?}");
             assert_eq!(presence(&pool, hangs), Presence::Absent(Absence::Slow), "{op}");
-            assert!(pool.events().slow()[&hangs].longest >= HANGS);
+            assert!(pool.events().slow()[&hangs].longest >= deadlines.data);
             assert!(
                 owned.has(0..32, 2).await.expect("a read") && owned.has(32..64, 1).await.expect("a read")
             );

@@ -9,7 +9,6 @@ const ID: BlockId = BlockId {
     space: SpaceId(0x0102),
     row: RowNumber(0x0304),
     group: 5,
-    index: 1,
     allocation: 0x0607,
 };
 
@@ -98,8 +97,8 @@ proptest! {
 fn the_bytes_of_blocks() {
     let bytes = mirror().encode(&ID);
     assert_eq!(&bytes[0..8], b"CWYSUMS1");
-    assert_eq!(bytes[8..12], 0x853a_cebe_u32.to_le_bytes());
-    assert_eq!(bytes[12..16], [1, 1, 2, 0]);
+    assert_eq!(bytes[8..12], 0x0af3_2a1d_u32.to_le_bytes());
+    assert_eq!(bytes[12..16], [0, 1, 2, 0]);
     assert_eq!(&bytes[16..32], b"pool of 16 bytes");
     assert_eq!(bytes[32..48], [2, 1, 0, 0, 4, 3, 0, 0, 5, 0, 0, 0, 7, 6, 0, 0]);
     assert_eq!(bytes[48..64], [0x22, 0x11, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
@@ -130,7 +129,6 @@ fn blocks_of_other_places_and_allocations() {
         BlockId { space: SpaceId(1), ..ID },
         BlockId { row: RowNumber(1), ..ID },
         BlockId { group: 4, ..ID },
-        BlockId { index: 0, ..ID },
         BlockId { allocation: ID.allocation + 1, ..ID },
         BlockId { allocation: ID.allocation - 1, ..ID },
     ] {

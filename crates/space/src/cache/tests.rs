@@ -40,8 +40,8 @@ fn dirty_bytes() -> usize {
 }
 
 async fn get(cache: &Cache<Away>, key: GroupKey) -> Arc<Cached> {
-    let load = || async move { Ok(table(key)) };
-    cache.get(&Env::real(), key, load).wait().await.expect("loads do not fail")
+    let load = || async move { Ok((table(key), Source::All)) };
+    cache.get(&Env::real(), key, Need::Whole, load).wait().await.expect("loads do not fail")
 }
 
 fn write(cache: &Cache<Away>, cached: &Cached) {
@@ -211,9 +211,9 @@ async fn a_group_is_loaded_once_whoever_waits() {
                 for _ in 0..2 {
                     gate.notified().await;
                 }
-                Ok(table(key(7)))
+                Ok((table(key(7)), Source::All))
             };
-            Box::pin(cache.get(&Env::real(), key(7), load).wait())
+            Box::pin(cache.get(&Env::real(), key(7), Need::Whole, load).wait())
         };
         let (mut first, mut second) = (ask(), Some(ask()));
         for await_point in 0..dropped_after {
@@ -232,7 +232,8 @@ async fn a_group_is_loaded_once_whoever_waits() {
             gate.notify_one();
             tokio::task::yield_now().await;
         }
-        let Io::Done(Ok(cached)) = cache.get(&Env::real(), key(7), || async { Err(Away) }) else {
+        let Io::Done(Ok(cached)) = cache.get(&Env::real(), key(7), Need::Whole, || async { Err(Away) })
+        else {
             panic!("its callers are gone, and it is there");
         };
         assert_eq!((cached.look(|table| table.id().group), loads.load(Ordering::Relaxed)), (7, 1));
@@ -243,12 +244,34 @@ async fn a_group_is_loaded_once_whoever_waits() {
 async fn a_load_that_fails_is_tried_again() {
     let budget = Budget::new(1 << 20);
     let cache: Cache<Away> = Cache::new(Arc::clone(&budget));
-    let fail = || cache.get(&Env::real(), key(1), || async { Err(Away) }).wait();
+    let fail = || cache.get(&Env::real(), key(1), Need::Whole, || async { Err(Away) }).wait();
     let (first, second) = tokio::join!(fail(), fail());
     assert_eq!((first.err(), second.err()), (Some(Away), Some(Away)));
     assert_eq!((present(&cache), budget.used()), (vec![], 0));
     get(&cache, key(1)).await;
     assert_eq!(budget.used(), bytes());
+}
+
+/// A table that is only good to read serves readers; who needs a whole one gets that, also while the other is loaded.
+#[tokio::test]
+async fn a_whole_table_takes_the_place_of_another() {
+    let budget = Budget::new(1 << 20);
+    let cache: Cache<Away> = Cache::new(Arc::clone(&budget));
+    let of_one = |key| move || async move { Ok((table(key), Source::Column)) };
+    let any = |key| cache.get(&Env::real(), key, Need::Any, of_one(key));
+    let read = any(key(1)).wait().await.expect("loads do not fail");
+    assert_eq!((read.source(), budget.used()), (Source::Column, bytes()));
+    assert!(matches!(any(key(1)), Io::Done(Ok(cached)) if Arc::ptr_eq(&cached, &read)));
+    let whole = get(&cache, key(1)).await;
+    assert_eq!((whole.source(), budget.used()), (Source::All, bytes()));
+    assert!(matches!(any(key(1)), Io::Done(Ok(cached)) if Arc::ptr_eq(&cached, &whole)));
+    // One that is held is not found any more.
+    write(&cache, &whole);
+    assert_eq!((read.look(|table| table.value(0, 0)), budget.used()), (Value::Unwritten, dirty_bytes()));
+    let (reading, whole) = tokio::join!(any(key(2)).wait(), get(&cache, key(2)));
+    assert_eq!((reading.map(|cached| cached.source()), whole.source()), (Ok(Source::Column), Source::All));
+    assert!(matches!(any(key(2)), Io::Done(Ok(cached)) if Arc::ptr_eq(&cached, &whole)));
+    assert_eq!(budget.used(), bytes() + dirty_bytes());
 }
 
 /// A row is freed while a group of it is loaded for a caller that is gone: the old table does not come back.
@@ -258,9 +281,9 @@ async fn a_forgotten_load_leaves_nothing() {
     let cache: Cache<Away> = Cache::new(Arc::clone(&budget));
     let gate = Arc::new(Notify::new());
     let wait = Arc::clone(&gate);
-    drop(cache.get(&Env::real(), key(1), || async move {
+    drop(cache.get(&Env::real(), key(1), Need::Whole, || async move {
         wait.notified().await;
-        Ok(table(key(1)))
+        Ok((table(key(1)), Source::All))
     }));
     tokio::task::yield_now().await;
     cache.forget(|k| k.row == RowNumber(1));
@@ -321,10 +344,13 @@ fn threads_lose_no_change() {
                                 confirm(&mut loaded);
                                 loaded.begin_blocks(1, 3);
                             }
-                            Ok(loaded)
+                            Ok((loaded, Source::All))
                         };
-                        let cached =
-                            cache.get(&Env::real(), key, load).wait().await.expect("loads do not fail");
+                        let cached = cache
+                            .get(&Env::real(), key, Need::Whole, load)
+                            .wait()
+                            .await
+                            .expect("loads do not fail");
                         cache.update(&cached, |table| {
                             let sum = if let Value::Written(sum) = table.value(0, 0) { sum } else { 0 };
                             table.set(0, smallvec![Value::Written(sum + 1)]);
@@ -358,7 +384,7 @@ fn a_load_that_panics_is_repeated() {
     let cache: Cache<Away> = Cache::new(Budget::new(1 << 20));
     runtime.block_on(async {
         let load = || async { panic!("a load that panics") };
-        let failed = tokio::spawn(cache.get(&Env::real(), key(1), load).wait());
+        let failed = tokio::spawn(cache.get(&Env::real(), key(1), Need::Whole, load).wait());
         assert!(failed.await.is_err());
         get(&cache, key(1)).await;
         assert_eq!(present(&cache), [key(1)]);

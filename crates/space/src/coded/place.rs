@@ -14,22 +14,13 @@ use crate::SpaceError;
 use crate::cache::Cached;
 use crate::flight::{Change, New, Stripes};
 use crate::locks::Mode;
-use crate::log::commit::FlushSet;
-use crate::owner::Inner;
+use crate::owner::{Inner, RETRY};
 use crate::table::Table;
 use crate::view::route;
 use crate::write::{NotYet, Target, What};
 
 /// See [`Failed`].
 const FAILURES_MAX: u32 = 8;
-
-/// Whether what the log has of units is in place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Placed {
-    Yes,
-    /// A caller waits for a flush of a value that the write would hold up: that comes first.
-    NeedsFlush,
-}
 
 /// How many stripes of each row could not be put in place in one pass. After some the others of the row are left out: each may
 /// take as long as its disks need to fail.
@@ -42,11 +33,12 @@ impl Failed {
     }
 }
 
-/// The first stripes that are not in place and follow each other with payload of the same columns: those as bits, and the
-/// payload of each.
+/// The first stripes that a record has, that are not in place, and that follow each other with payload of the same columns:
+/// those as bits, and the payload of each.
 fn first_unplaced(table: &Table, mut units: Range<usize>) -> Option<(Range<usize>, u32, Vec<Sg>)> {
-    let (first, (columns, payload)) = units.find_map(|unit| Some((unit, table.redo(unit)?)))?;
-    let others = units.map_while(|unit| table.redo(unit).filter(|(of, _)| *of == columns));
+    let in_record = |unit| table.redo(unit).filter(|_| !table.waits(unit));
+    let (first, (columns, payload)) = units.find_map(|unit| Some((unit, in_record(unit)?)))?;
+    let others = units.map_while(|unit| in_record(unit).filter(|(of, _)| *of == columns));
     let payload: Vec<Sg> = std::iter::once(payload).chain(others.map(|(_, payload)| payload)).collect();
     Some((first..first + payload.len(), columns, payload))
 }
@@ -58,23 +50,29 @@ impl Inner {
         target: &Target,
         cached: &Arc<Cached>,
     ) -> Result<(), SpaceError> {
-        while self.try_place(target, cached).await? == Placed::NeedsFlush {
-            self.log().flush(FlushSet::everything()).await?;
+        // One that no record has yet waits for it (rule 3): its call may have ended with an error.
+        let only_waits = |table: &Table, unit| table.waits(unit) && table.redo(unit).is_some();
+        loop {
+            // First: the record may need room, and the checkpoint that makes it cannot place what this call has locked.
+            self.place_recorded(target, cached).await?;
+            if !self.look(cached, |table| target.units.clone().any(|unit| only_waits(table, unit))) {
+                return Ok(());
+            }
+            self.log().durable().await?;
         }
-        Ok(())
     }
 
-    /// The same without a wait for a record of the log.
-    async fn try_place(
+    /// The same of those that a record has: it waits for none.
+    async fn place_recorded(
         self: &Arc<Inner>,
         target: &Target,
         cached: &Arc<Cached>,
-    ) -> Result<Placed, SpaceError> {
+    ) -> Result<(), SpaceError> {
         while let Some((units, columns, payload)) =
             self.look(cached, |table| first_unplaced(table, target.units.clone()))
         {
             let view = self.view.get().value;
-            let Some(at) = route(&view, target.key) else { return Ok(Placed::Yes) };
+            let Some(at) = route(&view, target.key) else { return Ok(()) };
             let mut parts: Vec<Option<Sg>> = vec![None; at.contents()];
             for stripe in payload {
                 let contents = (0..at.contents()).filter(|content| columns & 1 << content != 0);
@@ -83,19 +81,13 @@ impl Inner {
                     .for_each(|(content, unit)| parts[content].get_or_insert_default().push(unit));
             }
             let stripes = Stripes { parts, values: None };
-            if self.start_placing(Target { units, ..target.clone() }, stripes).await? == Placed::NeedsFlush {
-                return Ok(Placed::NeedsFlush);
-            }
+            self.try_place(Target { units, ..target.clone() }, stripes).await?;
         }
-        Ok(Placed::Yes)
+        Ok(())
     }
 
-    /// One try to write in place what the log has.
-    async fn start_placing(
-        self: &Arc<Inner>,
-        target: Target,
-        stripes: Stripes,
-    ) -> Result<Placed, SpaceError> {
+    /// One try to write stripes in place.
+    async fn try_place(self: &Arc<Inner>, target: Target, stripes: Stripes) -> Result<(), SpaceError> {
         self.lease.hold().wait().await?;
         match self.begin(&target, What::Decision) {
             Ok(begun) => {
@@ -105,10 +97,10 @@ impl Inner {
             Err(NotYet::Table(load)) => drop(load.await?),
             Err(NotYet::Disk(member)) => drop(self.port(&member).await?),
             Err(NotYet::Unavailable(error)) => return Err(error),
-            Err(NotYet::Flush) => return Ok(Placed::NeedsFlush),
-            Err(_) => {}
+            // A flush waits only for values that no record has, and the slabs of these stripes have blocks.
+            Err(_) => self.env.sleep(RETRY).await,
         }
-        Ok(Placed::Yes)
+        Ok(())
     }
 
     /// Writes stripes in place that only a record has: those that an opening has found in the log, and those whose placing
@@ -133,7 +125,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes those of these stripes in place that are not locked; the snapshot carries the others. Waits for no lock: a
+    /// Writes those of these stripes in place that no call holds a lock of; the snapshot carries the others. Waits for no lock: a
     /// holder may wait for `placing`, or for a lock whose holder does. Returns how many were written in place since the space
     /// was opened.
     pub(crate) async fn place_unlocked(self: &Arc<Inner>) -> Result<u64, SpaceError> {
@@ -146,7 +138,7 @@ impl Inner {
                     if failed.is_given_up(key.row) {
                         break;
                     }
-                    if let Some(_lock) = self.locks.try_lock(key, unit..unit + 1, Mode::Exclusive) {
+                    if let Some(_lock) = self.locks.try_lock_first(key, unit..unit + 1) {
                         self.place_now(&cached, unit, &mut failed).await?;
                     }
                 }
@@ -158,8 +150,7 @@ impl Inner {
         }
     }
 
-    /// Writes a stripe in place, unless that has to wait for a record, or its disks fail or are away: the snapshot carries it
-    /// then.
+    /// Writes a stripe in place, unless its disks fail or are away: the snapshot carries it then.
     async fn place_now(
         self: &Arc<Inner>,
         cached: &Arc<Cached>,
@@ -167,12 +158,12 @@ impl Inner {
         failed: &mut Failed,
     ) -> Result<(), SpaceError> {
         let target = Target { key: cached.key(), column: 0, units: unit..unit + 1 };
-        match self.try_place(&target, cached).await {
+        match self.place_recorded(&target, cached).await {
             Err(SpaceError::Unavailable { .. } | SpaceError::Disk { .. }) => {
                 *failed.0.entry(target.key.row).or_default() += 1;
                 Ok(())
             }
-            placed => placed.map(|_| ()),
+            placed => placed,
         }
     }
 

@@ -169,7 +169,12 @@ impl Inner {
         cached: &Arc<Cached>,
     ) -> Result<Option<Planned>, SpaceError> {
         let (count, changed, all_data) = (new.units.len(), new.changed(), (1_u32 << code.data()) - 1);
-        let parities = code.parities_of(changed);
+        let lacks_some = |parity: &usize| {
+            let is_zeros = |unit| self.look(cached, |table| table.value(*parity, unit).is_zeros());
+            new.units.clone().any(is_zeros)
+        };
+        // Where a stripe is written for the first time, also those of groups without a new column: they are zeros.
+        let parities = code.parities_of(changed) | bits((code.data()..code.columns()).filter(lacks_some));
         let others = all_data & !changed;
         // Whichever reads fewer columns.
         let (whole, difference) = (others, changed | parities);

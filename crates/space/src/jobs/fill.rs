@@ -22,7 +22,7 @@ use crate::blocks::{ContentId, Units};
 use crate::cache::Cached;
 use crate::locks::{Mode, RangeLock};
 use crate::log::commit::FlushSet;
-use crate::owner::{Inner, RETRY};
+use crate::owner::{CopyRegion, Inner, RETRY};
 use crate::port::Port;
 use crate::table::Value;
 use crate::view::{GroupKey, Member, block_id, route};
@@ -33,7 +33,7 @@ pub(super) const CHUNK: usize = 64;
 
 /// A region that a copy has missed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Piece {
+pub(super) struct Piece {
     row: RowNumber,
     /// The copy, and its allocation.
     index: u8,
@@ -46,9 +46,22 @@ struct Piece {
 }
 
 impl Piece {
-    /// As [`Inner::unfilled`] names it.
-    fn note(&self) -> (RowNumber, u8, u32, u64) {
-        (self.row, self.index, self.generation, 1 << self.region)
+    /// As [`Inner::unfilled`] and [`Inner::filling`] name it.
+    fn note(&self) -> CopyRegion {
+        (self.row, self.generation, 1 << self.region)
+    }
+}
+
+/// Pieces that a job fills. No other job fills them until it is dropped.
+struct Claim {
+    inner: Arc<Inner>,
+    pieces: Vec<Piece>,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut filling = self.inner.filling.lock();
+        self.pieces.iter().for_each(|piece| _ = filling.remove(&piece.note()));
     }
 }
 
@@ -111,7 +124,7 @@ impl Job {
             let birth = record.birth;
             match record.moving() {
                 Some(_) if usize::from(index) == record.slabs.len() => {
-                    return self.inner.end_move(row, OwnerOp::CancelMove { row, birth }).await;
+                    return self.inner.commit_alone(row, OwnerOp::CancelMove { row, birth }, || true).await;
                 }
                 Some(moving) if moving.index != index => return Ok(false),
                 Some(_) => {}
@@ -150,14 +163,14 @@ impl Job {
             let copy = view.record.rows.get(&row).and_then(|row| row.copy(target.into()).copied());
             let regions = Regions::new(view.slab_bytes);
             let is_filled = copy.is_some_and(|copy| copy.missed & regions.all() == 0);
-            if is_filled && self.inner.end_move(row, OwnerOp::EndMove { row, birth }).await? {
+            if is_filled && self.inner.commit_alone(row, OwnerOp::EndMove { row, birth }, || true).await? {
                 return Ok(true);
             }
             break;
         }
         let target = self.inner.view.get().value.record.rows.get(&row).map(|record| record.slabs.len() as u8);
         target.map(|target| self.left.remove(&(row, target)));
-        self.inner.end_move(row, OwnerOp::CancelMove { row, birth }).await?;
+        self.inner.commit_alone(row, OwnerOp::CancelMove { row, birth }, || true).await?;
         Ok(false)
     }
 
@@ -181,7 +194,7 @@ impl Job {
     }
 
     /// Fills as many of the wanted pieces as may be done now. `false`: none is left, or the job ends.
-    async fn pieces(&mut self, is_wanted: impl Fn(&Piece) -> bool) -> Result<bool, SpaceError> {
+    pub(super) async fn pieces(&mut self, is_wanted: impl Fn(&Piece) -> bool) -> Result<bool, SpaceError> {
         let left: BTreeSet<_> = self.left.keys().copied().collect();
         let is_wanted = |piece: &Piece| is_wanted(piece) && !left.contains(&(piece.row, piece.index));
         if self.inner.missing(1, is_wanted).is_empty() {
@@ -193,10 +206,15 @@ impl Job {
             self.leave(all.iter().map(|piece| (piece.row, piece.index)));
             return Ok(false);
         }
-        let pieces = self.inner.missing(turn, is_wanted);
-        let filled = join_all(pieces.iter().map(|piece| self.inner.fill_region(piece))).await;
+        let claim = self.inner.claim(turn, is_wanted);
+        if claim.pieces.is_empty() {
+            // Another job fills them.
+            self.inner.env.sleep(RETRY).await;
+            return Ok(true);
+        }
+        let filled = join_all(claim.pieces.iter().map(|piece| self.inner.fill_region(piece))).await;
         let mut done = Vec::new();
-        for (piece, filled) in pieces.into_iter().zip(filled) {
+        for (piece, filled) in claim.pieces.iter().copied().zip(filled) {
             match filled? {
                 Filled::Yes(port) => {
                     self.done.bytes += self.inner.region_bytes();
@@ -212,14 +230,19 @@ impl Job {
 }
 
 impl Inner {
-    /// Ends a move: one of two slabs is free then, so nothing of the row is in flight or being written meanwhile. `false`:
-    /// the metadata has no such move.
-    async fn end_move(self: &Arc<Inner>, row: RowNumber, op: OwnerOp) -> Result<bool, SpaceError> {
+    /// Has an operation carried out that may free slabs of a row: nothing of the row is in flight or being written meanwhile.
+    /// `false`: it may not be then, or does not fit the metadata.
+    pub(super) async fn commit_alone(
+        self: &Arc<Inner>,
+        row: RowNumber,
+        op: OwnerOp,
+        may: impl Fn() -> bool,
+    ) -> Result<bool, SpaceError> {
         loop {
             {
                 let _one = self.checkpoints.lock().await;
                 if let Some(_locks) = self.lock_row(row).await {
-                    return self.commit_if_fits(vec![op]).await;
+                    return if may() { self.commit_if_fits(vec![op]).await } else { Ok(false) };
                 }
             }
             // A checkpoint comes first.
@@ -247,12 +270,20 @@ impl Inner {
         missing(&self.view.get().value).filter(is_wanted).take(count).collect()
     }
 
-    fn count_missing(&self, is_wanted: impl Fn(&Piece) -> bool) -> u64 {
+    /// The same of those that no job fills.
+    fn claim(self: &Arc<Inner>, count: usize, is_wanted: impl Fn(&Piece) -> bool) -> Claim {
+        let mut filling = self.filling.lock();
+        let pieces = self.missing(count, |piece| is_wanted(piece) && !filling.contains(&piece.note()));
+        filling.extend(pieces.iter().map(Piece::note));
+        Claim { inner: Arc::clone(self), pieces }
+    }
+
+    pub(super) fn count_missing(&self, is_wanted: impl Fn(&Piece) -> bool) -> u64 {
         missing(&self.view.get().value).filter(is_wanted).count() as u64
     }
 
     /// Bytes of a region.
-    fn region_bytes(&self) -> u64 {
+    pub(super) fn region_bytes(&self) -> u64 {
         let slab_bytes = self.view.get().value.slab_bytes;
         slab_bytes / u64::from(Regions::new(slab_bytes).count())
     }
@@ -494,12 +525,14 @@ impl Inner {
             let slab = usize::from(member.slab - at.members[0].slab);
             self.unmarked.lock().insert(key);
             let block = self.look(&cached, |table| {
-                table.begin_copy(slab);
+                let is_known = table.unknown_contents() & 1 << piece.content == 0;
+                table.fit(at.slabs());
+                is_known.then(|| table.begin_copy(slab));
                 table.block(usize::from(piece.content))
             });
             // Evicted since it was filled, or its units are lost.
             let Some(block) = block else { return Ok(false) };
-            let id = block_id(&view, key.row, key.group, member.slab, member.generation);
+            let id = block_id(&view, key.row, key.group, member.generation);
             let written =
                 port.write(member.block, Sg::from_iter([IoBuf::from(block.encode(&id))]), false).await;
             if let Err(error) = written {

@@ -166,6 +166,33 @@ impl Inner {
         Ok((counts, blocks.is_some()))
     }
 
+    /// Reads what no block of the group says; `false`: some of its units are in use. A scrub is not waited for: until all is
+    /// known no checkpoint can write the blocks.
+    pub(crate) async fn learn_units(
+        self: &Arc<Inner>,
+        key: GroupKey,
+        cached: &Arc<Cached>,
+    ) -> Result<bool, SpaceError> {
+        let Some(at) = route(&self.view.get().value, key).filter(|at| at.code.is_some()) else {
+            return Ok(true);
+        };
+        self.learn_blocks(key, &at, cached, u32::MAX).await;
+        if self.look(cached, |table| table.unknown_contents()) == 0 {
+            return Ok(true);
+        }
+        for first in (0..GROUP_UNITS as usize).step_by(CHUNK) {
+            let target = Target { key, column: key.set, units: first..first + CHUNK };
+            let Some(_lock) = self.locks.try_lock(key, target.units.clone(), Mode::Exclusive) else {
+                return Ok(false);
+            };
+            if self.look(cached, |table| table.first_open(target.units.clone())).is_some() {
+                return Ok(false);
+            }
+            self.scrub_stripes(&target, &at, cached).await?;
+        }
+        Ok(true)
+    }
+
     async fn scrub_copies(
         self: &Arc<Inner>,
         target: &Target,

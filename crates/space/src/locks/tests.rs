@@ -52,6 +52,24 @@ fn shared_ones_do_not_starve_an_exclusive_one() {
     assert!(locks.is_empty());
 }
 
+#[test]
+fn a_checkpoint_goes_before_those_that_wait() {
+    let locks = RangeLocks::default();
+    let first = locks.try_lock(KEY, 0..4, Mode::Exclusive);
+    let mut second = Box::pin(locks.lock(KEY, 3..8, Mode::Exclusive));
+    assert!(second.as_mut().now_or_never().is_none());
+    assert!(locks.try_lock_first(KEY, 3..4).is_none(), "the first has it");
+    let of_checkpoint = locks.try_lock_first(KEY, 5..6).expect("no call holds it");
+    assert!(locks.try_lock_first(KEY, 5..6).is_none());
+    drop(first);
+    assert!(second.as_mut().now_or_never().is_none(), "the checkpoint has a part of it");
+    drop(of_checkpoint);
+    let second = second.now_or_never().expect("free");
+    assert!(locks.try_lock_first(KEY, 5..6).is_none());
+    drop(second);
+    assert!(locks.is_empty());
+}
+
 /// One step of a caller.
 #[derive(Clone, Debug)]
 enum Step {

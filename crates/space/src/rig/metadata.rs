@@ -10,8 +10,8 @@ use std::sync::Arc;
 use pool_seam::layout::Layout;
 use pool_seam::{
     Areas, CopyRegions, DiskNumber, DiskView, LogState, LossRecord, MediaClass, Membership, Moving, NoPlace,
-    NodeId, OwnerId, OwnerOp, Ownership, PoolId, REGIONS, Regions, Row, RowNumber, ScrubRecord, SlabCopy,
-    SlabPlace, SpaceEpoch, SpaceId, SpaceRecord, SpaceView, Tree, ViewVersion,
+    NodeId, OwnerId, OwnerOp, Ownership, PoolId, REGIONS, Regions, Resiliency, Row, RowNumber, ScrubRecord,
+    Shape, SlabCopy, SlabPlace, SpaceEpoch, SpaceId, SpaceRecord, SpaceView, Tree, ViewVersion,
 };
 
 use super::Setup;
@@ -132,10 +132,15 @@ impl Metadata {
     /// Operations 4 and 18: the disk is absent, and its copies miss these regions.
     pub(super) fn leave(&mut self, disk: DiskNumber, missed: &[CopyRegions]) {
         self.disks.get_mut(&disk).expect("a disk").membership = None;
-        for CopyRegions { row, index, regions } in missed {
-            let copy = self.record.rows.get_mut(row).and_then(|row| row.copy_mut(usize::from(*index)));
+        for CopyRegions { row, generation, regions } in missed {
+            let row_now = self.record.rows.get_mut(row);
+            let index = row_now
+                .as_ref()
+                .and_then(|row| Some(row.copies().find(|(_, copy)| copy.generation == *generation)?.0));
+            let copy = row_now.zip(index).and_then(|(row, index)| row.copy_mut(index));
             if let Some(copy) = copy.filter(|copy| copy.place.disk == disk) {
-                copy.missed |= if *row == RowNumber::LOG && *regions != 0 { ALL } else { *regions };
+                let missed = if *row == RowNumber::LOG && *regions != 0 { ALL } else { *regions };
+                copy.missed = Regions::new(self.slab_bytes).missed(copy.missed, missed);
             }
         }
     }
@@ -209,20 +214,23 @@ impl Metadata {
             let of_disk = row.copies().filter(|(_, copy)| copy.place.disk == disk);
             for (index, _) in of_disk {
                 let copy = self.record.rows.get_mut(&number).and_then(|row| row.copy_mut(index));
-                copy.expect("it is there").missed |= !alone;
+                let copy = copy.expect("it is there");
+                copy.missed = Regions::new(self.slab_bytes).missed(copy.missed, !alone);
             }
         }
     }
 
     /// Carries out one operation. A refused one may have changed something: the caller drops it all.
     pub(super) fn apply(&mut self, op: &OwnerOp) -> Result<(), Refusal> {
-        let regions = Regions::new(self.slab_bytes).all();
+        let of_slab = Regions::new(self.slab_bytes);
+        let regions = of_slab.all();
         match *op {
             OwnerOp::Allocate { row } => self.allocate(row)?,
             OwnerOp::Ready { row, birth } => self.row(row, birth)?.is_new = false,
             OwnerOp::Free { row, birth } => {
                 self.row(row, birth)?;
                 self.record.rows.remove(&row).filter(|_| row != RowNumber::LOG).ok_or(Refusal::Invalid)?;
+                self.end_change();
             }
             OwnerOp::Missed { row, index, generation, regions, seen } => {
                 check(row != RowNumber::LOG || regions == ALL)?;
@@ -235,7 +243,8 @@ impl Metadata {
                     false => 0,
                 };
                 let regions = if row == RowNumber::LOG && kept != 0 { 0 } else { regions & !kept };
-                self.copy(row, index, generation)?.missed |= regions;
+                let copy = self.copy(row, index, generation)?;
+                copy.missed = of_slab.missed(copy.missed, regions);
             }
             OwnerOp::NotMissed { row, index, generation, regions: these, membership } => {
                 let disk = self.copy(row, index, generation)?.place.disk;
@@ -272,6 +281,46 @@ impl Metadata {
                 check(row.moving().is_some())?;
                 row.set_moving(None);
             }
+            OwnerOp::Reshape { row, birth } => {
+                let present = self.row(row, birth)?.clone();
+                let is_log = row == RowNumber::LOG;
+                check(present.shape == Shape::Former && present.moving().is_none())?;
+                check(is_log || !present.is_new)?;
+                let (old, new) = match is_log {
+                    true => (present.slabs.len(), self.log_replicas()),
+                    false => (self.record.former.copies(), self.record.resiliency.copies()),
+                };
+                let mut taken: BTreeSet<DiskNumber> =
+                    present.slabs.iter().map(|copy| copy.place.disk).collect();
+                let mut slabs = Vec::new();
+                for set in present.slabs.chunks(old) {
+                    // The best copies stay. Of no region there are fewer current ones then than before, or than are wanted.
+                    let rank = |copy: &&SlabCopy| {
+                        (self.membership(copy.place.disk).is_none(), self.record.missed(copy).count_ones())
+                    };
+                    let mut kept: Vec<&SlabCopy> = set.iter().collect();
+                    kept.sort_by_key(rank);
+                    kept.truncate(new);
+                    for bit in (0..of_slab.count()).map(|region| 1 << region) {
+                        let is_current = |copy: &SlabCopy| {
+                            self.membership(copy.place.disk).is_some() && self.record.missed(copy) & bit == 0
+                        };
+                        let before = set.iter().filter(|copy| is_current(copy)).count();
+                        let after = kept.iter().filter(|copy| is_current(copy)).count();
+                        check(after >= before.min(new))?;
+                        let has = kept.iter().any(|copy| self.record.missed(copy) & bit == 0);
+                        check(has || set.iter().all(|copy| copy.missed & bit != 0))?;
+                    }
+                    slabs.extend(set.iter().filter(|copy| kept.contains(copy)));
+                    if new > kept.len() {
+                        let added = self.slabs(new - kept.len(), &taken)?;
+                        taken.extend(added.iter().map(|copy| copy.place.disk));
+                        slabs.extend(added.into_iter().map(|copy| SlabCopy { missed: ALL, ..copy }));
+                    }
+                }
+                self.record.rows.insert(row, present.reshaped(slabs));
+                self.end_change();
+            }
             OwnerOp::ReplaceLog { index, generation } => {
                 self.copy(RowNumber::LOG, index, generation)?;
                 let log = self.record.rows.get(&RowNumber::LOG).expect("a log");
@@ -296,6 +345,31 @@ impl Metadata {
             }
         }
         Ok(())
+    }
+
+    /// Another number of copies: rows that have it are done.
+    pub(super) fn set_resiliency(&mut self, to: Resiliency) {
+        let record = self.record.clone();
+        self.record.resiliency = to;
+        let had = |row: &Row| record.resiliency_of(row);
+        let is_log_short = self.record.rows[&RowNumber::LOG].slabs.len() < self.log_replicas();
+        let others = record.data_rows().map(|(_, row)| had(row)).find(|had| *had != to);
+        self.record.former = others.unwrap_or(if is_log_short { record.resiliency } else { to });
+        for number in record.rows.keys() {
+            let row = self.record.rows.get_mut(number).expect("a row");
+            let is_former = if *number == RowNumber::LOG { is_log_short } else { had(row) != to };
+            row.shape = if is_former { Shape::Former } else { Shape::Present };
+        }
+    }
+
+    fn end_change(&mut self) {
+        if self.record.rows.values().all(|row| row.shape == Shape::Present) {
+            self.record.former = self.record.resiliency;
+        }
+    }
+
+    fn log_replicas(&self) -> usize {
+        (self.record.resiliency.failures() + 1).max(2)
     }
 
     fn allocate(&mut self, row: RowNumber) -> Result<(), Refusal> {

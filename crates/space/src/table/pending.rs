@@ -33,8 +33,8 @@ impl Version {
 /// 3. Waiting versions are the last ones: at most one with a value, and a doubt on either side of it.
 /// 4. There is a second version, or the first has a record or payload that is not in place: otherwise nothing is pending.
 /// 5. A version that a later doubt is about is not confirmed before a newer value is: it may not be on the disks.
-/// 6. Of the versions that records have, only the newest has payload, with that of the ones before it. A discard ends that:
-///    what is older is not placed any more.
+/// 6. Of the versions that records have, only the newest has payload: also that of the ones before it, of each column as long
+///    as its value stays. So each unit of payload has the checksum of its column.
 #[derive(Clone, Debug)]
 pub(super) struct Pending {
     pub(super) versions: SmallVec<[Version; 2]>,
@@ -194,22 +194,25 @@ fn inherit(older: &mut [Version], version: &mut Version) {
     if version.is_doubt {
         return;
     }
-    let payload = older.iter_mut().filter(|v| v.carrier != Carrier::Waiting).find_map(|v| v.redo.take());
-    version.redo = match (payload, version.redo.take()) {
-        _ if !is_written(&version.values) => None,
-        (Some(older), Some(newer)) => Some(Box::new(merge(*older, *newer))),
-        (older, newer) => older.or(newer),
-    };
-}
-
-/// Units by column: those of both, of a column that both have the newer one.
-fn merge((old_columns, old): Payload, (new_columns, new): Payload) -> Payload {
-    let (mut old, mut new) = (old.into_iter(), new.into_iter());
-    let mut units = Sg::new();
-    for column in (0..u32::BITS).map(|column| 1 << column) {
-        let before = (old_columns & column != 0).then(|| old.next()).flatten();
-        let after = (new_columns & column != 0).then(|| new.next()).flatten();
-        units.extend(after.or(before));
+    let before = older.iter_mut().filter(|v| v.carrier != Carrier::Waiting);
+    let (before, older) = before.filter_map(|v| Some((v.redo.take()?, &v.values))).next().unzip();
+    let newer = version.redo.take();
+    if before.is_none() && newer.is_none() {
+        return;
     }
-    (old_columns | new_columns, units)
+    let (old_columns, old) = before.map_or((0, Sg::new()), |redo| *redo);
+    let (new_columns, new) = newer.map_or((0, Sg::new()), |redo| *redo);
+    let (mut old, mut new) = (old.into_iter(), new.into_iter());
+    let mut merged = (0, Sg::new());
+    for (column, value) in version.values.iter().enumerate() {
+        let sum = value.sum();
+        let stays = older.is_some_and(|older| older[column].sum() == sum);
+        let of_old = (old_columns & 1 << column != 0).then(|| old.next()).flatten().filter(|_| stays);
+        let of_new = (new_columns & 1 << column != 0).then(|| new.next()).flatten();
+        if let Some(unit) = of_new.or(of_old).filter(|_| sum.is_some()) {
+            merged.0 |= 1 << column;
+            merged.1.push(unit);
+        }
+    }
+    version.redo = (merged.0 != 0).then(|| Box::new(merged));
 }

@@ -445,6 +445,31 @@ fn written() -> (Table, Vec<ChecksumBlock>) {
     (table, blocks)
 }
 
+/// The row has got more copies or fewer since the block was written: what it says of versions counts for nothing.
+#[test]
+fn blocks_of_sets_with_another_number_of_copies_are_loaded() {
+    let block = |slabs: usize| ChecksumBlock {
+        version: 7,
+        writing: 3,
+        lost: Units::NONE,
+        written: smallvec![Units::ALL],
+        versions: smallvec![7; slabs],
+        sums: [5; GROUP_UNITS as usize],
+    };
+    for (had, has) in [(1, 2), (2, 1), (3, 2), (2, 3), (3, 1), (1, 3), (2, 2)] {
+        let mut table = Table::load(ID, 1, has, &[Some(&block(had))]).expect("a block");
+        let again = table.block(0).expect("it is known");
+        assert_eq!(again.versions[..], vec![if had == has { 7 } else { 0 }; has][..], "{had} {has}");
+        assert_eq!((table.value(0, 9), again.age()), (Value::Written(5), (7, 3)));
+        // A copy of a view that is newer than the table.
+        table.fit(3);
+        table.begin_copy(2);
+        table.begin_blocks(8, 0b101);
+        assert_eq!((table.block(0).unwrap().versions[0], table.block(0).unwrap().versions[2]), (8, 8));
+    }
+    assert!(Table::load(ID, 1, 3, &[Some(&block(2)), None]).is_none(), "with parity the number stays");
+}
+
 /// A column whose disk is away, and whose block comes later: entries say what they know, and the block the rest.
 #[test]
 fn a_content_without_a_block_is_unknown_and_can_be_learnt() {
@@ -460,9 +485,16 @@ fn a_content_without_a_block_is_unknown_and_can_be_learnt() {
     let mut other = whole;
     let entries = take(&mut table, 2);
     entries.iter().for_each(|entry| other.apply(&entry.change, Carrier::Confirmed, &Sg::new()));
+    assert_eq!(table.unknown_contents(), 0b010);
+    table.learn_block(1, 1, &ChecksumBlock { version: 0, ..blocks[1].clone() });
+    assert_eq!(table.unknown_contents(), 0b010, "an older block than the others name says nothing");
+    let mut from_bytes = table.clone();
     for unit in 0..GROUP_UNITS as usize {
-        table.learn(1, unit, blocks[1].written[1].has(unit).then_some(blocks[1].sums[unit]));
+        from_bytes.learn(1, unit, blocks[1].written[1].has(unit).then_some(blocks[1].sums[unit]));
     }
+    (0..UNITS).for_each(|unit| assert_eq!(from_bytes.values(unit), other.values(unit), "unit {unit}"));
+    assert_eq!(from_bytes.block(1), None, "what unit 1 had before is in no bytes");
+    table.learn_block(1, 1, &blocks[1]);
     for unit in 0..UNITS {
         assert_eq!(table.values(unit), other.values(unit), "unit {unit}");
     }
@@ -472,9 +504,9 @@ fn a_content_without_a_block_is_unknown_and_can_be_learnt() {
         (Value::Written(sum(1, 0)), before)
     );
     assert_eq!(table.value(1, 1), Value::Written(9));
-    assert_eq!(table.block(1), None, "what unit 1 had before is not known");
-    table.advance(2, 2);
-    assert!(table.block(1).is_some());
+    assert_eq!(table.block(1).expect("all is known").sums, blocks[1].sums, "nothing is confirmed since");
+    from_bytes.advance(2, 2);
+    assert!(from_bytes.block(1).is_some());
 }
 
 #[test]
@@ -543,10 +575,31 @@ fn a_sequential_write_is_one_entry() {
     assert_eq!((first.unit, sums.len(), entries[0].bytes()), (1024, 256, 1048));
 }
 
-/// Values and payload of a stripe that is written in the log first.
+/// Values and payload, of its first and last column, of a stripe that is written in the log first.
 fn redo(sum: u32) -> (Values, Sg) {
     let values = smallvec![Value::Written(sum), Value::Written(2), Value::Written(sum + 1)];
-    (values, [arena::IoBuf::from(vec![sum as u8; 4096])].into_iter().collect())
+    let unit = arena::IoBuf::from(vec![sum as u8; 4096]);
+    (values, [unit.clone(), unit].into_iter().collect())
+}
+
+/// A second change of a stripe whose first one is not in place: a replay refuses a record with payload of other bytes than
+/// its entries say.
+#[test]
+fn payload_of_a_column_stays_as_long_as_its_value() {
+    let (mut table, _) = written();
+    let unit = |byte: u8| arena::IoBuf::from(vec![byte; 4096]);
+    let sums = |values: [Value; 3]| Values::from_iter(values);
+    let first = [Value::Written(4), Value::Written(5), Value::Written(6)];
+    table.set_redo(0, sums(first), 0b111, [4, 5, 6].map(unit).into_iter().collect());
+    take(&mut table, 2);
+    let second = [Value::Unwritten, Value::Written(5), Value::Written(7)];
+    table.set_redo(0, sums(second), 0b100, [unit(7)].into_iter().collect());
+    take(&mut table, 3);
+    let (columns, payload) = table.redo(0).expect("it is not in place");
+    assert_eq!((columns, payload.iter().map(|bytes| bytes[0]).collect::<Vec<_>>()), (0b110, vec![5, 7]));
+    table.set(0, sums([Value::Unwritten; 3]));
+    take(&mut table, 4);
+    assert!(table.redo(0).is_none(), "of a discard nothing is placed");
 }
 
 #[test]
@@ -557,7 +610,7 @@ fn a_redo_stays_one_until_its_payload_is_in_place() {
     table.set_redo(0, values, 0b101, payload);
     let taken = table.take(2, false, &mut Room::new(1024)).content;
     assert!(matches!(taken.entries[..], [Entry { change: Change::Redo { .. }, .. }]), "{:?}", taken.entries);
-    assert_eq!(arena::sg_len(&taken.payload), 4096, "it needs no flush");
+    assert_eq!(arena::sg_len(&taken.payload), 8192, "it needs no flush");
     let carried = |table: &Table| {
         let mut table = table.clone();
         let carried = table.carry(&table.only_in_log());
@@ -566,10 +619,10 @@ fn a_redo_stays_one_until_its_payload_is_in_place() {
             .map(|(e, payload)| (e.change.clone(), e.is_unconfirmed, arena::sg_len(&payload)))
             .next_back()
     };
-    assert_eq!(carried(&table), Some((taken.entries[0].change.clone(), true, 4096)));
+    assert_eq!(carried(&table), Some((taken.entries[0].change.clone(), true, 8192)));
     table.advance(2, 2);
     assert!(table.is_dirty(), "the payload is in the log only");
-    assert_eq!(carried(&table), Some((taken.entries[0].change.clone(), false, 4096)));
+    assert_eq!(carried(&table), Some((taken.entries[0].change.clone(), false, 8192)));
     table.placed(0);
     assert!(matches!(carried(&table), Some((Change::Fresh { .. }, false, 0))));
     // What a block has already is not durable in place: the group stays dirty until a checkpoint has flushed that.
@@ -646,7 +699,7 @@ fn a_snapshot_has_payload_once_for_each_stripe() {
         (Change::Redo { first, stripes: vec![RedoStripe { stripe, payload: columns }] }, payload)
     };
     let (older, older_payload) = redo_of(7, 0b101);
-    let (newer, newer_payload) = redo_of(9, 0b110);
+    let (newer, newer_payload) = redo_of(7, 0b110);
     let fresh = |values: &Values| Change::Fresh {
         first: Kind::Coded.empty().first_stripe(0),
         stripes: vec![Kind::Coded.empty().stripe(values)],
@@ -659,11 +712,11 @@ fn a_snapshot_has_payload_once_for_each_stripe() {
     assert_eq!(table.redo(0).map(|(columns, units)| (columns, units.len())), Some((0b111, 3)));
 
     // What only calls a unit of it lost does not place the rest.
-    let lost = Change::Lost { first: table.first_unit(0, 0), sums: Sums::from_elem(9, 1) };
+    let lost = Change::Lost { first: table.first_unit(0, 0), sums: Sums::from_elem(7, 1) };
     for carrier in [Carrier::Open(2), Carrier::Open(3), Carrier::Confirmed] {
         let mut table = table.clone();
         of(lost.clone(), carrier, &mut table, &Sg::new());
-        assert_eq!((table.redo(0).map(|redo| redo.0), table.value(0, 0)), (Some(0b111), Value::Lost(9)));
+        assert_eq!((table.redo(0).map(|redo| redo.0), table.value(0, 0)), (Some(0b111), Value::Lost(7)));
     }
 
     // A discard, and a fresh write after it, carry no older payload.

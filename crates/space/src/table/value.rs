@@ -30,6 +30,14 @@ impl Value {
         matches!(self, Value::Unwritten | Value::Unknown { written: false })
     }
 
+    /// The checksum that its bytes have.
+    pub(super) fn sum(&self) -> Option<u32> {
+        match *self {
+            Value::Written(sum) | Value::Lost(sum) => Some(sum),
+            _ => None,
+        }
+    }
+
     /// Whether the bitmap of its column calls it written.
     pub(super) fn is_written(&self) -> bool {
         matches!(self, Value::Written(_) | Value::Lost(_) | Value::Unknown { written: true })

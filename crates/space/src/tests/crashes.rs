@@ -20,7 +20,7 @@ async fn user(world: &World, steps: usize) {
     }
 }
 
-async fn history(setup: &Setup, checkpoints: bool) -> World {
+pub(super) async fn history(setup: &Setup, checkpoints: bool) -> World {
     let world = World::new(setup).await;
     world.shuffle(Duration::from_millis(3));
     world.rig.record();

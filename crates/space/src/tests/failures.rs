@@ -100,6 +100,34 @@ pub(super) async fn user(world: &World, steps: usize, first: impl Fn(u64) -> u64
     }
 }
 
+/// A table was loaded while a disk was away, which has missed nothing of a stripe that a crash has left open. The disk is back,
+/// and another one has lost its unit: with the block of the first the others make it.
+#[test]
+fn a_stripe_is_decided_with_the_block_of_a_disk_that_is_back() {
+    virtual_time(async {
+        let world = World::new(&coded(5, 1)).await;
+        world.write(0..12, false).await.unwrap();
+        world.flush().await.unwrap();
+        world.space.checkpoint().await.unwrap();
+        let row = world.rig.view_now().record.rows[&RowNumber(0)].clone();
+        let (damaged, away) = (row.slabs[0].place, row.slabs[2].place.disk);
+        world.rig.remove_disk(away).await.unwrap();
+        // An owner that has not seen its block.
+        let world = world.crashed(PowerCut::KeepAll, |_| {}).await;
+        world.write(0..1, true).await.unwrap();
+        let world = world.crashed(PowerCut::KeepAll, |_| {}).await;
+        assert_eq!(world.rig.view_now().disks[&away].membership, None);
+        // It loads the table.
+        world.space.checkpoint().await.unwrap();
+        world.rig.return_disk(away).await.unwrap();
+        let copy = world.rig.view_now().record.rows[&RowNumber(0)].slabs[2];
+        assert_eq!(copy.missed, 0, "nothing of the row was written there");
+        let at = world.rig.view_now().disks[&damaged.disk].areas.data(damaged.slab).offset;
+        world.rig.machine.flip(SlotId(damaged.disk.0.into()), at, 3);
+        world.read(0..12).await.unwrap();
+    });
+}
+
 /// A damaged copy is never returned, and is written anew.
 #[test]
 fn a_damaged_copy_is_healed() {

@@ -113,6 +113,17 @@ impl Row for EnclosureStatus {
     }
 }
 
+impl SpaceStatus {
+    /// Such as `Mirror`, and what it changes to.
+    pub fn resiliency_text(&self) -> String {
+        match self.copies_wanted {
+            None => self.resiliency.clone(),
+            Some(1) => format!("{} (changes to 1 copy)", self.resiliency),
+            Some(copies) => format!("{} (changes to {copies} copies)", self.resiliency),
+        }
+    }
+}
+
 /// As `Get-VirtualDisk`.
 impl Row for SpaceStatus {
     const COLUMNS: &'static [&'static str] = &[
@@ -134,7 +145,7 @@ impl Row for SpaceStatus {
         vec![
             self.name.clone(),
             self.pool.clone(),
-            self.resiliency.clone(),
+            self.resiliency_text(),
             self.redundancy.to_string(),
             self.operational_status.clone(),
             self.health_status.clone(),

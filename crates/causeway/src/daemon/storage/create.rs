@@ -45,7 +45,7 @@ impl Pools {
             disks.push(self.new_disk(path, &new.disks, false, None).await?);
         }
         let options =
-            CreateOptions { name: new.name.clone(), slab_bytes: new.slab_size, by: self.by.clone() };
+            CreateOptions { slab_bytes: new.slab_size, ..CreateOptions::new(&new.name, self.by.clone()) };
         let pool = Pool::create(&self.env, &self.arena, &disks, options).await?;
         let notes = self.unlisted(&paths);
         let open = self.keep(pool, false, Vec::new(), None).await?;

@@ -310,7 +310,8 @@ fn space(open: &OpenPool, s: &State, id: SpaceId) -> Option<SpaceStatus> {
             Resiliency::Parity { .. } | Resiliency::LocalParity { .. } => "Parity",
         }
         .to_owned(),
-        redundancy: record.resiliency.failures(),
+        redundancy: record.promised(),
+        copies_wanted: record.is_changing().then(|| record.resiliency.copies()),
         operational_status: operational.to_owned(),
         health_status: health.to_owned(),
         size: record.size,

@@ -173,6 +173,44 @@ pub enum StorageError {
         /// The media.
         media: MediaClass,
     },
+    /// The caller's: another number of copies for a virtual disk with parity, or parity for one with copies.
+    #[error(
+        "the virtual disk {name} has parity or would get it: only the number of copies of simple and mirrored ones can change"
+    )]
+    CopiesOfParity {
+        /// It.
+        name: String,
+    },
+    /// The number of copies changes already, and some of its data has the one, and some the other.
+    #[error("the number of copies of the virtual disk {name} is being changed already")]
+    CopiesChange {
+        /// It.
+        name: String,
+    },
+    /// The caller's: more copies than disks have room for.
+    #[error("{needed} more disks with room are needed for each part of the virtual disk {name}, and there are {disks}: {}", media.disks())]
+    NoRoomForCopies {
+        /// It.
+        name: String,
+        /// For one row.
+        needed: usize,
+        /// Disks with room for a row, besides those that it has.
+        disks: usize,
+        /// The media that it may use.
+        media: MediaClass,
+    },
+    /// Two columns of a simple virtual disk are on one disk; those of a mirror cannot be.
+    #[error(
+        "two columns of the virtual disk {name} are on disk {disk}, and a mirror has each on another one"
+    )]
+    ColumnsTogether {
+        /// It.
+        name: String,
+        /// The disk.
+        disk: u16,
+        /// Its pool.
+        pool: String,
+    },
     /// The caller's: groups of columns for a kind of virtual disk that has none, or another number of them.
     #[error("{0} groups of columns are not supported: dual parity has 1 or 2, all other kinds 1")]
     Groups(u8),
@@ -420,6 +458,21 @@ impl StorageError {
             StorageError::TooFewOfMedia { pool, unknown, .. } => return Some(too_few(pool, unknown)),
             StorageError::NoRoomThere { .. } => {
                 "add disks of these media (causeway pool add-disk), or choose others"
+            }
+            StorageError::CopiesOfParity { .. } => {
+                "create another virtual disk of that kind (causeway space create), and copy the data to it"
+            }
+            StorageError::CopiesChange { .. } => {
+                "wait until it has ended (causeway job list), or change it back first"
+            }
+            StorageError::NoRoomForCopies { .. } => {
+                "add disks (causeway pool add-disk), or discard or destroy what is not needed"
+            }
+            StorageError::ColumnsTogether { pool, .. } => {
+                return Some(format!(
+                    "add disks (causeway pool add-disk), let columns move apart (causeway pool optimize {}), and try again",
+                    quoted(pool)
+                ));
             }
             StorageError::Groups(_) => "leave --groups out, or choose --resiliency dual-parity --groups 2",
             StorageError::NotOpen { name, .. } => {

@@ -32,10 +32,10 @@ impl Pools {
             // outstanding I/O holds the locks of its disks: the start waits for it.
             let patience = self.env.now() + ENDING;
             self.wait_for_locks(&disks, patience).await;
-            let mut opened = self.open(id, &disks, &request).await;
+            let mut opened = self.open(id, &disks, &request, patience).await;
             while self.env.now() < patience && opened.as_ref().is_err_and(|e| self.is_held_here(e)) {
                 self.env.sleep(AGAIN).await;
-                opened = self.open(id, &disks, &request).await;
+                opened = self.open(id, &disks, &request, patience).await;
             }
             match opened {
                 Ok(open) => {
@@ -70,8 +70,9 @@ impl Pools {
             return Err(StorageError::Ambiguous { name: name.clone(), what: "pools" });
         }
         let (mut opened, mut notes) = (Vec::new(), Vec::new());
+        let patience = self.env.now() + ENDING;
         for (id, disks) in &found {
-            match self.open(*id, disks, &request).await {
+            match self.open(*id, disks, &request, patience).await {
                 Ok(open) => {
                     notes.extend(open.notes.iter().cloned().chain(open.absent()));
                     let how = if open.read_only { " for reading only" } else { "" };
@@ -115,7 +116,7 @@ impl Pools {
         Ok(done(text, notes))
     }
 
-    /// Waits until no process has the disks, or until a timeout.
+    /// Waits until nothing holds the disks, or until a timeout.
     pub(super) async fn wait_for_locks(&self, found: &[Labelled], patience: Instant) {
         for Labelled { path, label } in found {
             while let Err(StorageError::Disk(disk::OpenError::InUse { .. })) =
@@ -123,6 +124,26 @@ impl Pools {
                 && self.env.now() < patience
             {
                 self.env.sleep(AGAIN).await;
+            }
+        }
+    }
+
+    /// Opens a disk. A lock that no process holds is that of I/O which a killed server has left, and ends with it: this waits for
+    /// that until `patience`, because the pool would be opened without the disk.
+    async fn open_unlocked(
+        &self,
+        Labelled { path, label }: &Labelled,
+        purpose: Purpose,
+        patience: Instant,
+    ) -> Result<Arc<dyn Disk>, StorageError> {
+        loop {
+            match self.open_disk(path, label, purpose).await {
+                Err(StorageError::Disk(disk::OpenError::InUse { by, .. }))
+                    if by.is_empty() && self.env.now() < patience =>
+                {
+                    self.env.sleep(AGAIN).await;
+                }
+                opened => return opened,
             }
         }
     }
@@ -167,19 +188,22 @@ impl Pools {
         pools
     }
 
-    /// Opens one pool with these disks, and keeps it, or the reason why it cannot be opened.
+    /// Opens one pool with these disks, and keeps it, or the reason why it cannot be opened. Locks that no process holds are
+    /// waited for until `patience`.
     pub(super) async fn open(
         &self,
         id: PoolId,
         found: &[Labelled],
         request: &ImportRequest,
+        patience: Instant,
     ) -> Result<Arc<OpenPool>, StorageError> {
         let name = found.first().map(|f| f.label.pool_name.clone()).unwrap_or_default();
         let mut disks = Vec::new();
         let (mut unopened, mut in_use, mut readers) = (Vec::new(), false, Vec::new());
         let purpose = if request.read_only { Purpose::Read } else { Purpose::Write };
-        for Labelled { path, label } in found {
-            match self.open_disk(path, label, purpose).await {
+        for disk in found {
+            let label = &disk.label;
+            match self.open_unlocked(disk, purpose, patience).await {
                 Ok(disk) => disks.push(disk),
                 Err(error) => {
                     if let StorageError::Disk(disk::OpenError::InUse { by, .. }) = &error {

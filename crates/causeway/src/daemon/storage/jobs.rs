@@ -16,7 +16,7 @@ use futures_util::future::{Either, select};
 use parking_lot::Mutex;
 use pool::events::Found;
 use pool::jobs::pacer::Pacing;
-use pool::jobs::{Job, JobId, JobState, Kind, NoJob, Subject, Why};
+use pool::jobs::{Job, JobId, JobState, Kind, NoJob, Stays, Subject, Why};
 use pool::{DiskNumber, Pool, Presence, ScrubRecord, SpaceId, State};
 use pool_local::LocalPool;
 use tokio::sync::Notify;
@@ -100,7 +100,13 @@ impl Mender {
             {
                 self.env.spawn(Arc::clone(&self).resolve(job));
             }
-            for disk in self.pool.read(behind) {
+            for space in self.pool.to_reshape() {
+                if let Some(job) = self.begin(Kind::Reshape, Subject::Space(space)) {
+                    self.env.spawn(Arc::clone(&self).reshape(job, space));
+                }
+            }
+            let reshaping = self.reshaping();
+            for disk in self.pool.read(|s| behind(s, &reshaping)) {
                 if let Some(job) = self.begin(Kind::Resync, Subject::Disk(disk)) {
                     self.env.spawn(Arc::clone(&self).resync(job, disk));
                 }
@@ -109,6 +115,24 @@ impl Mender {
             self.scrub_due().await;
             select(std::pin::pin!(change), std::pin::pin!(self.look.notified())).await;
         }
+    }
+
+    /// Spaces with a job at work that changes their number of copies. It also copies what their copies have missed.
+    fn reshaping(&self) -> BTreeSet<SpaceId> {
+        let works = |job: &JobState| matches!(job.why, None | Some(Why::Paced { .. } | Why::After(..)));
+        let jobs = self.pool.jobs().list().into_iter();
+        let jobs = jobs.filter(|job| job.kind == Kind::Reshape && works(job));
+        let space = |job: JobState| match job.subject {
+            Subject::Space(space) => Some(space),
+            Subject::Pool | Subject::Disk(_) => None,
+        };
+        jobs.filter_map(space).collect()
+    }
+
+    /// Starts to change the number of copies of a space, also if its job was stopped by command.
+    pub(super) fn reshape_now(&self, space: SpaceId) {
+        self.held.lock().remove(&(Kind::Reshape, Subject::Space(space)));
+        self.look.notify_one();
     }
 
     /// Disks that failed because the file system under them was full are well when it has room again.
@@ -191,7 +215,7 @@ impl Mender {
             if self.is_over(&job, (Kind::Resync, Subject::Disk(disk))) {
                 return;
             }
-            let why = match (result, self.pool.read(|s| waits_for(s, disk))) {
+            let why = match (result, self.pool.read(|s| waits_for(s, disk, &self.reshaping()))) {
                 (_, None) => {
                     tracing::info!(
                         pool = name,
@@ -215,6 +239,48 @@ impl Mender {
             tracing::warn!(pool = name, disk = number, %why, "the disk is not up to date");
             if !job.wait_for(why, change).await {
                 self.is_over(&job, (Kind::Resync, Subject::Disk(disk)));
+                return;
+            }
+            passes = 0;
+        }
+    }
+
+    async fn reshape(self: Arc<Mender>, job: ToldJob, space: SpaceId) {
+        let name = self.pool.read(|s| s.spaces.get(&space).map_or_else(String::new, |r| r.name.clone()));
+        tracing::info!(space = name, "the number of copies of a virtual disk changes");
+        let mut passes = 0;
+        loop {
+            let change = self.change();
+            job.again();
+            let result = self.pool.reshape(space, &job).await;
+            if self.is_over(&job, (Kind::Reshape, Subject::Space(space))) {
+                return;
+            }
+            let is_changing = self.pool.to_reshape().contains(&space);
+            let why = match result {
+                _ if !is_changing && self.pool.read(|s| !s.spaces.contains_key(&space)) => return,
+                // What copies on disks that have left or joined meanwhile lack is copied by resyncs.
+                Ok(_) if !is_changing => {
+                    tracing::info!(space = name, "all data of the virtual disk has the new number of copies");
+                    self.look.notify_one();
+                    return;
+                }
+                Ok(None | Some(Stays::Shape | Stays::Unfinished)) if passes < PASSES => {
+                    passes += 1;
+                    self.env.sleep(SOON).await;
+                    continue;
+                }
+                Ok(Some(Stays::NoPlace(none))) => Why::Failed(none.to_string()),
+                Ok(why) => match (self.pool.read(absent), why) {
+                    (away, _) if !away.is_empty() => Why::Away(away),
+                    (_, Some(why)) => Why::Failed(why.to_string()),
+                    (_, None) => Why::Failed("rows were added meanwhile".to_owned()),
+                },
+                Err(error) => Why::Failed(error.to_string()),
+            };
+            tracing::warn!(space = name, %why, "not all data has the new number of copies");
+            if !job.wait_for(why, change).await {
+                self.is_over(&job, (Kind::Reshape, Subject::Space(space)));
                 return;
             }
             passes = 0;
@@ -396,9 +462,10 @@ impl Pools {
     }
 }
 
-/// Present disks that have missed writes.
-fn behind(state: &State) -> Vec<DiskNumber> {
-    let copies = state.spaces.values().flat_map(|record| {
+/// Present disks that have missed writes, of other spaces than these.
+fn behind(state: &State, reshaping: &BTreeSet<SpaceId>) -> Vec<DiskNumber> {
+    let spaces = state.spaces.iter().filter(|(space, _)| !reshaping.contains(space));
+    let copies = spaces.flat_map(|(_, record)| {
         let copies = record.data_rows().flat_map(|(_, row)| row.slabs.iter());
         copies.filter(|copy| record.missed(copy) != 0)
     });
@@ -411,17 +478,18 @@ fn absent(state: &State) -> Vec<DiskNumber> {
     state.disks.iter().filter(|(_, r)| r.presence != Presence::Present).map(|(d, _)| *d).collect()
 }
 
-/// The absent disks with the data that a present disk has missed; empty if present disks have it; `None` if
+/// The absent disks with the data that a present disk has missed in other spaces than these; empty if present disks have it; `None` if
 /// nothing was missed.
-fn waits_for(state: &State, disk: DiskNumber) -> Option<Vec<DiskNumber>> {
+fn waits_for(state: &State, disk: DiskNumber, reshaping: &BTreeSet<SpaceId>) -> Option<Vec<DiskNumber>> {
     if !state.is_present(disk) {
         return None;
     }
     let (mut behind, mut away) = (false, BTreeSet::new());
-    let rows = state.spaces.values().flat_map(|record| record.data_rows().map(move |(_, row)| (record, row)));
+    let spaces = state.spaces.iter().filter(|(space, _)| !reshaping.contains(space));
+    let rows = spaces.flat_map(|(_, record)| record.data_rows().map(move |(_, row)| (record, row)));
     for (record, row) in rows {
         let missed = |copy: &pool::SlabCopy| record.missed(copy);
-        for column in row.slabs.chunks(record.slabs_in_group().max(1)) {
+        for column in row.slabs.chunks(record.slabs_in_set(record.resiliency_of(row)).max(1)) {
             for mine in column.iter().filter(|c| c.place.disk == disk && missed(c) != 0) {
                 behind = true;
                 let has =

@@ -12,6 +12,7 @@ use arena::Arena;
 use env::Env;
 use pool::health::Troubled;
 use pool::{DiskNumber, Pool, Presence, SpaceId, Suspension};
+use pool_local::TableBudget;
 
 use owners::Owners;
 
@@ -34,6 +35,7 @@ pub(super) struct OpenPool {
     pub(super) teller: Teller,
     env: Env,
     arena: Arena,
+    tables: Arc<TableBudget>,
     jobs: JobsSection,
     live: Owners,
 }
@@ -67,6 +69,7 @@ impl OpenPool {
             tallies,
             env: pools.env.clone(),
             arena: pools.arena.clone(),
+            tables: Arc::clone(&pools.tables),
             jobs: pools.jobs,
             live: Owners::default(),
         };

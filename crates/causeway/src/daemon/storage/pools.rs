@@ -12,6 +12,7 @@ use env::Env;
 use parking_lot::Mutex;
 use pool::PoolId;
 use pool::format::{Areas, Claimant, Label};
+use pool_local::TableBudget;
 
 use super::error::StorageError;
 use super::health::Watch;
@@ -23,10 +24,15 @@ use crate::control::events::EventKind;
 use crate::control::types::Changed;
 use crate::daemon::events::Events;
 
+/// Checksum tables get this part of what there is for payload, besides it.
+const TABLES_PART: usize = 4;
+
 /// See the module. Lives on the storage thread; `changing` is held over every change.
 pub struct Pools {
     pub(super) env: Env,
     pub(super) arena: Arena,
+    /// Memory for the checksum tables of all pools.
+    pub(super) tables: Arc<TableBudget>,
     pub(super) devices: Vec<String>,
     pub(super) jobs: JobsSection,
     pub(super) by: Claimant,
@@ -87,9 +93,11 @@ impl Pools {
         let (devices, jobs) = (section.devices.clone(), section.jobs);
         let (changing, known, kept) = (tokio::sync::Mutex::default(), Mutex::default(), Mutex::default());
         let watch = Watch::default();
+        let tables = TableBudget::new(arena.budget() / TABLES_PART);
         Pools {
             env,
             arena,
+            tables,
             devices,
             jobs,
             by: machine::claimant(machine),

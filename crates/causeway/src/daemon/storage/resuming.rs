@@ -87,9 +87,10 @@ impl Pools {
             self.known.lock().insert(id, Known::Closed(closed));
             // Its disks are closed when their last I/O has ended.
         }
-        self.wait_for_locks(found, self.env.now() + ENDING).await;
+        let patience = self.env.now() + ENDING;
+        self.wait_for_locks(found, patience).await;
         let before = self.why_closed(id);
-        match self.open(id, found, &ImportRequest::default()).await {
+        match self.open(id, found, &ImportRequest::default(), patience).await {
             Ok(open) => open.tell_opened(EventKind::PoolOpened, "its disks are back, and it has resumed"),
             // It is tried again, and said once.
             Err(error) if self.why_closed(id) != before => {

@@ -65,31 +65,29 @@ impl Pools {
         Ok(done(text, more.collect()))
     }
 
-    /// Changes which media a virtual disk may lie on, and its size; or its name alone.
+    /// Changes which media a virtual disk may lie on, its number of copies, and its size; or its name alone.
     ///
     /// # Errors
     /// See [`StorageError`]; of several changes those before have been made.
     pub async fn change_space(&self, name: &str, change: SpaceChange) -> Result<Changed, StorageError> {
-        let mut changed = done(String::new(), Vec::new());
+        let mut all = Vec::new();
         if let Some(media) = &change.media {
-            changed = self.set_space_media(name, class_of(media)).await?;
+            all.push(self.set_space_media(name, class_of(media)).await?);
+        }
+        if let Some(resiliency) = change.resiliency {
+            all.push(self.set_space_resiliency(name, resiliency).await?);
         }
         if let Some(to) = &change.name {
             return self.rename_space(name, to).await;
         }
         if let Some(size) = change.size {
-            let resized = self.resize_space(name, size, change.destroy).await?;
-            changed.done = [changed.done, resized.done]
-                .into_iter()
-                .filter(|t| !t.is_empty())
-                .collect::<Vec<_>>()
-                .join("\n");
-            changed.notes.extend(resized.notes);
+            all.push(self.resize_space(name, size, change.destroy).await?);
         }
-        if changed.done.is_empty() {
-            changed.done = "nothing to change".to_owned();
-        }
-        Ok(changed)
+        let text = match all.is_empty() {
+            true => "nothing to change".to_owned(),
+            false => all.iter().map(|changed| changed.done.as_str()).collect::<Vec<_>>().join("\n"),
+        };
+        Ok(done(text, all.into_iter().flat_map(|changed| changed.notes).collect()))
     }
 
     /// Makes a virtual disk larger, or smaller where nothing is; with `destroy`, where something is too.
@@ -352,18 +350,23 @@ pub(super) fn enough_disks(s: &State, record: &SpaceRecord) -> Result<(), Storag
     Err(StorageError::TooFewOfMedia { pool, needed, disks, media, unknown })
 }
 
-/// The virtual disk that is asked for, and how many bytes of its kind the pool has room for.
-pub(super) fn shape(s: &State, new: &NewSpace) -> Result<(SpaceRecord, u64), StorageError> {
-    let resiliency = match new.resiliency {
+/// A resiliency as the pool defines it.
+pub(super) fn resiliency_of(setting: ResiliencySetting) -> Resiliency {
+    match setting {
         ResiliencySetting::Simple => Resiliency::Simple,
         ResiliencySetting::Mirror => Resiliency::Mirror { copies: 2 },
         ResiliencySetting::ThreeWayMirror => Resiliency::Mirror { copies: 3 },
         ResiliencySetting::Parity => Resiliency::Parity { parity: 1 },
-        ResiliencySetting::DualParity => match new.groups {
-            None | Some(1) => Resiliency::Parity { parity: 2 },
-            Some(GROUPS) => Resiliency::LocalParity { groups: GROUPS, global: 1 },
-            Some(other) => return Err(StorageError::Groups(other)),
-        },
+        ResiliencySetting::DualParity => Resiliency::Parity { parity: 2 },
+    }
+}
+
+/// The virtual disk that is asked for, and how many bytes of its kind the pool has room for.
+pub(super) fn shape(s: &State, new: &NewSpace) -> Result<(SpaceRecord, u64), StorageError> {
+    let resiliency = match (new.resiliency, new.groups) {
+        (setting, None | Some(1)) => resiliency_of(setting),
+        (_, Some(GROUPS)) => Resiliency::LocalParity { groups: GROUPS, global: 1 },
+        (_, Some(other)) => return Err(StorageError::Groups(other)),
     };
     if let Some(groups) = new.groups.filter(|g| *g != 1 && new.resiliency != ResiliencySetting::DualParity) {
         return Err(StorageError::Groups(groups));

@@ -7,9 +7,9 @@ use super::values::{a_claim, a_label};
 use crate::format::{Header, Kind, encode_record};
 use crate::metadata::{Encoded, Point};
 use crate::{
-    DiskId, DiskNumber, DiskRecord, FaultDomains, LossRecord, MediaClass, Membership, Op, Policy, PoolId,
-    Presence, Provisioning, Resiliency, RowNumber, SlabPlace, SpaceEpoch, SpaceId, SpaceOp, SpaceRecord,
-    State, Usage,
+    DiskId, DiskNumber, DiskRecord, FaultDomains, LossRecord, MediaClass, Membership, NewSlab, Op, Policy,
+    PoolId, Presence, Provisioning, Resiliency, RowNumber, SlabPlace, SpaceEpoch, SpaceId, SpaceOp,
+    SpaceRecord, State, Usage,
 };
 
 /// Header and body, 32 bytes a line; the rest of the blocks must be zeros.
@@ -79,6 +79,15 @@ fn ops() -> Vec<Op> {
         SpaceOp::Log { state: LogState { epoch, sequence: 0x0506, is_closed: false } },
         SpaceOp::Lost { record: LossRecord { units: 0x0304, at: [0x5000, 0x6000].into() } },
         SpaceOp::SetMedia { media: MediaClass::of([Media::Hdd]) },
+        SpaceOp::SetResiliency { resiliency: Resiliency::Mirror { copies: 3 } },
+        SpaceOp::Reshape {
+            row: log,
+            slabs: vec![
+                NewSlab::Kept { index: 0 },
+                NewSlab::Kept { index: 1 },
+                NewSlab::Free { place: place(2, 6) },
+            ],
+        },
         SpaceOp::Done { epoch, number: 0x0708 },
     ];
     let others = [
@@ -111,7 +120,7 @@ fn frames(ops: &[Op]) -> [String; 2] {
     let body = encode_record(ops);
     let record = Header { sequence: 10, ..header(Kind::Record, &before) }.frame(&body);
     let after = before.after(&body);
-    let mut state = State::new(PoolId(*b"0123456789abcdef"), "tank".into(), 2 << 20);
+    let mut state = State::new(PoolId(*b"0123456789abcdef"), "tank".into(), 8 << 20);
     state.apply_all(ops).unwrap();
     let checkpoint = Encoded::new(&state).checkpoint(&header(Kind::Checkpoint, &after), 8192);
     [hex(&record), hex(&[&checkpoint[0][..], &checkpoint[1]].concat())]

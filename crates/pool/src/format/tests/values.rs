@@ -5,9 +5,9 @@ use proptest::prelude::*;
 
 use crate::format::{Areas, Claim, Claimant, Feature, FeatureClass, Label};
 use crate::{
-    Absence, DiskId, DiskNumber, DiskRecord, FaultDomains, LossRecord, MediaClass, Membership, Op, Policy,
-    PoolId, Presence, Provisioning, Resiliency, RowNumber, ScrubRecord, SlabPlace, SpaceEpoch, SpaceId,
-    SpaceOp, SpaceRecord, State, Usage,
+    Absence, DiskId, DiskNumber, DiskRecord, FaultDomains, LossRecord, MediaClass, Membership, NewSlab, Op,
+    Policy, PoolId, Presence, Provisioning, Resiliency, RowNumber, ScrubRecord, SlabPlace, SpaceEpoch,
+    SpaceId, SpaceOp, SpaceRecord, State, Usage,
 };
 
 /// What a state becomes of the operations that it takes.
@@ -141,6 +141,16 @@ fn space_op() -> impl Strategy<Value = SpaceOp> {
         1 => row().prop_map(|row| SpaceOp::EndMove { row }),
         1 => row().prop_map(|row| SpaceOp::CancelMove { row }),
         1 => (row(), 0..3_u8, place()).prop_map(|(row, index, to)| SpaceOp::Replace { row, index, to }),
+        1 => prop_oneof![
+            Just(Resiliency::Simple),
+            (2..4_u8).prop_map(|copies| Resiliency::Mirror { copies }),
+        ]
+        .prop_map(|resiliency| SpaceOp::SetResiliency { resiliency }),
+        1 => (row(), prop::collection::vec(prop_oneof![
+            (0..3_u8).prop_map(|index| NewSlab::Kept { index }),
+            place().prop_map(|place| NewSlab::Free { place }),
+        ], 1..4))
+            .prop_map(|(row, slabs)| SpaceOp::Reshape { row, slabs }),
         1 => epoch().prop_map(|epoch| SpaceOp::Own { ownership: Ownership { epoch, ..Ownership::default() } }),
         1 => (epoch(), 0..4_u64).prop_map(|(epoch, number)| SpaceOp::Done { epoch, number }),
         1 => (epoch(), 0..4_u64, any::<bool>()).prop_map(|(epoch, sequence, is_closed)| SpaceOp::Log {

@@ -9,7 +9,7 @@ use crate::jobs::{JobId, JobState};
 use crate::testing;
 use crate::{FaultDomains, LossRecord, Op, PoolId, Resiliency, SlabPlace, SpaceOp};
 
-const SLAB: u64 = 2 << 20;
+const SLAB: u64 = 8 << 20;
 const MIRROR: Resiliency = Resiliency::Mirror { copies: 2 };
 
 /// A pool of disks of 8 slabs, each in the enclosure that is named.
@@ -177,9 +177,9 @@ fn a_disk_behind_explains_what_its_copies_lack() {
     snapshot.jobs = vec![resync(None)];
     let faults = super::faults(&snapshot);
     assert_eq!(lines(&faults), ["5 disk 1 Behind [5 space 0 Redundancy]"]);
-    assert_eq!(faults[0].kind, FaultKind::Behind { bytes: SLAB / 32, waits: None });
+    assert_eq!(faults[0].kind, FaultKind::Behind { bytes: SLAB / 2, waits: None });
     snapshot.jobs = vec![resync(Some(Why::Paused))];
-    let kind = FaultKind::Behind { bytes: SLAB / 32, waits: Some(Why::Paused) };
+    let kind = FaultKind::Behind { bytes: SLAB / 2, waits: Some(Why::Paused) };
     assert_eq!(super::faults(&snapshot)[0].kind, kind);
     // What it has missed is on a disk that is away: that is the cause.
     let mut s = pool(&["", "", "", ""]);

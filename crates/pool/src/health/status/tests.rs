@@ -8,7 +8,7 @@ use super::*;
 use crate::testing;
 use crate::{MediaClass, Op, PoolId, Row, RowNumber, SlabPlace, SpaceOp};
 
-const SLAB: u64 = 2 << 20;
+const SLAB: u64 = 8 << 20;
 
 fn state(slabs: &[u32]) -> State {
     let mut s = State::new(PoolId([1; 16]), "tank".to_owned(), SLAB);
@@ -24,7 +24,7 @@ fn state(slabs: &[u32]) -> State {
 fn space(s: &mut State, name: &str, resiliency: Resiliency, columns: u8, rows: &[&[u16]]) -> SpaceId {
     let record = SpaceRecord {
         name: name.to_owned(),
-        size: 64 << 20,
+        size: 32 * SLAB,
         resiliency,
         interleave: 64 << 10,
         columns,

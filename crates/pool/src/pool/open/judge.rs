@@ -20,10 +20,13 @@ pub(super) struct Verdict<'a> {
 }
 
 /// The newest state, and whose word counts: `register` names the voters if another authority than the disks does, and one
-/// of those is enough.
+/// of those is enough. `is_written`: the owner before may have written records while the disks were read. A disk that was read
+/// early lacks those, and seems old. It counts all the same if its records are of the newest epoch; `Pool::open` judges the
+/// disks again when that owner's lease has ended.
 pub(super) fn judge<'a>(
     found: &'a Candidates,
     register: Option<&BTreeSet<DiskNumber>>,
+    is_written: bool,
     options: &OpenOptions,
 ) -> Result<Verdict<'a>, OpenError> {
     let Candidates { disks: candidates, newest, .. } = found;
@@ -41,10 +44,14 @@ pub(super) fn judge<'a>(
             behind: votes && history.is_some_and(|h| is_behind(&h.point, &newest.point)),
             went_on: history.is_some_and(|h| went_on(&newest.state, &h.point)),
         };
-        let current = freshness(&newest.state, number, &label) == Freshness::Current;
+        let fresh = freshness(&newest.state, number, &label);
+        let of = |point: &Point| (point.epoch, point.incarnation);
+        let may_be_late = is_written
+            && fresh == Freshness::Old
+            && history.is_some_and(|h| of(&h.point) == of(&newest.point));
         let ours = newest.state.disks.get(&number).is_some_and(|r| r.id == c.label.id);
         if let Some(history) = history.filter(|_| votes && ours) {
-            match current && !is_before(&history.point, &c.label) {
+            match (fresh == Freshness::Current || may_be_late) && !is_before(&history.point, &c.label) {
                 true => seen.insert(number),
                 false => old.insert(number),
             };

@@ -6,10 +6,10 @@ use std::time::Duration;
 use disk::sim::{Fault, Machine, Rule, SlotId, When};
 
 use super::*;
-use crate::Absence;
 use crate::authority::memory::{Fault as Lost, MemoryAuthority, Register};
 use crate::authority::{AuthorityValue, CasError, Lease, PoolAuthority, Revision, newest_claim};
 use crate::format::Claim;
+use crate::{Absence, Deadlines};
 
 /// Disks that several machines share, each with handles of its own, and what says who owns the pool on them.
 struct Shared {
@@ -57,7 +57,7 @@ impl Shared {
         let mut claims = Vec::new();
         for (n, disk) in self.disks().iter().enumerate() {
             let areas = pool.members().get(DiskNumber(n as u16)).unwrap().areas;
-            let io = DiskIo::new(&self.env, &self.arena, DiskIo::LOOKING);
+            let io = DiskIo::new(&self.env, &self.arena, DiskIo::LOOKING, Deadlines::default());
             claims.push(newest_claim(&io, disk, &areas, pool.id(), DiskNumber(n as u16)).await.0);
         }
         claims

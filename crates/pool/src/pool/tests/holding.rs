@@ -85,6 +85,40 @@ async fn who_lost_the_pool_by_force_is_kept_out() {
     assert!(second.suspended().is_none());
 }
 
+/// The owner before goes on until it notices: a disk that was read before others lacks records that they have.
+#[tokio::test(start_paused = true)]
+async fn a_pool_is_taken_while_it_is_written() {
+    let env = Env::simulated(1);
+    let machine = Machine::new(&env, 1);
+    let arena = Arena::new(4 << 20).unwrap();
+    let slots = [0, 1, 2].map(|n| machine.add(&MemoryOptions::new(format!("disk{n}"), 16 * MIB)));
+    let disks = || slots.map(|s| machine.open(s).unwrap() as Arc<dyn Disk>);
+    let first = Pool::create(&env, &arena, &disks().map(NewDisk::new), options()).await.unwrap();
+    let journal = first.members().get(DiskNumber(0)).unwrap().areas.journal;
+    let mut renamed = 0;
+    let is_over = std::cell::Cell::new(false);
+    let writes = async {
+        while !is_over.get() && first.rename(&format!("mine{renamed}")).await.is_ok() {
+            renamed += 1;
+            env.sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let late = Rule::new(disk::Op::Read, When::From(0), Fault::Slow(Duration::from_millis(20)));
+    let takes = async {
+        env.sleep(Duration::from_millis(50)).await;
+        machine.rule(slots[0], late.within(journal.offset..journal.end()));
+        let force = OpenOptions { force: true, ..OpenOptions::new(host("b")) };
+        let taken = Pool::open(&env, &arena, &disks(), &force).await;
+        is_over.set(true);
+        taken
+    };
+    let (second, ()) = tokio::join!(takes, writes);
+    let second = second.map(|o| o.pool).unwrap_or_else(|e| panic!("{e}"));
+    assert!(renamed > 50);
+    assert_eq!(second.read(|s| s.name.clone()), format!("mine{}", renamed - 1));
+    assert!(second.read(|s| s.disks.keys().all(|d| s.is_present(*d)) && s.voters.len() == 3));
+}
+
 #[tokio::test(start_paused = true)]
 async fn of_two_that_open_at_once_one_at_most_does() {
     for seed in 0..20 {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::Deadlines;
 use crate::format::{BLOCK, Extent};
 
 /// The first block of every place that has something, and its name. A new pool has written one claim and one
@@ -22,7 +23,7 @@ fn places(pool: &Pool, disk: u16) -> Vec<(&'static str, Extent)> {
 
 /// Changes a bit behind the pool's back.
 async fn rots(w: &World, disk: u16, at: Extent, byte: usize) {
-    let io = DiskIo::new(&w.env, &w.arena, DiskIo::LOOKING);
+    let io = DiskIo::new(&w.env, &w.arena, DiskIo::LOOKING, Deadlines::default());
     let disk = w.disk(usize::from(disk));
     let mut bytes = io.read(&disk, at).await.unwrap();
     assert!(bytes[..64].iter().any(|b| *b != 0), "something is there");

@@ -48,6 +48,7 @@ impl State {
                 self.row_mut(space, *row, Some(*birth))?;
                 let freed = self.space_mut(space)?.rows.remove(row).ok_or(outdated)?;
                 freed.copies().for_each(|(_, copy)| self.give_back(space, *row, copy.place));
+                self.end_change(space)?;
             }
             SpaceOp::Missed { row, index, generation, regions } => {
                 check(*row != RowNumber::LOG || *regions == ALL)?;
@@ -58,7 +59,9 @@ impl State {
                 if last != 0 {
                     return Err(InvalidOp::LastCopy { space, row: *row, regions: last });
                 }
-                self.copy_mut(space, *row, *index, *generation)?.missed |= regions;
+                let of = Regions::new(self.slab_bytes);
+                let copy = self.copy_mut(space, *row, *index, *generation)?;
+                copy.missed = of.missed(copy.missed, *regions);
             }
             SpaceOp::NotMissed { row, index, generation, regions } => {
                 let all = Regions::new(self.slab_bytes).all();
@@ -80,8 +83,9 @@ impl State {
             }
             SpaceOp::BeginMove { row, index, to } => {
                 // Of the log every slab is a replica.
-                let simple = self.space(space)?.resiliency == Resiliency::Simple && *row != RowNumber::LOG;
                 let present = self.row_mut(space, *row, None)?.clone();
+                let resiliency = self.space(space)?.resiliency_of(&present);
+                let simple = resiliency == Resiliency::Simple && *row != RowNumber::LOG;
                 check(present.moving().is_none() && usize::from(*index) < present.slabs.len())?;
                 self.check_free(*to)?;
                 if !simple && present.slabs.iter().any(|copy| copy.place.disk == to.disk) {
@@ -111,7 +115,10 @@ impl State {
                     // The owner calls that off only when the disk of the new replica has left.
                     _ if *row == RowNumber::LOG => 0,
                     // The disk may have another column of the row, which stays there.
-                    Resiliency::Simple => !moving.copy.missed & record.missed(&old),
+                    Resiliency::Simple => {
+                        let all = Regions::new(self.slab_bytes).all();
+                        !moving.copy.missed & record.missed(&old) & all
+                    }
                     _ => alone(record, *row, &present, disk, |other| other != disk),
                 };
                 if last != 0 {
@@ -136,6 +143,8 @@ impl State {
                 *self.row_mut(space, *row, None)?.copy_mut(usize::from(*index)).ok_or(outdated)? = copy;
                 self.give_back(space, *row, old.place);
             }
+            SpaceOp::SetResiliency { resiliency } => self.set_resiliency(space, *resiliency)?,
+            SpaceOp::Reshape { row, slabs } => self.reshape(space, *row, slabs)?,
             SpaceOp::Own { ownership } => {
                 check(ownership.epoch > self.space(space)?.ownership.epoch && ownership.request == 0)?;
                 check(ownership.epoch.pool_epoch() == self.epoch())?;
@@ -188,7 +197,12 @@ impl State {
     }
 
     /// A free slab for a row; it has missed everything.
-    fn take(&mut self, space: SpaceId, row: RowNumber, place: SlabPlace) -> Result<SlabCopy, InvalidOp> {
+    pub(super) fn take(
+        &mut self,
+        space: SpaceId,
+        row: RowNumber,
+        place: SlabPlace,
+    ) -> Result<SlabCopy, InvalidOp> {
         let after = self.next_generation.checked_add(1).ok_or(InvalidOp::NotFree(place))?;
         let generation = std::mem::replace(&mut self.next_generation, after);
         self.used.insert(place);
@@ -196,7 +210,7 @@ impl State {
         Ok(SlabCopy { place, generation, missed: ALL })
     }
 
-    fn give_back(&mut self, space: SpaceId, row: RowNumber, place: SlabPlace) {
+    pub(super) fn give_back(&mut self, space: SpaceId, row: RowNumber, place: SlabPlace) {
         self.used.remove(place);
         self.index.remove(space, row, place.disk);
     }
@@ -207,7 +221,7 @@ impl State {
             self.next_space.checked_add(1).ok_or(InvalidOp::BadShape("a pool has had 4 billion spaces"))?;
         self.check_space(record)?;
         self.check_space_name(&record.name)?;
-        if !record.rows.is_empty() || !record.unaccounted.is_empty() {
+        if !record.rows.is_empty() || !record.unaccounted.is_empty() || record.is_changing() {
             return Err(InvalidOp::SpaceInUse(space));
         }
         self.next_space = after;
@@ -218,8 +232,12 @@ impl State {
     /// The shape of a space, and its slot, which no other has.
     pub(in crate::state) fn check_space(&self, record: &SpaceRecord) -> Result<(), InvalidOp> {
         self.check_shape(record)?;
+        if record.is_changing() {
+            self.check_shape(&SpaceRecord { resiliency: record.former, ..record.clone() })?;
+        }
         let is_taken = self.spaces.values().any(|other| other.slot == record.slot);
-        if record.slot >= SLOTS || is_taken || record.former != record.resiliency || !record.loss.is_sound() {
+        let may_change = record.former.can_become(record.resiliency);
+        if record.slot >= SLOTS || is_taken || !may_change || !record.loss.is_sound() {
             return Err(InvalidOp::BadShape("no space is like that"));
         }
         Ok(())
@@ -294,7 +312,8 @@ impl State {
             let Some(row) = record.rows.get(&number) else { continue };
             let alone = alone(&record, number, row, disk, |other| other != disk);
             for (index, copy) in row.copies().filter(|(_, copy)| copy.place.disk == disk) {
-                self.copy_mut(space, number, index as u8, copy.generation)?.missed |= !alone;
+                let missed = Regions::new(self.slab_bytes).missed(copy.missed, !alone);
+                self.copy_mut(space, number, index as u8, copy.generation)?.missed = missed;
             }
         }
         Ok(())

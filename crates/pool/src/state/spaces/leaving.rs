@@ -23,12 +23,12 @@ impl State {
                 ops.push(Op::Space { space, op });
                 continue;
             };
-            let said = |number: RowNumber, index: usize, row: &Row| {
+            let said = |number: RowNumber, generation: u32, row: &Row| {
                 if row.is_new && number != RowNumber::LOG {
                     // Its owner may not have seen it yet. It holds nothing, so it has nothing to lose.
                     return ALL;
                 }
-                let of = |said: &&CopyRegions| said.row == number && usize::from(said.index) == index;
+                let of = |said: &&CopyRegions| said.row == number && said.generation == generation;
                 let regions = answer.iter().filter(of).fold(0, |all, said| all | said.regions);
                 if number == RowNumber::LOG && regions != 0 { ALL } else { regions }
             };
@@ -36,7 +36,7 @@ impl State {
             for (number, row) in rows.filter_map(|(_, row)| Some((row, record.rows.get(&row)?))) {
                 let alone = alone(record, number, row, disk, |other| other != disk);
                 for (index, copy) in row.copies().filter(|(_, copy)| copy.place.disk == disk) {
-                    let missed = said(number, index, row) & !alone & !copy.missed;
+                    let missed = said(number, copy.generation, row) & !alone & !copy.missed;
                     let regions = if number == RowNumber::LOG && missed != 0 { ALL } else { missed };
                     if regions != 0 {
                         let (index, generation) = (index as u8, copy.generation);

@@ -1,7 +1,8 @@
 //! The operations on a space. Numbers and fields on the disk: `docs/on-disk-format.md`.
 
 use pool_seam::{
-    LogState, LossRecord, MediaClass, Membership, Ownership, ScrubRecord, SlabPlace, SpaceEpoch, SpaceRecord,
+    LogState, LossRecord, MediaClass, Membership, Ownership, Resiliency, ScrubRecord, SlabPlace, SpaceEpoch,
+    SpaceRecord,
 };
 
 use crate::{DiskNumber, RowNumber};
@@ -45,6 +46,10 @@ pub enum SpaceOp {
     CancelMove { row: RowNumber },
     /// Another slab is this one of the row from now on; it has missed everything.
     Replace { row: RowNumber, index: u8, to: SlabPlace },
+    /// Another resiliency for new rows; those that have another one are of the former shape.
+    SetResiliency { resiliency: Resiliency },
+    /// A row gets the space's resiliency, with these slabs.
+    Reshape { row: RowNumber, slabs: Vec<NewSlab> },
     /// Another owner.
     Own { ownership: Ownership },
     /// The owner's request of this number is carried out, or refused.
@@ -55,4 +60,14 @@ pub enum SpaceOp {
     Scrub { record: ScrubRecord },
     /// Known lost units.
     Lost { record: LossRecord },
+}
+
+/// A slab of a row that is reshaped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // of the fields, which are what their types say
+pub enum NewSlab {
+    /// The one that has this index now.
+    Kept { index: u8 },
+    /// A free one, which has missed everything.
+    Free { place: SlabPlace },
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pool_seam::{SpaceRecord, Tree};
+use pool_seam::{Shape, SpaceRecord, Tree};
 
 use crate::state::State;
 use crate::{InvalidOp, RowNumber, SpaceId};
@@ -30,6 +30,10 @@ impl State {
                             && u64::from(number.0) < record.row_count(self.slab_bytes)
                     }
                 };
+                let is_former = row.shape == Shape::Former;
+                if is_former && !record.is_changing() {
+                    return Err(bad);
+                }
                 if !fits || row.moving().is_some_and(|m| usize::from(m.index) >= row.slabs.len()) {
                     return Err(bad);
                 }
@@ -47,6 +51,7 @@ impl State {
                 }
             }
             self.spaces.insert(space, Arc::clone(record));
+            self.end_change(space)?;
         }
         Ok(())
     }

@@ -132,6 +132,11 @@ fn translate(
         }
         OwnerOp::EndMove { row, birth } => birth_of(row, birth).map(|_| SpaceOp::EndMove { row })?,
         OwnerOp::CancelMove { row, birth } => birth_of(row, birth).map(|_| SpaceOp::CancelMove { row })?,
+        OwnerOp::Reshape { row, birth } => {
+            birth_of(row, birth)?;
+            let slabs = placement::reshaped(state, space, row, usable).map_err(Refusal::NoRoom)?;
+            SpaceOp::Reshape { row, slabs }
+        }
         OwnerOp::ReplaceLog { index, generation } => {
             let (row, log) = (RowNumber::LOG, record.rows.get(&RowNumber::LOG));
             let copy = log.and_then(|log| log.slabs.get(usize::from(index)));

@@ -1,3 +1,5 @@
+mod reshape;
+
 use pool_seam::{CopyRegions, LogState, NoPlace, OwnerOp, Request, SpaceEpoch};
 
 use super::*;
@@ -15,7 +17,7 @@ fn op(op: SpaceOp) -> Op {
 
 /// A pool in epoch 1 with a mirror, whose log has slabs on two disks.
 fn pool(disks: u16) -> State {
-    let mut s = State::new(PoolId([1; 16]), "p".into(), 2 << 20);
+    let mut s = State::new(PoolId([1; 16]), "p".into(), 8 << 20);
     for n in 0..disks {
         s.apply(&Op::AddDisk { disk: DiskNumber(n), record: disk(n) }).unwrap();
     }
@@ -115,6 +117,7 @@ fn late_requests_do_nothing_to_another_row_disk_or_size() {
         OwnerOp::Accounted { disk: on, of: Membership(1) },
         OwnerOp::ReplaceLog { index: 0, generation: old.slabs[0].generation },
         OwnerOp::SetSize { from: 4 << 20, to: 16 << 20 },
+        OwnerOp::Reshape { row: ROW, birth: old.birth },
     ];
     // The row is another one, and every disk has left and joined.
     assert_eq!(
@@ -204,7 +207,7 @@ fn a_replica_of_the_log_moves() {
 fn a_disk_leaves_with_the_answers_of_owners() {
     let s = written(3);
     let disk = row(&s).slabs[1].place.disk;
-    let said = CopyRegions { row: ROW, index: 1, regions: 0b10 };
+    let said = CopyRegions { row: ROW, generation: row(&s).slabs[1].generation, regions: 0b10 };
     let answers = Answers::from([(SPACE, vec![said])]);
     let mut left = s.clone();
     left.apply_all(&left.leave(disk, Absence::Gone, &answers)).unwrap();
@@ -259,7 +262,7 @@ fn a_disk_that_was_set_back_misses_what_others_have() {
         None
     );
     assert_eq!(ask(&mut s, 4, [OwnerOp::Stale { disk: disks[0], of: Membership(1) }]), None);
-    assert_eq!(row(&s).slabs[0].missed, !0b100);
+    assert_eq!(row(&s).slabs[0].missed, 0b1011);
     // By its label, the same.
     let mut s = written(3);
     s.apply(&Op::Stale { disk: disks[0] }).unwrap();

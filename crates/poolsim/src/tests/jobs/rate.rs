@@ -65,6 +65,7 @@ fn rebuilds_at(spaces: usize, rows: u64, slab_bytes: u64) -> u64 {
         let per_second = |bytes: u64, time: Duration| bytes * 1_000 / (time.as_millis() as u64).max(1);
         let rate = per_second(last.1 - first.1, last.0 - first.0);
         let mib = total / MIB;
+        println!("each disk was busy for {:?}", rates.worked());
         println!("{mib} MiB in {whole:?}: {} B/s; in the middle {rate} B/s", per_second(total, whole));
         rate
     })

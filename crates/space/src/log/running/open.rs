@@ -179,6 +179,11 @@ impl SpaceLog {
 type Places = [Option<Header>; 2];
 
 impl LogSettings {
+    pub(super) fn place_hash(&self, place: &UnitPlace) -> u32 {
+        let &UnitPlace { birth, content, unit, .. } = place;
+        ContentId { space: self.space, birth, content }.place_hash(unit)
+    }
+
     fn segment(&self, first: Point) -> Segment {
         let (log, key) = (self.env.random_u64(), Key(self.env.random()));
         Segment { epoch: self.epoch, log, key, first, closed: None }
@@ -204,11 +209,7 @@ impl LogSettings {
             reads.iter().map(|read| read.as_ref().err().copied()).collect();
         let places: Vec<Places> = reads.into_iter().map(Result::unwrap_or_default).collect();
         let newest: Vec<Option<Header>> = places.iter().cloned().map(Header::newest).collect();
-        let hash = |place: &UnitPlace| {
-            let &UnitPlace { birth, content, unit, .. } = place;
-            ContentId { space: self.space, birth, content }.place_hash(unit)
-        };
-        let replay = Replay::begin(&newest, READ_BLOCKS, hash);
+        let replay = Replay::begin(&newest, READ_BLOCKS, |place: &UnitPlace| self.place_hash(place));
         if let (Err(_), Some((replica, error))) = (&replay, unread(replicas, &failed)) {
             return Err(OpenError::Replica { allocation: replica.allocation, error });
         }

@@ -21,6 +21,7 @@ use smallvec::SmallVec;
 
 use super::replica::{Deposed, Live};
 use super::{Answer, Join, LogError, Progress, Shared, State};
+use crate::log::BLOCK;
 use crate::log::commit::{Answers, Next, Record};
 use crate::log::entry::Entry;
 use crate::log::header::{Header, Key};
@@ -197,7 +198,6 @@ impl Task {
         let taken = shared.settings.source.take(sequence, &set, &mut room);
         let mut content = Content { entries, payload: taken.content.payload };
         content.entries.extend(taken.content.entries);
-        debug_assert_eq!(content.entries.iter().flat_map(Entry::payload).count(), content.size().units);
         let has_rest = has_rest || taken.has_rest;
         let record = shared.state.lock().core.begun(shared.settings.env.moment(), content.size(), has_rest);
         match record {
@@ -214,11 +214,24 @@ impl Task {
             let flush = self.shared.settings.source.flush(set);
             self.flushes.push(Box::pin(async move { (id.sequence, flush.wait().await) }));
         }
+        debug_assert!(self.is_valid(&content), "no replay would accept: {:?}", content.entries);
         let head = IoBuf::from(record::encode(&id, &self.key, &content.entries));
         let bytes = std::iter::once(head).chain(content.payload).collect();
         let unwritten = Unwritten { position: id.position, bytes };
         self.work = Some(self.write(&self.shared.state.lock(), &unwritten));
         self.unwritten = Some(unwritten);
+    }
+
+    /// Whether the payload is what the entries say.
+    fn is_valid(&self, content: &Content) -> bool {
+        let units: Vec<u8> = content.payload.iter().flat_map(|unit| unit.iter().copied()).collect();
+        let count = content.entries.iter().flat_map(Entry::payload).count();
+        let is_complete = units.len() == count * BLOCK;
+        is_complete
+            && record::verify_payload(&content.entries, &units, |place| {
+                self.shared.settings.place_hash(place)
+            })
+            .is_ok()
     }
 
     fn write(&self, state: &State, unwritten: &Unwritten) -> BoxFuture<Result<Done, Deposed>> {

@@ -7,7 +7,7 @@ use pool_seam::{
     RowNumber, SeamError,
 };
 
-use super::super::virtual_time;
+use super::super::{Rig, Setup, virtual_time};
 use super::{MIRROR, ROW, allocated, commit, gone, owner, rig, row};
 
 const FIRST: Membership = Membership(1);
@@ -23,9 +23,10 @@ fn a_failed_disk_misses_what_its_owner_says_and_the_last_one_is_needed() {
         let copies = allocated(&rig).await.slabs.clone();
         let disk = copies[1].place.disk;
         let log = row(&rig.view_now(), RowNumber::LOG).slabs.iter().position(|copy| copy.place.disk == disk);
+        let generation = row(&rig.view_now(), RowNumber::LOG).slabs[log.expect("a replica")].generation;
         let missed = vec![
-            CopyRegions { row: ROW, index: 1, regions: 1 },
-            CopyRegions { row: RowNumber::LOG, index: log.expect("a replica") as u8, regions: 1 },
+            CopyRegions { row: ROW, generation: copies[1].generation, regions: 1 },
+            CopyRegions { row: RowNumber::LOG, generation, regions: 1 },
         ];
         let owner = owner(&rig, missed, Returned::Proven { mark: 0 });
         let view = rig.disk_failed(rig.owner_id(), report(disk)).wait().await.expect("there is another copy");
@@ -93,13 +94,14 @@ fn a_disk_that_returns_has_the_next_membership_and_misses_everything_if_it_is_be
 #[test]
 fn a_stale_disk_keeps_what_no_other_copy_has() {
     virtual_time(async {
-        let rig = rig(2, MIRROR);
+        // Four regions in a slab.
+        let rig = Rig::new(&Setup { slab_bytes: 8 << 20, ..Setup::new(1, 2, MIRROR) });
         let copies = allocated(&rig).await.slabs.clone();
         let (disk, generation) = (copies[0].place.disk, copies[1].generation);
         let missed = OwnerOp::Missed { row: ROW, index: 1, generation, regions: 1, seen: Some(FIRST) };
         assert!(commit(&rig, &[OwnerOp::Stale { disk, of: Membership(2) }]).await.is_err());
         let view = commit(&rig, &[missed, OwnerOp::Stale { disk, of: FIRST }]).await.expect("it fits");
-        assert_eq!(row(&view, ROW).slabs[0].missed, !1);
+        assert_eq!(row(&view, ROW).slabs[0].missed, 0b1110);
     });
 }
 

@@ -72,7 +72,7 @@ impl OpenPool {
 
     /// Opens the virtual disks: their owners read the logs.
     pub(super) async fn start_owners(&self, kept: Kept) {
-        let options = LocalOptions::default();
+        let options = LocalOptions { tables: Arc::clone(&self.tables) };
         let owners = LocalPool::open_again(&self.env, &self.arena, &self.pool, options, kept).await;
         let workers = || Workers {
             mender: Mender::start(&self.env, &self.pool, &owners, self.jobs, &self.teller),

@@ -25,7 +25,7 @@ async fn with_fixed() -> (Arc<OpenPool>, SpaceId) {
     );
     let disk = |n| MemoryDisk::new(&MemoryOptions::new(format!("d{n}"), 64 << 20)) as Arc<dyn Disk>;
     let disks: Vec<NewDisk> = (0..2).map(|n| NewDisk::new(disk(n))).collect();
-    let options = CreateOptions { name: "tank".into(), slab_bytes: Some(SLAB), by: pools.by.clone() };
+    let options = CreateOptions { slab_bytes: Some(SLAB), ..CreateOptions::new("tank", pools.by.clone()) };
     let pool = Pool::create(&env, &arena, &disks, options).await.expect("a pool");
     let record = SpaceRecord {
         name: "vm".into(),

@@ -1,0 +1,53 @@
+//! The rows of a space get another number of copies.
+
+use pool_seam::{JobOrder, Regions, RowNumber, SeamError, Shape, Stays};
+
+use crate::jobs::Job;
+use crate::{Pool, SpaceId, State};
+
+/// Regions that are filled at a time.
+const REGIONS_AT_ONCE: usize = 8;
+
+impl Pool {
+    /// Spaces with rows that have another number of copies than new ones get.
+    pub fn to_reshape(&self) -> Vec<SpaceId> {
+        self.read(|s| {
+            s.spaces.iter().filter(|(_, record)| record.is_changing()).map(|(space, _)| *space).collect()
+        })
+    }
+
+    /// Gives the rows of a space its present number of copies, and copies what present disks have missed of it. Returns why a
+    /// row or copy is not done, if one is not. Errors: the space is not open, or has another owner.
+    pub async fn reshape(&self, space: SpaceId, job: &Job) -> Result<Option<Stays>, SeamError> {
+        let (region_bytes, _) = self.regions();
+        let bytes = self.read(|s| s.bytes_to_reshape(space));
+        job.expect(bytes);
+        let report = self.order(job, space, JobOrder::Reshape, region_bytes, REGIONS_AT_ONCE).await?;
+        if report.left.is_empty() {
+            // What was not written is done, too.
+            job.did(bytes.saturating_sub(report.progress.bytes));
+        }
+        Ok(report.left.into_iter().next().map(|(.., why)| why))
+    }
+}
+
+impl State {
+    /// Bytes of copies that are to be made or given up, and of regions that copies have missed.
+    fn bytes_to_reshape(&self, space: SpaceId) -> u64 {
+        let regions = Regions::new(self.slab_bytes);
+        let region_bytes = self.slab_bytes / u64::from(regions.count());
+        let Some(record) = self.spaces.get(&space) else { return 0 };
+        let of_row = |(number, row): (&RowNumber, &pool_seam::Row)| {
+            if *number == RowNumber::LOG {
+                return 0;
+            }
+            let more = match row.shape {
+                Shape::Former => record.slabs_in_row().abs_diff(row.slabs.len()) as u64 * self.slab_bytes,
+                Shape::Present => 0,
+            };
+            let missed = row.slabs.iter().map(|copy| u64::from((copy.missed & regions.all()).count_ones()));
+            more + missed.sum::<u64>() * region_bytes
+        };
+        record.rows.iter().map(of_row).sum()
+    }
+}

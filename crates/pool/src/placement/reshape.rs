@@ -1,0 +1,69 @@
+//! Which copies of a row stay, and where new ones lie, when the row gets another number of copies. Pure.
+
+use std::collections::BTreeSet;
+
+use super::rows::{farthest, is_reachable};
+use super::{Eligible, NoPlace, log_replicas};
+use crate::{DiskNumber, NewSlab, Row, RowNumber, SlabCopy, SpaceId, SpaceRecord, State};
+
+/// The slabs of a row in the present shape of its space, set by set: the best of its copies, then new ones, each as far from
+/// the others of its set as can be, on a disk that is `usable` and has no slab of the row. The reserve may be used.
+pub fn reshaped(
+    state: &State,
+    space: SpaceId,
+    number: RowNumber,
+    usable: impl Fn(DiskNumber) -> bool,
+) -> Result<Vec<NewSlab>, NoPlace> {
+    let none = NoPlace::NoSuchRow(space);
+    let record = state.spaces.get(&space).ok_or(none.clone())?;
+    let row = record.rows.get(&number).ok_or(none)?;
+    let (eligible, old, new) = match number {
+        RowNumber::LOG => (Eligible::for_log(state, record.media), row.slabs.len(), log_replicas(record)),
+        _ => {
+            let former = record.slabs_in_set(record.resiliency_of(row));
+            (Eligible::for_data(state, record.media), former, record.slabs_in_set(record.resiliency))
+        }
+    };
+    let mut taken: BTreeSet<DiskNumber> = row.slabs.iter().map(|copy| copy.place.disk).collect();
+    let may = |disk: DiskNumber| is_reachable(state, disk, record.slot) && usable(disk);
+    let free = state.disks.iter().filter(|(disk, of)| {
+        eligible.takes(of) && may(**disk) && !taken.contains(disk) && state.slabs_free(**disk) > 0
+    });
+    let (needed, disks) = (row.slabs.len() / old.max(1) * new.saturating_sub(old), free.count());
+    let mut slabs = Vec::new();
+    for first in (0..row.slabs.len()).step_by(old.max(1)) {
+        let kept = kept(state, record, row, first..first + old, new);
+        let mut apart: Vec<DiskNumber> = kept.iter().map(|index| row.slabs[*index].place.disk).collect();
+        slabs.extend(kept.iter().map(|index| NewSlab::Kept { index: *index as u8 }));
+        for _ in kept.len()..new {
+            let place = farthest(state, &eligible, &apart, false, |disk| may(disk) && !taken.contains(&disk));
+            let place = place.ok_or(NoPlace::NoRoom { needed, disks, media: eligible.media() })?;
+            taken.insert(place.disk);
+            apart.push(place.disk);
+            slabs.push(NewSlab::Free { place });
+        }
+    }
+    Ok(slabs)
+}
+
+/// The copies of a set that stay, in their order: on present disks, with the fewest regions missed, where slabs may lie.
+fn kept(
+    state: &State,
+    record: &SpaceRecord,
+    row: &Row,
+    set: std::ops::Range<usize>,
+    most: usize,
+) -> Vec<usize> {
+    let eligible = Eligible::for_data(state, record.media);
+    let rank = |copy: &SlabCopy| {
+        let disk = copy.place.disk;
+        let is_leaving = state.disks.get(&disk).is_none_or(|of| of.usage.is_leaving());
+        let missed = record.missed(copy).count_ones();
+        (!state.is_present(disk), missed, is_leaving, eligible.is_outside(disk))
+    };
+    let mut kept: Vec<usize> = set.filter(|index| *index < row.slabs.len()).collect();
+    kept.sort_by_key(|index| (rank(&row.slabs[*index]), *index));
+    kept.truncate(most);
+    kept.sort_unstable();
+    kept
+}

@@ -1,0 +1,159 @@
+//! Another number of copies for the rows of a space, one after the other (`docs/0004-spaces.md`, section H). Every check
+//! before the first change.
+//!
+//! Invariants:
+//! 1. All rows of the former shape have the space's former resiliency. It is another one than the present exactly while there
+//!    are such rows. The log counts as one of them while it has fewer replicas than the present resiliency asks for.
+//! 2. A region of a set has as many current copies after a reshape as before, or as many as the new resiliency has.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use pool_seam::{Regions, Resiliency, Row, Shape, SlabCopy, SpaceRecord};
+
+use super::{NewSlab, sets};
+use crate::state::State;
+use crate::{InvalidOp, RowNumber, SpaceId, placement};
+
+impl State {
+    /// Sets the resiliency of new rows. Rows that have it already are of the present shape then, the others of the former one.
+    pub(super) fn set_resiliency(&mut self, space: SpaceId, to: Resiliency) -> Result<(), InvalidOp> {
+        let record = Arc::clone(self.space(space)?);
+        if !record.resiliency.can_become(to) {
+            return Err(InvalidOp::BadShape("the number of copies changes only where there is no parity"));
+        }
+        let mut changed = SpaceRecord { resiliency: to, ..SpaceRecord::clone(&record) };
+        self.check_shape(&changed)?;
+        let mut others =
+            record.data_rows().map(|(_, row)| record.resiliency_of(row)).filter(|had| *had != to);
+        let former = others.next();
+        if others.any(|other| Some(other) != former) {
+            return Err(InvalidOp::BadShape("its rows have two other numbers of copies"));
+        }
+        let before = if record.resiliency == to { record.former } else { record.resiliency };
+        let former = former.unwrap_or(before);
+        let log = record.rows.get(&RowNumber::LOG);
+        let is_short = |log: &Row| log.slabs.len() < placement::log_replicas(&changed);
+        let is_log_short = former != to && log.is_some_and(is_short);
+        let is_done = !is_log_short && record.data_rows().all(|(_, row)| record.resiliency_of(row) == to);
+        changed.former = if is_done { to } else { former };
+        let rows: Vec<RowNumber> = record.rows.keys().copied().collect();
+        for number in rows {
+            let Some(row) = changed.rows.get_mut(&number) else { continue };
+            let is_present = match number {
+                RowNumber::LOG => !is_log_short,
+                _ => record.resiliency_of(row) == to,
+            };
+            row.shape = if is_present { Shape::Present } else { Shape::Former };
+        }
+        self.spaces.insert(space, Arc::new(changed));
+        Ok(())
+    }
+
+    pub(super) fn reshape(
+        &mut self,
+        space: SpaceId,
+        number: RowNumber,
+        slabs: &[NewSlab],
+    ) -> Result<(), InvalidOp> {
+        let outdated = InvalidOp::Outdated(space);
+        let record = Arc::clone(self.space(space)?);
+        let row = record.rows.get(&number).ok_or(outdated.clone())?;
+        let is_log = number == RowNumber::LOG;
+        if row.shape != Shape::Former || row.moving().is_some() || row.is_new && !is_log {
+            return Err(outdated);
+        }
+        let needed = if is_log { placement::log_replicas(&record) } else { record.slabs_in_row() };
+        if slabs.len() != needed {
+            return Err(InvalidOp::BadRow { space, row: number, slabs: slabs.len() });
+        }
+        let mut disks = BTreeSet::new();
+        for slab in slabs {
+            let disk = match slab {
+                NewSlab::Kept { index } => {
+                    row.slabs.get(usize::from(*index)).ok_or(outdated.clone())?.place.disk
+                }
+                NewSlab::Free { place } => {
+                    self.check_free(*place)?;
+                    if self.disks.get(&place.disk).is_none_or(|disk| disk.areas.slots() <= record.slot) {
+                        return Err(InvalidOp::NotFree(*place));
+                    }
+                    place.disk
+                }
+            };
+            if !disks.insert(disk) && record.resiliency != Resiliency::Simple {
+                return Err(InvalidOp::SameDisk(disk));
+            }
+        }
+        self.check_kept(space, &record, number, row, slabs)?;
+        let free = slabs.iter().filter(|slab| matches!(slab, NewSlab::Free { .. })).count();
+        self.next_generation.checked_add(free as u32).ok_or(outdated.clone())?;
+        let dropped = dropped(row, slabs);
+        let copies = slabs.iter().map(|slab| match slab {
+            NewSlab::Kept { index } => row.slabs.get(usize::from(*index)).copied().ok_or(outdated.clone()),
+            NewSlab::Free { place } => self.take(space, number, *place),
+        });
+        let copies = copies.collect::<Result<Vec<SlabCopy>, InvalidOp>>()?;
+        self.space_mut(space)?.rows.insert(number, row.reshaped(copies));
+        dropped.iter().for_each(|copy| self.give_back(space, number, copy.place));
+        self.end_change(space)
+    }
+
+    /// Invariant 2, and that slabs stay in their sets, each at most once.
+    fn check_kept(
+        &self,
+        space: SpaceId,
+        record: &SpaceRecord,
+        number: RowNumber,
+        row: &Row,
+        slabs: &[NewSlab],
+    ) -> Result<(), InvalidOp> {
+        let old = sets(record, number, row);
+        let size = slabs.len() / old.len().max(1);
+        let mut last = 0;
+        for ((set, _), new) in old.into_iter().zip(slabs.chunks(size.max(1))) {
+            let kept = new.iter().filter_map(|slab| match slab {
+                NewSlab::Kept { index } => Some(usize::from(*index)),
+                NewSlab::Free { .. } => None,
+            });
+            let kept: BTreeSet<usize> = kept.filter(|index| set.contains(index)).collect();
+            let all_kept = new.iter().filter(|slab| matches!(slab, NewSlab::Kept { .. })).count();
+            if kept.is_empty() || kept.len() != all_kept {
+                return Err(InvalidOp::Outdated(space));
+            }
+            for bit in 0..Regions::new(self.slab_bytes).count() {
+                let current = |index: &usize| self.is_current(record, &row.slabs[*index], 1 << bit);
+                let (before, after) =
+                    (set.clone().filter(current).count(), kept.iter().filter(|at| current(at)).count());
+                if after < before.min(size) {
+                    last |= 1 << bit;
+                }
+                // What an absent disk has is not given up for a copy that nothing is known of.
+                let has = |index: &usize| record.missed(&row.slabs[*index]) & 1 << bit == 0;
+                if !kept.iter().any(has) && set.clone().any(|index| row.slabs[index].missed & 1 << bit == 0) {
+                    last |= 1 << bit;
+                }
+            }
+        }
+        if last != 0 {
+            return Err(InvalidOp::LastCopy { space, row: number, regions: last });
+        }
+        Ok(())
+    }
+
+    /// When no row is of the former shape any more, the space has one resiliency.
+    pub(super) fn end_change(&mut self, space: SpaceId) -> Result<(), InvalidOp> {
+        let record = self.space(space)?;
+        if record.is_changing() && !record.rows.values().any(|row| row.shape == Shape::Former) {
+            let record = self.space_mut(space)?;
+            record.former = record.resiliency;
+        }
+        Ok(())
+    }
+}
+
+/// The copies of a row that are not among these.
+pub(crate) fn dropped(row: &Row, slabs: &[NewSlab]) -> Vec<SlabCopy> {
+    let is_kept = |at: usize| slabs.contains(&NewSlab::Kept { index: at as u8 });
+    row.slabs.iter().enumerate().filter(|(at, _)| !is_kept(*at)).map(|(_, copy)| *copy).collect()
+}

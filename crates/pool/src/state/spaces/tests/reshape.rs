@@ -1,0 +1,184 @@
+//! Another number of copies.
+
+use pool_seam::Shape;
+
+use super::*;
+use crate::{DiskRecord, FaultDomains, NewSlab, Resiliency};
+
+const TWO: Resiliency = Resiliency::Mirror { copies: 2 };
+const THREE: Resiliency = Resiliency::Mirror { copies: 3 };
+
+fn set(s: &mut State, resiliency: Resiliency) -> Result<(), InvalidOp> {
+    s.apply(&op(SpaceOp::SetResiliency { resiliency }))
+}
+
+fn reshape(s: &mut State, number: u64, row: RowNumber) -> Option<Refusal> {
+    let birth = s.spaces[&SPACE].rows[&row].birth;
+    ask(s, number, [OwnerOp::Reshape { row, birth }])
+}
+
+/// Every copy of the row has everything.
+fn fill(s: &mut State) {
+    for index in 0..row(s).slabs.len() {
+        s.catch_up(SPACE, ROW, index as u8, ALL).unwrap();
+    }
+}
+
+fn disks(s: &State) -> Vec<DiskNumber> {
+    row(s).slabs.iter().map(|copy| copy.place.disk).collect()
+}
+
+fn record(s: &State) -> &SpaceRecord {
+    &s.spaces[&SPACE]
+}
+
+#[test]
+fn a_row_gets_a_third_copy_and_gives_it_up() {
+    let mut s = written(4);
+    let (birth, before) = (row(&s).birth, row(&s).slabs.to_vec());
+    set(&mut s, THREE).unwrap();
+    assert!(record(&s).is_changing() && record(&s).former == TWO);
+    assert_eq!((row(&s).shape, record(&s).promised()), (Shape::Former, 1));
+    // New rows have three copies at once.
+    assert_eq!(ask(&mut s, 3, [OwnerOp::Allocate { row: RowNumber(1) }]), None);
+    assert_eq!(record(&s).rows[&RowNumber(1)].slabs.len(), 3);
+    assert_eq!(reshape(&mut s, 4, ROW), None);
+    assert_eq!((row(&s).shape, row(&s).birth, row(&s).slabs.len()), (Shape::Present, birth, 3));
+    assert_eq!((&row(&s).slabs[..2], row(&s).slabs[2].missed), (&before[..], ALL));
+    assert!(!disks(&s)[..2].contains(&disks(&s)[2]));
+    assert_eq!(reshape(&mut s, 5, ROW), Some(Refusal::Invalid), "it has its shape");
+    // The log has a replica for each failure and one more.
+    assert!(record(&s).is_changing());
+    assert_eq!(reshape(&mut s, 6, RowNumber::LOG), None);
+    let log = &record(&s).rows[&RowNumber::LOG];
+    assert_eq!((log.slabs.len(), log.slabs[2].missed), (3, ALL));
+    assert!(!record(&s).is_changing() && record(&s).former == THREE);
+    // The other way: the copy that has nothing goes.
+    let used = s.slabs_allocated();
+    set(&mut s, TWO).unwrap();
+    assert_eq!(reshape(&mut s, 7, ROW), None);
+    assert_eq!(row(&s).slabs[..], before[..]);
+    assert_eq!((s.slabs_allocated(), record(&s).rows[&RowNumber::LOG].slabs.len()), (used - 1, 3));
+    // A row that is gone has no shape.
+    let birth = record(&s).rows[&RowNumber(1)].birth;
+    assert!(record(&s).is_changing());
+    assert_eq!(ask(&mut s, 8, [OwnerOp::Free { row: RowNumber(1), birth }]), None);
+    assert!(!record(&s).is_changing());
+}
+
+#[test]
+fn a_copy_is_given_up_only_where_the_others_are_enough() {
+    let mut s = written(4);
+    set(&mut s, THREE).unwrap();
+    assert_eq!((reshape(&mut s, 3, ROW), reshape(&mut s, 4, RowNumber::LOG)), (None, None));
+    fill(&mut s);
+    set(&mut s, TWO).unwrap();
+    // The best two stay.
+    let mut one = s.clone();
+    one.miss(SPACE, ROW, 0, 1).unwrap();
+    let kept = [row(&one).slabs[1], row(&one).slabs[2]];
+    assert_eq!(reshape(&mut one, 5, ROW), None);
+    assert_eq!(row(&one).slabs[..], kept);
+    // Each copy lacks something: two current copies of each region would become one of some.
+    let mut all = s.clone();
+    (0..3).for_each(|index| all.miss(SPACE, ROW, index, 1 << index).unwrap());
+    assert_eq!(reshape(&mut all, 5, ROW), Some(Refusal::Invalid));
+    // A copy on an absent disk goes first, and not if it has the only one of something.
+    let mut away = s.clone();
+    let disk = disks(&away)[1];
+    away.apply_all(&away.leave(disk, Absence::Gone, &Answers::from([(SPACE, Vec::new())]))).unwrap();
+    let mut only = away.clone();
+    assert_eq!(reshape(&mut away, 5, ROW), None);
+    assert!(!disks(&away).contains(&disk));
+    only.miss(SPACE, ROW, 0, 1).unwrap();
+    only.miss(SPACE, ROW, 2, 1).unwrap();
+    assert_eq!(reshape(&mut only, 5, ROW), Some(Refusal::Invalid));
+    // To one copy: what it lacks, no other may have.
+    set(&mut s, Resiliency::Simple).unwrap();
+    (0..3).for_each(|index| s.miss(SPACE, ROW, index, 1 << index).unwrap());
+    assert_eq!(reshape(&mut s, 5, ROW), Some(Refusal::Invalid));
+    s.catch_up(SPACE, ROW, 1, ALL).unwrap();
+    assert_eq!(reshape(&mut s, 6, ROW), None);
+    assert_eq!((row(&s).slabs.len(), row(&s).slabs[0].missed), (1, 0));
+}
+
+#[test]
+fn a_change_that_cannot_be_is_refused() {
+    let mut s = written(4);
+    let parity = Resiliency::Parity { parity: 1 };
+    assert!(matches!(set(&mut s, parity), Err(InvalidOp::BadShape(_))));
+    assert!(matches!(set(&mut s, Resiliency::Mirror { copies: 4 }), Err(InvalidOp::BadShape(_))));
+    // Back again, and to what all rows have: the rows that have it are done.
+    set(&mut s, THREE).unwrap();
+    set(&mut s, TWO).unwrap();
+    assert!(!record(&s).is_changing());
+    assert_eq!(reshape(&mut s, 3, ROW), Some(Refusal::Invalid));
+    // Not to a third number while there are two.
+    set(&mut s, THREE).unwrap();
+    assert_eq!(ask(&mut s, 4, [OwnerOp::Allocate { row: RowNumber(1) }]), None);
+    let before = s.clone();
+    assert!(matches!(set(&mut s, Resiliency::Simple), Err(InvalidOp::BadShape(_))));
+    assert_eq!(s, before);
+    set(&mut s, TWO).unwrap();
+    assert_eq!((row(&s).shape, record(&s).rows[&RowNumber(1)].shape), (Shape::Present, Shape::Former));
+    // A row whose blocks are not written.
+    assert_eq!(reshape(&mut s, 5, RowNumber(1)), Some(Refusal::Invalid));
+    // While a slab moves.
+    set(&mut s, THREE).unwrap();
+    let birth = row(&s).birth;
+    assert_eq!(ask(&mut s, 6, [OwnerOp::BeginMove { row: ROW, birth, index: 0, to: None }]), None);
+    assert_eq!(reshape(&mut s, 7, ROW), Some(Refusal::Invalid));
+    assert_eq!(ask(&mut s, 8, [OwnerOp::CancelMove { row: ROW, birth }]), None);
+    // Slabs that are not as the shape says.
+    let (kept, free) = (
+        |index| NewSlab::Kept { index },
+        |disk, slab| NewSlab::Free { place: SlabPlace { disk: DiskNumber(disk), slab } },
+    );
+    let other = (0..4).find(|disk| !disks(&s).contains(&DiskNumber(*disk))).unwrap();
+    let before = s.clone();
+    for slabs in [
+        vec![kept(0), kept(1)],
+        vec![kept(0), kept(0), free(other, 6)],
+        vec![kept(0), kept(2), free(other, 6)],
+        vec![kept(0), kept(1), free(disks(&s)[0].0, 6)],
+        vec![kept(0), kept(1), free(other, 99)],
+        vec![free(other, 5), free(other, 6), free(other, 7)],
+    ] {
+        let reshape = SpaceOp::Reshape { row: ROW, slabs: slabs.clone() };
+        assert!(s.apply(&op(reshape)).is_err(), "{slabs:?}");
+        assert_eq!(s, before, "{slabs:?}");
+    }
+}
+
+/// Each column's new copy is on a disk of its own, as far from the other one as can be.
+#[test]
+fn columns_get_their_copies_apart() {
+    let mut s = State::new(PoolId([1; 16]), "p".into(), 8 << 20);
+    for n in 0..6 {
+        let enclosure = if n < 3 { "a" } else { "b" }.to_owned();
+        let domains = FaultDomains { enclosure, ..FaultDomains::default() };
+        s.apply(&Op::AddDisk { disk: DiskNumber(n), record: DiskRecord { domains, ..disk(n) } }).unwrap();
+    }
+    s.apply(&Op::Opened { epoch: 1, incarnation: 7 }).unwrap();
+    s.make(SpaceRecord { resiliency: Resiliency::Simple, columns: 2, ..mirror("m") });
+    let place = |disk, slab| SlabPlace { disk: DiskNumber(disk), slab };
+    s.fill(SPACE, ROW, [place(0, 0), place(1, 0)]).unwrap();
+    s.fill(SPACE, RowNumber(1), [place(2, 0), place(2, 1)]).unwrap();
+    set(&mut s, TWO).unwrap();
+    let slabs = placement::reshaped(&s, SPACE, ROW, |_| true).unwrap();
+    assert!(slabs[0] == NewSlab::Kept { index: 0 } && slabs[2] == NewSlab::Kept { index: 1 }, "{slabs:?}");
+    let new =
+        |slab: &NewSlab| if let NewSlab::Free { place } = slab { place.disk.0 } else { panic!("{slab:?}") };
+    assert!(
+        (3..6).contains(&new(&slabs[1]))
+            && (3..6).contains(&new(&slabs[3]))
+            && new(&slabs[1]) != new(&slabs[3])
+    );
+    let none = placement::reshaped(&s, SPACE, ROW, |disk| disk.0 != 2 && disk.0 < 4);
+    assert!(matches!(none, Err(NoPlace::NoRoom { needed: 2, disks: 1, .. })), "{none:?}");
+    s.apply(&op(SpaceOp::Reshape { row: ROW, slabs })).unwrap();
+    // Two columns on one disk cannot be a mirror's.
+    let row = RowNumber(1);
+    let slabs = placement::reshaped(&s, SPACE, row, |_| true).unwrap();
+    assert_eq!(s.apply(&op(SpaceOp::Reshape { row, slabs })), Err(InvalidOp::SameDisk(DiskNumber(2))));
+}

@@ -1,0 +1,389 @@
+//! The I/O of a space's owners to one disk in one membership.
+//!
+//! Spaces are used on different threads: each has its own lock, and nothing that another one writes for every I/O.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use disk::{Disk, DiskError, Gate, Op, Outcome, Pass, Place, Read, Then, Told, Written};
+use env::{BoxFuture, Ctx, Io, Moment};
+use parking_lot::Mutex;
+use pool_seam::SpaceId;
+
+use super::latencies::Latencies;
+use super::record::Record;
+use super::standing::SHORT;
+
+/// See the module. Aligned, so that no two spaces write to the same cache line.
+#[repr(align(128))]
+pub(super) struct SpaceIo {
+    pub(super) record: Arc<Record>,
+    pub(super) space: SpaceId,
+    /// Closes the disk to earlier owners of the space.
+    pub(super) gate: Arc<Gate>,
+    state: Mutex<State>,
+    /// Outstanding I/Os, for those that count them without the lock.
+    queue: AtomicUsize,
+}
+
+struct State {
+    /// None: the membership has ended. Its own count of references: all spaces have the disk.
+    disk: Option<Arc<Arc<dyn Disk>>>,
+    /// None: no I/O yet, or none lately.
+    latencies: Option<Box<Latencies>>,
+    outstanding: Vec<Option<Outstanding>>,
+    free: Vec<usize>,
+    modifying: usize,
+    reads: u64,
+}
+
+/// An I/O that the disk has not completed.
+struct Outstanding {
+    began: Moment,
+    at: Place,
+    /// It began in a short queue, of at most [`SHORT`].
+    short: bool,
+    /// A late read that was reported.
+    is_late: bool,
+    /// None: the caller has been called back already.
+    caller: Option<Caller>,
+    /// The space's gate counts the I/O.
+    _pass: Pass,
+}
+
+/// The disk to start an I/O on, and its number.
+type Registered = (Arc<Arc<dyn Disk>>, usize);
+
+/// What is called when a read is late, and its number of the read.
+pub(super) type Receiver = (Arc<dyn Told<Read>>, usize);
+
+/// What waits for an I/O.
+pub(super) enum Caller {
+    Reads(Then<Read>),
+    Writes(Then<Written>),
+    /// It polls; the waker of the last time.
+    Polls(Option<Waker>),
+}
+
+/// An I/O that was begun, until it has completed.
+pub(super) struct Begun {
+    of: Arc<SpaceIo>,
+    which: usize,
+    at: Place,
+    has_completed: bool,
+}
+
+/// The wait for an I/O without a callback. When it is dropped, a task waits for the disk in its place.
+struct Waiting<T: Outcome> {
+    io: Option<BoxFuture<T>>,
+    begun: Option<Begun>,
+}
+
+impl SpaceIo {
+    pub(super) fn new(record: &Arc<Record>, space: SpaceId, disk: Option<Arc<dyn Disk>>) -> Arc<SpaceIo> {
+        let state = State {
+            disk: disk.map(Arc::new),
+            latencies: None,
+            outstanding: Vec::new(),
+            free: Vec::new(),
+            modifying: 0,
+            reads: 0,
+        };
+        let (record, queue) = (Arc::clone(record), AtomicUsize::new(0));
+        Arc::new(SpaceIo { record, space, gate: Arc::default(), state: Mutex::new(state), queue })
+    }
+
+    /// Registers an I/O, which the caller then starts on the disk. Errors: it may not begin: the space has another owner, or
+    /// the disk has left the service. The caller is given back.
+    pub(super) fn begin(
+        &self,
+        c: &Ctx,
+        at: Place,
+        caller: Caller,
+    ) -> Result<Registered, (DiskError, Caller)> {
+        let pass = match self.gate.enter(c, at) {
+            Ok(pass) => pass,
+            Err(error) => return Err((error, caller)),
+        };
+        let supervision = &self.record.supervision;
+        let began = supervision.env.moment();
+        if at.op == Op::Read {
+            // Also at its start: while a read hangs, the disk gets no second one for a trial.
+            self.record.note_read(began);
+        }
+        let begun = {
+            let mut state = self.state.lock();
+            let Some(disk) = state.disk.clone() else {
+                return Err((DiskError::Gone { at }, caller));
+            };
+            let short = state.queue().max(self.record.queue(began)) < SHORT;
+            let new = Outstanding { began, at, short, is_late: false, caller: Some(caller), _pass: pass };
+            let which = state.add(new);
+            self.queue.store(state.queue(), Ordering::Relaxed);
+            (disk, which)
+        };
+        // After it is there to be seen: the task looks once more when it ends.
+        supervision.wake();
+        if at.op == Op::Read {
+            supervision.wake_hedger();
+        }
+        Ok(begun)
+    }
+
+    /// The wait for an I/O that [`SpaceIo::begin`] has registered for a caller that polls.
+    pub(super) fn wait<T: Outcome>(self: &Arc<SpaceIo>, which: usize, at: Place, io: Io<T>) -> Io<T> {
+        let begun = Begun { of: Arc::clone(self), which, at, has_completed: false };
+        match io {
+            Io::Done(outcome) => {
+                begun.completed();
+                Io::Done(outcome)
+            }
+            Io::Pending(io) => Io::pending(Waiting { io: Some(io), begun: Some(begun) }),
+        }
+    }
+
+    /// The disk has completed an I/O: its caller, unless that was called back already.
+    pub(super) fn completed(&self, which: usize) -> Option<Caller> {
+        let now = self.record.supervision.env.moment();
+        let mut state = self.state.lock();
+        let old = state.outstanding[which].as_ref()?;
+        let (op, took, short) = (old.at.op, now.ns_since(old.began), old.short);
+        state.latencies.get_or_insert_with(|| Box::new(Latencies::new())).add(op, took, short, now);
+        let caller = state.remove(which);
+        self.queue.store(state.queue(), Ordering::Relaxed);
+        drop(state);
+        if op == Op::Read {
+            self.record.note_read(now);
+        }
+        caller
+    }
+
+    /// One has ended, and nothing is known of how long it took.
+    fn forget(&self, which: usize) {
+        let mut state = self.state.lock();
+        let caller = state.remove(which);
+        self.queue.store(state.queue(), Ordering::Relaxed);
+        drop(state);
+        drop(caller);
+    }
+
+    /// Whether none is outstanding. With the lock: one that is missed here finds that the task has ended, and starts it.
+    pub(super) fn is_idle(&self) -> bool {
+        self.state.lock().queue() == 0
+    }
+
+    /// Outstanding I/Os, or how many there were a moment ago.
+    pub(super) fn queue(&self) -> usize {
+        self.queue.load(Ordering::Relaxed)
+    }
+
+    /// Reads that have begun.
+    pub(super) fn reads(&self) -> u64 {
+        self.state.lock().reads
+    }
+
+    /// Whether I/O is outstanding that changes the disk.
+    pub(super) fn is_modifying(&self) -> bool {
+        self.state.lock().modifying > 0
+    }
+
+    /// When the oldest I/O began that is waited for.
+    pub(super) fn oldest(&self) -> Option<Moment> {
+        let state = self.state.lock();
+        state.outstanding.iter().flatten().filter(|io| io.caller.is_some()).map(|io| io.began).min()
+    }
+
+    /// Adds the callers of reads that are late, by `after`, and were not before; when the next one will be.
+    pub(super) fn late_reads(
+        &self,
+        after: Duration,
+        now: Moment,
+        late: &mut Vec<Receiver>,
+    ) -> Option<Moment> {
+        let mut next = None::<Moment>;
+        for io in self.state.lock().outstanding.iter_mut().flatten().filter(|io| !io.is_late) {
+            let Some(Caller::Reads(then)) = &io.caller else { continue };
+            let due = io.began.after(after);
+            if due > now {
+                next = Some(next.map_or(due, |next| next.min(due)));
+            } else {
+                io.is_late = true;
+                late.extend(then.receiver());
+            }
+        }
+        next
+    }
+
+    /// Adds how long its I/Os took to those of other spaces.
+    pub(super) fn add_to(&self, all: &mut Latencies, now: Moment) {
+        if let Some(mine) = &mut self.state.lock().latencies {
+            all.add_all(mine, now);
+        }
+    }
+
+    /// The same for a look at the disk, with what is outstanding: the longest is measured again from here.
+    pub(super) fn move_to(
+        &self,
+        all: &mut Latencies,
+        outstanding: &mut Vec<(Op, Moment, bool)>,
+        now: Moment,
+    ) {
+        let mut state = self.state.lock();
+        if let Some(mine) = &mut state.latencies {
+            all.add_all(mine, now);
+            if mine.begin_again() {
+                state.latencies = None;
+            }
+        }
+        let waited = state.outstanding.iter().flatten().filter(|io| io.caller.is_some());
+        outstanding.extend(waited.map(|io| (io.at.op, io.began, io.short)));
+    }
+
+    /// See [`Record::end`].
+    pub(super) fn end(&self) {
+        let (disk, callers) = {
+            let mut state = self.state.lock();
+            let callers: Vec<Caller> =
+                state.outstanding.iter_mut().flatten().filter_map(|io| io.caller.take()).collect();
+            (state.disk.take(), callers)
+        };
+        for caller in callers {
+            match caller {
+                // Dropped, they report that the result is unknown.
+                Caller::Reads(_) | Caller::Writes(_) | Caller::Polls(None) => {}
+                Caller::Polls(Some(waker)) => waker.wake(),
+            }
+        }
+        drop(disk);
+    }
+}
+
+impl Drop for SpaceIo {
+    fn drop(&mut self) {
+        self.record.had(self.state.get_mut().reads);
+    }
+}
+
+impl State {
+    fn queue(&self) -> usize {
+        self.outstanding.len() - self.free.len()
+    }
+
+    fn add(&mut self, new: Outstanding) -> usize {
+        self.modifying += usize::from(new.at.op != Op::Read);
+        self.reads += u64::from(new.at.op == Op::Read);
+        match self.free.pop() {
+            Some(which) => {
+                self.outstanding[which] = Some(new);
+                which
+            }
+            None => {
+                self.outstanding.push(Some(new));
+                self.outstanding.len() - 1
+            }
+        }
+    }
+
+    /// Its caller; the rest of it stays in its place until then, because moving it takes time for every I/O.
+    fn remove(&mut self, which: usize) -> Option<Caller> {
+        let old = self.outstanding[which].as_mut()?;
+        let caller = old.caller.take();
+        self.modifying -= usize::from(old.at.op != Op::Read);
+        self.outstanding[which] = None;
+        self.free.push(which);
+        caller
+    }
+}
+
+/// The callback of the disk for the read `which`.
+impl Told<Read> for SpaceIo {
+    fn told(self: Arc<SpaceIo>, which: usize, outcome: Read) {
+        if let Some(Caller::Reads(then)) = self.completed(which) {
+            then.tell(outcome);
+        }
+    }
+}
+
+/// The same of a write.
+impl Told<Written> for SpaceIo {
+    fn told(self: Arc<SpaceIo>, which: usize, outcome: Written) {
+        if let Some(Caller::Writes(then)) = self.completed(which) {
+            then.tell(outcome);
+        }
+    }
+}
+
+impl Begun {
+    fn completed(mut self) {
+        self.has_completed = true;
+        self.of.completed(self.which);
+    }
+}
+
+/// Its driver has ended: nothing is known of how long it took.
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if !self.has_completed {
+            self.of.forget(self.which);
+        }
+    }
+}
+
+impl<T: Outcome> Waiting<T> {
+    /// Waits for the disk in a task.
+    fn leave_to_task(&mut self) {
+        let (Some(io), Some(begun)) = (self.io.take(), self.begun.take()) else { return };
+        let env = begun.of.record.supervision.env.clone();
+        env.spawn_if_running(async move {
+            drop(io.await);
+            begun.completed();
+        });
+    }
+}
+
+impl<T: Outcome> Future for Waiting<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let this = &mut *self;
+        let (Some(io), Some(begun)) = (&mut this.io, &this.begun) else {
+            panic!("an I/O was polled after its completion")
+        };
+        if let Poll::Ready(outcome) = io.as_mut().poll(context) {
+            this.io = None;
+            this.begun.take().into_iter().for_each(Begun::completed);
+            return Poll::Ready(outcome);
+        }
+        let at = begun.at;
+        let is_waited_for = match &mut begun.of.state.lock().outstanding[begun.which] {
+            Some(Outstanding { caller: Some(Caller::Polls(waker)), .. }) => {
+                if !waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+                    *waker = Some(context.waker().clone());
+                }
+                true
+            }
+            _ => false,
+        };
+        if is_waited_for {
+            return Poll::Pending;
+        }
+        this.leave_to_task();
+        Poll::Ready(T::unknown(at))
+    }
+}
+
+impl<T: Outcome> Drop for Waiting<T> {
+    fn drop(&mut self) {
+        let Some(begun) = &self.begun else { return };
+        // No caller waits for it any more.
+        let caller = match &mut begun.of.state.lock().outstanding[begun.which] {
+            Some(io) => io.caller.take(),
+            None => None,
+        };
+        drop(caller);
+        self.leave_to_task();
+    }
+}

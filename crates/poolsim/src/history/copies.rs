@@ -1,0 +1,78 @@
+//! The number of copies of mirrors and simple spaces changes. Only seeds from [`FIRST`] on do that: the histories of the others
+//! stay as they were.
+
+use std::time::Duration;
+
+use pool::CommitError;
+use pool_seam::{JobOrder, Resiliency};
+
+use super::bed::{Bed, Site};
+use super::chaos::{is_over, run};
+use super::random::Random;
+
+/// See the module.
+const FIRST: u64 = 200_000;
+
+/// How often a change is tried at last, while copies are resynchronised.
+const TRIES: usize = 20;
+
+/// Whether the copies of spaces change in this history.
+pub(super) fn change_in(seed: u64) -> bool {
+    seed >= FIRST
+}
+
+/// So many changes, one after the other.
+pub(super) async fn changes(bed: &Bed, site: &Site, steps: u64, mut random: Random) {
+    for _ in 0..steps {
+        bed.env.sleep(Duration::from_millis(random.below(60))).await;
+        if is_over(bed, site) {
+            return;
+        }
+        let space = random.below(site.spaces.len() as u64) as usize;
+        let copies = bed.shape.copies_of(space);
+        let Some(to) = random.pick(&copies) else { continue };
+        bed.note(|| format!("space {space} gets {to:?}"));
+        match site.pool.set_resiliency(site.spaces[space].id, *to).await {
+            // Its rows have two other numbers of copies.
+            Ok(()) | Err(CommitError::Invalid(_)) => {}
+            Err(_) if is_over(bed, site) => return,
+            Err(error) => bed.fail(&format!("copies of space {space}: {error}")),
+        }
+        let report = run(bed, site, space, JobOrder::Reshape).await;
+        bed.note(|| format!("space {space} was reshaped: {report:?}"));
+    }
+}
+
+/// Every row gets the number of copies that its space has.
+pub(super) async fn finish(bed: &Bed, site: &Site, space: usize) {
+    let id = site.spaces[space].id;
+    for attempt in 0.. {
+        if is_over(bed, site) || site.pool.read(|s| !s.spaces[&id].is_changing()) {
+            return;
+        }
+        // Moves that a crash has left: a row with one keeps its copies.
+        let moves: Vec<_> = site.pool.read(|s| {
+            let moving = |(row, of): (_, &pool::Row)| Some((row, of.moving()?.index, None));
+            s.spaces[&id].data_rows().filter_map(moving).collect()
+        });
+        if attempt > 0 && !moves.is_empty() {
+            run(bed, site, space, JobOrder::Fill(moves)).await;
+        }
+        let report = run(bed, site, space, JobOrder::Reshape).await;
+        if attempt == TRIES && site.pool.read(|s| s.spaces[&id].is_changing()) && !is_over(bed, site) {
+            bed.fail(&format!("the copies of space {space} do not change: {report:?}"));
+        }
+        bed.env.sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// The resiliencies that a space may get without another promise than the history checks, where there are disks enough.
+pub(super) fn of(record: &pool::SpaceRecord, disks: u16) -> Vec<Resiliency> {
+    let all = [Resiliency::Simple, Resiliency::Mirror { copies: 2 }, Resiliency::Mirror { copies: 3 }];
+    let may = |to: &Resiliency| {
+        let has_disks = usize::from(record.columns) * to.copies() < usize::from(disks);
+        let promises = (record.resiliency == Resiliency::Simple) || to.failures() > 0;
+        record.resiliency.can_become(*to) && promises && has_disks
+    };
+    if record.resiliency.is_parity() { Vec::new() } else { all.into_iter().filter(may).collect() }
+}

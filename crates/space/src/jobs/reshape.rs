@@ -1,0 +1,104 @@
+//! Rows get another number of copies: the metadata first, row by row, then new copies are filled as any that have missed
+//! regions. `docs/0004-spaces.md`, section H.
+
+use std::sync::Arc;
+
+use pool_seam::{OwnerOp, Row, RowNumber, SeamError, Shape, SpaceView, Stays};
+
+use super::Job;
+use crate::SpaceError;
+use crate::checkpoint::OpenPiece;
+use crate::owner::Inner;
+
+impl Job {
+    /// Gives all rows the space's present resiliency, and copies what present disks have missed.
+    pub(super) async fn reshape(&mut self) -> Result<(), SpaceError> {
+        let view = self.inner.view.get().value;
+        // The log first; then from the last row on, because the metadata looks for another one from the first on.
+        let former = view.record.rows.iter().filter(|(_, row)| row.shape == Shape::Former);
+        let mut rows: Vec<RowNumber> = former.map(|(row, _)| *row).collect();
+        while let Some(row) = rows.pop() {
+            if self.turn().await? == 0 {
+                self.leave(rows.into_iter().chain([row]).map(|row| (row, 0)));
+                return Ok(());
+            }
+            match self.inner.reshape_row(row).await? {
+                Ok(bytes) => self.done.bytes += bytes,
+                Err(why) => _ = self.left.insert((row, 0), why),
+            }
+        }
+        self.done.of = self.done.bytes + self.inner.count_missing(|_| true) * self.inner.region_bytes();
+        let left = std::mem::take(&mut self.left);
+        while self.pieces(|_| true).await? {}
+        self.left.extend(left);
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// Bytes of copies that were given up; or why the row keeps its shape.
+    async fn reshape_row(self: &Arc<Inner>, row: RowNumber) -> Result<Result<u64, Stays>, SpaceError> {
+        let is_log = row == RowNumber::LOG;
+        if !is_log && former(&self.view.get().value, row).is_some_and(|row| row.is_new) {
+            // Its owner never made it ready: a crash came first.
+            self.allocate(row).await?;
+        }
+        let view = self.view.get().value;
+        let Some((birth, slabs)) = former(&view, row).map(|row| (row.birth, row.slabs.len())) else {
+            return Ok(Ok(0));
+        };
+        let op = OwnerOp::Reshape { row, birth };
+        let done = if is_log || slabs <= view.record.slabs_in_row() {
+            self.commit_if_fits(vec![op]).await
+        } else if self.resolve_row(row).await? {
+            self.commit_alone(row, op, || !self.is_open(row)).await
+        } else {
+            return Ok(Err(Stays::Unfinished));
+        };
+        let view = self.view.get().value;
+        match done {
+            Ok(true) => {
+                let now = view.record.rows.get(&row).map_or(slabs, |row| row.slabs.len());
+                Ok(Ok(slabs.saturating_sub(now) as u64 * view.slab_bytes))
+            }
+            // It was freed meanwhile, or is done.
+            Ok(false) if former(&view, row).is_none_or(|row| row.birth != birth) => Ok(Ok(0)),
+            Ok(false) => Ok(Err(Stays::Shape)),
+            Err(SpaceError::Seam(SeamError::NoRoom(why))) => Ok(Err(Stays::NoPlace(why))),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Inner {
+    /// Decides what is open in a row, while all of its copies are there: one of them may have been set back (rule 9). `false`:
+    /// disks are away.
+    async fn resolve_row(self: &Arc<Inner>, row: RowNumber) -> Result<bool, SpaceError> {
+        let is_of_row = |piece: &OpenPiece| piece.groups.iter().any(|key| key.row == row);
+        for piece in self.to_resolve().iter().filter(|piece| is_of_row(piece)) {
+            match self.resolve_piece(piece).await {
+                Ok(()) => {}
+                Err(error @ (SpaceError::Seam(_) | SpaceError::Log(_))) => return Err(error),
+                Err(error) => {
+                    tracing::debug!(space = self.space().0, row = row.0, %error, "a row keeps its copies for now");
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether something in a row is not decided.
+    fn is_open(&self, row: RowNumber) -> bool {
+        let dirty = self.cache.dirty();
+        let mut dirty = dirty.iter().filter(|cached| cached.key().row == row);
+        dirty.any(|cached| self.look(cached, |table| table.is_unresolved()))
+            || self.active.unresolved().iter().any(|(set, _)| set.row == row)
+            || self.overlay.groups().iter().any(|key| key.row == row)
+    }
+}
+
+/// A row that has the former resiliency.
+fn former(view: &SpaceView, row: RowNumber) -> Option<&Row> {
+    view.record.rows.get(&row).filter(|row| row.shape == Shape::Former)
+}
