@@ -86,6 +86,10 @@ pub trait Observer {
     fn creating(&mut self, path: &str, done: u64, size: u64) {
         let _ = (path, done, size);
     }
+    /// The measured part of a span begins, or (`false`) it has ended.
+    fn measures(&mut self, begins: bool) {
+        let _ = begins;
+    }
     /// About ten times a second.
     fn tick(&mut self, tick: &Tick) {
         let _ = tick;
@@ -360,9 +364,11 @@ impl Run<'_> {
             let over = now >= end || halt.load(Ordering::Relaxed);
             if before.is_none() && now >= measure {
                 before = Some((now, self.sample()?));
+                observer.measures(true);
             }
             if before.is_some() && after.is_none() && (now >= measured || over) {
                 after = Some((now, self.sample()?));
+                observer.measures(false);
             }
             if now >= next_tick || over {
                 observer.tick(&tick(number, now, begin, measure, measured, end, lives));

@@ -151,11 +151,11 @@ pub(super) fn run(words: &[String], out: Output) -> Result<(), Failure> {
             ..Settings::default()
         };
         let mut run = || {
-            let before = places.pool_reads(d)?;
-            let spans = engine::run(&profile, &settings, &mut Watch::new(&mut screen, &rows, &what));
+            let reads = || places.pool_reads(d);
+            let mut watch = Watch::new(&mut screen, &rows, &what, &reads);
+            let spans = engine::run(&profile, &settings, &mut watch);
             let spans = spans.map_err(|e| Failure::Bench(Box::new(e)))?;
-            let pool = before.zip(places.pool_reads(d)?).and_then(|(before, now)| now.since(&before));
-            Ok((spans, pool))
+            Ok((spans, watch.pool_cost()?))
         };
         match run() {
             Ok((spans, pool)) => {

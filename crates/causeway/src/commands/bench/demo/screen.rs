@@ -2,10 +2,12 @@
 
 use std::io::{IsTerminal, Write};
 
-use bench::demo::Row;
+use bench::demo::{PoolCost, Row};
 use bench::engine::{Observer, Tick};
 
+use super::pool::PoolReads;
 use super::table::{grouped, painted};
+use crate::failure::Failure;
 use crate::output::human_bytes;
 
 const TITLE: &str = "The field's demonstrations of SMB Direct, here";
@@ -70,12 +72,32 @@ pub(super) struct Watch<'a> {
     rows: &'a [Row],
     what: &'a str,
     before: Option<Tick>,
+    pool_reads: &'a dyn Fn() -> Result<Option<PoolReads>, Failure>,
+    read: Vec<Result<Option<PoolReads>, Failure>>,
 }
 
 impl<'a> Watch<'a> {
-    pub(super) fn new(screen: &'a mut Screen, rows: &'a [Row], what: &'a str) -> Watch<'a> {
+    /// `pool_reads`: what the pool has read until now, if the data is on one.
+    pub(super) fn new(
+        screen: &'a mut Screen,
+        rows: &'a [Row],
+        what: &'a str,
+        pool_reads: &'a dyn Fn() -> Result<Option<PoolReads>, Failure>,
+    ) -> Watch<'a> {
         screen.paint(rows, what);
-        Watch { screen, rows, what, before: None }
+        Watch { screen, rows, what, before: None, pool_reads, read: Vec::new() }
+    }
+
+    /// The cost of the pool's reads in the time that was measured.
+    ///
+    /// # Errors
+    /// The server did not answer.
+    pub(super) fn pool_cost(self) -> Result<Option<PoolCost>, Failure> {
+        let reads: Result<Vec<_>, _> = self.read.into_iter().collect();
+        Ok(match reads?[..] {
+            [Some(before), Some(after)] => after.since(&before),
+            _ => None,
+        })
     }
 }
 
@@ -83,6 +105,10 @@ impl Observer for Watch<'_> {
     fn creating(&mut self, path: &str, done: u64, size: u64) {
         let line = format!("{}: creating {path}, {} of {}", self.what, human_bytes(done), human_bytes(size));
         self.screen.paint(self.rows, &line);
+    }
+
+    fn measures(&mut self, _begins: bool) {
+        self.read.push((self.pool_reads)());
     }
 
     fn tick(&mut self, tick: &Tick) {
