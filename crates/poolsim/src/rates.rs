@@ -1,7 +1,7 @@
 //! Disks that move so many bytes a second: what is asked of a disk waits until it has done what was asked before.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arena::{Sg, SgMut, sg_len};
@@ -21,6 +21,9 @@ pub(crate) struct Rates {
     busy: Mutex<Vec<Instant>>,
     /// How long each has been.
     worked: Mutex<Vec<Duration>>,
+    /// Bytes that all have read and written.
+    read: AtomicU64,
+    written: AtomicU64,
 }
 
 struct Limited {
@@ -37,6 +40,8 @@ impl Rates {
             counts: AtomicBool::new(false),
             busy: Mutex::default(),
             worked: Mutex::default(),
+            read: AtomicU64::new(0),
+            written: AtomicU64::new(0),
         })
     }
 
@@ -49,8 +54,24 @@ impl Rates {
         self.worked.lock().clone()
     }
 
+    /// Bytes that all disks have written since then.
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that all disks have read.
+    pub(crate) fn read(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn limit(self: &Arc<Rates>, below: Arc<dyn Disk>, slot: usize) -> Arc<dyn Disk> {
         Arc::new(Limited { below, slot, rates: Arc::clone(self) })
+    }
+
+    fn count(&self, what: &AtomicU64, bytes: u64) {
+        if self.counts.load(Ordering::Relaxed) {
+            what.fetch_add(bytes, Ordering::Relaxed);
+        }
     }
 
     /// When the disk has done this, too.
@@ -89,13 +110,18 @@ impl Disk for Limited {
         self.below.info()
     }
     fn read(&self, c: &Ctx, offset: u64, dst: SgMut) -> Io<(Result<(), DiskError>, SgMut)> {
-        let time = self.time(dst.iter().map(|part| part.len() as u64).sum());
+        let bytes = dst.iter().map(|part| part.len() as u64).sum();
         let (below, c) = (Arc::clone(&self.below), *c);
-        self.after(time, move || below.read(&c, offset, dst))
+        self.rates.count(&self.rates.read, bytes);
+        self.after(self.time(bytes), move || below.read(&c, offset, dst))
     }
     fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<Result<(), DiskError>> {
-        let (below, c, time) = (Arc::clone(&self.below), *c, self.time(sg_len(&src) as u64));
-        self.after(time, move || below.write(&c, offset, src))
+        let (below, c, bytes) = (Arc::clone(&self.below), *c, sg_len(&src) as u64);
+        let rates = Arc::clone(&self.rates);
+        self.after(self.time(bytes), move || {
+            rates.count(&rates.written, bytes);
+            below.write(&c, offset, src)
+        })
     }
     fn flush(&self, c: &Ctx) -> Io<Result<(), DiskError>> {
         let (below, c) = (Arc::clone(&self.below), *c);

@@ -36,13 +36,13 @@ const GAP_MIN: Duration = Duration::from_millis(4);
 
 impl Default for Pacing {
     /// 20 ms, which a disk with a head keeps at a queue of two; 4 MiB/s, which is a terabyte in three days. Of each piece
-    /// one I/O of [`PIECE_BYTES`] is outstanding, and a piece includes that what was copied is flushed and recorded: 64
+    /// one I/O of [`PIECE_BYTES`] is outstanding, and a piece includes that what was copied is flushed and recorded: 128
     /// keep eight disks busy meanwhile.
     fn default() -> Pacing {
         Pacing {
             target: Duration::from_millis(20),
             minimum: 4 << 20,
-            at_once: 64,
+            at_once: 128,
             interval: Duration::from_millis(100),
         }
     }

@@ -9,7 +9,8 @@
 //!    no two copies of a column (no two slabs of a parity row; if that cannot be, no more than may be lost,
 //!    whichever they are) are in one domain.
 //! 4. Among the disks that keep 3 possible for the rest of the row, the one with the most free slabs is
-//!    taken, then the first in an order that each row has of its own; for a log one that is there for logs, then of the
+//!    taken, then the first in an order that each row has of its own (for a slab of a disk that is emptied, first of all one
+//!    that has the least to read and to write for that); for a log one that is there for logs, then of the
 //!    fastest medium.
 
 mod class;
@@ -33,7 +34,7 @@ use fit::Fit;
 pub use pool_seam::NoPlace;
 pub use rebalance::{Step, rebalance, to_rebalance};
 pub use reshape::reshaped;
-pub(crate) use rows::{log_replicas, log_row};
+pub(crate) use rows::{log_replicas, log_row, slab_by, sources};
 pub use rows::{row, slab};
 
 /// Slabs of a disk that new rows leave free: a 32nd, for repairs and moves. So a full pool can still heal a slab;

@@ -36,7 +36,8 @@ pub fn reshaped(
         let mut apart: Vec<DiskNumber> = kept.iter().map(|index| row.slabs[*index].place.disk).collect();
         slabs.extend(kept.iter().map(|index| NewSlab::Kept { index: *index as u8 }));
         for _ in kept.len()..new {
-            let place = farthest(state, &eligible, &apart, false, |disk| may(disk) && !taken.contains(&disk));
+            let place =
+                farthest(state, &eligible, &apart, false, |disk| may(disk) && !taken.contains(&disk), |_| 0);
             let place = place.ok_or(NoPlace::NoRoom { needed, disks, media: eligible.media() })?;
             taken.insert(place.disk);
             apart.push(place.disk);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Eligible, NoPlace, keeps_enough, mates, place, shared};
-use crate::{DiskNumber, Resiliency, RowNumber, SlabPlace, SpaceId, SpaceRecord, State, Usage};
+use crate::{DiskNumber, Resiliency, Row, RowNumber, SlabPlace, SpaceId, SpaceRecord, State, Usage};
 
 /// Places for a new row of a space, in the row's order, on disks that are `usable`. Where there are no others, some are on
 /// disks that are absent or not usable, as many as the row can lose; `true` says so: these have missed everything.
@@ -55,6 +55,18 @@ pub fn slab(
     index: u8,
     usable: impl Fn(DiskNumber) -> bool,
 ) -> Result<SlabPlace, NoPlace> {
+    slab_by(state, space, number, index, usable, |_| 0)
+}
+
+/// The same; of disks that are as far away, one with the least `work` is taken.
+pub fn slab_by(
+    state: &State,
+    space: SpaceId,
+    number: RowNumber,
+    index: u8,
+    usable: impl Fn(DiskNumber) -> bool,
+    work: impl Fn(DiskNumber) -> usize,
+) -> Result<SlabPlace, NoPlace> {
     let none = NoPlace::NoSuchRow(space);
     let record = state.spaces.get(&space).ok_or(none.clone())?;
     let row = record.rows.get(&number).filter(|row| usize::from(index) < row.slabs.len()).ok_or(none)?;
@@ -77,7 +89,7 @@ pub fn slab(
     let may =
         |disk: DiskNumber| is_reachable(state, disk, record.slot) && usable(disk) && !taken.contains(&disk);
     let full = NoPlace::NoRoom { needed: 1, disks: 0, media: eligible.media() };
-    farthest(state, &eligible, &apart, needs_spare, may).ok_or(full)
+    farthest(state, &eligible, &apart, needs_spare, may, work).ok_or(full)
 }
 
 /// A free slab on a disk that `may` be taken, as far from these as can be. The reserve may be used, and with `spares` hot
@@ -88,6 +100,7 @@ pub(super) fn farthest(
     apart: &[DiskNumber],
     spares: bool,
     may: impl Fn(DiskNumber) -> bool,
+    work: impl Fn(DiskNumber) -> usize,
 ) -> Option<SlabPlace> {
     let candidates = state.disks.iter().filter(|(disk, of)| {
         let suits = eligible.takes(of) || spares && of.usage == Usage::HotSpare && eligible.suits(of);
@@ -95,10 +108,26 @@ pub(super) fn farthest(
     });
     let best = candidates.min_by_key(|(disk, of)| {
         let room = std::cmp::Reverse(state.slabs_free(**disk));
-        (shared(state, apart, **disk), of.usage == Usage::HotSpare, eligible.rank(**disk), room, **disk)
+        let is_spare = of.usage == Usage::HotSpare;
+        (shared(state, apart, **disk), is_spare, eligible.rank(**disk), work(**disk), room, **disk)
     });
     let (disk, _) = best?;
     state.free_slabs(*disk).next().map(|slab| SlabPlace { disk: *disk, slab })
+}
+
+/// The disks that a slab is read from when it gets another place: itself, or what it is made from.
+pub(crate) fn sources(state: &State, record: &SpaceRecord, row: &Row, index: usize) -> Vec<DiskNumber> {
+    let own = row.slabs[index].place.disk;
+    if state.is_present(own) {
+        return vec![own];
+    }
+    let resiliency = record.resiliency_of(row);
+    let mut mates = mates(resiliency, &row.slabs, index);
+    mates.retain(|disk| state.is_present(*disk));
+    if !resiliency.is_parity() {
+        mates.truncate(1);
+    }
+    mates
 }
 
 /// The order of disks with the same room: another one for each row, so that a disk shares its rows with all others, and

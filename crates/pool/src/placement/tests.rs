@@ -419,6 +419,19 @@ fn a_replacement_goes_to_another_node_before_a_roomier_disk() {
     assert_eq!(replacement(&s, 0, 0).unwrap().disk, DiskNumber(2), "its own node is as good");
 }
 
+#[test]
+fn a_replacement_goes_to_the_disk_with_the_least_work_before_a_roomier_one() {
+    let disk = |slabs, node| Disk { slabs, rack: 0, node, usage: Usage::AutoSelect, present: true, media: 0 };
+    let disks = [disk(9, 1), disk(9, 2), disk(60, 3), disk(5, 4), disk(70, 1)];
+    let mut s = state(&disks, (Resiliency::Mirror { copies: 2 }, 1));
+    s.fill(SPACE, RowNumber(0), [0, 1].map(|d| SlabPlace { disk: DiskNumber(d), slab: 0 })).unwrap();
+    let by = |work: [usize; 5]| {
+        slab_by(&s, SPACE, RowNumber(0), 1, |_| true, |d| work[usize::from(d.0)]).unwrap().disk.0
+    };
+    assert_eq!(by([0; 5]), 2);
+    assert_eq!(by([0, 0, 2, 1, 0]), 3, "the node of the other copy is no place, however idle");
+}
+
 /// The disks of the log of a parity space of this class, on disks of these media and uses and nodes.
 fn log_on(class: MediaClass, disks: &[(u8, Usage, u8)], parity: u8) -> Vec<u16> {
     let disk = |(media, usage, node): &(u8, Usage, u8)| Disk {

@@ -15,6 +15,7 @@ use pool_seam::{
     Absence, DiskNumber, GROUP_UNITS, Membership, OwnerOp, Regions, Row, RowNumber, SeamError, SlabCopy,
     SlabPlace, SpaceView, Stays, UNIT,
 };
+use tokio::sync::{MutexGuard, oneshot};
 
 use super::Job;
 use crate::SpaceError;
@@ -43,6 +44,8 @@ pub(super) struct Piece {
     set: u8,
     content: u8,
     region: u32,
+    /// The copy had nothing when the job began with it: what its disk has there is no reason not to write.
+    was_empty: bool,
 }
 
 impl Piece {
@@ -63,6 +66,12 @@ impl Drop for Claim {
         let mut filling = self.inner.filling.lock();
         self.pieces.iter().for_each(|piece| _ = filling.remove(&piece.note()));
     }
+}
+
+/// Regions that a job has filled; see [`Inner::filled`].
+pub(crate) struct FilledRegions {
+    pieces: Vec<(Piece, Arc<Port>)>,
+    told: oneshot::Sender<Result<(), SpaceError>>,
 }
 
 /// How a piece ended.
@@ -206,7 +215,14 @@ impl Job {
             self.leave(all.iter().map(|piece| (piece.row, piece.index)));
             return Ok(false);
         }
-        let claim = self.inner.claim(turn, is_wanted);
+        let mut claim = self.inner.claim(turn, is_wanted);
+        for piece in &mut claim.pieces {
+            let copy = (piece.row, piece.generation);
+            if piece.was_empty {
+                self.empty.insert(copy);
+            }
+            piece.was_empty = self.empty.contains(&copy);
+        }
         if claim.pieces.is_empty() {
             // Another job fills them.
             self.inner.env.sleep(RETRY).await;
@@ -224,7 +240,7 @@ impl Job {
                 Filled::No => self.leave([(piece.row, piece.index)]),
             }
         }
-        self.inner.filled(&done).await?;
+        self.inner.filled(done).await?;
         Ok(true)
     }
 }
@@ -377,11 +393,7 @@ impl Inner {
             let at = (unit - units.start) * UNIT as usize;
             &good[at..at + UNIT as usize]
         };
-        // Of a slab that has missed everything nothing is worth a comparison.
-        let view = self.view.get().value;
-        let copy = view.record.rows.get(&piece.row).and_then(|row| row.copy(piece.index.into()));
-        let is_new = copy.is_some_and(|copy| copy.missed == u64::MAX);
-        let present = if is_new { None } else { self.present(port, &target, &member).await };
+        let present = if piece.was_empty { None } else { self.present(port, &target, &member).await };
         let differs = |unit: &usize| {
             present.as_ref().is_none_or(|present| {
                 let at = (*unit - units.start) * UNIT as usize;
@@ -433,28 +445,60 @@ impl Inner {
         result.ok().map(|()| flat(&read))
     }
 
-    /// What was filled becomes durable: blocks, flush, mark, entry of the mark, and then the metadata.
-    async fn filled(self: &Arc<Inner>, pieces: &[(Piece, Arc<Port>)]) -> Result<(), SpaceError> {
+    /// What was filled becomes durable and is recorded, with what other jobs have filled meanwhile.
+    async fn filled(self: &Arc<Inner>, pieces: Vec<(Piece, Arc<Port>)>) -> Result<(), SpaceError> {
         if pieces.is_empty() {
             return Ok(());
         }
-        let mut done: Vec<&(Piece, Arc<Port>)> = Vec::new();
-        {
-            // A checkpoint writes the same blocks and marks.
-            let _one = self.checkpoints.lock().await;
-            let mut ports: BTreeMap<DiskNumber, Arc<Port>> = BTreeMap::new();
-            for piece in pieces {
-                if self.copy_blocks(&piece.0, &piece.1).await? {
-                    ports.insert(piece.0.disk, Arc::clone(&piece.1));
-                    done.push(piece);
+        let (told, recorded) = oneshot::channel();
+        self.filled.lock().push(FilledRegions { pieces, told });
+        // A checkpoint writes the same blocks and marks.
+        let one = self.checkpoints.lock().await;
+        let all = std::mem::take(&mut *self.filled.lock());
+        if !all.is_empty() {
+            self.record_filled(all, one).await;
+        }
+        // If the job that recorded them was ended meanwhile, they are missing still, and found again.
+        recorded.await.unwrap_or(Ok(()))
+    }
+
+    /// Tells each of these jobs whether its regions are recorded.
+    async fn record_filled(self: &Arc<Inner>, all: Vec<FilledRegions>, one: MutexGuard<'_, ()>) {
+        let blocks = |of: &FilledRegions| {
+            let pieces = of.pieces.clone();
+            async move { join_all(pieces.iter().map(|piece| self.copy_blocks(piece))).await }
+        };
+        let copied = join_all(all.iter().map(blocks)).await;
+        let (mut pieces, mut waiting) = (Vec::new(), Vec::new());
+        for (of, copied) in all.into_iter().zip(copied) {
+            match copied.into_iter().collect::<Result<Vec<bool>, _>>() {
+                Ok(copied) => {
+                    let there = of.pieces.into_iter().zip(copied).filter(|(_, is_there)| *is_there);
+                    pieces.extend(there.map(|(piece, _)| piece));
+                    waiting.push(of.told);
                 }
-            }
-            for port in ports.values() {
-                if self.flush_port(port).await.is_some() || !self.mark_again(port).await? {
-                    done.retain(|(piece, _)| piece.disk != port.number());
-                }
+                Err(error) => _ = of.told.send(Err(error)),
             }
         }
+        let result = self.record_copied(pieces, one).await;
+        waiting.into_iter().for_each(|told| _ = told.send(result.clone()));
+    }
+
+    /// What was copied with its blocks: flush, mark, entry of the mark, and then the metadata.
+    async fn record_copied(
+        self: &Arc<Inner>,
+        mut done: Vec<(Piece, Arc<Port>)>,
+        one: MutexGuard<'_, ()>,
+    ) -> Result<(), SpaceError> {
+        let ports: BTreeMap<DiskNumber, Arc<Port>> =
+            done.iter().map(|(piece, port)| (piece.disk, Arc::clone(port))).collect();
+        let marked = join_all(ports.values().map(|port| async move {
+            let is_flushed = self.flush_port(port).await.is_none();
+            Ok((port.number(), is_flushed && self.mark_again(port).await?))
+        }));
+        let marked = marked.await.into_iter().collect::<Result<BTreeMap<_, _>, SpaceError>>()?;
+        done.retain(|(piece, _)| marked[&piece.disk]);
+        drop(one);
         // Not under the lock: this may wait for room, which a checkpoint makes.
         if self.has_discards(&done) {
             // Their units were not filled. A crash that loses the discard would leave the copy without the value before it.
@@ -464,7 +508,7 @@ impl Inner {
         }
         let lacks = |piece: &Piece| self.unfilled.lock().contains(&piece.note());
         done.retain(|(piece, port)| !port.has_ended() && !lacks(piece));
-        let regions = |(piece, _): &&(Piece, Arc<Port>)| {
+        let regions = |(piece, _): &(Piece, Arc<Port>)| {
             let Piece { row, index, generation, of: membership, region, .. } = *piece;
             OwnerOp::NotMissed { row, index, generation, regions: 1 << region, membership }
         };
@@ -501,7 +545,7 @@ impl Inner {
     }
 
     /// Whether regions have discards that are not durable.
-    fn has_discards(&self, pieces: &[&(Piece, Arc<Port>)]) -> bool {
+    fn has_discards(&self, pieces: &[(Piece, Arc<Port>)]) -> bool {
         let regions = Regions::new(self.view.get().value.slab_bytes);
         let is_of = |piece: &Piece, key: GroupKey| {
             (piece.row, piece.set) == (key.row, key.set)
@@ -514,7 +558,7 @@ impl Inner {
     }
 
     /// Writes the blocks of a region to the copy that was filled; `false` if the copy is gone.
-    async fn copy_blocks(self: &Arc<Inner>, piece: &Piece, port: &Arc<Port>) -> Result<bool, SpaceError> {
+    async fn copy_blocks(self: &Arc<Inner>, (piece, port): &(Piece, Arc<Port>)) -> Result<bool, SpaceError> {
         let groups = Regions::new(self.view.get().value.slab_bytes).groups(piece.region);
         for group in groups {
             let key = GroupKey { row: piece.row, set: piece.set, group };
@@ -561,7 +605,10 @@ fn missing(view: &SpaceView) -> impl Iterator<Item = Piece> {
         };
         let (disk, generation, index) = (copy.place.disk, copy.generation, index as u8);
         let missed = (0..regions.count()).filter(|region| copy.missed & 1 << region != 0);
-        let piece = move |of| move |region| Piece { row, index, generation, disk, of, set, content, region };
+        let was_empty = copy.missed == u64::MAX;
+        let piece = move |of| {
+            move |region| Piece { row, index, generation, disk, of, set, content, region, was_empty }
+        };
         of.into_iter().flat_map(move |of| missed.clone().map(piece(of)))
     })
 }

@@ -2,17 +2,24 @@
 
 use std::collections::BTreeMap;
 
+use parking_lot::Mutex;
 use pool_seam::{JobOrder, SeamError, SlabPlace, Stays};
 
 use super::at_once;
 use crate::jobs::{Evacuated, Job};
+use crate::placement::{slab_by, sources};
 use crate::{DiskNumber, Pool, RowNumber, SpaceId, State};
 
 /// Rows with a moving slab at a time, of one job: enough to keep some disks busy while others are flushed.
-pub(super) const MOVES_AT_ONCE: usize = 32;
+pub(super) const MOVES_AT_ONCE: usize = 64;
 
 /// Regions of one slab that are filled at a time.
 const REGIONS_AT_ONCE: usize = 4;
+
+/// How many slabs each disk reads or writes while a disk is emptied: those of which it has the copy that is read, and those
+/// that it was chosen for. Where they are read is decided already; to be ready at the same time, disks that read much write
+/// little.
+struct Work(Mutex<BTreeMap<DiskNumber, usize>>);
 
 /// What an order says of a slab.
 type Fill = (RowNumber, u8, Option<SlabPlace>);
@@ -24,11 +31,12 @@ impl Pool {
     pub async fn evacuate(&self, from: DiskNumber, job: &Job) -> Result<Evacuated, SeamError> {
         let rows = in_turns(self.read(|s| s.rows_on(from).map(|(space, row, _)| (space, row)).collect()));
         job.expect(rows.iter().map(|(_, row)| self.bytes_of(*row)).sum());
+        let work = &Work::of(&self.read(State::clone), from);
         let each = rows.into_iter().map(|(space, row)| async move {
             if job.is_stopped() {
                 return (row, Ok(Err(Stays::Unfinished)));
             }
-            (row, self.move_off(from, space, row, job).await)
+            (row, self.move_off(from, space, row, work, job).await)
         });
         let (mut result, mut failed, mut stays) = (Evacuated::default(), None, BTreeMap::new());
         for (row, moved) in at_once(MOVES_AT_ONCE, each).await {
@@ -79,6 +87,7 @@ impl Pool {
         from: DiskNumber,
         space: SpaceId,
         row: RowNumber,
+        work: &Work,
         job: &Job,
     ) -> Result<Result<usize, Stays>, SeamError> {
         let Some(_mine) = self.orders().moving(space, row) else { return Ok(Err(Stays::Unfinished)) };
@@ -87,7 +96,12 @@ impl Pool {
             Ok(fills) => fills,
             Err(why) => return Ok(Err(why)),
         };
-        let left = self.fill(space, fills, job).await?;
+        let to = |(row, index, _): &Fill| (*row, *index, self.read(|s| work.place(s, space, *row, *index)));
+        let mut left = self.fill(space, fills.iter().map(to).collect(), job).await?;
+        if matches!(left, Some(Stays::NoPlace(_))) {
+            // Another disk may have room.
+            left = self.fill(space, fills, job).await?;
+        }
         let still = self.read(|s| s.row_copies_on(space, row, from));
         match left {
             Some(why) if still > 0 => Ok(Err(why)),
@@ -117,6 +131,27 @@ impl Pool {
     /// Bytes of a slab of a row; a replica of a log is not copied.
     fn bytes_of(&self, row: RowNumber) -> u64 {
         if row == RowNumber::LOG { 0 } else { self.read(|s| s.slab_bytes) }
+    }
+}
+
+impl Work {
+    fn of(state: &State, from: DiskNumber) -> Work {
+        let mut all = BTreeMap::new();
+        for (space, _, row) in state.rows_on(from).filter(|(_, number, _)| *number != RowNumber::LOG) {
+            let here = row.slabs.iter().enumerate().filter(|(_, copy)| copy.place.disk == from);
+            let sources = here.flat_map(|(index, _)| sources(state, &state.spaces[&space], row, index));
+            sources.for_each(|disk| *all.entry(disk).or_default() += 1);
+        }
+        Work(Mutex::new(all))
+    }
+
+    /// A place for a slab on the disk that has the least to do of those that will do; none if there is none.
+    fn place(&self, state: &State, space: SpaceId, row: RowNumber, index: u8) -> Option<SlabPlace> {
+        let mut all = self.0.lock();
+        let work = |disk: DiskNumber| all.get(&disk).copied().unwrap_or(0);
+        let place = slab_by(state, space, row, index, |_| true, work).ok()?;
+        *all.entry(place.disk).or_default() += 1;
+        Some(place)
     }
 }
 
@@ -167,3 +202,6 @@ fn in_turns(rows: Vec<(SpaceId, RowNumber)>) -> Vec<(SpaceId, RowNumber)> {
     turns.sort();
     turns.into_iter().map(|(_, row)| row).collect()
 }
+
+#[cfg(test)]
+mod tests;

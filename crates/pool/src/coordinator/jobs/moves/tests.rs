@@ -1,0 +1,31 @@
+use super::*;
+use crate::testing;
+use crate::{Absence, Op, PoolId, SpaceRecord};
+
+const SPACE: SpaceId = SpaceId(0);
+
+/// Six rows have their other copy on disk 1, two on disk 2.
+#[test]
+fn disks_that_read_much_write_little() {
+    let mut s = State::new(PoolId([1; 16]), "p".into(), 8 << 20);
+    for n in 0..5 {
+        s.apply(&Op::AddDisk { disk: DiskNumber(n), record: testing::disk(n) }).unwrap();
+    }
+    s.make(SpaceRecord { size: 1 << 30, ..testing::mirror("s") });
+    for row in 0..8 {
+        let other = if row < 6 { 1 } else { 2 };
+        let place = |disk| SlabPlace { disk: DiskNumber(disk), slab: row };
+        s.fill(SPACE, RowNumber(row), [place(0), place(other)]).unwrap();
+    }
+    s.apply(&Op::DiskAbsent { disk: DiskNumber(0), reason: Absence::Gone }).unwrap();
+    let work = Work::of(&s, DiskNumber(0));
+    let mut targets = BTreeMap::<u16, usize>::new();
+    for row in 0..8 {
+        let place = work.place(&s, SPACE, RowNumber(row), 0).expect("there is room");
+        *targets.entry(place.disk.0).or_default() += 1;
+    }
+    // In the end all have three or four to do, or two and no row left for them, but the one that has six to read.
+    let to = |disk| targets.get(&disk).copied().unwrap_or(0);
+    assert_eq!(to(1), 0, "{targets:?}");
+    assert_eq!((to(2) + 2).max(to(3)).max(to(4)), 4, "{targets:?}");
+}
