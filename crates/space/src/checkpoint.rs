@@ -12,13 +12,14 @@ use std::time::Duration;
 use arena::{IoBuf, Sg};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
-use pool_seam::{Absence, LogState, OwnerOp, Regions};
+use pool_seam::{Absence, GROUP_UNITS, LogState, OwnerOp, Regions};
 use smallvec::SmallVec;
 
 use crate::SpaceError;
 use crate::active::SetKey;
 use crate::blocks::Units;
 use crate::cache::Cached;
+use crate::jobs::CHUNK;
 use crate::locks::Mode;
 use crate::log::LogError;
 use crate::log::commit::FlushSet;
@@ -373,14 +374,13 @@ impl Inner {
     }
 
     async fn resolve_group(self: &Arc<Inner>, key: GroupKey) -> Result<(), SpaceError> {
-        let Some(cached) = self.loaded(key).await? else { return Ok(()) };
-        for unit in 0..pool_seam::GROUP_UNITS as usize {
-            while self.look(&cached, |table| table.is_open(unit)) {
-                let _lock = self.locks.lock(key, unit..unit + 1, Mode::Exclusive).await;
-                let target = Target { key, column: key.set, units: unit..unit + 1 };
-                if self.look(&cached, |table| table.is_open(unit)) {
-                    self.decide(&target, &cached, unit).await?;
-                }
+        for first in (0..GROUP_UNITS as usize).step_by(CHUNK) {
+            let target = Target { key, column: key.set, units: first..first + CHUNK };
+            while let Some(cached) = self.loaded(key).await?
+                && self.look(&cached, |table| table.has_open(target.units.clone()))
+            {
+                let _lock = self.locks.lock(key, target.units.clone(), Mode::Exclusive).await;
+                self.decide(&target, &cached).await?;
             }
         }
         Ok(())

@@ -233,7 +233,7 @@ impl Inner {
         cached: &Arc<Cached>,
         at: &Route,
         code: Code,
-    ) -> Result<(), SpaceError> {
+    ) -> Result<bool, SpaceError> {
         let unit = target.units.start;
         self.learn_blocks(target.key, at, cached, u32::MAX).await;
         let counting: Vec<&Member> = at.members.iter().filter(|member| member.counts).collect();
@@ -247,7 +247,7 @@ impl Inner {
                     found[usize::from(member.content)].push((member, bytes.pop().flatten()));
                 }
                 ReadCopy::Away | ReadCopy::Failed(_) => is_whole = false,
-                ReadCopy::Changed => return Ok(()),
+                ReadCopy::Changed => return Ok(false),
             }
         }
         let sum = |content: usize, bytes: &[u8]| {
@@ -288,10 +288,12 @@ impl Inner {
                     }
                 }
             }
-            return self.confirm_stripe(target, cached, values).await;
+            self.look(cached, |table| table.set(unit, values));
+            return Ok(true);
         };
         if is_unwritten(&values) {
-            return self.confirm_stripe(target, cached, values).await;
+            self.look(cached, |table| table.set(unit, values));
+            return Ok(true);
         }
         let mut bytes: Vec<Option<Vec<u8>>> = stripe.iter().map(|b| b.as_ref().map(|b| b.to_vec())).collect();
         if !code.recover(UNIT as usize, &mut bytes, code.all() & !have) {
@@ -325,48 +327,39 @@ impl Inner {
         let is_known = self.look(cached, |table| table.is_known(unit) && table.values(unit) == values);
         if is_known && parts.iter().all(Option::is_none) {
             self.look(cached, |table| table.resolve(unit));
-            return Ok(());
+            return Ok(false);
         }
         let begun = match self.begin(target, What::Decision) {
             Ok(begun) => begun,
             Err(NotYet::Unavailable(error)) => return Err(error),
-            Err(NotYet::Disk(member)) => return self.port(&member).await.map(drop),
-            Err(_) => return Ok(()),
+            Err(NotYet::Disk(member)) => return self.port(&member).await.map(|_| false),
+            Err(_) => return Ok(false),
         };
         let change = Change { inner: Arc::clone(self), target: target.clone(), begun, right: None };
         let new = New::Stripes(Stripes { parts, values: Some(vec![values]) });
         if change.begin(new).await? == Ended::ToRepeat {
-            return Ok(());
+            return Ok(false);
         }
-        self.confirm_decision(target, cached).await
+        Ok(true)
     }
 
-    async fn confirm_stripe(
+    /// Waits until decisions are durable, and their data.
+    pub(crate) async fn confirm_decisions(
         &self,
         target: &Target,
         cached: &Arc<Cached>,
-        values: Values,
-    ) -> Result<(), SpaceError> {
-        self.look(cached, |table| table.set(target.units.start, values));
-        self.confirm_decision(target, cached).await
-    }
-
-    /// Waits until a decision is durable, and its data.
-    pub(crate) async fn confirm_decision(
-        &self,
-        target: &Target,
-        cached: &Arc<Cached>,
+        units: Units,
     ) -> Result<(), SpaceError> {
         loop {
             self.waiting.add_urgent(cached);
             let Some(at) = route(&self.view.get().value, target.key) else { return Ok(()) };
             let disks = at.members.iter().map(|member| member.disk).collect();
             self.confirmed(self.log().flush(FlushSet { everything: false, disks })).await?;
-            if !self.look(cached, |table| table.waits(target.units.start)) {
+            if !self.look(cached, |table| units.iter().any(|unit| table.waits(unit))) {
                 break;
             }
         }
-        self.look(cached, |table| table.resolve(target.units.start));
+        self.look(cached, |table| units.iter().for_each(|unit| table.resolve(unit)));
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use pool_seam::{Absence, Found, Regions};
 use smallvec::smallvec;
 
 use crate::active::SetKey;
-use crate::blocks::ContentId;
+use crate::blocks::{ContentId, Units};
 use crate::cache::Cached;
 use crate::error::SpaceError;
 use crate::flight::{Change, Ended};
@@ -44,23 +44,46 @@ enum Decision {
 }
 
 impl Inner {
-    /// Decides what a unit is that is old or new, and waits until that is confirmed. The caller has its lock alone.
+    /// Decides what those of a run's units are that are old or new, and waits until that is confirmed, of all together. Some may
+    /// be open still: the caller looks again. The caller has their lock alone.
     pub(crate) async fn decide(
         self: &Arc<Inner>,
         target: &Target,
         cached: &Arc<Cached>,
-        unit: usize,
     ) -> Result<(), SpaceError> {
-        let target = Target { units: unit..unit + 1, ..target.clone() };
+        let (mut decided, mut failed) = (Units::default(), None);
+        for unit in self.look(cached, |table| table.open_units(target.units.clone())) {
+            match self.decide_unit(target, cached, unit).await {
+                Ok(is_to_confirm) => decided.set(unit, is_to_confirm),
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+        }
+        if !decided.is_empty() {
+            self.confirm_decisions(target, cached, decided).await?;
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Decides about one; whether that has to be confirmed.
+    async fn decide_unit(
+        self: &Arc<Inner>,
+        target: &Target,
+        cached: &Arc<Cached>,
+        unit: usize,
+    ) -> Result<bool, SpaceError> {
+        let target = target.only(unit);
         let seen = self.view.get();
-        let Some(at) = route(&seen.value, target.key) else { return Ok(()) };
+        let Some(at) = route(&seen.value, target.key) else { return Ok(false) };
         if let Some(code) = at.code {
             if self.look(cached, |table| table.redo(unit).is_some()) {
-                return self.place(&target, cached).await;
+                return self.place(&target, cached).await.map(|()| false);
             }
             return self.decide_stripe(&target, cached, &at, code).await;
         }
-        let Some(contents) = self.contents(&target, &at).await? else { return Ok(()) };
+        let Some(contents) = self.contents(&target, &at).await? else { return Ok(false) };
         let (candidates, former) = self.look(cached, |table| (table.candidates(unit), table.former(unit)));
         let is_whole = contents.len() == at.members.iter().filter(|member| member.counts).count();
         let set = SetKey { row: target.key.row, birth: at.birth, set: target.key.set };
@@ -109,24 +132,24 @@ impl Inner {
                     is_known && is_equal
                 }) =>
             {
-                return Ok(());
+                return Ok(false);
             }
             Decision::Bytes(bytes) => {
                 let begun = match self.begin(&target, What::Decision) {
                     Ok(begun) => begun,
                     Err(NotYet::Unavailable(error)) => return Err(error),
-                    Err(NotYet::Disk(member)) => return self.port(&member).await.map(drop),
+                    Err(NotYet::Disk(member)) => return self.port(&member).await.map(|_| false),
                     // The caller looks again.
-                    Err(_) => return Ok(()),
+                    Err(_) => return Ok(false),
                 };
                 let change = Change { inner: Arc::clone(self), target: target.clone(), begun, right: None };
                 if change.start(Sg::from_iter([bytes])).await? == Ended::ToRepeat {
-                    return Ok(());
+                    return Ok(false);
                 }
             }
             Decision::Value(value) => self.look(cached, |table| table.set(unit, smallvec![value])),
         }
-        self.confirm_decision(&target, cached).await
+        Ok(true)
     }
 
     /// What the copies of a unit that count have, of those that can be read; `None` if a disk was removed meanwhile.

@@ -30,6 +30,9 @@ struct Running {
     end: Shared<BoxFuture<Result<JobReport, SpaceError>>>,
 }
 
+/// Units that are locked at a time.
+pub(crate) const CHUNK: usize = 64;
+
 /// A job at work.
 pub(crate) struct Job {
     inner: Arc<Inner>,

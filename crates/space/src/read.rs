@@ -222,7 +222,7 @@ impl Inner {
             if let Some(unit) = self.look(&cached, open) {
                 let _lock = self.locks.lock(target.key, unit..unit + 1, Mode::Exclusive).await;
                 if self.look(&cached, |table| !table.is_readable(unit)) {
-                    self.decide(target, &cached, unit).await?;
+                    self.decide(&target.only(unit), &cached).await?;
                 }
                 continue;
             }

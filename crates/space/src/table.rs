@@ -310,11 +310,17 @@ impl Table {
         is_unresolved || self.pending.get(unit).is_some_and(is_pending)
     }
 
-    /// The open unit of a range to decide first: one that only has to be put in place, because what decides another waits for
-    /// a record, and a checkpoint that has to make room for that cannot carry much of what is not in place.
-    pub fn first_open(&self, units: Range<usize>) -> Option<usize> {
-        let has_redo = |unit: &usize| self.pending.get(*unit).is_some_and(Pending::has_redo);
-        units.clone().find(has_redo).or_else(|| units.into_iter().find(|unit| self.is_open(*unit)))
+    /// Whether a unit of a range is open.
+    pub fn has_open(&self, mut units: Range<usize>) -> bool {
+        units.any(|unit| self.is_open(unit))
+    }
+
+    /// The open units of a range. First those that only have to be put in place: what decides others waits for a record, and a
+    /// checkpoint that has to make room for that cannot carry much of what is not in place.
+    pub fn open_units(&self, units: Range<usize>) -> Vec<usize> {
+        let mut open: Vec<usize> = units.filter(|unit| self.is_open(*unit)).collect();
+        open.sort_by_key(|unit| !self.pending.get(*unit).is_some_and(Pending::has_redo));
+        open
     }
 
     /// Whether the newest value may be read without a decision: it is not open, or a record has it with payload that is not in

@@ -94,6 +94,11 @@ pub(crate) struct Begun {
 }
 
 impl Target {
+    /// One of its units.
+    pub(crate) fn only(&self, unit: usize) -> Target {
+        Target { units: unit..unit + 1, ..self.clone() }
+    }
+
     pub(crate) fn new(view: &SpaceView, at: Spot, length: u64) -> Target {
         let (key, first) = group_of(view, at);
         Target { key, column: at.column, units: first..first + (length / UNIT) as usize }
@@ -288,7 +293,7 @@ impl Inner {
                 }
                 NotYet::Table(load) => drop(load.await?),
                 NotYet::Open(cached, unit) => {
-                    Box::pin(self.decide(&target, &cached, unit)).await?;
+                    Box::pin(self.decide(&target.only(unit), &cached)).await?;
                 }
                 NotYet::Issued(record) => self.log().said(record).await?,
                 NotYet::Region(set, region) => {

@@ -142,8 +142,8 @@ impl Inner {
     /// What has to come before a change of units; `true`: something has, so look again.
     async fn settle(self: &Arc<Inner>, target: &Target, cached: &Arc<Cached>) -> Result<bool, SpaceError> {
         let units = || target.units.clone();
-        if let Some(unit) = self.look(cached, |table| table.first_open(units())) {
-            Box::pin(self.decide(target, cached, unit)).await?;
+        if self.look(cached, |table| table.has_open(units())) {
+            Box::pin(self.decide(target, cached)).await?;
             return Ok(true);
         }
         let issued = |table: &mut Table| {

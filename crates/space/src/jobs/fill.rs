@@ -17,7 +17,7 @@ use pool_seam::{
 };
 use tokio::sync::{MutexGuard, oneshot};
 
-use super::Job;
+use super::{CHUNK, Job};
 use crate::SpaceError;
 use crate::blocks::{ContentId, Units};
 use crate::cache::Cached;
@@ -28,9 +28,6 @@ use crate::port::Port;
 use crate::table::Value;
 use crate::view::{GroupKey, Member, block_id, route};
 use crate::write::Target;
-
-/// Units that are locked at a time.
-pub(super) const CHUNK: usize = 64;
 
 /// A region that a copy has missed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -354,8 +351,8 @@ impl Inner {
         let mut dst = SgMut::new();
         let wanted = loop {
             let Some(cached) = self.loaded(key).await? else { return Ok(false) };
-            if let Some(unit) = self.look(&cached, |table| table.first_open(units.clone())) {
-                self.decide(&target, &cached, unit).await?;
+            if self.look(&cached, |table| table.has_open(units.clone())) {
+                self.decide(&target, &cached).await?;
                 continue;
             }
             let wanted: Units = self.look(&cached, |table| {

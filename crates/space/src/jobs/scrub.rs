@@ -8,8 +8,7 @@ use std::sync::Arc;
 use arena::IoBuf;
 use pool_seam::{Found, GROUP, GROUP_UNITS, OwnerOp, RowNumber, ScrubRecord};
 
-use super::Job;
-use super::fill::CHUNK;
+use super::{CHUNK, Job};
 use crate::SpaceError;
 use crate::blocks::{ContentId, Units};
 use crate::cache::Cached;
@@ -150,8 +149,8 @@ impl Inner {
             let target = Target { key, column: key.set, units: first..first + CHUNK };
             let _lock = self.locks.lock(key, target.units.clone(), Mode::Exclusive).await;
             let Some(cached) = self.loaded(key).await? else { return Ok((counts, true)) };
-            while let Some(unit) = self.look(&cached, |table| table.first_open(target.units.clone())) {
-                self.decide(&target, &cached, unit).await?;
+            while self.look(&cached, |table| table.has_open(target.units.clone())) {
+                self.decide(&target, &cached).await?;
             }
             let view = self.view.get().value;
             let Some(at) = route(&view, key) else { return Ok((counts, true)) };
@@ -185,7 +184,7 @@ impl Inner {
             let Some(_lock) = self.locks.try_lock(key, target.units.clone(), Mode::Exclusive) else {
                 return Ok(false);
             };
-            if self.look(cached, |table| table.first_open(target.units.clone())).is_some() {
+            if self.look(cached, |table| table.has_open(target.units.clone())) {
                 return Ok(false);
             }
             self.scrub_stripes(&target, &at, cached).await?;

@@ -145,6 +145,24 @@ fn stripes_that_wait_for_room_do_not_keep_a_checkpoint_from_making_it() {
     }
 }
 
+/// Each unit by itself would need a record, and a flush of its disks.
+#[test]
+fn what_a_crash_has_left_open_is_decided_in_few_records() {
+    for setup in [Setup::new(70, 3, MIRROR), coded(71, 1)] {
+        virtual_time(async {
+            let world = World::new(&setup).await;
+            world.write(0..UNITS, true).await.unwrap();
+            world.write(0..UNITS, false).await.unwrap();
+            let world = world.crashed(PowerCut::Tear { seed: 7 }, |_| {}).await;
+            let before = world.space.0.progress().confirmed;
+            world.space.resolve().await.unwrap();
+            let records = world.space.0.progress().confirmed - before;
+            assert!((1..8).contains(&records), "{records} records for {UNITS} units");
+            world.read(0..UNITS).await.unwrap();
+        });
+    }
+}
+
 /// Rule 9: any disk may be an image of an earlier moment of the same opening. What was flushed is there, on the other copy.
 #[test]
 fn a_disk_set_back_in_one_opening() {
