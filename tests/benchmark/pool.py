@@ -19,6 +19,8 @@ fio that does next to nothing.
   through, or with a flush) beside fio's on such files, on both of them at a time: at least 60 % of what one of them gets.
 * `threads`: two spaces of one pool, each used from a thread of its own, and one of them alone; the disks are memory of the process. At least
   1.7 times as many I/Os a second.
+* `share`: a mirror through its share over SMB Direct, random reads of 8 KiB, 64 outstanding. The server takes at most as much processor
+  time as for the null share and the pool alone together, and one microsecond.
 * `instructions`: what one I/O takes in user space, by valgrind's callgrind: the same in each run, whatever else the machine does.
 * `repair`: a disk is lost under load: how fast it is rebuilt, as fast as it goes and paced by a target for the load's 99th percentile, and that
   percentile before and meanwhile.
@@ -27,9 +29,13 @@ fio that does next to nothing.
 import json
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 
-from . import ROOT, medians
+from harness.programs import run
+from harness.servers import free_port
+
+from . import BINARY, ROOT, limit, medians
 from .devices import Cap, RamDisks
 
 POOLLOAD = Path(os.environ.get("POOLLOAD_BIN", ROOT / "target" / "release" / "poolload"))
@@ -56,7 +62,7 @@ CAP_AIM, SUMS_AIM, PARITY_AIM = 0.95, 0.10, 1.1
 STRIPE = (MIB, 32)
 # Of the load's 99th percentile beside a paced repair: what a server's configuration has by default.
 TARGET = 0.020
-ROWS = ["ram", "cap", "sums", "parity", "files", "repair", "threads", "instructions"]
+ROWS = ["ram", "cap", "sums", "parity", "files", "repair", "threads", "share", "instructions"]
 # name: (write, how each write becomes durable, the same for fio)
 FILES = {
     "read-4k": (False, "none", None),
@@ -66,6 +72,8 @@ FILES = {
 }
 DURABLE_AIM, DURABLE_WRITES = 0.6, 5
 THREADS_AIM = 1.7
+# Block and depth of part `share`, and the microseconds that the server may take besides its parts.
+SHARE, SHARE_AIM_US = (8 * KIB, 64), 1.0
 # What is counted by callgrind: some of RAM's.
 COUNTED = ["read-4k", "mirror-write-4k"]
 
@@ -147,6 +155,8 @@ def measure(place, *, runs, seconds, rows):
         results["repair"] = repair(runs, seconds)
     if "threads" in rows:
         results["threads"] = threads(runs, seconds)
+    if "share" in rows:
+        results["share"] = share(place, runs, seconds)
     if "instructions" in rows:
         results["instructions"] = instructions(place)
     return results
@@ -355,6 +365,46 @@ def threads(runs, seconds):
     return out
 
 
+def share(place, runs, seconds):
+    """One server has both shares; the pool alone is another one on disks of its own."""
+    block, depth = SHARE
+    found = {"null": [], "share": [], "alone": []}
+    disks = RamDisks(4, GIB)
+    try:
+        with tempfile.TemporaryDirectory(dir=place) as folder:
+            server = limit.NullServer(Path(folder) / "server", iwarp_port=free_port(), signing="enabled")
+            server.storage["devices"] = disks.paths[:2]
+            server.start()
+            try:
+                causeway = lambda *words: run([BINARY, *words], env={"CAUSEWAY_CONTROL": str(Path(server.sockets.name) / "control.sock")})
+                causeway("pool", "create", "tank", "--force", "--disk", *disks.paths[:2])
+                causeway("share", "add", "vms", "--pool", "tank")
+                words = ["--transport", "rdma", "--rdma-port", str(server.iwarp_port)]
+                place_of = lambda name: f"smb://{server.user}@{server.host}:{server.port}/{name}"
+                places = {"null": place_of("null/file"), "share": place_of("vms/file.img")}
+                bench = lambda name, *more: limit.bench([*words, *more, places[name]], server.pid, "SMB over SMB Direct", server.password)
+                for name in places:
+                    bench(name, f"-c{GIB // 2}", "-d1", "-W0")
+                with Load(disks.paths[2:], "mirror", 1, GIB // 2) as load:
+                    for _ in range(runs):
+                        for name in places:
+                            found[name].append(bench(name, "--unsigned", f"-b{block}", "-r", "-w0", f"-o{depth}", "-n", f"-d{seconds}", "-W1"))
+                        alone = load.load(False, True, block, depth, seconds)
+                        found["alone"].append({key: value for key, value in alone.items() if key != "disks"})
+            finally:
+                server.stop()
+    finally:
+        disks.close()
+    out = {"runs": found, **{name: medians([{k: v for k, v in one.items() if isinstance(v, (int, float))} for one in each])
+                             for name, each in found.items()}}
+    parts = [out["null"]["server_us"], out["alone"]["cpu_us"]]
+    out["more_us"] = out["share"]["server_us"] - sum(parts)
+    out["met"] = out["more_us"] <= SHARE_AIM_US
+    print(f"share: {out['share']['server_us']:.2f} µs of the server for a read of {block // KIB} KiB over SMB Direct ({out['share']['iops']:.0f} a second); the null "
+          f"share {parts[0]:.2f}, the pool alone {parts[1]:.2f}: {out['more_us']:+.2f} µs (at most {SHARE_AIM_US:+.1f}) {'met' if out['met'] else 'NOT MET'}")
+    return out
+
+
 def instructions(place):
     disks, out = RamDisks(2, GIB // 4), {}
     try:
@@ -384,6 +434,8 @@ def missed(results):
             for name, row in results.get("files", {}).get("rows", {}).items() if not row.get("met", True)]
     if not results.get("sums", {"met": True})["met"]:
         out.append(f"pool checksums: {results['sums']['cost']:.1%} (at most {SUMS_AIM:.0%})")
+    if not results.get("share", {"met": True})["met"]:
+        out.append(f"pool share: {results['share']['more_us']:+.2f} µs more than its parts (at most {SHARE_AIM_US:+.1f})")
     if not results.get("parity", {"met": True})["met"]:
         out.append(f"pool parity: {results['parity']['ratio']:.2f} times the mirror's (aim {PARITY_AIM})")
     return out
@@ -443,6 +495,10 @@ def table(results):
         lines += ["", f"Two spaces on two threads, 4 KiB {name}s at random, disks in memory: {row['two']:,.0f} I/Os a second, one on one {row['one']:,.0f}: "
                   f"{row['ratio']:.2f} times (at least {row['aim']}: {said(row['met'])}); two processes, which share nothing but the machine, "
                   f"{row['apart'] / row['one']:.2f} times."]
+    if "share" in results:
+        r = results["share"]
+        lines += ["", f"A mirror through its share over SMB Direct, random reads of {SHARE[0] // KIB} KiB, {SHARE[1]} outstanding: {r['share']['server_us']:.2f} µs of the server for "
+                  f"each; the null share {r['null']['server_us']:.2f}, the pool alone {r['alone']['cpu_us']:.2f}: {r['more_us']:+.2f} µs (at most {SHARE_AIM_US:+.1f}: {said(r['met'])})."]
     if "instructions" in results:
         lines += ["", "Instructions in user space for each I/O (callgrind): " + ", ".join(f"{name} {n:,.0f}" for name, n in results["instructions"].items()) + "."]
     return "\n".join(lines).strip()

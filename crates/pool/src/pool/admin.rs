@@ -205,7 +205,6 @@ impl Pool {
         }
         let member = self.members().get(disk).cloned();
         inner.changing()?.remove(disk).await?;
-        // Another disk votes in its place before its own copy of the metadata is erased.
         inner.metadata.rechoose().await?;
         if let Some(member) = member {
             let wiped = labels::give_back(&inner.io, &member.disk, &member.areas).await;

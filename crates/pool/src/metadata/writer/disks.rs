@@ -74,9 +74,12 @@ impl Writer {
         self.rechoose().await
     }
 
-    /// Its vote ends in the same record, in the set that is in force then: a voter that was dropped since the caller looked
-    /// stays so.
+    /// Another disk votes first, if there is one: a crash in between leaves as many voters as before. The disk's own vote ends
+    /// in the same record, in the set that is in force then: a voter that was dropped since the caller looked stays so.
     pub(in crate::metadata) async fn remove(&mut self, disk: DiskNumber) -> Result<(), CommitError> {
+        if self.shadow.voters.contains(&disk) {
+            self.fill_up(Some(disk)).await?;
+        }
         let mut voters = self.shadow.voters.clone();
         let ended = voters.remove(&disk).then_some(Op::Voters { voters });
         self.commit(ended.into_iter().chain([Op::RemoveDisk { disk }]).collect()).await
@@ -86,17 +89,10 @@ impl Writer {
     /// before it counts.
     pub(in crate::metadata) async fn rechoose(&mut self) -> Result<(), CommitError> {
         self.running()?;
+        self.fill_up(None).await?;
         let members = Arc::clone(&self.shared.members.read());
-        // Twice what there is, and room for every opening to come.
-        let bound = state_size_bound(&self.shadow);
-        let needed = bound.max(2 * (bound - EPOCHS_BYTES)) as u64;
-        let unfit = self.unfit.clone();
-        let fits =
-            |d: DiskNumber| !unfit.contains(&d) && members.get(d).is_some_and(|m| Voter::room(m) > needed);
-        let chosen = voters::choose(&self.shadow, fits);
-        let joining: Vec<_> = chosen.difference(&self.shadow.voters).copied().collect();
-        self.let_vote(&members, joining).await?;
-        while let Some((out, new)) = voters::apart(&self.shadow, fits) {
+        let fits = self.fits(&members);
+        while let Some((out, new)) = voters::apart(&self.shadow, &fits) {
             self.let_vote(&members, vec![new]).await?;
             if !self.shadow.voters.contains(&new) || !self.shadow.voters.contains(&out) {
                 // It failed: the remaining disks are considered when a disk joins, or at the next opening.
@@ -106,6 +102,25 @@ impl Writer {
             self.commit(vec![Op::Voters { voters }]).await?;
         }
         Ok(())
+    }
+
+    /// Lets disks vote until there are enough, as if `leaving` were no voter.
+    async fn fill_up(&mut self, leaving: Option<DiskNumber>) -> Result<(), CommitError> {
+        let members = Arc::clone(&self.shared.members.read());
+        let fits = self.fits(&members);
+        let mut state = self.shadow.clone();
+        state.voters.retain(|voter| Some(*voter) != leaving);
+        let chosen = voters::choose(&state, |disk| Some(disk) != leaving && fits(disk));
+        let joining = chosen.difference(&state.voters).copied().collect();
+        self.let_vote(&members, joining).await
+    }
+
+    /// Whether a disk's metadata has room for twice what there is, and for every opening to come.
+    fn fits(&self, members: &Arc<Members>) -> impl Fn(DiskNumber) -> bool + use<> {
+        let bound = state_size_bound(&self.shadow);
+        let needed = bound.max(2 * (bound - EPOCHS_BYTES)) as u64;
+        let (unfit, members) = (self.unfit.clone(), Arc::clone(members));
+        move |disk| !unfit.contains(&disk) && members.get(disk).is_some_and(|m| Voter::room(m) > needed)
     }
 
     /// Lets disks vote. One has a checkpoint and, by the authority, a claim before it counts; that fails, and it leaves.

@@ -82,3 +82,23 @@ async fn every_cut(seed: u64, env: Env, arena: Arena) {
 fn a_power_cut_at_every_write_and_flush() {
     seeds(0..10, every_cut);
 }
+
+/// Of five voters two may be lost, also while one of them is removed.
+#[test]
+fn two_disks_may_be_lost_at_every_moment_of_the_removal_of_another() {
+    seeds(0..1, async |seed, env, arena| {
+        let machine = Machine::new(&env, seed);
+        let pool = pool_on(&env, &arena, &machine, 6).await;
+        assert!(pool.read(|s| s.voters.len() == 5 && s.voters.contains(&DiskNumber(0))));
+        machine.record();
+        pool.remove_disk(DiskNumber(0)).await.unwrap();
+        for moment in machine.recorded() {
+            for (a, b) in (0..6).flat_map(|a| (0..a).map(move |b| (a, b))) {
+                let after = moment.cut(&env, PowerCut::LoseAll);
+                let some = open_all(&after, (0..6).filter(|n| ![a, b].contains(n)));
+                let opened = open(&env, &arena, &some).await;
+                assert!(opened.is_ok(), "without {a} and {b}, at {moment:?}: {:?}", opened.err());
+            }
+        }
+    });
+}
