@@ -19,7 +19,6 @@ use crate::SpaceError;
 use crate::active::SetKey;
 use crate::blocks::Units;
 use crate::cache::Cached;
-use crate::jobs::CHUNK;
 use crate::locks::Mode;
 use crate::log::LogError;
 use crate::log::commit::FlushSet;
@@ -59,6 +58,9 @@ impl Space {
         self.0.in_doubt() > 0
     }
 }
+
+/// Units that are locked while they are decided: writes to them wait.
+const DECIDED_TOGETHER: usize = 16;
 
 /// Groups that may have units to decide.
 pub(crate) struct OpenPiece {
@@ -374,8 +376,8 @@ impl Inner {
     }
 
     async fn resolve_group(self: &Arc<Inner>, key: GroupKey) -> Result<(), SpaceError> {
-        for first in (0..GROUP_UNITS as usize).step_by(CHUNK) {
-            let target = Target { key, column: key.set, units: first..first + CHUNK };
+        for first in (0..GROUP_UNITS as usize).step_by(DECIDED_TOGETHER) {
+            let target = Target { key, column: key.set, units: first..first + DECIDED_TOGETHER };
             while let Some(cached) = self.loaded(key).await?
                 && self.look(&cached, |table| table.has_open(target.units.clone()))
             {

@@ -289,10 +289,12 @@ impl Inner {
                 }
             }
             self.look(cached, |table| table.set(unit, values));
+            self.waiting.add(cached);
             return Ok(true);
         };
         if is_unwritten(&values) {
             self.look(cached, |table| table.set(unit, values));
+            self.waiting.add(cached);
             return Ok(true);
         }
         let mut bytes: Vec<Option<Vec<u8>>> = stripe.iter().map(|b| b.as_ref().map(|b| b.to_vec())).collect();
@@ -359,7 +361,6 @@ impl Inner {
                 break;
             }
         }
-        self.look(cached, |table| units.iter().for_each(|unit| table.resolve(unit)));
         Ok(())
     }
 }

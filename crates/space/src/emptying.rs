@@ -49,6 +49,11 @@ impl Inner {
         Ok(self.look(&cached, |table| holds_nothing(table)))
     }
 
+    async fn is_void(self: &Arc<Inner>, key: GroupKey) -> Result<bool, SpaceError> {
+        let Some(cached) = self.loaded(key).await? else { return Ok(false) };
+        Ok(self.look(&cached, |table| table.is_void()))
+    }
+
     /// Discards a group on its disks, if it holds nothing still.
     async fn punch(self: &Arc<Inner>, key: GroupKey) {
         let Some(_lock) = self.locks.try_lock(key, WHOLE, Mode::Exclusive) else { return };
@@ -94,7 +99,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Frees a row, if all of its groups hold nothing.
+    /// Frees a row, if all of its groups hold nothing. Their blocks may not say so: of a disk that is away they cannot, and what
+    /// the log has of the row is void with it.
     async fn free(self: &Arc<Inner>, row: RowNumber) -> Result<(), SpaceError> {
         let view = self.view.get().value;
         let Some(record) = view.record.rows.get(&row).filter(|record| !record.is_new) else {
@@ -102,7 +108,7 @@ impl Inner {
         };
         let (birth, keys) = (record.birth, self.groups(row));
         for key in &keys {
-            if !self.is_empty(*key).await? {
+            if !self.is_void(*key).await? {
                 return Ok(());
             }
         }
@@ -115,7 +121,7 @@ impl Inner {
                 return Ok(());
             };
             locks.push(lock);
-            if !self.is_empty(*key).await? {
+            if !self.is_void(*key).await? {
                 return Ok(());
             }
         }

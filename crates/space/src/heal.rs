@@ -44,13 +44,17 @@ enum Decision {
 }
 
 impl Inner {
-    /// Decides what those of a run's units are that are old or new, and waits until that is confirmed, of all together. Some may
-    /// be open still: the caller looks again. The caller has their lock alone.
+    /// Decides the open units of a run, and waits until all these decisions are confirmed together. Some may be open still: the
+    /// caller looks again. The caller has their lock alone.
     pub(crate) async fn decide(
         self: &Arc<Inner>,
         target: &Target,
         cached: &Arc<Cached>,
     ) -> Result<(), SpaceError> {
+        let view = self.view.get().value;
+        let Some(at) = route(&view, target.key) else { return Ok(()) };
+        let port = |member: &Member| self.ports.get(member.disk, member.membership?);
+        let ports: Vec<_> = at.members.iter().filter_map(port).collect();
         let (mut decided, mut failed) = (Units::default(), None);
         for unit in self.look(cached, |table| table.open_units(target.units.clone())) {
             match self.decide_unit(target, cached, unit).await {
@@ -63,6 +67,16 @@ impl Inner {
         }
         if !decided.is_empty() {
             self.confirm_decisions(target, cached, decided).await?;
+            // What was written through a handle that has failed since may be lost, whatever was flushed after that.
+            if ports.iter().all(|port| !port.has_ended()) {
+                self.look(cached, |table| {
+                    for unit in decided.iter() {
+                        if !table.is_in_doubt(unit) {
+                            table.resolve(unit);
+                        }
+                    }
+                });
+            }
         }
         failed.map_or(Ok(()), Err)
     }
@@ -147,7 +161,10 @@ impl Inner {
                     return Ok(false);
                 }
             }
-            Decision::Value(value) => self.look(cached, |table| table.set(unit, smallvec![value])),
+            Decision::Value(value) => {
+                self.look(cached, |table| table.set(unit, smallvec![value]));
+                self.waiting.add(cached);
+            }
         }
         Ok(true)
     }

@@ -6,7 +6,7 @@ mod fill;
 mod reshape;
 mod scrub;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,7 +19,7 @@ use pool_seam::{GROUP, JobId, JobOrder, JobReport, Progress, RowNumber, SeamErro
 use crate::SpaceError;
 use crate::checkpoint::OpenPiece;
 use crate::owner::{Inner, RETRY, Space};
-pub(crate) use fill::FilledRegions;
+pub(crate) use fill::ToFlush;
 
 /// The jobs that run.
 #[derive(Default)]
@@ -41,8 +41,6 @@ pub(crate) struct Job {
     done: Progress,
     /// What it could not do.
     left: BTreeMap<(RowNumber, u8), Stays>,
-    /// Copies, by row and generation, that had nothing when it began with them.
-    empty: BTreeSet<(RowNumber, u32)>,
 }
 
 impl Jobs {
@@ -69,8 +67,7 @@ impl Space {
         let stop = Arc::clone(&is_stopped);
         let end: BoxFuture<Result<JobReport, SpaceError>> = Box::pin(self.0.env.run(async move {
             let of = Arc::clone(&inner);
-            let (left, empty) = (BTreeMap::new(), BTreeSet::new());
-            let job = Job { inner, id, is_stopped: stop, done: Progress::default(), left, empty };
+            let job = Job { inner, id, is_stopped: stop, done: Progress::default(), left: BTreeMap::new() };
             let report = job.run(order).await;
             of.jobs.0.lock().remove(&id);
             report

@@ -24,7 +24,7 @@ use crate::cache::{Budget, Cache};
 use crate::coded::Unplaced;
 use crate::disk_marks::DiskMarks;
 use crate::findings::Findings;
-use crate::jobs::{FilledRegions, Jobs};
+use crate::jobs::{Jobs, ToFlush};
 use crate::locks::RangeLocks;
 use crate::log::{LogError, Progress, SpaceLog};
 use crate::marks::Mark;
@@ -119,8 +119,8 @@ pub(crate) struct Inner {
     pub(crate) unfilled: parking_lot::Mutex<BTreeSet<CopyRegion>>,
     /// Regions of copies that a job fills.
     pub(crate) filling: parking_lot::Mutex<BTreeSet<CopyRegion>>,
-    /// Regions that are filled, and will be made durable and recorded with others.
-    pub(crate) filled: parking_lot::Mutex<Vec<FilledRegions>>,
+    /// Regions that are filled, and become durable together.
+    pub(crate) to_flush: parking_lot::Mutex<Vec<ToFlush>>,
     pub(crate) resizing: Mutex<()>,
     /// Groups were emptied since the last checkpoint began: the next one gives them back.
     pub(crate) has_emptied: AtomicBool,
@@ -258,7 +258,7 @@ impl Inner {
             limit: Limit::default(),
             unfilled: parking_lot::Mutex::default(),
             filling: parking_lot::Mutex::default(),
-            filled: parking_lot::Mutex::default(),
+            to_flush: parking_lot::Mutex::default(),
             resizing: Mutex::default(),
             has_emptied: AtomicBool::new(false),
             in_use: parking_lot::Mutex::default(),

@@ -315,11 +315,12 @@ impl Table {
         units.any(|unit| self.is_open(unit))
     }
 
-    /// The open units of a range. First those that only have to be put in place: what decides others waits for a record, and a
-    /// checkpoint that has to make room for that cannot carry much of what is not in place.
+    /// The open units of a range. First those that only have to be put in place: others wait for a record, and a checkpoint that
+    /// has to make room for that cannot carry much of what is not in place.
     pub fn open_units(&self, units: Range<usize>) -> Vec<usize> {
         let mut open: Vec<usize> = units.filter(|unit| self.is_open(*unit)).collect();
-        open.sort_by_key(|unit| !self.pending.get(*unit).is_some_and(Pending::has_redo));
+        let is_recorded = |pending: &Pending| pending.has_redo() && !pending.waits();
+        open.sort_by_key(|unit| !self.pending.get(*unit).is_some_and(is_recorded));
         open
     }
 
@@ -480,6 +481,12 @@ impl Table {
             || !self.pending.is_empty()
             || !self.in_flight.is_empty()
             || self.unresolved.is_some()
+    }
+
+    /// Whether nothing is written, and no value can come any more that says otherwise. Blocks may not say so yet.
+    pub fn is_void(&self) -> bool {
+        let is_settled = self.pending.is_empty() && self.in_flight.is_empty() && self.unresolved.is_none();
+        is_settled && self.written() == Units::NONE
     }
 
     /// Units that rule 5 has to decide, see [`Table::is_open`].

@@ -9,8 +9,8 @@
 //!    no two copies of a column (no two slabs of a parity row; if that cannot be, no more than may be lost,
 //!    whichever they are) are in one domain.
 //! 4. Among the disks that keep 3 possible for the rest of the row, the one with the most free slabs is
-//!    taken, then the first in an order that each row has of its own (for a slab of a disk that is emptied, first of all one
-//!    that has the least to read and to write for that); for a log one that is there for logs, then of the
+//!    taken, then the first in an order that each row has of its own (for a slab of a disk that is emptied, before that
+//!    one that has the least to read and to write, if all have ample room); for a log one that is there for logs, then of the
 //!    fastest medium.
 
 mod class;

@@ -111,3 +111,22 @@ fn a_seed_replays_byte_for_byte() {
 fn one_history() {
     run(number("POOLSIM_SEED").unwrap_or(0));
 }
+
+/// A large discard that a crash had left open was decided unit by unit: the records filled the log before a checkpoint could carry
+/// what was still open, and no job ended.
+#[test]
+fn what_a_crash_has_left_open_does_not_fill_the_log() {
+    run(352_675);
+}
+
+/// A crash while a disk was removed, and two more lost: the removed one had its vote no more, and no other disk had it yet.
+#[test]
+fn a_disk_keeps_its_vote_until_another_has_it() {
+    run(364_774);
+}
+
+/// A row held nothing, and a disk that was away had no block that said so: the space did not become smaller before it returned.
+#[test]
+fn a_row_that_holds_nothing_is_freed_without_a_disk_that_is_away() {
+    run(368_612);
+}

@@ -15,7 +15,7 @@ use pool_seam::{
     Absence, DiskNumber, GROUP_UNITS, Membership, OwnerOp, Regions, Row, RowNumber, SeamError, SlabCopy,
     SlabPlace, SpaceView, Stays, UNIT,
 };
-use tokio::sync::{MutexGuard, oneshot};
+use tokio::sync::oneshot;
 
 use super::{CHUNK, Job};
 use crate::SpaceError;
@@ -41,8 +41,6 @@ pub(super) struct Piece {
     set: u8,
     content: u8,
     region: u32,
-    /// The copy had nothing when the job began with it: what its disk has there is no reason not to write.
-    was_empty: bool,
 }
 
 impl Piece {
@@ -65,10 +63,13 @@ impl Drop for Claim {
     }
 }
 
-/// Regions that a job has filled; see [`Inner::filled`].
-pub(crate) struct FilledRegions {
-    pieces: Vec<(Piece, Arc<Port>)>,
-    told: oneshot::Sender<Result<(), SpaceError>>,
+/// Regions that a job has filled, and the ports through which they were written.
+type FilledRegions = Vec<(Piece, Arc<Port>)>;
+
+/// A job waits until regions that it has filled are durable with their blocks. It is told which of them are.
+pub(crate) struct ToFlush {
+    filled: FilledRegions,
+    told: oneshot::Sender<Result<FilledRegions, SpaceError>>,
 }
 
 /// How a piece ended.
@@ -212,14 +213,7 @@ impl Job {
             self.leave(all.iter().map(|piece| (piece.row, piece.index)));
             return Ok(false);
         }
-        let mut claim = self.inner.claim(turn, is_wanted);
-        for piece in &mut claim.pieces {
-            let copy = (piece.row, piece.generation);
-            if piece.was_empty {
-                self.empty.insert(copy);
-            }
-            piece.was_empty = self.empty.contains(&copy);
-        }
+        let claim = self.inner.claim(turn, is_wanted);
         if claim.pieces.is_empty() {
             // Another job fills them.
             self.inner.env.sleep(RETRY).await;
@@ -237,7 +231,7 @@ impl Job {
                 Filled::No => self.leave([(piece.row, piece.index)]),
             }
         }
-        self.inner.filled(done).await?;
+        self.inner.record_filled(done).await?;
         Ok(true)
     }
 }
@@ -390,7 +384,14 @@ impl Inner {
             let at = (unit - units.start) * UNIT as usize;
             &good[at..at + UNIT as usize]
         };
-        let present = if piece.was_empty { None } else { self.present(port, &target, &member).await };
+        let view = self.view.get().value;
+        let record = view.record.rows.get(&piece.row);
+        // What a slab's new place has, or one that has missed everything, is not worth a comparison.
+        let is_new = record.is_some_and(|row| {
+            let index = usize::from(piece.index);
+            index == row.slabs.len() || row.copy(index).is_some_and(|copy| copy.missed == u64::MAX)
+        });
+        let present = if is_new { None } else { self.present(port, &target, &member).await };
         let differs = |unit: &usize| {
             present.as_ref().is_none_or(|present| {
                 let at = (*unit - units.start) * UNIT as usize;
@@ -442,60 +443,60 @@ impl Inner {
         result.ok().map(|()| flat(&read))
     }
 
-    /// What was filled becomes durable and is recorded, with what other jobs have filled meanwhile.
-    async fn filled(self: &Arc<Inner>, pieces: Vec<(Piece, Arc<Port>)>) -> Result<(), SpaceError> {
-        if pieces.is_empty() {
-            return Ok(());
+    /// Makes blocks of filled regions durable, and the regions, together with what other jobs have filled meanwhile; then the
+    /// disks' marks. Which of the regions that came to.
+    async fn flush_filled(self: &Arc<Inner>, filled: FilledRegions) -> Result<FilledRegions, SpaceError> {
+        let (told, flushed) = oneshot::channel();
+        self.to_flush.lock().push(ToFlush { filled, told });
+        {
+            // A checkpoint writes the same blocks and marks. Not longer than it takes: it makes room in the log.
+            let _one = self.checkpoints.lock().await;
+            let all = std::mem::take(&mut *self.to_flush.lock());
+            self.flush_all_filled(all).await;
         }
-        let (told, recorded) = oneshot::channel();
-        self.filled.lock().push(FilledRegions { pieces, told });
-        // A checkpoint writes the same blocks and marks.
-        let one = self.checkpoints.lock().await;
-        let all = std::mem::take(&mut *self.filled.lock());
-        if !all.is_empty() {
-            self.record_filled(all, one).await;
-        }
-        // If the job that recorded them was ended meanwhile, they are missing still, and found again.
-        recorded.await.unwrap_or(Ok(()))
+        // If the job that had them was ended, they are missing still, and found again.
+        flushed.await.unwrap_or(Ok(Vec::new()))
     }
 
-    /// Tells each of these jobs whether its regions are recorded.
-    async fn record_filled(self: &Arc<Inner>, all: Vec<FilledRegions>, one: MutexGuard<'_, ()>) {
-        let blocks = |of: &FilledRegions| {
-            let pieces = of.pieces.clone();
-            async move { join_all(pieces.iter().map(|piece| self.copy_blocks(piece))).await }
+    async fn flush_all_filled(self: &Arc<Inner>, all: Vec<ToFlush>) {
+        let blocks = |of: &ToFlush| {
+            let filled = of.filled.clone();
+            async move { join_all(filled.iter().map(|piece| self.copy_blocks(piece))).await }
         };
         let copied = join_all(all.iter().map(blocks)).await;
-        let (mut pieces, mut waiting) = (Vec::new(), Vec::new());
+        let mut ports = BTreeMap::new();
+        let mut waiting = Vec::new();
         for (of, copied) in all.into_iter().zip(copied) {
             match copied.into_iter().collect::<Result<Vec<bool>, _>>() {
                 Ok(copied) => {
-                    let there = of.pieces.into_iter().zip(copied).filter(|(_, is_there)| *is_there);
-                    pieces.extend(there.map(|(piece, _)| piece));
-                    waiting.push(of.told);
+                    let there = of.filled.into_iter().zip(copied).filter(|(_, is_there)| *is_there);
+                    let there: FilledRegions = there.map(|(piece, _)| piece).collect();
+                    ports.extend(there.iter().map(|(piece, port)| (piece.disk, Arc::clone(port))));
+                    waiting.push((there, of.told));
                 }
                 Err(error) => _ = of.told.send(Err(error)),
             }
         }
-        let result = self.record_copied(pieces, one).await;
-        waiting.into_iter().for_each(|told| _ = told.send(result.clone()));
-    }
-
-    /// What was copied with its blocks: flush, mark, entry of the mark, and then the metadata.
-    async fn record_copied(
-        self: &Arc<Inner>,
-        mut done: Vec<(Piece, Arc<Port>)>,
-        one: MutexGuard<'_, ()>,
-    ) -> Result<(), SpaceError> {
-        let ports: BTreeMap<DiskNumber, Arc<Port>> =
-            done.iter().map(|(piece, port)| (piece.disk, Arc::clone(port))).collect();
         let marked = join_all(ports.values().map(|port| async move {
             let is_flushed = self.flush_port(port).await.is_none();
-            Ok((port.number(), is_flushed && self.mark_again(port).await?))
+            let marked = if is_flushed { self.mark_again(port).await } else { Ok(false) };
+            (port.number(), marked)
         }));
-        let marked = marked.await.into_iter().collect::<Result<BTreeMap<_, _>, SpaceError>>()?;
-        done.retain(|(piece, _)| marked[&piece.disk]);
-        drop(one);
+        let marked: BTreeMap<DiskNumber, _> = marked.await.into_iter().collect();
+        for (mut there, told) in waiting {
+            let failed = there.iter().find_map(|(piece, _)| marked[&piece.disk].as_ref().err());
+            let failed = failed.cloned();
+            there.retain(|(piece, _)| marked[&piece.disk] == Ok(true));
+            _ = told.send(failed.map_or(Ok(there), Err));
+        }
+    }
+
+    /// What was filled becomes durable: blocks, flush, mark, entry of the mark, and then the metadata.
+    async fn record_filled(self: &Arc<Inner>, filled: FilledRegions) -> Result<(), SpaceError> {
+        if filled.is_empty() {
+            return Ok(());
+        }
+        let mut done = self.flush_filled(filled).await?;
         // Not under the lock: this may wait for room, which a checkpoint makes.
         if self.has_discards(&done) {
             // Their units were not filled. A crash that loses the discard would leave the copy without the value before it.
@@ -602,10 +603,7 @@ fn missing(view: &SpaceView) -> impl Iterator<Item = Piece> {
         };
         let (disk, generation, index) = (copy.place.disk, copy.generation, index as u8);
         let missed = (0..regions.count()).filter(|region| copy.missed & 1 << region != 0);
-        let was_empty = copy.missed == u64::MAX;
-        let piece = move |of| {
-            move |region| Piece { row, index, generation, disk, of, set, content, region, was_empty }
-        };
+        let piece = move |of| move |region| Piece { row, index, generation, disk, of, set, content, region };
         of.into_iter().flat_map(move |of| missed.clone().map(piece(of)))
     })
 }

@@ -7,8 +7,8 @@ use pool_seam::{JobOrder, SeamError, SlabPlace, Stays};
 
 use super::at_once;
 use crate::jobs::{Evacuated, Job};
-use crate::placement::{slab_by, sources};
-use crate::{DiskNumber, Pool, RowNumber, SpaceId, State};
+use crate::placement::{reserve, slab_by, sources};
+use crate::{DiskNumber, Pool, RowNumber, SpaceId, State, Usage};
 
 /// Rows with a moving slab at a time, of one job: enough to keep some disks busy while others are flushed.
 pub(super) const MOVES_AT_ONCE: usize = 64;
@@ -19,7 +19,11 @@ const REGIONS_AT_ONCE: usize = 4;
 /// How many slabs each disk reads or writes while a disk is emptied: those of which it has the copy that is read, and those
 /// that it was chosen for. Where they are read is decided already; to be ready at the same time, disks that read much write
 /// little.
-struct Work(Mutex<BTreeMap<DiskNumber, usize>>);
+struct Work {
+    slabs: Mutex<BTreeMap<DiskNumber, usize>>,
+    /// Each disk has room for twice its part: otherwise only room counts, because the last slabs may have few places to go.
+    is_ample: bool,
+}
 
 /// What an order says of a slab.
 type Fill = (RowNumber, u8, Option<SlabPlace>);
@@ -91,16 +95,18 @@ impl Pool {
         job: &Job,
     ) -> Result<Result<usize, Stays>, SeamError> {
         let Some(_mine) = self.orders().moving(space, row) else { return Ok(Err(Stays::Unfinished)) };
-        let fills = match self.read(|s| s.moves_off(from, space, row)) {
-            Ok(fills) if fills.is_empty() => return Ok(Ok(0)),
-            Ok(fills) => fills,
-            Err(why) => return Ok(Err(why)),
-        };
-        let to = |(row, index, _): &Fill| (*row, *index, self.read(|s| work.place(s, space, *row, *index)));
-        let mut left = self.fill(space, fills.iter().map(to).collect(), job).await?;
-        if matches!(left, Some(Stays::NoPlace(_))) {
-            // Another disk may have room.
+        let mut left = None;
+        // The second time, if that disk has no room by now, the owner asks for any other.
+        for work in [Some(work), None] {
+            let fills = match self.read(|s| s.moves_off(from, space, row, work)) {
+                Ok(fills) if fills.is_empty() => return Ok(Ok(0)),
+                Ok(fills) => fills,
+                Err(why) => return Ok(Err(why)),
+            };
             left = self.fill(space, fills, job).await?;
+            if !matches!(left, Some(Stays::NoPlace(_))) {
+                break;
+            }
         }
         let still = self.read(|s| s.row_copies_on(space, row, from));
         match left {
@@ -136,18 +142,29 @@ impl Pool {
 
 impl Work {
     fn of(state: &State, from: DiskNumber) -> Work {
-        let mut all = BTreeMap::new();
+        let (mut all, mut slabs) = (BTreeMap::new(), 0);
         for (space, _, row) in state.rows_on(from).filter(|(_, number, _)| *number != RowNumber::LOG) {
             let here = row.slabs.iter().enumerate().filter(|(_, copy)| copy.place.disk == from);
             let sources = here.flat_map(|(index, _)| sources(state, &state.spaces[&space], row, index));
             sources.for_each(|disk| *all.entry(disk).or_default() += 1);
+            slabs += 1;
         }
-        Work(Mutex::new(all))
+        let others = state
+            .disks
+            .iter()
+            .filter(|(disk, of)| **disk != from && of.usage == Usage::AutoSelect && state.is_present(**disk));
+        let room: Vec<u32> =
+            others.map(|(disk, of)| state.slabs_free(*disk).saturating_sub(reserve(of.slabs))).collect();
+        let is_ample = room.iter().all(|free| *free as usize * room.len() >= 2 * slabs);
+        Work { slabs: Mutex::new(all), is_ample }
     }
 
     /// A place for a slab on the disk that has the least to do of those that will do; none if there is none.
     fn place(&self, state: &State, space: SpaceId, row: RowNumber, index: u8) -> Option<SlabPlace> {
-        let mut all = self.0.lock();
+        if !self.is_ample {
+            return None;
+        }
+        let mut all = self.slabs.lock();
         let work = |disk: DiskNumber| all.get(&disk).copied().unwrap_or(0);
         let place = slab_by(state, space, row, index, |_| true, work).ok()?;
         *all.entry(place.disk).or_default() += 1;
@@ -158,7 +175,13 @@ impl Work {
 impl State {
     /// What an order says to move the slabs of a row off a disk. A move that there is in the row is completed first; one to
     /// this disk is given up.
-    fn moves_off(&self, from: DiskNumber, space: SpaceId, row: RowNumber) -> Result<Vec<Fill>, Stays> {
+    fn moves_off(
+        &self,
+        from: DiskNumber,
+        space: SpaceId,
+        row: RowNumber,
+        work: Option<&Work>,
+    ) -> Result<Vec<Fill>, Stays> {
         let Some(present) = self.spaces.get(&space).and_then(|record| record.rows.get(&row)) else {
             return Ok(Vec::new());
         };
@@ -172,9 +195,12 @@ impl State {
         if !here.is_empty() && !self.is_present(from) && self.is_only_copy(from, space, row) {
             return Err(Stays::OnlyCopy(space));
         }
+        // Where the one that is completed first will be, this one must not be.
+        let work = work.filter(|_| fills.is_empty() && row != RowNumber::LOG);
         let is_done = |index: u8| fills.iter().any(|(_, done, _)| *done == index);
+        let to = |index| work.and_then(|work| work.place(self, space, row, index));
         let rest: Vec<Fill> =
-            here.into_iter().filter(|index| !is_done(*index)).map(|index| (row, index, None)).collect();
+            here.into_iter().filter(|index| !is_done(*index)).map(|index| (row, index, to(index))).collect();
         fills.extend(rest);
         Ok(fills)
     }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::testing;
-use crate::{Absence, Op, PoolId, SpaceRecord};
+use crate::{Absence, DiskRecord, Op, PoolId, SpaceRecord};
 
 const SPACE: SpaceId = SpaceId(0);
 
@@ -9,7 +9,8 @@ const SPACE: SpaceId = SpaceId(0);
 fn disks_that_read_much_write_little() {
     let mut s = State::new(PoolId([1; 16]), "p".into(), 8 << 20);
     for n in 0..5 {
-        s.apply(&Op::AddDisk { disk: DiskNumber(n), record: testing::disk(n) }).unwrap();
+        s.apply(&Op::AddDisk { disk: DiskNumber(n), record: DiskRecord { slabs: 64, ..testing::disk(n) } })
+            .unwrap();
     }
     s.make(SpaceRecord { size: 1 << 30, ..testing::mirror("s") });
     for row in 0..8 {
