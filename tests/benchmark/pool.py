@@ -366,35 +366,31 @@ def threads(runs, seconds):
 
 
 def share(place, runs, seconds):
-    """One server has both shares; the pool alone is another one on disks of its own."""
+    """One server has both shares. All disks are files in memory."""
     block, depth = SHARE
     found = {"null": [], "share": [], "alone": []}
-    disks = RamDisks(4, GIB)
-    try:
-        with tempfile.TemporaryDirectory(dir=place) as folder:
-            server = limit.NullServer(Path(folder) / "server", iwarp_port=free_port(), signing="enabled")
-            server.storage["devices"] = disks.paths[:2]
-            server.start()
-            try:
-                causeway = lambda *words: run([BINARY, *words], env={"CAUSEWAY_CONTROL": str(Path(server.sockets.name) / "control.sock")})
-                causeway("pool", "create", "tank", "--force", "--disk", *disks.paths[:2])
-                causeway("share", "add", "vms", "--pool", "tank")
-                words = ["--transport", "rdma", "--rdma-port", str(server.iwarp_port)]
-                place_of = lambda name: f"smb://{server.user}@{server.host}:{server.port}/{name}"
-                places = {"null": place_of("null/file"), "share": place_of("vms/file.img")}
-                bench = lambda name, *more: limit.bench([*words, *more, places[name]], server.pid, "SMB over SMB Direct", server.password)
-                for name in places:
-                    bench(name, f"-c{GIB // 2}", "-d1", "-W0")
-                with Load(disks.paths[2:], "mirror", 1, GIB // 2) as load:
-                    for _ in range(runs):
-                        for name in places:
-                            found[name].append(bench(name, "--unsigned", f"-b{block}", "-r", "-w0", f"-o{depth}", "-n", f"-d{seconds}", "-W1"))
-                        alone = load.load(False, True, block, depth, seconds)
-                        found["alone"].append({key: value for key, value in alone.items() if key != "disks"})
-            finally:
-                server.stop()
-    finally:
-        disks.close()
+    with tempfile.TemporaryDirectory(dir=place) as folder, tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        disks = [str(Path(memory) / f"{n}.disk") for n in range(4)]
+        server = limit.NullServer(Path(folder) / "server", iwarp_port=free_port(), signing="enabled").start()
+        try:
+            causeway = lambda *words: run([BINARY, *words], env={"CAUSEWAY_CONTROL": str(Path(server.sockets.name) / "control.sock")})
+            causeway("disk", "create-file", *disks, "--size", "1G")
+            causeway("pool", "create", "tank", "--assume-atomic", "--disk", *disks[:2])
+            causeway("share", "add", "vms", "--pool", "tank")
+            words = ["--transport", "rdma", "--rdma-port", str(server.iwarp_port)]
+            place_of = lambda name: f"smb://{server.user}@{server.host}:{server.port}/{name}"
+            places = {"null": place_of("null/file"), "share": place_of("vms/file.img")}
+            bench = lambda name, *more: limit.bench([*words, *more, places[name]], server.pid, "SMB over SMB Direct", server.password)
+            for name in places:
+                bench(name, f"-c{GIB // 2}", "-d1", "-W0")
+            with Load(disks[2:], "mirror", 1, GIB // 2) as load:
+                for _ in range(runs):
+                    for name in places:
+                        found[name].append(bench(name, "--unsigned", f"-b{block}", "-r", "-w0", f"-o{depth}", "-n", f"-d{seconds}", "-W1"))
+                    alone = load.load(False, True, block, depth, seconds)
+                    found["alone"].append({key: value for key, value in alone.items() if key != "disks"})
+        finally:
+            server.stop()
     out = {"runs": found, **{name: medians([{k: v for k, v in one.items() if isinstance(v, (int, float))} for one in each])
                              for name, each in found.items()}}
     parts = [out["null"]["server_us"], out["alone"]["cpu_us"]]
