@@ -54,7 +54,7 @@ impl Inner {
         let view = self.view.get().value;
         let Some(at) = route(&view, target.key) else { return Ok(()) };
         let port = |member: &Member| self.ports.get(member.disk, member.membership?);
-        let ports: Vec<_> = at.members.iter().filter_map(port).collect();
+        let mut ports: Vec<_> = at.members.iter().filter_map(port).collect();
         let (mut decided, mut failed) = (Units::default(), None);
         for unit in self.look(cached, |table| table.open_units(target.units.clone())) {
             match self.decide_unit(target, cached, unit).await {
@@ -66,6 +66,7 @@ impl Inner {
             }
         }
         if !decided.is_empty() {
+            ports.extend(at.members.iter().filter_map(port));
             self.confirm_decisions(target, cached, decided).await?;
             // What was written through a handle that has failed since may be lost, whatever was flushed after that.
             if ports.iter().all(|port| !port.has_ended()) {

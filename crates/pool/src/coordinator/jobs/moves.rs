@@ -21,7 +21,8 @@ const REGIONS_AT_ONCE: usize = 4;
 /// little.
 struct Work {
     slabs: Mutex<BTreeMap<DiskNumber, usize>>,
-    /// Each disk has room for twice its part: otherwise only room counts, because the last slabs may have few places to go.
+    /// Each disk of the same medium has room for twice its part: otherwise only room counts, because the last slabs may have
+    /// few places to go.
     is_ample: bool,
 }
 
@@ -116,7 +117,7 @@ impl Pool {
         }
     }
 
-    /// Moves slabs of a row, one after the other; why one of them stays. The caller has the row.
+    /// Moves slabs of a row, one after the other; why one of them stays, if possible one without a place. The caller has the row.
     pub(super) async fn fill(
         &self,
         space: SpaceId,
@@ -131,7 +132,9 @@ impl Pool {
             // What was not written is done, too.
             job.did(bytes.saturating_sub(report.progress.bytes));
         }
-        Ok(report.left.into_iter().next().map(|(_, _, why)| why))
+        let mut left: Vec<Stays> = report.left.into_iter().map(|(_, _, why)| why).collect();
+        let no_place = left.iter().position(|why| matches!(why, Stays::NoPlace(_)));
+        Ok((!left.is_empty()).then(|| left.swap_remove(no_place.unwrap_or(0))))
     }
 
     /// Bytes of a slab of a row; a replica of a log is not copied.
@@ -155,7 +158,7 @@ impl Work {
             .filter(|(disk, of)| **disk != from && of.usage == Usage::AutoSelect && state.is_present(**disk));
         let room: Vec<u32> =
             others.map(|(disk, of)| state.slabs_free(*disk).saturating_sub(reserve(of.slabs))).collect();
-        let is_ample = room.iter().all(|free| *free as usize * room.len() >= 2 * slabs);
+        let is_ample = !room.is_empty() && room.iter().all(|free| *free as usize * room.len() >= 2 * slabs);
         Work { slabs: Mutex::new(all), is_ample }
     }
 

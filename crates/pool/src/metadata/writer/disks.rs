@@ -77,12 +77,18 @@ impl Writer {
     /// Another disk votes first, if there is one: a crash in between leaves as many voters as before. The disk's own vote ends
     /// in the same record, in the set that is in force then: a voter that was dropped since the caller looked stays so.
     pub(in crate::metadata) async fn remove(&mut self, disk: DiskNumber) -> Result<(), CommitError> {
+        let removal = |voters: &BTreeSet<DiskNumber>| {
+            let mut voters = voters.clone();
+            let ended = voters.remove(&disk).then_some(Op::Voters { voters });
+            ended.into_iter().chain([Op::RemoveDisk { disk }]).collect::<Vec<_>>()
+        };
         if self.shadow.voters.contains(&disk) {
-            self.fill_up(Some(disk)).await?;
+            // One that is refused changes nothing.
+            self.shadow.clone().apply_all(&removal(&self.shadow.voters))?;
+            // A disk that fails when it is to vote does not join again.
+            while self.fill_up(Some(disk)).await? {}
         }
-        let mut voters = self.shadow.voters.clone();
-        let ended = voters.remove(&disk).then_some(Op::Voters { voters });
-        self.commit(ended.into_iter().chain([Op::RemoveDisk { disk }]).collect()).await
+        self.commit(removal(&self.shadow.voters)).await
     }
 
     /// Up to five voters on as many fault domains as there are. One that joins has a claim and a checkpoint
@@ -104,15 +110,17 @@ impl Writer {
         Ok(())
     }
 
-    /// Lets disks vote until there are enough, as if `leaving` were no voter.
-    async fn fill_up(&mut self, leaving: Option<DiskNumber>) -> Result<(), CommitError> {
+    /// Lets disks vote until there are enough, as if `leaving` were no voter; whether there were any to join.
+    async fn fill_up(&mut self, leaving: Option<DiskNumber>) -> Result<bool, CommitError> {
         let members = Arc::clone(&self.shared.members.read());
         let fits = self.fits(&members);
         let mut state = self.shadow.clone();
         state.voters.retain(|voter| Some(*voter) != leaving);
         let chosen = voters::choose(&state, |disk| Some(disk) != leaving && fits(disk));
-        let joining = chosen.difference(&state.voters).copied().collect();
-        self.let_vote(&members, joining).await
+        let joining: Vec<_> = chosen.difference(&state.voters).copied().collect();
+        let has_any = !joining.is_empty();
+        self.let_vote(&members, joining).await?;
+        Ok(has_any)
     }
 
     /// Whether a disk's metadata has room for twice what there is, and for every opening to come.
