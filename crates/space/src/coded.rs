@@ -288,13 +288,11 @@ impl Inner {
                     }
                 }
             }
-            self.look(cached, |table| table.set(unit, values));
-            self.waiting.add(cached);
+            self.set_decided(cached, unit, values);
             return Ok(true);
         };
         if is_unwritten(&values) {
-            self.look(cached, |table| table.set(unit, values));
-            self.waiting.add(cached);
+            self.set_decided(cached, unit, values);
             return Ok(true);
         }
         let mut bytes: Vec<Option<Vec<u8>>> = stripe.iter().map(|b| b.as_ref().map(|b| b.to_vec())).collect();

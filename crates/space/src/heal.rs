@@ -162,12 +162,15 @@ impl Inner {
                     return Ok(false);
                 }
             }
-            Decision::Value(value) => {
-                self.look(cached, |table| table.set(unit, smallvec![value]));
-                self.waiting.add(cached);
-            }
+            Decision::Value(value) => self.set_decided(cached, unit, smallvec![value]),
         }
         Ok(true)
+    }
+
+    /// A decision without a write to the disks: the values wait for a record.
+    pub(crate) fn set_decided(&self, cached: &Arc<Cached>, unit: usize, values: Values) {
+        self.look(cached, |table| table.set(unit, values));
+        self.waiting.add(cached);
     }
 
     /// What the copies of a unit that count have, of those that can be read; `None` if a disk was removed meanwhile.

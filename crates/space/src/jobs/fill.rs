@@ -66,7 +66,7 @@ impl Drop for Claim {
 /// Regions that a job has filled, and the ports through which they were written.
 type FilledRegions = Vec<(Piece, Arc<Port>)>;
 
-/// A job waits until regions that it has filled are durable with their blocks. It is told which of them are.
+/// Regions that a job has filled, and the job's channel: which of them are durable, with their blocks.
 pub(crate) struct ToFlush {
     filled: FilledRegions,
     told: oneshot::Sender<Result<FilledRegions, SpaceError>>,

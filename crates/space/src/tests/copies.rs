@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 use pool_seam::{Row, RowNumber, Shape, Stays};
 
-use super::crashes::history;
+use super::crashes::{history, set_back};
 use super::failures::{copies_agree, user};
 use super::*;
 
@@ -224,8 +224,7 @@ fn a_power_cut_in_a_change_loses_nothing() {
     }
 }
 
-/// Rule 9: a disk may be an image of an earlier moment, and nobody has read it since. Its copy is compared with the others
-/// before these are given up.
+/// Rule 9: a disk is set back to an earlier moment. Its copy is compared with the others before these are given up.
 #[test]
 fn a_copy_that_was_set_back_is_not_the_one_that_stays() {
     for seed in 50..70 {
@@ -235,12 +234,7 @@ fn a_copy_that_was_set_back_is_not_the_one_that_stays() {
             let moments = world.rig.moments();
             for round in 0..6 {
                 let random = world.rig.env.random_u64() as usize;
-                let (at, slot) = (random % moments.len(), SlotId(random >> 32 & 1));
-                let earlier = (random >> 16) % (at + 1);
-                let rig = world.rig.after(&moments[at], PowerCut::LoseAll);
-                let image = world.rig.after(&moments[earlier], PowerCut::LoseAll).machine.image(slot);
-                rig.machine.roll_back(slot, &image, 0, setup.disks[slot.0]);
-                let model = world.model.lock().after_crash(moments[at].event, &rig.machine);
+                let (rig, model) = set_back(&world, &setup, &moments, random);
                 let after = World::open(rig, model).await;
                 after.rig.set_resiliency(Resiliency::Simple);
                 for again in 0..10 {

@@ -1,5 +1,6 @@
 //! A power cut at any event: what was flushed is there, and what two reads give is the same.
 
+use disk::sim::Moment;
 use futures_util::future::join_all;
 
 use super::*;
@@ -163,6 +164,17 @@ fn what_a_crash_has_left_open_is_decided_in_few_records() {
     }
 }
 
+/// A power cut at a moment that `random` chooses, with a disk set back to an earlier one.
+pub(super) fn set_back(world: &World, setup: &Setup, moments: &[Moment], random: usize) -> (Rig, Model) {
+    let (at, slot) = (random % moments.len(), SlotId(random >> 32 & 1));
+    let earlier = (random >> 16) % (at + 1);
+    let rig = world.rig.after(&moments[at], PowerCut::LoseAll);
+    let image = world.rig.after(&moments[earlier], PowerCut::LoseAll).machine.image(slot);
+    rig.machine.roll_back(slot, &image, 0, setup.disks[slot.0]);
+    let model = world.model.lock().after_crash(moments[at].event, &rig.machine);
+    (rig, model)
+}
+
 /// Rule 9: any disk may be an image of an earlier moment of the same opening. What was flushed is there, on the other copy.
 #[test]
 fn a_disk_set_back_in_one_opening() {
@@ -174,12 +186,7 @@ fn a_disk_set_back_in_one_opening() {
             let moments = world.rig.moments();
             for round in 0..8 {
                 let random = world.rig.env.random_u64() as usize;
-                let (at, slot) = (random % moments.len(), SlotId(random >> 32 & 1));
-                let earlier = (random >> 16) % (at + 1);
-                let rig = world.rig.after(&moments[at], PowerCut::LoseAll);
-                let image = world.rig.after(&moments[earlier], PowerCut::LoseAll).machine.image(slot);
-                rig.machine.roll_back(slot, &image, 0, setup.disks[slot.0]);
-                let model = world.model.lock().after_crash(moments[at].event, &rig.machine);
+                let (rig, model) = set_back(&world, &setup, &moments, random);
                 rig.record();
                 let after = World::open(rig, model).await;
                 if round % 2 == 0 {

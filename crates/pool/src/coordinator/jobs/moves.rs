@@ -36,7 +36,7 @@ impl Pool {
     pub async fn evacuate(&self, from: DiskNumber, job: &Job) -> Result<Evacuated, SeamError> {
         let rows = in_turns(self.read(|s| s.rows_on(from).map(|(space, row, _)| (space, row)).collect()));
         job.expect(rows.iter().map(|(_, row)| self.bytes_of(*row)).sum());
-        let work = &Work::of(&self.read(State::clone), from);
+        let work = &self.read(|s| Work::of(s, from));
         let each = rows.into_iter().map(|(space, row)| async move {
             if job.is_stopped() {
                 return (row, Ok(Err(Stays::Unfinished)));
@@ -147,15 +147,17 @@ impl Work {
     fn of(state: &State, from: DiskNumber) -> Work {
         let (mut all, mut slabs) = (BTreeMap::new(), 0);
         for (space, _, row) in state.rows_on(from).filter(|(_, number, _)| *number != RowNumber::LOG) {
-            let here = row.slabs.iter().enumerate().filter(|(_, copy)| copy.place.disk == from);
-            let sources = here.flat_map(|(index, _)| sources(state, &state.spaces[&space], row, index));
-            sources.for_each(|disk| *all.entry(disk).or_default() += 1);
-            slabs += 1;
+            for (index, _) in row.slabs.iter().enumerate().filter(|(_, copy)| copy.place.disk == from) {
+                let sources = sources(state, &state.spaces[&space], row, index);
+                sources.into_iter().for_each(|disk| *all.entry(disk).or_default() += 1);
+                slabs += 1;
+            }
         }
-        let others = state
-            .disks
-            .iter()
-            .filter(|(disk, of)| **disk != from && of.usage == Usage::AutoSelect && state.is_present(**disk));
+        let media = state.disks.get(&from).map(|of| of.media());
+        let others = state.disks.iter().filter(|(disk, of)| {
+            let is_like_it = of.usage == Usage::AutoSelect && Some(of.media()) == media;
+            **disk != from && is_like_it && state.is_present(**disk)
+        });
         let room: Vec<u32> =
             others.map(|(disk, of)| state.slabs_free(*disk).saturating_sub(reserve(of.slabs))).collect();
         let is_ample = !room.is_empty() && room.iter().all(|free| *free as usize * room.len() >= 2 * slabs);

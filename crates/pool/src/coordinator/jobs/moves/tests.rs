@@ -30,3 +30,25 @@ fn disks_that_read_much_write_little() {
     assert_eq!(to(1), 0, "{targets:?}");
     assert_eq!((to(2) + 2).max(to(3)).max(to(4)), 4, "{targets:?}");
 }
+
+/// What another medium has room for says nothing of this one.
+#[test]
+fn room_is_asked_of_disks_of_the_same_medium() {
+    let is_ample = |flash: u32, other: u32| {
+        let mut s = State::new(PoolId([1; 16]), "p".into(), 8 << 20);
+        for (n, (slabs, media)) in [(64, 2), (64, 2), (flash, 2), (other, 1)].into_iter().enumerate() {
+            let disk = DiskNumber(n as u16);
+            let record = DiskRecord { slabs, media, ..testing::disk(n as u16) };
+            s.apply(&Op::AddDisk { disk, record }).unwrap();
+        }
+        s.make(SpaceRecord { size: 1 << 30, ..testing::mirror("s") });
+        for row in 0..8 {
+            let place = |disk| SlabPlace { disk: DiskNumber(disk), slab: row };
+            s.fill(SPACE, RowNumber(row), [place(0), place(1)]).unwrap();
+        }
+        Work::of(&s, DiskNumber(0)).is_ample
+    };
+    assert!(is_ample(64, 64));
+    assert!(is_ample(64, 1), "the small one has another medium");
+    assert!(!is_ample(4, 64));
+}
