@@ -1,5 +1,6 @@
 """Starting, stopping, and dying: what an administrator does to a server, and what power does."""
 
+import filecmp
 import random
 import socket
 import threading
@@ -33,6 +34,20 @@ def test_sigterm_with_clients_connected(serve):
     assert (server.path() / "written").read_bytes() == b"before the drain"
     idle.close()
     client.abort()
+
+
+@pytest.mark.smbd_differs("it ends with its connections")
+def test_sigterm_lets_a_copy_complete(serve, tmp_path):
+    """smbclient is in the middle of a file when the server is stopped."""
+    server, source = serve(), tmp_path / "source"
+    source.write_bytes(random.Random(7).randbytes(1 << 20) * 600)
+    copies = threading.Thread(target=lambda: SmbClient(server)(f"put {source} copy"))
+    copies.start()
+    copy = server.path() / "copy"
+    until(lambda: copy.exists() and copy.stat().st_size, timeout=20, what="the copy has begun")
+    assert server.stop() == 0
+    copies.join()
+    assert filecmp.cmp(source, copy, shallow=False)
 
 
 def test_restart_after_sigterm(serve):

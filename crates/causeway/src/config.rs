@@ -71,7 +71,7 @@ pub struct ServerSection {
     pub memory: u64,
     /// Worker threads; 0: one for each core.
     pub workers: usize,
-    /// How long a stop waits for outstanding requests.
+    /// How long a stop waits for running transfers.
     pub drain: Duration,
     /// Where Prometheus may fetch the performance counters over TCP.
     pub metrics: Option<SocketAddr>,

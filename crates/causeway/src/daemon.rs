@@ -6,8 +6,8 @@
 //! spaces ([`storage`]). A watchdog thread detects blocked workers.
 //!
 //! **Lifecycle.** [`serve`]: configuration → payload memory, users, shares → listeners bound → workers →
-//! control socket → `ready` → signals. SIGTERM or SIGINT: the listeners are closed, outstanding requests
-//! complete within the configuration's `drain_seconds`, exit 0; a second signal ends the process at once.
+//! control socket → `ready` → signals. SIGTERM or SIGINT: the listeners are closed, running transfers
+//! continue for the configuration's `drain_seconds` at most, exit 0; a second signal ends the process at once.
 //! SIGHUP: users and shares are read again.
 //!
 //! **Errors.** [`ServeError`] for what stops the start, each with its cure; later ones are logged.

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arena::{Sg, SgMut, sg_len, sg_slice};
 use smb_wire::fscc::{
-    FileBasicInformation, FileEndOfFileInformation, FileInfoClass, FileNetworkOpenInformation,
+    FileBasicInformation, FileDispositionInformation, FileEndOfFileInformation, FileInfoClass,
+    FileNetworkOpenInformation, FileRenameInformation,
 };
 use smb_wire::msg::{
     CloseFlags, CloseRequest, CloseResponse, FlushRequest, FlushResponse, InfoType, QueryInfoRequest,
@@ -16,7 +17,7 @@ use smb_wire::{Command, FileAttributes, FileId, FileTime};
 use crate::connection::Request;
 use crate::io::{self, ReadCall, WriteCall};
 use crate::tree::Tree;
-use crate::{Metadata, RequestError, Times};
+use crate::{Metadata, RequestError, Times, path};
 
 /// An open file or directory. Cloning is cheap; the last clone's end closes it without waiting, [`File::close`] with.
 #[derive(Clone)]
@@ -209,6 +210,30 @@ impl File {
         }
         .encode(&mut buffer);
         self.set_info(FileInfoClass::BASIC, &buffer).await
+    }
+
+    /// Sets whether the file is deleted when its last handle closes, also by the end of the connection (MS-FSCC 2.4.11).
+    /// Needs DELETE access.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn set_delete_pending(&self, delete_pending: bool) -> Result<(), RequestError> {
+        let mut buffer = Vec::with_capacity(1);
+        FileDispositionInformation { delete_pending }.encode(&mut buffer);
+        self.set_info(FileInfoClass::DISPOSITION, &buffer).await
+    }
+
+    /// Renames or moves it; an existing file of the new name is replaced if `replace` says so. Needs DELETE access.
+    ///
+    /// # Errors
+    /// [`RequestError`]; STATUS_OBJECT_NAME_COLLISION for an existing file that is not replaced.
+    pub async fn rename(&self, to: &str, replace: bool) -> Result<(), RequestError> {
+        let name = path::encode(to)?;
+        let mut buffer = Vec::new();
+        let encoded =
+            FileRenameInformation { replace_if_exists: replace, root_directory: 0, name: name.as_utf16() };
+        encoded.encode(&mut buffer).map_err(RequestError::Unencodable)?;
+        self.set_info(FileInfoClass::RENAME, &buffer).await
     }
 
     /// Closes it: every later request on it fails.

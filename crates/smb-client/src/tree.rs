@@ -6,9 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use smb_wire::context::{
     CreateContextsBuf, CreateRequestContext, CreateResponseContext, DurableFlags, DurableRequestV2,
 };
-use smb_wire::fscc::{
-    FileDispositionInformation, FileInfoClass, FileRenameInformation, FsFullSizeInformation, FsInfoClass,
-};
+use smb_wire::fscc::{FsFullSizeInformation, FsInfoClass};
 use smb_wire::msg::{
     CreateOptions, CreateRequest, CreateResponse, FsctlCode, ImpersonationLevel, InfoType, IoctlFlags,
     IoctlRequest, IoctlResponse, OplockLevel, ShareFlags, ShareType, TreeConnectRequest, TreeConnectResponse,
@@ -144,9 +142,7 @@ impl Tree {
         // A link is removed itself, not what it leads to.
         let options = OpenOptions::delete(kind | CreateOptions::OPEN_REPARSE_POINT);
         let file = self.open(path, options).await?;
-        let mut buffer = Vec::with_capacity(1);
-        FileDispositionInformation { delete_pending: true }.encode(&mut buffer);
-        let marked = file.set_info(FileInfoClass::DISPOSITION, &buffer).await;
+        let marked = file.set_delete_pending(true).await;
         let closed = file.close().await;
         marked.and(closed)
     }
@@ -156,14 +152,9 @@ impl Tree {
     /// # Errors
     /// [`RequestError`].
     pub async fn rename(&self, from: &str, to: &str, replace: bool) -> Result<(), RequestError> {
-        let name = path::encode(to)?;
         let options = OpenOptions::delete(CreateOptions::OPEN_REPARSE_POINT);
         let file = self.open(from, options).await?;
-        let mut buffer = Vec::new();
-        let encoded =
-            FileRenameInformation { replace_if_exists: replace, root_directory: 0, name: name.as_utf16() };
-        encoded.encode(&mut buffer).map_err(RequestError::Unencodable)?;
-        let renamed = file.set_info(FileInfoClass::RENAME, &buffer).await;
+        let renamed = file.rename(to, replace).await;
         let closed = file.close().await;
         renamed.and(closed)
     }

@@ -48,7 +48,7 @@ iwarp = ["0.0.0.0:5445"]
 # Worker threads; 0: one for each core.
 # workers = 0
 
-# How long a stop waits for outstanding requests.
+# How long a stop lets clients go on that are transferring; one that sends nothing for a second is disconnected.
 # drain_seconds = 10
 
 # The address for Prometheus, http://ADDRESS/metrics, read-only and unprotected; off unless it is set.

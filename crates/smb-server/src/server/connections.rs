@@ -16,9 +16,9 @@ impl Server {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// Stops taking requests: connections finish what they have begun and close. Those that have not after `limit` are
-    /// cut: their requests are given up, their opens closed. Returns when none is left; a connection whose backend does
-    /// not even close is given up after some seconds more.
+    /// Refuses new connections. An existing one is closed once its client has sent nothing for a second, so that running
+    /// transfers complete. After `limit` the others are cut: their requests are abandoned, their opens closed. Returns when
+    /// no connection is left, or some seconds later if a backend does not close.
     pub async fn drain(&self, limit: Duration) {
         self.draining.store(true, Ordering::Release);
         if self.emptied(limit).await {

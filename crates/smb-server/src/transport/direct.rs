@@ -138,7 +138,8 @@ impl DirectConnection {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
-        if let Err(e) = self.ending.poll(cx) {
+        let now = self.env.moment();
+        if let Err(e) = self.ending.poll(cx, now, self.engine.is_idle()) {
             return Poll::Ready(Err(e));
         }
         let mut answered = None;
@@ -155,6 +156,7 @@ impl DirectConnection {
             if !any {
                 return self.deadlines.wait(cx, now, &self.engine);
             }
+            self.ending.moved(now);
         }
         cx.waker().wake_by_ref();
         Poll::Pending

@@ -105,10 +105,16 @@ fn renew(by: &mut Option<Moment>, now: Moment, stall: Duration, waits: bool, mov
     }
 }
 
-/// The server's end, as a connection hears of it.
+/// How long a client sends nothing before a draining server closes its connection: a transfer sends its next request sooner.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// The end of the server, from one connection's view.
 struct Ending {
+    env: Env,
     draining: BoxFuture<()>,
-    /// Nothing more is taken; what was begun is finished.
+    /// While the server drains: the last time something moved on this connection, and the timer of [`QUIET`].
+    quiet: Option<(Moment, BoxFuture<()>)>,
+    /// No more requests are taken; those that have begun are completed.
     drains: bool,
     cutting: BoxFuture<()>,
 }
@@ -117,17 +123,44 @@ impl Ending {
     fn new(server: &Arc<Server>) -> Ending {
         let (draining, cutting) = (Arc::clone(server), Arc::clone(server));
         Ending {
+            env: server.env.clone(),
             draining: Box::pin(async move { draining.draining().await }),
+            quiet: None,
             drains: false,
             cutting: Box::pin(async move { cutting.cutting().await }),
         }
     }
 
+    /// Sets `drains` once the server drains, no request is outstanding (`idle`), and nothing has moved for [`QUIET`].
+    ///
     /// # Errors
-    /// [`ConnectionError::Cut`] when there is no time left to finish anything.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), ConnectionError> {
-        self.drains = self.drains || self.draining.as_mut().poll(cx).is_ready();
+    /// [`ConnectionError::Cut`] when the time for draining is over.
+    fn poll(&mut self, cx: &mut Context<'_>, now: Moment, idle: bool) -> Result<(), ConnectionError> {
+        if self.quiet.is_none() && self.draining.as_mut().poll(cx).is_ready() {
+            self.quiet = Some((now, self.sleep(QUIET)));
+        }
+        while let Some((moved, timer)) = &mut self.quiet
+            && !self.drains
+            && timer.as_mut().poll(cx).is_ready()
+        {
+            let moved = if idle { *moved } else { now };
+            let left = QUIET.saturating_sub(Duration::from_nanos(now.ns_since(moved)));
+            self.drains = left.is_zero();
+            self.quiet = Some((moved, self.sleep(left)));
+        }
         if self.cutting.as_mut().poll(cx).is_ready() { Err(ConnectionError::Cut) } else { Ok(()) }
+    }
+
+    /// Notes that something moved.
+    fn moved(&mut self, now: Moment) {
+        if let Some((moved, _)) = &mut self.quiet {
+            *moved = now;
+        }
+    }
+
+    fn sleep(&self, time: Duration) -> BoxFuture<()> {
+        let env = self.env.clone();
+        Box::pin(async move { env.sleep(time).await })
     }
 }
 

@@ -103,7 +103,8 @@ impl TcpConnection {
 
     /// Turns: take what has arrived, run what is ready, send what is finished; until nothing moves.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
-        if let Err(e) = self.ending.poll(cx) {
+        let now = self.env.moment();
+        if let Err(e) = self.ending.poll(cx, now, self.engine.is_idle()) {
             return self.fail(cx, e);
         }
         let mut answered = None;
@@ -130,6 +131,7 @@ impl TcpConnection {
             if !(received || ran || sent) {
                 return self.deadlines.wait(cx, now, &self.engine);
             }
+            self.ending.moved(now);
         }
         cx.waker().wake_by_ref();
         Poll::Pending

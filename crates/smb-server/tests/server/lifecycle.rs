@@ -59,6 +59,30 @@ async fn draining() {
     assert_eq!(late.read(&mut [0; 1]).await.expect("closed"), 0);
 }
 
+/// A client that sends its next request within a second is served while the server drains, and is closed a second after
+/// its last one.
+#[tokio::test]
+async fn a_transfer_continues_while_the_server_drains() {
+    let world = world(Limits::default());
+    let (stream, serving) = world.dial().await;
+    let mut raw = Raw::session(stream).await;
+    raw.tree("ram").await;
+    let file = raw.open("f").await;
+    let (server, begun) = (Arc::clone(&world.server), Instant::now());
+    let drained = tokio::spawn(async move { server.drain(Duration::from_secs(30)).await });
+    for i in 0..20 {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let out = raw.write(file, i << 16, &[1; 65_536]);
+        raw.stream.write_all(&out).await.expect("sent");
+        assert_eq!(raw.answer().await.expect("an answer").0.status, NtStatus::SUCCESS);
+    }
+    drained.await.expect("it drains");
+    let took = begun.elapsed();
+    assert!(Duration::from_secs(11) <= took && took < Duration::from_secs(12), "{took:?}");
+    assert!(raw.answer().await.is_none(), "closed");
+    serving.await.expect("served");
+}
+
 /// What is not done in time is given up, and what was open is closed as ever: locks are given back, files to be deleted
 /// go.
 #[tokio::test]
