@@ -138,8 +138,7 @@ impl DirectConnection {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
-        let now = self.env.moment();
-        if let Err(e) = self.ending.poll(cx, now, self.engine.is_idle()) {
+        if let Err(e) = self.ending.poll(cx) {
             return Poll::Ready(Err(e));
         }
         let mut answered = None;
@@ -150,13 +149,11 @@ impl DirectConnection {
                 Ok(done) => done,
                 Err(e) => return Poll::Ready(Err(e)),
             };
-            if self.ending.drains && self.engine.is_idle() {
-                return Poll::Ready(Ok(()));
-            }
+            let idle = self.engine.is_idle() && self.arrived.is_empty();
+            self.deadlines.draining(now, self.ending.drains && idle, any);
             if !any {
                 return self.deadlines.wait(cx, now, &self.engine);
             }
-            self.ending.moved(now);
         }
         cx.waker().wake_by_ref();
         Poll::Pending
@@ -173,7 +170,7 @@ impl DirectConnection {
             }
             any = true;
         }
-        while !self.engine.is_full() && !self.ending.drains {
+        while !self.engine.is_full() {
             let Some(message) = self.arrived.pop_front() else { break };
             self.count_arrived(self.arrived_bytes - cost(&message));
             any = true;

@@ -31,6 +31,8 @@ struct Deadlines {
     receive_by: Option<Moment>,
     /// When the peer must have answered an RDMA Read.
     read_by: Option<Moment>,
+    /// When the connection is closed if nothing moves until then, while the server drains.
+    close_by: Option<Moment>,
     timer: Option<(Instant, BoxFuture<()>)>,
 }
 
@@ -43,6 +45,7 @@ impl Deadlines {
             send_by: None,
             receive_by: None,
             read_by: None,
+            close_by: None,
             timer: None,
         }
     }
@@ -63,7 +66,13 @@ impl Deadlines {
         renew(&mut self.read_by, now, self.stall, waits, moved);
     }
 
-    /// Nothing moves: wakes up for the next deadline, if there is one. Ready when one has passed.
+    /// Notes whether the connection is `idle` while the server drains, and whether something moved since the last time.
+    fn draining(&mut self, now: Moment, idle: bool, moved: bool) {
+        renew(&mut self.close_by, now, QUIET, idle, moved);
+    }
+
+    /// Nothing moves: wakes up for the next deadline, if there is one. Ready when one has passed: an error, or the end of a
+    /// connection that is closed because the server drains.
     fn wait(
         &mut self,
         cx: &mut Context<'_>,
@@ -78,8 +87,12 @@ impl Deadlines {
         if log_on.is_some_and(|by| by <= self.env.instant(now)) {
             return Poll::Ready(Err(ConnectionError::NotAuthenticated));
         }
-        let stalls = stalled.into_iter().flatten().min().map(|by| self.env.instant(by));
-        let Some(by) = [stalls, log_on].into_iter().flatten().min() else {
+        if self.close_by.is_some_and(|by| by <= now) {
+            return Poll::Ready(Ok(()));
+        }
+        let moments = stalled.into_iter().chain([self.close_by]).flatten();
+        let first = moments.min().map(|by| self.env.instant(by));
+        let Some(by) = [first, log_on].into_iter().flatten().min() else {
             self.timer = None;
             return Poll::Pending;
         };
@@ -97,24 +110,21 @@ impl Deadlines {
     }
 }
 
-fn renew(by: &mut Option<Moment>, now: Moment, stall: Duration, waits: bool, moved: bool) {
+fn renew(by: &mut Option<Moment>, now: Moment, limit: Duration, waits: bool, moved: bool) {
     if !waits {
         *by = None;
     } else if moved || by.is_none() {
-        *by = Some(now.after(stall));
+        *by = Some(now.after(limit));
     }
 }
 
-/// How long a client sends nothing before a draining server closes its connection: a transfer sends its next request sooner.
+/// How long nothing moves on a connection before a draining server closes it: a transfer sends its next request sooner.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// The end of the server, from one connection's view.
 struct Ending {
-    env: Env,
     draining: BoxFuture<()>,
-    /// While the server drains: the last time something moved on this connection, and the timer of [`QUIET`].
-    quiet: Option<(Moment, BoxFuture<()>)>,
-    /// No more requests are taken; those that have begun are completed.
+    /// The server drains: the connection is closed once nothing has moved for [`QUIET`].
     drains: bool,
     cutting: BoxFuture<()>,
 }
@@ -123,44 +133,17 @@ impl Ending {
     fn new(server: &Arc<Server>) -> Ending {
         let (draining, cutting) = (Arc::clone(server), Arc::clone(server));
         Ending {
-            env: server.env.clone(),
             draining: Box::pin(async move { draining.draining().await }),
-            quiet: None,
             drains: false,
             cutting: Box::pin(async move { cutting.cutting().await }),
         }
     }
 
-    /// Sets `drains` once the server drains, no request is outstanding (`idle`), and nothing has moved for [`QUIET`].
-    ///
     /// # Errors
     /// [`ConnectionError::Cut`] when the time for draining is over.
-    fn poll(&mut self, cx: &mut Context<'_>, now: Moment, idle: bool) -> Result<(), ConnectionError> {
-        if self.quiet.is_none() && self.draining.as_mut().poll(cx).is_ready() {
-            self.quiet = Some((now, self.sleep(QUIET)));
-        }
-        while let Some((moved, timer)) = &mut self.quiet
-            && !self.drains
-            && timer.as_mut().poll(cx).is_ready()
-        {
-            let moved = if idle { *moved } else { now };
-            let left = QUIET.saturating_sub(Duration::from_nanos(now.ns_since(moved)));
-            self.drains = left.is_zero();
-            self.quiet = Some((moved, self.sleep(left)));
-        }
+    fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), ConnectionError> {
+        self.drains = self.drains || self.draining.as_mut().poll(cx).is_ready();
         if self.cutting.as_mut().poll(cx).is_ready() { Err(ConnectionError::Cut) } else { Ok(()) }
-    }
-
-    /// Notes that something moved.
-    fn moved(&mut self, now: Moment) {
-        if let Some((moved, _)) = &mut self.quiet {
-            *moved = now;
-        }
-    }
-
-    fn sleep(&self, time: Duration) -> BoxFuture<()> {
-        let env = self.env.clone();
-        Box::pin(async move { env.sleep(time).await })
     }
 }
 

@@ -103,8 +103,7 @@ impl TcpConnection {
 
     /// Turns: take what has arrived, run what is ready, send what is finished; until nothing moves.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
-        let now = self.env.moment();
-        if let Err(e) = self.ending.poll(cx, now, self.engine.is_idle()) {
+        if let Err(e) = self.ending.poll(cx) {
             return self.fail(cx, e);
         }
         let mut answered = None;
@@ -124,14 +123,15 @@ impl TcpConnection {
                 Ok(any) => any,
                 Err(e) => return Poll::Ready(Err(e)),
             };
-            let over = self.ended || (self.ending.drains && self.engine.is_idle() && self.arrived.is_empty());
-            if over && self.sender.is_empty() {
+            if self.ended && self.sender.is_empty() {
                 return Poll::Ready(Ok(()));
             }
-            if !(received || ran || sent) {
+            let moved = received || ran || sent;
+            let idle = self.engine.is_idle() && self.arrived.is_empty() && self.sender.is_empty();
+            self.deadlines.draining(now, self.ending.drains && idle, moved);
+            if !moved {
                 return self.deadlines.wait(cx, now, &self.engine);
             }
-            self.ending.moved(now);
         }
         cx.waker().wake_by_ref();
         Poll::Pending
@@ -151,7 +151,7 @@ impl TcpConnection {
                 continue;
             }
             // Once per turn: what a turn brought is answered before more is read.
-            if read || self.ending.drains || self.ended {
+            if read || self.ended {
                 break;
             }
             self.receiver.use_pipes(self.engine.prefers_pipes().then_some(&self.pipes));
