@@ -6,6 +6,8 @@ import os
 import pty
 import random
 import re
+import signal
+import stat
 import struct
 import subprocess
 import termios
@@ -194,18 +196,105 @@ def test_rdma_where_there_is_none(scratch, tmp_path):
     assert server.stop() == 0
 
 
-def test_a_get_survives_ctrl_c(scratch, tmp_path):
-    """Interrupted in the middle, resumed, whole."""
-    server = Causeway(scratch / "interrupted").start()
-    make(server.path() / "large", 100_000_000)
-    back = tmp_path / "back"
-    command = [Causeway.binary, "get", Cli(server).url("large"), back]
-    process = subprocess.Popen(command, env={**os.environ, "CAUSEWAY_PASSWORD": server.password}, stderr=subprocess.DEVNULL)
-    until(lambda: any(p.stat().st_size > 1_000_000 for p in tmp_path.iterdir()) or process.poll() is not None, timeout=20, what="some of it")
-    process.send_signal(2)
-    process.wait(20)
-    Cli(server)("get", "--resume", Cli(server).url("large"), back)
-    assert back.read_bytes() == (server.path() / "large").read_bytes()
+def test_put_and_get_replace(cli, tmp_path):
+    """A file that is there is replaced as a whole, and nothing else stays."""
+    cli("mkdir", cli.url("replace"))
+    for version in ["the first", "two", "", "the third and longest"]:
+        (tmp_path / "f").write_text(version)
+        cli("put", tmp_path / "f", cli.url("replace/f"))
+        assert [e["name"] for e in cli.json("ls", "-a", cli.url("replace/"))] == ["f"]
+        cli.for_large_reads()("get", cli.url("replace/f"), tmp_path / "back")
+        assert (tmp_path / "back").read_text() == version
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["back", "f"]
+    cli("rm", "-r", cli.url("replace"))
+
+
+class Interrupted:
+    """A copy of a large file that a signal ends in the middle. A slow reader or writer would need a slow network: the process is
+    stopped as soon as it has begun to write."""
+
+    def __init__(self, server, folder, send, *arguments):
+        line = [Causeway.binary, *arguments]
+        environment = {**os.environ, "CAUSEWAY_PASSWORD": server.password}
+        process = subprocess.Popen(line, env=environment, stderr=subprocess.PIPE, text=True)
+        while process.poll() is None and not any(p.stat().st_size > 1_000_000 for p in folder.iterdir() if p.suffix == ".part"):
+            pass
+        process.send_signal(send)
+        self.said = process.communicate(timeout=30)[1]
+        self.status = process.returncode
+
+
+@pytest.fixture(scope="module", params=[Causeway, Smbd], ids=["causeway", "smbd"])
+def large(request, scratch):
+    """A server, and a file that takes half a second to copy."""
+    server = request.param(scratch / f"interrupted-{request.param.__name__}").start()
+    path = scratch / "large"
+    path.write_bytes(random.Random(1).randbytes(1_000_000) * 500)
+    yield server, path
+    server.stop()
+
+
+@pytest.mark.parametrize("send, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_an_interrupted_put_leaves_the_old_file(large, send, status):
+    server, path = large
+    folder = server.path() / f"put-{status}"
+    folder.mkdir(mode=0o777)
+    (folder / "f").write_text("the old file")
+    (folder / "f").chmod(0o666)
+    put = Interrupted(server, folder, send, "put", path, Cli(server).url(f"put-{status}/f"))
+    assert put.status == status, put.said
+    assert send == signal.SIGKILL or "left as they were" in put.said
+    # The server deletes the unfinished file when it notices that the connection has closed.
+    until(lambda: [p.name for p in folder.iterdir()] == ["f"], timeout=10, what="only the old file")
+    assert (folder / "f").read_text() == "the old file"
+
+
+@pytest.mark.parametrize("send, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_get_leaves_the_old_file(large, tmp_path, send, status):
+    server, path = large
+    if not (server.path() / "get").exists():
+        os.link(path, server.path() / "get")
+        path.chmod(0o666)
+    (tmp_path / "f").write_text("the old file")
+    get = Interrupted(server, tmp_path, send, "get", Cli(server).url("get"), tmp_path / "f")
+    assert get.status == status and "left as they were" in get.said
+    assert [p.name for p in tmp_path.iterdir()] == ["f"] and (tmp_path / "f").read_text() == "the old file"
+
+
+def test_an_interrupted_copy_resumes(large, tmp_path):
+    server, path = large
+    (server.path() / "resume").mkdir(mode=0o777)
+    url = Cli(server).url("resume/f")
+    put = Interrupted(server, server.path() / "resume", signal.SIGINT, "put", "--resume", path, url)
+    assert put.status == 130 and "the same command continues" in put.said
+    Cli(server)("put", "--resume", path, url)
+    get = Interrupted(server, tmp_path, signal.SIGINT, "get", "--resume", url, tmp_path / "f")
+    assert get.status == 130 and "the same command continues" in get.said
+    Cli(server)("get", "--resume", url, tmp_path / "f")
+    assert (tmp_path / "f").read_bytes() == path.read_bytes()
+    assert [p.name for p in [*tmp_path.iterdir(), *(server.path() / "resume").iterdir()]] == ["f", "f"]
+
+
+def test_what_get_replaces_stays_what_it_is(scratch, tmp_path):
+    """Links lead where they led, permissions stay, what is no file is written to, and what may not be written to is not replaced."""
+    server = Causeway(scratch / "stays").start()
+    make(server.path() / "f", 1000)
+    wanted = (server.path() / "f").read_bytes()
+    get = lambda *a, **k: Cli(server)("get", Cli(server).url("f"), *a, **k)
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "file").chmod(0o640)
+    (tmp_path / "link").symlink_to("file")
+    get(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_bytes() == wanted
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
+    get("/dev/null")
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    os.link(tmp_path / "file", tmp_path / "twin")
+    (tmp_path / "file").write_text("old")
+    get("--in-place", tmp_path / "file")
+    assert (tmp_path / "twin").read_bytes() == wanted
+    get(tmp_path / "nothing" / "f", status="failure")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "link", "twin"]
     assert server.stop() == 0
 
 
@@ -230,5 +319,5 @@ def test_the_bar_is_one_line(scratch, tmp_path, columns):
     *bars, last = said.decode().replace("\r\n", "\n").rstrip("\n").split("\r")
     drawings = [plain for bar in bars if (plain := re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", bar)).strip()]
     assert drawings and all(len(line) <= columns and "\n" not in line for line in drawings), drawings
-    assert "1 file, 60000000 bytes" in last
+    assert "1 file, 57.2 MiB in" in last
     assert server.stop() == 0

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use smb_auth::users::UserFileError;
+use smb_wire::NtStatus;
 use thiserror::Error;
 
 use crate::config::ConfigError;
@@ -104,6 +105,17 @@ pub enum Failure {
     NoSuchDirectory {
         /// Which.
         place: String,
+    },
+    /// No file could be created beside one that it was to replace.
+    #[error("{0}, when a second file was to be created beside it, to replace it at the end")]
+    NotBeside(Box<Failure>),
+    /// A copy was ended by a signal.
+    #[error("interrupted: {left}")]
+    Interrupted {
+        /// The exit code: 128 and the signal.
+        code: u8,
+        /// What the copy has left behind.
+        left: &'static str,
     },
     /// Neither a file nor a directory.
     #[error("{}: not copied: neither a file nor a directory", path.display())]
@@ -216,6 +228,9 @@ impl Failure {
                  disk), smaller or fewer ones (--size, --threads), or only those without (--only S1-16,S3-18,\u{2026})"
                     .to_owned(),
             ),
+            Failure::NotBeside(_) => Some(
+                "pass --in-place to overwrite the file itself; if that is interrupted, the file is incomplete".to_owned(),
+            ),
             Failure::NotRegular { .. } => Some("copy its target, or leave it out".to_owned()),
             Failure::IsDirectory { .. } => Some("pass -r to include its contents".to_owned()),
             Failure::NoSuchDirectory { .. } => Some("make it first: causeway mkdir".to_owned()),
@@ -231,12 +246,19 @@ impl Failure {
         }
     }
 
+    /// Whether a server refuses a name, not what is to be done with it.
+    pub fn is_about_the_name(&self) -> bool {
+        matches!(self, Failure::Remote { source, .. }
+            if matches!(source.status(), Some(NtStatus::OBJECT_NAME_INVALID | NtStatus::NOT_SUPPORTED)))
+    }
+
     /// Whether the next file would fail too.
     pub fn ends_everything(&self) -> bool {
         match self {
             Failure::Connect { .. } | Failure::Closed | Failure::System(_) => true,
             Failure::Remote { source, .. } => matches!(source, smb_client::RequestError::Lost(_)),
             Failure::Local { source, .. } => source.kind() == io::ErrorKind::StorageFull,
+            Failure::NotBeside(source) => source.ends_everything(),
             _ => false,
         }
     }
@@ -246,6 +268,7 @@ impl Failure {
         match self {
             Failure::Usage(_) | Failure::Url(_) | Failure::BenchOptions(_) | Failure::FabricPlace(_) => USAGE,
             Failure::Closed => 0,
+            Failure::Interrupted { code, .. } => *code,
             _ => FAILED,
         }
     }

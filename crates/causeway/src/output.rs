@@ -163,6 +163,11 @@ pub fn human_bytes(bytes: u64) -> String {
     format!("{} {}", text.trim_end_matches(".0"), UNITS[unit])
 }
 
+/// As [`human_bytes`], in a sentence: `17 bytes`, `1.5 KiB`.
+pub fn with_unit(bytes: u64) -> String {
+    if bytes < 1024 { some(bytes as usize, "byte") } else { human_bytes(bytes) }
+}
+
 /// `1 disk`, `2 disks`.
 pub fn some(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }

@@ -10,19 +10,28 @@ use env::Env;
 use serde::Serialize;
 use smb_client::{
     Client, ConnectError, ConnectOptions, Credentials, FileTime, NtHash, NtStatus, OpenOptions, RequestError,
-    Share, ShareType, TransportChoice, TransportKind, Tree,
+    Share, ShareType, TransportChoice, TransportKind, Tree, WhyNotRdma,
 };
 use vfs::VfsPath;
 
 use crate::failure::Failure;
 use crate::password;
 use crate::transfer::copy;
-use crate::url::Location;
+use crate::url::{Location, UrlError};
 pub use entry::{Entry, Time};
 pub use file::RemoteFile;
 
 /// Memory for payload: twice the amount that may be in flight, so that an awaited piece always has memory.
 const MEMORY: usize = 2 * copy::FILES * copy::DEPTH * copy::PIECE as usize;
+
+/// How the name of a file ends that is renamed when it is complete.
+pub const TEMPORARY: &str = ".part";
+
+/// How the name of a file begins that becomes `name` when it is complete; of a long name the first part, because file
+/// systems limit a name to 255 bytes.
+pub fn temporary_prefix(name: &str) -> String {
+    format!(".{}.", &name[..name.floor_char_boundary(200)])
+}
 
 /// How to reach a server.
 #[derive(Debug, Args)]
@@ -140,14 +149,14 @@ impl Remote {
         &self.arena
     }
 
-    /// The transport of I/O, and why it is not RDMA.
+    /// The transport of I/O, and why it is not RDMA unless the user chose so.
     pub fn transport(&self) -> (&'static str, Option<String>) {
         let report = self.client.transport();
         let kind = match report.kind {
             TransportKind::Tcp => "tcp",
             TransportKind::Rdma => "rdma",
         };
-        (kind, report.why_not_rdma.map(|w| w.to_string()))
+        (kind, report.why_not_rdma.filter(|w| *w != WhyNotRdma::TurnedOff).map(|w| w.to_string()))
     }
 
     /// The attributes of a file or directory.
@@ -209,6 +218,18 @@ impl Remote {
         self.open_with(path, OpenOptions::read()).await
     }
 
+    /// Opens a file to write that may be missing.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn open_to_write(&self, path: &VfsPath) -> Result<Option<RemoteFile>, Failure> {
+        match self.open_with(path, OpenOptions::write()).await {
+            Ok(file) => Ok(Some(file)),
+            Err(Failure::Remote { source, .. }) if is_missing(&source) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
     /// Opens a file to write.
     ///
     /// # Errors
@@ -221,9 +242,26 @@ impl Remote {
         self.open_with(path, options).await
     }
 
+    /// A new file in the directory of `target`, which takes its place with [`RemoteFile::replace`]. Until then the
+    /// server deletes it when it closes. Errors name `target`.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn create_beside(&self, target: &VfsPath) -> Result<RemoteFile, Failure> {
+        let random = u32::from_le_bytes(Env::real().random());
+        let name = format!("{}{random:08x}{TEMPORARY}", temporary_prefix(target.name().unwrap_or_default()));
+        let path = target.parent().unwrap_or_default().join(&name);
+        let path = path.map_err(|source| UrlError::Path { path: name, source })?;
+        let options = OpenOptions::create_new().deletable();
+        let file = self.tree.open(&path.to_string(), options).await.map_err(self.failed(target))?;
+        let file = RemoteFile::new(file, self.place(target));
+        file.set_temporary(true).await?;
+        Ok(file)
+    }
+
     async fn open_with(&self, path: &VfsPath, options: OpenOptions) -> Result<RemoteFile, Failure> {
         let file = self.tree.open(&path.to_string(), options).await.map_err(self.failed(path))?;
-        Ok(RemoteFile { file, place: self.place(path) })
+        Ok(RemoteFile::new(file, self.place(path)))
     }
 
     /// Makes a directory.

@@ -98,6 +98,12 @@ impl OpenOptions {
         self
     }
 
+    /// Also to delete or rename.
+    pub fn deletable(mut self) -> OpenOptions {
+        self.access |= AccessMask::DELETE;
+        self
+    }
+
     /// Past the server's cache.
     pub fn unbuffered(mut self) -> OpenOptions {
         self.options |= CreateOptions::NO_INTERMEDIATE_BUFFERING;

@@ -5,6 +5,7 @@ use std::future::Future;
 use clap::Args;
 use env::Env;
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::Tally;
 use crate::failure::Failure;
@@ -20,9 +21,13 @@ pub(super) struct CopyArgs {
     /// Directories with their contents
     #[arg(short, long)]
     recursive: bool,
-    /// Copy to NAME.part and rename it at the end; continue an interrupted copy
+    /// Copy to NAME.part, which stays if the copy is interrupted, and rename it at the end; continue such a copy
     #[arg(long)]
     resume: bool,
+    /// Write to existing files themselves, which keeps their hard links and permissions, and leaves them incomplete if
+    /// the copy is interrupted [default: a new file takes the place of the existing one at the end]
+    #[arg(long, conflicts_with = "resume")]
+    in_place: bool,
     /// Give copies the time of copying, not the time of last change of their originals
     #[arg(long)]
     no_times: bool,
@@ -30,11 +35,39 @@ pub(super) struct CopyArgs {
     remote: RemoteArgs,
 }
 
+impl CopyArgs {
+    /// Runs a copy until it ends or a signal ends it. What `work` owns is dropped then, temporary files with it.
+    ///
+    /// # Errors
+    /// Those of `work`, and [`Failure::Interrupted`].
+    pub(super) async fn until_interrupted(
+        &self,
+        work: impl Future<Output = Result<(), Failure>>,
+    ) -> Result<(), Failure> {
+        let (mut interrupt, mut terminate) =
+            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        let code = tokio::select! {
+            biased;
+            done = work => return done,
+            _ = interrupt.recv() => 130,
+            _ = terminate.recv() => 143,
+        };
+        let left = match (self.resume, self.in_place) {
+            (true, _) => "the same command continues the copy",
+            (_, true) => "the files that were being copied are incomplete",
+            _ => "files that were not complete were left as they were before",
+        };
+        Err(Failure::Interrupted { code, left })
+    }
+}
+
 /// A copy of some files to or from one share.
 pub(super) struct Copying {
     pub(super) remote: Remote,
     pub(super) recursive: bool,
     pub(super) resume: bool,
+    /// Existing files are written to, not replaced by new ones.
+    pub(super) in_place: bool,
     /// Copies have their originals' time of last change.
     pub(super) times: bool,
     pub(super) progress: Progress,
@@ -54,8 +87,9 @@ impl Copying {
     pub(super) async fn begin(args: &CopyArgs, at: &Location, out: Output) -> Result<Copying, Failure> {
         let remote = Remote::connect(&args.remote, at).await?;
         let progress = Progress::new(out, &Env::real());
-        let CopyArgs { recursive, resume, no_times, .. } = *args;
-        Ok(Copying { remote, recursive, resume, times: !no_times, progress, failed: Tally::default(), out })
+        let CopyArgs { recursive, resume, in_place, no_times, .. } = *args;
+        let times = !no_times;
+        Ok(Copying { remote, recursive, resume, in_place, times, progress, failed: Tally::default(), out })
     }
 
     /// Reports a file that could not be copied, and continues with the next; a lost connection ends the whole

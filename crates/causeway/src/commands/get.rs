@@ -1,16 +1,18 @@
 //! `causeway get`: files from a server to this machine.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata, Permissions};
 use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use smb_client::FileTime;
+use tempfile::NamedTempFile;
 
 use super::copying::{CopyArgs, Copying};
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::remote::{RemoteFile, Time};
+use crate::remote::{RemoteFile, TEMPORARY, Time, temporary_prefix};
 use crate::transfer::checkpoint::{Checkpoint, LONGEST, Summer};
 use crate::transfer::copy;
 use crate::transfer::target::Gets;
@@ -27,6 +29,10 @@ pub(super) struct GetArgs {
 }
 
 pub(super) async fn run(args: GetArgs, out: Output) -> Result<(), Failure> {
+    args.copy.until_interrupted(copy(&args, out)).await
+}
+
+async fn copy(args: &GetArgs, out: Output) -> Result<(), Failure> {
     let gets = Gets::parse(&args.places)?;
     let get = Get(Copying::begin(&args.copy, &gets.sources[0], out).await?);
     for source in &gets.sources {
@@ -94,9 +100,31 @@ impl Get {
     }
 
     async fn plain(&self, file: &RemoteFile, path: &Path) -> Result<(), Failure> {
-        let local = create(path)?;
-        copy::down(file, &local, path, 0, &self.0.progress, None).await?;
-        self.keep_time(file, &local, path)
+        let failed = |source| Failure::Local { path: path.to_owned(), source };
+        // What forbids to write to it, forbids to replace it.
+        let old = match File::options().write(true).open(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+            opened => Some(opened.and_then(|f| f.metadata()).map_err(failed)?),
+        };
+        // A device or a pipe stays what it is.
+        if self.0.in_place || old.as_ref().is_some_and(|m| !m.is_file()) {
+            let local = File::create(path).map_err(failed)?;
+            copy::down(file, &local, path, 0, &self.0.progress, None).await?;
+            return self.keep_time(file, &local, path);
+        }
+        // A link stays, too: what it leads to is replaced.
+        let path = if old.is_some() { path.canonicalize().map_err(failed)? } else { path.to_owned() };
+        let new = beside_for(&path, old.as_ref()).map_err(failed).map_err(|e| match &old {
+            Some(_) => Failure::NotBeside(Box::new(e)),
+            None => e,
+        })?;
+        copy::down(file, new.as_file(), &path, 0, &self.0.progress, None).await?;
+        self.keep_time(file, new.as_file(), &path)?;
+        if old.is_some() {
+            // One of both survives a crash.
+            new.as_file().sync_all().map_err(failed)?;
+        }
+        new.persist(&path).map(drop).map_err(|e| failed(e.error))
     }
 
     fn keep_time(&self, file: &RemoteFile, local: &File, path: &Path) -> Result<(), Failure> {
@@ -154,8 +182,20 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
     path.with_file_name(name)
 }
 
-fn create(path: &Path) -> Result<File, Failure> {
-    File::create(path).map_err(|source| Failure::Local { path: path.to_owned(), source })
+/// A new file in the directory of `path`, which is removed when it is dropped; with the permissions of what it is to
+/// replace, and its owner where the user may set it.
+fn beside_for(path: &Path, old: Option<&Metadata>) -> io::Result<NamedTempFile> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let new = tempfile::Builder::new()
+        .prefix(&temporary_prefix(&name))
+        .suffix(TEMPORARY)
+        .permissions(Permissions::from_mode(0o666)) // less the umask
+        .tempfile_in(path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")))?;
+    if let Some(old) = old {
+        let _ = fchown(new.as_file(), Some(old.uid()), Some(old.gid()));
+        new.as_file().set_permissions(old.permissions())?;
+    }
+    Ok(new)
 }
 
 /// Whether it did not exist before.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use smb_client::FileTime;
+use vfs::VfsPath;
 
 use super::copying::{CopyArgs, Copying};
 use crate::failure::Failure;
@@ -27,6 +28,10 @@ pub(super) struct PutArgs {
 }
 
 pub(super) async fn run(args: PutArgs, out: Output) -> Result<(), Failure> {
+    args.copy.until_interrupted(copy(&args, out)).await
+}
+
+async fn copy(args: &PutArgs, out: Output) -> Result<(), Failure> {
     let puts = Puts::parse(&args.places)?;
     let put = Put(Copying::begin(&args.copy, &puts.target, out).await?);
     let target = put.0.remote.find(&puts.target.path).await?;
@@ -102,14 +107,42 @@ impl Put {
             };
             return self.resumable(&local, path, version, &metadata, destination).await;
         }
-        let file = remote.create(&destination.path, Create::Replace).await?;
+        let (file, renamed) = self.target(&destination.path).await?;
         let range = 0..metadata.len();
         let mut done = copy::up(&local, path, &file, range, remote.arena(), progress, None).await;
         if done.is_ok() && self.0.times {
             done = file.set_modified(modified(&metadata)).await;
         }
+        if done.is_ok()
+            && let Some(old) = renamed
+        {
+            done = take_place(&file, old, &destination.path).await;
+        }
         file.close().await;
         done
+    }
+
+    /// The file to write, and whether it is to be renamed at the end.
+    async fn target(&self, path: &VfsPath) -> Result<(RemoteFile, Option<Old>), Failure> {
+        let remote = &self.0.remote;
+        if self.0.in_place {
+            return Ok((remote.create(path, Create::Replace).await?, None));
+        }
+        // What would forbid to replace it at the end, forbids to write to it now.
+        let old = match remote.open_to_write(path).await? {
+            Some(file) => {
+                file.close().await;
+                Old::IsThere
+            }
+            None => Old::Missing,
+        };
+        match remote.create_beside(path).await {
+            Ok(file) => Ok((file, Some(old))),
+            // A share of virtual disks has only files of certain names.
+            Err(e) if e.is_about_the_name() => Ok((remote.create(path, Create::Replace).await?, None)),
+            Err(e) if old == Old::IsThere => Err(Failure::NotBeside(Box::new(e))),
+            Err(e) => Err(e),
+        }
     }
 
     async fn resumable(
@@ -188,6 +221,21 @@ impl Put {
         }
         Ok(Some(checkpoint))
     }
+}
+
+/// What is at the place that a new file gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Old {
+    IsThere,
+    Missing,
+}
+
+/// Gives a new file its name. If it replaces another, it is durable before, so that one of both survives a crash.
+async fn take_place(file: &RemoteFile, old: Old, path: &VfsPath) -> Result<(), Failure> {
+    if old == Old::IsThere {
+        file.flush().await?;
+    }
+    file.replace(path).await
 }
 
 /// When a local file last changed.

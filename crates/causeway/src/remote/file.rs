@@ -1,11 +1,13 @@
 //! An open file of a server.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ops::Range;
 
 use arena::{IoBuf, Sg, sg_len};
 use futures_util::stream::{self, Stream};
 use smb_client::{File, FileAttributes, FileTime, NtStatus, RequestError, Times};
+use vfs::VfsPath;
 
 use super::failed;
 use crate::failure::Failure;
@@ -13,11 +15,17 @@ use crate::transfer::checkpoint::Version;
 
 /// An open file of a server.
 pub struct RemoteFile {
-    pub(super) file: File,
-    pub(super) place: String,
+    file: File,
+    place: String,
+    /// Whether it was made one with holes.
+    sparse: Cell<bool>,
 }
 
 impl RemoteFile {
+    pub(super) fn new(file: File, place: String) -> RemoteFile {
+        RemoteFile { file, place, sparse: Cell::new(false) }
+    }
+
     /// In bytes, when it was opened.
     pub fn size(&self) -> u64 {
         self.file.opened().size
@@ -64,7 +72,10 @@ impl RemoteFile {
     /// See [`Failure`].
     pub async fn set_sparse(&self) -> Result<bool, Failure> {
         match self.file.set_sparse().await {
-            Ok(()) => Ok(true),
+            Ok(()) => {
+                self.sparse.set(true);
+                Ok(true)
+            }
             Err(RequestError::Status(_)) => Ok(false),
             Err(e) => Err(failed(self.place.clone())(e)),
         }
@@ -129,6 +140,33 @@ impl RemoteFile {
         let bytes: Sg = [IoBuf::from(text.to_vec())].into_iter().collect();
         self.write(0, bytes).await?;
         self.set_length(text.len() as u64).await
+    }
+
+    /// Sets whether it is deleted when it closes, also by the end of the connection.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub(super) async fn set_temporary(&self, temporary: bool) -> Result<(), Failure> {
+        self.file.set_delete_pending(temporary).await.map_err(failed(self.place.clone()))
+    }
+
+    /// Gives a file of [`super::Remote::create_beside`] the name of its target; a file that has it is replaced. If
+    /// this fails, the new file is deleted when it closes.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn replace(&self, target: &VfsPath) -> Result<(), Failure> {
+        self.set_temporary(false).await?;
+        let renamed = self.file.rename(&target.to_string(), true).await;
+        if renamed.is_err() {
+            self.set_temporary(true).await?;
+        }
+        renamed.map_err(failed(self.place.clone()))?;
+        if self.sparse.get() {
+            // smbd takes this attribute away when it renames; the holes stay, but a reader does not see them.
+            self.set_sparse().await?;
+        }
+        Ok(())
     }
 
     /// Closes it. Earlier errors were reported; a server closes the file anyway.

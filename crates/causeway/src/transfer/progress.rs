@@ -8,7 +8,7 @@ use env::Env;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
-use crate::output::{Output, human_bytes};
+use crate::output::{Output, some, with_unit};
 
 /// One line on any terminal that is wide enough to work on: the bar takes what the others leave.
 const BAR: &str = "{msg:20!} {bytes:>10} {wide_bar} {binary_bytes_per_sec:>12} {eta:>4}";
@@ -41,7 +41,7 @@ pub struct Summary {
     pub mb_per_s: f64,
     /// `tcp` or `rdma`.
     pub transport: &'static str,
-    /// Why it is not RDMA.
+    /// Why it is not RDMA, unless the user chose so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why_not_rdma: Option<String>,
 }
@@ -129,23 +129,27 @@ fn rate(bytes: u64, took: Duration) -> f64 {
 impl Summary {
     /// For people.
     pub fn text(&self) -> String {
-        let files = if self.files == 1 { "1 file".to_owned() } else { format!("{} files", self.files) };
+        let files = some(self.files as usize, "file");
+        let bytes = with_unit(self.bytes);
         let resumed = match self.resumed_bytes {
             0 => String::new(),
-            n => format!(" ({} were there)", human_bytes(n)),
+            n => format!(" ({} were there)", with_unit(n)),
         };
         let holes = match self.hole_bytes {
             0 => String::new(),
-            n => format!(" and {} of holes", human_bytes(n)),
+            n => format!(" and {} of holes", with_unit(n)),
         };
-        let why = match (&self.why_not_rdma, self.transport) {
-            (Some(why), "tcp") => format!(" (no RDMA: {why})"),
-            _ => String::new(),
+        let rate = if self.mb_per_s < 99.95 {
+            format!("{:.1}", self.mb_per_s)
+        } else {
+            format!("{:.0}", self.mb_per_s)
         };
-        format!(
-            "{files}, {} bytes{holes}{resumed} in {:.2} s, {:.1} MB/s over {}{why}",
-            self.bytes, self.seconds, self.mb_per_s, self.transport
-        )
+        let transport = match (self.transport, &self.why_not_rdma) {
+            ("rdma", _) => "SMB Direct".to_owned(),
+            (_, Some(why)) => format!("TCP (no SMB Direct: {why})"),
+            (_, None) => "TCP".to_owned(),
+        };
+        format!("{files}, {bytes}{holes}{resumed} in {:.1} s, {rate} MB/s, {transport}", self.seconds)
     }
 }
 
@@ -167,11 +171,13 @@ mod tests {
         };
         assert_eq!(
             s.text(),
-            "1 file, 5000000 bytes in 0.50 s, 10.0 MB/s over tcp (no RDMA: the server announces no RDMA interface)"
+            "1 file, 4.8 MiB in 0.5 s, 10.0 MB/s, TCP (no SMB Direct: the server announces no RDMA interface)"
         );
         let r = Summary { files: 3, resumed_bytes: 1 << 30, transport: "rdma", why_not_rdma: None, ..s };
-        assert_eq!(r.text(), "3 files, 5000000 bytes (1 GiB were there) in 0.50 s, 10.0 MB/s over rdma");
+        assert_eq!(r.text(), "3 files, 4.8 MiB (1 GiB were there) in 0.5 s, 10.0 MB/s, SMB Direct");
         let h = Summary { hole_bytes: 3 << 20, resumed_bytes: 0, ..r };
-        assert_eq!(h.text(), "3 files, 5000000 bytes and 3 MiB of holes in 0.50 s, 10.0 MB/s over rdma");
+        assert_eq!(h.text(), "3 files, 4.8 MiB and 3 MiB of holes in 0.5 s, 10.0 MB/s, SMB Direct");
+        let small = Summary { files: 1, bytes: 17, hole_bytes: 0, mb_per_s: 1234.5, ..h };
+        assert_eq!(small.text(), "1 file, 17 bytes in 0.5 s, 1234 MB/s, SMB Direct");
     }
 }
