@@ -30,7 +30,8 @@ pub const TEMPORARY: &str = ".part";
 /// How the name of a file begins that becomes `name` when it is complete; of a long name the first part, because file
 /// systems limit a name to 255 bytes.
 pub fn temporary_prefix(name: &str) -> String {
-    format!(".{}.", &name[..name.floor_char_boundary(200)])
+    let end = name.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= 200).last();
+    format!(".{}.", &name[..end.unwrap_or(0)])
 }
 
 /// How to reach a server.
