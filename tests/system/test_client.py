@@ -1,22 +1,17 @@
 """Our own client: against our server over TCP and SMB Direct, against smbd, and over SMB Direct against the kernel's ksmbd."""
 
-import fcntl
 import json
 import os
-import pty
 import random
-import re
 import signal
 import stat
-import struct
 import subprocess
-import termios
 
 import pytest
 
 from harness import guest
 from harness.guest import Network
-from harness.programs import Failed, run, until
+from harness.programs import Failed, in_terminal, plain, run, until
 from harness.servers import Causeway, Ksmbd, Smbd, free_port
 
 pytestmark = pytest.mark.skipif(not Causeway.binary.exists(), reason="causeway is not built")
@@ -303,21 +298,11 @@ def test_the_bar_is_one_line(scratch, tmp_path, columns):
     """On a terminal each drawing fits its width, so that the next one replaces it, and nothing of it stays."""
     server = Causeway(scratch / f"bar-{columns}").start()
     make(server.path() / "a name that is longer than there is room for", 60_000_000)
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
     url = Cli(server).url("a name that is longer than there is room for".replace(" ", "%20"))
-    process = subprocess.Popen([Causeway.binary, "get", url, tmp_path / "back"], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs,
-                               env={**os.environ, "TERM": "xterm", "CAUSEWAY_PASSWORD": server.password})
-    os.close(theirs)
-    said = b""
-    while True:
-        try:
-            said += os.read(ours, 65536)
-        except OSError:
-            break  # Linux says EIO when the last writer has gone
-    assert process.wait(30) == 0, said
-    *bars, last = said.decode().replace("\r\n", "\n").rstrip("\n").split("\r")
-    drawings = [plain for bar in bars if (plain := re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", bar)).strip()]
+    said, status = in_terminal([Causeway.binary, "get", url, tmp_path / "back"], columns, env={"CAUSEWAY_PASSWORD": server.password})
+    assert status == 0, said
+    *bars, last = said.rstrip("\n").split("\r")
+    drawings = [text for bar in bars if (text := plain(bar)).strip()]
     assert drawings and all(len(line) <= columns and "\n" not in line for line in drawings), drawings
     assert "1 file, 57.2 MiB in" in last
     assert server.stop() == 0

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.programs import Failed, run, until
+from harness.programs import Failed, in_terminal, plain, run, until
 from harness.servers import Causeway
 
 pytestmark = [
@@ -615,7 +615,7 @@ def test_damage_and_full_pools_are_faults(machine):
     until(lambda: machine.json("job", "list") == [], timeout=60, what="nothing runs")
     found = {f["FaultType"]: f for f in machine.health()[0]["faults"]}
     damaged = found["PhysicalDisk.HighErrorCount"]
-    assert "64 times 4 KiB" in damaged["Reason"] and str(machine.path("a")) in damaged["FaultingObjectLocation"]
+    assert "64 blocks of 4 KiB" in damaged["Reason"] and str(machine.path("a")) in damaged["FaultingObjectLocation"]
     assert "causeway space repair tank/vm" in damaged["RecommendedActions"]
     assert re.search(r"LastScrub +: 20\d\d-.* UTC: 64 units healed, 0 lost", machine("space", "show", "vm"))
     machine("space", "create", "thin", "--pool", "tank", "--size", "1GiB")
@@ -648,7 +648,7 @@ def test_what_is_lost_is_told_after_a_restart_until_it_was_restored(machine):
     for at in ["64k", "64k", "128k", "64k"]:
         assert "read failed" in machine.qemu_io(f"read {at} 4k", status=None)
     [fault] = losses()
-    assert "2 times 4 KiB of the virtual disk vm" in fault["Reason"] and "the first at byte 65536" in fault["Reason"], fault
+    assert "2 blocks of 4 KiB of the virtual disk vm" in fault["Reason"] and "the first at byte 65536" in fault["Reason"], fault
     assert fault["RecommendedActions"] == ["causeway space repair tank/vm"] and "virtual disk vm" in fault["FaultingObjectLocation"], fault
     assert machine.server.stop() == 0
     machine.server.start()
@@ -659,7 +659,7 @@ def test_what_is_lost_is_told_after_a_restart_until_it_was_restored(machine):
     time.sleep(1)
     machine.kill_and_start()
     [fault] = losses()
-    assert "3 times 4 KiB" in fault["Reason"] and "the first at byte 0:" in fault["Reason"], fault
+    assert "3 blocks of 4 KiB" in fault["Reason"] and "the first at byte 0:" in fault["Reason"], fault
     assert "have no valid copy on any disk" in machine("health", status=1)
 
     def repaired():
@@ -667,10 +667,10 @@ def test_what_is_lost_is_told_after_a_restart_until_it_was_restored(machine):
         until(lambda: machine.json("job", "list") == [], timeout=60, what="nothing runs")
 
     repaired()
-    assert "16 times 4 KiB" in losses()[0]["Reason"]
+    assert "16 blocks of 4 KiB" in losses()[0]["Reason"]
     machine.attach()
     machine.qemu_io("write -P 0xb8 0 1M", "flush")
-    assert "16 times 4 KiB" in losses()[0]["Reason"], "no scrub has run"
+    assert "16 blocks of 4 KiB" in losses()[0]["Reason"], "no scrub has run"
     repaired()
     assert losses() == []
     machine.kill_and_start()
@@ -898,3 +898,36 @@ def test_names_with_blanks_are_quoted_and_encoded(machine):
     machine("space", "detach", "my pool/my vm")
     machine("pool", "export", "my pool")
     assert "causeway pool import 'my pool'" in machine.refused("space", "create", "a", "--pool", "my pool", "--size", "1MiB")
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_tables_fit_the_terminal(machine, columns):
+    """No line is wider than the terminal, what matters is there, and states have a colour unless NO_COLOR is set."""
+    machine.pool("abc")
+    machine.mirror()
+    machine.attach()
+    machine("pool", "offline-disk", "tank", "1")
+    environment = {"CAUSEWAY_CONTROL": str(Path(machine.server.sockets.name) / "control.sock")}
+
+    def shown(*words, **more):
+        return in_terminal([Causeway.binary, *words], columns, env=environment | more)[0]
+
+    wanted = {
+        ("disk", "list"): ["tank", "In a pool", "maintenance"],
+        ("pool", "list"): ["tank", "Degraded", "Warning", "1 disk now"],
+        ("space", "list"): ["vm", "Mirror", "48 MiB"],
+        ("pool", "show", "tank"): ["CanLose", "vm", "tank"],
+        ("event", "list"): ["pool tank", "created of 3 disks"],
+        ("job", "list"): ["Name", "Object"],
+    }
+    for words, texts in wanted.items():
+        text = plain(shown(*words))
+        assert all(len(line) <= columns for line in text.splitlines()), text
+        folded = " ".join(text.split())
+        for word in texts:
+            assert word in folded or word in text, (words, word, text)
+    assert "ProvisioningType" in plain(shown("space", "list", "--wide")) and "not shown" in shown("space", "list")
+    assert "\x1b[" in shown("pool", "list") and "\x1b[" not in shown("pool", "list", NO_COLOR="1")
+    assert "\x1b[" in shown("health") and "\x1b[" not in shown("health", NO_COLOR="1")
+    assert machine("pool", "list", "--columns", "Size,friendlyname").split()[:2] == ["Size", "FriendlyName"]
+    assert "the columns are FriendlyName" in machine("pool", "list", "--columns", "Sise", status=2)

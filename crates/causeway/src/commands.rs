@@ -40,7 +40,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::config::default_control;
 use crate::control::client::ControlClient;
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, TableArgs};
 
 /// Files over SMB 3.1.1 and SMB Direct: server and client.
 #[derive(Debug, Parser)]
@@ -182,6 +182,25 @@ impl ControlArgs {
     fn client(&self) -> ControlClient {
         ControlClient::new(&self.control.clone().unwrap_or_else(default_control))
     }
+}
+
+/// The running server, and the columns of a listing.
+#[derive(Debug, Args)]
+struct ListArgs {
+    #[command(flatten)]
+    table: TableArgs,
+    #[command(flatten)]
+    control: ControlArgs,
+}
+
+/// The running server, and the columns of listings that differ.
+#[derive(Debug, Args)]
+struct ShowArgs {
+    /// Show all columns of the tables, on a narrow terminal too
+    #[arg(long)]
+    wide: bool,
+    #[command(flatten)]
+    control: ControlArgs,
 }
 
 /// The absolute path, because the server has another working directory.

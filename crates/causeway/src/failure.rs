@@ -52,6 +52,14 @@ pub enum Failure {
     /// No disk of that path or identity is listed.
     #[error("there is no disk {0}")]
     NoDisk(String),
+    /// A listing has no such column.
+    #[error("there is no column {name:?}; the columns are {columns}")]
+    NoColumn {
+        /// The name.
+        name: String,
+        /// Those that there are.
+        columns: String,
+    },
     /// No jobs with these numbers; the others were changed.
     #[error("there is no job {}", numbers(.0))]
     NoJobs(Vec<u64>),
@@ -266,7 +274,11 @@ impl Failure {
     /// The process's exit code.
     pub fn code(&self) -> u8 {
         match self {
-            Failure::Usage(_) | Failure::Url(_) | Failure::BenchOptions(_) | Failure::FabricPlace(_) => USAGE,
+            Failure::Usage(_)
+            | Failure::NoColumn { .. }
+            | Failure::Url(_)
+            | Failure::BenchOptions(_)
+            | Failure::FabricPlace(_) => USAGE,
             Failure::Closed => 0,
             Failure::Interrupted { code, .. } => *code,
             _ => FAILED,

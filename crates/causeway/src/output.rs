@@ -1,13 +1,17 @@
 //! The output of commands: tables with the familiar columns, or JSON with `--json`. Results go to standard
 //! output, everything else to standard error.
 
-use std::io::{self, Write};
+mod table;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use std::io::{self, IsTerminal, Write};
+
+use crossterm::style::{Colored, Stylize};
 use env::calendar::{SECONDS_OF_DAY, date};
 use serde::Serialize;
 
 use crate::control::types::Changed;
+use crate::failure::Failure;
+pub use table::{Column, TableArgs, table};
 
 /// Where results go and in which form.
 #[derive(Clone, Copy, Debug)]
@@ -18,8 +22,8 @@ pub struct Output {
 
 /// One line of a listing.
 pub trait Row: Serialize {
-    /// Its columns; a heading that begins with `>` is aligned to the right.
-    const COLUMNS: &'static [&'static str];
+    /// Its columns.
+    const COLUMNS: &'static [Column];
 
     /// A cell for each column.
     fn cells(&self) -> Vec<String>;
@@ -29,13 +33,17 @@ impl Output {
     /// Prints a listing: a table, or one JSON array. An empty table has its headings all the same.
     ///
     /// # Errors
-    /// Standard output's.
-    pub fn list<T: Row>(self, rows: &[T]) -> io::Result<()> {
+    /// [`Failure::NoColumn`], and standard output's.
+    pub fn list<T: Row>(self, rows: &[T], args: &TableArgs) -> Result<(), Failure> {
+        let table = table::chosen(rows, args)?;
         if self.json {
-            return self.document(&rows);
+            return Ok(self.document(&rows)?);
         }
-        let mut out = io::stdout().lock();
-        writeln!(out, "{}", table(rows))
+        writeln!(io::stdout().lock(), "{}", table.text)?;
+        if table.left_out > 0 && io::stderr().is_terminal() {
+            complain(&format!("{} not shown: --wide shows all", some(table.left_out, "column")));
+        }
+        Ok(())
     }
 
     /// Prints one JSON document.
@@ -56,12 +64,7 @@ impl Output {
         if self.json {
             return self.document(value);
         }
-        let width = lines.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-        let mut out = io::stdout().lock();
-        for (name, text) in lines {
-            writeln!(out, "{name:width$} : {text}")?;
-        }
-        Ok(())
+        writeln!(io::stdout().lock(), "{}", table::facts(lines, table::terminal_width()))
     }
 
     /// Says that something was done: `text`, or `value` as JSON.
@@ -115,25 +118,25 @@ impl Output {
     }
 }
 
-/// A listing as text, without an end of line.
-pub fn table<T: Row>(rows: &[T]) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
-    table.set_content_arrangement(ContentArrangement::Disabled);
-    let names: Vec<&str> = T::COLUMNS.iter().map(|c| c.trim_start_matches('>')).collect();
-    table.set_header(&names);
-    table.add_row(names.iter().map(|n| "-".repeat(n.chars().count())));
-    for row in rows {
-        // A peer's names are printed: characters that move the cursor are filtered.
-        table.add_row(row.cells().iter().map(|c| printable(c)));
+/// Whether standard output is a terminal, and the user wants colours there (<https://no-color.org>).
+pub fn has_colours() -> bool {
+    io::stdout().is_terminal() && !Colored::ansi_color_disabled()
+}
+
+/// A state: green, yellow or red, if there are colours.
+pub fn coloured(state: &str, colours: bool) -> String {
+    match table::colour(state).filter(|_| colours) {
+        Some(colour) => state.with(colour).to_string(),
+        None => state.to_owned(),
     }
-    for (column, name) in table.column_iter_mut().zip(T::COLUMNS) {
-        column.set_padding((0, 2));
-        if name.starts_with('>') {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
+}
+
+/// A paragraph in lines that fit the terminal; elsewhere in one. Lines but the first are indented.
+pub fn wrapped(text: &str, indent: &str) -> String {
+    match table::terminal_width() {
+        Some(width) => textwrap::fill(text, textwrap::Options::new(width).subsequent_indent(indent)),
+        None => text.to_owned(),
     }
-    table.lines().map(|l| l.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
 /// Text from elsewhere, with control characters made visible.
@@ -200,25 +203,6 @@ pub fn quoted(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[derive(Serialize)]
-    struct Thing(&'static str, u32);
-
-    impl Row for Thing {
-        const COLUMNS: &'static [&'static str] = &["Name", ">Size"];
-        fn cells(&self) -> Vec<String> {
-            vec![self.0.to_owned(), self.1.to_string()]
-        }
-    }
-
-    #[test]
-    fn tables_line_up_and_print_no_control_characters() {
-        let text = table(&[Thing("a", 12345), Thing("long name", 7), Thing("x\x1b[2J", 0)]);
-        let expected =
-            "Name        Size\n----        ----\na          12345\nlong name      7\nx\u{FFFD}[2J          0";
-        assert_eq!(text, expected);
-        assert_eq!(table::<Thing>(&[]), "Name  Size\n----  ----");
-    }
 
     #[test]
     fn numbers_for_people() {

@@ -1,8 +1,13 @@
 """Running other people's programs: with a deadline, and with everything they said in the failure."""
 
+import fcntl
 import os
+import pty
+import re
 import shlex
+import struct
 import subprocess
+import termios
 import time
 
 
@@ -52,3 +57,25 @@ def until(condition, *, timeout, what):
         if time.monotonic() > deadline:
             raise Failed(f"not within {timeout} s: {what}")
         time.sleep(0.02)
+
+
+def in_terminal(command, columns, *, env=None, timeout=30):
+    """Runs a program in a terminal of that many columns; all that it draws, and its exit code."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+    process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs,
+                               env={**os.environ, "TERM": "xterm", **(env or {})})
+    os.close(theirs)
+    said = b""
+    while True:
+        try:
+            said += os.read(ours, 65536)
+        except OSError:
+            break  # Linux says EIO when the last writer has gone
+    os.close(ours)
+    return said.decode().replace("\r\n", "\n"), process.wait(timeout)
+
+
+def plain(text):
+    """Without colours and movements of the cursor."""
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)

@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::control::client::{ControlClient, ControlError};
 use crate::control::storage::Allocation;
 use crate::failure::Failure;
-use crate::output::{Output, human_bytes, some};
+use crate::output::{Output, TableArgs, human_bytes, some};
 
 /// The counters of one instance; none if nothing of that name is open.
 ///
@@ -31,12 +31,13 @@ pub(super) fn show<T: Serialize>(
     mut lines: Vec<(&'static str, String)>,
     counters: Option<&InstanceSnapshot>,
     allocations: &[Allocation],
+    table: &TableArgs,
 ) -> Result<(), Failure> {
     lines.extend(counters.into_iter().flat_map(facts));
     out.facts(shown, &lines)?;
     if !out.json && !allocations.is_empty() {
         out.blank()?;
-        out.list(allocations)?;
+        out.list(allocations, table)?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use counters::InstanceSnapshot;
 use serde::Serialize;
 
 use super::pool::named;
-use super::{ControlArgs, absolute, activity};
+use super::{ControlArgs, ListArgs, ShowArgs, absolute, activity};
 use crate::config::parse_size;
 use crate::control::client::{ControlClient, segment};
 use crate::control::storage::{
@@ -19,7 +19,7 @@ use crate::control::storage::{
 };
 use crate::control::types::Changed;
 use crate::failure::Failure;
-use crate::output::{Output, human_bytes};
+use crate::output::{Output, TableArgs, human_bytes};
 use smart::Smart;
 
 /// See the module.
@@ -27,13 +27,13 @@ use smart::Smart;
 pub(super) enum DiskCommand {
     /// List the disks of pools and those that might be pooled
     #[command(visible_alias = "ls")]
-    List(ControlArgs),
+    List(ListArgs),
     /// Show a disk: identity, health as it reports it (by smartctl), what it did, and the virtual disks on it
     Show {
         /// Its path or identity, or POOL/NUMBER
         disk: String,
         #[command(flatten)]
-        control: ControlArgs,
+        show: ShowArgs,
     },
     /// Set the usage, medium and location of a disk of a pool
     Set {
@@ -108,11 +108,11 @@ pub(super) fn size(text: &str) -> Result<u64, &'static str> {
 
 pub(super) async fn run(command: DiskCommand, out: Output) -> Result<(), Failure> {
     match command {
-        DiskCommand::List(control) => {
+        DiskCommand::List(ListArgs { table, control }) => {
             let disks: Vec<DiskStatus> = control.client().get("/v1/disks").await?;
-            Ok(out.list(&disks)?)
+            out.list(&disks, &table)
         }
-        DiskCommand::Show { disk, control } => show(&disk, &control, out).await,
+        DiskCommand::Show { disk, show: args } => show(&disk, &args, out).await,
         DiskCommand::Set { disk, usage, media, place, control } => {
             change(&disk, DiskChange { usage, media, place }, &control, out).await
         }
@@ -160,8 +160,8 @@ struct Shown {
     counters: Option<InstanceSnapshot>,
 }
 
-async fn show(disk: &str, control: &ControlArgs, out: Output) -> Result<(), Failure> {
-    let client = control.client();
+async fn show(disk: &str, args: &ShowArgs, out: Output) -> Result<(), Failure> {
+    let client = args.control.client();
     let detail = find(&client, disk).await?;
     let d = &detail.disk;
     let counters = match (&d.pool, d.number) {
@@ -180,7 +180,14 @@ async fn show(disk: &str, control: &ControlArgs, out: Output) -> Result<(), Fail
     if shown.detail.disk.path.is_some() {
         lines.push(("SmartStatus", shown.smart.as_ref().map_or_else(is_file, |s| s.text.clone())));
     }
-    activity::show(out, &shown, lines, shown.counters.as_ref(), &shown.detail.allocations)
+    activity::show(
+        out,
+        &shown,
+        lines,
+        shown.counters.as_ref(),
+        &shown.detail.allocations,
+        &TableArgs::new(args.wide),
+    )
 }
 
 /// The disk with this `POOL/NUMBER`, path or identity.

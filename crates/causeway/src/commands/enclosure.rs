@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 
-use super::ControlArgs;
+use super::ListArgs;
 use crate::control::storage::EnclosureStatus;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -12,11 +12,11 @@ use crate::output::Output;
 pub(super) enum EnclosureCommand {
     /// List the enclosures that the system reports, and those that were set for disks of pools
     #[command(visible_alias = "ls")]
-    List(ControlArgs),
+    List(ListArgs),
 }
 
 pub(super) async fn run(command: EnclosureCommand, out: Output) -> Result<(), Failure> {
-    let EnclosureCommand::List(control) = command;
+    let EnclosureCommand::List(ListArgs { table, control }) = command;
     let enclosures: Vec<EnclosureStatus> = control.client().get("/v1/enclosures").await?;
-    Ok(out.list(&enclosures)?)
+    out.list(&enclosures, &table)
 }

@@ -10,7 +10,7 @@ use super::ControlArgs;
 use crate::control::client::{ControlClient, segment};
 use crate::control::events::Event;
 use crate::failure::Failure;
-use crate::output::{Output, Row, printable};
+use crate::output::{Output, Row, TableArgs, printable};
 
 /// Between two requests to the server.
 const OFTEN: Duration = Duration::from_millis(500);
@@ -38,8 +38,10 @@ pub(super) struct ListArgs {
     #[arg(long, value_name = "NUMBER")]
     limit: Option<usize>,
     /// Show new events as they occur, until Ctrl-C
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["wide", "columns"])]
     follow: bool,
+    #[command(flatten)]
+    table: TableArgs,
     #[command(flatten)]
     control: ControlArgs,
 }
@@ -57,7 +59,7 @@ pub(super) async fn run(command: EventCommand, out: Output) -> Result<(), Failur
         events.drain(..events.len().saturating_sub(limit));
     }
     if !args.follow {
-        return Ok(out.list(&events)?);
+        return out.list(&events, &args.table);
     }
     follow(&client, &env, args.pool.as_deref(), newest, events, out).await
 }
@@ -100,7 +102,7 @@ struct Columns(Vec<usize>);
 
 impl Columns {
     fn of(events: &[Event]) -> Columns {
-        let mut columns = Columns(Event::COLUMNS.iter().map(|c| c.len()).collect());
+        let mut columns = Columns(Event::COLUMNS.iter().map(|c| c.name().len()).collect());
         events.iter().for_each(|e| columns.widen(&e.cells()));
         columns
     }
@@ -110,7 +112,7 @@ impl Columns {
     }
 
     fn heading(&mut self) -> String {
-        let names: Vec<String> = Event::COLUMNS.iter().map(|c| (*c).to_owned()).collect();
+        let names: Vec<String> = Event::COLUMNS.iter().map(|c| c.name().to_owned()).collect();
         let lines: Vec<String> = names.iter().map(|n| "-".repeat(n.len())).collect();
         format!("{}\n{}", self.line(&names), self.line(&lines))
     }

@@ -9,7 +9,7 @@ use super::user::{Place, done, offline};
 use crate::control::client::segment;
 use crate::control::types::{Changed, GroupStatus, NewGroup};
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, TableArgs};
 
 /// See the module.
 #[derive(Debug, Subcommand)]
@@ -24,6 +24,8 @@ pub(super) enum GroupCommand {
     /// List the groups and their members
     #[command(visible_alias = "ls")]
     List {
+        #[command(flatten)]
+        table: TableArgs,
         #[command(flatten)]
         place: Place,
     },
@@ -59,12 +61,12 @@ pub(super) enum GroupCommand {
 
 pub(super) async fn run(command: GroupCommand, out: Output) -> Result<(), Failure> {
     let changed = match command {
-        GroupCommand::List { place } => {
+        GroupCommand::List { table, place } => {
             let groups: Vec<GroupStatus> = match place.file() {
                 Some(file) => UserFile::open(file)?.table().local_groups().into_iter().map(status).collect(),
                 None => place.control().get("/v1/groups").await.map_err(offline)?,
             };
-            return Ok(out.list(&groups)?);
+            return out.list(&groups, &table);
         }
         GroupCommand::Add { name, place } => match place.file() {
             Some(file) => {

@@ -3,11 +3,11 @@
 use super::ControlArgs;
 use crate::control::health::{FaultStatus, HealthNode, HealthReport, WARNING};
 use crate::failure::Failure;
-use crate::output::{Output, human_time, printable};
+use crate::output::{Output, coloured, has_colours, human_time, printable, wrapped};
 
 pub(super) async fn run(control: ControlArgs, out: Output) -> Result<(), Failure> {
     let report: HealthReport = control.client().get("/v1/health").await?;
-    out.done(&report, &text(&report))?;
+    out.done(&report, &text(&report, has_colours()))?;
     let grave = report.faults.iter().filter(|f| f.perceived_severity >= WARNING).count();
     match grave {
         0 => Ok(()),
@@ -17,18 +17,18 @@ pub(super) async fn run(control: ControlArgs, out: Output) -> Result<(), Failure
 }
 
 /// The tree, then the faults.
-fn text(report: &HealthReport) -> String {
+fn text(report: &HealthReport, colours: bool) -> String {
     let mut lines = Vec::new();
     for pool in &report.pools {
-        lines.push(line(pool));
-        branches(&pool.children, "", &mut lines);
+        lines.push(line(pool, colours));
+        branches(&pool.children, "", &mut lines, colours);
     }
     if report.pools.is_empty() {
         lines.push("there are no pools".to_owned());
     }
     for fault in &report.faults {
         lines.push(String::new());
-        lines.extend(faulty(fault));
+        lines.extend(faulty(fault, colours));
     }
     if report.faults.is_empty() {
         lines.extend([String::new(), "nothing is wrong".to_owned()]);
@@ -36,15 +36,15 @@ fn text(report: &HealthReport) -> String {
     lines.join("\n")
 }
 
-fn branches(nodes: &[HealthNode], before: &str, lines: &mut Vec<String>) {
+fn branches(nodes: &[HealthNode], before: &str, lines: &mut Vec<String>, colours: bool) {
     for (n, node) in nodes.iter().enumerate() {
         let (twig, more) = if n + 1 == nodes.len() { ("└─ ", "   ") } else { ("├─ ", "│  ") };
-        lines.push(format!("{before}{twig}{}", line(node)));
-        branches(&node.children, &format!("{before}{more}"), lines);
+        lines.push(format!("{before}{twig}{}", line(node, colours)));
+        branches(&node.children, &format!("{before}{more}"), lines, colours);
     }
 }
 
-fn line(node: &HealthNode) -> String {
+fn line(node: &HealthNode, colours: bool) -> String {
     let kind = match node.kind.as_str() {
         "Pool" => "pool ",
         "VirtualDisk" => "virtual disk ",
@@ -54,23 +54,29 @@ fn line(node: &HealthNode) -> String {
         _ => "",
     };
     let status = match (node.operational_status.as_str(), node.health_status.as_str()) {
-        ("OK", "Healthy") => "OK".to_owned(),
-        (operational, health) => format!("{operational} ({health})"),
+        ("OK", "Healthy") => coloured("OK", colours),
+        (operational, health) => {
+            format!("{} ({})", coloured(operational, colours), coloured(health, colours))
+        }
     };
     let can_lose = node.can_lose.as_ref().map_or_else(String::new, |c| format!(", can lose: {c}"));
     format!("{kind}{}: {status}{can_lose}", printable(&node.name))
 }
 
-fn faulty(fault: &FaultStatus) -> Vec<String> {
+fn faulty(fault: &FaultStatus, colours: bool) -> Vec<String> {
     let since = fault.since_unix_s.map_or_else(String::new, |s| format!(", since {}", human_time(s as i64)));
+    let severity = coloured(fault.severity_text(), colours);
     let mut lines = vec![
-        format!("{}: {}  [{}{since}]", fault.severity_text(), object(fault), fault.fault_type),
-        format!("  {}", printable(&fault.reason)),
+        format!("{severity}: {}  [{}{since}]", object(fault), fault.fault_type),
+        wrapped(&format!("  {}", printable(&fault.reason)), "  "),
     ];
     if fault.faulting_object_location != fault.faulting_object_description {
-        lines.push(format!("  where:  {}", printable(&fault.faulting_object_location)));
+        let place = format!("  where:  {}", printable(&fault.faulting_object_location));
+        lines.push(wrapped(&place, "          "));
     }
-    let follows = |f: &FaultStatus| format!("  so:     {}: {}", object(f), printable(&f.reason));
+    let follows = |f: &FaultStatus| {
+        wrapped(&format!("  so:     {}: {}", object(f), printable(&f.reason)), "          ")
+    };
     // The fault of an absent domain names its disks already; a line for each would hide the consequences.
     let named = |f: &&FaultStatus| f.fault_type == AWAY && !fault.fault_type.starts_with("PhysicalDisk.");
     lines.extend(fault.consequences.iter().filter(|f| !named(f)).map(follows));
@@ -111,7 +117,7 @@ mod tests {
                     ├─ enclosure shelf: OK\n\
                     │  └─ disk 0 (x): OK\n\
                     └─ virtual disk vm: Degraded (Warning)\n";
-        assert_eq!(text(&report), format!("{tree}\nnothing is wrong"));
+        assert_eq!(text(&report, false), format!("{tree}\nnothing is wrong"));
         let fault = FaultStatus {
             fault_id: "1".to_owned(),
             fault_type: "PhysicalDisk.LostCommunication".to_owned(),
@@ -128,7 +134,7 @@ mod tests {
         report.faults = vec![FaultStatus { consequences: vec![follows], ..fault }];
         let told = "Warning: disk 1 (y)  [PhysicalDisk.LostCommunication, since 1970-01-01 00:00:00]\n  It went away.\n  \
                     where:  pool tank, disk 1\n  so:     virtual disk vm: It went away.\n  do:     causeway pool import tank";
-        assert_eq!(text(&report), format!("{tree}\n{told}"));
+        assert_eq!(text(&report, false), format!("{tree}\n{told}"));
         // One line for an enclosure, not one for each of its disks.
         let fault = report.faults.remove(0);
         let vm =
@@ -137,7 +143,7 @@ mod tests {
         let consequences = disks.into_iter().chain([vm]).collect();
         let away = "StorageEnclosure.LostCommunication".to_owned();
         report.faults = vec![FaultStatus { fault_type: away, consequences, ..fault }];
-        assert_eq!(text(&report).matches("  so: ").count(), 1, "{}", text(&report));
-        assert_eq!(text(&HealthReport::default()), "there are no pools\n\nnothing is wrong");
+        assert_eq!(text(&report, false).matches("  so: ").count(), 1, "{}", text(&report, false));
+        assert_eq!(text(&HealthReport::default(), false), "there are no pools\n\nnothing is wrong");
     }
 }

@@ -4,7 +4,7 @@ mod follow;
 
 use clap::{Args, Subcommand};
 
-use super::ControlArgs;
+use super::{ControlArgs, ListArgs};
 use crate::control::client::ControlError;
 use crate::control::storage::{JobChange, JobStatus};
 use crate::control::types::Changed;
@@ -21,10 +21,10 @@ pub(super) enum JobCommand {
     #[command(visible_alias = "ls")]
     List {
         /// Update the display until no job runs
-        #[arg(long)]
+        #[arg(long, conflicts_with_all = ["wide", "columns"])]
         follow: bool,
         #[command(flatten)]
-        control: ControlArgs,
+        list: ListArgs,
     },
     /// Pause jobs until they are resumed or the server restarts
     Pause(Which),
@@ -45,10 +45,10 @@ pub(super) struct Which {
 
 pub(super) async fn run(command: JobCommand, out: Output) -> Result<(), Failure> {
     let (which, word) = match command {
-        JobCommand::List { follow: true, control } => return follow::run(&control.client(), out).await,
-        JobCommand::List { follow: false, control } => {
-            let jobs: Vec<JobStatus> = control.client().get("/v1/jobs").await?;
-            return Ok(out.list(&jobs)?);
+        JobCommand::List { follow: true, list } => return follow::run(&list.control.client(), out).await,
+        JobCommand::List { follow: false, list } => {
+            let jobs: Vec<JobStatus> = list.control.client().get("/v1/jobs").await?;
+            return out.list(&jobs, &list.table);
         }
         JobCommand::Pause(which) => (which, JobChange::Pause),
         JobCommand::Resume(which) => (which, JobChange::Resume),

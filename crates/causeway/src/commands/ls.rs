@@ -4,7 +4,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::output::{Output, Row};
+use crate::output::{Column, Output, Row, TableArgs};
 use crate::remote::{Entry, Remote, RemoteArgs};
 use crate::url::Location;
 
@@ -19,6 +19,8 @@ pub(super) struct LsArgs {
     #[arg(short, long)]
     all: bool,
     #[command(flatten)]
+    table: TableArgs,
+    #[command(flatten)]
     remote: RemoteArgs,
 }
 
@@ -28,7 +30,12 @@ pub(super) struct LsArgs {
 struct Line(Entry);
 
 impl Row for Line {
-    const COLUMNS: &'static [&'static str] = &["Mode", "LastWriteTime", ">Length", "Name"];
+    const COLUMNS: &'static [Column] = &[
+        Column::new("Mode").rank(2),
+        Column::new("LastWriteTime").rank(1),
+        Column::right("Length"),
+        Column::new("Name").wraps(),
+    ];
 
     fn cells(&self) -> Vec<String> {
         let e = &self.0;
@@ -43,7 +50,7 @@ const HIDDEN: u32 = 0x2;
 pub(super) async fn run(args: LsArgs, out: Output) -> Result<(), Failure> {
     let (place, pattern) = Location::parse_pattern(&args.place)?;
     if place.share.is_none() {
-        return super::shares::list(&args.remote, &place, out).await;
+        return super::shares::list(&args.remote, &place, &args.table, out).await;
     }
     let remote = Remote::connect(&args.remote, &place).await?;
     let mut entries = match pattern {
@@ -56,5 +63,5 @@ pub(super) async fn run(args: LsArgs, out: Output) -> Result<(), Failure> {
     remote.close().await;
     entries.retain(|e| args.all || e.attributes & HIDDEN == 0);
     entries.sort_by_cached_key(|e| (!e.directory, e.name.to_lowercase()));
-    Ok(out.list(&entries.into_iter().map(Line).collect::<Vec<_>>())?)
+    out.list(&entries.into_iter().map(Line).collect::<Vec<_>>(), &args.table)
 }

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 
-use super::ControlArgs;
+use super::{ControlArgs, ListArgs};
 use crate::control::types::{Changed, OpenStatus};
 use crate::failure::Failure;
 use crate::output::Output;
@@ -12,7 +12,7 @@ use crate::output::Output;
 pub(super) enum OpenCommand {
     /// List the open files and directories
     #[command(visible_alias = "ls")]
-    List(ControlArgs),
+    List(ListArgs),
     /// Close one; its client sees an error at the next use
     Close {
         /// FileId, as listed
@@ -24,9 +24,9 @@ pub(super) enum OpenCommand {
 
 pub(super) async fn run(command: OpenCommand, out: Output) -> Result<(), Failure> {
     match command {
-        OpenCommand::List(control) => {
+        OpenCommand::List(ListArgs { table, control }) => {
             let opens: Vec<OpenStatus> = control.client().get("/v1/opens").await?;
-            Ok(out.list(&opens)?)
+            out.list(&opens, &table)
         }
         OpenCommand::Close { id, control } => {
             let changed: Changed = control.client().delete(&format!("/v1/opens/{id}")).await?;

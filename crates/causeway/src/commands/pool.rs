@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::disk::size;
-use super::{ControlArgs, absolute};
+use super::{ControlArgs, ListArgs, ShowArgs, absolute};
 use crate::control::client::segment;
 use crate::control::storage::{
     ClearRequest, ImportRequest, MediaSetting, MediaStatus, NewDisks, NewPool, Place, PoolChange, PoolDetail,
@@ -15,7 +15,7 @@ use crate::control::storage::{
 };
 use crate::control::types::Changed;
 use crate::failure::Failure;
-use crate::output::{Output, human_bytes, human_seconds, some};
+use crate::output::{Output, TableArgs, human_bytes, human_seconds, some};
 
 /// See the module.
 #[derive(Debug, Subcommand)]
@@ -34,13 +34,13 @@ pub(super) enum PoolCommand {
     },
     /// List the pools, including those that cannot be opened
     #[command(visible_alias = "ls")]
-    List(ControlArgs),
+    List(ListArgs),
     /// Show a pool, its disks and its virtual disks
     Show {
         /// Name or identity
         name: String,
         #[command(flatten)]
-        control: ControlArgs,
+        show: ShowArgs,
     },
     /// Add disks to a pool, or return disks that were absent
     AddDisk {
@@ -193,13 +193,13 @@ impl DiskArgs {
 pub(super) async fn run(command: PoolCommand, out: Output) -> Result<(), Failure> {
     let at = |name: &str, rest: &str| format!("/v1/pools/{}{rest}", segment(name));
     let changed: Changed = match command {
-        PoolCommand::List(control) => {
+        PoolCommand::List(ListArgs { table, control }) => {
             let pools: Vec<PoolStatus> = control.client().get("/v1/pools").await?;
-            return Ok(out.list(&pools)?);
+            return out.list(&pools, &table);
         }
-        PoolCommand::Show { name, control } => {
+        PoolCommand::Show { name, show: ShowArgs { wide, control } } => {
             let detail: PoolDetail = control.client().get(&at(&name, "")).await?;
-            return show(&detail, out);
+            return show(&detail, &TableArgs::new(wide), out);
         }
         PoolCommand::Create { name, disks, slab_size, control } => {
             let new = NewPool { name, disks: disks.request(false)?, slab_size };
@@ -303,7 +303,7 @@ fn share(m: &MediaStatus) -> String {
     )
 }
 
-fn show(detail: &PoolDetail, out: Output) -> Result<(), Failure> {
+fn show(detail: &PoolDetail, table: &TableArgs, out: Output) -> Result<(), Failure> {
     if out.json {
         return Ok(out.document(detail)?);
     }
@@ -341,11 +341,11 @@ fn show(detail: &PoolDetail, out: Output) -> Result<(), Failure> {
     out.facts(p, &lines)?;
     if !detail.physical_disks.is_empty() {
         out.blank()?;
-        out.list(&detail.physical_disks)?;
+        out.list(&detail.physical_disks, table)?;
     }
     if !detail.virtual_disks.is_empty() {
         out.blank()?;
-        out.list::<SpaceStatus>(&detail.virtual_disks)?;
+        out.list::<SpaceStatus>(&detail.virtual_disks, table)?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 
-use super::ControlArgs;
+use super::{ControlArgs, ListArgs};
 use crate::control::client::segment;
 use crate::control::types::{Changed, SessionStatus};
 use crate::failure::Failure;
@@ -13,7 +13,7 @@ use crate::output::Output;
 pub(super) enum SessionCommand {
     /// List sessions: user, client address, transport
     #[command(visible_alias = "ls")]
-    List(ControlArgs),
+    List(ListArgs),
     /// End a session and close its files
     Close {
         /// SessionId, as listed
@@ -25,9 +25,9 @@ pub(super) enum SessionCommand {
 
 pub(super) async fn run(command: SessionCommand, out: Output) -> Result<(), Failure> {
     match command {
-        SessionCommand::List(control) => {
+        SessionCommand::List(ListArgs { table, control }) => {
             let sessions: Vec<SessionStatus> = control.client().get("/v1/sessions").await?;
-            Ok(out.list(&sessions)?)
+            out.list(&sessions, &table)
         }
         SessionCommand::Close { id, control } => {
             let path = format!("/v1/sessions/{}", segment(&id));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::{ControlArgs, absolute};
+use super::{ControlArgs, ListArgs, absolute};
 use crate::config::{AclEntry, AclLevel, Backend, ResiliencySetting, ShareSection, parse_size};
 use crate::control::client::segment;
 use crate::control::types::{Changed, NewAcl, NewShare, ShareAccess, ShareStatus};
@@ -19,7 +19,7 @@ pub(super) enum ShareCommand {
     Add(AddArgs),
     /// List the shares
     #[command(visible_alias = "ls")]
-    List(ControlArgs),
+    List(ListArgs),
     /// Set the permission of a share, replacing the previous one; for new connections
     SetAcl {
         /// The share
@@ -38,7 +38,7 @@ pub(super) enum ShareCommand {
         /// The share
         name: String,
         #[command(flatten)]
-        control: ControlArgs,
+        list: ListArgs,
     },
     /// Stop sharing; open files are closed, the files are kept
     #[command(visible_alias = "rm")]
@@ -138,9 +138,9 @@ fn size(text: &str) -> Result<u64, &'static str> {
 
 pub(super) async fn run(command: ShareCommand, out: Output) -> Result<(), Failure> {
     match command {
-        ShareCommand::List(control) => {
+        ShareCommand::List(ListArgs { table, control }) => {
             let shares: Vec<ShareStatus> = control.client().get("/v1/shares").await?;
-            Ok(out.list(&shares)?)
+            out.list(&shares, &table)
         }
         ShareCommand::Remove { name, control } => {
             let path = format!("/v1/shares/{}", segment(&name));
@@ -156,10 +156,10 @@ pub(super) async fn run(command: ShareCommand, out: Output) -> Result<(), Failur
             let changed: Changed = control.client().put(&path, &change).await?;
             Ok(out.done(&changed, &changed.done)?)
         }
-        ShareCommand::GetAcl { name, control } => {
+        ShareCommand::GetAcl { name, list: ListArgs { table, control } } => {
             let path = format!("/v1/shares/{}/acl", segment(&name));
             let entries: Vec<ShareAccess> = control.client().get(&path).await?;
-            Ok(out.list(&entries)?)
+            out.list(&entries, &table)
         }
         ShareCommand::Add(args) => {
             let control = args.control.client();

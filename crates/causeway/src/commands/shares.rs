@@ -3,7 +3,7 @@
 use clap::Args;
 
 use crate::failure::Failure;
-use crate::output::{Output, Row};
+use crate::output::{Column, Output, Row, TableArgs};
 use crate::remote::{RemoteArgs, RemoteShare, shares};
 use crate::url::Location;
 
@@ -14,11 +14,14 @@ pub(super) struct SharesArgs {
     #[arg(value_name = "URL")]
     place: String,
     #[command(flatten)]
+    table: TableArgs,
+    #[command(flatten)]
     remote: RemoteArgs,
 }
 
 impl Row for RemoteShare {
-    const COLUMNS: &'static [&'static str] = &["Name", "Type", "Description"];
+    const COLUMNS: &'static [Column] =
+        &[Column::new("Name"), Column::new("Type").rank(1), Column::new("Description").wraps()];
 
     fn cells(&self) -> Vec<String> {
         vec![self.name.clone(), self.kind.to_owned(), self.comment.clone()]
@@ -26,10 +29,15 @@ impl Row for RemoteShare {
 }
 
 pub(super) async fn run(args: SharesArgs, out: Output) -> Result<(), Failure> {
-    list(&args.remote, &Location::parse(&args.place)?, out).await
+    list(&args.remote, &Location::parse(&args.place)?, &args.table, out).await
 }
 
 /// Lists a server's shares.
-pub(super) async fn list(remote: &RemoteArgs, place: &Location, out: Output) -> Result<(), Failure> {
-    Ok(out.list(&shares(remote, place).await?)?)
+pub(super) async fn list(
+    remote: &RemoteArgs,
+    place: &Location,
+    table: &TableArgs,
+    out: Output,
+) -> Result<(), Failure> {
+    out.list(&shares(remote, place).await?, table)
 }

@@ -8,7 +8,7 @@ use counters::InstanceSnapshot;
 use serde::Serialize;
 
 use super::disk::size;
-use super::{ControlArgs, absolute, activity};
+use super::{ControlArgs, ListArgs, ShowArgs, absolute, activity};
 use crate::control::client::{ControlClient, segment};
 use crate::control::storage::{
     Attach, ClassSetting, NewSpace, ProvisioningSetting, ResiliencySetting, ScrubStatus, SpaceChange,
@@ -16,7 +16,7 @@ use crate::control::storage::{
 };
 use crate::control::types::Changed;
 use crate::failure::Failure;
-use crate::output::{Output, human_bytes, human_time, some};
+use crate::output::{Output, TableArgs, human_bytes, human_time, some};
 
 /// See the module.
 #[derive(Debug, Subcommand)]
@@ -25,13 +25,13 @@ pub(super) enum SpaceCommand {
     Create(CreateArgs),
     /// List the virtual disks
     #[command(visible_alias = "ls")]
-    List(ControlArgs),
+    List(ListArgs),
     /// Show a virtual disk, what its clients did, and the disks that hold it
     Show {
         /// Its name, or pool/name
         name: String,
         #[command(flatten)]
-        control: ControlArgs,
+        show: ShowArgs,
     },
     /// Set the media that a virtual disk may use, or its number of copies; its data follows in the background, also
     /// while it is in use
@@ -165,14 +165,14 @@ fn interleave(text: &str) -> Result<u32, &'static str> {
 pub(super) async fn run(command: SpaceCommand, out: Output) -> Result<(), Failure> {
     let at = |name: &str, rest: &str| format!("/v1/spaces/{}{rest}", segment(name));
     let changed: Changed = match command {
-        SpaceCommand::List(control) => {
+        SpaceCommand::List(ListArgs { table, control }) => {
             let spaces: Vec<SpaceStatus> = control.client().get("/v1/spaces").await?;
-            return Ok(out.list(&spaces)?);
+            return out.list(&spaces, &table);
         }
-        SpaceCommand::Show { name, control } => {
+        SpaceCommand::Show { name, show: ShowArgs { wide, control } } => {
             let client = control.client();
             let detail: SpaceDetail = client.get(&at(&name, "")).await?;
-            return show(&client, detail, out).await;
+            return show(&client, detail, &TableArgs::new(wide), out).await;
         }
         SpaceCommand::Create(args) => {
             let resiliency = chosen(args.resiliency, args.redundancy)?;
@@ -243,14 +243,19 @@ struct Shown {
     counters: Option<InstanceSnapshot>,
 }
 
-async fn show(client: &ControlClient, detail: SpaceDetail, out: Output) -> Result<(), Failure> {
+async fn show(
+    client: &ControlClient,
+    detail: SpaceDetail,
+    table: &TableArgs,
+    out: Output,
+) -> Result<(), Failure> {
     let instance = format!("{}/{}", detail.space.pool, detail.space.name);
     let counters = activity::counted(client, "Storage Spaces Virtual Disk", &instance).await?;
     let shown = Shown { detail, counters };
     let mut lines = facts(&shown.detail.space);
     let at = lines.iter().position(|(name, _)| *name == "Interleave").unwrap_or(lines.len());
     lines.insert(at, ("NumberOfDataCopies", shown.detail.copies.to_string()));
-    activity::show(out, &shown, lines, shown.counters.as_ref(), &shown.detail.allocations)
+    activity::show(out, &shown, lines, shown.counters.as_ref(), &shown.detail.allocations, table)
 }
 
 /// The date and findings of the last scrub.

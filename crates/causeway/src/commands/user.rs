@@ -13,7 +13,7 @@ use crate::control::client::{ControlClient, ControlError, segment};
 use crate::control::types::{Changed, NewUser, UserChange, UserStatus};
 use crate::daemon::open_or_create_users;
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, TableArgs};
 use crate::password;
 
 /// See the module.
@@ -32,6 +32,8 @@ pub(super) enum UserCommand {
     /// List the users
     #[command(visible_alias = "ls")]
     List {
+        #[command(flatten)]
+        table: TableArgs,
         #[command(flatten)]
         place: Place,
     },
@@ -91,7 +93,7 @@ impl Place {
 
 pub(super) async fn run(command: UserCommand, out: Output) -> Result<(), Failure> {
     match command {
-        UserCommand::List { place } => {
+        UserCommand::List { table, place } => {
             let users: Vec<UserStatus> = match &place.users {
                 Some(file) => {
                     let status =
@@ -100,7 +102,7 @@ pub(super) async fn run(command: UserCommand, out: Output) -> Result<(), Failure
                 }
                 None => place.control.client().get("/v1/users").await.map_err(offline)?,
             };
-            Ok(out.list(&users)?)
+            out.list(&users, &table)
         }
         UserCommand::Add { name, password_stdin, place } => {
             let password = password::new(password_stdin, &name)?;

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::health::severity_text;
-use crate::output::{Row, human_time};
+use crate::output::{Column, Row, human_time};
 
 /// Something that happened, and when.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -119,8 +119,14 @@ impl fmt::Display for EventKind {
 
 /// As `Get-WinEvent`, with what it happened to.
 impl Row for Event {
-    const COLUMNS: &'static [&'static str] =
-        &["Time (UTC)", "Severity", "Pool", "Event", "Object", "Message"];
+    const COLUMNS: &'static [Column] = &[
+        Column::new("Time (UTC)"),
+        Column::new("Severity").state().rank(1),
+        Column::new("Pool").rank(3),
+        Column::new("Event").rank(3),
+        Column::new("Object").wraps(),
+        Column::new("Message").wraps(),
+    ];
 
     fn cells(&self) -> Vec<String> {
         let what = &self.what;

@@ -57,6 +57,9 @@ pub struct DiskStatus {
     /// Where it is; none for one that is not here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
+    /// Where one that is not here was last since its pool was opened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_path: Option<PathBuf>,
     /// `SSD`, `HDD`, `NVMe`, `SCM` or `Unspecified`.
     pub media_type: String,
     /// Whether it may go into a pool.

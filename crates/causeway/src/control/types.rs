@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{AclEntry, AclLevel, Backend, ShareSection, format_size};
-use crate::output::{Row, human_seconds};
+use crate::output::{Column, Row, human_seconds};
 
 /// Why a request was refused.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -294,8 +294,15 @@ fn yes(b: bool) -> String {
 
 /// As `Get-SmbShare`.
 impl Row for ShareStatus {
-    const COLUMNS: &'static [&'static str] =
-        &["Name", "Path", "Description", "Backend", "ReadOnly", "EncryptData", ">CurrentUsers"];
+    const COLUMNS: &'static [Column] = &[
+        Column::new("Name"),
+        Column::new("Path").wraps(),
+        Column::new("Description").wraps().rank(2),
+        Column::new("Backend").rank(3),
+        Column::new("ReadOnly").rank(1),
+        Column::new("EncryptData").rank(2),
+        Column::right("CurrentUsers").rank(4),
+    ];
 
     fn cells(&self) -> Vec<String> {
         let s = &self.share;
@@ -319,7 +326,12 @@ impl Row for ShareStatus {
 
 /// As `Get-SmbShareAccess`.
 impl Row for ShareAccess {
-    const COLUMNS: &'static [&'static str] = &["Name", "AccountName", "AccessControlType", "AccessRight"];
+    const COLUMNS: &'static [Column] = &[
+        Column::new("Name").rank(1),
+        Column::new("AccountName").wraps(),
+        Column::new("AccessControlType"),
+        Column::new("AccessRight"),
+    ];
 
     fn cells(&self) -> Vec<String> {
         let denied = self.access == AclLevel::Deny;
@@ -335,16 +347,16 @@ impl Row for ShareAccess {
 
 /// As `Get-SmbSession`.
 impl Row for SessionStatus {
-    const COLUMNS: &'static [&'static str] = &[
-        "SessionId",
-        "ClientComputerName",
-        "ClientUserName",
-        ">NumOpens",
-        "Dialect",
-        "Transport",
-        "Signed",
-        "Encrypted",
-        "Idle",
+    const COLUMNS: &'static [Column] = &[
+        Column::new("SessionId"),
+        Column::new("ClientComputerName").wraps(),
+        Column::new("ClientUserName").wraps(),
+        Column::right("NumOpens").rank(2),
+        Column::new("Dialect").rank(4),
+        Column::new("Transport").rank(1),
+        Column::new("Signed").rank(3),
+        Column::new("Encrypted").rank(2),
+        Column::new("Idle").rank(2),
     ];
 
     fn cells(&self) -> Vec<String> {
@@ -380,8 +392,15 @@ fn transports(channels: &[Channel]) -> String {
 
 /// As `Get-SmbOpenFile`.
 impl Row for OpenStatus {
-    const COLUMNS: &'static [&'static str] =
-        &[">FileId", "SessionId", "ShareRelativePath", "Share", "ClientUserName", "Permissions", ">Locks"];
+    const COLUMNS: &'static [Column] = &[
+        Column::right("FileId"),
+        Column::new("SessionId").rank(3),
+        Column::new("ShareRelativePath").wraps(),
+        Column::new("Share").rank(1),
+        Column::new("ClientUserName").wraps().rank(1),
+        Column::new("Permissions").rank(2),
+        Column::right("Locks").rank(4),
+    ];
 
     fn cells(&self) -> Vec<String> {
         vec![
@@ -404,7 +423,7 @@ fn access_letters(access: u32) -> String {
 
 /// As `Get-LocalUser`.
 impl Row for UserStatus {
-    const COLUMNS: &'static [&'static str] = &["Name", "Enabled"];
+    const COLUMNS: &'static [Column] = &[Column::new("Name"), Column::new("Enabled")];
 
     fn cells(&self) -> Vec<String> {
         vec![self.name.clone(), yes(self.enabled)]
@@ -413,7 +432,8 @@ impl Row for UserStatus {
 
 /// As `Get-LocalGroup` and `Get-LocalGroupMember`.
 impl Row for GroupStatus {
-    const COLUMNS: &'static [&'static str] = &["Name", "SID", "Members"];
+    const COLUMNS: &'static [Column] =
+        &[Column::new("Name"), Column::new("SID").rank(1), Column::new("Members").wraps()];
 
     fn cells(&self) -> Vec<String> {
         vec![self.name.clone(), self.sid.clone(), self.members.join(", ")]

@@ -18,7 +18,7 @@ const OFTEN: Duration = Duration::from_millis(250);
 const SELDOM: Duration = Duration::from_secs(2);
 
 /// One line of a terminal that is wide enough to work on: the reason is cut where it is not.
-const BAR: &str = "{prefix:28!} {bar:24} {percent:>3} %  {wide_msg}";
+const BAR: &str = "{prefix:24!} {bar:10} {percent:>3} %  {wide_msg}";
 
 /// Shows jobs until there is none.
 pub(super) async fn run(client: &ControlClient, out: Output) -> Result<(), Failure> {
@@ -86,13 +86,14 @@ impl Bars {
     }
 }
 
-/// Remaining bytes, rate, remaining time, and the reason for a reduced rate.
+/// Rate, remaining time, remaining bytes, and the reason for a reduced rate: what is cut first comes last.
 fn message(job: &JobStatus) -> String {
-    let mut parts = vec![format!("{} left", human_bytes(job.bytes_left))];
+    let mut parts = Vec::new();
     if job.state == "Running" {
         parts.push(job.rate_text());
         parts.extend(job.eta_s.map(|_| job.left_text()));
     }
+    parts.push(format!("{} left", human_bytes(job.bytes_left)));
     parts.extend(job.reason.clone());
     parts.join(", ")
 }
@@ -118,10 +119,10 @@ mod tests {
             eta_s: Some(31),
             reason: None,
         };
-        assert_eq!(message(&job), "3 GiB left, 100 MiB/s, 00:00:31");
+        assert_eq!(message(&job), "100 MiB/s, 00:00:31, 3 GiB left");
         let why = Some("paced: clients' 99th percentile is 31 ms, target 20 ms".to_owned());
         let paced = JobStatus { reason: why, ..job.clone() };
-        let said = "3 GiB left, 100 MiB/s, 00:00:31, paced: clients' 99th percentile is 31 ms, target 20 ms";
+        let said = "100 MiB/s, 00:00:31, 3 GiB left, paced: clients' 99th percentile is 31 ms, target 20 ms";
         assert_eq!(message(&paced), said);
         let paused =
             JobStatus { state: "Suspended".to_owned(), reason: Some("paused by hand".to_owned()), ..job };

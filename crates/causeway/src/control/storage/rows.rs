@@ -1,7 +1,7 @@
 //! Tables of disks, pools and virtual disks, with the columns of the cmdlets.
 
 use super::{Allocation, DiskStatus, EnclosureStatus, JobStatus, PoolStatus, SpaceStatus};
-use crate::output::{Row, human_bytes, human_seconds};
+use crate::output::{Column, Row, human_bytes, human_seconds};
 
 fn yes(b: bool) -> String {
     if b { "True" } else { "False" }.to_owned()
@@ -9,18 +9,18 @@ fn yes(b: bool) -> String {
 
 /// As `Get-PhysicalDisk`.
 impl Row for DiskStatus {
-    const COLUMNS: &'static [&'static str] = &[
-        ">Number",
-        "FriendlyName",
-        "StoragePool",
-        "MediaType",
-        "CanPool",
-        "CannotPoolReason",
-        "OperationalStatus",
-        "HealthStatus",
-        "Usage",
-        ">Size",
-        "Path",
+    const COLUMNS: &'static [Column] = &[
+        Column::right("Number"),
+        Column::new("FriendlyName").rank(6),
+        Column::new("StoragePool").rank(1),
+        Column::new("MediaType").rank(3),
+        Column::new("CanPool").rank(5),
+        Column::new("CannotPoolReason").wraps().rank(2),
+        Column::new("OperationalStatus").wraps().state(),
+        Column::new("HealthStatus").state().rank(4),
+        Column::new("Usage").rank(7),
+        Column::right("Size").rank(1),
+        Column::new("Path").wraps(),
     ];
 
     fn cells(&self) -> Vec<String> {
@@ -36,7 +36,11 @@ impl Row for DiskStatus {
             self.health_status.clone(),
             self.usage.clone(),
             human_bytes(self.size),
-            self.path.as_ref().map_or_else(|| format!("({})", self.unique_id), |p| p.display().to_string()),
+            match (&self.path, &self.last_path) {
+                (Some(path), _) => path.display().to_string(),
+                (None, Some(last)) => format!("(was {})", last.display()),
+                (None, None) => format!("({})", self.unique_id),
+            },
         ]
     }
 }
@@ -55,16 +59,16 @@ impl PoolStatus {
 
 /// As `Get-StoragePool`.
 impl Row for PoolStatus {
-    const COLUMNS: &'static [&'static str] = &[
-        "FriendlyName",
-        "OperationalStatus",
-        "HealthStatus",
-        "IsReadOnly",
-        ">Size",
-        ">AllocatedSize",
-        ">Disks",
-        "CanLose",
-        "Reason",
+    const COLUMNS: &'static [Column] = &[
+        Column::new("FriendlyName"),
+        Column::new("OperationalStatus").wraps().state(),
+        Column::new("HealthStatus").state().rank(1),
+        Column::new("IsReadOnly").rank(6),
+        Column::right("Size").rank(1),
+        Column::right("AllocatedSize").rank(1),
+        Column::right("Disks").rank(2),
+        Column::new("CanLose").wraps(),
+        Column::new("Reason").wraps(),
     ];
 
     fn cells(&self) -> Vec<String> {
@@ -90,14 +94,14 @@ impl Row for PoolStatus {
 
 /// As `Get-StorageEnclosure`.
 impl Row for EnclosureStatus {
-    const COLUMNS: &'static [&'static str] = &[
-        "FriendlyName",
-        "Model",
-        "OperationalStatus",
-        "HealthStatus",
-        ">NumberOfSlots",
-        ">Missing",
-        "Disks",
+    const COLUMNS: &'static [Column] = &[
+        Column::new("FriendlyName"),
+        Column::new("Model").rank(3),
+        Column::new("OperationalStatus").wraps().state(),
+        Column::new("HealthStatus").state().rank(1),
+        Column::right("NumberOfSlots").rank(2),
+        Column::right("Missing").rank(1),
+        Column::new("Disks").wraps(),
     ];
 
     fn cells(&self) -> Vec<String> {
@@ -126,19 +130,19 @@ impl SpaceStatus {
 
 /// As `Get-VirtualDisk`.
 impl Row for SpaceStatus {
-    const COLUMNS: &'static [&'static str] = &[
-        "FriendlyName",
-        "StoragePool",
-        "ResiliencySettingName",
-        ">FaultDomainRedundancy",
-        "OperationalStatus",
-        "HealthStatus",
-        ">Size",
-        ">FootprintOnPool",
-        "StorageEfficiency",
-        "ProvisioningType",
-        "MediaType",
-        "AttachedTo",
+    const COLUMNS: &'static [Column] = &[
+        Column::new("FriendlyName"),
+        Column::new("StoragePool").rank(2),
+        Column::new("ResiliencySettingName").rank(1),
+        Column::right("FaultDomainRedundancy").rank(5),
+        Column::new("OperationalStatus").wraps().state(),
+        Column::new("HealthStatus").state().rank(2),
+        Column::right("Size"),
+        Column::right("FootprintOnPool").rank(2),
+        Column::new("StorageEfficiency").rank(6),
+        Column::new("ProvisioningType").rank(7),
+        Column::new("MediaType").rank(8),
+        Column::new("AttachedTo").wraps().rank(1),
     ];
 
     fn cells(&self) -> Vec<String> {
@@ -160,7 +164,13 @@ impl Row for SpaceStatus {
 }
 
 impl Row for Allocation {
-    const COLUMNS: &'static [&'static str] = &["VirtualDisk", "Part", ">Number", ">AllocatedSize", "Path"];
+    const COLUMNS: &'static [Column] = &[
+        Column::new("VirtualDisk"),
+        Column::new("Part"),
+        Column::right("Number"),
+        Column::right("AllocatedSize"),
+        Column::new("Path").wraps(),
+    ];
 
     fn cells(&self) -> Vec<String> {
         vec![
@@ -187,19 +197,19 @@ impl JobStatus {
 
 /// As `Get-StorageJob`, with how fast it goes and why it does not go faster.
 impl Row for JobStatus {
-    const COLUMNS: &'static [&'static str] = &[
-        ">JobId",
-        "Name",
-        "Object",
-        "ElapsedTime",
-        "JobState",
-        ">PercentComplete",
-        ">BytesProcessed",
-        ">BytesLeft",
-        ">BytesTotal",
-        ">Rate",
-        "TimeLeft",
-        "Reason",
+    const COLUMNS: &'static [Column] = &[
+        Column::right("JobId"),
+        Column::new("Name"),
+        Column::new("Object").wraps(),
+        Column::new("ElapsedTime").rank(4),
+        Column::new("JobState").state(),
+        Column::right("PercentComplete").rank(1),
+        Column::right("BytesProcessed").rank(6),
+        Column::right("BytesLeft").rank(3),
+        Column::right("BytesTotal").rank(7),
+        Column::right("Rate").rank(1),
+        Column::new("TimeLeft").rank(1),
+        Column::new("Reason").wraps(),
     ];
 
     fn cells(&self) -> Vec<String> {

@@ -158,11 +158,12 @@ fn closed_status(id: &str, closed: &Closed) -> PoolStatus {
 
 /// The disks of a pool.
 pub(super) fn disks(open: &OpenPool) -> Vec<DiskStatus> {
-    let (members, troubled) = (open.pool.members(), open.troubled());
+    let (members, troubled, paths) = (open.pool.members(), open.troubled(), open.teller.paths());
     open.pool.read(|s| {
         let describe = |(number, record): (&DiskNumber, &DiskRecord)| {
             let info = members.get(*number).map(|m| m.disk.info());
-            pooled(s, *number, record, info, &troubled)
+            let last_path = paths.get(number).filter(|_| info.is_none()).cloned();
+            DiskStatus { last_path, ..pooled(s, *number, record, info, &troubled) }
         };
         s.disks.iter().map(describe).collect()
     })
@@ -183,6 +184,7 @@ fn pooled(
         friendly_name: info.map_or_else(String::new, |i| i.model.clone()),
         unique_id: record.name.clone(),
         path: info.map(|i| i.path.clone()),
+        last_path: None,
         media_type: record.media().to_string(),
         can_pool: false,
         cannot_pool_reasons: vec![Reason { reason: "In a pool".to_owned(), found, cure }],
@@ -209,6 +211,16 @@ fn pooled(
     }
 }
 
+/// A disk of a pool in a sentence: with its path, the path that it had, or its identity.
+pub(super) fn disk_text(s: &State, disk: DiskNumber, paths: &BTreeMap<DiskNumber, PathBuf>) -> String {
+    match (paths.get(&disk), s.disks.get(&disk)) {
+        (Some(path), Some(_)) if s.is_present(disk) => format!("disk {} ({})", disk.0, path.display()),
+        (Some(path), Some(_)) => format!("disk {} (was {})", disk.0, path.display()),
+        (None, Some(record)) => format!("disk {} ({})", disk.0, record.name),
+        (_, None) => format!("disk {}", disk.0),
+    }
+}
+
 /// A disk of no open pool.
 pub(super) fn candidate(found: &Qualification) -> DiskStatus {
     let info = &found.info;
@@ -221,6 +233,7 @@ pub(super) fn candidate(found: &Qualification) -> DiskStatus {
         number: None,
         friendly_name: info.model.clone(),
         unique_id: info.id.to_string(),
+        last_path: None,
         path: Some(PathBuf::clone(&info.path)),
         media_type: info.media.to_string(),
         can_pool: found.can_pool,

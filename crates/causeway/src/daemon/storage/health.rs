@@ -67,8 +67,7 @@ fn open_faults(id: PoolId, open: &OpenPool, free: &[DiskStatus]) -> Vec<FaultSta
         open.owners().filter(|_| !open.read_only).map(|owners| owners.in_doubt()).unwrap_or_default();
     let mut failing = events.failing();
     failing.extend(open.pool.unlabelled());
-    let members = open.pool.members();
-    let paths = members.iter().map(|m| (m.number, m.disk.info().path.clone())).collect();
+    let paths = open.teller.paths();
     open.pool.read(|state| {
         let now = Snapshot {
             state,

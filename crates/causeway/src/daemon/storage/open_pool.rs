@@ -11,13 +11,14 @@ use std::sync::Arc;
 use arena::Arena;
 use env::Env;
 use pool::health::Troubled;
-use pool::{DiskNumber, Pool, Presence, SpaceId, Suspension};
+use pool::{DiskNumber, Pool, SpaceId, Suspension};
 use pool_local::TableBudget;
 
 use owners::Owners;
 
 use super::attach::Attachments;
 use super::counting::SpaceTallies;
+use super::describe;
 use super::error::StorageError;
 use super::pools::Pools;
 use super::tell::Teller;
@@ -196,9 +197,10 @@ impl OpenPool {
 
     /// A note about absent disks.
     pub(super) fn absent(&self) -> Option<String> {
+        let paths = self.teller.paths();
         let absent: Vec<_> = self.pool.read(|s| {
-            let absent = s.disks.iter().filter(|(_, r)| r.presence != Presence::Present);
-            absent.map(|(n, r)| format!("disk {} ({})", n.0, r.name)).collect()
+            let absent = s.disks.keys().filter(|n| !s.is_present(**n));
+            absent.map(|n| describe::disk_text(s, *n, &paths)).collect()
         });
         (!absent.is_empty()).then(|| format!("not here: {}", absent.join(", ")))
     }

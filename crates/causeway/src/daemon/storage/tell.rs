@@ -1,14 +1,17 @@
 //! Reports what happens to an open pool as events, including the start and the result of its jobs.
 
+use std::collections::BTreeMap;
 use std::ops::Deref;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
 use env::Env;
 use parking_lot::Mutex;
 use pool::jobs::{Board, Job, Kind, Subject};
-use pool::{Pool, State};
+use pool::{DiskNumber, Pool};
 
+use super::describe;
 use crate::control::events::{EventKind, Happening};
 use crate::control::health::{ERROR, INFORMATION, WARNING};
 use crate::daemon::events::Events;
@@ -20,6 +23,8 @@ pub(super) struct Teller {
     env: Env,
     events: Arc<Events>,
     pool: Pool,
+    /// Where disks are, and where those were that are not here.
+    paths: Arc<Mutex<BTreeMap<DiskNumber, PathBuf>>>,
 }
 
 /// A job whose end is reported when it is dropped.
@@ -34,7 +39,17 @@ pub(super) struct ToldJob {
 
 impl Teller {
     pub(super) fn new(env: &Env, events: &Arc<Events>, pool: &Pool) -> Teller {
-        Teller { env: env.clone(), events: Arc::clone(events), pool: pool.clone() }
+        let (env, events, pool) = (env.clone(), Arc::clone(events), pool.clone());
+        let teller = Teller { env, events, pool, paths: Arc::default() };
+        teller.paths();
+        teller
+    }
+
+    /// Where its disks are. Of those that are not here, where they were last since the pool was opened.
+    pub(super) fn paths(&self) -> BTreeMap<DiskNumber, PathBuf> {
+        let mut paths = self.paths.lock();
+        paths.extend(self.pool.members().iter().map(|m| (m.number, m.disk.info().path.clone())));
+        paths.clone()
     }
 
     /// Reports an event of the pool as a whole.
@@ -55,7 +70,15 @@ impl Teller {
 
     /// The description of an object in it, as in faults.
     pub(super) fn object(&self, subject: Subject) -> String {
-        self.pool.read(|s| object(s, subject))
+        let paths = self.paths();
+        self.pool.read(|s| match subject {
+            Subject::Pool => format!("pool {}", s.name),
+            Subject::Disk(disk) => describe::disk_text(s, disk, &paths),
+            Subject::Space(space) => match s.spaces.get(&space) {
+                Some(record) => format!("virtual disk {}", record.name),
+                None => format!("virtual disk {}", space.0),
+            },
+        })
     }
 
     /// Starts a job and reports it. `None`: there is one for this object already, or all are stopping.
@@ -115,19 +138,5 @@ impl Drop for ToldJob {
         let message = format!("{} (job {}) {result}", self.kind.name(), self.job.id().0);
         let what = self.teller.happening(EventKind::JobEnded, self.object.clone(), message);
         self.teller.events.record(Happening { perceived_severity, ..what });
-    }
-}
-
-fn object(s: &State, subject: Subject) -> String {
-    match subject {
-        Subject::Pool => format!("pool {}", s.name),
-        Subject::Disk(disk) => match s.disks.get(&disk) {
-            Some(record) => format!("disk {} ({})", disk.0, record.name),
-            None => format!("disk {}", disk.0),
-        },
-        Subject::Space(space) => match s.spaces.get(&space) {
-            Some(record) => format!("virtual disk {}", record.name),
-            None => format!("virtual disk {}", space.0),
-        },
     }
 }

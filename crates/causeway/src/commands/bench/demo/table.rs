@@ -7,14 +7,17 @@ use serde::Serialize;
 
 use super::DemoArgs;
 use crate::failure::Failure;
-use crate::output::{self, Output, table};
+use crate::output::{self, Column, Output, table, wrapped};
 
-const LEGEND: &str = "\
-Queue: I/Os in flight. Client, Server: processor time of each process for an I/O, in microseconds. WR: RDMA work
-requests that the client posts for an I/O (register, send, local invalidate). Pool: how long a virtual disk takes for an
-I/O; Disk: I/Os of disks for each of these, and how long one takes. Published: what was found elsewhere, a
-reference for another machine. -BN goes past the server's page cache, so each read waits for the disk, where the file
-system has O_DIRECT; -BYRT of a directory reads from the cache.";
+const LEGEND: [&str; 5] = [
+    "Queue: I/Os in flight.",
+    "Client, Server: processor time of each process for an I/O, in microseconds.",
+    "WR: RDMA work requests that the client posts for an I/O (register, send, local invalidate).",
+    "Pool: how long a virtual disk takes for an I/O. Disk: I/Os of disks for each of these, and how long one takes. \
+     Published: what was found elsewhere, a reference for another machine.",
+    "-BN goes past the server's page cache, so each read waits for the disk, where the file system has O_DIRECT. -BYRT of a \
+     directory reads from the cache.",
+];
 
 /// All that was found.
 #[derive(Serialize)]
@@ -39,21 +42,21 @@ pub(super) struct Report<'a> {
 struct Line<'a>(&'a Row);
 
 impl output::Row for Line<'_> {
-    const COLUMNS: &'static [&'static str] = &[
-        "Demonstration",
-        "Transport",
-        ">IOPS",
-        ">MB/s",
-        ">Mean ms",
-        ">P99 ms",
-        ">Queue",
-        ">Client",
-        ">Server",
-        ">WR",
-        ">Pool ms",
-        ">Disk I/O",
-        ">Disk ms",
-        "Published (a reference for another machine)",
+    const COLUMNS: &'static [Column] = &[
+        Column::new("Demonstration").wraps(),
+        Column::new("Transport"),
+        Column::right("IOPS"),
+        Column::right("MB/s"),
+        Column::right("Mean ms").rank(1),
+        Column::right("P99 ms").rank(1),
+        Column::right("Queue").rank(5),
+        Column::right("Client").rank(2),
+        Column::right("Server").rank(3),
+        Column::right("WR").rank(4),
+        Column::right("Pool ms").rank(6),
+        Column::right("Disk I/O").rank(7),
+        Column::right("Disk ms").rank(7),
+        Column::new("Published (a reference for another machine)").wraps().rank(8),
     ];
 
     fn cells(&self) -> Vec<String> {
@@ -126,7 +129,8 @@ impl<'a> Report<'a> {
 
     fn text(&self) -> String {
         let (rows, seconds, threads) = (self.rows.len(), self.seconds, self.threads);
-        let mut text = format!("{}\n\n{LEGEND}\n", painted(self.rows));
+        let mut text = format!("{}\n\n", painted(self.rows));
+        LEGEND.iter().for_each(|line| text += &format!("{}\n", wrapped(line, "  ")));
         text += &format!("{seconds} s each, {threads} threads, {} processors", self.processors);
         text += if self.own_server { " that client and server share.\n" } else { ".\n" };
         if self.sparse {
@@ -140,8 +144,12 @@ impl<'a> Report<'a> {
                 "\nRemote invalidation, {}, work requests of the client for an I/O:\n",
                 c.demonstration
             );
-            text += &format!("  without  {}  {} IOPS\n", sum(&c.without), grouped(c.iops_without));
-            text += &format!("  with     {}  {} IOPS\n", sum(&c.with), grouped(c.iops_with));
+            for (what, of, iops) in
+                [("without", &c.without, c.iops_without), ("with   ", &c.with, c.iops_with)]
+            {
+                let line = format!("  {what}  {}  {} IOPS", sum(of), grouped(iops));
+                text += &format!("{}\n", wrapped(&line, "           "));
+            }
         }
         let mut told: Vec<(&str, Vec<&str>)> = Vec::new();
         for row in self.rows.iter().filter(|_| self.own_server) {
@@ -155,7 +163,7 @@ impl<'a> Report<'a> {
             text += "\nShown there and not reproduced here:\n";
         }
         for (lacks, names) in told {
-            text += &format!("  {}: {lacks}\n", names.join("; "));
+            text += &format!("{}\n", wrapped(&format!("  {}: {lacks}", names.join("; ")), "    "));
         }
         text
     }

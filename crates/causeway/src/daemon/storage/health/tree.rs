@@ -1,5 +1,7 @@
 //! The tree: pool, fault domains, disks; pool, virtual disks.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use pool::health::{Health, Level, Troubled, of_disk, of_pool, of_space};
@@ -12,10 +14,11 @@ use crate::control::health::HealthNode;
 
 /// An open pool.
 pub(super) fn open(open: &OpenPool) -> HealthNode {
-    let (suspended, troubled) = (open.pool.suspended().is_some(), open.troubled());
+    let (suspended, troubled, paths) =
+        (open.pool.suspended().is_some(), open.troubled(), open.teller.paths());
     open.pool.read(|s| {
         let all: Vec<DiskNumber> = s.disks.keys().copied().collect();
-        let mut children = below(s, &Level::ALL, &all, &troubled);
+        let mut children = below(s, &Level::ALL, &all, &|d| disk(s, d, &paths, &troubled));
         let space = |(id, record): (&pool::SpaceId, &Arc<pool::SpaceRecord>)| {
             node("VirtualDisk", record.name.clone(), of_space(s, *id), Vec::new())
         };
@@ -31,9 +34,14 @@ pub(super) fn closed(closed: &Closed) -> HealthNode {
 }
 
 /// The domains of the farthest level that has names, and what is in them; then the disks that are in none.
-fn below(s: &State, levels: &[Level], disks: &[DiskNumber], troubled: &Troubled) -> Vec<HealthNode> {
+fn below(
+    s: &State,
+    levels: &[Level],
+    disks: &[DiskNumber],
+    disk: &dyn Fn(DiskNumber) -> HealthNode,
+) -> Vec<HealthNode> {
     let Some((level, nearer)) = levels.split_first() else {
-        return disks.iter().map(|d| disk(s, *d, troubled)).collect();
+        return disks.iter().map(|d| disk(*d)).collect();
     };
     let name = |d: &DiskNumber| s.disks.get(d).map_or("", |r| level.name_of(&r.domains));
     let mut names: Vec<&str> = disks.iter().map(name).filter(|n| !n.is_empty()).collect();
@@ -53,18 +61,22 @@ fn below(s: &State, levels: &[Level], disks: &[DiskNumber], troubled: &Troubled)
             Level::Node => "Node",
             Level::Enclosure => "Enclosure",
         };
-        out.push(node(kind, domain.to_owned(), health, below(s, nearer, &mine, troubled)));
+        out.push(node(kind, domain.to_owned(), health, below(s, nearer, &mine, disk)));
     }
     let others: Vec<DiskNumber> = disks.iter().copied().filter(|d| name(d).is_empty()).collect();
-    out.extend(below(s, nearer, &others, troubled));
+    out.extend(below(s, nearer, &others, disk));
     out
 }
 
-fn disk(s: &State, disk: DiskNumber, troubled: &Troubled) -> HealthNode {
+fn disk(
+    s: &State,
+    disk: DiskNumber,
+    paths: &BTreeMap<DiskNumber, PathBuf>,
+    troubled: &Troubled,
+) -> HealthNode {
     let record = s.disks.get(&disk);
     let health = record.map_or(Health::new("Unknown", "Unknown"), |r| of_disk(disk, r, troubled));
-    let name = record.map_or_else(String::new, |r| format!("disk {} ({})", disk.0, r.name));
-    node("PhysicalDisk", name, health, Vec::new())
+    node("PhysicalDisk", describe::disk_text(s, disk, paths), health, Vec::new())
 }
 
 fn node(kind: &str, name: String, health: Health, children: Vec<HealthNode>) -> HealthNode {

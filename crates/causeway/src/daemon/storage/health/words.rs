@@ -12,10 +12,11 @@ use pool::health::{Fault, FaultKind, Level, Place, Severity};
 use pool::jobs::JobState;
 use pool::{Absence, DiskNumber, MediaClass, PoolId, Slowness, SpaceId, State};
 
+use super::super::describe;
 use super::super::pools::Closed;
 use crate::control::health::FaultStatus;
 use crate::control::storage::DiskStatus;
-use crate::output::{human_bytes, quoted};
+use crate::output::{human_bytes, quoted, some};
 
 /// The pool's names and paths that the texts use.
 pub(super) struct Words<'a> {
@@ -100,14 +101,15 @@ impl Words<'_> {
             }
             (FaultKind::Healed { units }, Place::Disk(disk)) => {
                 let mut actions = self.repairs(*disk);
-                if let Some(path) = self.paths.get(disk) {
+                if let Some(path) = self.paths.get(disk).filter(|_| self.state.is_present(*disk)) {
                     actions.push(format!("causeway disk qualify {}", quoted(&path.display().to_string())));
                 }
                 actions.push(format!("causeway pool clear {pool} {}", disk.0));
                 let text = format!(
-                    "{} of data, checksums or pool metadata were damaged, and were repaired. Read everything \
-                     once: if nothing more is found, this ends; if more is, replace the disk",
-                    times(*units, "4 KiB")
+                    "{} of 4 KiB {} damaged on this disk and repaired from other copies. Read everything once: if \
+                     no more are found, this fault ends; if more are, replace the disk",
+                    some(*units as usize, "block"),
+                    one_or(*units, "was", "were")
                 );
                 ("PhysicalDisk.HighErrorCount", text, actions)
             }
@@ -139,8 +141,9 @@ impl Words<'_> {
             (FaultKind::InDoubt { groups }, _) => (
                 "VirtualDisks.InDoubt",
                 format!(
-                    "{} {} being written at a crash and not resolved since: the job waits. Each is resolved when it is read",
-                    times(*groups as u64, "2 MiB"),
+                    "{} of 2 MiB {} being written when the server crashed, and the copies have not been compared since: the job \
+                     waits. A region is also compared when it is read",
+                    some(*groups, "region"),
                     one_or(*groups as u64, "was", "were")
                 ),
                 vec!["causeway job list".to_owned()],
@@ -242,8 +245,8 @@ impl Words<'_> {
             _ => Vec::new(),
         };
         let fails = format!(
-            "{at_least}{} of {name} {} no valid copy on any disk{}{first}: reading {them} fails until {} written again. ",
-            times(units, "4 KiB"),
+            "{at_least}{} of 4 KiB of {name} {} no valid copy on any disk{}{first}: reading {them} fails until {} written again. ",
+            some(units as usize, "block"),
             one_or(units, "has", "have"),
             if away.is_empty() { "" } else { " that is here" },
             one_or(units, "it is", "they are"),
@@ -255,10 +258,13 @@ impl Words<'_> {
             return (text, vec![format!("causeway {repair}")]);
         }
         let text = format!(
-            "{fails}What is not here may have a valid copy: {}. Bring that back before anything else; the commands \
-             then take it into the pool, read everything and clear the fault. Only what is still lost then has to \
-             be restored from a backup",
-            away.join(", ")
+            "{fails}{}, which {} not here, may have a valid copy: connect {} again before anything else. The commands \
+             then return {} to the pool, read everything, and clear the fault. Restore only what is still lost after \
+             that from a backup",
+            away.join(" and "),
+            one_or(away.len() as u64, "is", "are"),
+            one_or(away.len() as u64, "it", "them"),
+            one_or(away.len() as u64, "it", "them"),
         );
         let returns = self.all_return().into_iter();
         (text, returns.chain([format!("causeway {repair}")]).collect())
@@ -307,10 +313,7 @@ impl Words<'_> {
         match place {
             Place::Pool => format!("pool {}", self.state.name),
             Place::Domain(level, name) => format!("{} {name}", level.word()),
-            Place::Disk(disk) => match self.state.disks.get(disk) {
-                Some(record) => format!("disk {} ({})", disk.0, record.name),
-                None => format!("disk {}", disk.0),
-            },
+            Place::Disk(disk) => describe::disk_text(self.state, *disk, &self.paths),
             Place::Space(space) => format!("virtual disk {}", self.space(*space)),
         }
     }
@@ -324,7 +327,9 @@ impl Words<'_> {
             }
         }
         parts.push(format!("disk {}", disk.0));
-        parts.extend(self.paths.get(&disk).map(|p| p.display().to_string()));
+        parts.extend(
+            self.paths.get(&disk).filter(|_| self.state.is_present(disk)).map(|p| p.display().to_string()),
+        );
         parts.join(", ")
     }
 
@@ -352,11 +357,6 @@ fn outlier(slow: &Slowness, place: &Place, pool: &str) -> (String, Vec<String>) 
     });
     let disk = number_of(place);
     (text, vec![format!("causeway disk retire {pool}/{disk}"), "causeway job list".to_owned()])
-}
-
-/// `4 KiB`, `3 times 4 KiB`.
-fn times(count: u64, what: &str) -> String {
-    if count == 1 { what.to_owned() } else { format!("{count} times {what}") }
 }
 
 /// The singular or the plural form.
@@ -459,7 +459,7 @@ pub(super) fn free_disk(disk: &DiskStatus, action: String) -> Option<FaultStatus
         fault_type: "PhysicalDisk.CanPool".to_owned(),
         perceived_severity: Severity::Information as u8,
         reason: format!("{} that no pool uses", human_bytes(disk.size)),
-        faulting_object_description: format!("{} ({})", disk.friendly_name, disk.unique_id),
+        faulting_object_description: format!("{} ({path})", disk.friendly_name),
         faulting_object_location: path,
         recommended_actions: vec![action],
         consequences: Vec::new(),

@@ -142,7 +142,7 @@ fn spaces_and_classes_of_media_are_named() {
     assert!(full.starts_with("There is no room on SSD disks for"), "{full}");
     let lost = FaultKind::Lost { units: 3, at_least: false, first: Some(12288) };
     let lost = told(&s, &[], &fault(lost, Place::Space(SpaceId(0))));
-    let text = "3 times 4 KiB of the virtual disk vm have no valid copy on any disk, the first at byte 12288: reading them fails";
+    let text = "3 blocks of 4 KiB of the virtual disk vm have no valid copy on any disk, the first at byte 12288: reading them fails";
     assert!(
         lost.reason.starts_with(text) && lost.reason.contains("Restore them from a backup"),
         "{}",
@@ -178,7 +178,9 @@ fn a_loss_that_a_disk_would_end_names_it() {
     let told = told(&s, &[], &lost);
     assert!(
         told.reason.contains("no valid copy on any disk that is here")
-            && told.reason.contains("may have a valid copy: disk 1 (serial:1). Bring that back before"),
+            && told
+                .reason
+                .contains("disk 1 (was /dev/disk/by-id/x y), which is not here, may have a valid copy"),
         "{}",
         told.reason
     );
@@ -189,7 +191,7 @@ fn a_loss_that_a_disk_would_end_names_it() {
 fn where_and_what_to_do_as_one_types_it() {
     let s = state("my tank");
     let lost = told(&s, &[], &fault(FaultKind::Absent(Absence::Gone), Place::Disk(DiskNumber(1))));
-    assert_eq!(lost.faulting_object_description, "disk 1 (serial:1)");
+    assert_eq!(lost.faulting_object_description, "disk 1 (/dev/disk/by-id/x y)");
     assert_eq!(lost.faulting_object_location, "pool my tank, enclosure shelf 1, disk 1, /dev/disk/by-id/x y");
     let remove = "causeway pool remove-disk 'my tank' 1";
     assert_eq!(lost.recommended_actions, ["causeway disk return 'my tank/1'", remove]);
@@ -198,7 +200,7 @@ fn where_and_what_to_do_as_one_types_it() {
     let one = told(&s, &[], &one).reason;
     assert!(
         one.starts_with(
-            "4 KiB of the virtual disk 0 has no valid copy on any disk: reading it fails until it is written"
+            "1 block of 4 KiB of the virtual disk 0 has no valid copy on any disk: reading it fails until it is written"
         ),
         "{one}"
     );
@@ -263,6 +265,7 @@ fn pools_that_are_closed_and_disks_that_are_free() {
         number: None,
         friendly_name: "file".to_owned(),
         unique_id: "file:1".to_owned(),
+        last_path: None,
         path: Some(PathBuf::from("/d/b.disk")),
         media_type: "SSD".to_owned(),
         can_pool: true,
