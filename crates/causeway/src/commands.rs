@@ -161,9 +161,9 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Get(args) => block_on(get::run(args, out)),
         Command::Put(args) => block_on(put::run(args, out)),
         Command::Cat(args) => block_on(cat::run(args)),
-        Command::Rm(args) => block_on(rm::run(args)),
-        Command::Mkdir(args) => block_on(mkdir::run(args)),
-        Command::Mv(args) => block_on(mv::run(args)),
+        Command::Rm(args) => block_on(rm::run(args, out)),
+        Command::Mkdir(args) => block_on(mkdir::run(args, out)),
+        Command::Mv(args) => block_on(mv::run(args, out)),
         Command::Stat(args) => block_on(stat::run(args, out)),
         Command::Shares(args) => block_on(shares::run(args, out)),
         Command::Bench(args) => bench::run(args, out),
@@ -219,11 +219,11 @@ struct Tally(Cell<u64>);
 
 impl Tally {
     /// Prints a failure and continues, unless the next file would fail too.
-    fn note(&self, result: Result<(), Failure>, say: impl Fn(&str)) -> Result<(), Failure> {
+    fn note(&self, result: Result<(), Failure>, say: impl Fn(&Failure)) -> Result<(), Failure> {
         match result {
             Err(e) if !e.ends_everything() => {
                 self.0.update(|n| n + 1);
-                say(&e.advice());
+                say(&e);
                 Ok(())
             }
             other => other,

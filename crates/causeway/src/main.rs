@@ -22,11 +22,15 @@ mod url;
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::{ContextKind, ErrorKind};
 
 use commands::{Cli, run};
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => return not_understood(e),
+    };
     let out = cli.output();
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
@@ -36,4 +40,21 @@ fn main() -> ExitCode {
             ExitCode::from(failure.code())
         }
     }
+}
+
+/// Says what is wrong with the command line; or prints help, which comes as an error, too.
+fn not_understood(mut error: clap::Error) -> ExitCode {
+    if error.kind() == ErrorKind::UnknownArgument {
+        // clap's advice is to pass the option as a value, which nobody means. The usage follows, and says what is meant.
+        error.remove(ContextKind::Suggested);
+    }
+    if !error.use_stderr() || !std::env::args_os().any(|word| word == "--json") {
+        error.exit();
+    }
+    let text = error.render().to_string();
+    let (what, rest) = text.split_once("Usage: ").unwrap_or((&text, ""));
+    let what = what.split_whitespace().collect::<Vec<_>>().join(" ");
+    let usage = rest.lines().next().filter(|usage| !usage.is_empty()).map(|usage| format!("Usage: {usage}"));
+    output::Output { json: true }.failed(what.trim_start_matches("error: "), usage);
+    ExitCode::from(failure::USAGE)
 }

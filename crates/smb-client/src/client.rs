@@ -125,7 +125,7 @@ impl Client {
         within(&env, options.connect_timeout, async {
             let direct =
                 setup::rdma::over(queue_pair, arena.clone(), env.clone(), options.connect_timeout).await;
-            let direct = direct.map_err(|e| no_rdma(UNKNOWN_ADDRESS, &e))?;
+            let direct = direct.map_err(|e| no_rdma(UNKNOWN_ADDRESS, false, &e))?;
             Client::log_on(host, options.clone(), arena.clone(), env.clone(), Via::Direct(direct)).await
         })
         .await
@@ -139,11 +139,12 @@ impl Client {
     pub async fn join_over(&self, queue_pair: Box<dyn QueuePair>) -> Result<(), WhyNotRdma> {
         self.may_join()?;
         let (arena, env) = (self.inner.arena.clone(), self.inner.env.clone());
-        let failed = |reason: String| WhyNotRdma::ConnectFailed { address: UNKNOWN_ADDRESS, reason };
+        let failed =
+            |reason: String| WhyNotRdma::ConnectFailed { address: UNKNOWN_ADDRESS, announced: false, reason };
         let joined = within(&self.inner.env, PATIENCE, async {
             let direct = setup::rdma::over(queue_pair, arena, env, PATIENCE)
                 .await
-                .map_err(|e| no_rdma(UNKNOWN_ADDRESS, &e))?;
+                .map_err(|e| no_rdma(UNKNOWN_ADDRESS, false, &e))?;
             self.bind(direct, false).await
         });
         joined.await.map_err(|e| failed(e.to_string()))
@@ -298,13 +299,15 @@ impl Client {
             let attempt = async {
                 let direct = setup::rdma::connect(address, arena, env, PATIENCE)
                     .await
-                    .map_err(|e| no_rdma(address, &e))?;
+                    .map_err(|e| no_rdma(address, true, &e))?;
                 self.bind(direct, true).await
             };
             match within(&self.inner.env, PATIENCE, attempt).await {
                 Ok(()) => return Ok(()),
                 Err(ConnectError::NoRdma(reason)) => why = *reason,
-                Err(e) => why = WhyNotRdma::ConnectFailed { address, reason: e.to_string() },
+                Err(e) => {
+                    why = WhyNotRdma::ConnectFailed { address, announced: true, reason: e.to_string() };
+                }
             }
         }
         Err(why)

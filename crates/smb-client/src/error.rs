@@ -129,11 +129,13 @@ pub enum WhyNotRdma {
     /// The server could not be asked.
     #[error("the server does not tell its interfaces: {0}")]
     NotTold(NtStatus),
-    /// An interface was announced and the connection failed.
-    #[error("{address} was announced but cannot be reached over RDMA: {reason}")]
+    /// The connection failed.
+    #[error("{address}{} cannot be reached over RDMA: {reason}", if *announced { ", which the server announces," } else { "" })]
     ConnectFailed {
         /// Where.
         address: SocketAddr,
+        /// Whether the server has announced an interface with RDMA there.
+        announced: bool,
         /// The failure.
         reason: String,
     },

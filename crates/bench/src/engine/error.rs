@@ -152,13 +152,18 @@ pub enum OpenError {
         option: &'static str,
     },
     /// A server did not open or create a file.
-    #[error("{place}: {source}")]
+    #[error("{place}: {source}{}", remote_cure(source))]
     Remote {
         /// Which.
         place: String,
         /// Why.
         source: smb_client::RequestError,
     },
+}
+
+fn remote_cure(e: &smb_client::RequestError) -> &'static str {
+    let is_missing = e.status() == Some(smb_client::NtStatus::OBJECT_NAME_NOT_FOUND);
+    if is_missing { "; create it with -c<size>" } else { "" }
 }
 
 fn create_cure(e: &io::Error) -> &'static str {

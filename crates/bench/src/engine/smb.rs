@@ -44,7 +44,10 @@ pub struct SmbPlace {
 
 impl std::fmt::Debug for SmbPlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, r"\\{}\{}\{}", self.host, self.share, self.path)
+        match self.options.port {
+            445 => write!(f, r"\\{}\{}\{}", self.host, self.share, self.path),
+            port => write!(f, "smb://{}:{port}/{}/{}", self.host, self.share, self.path.replace('\\', "/")),
+        }
     }
 }
 

@@ -24,6 +24,11 @@ pub(super) enum ConfigCommand {
 }
 
 #[derive(Serialize)]
+struct Example {
+    toml: &'static str,
+}
+
+#[derive(Serialize)]
 struct Found<'a> {
     file: &'a str,
     line: usize,
@@ -34,6 +39,7 @@ struct Found<'a> {
 
 pub(super) fn run(command: ConfigCommand, out: Output) -> Result<(), Failure> {
     match command {
+        ConfigCommand::Example if out.json => Ok(out.document(&Example { toml: example::EXAMPLE })?),
         ConfigCommand::Example => Ok(std::io::stdout().lock().write_all(example::EXAMPLE.as_bytes())?),
         ConfigCommand::Check { config } => {
             let name = config.display().to_string();

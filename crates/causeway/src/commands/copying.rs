@@ -95,7 +95,7 @@ impl Copying {
     /// Reports a file that could not be copied, and continues with the next; a lost connection ends the whole
     /// copy.
     pub(super) fn note(&self, result: Result<(), Failure>) -> Result<(), Failure> {
-        self.failed.note(result, |text| self.progress.say(text))
+        self.failed.note(result, |failure| self.progress.failed(failure))
     }
 
     /// No files yet.

@@ -1,9 +1,11 @@
 //! `causeway mkdir`.
 
 use clap::Args;
+use serde::Serialize;
 use vfs::VfsPath;
 
 use crate::failure::Failure;
+use crate::output::Output;
 use crate::remote::{Remote, RemoteArgs};
 use crate::transfer::target::named;
 
@@ -20,7 +22,14 @@ pub(super) struct MkdirArgs {
     remote: RemoteArgs,
 }
 
-pub(super) async fn run(args: MkdirArgs) -> Result<(), Failure> {
+/// For JSON.
+#[derive(Serialize)]
+struct Created {
+    /// The directories that were asked for.
+    created: Vec<String>,
+}
+
+pub(super) async fn run(args: MkdirArgs, out: Output) -> Result<(), Failure> {
     let places = named(&args.places)?;
     let remote = Remote::connect(&args.remote, &places[0]).await?;
     for place in &places {
@@ -39,5 +48,8 @@ pub(super) async fn run(args: MkdirArgs) -> Result<(), Failure> {
         }
     }
     remote.close().await;
+    if out.json {
+        out.document(&Created { created: places.iter().map(ToString::to_string).collect() })?;
+    }
     Ok(())
 }

@@ -1,8 +1,10 @@
 //! `causeway mv`: another name, or another directory, on the same share.
 
 use clap::Args;
+use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::output::Output;
 use crate::remote::{Remote, RemoteArgs};
 use crate::transfer::target::one_share;
 use crate::url::Location;
@@ -23,7 +25,16 @@ pub(super) struct MvArgs {
     remote: RemoteArgs,
 }
 
-pub(super) async fn run(args: MvArgs) -> Result<(), Failure> {
+/// For JSON.
+#[derive(Serialize)]
+struct Moved {
+    /// The old name.
+    from: String,
+    /// The new one.
+    to: String,
+}
+
+pub(super) async fn run(args: MvArgs, out: Output) -> Result<(), Failure> {
     let places = [Location::parse(&args.from)?, Location::parse(&args.to)?];
     let name = places[0].file_name()?;
     let remote = Remote::connect(&args.remote, one_share(&places)?).await?;
@@ -31,5 +42,8 @@ pub(super) async fn run(args: MvArgs) -> Result<(), Failure> {
     let to = if is_directory { places[1].join(name)? } else { places[1].clone() };
     remote.rename(&places[0].path, &to.path, args.force).await?;
     remote.close().await;
+    if out.json {
+        out.document(&Moved { from: places[0].to_string(), to: to.to_string() })?;
+    }
     Ok(())
 }

@@ -1,9 +1,11 @@
 //! `causeway rm`.
 
 use clap::Args;
+use serde::Serialize;
 
 use super::Tally;
 use crate::failure::Failure;
+use crate::output::Output;
 use crate::remote::{Remote, RemoteArgs};
 use crate::transfer::target::named;
 use crate::url::Location;
@@ -21,10 +23,17 @@ pub(super) struct RmArgs {
     remote: RemoteArgs,
 }
 
-pub(super) async fn run(args: RmArgs) -> Result<(), Failure> {
+/// For JSON.
+#[derive(Serialize)]
+struct Removed {
+    /// Files and directories.
+    removed: u64,
+}
+
+pub(super) async fn run(args: RmArgs, out: Output) -> Result<(), Failure> {
     let places = named(&args.places)?;
     let remote = Remote::connect(&args.remote, &places[0]).await?;
-    let failed = Tally::default();
+    let (failed, mut removed) = (Tally::default(), 0);
     for place in &places {
         let found = remote.stat_link(&place.path).await?;
         if !found.directory {
@@ -32,18 +41,27 @@ pub(super) async fn run(args: RmArgs) -> Result<(), Failure> {
         } else if found.is_link() {
             remote.remove_directory(&place.path).await?;
         } else if args.recursive {
-            remove_tree(&remote, place, &failed).await?;
+            removed += remove_tree(&remote, place, &failed, out).await?;
+            continue;
         } else {
             return Err(Failure::IsDirectory { place: place.to_string() });
         }
+        removed += 1;
     }
     remote.close().await;
+    if out.json {
+        out.document(&Removed { removed })?;
+    }
     failed.result()
 }
 
-/// Removes a directory after its contents; entries that cannot be removed are reported and counted.
-async fn remove_tree(remote: &Remote, top: &Location, failed: &Tally) -> Result<(), Failure> {
-    let note = |result| failed.note(result, crate::output::complain);
+/// Removes a directory after its contents, and says how much that was; entries that cannot be removed are reported.
+async fn remove_tree(remote: &Remote, top: &Location, failed: &Tally, out: Output) -> Result<u64, Failure> {
+    let mut removed = 0;
+    let mut note = |result: Result<(), Failure>| {
+        removed += u64::from(result.is_ok());
+        failed.note(result, |failure| out.failed(&failure.to_string(), failure.cure()))
+    };
     // A directory is met twice: to list it, and when what it held is gone.
     let mut todo = vec![(top.clone(), false)];
     while let Some((place, emptied)) = todo.pop() {
@@ -61,5 +79,5 @@ async fn remove_tree(remote: &Remote, top: &Location, failed: &Tally) -> Result<
             }
         }
     }
-    Ok(())
+    Ok(removed)
 }

@@ -80,6 +80,17 @@ pub enum ProblemKind {
         /// The parser's words.
         message: String,
     },
+    /// A text without quotes.
+    #[error("{text} is a text: put it in quotes: {key} = \"{text}\"")]
+    Unquoted {
+        /// The key as it is written.
+        key: String,
+        /// The text.
+        text: String,
+    },
+    /// `[share]`.
+    #[error("there can be several shares, each with a section of its own: write [[share]]")]
+    OneShare,
     /// Nothing has this name.
     #[error("there is no such key: {}", match near {
         Some(near) => format!("did you mean {near}?"),
@@ -121,10 +132,12 @@ pub enum ProblemKind {
         near: Option<&'static str>,
     },
     /// No address.
-    #[error("{found:?} is not an address with a port: write it like \"0.0.0.0:445\" or \"[::]:445\"")]
+    #[error("{found:?} is not an address with a port: write {example}")]
     Address {
         /// The present value.
         found: String,
+        /// A line that would do.
+        example: &'static str,
     },
     /// Twice the same address.
     #[error("{address} is listed twice: remove one")]

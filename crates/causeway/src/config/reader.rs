@@ -44,6 +44,19 @@ impl<'a> Source<'a> {
         self.text.as_bytes()[..at.min(self.text.len())].iter().filter(|b| **b == b'\n').count() + 1
     }
 
+    /// Reports what is no TOML.
+    pub(super) fn syntax(&self, at: usize, message: &str) {
+        let line = self.text.lines().nth(self.line(at) - 1).unwrap_or_default();
+        let unquoted = line.split_once('=').filter(|(_, value)| !value.contains(['"', '\'', '[', '{', '#']));
+        let kind = match unquoted.map(|(key, value)| (key.trim(), value.trim())) {
+            Some((key, text)) if text.starts_with(|c: char| c.is_alphabetic() || c == '/') => {
+                ProblemKind::Unquoted { key: key.to_owned(), text: text.to_owned() }
+            }
+            _ => ProblemKind::Syntax { message: message.replace('\n', ", ") },
+        };
+        self.report(at, String::new(), kind);
+    }
+
     pub(super) fn report(&self, at: usize, key: String, kind: ProblemKind) {
         let problem = Problem { file: self.file.to_owned(), line: self.line(at), key, kind };
         self.problems.borrow_mut().0.push(problem);
@@ -53,6 +66,12 @@ impl<'a> Source<'a> {
     pub(super) fn finish(self) -> Problems {
         let mut problems = self.problems.into_inner();
         problems.0.sort_by_key(|p| p.line);
+        // What the parser made of a line that is no TOML is of no interest.
+        let is_syntax =
+            |p: &Problem| matches!(p.kind, ProblemKind::Syntax { .. } | ProblemKind::Unquoted { .. });
+        let broken: Vec<usize> = problems.0.iter().filter(|p| is_syntax(p)).map(|p| p.line).collect();
+        problems.0.retain(|p| is_syntax(p) || !broken.contains(&p.line));
+        problems.0.dedup_by(|a, b| is_syntax(a) && a.line == b.line);
         problems
     }
 }
@@ -183,7 +202,7 @@ impl<'a, 't> Table<'a, 't> {
         match s.parse() {
             Ok(value) => Some(Found { value, at: v.span() }),
             Err(_) => {
-                self.report(&v.span(), key, ProblemKind::Address { found: s.clone().into_owned() });
+                self.report(&v.span(), key, ProblemKind::Address { found: s.clone().into_owned(), example });
                 None
             }
         }
@@ -211,7 +230,11 @@ impl<'a, 't> Table<'a, 't> {
                 }
                 Ok(address) => out.push(address),
                 Err(_) => {
-                    self.report(&item.span(), key, ProblemKind::Address { found: s.clone().into_owned() });
+                    self.report(
+                        &item.span(),
+                        key,
+                        ProblemKind::Address { found: s.clone().into_owned(), example },
+                    );
                 }
             }
         }

@@ -64,7 +64,7 @@ pub(super) fn read(text: &str, file: &str) -> (Config, Problems) {
     let is_toml = errors.is_empty();
     for e in errors {
         let at = e.span().map_or(0, |s| s.start);
-        source.report(at, String::new(), ProblemKind::Syntax { message: e.message().replace('\n', ", ") });
+        source.syntax(at, e.message());
     }
     let top = Table::new(&source, "", 0..0, root.get_ref());
     let server = match top.value("server") {
@@ -210,7 +210,10 @@ fn read_shares(
         return Vec::new();
     };
     let DeValue::Array(items) = v.get_ref() else {
-        not_table(top, v.span(), "share", "[[share]]");
+        match v.get_ref() {
+            DeValue::Table(_) => top.report(&v.span(), "share", ProblemKind::OneShare),
+            _ => not_table(top, v.span(), "share", "[[share]]"),
+        }
         return Vec::new();
     };
     let mut shares: Vec<ShareSection> = Vec::new();

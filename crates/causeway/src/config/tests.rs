@@ -71,7 +71,7 @@ name = "d"
 "#;
     let expected = r#"c.toml:2: server.name: "a name with spaces" cannot be a name: use 1 to 15 letters, digits and hyphens
 c.toml:3: server.lisen: there is no such key: did you mean listen?
-c.toml:4: server.iwarp: "0.0.0.0" is not an address with a port: write it like "0.0.0.0:445" or "[::]:445"
+c.toml:4: server.iwarp: "0.0.0.0" is not an address with a port: write iwarp = ["0.0.0.0:5445"]
 c.toml:4: server.iwarp: 127.0.0.1:1 is listed twice: remove one
 c.toml:4: server.iwarp: is a whole number, not an address: write iwarp = ["0.0.0.0:5445"]
 c.toml:5: server.announce_rdma: is a text, not true or false: write announce_rdma = true
@@ -140,6 +140,28 @@ fn broken_toml_has_a_line_too() {
     assert!(said.starts_with("c.toml:3: "), "{said}");
     assert!(said.contains("correct the TOML"), "{said}");
     assert!(parse("[server]\nname = \"a\n", "c.toml").1.has_errors());
+}
+
+#[test]
+fn frequent_slips_have_the_line_that_is_right() {
+    let first = |text: &str| problems(text).lines().next().unwrap_or_default().to_owned();
+    let users = "[server]\nusers = \"/dev/null\"\n";
+    for (text, told) in [
+        ("name = FILES", "c.toml:3: FILES is a text: put it in quotes: name = \"FILES\""),
+        ("state = /var/lib/x", "c.toml:3: /var/lib/x is a text: put it in quotes: state = \"/var/lib/x\""),
+        (
+            "metrics = \"127.0.0.1\"",
+            "c.toml:3: server.metrics: \"127.0.0.1\" is not an address with a port: write metrics = \"127.0.0.1:9445\"",
+        ),
+        (
+            "[share]\nname = \"x\"",
+            "c.toml:3: share: there can be several shares, each with a section of its own: write [[share]]",
+        ),
+    ] {
+        let said = problems(&format!("{users}{text}\n[[share]]\nname = \"s\"\nbackend = \"null\"\n"));
+        let said = if text.starts_with('[') { first(&format!("{users}{text}\n")) } else { said };
+        assert_eq!(said, told);
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use env::Env;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
+use crate::failure::Failure;
 use crate::output::{Output, some, with_unit};
 
 /// One line on any terminal that is wide enough to work on: the bar takes what the others leave.
@@ -16,6 +17,7 @@ const BAR: &str = "{msg:20!} {bytes:>10} {wide_bar} {binary_bytes_per_sec:>12} {
 /// A bar on a terminal, nothing elsewhere, and the sum of what was moved.
 pub struct Progress {
     bar: ProgressBar,
+    out: Output,
     env: Env,
     started: Instant,
     bytes: Cell<u64>,
@@ -61,6 +63,7 @@ impl Progress {
         }
         Progress {
             bar,
+            out,
             env: env.clone(),
             started: env.now(),
             bytes: Cell::new(0),
@@ -99,9 +102,9 @@ impl Progress {
         self.bar.inc(bytes);
     }
 
-    /// Prints a line above the bar, to standard error.
-    pub fn say(&self, text: &str) {
-        self.bar.suspend(|| crate::output::complain(text));
+    /// Says above the bar why a file was not copied.
+    pub fn failed(&self, failure: &Failure) {
+        self.bar.suspend(|| self.out.failed(&failure.to_string(), failure.cure()));
     }
 
     /// Takes the bar away and sums up.

@@ -179,8 +179,39 @@ fn trees_there_and_back() {
     );
 
     assert!(p.fails(&["rm", &p.url("ram/tree")]).contains("pass -r"));
-    p.done(&["rm", "-r", &p.url("ram/tree"), &p.url("ram/again")]);
+    // 41 files in 4 directories; the other 39 in as many.
+    p.done(&["rm", &p.url("ram/again/a/0")]);
+    assert_eq!(p.json(&["rm", "-r", &p.url("ram/tree"), &p.url("ram/again")])["removed"], 45 + 44);
     assert_eq!(p.json(&["ls", &p.url("ram/")]), serde_json::json!([]));
+}
+
+#[test]
+fn every_command_answers_in_json() {
+    let p = Place::new("answers");
+    let (one, two) = (p.url("ram/one"), p.url("ram/two"));
+    assert_eq!(p.json(&["mkdir", &one])["created"], serde_json::json!([one]));
+    assert_eq!(p.json(&["mv", &one, &two]), serde_json::json!({"from": one, "to": two}));
+    let failure = |arguments: &[&str], code| -> Value {
+        let run = p.run(arguments);
+        assert_eq!(run.code, code, "{run:?}");
+        serde_json::from_str(run.err.lines().next().unwrap_or_default())
+            .unwrap_or_else(|e| panic!("{e}: {run:?}"))
+    };
+    // A file of a tree that cannot be copied, a failed command, and a command line that cannot be understood.
+    let tree = p.dir.path("tree");
+    fs::create_dir(&tree).expect("made");
+    fs::write(format!("{tree}/colon:"), "x").expect("written");
+    assert!(
+        failure(&["put", "--json", "-r", &tree, &p.url("ram/")], 1)["error"]
+            .as_str()
+            .is_some_and(|e| e.contains("colon:"))
+    );
+    assert!(
+        failure(&["rm", "--json", &one], 1)["do"].as_str().is_some_and(|cure| cure.contains("causeway ls"))
+    );
+    let usage = failure(&["mv", "--json", &one], 2);
+    assert!(usage["error"].as_str().is_some_and(|e| e.contains("<NEW_URL>")), "{usage}");
+    assert!(usage["do"].as_str().is_some_and(|cure| cure.starts_with("Usage: causeway mv")), "{usage}");
 }
 
 /// Both hold the same names and bytes.

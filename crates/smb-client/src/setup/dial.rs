@@ -11,8 +11,9 @@ use tokio::net::TcpStream;
 use super::rdma::{self, DirectError};
 use crate::{ConnectError, ConnectOptions, WhyNotRdma};
 
-pub(crate) fn no_rdma(address: SocketAddr, error: &DirectError) -> ConnectError {
-    ConnectError::NoRdma(Box::new(WhyNotRdma::ConnectFailed { address, reason: error.to_string() }))
+pub(crate) fn no_rdma(address: SocketAddr, announced: bool, error: &DirectError) -> ConnectError {
+    let reason = error.to_string();
+    ConnectError::NoRdma(Box::new(WhyNotRdma::ConnectFailed { address, announced, reason }))
 }
 
 async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, ConnectError> {
@@ -46,7 +47,7 @@ pub(crate) async fn dial_direct(
     for address in resolve(host, options.rdma_port).await? {
         match rdma::connect(address, arena.clone(), env.clone(), options.connect_timeout).await {
             Ok(direct) => return Ok(direct),
-            Err(error) => failure = Some(no_rdma(address, &error)),
+            Err(error) => failure = Some(no_rdma(address, false, &error)),
         }
     }
     Err(failure.unwrap_or(ConnectError::TimedOut))
