@@ -14,6 +14,7 @@ pub(crate) mod group;
 mod health;
 mod job;
 mod ls;
+mod manual;
 mod mkdir;
 mod mv;
 mod open;
@@ -23,6 +24,7 @@ mod reload;
 mod rm;
 mod serve;
 mod session;
+mod setup;
 mod share;
 mod shares;
 mod space;
@@ -62,6 +64,8 @@ impl Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Write a first configuration, with a share and a user, and say what to do next
+    Setup(setup::SetupArgs),
     /// Run the server
     Serve(serve::ServeArgs),
     /// Check a configuration, or print an example
@@ -130,6 +134,11 @@ enum Command {
     Shares(shares::SharesArgs),
     /// Put load on files, block devices, shares and fabrics, with DiskSPD's options
     Bench(bench::BenchArgs),
+    /// Print completions for a shell
+    Completions(manual::CompletionsArgs),
+    /// Write the manual pages
+    #[command(hide = true)]
+    Man(manual::ManArgs),
 }
 
 /// Executes the command line.
@@ -139,8 +148,9 @@ enum Command {
 pub fn run(cli: Cli) -> Result<(), Failure> {
     let out = cli.output();
     match cli.command {
+        Command::Setup(args) => block_on(setup::run(args, out)),
         Command::Serve(args) => serve::run(args),
-        Command::Config(command) => config::run(command, out),
+        Command::Config(command) => block_on(config::run(command, out)),
         Command::Share(command) => block_on(share::run(command, out)),
         Command::User(command) => block_on(user::run(command, out)),
         Command::Group(command) => block_on(group::run(command, out)),
@@ -167,6 +177,8 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Stat(args) => block_on(stat::run(args, out)),
         Command::Shares(args) => block_on(shares::run(args, out)),
         Command::Bench(args) => bench::run(args, out),
+        Command::Completions(args) => manual::completions(&args),
+        Command::Man(args) => manual::man(&args),
     }
 }
 

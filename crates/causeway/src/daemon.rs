@@ -46,6 +46,7 @@ pub use admin::AdminError;
 use backends::Running;
 pub use events::Events;
 use identity::Identity;
+pub(crate) use interfaces::ip;
 use storage::Storage;
 pub use storage::StorageError;
 use users::Users;

@@ -52,6 +52,20 @@ pub enum Failure {
     /// No disk of that path or identity is listed.
     #[error("there is no disk {0}")]
     NoDisk(String),
+    /// There is a configuration with shares.
+    #[error("{} exists, and may have been edited", config.display())]
+    IsSetUp {
+        /// It.
+        config: PathBuf,
+    },
+    /// No such interface, or it has no address.
+    #[error("there is no interface {name} with an address; there are {known}")]
+    NoInterface {
+        /// Its name.
+        name: String,
+        /// Those that there are.
+        known: String,
+    },
     /// A listing has no such column.
     #[error("there is no column {name:?}; the columns are {columns}")]
     NoColumn {
@@ -209,6 +223,10 @@ impl Failure {
             Failure::Users(UserFileError::NoSuchGroup { .. } | UserFileError::NoSuchMember { .. }) => {
                 Some("see causeway group list".to_owned())
             }
+            Failure::IsSetUp { .. } => Some(
+                "nothing was changed; add to it with causeway share add and causeway user add, or pass another --config"
+                    .to_owned(),
+            ),
             Failure::NoJobs(_) => Some("it has ended or never existed: see causeway job list".to_owned()),
             Failure::NoDisk(_) => Some("see causeway disk list".to_owned()),
             Failure::Redundancy { .. } => Some("leave --redundancy out, or choose --resiliency mirror".to_owned()),

@@ -1,19 +1,29 @@
 //! `causeway config check`, `causeway config example`.
 
+mod machine;
+
+use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::PathBuf;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use serde::Serialize;
 
-use crate::config::{self, ConfigError, DEFAULT_PATH, Problems, Severity, example};
+use super::absolute;
+use crate::config::{
+    self, Config, ConfigError, DEFAULT_PATH, Problem, ServerSection, Severity, ShareSection, example,
+    format_size,
+};
+use crate::control::client::ControlClient;
+use crate::control::types::{ServerStatus, ShareStatus};
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, TableArgs};
 
 /// See the module.
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
-    /// Report all problems of a configuration file
+    /// Report all problems of a configuration file, its effective values, and what this machine lacks for it
     Check {
         /// The file
         #[arg(long, value_name = "FILE", default_value = DEFAULT_PATH)]
@@ -29,51 +39,100 @@ struct Example {
 }
 
 #[derive(Serialize)]
-struct Found<'a> {
-    file: &'a str,
+struct Checked<'a> {
+    problems: Vec<Found>,
+    /// What this machine lacks.
+    machine: &'a [String],
+    /// What is in effect; none for a file with errors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<BTreeMap<&'static str, String>>,
+    shares: &'a [ShareSection],
+}
+
+#[derive(Serialize)]
+struct Found {
+    file: String,
     line: usize,
-    key: &'a str,
+    key: String,
     severity: &'static str,
     message: String,
 }
 
-pub(super) fn run(command: ConfigCommand, out: Output) -> Result<(), Failure> {
+pub(super) async fn run(command: ConfigCommand, out: Output) -> Result<(), Failure> {
     match command {
         ConfigCommand::Example if out.json => Ok(out.document(&Example { toml: example::EXAMPLE })?),
         ConfigCommand::Example => Ok(std::io::stdout().lock().write_all(example::EXAMPLE.as_bytes())?),
-        ConfigCommand::Check { config } => {
-            let name = config.display().to_string();
-            let text = std::fs::read_to_string(&config)
-                .map_err(|source| ConfigError::Unreadable { path: config.clone(), source })?;
-            let (_, problems) = config::parse(&text, &name);
-            report(&name, problems, out)
-        }
+        ConfigCommand::Check { config } => check(&config, out).await,
     }
 }
 
-fn report(name: &str, problems: Problems, out: Output) -> Result<(), Failure> {
+/// The running server with this configuration, if there is one.
+async fn running(config: &Config, file: &Path) -> Option<u32> {
+    let status: ServerStatus = ControlClient::new(&config.server.control).get("/v1/server").await.ok()?;
+    (Path::new(&status.config) == file).then_some(status.pid)
+}
+
+async fn check(file: &Path, out: Output) -> Result<(), Failure> {
+    let name = file.display().to_string();
+    let text = std::fs::read_to_string(file)
+        .map_err(|source| ConfigError::Unreadable { path: file.to_owned(), source })?;
+    let (config, problems) = config::parse(&text, &name);
+    let is_valid = !problems.has_errors();
+    let machine = match is_valid {
+        true => machine::warnings(&config, running(&config, &absolute(file.to_owned())?).await),
+        false => Vec::new(),
+    };
     if out.json {
-        let found: Vec<_> = problems
-            .0
-            .iter()
-            .map(|p| Found {
-                file: &p.file,
-                line: p.line,
-                key: &p.key,
-                severity: if p.kind.severity() == Severity::Error { "error" } else { "warning" },
-                message: p.kind.to_string(),
-            })
-            .collect();
-        out.document(&found)?;
+        let found = |p: &Problem| Found {
+            file: p.file.clone(),
+            line: p.line,
+            key: p.key.clone(),
+            severity: if p.kind.severity() == Severity::Error { "error" } else { "warning" },
+            message: p.kind.to_string(),
+        };
+        let problems = problems.0.iter().map(found).collect();
+        let effective = is_valid.then(|| effective(&config.server).into_iter().collect());
+        out.document(&Checked { problems, machine: &machine, server: effective, shares: &config.shares })?;
     }
-    if problems.has_errors() {
+    if !is_valid {
         return Err(ConfigError::Invalid(problems).into());
     }
     if !out.json {
+        out.facts(&(), &effective(&config.server))?;
+        if !config.shares.is_empty() {
+            out.blank()?;
+            let rows: Vec<_> =
+                config.shares.iter().map(|s| ShareStatus { share: s.clone(), users: 0 }).collect();
+            out.list(&rows, &TableArgs::default())?;
+        }
+        out.blank()?;
         for warning in &problems.0 {
             eprintln!("{warning}");
         }
+        machine.iter().for_each(|warning| eprintln!("this machine: warning: {warning}"));
         writeln!(std::io::stdout().lock(), "{name}: a server can start with this")?;
     }
     Ok(())
+}
+
+/// What `[server]` means, defaults included, by the keys of the file.
+fn effective(s: &ServerSection) -> Vec<(&'static str, String)> {
+    let list = |all: &[SocketAddr]| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let or = |text: String, none: &str| if text.is_empty() { none.to_owned() } else { text };
+    vec![
+        ("name", s.name.clone()),
+        ("listen", or(list(&s.listen), "nowhere")),
+        ("iwarp", or(list(&s.iwarp), "off")),
+        ("announce_rdma", s.announce_rdma.to_string()),
+        ("signing", s.signing.as_str().to_owned()),
+        ("encryption", s.encryption.as_str().to_owned()),
+        ("dialects", format!("{} to {}", s.min_dialect, s.max_dialect)),
+        ("users", s.users.display().to_string()),
+        ("control", s.control.display().to_string()),
+        ("state", s.state.as_ref().map_or("in memory only".to_owned(), |p| p.display().to_string())),
+        ("memory", format_size(s.memory)),
+        ("workers", if s.workers == 0 { "one for each core".to_owned() } else { s.workers.to_string() }),
+        ("drain_seconds", s.drain.as_secs().to_string()),
+        ("metrics", s.metrics.map_or("off".to_owned(), |a| a.to_string())),
+    ]
 }

@@ -177,7 +177,7 @@ pub(super) fn offline(e: ControlError) -> Failure {
     }
 }
 
-fn create_directory(file: &Path) -> Result<(), Failure> {
+pub(super) fn create_directory(file: &Path) -> Result<(), Failure> {
     let Some(dir) = file.parent().filter(|d| !d.as_os_str().is_empty()) else { return Ok(()) };
     std::fs::create_dir_all(dir).map_err(|source| Failure::Local { path: dir.to_owned(), source })
 }

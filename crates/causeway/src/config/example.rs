@@ -96,3 +96,45 @@ path = "/srv/files"
 # columns = 4               # of new ones; left out: by the number of disks
 # allow_delete = false      # whether clients may delete files, which destroys virtual disks
 "#;
+
+/// Values for [`with`], as TOML.
+pub struct Values<'a> {
+    /// `server.name`.
+    pub name: &'a str,
+    /// `server.listen`.
+    pub listen: &'a str,
+    /// `server.iwarp`.
+    pub iwarp: &'a str,
+    /// `server.users`.
+    pub users: &'a str,
+    /// A `[[share]]` section with its end of line, or nothing.
+    pub share: &'a str,
+}
+
+/// The example with these values; its own share is a comment.
+pub fn with(values: &Values<'_>) -> String {
+    let mut text = String::new();
+    let mut in_share = false;
+    for line in EXAMPLE.lines() {
+        in_share = line == "[[share]]" || in_share && !line.is_empty();
+        let key = line.trim_start_matches("# ").split(" = ").next().unwrap_or_default();
+        let value = match key {
+            "name" if !in_share && text.contains("[server]") && !text.contains("\nname = ") => {
+                Some(values.name)
+            }
+            "listen" => Some(values.listen),
+            "iwarp" => Some(values.iwarp),
+            "users" => Some(values.users),
+            _ => None,
+        };
+        match value {
+            Some(value) => text += &format!("{key} = {value}\n"),
+            None if in_share && !line.starts_with('#') => text += &format!("# {line}\n"),
+            None => text += &format!("{line}\n"),
+        }
+    }
+    match values.share {
+        "" => text,
+        share => text + "\n" + share,
+    }
+}

@@ -69,7 +69,8 @@ fn is_offered(address: IpAddr, reached: IpAddr) -> bool {
     !link_local || address == reached
 }
 
-fn ip(address: &nix::sys::socket::SockaddrStorage) -> Option<IpAddr> {
+/// An address of IP.
+pub(crate) fn ip(address: &nix::sys::socket::SockaddrStorage) -> Option<IpAddr> {
     let v4 = address.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
     v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::V6(Ipv6Addr::from(a.ip().octets()))))
 }

@@ -45,7 +45,10 @@ fn config_check_says_everything() {
     );
     let run = causeway(&["config", "check", "--json", "--config", &file], "");
     let found: serde_json::Value = serde_json::from_str(&run.out).expect("JSON");
-    assert_eq!((run.code, &found[1]["line"], &found[1]["severity"]), (1, &6.into(), &"error".into()));
+    assert_eq!(
+        (run.code, &found["problems"][1]["line"], &found["problems"][1]["severity"]),
+        (1, &6.into(), &"error".into())
+    );
 
     // A server does not start with it and says the same.
     let serve = causeway(&["serve", "--config", &file], "");
@@ -67,6 +70,49 @@ fn the_example_passes_its_own_check() {
     fs::write(&file, example.out.replace("/srv/files", &share)).expect("written");
     let run = causeway(&["config", "check", "--config", &file], "");
     assert_eq!(run.code, 0, "{run:?}");
+    // What is in effect, defaults included.
+    assert!(
+        run.out.contains("drain_seconds : 10") && run.out.contains("listen        : 0.0.0.0:445, [::]:445"),
+        "{run:?}"
+    );
+}
+
+#[test]
+fn setup_makes_what_a_server_needs() {
+    let dir = Scratch::new("setup");
+    let (file, share) = (dir.path("etc/c.toml"), dir.path("srv/files"));
+    let setup = |file: &str, more: &[&str]| {
+        causeway(&[&["setup", "--config", file, "--yes"], more].concat(), "secret\n")
+    };
+    let all =
+        ["--name", "STORE", "--share", "team files", "--path", &share, "--user", "ann", "--password-stdin"];
+    let run = setup(&file, &all);
+    assert_eq!(run.code, 0, "{run:?}");
+    for text in [
+        "user ann added",
+        "net use",
+        "mount -t cifs",
+        "open smb://ann@",
+        "/team%20files",
+        "causeway config check",
+    ] {
+        assert!(run.out.contains(text), "{text}: {run:?}");
+    }
+    let check = causeway(&["config", "check", "--config", &file], "");
+    assert!(check.code == 0 && check.out.contains("STORE") && check.out.contains("team files"), "{check:?}");
+    let users = causeway(&["user", "list", "--json", "--users", &dir.path("etc/users.toml")], "");
+    assert!(users.out.contains("\"ann\""), "{users:?}");
+    // A configuration with shares is not replaced; one without is, and kept.
+    let again = setup(&file, &all);
+    assert!(again.code == 1 && again.err.contains("nothing was changed"), "{again:?}");
+    let empty = dir.path("etc/d.toml");
+    assert_eq!(setup(&empty, &[]).code, 0);
+    let later = setup(&empty, &["--path", &share, "--json"]);
+    assert!(later.code == 0 && later.out.contains("before-setup"), "{later:?}");
+    let wrong = setup(&dir.path("etc/e.toml"), &["--name", "two words"]);
+    assert!(wrong.code == 1 && wrong.err.contains("letters, digits and hyphens"), "{wrong:?}");
+    let wrong = setup(&dir.path("etc/f.toml"), &["--interface", "none0"]);
+    assert!(wrong.code == 1 && wrong.err.contains("there are") && wrong.err.contains("lo"), "{wrong:?}");
 }
 
 #[test]

@@ -1,0 +1,363 @@
+//! `causeway setup`: a first configuration with one share and one user, and what to do next. It asks at a terminal
+//! for what is not given as an option; elsewhere it takes the defaults.
+
+mod next;
+
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use env::Env;
+use serde::Serialize;
+use smb_client::NtHash;
+
+use super::{absolute, user};
+use crate::config::{self, AclEntry, AclLevel, ConfigError, DEFAULT_PATH, example};
+use crate::control::client::{ControlClient, segment};
+use crate::control::types::{Changed, NewAcl};
+use crate::daemon::open_or_create_users;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::password;
+use next::Next;
+
+/// The ports of SMB, and of SMB Direct over iWARP.
+const PORT: u16 = 445;
+const PORT_IWARP: u16 = 5445;
+
+/// How long a started service may take until it answers.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// See the module.
+#[derive(Debug, Args)]
+pub(super) struct SetupArgs {
+    /// The name that clients see [default: this machine's]
+    #[arg(long)]
+    name: Option<String>,
+    /// Listen on the addresses of these interfaces only, such as eth0 [default: all]
+    #[arg(long = "interface", value_name = "INTERFACE")]
+    interfaces: Vec<String>,
+    /// The name of a share [default: files]
+    #[arg(long, requires = "path")]
+    share: Option<String>,
+    /// The directory to share; it is made if it does not exist
+    #[arg(long)]
+    path: Option<PathBuf>,
+    /// A user, who gets all rights on the share
+    #[arg(long)]
+    user: Option<String>,
+    /// Read the user's password from standard input [default: asked for]
+    #[arg(long)]
+    password_stdin: bool,
+    /// The configuration file to write
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_PATH)]
+    config: PathBuf,
+    /// The file of users [default: users.toml beside the configuration file]
+    #[arg(long, value_name = "FILE")]
+    users: Option<PathBuf>,
+    /// Start the service now and at each boot (systemd)
+    #[arg(long)]
+    start: bool,
+    /// Ask nothing
+    #[arg(long)]
+    yes: bool,
+}
+
+/// What is to be set up.
+struct Plan {
+    name: String,
+    /// `None`: all.
+    addresses: Option<Vec<IpAddr>>,
+    share: Option<(String, PathBuf)>,
+    user: Option<String>,
+    config: PathBuf,
+    users: PathBuf,
+    start: bool,
+}
+
+/// What was done, for JSON.
+#[derive(Serialize)]
+struct Report {
+    done: Vec<String>,
+    #[serde(flatten)]
+    next: Next,
+}
+
+pub(super) async fn run(args: SetupArgs, out: Output) -> Result<(), Failure> {
+    let asks = !args.yes && !out.json && io::stdin().is_terminal();
+    let config = absolute(args.config.clone())?;
+    refuse_to_replace(&config)?;
+    let plan = plan(&args, config, asks)?;
+    let text = plan.text();
+    let (checked, problems) = config::parse(&text, &plan.config.display().to_string());
+    let password = match &plan.user {
+        Some(user) => Some(password::new(args.password_stdin, user)?),
+        None => None,
+    };
+    let mut done = Vec::new();
+    let made = match &plan.share {
+        Some((_, path)) => make_directory(path, &mut done)?,
+        None => false,
+    };
+    // A missing directory was a problem until now.
+    let (_, problems) =
+        if made { config::parse(&text, &plan.config.display().to_string()) } else { (checked, problems) };
+    if problems.has_errors() {
+        return Err(ConfigError::Invalid(problems).into());
+    }
+    if let (Some(user), Some(password)) = (&plan.user, password) {
+        user::create_directory(&plan.users)?;
+        open_or_create_users(&plan.users, &Env::real())?.add(user, NtHash::from_password(&password), "")?;
+        done.push(format!("user {user} added to {}", plan.users.display()));
+    }
+    write(&plan.config, &text, &mut done)?;
+    let mut next = Next::new(&plan);
+    if plan.start {
+        start(&plan, made, &mut done).await?;
+        next.started();
+    }
+    if out.json {
+        return Ok(out.document(&Report { done, next })?);
+    }
+    let mut to = io::stdout().lock();
+    done.iter().try_for_each(|line| writeln!(to, "{line}"))?;
+    Ok(write!(to, "{}", next.text())?)
+}
+
+/// An existing configuration without shares is the package's, and may be replaced.
+fn refuse_to_replace(config: &Path) -> Result<(), Failure> {
+    match config::load(config) {
+        Err(ConfigError::Unreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(()),
+        Ok((old, _)) if old.shares.is_empty() => Ok(()),
+        Err(e @ ConfigError::Unreadable { .. }) => Err(e.into()),
+        _ => Err(Failure::IsSetUp { config: config.to_owned() }),
+    }
+}
+
+fn plan(args: &SetupArgs, config: PathBuf, asks: bool) -> Result<Plan, Failure> {
+    let ask = |question: &str, default: &str| -> Result<String, Failure> {
+        if !asks {
+            return Ok(default.to_owned());
+        }
+        eprint!("{question} [{default}]: ");
+        let mut line = String::new();
+        io::stdin().lock().read_line(&mut line)?;
+        let line = line.trim();
+        Ok(if line.is_empty() { default } else { line }.to_owned())
+    };
+    let name = match &args.name {
+        Some(name) => name.clone(),
+        None => ask("Name that clients see", &server_name())?,
+    };
+    let mut interfaces = args.interfaces.clone();
+    if interfaces.is_empty() && asks {
+        let known = interface_names();
+        let chosen = ask(&format!("Interfaces to listen on: all, or some of {}", known.join(" ")), "all")?;
+        interfaces
+            .extend(chosen.split([' ', ',']).filter(|i| !i.is_empty() && *i != "all").map(str::to_owned));
+    }
+    let addresses = if interfaces.is_empty() { None } else { Some(addresses_of(&interfaces)?) };
+    let path = match &args.path {
+        Some(path) => Some(path.clone()),
+        None => Some(ask("Directory to share, - for none yet", "/srv/files")?)
+            .filter(|p| asks && p != "-")
+            .map(PathBuf::from),
+    };
+    let share = match (path, &args.share) {
+        (Some(path), Some(name)) => Some((name.clone(), absolute(path)?)),
+        (Some(path), None) => Some((ask("Name of the share", "files")?, absolute(path)?)),
+        (None, _) => None,
+    };
+    let user = match &args.user {
+        Some(user) => Some(user.clone()),
+        None if asks => {
+            Some(ask("User, - for none yet", &std::env::var("SUDO_USER").unwrap_or("-".to_owned()))?)
+                .filter(|u| u != "-")
+        }
+        None => None,
+    };
+    let start = args.start
+        || asks
+            && config == Path::new(DEFAULT_PATH)
+            && ask("Start the server now and at each boot (y/n)", "n")?.starts_with(['y', 'Y']);
+    let users = match &args.users {
+        Some(users) => absolute(users.clone())?,
+        None => config.with_file_name("users.toml"),
+    };
+    Ok(Plan { name, addresses, share, user, config, users, start })
+}
+
+/// This machine's name as NetBIOS would have it.
+fn server_name() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().to_uppercase();
+    let name: String = name
+        .split('.')
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || *c == '-')
+        .take(15)
+        .collect();
+    if name.is_empty() { "CAUSEWAY".to_owned() } else { name }
+}
+
+fn interface_names() -> Vec<String> {
+    let mut names: Vec<String> =
+        nix::ifaddrs::getifaddrs().into_iter().flatten().map(|i| i.interface_name).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+fn addresses_of(interfaces: &[String]) -> Result<Vec<IpAddr>, Failure> {
+    let all: Vec<_> = nix::ifaddrs::getifaddrs().map_err(io::Error::from)?.collect();
+    let mut addresses = Vec::new();
+    for name in interfaces {
+        let before = addresses.len();
+        let of = all.iter().filter(|i| i.interface_name == *name).filter_map(|i| i.address.as_ref());
+        addresses.extend(of.filter_map(crate::daemon::ip).filter(|ip| !next::is_link_local(*ip)));
+        if addresses.len() == before {
+            return Err(Failure::NoInterface { name: name.clone(), known: interface_names().join(", ") });
+        }
+    }
+    Ok(addresses)
+}
+
+impl Plan {
+    /// The example with these values.
+    fn text(&self) -> String {
+        let listeners = |port: u16, any: &str| match &self.addresses {
+            None => any.to_owned(),
+            Some(all) => {
+                let all: Vec<String> =
+                    all.iter().map(|ip| format!("\"{}\"", SocketAddr::new(*ip, port))).collect();
+                format!("[{}]", all.join(", "))
+            }
+        };
+        let share = match &self.share {
+            None => String::new(),
+            Some((name, path)) => {
+                let owner = self
+                    .user
+                    .as_deref()
+                    .map(|user| AclEntry { name: user.to_owned(), level: AclLevel::Full });
+                let acl = owner
+                    .map_or_else(String::new, |entry| format!("acl = [{}]\n", quoted(&entry.to_string())));
+                format!(
+                    "[[share]]\nname = {}\npath = {}\n{acl}",
+                    quoted(name),
+                    quoted(&path.display().to_string())
+                )
+            }
+        };
+        example::with(&example::Values {
+            name: &quoted(&self.name),
+            listen: &listeners(PORT, "[\"0.0.0.0:445\", \"[::]:445\"]"),
+            iwarp: &listeners(PORT_IWARP, "[\"0.0.0.0:5445\"]"),
+            users: &quoted(&self.users.display().to_string()),
+            share: &share,
+        })
+    }
+}
+
+/// A string of TOML.
+fn quoted(text: &str) -> String {
+    toml_edit::Value::from(text).to_string()
+}
+
+/// Whether it did not exist.
+fn make_directory(path: &Path, done: &mut Vec<String>) -> Result<bool, Failure> {
+    if path.exists() {
+        return Ok(false);
+    }
+    let made = DirBuilder::new().recursive(true).mode(0o755).create(path);
+    made.map_err(|source| Failure::Local { path: path.to_owned(), source })?;
+    done.push(format!("{} made", path.display()));
+    Ok(true)
+}
+
+fn write(config: &Path, text: &str, done: &mut Vec<String>) -> Result<(), Failure> {
+    let failed = |path: &Path, source| Failure::Local { path: path.to_owned(), source };
+    user::create_directory(config)?;
+    if config.exists() {
+        let mut before = config.as_os_str().to_owned();
+        before.push(".before-setup");
+        std::fs::rename(config, &before).map_err(|e| failed(config, e))?;
+        done.push(format!("the configuration that was there is {}", Path::new(&before).display()));
+    }
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(config);
+    file.and_then(|mut f| f.write_all(text.as_bytes()).and_then(|()| f.sync_all()))
+        .map_err(|e| failed(config, e))?;
+    done.push(format!("{} written", config.display()));
+    Ok(())
+}
+
+/// Starts the service, and gives the user the rights on a directory that is new.
+async fn start(plan: &Plan, made: bool, done: &mut Vec<String>) -> Result<(), Failure> {
+    let started =
+        std::process::Command::new("systemctl").args(["enable", "--now", "causeway.service"]).status();
+    if !started.is_ok_and(|status| status.success()) {
+        return Err(Failure::Usage(
+            "the service did not start: see journalctl -u causeway; the configuration is written",
+        ));
+    }
+    done.push("causeway.service is started, now and at each boot".to_owned());
+    let (Some((share, _)), true) = (&plan.share, made) else { return Ok(()) };
+    let client = ControlClient::new(Path::new("/run/causeway/control.sock"));
+    let path = format!("/v1/shares/{}/acl", segment(share));
+    let (env, mut waited) = (Env::real(), Duration::ZERO);
+    loop {
+        let set: Result<Changed, _> = client.put(&path, &NewAcl { acl: None, to_path: true }).await;
+        match set {
+            Ok(changed) => {
+                done.push(changed.done);
+                return Ok(());
+            }
+            Err(e) if waited >= PATIENCE => return Err(e.into()),
+            Err(_) => {
+                let pause = Duration::from_millis(200);
+                env.sleep(pause).await;
+                waited += pause;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan_of(share: Option<(&str, &str)>, user: Option<&str>, addresses: Option<Vec<IpAddr>>) -> Plan {
+        Plan {
+            name: "STORE".to_owned(),
+            addresses,
+            share: share.map(|(name, path)| (name.to_owned(), PathBuf::from(path))),
+            user: user.map(str::to_owned),
+            config: PathBuf::from("/etc/causeway/causeway.toml"),
+            users: PathBuf::from("/dev/null"),
+            start: false,
+        }
+    }
+
+    #[test]
+    fn the_configuration_is_the_example_with_other_values() {
+        let two = vec!["10.0.0.5".parse().expect("an address"), "fd00::5".parse().expect("an address")];
+        let text = plan_of(Some(("team \"x\"", "/tmp")), Some("ann"), Some(two)).text();
+        let (_, problems) = config::parse(&text, "c.toml");
+        assert!(problems.to_string().contains("cannot be a name"), "{problems}");
+        let text = text.replace(r#"'team "x"'"#, "\"team\"").replace(r#""team \"x\"""#, "\"team\"");
+        let (checked, problems) = config::parse(&text, "c.toml");
+        assert_eq!(problems.to_string(), "");
+        assert_eq!((checked.server.name.as_str(), checked.server.listen.len()), ("STORE", 2));
+        assert_eq!(checked.server.iwarp[1], "[fd00::5]:5445".parse().expect("an address"));
+        assert_eq!(checked.shares[0].acl.as_ref().map(|a| a[0].to_string()).as_deref(), Some("ann=full"));
+        // The package's: no share and no user; it is a configuration all the same.
+        let (none, problems) = config::parse(&plan_of(None, None, None).text(), "c.toml");
+        assert!(none.shares.is_empty() && !problems.has_errors(), "{problems}");
+        assert_eq!(none.server.listen.len(), 2);
+    }
+}

@@ -1,0 +1,143 @@
+//! What to do after `causeway setup`: start, firewall, and how each system mounts the share.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::{PORT, PORT_IWARP, Plan};
+use crate::output::quoted;
+
+/// The commands.
+#[derive(Serialize)]
+pub(super) struct Next {
+    /// On this machine, in this order.
+    next: Vec<String>,
+    /// For its firewall.
+    firewall: Vec<String>,
+    /// On clients: the system and its command.
+    mount: Vec<(&'static str, String)>,
+    /// The names and addresses of this machine, the most likely one first.
+    names: Vec<String>,
+}
+
+impl Next {
+    pub(super) fn new(plan: &Plan) -> Next {
+        let names = names(plan);
+        let config = quoted(&plan.config.display().to_string());
+        let mut next = Vec::new();
+        if plan.user.is_none() {
+            next.push(format!(
+                "causeway user add NAME --users {}",
+                quoted(&plan.users.display().to_string())
+            ));
+        }
+        next.push(format!("causeway config check --config {config}"));
+        next.push(match plan.config == Path::new(crate::config::DEFAULT_PATH) {
+            true => "systemctl enable --now causeway".to_owned(),
+            false => format!("causeway serve --config {config}"),
+        });
+        match &plan.share {
+            None => next.push("causeway share add files /srv/files".to_owned()),
+            Some((share, _)) if plan.user.is_some() => {
+                next.push(format!(
+                    "causeway share set-acl {} --to-path    # also for the directory",
+                    quoted(share)
+                ));
+            }
+            Some(_) => {}
+        }
+        let mount = plan.share.as_ref().map_or_else(Vec::new, |(share, _)| {
+            let user = plan.user.as_deref().unwrap_or("USER");
+            let host = names.first().map_or("HOST", String::as_str);
+            mounts(host, share, user)
+        });
+        Next { next, firewall: firewall(), mount, names }
+    }
+
+    /// The service runs already.
+    pub(super) fn started(&mut self) {
+        self.next
+            .retain(|command| command.starts_with("causeway user") || command.starts_with("causeway config"));
+    }
+
+    pub(super) fn text(&self) -> String {
+        let mut text = String::new();
+        let mut list = |title: &str, lines: &mut dyn Iterator<Item = String>| {
+            text += &format!("\n{title}\n");
+            lines.for_each(|line| text += &format!("  {line}\n"));
+        };
+        if !self.next.is_empty() {
+            list("Next:", &mut self.next.iter().cloned());
+        }
+        if !self.firewall.is_empty() {
+            list("This machine has a firewall; clients come in with:", &mut self.firewall.iter().cloned());
+        }
+        if !self.mount.is_empty() {
+            list("Clients mount it so:", &mut self.mount.iter().map(|(what, how)| format!("{what:8} {how}")));
+        }
+        if self.names.len() > 1 {
+            list("This machine is also:", &mut self.names.iter().skip(1).cloned());
+        }
+        text
+    }
+}
+
+fn mounts(host: &str, share: &str, user: &str) -> Vec<(&'static str, String)> {
+    // A literal IPv6 address is a name of its own on Windows (RFC 5952 has no place in a UNC path).
+    let windows = if host.contains(':') {
+        format!("{}.ipv6-literal.net", host.replace(':', "-"))
+    } else {
+        host.to_owned()
+    };
+    let url = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+    let path = share.replace(' ', "%20");
+    vec![
+        ("Windows", format!(r"net use * \\{windows}\{share} /user:{user}")),
+        (
+            "Linux",
+            format!("mount -t cifs {} /mnt -o username={user},posix", quoted(&format!("//{host}/{share}"))),
+        ),
+        ("macOS", format!("open smb://{user}@{url}/{path}")),
+        ("Causeway", format!("causeway ls smb://{user}@{url}/{path}/")),
+    ]
+}
+
+/// The name, if it resolves to an address of this machine; then the addresses that others can reach.
+fn names(plan: &Plan) -> Vec<String> {
+    use std::net::ToSocketAddrs;
+    let all = || nix::ifaddrs::getifaddrs().into_iter().flatten();
+    let ours: Vec<IpAddr> = all().filter_map(|i| i.address.as_ref().and_then(crate::daemon::ip)).collect();
+    let reachable = |ip: &IpAddr| !ip.is_loopback() && !is_link_local(*ip);
+    let listened: Vec<IpAddr> = match &plan.addresses {
+        Some(some) => some.clone(),
+        None => ours.iter().copied().filter(reachable).collect(),
+    };
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let resolves = (host.as_str(), PORT).to_socket_addrs();
+    let is_known = resolves.is_ok_and(|mut all| all.any(|a| reachable(&a.ip()) && ours.contains(&a.ip())));
+    is_known.then_some(host).into_iter().chain(listened.iter().map(ToString::to_string)).collect()
+}
+
+pub(crate) fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
+}
+
+/// The commands for the firewall that this machine has.
+fn firewall() -> Vec<String> {
+    let has = |program: &str| {
+        ["/usr/sbin", "/usr/bin", "/sbin"].iter().any(|d| Path::new(d).join(program).exists())
+    };
+    let ports = [PORT, PORT_IWARP];
+    if has("firewall-cmd") {
+        let add = ports.map(|port| format!("--add-port={port}/tcp")).join(" ");
+        return vec![format!("firewall-cmd --permanent {add}"), "firewall-cmd --reload".to_owned()];
+    }
+    if has("ufw") {
+        return ports.map(|port| format!("ufw allow {port}/tcp")).to_vec();
+    }
+    Vec::new()
+}
