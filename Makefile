@@ -1,7 +1,7 @@
 # Every target installs what it needs first (scripts/setup), asks nothing, and leaves nothing running.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo run test lint bench conformance fuzz soak loom guest
+.PHONY: help setup demo run install uninstall package test lint bench conformance fuzz soak loom guest
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,6 +16,17 @@ demo: ## a server, files over TCP and SMB Direct, compared and timed; demonstrat
 run: ## a server on a default configuration; says how to mount it
 	@scripts/setup build
 	@scripts/run
+
+install: ## this server into PREFIX (/usr/local), with its unit, manual pages and completions
+	@scripts/setup build
+	@scripts/install
+
+uninstall: ## what install has installed; configuration and data stay
+	@scripts/install --uninstall
+
+package: ## target/package/*.deb and *.rpm
+	@scripts/setup build package
+	@scripts/package
 
 test: ## unit tests, then system tests with real clients
 	@scripts/setup build test

@@ -137,7 +137,7 @@ def test_record_and_replay(measured, tmp_path):
         assert all(len(s["points"]) == 2 and s["instance"] == "files" for s in series)
         assert "Read Bytes/sec" in measured.counters("--replay", recording).out
         for drawn in ("p.svg", "p.html"):
-            measured.counters("--replay", recording, "--plot", tmp_path / drawn)
+            measured.counters("--replay", recording, f"--plot={tmp_path / drawn}")
             assert "<svg" in (tmp_path / drawn).read_text()
     rows = list(csv.reader((tmp_path / "r.csv").open()))
     assert rows[0][0] == "(PDH-CSV 4.0) (UTC)(0)" and len(rows) == 3

@@ -21,6 +21,7 @@ mod identity;
 mod interfaces;
 mod listen;
 mod notify;
+mod process;
 mod signals;
 mod storage;
 mod users;
@@ -336,7 +337,10 @@ impl Daemon {
 
     /// The performance counters now.
     pub fn counters(&self) -> counters::Snapshot {
-        self.server.registry().snapshot()
+        let mut snapshot = self.server.registry().snapshot();
+        snapshot.sets.extend(self.storage.levels());
+        snapshot.sets.extend(process::levels(self.arena.usage()));
+        snapshot
     }
 
     /// Its clock.

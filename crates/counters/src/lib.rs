@@ -35,6 +35,6 @@ pub use instance::{Instance, Instances, IoInstance, Opened};
 pub use io::{IoBegun, IoKind, IoSource, IoTally};
 pub use registry::{Clock, PHYSICAL_DISKS, Registry, STORAGE_POOLS, VIRTUAL_DISKS, pool_health, provider};
 pub use requests::{Class, Tally};
-pub use sets::health;
 pub use sets::{Counter, How, Kind, Metric, SETS, Set, Unit, find};
-pub use snapshot::{InstanceSnapshot, SetSnapshot, Snapshot};
+pub use sets::{health, levels};
+pub use snapshot::{InstanceSnapshot, Level, SetSnapshot, Snapshot};

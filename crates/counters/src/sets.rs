@@ -4,6 +4,7 @@ mod client_shares;
 mod direct;
 pub mod health;
 pub(crate) mod io;
+pub mod levels;
 mod rdma;
 mod requests;
 mod server_shares;
@@ -97,8 +98,23 @@ pub enum How {
 }
 
 /// All sets.
-pub static SETS: [&Set; 9] =
-    [&SERVER_SHARES, &SESSIONS, &DIRECT, &RDMA, &CLIENT_SHARES, &io::POOLS, &io::SPACES, &io::DISKS, &HEALTH];
+pub static SETS: [&Set; 15] = [
+    &SERVER_SHARES,
+    &SESSIONS,
+    &DIRECT,
+    &RDMA,
+    &CLIENT_SHARES,
+    &io::POOLS,
+    &io::SPACES,
+    &io::DISKS,
+    &HEALTH,
+    &levels::POOL_CAPACITY,
+    &levels::SPACE_CAPACITY,
+    &levels::DISK_CAPACITY,
+    &levels::JOBS,
+    &levels::MEMORY,
+    &levels::PROCESS,
+];
 
 /// The sets that `name` means: Windows's name without regard to case, spaces and hyphens, or its beginning.
 pub fn find(name: &str) -> Vec<&'static Set> {

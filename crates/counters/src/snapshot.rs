@@ -55,7 +55,29 @@ impl Snapshot {
     }
 }
 
+/// An instance of a set of levels: its name, its labels in the order of the set, its metrics in theirs.
+pub struct Level {
+    /// Its name.
+    pub instance: String,
+    /// Values of [`Set::labels`].
+    pub labels: Vec<String>,
+    /// Values of [`Set::metrics`].
+    pub values: Vec<u64>,
+}
+
 impl SetSnapshot {
+    /// A set of [`crate::sets::levels`].
+    pub fn of_levels(set: &Set, list: Vec<Level>) -> SetSnapshot {
+        let names = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect::<Vec<_>>();
+        let instance = |l: Level| InstanceSnapshot {
+            instance: l.instance,
+            labels: names(set.labels.to_vec()).into_iter().zip(l.labels).collect(),
+            values: names(set.metrics().map(|m| m.name).collect()).into_iter().zip(l.values).collect(),
+            latencies: BTreeMap::new(),
+        };
+        SetSnapshot { set: set.name.to_owned(), instances: list.into_iter().map(instance).collect() }
+    }
+
     pub(crate) fn of(set: &Set, list: &[(Values, Arc<Instance>)], now: u64) -> SetSnapshot {
         let instances = list.iter().map(|(values, i)| InstanceSnapshot::of(set, i, values, now)).collect();
         SetSnapshot { set: set.name.to_owned(), instances }

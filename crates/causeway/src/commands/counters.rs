@@ -45,12 +45,20 @@ pub(super) struct CountersArgs {
     /// Show a recording instead of a running server
     #[arg(long, value_name = "FILE")]
     replay: Option<PathBuf>,
-    /// Draw: on the terminal, or to a file (.svg or .html)
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    /// Draw: on the terminal, or with --plot=FILE to a file (.svg or .html)
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-", value_parser = drawing)]
     plot: Option<PathBuf>,
     /// Explain each counter, without a server
     #[arg(long)]
     definitions: bool,
+}
+
+/// A file that can be drawn to.
+fn drawing(text: &str) -> Result<PathBuf, &'static str> {
+    match text == "-" || text.ends_with(".svg") || text.ends_with(".html") {
+        true => Ok(PathBuf::from(text)),
+        false => Err("name a file that ends in .svg or .html"),
+    }
 }
 
 /// Default seconds between two samples, as in typeperf.

@@ -130,7 +130,7 @@ impl Daemon {
             name: self.config.server.name.clone(),
             pid: std::process::id(),
             uptime_s: (self.env.now() - self.started).as_secs(),
-            cpu_ns: Some(cpu_ns()),
+            cpu_ns: Some(super::process::cpu_ns()),
             announces_rdma: Some(self.config.server.announce_rdma),
             config: self.config_path.display().to_string(),
             listeners: self.listeners.clone(),
@@ -496,10 +496,6 @@ impl Daemon {
 }
 
 /// Processor time of the whole process.
-fn cpu_ns() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
 
 fn hash(new: &NewUser) -> Result<NtHash, AdminError> {
     if new.password.is_empty() {

@@ -20,6 +20,7 @@ mod holdings;
 mod import;
 mod jobs;
 mod leaving;
+mod levels;
 mod machine;
 mod media;
 mod mover;

@@ -1,5 +1,6 @@
 //! The tables' columns: which counter each shows, how it is scaled, and what it means.
 
+use counters::levels::{DISK_CAPACITY, POOL_CAPACITY, SPACE_CAPACITY};
 use counters::{Counter, How, Set, find};
 
 /// A column behind the name.
@@ -19,6 +20,8 @@ pub(super) enum Source {
     Windows(&'static str),
     /// A counter that only this view has, of the set's metrics.
     Own(Counter),
+    /// A counter of another set, of the instance with the same name.
+    Beside(&'static Set, &'static str),
     /// A value of the list of sessions, with its definition.
     Listed(Listed, &'static str),
 }
@@ -42,10 +45,19 @@ pub(super) enum Kind {
     Pools,
     Spaces,
     Disks,
+    Jobs,
 }
 
-pub(super) const KINDS: [Kind; 7] =
-    [Kind::Shares, Kind::Sessions, Kind::Direct, Kind::Rdma, Kind::Pools, Kind::Spaces, Kind::Disks];
+pub(super) const KINDS: [Kind; 8] = [
+    Kind::Shares,
+    Kind::Sessions,
+    Kind::Direct,
+    Kind::Rdma,
+    Kind::Pools,
+    Kind::Spaces,
+    Kind::Disks,
+    Kind::Jobs,
+];
 
 /// The tables that one screen shows, as indices into [`KINDS`]: those of SMB, and those of storage.
 pub(super) fn page(table: usize) -> std::ops::Range<usize> {
@@ -63,6 +75,7 @@ impl Kind {
             Kind::Pools => "Storage Pool",
             Kind::Spaces => "Storage Spaces Virtual Disk",
             Kind::Disks => "PhysicalDisk",
+            Kind::Jobs => "Storage Jobs",
         };
         find(name)[0]
     }
@@ -76,6 +89,7 @@ impl Kind {
             Kind::Pools => "Pools",
             Kind::Spaces => "Virtual disks",
             Kind::Disks => "Disks",
+            Kind::Jobs => "Jobs",
         }
     }
 
@@ -88,6 +102,7 @@ impl Kind {
             Kind::Pools => &POOLS,
             Kind::Spaces => &SPACES,
             Kind::Disks => &DISKS,
+            Kind::Jobs => &JOB,
         }
     }
 
@@ -102,6 +117,7 @@ impl Column {
     pub(super) fn counter(&self, set: &'static Set) -> Option<&Counter> {
         match &self.source {
             Source::Windows(name) => set.counters().find(|c| c.name == *name),
+            Source::Beside(set, name) => set.counters().find(|c| c.name == *name),
             Source::Own(counter) => Some(counter),
             Source::Listed(..) => None,
         }
@@ -110,7 +126,9 @@ impl Column {
     /// Its contents: the counter's name and definition.
     pub(super) fn meaning(&self, set: &'static Set) -> (&'static str, &'static str) {
         match &self.source {
-            Source::Windows(name) => (name, self.counter(set).map_or("", |c| c.definition)),
+            Source::Windows(name) | Source::Beside(_, name) => {
+                (name, self.counter(set).map_or("", |c| c.definition))
+            }
             Source::Own(counter) => ("", counter.definition),
             Source::Listed(_, definition) => ("", definition),
         }
@@ -128,6 +146,11 @@ const fn megabytes(key: &'static str, title: &'static str, name: &'static str) -
 
 const fn milliseconds(key: &'static str, title: &'static str, name: &'static str) -> Column {
     Column { key, title, source: Source::Windows(name), scale: 1e3 }
+}
+
+/// Decimal gigabytes of room.
+const fn gigabytes(key: &'static str, title: &'static str, set: &'static Set, name: &'static str) -> Column {
+    Column { key, title, source: Source::Beside(set, name), scale: 1e-9 }
 }
 
 const fn listed(key: &'static str, title: &'static str, what: Listed, definition: &'static str) -> Column {
@@ -270,9 +293,29 @@ const HEDGED: Column = count("hedged_reads_per_s", "Hedged", "Hedged Reads/sec")
 const HITS: Column = count("cache_hits_per_s", "Hits", "Table Cache Hits/sec");
 const MISSES: Column = count("cache_misses_per_s", "Misses", "Table Cache Misses/sec");
 
-static POOLS: [Column; 20] = storage![HEDGED, HITS, MISSES];
-static SPACES: [Column; 19] = storage![HITS, MISSES];
-static DISKS: [Column; 18] = storage![HEDGED];
+static POOLS: [Column; 22] = storage![
+    HEDGED,
+    HITS,
+    MISSES,
+    gigabytes("size_gb", "SizeGB", &POOL_CAPACITY, "Size"),
+    gigabytes("allocated_gb", "UsedGB", &POOL_CAPACITY, "Allocated Size")
+];
+static SPACES: [Column; 21] = storage![
+    HITS,
+    MISSES,
+    gigabytes("size_gb", "SizeGB", &SPACE_CAPACITY, "Size"),
+    gigabytes("footprint_gb", "UsedGB", &SPACE_CAPACITY, "Footprint On Pool")
+];
+static DISKS: [Column; 20] = storage![
+    HEDGED,
+    gigabytes("size_gb", "SizeGB", &DISK_CAPACITY, "Size"),
+    gigabytes("allocated_gb", "UsedGB", &DISK_CAPACITY, "Allocated Size")
+];
+static JOB: [Column; 3] = [
+    megabytes("mb_per_s", "MB/s", "Rate"),
+    megabytes("processed_mb", "DoneMB", "Bytes Processed"),
+    megabytes("total_mb", "All MB", "Bytes Total"),
+];
 
 #[cfg(test)]
 mod tests {
@@ -290,7 +333,10 @@ mod tests {
                 assert!(!column.meaning(set).1.is_empty(), "{kind:?} {}", column.key);
                 assert!(column.title.len() < super::super::draw::CELL, "{}", column.title);
                 match column.counter(set) {
-                    Some(c) => assert!(c.how.metrics().all(|m| set.metric(m).is_some()), "{}", column.key),
+                    Some(c) => {
+                        let set = if let Source::Beside(other, _) = column.source { other } else { set };
+                        assert!(c.how.metrics().all(|m| set.metric(m).is_some()), "{}", column.key);
+                    }
                     None => assert!(matches!(column.source, Source::Listed(..)), "{}", column.key),
                 }
             }

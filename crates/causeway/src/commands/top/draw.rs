@@ -160,6 +160,8 @@ fn header(view: &View, state: &State, area: Rect, buf: &mut Buffer) {
             ("Sessions", s.sessions.to_string()),
             ("Files", s.opens.to_string()),
             ("Process", s.pid.to_string()),
+            ("Resident", s.resident.map_or_else(unknown, human_bytes)),
+            ("Descriptors", s.open_files.map_or_else(unknown, |n| n.to_string())),
         ],
     );
 }
@@ -218,7 +220,7 @@ fn keys(state: &State, area: Rect, buf: &mut Buffer) {
     };
     let keys = [
         ("q", "uit".to_owned()),
-        ("1-7", " table".to_owned()),
+        ("1-8", " table".to_owned()),
         ("s", format!("ort: {sort}")),
         ("p", if state.paused { "lay".to_owned() } else { "ause".to_owned() }),
         ("+-", format!(" {}", seconds(state.interval))),

@@ -87,7 +87,7 @@ impl State {
         let table = &mut self.tables[self.focus];
         match key.code {
             KeyCode::Char('q') => return Action::Quit,
-            KeyCode::Char(c @ '1'..='7') => self.focus = c as usize - '1' as usize,
+            KeyCode::Char(c @ '1'..='8') => self.focus = c as usize - '1' as usize,
             KeyCode::Tab => self.focus = (self.focus + 1) % KINDS.len(),
             KeyCode::BackTab => self.focus = (self.focus + KINDS.len() - 1) % KINDS.len(),
             KeyCode::Char('s') => table.sort = (table.sort + 1) % (columns + 1),
@@ -115,7 +115,7 @@ impl State {
         match key {
             KeyCode::Char('q') => return Action::Quit,
             KeyCode::Char('h' | '?') | KeyCode::Esc | KeyCode::Enter | KeyCode::F(1) => self.help = false,
-            KeyCode::Char(c @ '1'..='7') => (self.focus, self.help_line) = (c as usize - '1' as usize, 0),
+            KeyCode::Char(c @ '1'..='8') => (self.focus, self.help_line) = (c as usize - '1' as usize, 0),
             KeyCode::Tab => (self.focus, self.help_line) = ((self.focus + 1) % KINDS.len(), 0),
             KeyCode::Down => self.help_line += 1,
             KeyCode::Up => self.help_line = self.help_line.saturating_sub(1),
@@ -154,10 +154,10 @@ mod tests {
         let mut s = State::new(Duration::from_secs(1));
         assert_eq!(press(&mut s, &[KeyCode::Char('3')]), Action::Redraw);
         assert_eq!(s.focus, 2);
-        press(&mut s, &[KeyCode::Tab; 5]);
+        press(&mut s, &[KeyCode::Tab; 6]);
         assert_eq!(s.focus, 0);
         press(&mut s, &[KeyCode::BackTab]);
-        assert_eq!(s.focus, 6);
+        assert_eq!(s.focus, 7);
         press(&mut s, &[KeyCode::Char('4')]);
         let columns = KINDS[3].columns().len();
         press(&mut s, &[KeyCode::Char('S')]);

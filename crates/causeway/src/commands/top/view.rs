@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use counters::levels::PROCESS;
 use counters::{InstanceSnapshot, sample};
 use serde::Serialize;
 
@@ -25,6 +26,7 @@ pub(super) struct View {
     pub(super) pools: Vec<Row>,
     pub(super) virtual_disks: Vec<Row>,
     pub(super) physical_disks: Vec<Row>,
+    pub(super) jobs: Vec<Row>,
 }
 
 /// The server as a whole.
@@ -37,6 +39,10 @@ pub(super) struct Header {
     pub(super) listeners: Vec<Listener>,
     /// Of one core.
     pub(super) cpu_percent: Option<f64>,
+    /// Memory of the whole process; an older server does not say.
+    pub(super) resident: Option<u64>,
+    /// Of the process.
+    pub(super) open_files: Option<u64>,
     pub(super) memory_used: u64,
     pub(super) memory_budget: u64,
     /// Requests that wait for payload memory.
@@ -91,7 +97,7 @@ impl View {
     /// Of `now` and the sample before it; values that need two are [`Value::None`] without the other.
     pub(super) fn new(before: Option<&Sample>, now: &Sample) -> View {
         let before = before.filter(|b| now.follows(b));
-        let [shares, sessions, smb_direct, rdma, pools, virtual_disks, physical_disks] =
+        let [shares, sessions, smb_direct, rdma, pools, virtual_disks, physical_disks, jobs] =
             KINDS.map(|kind| match kind {
                 Kind::Sessions => sessions(before, now),
                 _ => counted(kind, before, now),
@@ -107,6 +113,7 @@ impl View {
             pools,
             virtual_disks,
             physical_disks,
+            jobs,
         }
     }
 
@@ -120,6 +127,7 @@ impl View {
             Kind::Pools => &self.pools,
             Kind::Spaces => &self.virtual_disks,
             Kind::Disks => &self.physical_disks,
+            Kind::Jobs => &self.jobs,
         }
     }
 }
@@ -130,6 +138,7 @@ fn header(before: Option<&Sample>, now: &Sample) -> Header {
         let used = s.cpu_ns?.checked_sub(b.server.cpu_ns?)?;
         Some(used as f64 / 1e7 / now.seconds_since(b))
     });
+    let process = |metric| now.counters.value(&PROCESS, "causeway", metric);
     let set = Kind::Direct.set();
     let stalls = set.counters().find(|c| c.name == CREDIT_STALLS);
     let (old, new) = totals(Kind::Direct, before, now);
@@ -141,6 +150,8 @@ fn header(before: Option<&Sample>, now: &Sample) -> Header {
         uptime_s: s.uptime_s,
         listeners: s.listeners.clone(),
         cpu_percent: cpu,
+        resident: process("resident_bytes"),
+        open_files: process("open_files"),
         memory_used: s.memory.used,
         memory_budget: s.memory.budget,
         memory_waiting: s.memory.waiting,
@@ -205,6 +216,12 @@ fn values(
         Some(Value::Number(value * c.scale))
     };
     let cell = |c: &Column| match c.source {
+        Source::Beside(set, _) => {
+            let here = new.and_then(|i| sample::same(&now.counters, set, &i.instance));
+            let value =
+                c.counter(set).zip(here).and_then(|(of, i)| sample::value(set, of, None, (&now.counters, i)));
+            value.map_or(Value::None, |value| Value::Number(value * c.scale))
+        }
         Source::Listed(what, _) => session.map_or(Value::None, |s| said(what, s)),
         _ => number(c).unwrap_or(Value::None),
     };

@@ -12,12 +12,12 @@ use super::{BOLD, CELL, DIM};
 
 const KEYS: [(&str, &str); 7] = [
     ("q", "quit"),
-    ("1..7, Tab", "table; 5..7 are the second screen: Pools, Virtual disks, Disks"),
+    ("1..8, Tab", "table; 5..8 are the second screen: Pools, Virtual disks, Disks, Jobs"),
     ("s, S", "sort by the next, the previous column (numbers: most first)"),
     ("arrows", "more columns, more lines; Home: back to the first"),
     ("p", "pause the display"),
     ("+, -", "a longer, a shorter interval"),
-    ("h, Esc", "this help; 1..7 for other tables, arrows for more"),
+    ("h, Esc", "this help; 1..8 for other tables, arrows for more"),
 ];
 
 pub(super) fn draw(state: &mut State, area: Rect, buf: &mut Buffer) {

@@ -62,7 +62,7 @@ Total                      12     13     12      0      0      0      3      3
 
 
 
-quit   1-7 table   sort: name   pause   +- 1 s   ←→↑↓ scroll   help
+quit   1-8 table   sort: name   pause   +- 1 s   ←→↑↓ scroll   help
 ";
     assert_eq!(shown, expected);
 }

@@ -75,8 +75,9 @@ fn json_has_a_member_for_each_column() {
     assert_eq!(json["sessions"][0]["dialect"], "3.1.1");
     assert_eq!(json["sessions"][0]["session"]["channels"][1]["transport"], "rdma");
     for kind in KINDS {
-        let table = ["shares", "sessions", "smb_direct", "rdma", "pools", "virtual_disks", "physical_disks"]
-            [kind as usize];
+        let tables =
+            ["shares", "sessions", "smb_direct", "rdma", "pools", "virtual_disks", "physical_disks", "jobs"];
+        let table = tables[kind as usize];
         for row in json[table].as_array().expect("an array") {
             assert!(kind.columns().iter().all(|c| row.get(c.key).is_some()), "{row}");
         }
