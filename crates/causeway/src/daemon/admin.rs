@@ -495,7 +495,6 @@ impl Daemon {
     }
 }
 
-/// Processor time of the whole process.
 
 fn hash(new: &NewUser) -> Result<NtHash, AdminError> {
     if new.password.is_empty() {
