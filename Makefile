@@ -1,7 +1,7 @@
 # Every target installs what it needs first (scripts/setup), asks nothing, and leaves nothing running.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo run install uninstall package test lint bench conformance fuzz soak loom guest
+.PHONY: help setup demo run install uninstall package try-package test lint bench conformance fuzz soak loom guest
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,10 @@ uninstall: ## what install has installed; configuration and data stay
 package: ## target/package/*.deb and *.rpm
 	@scripts/setup build package
 	@scripts/package
+
+try-package: ## the package on a clean Debian that boots with systemd, in QEMU (5 minutes; root)
+	@scripts/setup build package
+	@scripts/test-package
 
 test: ## unit tests, then system tests with real clients
 	@scripts/setup build test

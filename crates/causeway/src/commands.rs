@@ -11,6 +11,8 @@ mod enclosure;
 mod event;
 mod get;
 pub(crate) mod group;
+#[cfg(test)]
+mod guides;
 mod health;
 mod job;
 mod ls;

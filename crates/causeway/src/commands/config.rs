@@ -129,7 +129,13 @@ fn effective(s: &ServerSection) -> Vec<(&'static str, String)> {
         ("dialects", format!("{} to {}", s.min_dialect, s.max_dialect)),
         ("users", s.users.display().to_string()),
         ("control", s.control.display().to_string()),
-        ("state", s.state.as_ref().map_or("in memory only".to_owned(), |p| p.display().to_string())),
+        (
+            "state",
+            s.state.as_ref().map_or(
+                "where systemd says (the service: /var/lib/causeway), else in memory only".to_owned(),
+                |p| p.display().to_string(),
+            ),
+        ),
         ("memory", format_size(s.memory)),
         ("workers", if s.workers == 0 { "one for each core".to_owned() } else { s.workers.to_string() }),
         ("drain_seconds", s.drain.as_secs().to_string()),

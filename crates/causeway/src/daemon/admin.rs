@@ -495,7 +495,6 @@ impl Daemon {
     }
 }
 
-
 fn hash(new: &NewUser) -> Result<NtHash, AdminError> {
     if new.password.is_empty() {
         Err(AdminError::EmptyPassword)
