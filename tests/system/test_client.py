@@ -12,6 +12,7 @@ import pytest
 from harness import guest
 from harness.guest import Network
 from harness.programs import Failed, in_terminal, plain, run, until
+from harness.schema import checked
 from harness.servers import Causeway, Ksmbd, Smbd, free_port
 
 pytestmark = pytest.mark.skipif(not Causeway.binary.exists(), reason="causeway is not built")
@@ -49,7 +50,7 @@ class Cli:
         return Cli(self.server) if self.tries() > 1 else self
 
     def json(self, command, *arguments):
-        return json.loads(self(command, "--json", *arguments))
+        return checked([command], json.loads(self(command, "--json", *arguments)))
 
 
 @pytest.fixture(scope="module", params=["causeway tcp", "causeway rdma", "smbd tcp", "ksmbd tcp", "ksmbd rdma"])

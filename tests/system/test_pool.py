@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from harness.programs import Failed, in_terminal, plain, run, until
+from harness.schema import checked
 from harness.servers import Causeway
 
 pytestmark = [
@@ -50,7 +51,7 @@ class Machine:
         return run([Causeway.binary, *words], status=status, env=environment, timeout=timeout).out
 
     def json(self, *words):
-        return json.loads(self("--json", *words))
+        return checked(words, json.loads(self("--json", *words)))
 
     def refused(self, *words):
         return self(*words, status=1)

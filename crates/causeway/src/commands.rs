@@ -24,6 +24,7 @@ mod pool;
 mod put;
 mod reload;
 mod rm;
+mod schema;
 mod serve;
 mod session;
 mod setup;
@@ -138,6 +139,8 @@ enum Command {
     Bench(bench::BenchArgs),
     /// Print completions for a shell
     Completions(manual::CompletionsArgs),
+    /// Print the JSON Schema of what each command prints with --json
+    Schema,
     /// Write the manual pages
     #[command(hide = true)]
     Man(manual::ManArgs),
@@ -180,6 +183,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Shares(args) => block_on(shares::run(args, out)),
         Command::Bench(args) => bench::run(args, out),
         Command::Completions(args) => manual::completions(&args),
+        Command::Schema => schema::run(out),
         Command::Man(args) => manual::man(&args),
     }
 }

@@ -20,6 +20,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use crate::control::storage::ResiliencySetting;
@@ -78,7 +79,7 @@ pub struct ServerSection {
 }
 
 /// `[[share]]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct ShareSection {
     /// Its name; compared without regard to case.
     pub name: String,
@@ -129,7 +130,7 @@ pub struct ShareSection {
 }
 
 /// The backend of a share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Backend {
     /// A directory of any mounted file system.
@@ -143,7 +144,7 @@ pub enum Backend {
 }
 
 /// Whether a kind of protection is offered or demanded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protection {
     /// Not offered.

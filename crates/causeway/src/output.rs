@@ -7,6 +7,7 @@ use std::io::{self, IsTerminal, Write};
 
 use crossterm::style::{Colored, Stylize};
 use env::calendar::{SECONDS_OF_DAY, date};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::control::types::Changed;
@@ -18,6 +19,16 @@ pub use table::{Column, TableArgs, table};
 pub struct Output {
     /// JSON instead of text.
     pub json: bool,
+}
+
+/// Why a command failed.
+#[derive(JsonSchema, Serialize)]
+pub struct Failed<'a> {
+    /// The reason.
+    error: &'a str,
+    /// What helps.
+    #[serde(rename = "do", skip_serializing_if = "Option::is_none")]
+    cure: Option<String>,
 }
 
 /// One line of a listing.
@@ -92,12 +103,6 @@ impl Output {
 
     /// Says why a command failed, and the cure, on standard error: a line of text, or of JSON with `error` and `do`.
     pub fn failed(self, error: &str, cure: Option<String>) {
-        #[derive(Serialize)]
-        struct Failed<'a> {
-            error: &'a str,
-            #[serde(rename = "do", skip_serializing_if = "Option::is_none")]
-            cure: Option<String>,
-        }
         match (self.json, cure) {
             (true, cure) => {
                 let line = serde_json::to_string(&Failed { error, cure }).unwrap_or_default();

@@ -7,6 +7,7 @@ mod file;
 use arena::Arena;
 use clap::{Args, ValueEnum};
 use env::Env;
+use schemars::JsonSchema;
 use serde::Serialize;
 use smb_client::{
     Client, ConnectError, ConnectOptions, Credentials, FileTime, NtHash, NtStatus, OpenOptions, RequestError,
@@ -97,7 +98,7 @@ impl RemoteArgs {
 }
 
 /// A share of a server, for listings.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct RemoteShare {
     /// Its name.
     pub name: String,

@@ -27,6 +27,7 @@ use crate::failure::Failure;
 use crate::output::{Output, complain};
 use crate::remote::RemoteArgs;
 use crate::url::Location;
+pub(super) use demo::Report as DemoReport;
 use observer::Progress;
 
 /// See the module. [`run`] interprets these arguments.

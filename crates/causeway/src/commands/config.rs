@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::absolute;
@@ -33,13 +34,13 @@ pub(super) enum ConfigCommand {
     Example,
 }
 
-#[derive(Serialize)]
-struct Example {
+#[derive(JsonSchema, Serialize)]
+pub(super) struct Example {
     toml: &'static str,
 }
 
-#[derive(Serialize)]
-struct Checked<'a> {
+#[derive(JsonSchema, Serialize)]
+pub(super) struct Checked<'a> {
     problems: Vec<Found>,
     /// What this machine lacks.
     machine: &'a [String],
@@ -49,7 +50,7 @@ struct Checked<'a> {
     shares: &'a [ShareSection],
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Found {
     file: String,
     line: usize,

@@ -20,7 +20,9 @@ use crate::failure::Failure;
 use crate::output::Output;
 use recording::{Recorder, load};
 use select::Selection;
-use series::{Series, series};
+pub(super) use series::Series;
+use series::series;
+pub(super) use table::{Definition, Sample};
 
 #[derive(Debug, Args)]
 pub(super) struct CountersArgs {

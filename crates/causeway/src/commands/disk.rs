@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 use counters::InstanceSnapshot;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::pool::named;
@@ -150,13 +151,14 @@ pub(super) async fn run(command: DiskCommand, out: Output) -> Result<(), Failure
 }
 
 /// What `disk show` shows.
-#[derive(Serialize)]
-struct Shown {
+#[derive(JsonSchema, Serialize)]
+pub(super) struct Shown {
     #[serde(flatten)]
     detail: DiskDetail,
     /// None for a file.
     smart: Option<Smart>,
     /// Of a disk of an open pool that is here.
+    #[schemars(with = "Option<serde_json::Value>")]
     counters: Option<InstanceSnapshot>,
 }
 

@@ -1,6 +1,7 @@
 //! `causeway ls` (`Get-ChildItem`).
 
 use clap::Args;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -25,9 +26,9 @@ pub(super) struct LsArgs {
 }
 
 /// A line of the listing.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(transparent)]
-struct Line(Entry);
+pub(super) struct Line(Entry);
 
 impl Row for Line {
     const COLUMNS: &'static [Column] = &[
@@ -42,6 +43,15 @@ impl Row for Line {
         let length = if e.directory { String::new() } else { e.size.to_string() };
         vec![e.mode(), e.written.to_string(), length, e.name.clone()]
     }
+}
+
+/// What is printed: the entries of a directory, or the shares of a server.
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+#[expect(dead_code, reason = "for the schema")]
+pub(super) enum Listed {
+    Entries(Vec<Line>),
+    Shares(Vec<crate::remote::RemoteShare>),
 }
 
 /// FILE_ATTRIBUTE_HIDDEN (MS-FSCC 2.6).

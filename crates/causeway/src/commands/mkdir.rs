@@ -1,6 +1,7 @@
 //! `causeway mkdir`.
 
 use clap::Args;
+use schemars::JsonSchema;
 use serde::Serialize;
 use vfs::VfsPath;
 
@@ -23,8 +24,8 @@ pub(super) struct MkdirArgs {
 }
 
 /// For JSON.
-#[derive(Serialize)]
-struct Created {
+#[derive(JsonSchema, Serialize)]
+pub(super) struct Created {
     /// The directories that were asked for.
     created: Vec<String>,
 }

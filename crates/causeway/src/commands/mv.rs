@@ -1,6 +1,7 @@
 //! `causeway mv`: another name, or another directory, on the same share.
 
 use clap::Args;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -26,8 +27,8 @@ pub(super) struct MvArgs {
 }
 
 /// For JSON.
-#[derive(Serialize)]
-struct Moved {
+#[derive(JsonSchema, Serialize)]
+pub(super) struct Moved {
     /// The old name.
     from: String,
     /// The new one.

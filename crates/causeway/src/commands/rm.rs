@@ -1,6 +1,7 @@
 //! `causeway rm`.
 
 use clap::Args;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Tally;
@@ -24,8 +25,8 @@ pub(super) struct RmArgs {
 }
 
 /// For JSON.
-#[derive(Serialize)]
-struct Removed {
+#[derive(JsonSchema, Serialize)]
+pub(super) struct Removed {
     /// Files and directories.
     removed: u64,
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use clap::Args;
 use env::Env;
+use schemars::JsonSchema;
 use serde::Serialize;
 use smb_client::NtHash;
 
@@ -80,8 +81,8 @@ struct Plan {
 }
 
 /// What was done, for JSON.
-#[derive(Serialize)]
-struct Report {
+#[derive(JsonSchema, Serialize)]
+pub(super) struct Report {
     done: Vec<String>,
     #[serde(flatten)]
     next: Next,

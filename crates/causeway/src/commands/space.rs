@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use counters::InstanceSnapshot;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::disk::size;
@@ -236,10 +237,11 @@ fn chosen(kind: ResiliencySetting, redundancy: Option<u8>) -> Result<ResiliencyS
 }
 
 /// What `space show` shows.
-#[derive(Serialize)]
-struct Shown {
+#[derive(JsonSchema, Serialize)]
+pub(super) struct Shown {
     #[serde(flatten)]
     detail: SpaceDetail,
+    #[schemars(with = "Option<serde_json::Value>")]
     counters: Option<InstanceSnapshot>,
 }
 

@@ -31,7 +31,7 @@ use crate::output::Output;
 use sample::{Sample, take};
 use state::{Action, State};
 use terminal::{Screen, Stop};
-use view::View;
+pub(super) use view::View;
 
 /// See the module.
 #[derive(Debug, Args)]

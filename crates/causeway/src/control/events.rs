@@ -2,13 +2,14 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::health::severity_text;
 use crate::output::{Column, Row, human_time};
 
 /// Something that happened, and when.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Event {
     /// One more than that of the event before it, also after a restart if the server keeps its events.
     pub number: u64,
@@ -20,7 +21,7 @@ pub struct Event {
 }
 
 /// Something that happened to a pool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Happening {
     /// Of which kind it is.
     pub kind: EventKind,
@@ -41,7 +42,7 @@ pub struct Happening {
 }
 
 /// The kinds of events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub enum EventKind {
     /// A fault is there; one that becomes better or worse is cleared and raised.
     FaultRaised,

@@ -1,9 +1,10 @@
 //! The health of pools in the control interface: `GET /v1/health`.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How everything is.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize, Deserialize)]
 pub struct HealthReport {
     /// The pools, with what they are made of.
     pub pools: Vec<HealthNode>,
@@ -12,7 +13,7 @@ pub struct HealthReport {
 }
 
 /// A pool, a fault domain, a disk or a virtual disk.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct HealthNode {
     /// `Pool`, `Rack`, `Node`, `Enclosure`, `PhysicalDisk` or `VirtualDisk`.
     pub kind: String,
@@ -31,7 +32,7 @@ pub struct HealthNode {
 }
 
 /// A fault, with the names of the fields that `Get-HealthFault` has.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct FaultStatus {
     /// The same for as long as the fault is there, and when it comes back.

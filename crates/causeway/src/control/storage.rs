@@ -35,17 +35,18 @@ mod rows;
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Whose repaired errors are forgotten.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct ClearRequest {
     /// One disk by number, path or identity; all of the pool if there is none.
     pub disk: Option<String>,
 }
 
 /// One disk: of a pool, or one that might become one.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct DiskStatus {
     /// Its number in its pool.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,7 +102,7 @@ pub struct DiskStatus {
 }
 
 /// One disk, with what it holds.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct DiskDetail {
     /// It.
     #[serde(flatten)]
@@ -111,7 +112,7 @@ pub struct DiskDetail {
 }
 
 /// The part of a virtual disk that one disk holds.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct Allocation {
     /// The virtual disk.
     pub virtual_disk: String,
@@ -127,7 +128,7 @@ pub struct Allocation {
 }
 
 /// Why a disk cannot be pooled.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct Reason {
     /// `CannotPoolReason`.
     pub reason: String,
@@ -138,7 +139,7 @@ pub struct Reason {
 }
 
 /// Files to be disks.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct NewFiles {
     /// Absolute; none may be there.
     pub paths: Vec<PathBuf>,
@@ -147,7 +148,7 @@ pub struct NewFiles {
 }
 
 /// A disk to give back to the pool that misses it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct ReturnRequest {
     /// `POOL/NUMBER`, its identity, or its path, which may be in none of the configured places.
     pub disk: String,
@@ -157,7 +158,7 @@ pub struct ReturnRequest {
 }
 
 /// A disk to examine.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct QualifyRequest {
     /// Which.
     pub path: PathBuf,
@@ -167,7 +168,7 @@ pub struct QualifyRequest {
 }
 
 /// The examination of a disk before it is pooled.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct Qualified {
     /// It.
     pub disk: DiskStatus,
@@ -183,7 +184,7 @@ pub struct Qualified {
 }
 
 /// One pool.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct PoolStatus {
     /// Its name.
     pub name: String,
@@ -237,7 +238,7 @@ pub struct PoolStatus {
 }
 
 /// The disks of a pool that keep their bits in the same.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct MediaStatus {
     /// `SSD`, `HDD`, `NVMe`, `SCM` or `Unspecified`.
     pub media_type: String,
@@ -250,7 +251,7 @@ pub struct MediaStatus {
 }
 
 /// One pool with all that is in it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct PoolDetail {
     /// It.
     #[serde(flatten)]
@@ -268,7 +269,7 @@ pub struct PoolDetail {
 }
 
 /// Units of 4 KiB on a disk that were not as they were written.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct Finding {
     /// The disk's number.
     pub disk: u16,
@@ -279,7 +280,7 @@ pub struct Finding {
 }
 
 /// One job.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct JobStatus {
     /// Its number.
     pub id: u64,
@@ -313,7 +314,7 @@ pub struct JobStatus {
 }
 
 /// The change of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobChange {
     /// It continues when it is resumed, or when the server restarts.
@@ -325,7 +326,7 @@ pub enum JobChange {
 }
 
 /// A pool to make.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct NewPool {
     /// Its name.
     pub name: String,
@@ -338,7 +339,7 @@ pub struct NewPool {
 }
 
 /// Disks for a pool.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct NewDisks {
     /// Absolute.
     pub paths: Vec<PathBuf>,
@@ -363,7 +364,7 @@ pub struct NewDisks {
 }
 
 /// The location of disks; absent fields do not change, or are as the system reports them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize, clap::Args)]
 pub struct Place {
     /// The enclosure that the disks are in: copies go to different ones
     #[arg(long, value_name = "NAME")]
@@ -380,7 +381,7 @@ pub struct Place {
 }
 
 /// The usage of a disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum UsageSetting {
     /// New slabs go there
@@ -396,7 +397,7 @@ pub enum UsageSetting {
 }
 
 /// The medium of a disk (`MediaType`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum MediaSetting {
     /// Magnetic disks with heads
@@ -412,7 +413,7 @@ pub enum MediaSetting {
 }
 
 /// The media that a virtual disk may lie on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClassSetting {
     /// Disks that `disk list` calls HDD
@@ -430,7 +431,7 @@ pub enum ClassSetting {
 }
 
 /// The changes of a disk of a pool.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize, Deserialize)]
 pub struct DiskChange {
     /// Its usage.
     #[serde(default)]
@@ -444,7 +445,7 @@ pub struct DiskChange {
 }
 
 /// A disk to show itself.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct Identify {
     /// `POOL/NUMBER`, its path or its identity.
     pub disk: String,
@@ -453,7 +454,7 @@ pub struct Identify {
 }
 
 /// An enclosure: one that the system reports, or one that was named by command.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct EnclosureStatus {
     /// Its name, which is its identity where the system knows it.
     pub name: String,
@@ -473,7 +474,7 @@ pub struct EnclosureStatus {
 }
 
 /// The changes of a pool.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize, Deserialize)]
 pub struct PoolChange {
     /// Its new name.
     #[serde(default)]
@@ -487,7 +488,7 @@ pub struct PoolChange {
 }
 
 /// Pools to look for and open.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize, Deserialize)]
 pub struct ImportRequest {
     /// Only this one.
     #[serde(default)]
@@ -507,7 +508,7 @@ pub struct ImportRequest {
 }
 
 /// One virtual disk.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct SpaceStatus {
     /// Its name.
     pub name: String,
@@ -551,7 +552,7 @@ pub struct SpaceStatus {
 }
 
 /// One virtual disk, with the disks that hold it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct SpaceDetail {
     /// It.
     #[serde(flatten)]
@@ -568,7 +569,7 @@ fn one() -> u8 {
 }
 
 /// The reading of all copies of a virtual disk.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct ScrubStatus {
     /// When the current one began, in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -583,7 +584,7 @@ pub struct ScrubStatus {
 }
 
 /// How a space survives failures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum ResiliencySetting {
     /// It does not
@@ -621,7 +622,7 @@ impl ResiliencySetting {
 }
 
 /// When slabs are allocated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProvisioningSetting {
     /// When they are written
@@ -631,7 +632,7 @@ pub enum ProvisioningSetting {
 }
 
 /// A virtual disk to make.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct NewSpace {
     /// Its name.
     pub name: String,
@@ -659,7 +660,7 @@ pub struct NewSpace {
 }
 
 /// The changes of a virtual disk.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize, Deserialize)]
 pub struct SpaceChange {
     /// Its new name.
     #[serde(default)]
@@ -679,7 +680,7 @@ pub struct SpaceChange {
 }
 
 /// Where to serve a virtual disk.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Attach {
     /// The Unix socket for the NBD protocol; absolute. This or `ublk`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

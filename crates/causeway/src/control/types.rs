@@ -2,13 +2,14 @@
 
 use std::net::SocketAddr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{AclEntry, AclLevel, Backend, ShareSection, format_size};
 use crate::output::{Column, Row, human_seconds};
 
 /// Why a request was refused.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct Fault {
     /// The error.
     pub error: String,
@@ -18,7 +19,7 @@ pub struct Fault {
 }
 
 /// The server as a whole.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct ServerStatus {
     /// The program's version.
     pub version: String,
@@ -55,7 +56,7 @@ pub struct ServerStatus {
 }
 
 /// One listener.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Listener {
     /// `tcp` or `iwarp`.
     pub transport: String,
@@ -64,7 +65,7 @@ pub struct Listener {
 }
 
 /// Payload memory, in bytes.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct Memory {
     /// All there may be.
     pub budget: u64,
@@ -77,7 +78,7 @@ pub struct Memory {
 }
 
 /// Running totals.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct Totals {
     /// Connections accepted.
     pub accepted: u64,
@@ -98,7 +99,7 @@ pub struct Totals {
 }
 
 /// Payload bytes that user space touched, by reason, and all of them per byte moved.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, JsonSchema, Serialize, Deserialize)]
 pub struct Passes {
     /// Copied.
     pub copy_bytes: u64,
@@ -115,7 +116,7 @@ pub struct Passes {
 }
 
 /// One worker thread.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct Worker {
     /// Connections on it now.
     pub connections: usize,
@@ -126,7 +127,7 @@ pub struct Worker {
 }
 
 /// One share.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct ShareStatus {
     /// Its configuration.
     #[serde(flatten)]
@@ -136,7 +137,7 @@ pub struct ShareStatus {
 }
 
 /// A share to add.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct NewShare {
     /// It.
     #[serde(flatten)]
@@ -147,7 +148,7 @@ pub struct NewShare {
 }
 
 /// The new permission of a share.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct NewAcl {
     /// The list, in place of the one that was set; `None`: that one stays.
     #[serde(default)]
@@ -158,7 +159,7 @@ pub struct NewAcl {
 }
 
 /// The rights of one user or group on a share.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct ShareAccess {
     /// The share.
     pub share: String,
@@ -171,7 +172,7 @@ pub struct ShareAccess {
 }
 
 /// One session.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct SessionStatus {
     /// SessionId, 16 hexadecimal digits.
     pub id: String,
@@ -196,7 +197,7 @@ pub struct SessionStatus {
 }
 
 /// One channel of a session.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct Channel {
     /// `tcp` or `rdma`.
     pub transport: String,
@@ -208,7 +209,7 @@ pub struct Channel {
 }
 
 /// SMB2 credits of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Credits {
     /// Granted and unused: requests that the client may still send.
     pub available: u32,
@@ -217,7 +218,7 @@ pub struct Credits {
 }
 
 /// One open file or directory.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct OpenStatus {
     /// FileId (its volatile half).
     pub id: u64,
@@ -236,7 +237,7 @@ pub struct OpenStatus {
 }
 
 /// One user.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct UserStatus {
     /// Log-on name.
     pub name: String,
@@ -245,7 +246,7 @@ pub struct UserStatus {
 }
 
 /// A user to add, or a password to set.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, JsonSchema, Serialize, Deserialize)]
 pub struct NewUser {
     /// Log-on name.
     pub name: String,
@@ -254,14 +255,14 @@ pub struct NewUser {
 }
 
 /// The changes of a user.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct UserChange {
     /// May log on from now on.
     pub enabled: bool,
 }
 
 /// A group.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct GroupStatus {
     /// Its name.
     pub name: String,
@@ -272,14 +273,14 @@ pub struct GroupStatus {
 }
 
 /// A group to add.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct NewGroup {
     /// Its name.
     pub name: String,
 }
 
 /// The effect of a change.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct Changed {
     /// A sentence for people.
     pub done: String,

@@ -2,13 +2,14 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use smb_client::{FileTime, Metadata};
 
 use crate::output::human_time;
 
 /// A file or directory of a server.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Entry {
     /// Its name; empty for a share's root.
     pub name: String,
@@ -21,12 +22,16 @@ pub struct Entry {
     /// MS-FSCC 2.6.
     pub attributes: u32,
     /// Creation.
+    #[schemars(with = "Option<String>")]
     pub created: Time,
     /// Last access.
+    #[schemars(with = "Option<String>")]
     pub accessed: Time,
     /// Last change of data.
+    #[schemars(with = "Option<String>")]
     pub written: Time,
     /// Last change of anything.
+    #[schemars(with = "Option<String>")]
     pub changed: Time,
 }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use env::Env;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -27,7 +28,7 @@ pub struct Progress {
 }
 
 /// The bytes that a command transferred, and the transport.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct Summary {
     /// Files.
     pub files: u64,

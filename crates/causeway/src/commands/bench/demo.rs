@@ -29,7 +29,7 @@ use place::Places;
 use pool::PoolPlan;
 use screen::{Screen, Watch};
 pub(super) use server::leave;
-use table::Report;
+pub(in crate::commands) use table::Report;
 
 /// The shortest measurement, in seconds.
 const SECONDS_MIN: f64 = 0.05;

@@ -1,13 +1,14 @@
 //! Values over time.
 
 use counters::{Set, Snapshot, sample};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::select::Selection;
 
 /// One counter of one instance over time.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Series {
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+pub(in crate::commands) struct Series {
     pub(super) set: String,
     pub(super) instance: String,
     pub(super) counter: String,

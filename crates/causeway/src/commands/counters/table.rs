@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use counters::Snapshot;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::plot::{chart, spark};
@@ -18,8 +19,8 @@ const NAME_MAX: usize = 44;
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// One value, for JSON.
-#[derive(Serialize)]
-struct Value<'a> {
+#[derive(JsonSchema, Serialize)]
+pub(in crate::commands) struct Value<'a> {
     path: String,
     set: &'a str,
     instance: &'a str,
@@ -28,8 +29,8 @@ struct Value<'a> {
     unit: &'a str,
 }
 
-#[derive(Serialize)]
-struct Sample<'a> {
+#[derive(JsonSchema, Serialize)]
+pub(in crate::commands) struct Sample<'a> {
     unix_ms: u64,
     /// The interval of rates and averages.
     interval_s: f64,
@@ -124,8 +125,8 @@ pub(super) fn recording(series: &[Series], draw: bool, out: Output) -> Result<()
     Ok(())
 }
 
-#[derive(Serialize)]
-struct Definition {
+#[derive(JsonSchema, Serialize)]
+pub(in crate::commands) struct Definition {
     set: &'static str,
     instances: &'static str,
     counter: &'static str,

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use env::Env;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -14,7 +15,7 @@ use serde_json::Value;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a drive says of itself.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub(super) struct Smart {
     /// Whether it calls itself healthy; none if it does not say.
     pub(super) passed: Option<bool>,

@@ -3,13 +3,14 @@
 use std::net::IpAddr;
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{PORT, PORT_IWARP, Plan};
 use crate::output::quoted;
 
 /// The commands.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 pub(super) struct Next {
     /// On this machine, in this order.
     next: Vec<String>,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use counters::levels::PROCESS;
 use counters::{InstanceSnapshot, sample};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::columns::{CREDIT_STALLS, Column, KINDS, Kind, Listed, Source};
@@ -12,8 +13,8 @@ use super::why::why_not_rdma;
 use crate::control::types::{Channel, Listener, SessionStatus};
 
 /// All that is shown.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct View {
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub(in crate::commands) struct View {
     /// Wall clock of the later sample.
     pub(super) unix_ms: u64,
     /// The interval of rates and averages; none before the second sample.
@@ -30,8 +31,8 @@ pub(super) struct View {
 }
 
 /// The server as a whole.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Header {
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub(in crate::commands) struct Header {
     pub(super) name: String,
     pub(super) version: String,
     pub(super) pid: u32,
@@ -55,8 +56,8 @@ pub(super) struct Header {
 }
 
 /// One line of a table.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Row {
+#[derive(Clone, Debug, Default, JsonSchema, Serialize)]
+pub(in crate::commands) struct Row {
     /// Of its instance.
     pub(super) name: String,
     /// The sum of the others.
@@ -64,6 +65,7 @@ pub(super) struct Row {
     pub(super) total: bool,
     /// By column's key.
     #[serde(flatten, serialize_with = "by_key")]
+    #[schemars(with = "BTreeMap<String, Value>")]
     pub(super) values: Vec<(&'static str, Value)>,
     /// A session's.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,8 +73,8 @@ pub(super) struct Row {
 }
 
 /// The other contents of a session's row.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Session {
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub(in crate::commands) struct Session {
     pub(super) id: String,
     pub(super) channels: Vec<Channel>,
     /// None where a channel is SMB Direct.
@@ -80,9 +82,9 @@ pub(super) struct Session {
 }
 
 /// One cell.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 #[serde(untagged)]
-pub(super) enum Value {
+pub(in crate::commands) enum Value {
     /// Not known, or not yet.
     None,
     Number(f64),

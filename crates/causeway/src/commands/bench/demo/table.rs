@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use bench::demo::{Comparison, PerIo, Row, comparisons};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::DemoArgs;
@@ -20,8 +21,8 @@ const LEGEND: [&str; 5] = [
 ];
 
 /// All that was found.
-#[derive(Serialize)]
-pub(super) struct Report<'a> {
+#[derive(JsonSchema, Serialize)]
+pub(in crate::commands) struct Report<'a> {
     tool: &'static str,
     version: &'static str,
     /// How long each was measured.
@@ -34,7 +35,9 @@ pub(super) struct Report<'a> {
     own_server: bool,
     /// The number of rows without an interruption.
     planned: usize,
+    #[schemars(with = "Vec<serde_json::Value>")]
     rows: &'a [Row],
+    #[schemars(with = "Vec<serde_json::Value>")]
     remote_invalidation: Vec<Comparison>,
 }
 
