@@ -235,8 +235,8 @@ def test_an_interrupted_put_leaves_the_old_file(large, send, status):
     server, path = large
     folder = server.path() / f"put-{status}"
     folder.mkdir(mode=0o777)
-    (folder / "f").write_text("the old file")
-    (folder / "f").chmod(0o666)
+    (path.parent / "old").write_text("the old file")
+    Cli(server)("put", path.parent / "old", Cli(server).url(f"put-{status}/f"))
     put = Interrupted(server, folder, send, "put", path, Cli(server).url(f"put-{status}/f"))
     assert put.status == status, put.said
     assert send == signal.SIGKILL or "left as they were" in put.said
@@ -271,6 +271,26 @@ def test_an_interrupted_copy_resumes(large, tmp_path):
     assert [p.name for p in [*tmp_path.iterdir(), *(server.path() / "resume").iterdir()]] == ["f", "f"]
 
 
+def test_put_changes_contents_only(scratch, tmp_path):
+    """A file with another owner, and what a link leads to, get new contents, and stay what they are."""
+    server = Causeway(scratch / "contents").start()
+    share = server.path()
+    for name in ["theirs", "target"]:
+        (share / name).write_text("old")
+        (share / name).chmod(0o606)
+    (share / "link").symlink_to("target")
+    (tmp_path / "new").write_text("new")
+    before = (share / "theirs").stat()
+    for name in ["theirs", "link", "ours", "ours"]:
+        Cli(server)("put", tmp_path / "new", Cli(server).url(name))
+        assert (share / name).read_text() == "new"
+    after = (share / "theirs").stat()
+    assert (before.st_ino, before.st_uid, before.st_mode) == (after.st_ino, after.st_uid, after.st_mode)
+    assert (share / "link").is_symlink() and (share / "target").read_text() == "new"
+    assert sorted(p.name for p in share.iterdir() if not p.name.startswith(".cause")) == ["link", "ours", "target", "theirs"]
+    assert server.stop() == 0
+
+
 def test_what_get_replaces_stays_what_it_is(scratch, tmp_path):
     """Links lead where they led, permissions stay, what is no file is written to, and what may not be written to is not replaced."""
     server = Causeway(scratch / "stays").start()
@@ -290,7 +310,13 @@ def test_what_get_replaces_stays_what_it_is(scratch, tmp_path):
     get("--in-place", tmp_path / "file")
     assert (tmp_path / "twin").read_bytes() == wanted
     get(tmp_path / "nothing" / "f", status="failure")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "link", "twin"]
+    (tmp_path / "away").symlink_to("made")
+    get(tmp_path / "away")
+    assert (tmp_path / "away").is_symlink() and (tmp_path / "made").read_bytes() == wanted
+    os.mkfifo(tmp_path / "pipe")
+    get(tmp_path / "pipe", status="failure", timeout=20)
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["away", "file", "link", "made", "pipe", "twin"]
     assert server.stop() == 0
 
 

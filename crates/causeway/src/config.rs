@@ -224,10 +224,6 @@ pub fn parse(text: &str, file: &str) -> (Config, Problems) {
 
 /// The default path of the control socket: under `/run` for root, the user's runtime directory for others.
 pub fn default_control() -> PathBuf {
-    // The service runs as a user of its own.
-    if let Some(runtime) = std::env::var_os("RUNTIME_DIRECTORY").filter(|d| !d.is_empty()) {
-        return PathBuf::from(runtime).join("control.sock");
-    }
     let uid = rustix::process::geteuid();
     if uid.is_root() {
         return PathBuf::from("/run/causeway/control.sock");

@@ -128,9 +128,9 @@ pub enum Failure {
         /// Which.
         place: String,
     },
-    /// No file could be created beside one that it was to replace.
-    #[error("{0}, when a second file was to be created beside it, to replace it at the end")]
-    NotBeside(Box<Failure>),
+    /// A new file could not take the place of an existing one.
+    #[error("{0}, when a new file beside it was to take its place")]
+    NotReplaced(Box<Failure>),
     /// A copy was ended by a signal.
     #[error("interrupted: {left}")]
     Interrupted {
@@ -254,8 +254,10 @@ impl Failure {
                  disk), smaller or fewer ones (--size, --threads), or only those without (--only S1-16,S3-18,\u{2026})"
                     .to_owned(),
             ),
-            Failure::NotBeside(_) => Some(
-                "pass --in-place to overwrite the file itself; if that is interrupted, the file is incomplete".to_owned(),
+            Failure::NotReplaced(_) => Some(
+                "another program may have it open, or the directory allows no changes; --in-place overwrites the file itself, which is \
+                 incomplete if that is interrupted"
+                    .to_owned(),
             ),
             Failure::NotRegular { .. } => Some("copy its target, or leave it out".to_owned()),
             Failure::IsDirectory { .. } => Some("pass -r to include its contents".to_owned()),
@@ -284,7 +286,7 @@ impl Failure {
             Failure::Connect { .. } | Failure::Closed | Failure::System(_) => true,
             Failure::Remote { source, .. } => matches!(source, smb_client::RequestError::Lost(_)),
             Failure::Local { source, .. } => source.kind() == io::ErrorKind::StorageFull,
-            Failure::NotBeside(source) => source.ends_everything(),
+            Failure::NotReplaced(source) => source.ends_everything(),
             _ => false,
         }
     }

@@ -3,6 +3,7 @@
 
 mod entry;
 mod file;
+mod protection;
 
 use arena::Arena;
 use clap::{Args, ValueEnum};
@@ -146,6 +147,12 @@ impl Remote {
         let _ = self.client.logoff().await;
     }
 
+    /// Whether the server can be asked for a file's owner and access list. ksmbd (Linux 6.12) signs its answer wrongly, which
+    /// ends the connection.
+    pub fn tells_protection(&self) -> bool {
+        self.client.is_identified()
+    }
+
     /// Memory for payload.
     pub fn arena(&self) -> &Arena {
         &self.arena
@@ -177,6 +184,18 @@ impl Remote {
     pub async fn stat_link(&self, path: &VfsPath) -> Result<Entry, Failure> {
         let metadata = self.tree.stat_link(&path.to_string()).await.map_err(self.failed(path))?;
         Ok(Entry::new(path.name().unwrap_or_default(), &metadata))
+    }
+
+    /// As [`Remote::stat_link`], where it may be missing.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn find_link(&self, path: &VfsPath) -> Result<Option<Entry>, Failure> {
+        match self.stat_link(path).await {
+            Ok(e) => Ok(Some(e)),
+            Err(Failure::Remote { source, .. }) if is_missing(&source) => Ok(None),
+            Err(e) => Err(e),
+        }
     }
 
     /// As [`Remote::stat`], where it may be missing.
@@ -220,16 +239,12 @@ impl Remote {
         self.open_with(path, OpenOptions::read()).await
     }
 
-    /// Opens a file to write that may be missing.
+    /// Opens an existing file to write.
     ///
     /// # Errors
     /// See [`Failure`].
-    pub async fn open_to_write(&self, path: &VfsPath) -> Result<Option<RemoteFile>, Failure> {
-        match self.open_with(path, OpenOptions::write()).await {
-            Ok(file) => Ok(Some(file)),
-            Err(Failure::Remote { source, .. }) if is_missing(&source) => Ok(None),
-            Err(e) => Err(e),
-        }
+    pub async fn open_to_write(&self, path: &VfsPath) -> Result<RemoteFile, Failure> {
+        self.open_with(path, OpenOptions::write()).await
     }
 
     /// Opens a file to write.
@@ -255,9 +270,19 @@ impl Remote {
         let path = target.parent().unwrap_or_default().join(&name);
         let path = path.map_err(|source| UrlError::Path { path: name, source })?;
         let options = OpenOptions::create_new().deletable();
-        let file = self.tree.open(&path.to_string(), options).await.map_err(self.failed(target))?;
-        let file = RemoteFile::new(file, self.place(target));
-        file.set_temporary(true).await?;
+        let file = match self.tree.open(&path.to_string(), options.protectable()).await {
+            // Who may not change access lists may still make files.
+            Err(e) if e.status() == Some(NtStatus::ACCESS_DENIED) => {
+                self.tree.open(&path.to_string(), options).await
+            }
+            other => other,
+        };
+        let file = RemoteFile::new(file.map_err(self.failed(target))?, self.place(target));
+        if let Err(e) = file.set_temporary(true).await {
+            file.close().await;
+            let _ = self.remove_file(&path).await;
+            return Err(e);
+        }
         Ok(file)
     }
 

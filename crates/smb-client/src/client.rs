@@ -167,6 +167,11 @@ impl Client {
         }
     }
 
+    /// Whether the server identifies itself (MS-SMB2 2.2.4, ServerGuid). Windows and Samba do, the kernel's ksmbd does not.
+    pub fn is_identified(&self) -> bool {
+        self.inner.negotiated.server_guid != Guid([0; 16])
+    }
+
     /// The counters of SMB Direct; `None` without it.
     pub fn counters(&self) -> Option<Counters> {
         self.inner.link().connection.direct_counters()

@@ -10,7 +10,7 @@ use smb_wire::fscc::{
 };
 use smb_wire::msg::{
     CloseFlags, CloseRequest, CloseResponse, FlushRequest, FlushResponse, InfoType, QueryInfoRequest,
-    QueryInfoResponse, SetInfoRequest,
+    QueryInfoResponse, SecurityInformation, SetInfoRequest,
 };
 use smb_wire::{Command, FileAttributes, FileId, FileTime};
 
@@ -18,6 +18,9 @@ use crate::connection::Request;
 use crate::io::{self, ReadCall, WriteCall};
 use crate::tree::Tree;
 use crate::{Metadata, RequestError, Times, path};
+
+/// The longest security descriptor that is read: as long as MS-SMB2 lets a server keep one.
+const SECURITY_MOST: u32 = 64 << 10;
 
 /// An open file or directory. Cloning is cheap; the last clone's end closes it without waiting, [`File::close`] with.
 #[derive(Clone)]
@@ -212,6 +215,23 @@ impl File {
         self.set_info(FileInfoClass::BASIC, &buffer).await
     }
 
+    /// Its security descriptor (MS-DTYP 2.4.6, self-relative): owner, group and access control list. Needs READ_CONTROL.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn security(&self) -> Result<Vec<u8>, RequestError> {
+        let parts = SecurityInformation::OWNER | SecurityInformation::GROUP | SecurityInformation::DACL;
+        self.query_parts(InfoType::SECURITY, 0, parts, SECURITY_MOST).await
+    }
+
+    /// Replaces its access control list by that of a security descriptor. Needs WRITE_DAC.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn set_access(&self, descriptor: &[u8]) -> Result<(), RequestError> {
+        self.set(InfoType::SECURITY, 0, SecurityInformation::DACL, descriptor).await
+    }
+
     /// Sets whether the file is deleted when its last handle closes, also by the end of the connection (MS-FSCC 2.4.11).
     /// Needs DELETE access.
     ///
@@ -249,9 +269,20 @@ impl File {
     }
 
     pub(crate) async fn set_info(&self, class: FileInfoClass, buffer: &[u8]) -> Result<(), RequestError> {
+        self.set(InfoType::FILE, class.0, SecurityInformation::empty(), buffer).await
+    }
+
+    async fn set(
+        &self,
+        info_type: InfoType,
+        info_class: u8,
+        additional_information: SecurityInformation,
+        buffer: &[u8],
+    ) -> Result<(), RequestError> {
         let body = SetInfoRequest {
-            info_type: InfoType::FILE,
-            info_class: class.0,
+            info_type,
+            info_class,
+            additional_information,
             file_id: self.inner.id,
             buffer,
             ..SetInfoRequest::default()
@@ -266,9 +297,20 @@ impl File {
         info_class: u8,
         most: u32,
     ) -> Result<Vec<u8>, RequestError> {
+        self.query_parts(info_type, info_class, SecurityInformation::empty(), most).await
+    }
+
+    async fn query_parts(
+        &self,
+        info_type: InfoType,
+        info_class: u8,
+        additional_information: SecurityInformation,
+        most: u32,
+    ) -> Result<Vec<u8>, RequestError> {
         let body = QueryInfoRequest {
             info_type,
             info_class,
+            additional_information,
             output_buffer_length: most,
             file_id: self.inner.id,
             ..QueryInfoRequest::default()

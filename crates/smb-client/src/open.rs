@@ -104,6 +104,12 @@ impl OpenOptions {
         self
     }
 
+    /// Also to change its access control list.
+    pub fn protectable(mut self) -> OpenOptions {
+        self.access |= AccessMask::WRITE_DAC;
+        self
+    }
+
     /// Past the server's cache.
     pub fn unbuffered(mut self) -> OpenOptions {
         self.options |= CreateOptions::NO_INTERMEDIATE_BUFFERING;

@@ -19,7 +19,7 @@ use crate::config::{
 use crate::control::client::ControlClient;
 use crate::control::types::{ServerStatus, ShareStatus};
 use crate::failure::Failure;
-use crate::output::{Output, TableArgs};
+use crate::output::{Output, table};
 
 /// See the module.
 #[derive(Debug, Subcommand)]
@@ -104,7 +104,7 @@ async fn check(file: &Path, out: Output) -> Result<(), Failure> {
             out.blank()?;
             let rows: Vec<_> =
                 config.shares.iter().map(|s| ShareStatus { share: s.clone(), users: 0 }).collect();
-            out.list(&rows, &TableArgs::default())?;
+            writeln!(std::io::stdout().lock(), "{}", table(&rows))?;
         }
         out.blank()?;
         for warning in &problems.0 {

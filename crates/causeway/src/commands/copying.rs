@@ -24,8 +24,9 @@ pub(super) struct CopyArgs {
     /// Copy to NAME.part, which stays if the copy is interrupted, and rename it at the end; continue such a copy
     #[arg(long)]
     resume: bool,
-    /// Write to existing files themselves, which keeps their hard links and permissions, and leaves them incomplete if
-    /// the copy is interrupted [default: a new file takes the place of the existing one at the end]
+    /// Overwrite existing files themselves, which keeps their hard links and streams, and leaves them incomplete if the
+    /// copy is interrupted [default: a new file takes the place of the existing one when it is complete, unless it
+    /// cannot have the same owner and permissions]
     #[arg(long, conflicts_with = "resume")]
     in_place: bool,
     /// Give copies the time of copying, not the time of last change of their originals

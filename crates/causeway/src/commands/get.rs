@@ -2,10 +2,11 @@
 
 use std::fs::{self, File, Metadata, Permissions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use rustix::fs::OFlags;
 use smb_client::FileTime;
 use tempfile::NamedTempFile;
 
@@ -101,23 +102,28 @@ impl Get {
 
     async fn plain(&self, file: &RemoteFile, path: &Path) -> Result<(), Failure> {
         let failed = |source| Failure::Local { path: path.to_owned(), source };
-        // What forbids to write to it, forbids to replace it.
-        let old = match File::options().write(true).open(path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
-            opened => Some(opened.and_then(|f| f.metadata()).map_err(failed)?),
+        let old = match fs::metadata(path) {
+            Ok(old) => Some(old),
+            // A link that leads to nothing: what it leads to is made.
+            Err(_) if path.is_symlink() => return self.itself(file, path).await,
+            Err(_) => None,
         };
         // A device or a pipe stays what it is.
         if self.0.in_place || old.as_ref().is_some_and(|m| !m.is_file()) {
-            let local = File::create(path).map_err(failed)?;
-            copy::down(file, &local, path, 0, &self.0.progress, None).await?;
-            return self.keep_time(file, &local, path);
+            return self.itself(file, path).await;
+        }
+        if old.is_some() {
+            // Who may not write to it, may not replace it.
+            File::options().write(true).open(path).map_err(failed)?;
         }
         // A link stays, too: what it leads to is replaced.
         let path = if old.is_some() { path.canonicalize().map_err(failed)? } else { path.to_owned() };
-        let new = beside_for(&path, old.as_ref()).map_err(failed).map_err(|e| match &old {
-            Some(_) => Failure::NotBeside(Box::new(e)),
-            None => e,
-        })?;
+        let new = match beside_for(&path, old.as_ref()).map_err(failed) {
+            Ok(Some(new)) => new,
+            Ok(None) => return self.itself(file, &path).await,
+            Err(e) if old.is_some() => return Err(Failure::NotReplaced(Box::new(e))),
+            Err(e) => return Err(e),
+        };
         copy::down(file, new.as_file(), &path, 0, &self.0.progress, None).await?;
         self.keep_time(file, new.as_file(), &path)?;
         if old.is_some() {
@@ -125,6 +131,18 @@ impl Get {
             new.as_file().sync_all().map_err(failed)?;
         }
         new.persist(&path).map(drop).map_err(|e| failed(e.error))
+    }
+
+    /// Overwrites what is there.
+    async fn itself(&self, file: &RemoteFile, path: &Path) -> Result<(), Failure> {
+        let failed = |source| Failure::Local { path: path.to_owned(), source };
+        // A pipe without a reader is an error, not a wait that no signal ends.
+        let nonblocking = OFlags::NONBLOCK.bits() as i32;
+        let local =
+            File::options().write(true).create(true).truncate(true).custom_flags(nonblocking).open(path);
+        let local = local.map_err(failed)?;
+        copy::down(file, &local, path, 0, &self.0.progress, None).await?;
+        self.keep_time(file, &local, path)
     }
 
     fn keep_time(&self, file: &RemoteFile, local: &File, path: &Path) -> Result<(), Failure> {
@@ -182,20 +200,25 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// A new file in the directory of `path`, which is removed when it is dropped; with the permissions of what it is to
-/// replace, and its owner where the user may set it.
-fn beside_for(path: &Path, old: Option<&Metadata>) -> io::Result<NamedTempFile> {
+/// A new file in the directory of `path`, which is removed when it is dropped, with the owner and the permissions of
+/// what it is to replace. None if the user may not give it that owner.
+fn beside_for(path: &Path, old: Option<&Metadata>) -> io::Result<Option<NamedTempFile>> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let new = tempfile::Builder::new()
         .prefix(&temporary_prefix(&name))
         .suffix(TEMPORARY)
-        .permissions(Permissions::from_mode(0o666)) // less the umask
+        // Less the umask; nobody reads it before it has the permissions of the old one.
+        .permissions(Permissions::from_mode(if old.is_some() { 0o600 } else { 0o666 }))
         .tempfile_in(path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")))?;
     if let Some(old) = old {
-        let _ = fchown(new.as_file(), Some(old.uid()), Some(old.gid()));
+        let now = new.as_file().metadata()?;
+        let is_owner = (now.uid(), now.gid()) == (old.uid(), old.gid());
+        if !is_owner && fchown(new.as_file(), Some(old.uid()), Some(old.gid())).is_err() {
+            return Ok(None);
+        }
         new.as_file().set_permissions(old.permissions())?;
     }
-    Ok(new)
+    Ok(Some(new))
 }
 
 /// Whether it did not exist before.

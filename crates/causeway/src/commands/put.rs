@@ -122,27 +122,36 @@ impl Put {
         done
     }
 
-    /// The file to write, and whether it is to be renamed at the end.
+    /// The file to write, and whether it is to be renamed at the end: then a file that is there stays complete until
+    /// the new one is. It is overwritten itself where that would change more than its contents: a link, or a file whose
+    /// owner or access list the new one cannot have.
     async fn target(&self, path: &VfsPath) -> Result<(RemoteFile, Option<Old>), Failure> {
         let remote = &self.0.remote;
+        let itself = async || Ok((remote.create(path, Create::Replace).await?, None));
         if self.0.in_place {
-            return Ok((remote.create(path, Create::Replace).await?, None));
+            return itself().await;
         }
-        // What would forbid to replace it at the end, forbids to write to it now.
-        let old = match remote.open_to_write(path).await? {
-            Some(file) => {
-                file.close().await;
-                Old::IsThere
-            }
-            None => Old::Missing,
+        let old = match remote.find_link(path).await? {
+            Some(old) if old.is_link() || !remote.tells_protection() => return itself().await,
+            // Who may not write to it, may not replace it.
+            Some(_) => Some(remote.open_to_write(path).await?),
+            None => None,
         };
-        match remote.create_beside(path).await {
-            Ok(file) => Ok((file, Some(old))),
+        let new = match remote.create_beside(path).await {
+            Ok(new) => new,
             // A share of virtual disks has only files of certain names.
-            Err(e) if e.is_about_the_name() => Ok((remote.create(path, Create::Replace).await?, None)),
-            Err(e) if old == Old::IsThere => Err(Failure::NotBeside(Box::new(e))),
-            Err(e) => Err(e),
+            Err(e) if e.is_about_the_name() => return itself().await,
+            Err(e) if old.is_some() => return Err(Failure::NotReplaced(Box::new(e))),
+            Err(e) => return Err(e),
+        };
+        let Some(old) = old else { return Ok((new, Some(Old::Missing))) };
+        let is_protected = new.protect_as(&old).await;
+        old.close().await;
+        if is_protected? {
+            return Ok((new, Some(Old::IsThere)));
         }
+        new.close().await;
+        itself().await
     }
 
     async fn resumable(
@@ -232,10 +241,11 @@ enum Old {
 
 /// Gives a new file its name. If it replaces another, it is durable before, so that one of both survives a crash.
 async fn take_place(file: &RemoteFile, old: Old, path: &VfsPath) -> Result<(), Failure> {
-    if old == Old::IsThere {
-        file.flush().await?;
+    if old == Old::Missing {
+        return file.replace(path).await;
     }
-    file.replace(path).await
+    file.flush().await?;
+    file.replace(path).await.map_err(|e| Failure::NotReplaced(Box::new(e)))
 }
 
 /// When a local file last changed.

@@ -22,7 +22,7 @@ use crate::control::client::{ControlClient, segment};
 use crate::control::types::{Changed, NewAcl};
 use crate::daemon::open_or_create_users;
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, complain};
 use crate::password;
 use next::Next;
 
@@ -93,34 +93,19 @@ pub(super) async fn run(args: SetupArgs, out: Output) -> Result<(), Failure> {
     let config = absolute(args.config.clone())?;
     refuse_to_replace(&config)?;
     let plan = plan(&args, config, asks)?;
-    let text = plan.text();
-    let (checked, problems) = config::parse(&text, &plan.config.display().to_string());
-    let password = match &plan.user {
-        Some(user) => Some(password::new(args.password_stdin, user)?),
-        None => None,
-    };
+    if plan.start && plan.config != Path::new(DEFAULT_PATH) {
+        return Err(Failure::Usage(
+            "the service reads /etc/causeway/causeway.toml: leave --start out, or --config",
+        ));
+    }
+    // All but the directory, which is made if it is missing.
+    plan.check(Path::new("/"))?;
     let mut done = Vec::new();
-    let made = match &plan.share {
-        Some((_, path)) => make_directory(path, &mut done)?,
-        None => false,
-    };
-    // A missing directory was a problem until now.
-    let (_, problems) =
-        if made { config::parse(&text, &plan.config.display().to_string()) } else { (checked, problems) };
-    if problems.has_errors() {
-        return Err(ConfigError::Invalid(problems).into());
+    let result = carry_out(&plan, args.password_stdin, &mut done).await;
+    if result.is_err() {
+        done.iter().for_each(|line| complain(&format!("done: {line}")));
     }
-    if let (Some(user), Some(password)) = (&plan.user, password) {
-        user::create_directory(&plan.users)?;
-        open_or_create_users(&plan.users, &Env::real())?.add(user, NtHash::from_password(&password), "")?;
-        done.push(format!("user {user} added to {}", plan.users.display()));
-    }
-    write(&plan.config, &text, &mut done)?;
-    let mut next = Next::new(&plan);
-    if plan.start {
-        start(&plan, made, &mut done).await?;
-        next.started();
-    }
+    let next = result?;
     if out.json {
         return Ok(out.document(&Report { done, next })?);
     }
@@ -129,12 +114,43 @@ pub(super) async fn run(args: SetupArgs, out: Output) -> Result<(), Failure> {
     Ok(write!(to, "{}", next.text())?)
 }
 
-/// An existing configuration without shares is the package's, and may be replaced.
+/// Does it; `done` is what was done, also if something fails then.
+async fn carry_out(plan: &Plan, password_stdin: bool, done: &mut Vec<String>) -> Result<Next, Failure> {
+    if let Some(user) = &plan.user {
+        user::create_directory(&plan.users)?;
+        let users = open_or_create_users(&plan.users, &Env::real())?;
+        if users.list().iter().any(|u| u.name.eq_ignore_ascii_case(user)) {
+            done.push(format!("user {user} is in {} already, and keeps the password", plan.users.display()));
+        } else {
+            let password = password::new(password_stdin, user)?;
+            users.add(user, NtHash::from_password(&password), "")?;
+            done.push(format!("user {user} added to {}", plan.users.display()));
+        }
+    }
+    let made = match &plan.share {
+        Some((_, path)) => make_directory(path, done)?,
+        None => false,
+    };
+    if let Some((_, path)) = &plan.share {
+        plan.check(path)?;
+    }
+    write(&plan.config, &plan.text(), done)?;
+    let mut next = Next::new(plan);
+    if plan.start {
+        start(plan, made, done).await?;
+        next.started(made);
+    }
+    Ok(next)
+}
+
+/// An existing configuration with nothing but `[server]` is the package's, and may be replaced.
 fn refuse_to_replace(config: &Path) -> Result<(), Failure> {
-    match config::load(config) {
-        Err(ConfigError::Unreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(()),
-        Ok((old, _)) if old.shares.is_empty() => Ok(()),
-        Err(e @ ConfigError::Unreadable { .. }) => Err(e.into()),
+    let text = match std::fs::read_to_string(config) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        read => read.map_err(|source| ConfigError::Unreadable { path: config.to_owned(), source })?,
+    };
+    match text.parse::<toml_edit::DocumentMut>() {
+        Ok(old) if old.iter().all(|(key, _)| key == "server") => Ok(()),
         _ => Err(Failure::IsSetUp { config: config.to_owned() }),
     }
 }
@@ -229,8 +245,20 @@ fn addresses_of(interfaces: &[String]) -> Result<Vec<IpAddr>, Failure> {
 }
 
 impl Plan {
+    /// Whether a server could start with it, if it shared this directory.
+    fn check(&self, path: &Path) -> Result<(), Failure> {
+        let share = self.share.as_ref().map(|(name, _)| (name.clone(), path.to_owned()));
+        let text = self.text_of(share.as_ref());
+        let (_, problems) = config::parse(&text, &self.config.display().to_string());
+        if problems.has_errors() { Err(ConfigError::Invalid(problems).into()) } else { Ok(()) }
+    }
+
     /// The example with these values.
     fn text(&self) -> String {
+        self.text_of(self.share.as_ref())
+    }
+
+    fn text_of(&self, share: Option<&(String, PathBuf)>) -> String {
         let listeners = |port: u16, any: &str| match &self.addresses {
             None => any.to_owned(),
             Some(all) => {
@@ -239,7 +267,7 @@ impl Plan {
                 format!("[{}]", all.join(", "))
             }
         };
-        let share = match &self.share {
+        let share = match share {
             None => String::new(),
             Some((name, path)) => {
                 let owner = self
@@ -285,10 +313,9 @@ fn write(config: &Path, text: &str, done: &mut Vec<String>) -> Result<(), Failur
     let failed = |path: &Path, source| Failure::Local { path: path.to_owned(), source };
     user::create_directory(config)?;
     if config.exists() {
-        let mut before = config.as_os_str().to_owned();
-        before.push(".before-setup");
+        let before = free_name(config);
         std::fs::rename(config, &before).map_err(|e| failed(config, e))?;
-        done.push(format!("the configuration that was there is {}", Path::new(&before).display()));
+        done.push(format!("the configuration that was there is {}", before.display()));
     }
     let file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(config);
     file.and_then(|mut f| f.write_all(text.as_bytes()).and_then(|()| f.sync_all()))
@@ -297,11 +324,24 @@ fn write(config: &Path, text: &str, done: &mut Vec<String>) -> Result<(), Failur
     Ok(())
 }
 
+/// `FILE.before-setup`, with a number if there is one.
+fn free_name(file: &Path) -> PathBuf {
+    let name = |n: usize| {
+        let mut name = file.as_os_str().to_owned();
+        name.push(if n == 0 { ".before-setup".to_owned() } else { format!(".before-setup.{n}") });
+        PathBuf::from(name)
+    };
+    (0..).map(name).find(|p| !p.exists()).unwrap_or_default() // there is always a free one
+}
+
 /// Starts the service, and gives the user the rights on a directory that is new.
 async fn start(plan: &Plan, made: bool, done: &mut Vec<String>) -> Result<(), Failure> {
-    let started =
-        std::process::Command::new("systemctl").args(["enable", "--now", "causeway.service"]).status();
-    if !started.is_ok_and(|status| status.success()) {
+    let systemctl = |word: &str| {
+        let status = std::process::Command::new("systemctl").args([word, "causeway.service"]).status();
+        status.is_ok_and(|status| status.success())
+    };
+    // It may run with the configuration of before.
+    if !systemctl("enable") || !systemctl("restart") {
         return Err(Failure::Usage(
             "the service did not start: see journalctl -u causeway; the configuration is written",
         ));

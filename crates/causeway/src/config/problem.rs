@@ -88,6 +88,12 @@ pub enum ProblemKind {
         /// The text.
         text: String,
     },
+    /// Another word for true or false.
+    #[error("{text} is no value: write true or false, or a text in quotes")]
+    Truth {
+        /// The word.
+        text: String,
+    },
     /// `[share]`.
     #[error("there can be several shares, each with a section of its own: write [[share]]")]
     OneShare,

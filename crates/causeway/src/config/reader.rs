@@ -11,6 +11,26 @@ use toml::de::{DeTable, DeValue};
 
 use super::{AclEntry, Problem, ProblemKind, Problems, parse_size};
 
+/// Keys whose values are texts.
+const TEXTS: [&str; 16] = [
+    "name",
+    "control",
+    "users",
+    "state",
+    "signing",
+    "encryption",
+    "min_dialect",
+    "max_dialect",
+    "memory",
+    "metrics",
+    "backend",
+    "path",
+    "snapshots",
+    "comment",
+    "pool",
+    "resiliency",
+];
+
 /// A file being read: its lines, and what was found wrong so far.
 pub(super) struct Source<'a> {
     file: &'a str,
@@ -49,7 +69,14 @@ impl<'a> Source<'a> {
         let line = self.text.lines().nth(self.line(at) - 1).unwrap_or_default();
         let unquoted = line.split_once('=').filter(|(_, value)| !value.contains(['"', '\'', '[', '{', '#']));
         let kind = match unquoted.map(|(key, value)| (key.trim(), value.trim())) {
-            Some((key, text)) if text.starts_with(|c: char| c.is_alphabetic() || c == '/') => {
+            Some((_, text))
+                if ["true", "false", "yes", "no", "on", "off"].contains(&&*text.to_lowercase()) =>
+            {
+                ProblemKind::Truth { text: text.to_owned() }
+            }
+            Some((key, text))
+                if TEXTS.contains(&key) && text.starts_with(|c: char| c.is_alphabetic() || c == '/') =>
+            {
                 ProblemKind::Unquoted { key: key.to_owned(), text: text.to_owned() }
             }
             _ => ProblemKind::Syntax { message: message.replace('\n', ", ") },
@@ -67,8 +94,12 @@ impl<'a> Source<'a> {
         let mut problems = self.problems.into_inner();
         problems.0.sort_by_key(|p| p.line);
         // What the parser made of a line that is no TOML is of no interest.
-        let is_syntax =
-            |p: &Problem| matches!(p.kind, ProblemKind::Syntax { .. } | ProblemKind::Unquoted { .. });
+        let is_syntax = |p: &Problem| {
+            matches!(
+                p.kind,
+                ProblemKind::Syntax { .. } | ProblemKind::Unquoted { .. } | ProblemKind::Truth { .. }
+            )
+        };
         let broken: Vec<usize> = problems.0.iter().filter(|p| is_syntax(p)).map(|p| p.line).collect();
         problems.0.retain(|p| is_syntax(p) || !broken.contains(&p.line));
         problems.0.dedup_by(|a, b| is_syntax(a) && a.line == b.line);

@@ -33,16 +33,30 @@ const DRAIN_DEFAULT: Duration = Duration::from_secs(10);
 const PROTECTION: [(Protection, &str); 3] =
     [(Protection::Off, "off"), (Protection::Enabled, "enabled"), (Protection::Required, "required")];
 
+/// Root may, and who has the capability, as the service has.
+fn may_use_low_ports() -> bool {
+    rustix::process::geteuid().is_root()
+        || rustix::thread::capabilities(None)
+            .is_ok_and(|c| c.effective.contains(rustix::thread::CapabilitySet::NET_BIND_SERVICE))
+}
+
+/// The control socket of a server: where systemd says (`RuntimeDirectory=`), else where commands look for it.
+fn server_control() -> PathBuf {
+    // Of several the first.
+    let systemd = std::env::var_os("RUNTIME_DIRECTORY").and_then(|all| std::env::split_paths(&all).next());
+    systemd.filter(|d| d.is_absolute()).map_or_else(default_control, |d| d.join("control.sock"))
+}
+
 impl Default for ServerSection {
     fn default() -> ServerSection {
-        let root = rustix::process::geteuid().is_root();
+        let low = may_use_low_ports();
         let any = |port| SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
         ServerSection {
             name: "CAUSEWAY".to_owned(),
-            listen: vec![any(if root { PORT } else { PORT_HIGH })],
+            listen: vec![any(if low { PORT } else { PORT_HIGH })],
             iwarp: vec![any(PORT_IWARP)],
             announce_rdma: false,
-            control: default_control(),
+            control: server_control(),
             users: PathBuf::from("/etc/causeway/users.toml"),
             state: default_state(),
             signing: Protection::Required,

@@ -148,6 +148,7 @@ fn frequent_slips_have_the_line_that_is_right() {
     let users = "[server]\nusers = \"/dev/null\"\n";
     for (text, told) in [
         ("name = FILES", "c.toml:3: FILES is a text: put it in quotes: name = \"FILES\""),
+        ("announce_rdma = True", "c.toml:3: True is no value: write true or false, or a text in quotes"),
         ("state = /var/lib/x", "c.toml:3: /var/lib/x is a text: put it in quotes: state = \"/var/lib/x\""),
         (
             "metrics = \"127.0.0.1\"",

@@ -9,7 +9,7 @@ use futures_util::stream::{self, Stream};
 use smb_client::{File, FileAttributes, FileTime, NtStatus, RequestError, Times};
 use vfs::VfsPath;
 
-use super::failed;
+use super::{failed, protection};
 use crate::failure::Failure;
 use crate::transfer::checkpoint::Version;
 
@@ -148,6 +148,30 @@ impl RemoteFile {
     /// See [`Failure`].
     pub(super) async fn set_temporary(&self, temporary: bool) -> Result<(), Failure> {
         self.file.set_delete_pending(temporary).await.map_err(failed(self.place.clone()))
+    }
+
+    /// Gives it the access list, and the attributes for people, of `old`, which it is to replace. False if it cannot have
+    /// the same: another owner, another list, or a server that does not tell.
+    ///
+    /// # Errors
+    /// A lost connection.
+    pub async fn protect_as(&self, old: &RemoteFile) -> Result<bool, Failure> {
+        let told = |result: Result<Vec<u8>, RequestError>| match result {
+            Ok(descriptor) => Ok(Some(descriptor)),
+            Err(RequestError::Status(_)) => Ok(None),
+            Err(e) => Err(failed(self.place.clone())(e)),
+        };
+        let Some(wanted) = told(old.file.security().await)? else { return Ok(false) };
+        let has = |descriptor: Option<Vec<u8>>| descriptor.is_some_and(|d| protection::is_same(&wanted, &d));
+        let mut same = has(told(self.file.security().await)?);
+        if !same && told(self.file.set_access(&wanted).await.map(|()| Vec::new()))?.is_some() {
+            same = has(told(self.file.security().await)?);
+        }
+        let shown = old.file.opened().attributes & (FileAttributes::HIDDEN | FileAttributes::SYSTEM);
+        if same && !shown.is_empty() {
+            same = told(self.file.set_attributes(shown).await.map(|()| Vec::new()))?.is_some();
+        }
+        Ok(same)
     }
 
     /// Gives a file of [`super::Remote::create_beside`] the name of its target; a file that has it is replaced. If

@@ -109,6 +109,18 @@ fn setup_makes_what_a_server_needs() {
     assert_eq!(setup(&empty, &[]).code, 0);
     let later = setup(&empty, &["--path", &share, "--json"]);
     assert!(later.code == 0 && later.out.contains("before-setup"), "{later:?}");
+    // A server with pools only is set up, too; a user that exists is no obstacle; nothing was made for a wrong name.
+    let pools = dir.path("etc/pools.toml");
+    fs::write(&pools, "[storage]\ndevices = [\"/dev/x\"]\n").expect("written");
+    assert!(setup(&pools, &[]).err.contains("nothing was changed"));
+    let second =
+        setup(&dir.path("etc/second.toml"), &["--path", &share, "--user", "ann", "--password-stdin"]);
+    assert!(second.code == 0 && second.out.contains("already"), "{second:?}");
+    let other = dir.path("srv/other");
+    let wrong = setup(&dir.path("etc/g.toml"), &["--share", "a/b", "--path", &other]);
+    assert!(wrong.code == 1 && !std::path::Path::new(&other).exists(), "{wrong:?}");
+    let wrong = setup(&dir.path("etc/h.toml"), &["--start"]);
+    assert!(wrong.code == 2 && wrong.err.contains("--start"), "{wrong:?}");
     let wrong = setup(&dir.path("etc/e.toml"), &["--name", "two words"]);
     assert!(wrong.code == 1 && wrong.err.contains("letters, digits and hyphens"), "{wrong:?}");
     let wrong = setup(&dir.path("etc/f.toml"), &["--interface", "none0"]);

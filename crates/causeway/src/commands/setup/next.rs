@@ -56,10 +56,10 @@ impl Next {
         Next { next, firewall: firewall(), mount, names }
     }
 
-    /// The service runs already.
-    pub(super) fn started(&mut self) {
+    /// The service runs already, and the directory's rights are set if it was made.
+    pub(super) fn started(&mut self, made: bool) {
         self.next
-            .retain(|command| command.starts_with("causeway user") || command.starts_with("causeway config"));
+            .retain(|c| !c.starts_with("systemctl ") && !(made && c.starts_with("causeway share set-acl ")));
     }
 
     pub(super) fn text(&self) -> String {
@@ -92,16 +92,23 @@ fn mounts(host: &str, share: &str, user: &str) -> Vec<(&'static str, String)> {
         host.to_owned()
     };
     let url = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-    let path = share.replace(' ', "%20");
+    let (name, login) = (encoded(share), encoded(user));
+    let options = quoted(&format!("username={user},posix"));
     vec![
-        ("Windows", format!(r"net use * \\{windows}\{share} /user:{user}")),
-        (
-            "Linux",
-            format!("mount -t cifs {} /mnt -o username={user},posix", quoted(&format!("//{host}/{share}"))),
-        ),
-        ("macOS", format!("open smb://{user}@{url}/{path}")),
-        ("Causeway", format!("causeway ls smb://{user}@{url}/{path}/")),
+        ("Windows", format!("net use * \"\\\\{windows}\\{share}\" \"/user:{user}\"")),
+        ("Linux", format!("mount -t cifs {} /mnt -o {options}", quoted(&format!("//{host}/{share}")))),
+        ("macOS", format!("open {}", quoted(&format!("smb://{login}@{url}/{name}")))),
+        ("Causeway", format!("causeway ls {}", quoted(&format!("smb://{login}@{url}/{name}/")))),
     ]
+}
+
+/// A part of a URL.
+fn encoded(text: &str) -> String {
+    let byte = |b: u8| match b {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'$' => char::from(b).to_string(),
+        _ => format!("%{b:02X}"),
+    };
+    text.bytes().map(byte).collect()
 }
 
 /// The name, if it resolves to an address of this machine; then the addresses that others can reach.
