@@ -279,14 +279,8 @@ impl File {
         additional_information: SecurityInformation,
         buffer: &[u8],
     ) -> Result<(), RequestError> {
-        let body = SetInfoRequest {
-            info_type,
-            info_class,
-            additional_information,
-            file_id: self.inner.id,
-            buffer,
-            ..SetInfoRequest::default()
-        };
+        let body =
+            SetInfoRequest { info_type, info_class, additional_information, file_id: self.inner.id, buffer };
         let request = Request::new(Command::SET_INFO, &body)?.charged(buffer.len());
         self.inner.tree.call(request).await?.success()
     }

@@ -59,7 +59,7 @@ impl Next {
     /// The service runs already, and the directory's rights are set if it was made.
     pub(super) fn started(&mut self, made: bool) {
         self.next
-            .retain(|c| !c.starts_with("systemctl ") && !(made && c.starts_with("causeway share set-acl ")));
+            .retain(|c| !(c.starts_with("systemctl ") || made && c.starts_with("causeway share set-acl ")));
     }
 
     pub(super) fn text(&self) -> String {
