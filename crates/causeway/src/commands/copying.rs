@@ -56,7 +56,7 @@ impl CopyArgs {
         let left = match (self.resume, self.in_place) {
             (true, _) => "the same command continues the copy",
             (_, true) => "the files that were being copied are incomplete",
-            _ => "files that were not complete were left as they were before",
+            _ => "unfinished files were left as they were; links and files of other owners may be incomplete",
         };
         Err(Failure::Interrupted { code, left })
     }
