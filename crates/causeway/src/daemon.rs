@@ -47,7 +47,7 @@ pub use admin::AdminError;
 use backends::Running;
 pub use events::Events;
 use identity::Identity;
-pub(crate) use interfaces::ip;
+pub(crate) use interfaces::{ip, is_link_local};
 use storage::Storage;
 pub use storage::StorageError;
 use users::Users;

@@ -45,7 +45,7 @@ fn main() -> ExitCode {
 /// Says what is wrong with the command line; or prints help, which comes as an error, too.
 fn not_understood(mut error: clap::Error) -> ExitCode {
     if error.kind() == ErrorKind::UnknownArgument {
-        // clap's advice is to pass the option as a value, which nobody means. The usage follows, and says what is meant.
+        // Removes clap's tip to pass an unknown option as a value (`-- --path`): the usage line says what is valid.
         error.remove(ContextKind::Suggested);
     }
     if !error.use_stderr() || !std::env::args_os().any(|word| word == "--json") {

@@ -191,11 +191,7 @@ impl Remote {
     /// # Errors
     /// See [`Failure`].
     pub async fn find_link(&self, path: &VfsPath) -> Result<Option<Entry>, Failure> {
-        match self.stat_link(path).await {
-            Ok(e) => Ok(Some(e)),
-            Err(Failure::Remote { source, .. }) if is_missing(&source) => Ok(None),
-            Err(e) => Err(e),
-        }
+        if_there(self.stat_link(path).await)
     }
 
     /// As [`Remote::stat`], where it may be missing.
@@ -203,11 +199,7 @@ impl Remote {
     /// # Errors
     /// See [`Failure`].
     pub async fn find(&self, path: &VfsPath) -> Result<Option<Entry>, Failure> {
-        match self.stat(path).await {
-            Ok(e) => Ok(Some(e)),
-            Err(Failure::Remote { source, .. }) if is_missing(&source) => Ok(None),
-            Err(e) => Err(e),
-        }
+        if_there(self.stat(path).await)
     }
 
     /// The entries of a directory.
@@ -381,6 +373,14 @@ async fn client(args: &RemoteArgs, at: &Location) -> Result<(Client, Arena), Fai
 
 fn failed(place: String) -> impl Fn(RequestError) -> Failure {
     move |source| Failure::Remote { place: place.clone(), source }
+}
+
+/// None for what is missing.
+fn if_there(found: Result<Entry, Failure>) -> Result<Option<Entry>, Failure> {
+    match found {
+        Err(Failure::Remote { source, .. }) if is_missing(&source) => Ok(None),
+        other => other.map(Some),
+    }
 }
 
 /// Whether there is no such file.

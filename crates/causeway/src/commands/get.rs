@@ -105,12 +105,12 @@ impl Get {
         let old = match fs::metadata(path) {
             Ok(old) => Some(old),
             // A link that leads to nothing: what it leads to is made.
-            Err(_) if path.is_symlink() => return self.itself(file, path).await,
+            Err(_) if path.is_symlink() => return self.overwrite(file, path).await,
             Err(_) => None,
         };
         // A device or a pipe stays what it is.
         if self.0.in_place || old.as_ref().is_some_and(|m| !m.is_file()) {
-            return self.itself(file, path).await;
+            return self.overwrite(file, path).await;
         }
         if old.is_some() {
             // Who may not write to it, may not replace it.
@@ -120,7 +120,7 @@ impl Get {
         let path = if old.is_some() { path.canonicalize().map_err(failed)? } else { path.to_owned() };
         let new = match beside_for(&path, old.as_ref()).map_err(failed) {
             Ok(Some(new)) => new,
-            Ok(None) => return self.itself(file, &path).await,
+            Ok(None) => return self.overwrite(file, &path).await,
             Err(e) if old.is_some() => return Err(Failure::NotReplaced(Box::new(e))),
             Err(e) => return Err(e),
         };
@@ -133,8 +133,8 @@ impl Get {
         new.persist(&path).map(drop).map_err(|e| failed(e.error))
     }
 
-    /// Overwrites what is there.
-    async fn itself(&self, file: &RemoteFile, path: &Path) -> Result<(), Failure> {
+    /// Truncates the local file, or creates it, and writes the copy into it.
+    async fn overwrite(&self, file: &RemoteFile, path: &Path) -> Result<(), Failure> {
         let failed = |source| Failure::Local { path: path.to_owned(), source };
         // A pipe without a reader is an error, not a wait that no signal ends.
         let nonblocking = OFlags::NONBLOCK.bits() as i32;
@@ -207,7 +207,8 @@ fn beside_for(path: &Path, old: Option<&Metadata>) -> io::Result<Option<NamedTem
     let new = tempfile::Builder::new()
         .prefix(&temporary_prefix(&name))
         .suffix(TEMPORARY)
-        // Less the umask; nobody reads it before it has the permissions of the old one.
+        // 0600 until the old file's mode is set below, so that no other user can open it earlier; a file that replaces
+        // none gets 0666 less the umask.
         .permissions(Permissions::from_mode(if old.is_some() { 0o600 } else { 0o666 }))
         .tempfile_in(path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")))?;
     if let Some(old) = old {

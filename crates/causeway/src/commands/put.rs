@@ -127,12 +127,12 @@ impl Put {
     /// owner or access list the new one cannot have.
     async fn target(&self, path: &VfsPath) -> Result<(RemoteFile, Option<Old>), Failure> {
         let remote = &self.0.remote;
-        let itself = async || Ok((remote.create(path, Create::Replace).await?, None));
+        let overwrite = async || Ok((remote.create(path, Create::Replace).await?, None));
         if self.0.in_place {
-            return itself().await;
+            return overwrite().await;
         }
         let old = match remote.find_link(path).await? {
-            Some(old) if old.is_link() || !remote.tells_protection() => return itself().await,
+            Some(old) if old.is_link() || !remote.tells_protection() => return overwrite().await,
             // Who may not write to it, may not replace it.
             Some(_) => Some(remote.open_to_write(path).await?),
             None => None,
@@ -140,7 +140,7 @@ impl Put {
         let new = match remote.create_beside(path).await {
             Ok(new) => new,
             // A share of virtual disks has only files of certain names.
-            Err(e) if e.is_about_the_name() => return itself().await,
+            Err(e) if e.is_about_the_name() => return overwrite().await,
             Err(e) if old.is_some() => return Err(Failure::NotReplaced(Box::new(e))),
             Err(e) => return Err(e),
         };
@@ -151,7 +151,7 @@ impl Put {
             return Ok((new, Some(Old::IsThere)));
         }
         new.close().await;
-        itself().await
+        overwrite().await
     }
 
     async fn resumable(

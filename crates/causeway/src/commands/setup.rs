@@ -20,7 +20,7 @@ use super::{absolute, user};
 use crate::config::{self, AclEntry, AclLevel, ConfigError, DEFAULT_PATH, example};
 use crate::control::client::{ControlClient, segment};
 use crate::control::types::{Changed, NewAcl};
-use crate::daemon::open_or_create_users;
+use crate::daemon::{ip, is_link_local, open_or_create_users};
 use crate::failure::Failure;
 use crate::output::{Output, complain};
 use crate::password;
@@ -135,12 +135,10 @@ async fn carry_out(plan: &Plan, password_stdin: bool, done: &mut Vec<String>) ->
         plan.check(path)?;
     }
     write(&plan.config, &plan.text(), done)?;
-    let mut next = Next::new(plan);
     if plan.start {
         start(plan, made, done).await?;
-        next.started(made);
     }
-    Ok(next)
+    Ok(Next::new(plan, made))
 }
 
 /// An existing configuration with nothing but `[server]` is the package's, and may be replaced.
@@ -236,7 +234,7 @@ fn addresses_of(interfaces: &[String]) -> Result<Vec<IpAddr>, Failure> {
     for name in interfaces {
         let before = addresses.len();
         let of = all.iter().filter(|i| i.interface_name == *name).filter_map(|i| i.address.as_ref());
-        addresses.extend(of.filter_map(crate::daemon::ip).filter(|ip| !next::is_link_local(*ip)));
+        addresses.extend(of.filter_map(ip).filter(|ip| !is_link_local(*ip)));
         if addresses.len() == before {
             return Err(Failure::NoInterface { name: name.clone(), known: interface_names().join(", ") });
         }

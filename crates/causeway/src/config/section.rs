@@ -33,7 +33,7 @@ const DRAIN_DEFAULT: Duration = Duration::from_secs(10);
 const PROTECTION: [(Protection, &str); 3] =
     [(Protection::Off, "off"), (Protection::Enabled, "enabled"), (Protection::Required, "required")];
 
-/// Root may, and who has the capability, as the service has.
+/// Whether this process may bind ports below 1024: as root, or with CAP_NET_BIND_SERVICE, which the unit grants.
 fn may_use_low_ports() -> bool {
     rustix::process::geteuid().is_root()
         || rustix::thread::capabilities(None)

@@ -59,14 +59,18 @@ impl Interfaces for SystemInterfaces {
 /// A client can use every address that it could reach from where it is: loopback ones only from this machine, no
 /// link-local ones (a client would need the number of its own interface with them).
 fn is_offered(address: IpAddr, reached: IpAddr) -> bool {
-    let link_local = match address {
-        IpAddr::V4(a) => a.is_link_local(),
-        IpAddr::V6(a) => a.is_unicast_link_local(),
-    };
     if address.is_loopback() || reached.is_loopback() {
         return address.is_loopback() && reached.is_loopback() && address.is_ipv4() == reached.is_ipv4();
     }
-    !link_local || address == reached
+    !is_link_local(address) || address == reached
+}
+
+/// Whether a client needs the number of its own interface with it.
+pub(crate) fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(a) => a.is_link_local(),
+        IpAddr::V6(a) => a.is_unicast_link_local(),
+    }
 }
 
 /// An address of IP.

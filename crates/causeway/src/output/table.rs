@@ -129,13 +129,7 @@ fn render<T: Row>(rows: &[T], columns: &[usize], width: Option<usize>) -> Render
     table.set_header(headings.iter().map(|h| "\n".repeat(high - h.len()) + &h.join("\n")));
     table.add_row(headings.iter().map(|h| "-".repeat(long(h))));
     for row in &cells {
-        table.add_row(shown.iter().map(|(c, _)| {
-            let colour = columns[*c].state.then(|| colour(&row[*c])).flatten();
-            match colour {
-                Some(colour) => Cell::new(&row[*c]).fg(colour),
-                None => Cell::new(&row[*c]),
-            }
-        }));
+        table.add_row(shown.iter().map(|(c, _)| cell(&row[*c], columns[*c].state)));
     }
     for (to, (column, width)) in table.column_iter_mut().zip(&shown) {
         to.set_padding((0, GAP as u16));
@@ -146,7 +140,7 @@ fn render<T: Row>(rows: &[T], columns: &[usize], width: Option<usize>) -> Render
     }
     let nothing = |i: usize| !cells.is_empty() && cells.iter().all(|row| row[i].is_empty());
     let left_out = (0..columns.len()).filter(|i| !nothing(*i) && shown.iter().all(|s| s.0 != *i)).count();
-    Rendered { text: lines(&table), left_out }
+    Rendered { text: lines_of(&table), left_out }
 }
 
 /// `Name : value` in lines; values that are too long continue below their beginning.
@@ -157,23 +151,22 @@ pub(super) fn facts(lines: &[(&str, String)], limit: Option<usize>) -> String {
         .map_or(longest, |limit| limit.saturating_sub(names + 3).clamp(NARROWEST, longest.max(NARROWEST)));
     let mut table = empty();
     for (name, value) in lines {
-        let value = printable(value);
-        let colour = STATES.contains(name);
-        let cell = Cell::new(&value);
-        table.add_row([
-            Cell::new(name),
-            Cell::new(":"),
-            match colour.then(|| self::colour(&value)).flatten() {
-                Some(colour) => cell.fg(colour),
-                None => cell,
-            },
-        ]);
+        let value = cell(&printable(value), STATES.contains(name));
+        table.add_row([Cell::new(name), Cell::new(":"), value]);
     }
     for (column, width) in table.column_iter_mut().zip([names + 1, 2, room]) {
         column.set_padding((0, 0));
         column.set_constraint(ColumnConstraint::Absolute(Width::Fixed(width as u16)));
     }
-    self::lines(&table)
+    lines_of(&table)
+}
+
+/// A text of a table, with its colour if it is a state.
+fn cell(text: &str, is_state: bool) -> Cell {
+    match colour(text).filter(|_| is_state) {
+        Some(colour) => Cell::new(text).fg(colour),
+        None => Cell::new(text),
+    }
 }
 
 /// A table without borders, and with colours where they are wanted.
@@ -187,7 +180,7 @@ fn empty() -> Table {
     table
 }
 
-fn lines(table: &Table) -> String {
+fn lines_of(table: &Table) -> String {
     table.lines().map(|l| l.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
@@ -227,7 +220,7 @@ fn plan(columns: &[Column], cells: &[Vec<String>], limit: Option<usize>) -> Vec<
         *width -= 1;
         over -= 1;
     }
-    // What is left over goes to the cells that would have the most lines, and then to headings.
+    // Unused width widens the column whose cells would wrap into the most lines, then unfolds headings.
     let mut spare = limit.saturating_sub(total(&shown));
     while spare > 0 {
         let cut = shown.iter_mut().filter(|(i, width)| contents[*i] > *width);

@@ -1,5 +1,5 @@
-//! The process, its memory, the capacity of pools and the progress of jobs: levels that somebody knows already, and tells
-//! when a snapshot is taken ([`crate::SetSnapshot::of_levels`]). Windows's names, where it has such.
+//! Gauges that the server reads from the system and from pools when it takes a snapshot ([`crate::SetSnapshot::of_levels`]): the
+//! process, its payload memory, the capacity of pools, the progress of jobs. Windows's names, where it has such.
 
 use super::{Counter, How, Kind, Metric, Set, Unit, counter};
 use Unit::{Bytes, Count, Nanoseconds};
@@ -9,32 +9,43 @@ const fn level(name: &'static str, unit: Unit, help: &'static str) -> Metric {
     Metric { name, kind: Kind::Gauge, unit, help, of: |_, _| 0 }
 }
 
-static PROCESS_METRICS: [Metric; 5] = [
-    Metric {
-        name: "cpu_time_ns",
-        kind: Kind::Counter,
-        unit: Nanoseconds,
-        help: "Processor time used",
-        of: |_, _| 0,
-    },
-    level("resident_bytes", Bytes, "Memory in use"),
-    level("threads", Count, "Threads"),
-    level("open_files", Count, "Open file descriptors"),
-    level("open_files_limit", Count, "How many there may be"),
-];
+/// What a value of this unit is shown in.
+const fn shown_in(unit: Unit) -> &'static str {
+    match unit {
+        Bytes => "B",
+        Count | Nanoseconds => "",
+    }
+}
 
-static PROCESS_COUNTERS: [Counter; 5] = [
-    counter(
-        "Processors Used",
-        How::Queue(&["cpu_time_ns"]),
-        "",
-        "Processor time by the time: 1 is one processor",
-    ),
-    counter("Working Set", How::Value(&["resident_bytes"]), "B", "Memory in use"),
-    counter("Thread Count", How::Value(&["threads"]), "", "Threads"),
-    counter("Handle Count", How::Value(&["open_files"]), "", "Open file descriptors"),
-    counter("Handle Limit", How::Value(&["open_files_limit"]), "", "How many there may be"),
-];
+/// The metrics of a set, and for each the counter that shows its value: key, unit, the counter's name, what it is.
+macro_rules! levels {
+    ($metrics:ident, $counters:ident, $n:literal: $(($key:literal, $unit:ident, $name:literal, $what:literal)),+ $(,)?) => {
+        static $metrics: [Metric; $n] = [$(level($key, $unit, $what)),+];
+        static $counters: [Counter; $n] = [$(counter($name, How::Value(&[$key]), shown_in($unit), $what)),+];
+    };
+}
+
+static CPU_METRIC: [Metric; 1] = [Metric {
+    name: "cpu_time_ns",
+    kind: Kind::Counter,
+    unit: Nanoseconds,
+    help: "Processor time used",
+    of: |_, _| 0,
+}];
+static CPU_COUNTER: [Counter; 1] = [counter(
+    "Processors Used",
+    How::Queue(&["cpu_time_ns"]),
+    "",
+    "Processor time by the time: 1 is one processor",
+)];
+
+levels! {
+    PROCESS_METRICS, PROCESS_COUNTERS, 4:
+    ("resident_bytes", Bytes, "Working Set", "Memory in use"),
+    ("threads", Count, "Thread Count", "Threads"),
+    ("open_files", Count, "Handle Count", "Open file descriptors"),
+    ("open_files_limit", Count, "Handle Limit", "How many there may be"),
+}
 
 /// The server's process.
 pub static PROCESS: Set = Set {
@@ -42,34 +53,18 @@ pub static PROCESS: Set = Set {
     instances: "the server's process",
     prefix: "causeway_process",
     labels: &[],
-    metrics: &[&PROCESS_METRICS],
-    counters: &[&PROCESS_COUNTERS],
+    metrics: &[&CPU_METRIC, &PROCESS_METRICS],
+    counters: &[&CPU_COUNTER, &PROCESS_COUNTERS],
     absent: &[],
 };
 
-static MEMORY_METRICS: [Metric; 4] = [
-    level("budget_bytes", Bytes, "Payload memory that there is (server.memory)"),
-    level("used_bytes", Bytes, "Payload memory in use"),
-    level("reserve_bytes", Bytes, "Payload memory that is kept for control messages"),
-    level("waiting_requests", Count, "Requests that wait for payload memory"),
-];
-
-static MEMORY_COUNTERS: [Counter; 4] = [
-    counter("Budget", How::Value(&["budget_bytes"]), "B", "Payload memory that there is (server.memory)"),
-    counter("Used", How::Value(&["used_bytes"]), "B", "Payload memory in use"),
-    counter(
-        "Reserve",
-        How::Value(&["reserve_bytes"]),
-        "B",
-        "Payload memory that is kept for control messages",
-    ),
-    counter(
-        "Waiting Requests",
-        How::Value(&["waiting_requests"]),
-        "",
-        "Requests that wait for payload memory",
-    ),
-];
+levels! {
+    MEMORY_METRICS, MEMORY_COUNTERS, 4:
+    ("budget_bytes", Bytes, "Budget", "Payload memory that there is (server.memory)"),
+    ("used_bytes", Bytes, "Used", "Payload memory in use"),
+    ("reserve_bytes", Bytes, "Reserve", "Payload memory that is kept for control messages"),
+    ("waiting_requests", Count, "Waiting Requests", "Requests that wait for payload memory"),
+}
 
 /// Payload memory.
 pub static MEMORY: Set = Set {
@@ -82,19 +77,13 @@ pub static MEMORY: Set = Set {
     absent: &[],
 };
 
-static POOL_METRICS: [Metric; 4] = [
-    level("size_bytes", Bytes, "Room of all disks"),
-    level("allocated_bytes", Bytes, "Room that virtual disks have"),
-    level("disks", Count, "Disks of the pool"),
-    level("missing_disks", Count, "Disks of the pool that are not in service"),
-];
-
-static POOL_COUNTERS: [Counter; 4] = [
-    counter("Size", How::Value(&["size_bytes"]), "B", "Room of all disks"),
-    counter("Allocated Size", How::Value(&["allocated_bytes"]), "B", "Room that virtual disks have"),
-    counter("Disks", How::Value(&["disks"]), "", "Disks of the pool"),
-    counter("Missing Disks", How::Value(&["missing_disks"]), "", "Disks of the pool that are not in service"),
-];
+levels! {
+    POOL_METRICS, POOL_COUNTERS, 4:
+    ("size_bytes", Bytes, "Size", "Room of all disks"),
+    ("allocated_bytes", Bytes, "Allocated Size", "Room that virtual disks have"),
+    ("disks", Count, "Disks", "Disks of the pool"),
+    ("missing_disks", Count, "Missing Disks", "Disks of the pool that are not in service"),
+}
 
 /// One instance for each open pool.
 pub static POOL_CAPACITY: Set = Set {
@@ -107,15 +96,11 @@ pub static POOL_CAPACITY: Set = Set {
     absent: &[],
 };
 
-static SPACE_METRICS: [Metric; 2] = [
-    level("size_bytes", Bytes, "Size that clients see"),
-    level("footprint_bytes", Bytes, "Room that it has in its pool"),
-];
-
-static SPACE_COUNTERS: [Counter; 2] = [
-    counter("Size", How::Value(&["size_bytes"]), "B", "Size that clients see"),
-    counter("Footprint On Pool", How::Value(&["footprint_bytes"]), "B", "Room that it has in its pool"),
-];
+levels! {
+    SPACE_METRICS, SPACE_COUNTERS, 2:
+    ("size_bytes", Bytes, "Size", "Size that clients see"),
+    ("footprint_bytes", Bytes, "Footprint On Pool", "Room that it has in its pool"),
+}
 
 /// One instance for each virtual disk of open pools.
 pub static SPACE_CAPACITY: Set = Set {
@@ -128,15 +113,11 @@ pub static SPACE_CAPACITY: Set = Set {
     absent: &[],
 };
 
-static DISK_METRICS: [Metric; 2] = [
-    level("size_bytes", Bytes, "Size"),
-    level("allocated_bytes", Bytes, "Room that virtual disks have on it"),
-];
-
-static DISK_COUNTERS: [Counter; 2] = [
-    counter("Size", How::Value(&["size_bytes"]), "B", "Size"),
-    counter("Allocated Size", How::Value(&["allocated_bytes"]), "B", "Room that virtual disks have on it"),
-];
+levels! {
+    DISK_METRICS, DISK_COUNTERS, 2:
+    ("size_bytes", Bytes, "Size", "Size"),
+    ("allocated_bytes", Bytes, "Allocated Size", "Room that virtual disks have on it"),
+}
 
 /// One instance for each disk of open pools.
 pub static DISK_CAPACITY: Set = Set {
@@ -149,17 +130,12 @@ pub static DISK_CAPACITY: Set = Set {
     absent: &[],
 };
 
-static JOB_METRICS: [Metric; 3] = [
-    level("total_bytes", Bytes, "Bytes that the job has to process"),
-    level("processed_bytes", Bytes, "Bytes that it has processed"),
-    level("rate_bytes", Bytes, "Bytes that it processes a second"),
-];
-
-static JOB_COUNTERS: [Counter; 3] = [
-    counter("Bytes Total", How::Value(&["total_bytes"]), "B", "Bytes that the job has to process"),
-    counter("Bytes Processed", How::Value(&["processed_bytes"]), "B", "Bytes that it has processed"),
-    counter("Rate", How::Value(&["rate_bytes"]), "B", "Bytes that it processes a second"),
-];
+levels! {
+    JOB_METRICS, JOB_COUNTERS, 3:
+    ("total_bytes", Bytes, "Bytes Total", "Bytes that the job has to process"),
+    ("processed_bytes", Bytes, "Bytes Processed", "Bytes that it has processed"),
+    ("rate_bytes", Bytes, "Rate", "Bytes that it processes a second"),
+}
 
 /// One instance for each background job.
 pub static JOBS: Set = Set {

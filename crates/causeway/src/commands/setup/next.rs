@@ -7,6 +7,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{PORT, PORT_IWARP, Plan};
+use crate::control::client::segment;
+use crate::daemon::{ip, is_link_local};
 use crate::output::quoted;
 
 /// The commands.
@@ -23,7 +25,8 @@ pub(super) struct Next {
 }
 
 impl Next {
-    pub(super) fn new(plan: &Plan) -> Next {
+    /// What is left to do after the plan was carried out; `made`: the directory is new.
+    pub(super) fn new(plan: &Plan, made: bool) -> Next {
         let names = names(plan);
         let config = quoted(&plan.config.display().to_string());
         let mut next = Vec::new();
@@ -34,13 +37,16 @@ impl Next {
             ));
         }
         next.push(format!("causeway config check --config {config}"));
-        next.push(match plan.config == Path::new(crate::config::DEFAULT_PATH) {
-            true => "systemctl enable --now causeway".to_owned(),
-            false => format!("causeway serve --config {config}"),
-        });
+        if !plan.start {
+            next.push(match plan.config == Path::new(crate::config::DEFAULT_PATH) {
+                true => "systemctl enable --now causeway".to_owned(),
+                false => format!("causeway serve --config {config}"),
+            });
+        }
         match &plan.share {
             None => next.push("causeway share add files /srv/files".to_owned()),
-            Some((share, _)) if plan.user.is_some() => {
+            // With a new directory the start has done it.
+            Some((share, _)) if plan.user.is_some() && !(plan.start && made) => {
                 next.push(format!(
                     "causeway share set-acl {} --to-path    # also for the directory",
                     quoted(share)
@@ -54,12 +60,6 @@ impl Next {
             mounts(host, share, user)
         });
         Next { next, firewall: firewall(), mount, names }
-    }
-
-    /// The service runs already, and the directory's rights are set if it was made.
-    pub(super) fn started(&mut self, made: bool) {
-        self.next
-            .retain(|c| !(c.starts_with("systemctl ") || made && c.starts_with("causeway share set-acl ")));
     }
 
     pub(super) fn text(&self) -> String {
@@ -92,7 +92,7 @@ fn mounts(host: &str, share: &str, user: &str) -> Vec<(&'static str, String)> {
         host.to_owned()
     };
     let url = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-    let (name, login) = (encoded(share), encoded(user));
+    let (name, login) = (segment(share), segment(user));
     let options = quoted(&format!("username={user},posix"));
     vec![
         ("Windows", format!("net use * \"\\\\{windows}\\{share}\" \"/user:{user}\"")),
@@ -102,20 +102,11 @@ fn mounts(host: &str, share: &str, user: &str) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// A part of a URL.
-fn encoded(text: &str) -> String {
-    let byte = |b: u8| match b {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'$' => char::from(b).to_string(),
-        _ => format!("%{b:02X}"),
-    };
-    text.bytes().map(byte).collect()
-}
-
 /// The name, if it resolves to an address of this machine; then the addresses that others can reach.
 fn names(plan: &Plan) -> Vec<String> {
     use std::net::ToSocketAddrs;
     let all = || nix::ifaddrs::getifaddrs().into_iter().flatten();
-    let ours: Vec<IpAddr> = all().filter_map(|i| i.address.as_ref().and_then(crate::daemon::ip)).collect();
+    let ours: Vec<IpAddr> = all().filter_map(|i| i.address.as_ref().and_then(ip)).collect();
     let reachable = |ip: &IpAddr| !ip.is_loopback() && !is_link_local(*ip);
     let listened: Vec<IpAddr> = match &plan.addresses {
         Some(some) => some.clone(),
@@ -125,13 +116,6 @@ fn names(plan: &Plan) -> Vec<String> {
     let resolves = (host.as_str(), PORT).to_socket_addrs();
     let is_known = resolves.is_ok_and(|mut all| all.any(|a| reachable(&a.ip()) && ours.contains(&a.ip())));
     is_known.then_some(host).into_iter().chain(listened.iter().map(ToString::to_string)).collect()
-}
-
-pub(crate) fn is_link_local(ip: IpAddr) -> bool {
-    match ip {
-        IpAddr::V4(ip) => ip.is_link_local(),
-        IpAddr::V6(ip) => ip.is_unicast_link_local(),
-    }
 }
 
 /// The commands for the firewall that this machine has.
