@@ -12,8 +12,8 @@ use rdma::{Exposed, Stag};
 use crate::Violation;
 use crate::pdu::DATA_OFFSET;
 
-/// Messages up to this many bytes are copied out of their receive buffer: cheaper than returning it and taking a new
-/// one, and it does not matter how long the upper layer keeps them.
+/// Messages up to this many bytes are copied out of their receive buffer: the copy is cheaper than to replace the
+/// buffer, and the upper layer may keep the message for long without occupying a receive buffer.
 const COPY_BELOW: usize = 512;
 
 /// The message under reassembly.
@@ -37,7 +37,8 @@ impl Assembly {
         }
     }
 
-    /// Adds the next fragment, `length` bytes at `offset` of a received message. Its buffer, if it is free again.
+    /// Adds the next fragment, `length` bytes at `offset` of a received message. Returns its buffer if that is free
+    /// again.
     pub(crate) fn push(
         &mut self,
         mut buf: IoBufMut,
@@ -60,7 +61,8 @@ impl Assembly {
         }
         self.close_tail();
         let start = if offset > DATA_OFFSET && !last {
-            // An unusual offset must not cost the room for the fragments after this one.
+            // Moved to the usual offset, so that an unusual one does not reduce the space for the fragments after this
+            // one.
             buf.filled_mut().copy_within(offset..offset + length, DATA_OFFSET);
             count(Pass::Copy, length);
             DATA_OFFSET

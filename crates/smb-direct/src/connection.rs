@@ -23,8 +23,8 @@ use crate::{BufferDescriptorV1, Counters, Limits, SmbDirectError, SmbDirectOptio
 
 /// One SMB Direct connection over a queue pair.
 ///
-/// Calls queue; [`SmbDirect::poll_event`] makes everything move. It is used from one task, or behind a lock: a call
-/// wakes the task that waits in [`SmbDirect::poll_event`].
+/// Calls only queue requests; [`SmbDirect::poll_event`] does all work. It is used from one task, or behind a lock: a
+/// call wakes the task that waits in [`SmbDirect::poll_event`].
 ///
 /// **Order.** Messages arrive in the order of [`SmbDirect::send`]. A message sent after [`SmbDirect::rdma_write`]
 /// arrives after the written data is placed: both use one queue pair, in order (RFC 5041 5.3, InfiniBand 9.5). So a
@@ -39,7 +39,7 @@ pub struct SmbDirect {
     started: Instant,
     pub(crate) protocol: Protocol,
     pub(crate) assembly: Assembly,
-    /// What [`SmbDirect::set_credit_target`] said.
+    /// The target last given to [`SmbDirect::set_credit_target`].
     pub(crate) credit_target: u16,
 
     /// Queued upper-layer messages, as in the protocol's queue.
@@ -59,19 +59,19 @@ pub struct SmbDirect {
 
     /// Receive buffers that are free again.
     pub(crate) spare: Vec<IoBufMut>,
-    /// Waits for the memory of a receive without which nothing goes on.
+    /// A pending allocation for a receive that the connection needs for any progress.
     pub(crate) memory: Option<BoxFuture<SgMut>>,
     pub(crate) timer: Option<(Time, BoxFuture<()>)>,
     pub(crate) waker: Option<Waker>,
 
     pub(crate) events: VecDeque<Event>,
     pub(crate) completions: Vec<Completion>,
-    /// Where heads of messages are encoded.
+    /// The scratch buffer for encoding message headers.
     pub(crate) scratch: Vec<u8>,
-    /// Why the connection ends, until it is reported.
+    /// The reason for the end of the connection, until it is reported.
     pub(crate) ending: Option<SmbDirectError>,
     pub(crate) phase: Phase,
-    /// Shared with the queue pair, which counts its work requests there, and with who shows them.
+    /// Shared with the queue pair, which counts its work requests there, and with the readers of the counters.
     pub(crate) counters: Arc<Block>,
     registration_stalled: bool,
     addresses: Option<(SocketAddr, SocketAddr)>,
@@ -80,9 +80,9 @@ pub struct SmbDirect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Open,
-    /// Closed here; the queue pair finishes, at the latest then.
+    /// Closed by this side; the queue pair has until this time to finish.
     Closing(Time),
-    /// The queue pair is done; events are left to report, then the reason.
+    /// The queue pair has finished; the remaining events are still to be reported, then the reason.
     Over,
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct Message {
     pub(crate) invalidate: Option<Stag>,
 }
 
-/// Something for the owner of a connection.
+/// An event for the owner of a connection.
 #[derive(Debug)]
 pub enum Event {
     /// A whole message.
@@ -108,8 +108,8 @@ pub enum Event {
     RdmaDone {
         /// As given to [`SmbDirect::rdma_write`] or [`SmbDirect::rdma_read`].
         id: u64,
-        /// After a read the data, in order, in buffers that need not be full; `None` after a write. An error says
-        /// that the connection ended first; the reason follows as [`SmbDirect::poll_event`]'s error.
+        /// After a read the data, in order, in buffers that need not be full; `None` after a write. An error means that
+        /// the connection ended first; the reason follows as [`SmbDirect::poll_event`]'s error.
         result: Result<Option<SgMut>, WcError>,
     },
     /// [`SmbDirect::invalidate`] is done: the peer cannot reach the buffer any more.
@@ -122,7 +122,7 @@ pub enum Event {
 }
 
 impl SmbDirect {
-    /// The end that listened: waits for the peer's negotiate request and answers it (MS-SMBD 3.1.5.6).
+    /// The passive side, which listened: waits for the peer's negotiate request and answers it (MS-SMBD 3.1.5.6).
     ///
     /// # Errors
     /// Any reason for which the connection ends before it is established.
@@ -135,7 +135,8 @@ impl SmbDirect {
         SmbDirect::new(qp, arena, env, options, Protocol::passive).established().await
     }
 
-    /// The end that connected: sends the negotiate request and waits for the response (MS-SMBD 3.1.4.1, 3.1.5.7).
+    /// The active side, which connected: sends the negotiate request and waits for the response (MS-SMBD 3.1.4.1,
+    /// 3.1.5.7).
     ///
     /// # Errors
     /// Any reason for which the connection ends before it is established.
@@ -155,8 +156,8 @@ impl SmbDirect {
         mut options: SmbDirectOptions,
         protocol: impl FnOnce(Time, SmbDirectOptions) -> Protocol,
     ) -> SmbDirect {
-        // One receive beyond the target may be posted (MS-SMBD 3.1.5.9).
-        let receives = u16::try_from(qp.caps().max_wr.saturating_sub(1)).unwrap_or(u16::MAX);
+        // Two receives beyond the target may be posted, for the last credit's grant.
+        let receives = u16::try_from(qp.caps().max_wr.saturating_sub(2)).unwrap_or(u16::MAX);
         options.receive_credit_max = options.receive_credit_max.min(receives).max(1);
         let protocol = protocol(Time::ZERO, options.clone());
         SmbDirect {
@@ -204,8 +205,8 @@ impl SmbDirect {
         Ok(self)
     }
 
-    /// Makes progress; the next event. Ready with an error when the connection has ended, after every unfinished
-    /// transfer's event; the reason once, then [`SmbDirectError::Ended`].
+    /// Makes progress and returns the next event. Ready with an error when the connection has ended, after the event of
+    /// every unfinished transfer: the first call returns the reason, later ones [`SmbDirectError::Ended`].
     pub fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, SmbDirectError>> {
         if self.events.is_empty() {
             match self.drive(cx) {
@@ -229,9 +230,9 @@ impl SmbDirect {
     }
 
     /// Queues a message of up to [`Limits::max_fragmented_send_size`] bytes, to be sent in fragments as the peer's
-    /// credits allow. `invalidate` names a steering tag of the peer's that dies with its arrival: it goes with the
-    /// last fragment, so that the tag lives until the whole message is there (MS-SMBD 3.1.5.1 ties the token to the
-    /// message; which fragment carries it is left open).
+    /// credits allow. `invalidate` names a steering tag of the peer that the message's arrival invalidates. The last
+    /// fragment carries it, so that the tag is valid until the whole message has arrived (MS-SMBD 3.1.5.1 ties the
+    /// token to the message and leaves open which fragment carries it).
     ///
     /// # Errors
     /// [`SmbDirectError::MessageLength`], [`SmbDirectError::QueueFull`], [`SmbDirectError::Ended`]; the message is
@@ -276,12 +277,12 @@ impl SmbDirect {
         Ok(())
     }
 
-    /// Reads the peer's memory that the descriptors name, in order, into `sinks`, whose capacity is at least the
-    /// total; completes once, with `id` and the data. As many RDMA Reads are in flight as [`QueuePairCaps::ord`]
-    /// says; the others wait here, not in front of messages.
+    /// Reads the peer's memory that the descriptors name, in order, into `sinks`, whose capacity is at least the total;
+    /// completes once, with `id` and the data. At most [`QueuePairCaps::ord`] RDMA Reads are in flight; the others wait
+    /// in a queue of their own and delay no messages.
     ///
-    /// A sink takes data of one descriptor only: where descriptors end inside of sinks, more buffers are taken from
-    /// the arena at the end, if it has some. [`crate::sinks`] gives sinks that need none.
+    /// A sink takes data of one descriptor only: where descriptors end inside of sinks, more buffers are taken from the
+    /// arena at the end, if it has any. [`crate::sinks`] returns sinks that need none.
     ///
     /// # Errors
     /// [`SmbDirectError::TransferLength`], [`SmbDirectError::TooManyDescriptors`], [`SmbDirectError::NoMemory`],
@@ -322,7 +323,7 @@ impl SmbDirect {
         Ok(())
     }
 
-    /// Lets the peer reach `what`, until it is invalidated by the peer with a message or by [`SmbDirect::invalidate`].
+    /// Gives the peer access to `what`, until the peer invalidates it with a message or [`SmbDirect::invalidate`] does.
     ///
     /// # Errors
     /// [`SmbDirectError::Rdma`], [`SmbDirectError::Ended`]; `what` is dropped.
@@ -345,11 +346,11 @@ impl SmbDirect {
         }
     }
 
-    /// Ends an exposure of ours; [`Event::Invalidated`] brings the buffer back, or the error
-    /// [`WcError::UnknownStag`] when a message of the peer's that is about to be delivered invalidated it first.
+    /// Ends an exposure of this side; [`Event::Invalidated`] returns the buffer, or the error [`WcError::UnknownStag`]
+    /// when a message of the peer that is not delivered yet invalidated it first.
     ///
-    /// A peer that was allowed to invalidate the tag may do so at any time before it answers, and if it comes late
-    /// that ends the connection: so invalidate after the answer, or not at all.
+    /// A peer that was allowed to invalidate the tag may do so at any time before it answers, and an invalidation of a
+    /// tag that is no longer valid ends the connection: so invalidate after the answer, or not at all.
     ///
     /// # Errors
     /// [`SmbDirectError::Ended`].
@@ -359,40 +360,40 @@ impl SmbDirect {
         Ok(())
     }
 
-    /// What was negotiated.
+    /// The negotiated limits.
     pub fn limits(&self) -> Limits {
         self.protocol.limits()
     }
 
-    /// What the queue pair can do.
+    /// The capabilities of the queue pair.
     pub fn caps(&self) -> QueuePairCaps {
         self.caps
     }
 
-    /// What the connection did so far.
+    /// The counters of the connection so far.
     pub fn counters(&self) -> Counters {
         Counters::of(&self.counters)
     }
 
-    /// Where it counts, with its queue pair: the cells of [`counters::transfers`].
+    /// The block in which the connection and its queue pair count: the cells of [`counters::transfers`].
     pub fn tally(&self) -> &Arc<Block> {
         &self.counters
     }
 
-    /// The addresses of both ends, this one's first, where the fabric has such.
+    /// The addresses of both sides, this one's first, where the fabric has addresses.
     pub fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
         self.addresses
     }
 
-    /// The owner waits because as many buffers are exposed as it, or the queue pair, allows: a stall, counted once
-    /// until a buffer is exposed again.
+    /// Counts a stall: the owner waits because as many buffers are exposed as it, or the queue pair, allows. Counted
+    /// once until a buffer is exposed again.
     pub fn note_registration_stall(&mut self) {
         if !std::mem::replace(&mut self.registration_stalled, true) {
             self.counters.add(t::STALLS_REGISTRATION, 1);
         }
     }
 
-    /// Messages queued and not wholly handed to the fabric.
+    /// The number of messages that are queued and not completely posted to the fabric.
     pub fn queued(&self) -> usize {
         self.messages.len()
     }
@@ -405,8 +406,8 @@ impl SmbDirect {
         self.protocol.set_credit_target(self.credit_target);
     }
 
-    /// Ends the connection in order: what the peer's credits allow is sent, the rest is dropped.
-    /// [`SmbDirect::poll_event`] goes on until it returns the reason, [`rdma::Down::Closed`].
+    /// Closes the connection in order: the messages that the peer's credits allow are sent, the rest is dropped.
+    /// [`SmbDirect::poll_event`] is to be called until it returns the reason, [`rdma::Down::Closed`].
     pub fn close(&mut self) {
         if self.phase == Phase::Open {
             self.pump();
@@ -420,7 +421,7 @@ impl SmbDirect {
         self.env.now() - self.started
     }
 
-    /// When a [`Time`] is.
+    /// The instant of a [`Time`].
     pub(crate) fn instant(&self, at: Time) -> Instant {
         self.started + at
     }
@@ -441,7 +442,7 @@ impl SmbDirect {
     }
 }
 
-/// What a work request is for: the top byte of its id.
+/// The purpose of a work request: the top byte of its id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Recv,

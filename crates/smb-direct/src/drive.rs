@@ -1,4 +1,5 @@
-//! What moves a connection: receives posted, work posted, completions taken, timers, the end.
+//! The driver of a connection: it posts receives and work requests, handles completions and timers, and ends the
+//! connection.
 
 use std::task::{Context, Poll};
 
@@ -16,14 +17,14 @@ use crate::{SmbDirectError, Timer, Violation};
 /// The start of a received message that the protocol looks at.
 const HEAD: usize = 32;
 
-/// In the slot of a Send's id, beside its length: it asks the peer for a sign of life.
+/// In the slot of a Send's id, beside its length: the message is a keep-alive that requests a response.
 const KEEP_ALIVE: u32 = 1 << 31;
 
 /// Rounds of completions in one call before other tasks get their turn.
 const ROUNDS: usize = 64;
 
-/// The most receives per connection for how full the arena is (DESIGN decision 3): a thousand connections of a
-/// 64 MiB arena hold two or four buffers of 4 KiB each.
+/// The most receives per connection at this usage of the arena (DESIGN decision 3): a thousand connections of a 64 MiB
+/// arena hold two or four buffers of 4 KiB each.
 pub(crate) fn credit_ceiling(target: u16, usage: Usage) -> u16 {
     let quarters = usage.used / (usage.budget / 4).max(1);
     target.min(match quarters {
@@ -61,7 +62,8 @@ impl SmbDirect {
                     }
                 }
             }
-            // The peer's first message may be there already: the queue pair must not meet it without a receive.
+            // The peer's first message may have arrived already: the queue pair is not polled before a receive is
+            // posted for it.
             if self.phase == Phase::Open && self.memory.is_some() && !self.protocol.is_established() {
                 if self.poll_timer(cx) {
                     continue;
@@ -71,7 +73,7 @@ impl SmbDirect {
             let Some(qp) = &mut self.qp else { continue };
             let mut completions = std::mem::take(&mut self.completions);
             let polled = qp.poll(cx, &mut completions);
-            // One look at the clock for all that came together: what is timed is timed in seconds.
+            // One reading of the clock for all completions of this poll: the timeouts are seconds long.
             if !completions.is_empty() {
                 let now = self.now();
                 completions.drain(..).for_each(|c| self.complete(c, now));
@@ -98,8 +100,8 @@ impl SmbDirect {
         Poll::Pending
     }
 
-    /// Posts whatever can be posted. RDMA Writes go before messages: where the send queue leaves one waiting it leaves
-    /// all messages waiting too, so none overtakes a write that was queued before it.
+    /// Posts whatever can be posted. RDMA Writes are posted before messages: while a full send queue delays a write, it
+    /// delays all messages too, so that no message overtakes a write that was queued before it.
     pub(crate) fn pump(&mut self) {
         self.post_all();
         self.counters.set(t::STALLS_SEND_CREDIT, self.protocol.stalls());
@@ -163,7 +165,7 @@ impl SmbDirect {
         }
     }
 
-    /// Takes memory that was waited for; whether there is some.
+    /// Polls the pending allocation; returns whether memory was obtained.
     fn poll_memory(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(memory) = &mut self.memory else { return false };
         let Poll::Ready(bufs) = memory.as_mut().poll(cx) else { return false };
@@ -237,7 +239,7 @@ impl SmbDirect {
         }
     }
 
-    /// The head of a data message; with its padding, where data follows.
+    /// The header of a data message, with its padding if data follows.
     fn head_of(&mut self, header: &DataTransfer) -> IoBuf {
         self.scratch.clear();
         header.encode_head(&mut self.scratch);
@@ -255,7 +257,7 @@ impl SmbDirect {
 
     fn post_send_as(&mut self, slot: u32, sg: Sg, invalidate: Option<Stag>) {
         let bytes = sg_len(&sg) as u64;
-        // Its completion says how long it was.
+        // The length is in the id, so that the completion knows it.
         if self.post(wr_id(Kind::Send, slot | bytes as u32, 0), Wr::Send { sg, invalidate }) {
             self.done.message_bytes += bytes as usize;
             self.send_queue_used += 1;
@@ -277,14 +279,14 @@ impl SmbDirect {
         self.try_post(id, wr).is_ok()
     }
 
-    /// Hands a request to the queue pair. Where that does not take it, what becomes of it: mostly the connection ends,
-    /// as it has ended already or we broke a limit.
+    /// Posts a request to the queue pair. If that refuses it, returns the request's result. Mostly the connection ends
+    /// then: it is down already, or this side exceeded a limit.
     fn try_post(&mut self, id: WrId, wr: Wr) -> Result<(), WcError> {
         let Some(qp) = &mut self.qp else { return Err(WcError::Flushed) };
         match qp.post(id, wr) {
             Ok(()) => Ok(()),
-            Err((RdmaError::Down, _)) => Err(WcError::Flushed), // `poll` tells why
-            // The peer has invalidated it already; the message that did it brings the buffer.
+            Err((RdmaError::Down, _)) => Err(WcError::Flushed), // `poll` returns the reason
+            // The peer has invalidated it already; the message that did so returns the buffer.
             Err((RdmaError::UnknownStag, Wr::Invalidate(_))) => Err(WcError::UnknownStag),
             Err((e, _)) => {
                 self.end(SmbDirectError::Rdma(e));
@@ -339,7 +341,7 @@ impl SmbDirect {
         }
     }
 
-    /// A queued request that the queue pair will never see.
+    /// Completes a queued request that will never be posted.
     fn flushed(&mut self, id: WrId) {
         self.not_done(id, WcError::Flushed);
     }
@@ -406,14 +408,14 @@ impl SmbDirect {
         self.counters.set(t::MEMORY_REGIONS, regions);
     }
 
-    /// Ends the connection for a reason of ours.
+    /// Ends the connection for a reason of this side.
     pub(crate) fn end(&mut self, why: SmbDirectError) {
-        tracing::debug!(%why, "SMB Direct connection ends");
+        tracing::debug!(%why, "an SMB Direct connection is ended");
         self.ending.get_or_insert(why);
         self.shut();
     }
 
-    /// Closes the queue pair; what it was not given is flushed, what it was given completes.
+    /// Closes the queue pair; requests that were not posted yet are flushed, posted ones complete.
     pub(crate) fn shut(&mut self) {
         if self.phase != Phase::Open {
             return;
@@ -433,7 +435,7 @@ impl SmbDirect {
         }
     }
 
-    /// The queue pair is done, or is given up: whatever it did not complete is lost.
+    /// The queue pair has finished, or the close timeout has passed: the requests that it did not complete are lost.
     fn over(&mut self) {
         self.shut();
         self.ending.get_or_insert(SmbDirectError::Down(Down::Closed));
@@ -446,10 +448,10 @@ impl SmbDirect {
         }
     }
 
-    /// Sees that [`SmbDirect::drive`] is called in time; whether the time has come.
+    /// Arms the timer for the next call of [`SmbDirect::drive`]; returns whether it has fired.
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> bool {
         let at: Option<Time> = match self.phase {
-            // What is due but does not fit into the send queue goes when a completion makes room.
+            // A message that is due but does not fit into the send queue is sent when a completion frees an entry.
             Phase::Open if self.send_queue_stalled => Some(self.protocol.deadline()),
             Phase::Open => self.protocol.poll_timeout(),
             Phase::Closing(by) => Some(by),

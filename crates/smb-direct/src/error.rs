@@ -1,14 +1,14 @@
-//! What can go wrong on an SMB Direct connection, by blame.
+//! The errors of an SMB Direct connection, by the party that caused them.
 
 use rdma::{Down, RdmaError};
 use thiserror::Error;
 
-/// Why a connection ended, or why a request was refused.
+/// The reason for the end of a connection or for the refusal of a request.
 #[derive(Debug, Error)]
 pub enum SmbDirectError {
     // The connection ended.
     /// The peer broke the protocol; the connection was closed.
-    #[error("the peer broke SMB Direct: {0}")]
+    #[error("the peer violated the SMB Direct protocol: {0}")]
     Peer(#[from] Violation),
     /// The peer refused to negotiate, with this NTSTATUS.
     #[error("the peer refused the connection with status {0:#010x}")]
@@ -22,10 +22,10 @@ pub enum SmbDirectError {
 
     // The resource is unavailable.
     /// A queue is at its limit (the name of the option that sets it); try again after the next event.
-    #[error("{0} is reached")]
+    #[error("the limit {0} is reached")]
     QueueFull(&'static str),
     /// The arena has no buffer for the part of an RDMA Read that does not fit the sinks.
-    #[error("no memory for an RDMA Read's sink")]
+    #[error("no memory for the data of an RDMA Read")]
     NoMemory,
 
     // The caller misused the connection.
@@ -33,7 +33,7 @@ pub enum SmbDirectError {
     #[error("the connection has ended")]
     Ended,
     /// A message is empty or longer than the peer takes, in bytes.
-    #[error("a message of {length} bytes where the peer takes 1 to {limit}")]
+    #[error("a message of {length} bytes, but the peer accepts 1 to {limit}")]
     MessageLength {
         /// The message.
         length: usize,
@@ -41,22 +41,22 @@ pub enum SmbDirectError {
         limit: usize,
     },
     /// An RDMA transfer does not fit its descriptors, its sinks, or the negotiated size, in bytes.
-    #[error("an RDMA transfer of {length} bytes where {limit} fit")]
+    #[error("an RDMA transfer of {length} bytes exceeds the limit of {limit}")]
     TransferLength {
-        /// What was asked for.
+        /// The requested length.
         length: u64,
-        /// What fits.
+        /// The length that fits.
         limit: u64,
     },
     /// More buffer descriptors than [`crate::pdu::MAX_DESCRIPTORS`].
-    #[error("{0} buffer descriptors are too many")]
+    #[error("too many buffer descriptors: {0}")]
     TooManyDescriptors(usize),
     /// The queue pair refused the request.
-    #[error("the queue pair refused: {0}")]
+    #[error("the queue pair refused a work request: {0}")]
     Rdma(#[from] RdmaError),
 }
 
-/// What the peer did that the specification forbids.
+/// A violation of the specification by the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Violation {
     /// A negotiate message shorter than its fields (MS-SMBD 3.1.5.6, 3.1.5.7).
@@ -82,8 +82,8 @@ pub enum Violation {
     /// Its MaxFragmentedSize is below 131,072 bytes (MS-SMBD 3.1.5.6, 3.1.5.7).
     #[error("a maximum fragmented size of {0} bytes")]
     MaxFragmentedSize(u32),
-    /// Its PreferredSendSize is more than we receive (MS-SMBD 3.1.5.7).
-    #[error("a preferred send size of {0} bytes, more than is received here")]
+    /// Its PreferredSendSize is more than this side receives (MS-SMBD 3.1.5.7).
+    #[error("a preferred send size of {0} bytes, more than this side accepts")]
     PreferredSendSize(u32),
     /// A message that no credit was granted for.
     #[error("a message without a credit")]
@@ -107,15 +107,15 @@ pub enum Violation {
         /// The message's length.
         message: usize,
     },
-    /// A fragmented message longer than we announced (MS-SMBD 3.1.5.8), in bytes.
+    /// A fragmented message longer than this side announced (MS-SMBD 3.1.5.8), in bytes.
     #[error("a fragmented message of {0} bytes or more")]
     FragmentedTooLong(u64),
     /// RemainingDataLength does not continue the sequence.
-    #[error("{got} bytes from this fragment on, where {expected} remained")]
+    #[error("a fragment announces {got} remaining bytes, but {expected} were expected")]
     Remaining {
-        /// What the fragments before left.
+        /// The remainder that the fragments before announced.
         expected: u32,
-        /// This fragment's data and what it says remains after it.
+        /// This fragment's data plus the remainder that it announces.
         got: u64,
     },
     /// A steering tag was invalidated by a message without data, or a second one by the same upper-layer message

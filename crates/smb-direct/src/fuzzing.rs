@@ -29,7 +29,7 @@ pub fn connection(bytes: &[u8]) {
             let wanted = p.receives_wanted();
             p.handle_posted(wanted);
         }
-        assert!(p.posted() <= usize::from(SmbDirectOptions::default().receive_credit_max) + 1);
+        assert!(p.posted() <= usize::from(SmbDirectOptions::default().receive_credit_max) + 2);
         assert!(credits > 0 || p.send_credits() == 0);
         let Some((length, more)) = rest.split_first() else { return };
         let (head, message) = match usize::from(*length) {

@@ -5,22 +5,22 @@
 //! specification as a sans-IO state machine: negotiation, credits, fragments, keep-alive, timers. [`pdu`] holds the
 //! bytes.
 //!
-//! **What it is not.** It knows nothing of SMB2: no message is looked into. It opens no connection: it is given a
-//! queue pair. It keeps no registrations: what is exposed is exposed for one I/O (DESIGN decision 2).
+//! **What it is not.** It does not parse SMB2 messages. It opens no connection: the caller passes a queue pair. It
+//! keeps no registrations: a buffer is exposed for one I/O (DESIGN decision 2).
 //!
-//! **How a value lives.** A received message is delivered as slices of receive buffers, which return to the arena
-//! when the last slice is dropped. A sent message's buffers are held until the fabric is done with them. Exposed
-//! buffers and the sinks of RDMA Reads belong to the queue pair and come back by value in an [`Event`].
+//! **Ownership of buffers.** A received message is delivered as slices of receive buffers, which return to the arena
+//! when the last slice is dropped. A sent message's buffers are held until the fabric has finished with them. Exposed
+//! buffers and the sinks of RDMA Reads belong to the queue pair and are returned by value in an [`Event`].
 //!
-//! **I/O model.** [`SmbDirect::poll_event`] drives everything from one task; the other calls only queue. Nothing
-//! moves unless it is polled, so an owner that stops polling stops its peer: that is the back-pressure.
+//! **I/O model.** [`SmbDirect::poll_event`] does all work, from one task; the other calls only queue. A connection
+//! makes no progress unless it is polled, so an owner that stops polling stops its peer: that is the back-pressure.
 //!
 //! **Memory.** A connection holds at most: its posted receive buffers (at most `receive_credit_max`, few until the
-//! peer shows that it uses them, fewer while the arena is under pressure), one message under reassembly (at most
-//! twice its announced size, see `reassembly`), and what its owner queued (bounded by the `max_queued_*` options).
+//! peer shows that it uses them, fewer while the arena is under pressure), one message under reassembly (at most twice
+//! its announced size, see `assembly`), and what its owner queued (bounded by the `max_queued_*` options).
 //!
-//! **Errors.** [`SmbDirectError`] says who is to blame. Anything wrong that the peer does ends that connection with
-//! a [`Violation`].
+//! **Errors.** [`SmbDirectError`] distinguishes errors of the peer, the fabric and the caller. Every error of the peer
+//! ends that connection with a [`Violation`].
 
 mod assembly;
 mod connection;

@@ -18,8 +18,8 @@ pub struct SmbDirectOptions {
     pub max_send_size: u32,
     /// The longest message received: the size of a receive buffer. The peer's preferred send size lowers it.
     pub max_receive_size: u32,
-    /// The longest upper-layer message received, in fragments; at least 131,072. The default holds a WRITE of 1 MiB with
-    /// what comes before its payload, encrypted or not.
+    /// The longest upper-layer message received, in fragments; at least 131,072. The default holds a WRITE of 1 MiB
+    /// with the headers before its payload, encrypted or not.
     pub max_fragmented_size: u32,
     /// The longest RDMA transfer for one request.
     pub max_read_write_size: u32,
@@ -30,12 +30,14 @@ pub struct SmbDirectOptions {
     pub max_queued_transfers: usize,
     /// How long negotiation may take (MS-SMBD 3.1.2.1).
     pub negotiate_timeout: Duration,
-    /// Silence of the peer after which it is asked for a sign of life (MS-SMBD 3.1.2.2).
+    /// Silence of the peer after which a keep-alive is sent to it (MS-SMBD 3.1.2.2).
     pub idle_timeout: Duration,
-    /// How long it has to answer that.
+    /// How long the peer may take to answer the keep-alive.
     pub keepalive_timeout: Duration,
-    /// How long a grant that the peer is not known to wait for is delayed, in case a message can carry it.
+    /// How long a grant is delayed, in case a message can carry it, when the peer is not known to wait for it.
     pub grant_delay: Duration,
+    /// How long the last credit is kept for a peer that may need a grant, while that peer has credits.
+    pub last_credit_delay: Duration,
     /// How long the fabric may take to finish once the connection is closed.
     pub close_timeout: Duration,
 }
@@ -56,19 +58,20 @@ impl Default for SmbDirectOptions {
             idle_timeout: Duration::from_secs(120),
             keepalive_timeout: Duration::from_secs(5),
             grant_delay: Duration::from_millis(50),
+            last_credit_delay: Duration::from_secs(1),
             close_timeout: Duration::from_secs(5),
         }
     }
 }
 
-/// What was negotiated, in bytes.
+/// The negotiated limits, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The longest single message that we send.
+    /// The longest single message that this side sends.
     pub max_send_size: u32,
-    /// The longest single message that we receive.
+    /// The longest single message that this side receives.
     pub max_receive_size: u32,
-    /// The longest upper-layer message that we may send.
+    /// The longest upper-layer message that this side may send.
     pub max_fragmented_send_size: u32,
     /// The longest upper-layer message that the peer may send.
     pub max_fragmented_receive_size: u32,
@@ -76,7 +79,7 @@ pub struct Limits {
     pub max_read_write_size: u32,
 }
 
-/// What a connection did since it was made: the counters of Windows' "SMB Direct Connection" by their names there.
+/// The counters of a connection since its start, under the names of Windows' "SMB Direct Connection" counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Sends: single messages, fragments and grants alike.
@@ -99,7 +102,7 @@ pub struct Counters {
     pub local_invalidations: u64,
     /// Memory Regions: buffers exposed now.
     pub memory_regions: u64,
-    /// Stalls (Send Credit): times that sending stopped for want of a credit.
+    /// Stalls (Send Credit): times that sending stopped because no credit was left.
     pub stalls_send_credit: u64,
     /// Stalls (Send Queue): times that the queue pair took no more work requests.
     pub stalls_send_queue: u64,
@@ -109,7 +112,7 @@ pub struct Counters {
     pub stalls_rdma_read: u64,
     /// Times that the arena had no buffer for a receive, so the peer's credits shrank.
     pub stalls_receive_memory: u64,
-    /// What was posted for all this.
+    /// The work requests posted for all this.
     pub work_requests: WorkRequests,
 }
 
@@ -133,7 +136,7 @@ pub struct WorkRequests {
 }
 
 impl Counters {
-    /// What a connection's block says now.
+    /// Reads the counters of a connection's block.
     pub fn of(block: &Block) -> Counters {
         Counters {
             sends: block.get(t::SENDS),

@@ -7,7 +7,7 @@ pub use smb_wire::smbd::{
     NegotiateResponse, VERSION_1_0 as VERSION,
 };
 
-/// Buffer descriptors in one request at most: a bound of ours, enough for 8 MiB in pieces of 128 pages.
+/// Buffer descriptors in one request at most: a bound of this crate, enough for 8 MiB in pieces of 128 pages.
 pub const MAX_DESCRIPTORS: usize = 64;
 
 /// Bytes of a [`BufferDescriptorV1`].

@@ -1,14 +1,15 @@
-//! What a connection waits for its peer to do: its owner decides for how long.
+//! The progress of the peer: the work of a connection that waits for it. The owner of the connection decides for how
+//! long.
 
 use crate::SmbDirect;
 
-/// What the peer owes, and what it has done so far. What this end posts changes nothing of the latter: only what has
-/// completed is progress.
+/// The work that waits for the peer, and the work that the peer has completed so far. Only completions count as
+/// progress; posting a request does not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Messages and RDMA Writes queued or handed to the fabric that the peer has not taken yet.
     pub sending: usize,
-    /// Work requests that were such and completed, since the start.
+    /// Messages and RDMA Writes (as work requests) that completed, since the start.
     pub sent: u64,
     /// Bytes of messages queued or handed to the fabric and not completed.
     pub message_bytes: usize,
@@ -20,7 +21,7 @@ pub struct Progress {
     pub read: u64,
 }
 
-/// What has completed, as [`Progress`] tells it.
+/// The completed work, as reported in [`Progress`].
 #[derive(Default)]
 pub(crate) struct Completed {
     sent: u64,
@@ -36,7 +37,7 @@ impl Completed {
 }
 
 impl SmbDirect {
-    /// What the peer owes now, and what it has done.
+    /// The work that waits for the peer now, and the work that it has completed.
     pub fn progress(&self) -> Progress {
         let sending = self.messages.len() + self.work.len() + self.send_queue_used - self.reads_in_flight;
         Progress {
@@ -54,8 +55,8 @@ impl SmbDirect {
         self.messages.len() + self.work.len() + self.reads.len() + self.send_queue_used
     }
 
-    /// The bytes so far of a message that the peer has begun and not ended; `None` when there is none, and while it is
-    /// us who have no buffer for its next fragment.
+    /// The bytes received so far of a message that the peer has begun and not finished; `None` when there is none, and
+    /// while this side has no buffer for the next fragment.
     pub fn assembling(&self) -> Option<usize> {
         self.assembly.length().filter(|_| self.memory.is_none())
     }

@@ -1,15 +1,16 @@
-//! SMB Direct as a state machine for either end (MS-SMBD 3.1): no clock, no memory, no fabric.
+//! SMB Direct as a state machine for either side (MS-SMBD 3.1), without clock, memory or fabric.
 //!
-//! The owner calls `handle_*` with what happened and the time, then acts on [`Protocol::receives_wanted`] and
-//! [`Protocol::poll_transmit`] until neither has anything left, and wakes at [`Protocol::poll_timeout`]. Payload
-//! does not pass through: a queued message is its length here, a fragment is a range of it.
+//! The owner calls `handle_*` with the event and the time, then acts on [`Protocol::receives_wanted`] and
+//! [`Protocol::poll_transmit`] until neither has anything left, and wakes at [`Protocol::poll_timeout`]. The payload
+//! stays outside: here a queued message is its length, and a fragment is a range of it.
 //!
 //! Invariants:
 //! 1. `granted <= posted`: the peer has a credit only for a receive that is posted.
-//! 2. A message is sent only for a credit of the peer's, and takes the last one only if it grants at least one
-//!    back (MS-SMBD 3.1.5.1). So of two ends of which nothing is in flight at least one can send.
-//! 3. Fragments of one upper-layer message are sent in order with nothing of another between them.
-//! 4. `remaining` is what the peer's fragmented message still lacks, at most `max_fragmented_receive_size`.
+//! 2. A message is sent only for a credit of the peer's, and takes the last one only if it grants at least one back
+//!    (MS-SMBD 3.1.5.1). So when nothing is in flight between the two sides, at least one of them can send.
+//! 3. Fragments of one upper-layer message are sent in order, without fragments of another in between.
+//! 4. `remaining` is the number of bytes that the peer's fragmented message still lacks, at most
+//!    `max_fragmented_receive_size`.
 
 mod negotiation;
 
@@ -25,7 +26,7 @@ use crate::{Limits, SmbDirectError, SmbDirectOptions, Timer, Violation};
 /// Time since some fixed moment: only differences matter.
 pub type Time = Duration;
 
-/// One end of a connection.
+/// One side of a connection.
 pub struct Protocol {
     options: SmbDirectOptions,
     phase: Phase,
@@ -33,27 +34,29 @@ pub struct Protocol {
 
     /// Receive buffers posted and not used.
     posted: u32,
-    /// Credits that the peer holds as far as we know: granted, and no message arrived for them.
+    /// Credits that the peer may hold: granted, and no message arrived for them.
     granted: u32,
-    /// Receives that we want posted now; grows when the peer uses them up.
+    /// Receives to have posted now; grows when the peer uses them up.
     target: u32,
-    /// What `target` grows to.
+    /// The limit to which `target` grows.
     ceiling: u32,
-    /// What the peer asked for last.
+    /// The number of credits that the peer requested last.
     peer_target: u32,
     grant: Grant,
 
-    /// Messages that we may send.
+    /// Messages that this side may send.
     send_credits: u32,
+    /// Until when the last credit is kept, if it is (see [`Protocol::last_is_kept`]).
+    last_kept_until: Option<Time>,
     queue: VecDeque<Outgoing>,
-    /// Sending is held up for want of a credit, and that was counted.
+    /// Sending waits for a credit, and the stall was counted.
     stalled: bool,
     stalls: u64,
 
     remaining: u32,
     keep_alive: KeepAlive,
     response_due: bool,
-    /// When negotiation or the peer's silence has lasted too long.
+    /// The time at which negotiation, or the peer's silence, has lasted too long.
     deadline: Time,
 }
 
@@ -73,7 +76,7 @@ enum Phase {
     Ended,
 }
 
-/// What a grant without data waits for.
+/// When a grant is sent without data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Grant {
     /// Nothing arrived since the last grant.
@@ -102,7 +105,7 @@ struct Outgoing {
 pub enum Received {
     /// Nothing for the upper layer.
     Nothing,
-    /// Negotiation is over on this end; the upper layer may send.
+    /// Negotiation is complete on this side; the upper layer may send.
     Established,
     /// A part of an upper-layer message.
     Data {
@@ -139,14 +142,14 @@ pub struct Fragment {
     pub last: bool,
 }
 
-/// Why the peer's conduct ends the connection.
+/// The reason why the connection ends, where the peer caused it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It broke the protocol.
+    /// The peer violated the protocol.
     Peer(Violation),
-    /// It refused us with this NTSTATUS.
+    /// The peer refused the connection with this NTSTATUS.
     Refused(u32),
-    /// It was silent.
+    /// The peer did not answer in time.
     TimedOut(Timer),
 }
 
@@ -202,6 +205,7 @@ impl Protocol {
             grant: Grant::Quiet,
             send_credits: 0,
             queue: VecDeque::new(),
+            last_kept_until: None,
             stalled: false,
             stalls: 0,
             remaining: 0,
@@ -212,7 +216,7 @@ impl Protocol {
         }
     }
 
-    /// What was negotiated; before that, what is offered.
+    /// The negotiated limits; before the negotiation, the offered ones.
     pub fn limits(&self) -> Limits {
         self.limits
     }
@@ -227,7 +231,7 @@ impl Protocol {
         self.posted as usize
     }
 
-    /// Credits that we hold.
+    /// Credits that this side holds.
     pub fn send_credits(&self) -> u32 {
         self.send_credits
     }
@@ -237,7 +241,7 @@ impl Protocol {
         self.queue.len()
     }
 
-    /// How often sending stopped for want of a credit.
+    /// How often sending stopped because no credit was left.
     pub fn stalls(&self) -> u64 {
         self.stalls
     }
@@ -252,8 +256,8 @@ impl Protocol {
         want.saturating_sub(self.posted) as usize
     }
 
-    /// Whether nothing can go on before a receive is posted: the peer has none to send to, or our last credit's message
-    /// has none to grant.
+    /// Whether the connection can make no progress before a receive is posted: the peer has none to send to, or the
+    /// message that uses this side's last credit has none to grant.
     pub fn receive_needed(&self) -> bool {
         self.receives_wanted() > 0 && (self.posted == 0 || (self.send_credits == 1 && self.grantable() == 0))
     }
@@ -311,7 +315,7 @@ impl Protocol {
         result
     }
 
-    /// The time that [`Protocol::poll_timeout`] named has come, or any other.
+    /// Handles the time that [`Protocol::poll_timeout`] returned, or any other.
     ///
     /// # Errors
     /// The reason to end the connection.
@@ -323,29 +327,29 @@ impl Protocol {
             self.phase = Phase::Ended;
             return Err(End::TimedOut(Timer::Negotiation));
         }
-        // MS-SMBD 3.1.6.2: ask for a sign of life, then give up. A peer that left us no credit to ask with has not
-        // sent anything for as long, so it is treated alike.
+        // MS-SMBD 3.1.6.2: send a keep-alive, then end the connection. A peer that left this side no credit for the
+        // keep-alive has not sent anything for as long, so it is treated alike.
         if self.keep_alive != KeepAlive::None {
             self.phase = Phase::Ended;
             return Err(End::TimedOut(Timer::KeepAlive));
         }
         self.keep_alive = KeepAlive::Pending;
-        // The time for the answer begins when the question leaves: a full send queue may delay that, though not without
-        // end. Without a credit it never leaves.
+        // The time for the answer begins when the keep-alive is sent: a full send queue may delay that, for a limited
+        // time. Without a credit it is never sent.
         let without = self.send_credits == 0;
         let patience = if without { self.options.keepalive_timeout } else { self.options.idle_timeout };
         self.deadline = now + patience;
         Ok(())
     }
 
-    /// The fabric has sent a message that asks for a sign of life: what it was given before may have taken a while.
+    /// The fabric has sent the keep-alive: the messages posted before it may have taken a while.
     pub fn handle_keep_alive_left(&mut self, now: Time) {
         if self.phase == Phase::Established && self.keep_alive == KeepAlive::Sent {
             self.deadline = now + self.options.keepalive_timeout;
         }
     }
 
-    /// An RDMA transfer of ours was completed: the peer is alive, though it sends no message.
+    /// An RDMA transfer of this side completed: the peer is alive, though it sends no message.
     pub fn handle_transfer(&mut self, now: Time) {
         if self.phase == Phase::Established {
             self.alive(now);
@@ -362,15 +366,23 @@ impl Protocol {
         if self.phase == Phase::Ended {
             return None;
         }
-        Some(match self.grant {
-            Grant::Empty(at) if self.granted == 0 && self.grantable() > 0 && self.send_credits > 0 => {
-                self.deadline.min(at + self.options.grant_delay)
-            }
-            _ => self.deadline,
-        })
+        let mut at = self.deadline;
+        if let Grant::Empty(since) = self.grant
+            && self.granted == 0
+            && self.grantable() > 0
+            && self.send_credits > 0
+        {
+            at = at.min(since + self.options.grant_delay);
+        }
+        if let Some(until) = self.last_kept_until
+            && self.last_is_kept()
+        {
+            at = at.min(until);
+        }
+        Some(at)
     }
 
-    /// When negotiation or the peer's silence has lasted too long.
+    /// The time at which negotiation, or the peer's silence, has lasted too long.
     pub fn deadline(&self) -> Time {
         self.deadline
     }
@@ -385,13 +397,17 @@ impl Protocol {
 
     /// MS-SMBD 3.1.5.1.
     fn poll_data(&mut self, now: Time) -> Option<Transmit> {
+        if self.last_kept_until.is_some_and(|until| now >= until) {
+            self.last_kept_until = None;
+        }
         let with_data = !self.queue.is_empty();
         let ask = self.keep_alive == KeepAlive::Pending;
         if !(with_data || ask || self.response_due || self.grant_due(now)) {
             return None;
         }
-        // MS-SMBD 3.1.5.1: no credit, no message; and the last credit only with a grant.
-        if self.send_credits == 0 || (self.send_credits == 1 && self.grantable() == 0) {
+        // MS-SMBD 3.1.5.1: a message needs a credit, and the last credit is used only with a grant.
+        let kept = self.last_is_kept() && !ask && !self.response_due;
+        if self.send_credits == 0 || (self.send_credits == 1 && (kept || self.grantable() == 0)) {
             if with_data && !self.stalled {
                 self.stalled = true;
                 self.stalls += 1;
@@ -401,6 +417,7 @@ impl Protocol {
         self.stalled = false;
         let credits_granted = self.take_grant();
         self.send_credits -= 1;
+        self.last_kept_until = (self.send_credits == 1).then(|| now + self.options.last_credit_delay);
         self.response_due = false;
         if ask {
             self.keep_alive = KeepAlive::Sent;
@@ -409,8 +426,8 @@ impl Protocol {
         let mut header = DataTransfer {
             credits_requested: self.options.send_credit_target,
             credits_granted,
-            // A keep-alive is answered without the flag: an answer that asks for an answer would never end, though
-            // MS-SMBD 3.1.5.8 read literally says so.
+            // A keep-alive is answered without the flag, though MS-SMBD 3.1.5.8 read literally demands it: answers that
+            // request an answer would follow each other without end.
             flags: if ask { DataTransferFlags::RESPONSE_REQUESTED } else { DataTransferFlags::empty() },
             remaining_data_length: 0,
             data_offset: 0,
@@ -430,20 +447,32 @@ impl Protocol {
         Some(Transmit::Data(header, Some(fragment)))
     }
 
+    /// Whether the last credit waits until the peer has used its own. Linux (6.12) spends its last credits on requests
+    /// that grant nothing, and grants when it has processed replies. If this side has spent its last credit by then,
+    /// neither can grant the other anything. A peer that never grants more than one credit is not waited for.
+    fn last_is_kept(&self) -> bool {
+        self.send_credits == 1 && self.granted > 1 && self.last_kept_until.is_some()
+    }
+
     fn has_something_to_send(&self) -> bool {
         !self.queue.is_empty() || self.keep_alive == KeepAlive::Pending || self.response_due
     }
 
-    /// Receives that are wanted posted, apart from the one for the last credit's grant.
+    /// Receives to have posted, without the one for the last credit's grant.
     fn receive_target(&self) -> u32 {
         self.target.min(self.ceiling).min(self.peer_target).max(1)
     }
 
-    /// Receives that are wanted posted (MS-SMBD 3.1.5.9): a side with one credit and something to send posts
-    /// one more than the peer has credits, so that the last credit's message has something to grant.
+    /// Receives to have posted (MS-SMBD 3.1.5.9): a side with one credit and something to send posts two more than the
+    /// peer has credits, so that the last credit's message has something to grant: one for a request, one for a grant.
     fn receive_goal(&self) -> u32 {
         let last_credit = self.send_credits == 1 && self.has_something_to_send();
-        if last_credit { self.receive_target().max(self.granted + 1) } else { self.receive_target() }
+        let most = u32::from(self.options.receive_credit_max) + 2;
+        if last_credit {
+            self.receive_target().max((self.granted + 2).min(most))
+        } else {
+            self.receive_target()
+        }
     }
 
     /// Credits that could be granted now. After the target was lowered, receives beyond it are not granted again.
@@ -461,7 +490,7 @@ impl Protocol {
         n as u16
     }
 
-    /// Half of the credits used is when the peer gets them back without data to take them along.
+    /// When the peer has used half of its credits, it gets a grant even without data to send with it.
     fn low_mark(&self) -> u32 {
         (self.receive_target() / 2).max(1)
     }
@@ -513,7 +542,7 @@ impl Protocol {
         Ok(Received::Data { offset: m.data_offset, length: m.data_length, last })
     }
 
-    /// Checks that a fragment lies in its message and continues the sequence; whether it ends it.
+    /// Checks that a fragment lies in its message and continues the sequence; returns whether it is the last one.
     fn fragment(&mut self, m: &DataTransfer, message: usize) -> Result<bool, Violation> {
         if !m.data_offset.is_multiple_of(8) || (m.data_offset as usize) < DataTransfer::LEN {
             return Err(Violation::DataOffset(m.data_offset));

@@ -1,4 +1,4 @@
-//! RDMA transfers in pieces: how they are cut, and when each is complete.
+//! RDMA transfers in pieces: how they are split, and when each is complete.
 
 use std::collections::VecDeque;
 
@@ -19,11 +19,11 @@ struct Transfer {
     id: u64,
     left: usize,
     failed: Option<WcError>,
-    /// What was read, by piece; empty for a write.
+    /// The buffers read, by piece; empty for a write.
     sinks: Vec<Option<IoBufMut>>,
 }
 
-/// A finished transfer: the caller's id, and what was read.
+/// A finished transfer: the caller's id, and the data read.
 pub(crate) type Finished = (u64, Result<SgMut, WcError>);
 
 impl Transfers {
@@ -35,7 +35,7 @@ impl Transfers {
         self.slots.len() - self.free.len() >= self.limit
     }
 
-    /// A new transfer of `pieces` pieces (at least 1); its slot.
+    /// Starts a transfer of `pieces` pieces (at least 1) and returns its slot.
     pub(crate) fn start(&mut self, id: u64, pieces: usize) -> u32 {
         let transfer = Some(Transfer { id, left: pieces, failed: None, sinks: Vec::new() });
         match self.free.pop() {
@@ -50,7 +50,7 @@ impl Transfers {
         }
     }
 
-    /// A piece is complete; the transfer's result when it was the last one.
+    /// Completes a piece; returns the transfer's result when it was the last one.
     pub(crate) fn piece(
         &mut self,
         slot: u32,
@@ -78,7 +78,7 @@ impl Transfers {
         Some((t.id, t.failed.map_or_else(|| Ok(t.sinks.into_iter().flatten().collect()), Err)))
     }
 
-    /// Gives up what is unfinished: the ids.
+    /// Removes the unfinished transfers and returns their ids.
     pub(crate) fn abandon(&mut self) -> impl Iterator<Item = u64> + '_ {
         self.free.clear();
         self.slots.drain(..).flatten().map(|t| t.id)
@@ -131,7 +131,8 @@ pub fn try_sinks(arena: &Arena, from: &[BufferDescriptorV1], class: Class) -> Op
 }
 
 /// The sinks for [`crate::SmbDirect::rdma_read`] of these descriptors, waiting until there is memory for all of them.
-/// `None`: they take more than half of the arena, which might never be free at once, or others were faster every time.
+/// `None`: they take more than half of the arena, which might never be free at once, or other requests took the memory
+/// every time.
 pub async fn sinks(arena: Arena, from: Vec<BufferDescriptorV1>, class: Class) -> Option<SgMut> {
     let bytes: usize = sink_sizes(&from).map(|n| n.next_power_of_two().max(CHUNK_MIN)).sum();
     if bytes > arena.usage().budget / 2 {
@@ -141,7 +142,8 @@ pub async fn sinks(arena: Arena, from: Vec<BufferDescriptorV1>, class: Class) ->
         if let Some(sinks) = try_sinks(&arena, &from, class) {
             return Some(sinks);
         }
-        // Waits in turn for as much at once, holding nothing meanwhile, and takes it in pieces.
+        // Waits in the arena's queue for that much memory, without holding any meanwhile. The next round allocates it
+        // in pieces.
         drop(arena.alloc_sg(bytes, class).await);
     }
     try_sinks(&arena, &from, class)
@@ -201,7 +203,7 @@ mod tests {
         assert_eq!(cut, [1, 1 << 20, 5, 4096, 9000]);
     }
 
-    /// All of them are waited for together, without holding some.
+    /// It waits for all of them together, without holding some.
     #[tokio::test(start_paused = true)]
     async fn sinks_are_waited_for() {
         let arena = Arena::new(4 << 20).expect("memory");
@@ -222,7 +224,7 @@ mod tests {
         let (a, b) = tokio::join!(first, second);
         assert_eq!((a.expect("freed").len(), b.expect("freed").len()), (60, 60));
         assert_eq!(arena.usage().waiting, 0);
-        // More than can ever be had is said at once.
+        // A request beyond the arena's size fails at once.
         assert!(sinks(arena, descriptors(&[40_000; 60]), Class::Payload).await.is_none());
     }
 }

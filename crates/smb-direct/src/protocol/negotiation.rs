@@ -71,12 +71,12 @@ impl Protocol {
         self.limits.max_read_write_size = self.limits.max_read_write_size.min(m.max_read_write_size);
         self.send_credits = u32::from(m.credits_granted);
         self.establish(now);
-        // The peer has no credit until our first message: if the upper layer sends none, a grant goes alone.
+        // The peer has no credit until this side's first message: if the upper layer sends none, a grant is sent alone.
         self.grant = Grant::Empty(now);
         Ok(Received::Established)
     }
 
-    /// What both negotiate messages say alike.
+    /// Handles the fields that both negotiate messages have.
     fn peer_sizes(&mut self, credits_requested: u16, receive: u32, fragmented: u32) -> Result<(), Violation> {
         if credits_requested == 0 {
             return Err(Violation::NoCreditsRequested);

@@ -1,4 +1,4 @@
-//! Pairs of cores in virtual time, beside a naive model of what credits allow; hostile peers; timers.
+//! Pairs of cores in virtual time, against a naive model of the credits; hostile peers; timers.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,7 +17,7 @@ fn options() -> SmbDirectOptions {
     SmbDirectOptions { idle_timeout: Duration::from_secs(1_000_000), ..SmbDirectOptions::default() }
 }
 
-/// One end with what a shell holds, and the model: how many messages it may be sent.
+/// One side with the state of a shell, and the model: how many messages may be sent to it.
 struct Peer {
     core: Protocol,
     /// Receives posted at its queue pair: a message that finds none would end the connection.
@@ -32,7 +32,7 @@ struct Peer {
     received: Vec<Vec<u8>>,
     /// Arriving messages.
     wire: VecDeque<(Time, Vec<u8>)>,
-    /// When memory that was short is there again.
+    /// When memory is available again.
     memory_at: Option<Time>,
     messages: usize,
 }
@@ -82,7 +82,7 @@ impl Pair {
         self.random.next_u64() % of
     }
 
-    /// Runs until nothing happens before `until`; the time of the last thing that happened.
+    /// Runs until no event is left before `until`; returns the time of the last event.
     fn run(&mut self, until: Time) -> Time {
         let mut last = self.now;
         loop {
@@ -174,13 +174,13 @@ impl Pair {
         }
     }
 
-    /// Posts what is wanted, as far as memory goes.
+    /// Posts the wanted receives, as far as there is memory.
     fn post(&mut self, side: usize) {
         if self.ends[side].memory_at.is_some() {
             return;
         }
         let wanted = self.ends[side].core.receives_wanted();
-        // A listener takes no connection before its first receive is posted.
+        // A listener accepts no connection before its first receive is posted.
         let short = if self.ends[side].core.phase == Phase::AwaitRequest { 0 } else { self.short };
         let mut posted = 0;
         while posted < wanted && self.chance(8) >= short {
@@ -222,8 +222,8 @@ fn end_options(credits: u16, start: u16, size: u32) -> SmbDirectOptions {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// Both ends send at once, with any credits and sizes, delays, and memory that is short at times: nothing is
-    /// lost, reordered or doubled, no credit is overrun, and it comes to an end.
+    /// Both ends send at once, with any credits and sizes, delays, and memory that is short at times: nothing is lost,
+    /// reordered or duplicated, no credit is overrun, and all messages arrive in finite time.
     #[test]
     fn everything_arrives(
         credits in (1u16..6, 1u16..6),
@@ -238,7 +238,8 @@ proptest! {
         let messages = [lengths.0, lengths.1].map(|l| l.iter().map(|n| content(&mut random, *n)).collect());
         let mut pair = Pair::new(
             end_options(credits.0, start.0, sizes.0),
-            // A listener whose preferred send size exceeds our receive size is a violation: it takes the minimum.
+            // A listener whose preferred send size exceeds the other side's receive size would violate the protocol:
+            // the minimum is used.
             end_options(credits.1, start.1, sizes.1),
             messages,
             seed,
@@ -249,8 +250,8 @@ proptest! {
         pair.check();
     }
 
-    /// Whatever arrives, the core ends the connection or goes on; it does not panic, and it never takes more than
-    /// was granted.
+    /// Whatever arrives, the core ends the connection or continues; it does not panic, and it never accepts more
+    /// messages than it granted credits for.
     #[test]
     fn arbitrary_bytes(
         bytes in prop::collection::vec(any::<u8>(), 0..2000),
@@ -321,12 +322,12 @@ fn receive(p: &mut Protocol, m: DataTransfer) -> Result<Received, End> {
     p.handle_receive(Time::ZERO, &m.to_bytes(), 24 + m.data_length as usize)
 }
 
-/// What one hostile message gets.
+/// The violation that one hostile message causes.
 fn verdict(m: DataTransfer, message: usize) -> Violation {
     let mut p = established(options());
     match p.handle_receive(Time::ZERO, &m.to_bytes()[..message.min(24)], message) {
         Err(End::Peer(v)) => {
-            // It is over: nothing is taken, sent or waited for any more.
+            // The connection has ended: no message is accepted or sent, and no timer runs any more.
             assert_eq!(receive(&mut p, data(1, 0)), Ok(Received::Nothing));
             assert_eq!((p.receives_wanted(), p.poll_timeout()), (0, None));
             assert_eq!(p.poll_transmit(Time::ZERO), None);
@@ -516,7 +517,7 @@ fn quiet_when_nothing_is_sent() {
         let before: usize = pair.ends.iter().map(|e| e.messages).sum();
         pair.run(Duration::from_secs(200));
         let idle = pair.ends.iter().map(|e| e.messages).sum::<usize>() - before;
-        // With one credit each the right to send has to go to and fro, at the pace of the grant delay.
+        // With one credit each, the credits have to be exchanged back and forth, at the rate of the grant delay.
         let most = if a == 1 && b == 1 { 100 * 20 } else { 0 };
         assert!(idle <= most, "{idle} messages in 100 idle seconds with {a} and {b} credits");
     }
@@ -536,11 +537,11 @@ fn timers() {
     assert_eq!(p.handle_timeout(s(120)), Ok(()));
     let Some(Transmit::Data(m, None)) = p.poll_transmit(s(120)) else { panic!("no keep-alive") };
     assert_eq!((m.flags, m.data_length), (DataTransferFlags::RESPONSE_REQUESTED, 0));
-    // Its time begins when it has left.
+    // Its time begins when it has been sent.
     assert_eq!((p.poll_transmit(s(120)), p.poll_timeout()), (None, Some(s(125))));
     p.handle_keep_alive_left(s(124));
     assert_eq!((p.poll_timeout(), p.handle_timeout(s(128))), (Some(s(129)), Ok(())));
-    // An answer is a sign of life; without one it is over.
+    // An answer keeps the connection; without one it ends.
     let mut alive = established(SmbDirectOptions::default());
     assert_eq!(alive.handle_timeout(s(120)), Ok(()));
     assert!(alive.poll_transmit(s(120)).is_some());
@@ -549,7 +550,7 @@ fn timers() {
     assert_eq!((alive.poll_timeout(), alive.handle_timeout(s(125))), (Some(s(241)), Ok(())));
     assert_eq!(p.handle_timeout(s(129)), Err(End::TimedOut(Timer::KeepAlive)));
 
-    // So is a transfer that the peer had its part in, before the question and after.
+    // So does a transfer in which the peer took part, before the keep-alive and after.
     let mut p = established(SmbDirectOptions::default());
     p.handle_transfer(s(100));
     assert_eq!((p.poll_timeout(), p.handle_timeout(s(120))), (Some(s(220)), Ok(())));
@@ -558,12 +559,12 @@ fn timers() {
     p.handle_transfer(s(224));
     assert_eq!((p.poll_timeout(), p.handle_timeout(s(225))), (Some(s(344)), Ok(())));
 
-    // A send queue that is full delays the question.
+    // A full send queue delays the keep-alive.
     let mut p = established(SmbDirectOptions::default());
     assert_eq!((p.handle_timeout(s(120)), p.handle_timeout(s(140))), (Ok(()), Ok(())));
     assert!(p.poll_transmit(s(140)).is_some());
     assert_eq!(p.poll_timeout(), Some(s(145)));
-    // One that never leaves ends the connection too: soon where no credit is left for it.
+    // A keep-alive that is never sent ends the connection too: sooner if no credit is left for it.
     for (credits, patience) in [(0, 5), (2, 120)] {
         let mut p = established(SmbDirectOptions::default());
         p.send_credits = credits;
@@ -577,6 +578,7 @@ fn timers() {
 /// than is wanted otherwise.
 #[test]
 fn the_last_credit_carries_a_grant() {
+    let s = Duration::from_secs;
     let mut p = established(options());
     p.send_credits = 2;
     for _ in 0..3 {
@@ -586,15 +588,57 @@ fn the_last_credit_carries_a_grant() {
         matches!(p.poll_transmit(Time::ZERO), Some(Transmit::Data(m, Some(_))) if m.credits_granted == 0)
     );
     assert_eq!((p.poll_transmit(Time::ZERO), p.stalls()), (None, 1));
-    assert_eq!((p.receives_wanted(), p.receive_needed()), (1, true));
-    p.handle_posted(1);
-    assert!(
-        matches!(p.poll_transmit(Time::ZERO), Some(Transmit::Data(m, Some(_))) if m.credits_granted == 1)
-    );
-    assert_eq!((p.send_credits(), p.poll_transmit(Time::ZERO), p.receives_wanted()), (0, None, 0));
+    assert_eq!((p.receives_wanted(), p.receive_needed()), (2, true));
+    p.handle_posted(2);
+    // It is kept for a while as long as the peer has credits itself.
+    assert_eq!((p.poll_transmit(Time::ZERO), p.poll_timeout()), (None, Some(s(1))));
+    assert!(matches!(p.poll_transmit(s(1)), Some(Transmit::Data(m, Some(_))) if m.credits_granted == 2));
+    assert_eq!((p.send_credits(), p.poll_transmit(s(1)), p.receives_wanted()), (0, None, 0));
 }
 
-/// MS-SMBD 3.1.5.8: a keep-alive is answered, once, by whatever is sent next.
+/// Linux 6.12 sends requests until it has no credit, without granting any, and only then grants what it has freed.
+/// The last credit of this side is kept for that moment.
+#[test]
+fn a_peer_that_spends_its_last_credit_without_a_grant() {
+    const REQUESTS: usize = 60;
+    let mut p = established(options());
+    p.send_credits = 255;
+    let (mut credits, mut freed, mut requests, mut answered) = (4, 0, 0, 0);
+    // Grants wait for requests at first: the thread that frees receive buffers is busy with the first reply.
+    let mut grants_waited = false;
+    while answered < REQUESTS {
+        let before = (credits, freed, requests, answered);
+        while credits > 0 && requests < REQUESTS {
+            credits -= 1;
+            requests += 1;
+            let request = DataTransfer { credits_granted: 0, ..data(100, 0) };
+            assert_eq!(receive(&mut p, request), Ok(Received::Data { offset: 24, length: 100, last: true }));
+            p.queue_message(170_000).expect("it fits");
+            if grants_waited {
+                break;
+            }
+        }
+        grants_waited |= requests == REQUESTS || (credits == 0 && p.send_credits <= 1);
+        if grants_waited && credits > 0 && freed > 0 {
+            credits -= 1;
+            assert_eq!(
+                receive(&mut p, DataTransfer { credits_granted: freed, ..data(0, 0) }),
+                Ok(Received::Nothing)
+            );
+            freed = 0;
+        }
+        p.handle_posted(p.receives_wanted());
+        while let Some(Transmit::Data(m, fragment)) = p.poll_transmit(Time::ZERO) {
+            credits += m.credits_granted;
+            freed += 1;
+            answered += usize::from(fragment.is_some_and(|f| f.last));
+            p.handle_posted(p.receives_wanted());
+        }
+        assert_ne!((credits, freed, requests, answered), before, "neither side can send");
+    }
+}
+
+/// MS-SMBD 3.1.5.8: a keep-alive is answered, once, by the next message sent.
 #[test]
 fn keep_alives_are_answered() {
     let mut p = established(options());
@@ -631,8 +675,8 @@ fn credits_grow_with_use_and_shrink_on_demand() {
         assert_eq!((p.receives_wanted(), p.poll_transmit(Time::ZERO)), (0, None));
     }
     assert_eq!((p.posted(), p.granted), (2, 2));
-    // Once there is room again the peer has what it used before, not a few at first: a peer that spends those on requests
-    // has none to grant with.
+    // Once there is room again the peer has what it used before, not a few at first: a peer that uses those for
+    // requests has none left for grants.
     p.set_credit_target(u16::MAX);
     assert_eq!(p.receives_wanted(), 253);
 }

@@ -22,7 +22,7 @@ fn faulty(seed: u64) -> Options {
     }
 }
 
-/// MS-SMBD 3.1.6.2: a peer whose memory is read and written is not asked for signs of life.
+/// MS-SMBD 3.1.6.2: no keep-alive is sent to a peer whose memory is read and written.
 #[tokio::test(start_paused = true)]
 async fn transfers_are_a_sign_of_life() {
     let env = env();
@@ -164,7 +164,7 @@ async fn reads_come_whole_and_in_order() {
     }
 }
 
-/// RDMA Reads beyond ORD wait without holding up messages.
+/// RDMA Reads beyond ORD wait without delaying messages.
 #[tokio::test(start_paused = true)]
 async fn waiting_reads_do_not_hold_up_messages() {
     let fabric = Options { ord: 1, latency: Duration::from_millis(10), ..Options::new(env()) };
@@ -221,7 +221,7 @@ async fn what_does_not_fit_is_refused() {
     // Nothing to transfer completes too.
     ends.server().rdma_write(5, payload(&[], 1), &d(0)).expect("nothing");
     assert!(matches!(ends.of(SERVER).await, Event::RdmaDone { id: 5, result: Ok(None) }));
-    // None of that hurt.
+    // None of that affected the connection.
     for _ in 0..3 {
         assert_eq!(ends.message(CLIENT).await, b"x");
     }
@@ -242,8 +242,8 @@ async fn closing_sends_what_is_queued() {
     assert!(matches!(gone, Err(SmbDirectError::Down(Down::PeerClosed))), "{gone:?}");
 }
 
-/// MS-SMBD 3.1.6.2: a peer that stopped is given up after the idle time and the time to answer; one that lives is
-/// kept, however long nothing is said.
+/// MS-SMBD 3.1.6.2: the connection to a peer that has stopped ends after the idle time and the time to answer; that to
+/// a peer that answers is kept, however long no message is sent.
 #[tokio::test(start_paused = true)]
 async fn a_silent_peer_is_given_up() {
     let environment = env();
@@ -300,7 +300,7 @@ async fn a_full_arena_delays_but_does_not_break() {
 }
 
 /// DESIGN: one budget holds, and many clients that use all their credits are slow and correct. Here 250 connections
-/// share what is a quarter of 64 MiB, each client sends at once what it likes, and keeps sending.
+/// share what is a quarter of 64 MiB, each client sends as much as it wants at once, and continues to send.
 #[tokio::test(start_paused = true)]
 async fn many_clients_share_one_budget() {
     const CLIENTS: usize = 250;

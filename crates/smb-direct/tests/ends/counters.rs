@@ -95,7 +95,7 @@ async fn more_reads_than_the_depth_stall_for_an_rdma_read() {
     assert_eq!(ends.server().counters().work_requests.rdma_read, 2);
 }
 
-/// What the provider counted, both ends together, is what was done: and it is the same block.
+/// The provider's counts of both ends together match the operations, and it counts in the same block.
 #[tokio::test(start_paused = true)]
 async fn work_requests_are_those_that_were_posted() {
     let mut ends = quiet(Options::new(env()), SmbDirectOptions::default()).await;

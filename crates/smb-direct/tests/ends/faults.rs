@@ -13,8 +13,8 @@ use rdma::{Completion, Done, Down, Exposed, QueuePair, Rights, Stag, WcError, Wr
 use smb_direct::pdu::{DataTransfer, DataTransferFlags, NegotiateRequest, NegotiateResponse, VERSION};
 use smb_direct::{BufferDescriptorV1, Event, SmbDirect, SmbDirectError, SmbDirectOptions, Violation};
 
-/// Transfers and messages under way when the connection breaks at its n-th operation, for every n: each transfer
-/// completes once, both ends learn why, no memory is lost.
+/// Transfers and messages in progress when the connection breaks at its n-th operation, for every n: each transfer
+/// completes once, both ends get the reason, no memory is lost.
 #[tokio::test(start_paused = true)]
 async fn cut_anywhere() {
     let mut whole = 0;
@@ -37,7 +37,7 @@ async fn cut_anywhere() {
     assert!(whole > 3, "the last cuts come after everything");
 }
 
-/// Whether everything went through before the connection broke.
+/// Whether everything completed before the connection broke.
 async fn transfers(ends: &mut Ends) -> bool {
     let bufs = ends.sinks(20_000);
     let sink = ends.client().expose(Exposed::Sink { bufs, length: 20_000 }, Rights::RemoteWrite);
@@ -265,7 +265,7 @@ async fn stray_invalidations_end_the_connection() {
             panic!("{event:?}")
         };
         assert_eq!((sg_to_vec(&data).len(), which), (1200, stag));
-        // Ours arrives too late, and gets an error instead of ending the connection.
+        // This side's invalidation comes too late, and gets an error instead of ending the connection.
         server.invalidate(stag).expect("it is open");
         let (event, _) =
             tokio::join!(server.event(), tokio::time::timeout(Duration::from_secs(1), raw.next()));
@@ -274,7 +274,7 @@ async fn stray_invalidations_end_the_connection() {
     }
 }
 
-/// The memory of a message in tiny fragments is bounded: it is what they hold, not what they came in.
+/// The memory of a message in tiny fragments is bounded by its data, not by the receive buffers of the fragments.
 #[tokio::test(start_paused = true)]
 async fn tiny_fragments_hold_little() {
     let arena = Arena::new(8 << 20).expect("a mapping");
@@ -291,7 +291,7 @@ async fn tiny_fragments_hold_little() {
                 tokio::time::timeout(Duration::from_millis(1), async { while raw.next().await.is_ok() {} })
             );
             assert!(quiet.is_err(), "{quiet:?}");
-            // Our own receives come and go; a thousand buffers they are not.
+            // The number of this side's posted receives varies, but stays far below a thousand.
             assert!(arena.usage().used < before + 20 * 4096, "{left}: {}", arena.usage().used - before);
         }
     }
@@ -328,8 +328,8 @@ proptest! {
     }
 }
 
-/// An invalidation that the queue pair never sees, as the connection has ended, is flushed: the tag is not unknown, and
-/// the peer did nothing wrong.
+/// An invalidation that is not posted because the connection has ended is flushed: it does not fail with an unknown
+/// tag, and the peer made no error.
 #[tokio::test(start_paused = true)]
 async fn an_invalidation_after_the_end_is_flushed() {
     let mut ends = Ends::new(Options::new(env()), SmbDirectOptions::default()).await;

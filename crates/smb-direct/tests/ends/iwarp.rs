@@ -1,4 +1,4 @@
-//! Connections over `iwarp` on the loopback interface, and what tshark says of their bytes.
+//! Connections over `iwarp` on the loopback interface, and tshark's dissection of their bytes.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,7 +21,7 @@ fn small() -> SmbDirectOptions {
     SmbDirectOptions { max_send_size: 1364, max_receive_size: 1364, ..SmbDirectOptions::default() }
 }
 
-/// What passed a relay, in order: whether the client sent it, and the bytes.
+/// The bytes that passed a relay, in order, and whether the client sent them.
 type Recording = Arc<Mutex<Vec<(bool, Vec<u8>)>>>;
 
 async fn connected(options: Options, recording: Option<Recording>) -> Ends {
@@ -131,7 +131,7 @@ async fn both_ends_send_at_once() {
     }
 }
 
-/// An independent decoder reads what we send: negotiation, grants, fragments, Send with Invalidate.
+/// An independent decoder reads this crate's messages: negotiation, grants, fragments, Send with Invalidate.
 #[tokio::test]
 async fn tshark_dissects_it() {
     if Command::new("tshark").arg("--version").output().is_err() {
@@ -172,7 +172,7 @@ async fn tshark_dissects_it() {
             "-o",
             "tcp.desegment_tcp_streams:FALSE",
             "-Y",
-            // Grants come when they come.
+            // The times of grants are not deterministic.
             "smb_direct && !(smb_direct.data_length == 0)",
             "-r",
         ])

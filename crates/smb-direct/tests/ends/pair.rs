@@ -39,7 +39,7 @@ impl Ends {
         Ok(Ends { ends: [client?, server?], arena })
     }
 
-    /// The next event of either end, and whose it is.
+    /// The next event of either end, and the index of that end.
     pub async fn next(&mut self) -> (usize, Result<Event, SmbDirectError>) {
         poll_fn(|cx| {
             for (i, end) in self.ends.iter_mut().enumerate() {
@@ -85,7 +85,7 @@ pub fn env() -> Env {
     Env::simulated(1)
 }
 
-/// `length` bytes that tell where they belong.
+/// A pattern of `length` bytes that differs by position and `salt`.
 pub fn bytes(length: usize, salt: usize) -> Vec<u8> {
     (0..length).map(|i| ((i + salt) * 31 + (i >> 8)) as u8).collect()
 }
