@@ -28,7 +28,7 @@ package: ## target/package/*.deb and *.rpm
 	@scripts/setup build package
 	@scripts/package
 
-try-package: ## the package on a clean Debian that boots with systemd, in QEMU (5 minutes; root)
+try-package: ## both packages on a clean Debian that boots with systemd, in QEMU (5 minutes; root)
 	@scripts/setup build package
 	@scripts/test-package
 
