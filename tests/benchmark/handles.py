@@ -68,5 +68,5 @@ def table(found):
     """The results as Markdown."""
     lines = ["| | opens and closes per second | CPU µs, server |", "|---|---|---|"]
     lines += [f"| {kind} | {r['per_s']:,.0f} | {r['cpu_us']:,.0f} |" for kind, r in found["medians"].items()]
-    return "\n".join(lines) + f"\n\nA persistent one takes {found['ratio']:.2f} times as long (bar {AIM:.0f}): " \
+    return "\n".join(lines) + f"\n\nA persistent handle takes {found['ratio']:.2f} times as long (bar {AIM:.0f}): " \
                               f"{'met' if found['met'] else '**not met**'}."

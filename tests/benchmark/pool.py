@@ -443,7 +443,7 @@ def table(results):
     lines = []
     if "ram" in results:
         lines += [f"RAM disks ({results['ram']['disks']}): I/Os per second of processor time.", "",
-                  "| | pool µs/IO | floor µs/IO | fio µs/IO | pool IOPS | fio IOPS | of fio's per core | bar | | the floor's share | passes of CRC, of copies | disk I/Os per I/O |",
+                  "| | pool µs/IO | floor µs/IO | fio µs/IO | pool IOPS | fio IOPS | of fio's per core | bar | | floor, of fio's per core | CRC passes, copy passes | disk I/Os per I/O |",
                   "|---|---|---|---|---|---|---|---|---|---|---|---|"]
         for name, row in results["ram"]["rows"].items():
             ours, raw = row["pool"], row["fio"]
@@ -452,28 +452,28 @@ def table(results):
     if "cap" in results:
         cap = results["cap"]
         lines += ["", f"Four disks ({cap['disks']}) of {cap['bytes_per_second'] / 1e6:.0f} MB/s each by {cap['how']}.", "",
-                  "| | pool MB/s | what the disks allow, as user's bytes | of it | bar | | fio, all disks together |",
+                  "| | pool MB/s | limit of the disks, user data | of the limit | bar | | fio, all disks together |",
                   "|---|---|---|---|---|---|---|"]
         for name, row in cap["rows"].items():
             lines.append(f"| {name} | {row['pool']['bytes_per_second'] / 1e6:.1f} | {row['allowed'] / 1e6:.1f} "
                          f"| {row['ratio']:.1%} | {row['aim']:.0%} | {said(row['met'])} | {row['fio']['bytes_per_second'] / 1e6:.1f} |")
     if "sums" in results:
         s = results["sums"]
-        lines += ["", f"Checksums, their blocks in memory: {s['sum_us']:.3f} µs of the {s['all']['cpu_us']:.2f} µs of a 4 KiB read, {s['cost']:.1%} on top of "
-                  f"the rest (at most {SUMS_AIM:.0%}: {said(s['met'])}). With a tenth of them in memory, random reads cost {s['tenth']['disk_ios_per_io']:.2f} disk "
-                  f"I/Os each ({s['all']['disk_ios_per_io']:.2f} with all)."]
+        lines += ["", f"Checksums with all tables in memory take {s['sum_us']:.3f} µs of the {s['all']['cpu_us']:.2f} µs of a 4 KiB read, {s['cost']:.1%} on top of "
+                  f"the rest (at most {SUMS_AIM:.0%}: {said(s['met'])}). With a tenth of the tables in memory, a random read costs {s['tenth']['disk_ios_per_io']:.2f} disk "
+                  f"I/Os ({s['all']['disk_ios_per_io']:.2f} with all)."]
     if "parity" in results:
         p = results["parity"]
         r = p["parity_random"]
-        lines += ["", f"Parity 4 + 1 and a two-way mirror, each on five disks at {p['cap'] / 1e6:.0f} MB/s each; user's MB/s, whole stripes of 1 MiB, {STRIPE[1]} outstanding.", "",
+        lines += ["", f"Parity 4 + 1 and a two-way mirror, each on five disks at {p['cap'] / 1e6:.0f} MB/s each; MB/s of user data, whole stripes of 1 MiB, {STRIPE[1]} outstanding.", "",
                   "| | parity | mirror | ratio | bar |", "|---|---|---|---|---|"]
-        for what, words in (("new", "where nothing was written"), ("over", "over what was written")):
+        for what, words in (("new", "new stripes"), ("over", "overwritten stripes")):
             ours, others = (p[f"{name}_{what}"]["bytes_per_second"] / 1e6 for name in ("parity", "mirror"))
             lines.append(f"| {words} | {ours:.1f} | {others:.1f} | {ours / others:.2f} | {f'{PARITY_AIM}, ' + said(p['met']) if what == 'new' else ''} |")
-        lines += ["", f"Random 4 KiB writes, {STRIPE[1]} outstanding: {r['iops']:,.0f} a second with parity, the mirror {p['mirror_random']['iops']:,.0f}; {r['reads'] / r['ios']:.2f} reads "
-                  f"and {r['writes'] / r['ios']:.2f} writes of disks for each, flushes {r['flushes'] / r['ios']:.2f}, 99th percentile {r['p99_us']:,.0f} µs."]
+        lines += ["", f"Random 4 KiB writes, {STRIPE[1]} outstanding: {r['iops']:,.0f} a second with parity, {p['mirror_random']['iops']:,.0f} with the mirror. With parity each takes {r['reads'] / r['ios']:.2f} reads, "
+                  f"{r['writes'] / r['ios']:.2f} writes and {r['flushes'] / r['ios']:.2f} flushes of disks; 99th percentile {r['p99_us']:,.0f} µs."]
     if "files" in results:
-        lines += ["", "A two-way mirror on two files; 4 KiB at random places, 32 outstanding. fio: on each of two such files, both at a time.", "",
+        lines += ["", "A two-way mirror on two files; 4 KiB at random offsets, 32 outstanding. fio uses both files at once; its figure is for one of them.", "",
                   "| | pool IOPS | µs of processor time | disk writes for each | flushes | fio | of fio's | bar |", "|---|---|---|---|---|---|---|---|"]
         for name, row in results["files"]["rows"].items():
             a = row["pool"]
@@ -481,20 +481,20 @@ def table(results):
             lines.append(f"| {name} | {a['iops']:,.0f} | {a['cpu_us']:.2f} | {a['disk_writes']:.2f} | {a['disk_flushes']:.3f} | {fios} |")
     if "repair" in results:
         r = results["repair"]
-        lines += ["", f"Repair of a lost disk of four at {r['cap'] / 1e6:.0f} MB/s each under random 8 KiB reads, 4 outstanding:", "",
-                  "| | MB/s | 99th percentile of the reads before, µs | meanwhile | reads a second before | meanwhile |", "|---|---|---|---|---|---|"]
-        for name, what in (("free", "as fast as it goes"), ("paced", f"paced, target {r['target_s'] * 1000:.0f} ms")):
+        lines += ["", f"Repair of a lost disk of four at {r['cap'] / 1e6:.0f} MB/s each, under random 8 KiB reads, 4 outstanding:", "",
+                  "| | MB/s | 99th percentile of reads before, µs | during the repair, µs | reads/s before | during the repair |", "|---|---|---|---|---|---|"]
+        for name, what in (("free", "not paced"), ("paced", f"paced, target {r['target_s'] * 1000:.0f} ms")):
             m = r[name]
             lines.append(f"| {what} | {m['bytes_per_second'] / 1e6:.1f} | {m['quiet_p99_us']:,.0f} | {m['beside_p99_us']:,.0f} "
                          f"| {m['quiet_iops']:,.0f} | {m['beside_iops']:,.0f} |")
     for name, row in results.get("threads", {}).get("rows", {}).items():
-        lines += ["", f"Two spaces on two threads, 4 KiB {name}s at random, disks in memory: {row['two']:,.0f} I/Os a second, one on one {row['one']:,.0f}: "
+        lines += ["", f"Two spaces on two threads, random 4 KiB {name}s, disks in memory: {row['two']:,.0f} I/Os a second; one space on one thread {row['one']:,.0f}: "
                   f"{row['ratio']:.2f} times (at least {row['aim']}: {said(row['met'])}); two processes, which share nothing but the machine, "
                   f"{row['apart'] / row['one']:.2f} times."]
     if "share" in results:
         r = results["share"]
-        lines += ["", f"A mirror through its share over SMB Direct, random reads of {SHARE[0] // KIB} KiB, {SHARE[1]} outstanding: {r['share']['server_us']:.2f} µs of the server for "
-                  f"each; the null share {r['null']['server_us']:.2f}, the pool alone {r['alone']['cpu_us']:.2f}: {r['more_us']:+.2f} µs (at most {SHARE_AIM_US:+.1f}: {said(r['met'])})."]
+        lines += ["", f"A mirror through its share over SMB Direct, random reads of {SHARE[0] // KIB} KiB, {SHARE[1]} outstanding: the server takes {r['share']['server_us']:.2f} µs for "
+                  f"each; the null share takes {r['null']['server_us']:.2f} and the pool alone {r['alone']['cpu_us']:.2f}: a difference of {r['more_us']:+.2f} µs (at most {SHARE_AIM_US:+.1f}: {said(r['met'])})."]
     if "instructions" in results:
         lines += ["", "Instructions in user space for each I/O (callgrind): " + ", ".join(f"{name} {n:,.0f}" for name, n in results["instructions"].items()) + "."]
     return "\n".join(lines).strip()

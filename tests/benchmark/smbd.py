@@ -135,7 +135,7 @@ def missed(everything):
 
 def table(everything):
     """The results as Markdown."""
-    lines = ["| | IOPS, smbd → Causeway | CPU µs/IO, smbd → Causeway | ratio | bar | | bare loop µs/IO | over it | p50 µs | p99 µs |",
+    lines = ["| | IOPS, smbd → Causeway | CPU µs/IO, smbd → Causeway | ratio | bar | | bare loop µs/IO | over the loop | p50 µs | p99 µs |",
              "|---|---|---|---|---|---|---|---|---|---|"]
     for name, found in everything.items():
         m = found["medians"]

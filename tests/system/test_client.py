@@ -239,7 +239,7 @@ def test_an_interrupted_put_leaves_the_old_file(large, send, status):
     Cli(server)("put", path.parent / "old", Cli(server).url(f"put-{status}/f"))
     put = Interrupted(server, folder, send, "put", path, Cli(server).url(f"put-{status}/f"))
     assert put.status == status, put.said
-    assert send == signal.SIGKILL or "left as they were" in put.said
+    assert send == signal.SIGKILL or "existing files are unchanged" in put.said
     # The server deletes the unfinished file when it notices that the connection has closed.
     until(lambda: [p.name for p in folder.iterdir()] == ["f"], timeout=10, what="only the old file")
     assert (folder / "f").read_text() == "the old file"
@@ -253,7 +253,7 @@ def test_an_interrupted_get_leaves_the_old_file(large, tmp_path, send, status):
         path.chmod(0o666)
     (tmp_path / "f").write_text("the old file")
     get = Interrupted(server, tmp_path, send, "get", Cli(server).url("get"), tmp_path / "f")
-    assert get.status == status and "left as they were" in get.said
+    assert get.status == status and "existing files are unchanged" in get.said
     assert [p.name for p in tmp_path.iterdir()] == ["f"] and (tmp_path / "f").read_text() == "the old file"
 
 
@@ -262,10 +262,10 @@ def test_an_interrupted_copy_resumes(large, tmp_path):
     (server.path() / "resume").mkdir(mode=0o777)
     url = Cli(server).url("resume/f")
     put = Interrupted(server, server.path() / "resume", signal.SIGINT, "put", "--resume", path, url)
-    assert put.status == 130 and "the same command continues" in put.said
+    assert put.status == 130 and "run the same command again" in put.said
     Cli(server)("put", "--resume", path, url)
     get = Interrupted(server, tmp_path, signal.SIGINT, "get", "--resume", url, tmp_path / "f")
-    assert get.status == 130 and "the same command continues" in get.said
+    assert get.status == 130 and "run the same command again" in get.said
     Cli(server)("get", "--resume", url, tmp_path / "f")
     assert (tmp_path / "f").read_bytes() == path.read_bytes()
     assert [p.name for p in [*tmp_path.iterdir(), *(server.path() / "resume").iterdir()]] == ["f", "f"]

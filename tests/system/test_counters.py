@@ -152,5 +152,5 @@ def test_the_table(measured):
     sample = json.loads(measured.counters("--json", "RDMA Activity").out)
     assert sample["interval_s"] > 0.9 and sample["counters"][0]["path"] == r"\RDMA Activity(iwarp)\RDMA Active Connections"
     text = measured.counters("--definitions").out
-    assert "Stalls (Send Credit)/sec (rate, 1/s)" in text and "not here" in text
-    assert "no such set" in measured.counters("Cluster CSVFS", status=2).out
+    assert "Stalls (Send Credit)/sec (rate, 1/s)" in text and "not available" in text
+    assert "unknown set or counter" in measured.counters("Cluster CSVFS", status=2).out

@@ -94,4 +94,4 @@ mount -t tmpfs tmpfs /var/lib/causeway/disks
 systemctl start causeway
 """
     said = run_in_order(scratch, "pools", before, lines)
-    assert "pool tank created of 3 disks" in said
+    assert "pool tank created from 3 disks" in said

@@ -262,8 +262,8 @@ def test_a_second_server_is_told_who_has_the_pool(machine, serve):
 def test_names_that_would_mean_something_else(machine):
     machine.pool()
     for name in ["tank/vm", ".journal-1", " vm", "vm\n", ""]:
-        assert "is no name" in machine.refused("space", "create", name, "--pool", "tank", "--size", "1MiB")
-        assert "is no name" in machine.refused("pool", "rename", "tank", name)
+        assert "is not a valid name" in machine.refused("space", "create", name, "--pool", "tank", "--size", "1MiB")
+        assert "is not a valid name" in machine.refused("pool", "rename", "tank", name)
     assert machine.json("space", "list") == [] and machine.json("pool", "list")[0]["name"] == "tank"
 
 
@@ -323,9 +323,9 @@ def test_two_disks_need_a_word_when_one_is_lost(machine):
     machine.lose("a")
     machine.server.start()
     listed = machine("pool", "list")
-    assert "Not open" in listed and "1 of 2 disks with metadata are here and 2 are needed" in listed
+    assert "Not open" in listed and "1 of 2 disks with metadata are present and 2 are needed" in listed
     told = machine.refused("pool", "import", "tank")
-    assert "may be newer" in told and "causeway pool import tank --accept-loss" in told
+    assert "may have newer data" in told and "causeway pool import tank --accept-loss" in told
     assert "is not open" in machine.refused("space", "create", "x", "--pool", "tank", "--size", "1MiB")
     machine("pool", "import", "tank", "--accept-loss")
     machine.attach()
@@ -379,7 +379,7 @@ def test_a_disk_leaves_and_returns_under_load(machine):
     assert load.poll() is None, "the load goes on"
     assert "In maintenance mode" in machine("pool", "show", "tank")
     assert "the only current copy" in machine.refused("pool", "offline-disk", "tank", "1")
-    assert "is back in the pool" in machine("pool", "add-disk", "tank", "--disk", machine.path("a"))
+    assert "returned to the pool" in machine("pool", "add-disk", "tank", "--disk", machine.path("a"))
     out, _ = load.communicate(timeout=120)
     assert load.returncode == 0 and "failed" not in out.lower() and out.count("wrote 65536/65536") == 12000, out[-2000:]
     machine.until_healthy()
@@ -425,11 +425,11 @@ def test_rot_is_found_and_healed(machine):
     machine.qemu_io("read -P 0xb7 0 1M")
     machine("space", "repair", "vm")
     until(lambda: healed() == 342 and machine.json("job", "list") == [], timeout=60, what="all healed")
-    assert "342 units on disk 0" in machine("pool", "show", "tank")
+    assert "342 blocks of 4 KiB on disk 0" in machine("pool", "show", "tank")
     # What was put right holds: the other copy may go bad in the same places and elsewhere.
     assert damage("b", 2) == 512
     machine("space", "repair", "vm")
-    until(lambda: healed() == 512, timeout=60, what="all healed")
+    until(lambda: healed() == 512 and machine.json("job", "list") == [], timeout=60, what="all healed")
     machine("space", "repair", "vm")
     until(lambda: machine.json("job", "list") == [], timeout=60, what="nothing runs")
     assert healed() == 0, "it found nothing more, so what was is forgotten"
@@ -495,7 +495,7 @@ def test_spaces_grow_and_go(machine):
     assert "do not fit into the pool tank" in told
     # A fixed one for whose new size there is no room stays as it is.
     told = machine.refused("space", "resize", "all", "--size", "1GiB")
-    assert "the virtual disk all cannot have 1 GiB: the pool tank has room for" in told and "pool add-disk tank" in told, told
+    assert "the virtual disk all cannot be resized to 1 GiB: the pool tank has room for" in told and "pool add-disk tank" in told, told
     now = machine.status()
     assert (now["allocated"], now["virtual_disks"]) == (full["allocated"], full["virtual_disks"])
     told = machine.refused("space", "destroy", "all")
@@ -520,23 +520,23 @@ def test_what_is_refused_says_why(machine):
         (["space", "create", "t", "--pool", "tank", "--resiliency", "three-way-mirror", "--size", "1MiB"],
          "3 disks are needed and the pool tank has 2"),
         (["space", "create", "vm", "--pool", "tank", "--size", "1MiB"], "the name 'vm' is taken"),
-        (["pool", "create", "tank", "--disk", machine.path("x")], "there is a pool tank already"),
+        (["pool", "create", "tank", "--disk", machine.path("x")], "a pool tank exists already"),
         (["pool", "create", "b", "--disk", machine.path("a")], "In a pool|belongs to the pool 'tank'"),
-        (["pool", "create", "b", "--disk", machine.path("a"), "--force"], "the pool 'tank', which is open here"),
-        (["pool", "create", "b", "--disk", machine.path("x"), machine.path("x")], "was given twice"),
+        (["pool", "create", "b", "--disk", machine.path("a"), "--force"], "the pool 'tank', which is open on this server"),
+        (["pool", "create", "b", "--disk", machine.path("x"), machine.path("x")], "is named twice"),
         (["pool", "create", "b", "--disk", machine.path("none")], "No such file"),
         (["pool", "create", "b", "--assume-atomic", "--slab-size", "3MiB", "--disk", machine.path("x")], "power of two"),
         (["space", "attach", "vm", "--nbd", "/nonexistent/folder/nbd"], "its directory does not exist"),
-        (["space", "attach", "vm", "--nbd", machine.server.config], "something is there"),
-        (["space", "attach", "vm", "--nbd", "/tmp/" + "n" * 200], "107 letters"),
+        (["space", "attach", "vm", "--nbd", machine.server.config], "another file or server uses this path"),
+        (["space", "attach", "vm", "--nbd", "/tmp/" + "n" * 200], "107 bytes"),
         (["space", "detach", "vm"], "is not attached"),
         (["pool", "remove-disk", "tank", "17"], "the pool tank has no disk 17"),
         (["disk", "create-file", machine.path("x"), "--size", DISK], "File exists"),
-        (["disk", "create-file", machine.path("small"), "--size", "1MiB"], "the least is"),
+        (["disk", "create-file", machine.path("small"), "--size", "1MiB"], "the minimum is"),
         (["disk", "create-file", machine.path("large"), "--size", 2**64 - 4096], "."),
         (["disk", "set", "tank/0", "--enclosure", "a\x1b[31m"], "control characters"),
-        (["space", "create", "a", "--pool", "tank", "--size", 2**64 - 1], "no virtual disk has 18446744073709551615 bytes"),
-        (["space", "resize", "vm", "--size", 2**64 - 1], "no virtual disk has 18446744073709551615 bytes"),
+        (["space", "create", "a", "--pool", "tank", "--size", 2**64 - 1], "a virtual disk cannot have 18446744073709551615 bytes"),
+        (["space", "resize", "vm", "--size", 2**64 - 1], "a virtual disk cannot have 18446744073709551615 bytes"),
     ]
     for words, why in cases:
         told = machine.refused(*words)
@@ -590,7 +590,7 @@ def test_health_folds_causes_and_gives_commands(machine):
     machine.bring("a")
     [action] = fault["RecommendedActions"]
     words = shlex.split(action)
-    assert words[0] == "causeway" and re.search("back|in service", machine(*words[1:])), "perhaps it returned by itself"
+    assert words[0] == "causeway" and re.search("returned|in service", machine(*words[1:])), "perhaps it returned by itself"
     until(lambda: faults() == [], timeout=60, what="nothing is wrong")
     until(lambda: log.read_text().count("fault cleared") >= 1, timeout=20, what="told")
     assert fault["FaultId"] in log.read_text()
@@ -618,7 +618,7 @@ def test_damage_and_full_pools_are_faults(machine):
     damaged = found["PhysicalDisk.HighErrorCount"]
     assert "64 blocks of 4 KiB" in damaged["Reason"] and str(machine.path("a")) in damaged["FaultingObjectLocation"]
     assert "causeway space repair tank/vm" in damaged["RecommendedActions"]
-    assert re.search(r"LastScrub +: 20\d\d-.* UTC: 64 units healed, 0 lost", machine("space", "show", "vm"))
+    assert re.search(r"LastScrub +: 20\d\d-.* UTC: 64 blocks repaired, 0 lost", machine("space", "show", "vm"))
     machine("space", "create", "thin", "--pool", "tank", "--size", "1GiB")
     machine("space", "create", "all", "--pool", "tank", "--max", "--provisioning", "fixed")
     found = {f["FaultType"]: f for f in machine.health()[0]["faults"]}
@@ -723,7 +723,7 @@ def test_jobs_are_paused_resumed_and_survive_kill_9(machine):
     assert machine.json("job", "list")[0]["bytes_processed"] <= job["bytes_processed"] + (4 << 20), "it stands still"
     assert "is running already" in machine("space", "repair", "vm")
     assert "paused by command" in machine("job", "list")
-    assert "not ended" in machine("space", "show", "vm")
+    assert "not complete" in machine("space", "show", "vm")
     # It continues after a restart, without the pause.
     machine.kill_and_start()
     until(lambda: machine.json("space", "show", "vm")["scrub"].get("ended_unix_s"), timeout=60, what="it ended")
@@ -733,13 +733,13 @@ def test_jobs_are_paused_resumed_and_survive_kill_9(machine):
     shown = machine("job", "list", "--follow")
     assert "PercentComplete" in shown
     assert machine.json("job", "list") == []
-    assert "0 units healed, 0 lost" in machine("space", "show", "vm")
+    assert "0 blocks repaired, 0 lost" in machine("space", "show", "vm")
     number = until(paused, timeout=60, what="a repair that runs")
     # Those that are gone keep nothing from the others.
     told = machine.refused("job", "stop", "4711", str(number), "4712")
     assert "stopped" in told and "there is no job 4711, 4712" in told, told
     until(lambda: machine.json("job", "list") == [], timeout=60, what="it ended")
-    assert "not ended" in machine("space", "show", "vm")
+    assert "not complete" in machine("space", "show", "vm")
     # Nor is the next one paused.
     machine("space", "repair", "vm")
     until(lambda: machine.json("job", "list") == [], timeout=60, what="it ended")
@@ -836,7 +836,7 @@ def test_local_reconstruction_survives_what_it_promises(machine):
 def test_local_reconstruction_refuses_what_cannot_be(machine):
     machine.pool("abc")
     for words, why in [(["dual-parity", "--groups", "2"], "11 disks are needed"), (["dual-parity", "--groups", "2", "--columns", "6"], "6 disks are needed"),
-                       (["parity", "--groups", "2"], "--resiliency dual-parity --groups 2"), (["mirror", "--groups", "2"], "leave --groups out")]:
+                       (["parity", "--groups", "2"], "--resiliency dual-parity --groups 2"), (["mirror", "--groups", "2"], "omit --groups")]:
         said = machine.refused("space", "create", "vm", "--pool", "tank", "--size", "8MiB", "--resiliency", *words)
         assert why in said, said
     machine("disk", "create-file", *machine.paths("defgh"), "--size", DISK)
@@ -848,7 +848,7 @@ def test_local_reconstruction_refuses_what_cannot_be(machine):
 
 def test_parity_refuses_what_cannot_be(machine):
     machine.pool("abc")
-    for words, why in [(["--resiliency", "dual-parity"], "4 disks"), (["--resiliency", "parity", "--columns", "2"], "2 columns are too few: it has 3 at least"),
+    for words, why in [(["--resiliency", "dual-parity"], "4 disks"), (["--resiliency", "parity", "--columns", "2"], "2 columns are too few: at least 3 are needed"),
                        (["--resiliency", "parity", "--columns", "5"], "5 disks")]:
         said = machine.refused("space", "create", "vm", "--pool", "tank", "--size", "8MiB", *words)
         assert why in said, said
@@ -918,7 +918,7 @@ def test_tables_fit_the_terminal(machine, columns):
         ("pool", "list"): ["tank", "Degraded", "Warning", "1 disk now"],
         ("space", "list"): ["vm", "Mirror", "48 MiB"],
         ("pool", "show", "tank"): ["CanLose", "vm", "tank"],
-        ("event", "list"): ["pool tank", "created of 3 disks"],
+        ("event", "list"): ["pool tank", "created from 3 disks"],
         ("job", "list"): ["Name", "Object"],
     }
     for words, texts in wanted.items():

@@ -69,7 +69,7 @@ def test_a_disk_with_data_leaves_under_load(machine):
     # The two that are left cannot do without each other, and say so.
     left = sorted(disks(machine))[0]
     told = machine.refused("pool", "remove-disk", "tank", str(left))
-    assert "fit on no other disk" in told and "add disks" in told
+    assert "do not fit on other disks" in told and "add disks" in told
 
 
 def test_a_move_goes_on_after_kill_9(machine):
@@ -129,16 +129,16 @@ def test_replaced_retired_and_evened_out(machine):
     until_idle(machine)
     used = [d["allocated"] for d in disks(machine).values()]
     assert max(used) - min(used) <= machine.status()["slab_size"], used
-    assert "as evenly full as can be" in machine("pool", "optimize", "tank")
+    assert "already evenly full" in machine("pool", "optimize", "tank")
     # A retired one is empty soon, and used again after a command.
-    assert "move to others" in machine("disk", "retire", "tank/1")
+    assert "are moved to other disks" in machine("disk", "retire", "tank/1")
     until(lambda: disks(machine)[1]["allocated"] == 0, timeout=120, what="disk 1 is empty")
     assert disks(machine)[1]["usage"] == "Retired"
     retired = [f for f in machine.health()[0]["faults"] if f["FaultType"] == "PhysicalDisk.Retired"]
     assert [f["RecommendedActions"] for f in retired] == [["causeway pool remove-disk tank 1", "causeway disk set tank/1 --usage auto-select"]], retired
     until_idle(machine)
     machine("disk", "set", "tank/1", "--usage", "auto-select")
-    assert "is moved" in machine("pool", "optimize", "tank")
+    assert "is being moved" in machine("pool", "optimize", "tank")
     until(lambda: disks(machine)[1]["allocated"] > 0, timeout=120, what="disk 1 is used")
     until_idle(machine)
     machine.qemu_io("read -P 7 0 40M")
@@ -231,14 +231,14 @@ def test_several_disks_are_added_together_or_not_at_all(machine):
     machine("disk", "create-file", machine.path("c"), "--size", DISK)
     told = machine.refused("pool", "add-disk", "tank", "--assume-atomic", "--disk", machine.path("c"), machine.path("nothing"))
     assert "No such file" in told
-    assert "given twice" in machine.refused("pool", "add-disk", "tank", "--assume-atomic", "--disk", machine.path("c"), machine.path("c"))
+    assert "named twice" in machine.refused("pool", "add-disk", "tank", "--assume-atomic", "--disk", machine.path("c"), machine.path("c"))
     assert sorted(disks(machine)) == [0, 1]
     machine("pool", "add-disk", "tank", "--assume-atomic", "--disk", machine.path("c"))
     assert sorted(disks(machine)) == [0, 1, 2]
     # A path is one of ours, not of the server's directory.
     here = os.path.relpath(machine.path("c"))
     assert "is offline" in machine("pool", "offline-disk", "tank", here)
-    assert "is back" in machine("disk", "return", here)
+    assert "returned to the pool" in machine("disk", "return", here)
     told = machine("disk", "set", "tank/2", "--enclosure", "left", "--rack", "r1")
     assert "disk 2 of the pool tank is in rack r1, enclosure left now" in told
 
@@ -260,7 +260,7 @@ def test_a_full_pool_reads_and_recovers(machine):
         written = at + 4
     assert written > 32, written
     assert "no room for another row" in machine.server.log.read_text()
-    assert re.search(r"\d+ % of its room is in use \(threshold 50 %\)", machine("pool", "show", "tank"))
+    assert re.search(r"\d+ % of its capacity is in use \(threshold 50 %\)", machine("pool", "show", "tank"))
     assert "is in use (threshold 50 %)" in json.dumps(machine.health())
     machine.qemu_io(f"read -P 9 0 {written}M", "write -P 8 0 4M", "flush", "read -P 8 0 4M")
     machine.qemu_io(f"discard 0 {written // 2}M", f"write -P 7 {written + 4}M 4M", "flush", f"read -P 7 {written + 4}M 4M")

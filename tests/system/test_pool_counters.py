@@ -141,7 +141,7 @@ def test_what_a_disk_holds_and_what_holds_a_virtual_disk(machine):
     assert disk == machine.json("disk", "show", disk["unique_id"]) | {"counters": disk["counters"]}
     assert disk["counters"]["values"]["writes"] > 0 and disk["smart"] is None
     text = machine("disk", "show", "tank/0")
-    assert re.search(r"^Writes +: \d+, .*; median .* [µm]s, 99 % within", text, re.M) and "SmartStatus       : none: it is a file" in text, text
+    assert re.search(r"^Writes +: \d+, .*; median .* [µm]s, 99 % within", text, re.M) and "SmartStatus       : none, because the disk is a file" in text, text
     assert re.search(r"^(vm|archive) +(Data|Journal) +0 +\d+ MiB +/", text, re.M), text
     text = machine("space", "show", "vm")
     assert re.search(r"^VirtualDisk +Part +Number +AllocatedSize +Path$", text, re.M) and "NumberOfDataCopies" in text, text
@@ -193,7 +193,7 @@ def test_a_disk_that_went_away_by_itself_returns_by_itself(machine):
     assert "connect it" in machine.refused("disk", "return", f"tank/{holds[0]}")
     kept.rename(machine.path(name))
     back = until_told(machine, "DiskReturned")
-    assert back["message"] == f"it is back, and returned by itself, at {machine.path(name)}", back
+    assert back["message"] == f"it was found again, and returned by itself, at {machine.path(name)}", back
     machine.until_healthy()
     assert machine.status()["can_lose"] == 1
     machine.qemu_io("read -P 9 0 1M", "read -P 7 2M 64k")
@@ -209,15 +209,15 @@ def test_a_disk_that_was_taken_offline_waits_for_the_command(machine):
     [fault] = [f for f in machine.health()[0]["faults"] if f["FaultType"] == "PhysicalDisk.MaintenanceMode"]
     assert "causeway disk return tank/1" in fault["RecommendedActions"]
     assert "has no label of a pool" in machine.refused("disk", "return", "/etc/hostname")
-    assert "disk 1 is back in the pool tank" in machine("disk", "return", "tank/1")
+    assert "disk 1 returned to the pool tank" in machine("disk", "return", "tank/1")
     assert until_told(machine, "DiskReturned")["message"] == f"by command, at {machine.path('b')}"
     machine.until_healthy()
     # From a place that the configuration does not name, by its path.
     machine("pool", "offline-disk", "tank", "1")
     elsewhere = machine.server.folder / "elsewhere"
     machine.path("b").rename(elsewhere)
-    assert "is not here" in machine.refused("disk", "return", "tank/1")
-    assert "is back" in machine("disk", "return", elsewhere)
+    assert "is absent" in machine.refused("disk", "return", "tank/1")
+    assert "returned to the pool" in machine("disk", "return", elsewhere)
     machine.until_healthy()
 
 
@@ -241,5 +241,5 @@ def test_a_disk_with_writes_of_its_own_is_not_taken_by_itself(machine):
     assert machine.status()["disks_missing"] == 1
     assert [e["kind"] for e in events(machine)].count("DiskRefused") == 1, "it is told once"
     assert "--accept-loss" in machine.refused("disk", "return", "tank/0")
-    assert "is back" in machine("disk", "return", "tank/0", "--accept-loss")
+    assert "returned to the pool" in machine("disk", "return", "tank/0", "--accept-loss")
     machine.until_healthy()

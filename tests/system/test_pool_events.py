@@ -62,7 +62,7 @@ def test_a_fault_from_beginning_to_end_over_restarts(machine):
     assert kinds(machine) == [e["kind"] for e in before] + ["PoolOpened"]
     machine("disk", "return", "tank/1")
     cleared = until_told(machine, "FaultCleared")
-    assert cleared["fault_id"] == raised["fault_id"] and re.search("it is over after 00:0[0-9]:", cleared["message"]), cleared
+    assert cleared["fault_id"] == raised["fault_id"] and re.search("the fault ended after 00:0[0-9]:", cleared["message"]), cleared
     assert "DiskReturned" in kinds(machine)
     told = events(machine)
     assert [e["number"] for e in told] == list(range(1, len(told) + 1))
@@ -95,7 +95,7 @@ def test_jobs_and_virtual_disks(machine):
     machine("space", "resize", "vm", "--size", "64MiB")
     machine("space", "repair", "vm")
     ended = until_told(machine, "JobEnded")
-    assert ended["object"] == "virtual disk vm" and re.match(r"Repair \(job \d+\) is done", ended["message"]), ended
+    assert ended["object"] == "virtual disk vm" and re.match(r"Repair \(job \d+\) is complete", ended["message"]), ended
     machine("space", "destroy", "vm", "--yes")
     machine("disk", "create-file", machine.path("d"), "--size", DISK)
     machine("pool", "add-disk", "tank", "--assume-atomic", "--disk", machine.path("d"))

@@ -69,7 +69,7 @@ def test_a_full_file_system_fails_writes_and_nothing_else(small, words, names, c
     machine("pool", "rename", "tub", "tank")
     machine.qemu_io(*reads(written))
     report, to_do = machine.health()
-    assert to_do and "full" in json.dumps(report) and "make room" in json.dumps(report), report
+    assert to_do and "full" in json.dumps(report) and "free space where the disk is stored" in json.dumps(report), report
     # Neither a crash nor a start without room changes that.
     if crash:
         machine.kill_and_start()
@@ -94,6 +94,6 @@ def test_a_pool_is_not_made_where_its_metadata_has_no_room(small):
     with open(machine.disks / "ballast", "wb") as file:
         os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_frsize - MIB // 4)
     told = machine.refused("pool", "create", "tank", "--assume-atomic", "--disk", *machine.paths("ab"))
-    assert "has no room for" in told and "make room there" in told, told
+    assert "has no space for" in told and "free some space there" in told, told
     (machine.disks / "ballast").unlink()
     machine("pool", "create", "tank", "--assume-atomic", "--disk", *machine.paths("ab"))

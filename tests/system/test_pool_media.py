@@ -61,7 +61,7 @@ def test_a_virtual_disk_lies_on_its_media_and_waits_for_them(machine):
     time.sleep(2)
     assert on(machine) == {2, 3}
     # Another disk is set to be an SSD, too: the job notices within a minute.
-    assert "counts as SSD" in machine("disk", "set", "tank/4", "--media", "ssd")
+    assert "has the medium SSD" in machine("disk", "set", "tank/4", "--media", "ssd")
     until(lambda: on(machine) == {2, 4}, timeout=50, what=f"rebuilt: {machine.server.log}")
     until_idle(machine)
     assert machine.status()["virtual_disks"][0]["health_status"] == "Healthy"
@@ -80,7 +80,7 @@ def test_a_virtual_disk_changes_its_media_under_load_and_kill_9(machine):
         assert why in machine.refused("space", "set", "vm", "--media", media)
     load = load_on(machine)
     time.sleep(0.3)
-    assert "move there" in machine("space", "set", "vm", "--media", "hdd")
+    assert "are moved there" in machine("space", "set", "vm", "--media", "hdd")
     reads = all_written(load)
     until(lambda: data_on(machine) == {0, 1}, timeout=120, what=f"moved: {machine.server.log}")
     until_idle(machine)
@@ -124,7 +124,7 @@ def test_parity_changes_its_media_and_its_journal_goes_to_faster_ones(machine):
     machine.qemu_io("read -P 5 0 8M")
     # To other media while QEMU writes, the journal with it; and back, with the server dying on the way.
     load = load_on(machine, writes=2000)
-    assert "move there" in machine("space", "set", "vm", "--media", "ssd")
+    assert "are moved there" in machine("space", "set", "vm", "--media", "ssd")
     until(lambda: on(machine) == {4, 5, 6}, timeout=120, what=f"moved: {machine.server.log}")
     reads = all_written(load, writes=2000)
     until_idle(machine)

@@ -104,6 +104,6 @@ def test_new_disks_get_their_share_of_columns(machine):
     assert machine.status()["can_lose"] == 1
     machine.qemu_io("read -P 1 0 26M", *REST)
     # A retired one is empty soon.
-    assert "move to others" in machine("disk", "retire", "tank/5")
+    assert "are moved to other disks" in machine("disk", "retire", "tank/5")
     until(lambda: 5 not in on(machine), timeout=120, what="disk 5 is empty")
     machine.qemu_io("read -P 1 0 26M", *REST)

@@ -67,7 +67,7 @@ impl Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Write a first configuration, with a share and a user, and say what to do next
+    /// Write a first configuration with a share and a user, and print the next steps
     Setup(setup::SetupArgs),
     /// Run the server
     Serve(serve::ServeArgs),
@@ -80,7 +80,7 @@ enum Command {
     /// Add, list, change and remove users
     #[command(subcommand)]
     User(user::UserCommand),
-    /// Add, list, fill and remove groups of users
+    /// Add, list and remove groups of users, and change their members
     #[command(subcommand)]
     Group(group::GroupCommand),
     /// List and close sessions
@@ -89,16 +89,16 @@ enum Command {
     /// List and close open files
     #[command(subcommand)]
     Open(open::OpenCommand),
-    /// Show disks, and whether they may be pooled
+    /// List, examine and configure disks
     #[command(subcommand)]
     Disk(disk::DiskCommand),
     /// List the enclosures of disks
     #[command(subcommand)]
     Enclosure(enclosure::EnclosureCommand),
-    /// Create, list, open and destroy storage pools
+    /// Create, list, open, change and destroy storage pools
     #[command(subcommand)]
     Pool(pool::PoolCommand),
-    /// Create and list the virtual disks of pools
+    /// Create, list, attach, change and destroy the virtual disks of pools
     #[command(subcommand, visible_alias = "virtual-disk")]
     Space(space::SpaceCommand),
     /// Show, pause and stop the background jobs of pools: resync, repair, scrub
@@ -107,15 +107,15 @@ enum Command {
     /// List the events of pools: faults, disks, jobs, virtual disks
     #[command(subcommand)]
     Event(event::EventCommand),
-    /// Show the faults of pools, and the commands that repair them; exits with 1 if a fault needs action
+    /// Show the faults of pools and the commands that repair them; exit code 1 if a fault needs action
     Health(ControlArgs),
     /// Show the state of the server
     Status(ControlArgs),
     /// Show performance counters
     Counters(counters::CountersArgs),
-    /// Watch shares, sessions and SMB Direct connections
+    /// Show the load of shares, sessions, SMB Direct connections, pools and disks continuously
     Top(top::TopArgs),
-    /// Let the server read users and shares again, as SIGHUP does
+    /// Make the server read its users and shares again, like SIGHUP
     Reload(ControlArgs),
     /// List a directory of a server
     Ls(ls::LsArgs),
@@ -135,11 +135,11 @@ enum Command {
     Stat(stat::StatArgs),
     /// List the shares of a server
     Shares(shares::SharesArgs),
-    /// Put load on files, block devices, shares and fabrics, with DiskSPD's options
+    /// Generate I/O load on files, block devices, shares and fabrics, with DiskSPD's options
     Bench(bench::BenchArgs),
     /// Print completions for a shell
     Completions(manual::CompletionsArgs),
-    /// Print the JSON Schema of what each command prints with --json
+    /// Print the JSON Schema of the output of each command with --json
     Schema,
     /// Write the manual pages
     #[command(hide = true)]
@@ -191,7 +191,8 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
 /// The running server to use.
 #[derive(Debug, Args)]
 struct ControlArgs {
-    /// Control socket of the server [default: /run/causeway/control.sock for root]
+    /// Control socket of the server [default: /run/causeway/control.sock for root, else
+    /// $XDG_RUNTIME_DIR/causeway/control.sock]
     #[arg(long, value_name = "SOCKET", env = "CAUSEWAY_CONTROL")]
     control: Option<PathBuf>,
 }
@@ -211,17 +212,17 @@ struct ListArgs {
     control: ControlArgs,
 }
 
-/// The running server, and the columns of listings that differ.
+/// The running server, and the width of its listings.
 #[derive(Debug, Args)]
 struct ShowArgs {
-    /// Show all columns of the tables, on a narrow terminal too
+    /// Show all columns of the tables, even on a narrow terminal
     #[arg(long)]
     wide: bool,
     #[command(flatten)]
     control: ControlArgs,
 }
 
-/// The absolute path, because the server has another working directory.
+/// Makes a path absolute, because the server has another working directory.
 fn absolute(path: PathBuf) -> Result<PathBuf, Failure> {
     std::path::absolute(&path).map_err(|source| Failure::Local { path, source })
 }
@@ -231,12 +232,12 @@ fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Fail
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
 }
 
-/// The number of a tree's files that failed.
+/// The number of files of a tree whose copy or removal failed.
 #[derive(Debug, Default)]
 struct Tally(Cell<u64>);
 
 impl Tally {
-    /// Prints a failure and continues, unless the next file would fail too.
+    /// Counts and prints a failure; returns it if the next file would fail too.
     fn note(&self, result: Result<(), Failure>, say: impl Fn(&Failure)) -> Result<(), Failure> {
         match result {
             Err(e) if !e.ends_everything() => {
@@ -248,7 +249,7 @@ impl Tally {
         }
     }
 
-    /// A command that skipped files has failed.
+    /// An error if any file failed.
     fn result(&self) -> Result<(), Failure> {
         match self.0.get() {
             0 => Ok(()),

@@ -56,9 +56,9 @@ pub struct ServerSection {
     pub announce_rdma: bool,
     /// The control socket.
     pub control: PathBuf,
-    /// The file of users.
+    /// The users file.
     pub users: PathBuf,
-    /// The directory for what is kept over a restart: events; nothing is kept without one.
+    /// The directory for persistent state, such as events; without one, state is kept in memory only.
     pub state: Option<PathBuf>,
     /// Whether clients must sign.
     pub signing: Protection,
@@ -68,13 +68,14 @@ pub struct ServerSection {
     pub min_dialect: Dialect,
     /// The newest dialect.
     pub max_dialect: Dialect,
-    /// Payload memory for all clients together, in bytes; a quarter as much besides is for checksum tables of pools.
+    /// Payload memory for all clients together, in bytes. Checksum tables of pools use up to a quarter of this in
+    /// addition.
     pub memory: u64,
     /// Worker threads; 0: one for each core.
     pub workers: usize,
     /// How long a stop waits for running transfers.
     pub drain: Duration,
-    /// Where Prometheus may fetch the performance counters over TCP.
+    /// The TCP address for Prometheus.
     pub metrics: Option<SocketAddr>,
 }
 
@@ -88,13 +89,13 @@ pub struct ShareSection {
     /// The directory of a `hostdir`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
-    /// The folder of a `hostdir`'s snapshots, from its root or absolute.
+    /// The folder with the snapshots of a `hostdir`; absolute, or relative to its path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshots: Option<PathBuf>,
-    /// Shown to clients.
+    /// The comment that clients see.
     #[serde(default)]
     pub comment: String,
-    /// Nothing may be changed through it.
+    /// Clients cannot change anything through it.
     #[serde(default)]
     pub read_only: bool,
     /// Only encrypted sessions may use it.
@@ -106,7 +107,7 @@ pub struct ShareSection {
     /// The pool of `spaces`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    /// How new virtual disks of `spaces` survive failures; `None`: as a mirror.
+    /// The resiliency of new virtual disks of `spaces`; `None`: mirror.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resiliency: Option<ResiliencySetting>,
     /// Columns of new virtual disks of `spaces`; `None`: by the number of disks.
@@ -118,13 +119,13 @@ pub struct ShareSection {
     /// The capacity of a `ram`, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
-    /// Hidden from listings. Names that end in `$` are hidden unless the file says otherwise.
+    /// Hidden from listings. The default is true for names that end in `$`.
     #[serde(default)]
     pub hidden: bool,
     /// The permission of each user and group; `None`: full for every user who may log on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acl: Option<Vec<AclEntry>>,
-    /// Listings leave out what a user may not read.
+    /// Listings omit the entries that a user may not read.
     #[serde(default)]
     pub access_based: bool,
 }
@@ -137,13 +138,13 @@ pub enum Backend {
     Hostdir,
     /// The virtual disks of a pool.
     Spaces,
-    /// Memory; gone with the process.
+    /// Memory; lost when the server stops.
     Ram,
-    /// Nothing: reads give zeros and writes vanish, for measuring.
+    /// Null device: reads return zeros and writes are discarded, for measurements.
     Null,
 }
 
-/// Whether a kind of protection is offered or demanded.
+/// Whether a kind of protection is offered or required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protection {
@@ -151,7 +152,7 @@ pub enum Protection {
     Off,
     /// Offered; the client decides.
     Enabled,
-    /// Demanded.
+    /// Required.
     Required,
 }
 
@@ -160,7 +161,7 @@ pub enum Protection {
 pub struct Dialect(pub u16);
 
 impl Dialect {
-    /// All that there are, oldest first.
+    /// All dialects, oldest first.
     pub const ALL: [(Dialect, &str); 5] = [
         (Dialect(0x0202), "2.0.2"),
         (Dialect(0x0210), "2.1"),
@@ -236,7 +237,7 @@ pub fn default_control() -> PathBuf {
 
 /// The default directory for persistent state: that of systemd (`StateDirectory=`), else none.
 fn default_state() -> Option<PathBuf> {
-    // Of several the first.
+    // The first of several.
     let places = std::env::var_os("STATE_DIRECTORY")?;
     std::env::split_paths(&places).next().filter(|p| p.is_absolute())
 }

@@ -13,8 +13,8 @@
 //! | `GET /v1/counters`, also `/counters` | [`counters::Snapshot`] |
 //! | `GET /metrics` | the same for Prometheus |
 //!
-//! Failures are answered with [`types::Fault`]. Changes to shares and users are in the configuration and the
-//! file of users before the response.
+//! The response to a failed request is a [`types::Fault`]. Changes of shares and users are written to the configuration
+//! and the users file before the response.
 
 pub mod client;
 pub mod events;

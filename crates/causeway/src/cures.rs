@@ -1,4 +1,4 @@
-//! What the user can do about an error.
+//! The action of the user that helps with an error.
 
 use smb_client::{ConnectError, Lost, RequestError, WhyNotRdma};
 use smb_wire::NtStatus;
@@ -11,10 +11,10 @@ pub fn connect(error: &ConnectError) -> Option<String> {
         ConnectError::Resolve { .. } => "check the name, or use the server's address",
         ConnectError::Unreachable { address, source } => match source.kind() {
             std::io::ErrorKind::ConnectionRefused if address.port() == 445 => {
-                "no server listens there: is it running? Another port is written smb://host:4450/share"
+                "no server listens on this port: is it running? For another port, write smb://host:4450/share"
             }
             std::io::ErrorKind::ConnectionRefused => {
-                "no server listens there: is it running, and on this port?"
+                "no server listens on this port: check that it is running, and its port"
             }
             _ => "check the address, the route and firewalls",
         },
@@ -25,8 +25,8 @@ pub fn connect(error: &ConnectError) -> Option<String> {
                     "check user and password: smb://USER@host/share or --user, and {VARIABLE} or --password-stdin"
                 ));
             }
-            NtStatus::ACCOUNT_DISABLED => "let the server's administrator enable the user",
-            NtStatus::ACCESS_DENIED => "perhaps the server demands encryption: pass --encrypt",
+            NtStatus::ACCOUNT_DISABLED => "ask the administrator of the server to enable the user",
+            NtStatus::ACCESS_DENIED => "the server may require encryption: pass --encrypt",
             _ => return None,
         },
         ConnectError::Request(e) => return request(e),
@@ -37,8 +37,10 @@ pub fn connect(error: &ConnectError) -> Option<String> {
 
 fn no_rdma(why: &WhyNotRdma) -> &'static str {
     match why {
-        WhyNotRdma::Encrypted => "leave --encrypt out, or pass --transport tcp",
-        WhyNotRdma::ConnectFailed { .. } => "check that the server listens for SMB Direct, and --rdma-port",
+        WhyNotRdma::Encrypted => "omit --encrypt, or pass --transport tcp",
+        WhyNotRdma::ConnectFailed { .. } => {
+            "check that the server listens for SMB Direct, and that --rdma-port is its port"
+        }
         _ => "pass --transport auto or tcp",
     }
 }
@@ -47,15 +49,17 @@ fn no_rdma(why: &WhyNotRdma) -> &'static str {
 pub fn local(error: &std::io::Error) -> Option<String> {
     use std::io::ErrorKind as Kind;
     let cure = match error.kind() {
-        Kind::AlreadyExists => "this name exists here: choose another, or remove that one",
-        Kind::NotFound => "check the path: it, or a directory on the way, does not exist here",
-        Kind::PermissionDenied => "the user has no permission for this here: see ls -l",
-        Kind::StorageFull | Kind::QuotaExceeded => "free some space here; --resume continues a copy",
-        Kind::InvalidFilename => "names here have 255 bytes at most: choose a shorter one",
-        Kind::IsADirectory => "a directory has this name here: choose another",
-        Kind::NotADirectory => "a file is in the way where a directory is needed",
-        Kind::ReadOnlyFilesystem => "choose a place that can be written to",
-        Kind::UnexpectedEof => "it became shorter while it was copied: copy it again",
+        Kind::AlreadyExists => "this name exists on this machine: choose another one, or remove it",
+        Kind::NotFound => "check the path: it, or one of its directories, does not exist on this machine",
+        Kind::PermissionDenied => "you have no permission for this on this machine: see ls -l",
+        Kind::StorageFull | Kind::QuotaExceeded => {
+            "free some space on this machine; --resume continues a copy"
+        }
+        Kind::InvalidFilename => "names on this machine have at most 255 bytes: choose a shorter one",
+        Kind::IsADirectory => "a directory on this machine has this name: choose another one",
+        Kind::NotADirectory => "a part of the path is a file, not a directory: check the path",
+        Kind::ReadOnlyFilesystem => "choose a path on a file system that is not read-only",
+        Kind::UnexpectedEof => "the file became shorter during the copy: copy it again",
         _ => return None,
     };
     Some(cure.to_owned())
@@ -70,29 +74,37 @@ pub fn request(error: &RequestError) -> Option<String> {
         NtStatus::OBJECT_NAME_NOT_FOUND | NtStatus::NO_SUCH_FILE => {
             "there is no such file: list its directory with causeway ls"
         }
-        NtStatus::OBJECT_PATH_NOT_FOUND => "a directory on the way does not exist: causeway mkdir -p",
+        NtStatus::OBJECT_PATH_NOT_FOUND => {
+            "a directory of the path does not exist: create it with causeway mkdir -p"
+        }
         NtStatus::OBJECT_NAME_COLLISION => {
-            "this name exists: choose another, or pass --force (mv) or -p (mkdir)"
+            "this name exists: choose another one, or pass --force (mv) or -p (mkdir)"
         }
         NtStatus::BAD_NETWORK_NAME => "there is no such share: see causeway shares smb://host",
         NtStatus::ACCESS_DENIED => {
             "the user has no permission for this, or the share is read-only or requires --encrypt"
         }
-        NtStatus::NOT_A_DIRECTORY => "a file is in the way where a directory is needed",
+        NtStatus::NOT_A_DIRECTORY => "a part of the path is a file, not a directory: check the path",
         NtStatus::OBJECT_NAME_INVALID => "the server refuses this name: choose a shorter or simpler one",
-        NtStatus::DELETE_PENDING => "it is being deleted: close the programs that have it open, or wait",
-        NtStatus::CANNOT_DELETE => "it is read-only, or not empty",
-        NtStatus::MEDIA_WRITE_PROTECTED => "the share is read-only",
-        NtStatus::SHARING_VIOLATION => "another client has it open: see causeway open list on the server",
-        NtStatus::FILE_LOCK_CONFLICT | NtStatus::LOCK_NOT_GRANTED => {
-            "another client has locked this part: try again later"
+        NtStatus::DELETE_PENDING => {
+            "the file is being deleted: close the programs that have it open, or wait"
         }
-        NtStatus::DISK_FULL | NtStatus::QUOTA_EXCEEDED => "make room on the server",
-        NtStatus::DIRECTORY_NOT_EMPTY => "it is not empty: see causeway ls -a",
-        NtStatus::FILE_IS_A_DIRECTORY => "it is a directory: name a file in it",
-        NtStatus::NETWORK_NAME_DELETED => "the share was removed meanwhile",
+        NtStatus::CANNOT_DELETE => "the file is read-only, or the directory is not empty",
+        NtStatus::MEDIA_WRITE_PROTECTED => "the share is read-only",
+        NtStatus::SHARING_VIOLATION => {
+            "another client has the file open: see causeway open list on the server"
+        }
+        NtStatus::FILE_LOCK_CONFLICT | NtStatus::LOCK_NOT_GRANTED => {
+            "another client has locked this part of the file: try again later"
+        }
+        NtStatus::DISK_FULL | NtStatus::QUOTA_EXCEEDED => "free some space on the server",
+        NtStatus::DIRECTORY_NOT_EMPTY => "the directory is not empty: see causeway ls -a",
+        NtStatus::FILE_IS_A_DIRECTORY => "this is a directory: name a file in it",
+        NtStatus::NETWORK_NAME_DELETED => {
+            "the share was removed during the request: see causeway shares smb://host"
+        }
         NtStatus::FILE_CLOSED | NtStatus::USER_SESSION_DELETED => {
-            "the server's administrator closed it: try again"
+            "the administrator of the server closed the file or the session: try again"
         }
         _ => return None,
     };

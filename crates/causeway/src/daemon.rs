@@ -1,16 +1,16 @@
 //! The daemon: `causeway serve`.
 //!
 //! **Threads.** The main thread runs the listeners, the control interface and signals on a current-thread
-//! runtime. Each worker thread runs connections on its own; a new connection goes to the worker with the
-//! fewest and stays there. One more thread runs the pools, the I/O of their disks and the clients of their
-//! spaces ([`storage`]). A watchdog thread detects blocked workers.
+//! runtime. Each worker thread has its own runtime for its connections. A new connection is assigned to the worker
+//! with the fewest connections, and is not moved later. One more thread runs the pools, the I/O of their disks and
+//! the clients of their spaces ([`storage`]). A watchdog thread detects blocked workers.
 //!
 //! **Lifecycle.** [`serve`]: configuration → payload memory, users, shares → listeners bound → workers →
 //! control socket → `ready` → signals. SIGTERM or SIGINT: the listeners are closed, running transfers
 //! continue for the configuration's `drain_seconds` at most, exit 0; a second signal ends the process at once.
-//! SIGHUP: users and shares are read again.
+//! SIGHUP: the server reads users and shares again.
 //!
-//! **Errors.** [`ServeError`] for what stops the start, each with its cure; later ones are logged.
+//! **Errors.** [`ServeError`] for errors that prevent the start, each with its cure; later errors are logged.
 
 mod admin;
 mod backends;
@@ -59,7 +59,7 @@ use crate::config::{self, Config, ConfigError, Protection};
 use crate::control;
 use crate::control::types::Listener;
 
-/// A running server with everything round it.
+/// A running server and its environment.
 pub struct Daemon {
     server: Arc<Server>,
     arena: Arena,
@@ -69,18 +69,18 @@ pub struct Daemon {
     config: Config,
     /// The shares that clients see, by lower-case name.
     shares: Mutex<HashMap<String, Running>>,
-    /// Held over a change of shares or users, file and all.
+    /// Held during a change of shares or users, including the write to the file.
     changing: tokio::sync::Mutex<()>,
     users: Arc<Users>,
     listeners: Vec<Listener>,
     workers: Workers,
     storage: Arc<Storage>,
     events: Arc<Events>,
-    /// Where Prometheus may ask.
+    /// The address for Prometheus.
     metrics: Option<SocketAddr>,
 }
 
-/// Set to `off`: nothing is counted. To measure what counting costs, and for nothing else.
+/// Set to `off`, it turns the counters off. Only for measuring the cost of counting.
 const UNCOUNTED: &str = "CAUSEWAY_COUNTERS";
 
 /// Why a server did not start.
@@ -93,54 +93,54 @@ pub enum ServeError {
     #[error(transparent)]
     Users(#[from] UserFileError),
     /// A share's backend.
-    #[error("share {name}: {source}")]
+    #[error("the backend of share {name} cannot start: {source}")]
     Share {
-        /// Which.
+        /// The name.
         name: String,
         /// The system's reason.
         source: io::Error,
     },
-    /// A share the server does not take.
+    /// The server refuses a share.
     #[error("share: {0}")]
     ShareRefused(#[from] smb_server::ShareError),
     /// An address cannot be listened on.
     #[error("cannot listen on {address} ({transport}): {source}")]
     Listen {
-        /// Which.
+        /// The address.
         address: SocketAddr,
         /// `tcp`, `iwarp` or `metrics`.
         transport: &'static str,
         /// The system's reason.
         source: io::Error,
     },
-    /// The control socket cannot be made.
-    #[error("control socket {}: {source}", path.display())]
+    /// The control socket cannot be created.
+    #[error("cannot listen on the control socket {}: {source}", path.display())]
     Control {
-        /// Where.
+        /// The path.
         path: PathBuf,
         /// The system's reason.
         source: io::Error,
     },
-    /// The folder for what is kept over a restart cannot be used.
-    #[error("server.state, {}: {source}", path.display())]
+    /// The directory for persistent state cannot be used.
+    #[error("cannot use the directory {} (server.state): {source}", path.display())]
     State {
-        /// Which.
+        /// The path.
         path: PathBuf,
         /// The system's reason.
         source: io::Error,
     },
     /// Payload memory cannot be mapped.
-    #[error("{} of payload memory cannot be had: {source}", config::format_size(*bytes))]
+    #[error("cannot allocate {} of payload memory: {source}", config::format_size(*bytes))]
     Memory {
-        /// How much.
+        /// The size in bytes.
         bytes: u64,
         /// The system's reason.
         source: io::Error,
     },
     /// No thread or runtime.
-    #[error("the system gives no {what}: {source}")]
+    #[error("cannot create a {what}: {source}")]
     System {
-        /// What was asked for.
+        /// The requested resource.
         what: &'static str,
         /// The system's reason.
         source: io::Error,
@@ -148,7 +148,7 @@ pub enum ServeError {
 }
 
 impl ServeError {
-    /// What to do about it.
+    /// The action that helps.
     pub fn cure(&self) -> Option<String> {
         match self {
             ServeError::Config(e) => e.cure(),
@@ -156,7 +156,7 @@ impl ServeError {
                 let key = if *transport == "tcp" { "listen" } else { transport };
                 Some(match source.kind() {
                     io::ErrorKind::AddrInUse => format!(
-                        "another program has the port (see: ss -ltnp 'sport = :{port}'): stop it or change server.{key}",
+                        "another program uses the port (see: ss -ltnp 'sport = :{port}'): stop it or change server.{key}",
                         port = address.port()
                     ),
                     io::ErrorKind::PermissionDenied => format!(
@@ -172,18 +172,18 @@ impl ServeError {
             }
             ServeError::Control { source, .. } => Some(match source.kind() {
                 io::ErrorKind::AddrInUse => {
-                    "another server answers there: stop it (causeway status), or change server.control"
+                    "another server uses this socket (see: causeway status): stop it, or change server.control"
                         .to_owned()
                 }
-                _ => "change server.control to a place that this user may write".to_owned(),
+                _ => "set server.control to a path that this user may write".to_owned(),
             }),
             ServeError::Share { .. } => {
-                Some("make the directory readable for the server, or change its path".to_owned())
+                Some("give the server permission to read the directory, or change its path".to_owned())
             }
             ServeError::State { .. } => Some(
-                "make the folder readable and writable for the server, or set server.state to another one; a damaged \
-                 server.json, opens.journal or attachments.json there may be moved away: persistent handles of clients, or the \
-                 attachments of virtual disks, are lost then"
+                "give the server permission to read and write it, or set server.state to another directory; if server.json, \
+                 opens.journal or attachments.json in it is damaged, move that file away: persistent handles of clients, or the \
+                 attachments of virtual disks, are then lost"
                     .to_owned(),
             ),
             ServeError::Memory { .. } => Some("lower server.memory".to_owned()),
@@ -192,10 +192,10 @@ impl ServeError {
     }
 }
 
-/// Serves until a signal ends it. `started` is called once everything listens, before `ready` is printed.
+/// Serves until a signal stops it. Calls `started` when all listeners are ready, before `ready` is printed.
 ///
 /// # Errors
-/// See [`ServeError`]; once it is ready, none.
+/// See [`ServeError`]; none once it is ready.
 pub fn serve(config_path: PathBuf, started: impl FnOnce(&Daemon)) -> Result<(), ServeError> {
     let (config, warnings) = config::load(&config_path)?;
     for warning in warnings.0 {
@@ -211,10 +211,11 @@ pub fn serve(config_path: PathBuf, started: impl FnOnce(&Daemon)) -> Result<(), 
 
 async fn run(config_path: PathBuf, config: Config, started: impl FnOnce(&Daemon)) -> Result<(), ServeError> {
     let env = Env::real();
-    let signals = signals::Signals::new().map_err(|source| ServeError::System { what: "signal", source })?;
+    let signals =
+        signals::Signals::new().map_err(|source| ServeError::System { what: "signal handler", source })?;
     let bytes = config.server.memory;
     let arena = Arena::new(bytes as usize).map_err(|source| ServeError::Memory { bytes, source })?;
-    // Before any other thread of ours makes files: see `bind`.
+    // Before any other thread creates files: see `bind`.
     let control_path = config.server.control.clone();
     let control = control::server::bind(&control_path, &env)
         .await
@@ -231,7 +232,7 @@ async fn run(config_path: PathBuf, config: Config, started: impl FnOnce(&Daemon)
             })?)
         }
     };
-    // Among the counters from the beginning, not from its first connection on.
+    // Lists the provider among the counters before its first connection.
     counters::provider(rdma::iwarp::PROVIDER);
     let identity = Identity::open(config.server.state.as_deref(), &env).map_err(|source| {
         ServeError::State { path: config.server.state.clone().unwrap_or_default(), source }
@@ -245,7 +246,7 @@ async fn run(config_path: PathBuf, config: Config, started: impl FnOnce(&Daemon)
         env.clone(),
     );
     if std::env::var_os(UNCOUNTED).is_some_and(|v| v == "off") {
-        tracing::warn!("performance counters are off: {UNCOUNTED} says so");
+        tracing::warn!("performance counters are off, because {UNCOUNTED} is off");
         server.stop_counting();
     }
     let events = Events::open(config.server.state.as_deref(), &env)
@@ -259,7 +260,7 @@ async fn run(config_path: PathBuf, config: Config, started: impl FnOnce(&Daemon)
             })?;
     let storage = Arc::new(storage);
     if config.shares.iter().any(|s| s.pool.is_some()) {
-        // Clients that come back find their files.
+        // Reconnecting clients find their files.
         storage.searched().await;
     }
     let mut shares = HashMap::new();
@@ -271,7 +272,7 @@ async fn run(config_path: PathBuf, config: Config, started: impl FnOnce(&Daemon)
     }
     let (restored, lost) = server.restore_opens().await;
     if restored + lost > 0 {
-        tracing::info!(restored, lost, "persistent opens of the last run");
+        tracing::info!(restored, lost, "persistent opens of the previous run were restored");
     }
     let workers = Workers::start(&config.server, &arena, &env)
         .map_err(|source| ServeError::System { what: "thread", source })?;
@@ -330,7 +331,7 @@ impl Daemon {
         &self.storage
     }
 
-    /// What has happened to them.
+    /// The events of the pools.
     pub fn events(&self) -> &Events {
         &self.events
     }
@@ -376,7 +377,7 @@ fn server_config(config: &Config, bound: &[listen::Bound], identity: Identity) -
     }
 }
 
-/// One line on standard output that says where it listens. A closed standard output is no reason to stop.
+/// Prints one line with the addresses of the listeners. A closed standard output is ignored.
 fn say_ready(daemon: &Daemon) {
     let places = daemon.listeners.iter().map(|l| format!("{} {}", l.transport, l.address));
     let metrics = daemon.metrics.map(|a| format!("metrics {a}"));
@@ -389,13 +390,13 @@ fn say_ready(daemon: &Daemon) {
     let _ = out.flush();
 }
 
-/// Every open file of a client is a descriptor here.
+/// Raises the limit of open files: each open file of a client takes a descriptor.
 fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
         let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
         if let Err(error) = raised {
-            tracing::warn!(%error, "the limit of open files stays at {:?}", limit.current);
+            tracing::warn!(%error, "cannot raise the limit of open files from {:?}", limit.current);
         }
     }
 }

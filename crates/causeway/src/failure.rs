@@ -25,13 +25,13 @@ pub enum Failure {
     /// The configuration.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The running server, or that there is none.
+    /// The running server, or its absence.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// No server, for a command that has a way without one.
+    /// No server is running, for a command that can also work without one.
     #[error("no server answers on {}", socket.display())]
     NoServerForUsers {
-        /// Where it should.
+        /// The socket.
         socket: PathBuf,
     },
     /// Nothing to set for a share.
@@ -52,18 +52,18 @@ pub enum Failure {
     /// No disk of that path or identity is listed.
     #[error("there is no disk {0}")]
     NoDisk(String),
-    /// There is a configuration with shares.
-    #[error("{} exists, and may have been edited", config.display())]
+    /// A configuration with more than `[server]` exists.
+    #[error("the configuration {} exists already, with shares or other sections", config.display())]
     IsSetUp {
-        /// It.
+        /// The path of the configuration.
         config: PathBuf,
     },
     /// No such interface, or it has no address.
-    #[error("there is no interface {name} with an address; there are {known}")]
+    #[error("no interface {name} has an address; the interfaces with an address are {known}")]
     NoInterface {
         /// Its name.
         name: String,
-        /// Those that there are.
+        /// The existing ones.
         known: String,
     },
     /// A listing has no such column.
@@ -71,19 +71,19 @@ pub enum Failure {
     NoColumn {
         /// The name.
         name: String,
-        /// Those that there are.
+        /// The existing ones.
         columns: String,
     },
-    /// No jobs with these numbers; the others were changed.
+    /// No jobs have these numbers; the other jobs were changed.
     #[error("there is no job {}", numbers(.0))]
     NoJobs(Vec<u64>),
     /// Faults, which are shown.
     #[error("{0}")]
     Faults(String),
-    /// The caller's: another redundancy than a kind of virtual disk has.
-    #[error("a {} virtual disk has no redundancy of {redundancy} to choose", word(kind))]
+    /// The caller's: a redundancy that this kind of virtual disk cannot have.
+    #[error("a virtual disk of the resiliency {} cannot have --redundancy {redundancy}", word(kind))]
     Redundancy {
-        /// It.
+        /// The resiliency.
         kind: ResiliencySetting,
         /// The requested value.
         redundancy: u8,
@@ -91,58 +91,58 @@ pub enum Failure {
     /// A destructive command without confirmation; nothing was done.
     #[error("{0}")]
     NotConfirmed(String),
-    /// Arguments that do not go together.
+    /// Arguments that cannot be combined.
     #[error("{0}")]
     Usage(&'static str),
     /// A server could not be reached, or refuses the log-on.
     #[error("{place}: {source}")]
     Connect {
-        /// Which.
+        /// The URL.
         place: String,
-        /// Why.
+        /// The reason.
         source: Box<smb_client::ConnectError>,
     },
     /// A server refused a request.
     #[error("{place}: {source}")]
     Remote {
-        /// With what.
+        /// The URL.
         place: String,
-        /// Why.
+        /// The reason.
         source: smb_client::RequestError,
     },
     /// A file became shorter while it was read.
     #[error("{place}: the file became shorter while it was read")]
     Shorter {
-        /// Which.
+        /// The URL.
         place: String,
     },
     /// A directory where a file was expected.
     #[error("{place} is a directory")]
     IsDirectory {
-        /// Which.
+        /// The URL.
         place: String,
     },
     /// No directory where one was expected.
     #[error("{place} is not a directory")]
     NoSuchDirectory {
-        /// Which.
+        /// The URL.
         place: String,
     },
-    /// A new file could not take the place of an existing one.
-    #[error("{0}, when a new file beside it was to take its place")]
+    /// An existing file could not be replaced with a new one.
+    #[error("{0}: the file cannot be replaced with a new one")]
     NotReplaced(Box<Failure>),
     /// A copy was ended by a signal.
     #[error("interrupted: {left}")]
     Interrupted {
         /// The exit code: 128 and the signal.
         code: u8,
-        /// What the copy has left behind.
+        /// The state of the files.
         left: &'static str,
     },
     /// Neither a file nor a directory.
     #[error("{}: not copied: neither a file nor a directory", path.display())]
     NotRegular {
-        /// Which.
+        /// The path.
         path: PathBuf,
     },
     /// The command line of `bench`.
@@ -157,40 +157,40 @@ pub enum Failure {
     /// A place on a fabric that cannot be listened on.
     #[error("{place}: {source}")]
     Fabric {
-        /// It.
+        /// The place on the fabric.
         place: String,
-        /// Why.
+        /// The reason.
         source: Box<bench::fabric::FabricError>,
     },
-    /// A run of `bench` that is reported, and in which something went wrong.
-    #[error("{errors} I/Os failed and {mismatches} sectors were wrong, as reported")]
+    /// A run of `bench` with I/O errors or wrong data; its report was printed.
+    #[error("{errors} I/Os failed, and {mismatches} sectors had wrong data: see the report")]
     BenchWrong {
         /// I/Os.
         errors: u64,
         /// Sectors.
         mismatches: u64,
     },
-    /// Files of `bench demo` that have no room.
+    /// Too little free space for the files of `bench demo`.
     #[error(
-        "{place}: the demonstrations' files take {}, and {} are free there",
+        "{place}: the files of the demonstrations need {}, and {} are free",
         crate::output::human_bytes(*bytes),
         crate::output::human_bytes(*free)
     )]
     NoRoom {
-        /// Where.
+        /// The place.
         place: String,
-        /// That they take.
+        /// Required bytes.
         bytes: u64,
-        /// That are free.
+        /// Free bytes.
         free: u64,
     },
     /// Parts of a tree failed; each failure was printed.
-    #[error("{} failed, as said above", if *.0 == 1 { "1 file".to_owned() } else { format!("{} files", .0) })]
+    #[error("{} failed: see the messages above", if *.0 == 1 { "1 file".to_owned() } else { format!("{} files", .0) })]
     Some(u64),
     /// A file of this machine.
     #[error("{}: {}", path.display(), system(source))]
     Local {
-        /// It.
+        /// The path.
         path: PathBuf,
         /// The system's reason.
         source: io::Error,
@@ -216,20 +216,20 @@ impl Failure {
             Failure::Config(e) => e.cure(),
             Failure::Control(e) => e.cure(),
             Failure::NoServerForUsers { .. } => Some(
-                "is it running? systemctl status causeway, or pass --control, or work on the file with --users FILE"
+                "is it running? systemctl status causeway, or pass --control, or use the users file directly with --users FILE"
                     .to_owned(),
             ),
-            Failure::NoAcl => Some("grant something, for instance --grant Everyone=read".to_owned()),
+            Failure::NoAcl => Some("pass --grant, such as --grant Everyone=read".to_owned()),
             Failure::Users(UserFileError::NoSuchGroup { .. } | UserFileError::NoSuchMember { .. }) => {
                 Some("see causeway group list".to_owned())
             }
             Failure::IsSetUp { .. } => Some(
-                "nothing was changed; add to it with causeway share add and causeway user add, or pass another --config"
+                "nothing was changed; use causeway share add and causeway user add to add to it, or pass another --config"
                     .to_owned(),
             ),
             Failure::NoJobs(_) => Some("it has ended or never existed: see causeway job list".to_owned()),
             Failure::NoDisk(_) => Some("see causeway disk list".to_owned()),
-            Failure::Redundancy { .. } => Some("leave --redundancy out, or choose --resiliency mirror".to_owned()),
+            Failure::Redundancy { .. } => Some("omit --redundancy, or choose --resiliency mirror".to_owned()),
             Failure::NotConfirmed(_) => Some("nothing was done; pass --yes to do it".to_owned()),
             Failure::Serve(e) => e.cure(),
             Failure::Password(PasswordError::NoTerminal) => {
@@ -250,18 +250,18 @@ impl Failure {
             }
             Failure::Local { source, .. } => crate::cures::local(source),
             Failure::NoRoom { .. } => Some(
-                "choose a place with room (--directory, or another TARGET), files that need none (--sparse, which reads no \
-                 disk), smaller or fewer ones (--size, --threads), or only those without (--only S1-16,S3-18,\u{2026})"
+                "choose another directory (--directory or TARGET), sparse files (--sparse; reads then need no disk), smaller or \
+                 fewer files (--size, --threads), or demonstrations without files (--only S1-16,S3-18,\u{2026})"
                     .to_owned(),
             ),
             Failure::NotReplaced(_) => Some(
-                "another program may have it open, or the directory allows no changes; --in-place overwrites the file itself, which is \
-                 incomplete if that is interrupted"
+                "another program may have it open, or you may not create files in its directory; --in-place overwrites the file, but an \
+                 interrupted copy leaves it incomplete"
                     .to_owned(),
             ),
-            Failure::NotRegular { .. } => Some("copy its target, or leave it out".to_owned()),
+            Failure::NotRegular { .. } => Some("copy its target, or omit it".to_owned()),
             Failure::IsDirectory { .. } => Some("pass -r to include its contents".to_owned()),
-            Failure::NoSuchDirectory { .. } => Some("make it first: causeway mkdir".to_owned()),
+            Failure::NoSuchDirectory { .. } => Some("create it first: causeway mkdir".to_owned()),
             _ => None,
         }
     }
@@ -274,13 +274,13 @@ impl Failure {
         }
     }
 
-    /// Whether a server refuses a name, not what is to be done with it.
+    /// Whether a server refused the name itself, not the operation.
     pub fn is_about_the_name(&self) -> bool {
         matches!(self, Failure::Remote { source, .. }
             if matches!(source.status(), Some(NtStatus::OBJECT_NAME_INVALID | NtStatus::NOT_SUPPORTED)))
     }
 
-    /// Whether the next file would fail too.
+    /// Whether the next file of a tree would fail too.
     pub fn ends_everything(&self) -> bool {
         match self {
             Failure::Connect { .. } | Failure::Closed | Failure::System(_) => true,

@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Says what is wrong with the command line; or prints help, which comes as an error, too.
+/// Prints why the command line is invalid. Also prints help, which clap returns as an error.
 fn not_understood(mut error: clap::Error) -> ExitCode {
     if error.kind() == ErrorKind::UnknownArgument {
         // Removes clap's tip to pass an unknown option as a value (`-- --path`): the usage line says what is valid.

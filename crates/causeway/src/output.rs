@@ -14,7 +14,7 @@ use crate::control::types::Changed;
 use crate::failure::Failure;
 pub use table::{Column, TableArgs, table};
 
-/// Where results go and in which form.
+/// The form of the output.
 #[derive(Clone, Copy, Debug)]
 pub struct Output {
     /// JSON instead of text.
@@ -26,7 +26,7 @@ pub struct Output {
 pub struct Failed<'a> {
     /// The reason.
     error: &'a str,
-    /// What helps.
+    /// The action that helps.
     #[serde(rename = "do", skip_serializing_if = "Option::is_none")]
     cure: Option<String>,
 }
@@ -41,7 +41,7 @@ pub trait Row: Serialize {
 }
 
 impl Output {
-    /// Prints a listing: a table, or one JSON array. An empty table has its headings all the same.
+    /// Prints a listing: a table, or one JSON array. An empty table has headings too.
     ///
     /// # Errors
     /// [`Failure::NoColumn`], and standard output's.
@@ -52,7 +52,7 @@ impl Output {
         }
         writeln!(io::stdout().lock(), "{}", table.text)?;
         if table.left_out > 0 && io::stderr().is_terminal() {
-            complain(&format!("{} not shown: --wide shows all", some(table.left_out, "column")));
+            complain(&format!("{} not shown: pass --wide to show all", some(table.left_out, "column")));
         }
         Ok(())
     }
@@ -78,7 +78,7 @@ impl Output {
         writeln!(io::stdout().lock(), "{}", table::facts(lines, table::terminal_width()))
     }
 
-    /// Says that something was done: `text`, or `value` as JSON.
+    /// Prints the result of a change: `text`, or `value` as JSON.
     ///
     /// # Errors
     /// Standard output's.
@@ -89,7 +89,7 @@ impl Output {
         writeln!(io::stdout().lock(), "{text}")
     }
 
-    /// Says what a change did, and on standard error what is to be known about it.
+    /// Prints the result of a change, and its notes on standard error.
     ///
     /// # Errors
     /// Standard output's.
@@ -101,12 +101,12 @@ impl Output {
         Ok(())
     }
 
-    /// Says why a command failed, and the cure, on standard error: a line of text, or of JSON with `error` and `do`.
+    /// Prints why a command failed, and the cure, on standard error: a line of text, or of JSON with `error` and `do`.
     pub fn failed(self, error: &str, cure: Option<String>) {
         match (self.json, cure) {
             (true, cure) => {
                 let line = serde_json::to_string(&Failed { error, cure }).unwrap_or_default();
-                // A closed output is no error.
+                // A closed standard error is ignored.
                 let _ = writeln!(io::stderr().lock(), "{line}");
             }
             (false, Some(cure)) => complain(&format!("{error}: {cure}")),
@@ -123,7 +123,7 @@ impl Output {
     }
 }
 
-/// Whether standard output is a terminal, and the user wants colours there (<https://no-color.org>).
+/// Whether standard output is a terminal with colours (<https://no-color.org>).
 pub fn has_colours() -> bool {
     io::stdout().is_terminal() && !Colored::ansi_color_disabled()
 }
@@ -136,7 +136,7 @@ pub fn coloured(state: &str, colours: bool) -> String {
     }
 }
 
-/// A paragraph in lines that fit the terminal; elsewhere in one. Lines but the first are indented.
+/// A paragraph, broken into lines on a terminal. All lines but the first are indented.
 pub fn wrapped(text: &str, indent: &str) -> String {
     match table::terminal_width() {
         Some(width) => textwrap::fill(text, textwrap::Options::new(width).subsequent_indent(indent)),
@@ -144,12 +144,12 @@ pub fn wrapped(text: &str, indent: &str) -> String {
     }
 }
 
-/// Text from elsewhere, with control characters made visible.
+/// Text from another source, with control characters replaced.
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{FFFD}' } else { c }).collect()
 }
 
-/// Prints what went wrong to standard error; it may quote text from elsewhere, and have several lines of its own.
+/// Prints an error to standard error. Control characters are replaced; line breaks are kept.
 pub fn complain(text: &str) {
     let lines: Vec<_> = text.split('\n').map(printable).collect();
     eprintln!("causeway: {}", lines.join("\n"));

@@ -15,11 +15,11 @@ const LONGEST: u64 = 1024;
 #[derive(Debug, Error)]
 pub enum PasswordError {
     /// There is no terminal for a prompt.
-    #[error("a password is needed and there is no terminal to ask at")]
+    #[error("a password is needed, but there is no terminal to prompt for it")]
     NoTerminal,
-    /// There is no terminal to ask for a new password; it is never taken from the environment, which has the
-    /// one for the log-on.
-    #[error("a new password is needed and there is no terminal to ask at")]
+    /// There is no terminal to prompt for a new password. A new password is never taken from the environment, which
+    /// has the password for the log-on.
+    #[error("a new password is needed, but there is no terminal to prompt for it")]
     NoTerminalForNew,
     /// Standard input or the terminal failed.
     #[error("cannot read the password: {0}")]
@@ -30,7 +30,7 @@ pub enum PasswordError {
     /// It has no end of line within the bound.
     #[error("the password is longer than {LONGEST} bytes")]
     Long,
-    /// The second time it was another one.
+    /// The repeated password differs.
     #[error("the two passwords differ")]
     Differ,
 }
@@ -43,7 +43,7 @@ pub fn from_stdin() -> Result<String, PasswordError> {
     first_line(&mut io::stdin().lock())
 }
 
-/// An existing password: from standard input if asked for, else from the environment, else from the terminal.
+/// An existing password: from standard input if requested, else from the environment, else from the terminal.
 ///
 /// # Errors
 /// See [`PasswordError`].
@@ -60,7 +60,7 @@ pub fn existing(stdin: bool, prompt: &str) -> Result<String, PasswordError> {
     Ok(rpassword::prompt_password(prompt)?)
 }
 
-/// A new password: from standard input if asked for, else typed twice at the terminal.
+/// A new password: from standard input if requested, else typed twice at the terminal.
 ///
 /// # Errors
 /// See [`PasswordError`].
@@ -71,7 +71,7 @@ pub fn new(stdin: bool, name: &str) -> Result<String, PasswordError> {
         return Err(PasswordError::NoTerminalForNew);
     } else {
         let first = rpassword::prompt_password(format!("New password for {name}: "))?;
-        if rpassword::prompt_password("Again: ")? != first {
+        if rpassword::prompt_password("Repeat the password: ")? != first {
             return Err(PasswordError::Differ);
         }
         first

@@ -1,5 +1,5 @@
-//! A share of a server, as the client commands use it: [`smb_client`] with paths, places in errors, and the options
-//! of the command line.
+//! A share of a server for the client commands: wraps [`smb_client`] with paths, URLs in errors, and the options of
+//! the command line.
 
 mod entry;
 mod file;
@@ -26,11 +26,11 @@ pub use file::RemoteFile;
 /// Memory for payload: twice the amount that may be in flight, so that an awaited piece always has memory.
 const MEMORY: usize = 2 * copy::FILES * copy::DEPTH * copy::PIECE as usize;
 
-/// How the name of a file ends that is renamed when it is complete.
+/// The end of the name of an incomplete file, which is renamed when it is complete.
 pub const TEMPORARY: &str = ".part";
 
-/// How the name of a file begins that becomes `name` when it is complete; of a long name the first part, because file
-/// systems limit a name to 255 bytes.
+/// The beginning of the name of an incomplete file that is renamed to `name` when it is complete. A long name is cut,
+/// because file systems limit a name to 255 bytes.
 pub fn temporary_prefix(name: &str) -> String {
     let end = name.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= 200).last();
     format!(".{}.", &name[..end.unwrap_or(0)])
@@ -39,22 +39,22 @@ pub fn temporary_prefix(name: &str) -> String {
 /// How to reach a server.
 #[derive(Debug, Args)]
 pub struct RemoteArgs {
-    /// Log on as this user [default: the URL's, else $USER]
+    /// User to log on as [default: the user in the URL, else $USER]
     #[arg(short = 'U', long)]
     user: Option<String>,
-    /// The user's domain [default: the URL's, else none]
+    /// Domain of the user [default: the domain in the URL, else none]
     #[arg(long)]
     domain: Option<String>,
-    /// Read the password from standard input [default: $CAUSEWAY_PASSWORD, else asked for]
+    /// Read the password from standard input [default: use $CAUSEWAY_PASSWORD, else prompt]
     #[arg(long)]
     password_stdin: bool,
-    /// How bytes move: auto takes SMB Direct where the server announces it
+    /// Transport; auto uses SMB Direct if the server announces it
     #[arg(long, value_enum, default_value = "auto")]
     transport: Transport,
     /// Port of SMB Direct over iWARP
     #[arg(long, value_name = "PORT", default_value_t = 5445)]
     rdma_port: u16,
-    /// Encrypt everything (over TCP: RDMA payload would not be)
+    /// Encrypt all requests; uses TCP, because RDMA payload would not be encrypted
     #[arg(long)]
     encrypt: bool,
 }
@@ -67,7 +67,7 @@ enum Transport {
 }
 
 impl RemoteArgs {
-    /// The transport asked for.
+    /// The requested transport.
     pub fn transport(&self) -> TransportChoice {
         match self.transport {
             Transport::Auto => TransportChoice::Auto,
@@ -83,7 +83,7 @@ impl RemoteArgs {
     pub fn options(&self, at: &Location) -> Result<ConnectOptions, Failure> {
         let user = self.user.clone().or_else(|| at.user.clone()).or_else(|| std::env::var("USER").ok());
         let user =
-            user.filter(|u| !u.is_empty()).ok_or(Failure::Usage("name a user: smb://USER@host or --user"))?;
+            user.filter(|u| !u.is_empty()).ok_or(Failure::Usage("no user: use smb://USER@host or --user"))?;
         let domain = self.domain.clone().or_else(|| at.domain.clone()).unwrap_or_default();
         let password =
             password::existing(self.password_stdin, &format!("Password for {user} on {}: ", at.host))?;
@@ -114,9 +114,9 @@ pub struct RemoteShare {
 /// How an existing file is treated by a creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Create {
-    /// It is emptied.
+    /// It is truncated.
     Replace,
-    /// It stays.
+    /// It is kept.
     Continue,
 }
 
@@ -147,7 +147,7 @@ impl Remote {
         let _ = self.client.logoff().await;
     }
 
-    /// Whether the server can be asked for a file's owner and access list. ksmbd (Linux 6.12) signs its answer wrongly, which
+    /// Whether a file's owner and access list can be queried. ksmbd (Linux 6.12) signs the response wrongly, which
     /// ends the connection.
     pub fn tells_protection(&self) -> bool {
         self.client.is_identified()
@@ -158,7 +158,7 @@ impl Remote {
         &self.arena
     }
 
-    /// The transport of I/O, and why it is not RDMA unless the user chose so.
+    /// The transport of I/O, and why it is not RDMA, unless the user chose it.
     pub fn transport(&self) -> (&'static str, Option<String>) {
         let report = self.client.transport();
         let kind = match report.kind {
@@ -251,8 +251,8 @@ impl Remote {
         self.open_with(path, options).await
     }
 
-    /// A new file in the directory of `target`, which takes its place with [`RemoteFile::replace`]. Until then the
-    /// server deletes it when it closes. Errors name `target`.
+    /// Creates a file in the directory of `target`, which [`RemoteFile::replace`] renames to `target`. Until then the
+    /// server deletes it on close. Errors name `target`.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -263,7 +263,7 @@ impl Remote {
         let path = path.map_err(|source| UrlError::Path { path: name, source })?;
         let options = OpenOptions::create_new().deletable();
         let file = match self.tree.open(&path.to_string(), options.protectable()).await {
-            // Who may not change access lists may still make files.
+            // A user without the right to change access lists may still create files.
             Err(e) if e.status() == Some(NtStatus::ACCESS_DENIED) => {
                 self.tree.open(&path.to_string(), options).await
             }
@@ -307,7 +307,7 @@ impl Remote {
         self.tree.remove_dir(&path.to_string()).await.map_err(self.failed(path))
     }
 
-    /// Gives a file or directory another name.
+    /// Renames a file or directory.
     ///
     /// # Errors
     /// See [`Failure`].

@@ -1,7 +1,7 @@
-//! Where a file is: `smb://[user@]host[:port]/share/path`, `\\host\share\path`, `//host/share/path`.
+//! The location of a file: `smb://[user@]host[:port]/share/path`, `\\host\share\path`, `//host/share/path`.
 //!
-//! In a URL, `%20` stands for a space and so on; in a UNC path nothing stands for anything else. `DOMAIN;user@` names
-//! a domain. A password in a URL is refused: it would be in the shell's history and in the list of processes.
+//! A URL is percent-encoded; a UNC path is not. `DOMAIN;user@` contains a domain. A password in a URL is refused,
+//! because it would be visible in the history of the shell and in the list of processes.
 
 use std::fmt;
 
@@ -37,40 +37,42 @@ pub struct Location {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum UrlError {
     /// Neither a URL nor a UNC path.
-    #[error("{0:?} is no place on a server: write smb://[user@]host[:port]/share/path or //host/share/path")]
+    #[error(
+        "{0:?} is not a path on a server: write smb://[user@]host[:port]/share/path or //host/share/path"
+    )]
     NotRemote(String),
     /// Another scheme.
-    #[error("{scheme}:// is not spoken here: write smb://")]
+    #[error("{scheme}:// is not supported: write smb://")]
     Scheme {
-        /// It.
+        /// The scheme.
         scheme: String,
     },
     /// No host.
     #[error("{0:?} names no server: write smb://host/share/path")]
     NoHost(String),
     /// A port that is none.
-    #[error("{port:?} is no port: use 1 to 65535")]
+    #[error("{port:?} is not a port: use 1 to 65535")]
     Port {
         /// The text.
         port: String,
     },
     /// A password in the text.
     #[error(
-        "a password in a URL is seen by others: leave it out, and set CAUSEWAY_PASSWORD or pass --password-stdin"
+        "a password in a URL is visible to other users: remove it, and set CAUSEWAY_PASSWORD or pass --password-stdin"
     )]
     Password,
     /// A percent sign without two hexadecimal digits.
     #[error("{0:?} has a % without two hexadecimal digits after it: write a percent sign as %25")]
     Percent(String),
     /// A pattern where a name is needed.
-    #[error("{0:?} is a pattern: only ls takes * and ?, and only in the last name")]
+    #[error("{0:?} is a pattern: only causeway ls accepts * and ?, and only in the last name")]
     Pattern(String),
     /// A path that no share has.
     #[error("{:?}: {source}", shortened(path))]
     Path {
-        /// It.
+        /// The path.
         path: String,
-        /// Why.
+        /// The reason.
         source: vfs::PathError,
     },
     /// A path where one is needed.
@@ -82,7 +84,7 @@ pub enum UrlError {
 }
 
 impl Location {
-    /// Whether a text is meant to be one, rather than a file of this machine.
+    /// Whether a text is a URL or UNC path, rather than a file of this machine.
     pub fn is_remote(text: &str) -> bool {
         text.contains("://") || text.starts_with("\\\\") || text.starts_with("//")
     }
@@ -122,7 +124,7 @@ impl Location {
         }
         let directory = Location::parse(&text[..=at])?;
         directory.share()?;
-        // But for what is wild in it, it must be a name.
+        // Apart from its wildcards, it must be a valid name.
         directory.join(&last.replace(WILD, "_"))?;
         Ok((directory, Some(last)))
     }
@@ -231,7 +233,7 @@ fn shortened(name: &str) -> String {
     }
 }
 
-/// Takes `%XX` apart.
+/// Decodes `%XX`.
 fn decode(text: &str) -> Result<String, UrlError> {
     let wrong = || UrlError::Percent(text.to_owned());
     let mut out = Vec::with_capacity(text.len());
@@ -267,7 +269,7 @@ impl fmt::Display for Location {
             write!(f, ":{}", self.port)?;
         }
         for part in self.share.iter().chain(self.path.components()) {
-            // Readable where it can be: only what would not read back is encoded.
+            // Only characters that would not read back the same are encoded.
             f.write_str("/")?;
             for c in part.chars() {
                 match c {

@@ -61,7 +61,7 @@ fn locate_at(root: &Path, at: &EnclosureSlot, on: bool) -> io::Result<()> {
     let folders = folders(root);
     let enclosure = folders.iter().find(|f| text(&f.join("id")).is_some_and(|id| id == at.enclosure));
     let none =
-        || io::Error::new(io::ErrorKind::NotFound, "the system knows no such slot, or it has no light");
+        || io::Error::new(io::ErrorKind::NotFound, "the system reports no such slot, or it has no light");
     let light = enclosure.ok_or_else(none)?.join(&at.slot).join("locate");
     // A slot's name is the enclosure's word: it names a folder here, and nothing else.
     if !light.exists() || Path::new(&at.slot).components().count() != 1 {

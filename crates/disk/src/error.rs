@@ -37,7 +37,7 @@ pub struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum DiskError {
     /// The caller's: not whole logical blocks.
-    #[error("{at}: not whole blocks of {block} bytes")]
+    #[error("{at}: the range does not consist of whole blocks of {block} bytes")]
     Unaligned {
         /// The call.
         at: Place,
@@ -45,7 +45,7 @@ pub enum DiskError {
         block: u32,
     },
     /// The caller's: beyond the end of the disk.
-    #[error("{at}: the disk has {size} bytes")]
+    #[error("{at}: beyond the end of the disk, which has {size} bytes")]
     OutOfRange {
         /// The call.
         at: Place,
@@ -53,7 +53,7 @@ pub enum DiskError {
         size: u64,
     },
     /// The caller's: longer than [`crate::IO_MAX`].
-    #[error("{at}: longer than {} bytes", crate::IO_MAX)]
+    #[error("{at}: longer than the limit of {} bytes", crate::IO_MAX)]
     TooLong {
         /// The call.
         at: Place,
@@ -77,7 +77,7 @@ pub enum DiskError {
         at: Place,
     },
     /// The caller's time as owner is over: another epoch has the disk.
-    #[error("{at}: of epoch {}, the disk is fenced for epoch {}", had.0, epoch.0)]
+    #[error("{at}: the request has epoch {}, but the disk is fenced for epoch {}", had.0, epoch.0)]
     Fenced {
         /// The call.
         at: Place,
@@ -88,20 +88,20 @@ pub enum DiskError {
     },
     /// The storage below the disk is full (a sparse file, a thin device).
     #[error(
-        "{at}: no space left: make room in what holds it (the pool of a virtual disk, the file system of a disk's file, a thin device)"
+        "{at}: no space left; add or free space where the disk is stored (its pool, its file system, or its thin device)"
     )]
     Full {
         /// The call.
         at: Place,
     },
     /// Not completed by its deadline; it continues, and its outcome is unknown.
-    #[error("{at}: not done in time")]
+    #[error("{at}: not completed in time")]
     Timeout {
         /// The call.
         at: Place,
     },
     /// The system refused with another error.
-    #[error("{at}: refused by the system, error {errno}")]
+    #[error("{at}: the system refused it with error {errno}")]
     Refused {
         /// The call.
         at: Place,

@@ -25,9 +25,9 @@ const NEGOTIATION: Duration = Duration::from_secs(30);
 pub(crate) enum Refused {
     #[error("{0}")]
     Protocol(&'static str),
-    #[error("it chose nothing within {} s", NEGOTIATION.as_secs())]
+    #[error("the client did not choose an export within {} s", NEGOTIATION.as_secs())]
     Slow,
-    #[error("the server stops")]
+    #[error("the server is stopping")]
     Stopping,
     #[error("the connection failed: {0}")]
     Io(#[from] io::Error),
@@ -71,7 +71,7 @@ impl Connection {
             loop {
                 let n = socket.read(&mut buffer).await?;
                 if n == 0 {
-                    return Err(Refused::Protocol("the client went away"));
+                    return Err(Refused::Protocol("the client disconnected before it chose an export"));
                 }
                 let mut answer = Vec::new();
                 let outcome = handshake.handle(&buffer[..n], &mut answer);
@@ -107,12 +107,12 @@ impl Connection {
         let places = Arc::new(Semaphore::new(IN_FLIGHT));
         let memory = Arc::new(Semaphore::new(self.target.share / PAGE));
         let name = self.target.export.name.clone();
-        tracing::info!("NBD: a client has {name}");
+        tracing::info!("NBD: a client connected to {name}");
         let (mut stop, mut broken) = (self.stop.clone(), self.output.broken.subscribe());
         let why = tokio::select! {
             why = self.requests(&places, &memory) => why,
-            _ = stop.wait_for(|s| *s) => "the server stops",
-            _ = broken.wait_for(|b| *b) => "the client takes no replies",
+            _ = stop.wait_for(|s| *s) => "the server is stopping",
+            _ = broken.wait_for(|b| *b) => "a reply could not be sent to the client",
         };
         let finished = async { drop(places.acquire_many(IN_FLIGHT as u32).await) };
         tokio::select! {
@@ -123,30 +123,30 @@ impl Connection {
                 drop(places.acquire_many(IN_FLIGHT as u32).await);
             }
         }
-        tracing::info!("NBD: a client of {name} ends: {why}");
+        tracing::info!("NBD: the connection of a client to {name} ended: {why}");
     }
 
     /// Takes requests for ever, and returns why not for longer. Dropped, it loses at most one that was not read whole.
     async fn requests(&mut self, places: &Arc<Semaphore>, memory: &Arc<Semaphore>) -> &'static str {
         loop {
-            let Ok(place) = Arc::clone(places).acquire_owned().await else { return "the server stops" };
+            let Ok(place) = Arc::clone(places).acquire_owned().await else { return "the server is stopping" };
             let mut head = [0; REQUEST_BYTES];
             if self.input.read_exact(&mut head).await.is_err() {
-                return "the client went away";
+                return "the client closed the connection without NBD_CMD_DISC";
             }
             let Some(request) = Request::decode(&head) else {
-                return "a request does not begin with its magic number";
+                return "a request has no valid magic number";
             };
             if request.command == Command::DISCONNECT {
                 return "the client disconnected";
             }
             if request.command == Command::WRITE && request.length > self.target.payload_max {
-                return "a WRITE is longer than the client was told";
+                return "a WRITE is longer than the maximum that the server announced";
             }
             // A client that does not read replies waits here, and holds no memory that others wait for.
             let pages = self.target.pages(&request).min(self.target.share / PAGE) as u32;
             let Ok(held) = Arc::clone(memory).acquire_many_owned(pages).await else {
-                return "the server stops";
+                return "the server is stopping";
             };
             let mut payload = Sg::new();
             if request.command == Command::WRITE {
@@ -177,8 +177,8 @@ impl Connection {
             Ok::<_, io::Error>(())
         };
         tokio::select! {
-            read = read => read.map_err(|_| "the client went away within a WRITE")?,
-            () = target.env.sleep(target.limits.payload) => return Err("a WRITE did not come whole in time"),
+            read = read => read.map_err(|_| "the client disconnected during a WRITE")?,
+            () = target.env.sleep(target.limits.payload) => return Err("the data of a WRITE did not arrive in time"),
         }
         Ok(buffers.into_iter().map(arena::IoBufMut::freeze).collect())
     }

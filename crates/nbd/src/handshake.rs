@@ -154,10 +154,10 @@ impl Handshake {
         self.input.drain(..4);
         self.flags = Some(flags);
         if flags & u32::from(FIXED_NEWSTYLE) == 0 {
-            return Some(Outcome::Close("the client does not speak fixed newstyle"));
+            return Some(Outcome::Close("the client does not support the fixed newstyle negotiation"));
         }
         if flags & !u32::from(FIXED_NEWSTYLE | NO_ZEROES) != 0 {
-            return Some(Outcome::Close("the client wants flags that do not exist"));
+            return Some(Outcome::Close("the client set unknown flags"));
         }
         Some(Outcome::More)
     }
@@ -169,7 +169,7 @@ impl Handshake {
         let option = u32::from_be_bytes(head[8..12].try_into().ok()?);
         let length = u32::from_be_bytes(head[12..16].try_into().ok()?);
         if magic != OPTION_MAGIC {
-            return Some(Outcome::Close("an option does not begin with its magic number"));
+            return Some(Outcome::Close("an option has no valid magic number"));
         }
         if length > OPTION_MAX {
             if option == OPTION_EXPORT_NAME {
@@ -191,7 +191,7 @@ impl Handshake {
             OPTION_EXPORT_NAME => self.export_name(&data, out),
             OPTION_ABORT => {
                 answer(out, option, REPLY_ACK, &[]);
-                Outcome::Close("the client has chosen nothing")
+                Outcome::Close("the client ended the negotiation without choosing an export")
             }
             OPTION_LIST => {
                 self.list(&data, out);
@@ -207,7 +207,7 @@ impl Handshake {
                 self.counted()
             }
             OPTION_STRUCTURED_REPLY => {
-                answer(out, option, ERROR_INVALID, b"NBD_OPT_STRUCTURED_REPLY has no data");
+                answer(out, option, ERROR_INVALID, b"NBD_OPT_STRUCTURED_REPLY must not have data");
                 self.counted()
             }
             OPTION_LIST_META_CONTEXT | OPTION_SET_META_CONTEXT => {
@@ -227,7 +227,11 @@ impl Handshake {
 
     fn counted(&mut self) -> Outcome {
         self.options += 1;
-        if self.options >= OPTIONS_MAX { Outcome::Close("the client never chooses") } else { Outcome::More }
+        if self.options >= OPTIONS_MAX {
+            Outcome::Close("the client sent too many options without choosing an export")
+        } else {
+            Outcome::More
+        }
     }
 
     fn find(&self, name: &[u8]) -> Option<usize> {
@@ -243,7 +247,7 @@ impl Handshake {
         let export = &self.exports[index];
         if export.block > 1 {
             return Outcome::Close(
-                "the client chose by NBD_OPT_EXPORT_NAME, which cannot tell it the block size: it is too old",
+                "the client is too old: it uses NBD_OPT_EXPORT_NAME, which does not report the block size",
             );
         }
         out.extend_from_slice(&export.size.to_be_bytes());
@@ -256,7 +260,7 @@ impl Handshake {
 
     fn list(&self, data: &[u8], out: &mut Vec<u8>) {
         if !data.is_empty() {
-            return answer(out, OPTION_LIST, ERROR_INVALID, b"NBD_OPT_LIST has no data");
+            return answer(out, OPTION_LIST, ERROR_INVALID, b"NBD_OPT_LIST must not have data");
         }
         for export in &self.exports {
             let mut entry = (export.name.len() as u32).to_be_bytes().to_vec();
@@ -268,7 +272,12 @@ impl Handshake {
 
     fn info(&self, option: u32, data: &[u8], out: &mut Vec<u8>) -> Option<usize> {
         let Some(request) = GoRequest::decode(data) else {
-            answer(out, option, ERROR_INVALID, b"the name and the list of requests do not fill the option");
+            answer(
+                out,
+                option,
+                ERROR_INVALID,
+                b"the name and the list of requests do not match the length of the option",
+            );
             return None;
         };
         let Some(index) = self.find(request.name) else {
@@ -292,7 +301,7 @@ impl Handshake {
         answer(out, option, REPLY_INFO, &told);
         // NBD, NBD_OPT_GO: a client that did not request the sizes did not promise to obey them.
         if option == OPTION_GO && export.block > 1 && !request.wants_block_size {
-            answer(out, option, ERROR_BLOCK_SIZE_REQUIRED, b"ask for NBD_INFO_BLOCK_SIZE");
+            answer(out, option, ERROR_BLOCK_SIZE_REQUIRED, b"the client must request NBD_INFO_BLOCK_SIZE");
             return None;
         }
         answer(out, option, REPLY_ACK, &[]);

@@ -99,7 +99,7 @@ impl Server {
             let stream = match accepted {
                 Ok((stream, _)) => stream,
                 Err(e) if is_passing(&e) => {
-                    tracing::warn!("NBD: no client accepted: {e}");
+                    tracing::warn!("NBD: a connection could not be accepted: {e}");
                     server.env.sleep(ACCEPT_PAUSE).await;
                     continue;
                 }

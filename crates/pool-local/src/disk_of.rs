@@ -111,7 +111,7 @@ impl Disk for VirtualDisk {
             // What is written to one that is open for reading only is nobody's.
             Ok(_) if self.is_read_only => Io::Done(Ok(())),
             Ok(_) if self.is_in_doubt() => {
-                tracing::warn!(disk = %self.info.path.display(), "what was not flushed when its owner ended may be lost");
+                tracing::warn!(disk = %self.info.path.display(), "the virtual disk was reopened: writes that were not flushed before may be lost, so this flush fails");
                 Io::Done(Err(DiskError::Gone { at }))
             }
             Ok((space, call)) => self.ends(space.flush(), call, at),
@@ -174,12 +174,12 @@ impl VirtualDisk {
 }
 
 fn told(info: &DiskInfo, error: LocalError, at: Place) -> DiskError {
-    tracing::warn!(disk = %info.path.display(), %error, %at, "a virtual disk refused");
+    tracing::warn!(disk = %info.path.display(), %error, %at, "an I/O to a virtual disk failed");
     as_disk_error(&error, at)
 }
 
 fn refused(slot: &Slot, error: LocalError, at: Place) -> DiskError {
-    tracing::warn!(space = slot.id().0, %error, %at, "a virtual disk refused");
+    tracing::warn!(space = slot.id().0, %error, %at, "an I/O to a virtual disk failed");
     as_disk_error(&error, at)
 }
 

@@ -57,7 +57,7 @@ impl Default for LocalOptions {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LocalError {
     /// There is no such space.
-    #[error("the pool has no space {}", .0.0)]
+    #[error("the pool has no virtual disk {}", .0.0)]
     NoSpace(SpaceId),
     /// Its log could not be opened yet.
     #[error("the virtual disk cannot be used now: {0}")]

@@ -92,7 +92,7 @@ impl Slot {
         if self.owner().is_ok() {
             // It has ended by itself.
             self.doubts.fetch_add(1, Ordering::Relaxed);
-            let before = std::mem::replace(&mut *self.state.write(), not_open("its owner has ended"));
+            let before = std::mem::replace(&mut *self.state.write(), not_open("it is being reopened"));
             drop(before);
         }
         let owner = local.pool.hand_over(self.id, NodeId::default()).await?;
@@ -121,7 +121,7 @@ impl Slot {
     /// for long: `false` in `is_over`, and what was begun may never end.
     pub(crate) async fn abandon(&self, is_over: &AtomicBool) {
         let _one = self.changing.lock().await;
-        let closed = not_open("its pool was let go while it was suspended");
+        let closed = not_open("its pool was closed while it was suspended");
         let before = std::mem::replace(&mut *self.state.write(), closed);
         is_over.store(true, Ordering::Relaxed);
         if let State::Open(_, link, _) = before {
@@ -158,7 +158,7 @@ fn not_open(why: &str) -> State {
 async fn open(local: &LocalPool, owner: OwnerId) -> Result<Space, SpaceError> {
     let pool = &local.pool;
     let view = Coordinator::view(pool, owner, None).wait().await?;
-    let view = view.ok_or_else(|| SeamError::Failed("the pool does not show it".to_owned()))?;
+    let view = view.ok_or_else(|| SeamError::Failed("the pool has no record of it".to_owned()))?;
     let handles = pool.clone();
     let settings = Settings {
         env: local.env.clone(),

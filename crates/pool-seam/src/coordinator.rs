@@ -150,13 +150,13 @@ pub enum Turn {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SeamError {
     /// The space has a newer owner, of this epoch: the caller must not acknowledge anything any more.
-    #[error("the space has another owner, of epoch {}", .0.0)]
+    #[error("the virtual disk has another owner, with epoch {}", .0.0)]
     Deposed(SpaceEpoch),
     /// The request does not fit the metadata, which is this now.
-    #[error("the request does not fit the present metadata")]
+    #[error("the metadata has changed since the request was made")]
     Invalid(Arc<SpaceView>),
     /// The disk has the only copy of something, so it stays in service.
-    #[error("disk {} has data without another copy", .0.0)]
+    #[error("disk {} has the only copy of some data", .0.0)]
     Needed(DiskNumber),
     /// No disks for new slabs.
     #[error("no room for another row: {0}")]
@@ -183,10 +183,10 @@ pub enum Suspension {
     #[error("{left} of its disks with metadata remain and {needed} are needed")]
     TooFewVoters { left: u16, needed: u16 },
     /// The lease has ended: it is not known whether another process has taken the pool.
-    #[error("its lease has ended")]
+    #[error("the lease of its owner has expired")]
     LeaseEnded,
     /// Another process has taken the pool, with this epoch.
-    #[error("another process has taken it, with epoch {0}")]
+    #[error("another process has taken the pool, with epoch {0}")]
     TakenOver(u64),
 }
 
@@ -195,7 +195,7 @@ pub enum Suspension {
 #[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum NoPlace {
     /// The caller's: there is nothing to place.
-    #[error("the pool has no space {}, or it has no such row", .0.0)]
+    #[error("the pool has no virtual disk {}, or it has no such row", .0.0)]
     NoSuchRow(SpaceId),
     /// Fewer disks have room than the row needs. `media`: which disks count.
     #[error("{} and there are {disks}; add {} or make room", shortage(*.needed, *.media), .media.disks())]

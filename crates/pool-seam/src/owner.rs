@@ -103,7 +103,7 @@ pub enum Stays {
     #[error(transparent)]
     NoPlace(#[from] NoPlace),
     /// Its disk is absent, and it has the only copy.
-    #[error("space {} has data there without another copy", .0.0)]
+    #[error("the disk has the only copy of some data of virtual disk {}", .0.0)]
     OnlyCopy(SpaceId),
     /// The row keeps its number of copies for now: a copy that would be freed has something that the others do not have, or
     /// two columns are on one disk.

@@ -2,13 +2,13 @@
 //! (`docs/0004-spaces.md`, section C).
 //!
 //! Two implementations: `labels`, the claims on the pool's own disks, for one machine; `memory`, a register outside of
-//! the pool, for simulations. `Tenure` is the owner's side: it renews the lease while there is I/O, and says when nothing
-//! may be written or acknowledged any more.
+//! the pool, for simulations. `Tenure` is the owner's side: it renews the lease while there is I/O, and reports when
+//! writes and acknowledgements are no longer allowed.
 //!
 //! Invariants:
-//! 1. Claims are written by `labels` only, and only after those that are there have been read.
+//! 1. Claims are written by `labels` only, and only after the existing ones were read.
 //! 2. A lease is extended only by a read that found the holder's own value, to [`Lease::LENGTH`] after the read began.
-//! 3. A new owner that cannot know that the one before has ended writes nothing but its claim for [`Lease::WAIT`].
+//! 3. A new owner that cannot verify that the previous one has ended writes only its claim for [`Lease::WAIT`].
 
 mod labels;
 #[cfg(any(test, feature = "testing"))]
@@ -29,7 +29,7 @@ pub use tenure::Tenure;
 use crate::format::Claimant;
 use crate::{DiskNumber, Members};
 
-/// The value. One owner's changes keep epoch and incarnation.
+/// The authority's value. Changes by the same owner keep epoch and incarnation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthorityValue {
     /// Grows by one at least with each owner.
@@ -46,7 +46,7 @@ pub struct AuthorityValue {
     pub absent: BTreeSet<DiskNumber>,
 }
 
-/// Names one value of an authority.
+/// Identifies one value of an authority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Revision(pub u64);
 
@@ -54,16 +54,16 @@ pub struct Revision(pub u64);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum CasError {
-    /// The value is another one.
+    /// The value has changed.
     #[error("the pool has another owner, of epoch {}", .1.epoch)]
     Conflict(Revision, Box<AuthorityValue>),
-    /// Whether the change was made is unknown: read.
+    /// It is unknown whether the change was made: read the value.
     #[error("the change of the pool's owner was not confirmed")]
     Unknown,
-    /// The authority does not answer; the disks that it is on, with their errors.
-    #[error("the authority that names the pool's owner does not answer")]
+    /// The authority does not respond; its disks, with their errors.
+    #[error("the records of the pool's owner cannot be read or written: too few of their disks respond")]
     Unreachable(Vec<(DiskNumber, DiskError)>),
-    /// A disk that is to vote did not take its claim; all else is done.
+    /// A disk that is to become a voter could not store the claim; the rest of the change was made.
     #[error("disk {} did not accept the claim of the pool's owner: {error}", .disk.0)]
     Disk { disk: DiskNumber, error: DiskError },
 }
@@ -73,14 +73,14 @@ pub enum CasError {
 pub enum Quorum {
     /// `W(n, f)` of them ([`crate::voters`]).
     Voters,
-    /// The authority says which voters are current: one is enough.
+    /// The authority records which voters are current: one is enough.
     Register,
 }
 
-/// A set of voters in force, and how many of it must be left.
+/// A set of voters in force, and how many of them must remain.
 pub type Config = (BTreeSet<DiskNumber>, usize);
 
-/// What the metadata's writer uses now, for an authority that is kept on the pool's disks.
+/// The disks that the metadata's writer currently uses, for an authority stored on the pool's disks.
 #[derive(Clone, Debug, Default)]
 pub struct InForce {
     /// The disks in service.
@@ -91,7 +91,7 @@ pub struct InForce {
 
 /// See the module. One object for each holder of a pool.
 pub trait PoolAuthority: Send + Sync {
-    /// The current value, linearizable. Extends the lease if that is the holder's own.
+    /// Reads the current value, linearizably. Extends the lease if the value is the holder's own.
     fn read(&self) -> BoxFuture<Result<(Revision, AuthorityValue), CasError>>;
 
     /// Replaces the value of that revision; durable on return. The holder is from then on the one of `value`.
@@ -101,7 +101,7 @@ pub trait PoolAuthority: Send + Sync {
         value: AuthorityValue,
     ) -> BoxFuture<Result<Revision, CasError>>;
 
-    /// What decides which record is the newest.
+    /// The quorum that determines the newest record.
     fn quorum(&self) -> Quorum;
 
     /// Until when this holder may acknowledge.
@@ -110,7 +110,7 @@ pub trait PoolAuthority: Send + Sync {
     /// Called before a record may reach one of these voters, and when earlier sets have ended.
     fn set_in_force(&self, _: InForce) {}
 
-    /// Rewrites damaged places of what is kept on the pool's disks; their number by disk.
+    /// Rewrites damaged places of an authority stored on the pool's disks; returns their number by disk.
     fn repair(&self) -> BoxFuture<Result<BTreeMap<DiskNumber, u64>, CasError>> {
         Box::pin(std::future::ready(Ok(BTreeMap::new())))
     }
@@ -124,41 +124,41 @@ impl Lease {
     /// How long it lasts from the beginning of the read that extends it.
     pub const LENGTH: Duration = Duration::from_secs(5);
 
-    /// While there is I/O it is renewed after so long.
+    /// While there is I/O it is renewed after this time.
     pub const RENEWAL: Duration = Duration::from_secs(1);
 
-    /// How long a new owner leaves all but its claim unwritten: longer than [`Lease::LENGTH`] by what clocks may differ.
+    /// How long a new owner writes only its claim: longer than [`Lease::LENGTH`] by the possible drift of clocks.
     pub const WAIT: Duration = Duration::from_secs(7);
 
     /// It may not be extended any more.
     const ENDED: u64 = 0;
 
-    /// One that has to be extended first.
+    /// An expired lease, which has to be extended first.
     pub fn new() -> Arc<Lease> {
         Arc::new(Lease(AtomicU64::new(1)))
     }
 
-    /// Nanoseconds that are left.
+    /// The remaining nanoseconds.
     #[inline]
     pub fn left(&self, now_ns: u64) -> u64 {
         self.0.load(Ordering::Relaxed).saturating_sub(now_ns)
     }
 
-    /// The holder's value was found by a read that began then.
+    /// Extends it after a read that began at `began_ns` and found the holder's value.
     pub fn extend(&self, began_ns: u64) {
         let until = began_ns + Lease::LENGTH.as_nanos() as u64;
         let longer = |now: u64| (now != Lease::ENDED).then(|| now.max(until));
         let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, longer); // an ended one stays so
     }
 
-    /// For good.
+    /// Ends it permanently.
     pub fn end(&self) {
         self.0.store(Lease::ENDED, Ordering::Release);
     }
 }
 
-/// [`PoolAuthority::compare_and_set`], read again where the result is unknown. Errors: [`CasError`], but for
-/// [`CasError::Unknown`] of a change that was made.
+/// [`PoolAuthority::compare_and_set`], read again where the result is unknown. Errors: [`CasError`], except
+/// [`CasError::Unknown`] for a change that was made.
 pub(crate) async fn set(
     authority: &dyn PoolAuthority,
     expected: Revision,

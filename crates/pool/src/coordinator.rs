@@ -1,13 +1,13 @@
-//! The pool's coordinator: what owners of spaces ask it for (`docs/0004-spaces.md`, section B).
+//! The pool's coordinator: serves the requests of the owners of spaces (`docs/0004-spaces.md`, section B).
 //!
-//! A [`Pool`] is the [`Coordinator`] of its spaces. A request becomes operations of one record, chosen by the metadata's
-//! writer on the state that the record follows; views are made when a record is acknowledged.
+//! A [`Pool`] is the [`Coordinator`] of its spaces. A request becomes operations of one record, chosen by the
+//! metadata's writer for the state that precedes the record; views are updated when a record is acknowledged.
 //!
 //! Invariants:
 //! 1. The view that a call returns has every record that was acknowledged before; its owner gets the same one.
-//! 2. From the moment on at which owners are asked about a leaving disk, no new slab is chosen there.
-//! 3. A disk with slabs of spaces leaves in a record that has, for each of them, the owner's answer, or that the disk is
-//!    not accounted for.
+//! 2. Once owners are asked about a disk whose removal is in progress, no new slab is chosen there.
+//! 3. A disk with slabs of spaces is removed by a record that has, for each of these spaces, the owner's answer, or
+//!    marks the disk as unaccounted.
 
 mod answers;
 mod freed;
@@ -46,10 +46,10 @@ use answers::seam_error;
 /// How long a request for slabs, or the pool's export, waits for discards that are in progress.
 const DISCARDS: Duration = Duration::from_secs(10);
 
-/// Why a space was not made.
+/// Why a space was not created.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotMade {
-    /// A shape that cannot be, a name that is taken, or the pool takes no changes.
+    /// An invalid shape, a name in use, or a pool that accepts no changes.
     #[error(transparent)]
     Commit(#[from] CommitError),
     /// There is no room for its log, or all slots of marks are taken.
@@ -58,8 +58,8 @@ pub enum NotMade {
 }
 
 impl Pool {
-    /// Makes a space; its log has slabs, and no owner has written it yet. Of the record its shape counts; who owns it, its slot
-    /// and its rows are not the caller's to say.
+    /// Creates a space; its log has slabs, and no owner has written it yet. Only the shape in `record` is used: owner,
+    /// slot and rows are set by the pool.
     pub async fn create_space(&self, record: SpaceRecord) -> Result<SpaceId, NotMade> {
         let decide = move |s: &crate::State| {
             let space = SpaceId(s.next_space);
@@ -79,23 +79,23 @@ impl Pool {
         Ok(self.decide(decide).await??)
     }
 
-    /// The owner that a space has now.
+    /// The current owner of a space.
     pub fn owner(&self, space: SpaceId) -> Option<OwnerId> {
         let Ownership { node, epoch, .. } =
             self.metadata().read(|s| Some(s.spaces.get(&space)?.ownership))?;
         Some(OwnerId { space, node, epoch })
     }
 
-    /// An owner begins to open its space. Until it is linked or the result is dropped, no owner compares a disk that joins with
-    /// the log, so the disk's copies are marked as missing what the other disks have.
+    /// An owner begins to open its space. Until it is linked or the result is dropped, no owner can compare a joining
+    /// disk with the log, so the regions of its copies that other disks have are marked stale.
     pub fn opens(&self, owner: OwnerId) -> SpaceOpening {
         self.metadata().owners().opens(owner)
     }
 
-    /// Links an owner: it is asked when disks of its space leave or join, and told when its view changes.
+    /// Links an owner: it is called when disks of its space are removed or join, and when its view changes.
     pub fn link(&self, owner: OwnerId, link: Weak<dyn Owner>) {
         self.metadata().owners().link(owner, Some(link));
-        // What has changed since it was opened.
+        // Sends changes since it was opened.
         let view = self.metadata().view(owner.space);
         self.metadata().owners().update(view.into_iter().collect());
     }
@@ -120,7 +120,7 @@ impl Pool {
         if owner.epoch < newest { Err(SeamError::Deposed(newest)) } else { Ok(view) }
     }
 
-    /// Carries out a request. If all that is free is being discarded, that comes first.
+    /// Carries out a request. If all free slabs are being discarded, waits for that first.
     async fn carry_out(&self, request: Request) -> Result<Arc<SpaceView>, SeamError> {
         let (env, discarding) = (&self.metadata().env, &self.metadata().owners().discarding);
         let deadline = env.now() + DISCARDS;
@@ -133,7 +133,7 @@ impl Pool {
         }
     }
 
-    /// The same; `None`, if it `may_wait` and discards that are in progress make room.
+    /// The same; returns `None` if it `may_wait` and running discards will make room.
     async fn carry_out_now(
         &self,
         request: Request,
@@ -157,7 +157,7 @@ impl Pool {
             Ok(Some(carried)) => carried,
             Ok(None) => return Ok(None),
             Err(full @ CommitError::Full { .. }) => {
-                // The metadata has no room for it. The number is used up all the same.
+                // The metadata has no room for it. The number is used up nevertheless.
                 let nothing = Request { ops: Vec::new(), ..request };
                 Box::pin(self.carry_out(nothing)).await?;
                 return Err(SeamError::Failed(full.to_string()));
@@ -171,7 +171,7 @@ impl Pool {
             Carried::Record { refused: Some(Refusal::NoRoom(why)), .. } => Err(SeamError::NoRoom(why)),
             Carried::Deposed(epoch) => Err(SeamError::Deposed(epoch)),
             Carried::Unknown => {
-                Err(SeamError::Failed(format!("space {} has no owner of epoch {}", space.0, epoch.0)))
+                Err(SeamError::Failed(format!("virtual disk {} has no owner of epoch {}", space.0, epoch.0)))
             }
         }
     }
@@ -179,17 +179,18 @@ impl Pool {
     async fn remove_failed(&self, owner: OwnerId, report: DiskReport) -> Result<Arc<SpaceView>, SeamError> {
         self.newest_view(owner)?;
         if let DiskError::Fenced { epoch, .. } = report.error {
-            // The disk is healthy: another process has the pool.
+            // The disk is healthy: another process owns the pool.
             return Err(SeamError::Suspended(Suspension::TakenOver(epoch.0)));
         }
-        // Before the memberships are compared: of a disk that returns in between this is the member that failed.
+        // Read before the memberships are compared: if the disk returns in between, this is the member that failed.
         let member = self.members().get(report.disk).cloned();
         if self.metadata().read(|s| s.membership(report.disk)) != Some(report.of) {
             return self.newest_view(owner);
         }
         let is_late = matches!(report.error, DiskError::Timeout { .. });
         if is_late && self.metadata().owners().is_leaving(report.disk) {
-            // The call did not begin, or it is not waited for, because the disk is leaving: no reason to call it slow.
+            // The call did not begin, or was abandoned, because the disk's removal is in progress: the disk is not
+            // slow.
             self.metadata().owners().decided(report.disk).await;
             let is_member = self.metadata().read(|s| s.membership(report.disk)) == Some(report.of);
             return if is_member { Err(SeamError::Needed(report.disk)) } else { self.newest_view(owner) };
@@ -200,7 +201,8 @@ impl Pool {
             Ok(()) => self.newest_view(owner),
             Err(error) => {
                 let needed = matches!(error, CommitError::Needed(_));
-                // Without the disk's answer it is slow at most, or the call did not begin because the disk was to leave.
+                // A timeout means only that the disk is slow, or that the call did not begin because of the removal in
+                // progress.
                 if needed && !matches!(report.error, DiskError::Timeout { .. }) {
                     self.events().fails(report.disk, &report.error);
                 }
@@ -242,5 +244,5 @@ impl Coordinator for Pool {
 }
 
 fn no_space(space: SpaceId) -> SeamError {
-    SeamError::Failed(format!("the pool has no space {}", space.0))
+    SeamError::Failed(format!("the pool has no virtual disk {}", space.0))
 }

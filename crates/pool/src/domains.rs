@@ -1,4 +1,4 @@
-//! The surroundings of disks: what fails with all disks in it.
+//! Fault domains: sets of disks that fail together.
 
 use crate::{DiskNumber, FaultDomains, State};
 

@@ -17,14 +17,14 @@ pub struct Events {
     slow: Mutex<Slow>,
 }
 
-/// Present outliers, and those that were removed as such.
+/// Current outliers, and disks removed as such.
 #[derive(Default)]
 struct Slow {
     here: BTreeMap<DiskNumber, Slowness>,
     left: BTreeMap<DiskNumber, Slowness>,
 }
 
-/// Of a space, or of the pool's metadata.
+/// Counts by kind, disk and space; `None` is the pool's metadata.
 type Counts = BTreeMap<(Found, DiskNumber, Option<SpaceId>), u64>;
 
 impl Events {
@@ -51,8 +51,8 @@ impl Events {
         }
     }
 
-    /// Labels and metadata of all disks were read, and these places were written again
-    /// ([`crate::Pool::scrub_metadata`]). Of a disk without such a place earlier damage is forgotten.
+    /// Labels and metadata of all disks were read, and these places were rewritten ([`crate::Pool::scrub_metadata`]).
+    /// For a disk without such a place earlier damage is cleared.
     pub fn metadata(&self, found: &BTreeMap<DiskNumber, u64>) {
         let is_clean = |disk: &DiskNumber| found.get(disk).is_none_or(|places| *places == 0);
         self.counts.lock().retain(|(kind, disk, _), _| *kind != Found::Metadata || !is_clean(disk));
@@ -62,12 +62,12 @@ impl Events {
         }
     }
 
-    /// All of a space was read and nothing was damaged: earlier damage is forgotten.
+    /// A whole space was read without damage: earlier damage is cleared.
     pub(crate) fn is_clean(&self, space: SpaceId) {
         self.counts.lock().retain(|(_, _, of), _| *of != Some(space));
     }
 
-    /// Forgets damage that was found and repaired on a disk, or on all: what is found from now on counts.
+    /// Clears the counts of repaired damage of a disk, or of all.
     pub fn clear(&self, disk: Option<DiskNumber>) {
         let repaired = |found: &Found| !matches!(found, Found::Lost);
         self.counts
@@ -75,7 +75,7 @@ impl Events {
             .retain(|(found, d, _), _| !(repaired(found) && disk.is_none_or(|disk| disk == *d)));
     }
 
-    /// A disk fails, and stays because it has something that no other has.
+    /// A disk fails, and stays in service because it has the only copy of some data.
     pub(crate) fn fails(&self, disk: DiskNumber, error: &DiskError) {
         self.failing.lock().insert(disk, *error);
     }
@@ -86,7 +86,7 @@ impl Events {
         self.slow.lock().left.remove(&disk);
     }
 
-    /// These disks are outliers now, and no others.
+    /// Sets the disks that are outliers now.
     pub(crate) fn slow_now(&self, slow: &BTreeMap<DiskNumber, Slowness>) {
         let mut mine = self.slow.lock();
         if mine.here != *slow {
@@ -97,31 +97,31 @@ impl Events {
         }
     }
 
-    /// A disk leaves because it is so slow.
+    /// A disk is removed because it is slow.
     pub(crate) fn leaves_slow(&self, disk: DiskNumber, why: Slowness) {
         let mut slow = self.slow.lock();
         slow.here.remove(&disk);
         slow.left.insert(disk, why);
     }
 
-    /// Disks that are much slower than their peers or left because of it, and how slow.
+    /// Disks that are much slower than their peers or were removed because of it, and how slow.
     pub fn slow(&self) -> BTreeMap<DiskNumber, Slowness> {
         let slow = self.slow.lock();
         slow.left.iter().chain(&slow.here).map(|(d, why)| (*d, *why)).collect()
     }
 
-    /// Disks that stay although an I/O failed, since they joined, with the last error.
+    /// Disks in service with a failed I/O since they joined, with the last error.
     pub fn failing(&self) -> BTreeMap<DiskNumber, String> {
         self.failing.lock().iter().map(|(disk, error)| (*disk, error.to_string())).collect()
     }
 
-    /// Those of them under which there was no room.
+    /// The ones among them whose storage was full.
     pub fn full(&self) -> Vec<DiskNumber> {
         let is_full = |error: &DiskError| matches!(error, DiskError::Full { .. });
         self.failing.lock().iter().filter(|(_, error)| is_full(error)).map(|(disk, _)| *disk).collect()
     }
 
-    /// The storage of a full disk has room again: the failure was no fault of the disk.
+    /// The storage of a full disk has space again: the disk itself did not fail.
     pub fn has_room(&self, disk: DiskNumber) {
         let mut failing = self.failing.lock();
         if matches!(failing.get(&disk), Some(DiskError::Full { .. })) {
@@ -130,7 +130,7 @@ impl Events {
         }
     }
 
-    /// How many there were of each kind on each disk.
+    /// Counts by kind and disk.
     pub fn counts(&self) -> BTreeMap<(Found, DiskNumber), u64> {
         let mut counts = BTreeMap::new();
         for (&(found, disk, _), n) in &*self.counts.lock() {
@@ -139,7 +139,7 @@ impl Events {
         counts
     }
 
-    /// How many there were of a kind, on all disks.
+    /// The count of a kind, on all disks.
     pub fn count(&self, found: Found) -> u64 {
         self.counts.lock().iter().filter(|((f, ..), _)| *f == found).map(|(_, n)| n).sum()
     }

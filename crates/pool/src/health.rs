@@ -1,8 +1,8 @@
-//! How a pool is: words for its parts, what it can lose, and what is wrong with it. Pure functions over what
-//! is known at one moment.
+//! The health of a pool: status words for its parts, the failures that it survives, and its faults. Pure functions over
+//! a snapshot.
 //!
-//! * [`of_pool`], [`of_disk`] and [`of_space`] give the field's two words, OperationalStatus and HealthStatus.
-//! * [`can_lose`] counts what may fail at the same moment, by disk and by fault domain.
+//! * [`of_pool`], [`of_disk`] and [`of_space`] return the industry's two words, OperationalStatus and HealthStatus.
+//! * [`can_lose`] counts the simultaneous failures that the pool survives, by disk and by fault domain.
 //! * [`faults`] lists the faults, each root cause once, with its consequences ([`Fault::consequences`]).
 
 mod cause;

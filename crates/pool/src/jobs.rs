@@ -1,12 +1,12 @@
 //! The background work of a pool: resolving, resync, rebuilding, moving, scrub, repair.
 //!
-//! The work itself is done by the owners of spaces, which ask for turns ([`crate::coordinator`]). Here is what decides
-//! which job runs and how fast: [`Board::begin`] lists a job until it is dropped and gives it its [`Progress`]; it waits
-//! while it is paused, while a more urgent one runs, and as long as the clients need the disks ([`pacer`]).
+//! The work itself is done by the owners of spaces, which request turns ([`crate::coordinator`]). This module schedules
+//! jobs: [`Board::begin`] lists a job until it is dropped and returns its [`Progress`]; the job waits while it is
+//! paused, while a more urgent one runs, and as long as the clients need the disks ([`pacer`]).
 //!
 //! Invariants:
-//! 1. A job's checkpoint is the metadata (missed bits, rows, a scrub's position) and the logs of spaces: after a restart it
-//!    continues there.
+//! 1. A job's checkpoint is the metadata (stale bits, rows, a scrub's position) and the logs of spaces: after a restart
+//!    it continues there.
 //! 2. Pieces that have begun complete: a job that fails or is stopped begins no more, and returns when the outstanding
 //!    ones are done.
 

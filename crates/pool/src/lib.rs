@@ -1,18 +1,18 @@
 //! Storage pools and virtual disks.
 //!
-//! **What it is.** The coordinator of a pool: its disks, which of them have the metadata, who may open it, where each row of
-//! its spaces (virtual disks) lies, what their copies miss, and which jobs run. `docs/0001-pool.md` states how nothing is
-//! lost; `docs/on-disk-format.md` the bytes.
+//! **What it is.** The coordinator of a pool: its disks, which of them have the metadata, which process may open it,
+//! the location of each row of its spaces (virtual disks), the stale regions of their copies, and the jobs.
+//! `docs/0001-pool.md` states how data loss is avoided; `docs/on-disk-format.md` has the bytes.
 //!
-//! **What it is not.** It reads and writes no data of spaces: their owners do (`space`), which know it by `pool-seam`. It has
-//! no files and no devices (these belong to `disk`). It has one writer: an [`authority`] decides which process may open a
-//! pool, not consensus.
+//! **What it is not.** It does not read or write data of spaces: their owners (`space`) do, through the interface
+//! `pool-seam`. It has no files and no devices (these belong to `disk`). It has one writer: an [`authority`] decides
+//! which process may open a pool, without consensus.
 //!
-//! **Layout.** `state`, `voters`, `placement` and `layout` are pure functions over values; `format` turns values into bytes
-//! and back; everything that does I/O does it through `disk::Disk` and takes time and chance from [`env::Env`].
+//! **Layout.** `state`, `voters`, `placement` and `layout` are pure functions over values; `format` encodes and decodes
+//! values; all I/O goes through `disk::Disk`, and time and randomness come from [`env::Env`].
 //!
-//! **Errors.** One enum for each stage of use, by blame. Bytes from a disk never panic: [`State::apply`]
-//! validates them before they count.
+//! **Errors.** One enum for each stage of use, by cause. Bytes from a disk never panic: [`State::apply`] validates
+//! operations before it changes the state.
 
 pub mod authority;
 pub mod coordinator;

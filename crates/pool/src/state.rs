@@ -1,21 +1,21 @@
 //! The metadata of a pool as values, and the operations that change it.
 //!
-//! A [`State`] is a value: a clone of it costs a few pointers whatever the pool's size, has nothing of what
-//! is changed later, and shares the memory of all that is not (`tree`).
+//! A [`State`] is a persistent value: a clone costs a few pointers whatever the pool's size, is not affected by later
+//! changes, and shares all unchanged memory (`tree`).
 //!
-//! The journal holds [`Op`]s, the checkpoint a whole [`State`]; there is no other way to change one.
-//! [`State::apply`] checks every operation against the invariants before it changes anything, so a record
-//! from a disk that is damaged in a way its checksum missed is refused and does not panic.
+//! The journal holds [`Op`]s, the checkpoint a whole [`State`]; there is no other way to change one. [`State::apply`]
+//! checks every operation against the invariants before it changes anything, so a damaged record with a matching
+//! checksum is refused and does not panic.
 //!
 //! Invariants:
 //! 1. A slab of a disk belongs to one row at most; `used` says so for every slab of every disk, and is derived.
 //! 2. The copies of a column lie on different disks.
-//! 3. A row that is not new has, for each region, enough slabs that have not missed it, on present or absent disks, so that
-//!    the region can be given; a log has a replica that has missed nothing: no data is written off by accounting.
+//! 3. A row that is not new has, for each region, enough slabs where it is current, on present or absent disks, to
+//!    recover the region; a log has a complete replica: marking regions stale never loses data.
 //! 4. Numbers of disks and spaces and slab generations only grow.
 //! 5. A voter is a present disk.
-//! 6. A row has at most one moving slab. It is a copy like the others, of the column of the slab that it
-//!    replaces; that one is freed only when the new one has missed nothing that it has.
+//! 6. A row has at most one moving slab. It is a copy like the others, of the column of the slab that it replaces; that
+//!    one is freed only when the new one has all of its current regions.
 //! 7. A request of an owner counts once: its number is higher than that of the last one of the same epoch.
 
 mod apply;
@@ -42,10 +42,10 @@ use std::sync::Arc;
 use crate::{DiskNumber, PoolId, SpaceId, voters};
 use used::Used;
 
-/// How many epochs a pool remembers.
+/// How many epochs a pool records.
 pub const EPOCHS_MAX: usize = 4096;
 
-/// How many openings that gave something up a pool remembers.
+/// How many openings with an accepted loss a pool records.
 pub const GIVEN_UP_MAX: usize = 64;
 
 /// The whole metadata of a pool.
@@ -57,17 +57,17 @@ pub struct State {
     pub name: String,
     /// Bytes of data in a slab: a power of two.
     pub slab_bytes: u64,
-    /// The disks, absent ones too.
+    /// The disks, including absent ones.
     pub disks: Arc<BTreeMap<DiskNumber, DiskRecord>>,
     /// The voters, which keep this metadata.
     pub voters: BTreeSet<DiskNumber>,
     /// The spaces, with their rows.
     pub spaces: Tree<SpaceId, Arc<SpaceRecord>>,
-    /// The number that the next disk gets.
+    /// The number of the next disk.
     pub next_disk: u16,
-    /// The number that the next space gets.
+    /// The number of the next space.
     pub next_space: u32,
-    /// The generation that the next allocated slab gets.
+    /// The generation of the next allocated slab.
     pub next_generation: u32,
     /// The openings of the pool: the epoch, and the random number drawn with it. The newest [`EPOCHS_MAX`]; a
     /// disk whose label has another number for its epoch, or an epoch that is missing here, was used in
@@ -109,12 +109,12 @@ impl State {
         self.epochs.last_key_value().map_or(0, |(e, _)| *e)
     }
 
-    /// How many disks may fail at once, by the most careful space; at least one.
+    /// The largest number of simultaneous disk failures that a space promises to survive; at least one.
     pub fn failures_promised(&self) -> usize {
         self.spaces.values().map(|s| s.resiliency.failures()).max().unwrap_or(1).max(1)
     }
 
-    /// How many voters must be left for the others to be dropped.
+    /// How many voters must remain so that the others can be dropped.
     pub fn needed_to_go_on(&self) -> usize {
         voters::needed_to_go_on(self.voters.len(), self.failures_promised())
     }
@@ -151,13 +151,13 @@ impl State {
         self.used.free(disk, total)
     }
 
-    /// Takes a slab that rows may not get now.
+    /// Marks a slab as used, so that rows do not get it now.
     pub(crate) fn take_slab(&mut self, place: SlabPlace) {
         self.used.insert(place);
     }
 
-    /// The operations that make a disk absent. `answers`: what owners say that it lacks of their spaces; a space without an
-    /// answer is not accounted for. A voter is also dropped as such.
+    /// The operations that remove a disk from service. `answers`: the stale regions that the owners of its spaces
+    /// state; for a space without an answer the disk is unaccounted. A voter is also dropped.
     pub fn leave(&self, disk: DiskNumber, reason: Absence, answers: &Answers) -> Vec<Op> {
         let mut ops = self.account(disk, answers);
         if self.voters.contains(&disk) {

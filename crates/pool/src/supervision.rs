@@ -1,19 +1,19 @@
-//! The disks as owners of spaces use them, and their supervision.
+//! Handles of disks for owners of spaces, and the supervision of disks.
 //!
 //! An owner has a [handle](Pool::disk_of) of its own for each disk of its space. The I/O of a space to a disk is in one
-//! [`SpaceIo`](space_io::SpaceIo): what is outstanding since when, and how long I/Os took lately. Those of a disk are in one
-//! [`Record`]. A [task](task) looks at the records
-//! while there is I/O, compares disks with their peers ([`standing`]), and removes disks that hang or are far too slow.
-//! Another one reports reads that are late to their owners ([`hedge`]), which read another copy too.
+//! [`SpaceIo`](space_io::SpaceIo): the outstanding I/Os with their start times, and the recent latencies. Those of a
+//! disk are in one [`Record`]. A [task](task) checks the records while there is I/O, compares disks with their peers
+//! ([`standing`]), and removes disks that hang or are far too slow. Another one reports late reads to their owners
+//! ([`hedge`]), which read another copy too.
 //!
 //! Invariants:
-//! 1. An I/O is outstanding until the disk has completed it, whether or not its caller still waits: the buffers belong to
-//!    the disk until then.
-//! 2. The wait for a disk in service ends only with the disk's answer. When the disk's removal is durable, callers get
-//!    [`DiskError::Timeout`](disk::DiskError::Timeout), and no further I/O begins.
-//! 3. A disk does not return before all I/O has completed that changes it and belongs to an earlier membership.
-//! 4. A handle belongs to one space, one disk and one membership. Its fence waits for I/O of earlier owners of that space,
-//!    and for no other. The disk itself sees the pool's epoch only.
+//! 1. An I/O is outstanding until the disk has completed it, even if its caller does not wait any more: the disk owns
+//!    the buffers until then.
+//! 2. I/O to a disk in service is never abandoned before the disk has completed it. When the disk's removal is durable,
+//!    callers get [`DiskError::Timeout`](disk::DiskError::Timeout), and no further I/O begins.
+//! 3. A disk does not return before all modifying I/O of earlier memberships has completed.
+//! 4. A handle belongs to one space, one disk and one membership. Its fence waits for I/O of earlier owners of that
+//!    space only. The disk itself gets only the pool's epoch.
 //! 5. A record holds its disk open until the membership ends; then the device or file closes with its last outstanding I/O.
 
 pub(crate) mod budget;
@@ -44,20 +44,20 @@ use record::Record;
 use standing::Standings;
 pub use task::HANGS;
 
-/// The least of [`Deadlines::data`](crate::Deadlines::data): the task has to sleep in between.
+/// The minimum of [`Deadlines::data`](crate::Deadlines::data): the task has to sleep in between.
 const HANGS_LEAST: Duration = Duration::from_millis(100);
 
 /// See the module. One for each open pool.
 pub(crate) struct Supervision {
     env: Env,
-    /// The pool's.
+    /// The pool's epoch.
     epoch: Epoch,
     /// See [`Deadlines::data`](crate::Deadlines::data).
     hangs: Duration,
     pool: OnceLock<WeakPool>,
-    /// The task runs.
+    /// The task is running.
     runs: AtomicBool,
-    /// Handles and outstanding I/Os have them.
+    /// Owned by handles and outstanding I/Os.
     records: Mutex<Vec<Weak<Record>>>,
     standings: Mutex<Standings>,
     hedging: Hedging,
@@ -77,7 +77,7 @@ impl Supervision {
         })
     }
 
-    /// The pool whose disks these are. Called once.
+    /// Sets the pool of these disks. Called once.
     pub(crate) fn set_pool(&self, pool: WeakPool) {
         let _ = self.pool.set(pool);
     }
@@ -101,13 +101,13 @@ impl Supervision {
         OwnerDisk(record.of_space(space))
     }
 
-    /// Ends the records of all memberships but these: that they have ended is durable.
+    /// Ends the records of all other memberships, whose end is durable.
     pub(crate) fn keep(&self, is_member: impl Fn(DiskNumber, Membership) -> bool) {
         let all = self.records();
         all.iter().filter(|record| !is_member(record.number, record.of)).for_each(|record| record.end());
     }
 
-    /// Whether I/O of owners that changes a disk is outstanding, also of an earlier membership; by number or identity.
+    /// Whether modifying I/O of owners is outstanding on a disk, also of an earlier membership; by number or identity.
     pub(crate) fn is_modifying(&self, number: Option<DiskNumber>, id: &DiskId) -> bool {
         let is_it = |record: &&Arc<Record>| Some(record.number) == number || record.info.id == *id;
         self.records().iter().filter(is_it).any(|record| record.is_modifying())
@@ -117,7 +117,7 @@ impl Supervision {
         self.records.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// There is I/O.
+    /// Starts the task, because there is I/O.
     fn wake(self: &Arc<Supervision>) {
         if self.runs.load(Ordering::Relaxed) || self.pool.get().is_none() {
             return;
@@ -130,12 +130,12 @@ impl Supervision {
 }
 
 impl Pool {
-    /// A disk for the owner of a space, in this membership or about to join with it; none if this process has no such disk,
-    /// or the space has another owner by now.
+    /// A disk for the owner of a space, in this membership or about to join with it; `None` if this process has no such
+    /// disk, or the space has another owner by now.
     ///
-    /// The handle's epochs are those of the space: [`Disk::fence`] ends the I/O of earlier owners of this space there, and
-    /// of nothing else. When the membership has ended, and that is durable, all calls of the handle end; the device closes
-    /// when its last outstanding I/O has completed, however long the handle is kept.
+    /// The handle's epochs are those of the space: [`Disk::fence`] ends only the I/O of earlier owners of this space
+    /// there. When the end of the membership is durable, all calls of the handle fail; the device is closed when its
+    /// last outstanding I/O has completed, even if the handle is kept.
     pub fn disk_of(&self, owner: OwnerId, disk: DiskNumber, of: Membership) -> Option<Arc<dyn Disk>> {
         let is_deposed =
             || self.read(|s| s.spaces.get(&owner.space).is_none_or(|r| owner.epoch < r.ownership.epoch));
@@ -144,14 +144,15 @@ impl Pool {
         }
         let member = self.member_disk(disk, of)?;
         let handle = self.metadata().supervision().open(disk, of, member, owner.space);
-        // A later owner that has come and gone since has left no fence.
+        // A later owner that has ended meanwhile has left no fence.
         if is_deposed() {
             return None;
         }
         if self.member_disk(disk, of).is_some() {
             return Some(Arc::new(handle));
         }
-        // It has left, perhaps before the record was there. Not at once: the caller may hold locks that callers of I/O want.
+        // The disk was removed, perhaps before the record was added. In a task: the caller may hold locks that
+        // callbacks of I/O need.
         let pool = self.clone();
         self.metadata().env.spawn_if_running(async move { pool.end_memberships() });
         None

@@ -1,4 +1,4 @@
-//! Disks, spaces and rows for tests, without an owner: the operations that its requests would come to.
+//! Disks, spaces and rows for tests, without an owner: builds the operations of an owner's requests.
 
 use crate::format::Areas;
 use crate::{
@@ -58,13 +58,13 @@ pub fn copy(s: &State, space: SpaceId, row: RowNumber, index: usize) -> SlabCopy
     *s.spaces[&space].rows[&row].copy(index).expect("the row has it")
 }
 
-/// A copy has missed regions.
+/// Regions of a copy become stale.
 pub fn missed(s: &State, space: SpaceId, row: RowNumber, index: u8, regions: u64) -> Op {
     let generation = copy(s, space, row, index.into()).generation;
     Op::Space { space, op: SpaceOp::Missed { row, index, generation, regions } }
 }
 
-/// A copy has regions again.
+/// Regions of a copy are current again.
 pub fn not_missed(s: &State, space: SpaceId, row: RowNumber, index: u8, regions: u64) -> Op {
     let generation = copy(s, space, row, index.into()).generation;
     Op::Space { space, op: SpaceOp::NotMissed { row, index, generation, regions } }
@@ -104,7 +104,7 @@ impl State {
         self.apply(&not_missed(self, space, row, index, regions))
     }
 
-    /// What the copies of a row have missed.
+    /// The stale regions of the copies of a row.
     pub fn missed_of(&self, space: SpaceId, row: RowNumber) -> Vec<u64> {
         let record = &self.spaces[&space];
         record.rows[&row].slabs.iter().map(|copy| record.missed(copy)).collect()

@@ -1,9 +1,10 @@
-//! How many voters may continue, and how many may open: the arithmetic of `docs/0001-pool.md`, "Current
-//! metadata: voters".
+//! How many voters are needed to continue, and to open: the arithmetic of `docs/0001-pool.md`, "Current metadata:
+//! voters".
 //!
 //! Invariants, for `n` voters and every `f`:
 //! 1. Two sets that may open have a voter in common ([`needed_to_open`] is more than half).
-//! 2. If the voters of one set may open without those of another, the others cannot have committed without them.
+//! 2. If the voters of one set may open the pool without those of another, the others cannot have committed without
+//!    them.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -25,14 +26,13 @@ pub fn needed_to_open(voters: usize, failures: usize) -> usize {
     go_on.max(voters + 1 - go_on)
 }
 
-/// How many voters a pool has if it has as many disks: two may be missing at any time.
+/// The number of voters of a pool with enough disks: two may be missing at any time.
 pub const VOTERS: usize = 5;
 
 /// The desired voters: the present ones, and present disks that `fits` until there are [`VOTERS`], from fault
 /// domains without one first.
 ///
-/// Disks that are on their way out come last, but they do vote: data that survives a loss is of no use if the
-/// metadata does not.
+/// Retired disks come last, but may be voters: surviving data is useless if the metadata does not survive.
 pub fn choose(state: &State, fits: impl Fn(DiskNumber) -> bool) -> BTreeSet<DiskNumber> {
     let mut chosen = state.voters.clone();
     let mut candidates: Vec<(bool, DiskNumber)> = state
@@ -50,12 +50,12 @@ pub fn choose(state: &State, fits: impl Fn(DiskNumber) -> bool) -> BTreeSet<Disk
     chosen
 }
 
-/// A voter that stands too close to others, and a disk that would do better in its place; `None`: they are as
-/// far apart as they can be.
+/// A voter in the same fault domain as others, and a better disk to replace it; `None`: the voters are separated as
+/// well as possible.
 ///
-/// Pools grow by enclosures: those that vote when there is one would all be in it for ever. Each such change
-/// brings the voters further apart, so that they have an end. A voter on its way out keeps its vote, and none
-/// on its way out gets one so.
+/// Pools grow by enclosures: without this the voters of the first enclosure would stay in it for ever. Each such change
+/// improves the separation, so the changes terminate. A retired voter stays a voter, and no retired disk becomes one in
+/// this way.
 pub fn apart(state: &State, fits: impl Fn(DiskNumber) -> bool) -> Option<(DiskNumber, DiskNumber)> {
     let crowd = |d: DiskNumber, without: DiskNumber| {
         let others = state.voters.iter().filter(|v| **v != without && **v != d);
@@ -72,7 +72,7 @@ pub fn apart(state: &State, fits: impl Fn(DiskNumber) -> bool) -> Option<(DiskNu
     pairs.filter_map(gain).max().map(|(_, Reverse((new, out)))| (out, new))
 }
 
-/// How much of their surroundings two disks share: 0 nothing known, 1 the rack, 2 the node, 3 the enclosure.
+/// The nearest fault domain that two disks share: 0 none known, 1 the rack, 2 the node, 3 the enclosure.
 fn closeness(state: &State, a: DiskNumber, b: DiskNumber) -> u8 {
     let (Some(a), Some(b)) = (state.disks.get(&a), state.disks.get(&b)) else { return 0 };
     let is_same = |level: &Level| {

@@ -1,4 +1,4 @@
-//! What a queue pair counts: its work requests by kind, and its provider's connections, bytes and frames.
+//! The counters of a queue pair: its work requests by kind, and its provider's connections, bytes and frames.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(crate) enum Made {
 }
 
 impl Activity {
-    /// A connection of `provider` came about.
+    /// Counts a connection of `provider` that was established.
     pub(crate) fn new(provider: &str, made: Made) -> Activity {
         let (provider, block) = (counters::provider(provider), Arc::default());
         provider.join(&block);
@@ -30,7 +30,7 @@ impl Activity {
         Activity { block, provider, over: false }
     }
 
-    /// A connection of `provider` did not come about.
+    /// Counts a connection of `provider` that could not be established.
     pub(crate) fn failed(provider: &str) {
         counters::provider(provider).add(t::FAILED_ATTEMPTS, 1);
     }
@@ -45,7 +45,7 @@ impl Activity {
         post(wr).inspect(|()| self.block.add(kind, 1))
     }
 
-    /// Counts an exposure that came about: on a card that is a work request too.
+    /// Counts a successful exposure: on a card that is a work request too.
     pub(crate) fn exposed(&self, result: Result<Exposure, RdmaError>) -> Result<Exposure, RdmaError> {
         result.inspect(|_| self.block.add(t::WR_REGISTER, 1))
     }
@@ -64,7 +64,7 @@ impl Activity {
         self.block.set(t::OUT_FRAMES, sent);
     }
 
-    /// The connection is over; said once or more.
+    /// Counts the end of the connection if it is an error. It may be called more than once.
     pub(crate) fn ended(&mut self, why: &Down) {
         let error = !matches!(why, Down::Closed | Down::PeerClosed);
         if error && !std::mem::replace(&mut self.over, true) {

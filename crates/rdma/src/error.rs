@@ -1,4 +1,4 @@
-//! What can go wrong on the fabric, by blame.
+//! The errors of the fabric, by the party that caused them.
 
 use thiserror::Error;
 
@@ -28,7 +28,7 @@ pub enum RdmaError {
     NoReads,
 }
 
-/// Why a work request failed.
+/// The reason for the failure of a work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum WcError {
     /// The connection ended before it completed.
@@ -39,19 +39,19 @@ pub enum WcError {
     UnknownStag,
 }
 
-/// Why a connection ended.
+/// The reason for the end of a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Down {
-    /// We closed it.
+    /// This side closed it.
     #[error("closed")]
     Closed,
     /// The peer closed it in order.
     #[error("closed by the peer")]
     PeerClosed,
-    /// The peer broke the protocol; we sent a Terminate with this code.
-    #[error("the peer broke the protocol: {what} (terminate {code})")]
+    /// The peer violated the protocol; this side sent a Terminate with this code.
+    #[error("the peer violated the protocol: {what} (terminate {code})")]
     Protocol {
-        /// What it did.
+        /// The violation.
         what: &'static str,
         /// The error that was sent to it.
         code: TerminateCode,

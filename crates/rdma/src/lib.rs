@@ -1,4 +1,4 @@
-//! RDMA as verbs see it, and its providers.
+//! RDMA in the model of verbs, and its providers.
 //!
 //! **What it is.** [`QueuePair`] is one reliable connection: work requests are posted, completions are polled, and
 //! buffers travel by value with both. Providers: `iwarp` (MPA, DDP and RDMAP in user space over TCP, wire-compatible
@@ -6,18 +6,18 @@
 //! behind the same trait.
 //!
 //! **What it is not.** No SMB, no message framing above RDMA Send, no credits: a Send that finds no posted receive at
-//! the peer ends the connection, as it does on a card. No registration cache: what a peer may reach is exposed for
-//! one I/O and invalidated before that I/O completes.
+//! the peer ends the connection, as it does on a card. No registration cache: a buffer is exposed to the peer for one
+//! I/O and invalidated before that I/O completes.
 //!
-//! **How a value lives.** A buffer posted or exposed belongs to the queue pair until its completion gives it back;
-//! when the connection dies every outstanding request completes with [`WcError::Flushed`] and its buffer returns to
-//! the arena, after the point where the peer can no longer reach it.
+//! **Ownership of buffers.** A buffer posted or exposed belongs to the queue pair until its completion returns it. When
+//! the connection ends every outstanding request completes with [`WcError::Flushed`], and its buffer returns to the
+//! arena after the peer can no longer reach it.
 //!
 //! **I/O model.** [`QueuePair::poll`] drives everything: a user-space provider reads and writes its socket there. It
 //! is called from one task; nothing else runs.
 //!
-//! **Errors.** [`RdmaError`] for the caller's misuse, at the call; [`Down`] for the end of the connection, with who
-//! is to blame; [`WcError`] in completions.
+//! **Errors.** [`RdmaError`] for the caller's misuse, at the call; [`Down`] for the end of the connection, with the
+//! party that caused it; [`WcError`] in completions.
 
 mod activity;
 #[cfg(test)]

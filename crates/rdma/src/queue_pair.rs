@@ -1,4 +1,4 @@
-//! The queue pair: what every provider offers.
+//! The queue pair: the interface of every provider.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::{Down, RdmaError, WcError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stag(pub u32);
 
-/// The caller's name for a work request, given back in its completion.
+/// The caller's id for a work request, returned in its completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WrId(pub u64);
 
-/// A place in the peer's memory that it exposed to us.
+/// A range of the peer's memory that it exposed to this side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remote {
     /// Its steering tag.
@@ -28,7 +28,7 @@ pub struct Remote {
     pub length: u32,
 }
 
-/// What the peer may do with an exposed buffer.
+/// The access of the peer to an exposed buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rights {
     /// RDMA Read from it.
@@ -43,8 +43,9 @@ pub enum Exposed {
     /// The peer may read it: with [`Rights::RemoteRead`].
     Source(Sg),
     /// The peer may write its whole capacity up to `length`: with [`Rights::RemoteWrite`]. Several buffers form one
-    /// range. They come back filled as far as the peer has written them from the start without a gap: what is behind
-    /// that is what the memory held before. (A provider that cannot know has to clear them first, and fills all.)
+    /// range. They are returned filled as far as the peer has written them from the start without a gap: the bytes
+    /// behind that are the former contents of the memory. (A provider that cannot know has to clear them first, and
+    /// fills all.)
     Sink {
         /// The memory, in order.
         bufs: arena::SgMut,
@@ -53,7 +54,7 @@ pub enum Exposed {
     },
 }
 
-/// Where an exposed buffer can be reached: what goes into a descriptor for the peer.
+/// The address of an exposed buffer, for the descriptor that is sent to the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exposure {
     /// Its steering tag: random, never one that was valid on this connection shortly before.
@@ -94,7 +95,7 @@ pub enum Wr {
     Invalidate(Stag),
 }
 
-/// What a queue pair can do, fixed once it is connected.
+/// The capabilities of a queue pair, fixed once it is connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePairCaps {
     /// RDMA Reads that may be in flight from here: min(our ORD, the peer's IRD).
@@ -115,7 +116,7 @@ pub struct QueuePairCaps {
 pub struct Completion {
     /// The request.
     pub id: WrId,
-    /// What came of it.
+    /// Its result.
     pub result: Result<Done, WcError>,
 }
 
@@ -135,17 +136,17 @@ pub enum Done {
         /// The steering tag of ours that it invalidated, with the buffer that was exposed under it.
         invalidated: Option<(Stag, Exposed)>,
     },
-    /// The steering tag is dead; here is its buffer.
+    /// The steering tag is invalid now; this was its buffer.
     Invalidate(Exposed),
 }
 
 /// One reliable connection.
 pub trait QueuePair: Send {
-    /// What it can do.
+    /// Its capabilities.
     fn caps(&self) -> QueuePairCaps;
 
-    /// Lets the peer reach `what`. The queue pair holds it until the tag is invalidated, by [`Wr::Invalidate`] or by
-    /// the peer.
+    /// Gives the peer access to `what`. The queue pair holds it until the tag is invalidated, by [`Wr::Invalidate`] or
+    /// by the peer.
     ///
     /// # Errors
     /// [`RdmaError::TooManyRegions`], [`RdmaError::Down`]; `what` is dropped.
@@ -165,20 +166,20 @@ pub trait QueuePair: Send {
     /// the same error if called again.
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Vec<Completion>) -> Poll<Result<(), Down>>;
 
-    /// Ends the connection: what is queued to send is given `poll` to leave in, then it is closed and
+    /// Ends the connection: further polls send the queued requests, then the connection is closed and
     /// [`QueuePair::poll`] reports [`Down::Closed`].
     fn close(&mut self);
 
     /// Buffers exposed now.
     fn exposed(&self) -> usize;
 
-    /// Where it counts posted requests and moved bytes (the cells of [`counters::transfers`]); `None`: it
-    /// does not count. The driver of the queue pair may count in the other cells of the block.
+    /// The block in which it counts posted requests and transferred bytes (the cells of [`counters::transfers`]);
+    /// `None`: it does not count. The driver of the queue pair may count in the other cells of the block.
     fn counters(&self) -> Option<Arc<Block>> {
         None
     }
 
-    /// The addresses of both ends, this one's first, where there are such.
+    /// The addresses of both sides, this one's first, where the fabric has addresses.
     fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
         None
     }

@@ -1,13 +1,13 @@
-//! Steering tags: which memory the peer may reach, checked before any byte moves.
+//! Steering tags: the memory that the peer may access, checked before any byte is transferred.
 //!
 //! Invariants:
 //! 1. A tag is random and was not valid among the last [`REMEMBERED`] tags of its queue pair, so a stale use of it
 //!    finds nothing.
 //! 2. The table belongs to one queue pair (the protection domain): no other connection's tag is found in it.
-//! 3. Memory is handed to the provider for placing only by [`Stags::write_target`], which has checked tag, rights
-//!    and bounds; once a tag is removed no slice of its memory can be had.
-//! 4. A sink is returned filled as far as [`Stags::placed`] was called without a gap, so that earlier
-//!    contents of the memory do not pass for the peer's.
+//! 3. Memory is handed to the provider for placing only by [`Stags::write_target`], which has checked tag, rights and
+//!    bounds; once a tag is removed, no slice of its memory is handed out.
+//! 4. A sink is returned filled as far as [`Stags::placed`] was called without a gap, so that earlier contents of the
+//!    memory are not taken for the peer's data.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 use crate::violation::Violation;
 use crate::{Exposed, Exposure, RdmaError, Rights, Stag};
 
-/// How many dead tags are not given out again.
+/// The number of invalidated tags that are remembered and not assigned again.
 const REMEMBERED: usize = 1024;
 
 /// Slices to place one segment into.
@@ -28,7 +28,7 @@ pub(crate) type Slices<'a> = SmallVec<[&'a mut [u8]; 4]>;
 pub(crate) struct Stags {
     env: Env,
     live: HashMap<Stag, Region>,
-    /// Tags that are in use for the sinks of RDMA Reads, or were valid lately.
+    /// Tags that are in use for the sinks of RDMA Reads, or were valid recently.
     taken: HashMap<Stag, ()>,
     dead: VecDeque<Stag>,
     limit: usize,
@@ -48,7 +48,7 @@ struct Placed {
     later: SmallVec<[(u32, u32); 1]>,
 }
 
-/// Ranges behind a gap that are remembered; a peer that leaves more counts as not having written them.
+/// Ranges behind a gap that are remembered; ranges beyond that count as not written.
 const LATER_MAX: usize = 64;
 
 impl Placed {
@@ -69,7 +69,7 @@ impl Placed {
 }
 
 impl Region {
-    /// What was exposed; a sink is filled with what was written.
+    /// Returns the exposed buffer; a sink is filled as far as it was written.
     fn end(self) -> Exposed {
         let mut what = self.what;
         if let Exposed::Sink { bufs, .. } = &mut what {
@@ -131,19 +131,19 @@ impl Stags {
         Ok(Exposure { stag, offset: 0, length })
     }
 
-    /// A tag for the sink of an RDMA Read, which is no exposed buffer: nothing is found under it here.
+    /// Returns a tag for the sink of an RDMA Read. The sink is no exposed buffer, so a lookup of the tag fails.
     pub(crate) fn reserve(&mut self) -> Stag {
         let stag = self.fresh();
         self.taken.insert(stag, ());
         stag
     }
 
-    /// Gives up a reserved tag.
+    /// Releases a reserved tag.
     pub(crate) fn release(&mut self, stag: Stag) {
         self.bury(stag);
     }
 
-    /// Ends an exposure; its buffer, or `None` when the tag is not valid.
+    /// Ends an exposure; returns its buffer, or `None` when the tag is not valid.
     pub(crate) fn invalidate(&mut self, stag: Stag) -> Option<Exposed> {
         let region = self.live.remove(&stag)?;
         self.bury(stag);
@@ -163,7 +163,7 @@ impl Stags {
         self.live.clear();
     }
 
-    /// Checks an RDMA Write's segment (RFC 5041 7.1, RFC 5040 7.2): where its `len` bytes belong.
+    /// Checks an RDMA Write's segment (RFC 5041 7.1, RFC 5040 7.2); returns the memory for its `len` bytes.
     ///
     /// # Errors
     /// What the peer did wrong; no byte may be placed.
@@ -197,7 +197,7 @@ impl Stags {
         Ok(out)
     }
 
-    /// Checks an RDMA Read Request (RFC 5040 5.2, 7.2): the bytes that it asks for.
+    /// Checks an RDMA Read Request (RFC 5040 5.2, 7.2); returns the bytes that it requests.
     ///
     /// # Errors
     /// What the peer did wrong.
@@ -226,7 +226,7 @@ impl Stags {
             b.copy_from_slice(&self.random[at..]);
             self.random.truncate(at);
             let stag = Stag(u32::from_ne_bytes(b));
-            // 0 is left out: an all-zero descriptor names nothing.
+            // 0 is never used, so that an all-zero descriptor names no buffer.
             if stag.0 != 0 && !self.live.contains_key(&stag) && !self.taken.contains_key(&stag) {
                 return stag;
             }
@@ -274,7 +274,7 @@ mod tests {
         assert!(t.invalidate(e.stag).is_none());
     }
 
-    /// Whatever its memory held before, a sink comes back with what was written from its start on without a gap.
+    /// Whatever its memory held before, a sink is returned filled with the bytes written from its start without a gap.
     #[test]
     fn a_sink_is_filled_as_far_as_it_was_written() {
         let (arena, mut t) = table();
@@ -300,7 +300,7 @@ mod tests {
         // In any order, and more than once.
         assert_eq!(placed(&[(6000, 1000), (7000, 1000), (4000, 2000), (0, 4500)]), 8000);
         assert_eq!(placed(&[(0, 500), (100, 50), (400, 200)]), 600);
-        // Too many gaps: what is not remembered is not believed.
+        // Too many gaps: ranges that are not remembered count as not written.
         let mut gaps: Vec<(u64, usize)> = (1..=LATER_MAX as u64 + 1).map(|i| (i * 10, 5)).collect();
         gaps.extend((1..=LATER_MAX as u64 + 1).map(|i| (i * 10 + 5, 5)));
         gaps.push((0, 10));

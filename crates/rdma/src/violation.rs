@@ -1,13 +1,13 @@
-//! What a peer can do wrong, each with the Terminate code that tells it (RFC 5040 4.8).
+//! The violations of the protocol by a peer, each with the Terminate code that reports it (RFC 5040 4.8).
 
 use crate::{Down, TerminateCode};
 
-/// A breach of the protocol by the peer.
+/// A violation of the protocol by the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// What it did.
+    /// A description of the violation.
     pub what: &'static str,
-    /// How a Terminate says it.
+    /// The code in the Terminate that reports it.
     pub code: TerminateCode,
 }
 
@@ -33,7 +33,7 @@ impl Violation {
     // RFC 5040 4.8: layer RDMAP, remote operation error.
     /// An RDMAP version that is not 1.
     pub const RDMAP_VERSION: Violation = Self::new(0, 2, 0x05, "RDMAP version is not 1");
-    /// An operation that has no place where it came.
+    /// An operation that is not allowed where it arrived: in a tagged segment, on this queue, or within this message.
     pub const UNEXPECTED_OPCODE: Violation = Self::new(0, 2, 0x06, "unexpected RDMAP opcode");
     /// A message of the wrong size for its operation.
     pub const MESSAGE_SIZE: Violation = Self::new(0, 2, 0xFF, "an RDMAP message has the wrong size");
@@ -43,7 +43,7 @@ impl Violation {
     /// A Read Response that is not the one expected next.
     pub const UNEXPECTED_RESPONSE: Violation =
         Self::new(0, 2, 0x06, "Read Response without an outstanding Read");
-    /// A Read Response that ends too early or goes on for too long.
+    /// A Read Response that is too short or too long.
     pub const RESPONSE_SIZE: Violation = Self::new(0, 2, 0xFF, "a Read Response has the wrong size");
 
     // RFC 5041 8.2: layer DDP, tagged buffer error.

@@ -92,7 +92,7 @@ impl Cipher {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CryptError {
     /// The caller's key is not of the cipher's length.
-    #[error("the key is not as long as the cipher wants")]
+    #[error("the key has the wrong length for the cipher")]
     KeyLength,
     /// The caller's output buffer is not as long as the message, or the message exceeds 4 GiB.
     #[error("buffer and message lengths differ")]

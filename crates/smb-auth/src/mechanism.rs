@@ -199,13 +199,13 @@ pub enum AuthError {
     #[error("NTLM: {0}")]
     Ntlm(#[from] NtlmError),
     /// The peer sent a token that the exchange has no place for here.
-    #[error("token out of order")]
+    #[error("unexpected authentication token")]
     OutOfOrder,
     /// The peer offers no mechanism that we have.
-    #[error("no mechanism in common")]
+    #[error("client and server have no authentication mechanism in common")]
     NoCommonMechanism,
     /// The peer rejected the negotiation.
-    #[error("rejected by the peer")]
+    #[error("the peer rejected the authentication")]
     Rejected,
     /// The peer wants something that we do not do.
     #[error("{0}")]

@@ -62,8 +62,8 @@ pub enum UserFileError {
     },
     /// Others than the owner can read or write the file, and with it log on as anybody in it.
     #[error(
-        "{path} has mode {mode:04o}, but its hashes are as good as passwords: others may have read them. \
-         Cure: chmod 600 {path}; then change the passwords"
+        "{path} has mode {mode:04o}, so other users may have read its hashes, which work like passwords. \
+         Run: chmod 600 {path}; then change all passwords"
     )]
     TooOpen {
         /// The file.
@@ -106,7 +106,7 @@ pub enum UserFileError {
         name: Box<str>,
     },
     /// The caller wants to add a user or group that exists.
-    #[error("a user or group {name:?} exists")]
+    #[error("a user or group {name:?} already exists")]
     Exists {
         /// The name.
         name: Box<str>,
@@ -132,7 +132,7 @@ pub enum UserFileError {
         member: Box<str>,
     },
     /// Every relative identifier is used.
-    #[error("no relative identifier is left")]
+    #[error("all relative identifiers (RIDs) are used")]
     RidsExhausted,
 }
 
@@ -146,10 +146,10 @@ pub enum EntryFault {
     #[error("the name is not allowed")]
     Name,
     /// Two entries have the same name, but for case.
-    #[error("the name is there twice")]
+    #[error("the name occurs twice")]
     DuplicateName,
     /// Two entries have the same relative identifier.
-    #[error("the rid is there twice")]
+    #[error("the rid occurs twice")]
     DuplicateRid,
     /// The relative identifier is below 1000 or not below `next_rid`.
     #[error("the rid must be at least 1000 and less than next_rid")]

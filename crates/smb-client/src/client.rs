@@ -335,7 +335,7 @@ impl Client {
         if negotiated.dialect != inner.negotiated.dialect
             || negotiated.server_guid != inner.negotiated.server_guid
         {
-            return Err(ConnectError::Refused("another server answers there"));
+            return Err(ConnectError::Refused("another server answers at this address"));
         }
         if inner.may_not_bind() {
             return Err(ConnectError::NoRdma(Box::new(WhyNotRdma::BoundOnce)));
@@ -347,7 +347,7 @@ impl Client {
         if inner.second.lock().set(link, ours) {
             Ok(())
         } else {
-            Err(ConnectError::Refused("the session has an SMB Direct channel already"))
+            Err(ConnectError::Refused("the session already has an SMB Direct channel"))
         }
     }
 }

@@ -11,7 +11,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum ConnectError {
     /// The name has no address.
-    #[error("cannot find '{host}': {source}")]
+    #[error("cannot find the address of '{host}': {source}")]
     Resolve {
         /// The name.
         host: String,
@@ -30,7 +30,7 @@ pub enum ConnectError {
     #[error("the server did not answer in time")]
     TimedOut,
     /// RDMA was demanded and cannot be had.
-    #[error("SMB Direct was asked for and cannot be used: {0}")]
+    #[error("SMB Direct was requested and cannot be used: {0}")]
     NoRdma(#[source] Box<WhyNotRdma>),
     /// The server speaks none of our dialects.
     #[error("the server refused the negotiation: {0}")]
@@ -39,13 +39,13 @@ pub enum ConnectError {
     #[error("{0}")]
     Refused(&'static str),
     /// The negotiation was changed in transit.
-    #[error("the negotiation was tampered with: {0}")]
+    #[error("the negotiation was changed in transit: {0}")]
     Tampered(&'static str),
     /// The log-on failed.
     #[error("log-on refused: {0}")]
     LogOn(NtStatus),
     /// Our end of the log-on failed.
-    #[error("log-on: {0}")]
+    #[error("log-on failed: {0}")]
     Auth(#[from] AuthError),
     /// The connection failed meanwhile.
     #[error(transparent)]
@@ -65,10 +65,10 @@ pub enum RequestError {
     #[error("the server's answer is malformed: {0}")]
     Malformed(#[from] WireError),
     /// The caller's request cannot be put on the wire.
-    #[error("the request does not fit: {0}")]
+    #[error("the request cannot be encoded: {0}")]
     Unencodable(WireError),
     /// The server gives too few credits for a request of this size.
-    #[error("the server grants {granted} credits, and this takes {needed}")]
+    #[error("the request needs {needed} credits, but the server grants only {granted}")]
     Credits {
         /// The cost of the request.
         needed: u32,
@@ -77,14 +77,14 @@ pub enum RequestError {
     },
     /// The client's arena had no memory to read into for as long as an answer may take, or can never have as much.
     #[error(
-        "no memory to read {needed} bytes into: give buffers back, read less at a time, or make the arena larger"
+        "not enough memory to read {needed} bytes: release buffers, read less at a time, or enlarge the arena"
     )]
     NoMemory {
         /// Bytes of the READ.
         needed: u32,
     },
     /// The name cannot be a path.
-    #[error("'{0}' is not a path that SMB takes")]
+    #[error("'{0}' is not a valid SMB path")]
     Path(String),
 }
 
@@ -92,7 +92,7 @@ pub enum RequestError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Lost {
     /// We closed it.
-    #[error("closed")]
+    #[error("closed by this client")]
     Closed,
     /// The server closed it.
     #[error("the server closed it")]
@@ -101,16 +101,16 @@ pub enum Lost {
     #[error("{0}")]
     Transport(io::ErrorKind),
     /// SMB Direct ended it.
-    #[error("SMB Direct ended it")]
+    #[error("SMB Direct ended the connection")]
     Direct,
     /// A message with a bad signature, or one that does not decrypt.
-    #[error("a message was not authentic")]
+    #[error("the signature or the encryption of a message is wrong")]
     NotAuthentic,
     /// The server broke the protocol.
-    #[error("the server broke the protocol: {0}")]
+    #[error("the server violated the protocol: {0}")]
     Protocol(&'static str),
     /// No answer within the time for it.
-    #[error("no answer in time")]
+    #[error("the server did not answer in time")]
     TimedOut,
 }
 
@@ -118,16 +118,16 @@ pub enum Lost {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum WhyNotRdma {
     /// It was not wanted.
-    #[error("SMB Direct was turned off by the caller")]
+    #[error("SMB Direct is turned off for this connection")]
     TurnedOff,
     /// Only dialects from 3.0 on have it.
-    #[error("the server's dialect {0:#06x} has no SMB Direct (3.0 is the first)")]
+    #[error("the server's dialect {0:#06x} does not support SMB Direct (3.0 or later is needed)")]
     Dialect(u16),
     /// The server lists no interface with RDMA.
     #[error("the server announces no RDMA interface")]
     NotAnnounced,
     /// The server could not be asked.
-    #[error("the server does not tell its interfaces: {0}")]
+    #[error("the server does not report its network interfaces: {0}")]
     NotTold(NtStatus),
     /// The connection failed.
     #[error("{address}{} cannot be reached over RDMA: {reason}", if *announced { ", which the server announces," } else { "" })]
@@ -143,7 +143,7 @@ pub enum WhyNotRdma {
     #[error("the RDMA connection was lost: {0}")]
     Lost(Lost),
     /// The payload would go in the clear.
-    #[error("the session is encrypted and RDMA payload would not be")]
+    #[error("the session is encrypted, and data sent by RDMA would not be")]
     Encrypted,
     /// The session is signed with AES-GMAC, and one connection has tried to become a channel of it already.
     ///
@@ -151,7 +151,7 @@ pub enum WhyNotRdma {
     /// begin anew with every connection (MS-SMB2 3.1.4.1, 3.2.4.2.3). The first binding uses MessageIds that the
     /// session's first connection spent before there was a key. A second one would sign other messages under the same
     /// nonces, which gives AES-GMAC's authentication key away. AES-CMAC and HMAC-SHA256 have no nonces.
-    #[error("the session is signed with AES-GMAC, which allows one attempt to join it")]
+    #[error("the session is signed with AES-GMAC, which allows only one attempt to add a connection")]
     BoundOnce,
 }
 

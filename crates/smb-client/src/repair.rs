@@ -69,7 +69,10 @@ impl Inner {
             return Arc::clone(link);
         };
         if lost != Lost::Closed {
-            tracing::warn!(host = self.host(), "the SMB Direct channel is lost, TCP takes over: {lost}");
+            tracing::warn!(
+                host = self.host(),
+                "the SMB Direct connection was lost, and TCP is used instead: {lost}"
+            );
             self.session.sequence.fetch_add(1, Ordering::Relaxed);
             if second.ours {
                 self.env.spawn(rejoin(self.me.clone(), self.env.clone()));
@@ -112,7 +115,7 @@ impl Inner {
         let again = setup::log_on_again(&link.connection, host, options, &self.negotiated, &self.env);
         match setup::within(&self.env, options.connect_timeout, again).await {
             Ok(()) => {
-                tracing::info!(host, "the session had expired and is authenticated again");
+                tracing::info!(host, "the session had expired and was authenticated again");
                 self.renewals.fetch_add(1, Ordering::AcqRel);
                 Ok(())
             }
@@ -168,11 +171,11 @@ async fn rejoin(client: Weak<Inner>, env: Env) {
         let client = Client { inner };
         match client.join_rdma().await {
             Ok(()) => {
-                tracing::info!(host = client.inner.host(), "the SMB Direct channel is back");
+                tracing::info!(host = client.inner.host(), "SMB Direct is used again");
                 return;
             }
             Err(why) => {
-                tracing::debug!(host = client.inner.host(), "no SMB Direct channel yet: {why}");
+                tracing::debug!(host = client.inner.host(), "SMB Direct cannot be used again yet: {why}");
                 let never = why == WhyNotRdma::BoundOnce;
                 client.inner.second.lock().set_why_not(why);
                 if never {

@@ -1,13 +1,13 @@
-//! Who may do what: security descriptors of files (MS-DTYP 2.4.6, 2.5.3).
+//! Access checks: security descriptors of files (MS-DTYP 2.4.6, 2.5.3).
 //!
 //! A file keeps the self-relative descriptor that it was created with or given later. For a file that never had one (it
 //! was there before it was shared) one is computed from its owner, group and mode ([`posix`]); where the backend has
 //! none of these (`ram`), it has [`default`]: owned by the administrators, full control for everyone, inherited by what
-//! is made below. A new file gets what its creator sends, else what its folder's entries pass on, else full control for
-//! its owner and the system; its owner is the user of the session. Mandatory labels and central access
-//! policies are kept and not judged; a SACL is kept and audits nothing.
+//! is created below. A new file gets the descriptor that its creator sends, else the inheritable entries of its folder,
+//! else full control for its owner and the system; its owner is the user of the session. Mandatory labels and central
+//! access policies are stored and not evaluated; a SACL is stored and audits nothing.
 //!
-//! Access is judged here and not by the system's permissions: the backend works as the server's own user.
+//! Access is checked here and not by the system's permissions: the backend runs as the server's own user.
 
 use std::sync::Arc;
 
@@ -50,8 +50,8 @@ pub(crate) fn default() -> SecurityDescriptorBuf {
     }
 }
 
-/// The descriptor that counts for a file with this stored one. A stored one that cannot be read lets its owner in,
-/// if there is one, and nobody else.
+/// The effective descriptor of a file with this stored one. One that cannot be decoded is replaced by one that is owned
+/// by the administrators and grants nothing: only they have access, and may set another.
 pub(crate) fn effective(stored: Option<&[u8]>) -> SecurityDescriptorBuf {
     let Some(bytes) = stored else { return default() };
     match SecurityDescriptor::decode(bytes) {
@@ -65,8 +65,8 @@ pub(crate) fn effective(stored: Option<&[u8]>) -> SecurityDescriptorBuf {
     }
 }
 
-/// The descriptor of a file, to be judged: the stored one, else the one that follows from owner, group and mode; `None`
-/// where there are neither.
+/// The descriptor to check access against: the stored one, else one computed from owner, group and mode; `None` where
+/// the file has neither.
 ///
 /// # Errors
 /// The call failed for a reason that is not the file's.
@@ -90,7 +90,7 @@ pub(crate) fn known(
     Ok(stored(security)?.or_else(|| computed(stat, accounts)))
 }
 
-/// [`descriptor`] of an open file, whose owner, group and mode are looked at again.
+/// [`descriptor`] of an open file; its owner, group and mode are read again.
 ///
 /// # Errors
 /// As [`descriptor`].
@@ -108,7 +108,7 @@ fn computed(stat: &Stat, accounts: &dyn UserLookup) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Whether access-based enumeration shows an entry: who may not read it does not see it.
+/// Whether access-based enumeration shows an entry: only to users that may read it.
 pub(crate) fn shows(r: &Request, security: EntrySecurity, stat: &Stat) -> bool {
     let Ok(descriptor) = known(security, stat, &*r.server.users) else { return false };
     maximal(&r.session.user, descriptor.as_deref()).contains(SEEN_WITH)
@@ -119,7 +119,7 @@ pub(crate) fn of_entry(r: &Request, security: EntrySecurity, stat: &Stat) -> Opt
     stored(security).unwrap_or_else(|_| Some(Vec::new())).or_else(|| computed(stat, &*r.server.users))
 }
 
-/// The rights to read data, attributes and extended attributes, all of which are needed to see an entry.
+/// A user sees an entry who has all of these rights: to read data, attributes and extended attributes.
 const SEEN_WITH: AccessMask =
     AccessMask::READ_DATA.union(AccessMask::READ_EA).union(AccessMask::READ_ATTRIBUTES);
 
@@ -132,7 +132,7 @@ pub(crate) fn may_reach(r: &Request, found: &Opened) -> Result<(), NtStatus> {
     may_pass(&r.session.user, &*r.server.users, &found.closed)
 }
 
-/// As [`may_reach`], by the directories themselves ([`Opened::closed`]).
+/// As [`may_reach`], given the directories without a descriptor on the path ([`Opened::closed`]).
 ///
 /// # Errors
 /// ACCESS_DENIED.
@@ -144,8 +144,9 @@ pub(crate) fn may_pass(user: &User, accounts: &dyn UserLookup, closed: &[Posix])
     if closed.iter().all(passes) { Ok(()) } else { Err(NtStatus::ACCESS_DENIED) }
 }
 
-/// The descriptor that a backend has stored with a file, to be judged. One that cannot be read is not "none", which
-/// would let everybody in: it counts as one that lets the administrators in, who can set another, and nobody else.
+/// The descriptor that a backend has stored with a file. One that the backend cannot read does not count as "none",
+/// which would grant access to everyone: it is replaced by one that grants access to administrators only, who can set
+/// another.
 ///
 /// # Errors
 /// The call failed for a reason that is not the file's.
@@ -153,7 +154,9 @@ fn stored(read: VfsResult<Option<Vec<u8>>>) -> Result<Option<Vec<u8>>, NtStatus>
     match read {
         Ok(stored) => Ok(stored),
         Err(e @ (VfsError::Damaged | VfsError::Io(_) | VfsError::Unsupported)) => {
-            tracing::warn!("a security descriptor cannot be read; only administrators may repair it: {e}");
+            tracing::warn!(
+                "the security descriptor of a file cannot be read; only administrators can repair it: {e}"
+            );
             Ok(Some(Vec::new()))
         }
         Err(e) => Err(status::of_vfs(e)),
@@ -171,7 +174,7 @@ impl User {
         self.is(&Sid::BUILTIN_ADMINISTRATORS)
     }
 
-    /// The group of what the user makes: "Domain Users" of its domain ("None" on a single machine).
+    /// The group of the files that the user creates: "Domain Users" of its domain ("None" on a single machine).
     fn primary_group(&self) -> Sid {
         const DOMAIN_USERS: u32 = 513;
         match self.sid.sub_authorities() {
@@ -217,7 +220,7 @@ fn of_descriptor(user: &User, owner: Option<&Sid>, open_to_all: bool, dacl: Opti
     dacl.map_or(allowed, |d| of_dacl(user, is_owner, d, allowed))
 }
 
-/// The entries that mean this file.
+/// The entries that apply to this file.
 fn entries(dacl: Acl<'_>) -> impl Iterator<Item = Ace<'_>> {
     dacl.iter().map_while(Result::ok).filter(|a| !a.flags.contains(AceFlags::INHERIT_ONLY))
 }
@@ -241,7 +244,7 @@ pub(crate) fn of_dacl(user: &User, is_owner: bool, dacl: Acl<'_>, mut allowed: A
     allowed & !AccessMask::MAXIMUM_ALLOWED
 }
 
-/// The descriptor of a new file (MS-DTYP 2.5.3.4): what its creator sends, over what its folder passes on.
+/// The descriptor of a new file (MS-DTYP 2.5.3.4): what its creator sends, before what it inherits from its folder.
 ///
 /// # Errors
 /// INVALID_SECURITY_DESCR, INVALID_OWNER.
@@ -274,7 +277,7 @@ pub(crate) fn for_new(
         replace(user, &mut new, parts, &sent)?;
     }
     if !has_dacl {
-        // A POSIX owner may be nobody here: "creator owner" is the user then.
+        // A POSIX owner may have no account on this server: "creator owner" is then the user.
         let owner = new.owner.filter(|o| !nfs::is_owner(o) || user.is(o)).unwrap_or(user.sid);
         let group = new.group.unwrap_or(user.sid);
         let auto = parent.control.contains(ControlFlags::DACL_AUTO_INHERITED);
@@ -293,7 +296,7 @@ pub(crate) fn for_new(
     Ok(out)
 }
 
-/// The DACL of a new file where its folder passes nothing on: as a token's default one.
+/// The DACL of a new file that inherits nothing from its folder: as a token's default DACL.
 fn default_of(owner: &Sid) -> AclBuf {
     let mut acl = AclBuf::new();
     for sid in [owner, &Sid::LOCAL_SYSTEM] {
@@ -309,7 +312,7 @@ const INHERITANCE: AceFlags = AceFlags::OBJECT_INHERIT
     .union(AceFlags::INHERIT_ONLY);
 
 /// The entries that a folder's DACL passes on (MS-DTYP 2.5.3.4.1, 2.5.3.4.4). An entry for "creator owner" or with
-/// generic rights becomes two on a folder: one that means something here, one to pass on.
+/// generic rights becomes two on a folder: one that applies to the folder, one for its children to inherit.
 fn inherit(parent: Acl<'_>, auto: bool, owner: &Sid, group: &Sid, directory: bool) -> AclBuf {
     let mut acl = AclBuf::new();
     for ace in parent.iter().map_while(Result::ok) {
@@ -317,7 +320,7 @@ fn inherit(parent: Acl<'_>, auto: bool, owner: &Sid, group: &Sid, directory: boo
         let to_folders = ace.flags.contains(AceFlags::CONTAINER_INHERIT);
         let goes_on = directory && !ace.flags.contains(AceFlags::NO_PROPAGATE_INHERIT);
         let kept = ace.flags & (AceFlags::OBJECT_INHERIT | AceFlags::CONTAINER_INHERIT);
-        // Entries are marked as inherited where the folder's list is kept up by a tool that looks for the mark.
+        // Entries are marked as inherited where the folder's descriptor is auto-inherited: its tools look for the mark.
         let mut base = ace.flags & !(INHERITANCE | AceFlags::INHERITED);
         base.set(AceFlags::INHERITED, auto);
         let sid = match ace.sid {
@@ -328,8 +331,8 @@ fn inherit(parent: Acl<'_>, auto: bool, owner: &Sid, group: &Sid, directory: boo
         let here = if directory { to_folders } else { to_files };
         let means_here = Ace { sid, mask: ace.mask.map_generic(), flags: base, ..ace };
         let differs = means_here.sid != ace.sid || means_here.mask != ace.mask;
-        // A list that grows past its bound loses entries at its end, which allows less, not more, but for denials;
-        // those come first in a canonical list.
+        // A list that grows past its bound loses entries at its end. In a canonical list these are allow entries (deny
+        // entries come first), so that the truncated list grants less, not more.
         if here && goes_on && !differs {
             let _ = acl.push(&Ace { flags: base | kept, ..ace });
             continue;
@@ -344,13 +347,14 @@ fn inherit(parent: Acl<'_>, auto: bool, owner: &Sid, group: &Sid, directory: boo
     acl
 }
 
-/// The parts of a descriptor that are kept; labels, resource attributes and central policies are not set by themselves.
+/// The parts of a descriptor that are stored; labels, resource attributes and central policies cannot be set
+/// separately.
 pub(crate) const KEPT: SecurityInformation = SecurityInformation::OWNER
     .union(SecurityInformation::GROUP)
     .union(SecurityInformation::DACL)
     .union(SecurityInformation::SACL);
 
-/// What a SET_INFO of these parts needs (MS-FSA 2.1.5.17), those that are not kept too.
+/// The rights that a SET_INFO of these parts needs (MS-FSA 2.1.5.17), also for parts that are not stored.
 pub(crate) fn needed_to_set(parts: SecurityInformation) -> AccessMask {
     let mut needed = AccessMask::empty();
     if parts.intersects(SecurityInformation::OWNER | SecurityInformation::GROUP | SecurityInformation::LABEL)
@@ -369,7 +373,7 @@ pub(crate) fn needed_to_set(parts: SecurityInformation) -> AccessMask {
     needed
 }
 
-/// What a QUERY_INFO of these parts needs (MS-FSA 2.1.5.14).
+/// The rights that a QUERY_INFO of these parts needs (MS-FSA 2.1.5.14).
 pub(crate) fn needed_to_query(parts: SecurityInformation) -> AccessMask {
     let mut needed = AccessMask::empty();
     let plain = SecurityInformation::OWNER
@@ -418,7 +422,8 @@ fn replace(
 ) -> Result<(), NtStatus> {
     if parts.contains(SecurityInformation::OWNER) {
         let owner = sent.owner.ok_or(NtStatus::INVALID_OWNER)?;
-        // Only to oneself, unless one may give files away (SeRestorePrivilege). A POSIX owner is a name: see `nfs`.
+        // A user may set only itself as the owner, unless it has SeRestorePrivilege. A POSIX owner is only a name: see
+        // `nfs`.
         if !(user.is(&owner) || d.owner == Some(owner) || user.is_administrator() || nfs::is_owner(&owner)) {
             return Err(NtStatus::INVALID_OWNER);
         }
@@ -428,7 +433,7 @@ fn replace(
     }
     d.replace_parts(parts, sent);
     if parts.contains(SecurityInformation::DACL) {
-        // MS-DTYP 2.5.3: what is set is there; without a list it is the null DACL, which allows all.
+        // MS-DTYP 2.5.3: a DACL that is set is present; without a list it is the null DACL, which allows all.
         d.control |= ControlFlags::DACL_PRESENT;
         d.dacl = d.dacl.take().map(|acl| mapped(acl.as_acl()));
     }
@@ -445,13 +450,13 @@ fn replace(
     Ok(())
 }
 
-/// A list whose generic rights are replaced by what they stand for, where they mean this file: a stored list has none.
+/// Maps generic rights to specific ones in the entries that apply to this file: a stored list has no generic rights.
 fn mapped(acl: Acl<'_>) -> AclBuf {
     let mut out = AclBuf::new();
     for ace in acl.iter().map_while(Result::ok) {
         let means_here = !ace.flags.contains(AceFlags::INHERIT_ONLY);
         let mask = if means_here { ace.mask.map_generic() } else { ace.mask };
-        // As long as it was: every entry was decoded, and its mask is all that changes.
+        // The list keeps its length: every entry was decoded, and only its mask changes.
         let _ = out.push(&Ace { mask, ..ace });
     }
     out

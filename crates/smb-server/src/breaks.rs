@@ -1,4 +1,5 @@
-//! Telling clients of broken oplocks and leases (MS-SMB2 3.3.4.6, 3.3.4.7), and waiting for their answers.
+//! Sending break notifications of oplocks and leases to clients (MS-SMB2 3.3.4.6, 3.3.4.7), and waiting for
+//! acknowledgements.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -19,7 +20,7 @@ use crate::inbox::{Inbox, Notice};
 use crate::open::{FileOpen, Open};
 use crate::request::Request;
 
-/// How long a break is waited for in the middle of a compound.
+/// How long a request in the middle of a compound waits for a break.
 const COMPOUND_PATIENCE: Duration = Duration::from_millis(500);
 
 /// The connections of each client, by ClientGuid: leases belong to a client, not to a session.
@@ -67,11 +68,11 @@ impl LeaseTable {
         self.0.lock().get(&id).cloned()
     }
 
-    /// Runs `join` while no lease of this name comes or goes. `fits` says whether the file that the lease is on already is
-    /// the one to be joined.
+    /// Runs `join` while no lease of this key is added or removed. `fits` says whether the file that the lease is on
+    /// already is the one to join.
     ///
     /// # Errors
-    /// INVALID_PARAMETER when it is not (MS-SMB2 3.3.5.9.8), and what `join` gives.
+    /// INVALID_PARAMETER when it is not (MS-SMB2 3.3.5.9.8), and the errors of `join`.
     pub(crate) fn join<T, E>(
         &self,
         id: LeaseId,
@@ -88,15 +89,15 @@ impl LeaseTable {
         Ok(joined)
     }
 
-    /// A lease from before the server was started again.
+    /// Restores a lease from before the server's restart.
     pub(crate) fn restore(&self, id: LeaseId, leased: LeasedFile) {
         self.0.lock().insert(id, leased);
     }
 
-    /// Forgets a lease whose last open has left.
+    /// Removes a lease whose last open was closed.
     pub(crate) fn forget(&self, id: LeaseId) {
         let mut leases = self.0.lock();
-        // It may have been named again in between.
+        // A new open may have joined the lease in between.
         if leases.get(&id).is_some_and(|l| l.file.held(HolderId::Lease(id)).is_none()) {
             leases.remove(&id);
         }
@@ -104,7 +105,7 @@ impl LeaseTable {
 }
 
 impl Server {
-    /// Sends notices of breaks on a file. Holders that cannot be reached lose what they have.
+    /// Sends break notifications for a file. Holders that cannot be reached lose their oplock or lease.
     pub(crate) fn send_breaks(self: &Arc<Self>, file: &Arc<FileState>, notices: &[caching::Notice]) {
         for notice in notices {
             if !self.send_break(notice) {
@@ -124,7 +125,7 @@ impl Server {
         }
     }
 
-    /// What a client is sent of a break; `None` for an open that no session owns.
+    /// The notification of a break; `None` for an open that no session owns.
     fn message_of(&self, notice: &caching::Notice) -> Option<Notice> {
         Some(match notice.holder {
             HolderId::Oplock(open) => {
@@ -147,8 +148,8 @@ impl Server {
         })
     }
 
-    /// Sends a notice that may not have arrived when a connection of this client ended, if it is still of use: over
-    /// another channel of the session, or another connection of the client (MS-SMB2 3.3.4.6, 3.3.4.7).
+    /// Resends a notice that may have been lost when a connection of this client ended, if the break is still pending:
+    /// over another channel of the session, or another connection of the client (MS-SMB2 3.3.4.6, 3.3.4.7).
     pub(crate) fn send_again(self: &Arc<Self>, client: Guid, notice: Notice) {
         match notice {
             Notice::LeaseBreak(m) => {
@@ -163,10 +164,10 @@ impl Server {
                 let notice = caching::Notice { holder, from, to, acknowledge, epoch: m.new_epoch };
                 self.send_breaks(&leased.file, &[notice]);
             }
-            // Without another connection the session ends, and closes or keeps what it had open.
+            // Without another connection the session ends, and closes or preserves its opens.
             Notice::OplockBreak { session, file_id, .. } => {
                 let Some(open) = self.opens.find(file_id.persistent) else { return };
-                // One from level II to none leaves nothing to be acknowledged.
+                // A break from level II to none needs no acknowledgement.
                 let held = open.file().and_then(|f| f.file.held(HolderId::Oplock(file_id.persistent)));
                 if held.is_none_or(|held| held.breaking) {
                     let _ = self.session(session).is_some_and(|s| s.send(notice));
@@ -176,16 +177,17 @@ impl Server {
         }
     }
 
-    /// A client has reconnected to an open: the break that it may have missed, to be sent after the reply, which has the
-    /// open's new FileId ([`crate::request::Reply::then`]). The acknowledgement timer starts again.
+    /// The break notification that a client may have missed which has reconnected to an open. Send it after the reply,
+    /// which has the open's new FileId ([`crate::request::Reply::then`]). The acknowledgement timer starts again.
     pub(crate) fn missed_break(&self, open: &Open) -> Option<Notice> {
         let f = open.file()?;
         let notice = f.file.remind(f.holder?, self.env.moment())?;
         self.message_of(&notice)
     }
 
-    /// The client of a persistent open is away. While all opens of its holder are, the timer of a break does not run (MS-SMB2
-    /// 3.3.4.7: the timer starts when the notification is sent): the client is back within `timeout`, or they are closed.
+    /// The client of a persistent open is disconnected. While all opens of its oplock or lease are, the timer of a
+    /// break does not run (MS-SMB2 3.3.4.7: the timer starts when the notification is sent): the client reconnects
+    /// within `timeout`, or the opens are closed.
     pub(crate) fn suspend_break(&self, open: &Open, timeout: Duration) {
         let Some((f, id)) = open.file().and_then(|f| Some((f, f.holder?))) else { return };
         if open.durable.lock().kept != Kept::Persistent {
@@ -198,8 +200,9 @@ impl Server {
         }
     }
 
-    /// MS-SMB2 3.3.4.6, 3.3.4.7: nobody can be told. Persistent opens keep what they have until their client is back; a
-    /// durable open without a client is closed. Who waits for the break waits for the close.
+    /// MS-SMB2 3.3.4.6, 3.3.4.7: the notification could not be sent. Persistent opens keep their oplock or lease until
+    /// their client reconnects; a durable open without a client is closed. A request that waits for the break waits for
+    /// that close.
     fn give_up_holder(self: &Arc<Self>, file: &Arc<FileState>, notice: &caching::Notice) {
         let opens: Vec<_> =
             file.opens_of(notice.holder).into_iter().filter_map(|id| self.opens.find(id)).collect();
@@ -208,16 +211,17 @@ impl Server {
             self.suspend_break(open, TIMEOUT_MAX);
             return;
         }
-        // Its CREATE is not answered yet: the answer says what is left.
+        // Its CREATE is not answered yet: the response states the rights that remain.
         if opens.is_empty() {
             file.revoke(notice.holder);
         }
         for open in opens {
             match open.owner() {
                 Some(owner) if owner.session.is_reachable() => file.revoke(notice.holder),
-                // Its last connection has ended; the end of the session closes it, as its handle is not cached any more.
+                // The session's last connection has ended; the end of the session closes the open, as its handle is not
+                // cached any more.
                 Some(_) => {}
-                // Resilient and persistent ones stay: they have lost what they cached.
+                // Resilient and persistent opens are preserved, without the oplock or lease.
                 None if open.durable.lock().kept == Kept::Durable => self.close_away(&open),
                 None => file.revoke(notice.holder),
             }
@@ -226,16 +230,16 @@ impl Server {
 }
 
 impl Request {
-    /// Waits until what a contention waits for may be over: the caller asks again. The client is told that its request is
-    /// pending, and may cancel it.
+    /// Waits until the breaks of a contention may be complete; the caller then checks again. The client gets an interim
+    /// response, and may cancel the request.
     ///
     /// # Errors
     /// CANCELLED.
     pub(crate) async fn wait_for_breaks(&self, file: &FileState, c: &Contention) -> Result<(), NtStatus> {
         let Some(until) = c.wait_until else { return Ok(()) };
         let env = &self.server.env;
-        // In the middle of a compound it may not be pending, and is refused (MS-SMB2 3.3.5.2.7 <266>). The Linux client
-        // sends a LINK there, and answers the break of its own handle at once.
+        // In the middle of a compound a request that would become pending is refused (MS-SMB2 3.3.5.2.7 <266>). The
+        // Linux client sends a LINK there, and acknowledges the break of its own handle at once: so wait shortly first.
         if self.in_compound && self.header.next_command != 0 {
             let answered = pin!(file.changed_since(c.seen));
             if let Either::Left(_) = select(answered, pin!(env.sleep(COMPOUND_PATIENCE))).await {
@@ -253,8 +257,8 @@ impl Request {
         }
     }
 
-    /// Completes when the request is not wanted any more. One that may be sent again on another channel goes on without its
-    /// connection.
+    /// Completes when the request is cancelled: by its client, or by the end of its connection. A CREATE that the
+    /// client may send again on another channel continues without its connection.
     async fn given_up(&self) {
         if self.header.command == Command::CREATE && is_named(self) {
             self.cancel.cancelled_by_client().await;
@@ -263,7 +267,7 @@ impl Request {
         }
     }
 
-    /// Takes from others what an operation of an open needs, and waits until it is gone.
+    /// Breaks the caching rights of other opens that conflict with an operation of this open, and waits for the breaks.
     ///
     /// # Errors
     /// As [`Request::wait_for_breaks`] and [`Server::store_lost_caching`].
@@ -281,7 +285,7 @@ impl Request {
 }
 
 impl FileOpen {
-    /// Data of the stream changes: others must not read what they cached any more. Nothing waits.
+    /// Data of the stream changes: breaks the read caching of other opens. Does not wait.
     #[inline]
     pub(crate) fn changes_data(&self, server: &Arc<Server>) {
         let now = server.env.moment();

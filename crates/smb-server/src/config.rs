@@ -1,4 +1,4 @@
-//! What a server is made from.
+//! The configuration of a server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use vfs::Vfs;
 
 use crate::journal::OpenJournal;
 
-/// Whether messages are signed (encrypted) and whether a client that does not is refused.
+/// Whether signing (encryption) of messages is offered or required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
     /// Not offered.
@@ -24,11 +24,11 @@ pub enum Protection {
 pub struct ServerConfig {
     /// NetBIOS-like name, shown to clients (at most 15 characters).
     pub name: String,
-    /// The server's GUID, the same for its whole life (MS-SMB2 3.3.1.5).
+    /// The server's GUID, stable across restarts (MS-SMB2 3.3.1.5).
     pub guid: Guid,
-    /// Counts the server's starts: part of every persistent FileId, so that none is met again after a restart.
+    /// Counts the server's starts: part of every persistent FileId, so that none is reused after a restart.
     pub boot: u32,
-    /// Where persistent opens are kept; without it there are none.
+    /// Stable storage for persistent opens; without it there are none.
     pub journal: Option<Arc<dyn OpenJournal>>,
     /// Signing; [`Protection::Off`] means the same as enabled: SMB2 always allows it.
     pub signing: Protection,
@@ -63,9 +63,9 @@ pub struct Limits {
     pub connections: usize,
     /// Unauthenticated connections at once; at the limit one of the address with the most is closed for a new one.
     pub unauthenticated: usize,
-    /// A connection that has not authenticated by then is closed, in seconds.
+    /// A connection that has not authenticated after so many seconds is closed.
     pub authenticate_s: u64,
-    /// A connection whose peer takes no data, or leaves a message unfinished, for so long is closed, in seconds.
+    /// A connection whose peer receives no data, or leaves a message incomplete, for so many seconds is closed.
     pub stall_s: u64,
 }
 
@@ -89,7 +89,7 @@ impl Default for Limits {
 /// One network interface as clients see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// The system's index: tells a client which addresses are one interface.
+    /// The system's index: addresses with the same index are one interface.
     pub index: u32,
     /// Its address.
     pub address: std::net::IpAddr,
@@ -101,9 +101,9 @@ pub struct Interface {
     pub rdma: bool,
 }
 
-/// Where the list of interfaces comes from: asked for each query, so that it is never stale.
+/// Provides the list of interfaces: called for each query, so that the list is never stale.
 pub trait Interfaces: Send + Sync + std::fmt::Debug {
-    /// The interfaces now. `reached` is the local address of the asking connection.
+    /// The current interfaces. `reached` is the local address of the connection of the query.
     fn list(&self, reached: SocketAddr) -> Vec<Interface>;
 }
 
@@ -113,11 +113,11 @@ pub struct ShareConfig {
     pub name: String,
     /// Shown to clients.
     pub comment: String,
-    /// What it stands on.
+    /// The backend.
     pub vfs: Arc<dyn Vfs>,
     /// Nothing may be changed through it.
     pub read_only: bool,
-    /// Only encrypted access (SMB2_SHAREFLAG_ENCRYPT_DATA).
+    /// Only encrypted access is allowed (SMB2_SHAREFLAG_ENCRYPT_DATA).
     pub encrypt: bool,
     /// Left out of listings.
     pub hidden: bool,
@@ -127,7 +127,7 @@ pub struct ShareConfig {
 }
 
 impl ShareConfig {
-    /// A share of this name that stands on `vfs`, without anything special.
+    /// A share of this name on `vfs`, with default options.
     pub fn new(name: &str, vfs: Arc<dyn Vfs>) -> ShareConfig {
         ShareConfig {
             name: name.to_owned(),

@@ -1,8 +1,8 @@
 //! Opens that outlive their connection (MS-SMB2 3.3.5.9.6, 3.3.5.9.10, 3.3.5.15.9, 3.3.7.1).
 //!
-//! An open is *closed* when its client says so, or when nothing keeps it: then its locks, share mode and caching rights
-//! end. It is *disconnected* when its session goes and it is durable: then it only loses its owner, and waits for a
-//! client to reconnect until its time is over.
+//! An open is *closed* by its client's CLOSE, or when its session ends and it is not durable: then its locks, share
+//! mode and caching rights end. A durable open is *disconnected* when its session ends: it loses only its owner, and
+//! waits for its client to reconnect until its timeout.
 //!
 //! [`Open::tenure`] has the open's owner.
 
@@ -19,7 +19,7 @@ use crate::journal::Forgotten;
 use crate::open::{Open, Owner};
 use crate::session::Session;
 
-/// What keeps an open without a connection.
+/// The kind of handle, which decides whether the open survives its connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Kept {
     /// Nothing.
@@ -29,11 +29,11 @@ pub(crate) enum Kept {
     Durable,
     /// A resilient handle.
     Resilient,
-    /// A persistent handle: across a restart of the server too.
+    /// A persistent handle: the open survives also a restart of the server.
     Persistent,
 }
 
-/// An open's part of it.
+/// The durability of an open.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Durable {
     pub(crate) kept: Kept,
@@ -44,9 +44,10 @@ pub(crate) struct Durable {
 /// How a session ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SessionEnd {
-    /// Its last connection was lost, the client set up another session in its place, or it logged off: durable opens stay.
+    /// Its last connection was lost, the client set up another session in its place, or it logged off: durable opens
+    /// are disconnected.
     Disconnected,
-    /// An administrator ended it: nothing stays.
+    /// An administrator ended it: all opens are closed.
     Closed,
 }
 
@@ -54,13 +55,13 @@ pub(crate) enum SessionEnd {
 pub(crate) const DURABLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// The most that a client may ask for (MS-SMB2 3.3.5.9.10, 3.3.5.15.9).
 pub(crate) const TIMEOUT_MAX: Duration = Duration::from_secs(300);
-/// A resilient open that asks for no time (MS-SMB2 3.3.5.15.9, what Windows gives).
+/// The timeout of a resilient open that asks for none (MS-SMB2 3.3.5.15.9, Windows' value).
 pub(crate) const RESILIENT_DEFAULT: Duration = Duration::from_secs(120);
-/// What one gets that asks for no time (MS-SMB2 3.3.5.9.10 <344>).
+/// The timeout of a durable open of version 2 that asks for none (MS-SMB2 3.3.5.9.10 <344>).
 pub(crate) const TIMEOUT_DEFAULT: Duration = Duration::from_secs(180);
 
 impl Open {
-    /// Whether it stays when its connection is lost (MS-SMB2 3.3.7.1).
+    /// Whether it survives the loss of its connection (MS-SMB2 3.3.7.1).
     pub(crate) fn stays(&self) -> bool {
         match self.durable.lock().kept {
             Kept::No => false,
@@ -72,27 +73,27 @@ impl Open {
         }
     }
 
-    /// Gives it to a client that has come back; false when it is not away any more.
+    /// Reconnects it to its client; false when it is not disconnected any more.
     pub(crate) fn reconnect(&self, owner: Owner, volatile: u64) -> bool {
         let tree = owner.tree.id;
         self.tenure.reconnect(owner, tree, volatile)
     }
 
-    /// Whether its client is away.
+    /// Whether it is disconnected.
     pub(crate) fn is_away(&self) -> bool {
         self.tenure.is_away()
     }
 }
 
 impl Server {
-    /// Takes an open out of the server's tables, to close it; `None` when it is being closed already.
+    /// Removes an open from the server's tables, to close it; `None` when it is being closed already.
     pub(crate) fn release(self: &Arc<Self>, open: &Arc<Open>) -> Option<Loose> {
         let owner = open.tenure.begin_close(None)?;
         Some(self.detach(open, owner, self.forget_stored(open)))
     }
 
-    /// Takes an open that is being closed, and had this owner, out of the tables. `forgotten` completes when its record is
-    /// gone.
+    /// Removes an open that is being closed, and had this owner, from the tables. `forgotten` completes when its record
+    /// is removed from the journal.
     fn detach(self: &Arc<Self>, open: &Arc<Open>, owner: Option<Owner>, forgotten: Forgotten) -> Loose {
         if let Some(owner) = owner {
             owner.session.remove_open(open.persistent);
@@ -102,8 +103,8 @@ impl Server {
         Loose::forgotten(self, Arc::clone(open), forgotten)
     }
 
-    /// Ends a session's part of its opens. What must be closed is closed when the future completes; should it be dropped,
-    /// even before it was polled, in the background.
+    /// Disconnects or closes the opens of a session that ends. The opens that must be closed are closed when the future
+    /// completes; if it is dropped, even unpolled, they are closed in the background.
     pub(crate) fn end_session(
         self: &Arc<Self>,
         session: &Arc<Session>,
@@ -122,13 +123,13 @@ impl Server {
         }
     }
 
-    /// The persistent open of an absent client that a CREATE of this name made.
+    /// The disconnected persistent open that the CREATE with this CreateGuid created.
     pub(crate) fn find_persistent(&self, create_guid: Guid) -> Option<Arc<Open>> {
         let is_it = |open: &Arc<Open>| open.durable.lock().kept == Kept::Persistent && open.is_away();
         self.opens.made_by(create_guid).into_iter().find(is_it)
     }
 
-    /// Disconnects an open that stays without its connection, and starts its time; false for one that does not stay.
+    /// Disconnects a durable open, and starts its timeout; false for one that does not survive its connection.
     fn disconnect(self: &Arc<Self>, open: &Arc<Open>) -> bool {
         if !open.stays() {
             return false;
@@ -140,7 +141,7 @@ impl Server {
         true
     }
 
-    /// Undoes a reconnect whose session cannot have the open.
+    /// Undoes a reconnect whose session could not take the open.
     pub(crate) async fn disconnect_or_close(self: &Arc<Self>, open: &Arc<Open>) {
         if !self.disconnect(open)
             && let Some(open) = self.release(open)
@@ -149,7 +150,7 @@ impl Server {
         }
     }
 
-    /// Closes an open that nobody has reconnected to when its time is over (MS-SMB2 3.3.6.2, 3.3.6.4).
+    /// Closes an open after its timeout if its client has not reconnected (MS-SMB2 3.3.6.2, 3.3.6.4).
     pub(crate) fn expire_later(self: &Arc<Self>, open: &Arc<Open>, absence: u64, after: Duration) {
         let (server, open) = (Arc::downgrade(self), Arc::downgrade(open));
         let env = self.env.clone();
@@ -163,18 +164,18 @@ impl Server {
         });
     }
 
-    /// Closes an open at the end of an absence. Its end is stored first: after a restart its client must not find it again,
-    /// when others have used the file since. If that fails, the open stays until the end of another absence, which is
-    /// returned.
+    /// Closes an open at the end of an absence. Its record is removed from the journal first: after a restart its
+    /// client must not find it again, for other opens may have used the file since. If that fails, the open stays
+    /// disconnected for another absence, whose number is returned.
     async fn expire(self: &Arc<Self>, open: &Arc<Open>, absence: u64) -> Option<u64> {
         if !open.tenure.begin_end(absence) {
             return None;
         }
         if let Err(e) = self.forget_stored(open).await {
-            tracing::error!("the end of a persistent open cannot be stored; the open stays: {e}");
+            tracing::error!("the end of a persistent open cannot be stored, so the open is kept: {e}");
             *open.forgotten.lock() = false;
             let absence = open.tenure.stays_away();
-            // Part of the removal may be on stable storage.
+            // The removal may have reached stable storage in part.
             let _ = self.store_open(open).await;
             return Some(absence);
         }
@@ -183,7 +184,7 @@ impl Server {
         None
     }
 
-    /// Closes an open whose client is away; nothing when it has come back, or nobody waits for it.
+    /// Closes a disconnected open; does nothing when its client has reconnected, or the open is being closed already.
     pub(crate) fn close_away(self: &Arc<Self>, open: &Arc<Open>) {
         if let Some(absence) = open.tenure.absence()
             && let Some(owner) = open.tenure.begin_close(Some(absence))
@@ -192,7 +193,7 @@ impl Server {
         }
     }
 
-    /// The time until a moment from now.
+    /// The [`Moment`] as an instant of the environment's clock.
     pub(crate) fn until(&self, moment: Moment) -> std::time::Instant {
         self.env.instant(moment)
     }

@@ -1,9 +1,10 @@
-//! Failed log-ons by address: from the fourth on, the answers come later and later, one after the other, and when too many
-//! wait for theirs, log-ons of that address are refused unread. So guessing costs time on however many connections.
+//! Failed log-ons by address: from the fourth on, replies are delayed more and more, one after the other, and when too
+//! many are waiting, log-ons of that address are refused unread. So guessing takes as long on many connections as on
+//! one.
 //!
 //! Invariants:
-//! 1. There are at most [`ADDRESSES_MAX`] entries; at the bound the one that failed last the longest time ago makes room.
-//! 2. An answer is held back for at most [`WAIT_MAX`] and [`DELAY_MAX`] together.
+//! 1. There are at most [`ADDRESSES_MAX`] entries; at the bound the one with the oldest last failure is evicted.
+//! 2. A reply is delayed by at most the sum of [`WAIT_MAX`] and [`DELAY_MAX`].
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -13,15 +14,15 @@ use parking_lot::Mutex;
 
 /// Addresses that are remembered.
 const ADDRESSES_MAX: usize = 4096;
-/// Failures in a row that are answered at once: people mistype.
+/// Consecutive failures that are answered at once: users mistype.
 const FREE: u32 = 3;
-/// What the first answer after these waits; each further one waits twice as long as the one before.
+/// The delay of the first reply after these; each further one is delayed twice as long as the one before.
 const DELAY_MIN: Duration = Duration::from_millis(500);
-/// What an answer waits after the one before at most.
+/// The longest delay of a reply after the one before.
 const DELAY_MAX: Duration = Duration::from_secs(4);
 /// Log-ons are refused while the next answer would have to wait for longer than this.
 const WAIT_MAX: Duration = Duration::from_secs(10);
-/// An address without failures for so long starts anew.
+/// After so long without failures the entry of an address is reset.
 const FORGOTTEN: Duration = Duration::from_secs(900);
 
 /// See the module.
@@ -33,18 +34,18 @@ pub(crate) struct FailedLogons {
 struct Failures {
     count: u32,
     last: Instant,
-    /// When the last answer that is held back is sent.
+    /// When the last of the delayed replies is sent.
     answered: Instant,
     /// Log-ons refused since the last failure.
     refused: u64,
 }
 
-/// A failure that was noted.
+/// A failure that was recorded.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Failed {
     /// Failures of the address in a row.
     pub(crate) count: u32,
-    /// What the answer waits.
+    /// The delay of the reply.
     pub(crate) delay: Duration,
 }
 
@@ -52,7 +53,7 @@ impl FailedLogons {
     /// Whether the address may log on now.
     ///
     /// # Errors
-    /// How many log-ons of the address were refused since its last failure, this one included.
+    /// The address may not; has the number of its log-ons refused since its last failure, this one included.
     pub(crate) fn check(&self, address: IpAddr, now: Instant) -> Result<(), u64> {
         let mut addresses = self.addresses.lock();
         match addresses.get_mut(&network(address)) {
@@ -92,7 +93,7 @@ impl FailedLogons {
     }
 }
 
-/// What counts as one address: of IPv6 the first 64 bits, as a host has all others.
+/// The prefix that counts as one address: of IPv6 the first 64 bits, as one host may use all addresses below it.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX))),

@@ -1,10 +1,12 @@
-//! What all opens of one file share: who has it open and how, whether it will be deleted, its byte-range locks.
+//! State that all opens of one file share: its opens and their modes, whether it is marked for deletion, its byte-range
+//! locks.
 //!
 //! **File and stream.** Names and delete-pending belong to the file; share modes, caching rights ([`caching`]) and
-//! byte-range locks to each of its streams. Durable opens stay members when their session is gone.
+//! byte-range locks to each of its streams. Durable opens stay members after their session has ended.
 //!
-//! **Breaks.** [`FileTable::join`] and [`FileState::contend`] decide what an operation takes from others, and return the
-//! notices to send and how long to wait; [`FileState::changed_since`] says when to ask again. Nothing here sends or waits.
+//! **Breaks.** [`FileTable::join`] and [`FileState::contend`] decide which caching rights of other opens an operation
+//! breaks, and return the notices to send and how long to wait; [`FileState::changed_since`] completes when the caller
+//! should retry. This module neither sends nor waits.
 //!
 //! **Paths.** A file may be reached by several names (hard links, shares that overlap), so the path belongs to the
 //! [`Member`]: share and path as the backend stores them.
@@ -48,7 +50,7 @@ pub(crate) use self::stream::{LockWait, StreamState};
 pub(crate) use self::table::Claim;
 use crate::share::Share;
 
-/// All files that are open.
+/// All open files.
 #[derive(Default)]
 pub(crate) struct FileTable {
     by_id: Mutex<HashMap<FileKey, Arc<FileState>>>,
@@ -60,14 +62,14 @@ pub(crate) struct FileState {
     state: Mutex<State>,
     /// Held while this file is renamed.
     naming: AsyncMutex<()>,
-    /// Held while something of its metadata is read, changed and stored again: see [`FileState::metadata`].
+    /// Held during a read-modify-write of its metadata: see [`FileState::metadata`].
     metadata: AsyncMutex<()>,
-    /// Opens that left, breaks that ended and removals that are done; what waits for one asks again.
+    /// Counts closed opens, ended breaks and completed removals; a waiter retries when it changes.
     changes: AtomicU64,
     changed: Notify,
-    /// What of it has changed without being published: a CompletionFilter, see `namespace::modified`.
+    /// Changes that were not yet reported to watches: a CompletionFilter, see `namespace::modified`.
     owed: AtomicU32,
-    /// When the server began to change its data the last time, in ns since [`Moment::START`]; 0 for never.
+    /// When the server last began to change its data, in ns since [`Moment::START`]; 0 for never.
     changed_at: AtomicU64,
     /// Set when a client caches the file for the first time: changes that other programs make in its folder are reported.
     folder: OnceLock<Arc<WatchGuard>>,
@@ -78,29 +80,29 @@ struct State {
     members: Vec<Member>,
     /// The streams that are open.
     streams: Vec<StreamEntry>,
-    /// The name that is to be removed with the last open: that of the open which said so, whatever name the last one
-    /// knows the file by.
+    /// The name to remove at the last close: the path of the open that marked the file, even if the last open has
+    /// another path.
     delete_pending: Option<Removal>,
-    /// As `delete_pending`, once the last open has gone and the name is being removed. Opens with POSIX extensions may
-    /// be left.
+    /// As `delete_pending`, once the last open is closed and the name is being removed. Opens with POSIX extensions may
+    /// still be members.
     removing: Option<Removal>,
-    /// Nobody has it open, and a rename is about to replace it.
+    /// It has no opens, and a rename is about to replace it.
     claimed: bool,
 }
 
-/// How little an open does (MS-FSA 2.1.4.12, OPEN).
+/// How limited the access of an open is (MS-FSA 2.1.4.12, OPEN).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Looks {
-    /// At attributes.
+    /// It reads attributes only.
     AttributesOnly,
-    /// At the security descriptor too: oplocks break for it, leases do not.
+    /// It reads the security descriptor too: this breaks oplocks, but not leases.
     SecurityToo,
-    /// It does more.
+    /// It has more access.
     No,
 }
 
 impl Looks {
-    /// Of an open with this access.
+    /// The kind of an open with this access.
     pub(crate) fn of(access: AccessMask) -> Looks {
         let attributes = AccessMask::READ_ATTRIBUTES | AccessMask::WRITE_ATTRIBUTES | AccessMask::SYNCHRONIZE;
         match access {
@@ -125,32 +127,32 @@ pub(crate) struct Member {
     /// The stream's name; `None` for the unnamed one.
     pub(crate) stream: Option<StreamName>,
     pub(crate) mode: ShareMode,
-    /// How little it does: such opens take no caching right from others.
+    /// How limited its access is: limited opens break no caching rights of others.
     pub(crate) looks: Looks,
-    /// What it caches by, once it has joined.
+    /// The oplock or lease of this open, once it has joined.
     pub(crate) holder: Option<HolderId>,
-    /// The lease on its directory that what happens through it does not break.
+    /// The lease on its directory that operations through this open do not break.
     pub(crate) parent_lease: Option<LeaseKey>,
     /// Opened with POSIX extensions: it does not keep a file's name from being removed or replaced.
     pub(crate) posix: bool,
     pub(crate) share: Arc<Share>,
     pub(crate) path: VfsPath,
-    /// Opened with FILE_DELETE_ON_CLOSE, or told so later.
+    /// Opened with FILE_DELETE_ON_CLOSE, or set so later.
     pub(crate) delete_on_close: bool,
 }
 
 /// Why an open may not join its file.
 pub(crate) enum Refusal {
-    /// Names changed while the backend was asked: ask again.
+    /// Names changed during the backend's call: retry.
     Again,
-    /// Others have what the open needs (send them the notices), or the file is being removed. Then, if there is something to wait for, wait
-    /// ([`FileState::changed_since`]) and ask again; otherwise `status` is the answer.
+    /// Other opens hold conflicting caching rights (send them the notices), or the file is being removed. If
+    /// `contention` has a deadline, wait ([`FileState::changed_since`]) and retry; otherwise answer with `status`.
     Contended { file: Arc<FileState>, contention: Contention, status: NtStatus },
     /// STATUS_DELETE_PENDING, …
     Status(NtStatus),
 }
 
-/// What a CREATE brings to its file beside the member.
+/// The parameters of a join beside the member.
 #[derive(Clone, Copy)]
 pub(crate) struct Joining {
     pub(crate) wish: Wish,
@@ -171,7 +173,7 @@ pub(crate) struct Joined {
     pub(crate) posix: bool,
 }
 
-/// What an open leaves behind.
+/// What the caller must do after an open has left its file.
 #[derive(Default)]
 pub(crate) struct Left {
     /// It was the last open of this lease.
@@ -209,7 +211,7 @@ impl FileState {
         at != 0 && Duration::from_nanos(now.ns_since(Moment::START).saturating_sub(at)) < time
     }
 
-    /// A client caches the file: the first time, `watch` watches its folder.
+    /// A client caches the file: the first time, calls `watch` to watch its folder.
     pub(crate) fn watch_folder(&self, watch: impl FnOnce() -> Option<Arc<WatchGuard>>) {
         if self.folder.get().is_none()
             && let Some(guard) = watch()
@@ -218,7 +220,7 @@ impl FileState {
         }
     }
 
-    /// Completes when an open has left, a break has ended or a removal is done since `seen` changes.
+    /// Completes when the counter of closed opens, ended breaks and completed removals differs from `seen`.
     pub(crate) async fn changed_since(&self, seen: u64) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
@@ -230,7 +232,7 @@ impl FileState {
         }
     }
 
-    /// What waits for this file asks again.
+    /// Wakes the waiters of this file: they retry.
     fn has_changed(&self) {
         self.changes.fetch_add(1, Ordering::AcqRel);
         self.changed.notify_waiters();
@@ -246,26 +248,26 @@ impl FileState {
         self.id
     }
 
-    /// For who reads metadata of the file to store it again with a part changed (its security descriptor, its
-    /// attributes, its length): of two at once the second builds upon what the first has stored.
+    /// Lock for a read-modify-write of the file's metadata (its security descriptor, its attributes, its length): of
+    /// two concurrent ones the second reads what the first has stored.
     pub(crate) async fn metadata(&self) -> MutexGuard<'_, ()> {
         self.metadata.lock().await
     }
 
-    /// Notes what has changed, to be published later.
+    /// Records a change, to be published later.
     pub(crate) fn owe(&self, filter: CompletionFilter) {
-        // Nearly always it is noted already: then the line stays shared by all workers.
+        // Nearly always it is recorded already: then the cache line stays shared by all workers.
         if self.owed.load(Ordering::Relaxed) & filter.bits() != filter.bits() {
             self.owed.fetch_or(filter.bits(), Ordering::Relaxed);
         }
     }
 
-    /// Whether anything was noted.
+    /// Whether there are unpublished changes.
     pub(crate) fn owes(&self) -> bool {
         self.owed.load(Ordering::Relaxed) != 0
     }
 
-    /// What has changed since this was called last.
+    /// Takes the changes since the last call.
     pub(crate) fn take_owed(&self) -> CompletionFilter {
         CompletionFilter::from_bits_retain(self.owed.swap(0, Ordering::Relaxed))
     }

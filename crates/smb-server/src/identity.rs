@@ -1,4 +1,4 @@
-//! Who a session acts for.
+//! The user of a session.
 
 use smb_auth::mechanism::{Identity, Membership};
 use smb_wire::security::Sid;
@@ -19,8 +19,8 @@ pub(crate) struct User {
 }
 
 impl User {
-    /// The token of an account that logged on over the network (MS-DTYP 2.4.2.4 for the well-known SIDs): with its local
-    /// groups, and the machine's user and groups that it is mapped to.
+    /// The token of an account that logged on over the network (MS-DTYP 2.4.2.4 for the well-known SIDs): with its
+    /// local groups, and the SIDs of the machine's user and groups that it is mapped to.
     pub(crate) fn new(identity: Identity, membership: &Membership) -> User {
         let sid = sid_of(&identity.sid);
         let known = |authority, sub: &[u32]| Sid::new(authority, sub).expect("short and constant");
@@ -42,7 +42,7 @@ impl User {
     }
 }
 
-/// An account's SID as descriptors have it.
+/// Converts an account's SID to the type of descriptors.
 pub(crate) fn sid_of(sid: &smb_auth::sid::Sid) -> Sid {
     Sid::decode(&sid.to_bytes()).expect("an account's SID is well-formed")
 }

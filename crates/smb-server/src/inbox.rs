@@ -1,8 +1,8 @@
-//! What other threads have to say to a connection: oplock and lease breaks, ends of sessions.
+//! Notices from other threads to a connection: oplock and lease breaks, ends of sessions.
 //!
 //! A connection belongs to one worker. Any thread may put a notice into its inbox; that wakes the connection's task,
-//! which turns the notice into a message in its next turn. The inbox is bounded: a client that does not take its
-//! notices is treated as one that cannot be reached.
+//! which turns the notice into a message in its next turn. The inbox is bounded: a client that does not receive its
+//! notices is treated as unreachable.
 
 use smb_wire::FileId;
 use smb_wire::msg::{LeaseBreakNotification, OplockLevel};
@@ -13,7 +13,7 @@ pub(crate) use crate::mailbox::NOTICES_MAX;
 /// See the module.
 pub(crate) type Inbox = Mailbox<Notice>;
 
-/// Something for a client, or for its connection.
+/// A notice for a client, or for its connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Notice {
     /// MS-SMB2 2.2.23.1.

@@ -1,11 +1,12 @@
-//! Persistent opens on stable storage (MS-SMB2 3.3.1.10 Open.IsPersistent): what survives a crash of the server.
+//! Persistent opens on stable storage (MS-SMB2 3.3.1.10 Open.IsPersistent): the opens that survive a crash of the
+//! server.
 //!
-//! [`OpenRecord`] is all that a persistent open is. An [`OpenJournal`] has the record on stable storage before the reply
-//! of the CREATE, LOCK, lease acknowledgement or SET_INFO that changed it; READs and WRITEs write no record. A CLOSE
-//! takes the record out without waiting for that: after a crash at that moment the file has one open more until its time
-//! is over.
+//! [`OpenRecord`] is the complete state of a persistent open. An [`OpenJournal`] has the record on stable storage
+//! before the reply of the CREATE, LOCK, lease acknowledgement or SET_INFO that changed it; READs and WRITEs write no
+//! record. A CLOSE removes the record without waiting for that: after a crash at that moment the file has one more open
+//! until its timeout.
 //!
-//! [`FileJournal`] is a file on this machine. A cluster brings another implementation, which moves with the owner of the
+//! [`FileJournal`] is a file on this machine. A cluster needs another implementation, which moves with the owner of the
 //! file system.
 
 mod file;
@@ -35,27 +36,27 @@ use crate::files::{FileState, Looks, Member};
 use crate::open::{AppInstance, Created, FIRST_ABSENCE, FileOpen, LockSequences, Open, OpenTarget, Sequence};
 use crate::share::Share;
 
-/// Why a record is not stored.
+/// The error says why a record could not be stored.
 pub type JournalResult = Result<(), std::io::Error>;
 
-/// Completes when a record is gone from stable storage.
+/// Completes when a record is removed from stable storage.
 pub(crate) type Forgotten = BoxFuture<JournalResult>;
 
-/// Where records of persistent opens are kept.
+/// Stable storage for the records of persistent opens.
 pub trait OpenJournal: Send + Sync + std::fmt::Debug {
-    /// Stores a record in place of the one with the same id; complete once it is on stable storage. The call itself
-    /// begins the work: it goes on when the future is dropped.
+    /// Stores a record in place of the one with the same id; completes once it is on stable storage. The call itself
+    /// begins the work: dropping the future does not stop it.
     fn put(&self, record: &OpenRecord) -> BoxFuture<JournalResult>;
 
-    /// Removes a record; complete once that is on stable storage. As with [`OpenJournal::put`] the call itself begins the
-    /// work. Changes reach stable storage in the order of the calls.
+    /// Removes a record; completes once that is on stable storage. As with [`OpenJournal::put`] the call itself begins
+    /// the work. Changes reach stable storage in the order of the calls.
     fn remove(&self, id: u64) -> BoxFuture<JournalResult>;
 
-    /// All records, as they were when the journal was opened. Each is given out once.
+    /// All records, as they were when the journal was opened. Only the first call returns them.
     fn take_all(&self) -> Vec<OpenRecord>;
 }
 
-/// All that a persistent open is.
+/// The state of a persistent open.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenRecord {
     /// The persistent half of its FileId.
@@ -70,9 +71,9 @@ pub struct OpenRecord {
     pub file: (String, String),
     /// It is an open of a directory.
     pub directory: bool,
-    /// ClientGuid of the connection that made it.
+    /// ClientGuid of the connection that created it.
     pub client: [u8; 16],
-    /// The client's name for its CREATE.
+    /// CreateGuid of the CREATE.
     pub create_guid: [u8; 16],
     /// The user's SID.
     pub user: Vec<u8>,
@@ -90,17 +91,17 @@ pub struct OpenRecord {
     pub options: u32,
     /// CreateAction of its answer.
     pub action: u32,
-    /// How long it is kept without a connection, in ms.
+    /// How long it survives without a connection, in ms.
     pub timeout_ms: u64,
-    /// It deletes its file, or its stream, when it is closed.
+    /// Closing it deletes its file or stream.
     pub delete_on_close: bool,
-    /// Its file goes with the last open.
+    /// Its file is marked for deletion at the last close.
     #[serde(default)]
     pub delete_pending: bool,
     /// It has POSIX extensions.
     #[serde(default)]
     pub posix: bool,
-    /// What the client may cache: a lease, or the oplock level.
+    /// The client's caching rights: a lease, or the oplock level.
     pub caching: Option<CachingRecord>,
     /// Byte-range locks: offset, length, exclusive; in order.
     pub locks: Vec<(u64, u64, bool)>,
@@ -185,14 +186,14 @@ fn caching_record(id: HolderId, f: &FileOpen) -> Option<CachingRecord> {
 }
 
 impl Server {
-    /// Stores what a persistent open is now, before its request is answered; nothing for others.
+    /// Stores the current state of a persistent open, before its request is answered; does nothing for other opens.
     ///
     /// # Errors
     /// INSUFFICIENT_RESOURCES when it cannot be stored (the log has the reason).
     pub(crate) async fn store_open(&self, open: &Open) -> Result<(), NtStatus> {
         let Some(journal) = &self.config.journal else { return Ok(()) };
         let put = {
-            // One at a time: what is stored last is what it is last, and nothing is stored of one that is closed.
+            // One at a time: the record stored last is the latest state, and no record is stored of a closed open.
             let forgotten = open.forgotten.lock();
             if *forgotten {
                 return Ok(());
@@ -206,7 +207,8 @@ impl Server {
         })
     }
 
-    /// Stores all opens of a file, after a change of what they share: its name, and whether it is to be deleted.
+    /// Stores all opens of a file, after a change of their shared state: its name, or whether it is marked for
+    /// deletion.
     ///
     /// # Errors
     /// Those of [`Server::store_open`].
@@ -220,7 +222,7 @@ impl Server {
         Ok(())
     }
 
-    /// Forgets the record of an open that is closed.
+    /// Removes the record of an open that is closed.
     pub(crate) fn forget_stored(&self, open: &Open) -> Forgotten {
         if let Some(journal) = &self.config.journal
             && open.durable.lock().kept == Kept::Persistent
@@ -232,11 +234,11 @@ impl Server {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Stores what holders of caching rights on a file have lost, before anything is done that relies on it: after a restart
-    /// two clients would otherwise cache what excludes each other.
+    /// Stores the losses of holders of caching rights on a file, before an operation that relies on them: otherwise two
+    /// clients could have conflicting caching rights after a restart.
     ///
     /// # Errors
-    /// Those of [`Server::store_open`]; the loss stays to be stored.
+    /// Those of [`Server::store_open`]; the loss stays unstored, and is stored by a later call.
     pub(crate) async fn store_lost_caching(&self, file: &FileState) -> Result<(), NtStatus> {
         if self.config.journal.is_none() {
             return Ok(());
@@ -250,8 +252,8 @@ impl Server {
         Ok(())
     }
 
-    /// Brings back the persistent opens that the journal has: after all shares were added, and before connections are
-    /// taken, so that no other open comes first. How many there are, and how many could not be brought back.
+    /// Restores the persistent opens from the journal. Call it after all shares were added, and before connections are
+    /// accepted, so that no other open is first. Returns how many were restored, and how many could not be.
     pub async fn restore_opens(self: &Arc<Self>) -> (usize, usize) {
         let Some(journal) = self.config.journal.clone() else { return (0, 0) };
         let (mut restored, mut lost) = (0, 0);
@@ -320,13 +322,13 @@ impl Server {
         if let Some(f) = open.file() {
             self.note_cached(&open, f);
         }
-        // Its time begins again: nobody could come back while the server was down.
+        // Its timeout starts again: no client could reconnect while the server was down.
         self.expire_later(&open, FIRST_ABSENCE, Duration::from_millis(record.timeout_ms));
         Ok(())
     }
 }
 
-/// Opens a record's file by its path, and makes sure that it is the same file.
+/// Opens a record's file by its path, and checks that it is the same file.
 async fn open_again(share: &Share, record: &OpenRecord) -> Result<Opened, &'static str> {
     let vfs = share.vfs().ok_or("the share has no files")?;
     let parse = if record.posix { VfsPath::parse_posix } else { VfsPath::parse };
@@ -343,7 +345,7 @@ async fn open_again(share: &Share, record: &OpenRecord) -> Result<Opened, &'stat
         vfs.open(&env::Ctx::default(), request).wait().await.map_err(|_| "its file cannot be opened")?;
     let number = |text: &str| u128::from_str_radix(text, 16).unwrap_or_default();
     let key = FileKey { volume: number(&record.file.0), file: number(&record.file.1) };
-    if opened.node.id() == key { Ok(opened) } else { Err("another file has its name") }
+    if opened.node.id() == key { Ok(opened) } else { Err("another file now has its name") }
 }
 
 fn holder_of(record: &OpenRecord) -> Option<HolderId> {

@@ -9,15 +9,15 @@
 //!
 //! **Layout.** `connection/` is the engine: it turns messages into requests, runs chains of them, keeps credits, and
 //! signs and encrypts; it does no I/O. `transport/` moves bytes between it and a socket or a queue pair. `commands/`
-//! has one file per command. `opens.rs` has all opens of the server, `files/` what all opens of one file share,
-//! `durable.rs` what becomes of an open without its connection, `breaks.rs` and `inbox.rs` how clients hear of broken
-//! oplocks and leases, `namespace.rs` is the gateway for changes of names.
+//! has one file per command. `opens.rs` has all opens of the server, `files/` the state that all opens of one file
+//! share, `durable.rs` the opens that outlive their connection, `breaks.rs` and `inbox.rs` send the breaks of oplocks
+//! and leases to clients, `namespace.rs` is the gateway for changes of names.
 //!
-//! **I/O model.** A request whose data is at hand is answered in the turn that read it, and a turn's replies leave in
-//! one system call. What must wait is a future inside the connection's task.
+//! **I/O model.** A request whose data is in memory is answered in the turn that received it, and a turn's replies are
+//! sent with one system call. A request that must wait becomes a future inside the connection's task.
 //!
-//! **Errors.** A peer that breaks the protocol ends its connection, with a [`ConnectionError`] that says how; all else
-//! is an NTSTATUS in a reply. `status.rs` maps backend errors.
+//! **Errors.** A protocol violation ends the peer's connection, with a [`ConnectionError`]; all other errors are an
+//! NTSTATUS in a reply. `status.rs` maps backend errors.
 
 mod access;
 mod breaks;

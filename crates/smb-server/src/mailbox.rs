@@ -1,17 +1,17 @@
-//! A bounded queue of notices with a waker: any thread puts some in, one task takes them out. See [`crate::inbox`] for what
-//! the notices are.
+//! A bounded queue of notices with a waker: any thread puts some in, one task takes them out. See [`crate::inbox`] for
+//! the notices.
 //!
 //! Invariants:
-//! 1. A notice that [`Mailbox::send`] has taken is given out once: by [`Mailbox::poll`], or by [`Mailbox::close`].
-//! 2. When a notice or a request to announce is put in after the task has looked and found none, the task is woken.
-//! 3. Nothing is taken once it is closed.
+//! 1. A notice that [`Mailbox::send`] has accepted is returned once: by [`Mailbox::poll`], or by [`Mailbox::close`].
+//! 2. When a notice or an announcement is added after the task has found none, the task is woken.
+//! 3. Nothing is accepted once it is closed.
 
 use std::collections::VecDeque;
 use std::task::Context;
 
 use crate::sync::{AtomicU32, AtomicWaker, Mutex, Ordering};
 
-/// Notices that wait in one inbox at most. Each open or lease of a client waits with one, mostly.
+/// The most notices in one inbox. Mostly each open or lease of a client has at most one.
 pub(crate) const NOTICES_MAX: usize = 16_384;
 
 /// See the module.
@@ -19,13 +19,13 @@ pub(crate) struct Mailbox<N> {
     room: usize,
     state: Mutex<State<N>>,
     waker: AtomicWaker,
-    /// Whether a request to announce was put in since the last were taken: most turns find none, and take no lock for that.
+    /// Whether an announcement was added since the last were taken: most turns find none, and need no lock for that.
     announced: AtomicU32,
 }
 
 struct State<N> {
     notices: VecDeque<N>,
-    /// Requests of this connection, by slot, whose clients are to be told that they wait (MS-SMB2 3.3.4.2).
+    /// Requests of this connection, by slot, that need an interim response (MS-SMB2 3.3.4.2).
     pending: Vec<u64>,
     closed: bool,
 }
@@ -43,13 +43,13 @@ impl<N> Default for Mailbox<N> {
 }
 
 impl<N> Mailbox<N> {
-    /// Notices that wait in it at most.
+    /// A mailbox for at most so many notices.
     pub(crate) fn with_room(room: usize) -> Mailbox<N> {
         let state = State { notices: VecDeque::new(), pending: Vec::new(), closed: false };
         Mailbox { room, state: Mutex::new(state), waker: AtomicWaker::new(), announced: AtomicU32::new(0) }
     }
 
-    /// Puts a notice in and wakes the connection; false when the connection has ended or takes no more.
+    /// Adds a notice and wakes the connection; false when the connection has ended or the mailbox is full.
     pub(crate) fn send(&self, notice: N) -> bool {
         {
             let mut state = self.state.lock();
@@ -69,7 +69,7 @@ impl<N> Mailbox<N> {
 
     /// Takes the next notice; when there is none, the task of `cx` is woken by the next one.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Option<N> {
-        // Registered first: a notice that comes in between wakes the task.
+        // Registered first: a notice that is added in between wakes the task.
         self.waker.register(cx.waker());
         self.state.lock().notices.pop_front()
     }
@@ -90,7 +90,8 @@ impl<N> Mailbox<N> {
         std::mem::take(&mut self.state.lock().pending)
     }
 
-    /// The connection ends: nothing is taken any more. Returns the notices that were not sent, for another connection.
+    /// The connection ends: nothing is accepted any more. Returns the notices that were not sent, for another
+    /// connection.
     pub(crate) fn close(&self) -> VecDeque<N> {
         let mut state = self.state.lock();
         state.closed = true;

@@ -1,21 +1,21 @@
-//! The gateway for changes of the namespace: every rename, removal and link of every share passes here, and what has
-//! changed is published to the watchers of its directory.
+//! The gateway for changes of the namespace: every rename, removal and link of every share goes through it, and the
+//! change is published to the watches of its directory.
 //!
-//! **Watchers.** [`Server::publish`] reports an [`Event`] to the share's [`Watches`] (CHANGE_NOTIFY), and breaks the leases
-//! on the directory that it happened in ([`LeasedDirectories`]).
+//! **Watchers.** [`Server::publish`] reports an [`Event`] to the share's [`Watches`] (CHANGE_NOTIFY), and breaks the
+//! leases on the changed directory ([`LeasedDirectories`]).
 //!
-//! **Races.** Nothing is locked while the backend works. An open takes a [`Snapshot`], asks the backend, and joins its
-//! file with that snapshot; a change of the same name or file that began or ended meanwhile makes it start again
-//! (`files::Refusal::Again`). Changes of other names do not interfere. While a directory is renamed nothing below it is
-//! opened, and it is not renamed while something below it is open. An open that lost several times holds off the changes
-//! of its share for one attempt ([`Namespace::hold`]).
+//! **Races.** An open holds no lock during the backend's call. It takes a [`Snapshot`], calls the backend, and joins
+//! its file with that snapshot; if a change of the same name or file began or ended meanwhile, it retries
+//! (`files::Refusal::Again`). Changes of other names do not interfere. While a directory is renamed no file below it is
+//! opened, and it is not renamed while a file below it is open. An open that lost the race several times blocks the
+//! changes of its share for one attempt ([`Namespace::hold`]).
 //!
-//! Changes wait for those of their own share only: a backend that hangs holds up no other share.
+//! Changes wait for those of their own share only: a backend that hangs blocks no other share.
 //!
 //! Invariants:
-//! 1. Every change of names happens inside a [`Change`]: from before the backend is asked until the paths of the opens
-//!    follow.
-//! 2. A change is in the log before the backend is asked, when the paths of opens follow, and when it ends.
+//! 1. Every change of names happens inside a [`Change`]: from before the backend's call until the paths of the opens
+//!    are updated.
+//! 2. A change is logged before the backend's call, when the paths of opens are updated, and when it ends.
 
 mod event;
 mod leases;
@@ -51,15 +51,15 @@ use crate::share::Share;
 #[derive(Default)]
 pub(crate) struct Namespace {
     log: Log,
-    /// The directories that are being renamed; of each share there is one at most, see [`Share::names`].
+    /// The directories that are being renamed, at most one per share, see [`Share::names`].
     moving: Mutex<Vec<(Arc<Share>, VfsPath)>>,
     /// The length of `moving`.
     moving_count: AtomicUsize,
-    /// Opens that a change overtook.
+    /// Counts opens that lost the race against a change.
     overtaken: AtomicU64,
 }
 
-/// A change of names in progress: opens of the same names that the backend answers meanwhile start again.
+/// A change of names in progress: concurrent opens of the same names retry.
 pub(crate) struct Change<'n> {
     namespace: &'n Namespace,
     share: Arc<Share>,
@@ -74,18 +74,19 @@ enum TreeLock {
     Alone { _lock: OwnedRwLockWriteGuard<()> },
 }
 
-/// While it lives, no name of its share changes: see [`Namespace::hold`].
+/// While it exists, no name of its share changes: see [`Namespace::hold`].
 pub(crate) struct Hold {
     _lock: OwnedRwLockWriteGuard<()>,
 }
 
 impl Namespace {
-    /// The state of all names now: take it before the backend is asked.
+    /// The current position of the log: take it before the backend's call.
     pub(crate) fn snapshot(&self) -> Snapshot {
         self.log.snapshot()
     }
 
-    /// Whether what the backend said of `path` since `snapshot` still holds. Call it with the table of files locked.
+    /// Whether the backend's answer about `path` since `snapshot` is still valid. Call it with the table of files
+    /// locked.
     pub(crate) fn is_current(
         &self,
         snapshot: Snapshot,
@@ -102,21 +103,21 @@ impl Namespace {
         current
     }
 
-    /// How many opens were overtaken by a change since the start.
+    /// How many opens lost the race against a change since the start.
     #[cfg(test)]
     pub(crate) fn overtaken(&self) -> u64 {
         self.overtaken.load(Ordering::Relaxed)
     }
 
-    /// Begins to add or remove a name of a share. Say which with [`Change::touch`] before the backend is asked.
+    /// Begins to add or remove a name of a share. State which with [`Change::touch`] before the backend's call.
     pub(crate) async fn begin_change(&self, share: &Arc<Share>) -> Change<'_> {
         let _lock = Arc::clone(&share.names).read_owned().await;
         Change::new(self, share, TreeLock::Shared { _lock }, None)
     }
 
-    /// Begins to rename a file or directory: one at a time for each file, and a directory alone in its share, so that
-    /// the paths of opens follow in the order in which the backend has renamed. Say from where and to where with
-    /// [`Change::touch`] before the backend is asked.
+    /// Begins to rename a file or directory: one at a time for each file, and a directory excludes all other changes in
+    /// its share, so that the paths of opens are updated in the order of the backend's renames. State both names with
+    /// [`Change::touch`] before the backend's call.
     pub(crate) async fn begin_rename<'n>(
         &'n self,
         share: &Arc<Share>,
@@ -131,21 +132,20 @@ impl Namespace {
         Change::new(self, share, tree, Some(file.naming().await))
     }
 
-    /// Waits until no directory of a share is being renamed: what an open does that starts again.
+    /// Waits until no directory of a share is being renamed: an open does so before a retry.
     pub(crate) async fn settled(&self, share: &Share) {
         drop(share.names.read().await);
     }
 
-    /// Waits for the changes of a share that have begun, and holds off further ones: for an open that lost against
-    /// changes again and again.
+    /// Waits for the running changes of a share, and blocks further ones: for an open that lost the race several times.
     pub(crate) async fn hold(&self, share: &Share) -> Hold {
         Hold { _lock: Arc::clone(&share.names).write_owned().await }
     }
 }
 
 impl Server {
-    /// Tells the watchers of a share what has happened, and breaks leases on its directory. Call it after the backend has
-    /// done it, and for a rename before its [`Change`] ends, so that the events of one name come in order.
+    /// Reports an event to the watches of a share, and breaks the leases on its directory. Call it after the backend's
+    /// call, and for a rename before its [`Change`] ends, so that the events of one name are in order.
     pub(crate) fn publish(self: &Arc<Self>, share: &Share, event: &Event<'_>) {
         if !share.is_watched() {
             return;
@@ -169,7 +169,8 @@ impl Server {
         }
     }
 
-    /// Events of a share were lost: its watchers must list their directories again, and all directory leases are broken.
+    /// Events of a share were lost: its watches report that their directories must be listed again, and all directory
+    /// leases are broken.
     fn publish_lost(self: &Arc<Self>, share: &Share) {
         share.watches.lost();
         for directory in share.leases.all() {
@@ -184,8 +185,8 @@ impl Server {
         self.send_breaks(file, &contention.notices);
     }
 
-    /// Notes that an open's client caches something of it, so that changes which other programs make break that: its data,
-    /// or of a directory the entries.
+    /// Records that an open's client caches its data, or the entries of a directory, so that changes by other programs
+    /// break that.
     pub(crate) fn note_cached(self: &Arc<Self>, open: &Open, f: &FileOpen) {
         let Some(holder) = f.holder else { return };
         if f.node.kind() == Kind::File {
@@ -229,7 +230,7 @@ impl<'n> Change<'n> {
         Change { namespace, share, tree_lock, _name_lock, keys: SmallVec::new(), moves: false }
     }
 
-    /// Names what is about to change: a name, and the file that has it or gets it.
+    /// States a name that is about to change, and the file that has it or gets it.
     pub(crate) fn touch(&mut self, path: &VfsPath, id: FileKey) {
         for key in [Key::name(path), Key::File(id)] {
             if !self.keys.contains(&key) {
@@ -239,8 +240,8 @@ impl<'n> Change<'n> {
         }
     }
 
-    /// Begins to move a directory: nothing below it is opened until this is dropped. False, and nothing begun, when
-    /// something is open already.
+    /// Begins to move a directory: no file below it is opened until this is dropped. Returns false without effect when
+    /// a file below it is open.
     pub(crate) fn hold_directory(&mut self, files: &FileTable, directory: &VfsPath) -> bool {
         assert!(matches!(self.tree_lock, TreeLock::Alone { .. }), "a directory is renamed alone");
         // In this order: an open that joins its file either sees the directory here or is seen by the search.
@@ -256,9 +257,9 @@ impl<'n> Change<'n> {
         true
     }
 
-    /// The backend has renamed: the opens of the file follow.
+    /// The backend has renamed: updates the paths of the file's opens.
     pub(crate) fn renamed(&self, files: &FileTable, id: FileKey, from: &VfsPath, to: &VfsPath) {
-        // The change may go on: what the backend said before this is old already.
+        // Logged already here, although the change may continue: earlier answers of the backend are stale now.
         files.renamed(&self.share, id, from, to, || self.namespace.log.record(&self.share, &self.keys));
         self.share.watches.renamed(from, to);
         self.share.leases.renamed(from, to);
@@ -274,7 +275,7 @@ impl<'n> Change<'n> {
 
 impl Drop for Change<'_> {
     fn drop(&mut self) {
-        // In this order: an open that asked the backend before must not join after.
+        // In this order: an open whose backend call was earlier must not join after this.
         self.namespace.log.record(&self.share, &self.keys);
         self.stop_moving();
     }

@@ -36,35 +36,35 @@ use crate::share::{OpenCounted, Share, Tree};
 /// It belongs to the server, and has an owner: the session and tree connect that may use it. A durable open that has lost
 /// its connection has none until a client reconnects to it ([`crate::durable`]); then it gets a new volatile id.
 pub(crate) struct Open {
-    /// The persistent half of its FileId: unique across restarts, and the open's name in all tables.
+    /// The persistent half of its FileId: unique across restarts, and the open's key in all tables.
     pub(crate) persistent: u64,
     pub(crate) tenure: tenure::Tenure<Owner>,
     /// Access that was granted (an ACCESS_MASK without generic bits).
     pub(crate) access: u32,
     pub(crate) target: OpenTarget,
     pub(crate) sequence: Sequence,
-    /// The CREATE that made it.
+    /// The parameters of the CREATE that created it.
     pub(crate) created: Created,
     pub(crate) durable: Mutex<Durable>,
-    /// Whether a CREATE that is sent again is answered by this open (MS-SMB2 3.3.5.9).
+    /// Whether a replayed CREATE is answered with this open (MS-SMB2 3.3.5.9).
     pub(crate) replayable: AtomicBool,
     /// Its record has been removed from the journal. Held while one is put there.
     pub(crate) forgotten: Mutex<bool>,
-    /// Held from the note of a LOCK request's number until it is stored, or undone.
+    /// Held from recording a LOCK request's number until it is stored, or undone.
     pub(crate) locking: tokio::sync::Mutex<()>,
-    /// Results of LOCK requests that may be sent again (MS-SMB2 3.3.5.14).
+    /// Numbers of completed LOCK requests, to detect resent ones (MS-SMB2 3.3.5.14).
     pub(crate) lock_sequences: Mutex<LockSequences>,
     pub(crate) _counted: OpenCounted,
 }
 
-/// Who uses an open.
+/// The session and tree connect that own an open.
 #[derive(Clone)]
 pub(crate) struct Owner {
     pub(crate) session: Arc<Session>,
     pub(crate) tree: Arc<Tree>,
 }
 
-/// What the CREATE that made an open asked for, as far as later requests are compared with it.
+/// Parameters of the CREATE that created an open, for comparison with later requests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Created {
     pub(crate) client: Guid,
@@ -100,13 +100,12 @@ pub(crate) struct FileOpen {
     pub(crate) stream: Arc<StreamState>,
     /// The share of its tree connect, or the snapshot of that share which it was opened in.
     pub(crate) share: Arc<Share>,
-    /// What it caches by: an oplock of its own, or a lease. Its number is compared with the stream's before each change
-    /// of data.
+    /// Its oplock or lease. The holder's token is compared with the stream's before each change of data.
     pub(crate) holder: Option<HolderId>,
-    /// Opened with POSIX extensions: names are exact, and a mode that is set decides who may do what.
+    /// Opened with POSIX extensions: names are case-sensitive, and setting a mode replaces the access control list.
     pub(crate) posix: bool,
     pub(crate) token: u64,
-    /// The lease on its directory that what happens through it does not break.
+    /// The lease on its directory that changes through this open do not break.
     pub(crate) parent_lease: Option<LeaseKey>,
     /// Past the cache: FILE_NO_INTERMEDIATE_BUFFERING.
     pub(crate) unbuffered: bool,
@@ -114,11 +113,11 @@ pub(crate) struct FileOpen {
     pub(crate) position: AtomicU64,
     /// FileModeInformation, as set later.
     pub(crate) mode: AtomicU32,
-    /// Where a directory enumeration stands; held by the query that is running, others wait their turn.
+    /// The state of the directory enumeration; locked by the running query, later ones wait.
     pub(crate) enumeration: tokio::sync::Mutex<Enumeration>,
-    /// Whether something was written through this open, and which last write time it shows.
+    /// Whether data was written through this open, and the last write time that it shows.
     pub(crate) write_time: write_time::WriteTime,
-    /// Times that what happens through this open leaves alone: they were set, or frozen with -1 (MS-FSCC 2.4.7).
+    /// Times that operations through this open do not update: they were set, or frozen with -1 (MS-FSCC 2.4.7).
     pub(crate) kept_times: Mutex<BasicChange>,
     gate: gate::Gate,
 }
@@ -126,22 +125,22 @@ pub(crate) struct FileOpen {
 /// A directory enumeration in progress.
 #[derive(Default)]
 pub(crate) struct Enumeration {
-    /// What is looked for; `None` before the first query.
+    /// The search pattern; `None` before the first query.
     pub(crate) pattern: Option<Pattern>,
     /// Entries read from the backend that were not reported yet.
     pub(crate) waiting: std::collections::VecDeque<DirEntry>,
-    /// `.` and `..` have been looked at.
+    /// `.` and `..` were processed.
     pub(crate) dots_done: bool,
-    /// The backend has been asked: it goes on from where it was.
+    /// The backend's enumeration has begun: the next call continues it.
     pub(crate) begun: bool,
-    /// The backend has no more.
+    /// The backend has no more entries.
     pub(crate) finished: bool,
     /// Something was reported since the start: decides NO_SUCH_FILE or NO_MORE_FILES.
     pub(crate) reported: bool,
 }
 
 impl FileOpen {
-    /// An open of `node` as a CREATE asked for it.
+    /// An open of `node` with the options of a CREATE.
     pub(crate) fn new(
         node: Arc<dyn Node>,
         share: Arc<Share>,
@@ -173,8 +172,8 @@ impl FileOpen {
         self.mode.load(Ordering::Relaxed) & CreateOptions::WRITE_THROUGH.bits() != 0
     }
 
-    /// What a change owes that is not a WRITE, once it is made: through an open with FILE_WRITE_THROUGH it is durable
-    /// before it is answered.
+    /// Call it after a change other than a WRITE: through an open with FILE_WRITE_THROUGH the change is durable before
+    /// the reply.
     ///
     /// # Errors
     /// As [`Node::flush`].
@@ -182,22 +181,22 @@ impl FileOpen {
         if self.write_through() { self.node.flush(ctx).wait().await } else { Ok(()) }
     }
 
-    /// Where changes made through it come from.
+    /// The origin of changes through it.
     pub(crate) fn origin(&self) -> Origin {
         Origin::Open { parent_lease: self.parent_lease }
     }
 
-    /// Whether its stream, or its file, goes with the last open.
+    /// Whether its stream or file is deleted at the last close.
     pub(crate) fn is_delete_pending(&self) -> bool {
         self.stream.is_deleting() || self.file.is_delete_pending()
     }
 
-    /// Waits until nothing changes the file through this open any more, and lets nothing more begin.
+    /// Waits for the running changes of the file through this open, and refuses new ones.
     pub(crate) async fn shut(&self) {
         self.gate.shut().await;
     }
 
-    /// Notes that a write through this open begins (MS-FSA 2.1.4.17).
+    /// Records that a write through this open begins (MS-FSA 2.1.4.17).
     pub(crate) fn note_write(&self, env: &Env) {
         self.file.owe(CompletionFilter::SIZE | CompletionFilter::LAST_WRITE);
         let written = || match self.node.stat(&env::Ctx::default()) {
@@ -207,7 +206,8 @@ impl FileOpen {
         self.write_time.write(|| env.moment(), written);
     }
 
-    /// The file's metadata as this open sees it: with the times that it keeps, and those of writes that do not show yet.
+    /// The file's metadata as shown through this open: with its kept times, and with the last write time before writes
+    /// that are not visible yet.
     pub(crate) async fn stat(&self, ctx: &env::Ctx, env: &Env) -> VfsResult<Stat> {
         let mut stat = self.node.stat(ctx).wait().await?;
         let kept = *self.kept_times.lock();
@@ -219,7 +219,7 @@ impl FileOpen {
     }
 }
 
-/// The options of CREATE that FileModeInformation shows (MS-FSCC 2.4.31).
+/// The CreateOptions in FileModeInformation (MS-FSCC 2.4.31).
 const MODE_OPTIONS: u32 = 0x0000_103E;
 
 impl Identified for Open {
@@ -262,7 +262,7 @@ impl Open {
         }
     }
 
-    /// An open whose client is away, from before the server was started again.
+    /// A disconnected open from before the server's restart.
     pub(crate) fn absent(
         persistent: u64,
         share: &Share,
@@ -287,7 +287,7 @@ impl Open {
         }
     }
 
-    /// Its FileId now; of an open without an owner the volatile half is 0.
+    /// Its current FileId; the volatile half of an open without an owner is 0.
     pub(crate) fn id(&self) -> FileId {
         FileId { persistent: self.persistent, volatile: self.tenure.volatile() }
     }
@@ -297,7 +297,7 @@ impl Open {
         self.tenure.tree() == tree
     }
 
-    /// A request of this tree connect uses it. A CREATE is not replayed once its open was used (MS-SMB2 3.3.5).
+    /// Records that a request of this tree connect uses it: from then on its CREATE is not replayable (MS-SMB2 3.3.5).
     ///
     /// # Errors
     /// STATUS_FILE_CLOSED when it belongs to another tree connect.
@@ -314,12 +314,12 @@ impl Open {
         self.owner().is_some_and(|o| Arc::ptr_eq(&o.session, session))
     }
 
-    /// Whether a session owns it and names it by this volatile id.
+    /// Whether a session owns it under this volatile id.
     pub(crate) fn is_named_by(&self, session: &Arc<Session>, volatile: u64) -> bool {
         self.tenure.is_named(volatile, |o| Arc::ptr_eq(&o.session, session))
     }
 
-    /// The session and tree connect that use it; `None` while its client is away.
+    /// The session and tree connect that own it; `None` while it is disconnected.
     pub(crate) fn owner(&self) -> Option<Owner> {
         self.tenure.owner()
     }

@@ -1,7 +1,7 @@
 //! All opens of the server (MS-SMB2 3.3.1.5 GlobalOpenTable), by the persistent half of their FileId.
 //!
 //! An open is in the table from its CREATE until it is closed, with or without a session: a durable open that has lost
-//! its connection stays. The table is divided so that opens of different connections seldom meet at a lock.
+//! its connection stays in it. The table is sharded so that opens of different connections seldom contend for a lock.
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -12,13 +12,13 @@ use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
 /// Parts of the table.
 const SHARDS: usize = 64;
 
-/// What the table looks for.
+/// The keys of the table.
 pub(crate) trait Identified {
     /// Its FileId now.
     fn id(&self) -> FileId;
-    /// The CreateGuid of the CREATE that made it.
+    /// The CreateGuid of the CREATE that created it.
     fn create_guid(&self) -> Option<Guid>;
-    /// The AppInstanceId of that.
+    /// The AppInstanceId of that CREATE.
     fn instance(&self) -> Option<Guid>;
 }
 
@@ -27,13 +27,13 @@ pub(crate) struct OpenTable<O> {
     shards: [Mutex<FxHashMap<u64, Arc<O>>>; SHARDS],
     by_create: Index,
     by_instance: Index,
-    /// Counts the runs of the server, so that a persistent id is not met again after a restart.
+    /// Counts the runs of the server, so that a persistent id is not reused after a restart.
     boot: u32,
     next: AtomicU64,
     next_persistent: AtomicU64,
 }
 
-/// The persistent ids of the opens that have a name.
+/// The persistent ids of the opens with a GUID.
 #[derive(Default)]
 struct Index(Mutex<FxHashMap<Guid, SmallVec<[u64; 2]>>>);
 
@@ -73,13 +73,13 @@ impl<O: Identified> OpenTable<O> {
         }
     }
 
-    /// A number that nothing else of this run has: the volatile half of a FileId, the token of a caching holder.
+    /// A number that is unique in this run: for the volatile half of a FileId, or the token of a caching holder.
     pub(crate) fn number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The persistent half of a new open's FileId. After 2^32 opens of one run the numbers begin again; those that are in
-    /// use are left out.
+    /// The persistent half of a new open's FileId. After 2^32 opens of one run the numbers wrap around; those in use
+    /// are skipped.
     pub(crate) fn persistent_id(&self) -> u64 {
         loop {
             let number = self.next_persistent.fetch_add(1, Ordering::Relaxed) & 0xFFFF_FFFF;
@@ -105,7 +105,7 @@ impl<O: Identified> OpenTable<O> {
         }
     }
 
-    /// The opens that CREATEs of this CreateGuid made.
+    /// The opens created by CREATEs with this CreateGuid.
     pub(crate) fn made_by(&self, create_guid: Guid) -> Vec<Arc<O>> {
         self.by_create.find(create_guid).into_iter().filter_map(|id| self.find(id)).collect()
     }
@@ -120,7 +120,7 @@ impl<O: Identified> OpenTable<O> {
         self.shard(persistent).lock().get(&persistent).cloned()
     }
 
-    /// The open that both halves of a FileId name.
+    /// The open whose FileId has both these halves.
     pub(crate) fn get(&self, id: FileId) -> Option<Arc<O>> {
         self.find(id.persistent).filter(|o| o.id() == id)
     }

@@ -1,9 +1,8 @@
-//! Share permissions (MS-SMB2 3.3.1.6, Share.FileSecurity): the most that a user may do on a share.
+//! Share permissions (MS-SMB2 3.3.1.6, Share.FileSecurity): the maximal access of a user to a share.
 //!
 //! Granted by name: an account, a local group, `Everyone`, `Administrators` or a SID. Names are looked up at each tree
-//! connect, so a group that changes, or an account that is made later, counts then. Denials come before grants, as
-//! Windows orders them. A share without a list is open to everyone who may log on; what users may do there is left to
-//! the files' descriptors.
+//! connect, which applies later changes of groups and accounts. Denials come before grants, as Windows orders them. A
+//! share without a list is open to everyone who may log on; only the files' descriptors limit access.
 
 use smb_auth::mechanism::UserLookup;
 use smb_wire::AccessMask;
@@ -15,7 +14,7 @@ use crate::identity::{self, User};
 /// Who may use a share, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShareProtection {
-    /// What is granted; `None`: everything to everyone.
+    /// The grants; `None`: everything to everyone.
     pub grants: Option<Vec<ShareGrant>>,
     /// Listings leave out what the user may not read (SMB2_SHAREFLAG_ACCESS_BASED_DIRECTORY_ENUM).
     pub access_based_enumeration: bool,
@@ -26,11 +25,11 @@ pub struct ShareProtection {
 pub struct ShareGrant {
     /// An account or local group, `Everyone`, `Administrators`, or a SID.
     pub name: String,
-    /// What it may do.
+    /// The permission.
     pub level: ShareLevel,
 }
 
-/// What a share permits, as Windows words it (`Grant-SmbShareAccess`).
+/// A share permission, in the words of Windows (`Grant-SmbShareAccess`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShareLevel {
     /// Nothing, whatever else is granted.
@@ -39,7 +38,7 @@ pub enum ShareLevel {
     Read,
     /// Read, execute, write and delete.
     Change,
-    /// Everything; changing descriptors too.
+    /// Everything, including changes of descriptors.
     Full,
 }
 
@@ -56,7 +55,7 @@ impl ShareLevel {
 }
 
 impl ShareProtection {
-    /// The most that a user may do.
+    /// The maximal access of a user.
     pub(crate) fn granted(&self, user: &User, accounts: &dyn UserLookup) -> AccessMask {
         match self.acl(AceFlags::empty(), accounts) {
             Some(acl) => access::of_dacl(user, false, acl.as_acl(), AccessMask::empty()),
@@ -64,7 +63,7 @@ impl ShareProtection {
         }
     }
 
-    /// The same as the descriptor of a directory, which passes it on; owned by the administrators.
+    /// The same permission as the descriptor of a directory, inheritable; owned by the administrators.
     pub(crate) fn descriptor_of_root(&self, accounts: &dyn UserLookup) -> Vec<u8> {
         let passed_on = AceFlags::OBJECT_INHERIT | AceFlags::CONTAINER_INHERIT;
         let everyone = || {
@@ -95,16 +94,16 @@ impl ShareProtection {
             .map(|g| (AceType::ACCESS_DENIED, g))
             .chain(allowed.iter().map(|g| (AceType::ACCESS_ALLOWED, g)))
         {
-            // A name that nobody has is in no token: nothing is granted or denied by it.
+            // An unknown name is in no token: its entry has no effect.
             let Some(sid) = principal(&grant.name, accounts) else { continue };
-            // Past 64 KiB grants are lost, and never denials, which are first.
+            // Entries beyond 64 KiB are dropped: these are grants, as denials are first.
             let _ = acl.push(&Ace::new(ace_type, flags, grant.level.mask(), sid));
         }
         Some(acl)
     }
 }
 
-/// Whom a name means.
+/// The SID of a name.
 pub(crate) fn principal(name: &str, accounts: &dyn UserLookup) -> Option<Sid> {
     if name.eq_ignore_ascii_case("Everyone") {
         return Some(Sid::EVERYONE);
@@ -134,7 +133,7 @@ mod tests {
         }
     }
 
-    /// A user of these names; everyone is in "Everyone".
+    /// A user with these names; every user is in "Everyone".
     fn user(names: &[&str]) -> User {
         let mut sids = names.iter().map(|n| principal(n, &Accounts).expect("known"));
         let sid = sids.next().expect("one name");

@@ -1,14 +1,14 @@
 //! Named pipes of IPC$: srvsvc, wkssvc, lsarpc and samr, served in memory.
 //!
-//! A client writes PDUs of connection-oriented DCE/RPC (MS-RPCE) and reads the answers; every fragment of an answer is
-//! one message of the pipe. A call is executed while its last fragment is written, for the user who opened the pipe. A
-//! read of an empty pipe waits for a message.
+//! A client writes PDUs of connection-oriented DCE/RPC (MS-RPCE) and reads the responses; every fragment of a response
+//! is one message of the pipe. A call is executed while its last fragment is written, for the user who opened the pipe.
+//! A read of an empty pipe waits for a message.
 //!
-//! **Bounds.** [`FRAGMENT_MAX`] for a PDU that is not there whole yet, [`STUB_MAX`] for a call that comes in fragments,
-//! [`OUTPUT_MAX`] for answers that are not read, [`handles::HANDLES_MAX`] for context handles.
+//! **Bounds.** [`FRAGMENT_MAX`] for an incomplete PDU, [`STUB_MAX`] for a fragmented call, [`OUTPUT_MAX`] for unread
+//! responses, [`handles::HANDLES_MAX`] for context handles.
 //!
-//! **Errors.** What is no PDU breaks the pipe, as Windows does: from then on it is disconnected. A call that cannot be
-//! understood or does not exist gets a fault.
+//! **Errors.** Invalid PDUs break the pipe, as in Windows: from then on it is disconnected. A malformed or unknown call
+//! gets a fault.
 
 mod handles;
 mod lsarpc;
@@ -36,11 +36,11 @@ use crate::identity::User;
 use crate::principals::Directory;
 use crate::request::Request;
 
-/// Bytes of a PDU at most, in both directions: what Windows takes.
+/// Bytes of a PDU at most, in both directions: Windows' limit.
 const FRAGMENT_MAX: u16 = 5840;
 /// Bytes of a fragmented call's stub.
 const STUB_MAX: usize = 256 << 10;
-/// Bytes of answers that wait to be read.
+/// Bytes of unread responses.
 const OUTPUT_MAX: usize = 1 << 20;
 
 /// The workgroup of a machine that is in no domain.
@@ -73,16 +73,16 @@ enum Service {
 struct State {
     /// Presentation contexts accepted.
     contexts: Vec<u16>,
-    /// Largest fragment that the client takes.
+    /// Largest fragment that the client accepts.
     client_fragment: u16,
-    /// The beginning of a PDU.
+    /// An incomplete PDU.
     input: Vec<u8>,
-    /// A call whose last fragment has not come.
+    /// A call whose last fragment was not received yet.
     call: Option<Call>,
     /// Messages to be read.
     output: VecDeque<Vec<u8>>,
     output_bytes: usize,
-    /// Context handles that the client has.
+    /// Open context handles.
     handles: Handles,
     broken: bool,
     /// The open of the pipe is closed.
@@ -113,7 +113,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// What can be seen of a pipe without reading it.
+/// The state of a pipe without reading from it.
 pub(crate) struct Peek {
     pub(crate) available: usize,
     pub(crate) messages: usize,
@@ -169,11 +169,11 @@ impl Pipe {
         })
     }
 
-    /// Takes PDUs, or parts of them, and executes the calls that are complete; the number of bytes taken, which is
-    /// all.
+    /// Accepts PDUs, or parts of them, and executes the complete calls; returns the length of `data`, which is always
+    /// accepted whole.
     ///
     /// # Errors
-    /// PIPE_DISCONNECTED once something came that is no PDU; INSUFFICIENT_RESOURCES while too many answers wait.
+    /// PIPE_DISCONNECTED after an invalid PDU; INSUFFICIENT_RESOURCES while too many responses are unread.
     pub(crate) fn write(&self, data: &[u8]) -> Result<u32, NtStatus> {
         let taken = self.take_bytes(data);
         self.changed.notify_waiters();
@@ -211,7 +211,7 @@ impl Pipe {
         Ok(data.len() as u32)
     }
 
-    /// The next message, or as much of it as `max` allows; whether there is more of it.
+    /// Returns the next message, or as much of it as `max` allows, and whether there is more of it.
     ///
     /// # Errors
     /// PIPE_EMPTY when there is none, PIPE_BROKEN after [`Pipe::close`], PIPE_DISCONNECTED as [`Pipe::write`].
@@ -233,8 +233,8 @@ impl Pipe {
         Ok((message, more))
     }
 
-    /// The same for the request `r`, which waits while there is no message: with an interim response, until it is
-    /// cancelled or the pipe is closed (MS-SMB2 3.3.4.2, 3.3.5.12).
+    /// As [`Pipe::try_read`] for the request `r`, but waits while there is no message: sends an interim response, and
+    /// waits until the request is cancelled or the pipe is closed (MS-SMB2 3.3.4.2, 3.3.5.12).
     ///
     /// # Errors
     /// CANCELLED, PIPE_BROKEN, PIPE_DISCONNECTED.
@@ -256,10 +256,10 @@ impl Pipe {
         }
     }
 
-    /// Writes a message and reads the answer, in one (FSCTL_PIPE_TRANSCEIVE, MS-FSCC 2.3.50).
+    /// Writes a message and reads the response (FSCTL_PIPE_TRANSCEIVE, MS-FSCC 2.3.50).
     ///
     /// # Errors
-    /// PIPE_BUSY while there is an earlier answer, and those of [`Pipe::write`] and [`Pipe::read`].
+    /// PIPE_BUSY while there is an earlier response, and those of [`Pipe::write`] and [`Pipe::read`].
     pub(crate) async fn transceive(
         &self,
         r: &Request,
@@ -273,7 +273,7 @@ impl Pipe {
         self.read(r, max).await
     }
 
-    /// Ends reads that wait: the open is closed.
+    /// The open is closed: completes waiting reads.
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;
         self.changed.notify_waiters();
@@ -289,7 +289,10 @@ impl Pipe {
     }
 
     fn break_off(&self, s: &mut State, why: &WireError) -> NtStatus {
-        tracing::debug!(pipe = self.service.address(), "pipe broken: {why}");
+        tracing::debug!(
+            pipe = self.service.address(),
+            "a named pipe was disconnected, because its client sent an invalid message: {why}"
+        );
         *s = State { broken: true, ..State::default() };
         NtStatus::PIPE_DISCONNECTED
     }
@@ -298,7 +301,7 @@ impl Pipe {
         match pdu.pdu_type {
             PduType::BIND | PduType::ALTER_CONTEXT => self.bind(s, pdu),
             PduType::REQUEST => self.request(s, pdu, directory),
-            // Calls are never running when a cancel comes; the session authenticates, RPC does not.
+            // A call is complete before a cancel can arrive. The session authenticates, RPC does not.
             _ => Ok(()),
         }
     }
@@ -411,7 +414,7 @@ impl State {
     }
 }
 
-/// Whether what begins a PDU will be longer than one may be.
+/// Whether the PDU that begins with `bytes` is longer than allowed.
 fn is_too_long(bytes: &[u8]) -> bool {
     match bytes.get(8..10) {
         Some(length) if bytes.len() >= PDU_HEADER_LEN => {

@@ -1,7 +1,8 @@
 //! Names of SIDs and SIDs of names (MS-LSAT 3.1.1.1): well-known ones, the BUILTIN groups, the machine's users and
 //! groups, and numbers of Unix users and groups (`S-1-22-1-uid`, `S-1-22-2-gid`).
 //!
-//! A [`Directory`] is a snapshot for the calls of one message: it is made of what [`UserLookup`](smb_auth::mechanism::UserLookup) lists.
+//! A [`Directory`] is a snapshot for the calls of one message: it is built from the lists of
+//! [`UserLookup`](smb_auth::mechanism::UserLookup).
 
 mod well_known;
 
@@ -43,7 +44,7 @@ pub(crate) struct Alias {
     pub(crate) members: Vec<Sid>,
 }
 
-/// What the machine knows by name.
+/// The machine's users and groups.
 pub(crate) struct Directory {
     /// NetBIOS name of the machine, which its account domain has too.
     pub(crate) name: String,
@@ -75,7 +76,7 @@ pub(crate) struct Domain<'d> {
 }
 
 impl Directory {
-    /// What `server` knows. The account of `caller` is there, whatever the implementation lists.
+    /// The directory of `server`. It always has the account of `caller`, even if the lookup does not list it.
     pub(crate) fn new(server: &Server, caller: &User) -> Directory {
         let machine = server.users.machine_sid().map(|sid| decoded(&sid));
         let sid = machine.or_else(|| parent(&caller.sid)).unwrap_or(caller.sid);
@@ -185,7 +186,7 @@ impl Directory {
         };
         let of_domain = || {
             let mut domains = self.domains();
-            // A domain is named by itself, alone or behind its own name with nothing to follow.
+            // A domain itself: its name alone, or its name and a backslash with nothing behind it.
             let wanted = if name.is_empty() { domain? } else { name };
             (domain.is_none() || name.is_empty())
                 .then(|| domains.find(|(n, _)| same(n, wanted)))?
@@ -199,7 +200,7 @@ impl Directory {
         self.domains().find(|(n, _)| same(n, name)).map(|(name, sid)| Domain { name, sid })
     }
 
-    /// The domain that a SID lies in, even if nothing has it.
+    /// The domain of a SID, even if no principal has the SID.
     pub(crate) fn domain_of(&self, sid: &Sid) -> Option<Domain<'_>> {
         let parent = parent(sid)?;
         let named = self.domains().find(|(_, domain)| *domain == parent).map(|(name, _)| name);
@@ -263,7 +264,7 @@ fn last(sid: &Sid) -> u32 {
     sid.sub_authorities().last().copied().unwrap_or_default()
 }
 
-/// A SID with one sub-authority more; a domain has room for it.
+/// A SID with one more sub-authority, which always fits for a domain.
 pub(crate) fn child(domain: &Sid, id: u32) -> Sid {
     let sub: Vec<u32> = domain.sub_authorities().iter().copied().chain([id]).collect();
     Sid::new(domain.authority(), &sub).unwrap_or(*domain)
@@ -288,7 +289,7 @@ fn alias(sid: &Sid, group: GroupInfo) -> Alias {
     Alias { id: last(sid), name: group.name.into(), comment: group.comment, members }
 }
 
-/// Adds a BUILTIN group's members and comment to the one that is there; its name is well known.
+/// Adds a BUILTIN group's members and comment to the existing entry; the well-known name stays.
 fn merge(builtin: &mut Vec<Alias>, alias: Alias) {
     match builtin.iter_mut().find(|a| a.id == alias.id) {
         Some(known) => {

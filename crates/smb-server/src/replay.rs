@@ -1,8 +1,8 @@
-//! CREATE requests that may be sent again (MS-SMB2 3.3.5.9, 3.3.5.9.10): a client that lost its connection does not know
-//! whether its CREATE was carried out. It names each one by a CreateGuid.
+//! Detects replayed CREATE requests (MS-SMB2 3.3.5.9, 3.3.5.9.10): a client that lost its connection does not know
+//! whether its CREATE was carried out. It identifies each one by a CreateGuid.
 //!
-//! A CREATE with a CreateGuid reserves it before the file is opened, so that the same request on another channel finds
-//! that the first one is still at work.
+//! A CREATE with a CreateGuid reserves it before the file is opened, so that a replay on another channel finds that the
+//! original is still running.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,10 +15,10 @@ use smb_wire::Guid;
 use crate::Server;
 use crate::open::Open;
 
-/// A client and its name for a CREATE.
+/// ClientGuid and CreateGuid.
 type CreateId = (Guid, Guid);
 
-/// What each named CREATE came to.
+/// The state of each CREATE with a CreateGuid.
 #[derive(Default)]
 pub(crate) struct CreateTable(Mutex<HashMap<CreateId, State>>);
 
@@ -26,21 +26,21 @@ pub(crate) struct CreateTable(Mutex<HashMap<CreateId, State>>);
 enum State {
     /// It is being carried out.
     Running,
-    /// It made this open, by its persistent id.
+    /// It created this open, by its persistent id.
     Done(u64),
 }
 
-/// What a name means when a CREATE comes with it.
+/// The result of [`CreateTable::name_create`].
 pub(crate) enum Named {
-    /// Nothing yet: it is reserved now.
+    /// The CreateGuid was unknown: it is reserved now.
     New(Reserved),
-    /// The same CREATE is still at work.
+    /// The same CREATE is still running.
     Running,
-    /// It made this open, which nobody has used since.
+    /// It created this open, which no request has used since.
     Made(Arc<Open>),
 }
 
-/// A name that is reserved for the CREATE at work; free again when this is dropped before [`Reserved::made`].
+/// A CreateGuid reserved for the running CREATE; released when this is dropped before [`Reserved::made`].
 pub(crate) struct Reserved {
     server: Arc<Server>,
     id: CreateId,
@@ -48,7 +48,7 @@ pub(crate) struct Reserved {
 }
 
 impl Server {
-    /// Looks a CREATE up by its client and name, and reserves the name when it is free.
+    /// Looks a CREATE up by its client and CreateGuid, and reserves the CreateGuid when it is unknown.
     pub(crate) fn name_create(self: &Arc<Self>, client: Guid, create: Guid) -> Named {
         let id = (client, create);
         let mut creates = self.creates.0.lock();
@@ -72,7 +72,7 @@ impl Server {
 }
 
 impl Reserved {
-    /// The CREATE has made an open.
+    /// The CREATE has created an open.
     pub(crate) fn made(mut self, open: u64) {
         self.server.creates.0.lock().insert(self.id, State::Done(open));
         self.done = true;
@@ -88,14 +88,14 @@ impl Drop for Reserved {
 }
 
 impl CreateTable {
-    /// The name of an open from before the server was started again.
+    /// Restores the CreateGuid of an open from before the server's restart.
     pub(crate) fn restore(&self, open: &Open) {
         if let Some(create) = open.created.create_guid {
             self.0.lock().insert((open.created.client, create), State::Done(open.persistent));
         }
     }
 
-    /// An open is closed: its name is free.
+    /// An open is closed: its CreateGuid is released.
     pub(crate) fn forget(&self, open: &Open) {
         let Some(create) = open.created.create_guid else { return };
         let id = (open.created.client, create);

@@ -1,4 +1,4 @@
-//! What a command handler gets and gives.
+//! The parameters and results of command handlers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::open::Open;
 use crate::session::Session;
 use crate::share::Tree;
 
-/// MaxTransactSize where the transport takes it, in bytes.
+/// MaxTransactSize, in bytes, where the transport's limit is not smaller.
 pub(crate) const TRANSACT_MAX: u32 = 1 << 20;
 
-/// The longest output buffer that stays in the message of its reply, in bytes: longer ones are memory of the arena.
+/// The longest output buffer that stays in the message of its reply, in bytes: longer ones are moved into the arena.
 const OUTPUT_SHORT: usize = arena::CHUNK_MIN;
 
 /// Facts of a connection that do not change after NEGOTIATE; shared with its requests.
@@ -32,22 +32,23 @@ pub(crate) struct ConnectionFacts {
     pub(crate) client_guid: Guid,
     pub(crate) client_capabilities: u32,
     pub(crate) client_security_mode: u16,
-    /// What the server answered, for FSCTL_VALIDATE_NEGOTIATE_INFO.
+    /// The capabilities in the server's response, for FSCTL_VALIDATE_NEGOTIATE_INFO.
     pub(crate) server_capabilities: u32,
     pub(crate) server_security_mode: u16,
     pub(crate) max_io: u32,
-    /// The longest READ, in bytes: less than `max_io` where an encrypted answer would not fit a message of the client.
+    /// The longest READ, in bytes: less than `max_io` where an encrypted response would not fit a message of the
+    /// client.
     pub(crate) max_read: u32,
-    /// The longest message that the client takes, in bytes.
+    /// The longest message that the client accepts, in bytes.
     pub(crate) send_max: u32,
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
     pub(crate) transport: crate::TransportKind,
-    /// Several credits per request are understood (dialect 2.1 and later).
+    /// Requests may cost several credits (dialect 2.1 and later).
     pub(crate) multi_credit: bool,
     /// POSIX extensions were negotiated.
     pub(crate) posix: bool,
-    /// The last WRITE went to a file that prefers its payload in a pipe: the one thing here that changes.
+    /// The last WRITE was to a file that prefers its payload in a pipe. The only field that changes after NEGOTIATE.
     pub(crate) pipes: Arc<AtomicBool>,
 }
 
@@ -57,8 +58,8 @@ impl ConnectionFacts {
         TRANSACT_MAX.min(self.max_io).min(self.send_max.saturating_sub(OVERHEAD as u32))
     }
 
-    /// The longest payload inside a READ response, in bytes. What comes before it is known to the byte: clients compute
-    /// their largest READ from the message that they take (MS-SMBD 3.1.5.2).
+    /// The longest payload inside a READ response, in bytes. The bytes before the payload are counted exactly: clients
+    /// compute their largest READ from the longest message that they accept (MS-SMBD 3.1.5.2).
     pub(crate) fn max_inline_read(&self, encrypted: bool) -> u32 {
         let transform = if encrypted { TRANSFORM_LEN } else { 0 };
         self.max_read.min(self.send_max.saturating_sub((transform + ReadResponse::HEAD_LEN) as u32))
@@ -72,11 +73,11 @@ pub(crate) struct Request {
     pub(crate) session: Arc<Session>,
     pub(crate) tree: Arc<Tree>,
     pub(crate) header: Header,
-    /// The whole message, beginning with its header: what `XRequest::decode` takes.
+    /// The whole message, beginning with its header, as `XRequest::decode` expects it.
     pub(crate) message: IoBuf,
     /// The FileId of the operation before, when this one is related to it: stands in for [`FileId::NONE`].
     pub(crate) inherited: Option<FileId>,
-    /// The open that it names, where that was looked up already.
+    /// The open of its FileId, where it was looked up already.
     pub(crate) looked_up: Option<Arc<Open>>,
     /// The request came encrypted.
     pub(crate) encrypted: bool,
@@ -114,7 +115,7 @@ impl Request {
     }
 }
 
-/// What goes back. Make one from a message body with [`Reply::ok`], or an error with [`Reply::error`].
+/// A reply. Create one from a message body with [`Reply::ok`], or an error with [`Reply::error`].
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: NtStatus,
@@ -122,16 +123,16 @@ pub(crate) struct Reply {
     pub(crate) message: Vec<u8>,
     /// Payload that follows the body on the wire.
     pub(crate) payload: Data,
-    /// Payload to place in the client's memory before this reply is sent.
+    /// Payload for an RDMA Write into the client's memory before this reply is sent.
     pub(crate) push: Option<Box<Push>>,
-    /// What few replies have; see [`Reply::with`].
+    /// Fields that few replies have; see [`Reply::with`].
     pub(crate) extra: Option<Box<Extra>>,
 }
 
-/// What few replies have: a box, so that the others are moved about cheaply.
+/// Fields that few replies have, in a box, so that all other replies are cheap to move.
 #[derive(Debug, Default)]
 pub(crate) struct Extra {
-    /// The open that later related operations mean.
+    /// The open for later related operations.
     pub(crate) file_id: Option<FileId>,
     /// A tree id to put into the header (TREE_CONNECT).
     pub(crate) tree_id: Option<u32>,
@@ -139,7 +140,7 @@ pub(crate) struct Extra {
     pub(crate) session_id: Option<u64>,
     /// Sent after this reply, on the same connection.
     pub(crate) then: Option<Notice>,
-    /// The pre-authentication hash that this reply is taken into (NEGOTIATE, SESSION_SETUP).
+    /// The pre-authentication hash that this reply updates (NEGOTIATE, SESSION_SETUP).
     pub(crate) hash_into: Option<HashInto>,
     /// End the connection without a reply, for this reason (MS-SMB2 3.3.5.15.12).
     pub(crate) drop_connection: Option<&'static str>,
@@ -165,14 +166,14 @@ impl Reply {
         m.begin(&Header::default());
         let (status, encoded) = match body.encode(&mut m) {
             Ok(()) => (status, true),
-            // What a handler gives always fits; were it otherwise, the client gets an error, not a broken message.
+            // A handler's body always fits; if it did not, the client would get an error, not a broken message.
             Err(_) => (NtStatus::INTERNAL_ERROR, false),
         };
         if encoded { Reply::from_message(status, message) } else { Reply::error(status) }
     }
 
-    /// Moves a long output buffer, the last `length` bytes of the message, into memory of the arena, which waits until
-    /// there is some: replies that are not sent yet are charged to its budget.
+    /// Moves a long output buffer, the last `length` bytes of the message, into memory of the arena. Waits until there
+    /// is enough memory: unsent replies are charged to the arena's budget.
     pub(crate) async fn charged(self, arena: &Arena, length: usize) -> Reply {
         if length <= OUTPUT_SHORT {
             return self;
@@ -181,12 +182,12 @@ impl Reply {
         self.moved(memory, length)
     }
 
-    /// As [`Reply::charged`] into `memory`, which has been taken before the output was made: `memory` has room for it.
+    /// As [`Reply::charged`] into `memory`, which was allocated before the output was built, and is large enough.
     pub(crate) fn charged_to(self, memory: SgMut, arena: &Arena, length: usize) -> Reply {
         if length <= OUTPUT_SHORT {
             return self;
         }
-        // Mostly it is shorter than the client has room for.
+        // Mostly the output is shorter than the client's buffer.
         let fitting = arena.try_alloc_sg(length, Class::Payload);
         self.moved(fitting.unwrap_or(memory), length)
     }
@@ -237,7 +238,7 @@ impl Reply {
         self
     }
 
-    /// With a notice that follows it, if there is one.
+    /// Adds a notice to send after it, if there is one.
     pub(crate) fn with_notice(self, then: Option<Notice>) -> Reply {
         match then {
             Some(_) => self.with(|extra| extra.then = then),
@@ -252,10 +253,10 @@ impl From<Result<Reply, NtStatus>> for Reply {
     }
 }
 
-/// Whether a request was cancelled; the handler that waits for long looks at it.
+/// Whether a request was cancelled; handlers that may wait long check it.
 #[derive(Clone, Default)]
 pub(crate) struct Cancel {
-    /// `None` for what never waits for long: nobody looks.
+    /// `None` for requests that never wait long: no handler checks it.
     inner: Option<Arc<CancelState>>,
 }
 
@@ -266,23 +267,23 @@ struct CancelState {
     wake: Notify,
 }
 
-/// The connection is gone, the session is not: what the client may ask again elsewhere goes on.
+/// The connection has ended, but not the session: requests that the client may replay on another channel continue.
 const ABANDONED: u8 = 1;
 const CANCELLED: u8 = 2;
 
 impl Cancel {
-    /// For a request that may wait. A READ or WRITE of a file is too short, and too frequent, to be worth one: it has the
+    /// For a request that may wait. READs and WRITEs of files are too short and too frequent for one: they have the
     /// default.
     pub(crate) fn lasting() -> Cancel {
         Cancel { inner: Some(Arc::default()) }
     }
 
-    /// Gives the request up: its client asks for that, or nobody is left to be answered.
+    /// Cancels the request: on a CANCEL of its client, or because its session has ended.
     pub(crate) fn cancel(&self) {
         self.set(CANCELLED);
     }
 
-    /// The request's connection is gone, but its session is not.
+    /// The request's connection has ended, but not its session.
     pub(crate) fn abandon(&self) {
         self.set(ABANDONED);
     }
@@ -304,7 +305,7 @@ impl Cancel {
         self.inner.as_ref().is_some_and(|i| i.set.load(Ordering::Acquire) >= CANCELLED)
     }
 
-    /// Completes when the request is cancelled; being abandoned is no reason.
+    /// Completes when the request is cancelled, not when it is abandoned.
     pub(crate) async fn cancelled_by_client(&self) {
         self.reached(CANCELLED).await;
     }
@@ -322,7 +323,7 @@ impl Cancel {
     }
 }
 
-/// How a handler that will take long asks for an interim response (MS-SMB2 3.3.4.2).
+/// Lets a handler that takes long request an interim response (MS-SMB2 3.3.4.2).
 #[derive(Clone)]
 pub(crate) struct Pending {
     pub(crate) slot: u64,
@@ -330,7 +331,8 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Sends STATUS_PENDING soon; the final reply follows whenever the handler returns. More than one call is as one.
+    /// Requests an interim response with STATUS_PENDING; the final reply follows when the handler returns. Further
+    /// calls have no effect.
     pub(crate) fn announce(&self) {
         self.inbox.announce(self.slot);
     }

@@ -1,4 +1,4 @@
-//! The server: what all connections share.
+//! The server: the state that all connections share.
 
 mod connections;
 mod listings;
@@ -58,7 +58,7 @@ pub struct Server {
     next_connection: AtomicU64,
     connections: AtomicUsize,
     unauthenticated: Mutex<unauthenticated::Connections>,
-    /// When the limit of connections was warned of.
+    /// When a warning about the limit of connections was last logged.
     full: Mutex<unauthenticated::Warned>,
     accepted: AtomicU64,
     /// Requests that name no tree connect, so that no share counts them.
@@ -70,7 +70,7 @@ pub struct Server {
     uncounted: AtomicBool,
 }
 
-/// How a connection came.
+/// The transport of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransportKind {
     /// Direct TCP.
@@ -79,18 +79,18 @@ pub enum TransportKind {
     Rdma,
 }
 
-/// Pipes for payload, for all connections together. Who is not root may have some 60 of this size.
+/// Pipes for payload, for all connections together. A user other than root may have some 60 of this size.
 const PIPES: usize = 48;
 /// The part of the arena, one in so many, that unauthenticated connections may take.
 const UNAUTHENTICATED_SHARE: usize = 4;
 
-/// What I/O sizes are multiples of, in bytes.
+/// I/O sizes are multiples of this, in bytes.
 const IO_UNIT: usize = 64 << 10;
 
 impl Server {
-    /// A server without shares but IPC$. Its I/O size is lowered to what half of `arena` has room for, message and all:
-    /// for more there might never be memory. The number of connections on which nobody is logged on is lowered to what
-    /// a quarter has room for.
+    /// A server without shares but IPC$. Its I/O size is lowered so that one message fits half of `arena`: for a larger
+    /// one there might never be memory. The limit of unauthenticated connections is lowered to the number that fits a
+    /// quarter.
     pub fn new(
         mut config: ServerConfig,
         users: Arc<dyn UserLookup + Send + Sync>,
@@ -142,8 +142,8 @@ impl Server {
         &self.registry
     }
 
-    /// From now on requests of new sessions are not counted, in the totals neither: to measure what counting costs, and
-    /// for nothing else.
+    /// From now on requests of new sessions are not counted, not in the totals either. Only for measuring the cost of
+    /// counting.
     pub fn stop_counting(&self) {
         self.uncounted.store(true, Ordering::Relaxed);
     }

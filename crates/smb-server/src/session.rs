@@ -1,13 +1,13 @@
 //! Sessions and their channels.
 //!
 //! A session (MS-SMB2 3.3.1.8) belongs to the server, not to a connection: its channels (3.3.1.14) may lie on several
-//! connections, which may lie on several workers. What a channel owns (its signing key) is kept by the connection;
-//! what the session owns is here, behind locks that are held for map operations only.
+//! connections, which may lie on several workers. The state of a channel (its signing key) is kept by the connection;
+//! the state of the session is here, behind locks that are held for map operations only.
 //!
 //! Invariants:
 //! 1. `trees` and `opens` are empty once `ended` is set, and stay so.
 //! 2. An open is in `opens` exactly as long as this session is its owner.
-//! 3. Nonces for encryption come from `sealer` alone, whatever the channel.
+//! 3. Nonces for encryption come from `sealer` alone, for all channels.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -29,9 +29,9 @@ use crate::share::Tree;
 pub(crate) struct Session {
     pub(crate) id: u64,
     pub(crate) user: User,
-    /// What every further channel must equal (MS-SMB2 3.3.5.5.2).
+    /// Facts that every further channel must match (MS-SMB2 3.3.5.5.2).
     pub(crate) binding: BindingFacts,
-    /// What SESSION_SETUP requests that bind further channels are signed with.
+    /// The key that signs SESSION_SETUP requests which bind further channels.
     pub(crate) signing: Arc<SigningKey>,
     pub(crate) ciphers: Option<Ciphers>,
     /// Every request must be encrypted (Session.EncryptData).
@@ -41,17 +41,18 @@ pub(crate) struct Session {
     pub(crate) created: Instant,
     pub(crate) channels: Mutex<Vec<ChannelFacts>>,
     trees: Mutex<FxHashMap<u32, Arc<Tree>>>,
-    /// The persistent ids of its opens, which are the server's.
+    /// The persistent ids of its opens; the server's table has the opens.
     opens: Mutex<FxHashSet<u64>>,
     next_tree: AtomicU64,
     ended: AtomicBool,
-    /// Its client has authenticated again anonymously: it may use what is open, and open nothing (Session.IsAnonymous).
+    /// Its client has authenticated again anonymously: it may use existing opens, but not create new ones
+    /// (Session.IsAnonymous).
     anonymous: AtomicBool,
     /// How the last request was protected: see [`Session::saw`].
     protection: AtomicU8,
     /// In microseconds since the server started; for listings.
     pub(crate) last_used_us: AtomicU64,
-    /// Set when the server knows it.
+    /// Set when it is registered in the server.
     pub(crate) counted: OnceLock<Opened>,
 }
 
@@ -133,22 +134,22 @@ impl Session {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Notes how a request was protected.
+    /// Records how a request was protected.
     pub(crate) fn saw(&self, protected: Protected) {
-        // It is the same nearly always: a line that is only read is shared by all workers.
+        // The value rarely changes: a cache line that is only read is shared by all workers.
         if self.protection.load(Ordering::Relaxed) != protected as u8 {
             self.protection.store(protected as u8, Ordering::Relaxed);
         }
     }
 
-    /// Whether requests are signed: they must be, or the last one was. What is encrypted is not signed as well
-    /// (MS-SMB2 3.2.4.1.1).
+    /// Whether requests are signed: signing is required, or the last request was signed. Encrypted requests are not
+    /// signed (MS-SMB2 3.2.4.1.1).
     pub(crate) fn is_signing(&self) -> bool {
         !self.is_encrypting()
             && (self.signing_required || self.protection.load(Ordering::Relaxed) == Protected::Signed as u8)
     }
 
-    /// Whether requests are encrypted: they must be, or the last one was.
+    /// Whether requests are encrypted: encryption is required, or the last request was encrypted.
     pub(crate) fn is_encrypting(&self) -> bool {
         self.encrypt || self.protection.load(Ordering::Relaxed) == Protected::Encrypted as u8
     }
@@ -201,7 +202,7 @@ impl Session {
         self.opens.lock().iter().copied().collect()
     }
 
-    /// Tells its client something over the first channel that takes it.
+    /// Sends a notice to its client over the first channel that accepts it.
     pub(crate) fn send(&self, notice: Notice) -> bool {
         self.channels.lock().iter().any(|c| c.inbox.send(notice))
     }
@@ -215,7 +216,7 @@ impl Session {
         self.opens.lock().len()
     }
 
-    /// Ends the session, once: takes every open, to close or disconnect them. Later requests find nothing.
+    /// Ends the session: removes all its opens and returns them, to be closed or disconnected. Later calls return none.
     pub(crate) fn end(&self) -> Vec<u64> {
         self.ended.store(true, Ordering::Release);
         self.trees.lock().clear();

@@ -12,39 +12,39 @@ use vfs::{SnapshotTime, Vfs, VfsResult};
 use crate::namespace::{LeasedDirectories, Outside, Watches};
 use crate::{ShareConfig, ShareProtection};
 
-/// A share as the server keeps it. Immutable but for its protection and for being removed; changing anything else of a
-/// share is removing and adding it.
+/// A share of the server. Immutable except for its protection and its removal; to change anything else, it is removed
+/// and added again.
 pub(crate) struct Share {
     pub(crate) name: String,
     pub(crate) comment: String,
     pub(crate) read_only: bool,
     pub(crate) encrypt: bool,
     pub(crate) hidden: bool,
-    /// Who may use it, and how. Judged at each tree connect; trees that are connected keep what they were granted.
+    /// Its permissions. Checked at each tree connect; existing tree connects keep the access that they were granted.
     pub(crate) protection: RwLock<ShareProtection>,
     /// Handles may be persistent (MS-SMB2 3.3.1.6 IsCA).
     pub(crate) continuous: bool,
     pub(crate) target: ShareTarget,
-    /// It is a snapshot of another share, for those who have something open in it: nothing in it changes.
+    /// It is a snapshot of another share, which exists while it has opens, and never changes.
     pub(crate) is_snapshot: bool,
-    /// Its own snapshots that something is open in.
+    /// Its snapshots that have opens.
     snapshots: Mutex<HashMap<SnapshotTime, Weak<Share>>>,
-    /// Set once, when it was taken away: requests on it get STATUS_NETWORK_NAME_DELETED.
+    /// Set once, when it is removed: requests on it get STATUS_NETWORK_NAME_DELETED.
     pub(crate) removed: AtomicBool,
-    /// Tree connects now.
+    /// Number of tree connects.
     pub(crate) users: AtomicUsize,
     /// Held for writing while a directory is renamed, for reading while any other name changes: see `namespace`.
     pub(crate) names: Arc<tokio::sync::RwLock<()>>,
-    /// What its clients watch for changes.
+    /// The watches of its clients.
     pub(crate) watches: Watches,
     pub(crate) leases: LeasedDirectories,
-    /// What other programs change in it, once something was watched.
+    /// Changes in it by other programs; set at the first watch.
     pub(crate) outside: OnceLock<Outside>,
-    /// Lives longer than the share: its counts go on when the name comes back.
+    /// Outlives the share: its counts continue when a share of the same name is added again.
     pub(crate) counted: Arc<Instance>,
 }
 
-/// What a share leads to.
+/// The target of a share.
 pub(crate) enum ShareTarget {
     /// Files.
     Disk(Arc<dyn Vfs>),
@@ -95,8 +95,8 @@ impl Share {
         }
     }
 
-    /// The share as it was at that time: a share of its own, so that files, names, leases and watches of both never meet.
-    /// It is dropped with the last open in it.
+    /// The share as it was at that time. It is a separate share, so that its files, names, leases and watches are
+    /// independent of the live share's. It is dropped with its last open.
     ///
     /// # Errors
     /// As [`Vfs::snapshot`].
@@ -137,15 +137,15 @@ impl Share {
     }
 }
 
-/// A tree connect (MS-SMB2 3.3.1.9). Dropping the last owner ends its count on the share.
+/// A tree connect (MS-SMB2 3.3.1.9). Counted on the share until the last reference is dropped.
 pub(crate) struct Tree {
-    /// Set once, when it was disconnected: no open is added to it from then on.
+    /// Set once, when it is disconnected: no open is added to it from then on.
     gone: AtomicBool,
     pub(crate) id: u32,
     pub(crate) share: Arc<Share>,
-    /// What the session's user may do on this share at most (an ACCESS_MASK).
+    /// The maximal access of the session's user to this share (an ACCESS_MASK).
     pub(crate) maximal_access: u32,
-    /// A Mac has asked for its attributes in listings, and will take them for that.
+    /// A Mac has asked for its attributes in listings, and will interpret the fields so.
     pub(crate) mac_listings: AtomicBool,
 }
 
@@ -157,12 +157,12 @@ impl Tree {
         Tree { gone, id, share, maximal_access, mac_listings }
     }
 
-    /// Disconnects it; its opens are taken out of the session after this.
+    /// Disconnects it; the caller removes its opens from the session after this.
     pub(crate) fn leave(&self) {
         self.gone.store(true, Ordering::Release);
     }
 
-    /// Whether requests may still use it.
+    /// Whether it is connected.
     pub(crate) fn is_live(&self) -> bool {
         !self.gone.load(Ordering::Acquire) && !self.share.is_removed()
     }
@@ -175,7 +175,7 @@ impl Drop for Tree {
     }
 }
 
-/// Counts an open on its share for as long as it lives.
+/// Counts an open on its share until this is dropped.
 pub(crate) struct OpenCounted(Arc<Instance>);
 
 impl OpenCounted {

@@ -7,12 +7,12 @@ use vfs::{PathError, VfsError};
 const TOO_MANY_LINKS: NtStatus = NtStatus(0xC000_0265);
 /// STATUS_DEVICE_NOT_READY (MS-ERREF 2.3).
 const DEVICE_NOT_READY: NtStatus = NtStatus(0xC000_00A3);
-/// `ENODEV`: what a share stands on is not there now.
+/// `ENODEV`: the storage of a share is not available now.
 const ENODEV: i32 = 19;
 /// STATUS_UNEXPECTED_IO_ERROR (MS-ERREF 2.3).
 const UNEXPECTED_IO_ERROR: NtStatus = NtStatus(0xC000_00E9);
 
-/// What a client is told (the values that Windows gives for the same cause on NTFS).
+/// The status of a backend's error (Windows' value for the same cause on NTFS).
 pub(crate) fn of_vfs(e: VfsError) -> NtStatus {
     match e {
         VfsError::NotFound | VfsError::Stale => NtStatus::OBJECT_NAME_NOT_FOUND,
@@ -25,7 +25,7 @@ pub(crate) fn of_vfs(e: VfsError) -> NtStatus {
         VfsError::AccessDenied | VfsError::Refused | VfsError::Escapes => NtStatus::ACCESS_DENIED,
         VfsError::NameTooLong | VfsError::InvalidName => NtStatus::OBJECT_NAME_INVALID,
         VfsError::InvalidArgument | VfsError::TooLarge => NtStatus::INVALID_PARAMETER,
-        // The file system's area for attributes has no space: the same to a client as a volume that has none.
+        // The file system's area for attributes is full: reported to the client like a full volume.
         VfsError::NoSpace | VfsError::Quota | VfsError::AttributeTooLarge => NtStatus::DISK_FULL,
         VfsError::ReadOnly => NtStatus::MEDIA_WRITE_PROTECTED,
         VfsError::TooManyOpen => NtStatus::TOO_MANY_OPENED_FILES,
@@ -41,11 +41,11 @@ pub(crate) fn of_vfs(e: VfsError) -> NtStatus {
     }
 }
 
-/// What a client is told of a name that is none.
+/// The status of an invalid name.
 pub(crate) fn of_path(e: PathError) -> NtStatus {
     match e {
         PathError::Character | PathError::Component | PathError::TooLong => NtStatus::OBJECT_NAME_INVALID,
-        // MS-FSA 2.1.5.1: a type of stream that there is not, or no name.
+        // MS-FSA 2.1.5.1: an unknown type of stream, or no name.
         PathError::Stream => NtStatus::OBJECT_NAME_INVALID,
     }
 }

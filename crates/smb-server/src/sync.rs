@@ -1,5 +1,6 @@
-//! The primitives of the structures that several threads use at once and that tests/interleavings runs through all orders of
-//! their steps: [`mailbox`](crate::mailbox), [`opens`](crate::opens), `open/tenure.rs`. There this module is loom's.
+//! The synchronization primitives of the concurrent structures that tests/interleavings model-checks:
+//! [`mailbox`](crate::mailbox), [`opens`](crate::opens), `open/tenure.rs`. In those tests this module has loom's
+//! primitives.
 
 pub(crate) use std::sync::Arc;
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -1,7 +1,7 @@
-//! How often payload is touched in user space, path by path: the figures of ARCHITECTURE.md's table.
+//! How often payload is read or written in user space, for each path: the figures of ARCHITECTURE.md's table.
 //!
-//! The counts are the process's, so this is a program with one test. Client and server are both in it: what only one
-//! of them may do counts once, what both must do (a signature, a cipher) counts twice.
+//! The counters are those of the process, so this is a program with one test. Client and server are both in it: a pass
+//! that both make (a signature, a cipher) counts twice.
 
 #[path = "server/world.rs"]
 mod world;
@@ -33,7 +33,7 @@ fn since(before: Counts) -> Counts {
 async fn measure(world: &World, client: &Client) -> [Counts; 2] {
     let tree = client.tree("null").await.expect("the share");
     let file = tree.open("f", OpenOptions::create()).await.expect("created");
-    // The zeros that `null` reads as, and its metadata, are made now.
+    // Allocates the zeros that `null` returns on reads, and its metadata.
     file.set_len(TOTAL).await.expect("sized");
     assert!(!file.read_at(0, IO).await.expect("read").is_empty());
     let before = counts();
@@ -60,7 +60,8 @@ async fn measure(world: &World, client: &Client) -> [Counts; 2] {
     [writes, reads]
 }
 
-/// Bytes that are `times` the payload, give or take 2 %: headers, and the part of a message that came with another one.
+/// Checks that `bytes` is `times` the payload within 2 %: headers, and parts of messages that arrived with another
+/// message.
 #[track_caller]
 fn about(bytes: u64, times: u64, what: &str) {
     let (low, high) = (times * TOTAL, times * TOTAL + TOTAL / 50);
@@ -96,7 +97,7 @@ async fn payload_is_touched_as_often_as_it_must_be() {
     for (c, what) in sealed.iter().zip(["encrypted WRITE", "encrypted READ"]) {
         about(c.cipher, 2, what);
         about(c.mac + c.place + c.crc, 0, what);
-        // An encrypted message must lie in one piece: what had arrived of it in an earlier chunk is copied, once at most.
+        // An encrypted message must be contiguous: its part that arrived in an earlier chunk is copied, once at most.
         assert!(c.copy <= TOTAL + TOTAL / 50, "{what}: {} bytes copied of {TOTAL}", c.copy);
     }
 

@@ -1,8 +1,8 @@
-//! Encrypted sessions and the memory budget: clients that use all their credits and take nothing cost what the arena has,
-//! and no more.
+//! Encrypted sessions and the memory budget: clients that use all their credits and read no answers cost no more than
+//! the arena's memory.
 //!
-//! What the server takes from the heap is counted by this program's allocator, so it is a program with one test. The
-//! server has a thread of its own, by which its allocations are told from the clients'.
+//! This program's allocator counts the server's use of the heap, so the program has one test only. The server runs in a
+//! thread of its own, so that its allocations are distinguished from the clients'.
 #![allow(unsafe_code)]
 
 #[path = "server/raw.rs"]
@@ -29,7 +29,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use world::World;
 
-/// Counts what is large on the server's thread.
+/// Counts large allocations on the server's thread.
 struct Counting;
 
 thread_local! {
@@ -38,7 +38,7 @@ thread_local! {
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-/// What counts as payload, in bytes.
+/// The least size of an allocation that counts, in bytes.
 const LARGE: usize = 32 << 10;
 
 fn counts(layout: Layout) -> bool {
@@ -60,7 +60,7 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         if counts(layout) {
-            // What began before counting did may end after.
+            // An allocation made before counting began may be freed after.
             let _ = NOW.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
                 Some(n.saturating_sub(layout.size()))
             });
@@ -77,7 +77,7 @@ const BUDGET: usize = 32 << 20;
 const CLIENTS: usize = 24;
 /// One I/O: more than a chunk of the arena.
 const IO: u32 = 3 << 20;
-/// READs of one client that nobody takes.
+/// READs of one client whose answers it does not read.
 const READS: u64 = 8;
 
 fn pattern(client: usize) -> Vec<u8> {
@@ -118,14 +118,14 @@ async fn encrypted_clients_stay_within_the_budget() {
     }
     let within = |what: &str| {
         let (used, heap) = (world.arena.usage().used, PEAK.load(Ordering::Relaxed));
-        // On the heap: the blocks' maps of the file system, and one message on its way through a cipher.
+        // On the heap: the block maps of the file system, and one message that is being encrypted or decrypted.
         assert!(
             used <= BUDGET && heap <= BUDGET / 4,
             "{what}: {used} bytes of the arena, {heap} of the heap"
         );
     };
 
-    // Each begins a WRITE, and none ends it before all have begun.
+    // Each client begins a WRITE, and none finishes it before all have begun.
     let mut halves = Vec::new();
     for (number, (raw, file)) in clients.iter_mut().enumerate() {
         let message = raw.write(*file, 0, &pattern(number));
@@ -144,7 +144,7 @@ async fn encrypted_clients_stay_within_the_budget() {
     futures_util::future::join_all(writes).await;
     within("WRITEs");
 
-    // Each asks for more than any socket holds, and takes nothing until all have asked.
+    // Each client requests more than a socket buffer holds, and reads no answer until all have sent their requests.
     for (raw, file) in &mut clients {
         let out: Vec<u8> = (0..READS).flat_map(|_| raw.read(*file, 0, IO)).collect();
         raw.stream.write_all(&out).await.expect("taken");

@@ -36,7 +36,7 @@ pub enum StreamError {
     #[error("malformed frame: {0}")]
     Wire(#[from] WireError),
     /// The peer's message is longer than what was agreed on.
-    #[error("a message of {length} bytes, at most {limit} are taken here")]
+    #[error("a message of {length} bytes exceeds the limit of {limit} bytes")]
     TooLong {
         /// What it announced.
         length: usize,

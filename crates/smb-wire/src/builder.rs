@@ -1,4 +1,4 @@
-//! Putting messages and compounds together.
+//! Builds messages and compounds.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ pub type MessageRanges = SmallVec<[Range<usize>; 4]>;
 /// the wire are counted from the header that [`MessageBuilder::begin`] wrote last.
 ///
 /// A message that is followed by another is padded to 8 bytes and its NextCommand is patched (MS-SMB2 3.2.4.1.4,
-/// 3.3.4.1.3). Signatures are for the caller: [`MessageBuilder::finish`] tells which bytes each one covers.
+/// 3.3.4.1.3). The caller signs the messages: [`MessageBuilder::finish`] returns the bytes that each signature covers.
 #[derive(Debug)]
 pub struct MessageBuilder<'v> {
     out: &'v mut Vec<u8>,
@@ -49,7 +49,7 @@ impl<'v> MessageBuilder<'v> {
     /// Header and body of one message.
     ///
     /// # Errors
-    /// What the body's `encode` says; the buffer is then as it was before the call.
+    /// The error of the body's `encode`; the buffer is then as it was before the call.
     pub fn push<B: Encode + ?Sized>(&mut self, header: &Header, body: &B) -> Result<(), WireError> {
         let (len, start, open, done) = (self.out.len(), self.start, self.open, self.done.len());
         self.begin(header);

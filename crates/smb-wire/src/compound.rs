@@ -1,4 +1,4 @@
-//! Walking the messages of a compound (MS-SMB2 3.2.5.1.9, 3.3.5.2.7).
+//! Iterates over the messages of a compound (MS-SMB2 3.2.5.1.9, 3.3.5.2.7).
 
 use std::ops::Range;
 
@@ -10,8 +10,8 @@ pub const MAX_COMPOUND: usize = 128;
 
 /// Splits `bytes` (one transport message, without the transport's framing) into the messages of its chain.
 ///
-/// Each item is the decoded header and the message's range in `bytes`, padding included. The iterator ends after
-/// the first error: a chain broken in the middle has no defined rest.
+/// Each item is the decoded header and the message's range in `bytes`, padding included. The iterator ends after the
+/// first error, because the position of the next message is then unknown.
 pub fn split(bytes: &[u8]) -> Split<'_> {
     Split { bytes, at: Some(0), count: 0 }
 }

@@ -34,9 +34,9 @@ pub enum Compressed<'a> {
         original_segment_size: u32,
         /// Algorithm.
         algorithm: CompressionAlgorithm,
-        /// What comes first, as it is.
+        /// The uncompressed part, which comes first.
         uncompressed: &'a [u8],
-        /// What comes behind, compressed.
+        /// The compressed part, which follows it.
         compressed: &'a [u8],
     },
     /// 2.2.42.2.
@@ -49,10 +49,10 @@ pub enum Compressed<'a> {
 }
 
 impl<'a> Compressed<'a> {
-    /// Decodes a compressed message. The sizes to which it claims to expand are for the caller to bound.
+    /// Decodes a compressed message. The caller has to limit the sizes to which the message claims to expand.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes.
+    /// Malformed input from the peer.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
         const WHAT: &str = "COMPRESSION_TRANSFORM_HEADER";
         let mut r = Reader::new(bytes, WHAT);
@@ -128,7 +128,7 @@ impl<'a> Compressed<'a> {
 pub struct Payload<'a> {
     /// Algorithm.
     pub algorithm: CompressionAlgorithm,
-    /// Bytes that it expands to; only LZNT1, LZ77, LZ77+Huffman and LZ4 say so, 0 for the others.
+    /// Bytes that it expands to, with LZNT1, LZ77, LZ77+Huffman and LZ4; 0 with the others.
     pub original_size: u32,
     /// The compressed bytes; for PATTERN_V1 a [`PatternV1`].
     pub data: &'a [u8],
@@ -156,7 +156,7 @@ record! {
     }
 }
 
-/// Walks the payloads of a chained message; ends after the first error.
+/// Iterates over the payloads of a chained message; ends after the first error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Payloads<'a> {
     rest: &'a [u8],

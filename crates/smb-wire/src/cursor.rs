@@ -1,4 +1,4 @@
-//! Bounds-checked reading and the little-endian values that the records of this crate are made of.
+//! Bounds-checked reading, and the little-endian values of this crate's records.
 
 use crate::WireError;
 
@@ -78,8 +78,8 @@ impl<'a> Reader<'a> {
 
     /// The bytes at `offset` (from the start of the slice, which for messages is the SMB2 header) for `len`.
     ///
-    /// An empty range ignores the offset, because peers leave anything there. A range that is not empty must
-    /// start behind what has been read so far: the variable part never overlaps the fixed part.
+    /// The offset of an empty range is ignored, because peers send any value there. A range that is not empty must
+    /// start behind the bytes read so far: the variable part never overlaps the fixed part.
     #[inline]
     pub(crate) fn range(&self, offset: usize, len: usize, what: &'static str) -> Result<&'a [u8], WireError> {
         if len == 0 {

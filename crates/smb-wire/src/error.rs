@@ -1,15 +1,15 @@
-//! What can be wrong with bytes from a peer, or with a value that a caller wants to put on the wire.
+//! Errors of decoding bytes from a peer and of encoding a caller's value.
 
 /// Why a message could not be decoded or encoded.
 ///
-/// Every variant but [`WireError::Unencodable`] blames the peer's bytes; a server answers those with
-/// `STATUS_INVALID_PARAMETER` or ends the connection, as the command's section says.
+/// Every variant but [`WireError::Unencodable`] means malformed bytes from the peer; a server answers those with
+/// `STATUS_INVALID_PARAMETER` or ends the connection, as the command's section specifies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// The bytes end before the structure does.
     #[error("{what}: needs {need} bytes, has {have}")]
     Truncated {
-        /// The structure, in the specification's words.
+        /// The structure's name in the specification.
         what: &'static str,
         /// Bytes needed.
         need: usize,
@@ -32,7 +32,7 @@ pub enum WireError {
         /// The field.
         what: &'static str,
     },
-    /// A count or length passes a bound named in this crate.
+    /// A count or length exceeds a bound named in this crate.
     #[error("{what}: {len} exceeds the bound {max}")]
     TooLarge {
         /// The field.

@@ -34,11 +34,11 @@ pub use utf16::{Utf16Buf, Utf16Le, len_utf16, put_str};
 
 /// A message body that can be read from a message.
 pub trait Decode<'a>: Sized {
-    /// Decodes the body of `msg`, one message of a chain that starts with its 64-byte header. The header is not
-    /// looked at: it has been decoded already.
+    /// Decodes the body of `msg`, one message of a chain that starts with its 64-byte header. The header is ignored: it
+    /// has been decoded already.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes. Never panics, never allocates.
+    /// Malformed input from the peer. Never panics, never allocates.
     fn decode(msg: &'a [u8]) -> Result<Self, WireError>;
 }
 
@@ -47,7 +47,7 @@ pub trait Encode {
     /// Appends the body to the message that `m` has begun.
     ///
     /// # Errors
-    /// [`WireError::Unencodable`] when a variable part does not fit its length field. What was appended before
-    /// stays; use [`MessageBuilder::push`] to have it removed.
+    /// [`WireError::Unencodable`] when a variable part does not fit its length field. The bytes appended before stay;
+    /// [`MessageBuilder::push`] removes them.
     fn encode(&self, m: &mut MessageBuilder<'_>) -> Result<(), WireError>;
 }

@@ -1,7 +1,7 @@
-//! Declarative forms for the three shapes that the specification repeats: open enumerations, flag sets and
-//! records of fixed size. Nothing here decides anything.
+//! Macros for the three kinds of definition that the specification repeats: open enumerations, flag sets and records of
+//! fixed size.
 
-/// A newtype over an integer with named constants; unknown values survive.
+/// A newtype over an integer with named constants; unknown values are kept.
 macro_rules! open_enum {
     ($(#[$meta:meta])* pub struct $name:ident($int:ty) { $($(#[$cm:meta])* $const:ident = $value:expr),* $(,)? }) => {
         $(#[$meta])*
@@ -41,7 +41,7 @@ macro_rules! open_enum {
     };
 }
 
-/// A set of flags; unknown bits survive.
+/// A set of flags; unknown bits are kept.
 macro_rules! flag_set {
     ($(#[$meta:meta])* pub struct $name:ident: $int:ty { $($(#[$($cm:tt)*])* const $const:ident = $value:expr;)* }) => {
         ::bitflags::bitflags! {
@@ -80,7 +80,7 @@ macro_rules! record {
             /// Bytes on the wire.
             pub const LEN: usize = $len;
 
-            /// Decodes the structure from the start of `bytes`; what follows it is ignored.
+            /// Decodes the structure from the start of `bytes`; further bytes are ignored.
             ///
             /// # Errors
             /// `Truncated` when `bytes` is shorter than [`Self::LEN`].
@@ -179,7 +179,7 @@ macro_rules! record_list {
 
             /// The elements in order.
             pub fn iter(self) -> impl ExactSizeIterator<Item = $item> + Clone + 'a {
-                // A chunk is exactly as long as the structure, which is all that its decoding can fail for.
+                // A chunk is exactly as long as the structure, and decoding fails only for a wrong length.
                 self.0.chunks_exact($item::LEN).map(|chunk| $item::decode(chunk).unwrap_or_default())
             }
 

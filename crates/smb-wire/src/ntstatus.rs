@@ -1,11 +1,11 @@
-//! NTSTATUS (MS-ERREF 2.3): the values that SMB servers send and clients meet.
+//! NTSTATUS (MS-ERREF 2.3): the values that SMB servers send.
 
 use std::fmt;
 
 use crate::WireError;
 use crate::cursor::{Field, Reader};
 
-/// A 32-bit NTSTATUS; `Display` gives the `STATUS_` name, or the number where this crate knows none.
+/// A 32-bit NTSTATUS; `Display` writes the `STATUS_` name, or the number if this crate knows none.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct NtStatus(pub u32);
 

@@ -3,8 +3,8 @@
 use crate::macros::flag_set;
 
 flag_set! {
-    /// ACCESS_MASK (MS-SMB2 2.2.13.1, MS-DTYP 2.4.3). Directories read the low bits their own way: LIST_DIRECTORY
-    /// is READ_DATA, ADD_FILE is WRITE_DATA, ADD_SUBDIRECTORY is APPEND_DATA, TRAVERSE is EXECUTE.
+    /// ACCESS_MASK (MS-SMB2 2.2.13.1, MS-DTYP 2.4.3). For directories the low bits have other names: LIST_DIRECTORY is
+    /// READ_DATA, ADD_FILE is WRITE_DATA, ADD_SUBDIRECTORY is APPEND_DATA, TRAVERSE is EXECUTE.
     pub struct AccessMask: u32 {
         /// Read data, list a directory.
         const READ_DATA = 0x0000_0001;
@@ -36,7 +36,7 @@ flag_set! {
         const SYNCHRONIZE = 0x0010_0000;
         /// Read or change the SACL.
         const ACCESS_SYSTEM_SECURITY = 0x0100_0000;
-        /// As much as the caller may have.
+        /// The maximal access that the caller may have.
         const MAXIMUM_ALLOWED = 0x0200_0000;
         /// Everything, before mapping.
         const GENERIC_ALL = 0x1000_0000;
@@ -50,16 +50,16 @@ flag_set! {
 }
 
 impl AccessMask {
-    /// What GENERIC_READ stands for on files.
+    /// The rights that GENERIC_READ means on files.
     pub const FILE_GENERIC_READ: Self = Self::from_bits_retain(0x0012_0089);
-    /// What GENERIC_WRITE stands for on files.
+    /// The rights that GENERIC_WRITE means on files.
     pub const FILE_GENERIC_WRITE: Self = Self::from_bits_retain(0x0012_0116);
-    /// What GENERIC_EXECUTE stands for on files.
+    /// The rights that GENERIC_EXECUTE means on files.
     pub const FILE_GENERIC_EXECUTE: Self = Self::from_bits_retain(0x0012_00A0);
-    /// What GENERIC_ALL stands for on files.
+    /// The rights that GENERIC_ALL means on files.
     pub const FILE_ALL_ACCESS: Self = Self::from_bits_retain(0x001F_01FF);
 
-    /// The mask with the four generic rights replaced by what they stand for on files.
+    /// The mask with the four generic rights replaced by the rights that they mean on files.
     pub const fn map_generic(self) -> Self {
         const PAIRS: [(AccessMask, AccessMask); 4] = [
             (AccessMask::GENERIC_READ, AccessMask::FILE_GENERIC_READ),

@@ -1,18 +1,18 @@
-//! As much of SMB1 as a multi-protocol negotiate needs (MS-SMB2 3.3.5.3.1, MS-CIFS 2.2.4.52.1): whether the client
-//! offers a dialect of SMB2. Nothing else of SMB1 is spoken.
+//! The part of SMB1 that a multi-protocol negotiate needs (MS-SMB2 3.3.5.3.1, MS-CIFS 2.2.4.52.1): whether the client
+//! offers a dialect of SMB2. Nothing else of SMB1 is supported.
 
 use crate::WireError;
 use crate::cursor::Reader;
 
 /// The protocol identifier of SMB1.
 pub const SMB1_PROTOCOL_ID: [u8; 4] = [0xFF, b'S', b'M', b'B'];
-/// Dialect strings in one message that are looked at, at most.
+/// Dialect strings in one message that are read, at most.
 pub const MAX_SMB1_DIALECTS: usize = 64;
 
 const SMB1_HEADER_LEN: usize = 32;
 const SMB_COM_NEGOTIATE: u8 = 0x72;
 
-/// What a multi-protocol negotiate offers.
+/// The offer of a multi-protocol negotiate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MultiProtocolNegotiate {
     /// "SMB 2.002": answer with [`crate::msg::Dialect::SMB_2_0_2`].
@@ -21,7 +21,7 @@ pub struct MultiProtocolNegotiate {
     pub smb_2_wildcard: bool,
 }
 
-/// Whether `bytes` start like SMB1.
+/// Whether `bytes` start with SMB1's protocol identifier.
 pub fn is_smb1(bytes: &[u8]) -> bool {
     bytes.starts_with(&SMB1_PROTOCOL_ID)
 }

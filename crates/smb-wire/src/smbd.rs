@@ -115,9 +115,9 @@ record! {
     /// Buffer Descriptor V1 (MS-SMBD 2.2.3.1): memory of the sender that the receiver may read or write.
     #[derive(Hash)]
     pub struct BufferDescriptor [16] {
-        /// Where, in the address space of the token.
+        /// Offset in the address space of the token.
         pub offset: u64,
-        /// Steering tag, as the sender's adapter names its memory.
+        /// Steering tag of the memory, assigned by the sender's adapter.
         pub token: u32,
         /// Bytes.
         pub length: u32,
@@ -157,8 +157,8 @@ to_bytes!(
     DataTransfer[DATA_OFFSET]
 );
 
-/// Decodes the negotiate request, and checks what MS-SMBD 3.1.5.2 says ends the connection: a version range that does
-/// not contain 1.0 is not among it (that gets a response with STATUS_NOT_SUPPORTED), sizes and credits are.
+/// Decodes the negotiate request, and checks the sizes and credits, whose violation ends the connection (MS-SMBD
+/// 3.1.5.2). A version range without 1.0 is no error here: it gets a response with STATUS_NOT_SUPPORTED.
 ///
 /// # Errors
 /// `Truncated`; `Malformed` when a size is below its least value or no credits are requested.

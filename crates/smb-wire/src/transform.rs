@@ -44,10 +44,10 @@ pub fn is_transform(bytes: &[u8]) -> bool {
 
 impl TransformFields {
     /// Decodes a header with its protocol identifier at the start of `bytes`, and checks that the ciphertext behind it
-    /// has the size announced and the flag is the only one there is.
+    /// has the announced size and that the flags are [`TRANSFORM_ENCRYPTED`].
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes.
+    /// Malformed input from the peer.
     pub fn decode_header(bytes: &[u8]) -> Result<Self, WireError> {
         let mut r = Reader::new(bytes, "TRANSFORM_HEADER");
         if r.array::<4>()? != TRANSFORM_PROTOCOL_ID {

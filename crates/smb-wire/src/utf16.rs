@@ -1,7 +1,7 @@
 //! Borrowed and owned UTF-16LE strings.
 //!
-//! File names on disk may legally hold unpaired surrogates, and SMB peers send them. The codec carries the
-//! bytes untouched and refuses them only on conversion to a Rust string.
+//! File names on disk may legally hold unpaired surrogates, and SMB peers send them. The codec keeps the bytes
+//! unchanged and refuses them only on conversion to a Rust string.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ impl<'a> Utf16Le<'a> {
     /// Wraps bytes.
     ///
     /// # Errors
-    /// `Utf16` naming `what` when the length is odd. Surrogates are not looked at.
+    /// `Utf16` naming `what` when the length is odd. Surrogates are not checked.
     pub const fn new(bytes: &'a [u8], what: &'static str) -> Result<Self, WireError> {
         if bytes.len().is_multiple_of(2) { Ok(Self(bytes)) } else { Err(WireError::Utf16 { what }) }
     }
@@ -30,7 +30,7 @@ impl<'a> Utf16Le<'a> {
         self.0
     }
 
-    /// Length in bytes, which is what the wire's length fields count.
+    /// Length in bytes, as counted by the length fields on the wire.
     pub const fn len(self) -> usize {
         self.0.len()
     }

@@ -1,4 +1,4 @@
-//! No input panics: every parser is fed with noise, and with recorded messages that were cut, changed and lengthened.
+//! No input panics: every parser gets random bytes, and recorded messages that were truncated, changed and lengthened.
 
 #[path = "support/parsers.rs"]
 mod parsers;
@@ -61,7 +61,7 @@ proptest! {
     }
 }
 
-/// What fuzzing found, and what was thought of beforehand, stays fixed.
+/// Inputs found by fuzzing, and inputs chosen by hand, stay fixed.
 #[test]
 fn regressions() {
     let mut files = 0;

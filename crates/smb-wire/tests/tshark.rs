@@ -1,5 +1,5 @@
-//! What we write, as an independent decoder reads it: a conversation is made up, written as a capture, and tshark must
-//! name every packet and find none malformed.
+//! The codec's output in an independent decoder: a conversation is constructed and written as a capture, and tshark
+//! must identify every packet and find none malformed.
 
 use std::path::Path;
 use std::process::Command as Process;
@@ -146,7 +146,7 @@ impl Conversation {
     }
 }
 
-/// TShark from 4.2 to 4.4 calls these malformed when they are Samba's own, too; 4.0 does not. Every version reads only
+/// TShark from 4.2 to 4.4 reports these as malformed even when Samba sends them; 4.0 does not. Every version reads only
 /// the count of SamrLookupIdsInDomain's request, rpcclient's too.
 fn is_tsharks_fault(version: &str, line: &str) -> bool {
     let line = |words: [&str; 3]| words.iter().all(|w| line.contains(w));

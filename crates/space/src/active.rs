@@ -1,11 +1,11 @@
 //! Regions whose written units may be overwritten in place: `docs/0004-spaces.md`, rule 2. Pure.
 //!
-//! A region is *active* from the record with its `active` entry on, until a snapshot leaves it out.
+//! A region is *active* from the record with its `active` entry until a snapshot without an entry for it.
 //!
 //! Invariants:
 //! 1. An overwrite of a firm unit begins after the entry of its region is durable.
-//! 2. A snapshot has every region whose entry was appended before it, unless no overwrite is in flight there, waits, or has
-//!    completed since the snapshot before.
+//! 2. A snapshot has every region whose entry was appended before it, except those without an overwrite that waits, is
+//!    in flight, or has completed since the previous snapshot.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,13 +34,13 @@ pub(crate) struct SetKey {
 struct Regions {
     /// Their entry waits for a record.
     waiting: u64,
-    /// A record has it.
+    /// A record has their entry.
     taken: u64,
     /// That record is durable.
     durable: u64,
     /// An overwrite has completed since the last snapshot.
     used: u64,
-    /// A crash has left it, and not all of its units are decided.
+    /// Active at a crash, and not all of their units are decided yet.
     unresolved: u64,
     /// Overwrites that wait or are in flight: region and number.
     begun: SmallVec<[(u8, u32); 2]>,
@@ -54,7 +54,7 @@ pub(crate) struct Overwrite {
 }
 
 impl Active {
-    /// The regions that a log calls active, by its entries in their order: not resolved since a crash.
+    /// Restores the active regions from a log's entries, in their order. All are unresolved after the crash.
     pub(crate) fn restore<'a>(&self, changes: impl Iterator<Item = &'a Change>) {
         let mut all = self.0.lock();
         for change in changes {
@@ -69,7 +69,7 @@ impl Active {
         }
     }
 
-    /// A row is freed.
+    /// Removes a row that is freed.
     pub(crate) fn forget(&self, row: RowNumber) {
         self.0.lock().retain(|set, _| set.row != row);
     }
@@ -79,7 +79,7 @@ impl Active {
         self.0.lock().is_empty()
     }
 
-    /// Whether a write that a crash has cut off may have changed units of a region.
+    /// Whether a write that a crash interrupted may have changed units of a region.
     pub(crate) fn is_unresolved(&self, set: SetKey, region: u64) -> bool {
         self.0.lock().get(&set).is_some_and(|regions| regions.unresolved & region != 0)
     }
@@ -111,8 +111,8 @@ impl Active {
         Some(Overwrite { active: Arc::clone(self), set, region: region.trailing_zeros() as u8 })
     }
 
-    /// The same of a region whose entry waits for a record from now on, or is in one: when all that waits now is durable,
-    /// [`Overwrite::is_durable`] is due.
+    /// Begins an overwrite in a region whose entry is queued for a record, or is in one. The caller flushes the log,
+    /// and then calls [`Overwrite::is_durable`].
     pub(crate) fn want(self: &Arc<Active>, set: SetKey, region: u64) -> Overwrite {
         let mut all = self.0.lock();
         let regions = all.entry(set).or_default();
@@ -126,7 +126,7 @@ impl Active {
         self.0.lock().get(&set).is_some_and(|regions| (regions.taken | regions.durable) & region != 0)
     }
 
-    /// Entries that wait, as many as have room; whether others still wait.
+    /// Takes waiting entries, as many as fit; returns whether others still wait.
     pub(crate) fn take(&self, room: &mut Room) -> (Vec<Entry>, bool) {
         let mut entries = Vec::new();
         for (set, regions) in self.0.lock().iter_mut().filter(|(_, regions)| regions.waiting != 0) {
@@ -140,8 +140,8 @@ impl Active {
         (entries, false)
     }
 
-    /// The entries of a snapshot; the other regions are not active any more. `is_committed`: all overwrites that had
-    /// completed before the checkpoint began are confirmed.
+    /// The entries for a snapshot; all other regions become inactive. `is_committed`: all overwrites that had completed
+    /// before the checkpoint began are confirmed.
     pub(crate) fn snapshot(&self, is_committed: bool) -> Vec<Entry> {
         let mut entries = Vec::new();
         self.0.lock().retain(|set, regions| {
@@ -178,7 +178,7 @@ impl Regions {
 }
 
 impl Overwrite {
-    /// It failed: what it may have left is kept in mind as after a crash.
+    /// The overwrite failed: its region is unresolved, as after a crash.
     pub(crate) fn failed(&self) {
         if let Some(regions) = self.active.0.lock().get_mut(&self.set) {
             regions.unresolved |= 1 << self.region;

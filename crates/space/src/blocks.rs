@@ -1,10 +1,10 @@
-//! Checksum blocks: what the units of a group contain, on one slab. `docs/on-disk-format.md`, "Checksum block";
-//! `docs/0004-spaces.md`, rules 6 and 16.
+//! Checksum blocks: the checksums and written units of a group, on one slab. `docs/on-disk-format.md`, "Checksum
+//! block"; `docs/0004-spaces.md`, rules 6 and 16.
 //!
-//! A slab has one block for each group of 512 units, and the blocks of a row are written before the row is used.
-//! So a block that is damaged or belongs elsewhere is never taken for an empty one. A block has the checksums of
-//! one content, and which units of every data column of its set are written.
-//! All bytes that the byte map does not name are zeros: each value has one encoding.
+//! A slab has one block for each group of 512 units, and the blocks of a row are written before the row is used. So a
+//! damaged or misplaced block is never taken for an empty one. A block has the checksums of one content, and which
+//! units of every data column of its set are written. All bytes outside the byte map are zeros: each value has one
+//! encoding.
 
 mod checksums;
 mod units;
@@ -44,25 +44,25 @@ pub struct BlockId {
 
 /// A group's units as one slab's block describes them.
 ///
-/// Of a mirror's group it takes less than 2.3 KiB, and no memory besides if the mirror has at most three copies.
-/// A caller compares the numbers of data columns and slabs with those of the row before it uses them as indexes.
+/// For a mirror's group it takes less than 2.3 KiB, and no further allocation if the mirror has at most three copies. A
+/// caller compares the numbers of data columns and slabs with those of the row before it uses them as indexes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChecksumBlock {
     /// `K` of the log's checkpoint that wrote it; 0 when the row was allocated.
     pub version: u64,
     /// Counts the writings of the group: orders blocks of equal versions.
     pub writing: u64,
-    /// Units of this content that no copy has. Only bytes with its sum restore one that is also written (of a
-    /// parity: in any data column); the sum of one that is not written is lost, too.
+    /// Units of this content that no copy has. A lost unit that is also written (for a parity: in any data column) is
+    /// restored only by bytes with its sum; for one that is not written the sum is lost, too.
     pub lost: Units,
     /// Written units of each data column of the set, 1 to [`DATA_COLUMNS_MAX`]; one of a simple or mirrored
     /// column.
     pub written: SmallVec<[Units; 1]>,
-    /// For each slab of the set, at most [`SLABS_MAX`], the version that its block has at least; 0 if that is not
-    /// known. At least as many as data columns.
+    /// For each slab of the set, at most [`SLABS_MAX`], the minimum version of its block; 0 if unknown. At least as
+    /// many as data columns.
     pub versions: SmallVec<[u64; 3]>,
-    /// Checksums of this content's units, see [`ContentId::checksum`]. Those of units that are not written mean
-    /// nothing, but are stored as they are.
+    /// Checksums of this content's units, see [`ContentId::checksum`]. Those of unwritten units are undefined, but are
+    /// stored unchanged.
     pub sums: [u32; GROUP_UNITS as usize],
 }
 
@@ -93,7 +93,7 @@ impl ChecksumBlock {
         b
     }
 
-    /// The block at this place. That of another place or allocation is refused, too.
+    /// Decodes the block at this place. A block of another place or allocation is refused, too.
     pub fn decode(block: &[u8], id: &BlockId) -> Result<Box<ChecksumBlock>, Malformed> {
         let mut r = Reader(block);
         if block.len() != BLOCK || r.array()? != *MAGIC || r.u32()? != crc_of(block) {
@@ -124,7 +124,7 @@ impl ChecksumBlock {
         Ok(Box::new(ChecksumBlock { version, writing, lost, written, versions, sums }))
     }
 
-    /// Whether another block of the same content says the same of the units, whichever is newer.
+    /// Whether another block of the same content has equal values of the units, regardless of age.
     pub fn says_the_same(&self, other: &ChecksumBlock) -> bool {
         (&self.sums, &self.lost, &self.written) == (&other.sums, &other.lost, &other.written)
     }
@@ -140,13 +140,13 @@ impl ChecksumBlock {
     }
 }
 
-/// The newer of two blocks of a group: the one with the higher (version, writing), the first one if they are
-/// equal. Blocks of the same content with equal ages are equal unless a write was lost or damaged.
+/// The newer of two blocks of a group: the one with the higher (version, writing), the first one if they are equal.
+/// Blocks of the same content and age are equal unless a write was lost or damaged.
 pub fn newer<'a>(a: &'a ChecksumBlock, b: &'a ChecksumBlock) -> &'a ChecksumBlock {
     if b.age() > a.age() { b } else { a }
 }
 
-/// The byte of the disk at which the block of a group lies; `slab` is the byte at which the slab begins.
+/// The byte offset on the disk of the block of a group; `slab` is the offset of the slab.
 pub fn position(slab: u64, group: u32) -> u64 {
     slab + u64::from(group) * BLOCK as u64
 }

@@ -2,11 +2,10 @@
 //!
 //! Invariants:
 //! 1. A table that is dirty or held is not evicted. Of the others a shard evicts the least recently used one; the
-//!    shards of all spaces take turns. One that a turn meets dirty or held counts as used then.
-//! 2. A table is loaded once, by a task, however many callers ask for it meanwhile; the task goes on when they are
-//!    dropped.
-//! 3. A group has at most one table at a time: an evicted one had no holder, and its blocks have all that it had. One that is
-//!    not *whole* is never changed, and may be held when a whole one takes its place.
+//!    shards of all spaces take turns. A table found dirty or held in a turn counts as used then.
+//! 2. A table is loaded once, by a task, for all concurrent callers; the task continues when they are dropped.
+//! 3. A group has at most one table at a time: an evicted one had no holder, and its blocks have all its values. A
+//!    table that is not *whole* is never changed, and may still be held when a whole one replaces it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -24,7 +23,7 @@ use crate::locks::{SHARDS, shard_of};
 use crate::table::Table;
 use crate::view::GroupKey;
 
-/// Tables that one turn of a shard looks at.
+/// Tables that one turn of a shard examines.
 const LOOKS: usize = 16;
 
 /// The bytes that the tables of all spaces of a process may take. More are taken while all tables are dirty or held.
@@ -39,12 +38,12 @@ pub struct Budget {
 struct Turns {
     shards: Vec<Weak<dyn Evict>>,
     next: usize,
-    /// After a round that found nothing: bytes to be loaded before the next one.
+    /// After a round without an eviction: bytes to be loaded before the next round.
     patience: usize,
 }
 
 trait Evict: Send + Sync {
-    /// Evicts at most one table; the bytes that it had.
+    /// Evicts at most one table; returns its bytes.
     fn evict(&self) -> usize;
 }
 
@@ -56,25 +55,25 @@ pub struct Cache<E> {
 /// A table in memory.
 pub struct Cached {
     key: GroupKey,
-    /// Of the row that the table is about.
+    /// The birth of the table's row.
     birth: u32,
     table: Mutex<Table>,
-    /// As of the last update; these change under the table's lock, then the shard's.
+    /// As of the last update; changed under the table's lock, then the shard's.
     is_dirty: AtomicBool,
     bytes: AtomicUsize,
-    /// Whether it is in the list of those with values that wait for a record.
+    /// Whether it is in the list of tables with values that wait for a record.
     pub(crate) is_listed: AtomicBool,
     source: Source,
 }
 
-/// Which blocks of its group a table is made from.
+/// The blocks from which a table was loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Those of all copies that count: the table is *whole*.
+    /// The blocks of all complete copies: the table is *whole*.
     All,
-    /// Of a mirror that of one copy, on this disk: other copies prove what it says, the same disk does not.
+    /// Of a mirror: the block of one copy, on this disk. It verifies reads of other disks, but not of the same one.
     Copy(DiskNumber),
-    /// Of a coded row those of a column that is read and of another one.
+    /// Of a coded row: the blocks of the column that is read and of another one.
     Column,
 }
 
@@ -94,11 +93,11 @@ struct Shard<E> {
 
 struct Inner<E> {
     slots: FxHashMap<GroupKey, Slot<E>>,
-    /// By when a table was used last, or earlier.
+    /// Tables in the order of their last use, or an earlier time.
     order: BTreeMap<u64, GroupKey>,
     dirty: BTreeSet<GroupKey>,
     clock: u64,
-    /// Look-ups that found a table, and those that began to load one or waited for it. Under the lock, so they cost nothing.
+    /// Cache hits, and misses, which began to load a table or waited for it. Counted under the lock, at no extra cost.
     hits: u64,
     misses: u64,
 }
@@ -109,7 +108,7 @@ enum Slot<E> {
 }
 
 impl Budget {
-    /// So many bytes.
+    /// A budget of so many bytes.
     pub fn new(bytes: usize) -> Arc<Budget> {
         let (used, dirty, turns) = Default::default();
         Arc::new(Budget { bytes, used, dirty, turns })
@@ -125,7 +124,7 @@ impl Budget {
         self.dirty.load(Ordering::Relaxed) > self.bytes / 2
     }
 
-    /// A table leaves memory.
+    /// Subtracts a removed table.
     fn release<E>(&self, slot: &Slot<E>) {
         let Some(cached) = slot.ready() else { return };
         self.used.fetch_sub(cached.bytes(), Ordering::Relaxed);
@@ -134,7 +133,8 @@ impl Budget {
         }
     }
 
-    /// After so many bytes were loaded: evicts until the tables fit, or a whole round of turns has found nothing.
+    /// Called after so many bytes were loaded: evicts until the tables fit, or a whole round of turns has found none to
+    /// evict.
     fn evict(&self, loaded: usize) {
         // One thread evicts for all.
         let Some(mut turns) = self.turns.try_lock() else { return };
@@ -165,7 +165,7 @@ impl Cached {
         self.key
     }
 
-    /// The generation with which the row was allocated that the table is about.
+    /// The generation with which the table's row was allocated.
     pub fn birth(&self) -> u32 {
         self.birth
     }
@@ -175,7 +175,7 @@ impl Cached {
         self.source
     }
 
-    /// Looks at the table.
+    /// Reads the table.
     pub fn look<T>(&self, look: impl FnOnce(&Table) -> T) -> T {
         look(&self.table.lock())
     }
@@ -198,9 +198,9 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
         Cache { shards }
     }
 
-    /// The table of a group. If it is not in memory and no caller has begun to load it, a task of this worker does, with
-    /// `load`; callers wait for the same one. After an error of `load` the next caller loads again. A caller that needs a whole
-    /// table loads it in place of one that is not, also while that is being loaded.
+    /// The table of a group. If it is not in memory and no caller has begun to load it, a task of this worker loads it
+    /// with `load`; concurrent callers wait for the same task. After an error of `load` the next caller loads again. A
+    /// caller that needs a whole table replaces one that is not, also while that is being loaded.
     pub fn get<F>(
         &self,
         env: &Env,
@@ -244,7 +244,7 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
         Io::Pending(Box::pin(load))
     }
 
-    /// Changes a table, and notes whether it is dirty after that.
+    /// Changes a table, and records whether it is dirty after that.
     pub fn update<T>(&self, cached: &Cached, change: impl FnOnce(&mut Table) -> T) -> T {
         let mut table = cached.table.lock();
         let result = change(&mut table);
@@ -266,7 +266,7 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
         all
     }
 
-    /// Look-ups that found their table in memory, and those that did not, since the space was opened.
+    /// Cache hits and misses since the space was opened.
     pub fn lookups(&self) -> (u64, u64) {
         self.shards.iter().fold((0, 0), |(hits, misses), shard| {
             let inner = shard.inner.lock();
@@ -274,7 +274,7 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
         })
     }
 
-    /// Forgets tables, whatever they have, and loads of them: of a row that is freed or was changed elsewhere. The caller
+    /// Removes tables, even dirty ones, and running loads, of a row that is freed or was changed elsewhere. The caller
     /// has the locks of these groups, so no other call uses them.
     pub fn forget(&self, is_gone: impl Fn(&GroupKey) -> bool) {
         for shard in &self.shards {
@@ -288,7 +288,7 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
 }
 
 impl<E> Shard<E> {
-    /// Keeps a table that was loaded. A load whose group was forgotten meanwhile changes nothing.
+    /// Stores a table that was loaded. A load whose group was removed meanwhile has no effect.
     fn loaded(&self, key: GroupKey, id: u64, table: Table, source: Source) -> Arc<Cached> {
         let mut inner = self.inner.lock();
         let now = (table.is_dirty(), table.bytes());
@@ -307,13 +307,13 @@ impl<E> Shard<E> {
             let used = inner.clock;
             inner.order.insert(used, key);
             inner.slots.insert(key, Slot::Ready { cached: Arc::clone(&cached), used });
-            // Before another thread finds it: what that notes must not be followed by this.
+            // Before another thread finds it: a later record of that thread must not be overwritten by this one.
             self.note_in(&mut inner, &cached, now);
         }
         cached
     }
 
-    /// Notes whether a table is dirty, and its bytes, unless it was forgotten.
+    /// Records whether a table is dirty, and its bytes, unless it was removed.
     fn note(&self, cached: &Cached, now: (bool, usize)) {
         self.note_in(&mut self.inner.lock(), cached, now);
     }
@@ -347,7 +347,7 @@ impl<E: Send + Sync> Evict for Shard<E> {
             inner.clock += 1;
             let Inner { slots, order, clock, .. } = &mut *inner;
             let Some(Slot::Ready { cached, used }) = slots.get_mut(&key) else { continue };
-            // The only reference is the slot's, and another is made under this lock only.
+            // The only reference is the slot's; another one can be made under this lock only.
             let is_idle = Arc::strong_count(cached) == 1 && !cached.is_dirty.load(Ordering::Relaxed);
             if *used == at && is_idle {
                 let bytes = cached.bytes();
@@ -363,7 +363,7 @@ impl<E: Send + Sync> Evict for Shard<E> {
     }
 }
 
-/// The space ends: its tables leave the budget.
+/// The space is closed: subtracts its tables from the budget.
 impl<E> Drop for Shard<E> {
     fn drop(&mut self) {
         self.inner.get_mut().slots.values().for_each(|slot| self.budget.release(slot));
@@ -387,7 +387,7 @@ impl<E> Drop for Loading<'_, E> {
 }
 
 impl<E> Inner<E> {
-    /// Whether this load of a group goes on, and the group was not forgotten.
+    /// Whether this load of a group is still running, and the group was not removed.
     fn is_loading(&self, key: &GroupKey, id: u64) -> bool {
         matches!(self.slots.get(key), Some(Slot::Loading { id: other, .. }) if *other == id)
     }

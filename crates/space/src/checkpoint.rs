@@ -1,8 +1,8 @@
-//! Checkpoints: what the log has goes into checksum blocks, and the log's tail moves. `docs/0004-spaces.md`, section D,
-//! "Checkpoint", rules 6 and 8.
+//! Checkpoints: write the values in the log to checksum blocks, and move the log's tail. `docs/0004-spaces.md`, section
+//! D, "Checkpoint", rules 6 and 8.
 //!
-//! Each step is durable before the next: what waits is committed; blocks of groups with confirmed values are written and
-//! flushed; a snapshot has what blocks do not have; the header has the new tail.
+//! Each step is durable before the next: commit waiting values; write and flush the blocks of groups with confirmed
+//! values; append a snapshot of the values that are in no block; write the new tail to the header.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -31,13 +31,13 @@ use crate::write::{NotYet, Target};
 /// Groups whose blocks are written at a time.
 const AT_ONCE: usize = 16;
 
-/// After this time a change is in a block.
+/// The longest time until a change is in a block.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// How often a checkpoint waits for [`RETRY`] for stripes that are locked, and too many for the snapshot to carry.
+/// How often a checkpoint waits for [`RETRY`] because stripes are locked that are too many for the snapshot to carry.
 const WAITS_MAX: u32 = 20;
 
-/// How often it is looked whether one is due.
+/// How often to check whether a checkpoint is due.
 const LOOK: Duration = Duration::from_secs(1);
 
 impl Space {
@@ -47,35 +47,36 @@ impl Space {
         self.0.env.run(async move { inner.checkpoint().await }).await
     }
 
-    /// Decides all units that a crash has left open (rule 12). Fails if some stay open, because disks are away.
+    /// Decides all units that a crash has left undecided (rule 12). Fails if some stay undecided because disks are
+    /// absent.
     pub async fn resolve(&self) -> Result<(), SpaceError> {
         let inner = Arc::clone(&self.0);
         self.0.env.run(async move { inner.resolve().await }).await
     }
 
-    /// Whether a crash, or a write that failed, has left units that are old or new, and not decided yet.
+    /// Whether there are units that may be old or new after a crash or a failed write, and are not decided yet.
     pub fn is_in_doubt(&self) -> bool {
         self.0.in_doubt() > 0
     }
 }
 
-/// Units that are locked while they are decided: writes to them wait.
+/// How many units are locked and decided at a time: writes to them wait.
 const DECIDED_TOGETHER: usize = 16;
 
-/// Groups that may have units to decide.
+/// A group that may have undecided units.
 pub(crate) struct OpenPiece {
     pub(crate) groups: Vec<GroupKey>,
-    /// A region that a crash has left active.
+    /// A region that was active at a crash.
     region: Option<(SetKey, u32)>,
 }
 
-/// Blocks of a group that were written: until they are durable, its units count as in no block.
+/// Written blocks of a group: until they are durable, its units count as being in no block.
 struct Blocks {
     inner: Arc<Inner>,
     cached: Arc<Cached>,
     units: Units,
     ports: SmallVec<[Arc<Port>; 3]>,
-    /// All copies that count have them.
+    /// All complete copies have them.
     is_whole: bool,
     is_durable: bool,
 }
@@ -91,7 +92,7 @@ impl Drop for Blocks {
 impl Inner {
     /// See [`Owner::close`](pool_seam::Owner::close). Calls after this one fail.
     pub(crate) async fn close(self: &Arc<Inner>) -> Result<LogState, SpaceError> {
-        // No write is in flight, and none begins any more.
+        // With all permits no write is in flight, and none can begin.
         let all = u32::try_from(self.permits).expect("few disks");
         drop(self.writes.acquire_many(all).await);
         self.writes.close();
@@ -102,9 +103,10 @@ impl Inner {
         Ok(state)
     }
 
-    /// Makes a checkpoint when one is due, accounts for disks, and mends the log, until the space or its log ends.
+    /// The background task: makes a checkpoint when one is due, records absent disks, and replaces missing replicas of
+    /// the log, until the space or its log ends.
     pub(crate) async fn keep(inner: Weak<Inner>) {
-        // Of the last checkpoint, or the last look whether anything has changed since.
+        // The time of the last checkpoint, or of the last check for changes.
         let mut last = None;
         while let Some(space) = inner.upgrade() {
             let (env, due) = (space.env.clone(), space.log().checkpoint_due());
@@ -118,19 +120,19 @@ impl Inner {
             };
             let (Some(space), Ok(mut is_due)) = (inner.upgrade(), is_due) else { return };
             if let Err(error) = space.account().await {
-                tracing::warn!(space = space.space().0, %error, "what a disk lacks cannot be recorded");
+                tracing::warn!(space = space.space().0, %error, "the stale regions of a disk cannot be recorded");
             }
             if let Err(error) = space.mend_log().await {
-                tracing::warn!(space = space.space().0, %error, "the log of a virtual disk lacks a replica");
+                tracing::warn!(space = space.space().0, %error, "a missing replica of the log of a virtual disk cannot be replaced");
             }
             if let Err(error) = space.record_losses().await {
-                tracing::warn!(space = space.space().0, %error, "lost units cannot be recorded");
+                tracing::warn!(space = space.space().0, %error, "the addresses of lost data cannot be recorded");
             }
             if let Err(error) = space.mend_blocks().await {
-                tracing::debug!(space = space.space().0, %error, "checksum blocks cannot be written anew");
+                tracing::debug!(space = space.space().0, %error, "damaged checksum blocks cannot be rewritten");
             }
             if let Err(error) = space.place_stuck().await {
-                tracing::debug!(space = space.space().0, %error, "stripes cannot be put in place");
+                tracing::debug!(space = space.space().0, %error, "stripes in the log cannot be written to their disks");
             }
             let now = env.now();
             if now - *last.get_or_insert(now) >= INTERVAL {
@@ -160,7 +162,7 @@ impl Inner {
         let is_committed = tokio::select! {
             biased;
             committed = self.flush_groups(None, FlushSet::everything()) => committed.map(|()| true)?,
-            // Only this checkpoint makes room: it takes what is confirmed.
+            // The log is full, and only this checkpoint makes room: it continues with the confirmed values.
             () = self.log().full() => false,
         };
         let through = self.progress().confirmed;
@@ -168,12 +170,13 @@ impl Inner {
         let loads = unread.into_iter().map(|key| self.loaded(key));
         let mut loads = futures_util::stream::iter(loads).buffered(AT_ONCE);
         while let Some(loaded) = loads.next().await {
-            // Its table is dirty, and stays in memory; or its disks are away, and the snapshot has its entries.
+            // Either its table is dirty, and stays in memory; or its disks are absent, and the snapshot has its
+            // entries.
             drop(loaded);
         }
         drop(loads);
         let dirty = self.cache.dirty();
-        // They have their entries: blocks that are written now are newer than those.
+        // The tables have their entries from the log: blocks written now are newer than those.
         dirty.iter().for_each(|cached| self.overlay.loaded(&cached.key()));
         let writes: Vec<_> = dirty.iter().map(|cached| self.write_blocks(cached, through)).collect();
         let written: Vec<_> = futures_util::stream::iter(writes).buffered(AT_ONCE).collect().await;
@@ -182,13 +185,13 @@ impl Inner {
         let groups: BTreeSet<GroupKey> = written.iter().map(|blocks| blocks.cached.key()).collect();
         self.place_remaining().await?;
         {
-            // What is in place has to be durable, or the snapshot carries it.
+            // Stripes in place must be durable before the tail moves, or else the snapshot carries them.
             let mut gate = std::pin::pin!(self.placing.write());
             let _gate = tokio::select! {
                 biased;
                 gate = &mut gate => Some(gate),
-                // Writes that have begun wait for the room that this checkpoint makes: it carries what they have in records.
-                // As long as this waits, no other begins.
+                // Running writes wait for the room that this checkpoint makes: it carries their units that are in
+                // records. While this waits for the gate, no other write begins.
                 () = self.log().full() => None,
             };
             let mut placed = self.place_unlocked().await?;
@@ -199,7 +202,7 @@ impl Inner {
                 match self.snapshot(through, placed, is_committed).await {
                     Ok(true) => break,
                     Ok(false) => {}
-                    // Of what a crash has left in the log only, those who have the locks put the rest in place.
+                    // Too many stripes are only in the log since a crash. The holders of their locks put them in place.
                     Err(SpaceError::Log(LogError::TooLarge(_))) if waits < WAITS_MAX => {
                         waits += 1;
                         self.env.sleep(RETRY).await;
@@ -215,8 +218,8 @@ impl Inner {
         self.give_back(groups).await
     }
 
-    /// Appends the snapshot, and moves the tail. `false`: stripes were put in place since that was counted as `placed`, and
-    /// may not be durable.
+    /// Appends the snapshot, and moves the tail. Returns `false` if the counter of placed stripes is no longer
+    /// `placed`: some may not be durable.
     async fn snapshot(
         self: &Arc<Inner>,
         through: u64,
@@ -227,13 +230,13 @@ impl Inner {
         let parts = move || {
             let active = inner.active.snapshot(is_committed);
             let state = active.into_iter().chain(inner.marks.snapshot()).collect();
-            // First: a group goes from here to the dirty ones.
+            // Before the dirty tables are read: a group may only move from here to there.
             let mut unloaded = inner.overlay.groups();
             let dirty = inner.cache.dirty();
             unloaded.retain(|key| dirty.binary_search_by_key(key, |cached| cached.key()).is_err());
             let mut carried: Vec<_> = dirty.iter().flat_map(|cached| inner.carried(cached)).collect();
             carried.extend(unloaded.into_iter().flat_map(|key| inner.carried_unloaded(key)));
-            // Last: what was put in place before it was collected has changed the number.
+            // Read last: any stripe placed before it was collected has changed the counter.
             let is_durable = inner.placed.load(Ordering::SeqCst) == placed;
             is_durable.then_some(Parts { through, state, carried })
         };
@@ -250,7 +253,7 @@ impl Inner {
         })
     }
 
-    /// The table of a group; `None` if its row is gone, or new: its slabs have no blocks yet.
+    /// The table of a group; `None` if its row was freed, or is new and its slabs have no blocks yet.
     pub(crate) async fn loaded(self: &Arc<Inner>, key: GroupKey) -> Result<Option<Arc<Cached>>, SpaceError> {
         let view = self.view.get().value;
         let at = route(&view, key).filter(|at| !at.is_new);
@@ -264,7 +267,7 @@ impl Inner {
         Ok(loaded)
     }
 
-    /// Writes the block of a group with confirmed values that no block has to all copies that are present.
+    /// Writes the block of a group to all present copies, if the group has confirmed values that are in no block.
     async fn write_blocks(
         self: &Arc<Inner>,
         cached: &Arc<Cached>,
@@ -280,7 +283,7 @@ impl Inner {
         let present =
             |member: &Member| self.ports.get(member.disk, member.membership?).map(|port| (*member, port));
         let members: Vec<(Member, Arc<Port>)> = at.members.iter().filter_map(present).collect();
-        // Before the table may be clean.
+        // Before the table may become clean.
         self.unmarked.lock().insert(key);
         let (units, blocks_of) = self.look(cached, |table| {
             let unknown = table.unknown_contents();
@@ -314,13 +317,13 @@ impl Inner {
         {
             self.leave_out(port.number(), port.membership(), Absence::WriteFailed, error).await?;
         }
-        // A copy that counts may lack it: the snapshot has it.
+        // If the view has changed, a complete copy may lack the block: the snapshot then has its values.
         blocks.is_whole &= self.view.get().value.version == view.version;
         Ok(Some(blocks))
     }
 
-    /// Makes blocks durable, and stripes that were put in place. Of a disk that fails and is needed they may be lost, so the
-    /// log keeps what they have.
+    /// Makes blocks durable, and stripes that were put in place. On a needed disk that fails they may be lost, so the
+    /// log keeps their values.
     async fn flush_blocks(&self, mut blocks: Vec<Blocks>) -> Result<(), SpaceError> {
         let present = self.ports.all();
         let mut ports: Vec<&Arc<Port>> =
@@ -336,8 +339,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Groups and regions that a crash has left open. What the log had at the opening counts until its tables are loaded:
-    /// their units are compared then.
+    /// Number of undecided groups and regions after a crash. Groups that were in the log at opening count until their
+    /// tables are loaded and their units are compared.
     pub(crate) fn in_doubt(&self) -> usize {
         let is_open = |cached: &&Arc<Cached>| self.look(cached, |table| table.is_unresolved());
         let open = self.cache.dirty().iter().filter(is_open).count();
@@ -351,7 +354,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Where units may be open.
+    /// The groups that may have undecided units.
     pub(crate) fn to_resolve(&self) -> Vec<OpenPiece> {
         let regions = Regions::new(self.view.get().value.slab_bytes);
         let group = |key| OpenPiece { groups: vec![key], region: None };

@@ -5,9 +5,9 @@ use crc_fast::{CrcAlgorithm, Digest};
 /// The offset of the CRC in a block that has one: four bytes after the magic.
 const CRC_AT: usize = 8;
 
-/// The bytes are not an encoding of any value, although their checksum may match.
+/// The bytes encode no value, although their checksum may match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the bytes are not an encoding of any value of this version")]
+#[error("the bytes are not valid metadata of this version")]
 pub struct Malformed;
 
 /// Puts a block's CRC in its place.
@@ -60,7 +60,7 @@ impl<'a> Reader<'a> {
         self.u64().and_then(|value| if value < crate::log::COUNTER_MAX { Ok(value) } else { Err(Malformed) })
     }
 
-    /// Bytes that are reserved: one encoding for each value.
+    /// Reads reserved bytes, which must be zeros: each value has one encoding.
     pub(crate) fn zeros(&mut self, bytes: usize) -> Result<(), Malformed> {
         if is_zeros(self.take(bytes)?) { Ok(()) } else { Err(Malformed) }
     }
@@ -75,7 +75,7 @@ pub(crate) fn is_zeros(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }
 
-/// The CRC of changed bytes is made to match, so that other checks are reached.
+/// Changes a byte and recomputes the CRC, so that the other checks are reached.
 #[cfg(test)]
 pub(crate) fn resealed(mut block: Vec<u8>, at: usize, byte: u8) -> Vec<u8> {
     block[at] = byte;

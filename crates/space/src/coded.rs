@@ -1,4 +1,5 @@
-//! Coded rows: the contents of a stripe complete each other. `docs/0004-spaces.md`, rule 5 ("Coded") and section E.
+//! Coded rows: reading, recovering and deciding the contents of stripes. `docs/0004-spaces.md`, rule 5 ("Coded") and
+//! section E.
 
 mod others;
 mod place;
@@ -26,25 +27,26 @@ use crate::table::{Value, Values};
 use crate::view::{Member, Route, route};
 use crate::write::{NotYet, Target, What, unavailable};
 
-/// The units of a range, by content: those that could be read, or are zeros because nothing is written there.
+/// The units of a range, by content: those that were read, or are zeros because they are unwritten.
 pub(crate) type Columns = Vec<Vec<Option<IoBuf>>>;
 
-/// A unit of a copy, by its index in the target, that is not what it should be as far as is known; none: it cannot be read.
+/// A bad unit of a copy, by its index in the target: its bytes do not have the known checksum, or are `None` if it
+/// cannot be read.
 struct Bad {
     member: Member,
     unit: usize,
     bytes: Option<IoBuf>,
 }
 
-/// What the members of a set give.
+/// The result of reading the members of a set.
 pub(crate) struct Made {
     pub(crate) columns: Columns,
     pub(crate) rewritten: u64,
-    /// Why not all members that count were read, if one was wanted and was not.
+    /// The error if a wanted, complete member could not be read.
     pub(crate) unread: Option<SpaceError>,
 }
 
-/// The unit of a content in the payload of a stripe, which has units of these contents (bits).
+/// The unit of a content in the payload of a stripe; the payload has units of these contents (bits).
 fn unit_of_content((contents, payload): &(u32, Sg), content: usize) -> Option<IoBuf> {
     let before = contents & ((1 << content) - 1);
     let is_there = contents & 1 << content != 0;
@@ -62,8 +64,9 @@ fn lacks(columns: &Columns, of: u32) -> bool {
 }
 
 impl Inner {
-    /// The wanted contents (bits) of a target's units, as their checksums say; a content whose own copy does not give a unit
-    /// is made from the others, and written anew where it was read. `None`: a disk left meanwhile.
+    /// Reads the wanted contents (bits) of a target's units, and verifies their checksums. A unit that its own copy
+    /// does not have is recovered from the other contents, and rewritten where it was read as bad. `None`: a disk was
+    /// removed meanwhile.
     pub(crate) async fn columns(
         self: &Arc<Inner>,
         target: &Target,
@@ -79,7 +82,7 @@ impl Inner {
             return Ok(None);
         }
         let of_wanted = |content: &usize| wanted & 1 << content != 0;
-        // Of a local code first those of the group.
+        // With a local code, the contents of the local group first.
         for near in [Self::near(code, wanted), code.all()] {
             if !lacks(&made.columns, wanted) {
                 break;
@@ -120,7 +123,7 @@ impl Inner {
                 made.rewritten += 1;
             }
         }
-        // A parity that is missing is a consequence: nothing of the space is lost with it.
+        // Only data counts as lost: a missing parity is a consequence.
         for content in (0..code.data()).filter(|c| made.unread.is_none() && of_wanted(c)) {
             let lacks = |unit: &usize| made.columns[content][*unit - target.units.start].is_none();
             let lost: Units = target.units.clone().filter(lacks).collect();
@@ -136,7 +139,7 @@ impl Inner {
         (0..code.columns()).filter(|c| wanted & 1 << c != 0).fold(0, |near, c| near | of(c))
     }
 
-    /// Whether bytes are a content's unit, as far as the table knows.
+    /// Whether bytes are a content's unit, according to the table.
     fn is_of_value(
         &self,
         target: &Target,
@@ -149,15 +152,16 @@ impl Inner {
         let of = ContentId { space: self.space(), birth, content: content as u8 };
         match self.look(cached, |table| table.value(content, target.units.start + unit)) {
             Value::Written(sum) | Value::Lost(sum) => of.checksum(target.first() + unit as u32, bytes) == sum,
-            // Its block is on a disk that is away: the sources were compared.
+            // Its checksum is unknown, as its block is on an absent disk; but the checksums of the sources were
+            // verified.
             Value::Unknown { .. } => true,
             Value::Unwritten | Value::LostWithoutSum => false,
         }
     }
 
-    /// Reads contents from their own copies, and keeps what has its checksum; what nothing is written in is zeros, and what
-    /// only the log has comes from there. Units of copies that do not have theirs, or of which no checksum is known, go to
-    /// `bad`. `false`: a disk left meanwhile.
+    /// Reads contents from their own copies, and keeps units with the right checksum. Unwritten units are zeros; units
+    /// that are only in the log are taken from there. Units with a wrong or unknown checksum are added to `bad`.
+    /// `false`: a disk was removed meanwhile.
     async fn read_columns(
         self: &Arc<Inner>,
         target: &Target,
@@ -226,7 +230,8 @@ impl Inner {
         Ok(true)
     }
 
-    /// Rule 5 for a stripe: the newest of its values that the columns complete. The caller has its lock alone.
+    /// Rule 5 for a stripe: the newest of its values that can be recovered from the columns. The caller has its
+    /// exclusive lock.
     pub(crate) async fn decide_stripe(
         self: &Arc<Inner>,
         target: &Target,
@@ -277,7 +282,7 @@ impl Inner {
             if !is_whole {
                 return Err(unavailable(target.key.row, &at.members));
             }
-            // What has its checksum stays, and the rest is lost.
+            // Units with the right checksum stay valid, the others are lost.
             let mut values = candidates[0].clone();
             for (content, value) in values.iter_mut().enumerate() {
                 if let (Value::Written(wanted), None) = (*value, has(content, value)) {
@@ -300,7 +305,7 @@ impl Inner {
             return Err(unavailable(target.key.row, &at.members));
         }
         let may_differ = !self.look(cached, |table| table.is_known(unit));
-        // Parities of units without data are zeros nowhere: a parity is written where a data column is.
+        // A parity is written only where a data column is written.
         let mut parts: Vec<Option<Sg>> = vec![None; code.columns()];
         for (content, bytes) in bytes.into_iter().enumerate() {
             let Some(bytes) = bytes else { continue };

@@ -1,8 +1,8 @@
-//! Discards: units that read as zeros from then on. The disks learn of it when a whole group holds nothing
+//! Discards: units read as zeros from then on. The discard is passed to the disks when a whole group is empty
 //! ([`emptying`](crate::emptying)).
 //!
-//! A discard is a value of the table like any other, but nothing is written for it, so what is said of copies that a write
-//! leaves out (rule 10) is looked at after the value is set: a disk that begins to leave later finds it.
+//! A discard is a value of the table like any other, but without a write to the disks. So absent copies are marked
+//! stale (rule 10) after the value is set: the removal of a disk that begins later finds the value.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use crate::write::{NotYet, Target};
 const WINDOW: u64 = 64 << 20;
 
 impl Space {
-    /// Discards whole units: once this has returned well, they read as zeros, durably so after a flush. After an error
-    /// each unit is as before or discarded.
+    /// Discards whole units: after success they read as zeros, durably after a flush. After an error each unit is
+    /// unchanged or discarded.
     ///
     /// # Panics
     /// If the range is not whole units.
@@ -71,7 +71,7 @@ impl Inner {
         self.lease.hold().wait().await.map_err(SpaceError::from)
     }
 
-    /// Whether columns of stripes have something to discard.
+    /// Whether columns of stripes have written units to discard.
     async fn has_written(self: &Arc<Inner>, new: &NewColumns) -> Result<bool, SpaceError> {
         let Some(cached) = self.loaded(new.key).await? else { return Ok(false) };
         Ok(self.look(&cached, |table| {
@@ -94,7 +94,8 @@ impl Inner {
                 Err(_) => {}
             }
         };
-        // What the log has of a stripe goes in place first: a checkpoint could not do that while the discard waits for a record.
+        // The stripe's units in the log are put in place first: a checkpoint could not do that while the discard waits
+        // for a record.
         self.place(target, &cached).await?;
         let changes = self.look(&cached, |table| {
             let is_to_change = |unit: &usize| {
@@ -117,7 +118,7 @@ impl Inner {
         self.all_know(target).await
     }
 
-    /// Rule 10, of a change that the table has already: the copies that are not there have missed it.
+    /// Rule 10 for a change that is already in the table: marks the regions of absent copies stale.
     async fn all_know(&self, target: &Target) -> Result<(), SpaceError> {
         loop {
             let seen = self.view.get();
@@ -126,7 +127,7 @@ impl Inner {
             let (present, absent): (Vec<_>, Vec<_>) =
                 counting.partition(|member| member.membership.is_some());
             for member in &present {
-                // A disk that is leaving has left or stays in a moment.
+                // A disk whose removal is in progress is soon removed or present again.
                 if self.port(member).await?.is_none_or(|port| port.is_leaving()) {
                     self.env.sleep(RETRY).await;
                 }

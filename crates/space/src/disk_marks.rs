@@ -1,7 +1,7 @@
-//! The marks of a space's disks, by which one that was set back is seen: `docs/0004-spaces.md`, rule 9.
+//! The marks of a space's disks, which detect a disk with a rolled-back state: `docs/0004-spaces.md`, rule 9.
 //!
-//! A checkpoint puts a mark on every disk after all that it says is durable there, and the log keeps the newest mark of
-//! each disk. A disk whose mark is older than that was set back.
+//! A checkpoint writes a mark to every disk after the data that the mark covers is durable there, and the log keeps the
+//! newest mark of each disk. A disk with an older mark than the log was rolled back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use crate::marks::{self, Mark, MarkId};
 use crate::owner::Inner;
 use crate::port::Port;
 
-/// The newest durable mark of each disk, as far as the log knows.
+/// The newest durable mark of each disk, according to the log.
 #[derive(Default)]
 pub(crate) struct DiskMarks(Mutex<Marks>);
 
 #[derive(Default)]
 struct Marks {
     known: BTreeMap<DiskNumber, Known>,
-    /// Those that wait for a record.
+    /// Disks whose marks wait for a record.
     waiting: BTreeSet<DiskNumber>,
 }
 
@@ -39,7 +39,7 @@ struct Known {
 }
 
 impl DiskMarks {
-    /// Takes the marks of a log, by its entries in their order.
+    /// Restores the marks from a log's entries, in their order.
     pub(crate) fn restore<'a>(&self, changes: impl Iterator<Item = &'a Change>) {
         let mut all = self.0.lock();
         for change in changes {
@@ -59,7 +59,7 @@ impl DiskMarks {
         all.known.iter().map(|(disk, known)| known.entry(*disk)).collect()
     }
 
-    /// Entries that wait, as many as have room; whether others still wait.
+    /// Takes waiting entries, as many as fit; returns whether others still wait.
     pub(crate) fn take(&self, room: &mut Room) -> (Vec<Entry>, bool) {
         let (mut all, mut entries) = (self.0.lock(), Vec::new());
         while let Some(disk) = all.waiting.first().copied() {
@@ -73,13 +73,13 @@ impl DiskMarks {
         (entries, false)
     }
 
-    /// Whether a disk with this mark, or none, was set back.
+    /// Whether a disk with this mark, or none, was rolled back.
     pub(crate) fn is_set_back(&self, disk: DiskNumber, found: Option<Mark>) -> bool {
         let known = self.0.lock().known.get(&disk).copied();
         known.is_some_and(|known| found.is_none_or(|found| found.count < known.count))
     }
 
-    /// A mark that was found on a disk, and the log may not have.
+    /// Records a mark found on a disk, which the log may not have.
     pub(crate) fn found(&self, disk: DiskNumber, membership: u64, found: Mark) {
         let mut all = self.0.lock();
         let known = all.known.entry(disk).or_insert(Known { mark: 0, count: 0, membership });
@@ -88,14 +88,14 @@ impl DiskMarks {
         }
     }
 
-    /// The mark of a disk, which it has when it was written once more.
+    /// The next mark of a disk, with a higher count.
     fn next(&self, disk: DiskNumber, epoch: u64) -> Mark {
         let known = self.0.lock().known.get(&disk).copied();
         let (mark, count) = known.map_or((0, 0), |known| (known.mark, known.count));
         Mark { epoch, count: count + 1, mark }
     }
 
-    /// The next record has the mark of a disk.
+    /// Queues the mark of a disk for the next record.
     fn wait(&self, disk: DiskNumber) {
         self.0.lock().waiting.insert(disk);
     }
@@ -135,7 +135,7 @@ impl Inner {
         Ok(Mark::newest(places))
     }
 
-    /// Puts the mark `through` on all disks that are present: everything up to this sequence is durable there. The next
+    /// Writes the mark `through` to all present disks: everything up to this sequence is durable there. The next
     /// snapshot has the marks.
     pub(crate) async fn write_marks(&self, through: u64) -> Result<(), SpaceError> {
         let ports = self.ports.all();
@@ -151,8 +151,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes the mark of a disk that was synchronised once more: the next record of the log has it, and an image of the
-    /// disk from before has a lower count. `false`: the disk has left.
+    /// Writes the mark of a disk with a higher count after a resync: the next record of the log has it, so that an
+    /// older image of the disk is detected. `false`: the disk was removed.
     pub(crate) async fn mark_again(&self, port: &Arc<Port>) -> Result<bool, SpaceError> {
         let (disk, of) = (port.number(), port.membership());
         match self.write_mark(port, self.marks.next(disk, self.owner.epoch.0)).await {
@@ -167,7 +167,7 @@ impl Inner {
 
     async fn write_mark(&self, port: &Arc<Port>, mark: Mark) -> Result<(), DiskError> {
         let view = self.view.get().value;
-        // A disk without slabs of this space has left its view.
+        // A disk without slabs of this space is not in its view.
         let Some(at) = view.disks.get(&port.number()) else { return Ok(()) };
         let offset = marks::position(at.areas.marks.offset, view.record.slot, marks::place(mark.count));
         let block = IoBuf::from(mark.encode(&Self::mark_id(&view, port.number())));
@@ -180,11 +180,11 @@ impl Inner {
         tracing::warn!(
             space = self.space().0,
             disk = disk.0,
-            "a disk was set back: it is not read before it is synchronised"
+            "a disk has an older state than recorded: it is not read before its resync"
         );
     }
 
-    /// After an opening has read the log: the disks whose marks are older than it says miss all that others have, before
+    /// Called after an opening has read the log: marks the whole content of disks with older marks stale, before
     /// anything is read from them.
     pub(crate) fn set_back(&self, view: &SpaceView, found: &[(DiskNumber, Option<Mark>)]) -> Vec<OwnerOp> {
         let mut ops = Vec::new();

@@ -1,11 +1,11 @@
-//! What holds nothing any more goes back: the disks discard whole groups, and the coordinator gets whole rows.
+//! Frees empty space: discards whole groups on the disks, and returns whole rows to the coordinator.
 //!
 //! Invariants:
-//! 1. A group is discarded on the disks when a checkpoint has put into its block that it holds nothing. Its lock is held
-//!    until the disks have answered, so no later write is discarded.
+//! 1. A group is discarded on the disks after a checkpoint has recorded in its block that it is empty. Its lock is held
+//!    until the disks have completed the discard, so no later write is discarded.
 //! 2. A row of a space with fixed provisioning is freed only when the space becomes smaller.
-//! 3. A row is freed under the locks of all of its groups, and between two checkpoints: nothing of it waits, is in flight
-//!    or is being written, and the log's entries of its birth are void with it (rule 18).
+//! 3. A row is freed under the locks of all of its groups, and between two checkpoints: none of its values waits, is in
+//!    flight or is being written, and the log's entries of its birth become void (rule 18).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::view::{GroupKey, route};
 const WHOLE: std::ops::Range<usize> = 0..GROUP_UNITS as usize;
 
 impl Inner {
-    /// After a checkpoint that wrote the blocks of these groups; no other one is made meanwhile.
+    /// Called after a checkpoint that wrote the blocks of these groups; no other checkpoint runs meanwhile.
     pub(crate) async fn give_back(self: &Arc<Inner>, groups: BTreeSet<GroupKey>) -> Result<(), SpaceError> {
         let mut rows = std::mem::take(&mut *self.in_use.lock());
         for key in groups {
@@ -43,7 +43,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Whether a group holds nothing, and its block says so.
+    /// Whether a group is empty, also according to its block.
     async fn is_empty(self: &Arc<Inner>, key: GroupKey) -> Result<bool, SpaceError> {
         let Some(cached) = self.loaded(key).await? else { return Ok(false) };
         Ok(self.look(&cached, |table| holds_nothing(table)))
@@ -54,7 +54,7 @@ impl Inner {
         Ok(self.look(&cached, |table| table.is_void()))
     }
 
-    /// Discards a group on its disks, if it holds nothing still.
+    /// Discards a group on its disks, if it is still empty.
     async fn punch(self: &Arc<Inner>, key: GroupKey) {
         let Some(_lock) = self.locks.try_lock(key, WHOLE, Mode::Exclusive) else { return };
         if !self.is_empty(key).await.is_ok_and(|is_empty| is_empty) {
@@ -65,7 +65,7 @@ impl Inner {
         let ports = members.iter().filter_map(|m| Some((m.data, self.ports.get(m.disk, m.membership?)?)));
         let discards = ports.map(async |(offset, port)| (port.number(), port.discard(offset, GROUP).await));
         for (disk, result) in join_all(discards).await {
-            // It is a favour to the disk, and it stays as it was.
+            // The discard is only a hint to the disk: an error is harmless.
             if let Err(error) = result {
                 let at = Place::new(Op::Discard, 0, GROUP);
                 tracing::debug!(disk = disk.0, ?at, %error, "a discard failed");
@@ -73,7 +73,7 @@ impl Inner {
         }
     }
 
-    /// Frees the rows from one on, which hold nothing; whether there are none any more.
+    /// Frees the empty rows from `first` on; returns whether none are left.
     pub(crate) async fn free_from(self: &Arc<Inner>, first: RowNumber) -> Result<bool, SpaceError> {
         let _one = self.checkpoints.lock().await;
         let rows = || {
@@ -88,9 +88,9 @@ impl Inner {
         Ok(rows().is_empty())
     }
 
-    /// Frees a row that its owner never made ready, because a crash came first: it holds nothing (rule 18).
+    /// Frees a row that was never initialised because of a crash: it is empty (rule 18).
     async fn free_new(&self, row: RowNumber) -> Result<(), SpaceError> {
-        // No call makes it ready meanwhile.
+        // No call initialises it meanwhile.
         let _one = self.allocating.lock().await;
         let view = self.view.get().value;
         if let Some(record) = view.record.rows.get(&row).filter(|record| record.is_new) {
@@ -99,8 +99,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Frees a row, if all of its groups hold nothing. Their blocks may not say so: of a disk that is away they cannot, and what
-    /// the log has of the row is void with it.
+    /// Frees a row, if all of its groups are empty. Their blocks need not be up to date (those of an absent disk cannot
+    /// be), as the log's entries of the row become void.
     async fn free(self: &Arc<Inner>, row: RowNumber) -> Result<(), SpaceError> {
         let view = self.view.get().value;
         let Some(record) = view.record.rows.get(&row).filter(|record| !record.is_new) else {
@@ -115,7 +115,7 @@ impl Inner {
         let mut locks: Vec<RangeLock> = Vec::new();
         for key in &keys {
             let Some(lock) = self.locks.try_lock(*key, WHOLE, Mode::Exclusive) else {
-                // A call uses the row, and may change nothing: the next checkpoint looks again.
+                // A call uses the row, perhaps without a change: the next checkpoint checks again.
                 self.in_use.lock().insert(row);
                 self.has_emptied.store(true, Ordering::Relaxed);
                 return Ok(());
@@ -125,7 +125,7 @@ impl Inner {
                 return Ok(());
             }
         }
-        // With a slab on the move, whose job may have been cut off by a crash.
+        // Including a slab that is being moved, whose job a crash may have interrupted.
         if !self.commit_if_fits(vec![OwnerOp::Free { row, birth }]).await? {
             return Ok(());
         }
@@ -136,7 +136,7 @@ impl Inner {
     }
 }
 
-/// Whether a table holds nothing and has nothing that its block does not have.
+/// Whether a table is empty and its block is up to date.
 fn holds_nothing(table: &Table) -> bool {
     !table.is_dirty() && table.written() == Units::NONE
 }

@@ -1,4 +1,4 @@
-//! Why a space could not do what it was asked to.
+//! Errors of a space.
 
 use std::fmt;
 
@@ -8,34 +8,34 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::log::{LogError, OpenError};
 
-/// Why a space could not do what it was asked to, by blame.
+/// Why a call of a space failed, by cause.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum SpaceError {
-    /// The disk failed, and it stays in the pool, because it has the only copy of something.
+    /// The disk failed, and cannot be removed from service, because it has the only copy of some data.
     #[error("disk {} has the only current copy, and failed: {error}", .disk.0)]
     Disk { disk: DiskNumber, error: DiskError },
-    /// No disk that is present has the newest data.
+    /// No present disk has the newest data.
     #[error("row {}: the newest data is on {disks}, which cannot be read; bring one of them back", .row.0)]
     Unavailable { row: RowNumber, disks: Disks },
     /// No copy is valid.
-    #[error("{length} bytes at {address}: no copy of them is valid")]
+    #[error("{length} bytes at address {address} have no valid copy")]
     Corrupt { address: u64, length: u64 },
-    /// The range is not inside of the space, which has another size by now.
-    #[error("the range ends at byte {end}, and the virtual disk has {size}")]
+    /// The range is not inside the space, whose size has changed.
+    #[error("the range ends at byte {end}, but the virtual disk has only {size} bytes")]
     Beyond { end: u64, size: u64 },
-    /// The metadata cannot be read or changed, or it is another's.
+    /// The metadata cannot be read or changed, or has another owner.
     #[error(transparent)]
     Seam(#[from] SeamError),
-    /// The log does not go on.
+    /// The log has failed.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// The log does not open.
+    /// The log could not be opened.
     #[error(transparent)]
     LogNotOpened(#[from] OpenError),
 }
 
-/// Disks that an error names: at least one.
+/// The disks in an error: at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disks(SmallVec<[DiskNumber; 4]>);
 
@@ -57,14 +57,14 @@ impl fmt::Display for Disks {
     }
 }
 
-/// `EIO` of every system there is.
+/// `EIO`, equal on all systems.
 const EIO: i32 = 5;
 
-/// `EINVAL`, too.
+/// `EINVAL`, likewise.
 const EINVAL: i32 = 22;
 
 impl SpaceError {
-    /// The same for the coordinator.
+    /// As an error for the coordinator.
     pub(crate) fn as_seam_error(&self, epoch: SpaceEpoch) -> SeamError {
         match self {
             SpaceError::Seam(error) => error.clone(),
@@ -73,7 +73,7 @@ impl SpaceError {
         }
     }
 
-    /// The same as an error of a disk, for users of the space as a disk.
+    /// As an error of a disk, for users of the space as a disk.
     pub fn as_disk_error(&self, op: Op, offset: u64, length: u64) -> DiskError {
         let at = Place::new(op, offset, length);
         match self {

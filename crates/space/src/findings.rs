@@ -1,5 +1,5 @@
-//! Damage that is found: the coordinator is told of it, lost units are recorded in the metadata, and checksum blocks that are
-//! not right are written anew. All of that in the background: a finder does not wait.
+//! Handling of found damage: reports it to the coordinator, records lost units in the metadata, and rewrites wrong
+//! checksum blocks. All of this runs in the background: the caller that found the damage does not wait.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,35 +17,36 @@ use crate::table::{Table, Value};
 use crate::view::{GroupKey, Member};
 use crate::write::Target;
 
-/// What was found since the space was opened.
+/// The damage found since the space was opened.
 #[derive(Default)]
 pub(crate) struct Findings {
-    /// Addresses of lost units that no scrub has found valid since: [`LOST_MAX`] of them at most.
+    /// Addresses of lost units, at most [`LOST_MAX`], until a scrub finds them valid.
     lost: Mutex<BTreeSet<u64>>,
-    /// Blocks that are not right, until a checkpoint has written them anew.
+    /// Wrong blocks, until a checkpoint has rewritten them.
     blocks: Mutex<BTreeSet<(GroupKey, DiskNumber)>>,
-    /// Groups of which the next checkpoint is to write them.
+    /// Groups whose blocks the next checkpoint must write.
     to_write: Mutex<BTreeSet<GroupKey>>,
-    /// Held while groups of `to_write` are made ready for the checkpoint: what finds none there has them in the next one.
+    /// Held while groups of `to_write` are prepared for the checkpoint: a caller that then finds `to_write` empty knows
+    /// that the next checkpoint writes them.
     mending: tokio::sync::Mutex<()>,
-    /// Held while what is lost is recorded.
+    /// Held while lost units are recorded.
     recording: tokio::sync::Mutex<()>,
 }
 
 impl Findings {
-    /// Blocks of a group that are not right, and not written anew yet.
+    /// The number of wrong blocks of a group that are not rewritten yet.
     pub(crate) fn blocks_of(&self, key: GroupKey) -> u64 {
         self.blocks.lock().iter().filter(|(other, _)| *other == key).count() as u64
     }
 
-    /// The blocks of these groups are written, durably.
+    /// The blocks of these groups were durably written.
     pub(crate) fn blocks_written(&self, groups: &BTreeSet<GroupKey>) {
         self.blocks.lock().retain(|(key, _)| !groups.contains(key));
     }
 }
 
 impl Inner {
-    /// Tells of damage of a unit. A row may be longer than the space: what lies beyond is nothing to tell of.
+    /// Reports damage of a unit. Units beyond the end of the space, in its last row, are ignored.
     pub(crate) fn found(&self, found: Found, disk: DiskNumber, target: &Target, unit: usize) {
         let view = self.view.get().value;
         let address = target.address(&view, unit);
@@ -61,7 +62,7 @@ impl Inner {
         self.tell(Finding { found, disk, space: self.space(), address });
     }
 
-    /// The same of units that no copy has.
+    /// Reports units that no copy has.
     pub(crate) fn found_lost(&self, members: &[Member], target: &Target, units: &Units) {
         let lowest = members.iter().filter(|member| member.counts).map(|member| member.disk).min();
         for (disk, unit) in units.iter().filter_map(|unit| Some((lowest?, unit))) {
@@ -69,7 +70,7 @@ impl Inner {
         }
     }
 
-    /// The block of a group on this copy is not right; it is written anew.
+    /// Reports that the block of a group on this copy is wrong, and queues it to be rewritten.
     pub(crate) fn found_block(&self, key: GroupKey, member: &Member, is_coded: bool) {
         if self.findings.blocks.lock().insert((key, member.disk)) {
             let column = if is_coded { member.content } else { key.set };
@@ -87,7 +88,7 @@ impl Inner {
         if loss == view.record.loss { Ok(()) } else { self.commit(vec![OwnerOp::Lost(loss)]).await }
     }
 
-    /// The end of a reading of all copies, which has counted so many lost units: those that can be read again are lost no more.
+    /// Called at the end of a scrub with its counts: lost units that can be read again are removed from the list.
     pub(crate) async fn settle_losses(self: &Arc<Inner>, scrub: ScrubRecord) -> Result<(), SpaceError> {
         let known = {
             let found = self.findings.lost.lock();
@@ -95,7 +96,7 @@ impl Inner {
         };
         let mut gone = BTreeSet::new();
         for address in known {
-            // It was written, discarded or cut off, or a disk that has it is back.
+            // It was written, discarded or truncated, or a disk that has it is present again.
             let is_beyond = address >= self.view.get().value.record.size;
             let dst = sized(self.arena.alloc_sg(UNIT as usize, Class::Control).await, UNIT as usize);
             if is_beyond || Space(Arc::clone(self)).read(address, dst).wait().await.0.is_ok() {
@@ -111,7 +112,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Has the next checkpoint write blocks anew that are not right; `false`: some have to wait for room in the log.
+    /// Prepares wrong blocks to be rewritten by the next checkpoint; returns `false` if some have to wait for room in
+    /// the log.
     pub(crate) async fn mend_blocks(self: &Arc<Inner>) -> Result<bool, SpaceError> {
         let _one = self.findings.mending.lock().await;
         let groups = std::mem::take(&mut *self.findings.to_write.lock());
@@ -121,7 +123,7 @@ impl Inner {
         Ok(self.findings.to_write.lock().is_empty())
     }
 
-    /// The same of a group, by an entry that repeats a value (rule 6).
+    /// The same for one group, by an entry that repeats a value (rule 6).
     pub(crate) async fn write_blocks_anew(self: &Arc<Inner>, key: GroupKey) -> Result<(), SpaceError> {
         let Some(cached) = self.loaded(key).await? else { return Ok(()) };
         if !self.learn_units(key, &cached).await? {
@@ -132,14 +134,14 @@ impl Inner {
             let is_unknown = |value: &Value| matches!(value, Value::Unknown { .. });
             table.is_known(unit) && !table.is_open(unit) && !table.values(unit).iter().any(is_unknown)
         };
-        // If there is none, all units are changing, or what a block has lost cannot be read.
+        // If there is none, all units are changing, or the checksums that a block has lost cannot be learnt.
         let unit = self.look(&cached, |table| (0..GROUP_UNITS as usize).find(|unit| fits(table, *unit)));
         let Some(unit) = unit else { return Ok(()) };
         let _lock = tokio::select! {
             biased;
             lock = self.locks.lock(key, unit..unit + 1, Mode::Exclusive) => lock,
             () = self.log().full() => {
-                // Its holder may wait for room, and the next checkpoint for this call.
+                // The lock's holder may wait for room, and the checkpoint that makes it for this call.
                 self.findings.to_write.lock().insert(key);
                 return Ok(());
             }

@@ -1,7 +1,8 @@
-//! A write at its disks, and what comes after them: its results are judged by the metadata of then (rules 4 and 10).
+//! A write in progress on its disks, and its completion: the results are checked against the metadata at that time
+//! (rules 4 and 10).
 //!
-//! Nearly every write has no task: its last completion ends it. One that failed anywhere, or whose view has changed,
-//! continues in a task.
+//! Nearly every write needs no task: its last completion ends it. A write that failed on any disk, or whose view has
+//! changed, continues in a task.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,12 +23,12 @@ use crate::table::{Value, Values};
 use crate::view::{Member, route};
 use crate::write::{Begun, Right, Target, unavailable};
 
-/// A write that has begun.
+/// A write that was begun.
 pub(crate) struct Change {
     pub(crate) inner: Arc<Inner>,
     pub(crate) target: Target,
     pub(crate) begun: Begun,
-    /// None of a decision: its caller has the lock of the unit.
+    /// `None` for a decision, whose caller has the lock of the unit.
     pub(crate) right: Option<Right>,
 }
 
@@ -37,26 +38,26 @@ struct Flight(Mutex<State>);
 struct State {
     results: Results,
     left: usize,
-    /// Until all have completed.
+    /// Taken when all have completed.
     rest: Option<Rest>,
 }
 
-/// It is large: it stays in its place from the beginning to the end, unless something fails.
+/// It is large, so it is moved only if an I/O fails.
 struct Rest {
     change: Change,
     new: New,
     answer: Option<oneshot::Sender<Result<Ended, SpaceError>>>,
 }
 
-/// How a change ended that did not fail.
+/// The outcome of a change that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     Written,
-    /// Nothing is known of it: of a decision, which its caller makes again.
+    /// The outcome is unknown: only for a decision, which the caller repeats.
     ToRepeat,
 }
 
-/// What a change brings.
+/// The new data of a change.
 pub(crate) enum New {
     /// The same bytes for each copy, and their checksums.
     Copies(Sg, Sums),
@@ -69,7 +70,7 @@ pub(crate) enum New {
 pub(crate) struct Stripes {
     /// By content.
     pub(crate) parts: Vec<Option<Sg>>,
-    /// Of each unit; none if the table has them, and the log the bytes.
+    /// The values of each unit; `None` if they are in the table already, and the bytes in the log.
     pub(crate) values: Option<Vec<Values>>,
 }
 
@@ -77,7 +78,7 @@ pub(crate) struct Stripes {
 type Results = SmallVec<[Written; 3]>;
 
 impl New {
-    /// The bytes that a member gets.
+    /// The bytes for a member.
     fn part(&self, member: &Member) -> Option<&Sg> {
         match self {
             New::Copies(src, _) => Some(src),
@@ -87,7 +88,7 @@ impl New {
 }
 
 impl Change {
-    /// Writes to all members. What is returned only waits.
+    /// Issues the same write to all members. The returned future only waits.
     pub(crate) fn start(self, src: Sg) -> impl Future<Output = Result<Ended, SpaceError>> + Send + 'static {
         let content =
             ContentId { space: self.inner.space(), birth: self.begun.birth, content: self.target.column };
@@ -95,7 +96,7 @@ impl Change {
         self.begin(New::Copies(src, sums))
     }
 
-    /// Writes to each member what it gets. What is returned only waits.
+    /// Issues the writes to the members. The returned future only waits.
     pub(crate) fn begin(self, new: New) -> impl Future<Output = Result<Ended, SpaceError>> + Send + 'static {
         let (answer, result) = oneshot::channel();
         let at = self.target.offset();
@@ -110,7 +111,7 @@ impl Change {
             flight.0.lock().end();
         }
         for which in 0..number {
-            // The completion of the last one ends all of it, perhaps before the call returns.
+            // The completion of the last write ends the change, perhaps before this call returns.
             let write = flight.0.lock().rest.as_ref().and_then(|rest| {
                 let (member, port) = &rest.change.begun.members[which];
                 Some((Arc::clone(port), member.data + at, rest.new.part(member)?.clone()))
@@ -122,16 +123,16 @@ impl Change {
         async move { result.await.unwrap_or(Err(LogError::Closed.into())) }
     }
 
-    /// Whether all members that count are written, as far as the view says that it began with.
+    /// Whether all complete members are written, and the view has not changed since the change began.
     fn is_whole(&self) -> bool {
         self.begun.is_whole && self.inner.view.is_current(&self.begun.seen)
     }
 
-    /// The units have their new values; `false`: a disk was opened anew meanwhile, which may have lost them.
+    /// Sets the new values of the units; returns `false` if a disk was reopened meanwhile and may have lost them.
     fn written(&self, new: &New) -> bool {
         let Begun { cached, members, .. } = &self.begun;
         let is_written = self.inner.look(cached, |table| {
-            // Here: what is opened anew later finds the values, and doubts them.
+            // Checked under the table's lock: a disk that is reopened later finds the values and marks them in doubt.
             if members.iter().any(|(_, port)| self.inner.ports.has_failed(port)) {
                 return false;
             }
@@ -145,7 +146,7 @@ impl Change {
                     units.zip(values).for_each(|(unit, values)| table.set(unit, values.clone()));
                 }
                 New::Stripes(_) => {
-                    // First: what sees the units in place sees the number.
+                    // Before the units: a reader that sees them as placed also sees the new counter.
                     self.inner.placed.fetch_add(1, Ordering::SeqCst);
                     units.for_each(|unit| table.placed(unit));
                 }
@@ -158,7 +159,7 @@ impl Change {
         is_written
     }
 
-    /// The units are old or new.
+    /// Records that the units may be old or new.
     fn failed(&self, new: &New) {
         let Begun { cached, overwrite, .. } = &self.begun;
         if let Some(overwrite) = overwrite {
@@ -176,7 +177,7 @@ impl Change {
                 New::Stripes(Stripes { values: Some(values), .. }) => {
                     units.zip(values).for_each(|(unit, values)| table.failed(unit, values.clone()));
                 }
-                // The log has them, and they are written before the units are used.
+                // The log has the units, and they are put in place before the next use.
                 New::Stripes(_) => {}
             }
         });
@@ -188,7 +189,8 @@ impl Change {
         self.begun.members.iter().any(|(other, _)| is_same(other, member))
     }
 
-    /// Whether the units are written, in the metadata of now. Copies that lack them are missed then.
+    /// Whether the units are written according to the current metadata. Marks the regions of copies that lack them
+    /// stale.
     async fn judge(&self, new: &New, results: &Results) -> Result<Judged, SpaceError> {
         let inner = &self.inner;
         let mut needed = None;
@@ -197,7 +199,7 @@ impl Change {
         {
             let reported = inner.report(member.disk, port.membership(), Absence::WriteFailed, error).await?;
             if reported == Reported::Needed && matches!(error, DiskError::Timeout { .. }) {
-                // It was to leave and stays, or was opened anew; or it hangs, and nothing else can be done.
+                // The disk could not be removed, or was reopened; or it hangs, and the only choice is to retry.
                 inner.env.sleep(RETRY).await;
                 return Ok(Judged::Again);
             }
@@ -219,11 +221,12 @@ impl Change {
             let regions = Regions::new(view.slab_bytes).of_group(self.target.key.group);
             for member in present.members.iter().filter(|member| !member.counts) {
                 if new.part(member).is_some() && !is_written(&member) {
-                    // It may be being filled.
+                    // A job may be filling it.
                     inner.unfilled.lock().insert((self.target.key.row, member.generation, regions));
                 }
             }
-            // What fills it looks at the notes once more when the view says that it counts: it has seen these, or it counts here.
+            // The filling job checks `unfilled` again after the view declares the copy complete: either it has found
+            // these entries, or the copy is complete in this view.
             if !inner.view.is_current(&seen) {
                 continue;
             }
@@ -232,7 +235,7 @@ impl Change {
                 if new.part(member).is_none() || is_written(&member) {
                     have |= 1 << member.content;
                 } else if member.membership.is_some() && !self.went_to(member) {
-                    // It has returned since, whole: it gets the write, and does not become one that lacks it.
+                    // It is present again, and complete: the write is repeated on it instead of marking it stale.
                     return Ok(Judged::Again);
                 } else {
                     let Member { index, generation, membership: seen, .. } = *member;
@@ -251,14 +254,14 @@ impl Change {
     }
 }
 
-/// Whether it is the same copy, on a disk that has not been away meanwhile.
+/// Whether it is the same copy, on a disk that was not absent meanwhile.
 fn is_same(one: &Member, other: &Member) -> bool {
     (one.disk, one.generation, one.membership) == (other.disk, other.generation, other.membership)
 }
 
 enum Judged {
     Written,
-    /// It was to go elsewhere.
+    /// The members have changed: repeat the write.
     Again,
 }
 
@@ -274,14 +277,14 @@ impl Told<Written> for Flight {
 }
 
 impl State {
-    /// All have completed.
+    /// Called when all writes have completed.
     fn end(&mut self) {
         let Some(Rest { change, new, answer }) = &mut self.rest else { return };
         let is_simple =
             self.results.iter().all(Result::is_ok) && change.is_whole() && change.inner.lease.holds();
         if is_simple && change.written(new) {
             let answer = answer.take();
-            // With it end the locks: before the caller goes on.
+            // This releases the locks, before the caller continues.
             self.rest = None;
             answer.into_iter().for_each(|answer| drop(answer.send(Ok(Ended::Written))));
             return;
@@ -298,7 +301,7 @@ impl Rest {
             let result = match change.judge(&new, &results).await {
                 Ok(Judged::Written) if change.written(&new) => Ok(Ended::Written),
                 Ok(_) => {
-                    // Whatever comes of the next try, the units are old or new until then.
+                    // Until the next attempt succeeds, the units may be old or new.
                     change.failed(&new);
                     let Change { inner, target, begun, right } = change;
                     drop(begun);

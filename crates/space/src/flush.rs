@@ -1,4 +1,4 @@
-//! Flushing: what was written before it is durable after it; and disks whose handle failed.
+//! Flushing: makes earlier writes durable; and handling of disks whose handle failed.
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ use crate::port::Port;
 use crate::view::{Member, route};
 
 impl Space {
-    /// Makes all writes durable that have returned.
+    /// Makes all completed writes durable.
     pub fn flush(&self) -> env::Io<Result<(), SpaceError>> {
         let inner = Arc::clone(&self.0);
         let env = inner.env.clone();
         let set = FlushSet::everything();
         env::Io::pending(env.run(async move {
             let flushed = inner.flush_groups(None, set).await;
-            // A handle that failed since the last flush, in any call, may have lost what was acknowledged before.
+            // A handle that failed in any call since the last flush may have lost acknowledged writes.
             match (flushed, inner.ports.unreported().first()) {
                 (Ok(()), Some(disk)) => Err(LogError::NotFlushed(*disk).into()),
                 (flushed, _) => flushed,
@@ -32,14 +32,14 @@ impl Space {
 }
 
 impl Inner {
-    /// Makes the values of some groups durable, or of all; `set` has their disks.
+    /// Makes the values of some groups, or of all, durable; `set` has their disks.
     pub(crate) async fn flush_groups(
         &self,
         groups: Option<&[Arc<Cached>]>,
         set: FlushSet,
     ) -> Result<(), SpaceError> {
         let (_flushing, mut holding) = self.waiting.flush();
-        // Values that are being overwritten: no other write of these units begins before this has ended.
+        // Values that are being overwritten: no other write of these units begins before this flush ends.
         let is_wanted =
             |cached: &Arc<Cached>| groups.is_none_or(|of| of.iter().any(|of| Arc::ptr_eq(of, cached)));
         holding.retain(is_wanted);
@@ -58,7 +58,8 @@ impl Inner {
         self.confirmed(wait).await
     }
 
-    /// Flushes a disk; returns it if that failed and it is needed: what it may have lost is in doubt then.
+    /// Flushes a disk; returns its number if that failed and the disk is needed: the units that it may have lost are in
+    /// doubt then.
     pub(crate) async fn flush_port(&self, port: &Arc<Port>) -> Option<DiskNumber> {
         let (disk, of) = (port.number(), port.membership());
         loop {
@@ -69,25 +70,25 @@ impl Inner {
                     return None;
                 }
                 if matches!(error, DiskError::Timeout { .. }) && !port.has_ended() {
-                    // It was to leave, and stays.
+                    // The disk could not be removed.
                     self.env.sleep(RETRY).await;
                     continue;
                 }
             }
             self.abandon(port);
-            // It may have left after all.
+            // The disk may have been removed after all.
             return self.ports.has(disk, of).then_some(disk);
         }
     }
 
-    /// Ends a handle that failed of a disk that stays, because it makes nothing durable any more. What was written and not
-    /// flushed is in doubt when this returns. The disk is opened anew when it is needed ([`Inner::port`]).
+    /// Closes a failed handle of a disk that stays in service: no flush through it can succeed. Unflushed writes are in
+    /// doubt when this returns. The disk is reopened at its next use ([`Inner::port`]).
     pub(crate) fn abandon(&self, port: &Arc<Port>) {
-        // First: a value that is set after the doubts finds that its port has ended.
+        // First: a change that sets its value after the units were marked in doubt finds that its port has ended.
         port.end();
         let present = self.ports.get(port.number(), port.membership());
         if !present.is_some_and(|present| Arc::ptr_eq(&present, port)) {
-            // Another call has done the rest.
+            // Another call handles this failure.
             return;
         }
         let view = self.view.get().value;
@@ -95,11 +96,12 @@ impl Inner {
             let members = route(&view, cached.key()).map(|route| route.members).unwrap_or_default();
             if members.iter().any(|member| member.disk == port.number()) {
                 self.look(&cached, |table| {
-                    // What is in the log only does not depend on the disk.
+                    // Units that are only in the log do not depend on the disk.
                     let unconfirmed = table.unconfirmed().iter().filter(|unit| table.redo(*unit).is_none());
                     unconfirmed.collect::<Vec<_>>().into_iter().for_each(|unit| table.doubt(unit));
                     if table.has_parity() {
-                        // Confirmed by the log alone: the unit in place may be lost, and the others make it.
+                        // Confirmed by the log alone: the unit in place may be lost, but can be recovered from the
+                        // others.
                         let stale = table.stale();
                         table.unresolve(stale.iter());
                     }
@@ -110,8 +112,8 @@ impl Inner {
         self.ports.abandon(port);
     }
 
-    /// The port of a member; none if its disk is absent, or has left by now. Opens the disk anew if its handle has failed.
-    /// Fails if the disk cannot be reached from here, and is needed.
+    /// The port of a member; `None` if its disk is absent, or was removed meanwhile. Reopens the disk if its handle has
+    /// failed. Fails if the disk is needed and cannot be opened.
     pub(crate) async fn port(&self, member: &Member) -> Result<Option<Arc<Port>>, SpaceError> {
         match member.membership {
             Some(of) => self.port_of(member.disk, of).await,
@@ -119,7 +121,7 @@ impl Inner {
         }
     }
 
-    /// The same of a disk in a membership.
+    /// The same for a disk in a membership.
     pub(crate) async fn port_of(
         &self,
         disk: DiskNumber,

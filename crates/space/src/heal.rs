@@ -1,5 +1,5 @@
-//! What a unit's copies have: reading them all under the unit's lock, deciding between old and new (rule 5), and writing
-//! anew what is damaged.
+//! Reads all copies of a unit under its lock, decides between old and new content (rule 5), and rewrites damaged
+//! copies.
 
 use std::sync::Arc;
 
@@ -20,32 +20,32 @@ use crate::table::{Value, Values};
 use crate::view::{Member, Route, route};
 use crate::write::{NotYet, Target, What, unavailable};
 
-/// What a disk that counts has of a unit; `None` if its medium does not give it.
+/// The content of a unit on a complete copy; `None` after a medium error.
 type Content = (Member, Option<IoBuf>);
 
-/// What a read of one copy came to.
+/// The result of reading one copy.
 pub(crate) enum ReadCopy {
-    /// The units; none of those that its medium does not give.
+    /// The units; `None` for those with a medium error.
     Bytes(Vec<Option<IoBuf>>),
     /// The disk is absent.
     Away,
-    /// The disk is needed for other data, but does not give these now.
+    /// The disk is needed for other data, but this read failed.
     Failed(DiskError),
-    /// The disk has left, or was opened anew: look again.
+    /// The disk was removed or reopened: check again.
     Changed,
 }
 
-/// What was decided.
+/// The decision about a unit.
 enum Decision {
-    /// All copies get these bytes.
+    /// These bytes are written to all copies.
     Bytes(IoBuf),
-    /// Nothing is written to the disks.
+    /// The value is set without a write to the disks.
     Value(Value),
 }
 
 impl Inner {
-    /// Decides the open units of a run, and waits until all these decisions are confirmed together. Some may be open still: the
-    /// caller looks again. The caller has their lock alone.
+    /// Decides the undecided units of a run, and waits until all these decisions are confirmed together. Some may still
+    /// be undecided: the caller checks again. The caller has their exclusive lock.
     pub(crate) async fn decide(
         self: &Arc<Inner>,
         target: &Target,
@@ -68,7 +68,7 @@ impl Inner {
         if !decided.is_empty() {
             ports.extend(at.members.iter().filter_map(port));
             self.confirm_decisions(target, cached, decided).await?;
-            // What was written through a handle that has failed since may be lost, whatever was flushed after that.
+            // Writes through a handle that has failed since may be lost, in spite of a later flush.
             if ports.iter().all(|port| !port.has_ended()) {
                 self.look(cached, |table| {
                     for unit in decided.iter() {
@@ -82,7 +82,7 @@ impl Inner {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Decides about one; whether that has to be confirmed.
+    /// Decides one unit; returns whether the decision has to be confirmed.
     async fn decide_unit(
         self: &Arc<Inner>,
         target: &Target,
@@ -108,7 +108,7 @@ impl Inner {
         let may_be_strange = self.active.has(set, region) && self.look(cached, |table| table.is_firm(unit));
         let decision = match choose(&candidates, &former, &contents, may_be_strange, sum) {
             Some(decision) => decision,
-            // A disk that is away may have one of them.
+            // An absent disk may have one of the candidates.
             None if !is_whole => return Err(unavailable(target.key.row, &at.members)),
             None => {
                 self.found_lost(&at.members, &target, &std::iter::once(unit).collect());
@@ -122,7 +122,7 @@ impl Inner {
                     contents.iter().find(|(_, other)| other.as_ref().is_some_and(|b| b[..] == bytes[..]));
                 of.iter().for_each(|(member, _)| self.found(Found::Unsettled, member.disk, &target, unit));
             }
-            // Of a unit that may have been written when the power failed, copies differ.
+            // Copies of a unit that was being written at a power failure may legitimately differ.
             let may_differ = may_be_strange || !self.look(cached, |table| table.is_known(unit));
             for (member, other) in &contents {
                 match other {
@@ -135,7 +135,7 @@ impl Inner {
         match decision {
             Decision::Bytes(bytes)
                 if self.look(cached, |table| {
-                    // Nothing is to be said of it, or written.
+                    // All copies are equal and known: no report and no write is needed.
                     let is_equal = contents
                         .iter()
                         .all(|(_, other)| other.as_ref().is_some_and(|other| other[..] == bytes[..]));
@@ -154,7 +154,7 @@ impl Inner {
                     Ok(begun) => begun,
                     Err(NotYet::Unavailable(error)) => return Err(error),
                     Err(NotYet::Disk(member)) => return self.port(&member).await.map(|_| false),
-                    // The caller looks again.
+                    // The caller checks again.
                     Err(_) => return Ok(false),
                 };
                 let change = Change { inner: Arc::clone(self), target: target.clone(), begun, right: None };
@@ -167,13 +167,13 @@ impl Inner {
         Ok(true)
     }
 
-    /// A decision without a write to the disks: the values wait for a record.
+    /// Sets a decision without a write to the disks: the values wait for a record.
     pub(crate) fn set_decided(&self, cached: &Arc<Cached>, unit: usize, values: Values) {
         self.look(cached, |table| table.set(unit, values));
         self.waiting.add(cached);
     }
 
-    /// What the copies of a unit that count have, of those that can be read; `None` if a disk was removed meanwhile.
+    /// The contents of a unit on all complete copies that can be read; `None` if a disk was removed meanwhile.
     async fn contents(&self, target: &Target, at: &Route) -> Result<Option<Vec<Content>>, SpaceError> {
         let counting: Vec<&Member> = at.members.iter().filter(|member| member.counts).collect();
         let reads = counting.iter().map(|member| self.read_copy(target, member));
@@ -209,7 +209,7 @@ impl Inner {
             }
             Err(DiskError::Medium { .. }) if units == 1 => return Ok(ReadCopy::Bytes(vec![None])),
             Err(DiskError::Medium { .. }) => {
-                // It may give the others.
+                // Other units may be readable: reads them one by one.
                 let mut all = Vec::new();
                 for unit in target.units.clone() {
                     let one = Target { units: unit..unit + 1, ..target.clone() };
@@ -228,7 +228,7 @@ impl Inner {
         };
         Ok(match (reported, error) {
             (Reported::Removed, _) => ReadCopy::Changed,
-            // It was to leave and stays, or is opened anew.
+            // The disk could not be removed, or is being reopened.
             (Reported::Needed, DiskError::Timeout { .. }) => {
                 self.env.sleep(RETRY).await;
                 ReadCopy::Changed
@@ -237,19 +237,20 @@ impl Inner {
         })
     }
 
-    /// Writes units anew that a copy does not have as they are.
+    /// Rewrites a unit that is bad on a copy.
     pub(crate) async fn rewrite(&self, target: &Target, member: &Member, unit: usize, bytes: IoBuf) {
         let Some(port) = member.membership.and_then(|of| self.ports.get(member.disk, of)) else { return };
         let offset = member.data + unit as u64 * BLOCK as u64;
         if let Err(error) = port.write(offset, Sg::from_iter([bytes]), false).await {
             let row = target.key.row.0;
-            tracing::warn!(disk = member.disk.0, row, unit, %error, "a damaged block could not be written anew");
+            tracing::warn!(disk = member.disk.0, row, unit, %error, "a damaged block could not be rewritten");
         }
     }
 }
 
-/// Rule 5; `None` if the contents have none of the values. A write that was cut off may have left others only if
-/// `may_be_strange`: the unit is firm, and its region active. Those with a `former` checksum are of a copy that was set back.
+/// Rule 5; `None` if the contents have none of the values. Other contents are possible only if `may_be_strange`: the
+/// unit is firm and its region active, so that an interrupted write may have left them. Contents with a `former`
+/// checksum are of a rolled-back copy.
 fn choose(
     candidates: &[Values],
     former: &[u32],
@@ -275,11 +276,12 @@ fn choose(
     let in_flight = || {
         let mut strange: Vec<_> = known().filter(|(found, _)| may_be_strange && !is_known(*found)).collect();
         let copies = |wanted: u32| known().filter(|(found, _)| *found == wanted).count();
-        // Of the contents with the most copies, that of the first.
+        // The content with the most copies; among equals the first.
         strange.sort_by_key(|(found, _)| std::cmp::Reverse(copies(*found)));
         strange.first().map(|(_, bytes)| Decision::Bytes(IoBuf::clone(bytes)))
     };
-    // A copy that was read and has an older value proves that the newest was not acknowledged; an unread one proves nothing.
+    // An older value on a copy that was read proves that the newest was not acknowledged; an unreadable copy proves
+    // nothing.
     let is_older = || known().next().is_some().then(|| older.iter().find_map(matching)).flatten();
     matching(newest).or_else(in_flight).or_else(is_older)
 }

@@ -1,11 +1,11 @@
-//! Reading around a slow disk.
+//! Hedged reads: reading the data elsewhere when a disk is slow.
 //!
-//! A read that its disk has not completed in its usual time is *late*. The data is then read from another copy too, or made
-//! from the other columns, if the disk's supervision allows it ([`disk::SlowReads`]); the first valid result counts. A disk
-//! that is far slower than its peers is not read at all while the data can be read elsewhere.
+//! A read that its disk has not completed in its usual time is *late*. The data is then read from another copy too, or
+//! recovered from the other columns, if the disk's supervision allows it ([`disk::SlowReads`]); the first valid result
+//! is used. A disk that is far slower than its peers is not read at all while the data can be read elsewhere.
 //!
-//! The read that is not needed any more continues, and its buffers are freed when the disk has answered. If what it read is
-//! damaged, it is written anew all the same.
+//! The superfluous read continues, and its buffers are freed when the disk has completed it. If its data is damaged,
+//! that is rewritten nevertheless.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,11 +23,11 @@ use crate::read::{Reading, SpaceRead, fill, has_sums};
 use crate::view::{Member, Route, route};
 use crate::write::Target;
 
-/// Before memory is asked for again.
+/// The interval between attempts to allocate memory.
 const MEMORY_WAIT: Duration = Duration::from_millis(1);
 
 impl Inner {
-    /// A copy of a content on another disk than this one, and its port; one that is not avoided, if there is one.
+    /// A copy of a content on another disk, and its port; preferably one that is not avoided.
     pub(crate) fn another<'a>(
         &self,
         at: &'a Route,
@@ -41,7 +41,7 @@ impl Inner {
         others.min_by_key(|(_, port)| port.is_avoided())
     }
 
-    /// Reads units of a coded row whose disk is far slower than its peers: they are made from the other columns.
+    /// Reads units of a coded row whose disk is far slower than its peers: recovers them from the other columns.
     pub(crate) fn read_around(
         self: &Arc<Inner>,
         target: Target,
@@ -66,7 +66,7 @@ impl Inner {
 }
 
 impl Reading {
-    /// Its disk is late: reads elsewhere too.
+    /// The disk is late: reads the data elsewhere too.
     pub(crate) async fn hedge(self: Arc<Reading>) {
         let (inner, target) = (&self.inner, &self.target);
         let view = inner.view.get().value;
@@ -92,10 +92,10 @@ impl Reading {
                 None => return,
             },
             Err(DiskError::Medium { .. }) if !dst.is_empty() => dst,
-            // The first disk decides.
+            // The first disk's read gives the result.
             Err(_) => return,
         };
-        // It was written meanwhile, or this copy is damaged.
+        // The checksum differs: the unit was written meanwhile, or this copy is damaged.
         let read = inner.read_slowly(target.clone(), damaged, Some(other.disk)).wait().await;
         if read.0.is_ok() {
             self.answer(read);
@@ -108,7 +108,7 @@ impl Reading {
         may
     }
 
-    /// Answers with these bytes if they are what was written; otherwise gives the buffers back.
+    /// Answers with these bytes if their checksums match; otherwise returns the buffers.
     fn answer_if_valid(&self, dst: SgMut) -> Option<SgMut> {
         if !self.is_valid(&dst) {
             return Some(dst);
@@ -119,7 +119,7 @@ impl Reading {
         None
     }
 
-    /// Other buffers like the caller's, which a disk that does not answer has.
+    /// Buffers of the same shape as the caller's, which are still in use by the slow disk.
     pub(crate) async fn buffers(&self) -> SgMut {
         loop {
             match self.shape.try_alloc(&self.inner.arena) {

@@ -1,6 +1,6 @@
-//! Jobs of an owner: what the coordinator orders, piece by piece. A piece is a region of a row; the coordinator says how many
-//! are done at a time ([`pool_seam::Coordinator::turn`]), and what is done is in the metadata, so a job that ends early is
-//! simply ordered again.
+//! Jobs of an owner, ordered by the coordinator and done piece by piece. A piece is a region of a row; the coordinator
+//! limits how many run at a time ([`pool_seam::Coordinator::turn`]). Completed pieces are recorded in the metadata, so
+//! a job that ends early is simply ordered again.
 
 mod fill;
 mod reshape;
@@ -21,7 +21,7 @@ use crate::checkpoint::OpenPiece;
 use crate::owner::{Inner, RETRY, Space};
 pub(crate) use fill::ToFlush;
 
-/// The jobs that run.
+/// The running jobs.
 #[derive(Default)]
 pub(crate) struct Jobs(Mutex<BTreeMap<JobId, Running>>);
 
@@ -33,13 +33,13 @@ struct Running {
 /// Units that are locked at a time.
 pub(crate) const CHUNK: usize = 64;
 
-/// A job at work.
+/// A running job.
 pub(crate) struct Job {
     inner: Arc<Inner>,
     id: JobId,
     is_stopped: Arc<AtomicBool>,
     done: Progress,
-    /// What it could not do.
+    /// The copies that it could not process, and why.
     left: BTreeMap<(RowNumber, u8), Stays>,
 }
 
@@ -53,7 +53,7 @@ impl Jobs {
 }
 
 impl Space {
-    /// Runs a job in a task, or waits for the one of this number.
+    /// Runs a job in a task, or waits for the running one with this id.
     pub(crate) fn job(
         &self,
         id: JobId,
@@ -113,7 +113,7 @@ impl Job {
         Ok(())
     }
 
-    /// How many pieces may be done now; 0: the job ends.
+    /// How many pieces may run now; 0: the job ends.
     async fn turn(&self) -> Result<usize, SpaceError> {
         loop {
             if self.is_stopped.load(Ordering::Relaxed) || self.inner.writes.is_closed() {

@@ -1,10 +1,10 @@
 //! The data path of a space (virtual disk): its owner alone reads and writes the space's slabs and log.
 //!
-//! **What it is.** [`Space`], the owner of a space: reads, writes and discards of whole units, flushes, writes that
-//! are durable by themselves (FUA), checkpoints, jobs, and an opening after a crash. Its parts: the space's [`log`], which says
-//! what changed since the checksum [`blocks`] were written; the [`table`] of a group's units, in a [`cache`]; the owner's
-//! [`view`] of the metadata, [`locks`] of units, and a [`port`] to each disk. `docs/0004-spaces.md` states the rules, and
-//! `docs/on-disk-format.md` has the byte maps.
+//! **What it is.** [`Space`], the owner of a space: reads, writes and discards of whole units, flushes, writes with
+//! forced unit access (FUA), checkpoints, jobs, and recovery after a crash. Its parts: the space's [`log`], which has
+//! the changes since the checksum [`blocks`] were written; the [`table`] of a group's units, in a [`cache`]; the
+//! owner's [`view`] of the metadata, [`locks`] of units, and a [`port`] to each disk. `docs/0004-spaces.md` states the
+//! rules, and `docs/on-disk-format.md` has the byte maps.
 //!
 //! Each path in one line of function names:
 //!

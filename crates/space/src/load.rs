@@ -1,4 +1,4 @@
-//! Tables: from the blocks of a group, when an I/O needs one that is not in memory.
+//! Loading tables from the blocks of a group, when an I/O needs one that is not in memory.
 
 use std::sync::Arc;
 
@@ -21,12 +21,12 @@ use crate::table::{Table, TableId};
 use crate::view::{GroupKey, Member, Route, block_id, route};
 use crate::write::{NotYet, unavailable};
 
-/// What a read of a block came to.
+/// The result of reading a block.
 pub(crate) enum ReadBlock {
     Good(Box<ChecksumBlock>),
-    /// It is damaged, or another's.
+    /// It is damaged or misplaced.
     Bad,
-    /// The disk does not give it now.
+    /// The disk is absent, or the read failed.
     Away,
 }
 
@@ -49,8 +49,8 @@ impl Inner {
         self.of_row(key, at, self.cache.get(&self.env, key, Need::Whole, load))
     }
 
-    /// The table of a group, or one that is only good to read the content of a member: it costs one block instead of one of each
-    /// copy.
+    /// The table of a group, or a partial one that suffices to read the content of a member: it costs one block instead
+    /// of one of each copy.
     pub(crate) fn table_to_read(
         self: &Arc<Inner>,
         key: GroupKey,
@@ -78,7 +78,8 @@ impl Inner {
         match loaded {
             Io::Done(Ok(cached)) if cached.birth() == at.birth => Ok(cached),
             Io::Done(Ok(cached)) => {
-                // A call that was slow has loaded the table of a row that was freed; or this one is, and looks again.
+                // A slow call has loaded the table of a row that was freed meanwhile; or this call is the slow one, and
+                // checks again.
                 if cached.birth() < at.birth {
                     self.cache.forget(|other| *other == key);
                 }
@@ -89,7 +90,7 @@ impl Inner {
         }
     }
 
-    /// Changes or looks at a table that knows how far the log is.
+    /// Changes or reads a table, with the log's progress applied.
     pub(crate) fn look<T>(&self, cached: &Cached, look: impl FnOnce(&mut Table) -> T) -> T {
         let progress = self.progress();
         self.cache.update(cached, |table| {
@@ -98,13 +99,13 @@ impl Inner {
         })
     }
 
-    /// Reads a table from the disks of a route, or from those of the present one if these have not enough of it.
+    /// Reads a table from the disks of a route, or, if these do not suffice, from those of the current one.
     pub(crate) async fn load(&self, key: GroupKey, mut at: Route) -> Result<Table, SpaceError> {
         loop {
             if let Some(table) = self.load_from(key, &at).await {
                 return Ok(table);
             }
-            // A disk that has left since may not have been needed any more.
+            // A disk that was removed since may not be needed any more.
             self.wait_for_view();
             let present = route(&self.view.get().value, key);
             match present.filter(|present| present.birth == at.birth && present.members != at.members) {
@@ -114,9 +115,9 @@ impl Inner {
         }
     }
 
-    /// Of a mirror: from the block of another copy than the member, which is read: a write that a disk has lost does not match
-    /// what the other one has. Of a coded row: from the member's block and that of another column, which says how new it has to
-    /// be. `None`: all blocks are needed.
+    /// For a mirror: loads the block of a copy other than the member that is read, so that a write lost by one disk is
+    /// detected by the block of the other. For a coded row: loads the member's block and that of another column, which
+    /// has its minimum version. `None`: all blocks are needed.
     async fn load_to_read(&self, key: GroupKey, at: &Route, member: &Member) -> Option<(Table, Source)> {
         let region = Regions::new(self.view.get().value.slab_bytes).of_group(key.group);
         let set = SetKey { row: key.row, birth: at.birth, set: key.set };
@@ -130,7 +131,7 @@ impl Inner {
         let is_other = |other: &&Member| {
             other.counts && other.slab != member.slab && other.disk != member.disk && is_here(other)
         };
-        // Those of all copies are read equally often.
+        // Spreads the reads over the blocks of all copies.
         let mut next = at.members.iter().filter(|other| other.index > member.index).filter(is_other);
         let other = next.next().or_else(|| at.members.iter().find(is_other))?;
         let (read, source): (SmallVec<[&Member; 2]>, _) = match at.code {
@@ -154,9 +155,9 @@ impl Inner {
         Some((Table::load(id, at.data, at.slabs(), &of_content)?, source))
     }
 
-    /// The newest block of each content, of all members that count. One that is older than the others say it is counts for
-    /// nothing, unless a crash has cut off a checkpoint: then the log names the group, and a block may be torn, too (rules 6
-    /// and 16).
+    /// Loads the newest block of each content from all complete members. A block that is older than the others require
+    /// is ignored, unless a crash has interrupted a checkpoint: then the log names the group, and a block may be torn,
+    /// too (rules 6 and 16).
     async fn load_from(&self, key: GroupKey, at: &Route) -> Option<Table> {
         let counting: Vec<&Member> = at.members.iter().filter(|member| member.counts).collect();
         let blocks = join_all(counting.iter().map(|member| self.read_block(key, member))).await;
@@ -197,8 +198,8 @@ impl Inner {
         })
     }
 
-    /// What blocks say of these contents (bits), as far as the table does not know them: the disks that have them may have
-    /// come back since it was loaded. Does not wait for a disk to be opened anew.
+    /// Reads the blocks of these contents (bits) that the table lacks: their disks may be present again since it was
+    /// loaded. Does not wait for a disk to be reopened.
     pub(crate) async fn learn_blocks(&self, key: GroupKey, at: &Route, cached: &Cached, of: u32) {
         let unknown = self.look(cached, |table| table.unknown_contents()) & of;
         let wanted = |member: &&Member| member.counts && unknown & 1 << member.content != 0;
@@ -212,7 +213,7 @@ impl Inner {
         }
     }
 
-    /// What the log has of a group that cannot be loaded now: a snapshot has it anew.
+    /// The log's entries of a group that cannot be loaded now: the snapshot repeats them.
     pub(crate) fn carried_unloaded(&self, key: GroupKey) -> Vec<(Entry, Sg)> {
         let Some(at) = route(&self.view.get().value, key) else { return Vec::new() };
         let id = TableId { row: key.row, birth: at.birth, set: key.set, group: key.group };

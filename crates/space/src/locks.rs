@@ -2,15 +2,15 @@
 //!
 //! Invariants:
 //! 1. Two locks that are held at a time do not overlap, unless both are shared.
-//! 2. Conflicting requests are granted in the order of their arrival: none starves. Only a checkpoint goes before those that
-//!    wait ([`RangeLocks::try_lock_first`]): what they wait for may be the room that it makes.
-//! 3. The holder of one waits for no other of the same space, except in ascending order of groups. With the order below
+//! 2. Conflicting requests are granted in the order of their arrival: none starves. Only a checkpoint overtakes waiting
+//!    requests ([`RangeLocks::try_lock_first`]): they may wait for the room that it makes.
+//! 3. The holder of a lock waits for another of the same space only in ascending order of groups. With the order below
 //!    there is no circular wait.
 //! 4. A queue has one entry for each request that its caller waits for or holds. A request ends when its caller drops
 //!    it, waiting or not.
 //!
-//! **Order.** What a call of a space may have to wait for, in the order in which it takes it. While it has one of these it waits
-//! only for later ones:
+//! **Order.** The resources that a call of a space may wait for, in the order in which it takes them. While it holds
+//! one it waits only for later ones:
 //!
 //! 1. a permit of `Inner::writes`
 //! 2. locks of units
@@ -18,10 +18,10 @@
 //! 4. `Inner::placing`, shared with other changes of stripes
 //! 5. a record of the log, which may need room
 //!
-//! Only a checkpoint makes room, under `Inner::checkpoints`. So what has that lock, and the task that makes checkpoints by
-//! itself, waits neither for 1 nor for 3, and for 2 and 5 only until the log is full. A checkpoint that has `Inner::placing`
-//! alone waits for neither of these at all. `Inner::allocating` is taken without any of them, or under `Inner::checkpoints`, and
-//! its holder waits for no checkpoint.
+//! Only a checkpoint makes room, under `Inner::checkpoints`. So a holder of that lock, and the background task that
+//! makes checkpoints, wait neither for 1 nor for 3, and for 2 and 5 only until the log is full. A checkpoint that has
+//! `Inner::placing` exclusively waits for none of these. `Inner::allocating` is taken without any of them, or under
+//! `Inner::checkpoints`, and its holder never waits for a checkpoint.
 
 use std::hash::{BuildHasher, Hash};
 use std::ops::Range;
@@ -34,7 +34,7 @@ use tokio::sync::Notify;
 
 use crate::view::GroupKey;
 
-/// Parts of a structure that threads lock apart.
+/// Shards of a structure, each with its own lock.
 pub(crate) const SHARDS: usize = 16;
 
 /// The locks of a space.
@@ -53,16 +53,16 @@ struct Request {
     id: u64,
     units: Range<usize>,
     mode: Mode,
-    /// The caller waits for this.
+    /// The caller waits on this.
     wake: Option<Arc<Notify>>,
 }
 
-/// With which others a lock may be held.
+/// The mode of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// With other shared ones.
+    /// Compatible with other shared locks.
     Shared,
-    /// With no other.
+    /// Compatible with no other lock.
     Exclusive,
 }
 
@@ -74,21 +74,21 @@ pub struct RangeLock {
 }
 
 impl RangeLocks {
-    /// Waits until no conflicting request for any of these units of the group is before this one.
+    /// Takes a lock: waits until no earlier request for any of these units conflicts.
     pub async fn lock(&self, key: GroupKey, units: Range<usize>, mode: Mode) -> RangeLock {
         if let Some(lock) = self.try_lock(key, units.clone(), mode) {
             return lock;
         }
         let wake = Arc::<Notify>::default();
         let lock = self.push(key, Request { id: 0, units, mode, wake: Some(Arc::clone(&wake)) });
-        // `notify_one` keeps a permit, so a wake-up between the look and the wait is not lost.
+        // `notify_one` stores a permit, so a wake-up between the check and the wait is not lost.
         while !lock.is_granted() {
             wake.notified().await;
         }
         lock
     }
 
-    /// The same at once, if there is no conflicting request, held or waiting.
+    /// The same without waiting, if there is no conflicting request, held or waiting.
     pub fn try_lock(&self, key: GroupKey, units: Range<usize>, mode: Mode) -> Option<RangeLock> {
         let mut shard = self.shard(&key).lock();
         let request = Request { id: 0, units, mode, wake: None };
@@ -97,7 +97,7 @@ impl RangeLocks {
         is_free.then(|| self.push_in(&mut shard, key, request))
     }
 
-    /// An exclusive lock of units of which no call holds one. Requests that wait for them come after it.
+    /// An exclusive lock of units that no call has locked. It overtakes waiting requests.
     pub fn try_lock_first(&self, key: GroupKey, units: Range<usize>) -> Option<RangeLock> {
         let mut shard = self.shard(&key).lock();
         let request = Request { id: 0, units, mode: Mode::Exclusive, wake: None };
@@ -127,7 +127,7 @@ impl RangeLocks {
     }
 }
 
-/// Whether no conflicting request is before this one.
+/// Whether no earlier request conflicts.
 fn is_granted(queue: &[Request], at: usize) -> bool {
     !queue[..at].iter().any(|other| other.conflicts(&queue[at]))
 }

@@ -1,13 +1,13 @@
 //! The log of a space: `docs/on-disk-format.md`, "The space log"; `docs/0004-spaces.md`, section D.
 //!
-//! A [`header`] says where a log's records begin and which owner wrote which part of it (a segment). A
-//! [`record`] has a head, a body of [`entry`] values, and payload units. The [`ring`] says where records lie, and
-//! [`replay`] reads them back from all replicas after a crash. All positions and lengths are in blocks of
-//! [`BLOCK`] bytes.
+//! A [`header`] says where a log's records begin and which owner wrote which part of it (a segment). A [`record`] has a
+//! head, a body of [`entry`] values, and payload units. The [`ring`] maps positions to blocks, and [`replay`] reads
+//! them back from all replicas after a crash. All positions and lengths are in blocks of [`BLOCK`] bytes.
 //!
 //! These are pure, and so are [`commit`], which decides when a record begins and when it is confirmed, and
-//! [`snapshot`], which knows what a log keeps over checkpoints. [`SpaceLog`] is the log that runs: one task takes what
-//! waits in the space ([`Source`]), and writes it to all replicas. A caller may stop waiting at any time.
+//! [`snapshot`], which has the state that a log keeps across checkpoints. [`SpaceLog`] is the running log: one task
+//! takes waiting entries from the space ([`Source`]), and writes them to all replicas. A caller may stop waiting at any
+//! time.
 
 pub mod commit;
 pub mod entry;
@@ -31,7 +31,7 @@ pub use running::{
 /// Bytes of a block: the unit of positions in the ring, and of the atomic writes of a disk.
 pub const BLOCK: usize = pool_seam::UNIT as usize;
 
-/// A unit of scattered bytes in one buffer; it is copied only if it lies in several.
+/// A unit of scattered bytes in one buffer; copied only if it spans several buffers.
 pub(crate) fn unit_of(bytes: &[IoBuf], unit: usize) -> IoBuf {
     let mut parts = arena::sg_slice(bytes, unit * BLOCK, BLOCK);
     match parts.len() {

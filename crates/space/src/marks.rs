@@ -1,8 +1,9 @@
-//! Marks: what a disk has durably of a space. `docs/on-disk-format.md`, "Mark slot"; `docs/0004-spaces.md`, rule 9.
+//! Marks: the sequence up to which a disk durably has a space's data. `docs/on-disk-format.md`, "Mark slot";
+//! `docs/0004-spaces.md`, rule 9.
 //!
 //! A slot of a disk belongs to one space, and the space's owner alone writes it. It has two places of one block,
-//! written in turn: the lowest bit of the count is the place. So a write that is cut leaves the mark before it.
-//! All bytes that the byte map does not name are zeros: each mark has one encoding.
+//! written in turn: the lowest bit of the count is the place. So an interrupted write leaves the previous mark intact.
+//! All bytes outside the byte map are zeros: each mark has one encoding.
 
 use pool_seam::{DiskNumber, PoolId, SpaceId};
 
@@ -24,14 +25,14 @@ pub struct MarkId {
     pub space: SpaceId,
 }
 
-/// What a disk has durably of a space. All numbers are below [`COUNTER_MAX`](crate::log::COUNTER_MAX).
+/// A mark of a disk for a space. All numbers are below [`COUNTER_MAX`](crate::log::COUNTER_MAX).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// The space's epoch of the owner that wrote it.
+    /// The epoch of the owner that wrote it.
     pub epoch: u64,
-    /// One more with each write of the slot; its lowest bit is the place, see [`place`].
+    /// Incremented with each write of the slot; its lowest bit is the place, see [`place`].
     pub count: u64,
-    /// The sequence of a record. Everything before it that concerns the disk is durable on the disk.
+    /// The sequence of a record. All earlier data of the disk is durable there.
     pub mark: u64,
 }
 
@@ -69,13 +70,13 @@ impl Mark {
         if is_ours && is_zeros(r.0) { Ok(Mark { epoch, count, mark }) } else { Err(Malformed) }
     }
 
-    /// The mark that counts of those in a slot's two places: the one with the higher (epoch, count). `None` if
-    /// neither place has a valid one: the disk is behind.
+    /// The current one of the marks in a slot's two places: that with the higher (epoch, count). `None` if neither
+    /// place has a valid one: the disk is stale.
     pub fn newest(places: [Option<Mark>; 2]) -> Option<Mark> {
         places.into_iter().flatten().max_by_key(Mark::age)
     }
 
-    /// Which of two marks of a slot is newer: by epoch, then by count.
+    /// The age, to order the marks of a slot: by epoch, then by count.
     pub fn age(&self) -> (u64, u64) {
         (self.epoch, self.count)
     }
@@ -86,8 +87,8 @@ pub fn place(count: u64) -> usize {
     (count & 1) as usize
 }
 
-/// The byte of the disk at which one place, 0 or 1, of a slot begins. `marks` is the byte at which the disk's
-/// area of marks begins; whether the area has the slot is the caller's to know.
+/// The byte of the disk at which one place, 0 or 1, of a slot begins. `marks` is the byte at which the disk's area of
+/// marks begins; the caller ensures that the area has the slot.
 ///
 /// # Panics
 /// If the slot is not below [`SLOTS_MAX`], or there is no such place.

@@ -1,7 +1,7 @@
-//! Makes an owner of a space: of one without a log, or after another owner.
+//! Opens a space: becomes its first owner, or the successor of another owner.
 //!
-//! An opening fences the disks, reads their marks and the log, and has the log's entries ready for the tables
-//! ([`overlay`](crate::overlay)). Nothing else is read or written before the space serves.
+//! An opening fences the disks, reads their marks and the log, and prepares the log's entries for the tables
+//! ([`overlay`](crate::overlay)). Nothing else is read or written before the space serves calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,13 +22,13 @@ use crate::source::Link;
 const RING_BLOCKS: u64 = 16_384;
 
 impl Space {
-    /// Whether it takes no calls any more: it was closed, or another owner has taken the space.
+    /// Whether all calls fail: it was closed, or the space has another owner.
     pub fn has_ended(&self) -> bool {
         self.0.writes.is_closed() || self.0.log().has_ended()
     }
 
-    /// Owns a space from now on: makes its log, if it has none, or reads it. Then it is ready for reads and writes.
-    /// After an error another owner can try again.
+    /// Becomes the owner of a space: creates its log, if it has none, or reads it. Then the space is ready for reads
+    /// and writes. After an error another owner can try again.
     ///
     /// # Panics
     /// If the view has no row for the log.
@@ -66,8 +66,8 @@ impl Space {
                     tracing::error!(
                         space = view.space.0,
                         records,
-                        "no replica of the log has these records: what was written last may be lost or old; scrub the \
-                         virtual disk to find out what is"
+                        "records are missing from all replicas of the log: the last writes may be lost or stale; \
+                         causeway space repair finds which"
                     );
                     ops.push(OwnerOp::Lost(view.record.loss.with_unknown(records)));
                 }
@@ -89,12 +89,12 @@ impl Space {
 }
 
 impl Inner {
-    /// Ends all I/O of earlier owners (rule 15), and flushes the disks: this owner relies on what it reads there, and some of
-    /// that may still be in volatile caches.
+    /// Ends all I/O of earlier owners (rule 15), and flushes the disks: this owner relies on the data that it reads
+    /// there, which may still be in volatile caches.
     async fn fence(&self, hang: Duration) -> Result<(), SpaceError> {
         for (disk, of) in self.view.get().value.members() {
             if self.ports.get(disk, of).is_none() {
-                // What it has not missed is not written there, either.
+                // Its current regions are not written there, either.
                 let error = DiskError::Gone { at: Place::whole(Op::Read) };
                 self.leave_out(disk, of, Absence::Gone, error).await?;
             }
@@ -143,7 +143,7 @@ impl Inner {
         }
     }
 
-    /// The replicas of the log that count and can be reached.
+    /// The complete replicas of the log that can be opened.
     fn replicas(&self, view: &SpaceView, row: &Row) -> Vec<Replica> {
         let replica = |(index, copy): (usize, &pool_seam::SlabCopy)| {
             let disk = view.disks.get(&copy.place.disk)?;

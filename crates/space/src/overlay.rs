@@ -1,4 +1,5 @@
-//! Entries of a log that was read, until the tables of their groups are loaded: rule 1. They are put over the blocks then.
+//! Entries of a log that was read at opening, until the tables of their groups are loaded: rule 1. They are then
+//! applied over the values of the blocks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ pub(crate) struct Overlay(Mutex<Entries>);
 #[derive(Default)]
 struct Entries {
     groups: FxHashMap<GroupKey, Vec<OfGroup>>,
-    /// The last record that the log calls confirmed.
+    /// The last record that the log declares confirmed.
     confirmed: u64,
 }
 
@@ -29,15 +30,15 @@ struct Entries {
 #[derive(Clone)]
 struct OfGroup {
     change: Arc<Change>,
-    /// Of a redo, whose units follow each other.
+    /// The payload of a redo, unit by unit.
     payload: Sg,
     carrier: Carrier,
-    /// What its record says is confirmed.
+    /// The last confirmed record according to its record.
     said: u64,
 }
 
 impl Overlay {
-    /// Takes the entries of a log. Those of rows that are not there, or were allocated anew, are void.
+    /// Loads the entries of a log. Those of rows that do not exist, or were reallocated, are void.
     pub(crate) fn restore(&self, view: &SpaceView, log: &Log, payloads: &BTreeMap<u64, Sg>) {
         let mut entries = self.0.lock();
         entries.confirmed = log.closed.confirmed;
@@ -74,12 +75,12 @@ impl Overlay {
         groups
     }
 
-    /// Whether the log names a group whose table was not loaded since.
+    /// Whether the log has entries of a group whose table was not loaded since.
     pub(crate) fn names(&self, key: &GroupKey) -> bool {
         self.0.lock().groups.contains_key(key)
     }
 
-    /// Puts the entries of a table's group over it.
+    /// Applies the entries of a table's group to it.
     pub(crate) fn apply(&self, key: GroupKey, table: &mut Table) {
         let entries = self.0.lock();
         let of_group = entries.groups.get(&key).cloned().unwrap_or_default();
@@ -90,18 +91,18 @@ impl Overlay {
             table.apply(&change, carrier, &payload);
         }
         table.advance(confirmed, confirmed);
-        // A disk that was set back since the last checkpoint may lack them.
+        // A disk that was rolled back since the last checkpoint may lack them.
         let units = table.only_in_log();
         table.unresolve(units.iter());
     }
 
-    /// The table of a group has its entries, and is among the dirty ones.
+    /// The table of a group has the entries, and is dirty: removes them here.
     pub(crate) fn loaded(&self, key: &GroupKey) {
         self.0.lock().groups.remove(key);
     }
 }
 
-/// The first of the units or stripes that an entry is about, and their number.
+/// The first unit or stripe of an entry, and their number.
 fn units_of(change: &Change) -> Option<(FirstUnit, usize)> {
     let stripe = |first: &FirstStripe| {
         let FirstStripe { row, birth, unit } = *first;

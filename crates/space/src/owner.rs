@@ -1,4 +1,4 @@
-//! The owner of a space: what all of its calls share, and what it asks the coordinator.
+//! The owner of a space: the state that all of its calls share, and its requests to the coordinator.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -38,16 +38,16 @@ use crate::waiting::Waiting;
 /// Runs of writes that are in flight at a time for each disk of the space.
 const WRITES_FOR_DISK: usize = 64;
 
-/// Rows that are made ready with one request.
+/// Rows that are allocated with one request.
 const ROWS_AT_ONCE: u32 = 16;
 
-/// Before something is tried again that failed; the first pause before a request is repeated that could not be answered.
+/// The delay before a failed operation is retried; also the first pause before an unanswered request is repeated.
 pub(crate) const RETRY: Duration = Duration::from_millis(100);
 
 /// The longest pause before a request is repeated.
 const RETRY_MAX: Duration = Duration::from_millis(1600);
 
-/// What an owner needs of its process.
+/// The environment of an owner.
 #[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub struct Settings {
     pub env: Env,
@@ -56,11 +56,11 @@ pub struct Settings {
     pub node: NodeId,
     /// Memory of tables, shared with other spaces.
     pub budget: Arc<Budget>,
-    /// An I/O to the log that takes longer has failed.
+    /// The timeout of an I/O to the log.
     pub hang: Duration,
     pub coordinator: Arc<dyn Coordinator>,
     pub lease: Arc<dyn Lease>,
-    /// Opens a disk of the space, in a membership; none if this process cannot reach it.
+    /// Opens a disk of the space, in a membership; `None` if this process cannot access it.
     pub open: OpenDisk,
 }
 
@@ -69,7 +69,7 @@ pub type OpenDisk = Box<dyn Fn(DiskNumber, Membership) -> Option<Arc<dyn Disk>> 
 
 /// A space and its owner. Clones are the same.
 ///
-/// All calls own what they need: a caller that stops waiting changes nothing of what they do.
+/// All calls own their resources: a caller that stops waiting does not affect them.
 #[derive(Clone)]
 pub struct Space(pub(crate) Arc<Inner>);
 
@@ -81,7 +81,7 @@ pub(crate) struct Inner {
     pub(crate) lease: Arc<dyn Lease>,
     pub(crate) view: View,
     view_changed: Notify,
-    /// Held while ports and the view are ones of two versions.
+    /// Held while the ports and the view may be of different versions.
     following: parking_lot::Mutex<()>,
     pub(crate) ports: Ports,
     pub(crate) cache: Cache<SpaceError>,
@@ -90,10 +90,10 @@ pub(crate) struct Inner {
     pub(crate) waiting: Arc<Waiting>,
     pub(crate) overlay: Overlay,
     pub(crate) marks: DiskMarks,
-    /// Groups with blocks that were written after the marks of the disks.
+    /// Groups whose blocks were written after the marks of the disks.
     pub(crate) unmarked: parking_lot::Mutex<BTreeSet<GroupKey>>,
     pub(crate) writes: Arc<Semaphore>,
-    /// Of `writes`.
+    /// All permits of `writes`.
     pub(crate) permits: usize,
     pub(crate) budget: Arc<Budget>,
     pub(crate) log: OnceLock<SpaceLog>,
@@ -103,48 +103,48 @@ pub(crate) struct Inner {
     requests: Mutex<u64>,
     /// Held while a row is allocated.
     pub(crate) allocating: Mutex<()>,
-    /// Held while a checkpoint is made, or what was synchronised becomes durable.
+    /// Held during a checkpoint, or while filled regions become durable.
     pub(crate) checkpoints: Mutex<()>,
-    /// Units of stripes that may be in the log and not in place yet at a time.
+    /// Limits the units of stripes that are in the log and not in place yet.
     pub(crate) unplaced: Unplaced,
-    /// Shared by changes of stripes from before a record has them until they are in place; held alone while a snapshot is
-    /// taken, so that none goes to the log meanwhile. See the order in [`crate::locks`].
+    /// Held shared by changes of stripes from before they are in a record until they are in place; held exclusively
+    /// during a snapshot, so that no change enters the log meanwhile. See the order in [`crate::locks`].
     pub(crate) placing: RwLock<()>,
-    /// How often stripes were put in place that the log had.
+    /// Counts stripes from the log that were put in place.
     pub(crate) placed: AtomicU64,
     pub(crate) jobs: Jobs,
     pub(crate) hedged: AtomicU64,
     pub(crate) limit: Limit,
-    /// Regions of copies that do not count, and lack a write.
+    /// Regions of incomplete copies that lack a write.
     pub(crate) unfilled: parking_lot::Mutex<BTreeSet<CopyRegion>>,
-    /// Regions of copies that a job fills.
+    /// Regions of copies that a job is filling.
     pub(crate) filling: parking_lot::Mutex<BTreeSet<CopyRegion>>,
-    /// Regions that are filled, and become durable together.
+    /// Filled regions that become durable together.
     pub(crate) to_flush: parking_lot::Mutex<Vec<ToFlush>>,
     pub(crate) resizing: Mutex<()>,
-    /// Groups were emptied since the last checkpoint began: the next one gives them back.
+    /// Groups were emptied since the last checkpoint began: the next one frees them.
     pub(crate) has_emptied: AtomicBool,
-    /// Rows that hold nothing, and that a call used when they were to be freed.
+    /// Empty rows that were not freed because a call used them.
     pub(crate) in_use: parking_lot::Mutex<BTreeSet<RowNumber>>,
-    /// Something is to be kept up: a replica of the log is to be replaced, a disk to be accounted for, or damage to be
-    /// recorded and mended.
+    /// Wakes the background task: a replica of the log must be replaced, the stale regions of a disk recorded, or
+    /// damage recorded and repaired.
     pub(crate) to_keep: Arc<Notify>,
-    /// What disks may lack that left without a word of this owner.
+    /// The regions that may be stale on disks that were removed without this owner's statement.
     unaccounted: parking_lot::Mutex<BTreeMap<(DiskNumber, Membership), Lacks>>,
 }
 
 /// A region of a copy: its row, its allocation, and the bit of the region.
 pub(crate) type CopyRegion = (RowNumber, u32, u64);
 
-/// What a disk may lack, and the view in which it was not accounted for.
+/// The regions that may be stale on a disk, and the first view without a record of them.
 type Lacks = (ViewVersion, Vec<CopyRegions>);
 
-/// What became of a disk that was reported.
+/// The coordinator's decision about a reported disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reported {
     /// It is out of service.
     Removed,
-    /// It stays: it has the only copy of something.
+    /// It stays in service: it has the only copy of some data.
     Needed,
 }
 
@@ -196,12 +196,12 @@ impl Owner for Space {
 }
 
 impl Space {
-    /// The present size, in bytes.
+    /// The current size, in bytes.
     pub fn size(&self) -> u64 {
         self.0.view.get().value.record.size
     }
 
-    /// Look-ups of tables that found one in memory, and those that did not, since the space was opened.
+    /// Hits and misses of the cache of tables since the space was opened.
     pub fn table_cache(&self) -> (u64, u64) {
         self.0.cache.lookups()
     }
@@ -211,8 +211,8 @@ impl Space {
         self.0.hedged.load(Ordering::Relaxed)
     }
 
-    /// Gives all rows of the space's size their slabs, as fixed provisioning has it. After [`SeamError::NoRoom`] what
-    /// was allocated stays.
+    /// Allocates the slabs of all rows of the space's size, for fixed provisioning. After [`SeamError::NoRoom`] the
+    /// rows allocated so far stay allocated.
     pub async fn allocate_all(&self) -> Result<(), SpaceError> {
         let inner = Arc::clone(&self.0);
         self.0.env.run(async move { inner.allocate_all().await }).await
@@ -279,14 +279,14 @@ impl Inner {
         self.log.get().expect("a space that is ready has a log")
     }
 
-    /// How far the log is.
+    /// The progress of the log.
     pub(crate) fn progress(&self) -> Progress {
         self.log.get().map(SpaceLog::reached).unwrap_or_default()
     }
 
-    /// Takes a new view.
+    /// Switches to a new view.
     pub(crate) fn follow(&self, view: Arc<SpaceView>) {
-        // Before a flush does without the disk.
+        // Before a flush skips the disk.
         if self.view.get().value.version < view.version {
             self.note_unaccounted(&view);
         }
@@ -301,13 +301,13 @@ impl Inner {
         self.view_changed.notify_waiters();
     }
 
-    /// Waits until the view is at least the one that the ports follow. Blocks for a moment.
+    /// Waits until the view is at least as new as the ports. Blocks briefly.
     pub(crate) fn wait_for_view(&self) {
         drop(self.following.lock());
     }
 
-    /// Before a request is repeated that could not be answered: until the view changes, or for a pause, which grows each
-    /// time. Fails with an error that is an answer.
+    /// Waits before an unanswered request is repeated: until the view changes, or for a pause that grows each time.
+    /// Returns the error if it is an answer.
     async fn pause(&self, error: SeamError, pause: &mut Duration) -> Result<(), SeamError> {
         if !matches!(error, SeamError::Unknown | SeamError::Moved | SeamError::Suspended(_)) {
             return Err(error);
@@ -321,7 +321,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Has operations carried out by the coordinator: in a record when this returns, and in the view.
+    /// Commits operations through the coordinator: they are in a durable record and in the view when this returns.
     pub(crate) async fn commit(&self, ops: Vec<OwnerOp>) -> Result<(), SpaceError> {
         let mut number = self.requests.lock().await;
         *number += 1;
@@ -339,13 +339,13 @@ impl Inner {
         }
     }
 
-    /// The next request has another number: the coordinator has used this one.
+    /// Skips a request number that the coordinator has already used.
     #[cfg(test)]
     pub(crate) async fn skip_request(&self) {
         *self.requests.lock().await += 1;
     }
 
-    /// The same of operations that may not fit any more; `false`: they do not, and the view says why.
+    /// The same for operations that may conflict with the current metadata; `false`: they do, and the view is updated.
     pub(crate) async fn commit_if_fits(&self, ops: Vec<OwnerOp>) -> Result<bool, SpaceError> {
         match self.commit(ops).await {
             Ok(()) => Ok(true),
@@ -357,7 +357,7 @@ impl Inner {
         }
     }
 
-    /// The groups of a row, in their order; none if it has no slabs.
+    /// The groups of a row, in their order; empty if it has no slabs.
     pub(crate) fn groups(&self, row: RowNumber) -> Vec<GroupKey> {
         let view = self.view.get().value;
         let Some(record) = view.record.rows.get(&row) else { return Vec::new() };
@@ -368,7 +368,7 @@ impl Inner {
         sets.flat_map(of_set).collect()
     }
 
-    /// A view that is newer than the present one, if there is one.
+    /// A view that is newer than the current one, if there is one.
     pub(crate) async fn newest_view(&self) -> Result<Option<Arc<SpaceView>>, SpaceError> {
         let known = self.view.get().value.version;
         Ok(self.coordinator.view(self.owner, Some(known)).wait().await?)
@@ -379,7 +379,7 @@ impl Inner {
         self.coordinator.turn(self.owner, job, done).wait().await
     }
 
-    /// Tells of damage.
+    /// Reports damage to the coordinator.
     pub(crate) fn tell(&self, finding: Finding) {
         self.coordinator.found(self.owner, finding);
     }
@@ -394,9 +394,9 @@ impl Inner {
     ) -> Result<Reported, SpaceError> {
         let mut pause = RETRY;
         loop {
-            // It may be healthy, and have no slabs of this space any more.
+            // The disk may be healthy, but have no slabs of this space any more.
             if !self.ports.has(disk, of) {
-                // The caller looks at the view that says so, not at the one before.
+                // The caller must use the new view, not the previous one.
                 self.wait_for_view();
                 return Ok(Reported::Removed);
             }
@@ -412,7 +412,7 @@ impl Inner {
         }
     }
 
-    /// Reports a disk that has to be left out. Fails with [`SpaceError::Disk`] if it is needed.
+    /// Reports a disk that has to be removed from service. Fails with [`SpaceError::Disk`] if it is needed.
     pub(crate) async fn leave_out(
         &self,
         disk: DiskNumber,
@@ -426,7 +426,7 @@ impl Inner {
         }
     }
 
-    /// Rule 11: what the disk may lack besides what its mark says.
+    /// Rule 11: the regions that may be stale on the disk in spite of its mark.
     fn leaving(&self, disk: DiskNumber, of: Membership) -> Vec<CopyRegions> {
         self.ports.set_leaving(disk, of, true);
         let missed = self.may_lack(disk);
@@ -434,8 +434,8 @@ impl Inner {
         missed
     }
 
-    /// Notes what disks may lack that are not accounted for in a view. Before an opening has read the log nothing is known of
-    /// that, and nothing is flushed either.
+    /// Records the regions that may be stale on absent disks for which a view has no record. Before an opening has read
+    /// the log these are unknown, but nothing is flushed then either.
     pub(crate) fn note_unaccounted(&self, view: &SpaceView) {
         if view.record.unaccounted.is_empty() || self.log.get().is_none() {
             return;
@@ -446,7 +446,7 @@ impl Inner {
                 let present = self.view.get().value;
                 let lacks = match present.membership(disk) == Some(of) {
                     true => self.leaving(disk, of),
-                    // It has left before.
+                    // It was removed before.
                     false => self.may_lack(disk),
                 };
                 (view.version, lacks)
@@ -455,14 +455,14 @@ impl Inner {
         self.to_keep.notify_one();
     }
 
-    /// Says what disks lack that left without a word of this owner.
+    /// Commits the stale regions of disks that were removed without this owner's statement.
     pub(crate) async fn account(&self) -> Result<(), SpaceError> {
         loop {
             let first = self.unaccounted.lock().first_key_value().map(|(at, lacks)| (*at, lacks.clone()));
             let Some(((disk, of), (since, lacks))) = first else { return Ok(()) };
             let view = self.view.get().value;
             if view.version < since {
-                // It comes in a moment.
+                // The new view arrives soon.
                 self.env.sleep(RETRY).await;
                 continue;
             }
@@ -483,7 +483,7 @@ impl Inner {
         }
     }
 
-    /// Regions of a disk that may not have what the log, tables or writes in flight have of them.
+    /// Regions of a disk that may lack values of the log, the tables or writes in flight.
     pub(crate) fn may_lack(&self, disk: DiskNumber) -> Vec<CopyRegions> {
         let view = self.view.get().value;
         let regions = Regions::new(view.slab_bytes);
@@ -498,7 +498,7 @@ impl Inner {
             let here = record.copies().filter(|(index, copy)| copy.place.disk == disk && is_of(*index));
             out.extend(here.map(|(_, copy)| CopyRegions { row, generation: copy.generation, regions }));
         };
-        // In the order in which a group goes from one to the next: it is always in one of them.
+        // In the order in which a group moves from one collection to the next, so that none is overlooked.
         let mut groups: BTreeSet<GroupKey> = self.overlay.groups().into_iter().collect();
         groups.extend(self.cache.dirty().iter().map(|cached| cached.key()));
         groups.extend(self.unmarked.lock().iter().copied());
@@ -520,7 +520,7 @@ impl Inner {
     async fn joining(&self, disk: DiskNumber, of: Membership) -> Returned {
         self.ports.drained(disk).await;
         if let Err(error) = self.account().await {
-            tracing::warn!(space = self.space().0, disk = disk.0, %error, "what a disk lacks cannot be recorded");
+            tracing::warn!(space = self.space().0, disk = disk.0, %error, "the stale regions of a disk cannot be recorded");
         }
         let view = self.view.get().value;
         let Some(port) = self.ports.open(disk, of) else {
@@ -532,7 +532,7 @@ impl Inner {
         };
         let was_set_back = self.marks.is_set_back(disk, found);
         if let Some(found) = found {
-            // The next one has a higher count.
+            // So that the next mark has a higher count.
             self.marks.found(disk, of.0, found);
         }
         let is_accounted = !view.record.unaccounted.contains_key(&disk);
@@ -551,7 +551,7 @@ impl Inner {
         self.replicas_on(disk, of, SpaceLog::stays);
     }
 
-    /// Does something with the replicas of the log on a disk, unless a late message is about an earlier membership of it.
+    /// Calls `act` for the replicas of the log on a disk, unless a late message is about an earlier membership of it.
     fn replicas_on(&self, disk: DiskNumber, of: Membership, act: impl Fn(&SpaceLog, u32)) {
         if !self.ports.has(disk, of) {
             return;
@@ -562,7 +562,7 @@ impl Inner {
         here.for_each(|(_, copy)| act(log, copy.generation));
     }
 
-    /// Makes a row ready: rule 18.
+    /// Allocates and initialises a row: rule 18.
     pub(crate) async fn allocate(self: &Arc<Inner>, row: RowNumber) -> Result<(), SpaceError> {
         self.allocate_rows(row.0..row.0 + 1).await
     }
@@ -582,11 +582,11 @@ impl Inner {
         }
     }
 
-    /// Makes rows ready, in two requests if no disk leaves meanwhile.
+    /// Allocates and initialises rows, in two requests if no disk is removed meanwhile.
     async fn allocate_rows(self: &Arc<Inner>, rows: Range<u32>) -> Result<(), SpaceError> {
         let mut has_waited = false;
         loop {
-            // Not while this waits for a checkpoint: a call that keeps checkpoints away may wait for this lock.
+            // Not held while this waits for a checkpoint: a call that blocks checkpoints may wait for this lock.
             let one = self.allocating.lock().await;
             let view = self.view.get().value;
             let rows = || rows.clone().map(RowNumber);
@@ -595,7 +595,7 @@ impl Inner {
             if !missing.is_empty() {
                 match self.commit(missing).await {
                     Ok(()) => {}
-                    // A checkpoint gives back what was emptied. One may be doing so now.
+                    // A checkpoint frees emptied groups and rows. One may be doing so now.
                     Err(SpaceError::Seam(SeamError::NoRoom(_)))
                         if self.has_emptied.load(Ordering::Relaxed) || !has_waited =>
                     {
@@ -626,7 +626,7 @@ impl Inner {
         }
     }
 
-    /// Writes the blocks of a new row, durably; `false` if a disk left meanwhile.
+    /// Writes the blocks of a new row, durably; `false` if a disk was removed meanwhile.
     async fn write_empty_blocks(
         &self,
         view: &SpaceView,

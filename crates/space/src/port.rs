@@ -1,13 +1,14 @@
 //! An owner's I/O to one disk of its space, as long as the disk is in service.
 //!
 //! Invariants:
-//! 1. A write counts as not durable from its completion on, before its caller learns of that, until a flush that began
-//!    later has succeeded. So what a commit has to flush are the ports with such writes, taken after the writes have
-//!    completed.
-//! 2. A port ends with the membership of its disk, or when its handle has failed. Outstanding calls get [`DiskError::Timeout`] then: it is not known
-//!    whether they take effect. What the disk answers later is ignored, and no further call begins.
-//! 3. A call counts as outstanding from before it reaches the disk until the disk has answered, whether the port has ended
-//!    or not. The disk's next port waits until none is ([`Ports::drained`]): an old write never follows a new one.
+//! 1. A write counts as not durable from its completion, before its caller is notified, until a later flush has
+//!    succeeded. So a commit flushes the ports with such writes, determined after the writes have completed.
+//! 2. A port ends with the membership of its disk, or when its handle has failed. Outstanding calls then fail with
+//!    [`DiskError::Timeout`]: it is unknown whether they take effect. Later completions of the disk are ignored, and no
+//!    further call begins.
+//! 3. A call counts as outstanding from before it reaches the disk until the disk has completed it, even if the port
+//!    has ended. The disk's next port waits until there is none ([`Ports::drained`]): an old write never follows a new
+//!    one.
 //! 4. No write and no discard reaches the disk without the lease. On disks that do not fence other processes, an old owner
 //!    could otherwise overwrite the log of the next one.
 
@@ -24,7 +25,7 @@ use pool_seam::{DiskNumber, Lease, Membership, PortStats, SeamError, SpaceView, 
 use slab::Slab;
 use tokio::sync::{Notify, oneshot};
 
-/// After this time a pool that is suspended is asked again.
+/// After this time the lease of a suspended pool is checked again.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// What all ports of an owner share.
@@ -41,7 +42,7 @@ pub struct Port {
     number: DiskNumber,
     of: Membership,
     disk: Arc<dyn Disk>,
-    /// None: no latencies are compared.
+    /// `None`: latencies are not compared.
     slow_reads: Option<Arc<dyn SlowReads>>,
     access: Access,
     /// Set under the lock of `state`.
@@ -60,7 +61,7 @@ struct State {
     writes: Calls<Written>,
     /// Writes and discards that have completed.
     completed: u64,
-    /// How many of the first of them are durable.
+    /// How many of these are durable, the oldest first.
     durable: u64,
 }
 
@@ -72,12 +73,12 @@ enum Kind {
     Read,
     Write,
     WriteThrough,
-    /// So many writes had completed when it began.
+    /// A flush; so many writes had completed when it began.
     Flush(u64),
 }
 
 impl Port {
-    /// An owner's I/O to a disk, while the disk has this membership.
+    /// A port for a disk in this membership.
     pub fn new(number: DiskNumber, of: Membership, disk: Arc<dyn Disk>, access: Access) -> Arc<Port> {
         let (has_ended, state, drained) = (AtomicBool::new(false), Mutex::default(), Notify::new());
         let slow_reads = disk.slow_reads();
@@ -94,7 +95,7 @@ impl Port {
         self.of
     }
 
-    /// Whether the disk is far slower than its peers, so that data is to be read elsewhere, if it can be.
+    /// Whether the disk is far slower than its peers, so that data should be read elsewhere if possible.
     pub fn is_avoided(&self) -> bool {
         self.slow_reads.as_ref().is_some_and(|reads| reads.is_avoided())
     }
@@ -138,7 +139,7 @@ impl Port {
         });
     }
 
-    /// Makes all writes durable that have completed.
+    /// Makes all completed writes durable.
     pub fn flush_then(self: &Arc<Port>, then: Then<Written>) {
         let kind = |state: &State| Kind::Flush(state.completed);
         if let Some(then) = self.begin(|s| &mut s.writes, Place::whole(Op::Flush), kind, then) {
@@ -175,12 +176,12 @@ impl Port {
         outcome.await
     }
 
-    /// The disk, for I/O that this port does not see.
+    /// The disk, for I/O that bypasses this port.
     pub fn disk(&self) -> Arc<dyn Disk> {
         Arc::clone(&self.disk)
     }
 
-    /// The disk is to leave the service: no further call begins, as if it had left; or it stays.
+    /// The removal of the disk is in progress: no further call begins, as if it were removed; or it was refused.
     pub fn set_leaving(&self, is_leaving: bool) {
         self.state.lock().is_leaving = is_leaving;
     }
@@ -190,18 +191,18 @@ impl Port {
         self.state.lock().is_leaving
     }
 
-    /// The disk leaves the service.
+    /// The disk is removed from service.
     pub fn end(&self) {
         let (reads, writes) = {
             let mut state = self.state.lock();
             self.has_ended.store(true, Ordering::Release);
             (std::mem::take(&mut state.reads), std::mem::take(&mut state.writes))
         };
-        // Each tells its caller that the result is unknown; not under the lock, which the caller may want.
+        // Dropping them calls the callbacks with an unknown result; not under the lock, which a callback may take.
         drop((reads, writes));
     }
 
-    /// Whether no further call begins, because the disk has left the service or the handle failed.
+    /// Whether no further call begins, because the disk was removed from service or the handle failed.
     pub fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Acquire)
     }
@@ -212,7 +213,7 @@ impl Port {
         state.durable < state.completed
     }
 
-    /// What is outstanding and not durable.
+    /// The outstanding calls and the writes that are not durable.
     pub fn stats(&self) -> PortStats {
         let state = self.state.lock();
         let (outstanding, unflushed) = (state.outstanding, state.completed - state.durable);
@@ -236,7 +237,7 @@ impl Port {
         }
     }
 
-    /// The disk has answered a call.
+    /// The disk has completed a call.
     fn answered(&self, state: &mut State) {
         state.outstanding -= 1;
         if state.outstanding == 0 {
@@ -244,7 +245,7 @@ impl Port {
         }
     }
 
-    /// Counts a call, and returns the callback to give to the disk; none if the port has ended.
+    /// Counts a call, and returns the callback for the disk; `None` if the port has ended.
     fn begin<T: Outcome>(
         self: &Arc<Port>,
         calls: impl FnOnce(&mut State) -> &mut Calls<T>,
@@ -257,7 +258,7 @@ impl Port {
     {
         let mut state = self.state.lock();
         if self.has_ended() || state.is_leaving {
-            // It tells its caller, who may want the lock.
+            // Dropping the callback calls it, and it may take the lock.
             drop(state);
             drop(then);
             return None;
@@ -269,8 +270,8 @@ impl Port {
         Some(Then::new(port, which, at))
     }
 
-    /// Begins a write when the lease holds again, or fails: with [`DiskError::Fenced`] when another owner is known, with
-    /// [`DiskError::Gone`] when the pool was let go.
+    /// Begins a write when the lease holds again, or fails: with [`DiskError::Fenced`] when there is another owner,
+    /// with [`DiskError::Gone`] when the pool was released.
     fn later(&self, at: Place, write: impl FnOnce(&dyn Disk) -> Io<Written> + Send + 'static) -> Io<Written> {
         let (Access { env, lease, epoch: had }, disk) = (self.access.clone(), Arc::clone(&self.disk));
         Io::pending(async move {
@@ -279,7 +280,7 @@ impl Port {
                     Ok(()) => return write(&*disk).wait().await,
                     Err(SeamError::Deposed(epoch)) => epoch.0,
                     Err(SeamError::Suspended(Suspension::TakenOver(epoch))) => epoch,
-                    // The pool is let go.
+                    // The pool was released.
                     Err(SeamError::Failed(_)) => return Err(DiskError::Gone { at }),
                     Err(_) => {
                         env.sleep(PAUSE).await;
@@ -297,7 +298,7 @@ impl Port {
     }
 }
 
-/// A call that is waited for.
+/// A callback that completes a future.
 struct Once<T>(Mutex<Option<oneshot::Sender<T>>>);
 
 impl<T: Outcome> Once<T> {
@@ -329,7 +330,8 @@ impl Told<Read> for Port {
     }
 
     fn late(self: Arc<Port>, which: usize) {
-        // If the call has just completed, this may be the next one of its number: that is called late too early.
+        // If the call has just completed, its number may be reused by a newer call, which is then reported late too
+        // early: harmless.
         let caller = self.state.lock().reads.get(which).and_then(|(then, _)| then.receiver());
         if let Some((caller, which)) = caller {
             caller.late(which);
@@ -345,7 +347,7 @@ impl Told<Written> for Port {
             let Some((then, kind)) = state.writes.try_remove(which) else { return };
             match (kind, &outcome) {
                 (Kind::Flush(completed), Ok(())) => state.durable = state.durable.max(completed),
-                // A part of one that failed may be in the disk's cache.
+                // A part of a failed write may be in the disk's cache.
                 (Kind::Write, _) | (Kind::WriteThrough, Err(_)) => state.completed += 1,
                 (Kind::Read | Kind::WriteThrough | Kind::Flush(_), _) => {}
             }
@@ -355,19 +357,19 @@ impl Told<Written> for Port {
     }
 }
 
-/// The ports of a space: one for each disk of the view that is in service and that this process can reach.
+/// The ports of a space: one for each disk of the view that is in service and that this process can open.
 pub struct Ports {
     access: Access,
     open: Box<Open>,
     inner: RwLock<Inner>,
-    /// A view was followed.
+    /// Notified after [`Ports::follow`].
     changed: Notify,
 }
 
 /// A port that has ended has calls outstanding.
 struct Outstanding;
 
-/// Opens a disk for the space, in a membership; none if this process cannot reach it.
+/// Opens a disk for the space, in a membership; `None` if this process cannot access it.
 type Open = dyn Fn(DiskNumber, Membership) -> Option<Arc<dyn Disk>> + Send + Sync;
 
 #[derive(Default)]
@@ -376,16 +378,16 @@ struct Inner {
     /// The disks that are in service.
     members: BTreeMap<DiskNumber, Membership>,
     ports: BTreeMap<DiskNumber, Arc<Port>>,
-    /// Those that have ended with calls outstanding.
+    /// Ports that have ended with outstanding calls.
     ended: Vec<Arc<Port>>,
-    /// Disks of which a handle failed with unflushed writes, which no flush has reported.
+    /// Disks with a handle that failed with unflushed writes, not reported by a flush yet.
     unreported: BTreeMap<DiskNumber, Membership>,
-    /// Disks that are about to leave: a port that is opened anew is leaving, too.
+    /// Disks whose removal is in progress: this applies to a reopened port, too.
     leaving: BTreeMap<DiskNumber, Membership>,
 }
 
 impl Ports {
-    /// No ports; `open` opens a disk for its membership, at each view until it can.
+    /// Without ports; `open` opens a disk for its membership, and is tried again at each view until it succeeds.
     pub fn new(
         access: Access,
         open: impl Fn(DiskNumber, Membership) -> Option<Arc<dyn Disk>> + Send + Sync + 'static,
@@ -393,8 +395,8 @@ impl Ports {
         Ports { access, open: Box::new(open), inner: RwLock::default(), changed: Notify::new() }
     }
 
-    /// Ends the ports of memberships that have ended, and opens those that have begun. A view that is older than one
-    /// that was followed changes nothing.
+    /// Ends the ports of memberships that have ended, and opens those that have begun. An older view than the last one
+    /// has no effect.
     pub fn follow(&self, view: &SpaceView) {
         let ended = {
             let mut inner = self.inner.write();
@@ -409,7 +411,7 @@ impl Ports {
                 inner.ports.remove(&port.number);
                 inner.leaving.remove(&port.number);
             }
-            // What a disk that has left had not flushed is missed, also if its port had ended before.
+            // Unflushed writes of a removed disk are recorded as stale regions, also if its port had ended before.
             let Inner { unreported, members, .. } = &mut *inner;
             unreported.retain(|disk, of| members.get(disk) == Some(of));
             inner.ended.extend(ended.iter().cloned());
@@ -422,7 +424,7 @@ impl Ports {
         self.changed.notify_waiters();
     }
 
-    /// Waits until the ended ports of a disk have no call outstanding: before it is opened again.
+    /// Waits until the ended ports of a disk have no outstanding call, before the disk is reopened.
     pub async fn drained(&self, disk: DiskNumber) {
         let ended: Vec<_> =
             self.inner.read().ended.iter().filter(|port| port.number == disk).cloned().collect();
@@ -431,7 +433,7 @@ impl Ports {
         }
     }
 
-    /// Takes a port out that has ended although its disk stays in service.
+    /// Removes a port that has ended although its disk stays in service.
     pub fn abandon(&self, port: &Arc<Port>) {
         let mut inner = self.inner.write();
         if inner.ports.get(&port.number).is_some_and(|present| Arc::ptr_eq(present, port)) {
@@ -451,8 +453,8 @@ impl Ports {
         std::mem::take(&mut self.inner.write().unreported).into_keys().collect()
     }
 
-    /// Opens a disk anew whose port has ended, when nothing is outstanding there any more. The present port; none if the
-    /// disk has left, or cannot be opened now.
+    /// Reopens a disk whose port has ended, when it has no outstanding call any more. Returns the current port; `None`
+    /// if the disk was removed, or cannot be opened now.
     pub async fn reopen(&self, disk: DiskNumber, of: Membership) -> Option<Arc<Port>> {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
@@ -468,7 +470,7 @@ impl Ports {
         }
     }
 
-    /// The same, if nothing is outstanding there.
+    /// The same without waiting, if the disk has no outstanding call.
     pub fn reopen_now(&self, disk: DiskNumber, of: Membership) -> Option<Arc<Port>> {
         self.try_reopen(disk, of).ok()?
     }
@@ -484,7 +486,7 @@ impl Ports {
         Ok(inner.ports.get(&disk).filter(|port| port.of == of).cloned())
     }
 
-    /// Opens a disk that has no port; `false`: an earlier port of it has calls outstanding.
+    /// Opens a disk that has no port; `false`: an earlier port of it has outstanding calls.
     fn open_in(&self, inner: &mut Inner, disk: DiskNumber, of: Membership) -> bool {
         inner.ended.retain(|port| !port.is_over());
         if inner.ended.iter().any(|port| port.number == disk) {
@@ -500,7 +502,7 @@ impl Ports {
         true
     }
 
-    /// A disk is to leave the service: no further call begins there, or it stays.
+    /// The removal of a disk is in progress: no further call begins there; or it was refused.
     pub fn set_leaving(&self, disk: DiskNumber, of: Membership, is_leaving: bool) {
         let mut inner = self.inner.write();
         match is_leaving {
@@ -518,18 +520,18 @@ impl Ports {
         (self.open)(disk, of).map(|opened| Port::new(disk, of, opened, self.access.clone()))
     }
 
-    /// Whether the disk is one of the space's, in this membership.
+    /// Whether the space has the disk, in this membership.
     pub fn has(&self, disk: DiskNumber, of: Membership) -> bool {
         self.inner.read().members.get(&disk) == Some(&of)
     }
 
-    /// Whether this handle has failed, and its disk stays in service: what it has not flushed may be lost. A port that
-    /// [`Ports::follow`] has ended has not failed, also before its caller publishes the view.
+    /// Whether this handle has failed while its disk stays in service: its unflushed writes may be lost. A port that
+    /// [`Ports::follow`] has ended has not failed, even before its caller publishes the view.
     pub fn has_failed(&self, port: &Port) -> bool {
         port.has_ended() && self.has(port.number, port.of)
     }
 
-    /// The port of a disk in a membership; none if the membership has ended, or the disk cannot be reached.
+    /// The port of a disk in a membership; `None` if the membership has ended, or the disk cannot be opened.
     pub fn get(&self, disk: DiskNumber, of: Membership) -> Option<Arc<Port>> {
         self.inner.read().ports.get(&disk).filter(|port| port.of == of).cloned()
     }
@@ -539,7 +541,7 @@ impl Ports {
         self.inner.read().ports.values().cloned().collect()
     }
 
-    /// The ports that a commit has to flush: with writes that are complete and not durable now.
+    /// The ports that a commit has to flush: those with completed writes that are not durable.
     pub fn dirty(&self) -> Vec<Arc<Port>> {
         self.inner.read().ports.values().filter(|port| port.is_dirty()).cloned().collect()
     }

@@ -1,7 +1,7 @@
-//! Reading: from one copy that counts, straight into the caller's buffers, each unit verified there.
+//! Reading: from one complete copy, directly into the caller's buffers; each unit is verified there.
 //!
-//! No lock is held: a unit that does not match may have been written meanwhile, so it is looked at again under its lock,
-//! on every copy. A disk that is late, or far slower than its peers, is read around: [`crate::hedge`].
+//! A read takes no lock: a unit that does not match may have been written meanwhile, so it is read again under its
+//! lock, from every copy. Reads avoid a disk that is late, or far slower than its peers: [`crate::hedge`].
 
 use std::sync::Arc;
 
@@ -30,35 +30,35 @@ use crate::write::{NotYet, Target, unavailable};
 /// The result of a read, with its buffers.
 pub type SpaceRead = (Result<(), SpaceError>, SgMut);
 
-/// A read that waits for one disk, and for others too when that one is late: the first valid result counts. The disk has
-/// the caller's buffers until it answers, whichever result counts.
+/// A read that waits for one disk, and for others too when that one is late: the first valid result is used. The first
+/// disk keeps the caller's buffers until it has completed the read, whichever result is used.
 pub(crate) struct Reading {
     pub(crate) inner: Arc<Inner>,
     pub(crate) target: Target,
-    /// Whose units they are.
+    /// The content of the units.
     pub(crate) content: ContentId,
     /// The disk that is read first.
     pub(crate) disk: DiskNumber,
     pub(crate) of: Membership,
-    /// Held: a small cache must not evict what is needed when it does not match.
+    /// Held so that a small cache does not evict the table, which is needed on a mismatch.
     _cached: Arc<Cached>,
     pub(crate) shape: Shape,
     sums: Sums,
-    /// None: the caller has its answer.
+    /// `None`: the caller was answered.
     answer: Mutex<Option<oneshot::Sender<SpaceRead>>>,
 }
 
-/// What can be said of units at once.
+/// The state of units that is known without a read.
 enum Known {
     Zeros,
     Sums(Sums),
-    /// Some are, or a unit is open, lost or not known.
+    /// Only some are written, or a unit is undecided, lost or unknown.
     Mixed,
 }
 
 impl Space {
-    /// Reads as many whole units at `address` as `dst` has filled. What was never written, or was discarded, is zeros.
-    /// After an error the buffers have undefined contents.
+    /// Reads as many whole units at `address` as `dst` has filled. Unwritten or discarded units are zeros. After an
+    /// error the buffers have undefined contents.
     ///
     /// # Panics
     /// If the range is not whole units.
@@ -85,7 +85,7 @@ impl Space {
 }
 
 impl Inner {
-    /// Several runs: each into those of the buffers that are its own, or through others where a buffer is of two.
+    /// Reads several runs: each directly into its own buffers, or through temporary ones where two runs share a buffer.
     async fn read_runs(self: Arc<Inner>, runs: &[Run], targets: Vec<Target>, mut dst: SgMut) -> SpaceRead {
         let mut result = Ok(());
         let Some(own) = own_buffers(runs, &dst) else {
@@ -120,7 +120,7 @@ impl Inner {
         let content = at.content(target.column);
         let is_usable = |m: &&Member| m.counts && m.membership.is_some() && usize::from(m.content) == content;
         let counting: SmallVec<[&Member; 3]> = at.members.iter().filter(is_usable).collect();
-        // Neighbours are read from the same copy.
+        // Neighbouring units are read from the same copy.
         let turn = (target.first() / 64 + target.key.row.0) as usize;
         let Some(mut member) = (!counting.is_empty()).then(|| counting[turn % counting.len()]) else {
             return self.read_slowly(target, dst, None);
@@ -130,7 +130,7 @@ impl Inner {
             Err(NotYet::Table(load)) => {
                 let inner = Arc::clone(self);
                 return env::Io::pending(self.env.run(async move {
-                    // Held: nothing evicts it before it is used.
+                    // Held so that it is not evicted before its use.
                     match load.await {
                         Ok(_cached) => inner.read_run(target, dst).wait().await,
                         Err(_) => inner.read_slowly(target, dst, None).wait().await,
@@ -140,7 +140,7 @@ impl Inner {
             Err(_) => return self.read_slowly(target, dst, None),
         };
         let sums = match self.look(&cached, |table| known(table, &target, content)) {
-            // That nothing was written there no other copy proves.
+            // A table from one copy's block is no proof that units are unwritten.
             Known::Zeros if self.lease.holds() && !matches!(cached.source(), Source::Copy(_)) => {
                 return zeros(dst);
             }
@@ -180,7 +180,7 @@ impl Inner {
         env::Io::pending(async move { result.await.unwrap_or_else(|_| closed()) })
     }
 
-    /// Unit by unit, in a task. What this disk has did not match.
+    /// Reads unit by unit, in a task, after a mismatch on the `suspect` disk.
     pub(crate) fn read_slowly(
         self: &Arc<Inner>,
         target: Target,
@@ -190,7 +190,7 @@ impl Inner {
         let inner = Arc::clone(self);
         env::Io::pending(self.env.run(async move {
             let result = match inner.read_units(&target, &mut dst, suspect).await {
-                // Another owner may have written since the lease ended.
+                // Another owner may have written after the end of the lease.
                 Ok(()) => inner.lease.hold().wait().await.map_err(SpaceError::from),
                 Err(error) => Err(error),
             };
@@ -198,8 +198,8 @@ impl Inner {
         }))
     }
 
-    /// Reads units under their lock: each from a copy that has it; those that do not get it again. The suspect disk is read
-    /// first: if it is right after all, the unit was being written, otherwise it is healed.
+    /// Reads units under their lock: each from a valid copy; bad copies are rewritten. The suspect disk is read first:
+    /// if it is valid now, the unit was being written, otherwise it is healed.
     async fn read_units(
         self: &Arc<Inner>,
         target: &Target,
@@ -250,7 +250,8 @@ impl Inner {
         }
     }
 
-    /// Reads the wanted units of a content from its copies, or makes them from the other contents; `false` if a disk was removed meanwhile.
+    /// Reads the wanted units of a content from its copies, or recovers them from the other contents; `false` if a disk
+    /// was removed meanwhile.
     pub(crate) async fn read_wanted(
         self: &Arc<Inner>,
         target: &Target,
@@ -290,7 +291,7 @@ impl Inner {
     ) -> Result<bool, SpaceError> {
         let content = ContentId { space: self.space(), birth, content: target.column };
         let (mut damaged, mut good) = (Vec::new(), Vec::new());
-        // Why not all copies were read.
+        // The error if not all copies were read.
         let mut unread = None;
         for member in members.iter().filter(|member| member.counts) {
             if wanted.is_empty() {
@@ -345,17 +346,17 @@ impl Inner {
 }
 
 impl Reading {
-    /// Whether bytes are what was written, as far as was known when the read began.
+    /// Whether the bytes match the checksums that were known when the read began.
     pub(crate) fn is_valid(&self, dst: &SgMut) -> bool {
         has_sums(self.content, &self.target, &self.sums, dst)
     }
 
-    /// Whether no answer is wanted any more.
+    /// Whether the caller was answered, or does not wait any more.
     pub(crate) fn is_answered(&self) -> bool {
         self.answer.lock().as_ref().is_none_or(oneshot::Sender::is_closed)
     }
 
-    /// Answers the caller, if it has no answer.
+    /// Answers the caller, unless it was answered already.
     pub(crate) fn answer(&self, read: SpaceRead) {
         let answer = self.answer.lock().take();
         if let Some(answer) = answer {
@@ -368,9 +369,9 @@ impl Told<Read> for Reading {
     fn told(self: Arc<Reading>, _: usize, (result, dst): Read) {
         match result {
             Ok(()) if self.is_valid(&dst) && self.inner.lease.holds() => return self.answer((Ok(()), dst)),
-            // The disk has left, and the caller has the data from another one.
+            // The disk was removed, and the caller has the data from another one.
             Err(DiskError::Timeout { .. } | DiskError::Gone { .. }) if self.is_answered() => return,
-            // Also if the caller has the data: what is damaged is to be written anew.
+            // Also if the caller has the data: damage must be repaired.
             _ => {}
         }
         let env = self.inner.env.clone();
@@ -420,7 +421,7 @@ fn closed() -> SpaceRead {
     (Err(LogError::Closed.into()), SgMut::new())
 }
 
-/// Which buffers are each run's, if none is of two runs and each run's are in its order.
+/// The buffers of each run, if no buffer is shared by two runs and each run's are in order.
 fn own_buffers(runs: &[Run], dst: &SgMut) -> Option<Vec<SmallVec<[usize; 4]>>> {
     let starts: SmallVec<[u64; 8]> = dst
         .iter()
@@ -448,7 +449,7 @@ fn own_buffers(runs: &[Run], dst: &SgMut) -> Option<Vec<SmallVec<[usize; 4]>>> {
     runs.iter().map(own).collect()
 }
 
-/// Copies a run's bytes to where they belong.
+/// Copies a run's bytes to their place in `to`.
 fn scatter(from: &SgMut, run: &Run, to: &mut SgMut) {
     let mut done = 0;
     for piece in &run.pieces {
@@ -472,7 +473,7 @@ fn copy_in(sg: &mut SgMut, start: usize, mut bytes: &[u8]) {
     }
 }
 
-/// Puts the bytes of units in their place; `None`: zeros.
+/// Copies the bytes of units to their place; `None`: zeros.
 pub(crate) fn fill(sg: &mut SgMut, unit: usize, bytes: Option<&[u8]>, units: usize) {
     const ZEROS: [u8; UNIT as usize] = [0; UNIT as usize];
     for at in unit..unit + units {

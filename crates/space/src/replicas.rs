@@ -1,5 +1,5 @@
-//! The replicas of a space's log, as the metadata has them: one that has left is replaced, on its disk when that returns or on
-//! another one. `docs/0004-spaces.md`, section D, "Place", and rule 17.
+//! The replicas of a space's log according to the metadata: a removed one is replaced, on its disk when that returns,
+//! or on another one. `docs/0004-spaces.md`, section D, "Place", and rule 17.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -19,27 +19,27 @@ pub(crate) struct Replicas(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// Those that take part, by the generation of their copy in the log's row.
+    /// The replicas in use, by the generation of their copy in the log's row.
     all: BTreeMap<u32, Taking>,
     /// The view in which there was no room for another one.
     no_room: Option<ViewVersion>,
 }
 
-/// A replica takes part as long as its copy is in the log's row.
+/// A replica that is in use as long as its copy is in the log's row.
 struct Taking {
-    /// The port with the handle that the log has.
+    /// The port that the log uses.
     port: Arc<Port>,
-    /// The copy has missed nothing.
+    /// The copy is complete.
     counts: bool,
 }
 
 impl Replicas {
-    /// Those of a log that is opened or made.
+    /// Adds the replicas of a log that is opened or created.
     pub(crate) fn begin(&self, generation: u32, port: Arc<Port>) {
         self.0.lock().all.insert(generation, Taking { port, counts: true });
     }
 
-    /// Those that do not take part any more in this view; they are forgotten.
+    /// Removes and returns the replicas that are not in this view any more.
     fn left(&self, view: &SpaceView) -> Vec<u32> {
         let takes_part = |generation: u32, taking: &Taking| {
             replica(view, generation).is_some_and(|(_, copy)| {
@@ -74,7 +74,7 @@ fn replica(view: &SpaceView, generation: u32) -> Option<(u8, SlabCopy)> {
 }
 
 impl Inner {
-    /// Ends replicas that do not take part in a new view, and has others put in their place.
+    /// Ends replicas that are not in a new view, and requests their replacement.
     pub(crate) fn follow_replicas(&self, view: &SpaceView) {
         let Some(log) = self.log.get() else { return };
         self.replicas.left(view).into_iter().for_each(|generation| log.left(generation));
@@ -84,7 +84,7 @@ impl Inner {
         }
     }
 
-    /// Has every copy of the log's row take part: one that is present joins, for one that is absent another disk is found.
+    /// Adds missing replicas: a present copy joins, for an absent one another disk is requested.
     pub(crate) async fn mend_log(self: &Arc<Inner>) -> Result<(), SpaceError> {
         loop {
             let view = self.view.get().value;
@@ -96,9 +96,9 @@ impl Inner {
             let mut missing = copies.filter(|(_, copy)| !self.replicas.has(copy));
             let no_room = self.replicas.0.lock().no_room;
             let can_change = |(_, copy): &(usize, &SlabCopy)| match view.membership(copy.place.disk) {
-                // A call that hangs there holds up nothing else.
+                // Does not wait for a call that hangs there.
                 Some(of) => self.ports.reopen_now(copy.place.disk, of).is_some(),
-                // The metadata has one change of the row at a time.
+                // The metadata allows one change of the row at a time.
                 None => !is_moving && no_room != Some(view.version),
             };
             let Some((index, copy)) = missing.find(can_change) else { return Ok(()) };
@@ -111,7 +111,7 @@ impl Inner {
             match self.commit_if_fits(vec![OwnerOp::ReplaceLog { index, generation }]).await {
                 Ok(_) => {}
                 Err(SpaceError::Seam(SeamError::NoRoom(_))) => {
-                    // The refusal may be in a newer view.
+                    // The reason of the refusal may be in a newer view.
                     if let Some(newest) = self.newest_view().await? {
                         self.follow(newest);
                     }
@@ -122,7 +122,8 @@ impl Inner {
         }
     }
 
-    /// Ends a move of a replica when the new one counts, and calls it off if its disk has left; whether it did.
+    /// Ends a move of a replica when the new one is complete, and cancels it if its disk was removed; returns whether
+    /// it did either.
     async fn end_log_move(&self, view: &SpaceView) -> Result<bool, SpaceError> {
         let (row, log) = (RowNumber::LOG, view.log_row());
         let Some((log, moving)) = log.and_then(|log| Some((log, log.moving()?))) else { return Ok(false) };
@@ -133,7 +134,7 @@ impl Inner {
         if moving.copy.missed != 0 || !self.replicas.counts(&moving.copy) {
             return Ok(false);
         }
-        // Its slab is free then: no write is on its way there.
+        // Its slab is freed: no write may be in flight there.
         let old = log.slabs[usize::from(moving.index)].generation;
         self.log().leaving(old);
         self.log().idle(old).await;
@@ -170,8 +171,8 @@ impl Inner {
                     _ => None,
                 };
                 if let Some(error) = error {
-                    // The disk leaves, as after any other write that failed. If it is needed, a write that hangs must not
-                    // follow those of the next try; one without room has ended.
+                    // The disk is removed, as after any failed write. If it is needed, a write that hangs must not take
+                    // effect after those of the retry; a write that failed for lack of space has ended.
                     let (disk, of) = (port.number(), port.membership());
                     let is_full = matches!(error, DiskError::Full { at } if at.op == Op::Write);
                     let reported = inner.report(disk, of, Absence::WriteFailed, error).await;
@@ -196,7 +197,7 @@ impl Inner {
             Ok(Reported::Needed) => self.abandon(&failed),
             Err(_) => return Err(Deposed),
         }
-        // It may fail at once for as long as its storage is full.
+        // It may fail immediately as long as its storage is full.
         self.env.sleep(RETRY).await;
         loop {
             let opened = self.ports.reopen(disk, of).await;
@@ -216,7 +217,7 @@ impl Inner {
         }
     }
 
-    /// Their disks miss all that others have, before anything is read from them.
+    /// Marks all regions of their disks that others have stale, before anything is read from them.
     pub(crate) async fn replicas_set_back(&self, generations: Vec<u32>) -> Result<Vec<u32>, Deposed> {
         let copy = |generation: u32| Some(replica(&self.view.get().value, generation)?.1);
         for disk in generations.iter().filter_map(|generation| Some(copy(*generation)?.place.disk)) {
@@ -224,7 +225,7 @@ impl Inner {
             self.was_set_back(disk);
             self.commit_if_fits(vec![OwnerOp::Stale { disk, of }]).await.map_err(|_| Deposed)?;
         }
-        // One that has what the others lack stays.
+        // A replica with data that the others lack stays.
         let is_left_out = |generation: &u32| copy(*generation).is_none_or(|copy| copy.missed != 0);
         Ok(generations.into_iter().filter(is_left_out).collect())
     }
@@ -235,12 +236,12 @@ impl Inner {
         let (Some(membership), Some((index, _))) = (membership, copy) else { return Ok(()) };
         let (row, regions) = (RowNumber::LOG, u64::MAX);
         let op = OwnerOp::NotMissed { row, index, generation, regions, membership };
-        // It does not fit if the disk has left meanwhile.
+        // It conflicts if the disk was removed meanwhile.
         self.commit_if_fits(vec![op]).await.map_err(|_| Deposed)?;
         if let Some(taking) = self.replicas.0.lock().all.get_mut(&generation) {
             taking.counts = true;
         }
-        // A move may end.
+        // A move may be complete.
         self.to_keep.notify_one();
         Ok(())
     }

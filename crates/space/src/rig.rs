@@ -1,5 +1,5 @@
-//! What an owner of a space needs around it in a test: a machine of simulated disks, a coordinator, and a model of
-//! the bytes that its reads may return.
+//! The test environment of an owner of a space: a machine of simulated disks, a coordinator, and a model of the bytes
+//! that its reads may return.
 //!
 //! **A run.** [`Rig::new`] lays out disks and a space without rows; its log has slabs, and its row is *new*, because
 //! no owner has written a log yet. The owner gets `Arc::new(rig.clone())` as its [`pool_seam::Coordinator`] and
@@ -59,14 +59,14 @@ pub(crate) struct Rig {
     state: Arc<Mutex<State>>,
 }
 
-/// What the coordinator does wrong, from now on.
+/// Injected faults of the coordinator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Faults {
     /// How long a record takes to become durable.
     pub(crate) delay: Duration,
     /// How many messages of a million are lost: half of them before they are carried out, the others are replies.
     pub(crate) lost: u32,
-    /// No changes are taken.
+    /// Changes are refused.
     pub(crate) suspended: Option<Suspension>,
 }
 
@@ -78,7 +78,7 @@ struct State {
     /// A disk whose mark the owner reads, with the membership that it is about to have.
     joining: Option<(DiskNumber, Membership)>,
     faults: Faults,
-    /// What owners told of damage.
+    /// Damage reported by owners.
     found: Vec<Finding>,
     /// Errors of disks that owners reported.
     failed: Vec<(DiskNumber, DiskError)>,
@@ -136,17 +136,17 @@ impl Rig {
         Rig { env, machine, state: Arc::new(Mutex::new(state)) }
     }
 
-    /// The present owner; it calls the coordinator by this name.
+    /// The current owner's id.
     pub(crate) fn owner_id(&self) -> OwnerId {
         self.state.lock().metadata.owner()
     }
 
-    /// The present view.
+    /// The current view.
     pub(crate) fn view_now(&self) -> Arc<SpaceView> {
         self.state.lock().metadata.view()
     }
 
-    /// Whom the coordinator asks when a disk leaves or joins.
+    /// The owner that the coordinator calls when a disk is removed or joins.
     pub(crate) fn set_owner(&self, owner: Weak<dyn Owner>) {
         self.state.lock().owner = Some(owner);
     }
@@ -159,7 +159,7 @@ impl Rig {
         state.metadata.owner()
     }
 
-    /// Sets the number of copies that new rows get; others keep theirs until they are reshaped.
+    /// Sets the number of copies of new rows; existing rows keep theirs until they are reshaped.
     pub(crate) fn set_resiliency(&self, to: Resiliency) {
         let mut state = self.state.lock();
         state.record(&self.machine, |metadata| metadata.set_resiliency(to));
@@ -170,7 +170,7 @@ impl Rig {
         }
     }
 
-    /// What the owner has told of damage so far.
+    /// The damage that the owner has reported so far.
     pub(crate) fn found(&self) -> Vec<Finding> {
         self.state.lock().found.clone()
     }
@@ -185,7 +185,7 @@ impl Rig {
         self.state.lock().faults = faults;
     }
 
-    /// Keeps the moments before all events from now on.
+    /// Records the moments before all further events.
     pub(crate) fn record(&self) {
         self.machine.record();
     }
@@ -225,7 +225,7 @@ impl State {
     }
 }
 
-/// Runs a test on a runtime of its own, whose time passes when all tasks wait.
+/// Runs a test on a runtime of its own, whose time advances when all tasks wait.
 pub(crate) fn virtual_time<T>(run: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.expect("a runtime").block_on(run)

@@ -1,4 +1,4 @@
-//! The size of a space, and which of its addresses hold something.
+//! The size of a space, and its allocated addresses.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use crate::owner::{Inner, RETRY, Space};
 use crate::view::layout;
 use crate::write::Target;
 
-/// Groups of which one call of [`Space::allocated`] looks at the tables.
+/// The most groups whose tables one call of [`Space::allocated`] reads.
 const GROUPS: usize = 256;
 
-/// Calls beyond this byte fail although the space has it: it is being made smaller.
+/// Calls beyond this byte fail, although it is inside the space: the space is being shrunk.
 pub(crate) struct Limit(AtomicU64);
 
 /// Ends on drop.
 struct Limited<'a>(&'a Limit);
 
-/// What is allocated of the first bytes of a range.
+/// The allocated parts of the beginning of a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allocated {
-    /// Addresses that may hold something, in their order; all others up to `end` read as zeros.
+    /// Addresses that may have data, in order; all others up to `end` read as zeros.
     pub ranges: Vec<Range<u64>>,
-    /// How far this is about; the caller asks again from here on.
+    /// The end of the examined range; the caller continues from here.
     pub end: u64,
 }
 
@@ -43,7 +43,7 @@ impl Drop for Limited<'_> {
 }
 
 impl Space {
-    /// What is allocated, from `address` on, of at most `length` bytes: by units where a table can say it.
+    /// The allocated parts of at most `length` bytes from `address` on: by units where a table is available.
     pub async fn allocated(&self, address: u64, length: u64) -> Result<Allocated, SpaceError> {
         let inner = Arc::clone(&self.0);
         self.0.env.run(async move { inner.allocated(address..address.saturating_add(length)).await }).await
@@ -51,7 +51,7 @@ impl Space {
 }
 
 impl Inner {
-    /// Whether a range of whole units lies inside of the space.
+    /// Checks that a range of whole units is inside the space.
     ///
     /// # Panics
     /// If the range is not whole units.
@@ -81,7 +81,7 @@ impl Inner {
         }
         self.limit.0.store(to, Ordering::SeqCst);
         let _limited = Limited(&self.limit);
-        // Writes that began before have ended then, and later ones find the limit.
+        // With all permits earlier writes have ended, and later ones see the limit.
         let all = u32::try_from(self.permits).expect("few disks");
         drop(self.writes.acquire_many(all).await.map_err(|_| crate::log::LogError::Closed)?);
         if destroy {
@@ -99,7 +99,7 @@ impl Inner {
         let first = RowNumber(to.div_ceil(layout(&view).row_bytes()) as u32);
         loop {
             self.checkpoint().await?;
-            // Otherwise a job holds one of them.
+            // Otherwise a job uses one of the rows.
             let is_free = self.free_from(first).await?;
             if is_free && self.commit_if_fits(vec![OwnerOp::SetSize { from, to }]).await? {
                 return Ok(());
@@ -108,7 +108,7 @@ impl Inner {
             if view.record.size != from {
                 return Err(SeamError::Invalid(view).into());
             }
-            // A write that waited for its row has got it meanwhile, and finds the limit.
+            // A write that waited for its row has got it meanwhile, and then sees the limit.
             self.env.sleep(RETRY).await;
         }
     }

@@ -1,4 +1,4 @@
-//! The space, as its log knows it.
+//! The interface of the space for its log.
 
 use std::sync::{Arc, Weak};
 
@@ -14,7 +14,7 @@ use crate::log::{Coordination, Deposed, Source, Taken, Verdict};
 use crate::owner::Inner;
 use crate::view::route;
 
-/// The log's way to its space, which it does not keep.
+/// The log's weak reference to its space.
 pub(crate) struct Link(pub(crate) Weak<Inner>);
 
 impl Source for Link {
@@ -31,7 +31,7 @@ impl Source for Link {
             let Some(of) = view.membership(disk) else { continue };
             match inner.ports.get(disk, of) {
                 Some(port) if !ports.iter().any(|port| port.number() == disk) => ports.push(port),
-                // It has left, and the view that says so comes in a moment: what it lacks is recorded.
+                // The disk was removed, and the new view arrives soon: its stale regions are recorded.
                 None if !inner.ports.has(disk, of) => {}
                 // Its handle has failed.
                 None if !failed.contains(&disk) => failed.push(disk),

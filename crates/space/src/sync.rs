@@ -1,5 +1,5 @@
-//! The primitives of the structures that several threads use at once and that tests/interleavings runs through all
-//! orders of their steps: [`view::current`](crate::view). There this module is loom's.
+//! The synchronization primitives of the concurrent structures that tests/interleavings model-checks:
+//! [`view::current`](crate::view). In those tests this module has loom's primitives.
 
 pub(crate) use std::sync::Arc;
 pub(crate) use std::sync::atomic::{AtomicU64, Ordering};

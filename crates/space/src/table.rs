@@ -1,19 +1,19 @@
-//! What is known of the units of a group: `docs/0004-spaces.md`, rules 1, 2, 5 and 6. Pure.
+//! The table of the units of a group: `docs/0004-spaces.md`, rules 1, 2, 5 and 6. Pure.
 //!
-//! A [`Table`] has the newest value of every unit of every content of a set: one content for a simple or mirrored column,
-//! each column for a coded row. It begins as the blocks of the group with the log's entries put over them. Beside it is a
-//! small map of the units of which the newest value is not durably confirmed: the confirmed value, and every newer one with
-//! the record that carries it. Of a coded row a unit is a stripe: all of its contents change together.
+//! A [`Table`] has the newest value of every unit of every content of a set: one content for a simple or mirrored
+//! column, each column for a coded row. It is loaded from the blocks of the group with the log's entries applied over
+//! them. In addition it has a small map of the units whose newest value is not durably confirmed: with the confirmed
+//! value, and every newer one with its record. In a coded row a unit is a stripe: all of its contents change together.
 //!
-//! How a value goes on: it *waits* ([`Table::set`]) until a record takes it ([`Table::take`]). When the record and the data
-//! are durable it is *confirmed*: blocks may have it. When a durable record says so, the confirmation is *settled*, and
-//! nothing is remembered of it beside the newest value. The log says how far that is; a caller that looks at a table tells
-//! it first ([`Table::advance`]).
+//! The states of a value: it *waits* ([`Table::set`]) until a record takes it ([`Table::take`]). When the record and
+//! the data are durable it is *confirmed*, and may be written to blocks. When a durable record states that, the
+//! confirmation is *settled*, and only the newest value is kept. A caller passes the log's progress to the table before
+//! each use ([`Table::advance`]).
 //!
 //! Invariants:
 //! 1. The newest values are those of the last version of each pending unit.
-//! 2. A parity is written where a data column is, and only there: blocks have no other word for it.
-//! 3. Blocks of the confirmed values, with all entries after the confirmed ones, give the same table again.
+//! 2. A parity is written where a data column is, and only there: blocks have no separate bitmap for it.
+//! 3. Loading blocks of the confirmed values, with all entries after the confirmed ones, results in the same table.
 
 mod by_unit;
 mod changes;
@@ -33,14 +33,15 @@ use pending::{Pending, Version};
 pub use value::{Value, Values};
 use value::{is_written, normalize, value_of};
 
-/// How durable a value is that a table is given.
+/// How durable a value is when it is added to a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
-    /// A snapshot calls it confirmed, or it is a decision about all older values.
+    /// A snapshot declares it confirmed, or it is a decision about all older values.
     Confirmed,
-    /// A record of this sequence has it that a crash left unconfirmed: it is open until a decision is logged (rule 13).
+    /// It is in the record of this sequence, which a crash left unconfirmed: undecided until a decision is logged (rule
+    /// 13).
     Open(u64),
-    /// The record of this sequence has it, and is confirmed when [`Table::advance`] says so.
+    /// It is in the record of this sequence, which [`Table::advance`] confirms later.
     Record(u64),
     /// It waits for a record.
     Waiting,
@@ -51,15 +52,15 @@ pub enum Carrier {
 pub enum InPlace {
     /// After an `active` entry of its region is durable.
     Firm,
-    /// When it has become firm: when a durable record says that the one of this sequence is confirmed.
+    /// Only after it has become firm: when a durable record declares the record of this sequence confirmed.
     Issued(u64),
     /// At once.
     Empty,
-    /// At once, under an `active` entry: a discard of it is not durably confirmed.
+    /// At once, under an `active` entry: its discard is not durably confirmed.
     Discarded,
 }
 
-/// The group that a table is about.
+/// The group of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableId {
     /// The row.
@@ -79,21 +80,21 @@ pub struct Table {
     data: usize,
     contents: Vec<Content>,
     pending: ByUnit<Pending>,
-    /// As in the blocks: of the newest one that was loaded or made.
+    /// The version of the newest block that was loaded or created.
     version: u64,
     writing: u64,
     versions: SmallVec<[u64; 3]>,
-    /// Units with a confirmed value that no block has.
+    /// Units with a confirmed value that is in no block.
     stale: Units,
     /// Units that are being written; one entry for each write.
     in_flight: Vec<Range<u16>>,
-    /// Units of which copies have to be compared, see [`Table::unresolve`].
+    /// Units whose copies have to be compared, see [`Table::unresolve`].
     unresolved: Option<Box<Units>>,
-    /// Checksums that units had before entries of a log that was read, until the unit is decided.
+    /// Checksums of units from before the entries of a replayed log, until the unit is decided.
     former: BTreeMap<u16, SmallVec<[u32; 2]>>,
-    /// What [`Table::advance`] was told last.
+    /// The arguments of the last [`Table::advance`].
     advanced: (u64, u64),
-    /// Units of contents are unknown, or were.
+    /// Contents may have unknown units.
     may_be_unknown: bool,
 }
 
@@ -102,7 +103,7 @@ struct Content {
     sums: [u32; GROUP_UNITS as usize],
     written: Units,
     lost: Units,
-    /// Neither the block nor an entry has said.
+    /// Units whose value neither a block nor an entry has.
     unknown: Units,
 }
 
@@ -116,8 +117,8 @@ impl Content {
 }
 
 impl Table {
-    /// The table of a new group, of which nothing is written, with so many data columns and contents; `slabs` is the number
-    /// of slabs of the set.
+    /// The table of a new, unwritten group with so many data columns and contents; `slabs` is the number of slabs of
+    /// the set.
     pub fn empty(id: TableId, data: usize, contents: usize, slabs: usize) -> Table {
         let content = Content {
             sums: [0; GROUP_UNITS as usize],
@@ -142,7 +143,7 @@ impl Table {
         }
     }
 
-    /// The same of a group whose blocks are not known: what entries say of it can be carried ([`Table::carry`]).
+    /// The table of a group whose blocks are unknown: its entries can be carried ([`Table::carry`]).
     pub fn unknown(id: TableId, data: usize, contents: usize, slabs: usize) -> Table {
         let mut table = Table::empty(id, data, contents, slabs);
         table.contents.iter_mut().for_each(|content| content.unknown = Units::ALL);
@@ -150,11 +151,11 @@ impl Table {
         table
     }
 
-    /// The table that these blocks describe, one for each content; `None` if a block cannot be read or is not needed yet.
-    /// The bitmaps of the newest block count: of units without entries all blocks say the same.
+    /// The table that these blocks describe, one for each content; an element is `None` if a block cannot be read or is
+    /// not needed yet. The bitmaps of the newest block are used: for units without entries all blocks agree.
     ///
-    /// `None` if there is no block, or its numbers of data columns or slabs are not those of the row. Of a set without parity
-    /// the number of slabs may be another one, from before the row got more or fewer copies.
+    /// `None` if there is no block, or its numbers of data columns or slabs are not those of the row. In a set without
+    /// parity the number of slabs may differ, from before the row got more or fewer copies.
     pub fn load(id: TableId, data: usize, slabs: usize, blocks: &[Option<&ChecksumBlock>]) -> Option<Table> {
         let newest = blocks.iter().flatten().copied().reduce(newer)?;
         let is_coded = data < blocks.len();
@@ -180,7 +181,7 @@ impl Table {
         Some(table)
     }
 
-    /// Contents with units of which neither a block nor an entry has said what they are, by bit.
+    /// Contents with units whose value neither a block nor an entry has, as bits.
     pub fn unknown_contents(&mut self) -> u32 {
         let is_unknown = |content: &usize| !self.has_block(*content);
         let unknown = (0..self.contents.len()).filter(is_unknown).fold(0, |all, content| all | 1 << content);
@@ -188,8 +189,8 @@ impl Table {
         unknown
     }
 
-    /// Of a content whose block was not there when the table was loaded: what the block of this slab says, unless it is
-    /// older than the others say.
+    /// Adds the block of a content that was missing when the table was loaded, unless it is older than the others
+    /// require.
     pub fn learn_block(&mut self, content: usize, slab: usize, block: &ChecksumBlock) {
         let is_current = self.versions.get(slab).is_some_and(|version| block.version >= *version);
         if block.versions.len() == self.versions.len() && is_current {
@@ -198,7 +199,7 @@ impl Table {
         }
     }
 
-    /// The same of a unit, of which the newest value is not known: it has this checksum, or is not written.
+    /// Adds the value of a unit whose newest value is unknown: a checksum, or unwritten.
     pub fn learn(&mut self, content: usize, unit: usize, sum: Option<u32>) {
         if self.contents[content].unknown.has(unit) {
             self.put_unknown(content, unit, sum.unwrap_or(0), false);
@@ -224,9 +225,9 @@ impl Table {
         self.id
     }
 
-    /// Bytes of memory that it takes, about, without redo payload.
+    /// The approximate memory that it takes, in bytes, without redo payload.
     pub fn bytes(&self) -> usize {
-        // Mostly two versions; the values of several contents are not inline.
+        // A pending unit mostly has two versions; the values of several contents are allocated separately.
         let values = if self.is_coded() { 2 * self.contents.len() * size_of::<Value>() } else { 0 };
         let (pending, entries) = self.pending.memory();
         size_of::<Table>() + self.contents.len() * size_of::<Content>() + pending + entries * values
@@ -249,7 +250,7 @@ impl Table {
         (0..self.contents.len()).map(|content| self.value(content, unit)).collect()
     }
 
-    /// Whether the unit, or any of the stripe, was written since it was discarded.
+    /// Whether the unit, or any unit of the stripe, was written since it was discarded.
     fn is_written(&self, unit: usize) -> bool {
         let is_lost = |c: &Content| c.lost.has(unit) && !c.unknown.has(unit);
         self.contents[..self.data].iter().any(|column| column.written.has(unit))
@@ -268,26 +269,26 @@ impl Table {
         }
     }
 
-    /// Whether the unit is *firm*, see rule 2: a write that a crash cuts off may leave any content there.
+    /// Whether the unit is *firm*, see rule 2: a write that a crash interrupts may leave any content there.
     pub fn is_firm(&self, unit: usize) -> bool {
         let pending = self.pending.get(unit);
         pending.map_or_else(|| self.is_written(unit), |pending| pending.is_firm)
     }
 
-    /// A write of units begins, which no other writes; `false` if an acknowledged value of one of them can be in no
-    /// record before this write has ended, because the unit is not firm (rule 2).
+    /// Begins a write of units that have no other write in flight. Returns `false` if an acknowledged value of one of
+    /// them cannot be taken by a record before this write has ended, because the unit is not firm (rule 2).
     pub fn begin_write(&mut self, units: Range<usize>) -> bool {
         self.in_flight.push(units.start as u16..units.end as u16);
         !units.into_iter().any(|unit| self.waits_for_write(unit))
     }
 
-    /// It has ended.
+    /// Ends a write.
     pub fn end_write(&mut self, units: Range<usize>) {
         let at = self.in_flight.iter().position(|other| usize::from(other.start) == units.start);
         self.in_flight.swap_remove(at.expect("a write that was begun"));
     }
 
-    /// Units whose value waits until a write has ended, see [`Table::begin_write`].
+    /// Units whose value cannot be taken by a record before a write has ended, see [`Table::begin_write`].
     pub fn held(&self) -> Units {
         let units = self.in_flight.iter().flat_map(|units| units.clone()).map(usize::from);
         units.filter(|unit| self.waits_for_write(*unit)).collect()
@@ -297,13 +298,13 @@ impl Table {
         self.pending.get(unit).is_some_and(|p| p.waits() && !p.is_firm)
     }
 
-    /// Units with a value that is not confirmed, or was not before a doubt.
+    /// Units with a value that is not confirmed, or was not confirmed before it came into doubt.
     pub fn unconfirmed(&self) -> Units {
         self.units(|pending| pending.versions.len() > 1)
     }
 
-    /// Whether the unit is old or new, and not known which, or new in the log only: a read or write that meets it decides
-    /// first, under its range lock (rules 3, 5, 12 and 13).
+    /// Whether the unit is *open*: undecided between old and new, or new only in the log. A read or write must decide
+    /// it first, under its range lock (rules 3, 5, 12 and 13).
     pub fn is_open(&self, unit: usize) -> bool {
         let is_unresolved = self.unresolved.as_ref().is_some_and(|units| units.has(unit));
         let is_pending = |pending: &Pending| pending.is_open() || pending.has_redo();
@@ -315,8 +316,8 @@ impl Table {
         units.any(|unit| self.is_open(unit))
     }
 
-    /// The open units of a range. First those that only have to be put in place: others wait for a record, and a checkpoint that
-    /// has to make room for that cannot carry much of what is not in place.
+    /// The open units of a range. First those that only have to be put in place: the others wait for a record, and a
+    /// checkpoint that makes room for it can carry only few unplaced units.
     pub fn open_units(&self, units: Range<usize>) -> Vec<usize> {
         let mut open: Vec<usize> = units.filter(|unit| self.is_open(*unit)).collect();
         let is_recorded = |pending: &Pending| pending.has_redo() && !pending.waits();
@@ -324,8 +325,8 @@ impl Table {
         open
     }
 
-    /// Whether the newest value may be read without a decision: it is not open, or a record has it with payload that is not in
-    /// place, so that the log says what the stripe is ([`Table::redo`]).
+    /// Whether the newest value may be read without a decision: it is not open, or it is in a record with payload, from
+    /// which the stripe can be read ([`Table::redo`]).
     pub fn is_readable(&self, unit: usize) -> bool {
         let is_in_log = |pending: &Pending| {
             let is_in_record = |v: &Version| v.redo.is_some() && v.carrier != Carrier::Waiting;
@@ -344,7 +345,7 @@ impl Table {
         self.is_coded()
     }
 
-    /// Whether a write or a flush of the unit has failed, and nothing was decided since.
+    /// Whether a write or a flush of the unit has failed, without a decision since.
     pub fn is_in_doubt(&self, unit: usize) -> bool {
         self.pending.get(unit).is_some_and(Pending::is_open)
     }
@@ -356,8 +357,8 @@ impl Table {
         })
     }
 
-    /// Written units among these may have something else on a copy than the table says: a crash may have cut off a write, or
-    /// the copy was set back.
+    /// Written units among these may differ between a copy and the table: a crash may have interrupted a write, or the
+    /// copy was rolled back.
     pub fn unresolve(&mut self, units: impl Iterator<Item = usize>) {
         let units: Vec<usize> = units.filter(|unit| self.is_written(*unit)).collect();
         if !units.is_empty() {
@@ -366,7 +367,7 @@ impl Table {
         }
     }
 
-    /// All copies of a unit have its newest value.
+    /// Records that all copies of a unit have its newest value.
     pub fn resolve(&mut self, unit: usize) {
         self.former.remove(&(unit as u16));
         if let Some(units) = &mut self.unresolved {
@@ -377,17 +378,17 @@ impl Table {
         }
     }
 
-    /// Whether only the copies have to be compared: a confirmed value is the newest.
+    /// Whether the newest value is confirmed, so that only the copies have to be compared.
     pub fn is_known(&self, unit: usize) -> bool {
         !self.pending.has(unit)
     }
 
-    /// The values that rule 5 tries: the newest entry's or that of a write that failed, older unconfirmed ones, newest
-    /// first, then the confirmed one; each once.
+    /// The values that rule 5 tries: the newest entry's or a failed write's, then older unconfirmed ones, newest first,
+    /// then the confirmed one; each once.
     pub fn candidates(&self, unit: usize) -> Vec<Values> {
         let Some(pending) = self.pending.get(unit) else { return vec![self.values(unit)] };
         let mut all: Vec<Values> = Vec::new();
-        // Of doubts only the last one has a value that nothing has replaced.
+        // Only the last doubt has a value that was not replaced.
         let last = pending.versions.len() - 1;
         for (_, version) in
             pending.versions.iter().enumerate().rev().filter(|(at, v)| *at == last || !v.is_doubt)
@@ -399,19 +400,18 @@ impl Table {
         all
     }
 
-    /// Checksums of what a unit was before the values that are known of it, since the last checkpoint: a copy with one of
-    /// them is behind.
+    /// Checksums of a unit since the last checkpoint from before its known values: a copy with one of them is stale.
     pub fn former(&self, unit: usize) -> SmallVec<[u32; 2]> {
         self.former.get(&(unit as u16)).cloned().unwrap_or_default()
     }
 
-    /// Gives a unit new values, which wait for a record; it must not be open, unless this is the decision about it.
+    /// Sets new values of a unit, which wait for a record; the unit must not be open, unless this is its decision.
     pub fn set(&mut self, unit: usize, values: Values) {
         self.push(unit, Version::new(Carrier::Waiting, values), false);
     }
 
-    /// The same of a stripe whose payload of these columns (bits) is in the log before it is in place (rule 3); then
-    /// [`Table::placed`] is due.
+    /// The same for a stripe whose payload of these columns (bits) is in the log before it is in place (rule 3); call
+    /// [`Table::placed`] after that.
     pub fn set_redo(&mut self, unit: usize, values: Values, columns: u32, payload: Sg) {
         let redo = Some(Box::new((columns, payload)));
         self.push(unit, Version { redo, ..Version::new(Carrier::Waiting, values) }, false);
@@ -422,25 +422,25 @@ impl Table {
         self.pending.get(unit)?.newest()?.redo.as_deref().cloned()
     }
 
-    /// All payload of the stripe that a record has is in place, durably or in front of a flush that the space knows.
+    /// All payload of the stripe is in place, durably or before the next flush of the space.
     pub fn placed(&mut self, unit: usize) {
         if let Some(pending) = self.pending.get_mut(unit) {
             let taken = pending.versions.iter_mut().filter(|v| v.carrier != Carrier::Waiting);
             taken.for_each(|version| version.redo = None);
             if pending.is_over() {
                 self.pending.remove(unit);
-                // Until a checkpoint has flushed it, whatever its blocks have.
+                // Stale until a checkpoint has flushed it, even if its blocks have the values.
                 self.stale.set(unit, true);
             }
         }
     }
 
-    /// Notes that a unit may be old or new, since a flush failed; that waits for a record.
+    /// Records that a unit may be old or new, as a flush failed; the doubt waits for a record.
     pub fn doubt(&mut self, unit: usize) {
         self.failed(unit, self.values(unit));
     }
 
-    /// The same of a write of these values that failed.
+    /// The same after a failed write of these values.
     pub fn failed(&mut self, unit: usize, values: Values) {
         self.push(unit, Version { is_doubt: true, ..Version::new(Carrier::Waiting, values) }, false);
     }
@@ -455,8 +455,9 @@ impl Table {
         self.units(Pending::waits)
     }
 
-    /// All records up to `confirmed` are durable, and so is the data that they are about; a durable record says so of
-    /// all up to `said`. Called before a table is used, and in a replay before the entries of each record with what it says.
+    /// Updates the progress of the log: all records up to `confirmed` and their data are durable, and all up to `said`
+    /// are declared confirmed in a durable record. Call it before each use of a table, and in a replay before the
+    /// entries of each record.
     pub fn advance(&mut self, confirmed: u64, said: u64) {
         if (confirmed, said) == std::mem::replace(&mut self.advanced, (confirmed, said)) {
             return;
@@ -470,12 +471,11 @@ impl Table {
             pending.settle(said);
             !pending.is_over()
         });
-        // Their copies have nothing to compare any more.
+        // Their copies need no comparison any more.
         discarded.iter().for_each(|unit| self.resolve(unit));
     }
 
-    /// Whether blocks do not have all values, a value is not confirmed durably, or a unit is being written or
-    /// has to be decided.
+    /// Whether a value is missing in the blocks or not durably confirmed, or a unit is being written or undecided.
     pub fn is_dirty(&self) -> bool {
         !self.stale.is_empty()
             || !self.pending.is_empty()
@@ -483,7 +483,7 @@ impl Table {
             || self.unresolved.is_some()
     }
 
-    /// Whether nothing is written, and no value can come any more that says otherwise. Blocks may not say so yet.
+    /// Whether all units are unwritten, and no pending value can change that. Blocks may not be up to date yet.
     pub fn is_void(&self) -> bool {
         let is_settled = self.pending.is_empty() && self.in_flight.is_empty() && self.unresolved.is_none();
         is_settled && self.written() == Units::NONE
@@ -499,7 +499,7 @@ impl Table {
         self.pending.iter().any(|(_, pending)| pending.has_discard())
     }
 
-    /// Units of which the log has something that no block has: a snapshot carries them, unless their records stay.
+    /// Units with values that are in the log and in no block: a snapshot carries them, unless their records stay.
     pub fn only_in_log(&self) -> Units {
         self.units(Pending::is_only_in_log).iter().chain(self.stale.iter()).collect()
     }
@@ -518,13 +518,13 @@ impl Table {
         (0..GROUP_UNITS as usize).filter(is_written).collect()
     }
 
-    /// Units with a confirmed value that no block has.
+    /// Units with a confirmed value that is in no block.
     pub fn stale(&self) -> Units {
         self.stale
     }
 
-    /// The set has so many slabs. If it had another number, its slabs are not in the same places any more, so it is not known
-    /// which versions their blocks have.
+    /// Sets the number of slabs of the set. If it has changed, the order of the slabs has too, so the versions of their
+    /// blocks are unknown.
     pub fn fit(&mut self, slabs: usize) {
         if self.versions.len() != slabs {
             self.versions = smallvec![0; slabs];
@@ -546,7 +546,7 @@ impl Table {
         self.versions[slab] = self.version;
     }
 
-    /// A block could not be written to all of these slabs: the units are stale still.
+    /// A block could not be written to all of these slabs: the units stay stale.
     pub fn blocks_failed(&mut self, units: Units) {
         units.iter().for_each(|unit| self.stale.set(unit, true));
     }
@@ -588,7 +588,7 @@ impl Table {
     fn push(&mut self, unit: usize, mut version: Version, is_part: bool) {
         assert_eq!(version.values.len(), self.contents.len(), "one value for each content");
         normalize(&mut version.values, self.data);
-        // A doubt stays, however durable the entry is that says so.
+        // A doubt stays a doubt, even if its entry is durable.
         if version.is_doubt && version.carrier == Carrier::Confirmed {
             version.carrier = Carrier::Open(0);
         }

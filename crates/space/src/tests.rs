@@ -33,7 +33,7 @@ fn coded(seed: u64, parity: u8) -> Setup {
     Setup { columns: 3, interleave: 16 << 10, ..Setup::new(seed, disks, Resiliency::Parity { parity }) }
 }
 
-/// A right to acknowledge that a test gives and takes.
+/// A lease on the right to acknowledge, which a test grants and revokes.
 pub(crate) struct TestLease(pub(crate) env::watch::Sender<bool>);
 
 impl TestLease {
@@ -57,7 +57,7 @@ impl Lease for TestLease {
     }
 }
 
-/// A space with its owner, and what its units may contain.
+/// A space with its owner, and the model of its units' contents.
 struct World {
     rig: Rig,
     space: Space,
@@ -95,7 +95,7 @@ impl World {
         World { rig, space, lease, arena, model, _owner: owner }
     }
 
-    /// From now on each disk takes up to this long for a call, so that calls end in another order than they began.
+    /// From now on each call to a disk takes up to this long, so that calls complete in another order than they began.
     fn shuffle(&self, most: Duration) {
         (0..self.rig.machine.slots()).for_each(|slot| self.rig.machine.shuffle(SlotId(slot), most));
     }
@@ -119,7 +119,7 @@ impl World {
         World::open(rig, model).await
     }
 
-    /// Takes a disk out of service, unless it is needed; what it has not flushed is lost, and it returns after a pause.
+    /// Takes a disk out of service, unless it is needed; its unflushed writes are lost, and it returns after a pause.
     async fn pull_and_return(&self, disk: u16, pause: Duration) -> bool {
         if self.rig.remove_disk(DiskNumber(disk)).await.is_err() {
             return false;
@@ -130,7 +130,7 @@ impl World {
         true
     }
 
-    /// The first reads after a crash: the model allows what they give, and from then on nothing else.
+    /// The first reads after a crash: from then on the model allows only the values that they returned.
     async fn settle(&self, units: std::ops::Range<u64>, what: &str) {
         for unit in units {
             let bytes = self.bytes(unit..unit + 1).await;
@@ -142,7 +142,7 @@ impl World {
         }
     }
 
-    /// Writes units, and tells the model.
+    /// Writes units, and updates the model.
     async fn write(&self, units: std::ops::Range<u64>, through: bool) -> Result<(), SpaceError> {
         let version = self.model.lock().write_begun(units.clone());
         let src: Sg = units.clone().map(|unit| fill(unit, version)).collect();
@@ -156,7 +156,7 @@ impl World {
         result
     }
 
-    /// Discards units, and tells the model.
+    /// Discards units, and updates the model.
     async fn discard(&self, units: std::ops::Range<u64>) -> Result<(), SpaceError> {
         let version = self.model.lock().discard_begun(units.clone());
         let result = self.space.discard(units.start * UNIT, (units.end - units.start) * UNIT).wait().await;
@@ -171,7 +171,7 @@ impl World {
         Ok(())
     }
 
-    /// Reads units, and compares them with the model, which may allow more as time goes on.
+    /// Reads units, and compares them with the model, which may allow more values over time.
     async fn read(&self, units: std::ops::Range<u64>) -> Result<(), SpaceError> {
         let (before, begun) = {
             let model = self.model.lock();
@@ -181,7 +181,7 @@ impl World {
         let after = self.model.lock();
         for ((unit, bytes), before) in units.zip(bytes).zip(before) {
             let found = tell(&bytes).filter(|(of, version)| *of == unit || *version == 0);
-            // One that began and was replaced meanwhile is allowed too.
+            // A write that began and was replaced during the read is allowed too.
             let is_right = found.is_some_and(|(_, version)| version > begun || before.contains(&version));
             let result = after.check(unit, &bytes);
             assert!(is_right || result.is_ok(), "{result:?}, seen {:?}", tell(&bytes));

@@ -1,4 +1,4 @@
-//! The owner's view of its space, and where the groups of the space are: `docs/0004-spaces.md`, sections B and E.
+//! The owner's view of its space, and the location of groups: `docs/0004-spaces.md`, sections B and E.
 
 mod current;
 
@@ -23,47 +23,47 @@ pub struct GroupKey {
     pub group: u32,
 }
 
-/// Where a group is.
+/// The location of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     /// The generation with which the row was allocated.
     pub birth: u32,
-    /// The row holds nothing yet, whatever its slabs have (rule 18).
+    /// The row is empty, regardless of the content of its slabs (rule 18).
     pub is_new: bool,
     /// Data columns of the set: 1 of a simple or mirrored row.
     pub data: usize,
-    /// How the contents of the set complete each other; `None`: each member has the only one.
+    /// The erasure code of the set; `None`: every member has the only content.
     pub code: Option<Code>,
-    /// The slabs of the set in the order of the row, then the one that a slab of the set moves to.
+    /// The slabs of the set in the order of the row, then the target of a slab that is being moved.
     pub members: SmallVec<[Member; 3]>,
 }
 
 /// A slab of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// The index of the copy in the row, as operations of the metadata name it.
+    /// The index of the copy in the row, as in operations of the metadata.
     pub index: u8,
-    /// The slab of the row that it is, or will be.
+    /// The slab of the row that it is, or will be after a move.
     pub slab: u8,
-    /// Which of the set's contents it has.
+    /// The content that it has.
     pub content: u8,
     /// The disk.
     pub disk: DiskNumber,
-    /// The disk's present membership; `None`: it is absent.
+    /// The disk's current membership; `None`: it is absent.
     pub membership: Option<Membership>,
     /// The allocation of the slab.
     pub generation: u32,
-    /// Whether it has the group's newest writes, as far as the metadata says, present or absent. Of a disk that is not
-    /// accounted for the owner has yet to say what it lacks.
+    /// Whether it is complete for this group according to the metadata, whether present or absent. On an unaccounted
+    /// disk the owner has yet to state the stale regions.
     pub counts: bool,
-    /// The byte of the disk at which the group's checksum block begins.
+    /// The byte offset on the disk of the group's checksum block.
     pub block: u64,
-    /// The byte of the disk at which the group's first unit begins.
+    /// The byte offset on the disk of the group's first unit.
     pub data: u64,
 }
 
 impl Route {
-    /// Slabs of the set, without one that is moving: that is the last member, and has the index of another.
+    /// Slabs of the set, without the target of a move, which is the last member and has the index of another.
     pub fn slabs(&self) -> usize {
         let (last, others) = self.members.split_last().expect("a set has slabs");
         others.len() + usize::from(others.iter().all(|other| other.slab != last.slab))
@@ -74,7 +74,7 @@ impl Route {
         self.code.map_or(1, Code::columns)
     }
 
-    /// Whether all contents can be made from these, by bit.
+    /// Whether all contents can be recovered from these (bits).
     pub fn decodes(&self, have: u32) -> bool {
         self.code.map_or(have != 0, |code| code.decodes(have))
     }
@@ -84,13 +84,13 @@ impl Route {
         if self.code.is_some() { column.into() } else { 0 }
     }
 
-    /// Members that count.
+    /// The number of complete members.
     pub fn counting(&self) -> usize {
         self.members.iter().filter(|member| member.counts).count()
     }
 }
 
-/// What the checksum block of a group says of its place, on a slab of this allocation.
+/// The identity in the checksum block of a group, on a slab of this allocation.
 pub fn block_id(view: &SpaceView, row: RowNumber, group: u32, allocation: u32) -> BlockId {
     BlockId { pool: view.pool, space: view.space, row, group, allocation }
 }
@@ -99,13 +99,13 @@ pub fn block_id(view: &SpaceView, row: RowNumber, group: u32, allocation: u32) -
 pub type View = Current<SpaceView>;
 
 impl View {
-    /// Takes a new view, unless it is not newer; returns whether.
+    /// Switches to a view if it is newer; returns whether it is.
     pub fn update(&self, view: Arc<SpaceView>) -> bool {
         self.replace(view, |present, new| present.version < new.version)
     }
 }
 
-/// Where the addresses of the space are.
+/// The layout of the space's addresses.
 pub fn layout(view: &SpaceView) -> Layout {
     Layout::new(view.record.columns, view.record.interleave, view.slab_bytes)
 }
@@ -119,7 +119,7 @@ pub fn group_of(view: &SpaceView, at: Spot) -> (GroupKey, usize) {
     (key, (at.offset % GROUP / UNIT) as usize)
 }
 
-/// Where a group is; `None` if its row has no slabs, or a disk of them is not in the view.
+/// The location of a group; `None` if its row has no slabs, or one of their disks is not in the view.
 pub fn route(view: &SpaceView, key: GroupKey) -> Option<Route> {
     let row = view.record.rows.get(&key.row)?;
     let resiliency = view.record.resiliency_of(row);

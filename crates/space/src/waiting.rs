@@ -1,11 +1,11 @@
 //! Groups with values that wait for a record of the log.
 //!
 //! Invariants:
-//! 1. A table with a waiting value is in the list: its flag says so, and is set after the value and cleared before the
-//!    table is looked at.
-//! 2. While a caller waits for a flush, no write begins that would hold up an acknowledged value
-//!    ([`Table::begin_write`](crate::table::Table::begin_write)); those that began before are waited for. So a flush leaves
-//!    no value behind that was acknowledged before it.
+//! 1. A table with a waiting value is in the list. Its flag for that is set after the value, and cleared before the
+//!    table is read.
+//! 2. While a caller waits for a flush, no write begins that would block an acknowledged value
+//!    ([`Table::begin_write`](crate::table::Table::begin_write)), and the caller waits for earlier ones. So a flush
+//!    includes every value that was acknowledged before it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,15 +18,15 @@ use crate::cache::Cached;
 #[derive(Default)]
 pub(crate) struct Waiting {
     groups: Mutex<Vec<Arc<Cached>>>,
-    /// Groups that a caller wants to be durable by themselves, or with values that need no flush.
+    /// Groups for a record of their own flush (FUA), or with values that need no flush.
     urgent: Mutex<Vec<Arc<Cached>>>,
-    /// The groups of writes that hold up a value, one for each write.
+    /// The groups of writes that block a value, one for each write.
     holding: Mutex<Vec<Arc<Cached>>>,
     /// Callers that wait for a flush.
     flushing: AtomicUsize,
 }
 
-/// A write that holds up a value; it ends on drop.
+/// A write that blocks a value; it ends on drop.
 pub(crate) struct Holding {
     waiting: Arc<Waiting>,
     cached: Arc<Cached>,
@@ -43,32 +43,32 @@ impl Waiting {
         }
     }
 
-    /// The same; the next record takes it whatever else is flushed.
+    /// The same; the next record takes it, whatever its flush covers.
     pub(crate) fn add_urgent(&self, cached: &Arc<Cached>) {
         self.add(cached);
         self.urgent.lock().push(Arc::clone(cached));
     }
 
-    /// The urgent groups, which are not in the list of these any more.
+    /// Takes the urgent groups out of their list.
     pub(crate) fn take_urgent(&self) -> Vec<Arc<Cached>> {
         std::mem::take(&mut *self.urgent.lock())
     }
 
-    /// All groups, which are not in the list any more.
+    /// Takes all groups out of the list.
     pub(crate) fn take_all(&self) -> Vec<Arc<Cached>> {
         let groups = std::mem::take(&mut *self.groups.lock());
         groups.iter().for_each(|cached| cached.is_listed.store(false, Ordering::SeqCst));
         groups
     }
 
-    /// A write that holds up a value begins; `None`: a caller waits for a flush, which comes first.
+    /// Begins a write that blocks a value; `None`: a caller waits for a flush, which comes first.
     pub(crate) fn hold(self: &Arc<Waiting>, cached: &Arc<Cached>) -> Option<Holding> {
         self.holding.lock().push(Arc::clone(cached));
         let holding = Holding { waiting: Arc::clone(self), cached: Arc::clone(cached) };
         (self.flushing.load(Ordering::SeqCst) == 0).then_some(holding)
     }
 
-    /// A caller waits for a flush; the groups where a write may hold up a value that was acknowledged before.
+    /// A caller waits for a flush; returns the groups in which a write may block an earlier acknowledged value.
     pub(crate) fn flush(self: &Arc<Waiting>) -> (Flushing, Vec<Arc<Cached>>) {
         self.flushing.fetch_add(1, Ordering::SeqCst);
         (Flushing(Arc::clone(self)), self.holding.lock().clone())

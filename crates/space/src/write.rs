@@ -1,4 +1,4 @@
-//! Writing: what comes before the disks. `docs/0004-spaces.md`, rules 2 to 4 and 10.
+//! Writing: the steps before the writes to the disks. `docs/0004-spaces.md`, rules 2 to 4 and 10.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -44,28 +44,28 @@ pub(crate) enum NotYet {
     Row,
     /// Its table is not in memory.
     Table(BoxFuture<Result<Arc<Cached>, SpaceError>>),
-    /// A unit is old or new, and not known which.
+    /// A unit is undecided between old and new.
     Open(Arc<Cached>, usize),
-    /// A record has to be called confirmed first.
+    /// A record has to be declared confirmed first.
     Issued(u64),
     /// The region is not active.
     Region(SetKey, u64),
     /// A caller waits for a flush of a value there.
     Flush,
-    /// This process cannot reach a disk.
+    /// A disk has to be reopened.
     Disk(Member),
-    /// No disk that counts is present.
+    /// No complete copy is present.
     Unavailable(SpaceError),
 }
 
-/// What a write is about.
+/// The kind of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     /// New data.
     New,
-    /// New stripes, which are planned for units that no record has.
+    /// New stripes, planned for units that are in no record.
     Fresh,
-    /// The decision about a unit that is open, on all copies.
+    /// The decision about an open unit, on all copies.
     Decision,
 }
 
@@ -81,20 +81,20 @@ pub(crate) struct Right {
     pub(crate) _permit: OwnedSemaphorePermit,
 }
 
-/// A run that has begun: its units are in flight.
+/// A run that was begun: its units are in flight.
 pub(crate) struct Begun {
     pub(crate) cached: Arc<Cached>,
     pub(crate) seen: Seen<SpaceView>,
     pub(crate) birth: u32,
     pub(crate) members: Members,
-    /// All members that count are among them.
+    /// All complete members are among them.
     pub(crate) is_whole: bool,
     pub(crate) overwrite: Option<Overwrite>,
     pub(crate) _holding: Option<Holding>,
 }
 
 impl Target {
-    /// One of its units.
+    /// The target of only one of its units.
     pub(crate) fn only(&self, unit: usize) -> Target {
         Target { units: unit..unit + 1, ..self.clone() }
     }
@@ -109,7 +109,7 @@ impl Target {
         self.key.group * pool_seam::GROUP_UNITS as u32 + self.units.start as u32
     }
 
-    /// The address of one of its units; of a unit of a parity that of the stripe's first unit.
+    /// The address of one of its units; for a parity that of the stripe's first unit.
     pub(crate) fn address(&self, view: &SpaceView, unit: usize) -> u64 {
         let offset = u64::from(self.key.group) * GROUP + unit as u64 * UNIT;
         let column = if self.column < view.record.columns { self.column } else { 0 };
@@ -123,14 +123,14 @@ impl Target {
 }
 
 impl Space {
-    /// Writes whole units at `address`. Once it has returned well, reads give them; they are durable after a flush, or if
-    /// `through` says so when this returns. After an error each unit is old or new.
+    /// Writes whole units at `address`. After success reads return them; they are durable after a flush, or with
+    /// `through` on return. After an error each unit is old or new.
     ///
     /// # Panics
     /// If the range is not whole units.
     pub fn write(&self, address: u64, src: Sg, through: bool) -> env::Io<Result<(), SpaceError>> {
         let (inner, length) = (&self.0, sg_len(&src) as u64);
-        // What makes the space smaller waits for all permits: with one, the range is inside until the write has ended.
+        // A shrink of the space waits for all permits: while this write has one, its range stays inside the space.
         let permit = inner.writes.clone().try_acquire_owned().ok();
         let view = inner.view.get().value;
         let is_inside = inner.check_range(view.record.size, address, length);
@@ -208,12 +208,12 @@ impl Inner {
             groups.iter().for_each(|cached| self.waiting.add_urgent(cached));
             disk = disk.or(set.disks.first().copied());
             self.flush_groups(Some(&groups), set).await?;
-            // The record has left it behind if a slab has begun to move to a disk that the set does not have.
+            // The record does not include it if a slab has begun to move to a disk that is not in the flush set.
             if !written.iter().any(waits) {
                 break;
             }
         }
-        // A disk that was opened anew since the write may have lost it.
+        // A disk that was reopened since the write may have lost it.
         let is_open = |(cached, units): &WrittenRun| {
             self.look(cached, |table| units.clone().any(|unit| table.is_in_doubt(unit)))
         };
@@ -229,7 +229,7 @@ impl Inner {
         self.write_locked(target, right, src).await
     }
 
-    /// Begins a run that has nothing to wait for but its disks.
+    /// Begins a run if it needs to wait for nothing but its disks.
     fn begin_at_once(self: &Arc<Inner>, target: Target, permit: OwnedSemaphorePermit) -> Option<Change> {
         if !self.lease.holds() {
             return None;
@@ -249,7 +249,7 @@ impl Inner {
         self.check_range(view.record.size, last, UNIT)
     }
 
-    /// Makes the row of a run ready. The space may become smaller meanwhile.
+    /// Allocates the row of a run. The space may be shrunk meanwhile.
     pub(crate) async fn allocate_for(self: &Arc<Inner>, target: &Target) -> Result<(), SpaceError> {
         let allocated = self.allocate(target.key.row).await;
         self.check_target(&self.view.get().value, target)?;
@@ -263,17 +263,17 @@ impl Inner {
         Ok(Right { _lock: lock, _permit: permit })
     }
 
-    /// Writes a run, with all that it may have to wait for. Returns the table of its group.
+    /// Writes a run; waits for loads, records and decisions as needed. Returns the table of its group.
     pub(crate) async fn write_locked(
         self: &Arc<Inner>,
         target: Target,
         mut right: Right,
         src: Sg,
     ) -> Result<Arc<Cached>, SpaceError> {
-        // A snapshot keeps the region as long as this is there.
+        // A snapshot keeps the region active while this exists.
         let mut _wanted = None;
         loop {
-            // With the permit: what makes the space smaller waits for all of them.
+            // Checked with the permit: a shrink of the space waits for all of them.
             self.check_target(&self.view.get().value, &target)?;
             self.lease.hold().wait().await?;
             let not_yet = match self.begin(&target, What::New) {
@@ -286,7 +286,7 @@ impl Inner {
             };
             match not_yet {
                 NotYet::Row => {
-                    // What makes it ready may take long.
+                    // The allocation may take long.
                     drop(right);
                     self.allocate_for(&target).await?;
                     right = self.right(&target).await?;
@@ -311,7 +311,7 @@ impl Inner {
         }
     }
 
-    /// Decides how a run may be written now, and notes that it is in flight. The caller has the lock of its units.
+    /// Decides how a run may be written now, and marks it in flight. The caller has the lock of its units.
     pub(crate) fn begin(self: &Arc<Inner>, target: &Target, what: What) -> Result<Begun, NotYet> {
         let seen = self.view.get();
         let route = route(&seen.value, target.key).filter(|route| !route.is_new).ok_or(NotYet::Row)?;
@@ -330,7 +330,7 @@ impl Inner {
             if how == InPlace::Firm {
                 overwrite = Some(self.active.begin(set, region).ok_or(NotYet::Region(set, region))?);
             }
-            // Of what is held up until this write has ended, an acknowledged flush must not rely on.
+            // An acknowledged flush must not rely on values that this write blocks until it has ended.
             let holds = !table.begin_write(target.units.clone());
             let holding = if holds { self.waiting.hold(&cached).map(Some) } else { Some(None) };
             holding.ok_or_else(|| {
@@ -347,7 +347,7 @@ impl Inner {
         let mut members = Members::new();
         for member in &route.members {
             let Some(of) = member.membership else { continue };
-            // Without one the disk is opened anew; or the view is old, and what it says of the other disks, too.
+            // Without a port the disk must be reopened; or the view is stale, also for the other disks.
             let port = self.ports.get(member.disk, of).ok_or(NotYet::Disk(*member))?;
             members.push((*member, port));
         }
@@ -359,8 +359,8 @@ impl Inner {
     }
 }
 
-/// The strictest way in which these units may be written; what comes first: a record that is called confirmed, or a
-/// decision of the unit.
+/// The strictest way in which these units may be written; or else what must come first: a record to be declared
+/// confirmed, or the decision of a unit.
 fn how(table: &Table, units: Range<usize>, what: What) -> Result<InPlace, (Option<u64>, usize)> {
     let mut strictest = InPlace::Empty;
     for unit in units {
@@ -385,7 +385,7 @@ pub(crate) fn unavailable(row: RowNumber, members: &[Member]) -> SpaceError {
     let mut counting = members.iter().filter(|member| member.counts).map(|member| member.disk);
     match counting.next() {
         Some(first) => SpaceError::Unavailable { row, disks: Disks::new(first, counting) },
-        // The metadata always has a copy that counts; what a disk of an unaccounted space has is not known yet.
+        // The metadata always has a complete copy, but the state of an unaccounted disk is not known yet.
         None => SpaceError::Unavailable {
             row,
             disks: Disks::new(members[0].disk, members[1..].iter().map(|m| m.disk)),

@@ -36,7 +36,7 @@ impl Control {
         let features = match asked {
             Ok(bytes) => u64::from_ne_bytes(bytes),
             Err(e) if cannot_tell(&e) => return Err(Error::TooOld),
-            Err(e) => return Err(refused("say what it can do", e)),
+            Err(e) => return Err(refused("report its features", e)),
         };
         judge(features)?;
         Ok(control)
@@ -68,7 +68,7 @@ impl Control {
 
     pub(crate) async fn describe(&self, device: u32, parameters: &Parameters) -> Result<(), Error> {
         let set = self.ask(SET_PARAMETERS, device, 0, parameters.encode()).await;
-        set.map(drop).map_err(|e| refused("take the disk's geometry", e))
+        set.map(drop).map_err(|e| refused("set the disk's geometry", e))
     }
 
     /// Starts the block device. It returns when the kernel has looked for partitions, so requests must be
@@ -121,7 +121,7 @@ pub(crate) async fn aside<T: Send + 'static>(
         let _ = answer.send(work());
     };
     thread::Builder::new().name("ublk control".into()).spawn(work)?;
-    answered.await.unwrap_or_else(|_| Err(io::Error::other("the thread that asked has panicked")))
+    answered.await.unwrap_or_else(|_| Err(io::Error::other("the thread that sent the command has panicked")))
 }
 
 /// The process that a device of ours is served by, or was.

@@ -54,7 +54,7 @@ impl Device {
             Ok(ended) => Ok(Device { number, path: block_path(number), control, ended }),
             Err(e) => {
                 if let Err(left) = control.delete(number).await {
-                    tracing::warn!("ublk: device {number} is left: {left}");
+                    tracing::warn!("ublk: device {number} could not be deleted: {left}");
                 }
                 Err(e)
             }
@@ -71,7 +71,7 @@ impl Device {
         control.describe(number, parameters).await?;
         let file = open_node(&PathBuf::from(format!("/dev/ublkc{number}")), env).await?;
         let mut queue = Queue::new(Arc::new(file), QUEUE_DEPTH).map_err(Error::NoRing)?;
-        queue.fetch_all().map_err(|source| Error::Command { what: "fetch requests", source })?;
+        queue.fetch_all().map_err(|source| Error::Command { what: "deliver requests", source })?;
         let server = server(queue, format!("ublkb{number}"));
         let (ended, told) = watch::channel(false);
         env.spawn(async move {

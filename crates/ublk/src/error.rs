@@ -15,13 +15,15 @@ pub enum Error {
     #[error("this user has no permission to create block devices: {0}")]
     NotAllowed(#[source] io::Error),
     /// The system's: a driver from before Linux 6.5.
-    #[error("this kernel's ublk driver is too old: it does not report its features, or has no user copy")]
+    #[error(
+        "this kernel's ublk driver is too old: it does not report its features, or does not support UBLK_F_USER_COPY"
+    )]
     TooOld,
     /// The system's: no io_uring.
     #[error("this system does not permit io_uring: {0}")]
     NoRing(#[source] io::Error),
     /// The disk's: the kernel takes blocks of 512 to 4096 bytes only.
-    #[error("this kernel supports no block device with blocks of {block} bytes")]
+    #[error("this kernel does not support block devices with blocks of {block} bytes")]
     Unfit {
         /// Its logical block, in bytes.
         block: u32,
@@ -63,7 +65,7 @@ impl Error {
                 Some("allow io_uring: sysctl kernel.io_uring_disabled=0, and no seccomp filter against it")
             }
             Error::Node { .. } => Some(
-                "/dev must be a devtmpfs, and in a container the host's: the kernel makes the device's files there",
+                "/dev must be a devtmpfs (in a container: the host's), because the kernel creates the device's files there",
             ),
             Error::InUse { .. } => Some("unmount it first (umount), or stop the device that uses it"),
             Error::Unfit { .. } | Error::Command { .. } => None,

@@ -27,7 +27,7 @@ pub async fn delete_leftovers() -> Result<usize, Error> {
         let Some(info) = control.info(number).await else { continue };
         if is_leftover(&info, std::process::id(), |p| Path::new(&format!("/proc/{p}")).exists()) {
             control.delete(number).await?;
-            tracing::info!("ublk: device {number} of a server that ended is deleted");
+            tracing::info!("ublk: device {number} of a server that has ended was deleted");
             deleted += 1;
         }
     }

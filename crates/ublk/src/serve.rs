@@ -61,9 +61,9 @@ impl Server {
     pub(crate) async fn serve(mut self) {
         let name = self.target.name.clone();
         match self.requests().await {
-            Ok(()) => tracing::info!("ublk: {name} ends"),
+            Ok(()) => tracing::info!("ublk: block device {name} was stopped"),
             // When the queue is closed, the driver fails the remaining requests and removes the device.
-            Err(error) => tracing::error!("ublk: {name} ends: its ring failed: {error}"),
+            Err(error) => tracing::error!("ublk: block device {name} ended: its io_uring failed: {error}"),
         }
     }
 
@@ -103,7 +103,7 @@ impl Server {
                     Event::Over(tag, number) => {
                         self.over += 1;
                         if number != -libc::ENODEV {
-                            tracing::warn!("ublk: {}: tag {tag} is lost: error {number}", self.target.name);
+                            tracing::warn!("ublk: {}: slot {tag} failed: error {number}", self.target.name);
                         }
                     }
                 }
@@ -120,7 +120,7 @@ impl Server {
                 Ok(())
             }
             Err(number) => {
-                tracing::warn!("ublk: {}: refused with error {number}: {asked:?}", self.target.name);
+                tracing::warn!("ublk: {}: request refused with error {number}: {asked:?}", self.target.name);
                 self.queue.answer(tag, -number)
             }
         }
@@ -186,7 +186,7 @@ impl Target {
 
     /// The payload cannot be moved: the driver has given the request up.
     fn lost(&self, e: &io::Error) -> i32 {
-        tracing::warn!("ublk: {}: the payload of a request cannot be moved: {e}", self.name);
+        tracing::warn!("ublk: {}: the payload of a request cannot be copied: {e}", self.name);
         -libc::EIO
     }
 }

@@ -1,26 +1,26 @@
-//! What can go wrong below a share.
+//! Errors of a backend.
 
 use thiserror::Error;
 
-/// Why a file-system call failed, by blame: the caller's name or use, the state of the tree, the medium.
+/// Why a file-system call failed, by cause: the caller's path or arguments, the state of the tree, the medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum VfsError {
     /// The last component of the path does not exist.
     #[error("no such file")]
     NotFound,
     /// An earlier component of the path does not exist.
-    #[error("no such folder on the way")]
+    #[error("a folder in the path does not exist")]
     PathNotFound,
-    /// The folder that does not have the last component is a reparse point: what it stands for may have it.
-    #[error("a folder on the way is a reparse point")]
+    /// The last component is missing in a folder that is a reparse point: the target of the reparse point may have it.
+    #[error("a folder in the path is a reparse point")]
     ReparsePoint,
     /// The name exists already.
-    #[error("the name exists")]
+    #[error("the name already exists")]
     Exists,
-    /// A directory where a file was wanted.
+    /// A directory where a file was requested.
     #[error("it is a directory")]
     IsDirectory,
-    /// A file where a directory was wanted.
+    /// A file where a directory was requested.
     #[error("it is not a directory")]
     NotDirectory,
     /// The directory has entries.
@@ -29,20 +29,20 @@ pub enum VfsError {
     /// The system refuses.
     #[error("access denied by the file system")]
     AccessDenied,
-    /// The caller's check does not let the file be created.
+    /// The caller's check refused to create the file.
     #[error("the creation was refused")]
     Refused,
     /// The path leaves the share (by a symbolic link, say) and is refused.
     #[error("the path leads out of the share")]
     Escapes,
-    /// The name means another file than the one that was opened.
-    #[error("the name means another file by now")]
+    /// The name is another file's than the one that was opened.
+    #[error("the name now refers to another file")]
     Stale,
-    /// A name component is longer than the file system takes.
+    /// A name component is longer than the file system allows.
     #[error("the name is too long")]
     NameTooLong,
     /// The name has characters the backend cannot store.
-    #[error("the name is not valid here")]
+    #[error("the file system does not allow this name")]
     InvalidName,
     /// An argument is out of range.
     #[error("an argument is out of range")]
@@ -51,13 +51,13 @@ pub enum VfsError {
     #[error("no space left")]
     NoSpace,
     /// Over quota.
-    #[error("over quota")]
+    #[error("the quota is exceeded")]
     Quota,
     /// The file would be larger than the file system allows.
     #[error("the file would be too large")]
     TooLarge,
     /// The tree or the file is read-only.
-    #[error("read-only")]
+    #[error("the file or the share is read-only")]
     ReadOnly,
     /// Too many open files.
     #[error("too many open files")]
@@ -66,21 +66,21 @@ pub enum VfsError {
     #[error("out of memory")]
     NoMemory,
     /// The two files are not on one file system.
-    #[error("not on the same file system")]
+    #[error("the two files are on different file systems")]
     CrossDevice,
     /// Too many names for one file.
     #[error("too many links")]
     TooManyLinks,
     /// In use by the system.
-    #[error("in use")]
+    #[error("the file is in use")]
     Busy,
-    /// An attribute or a security descriptor is larger than the file system keeps with a file.
-    #[error("larger than the file system keeps with a file")]
+    /// An attribute or a security descriptor is larger than the file system can store with a file.
+    #[error("an attribute is larger than the file system can store")]
     AttributeTooLarge,
-    /// What is stored with the file to describe it cannot be read, or was not written by this version.
-    #[error("what is stored with the file cannot be read")]
+    /// The metadata stored with the file cannot be decoded, or has another version.
+    #[error("the attributes stored with the file are damaged or from another version")]
     Damaged,
-    /// Not offered by this backend.
+    /// Not supported by this backend.
     #[error("not supported by this backend")]
     Unsupported,
     /// The request was cancelled or its deadline passed.

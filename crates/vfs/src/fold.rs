@@ -1,4 +1,4 @@
-//! When two names are the same: simple uppercase of each character, as NTFS's upcase table does.
+//! Case-insensitive comparison of names: simple uppercase of each character, as in NTFS's upcase table.
 
 /// The form of a name under which it is looked up: characters whose uppercase is a single character are replaced by
 /// it (`ß` stays, `ﬁ` stays), the others are kept.
@@ -21,7 +21,7 @@ pub(crate) fn fold_char(c: char) -> char {
     }
     let mut upper = c.to_uppercase();
     match (upper.next(), upper.next()) {
-        // The dotless i and the long s stay what they are, as in NTFS: no other character means an ASCII one.
+        // The dotless i and the long s are unchanged, as in NTFS: no other character is equal to an ASCII one.
         (Some(single), None) if !single.is_ascii() => single,
         _ => c,
     }

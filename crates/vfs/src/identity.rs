@@ -1,23 +1,23 @@
-//! Which file, and which stream of it.
+//! Identities of files and streams.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::StreamName;
 
-/// Identity of a file: the file system and the file on it. Stable for the life of the file, across restarts of the
-/// server and of the machine, and equal in every tree that shows the file.
+/// Identity of a file: the file system and the file on it. Stable while the file exists, across restarts of the server
+/// and of the machine, and equal in every tree that contains the file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileKey {
     /// The file system: [`crate::VolumeInfo::volume`] of its trees.
     pub volume: u128,
-    /// The file on it. The low 64 bits are the file's number there; the high 64 bits tell apart files that had the
-    /// same number one after the other.
+    /// The file on it. The low 64 bits are the file's number there; the high 64 bits distinguish files when a number is
+    /// reused.
     pub file: u128,
 }
 
 impl FileKey {
-    /// The file's number: what 64-bit fields show (MS-FSCC 2.1.9).
+    /// The file's number, for 64-bit fields (MS-FSCC 2.1.9).
     pub fn number(self) -> u64 {
         self.file as u64
     }

@@ -1,19 +1,19 @@
-//! The file-system seam: what a share stands on.
+//! The file-system interface below a share, and its backends.
 //!
 //! **What it is.** [`Vfs`] is one tree of files with Windows' semantics of names and attributes; a [`Node`] is one
 //! open of a file or directory in it. Backends: `hostdir` (a directory of any mounted file system), `spaces`
 //! (virtual disks of a pool), `ram`, and `null` (data completes at once, for measuring everything above it).
 //!
-//! **What it is not.** It knows nothing of SMB: share modes, delete-on-close, byte-range locks, leases, search
-//! patterns and access checks belong to the server. Of pools it knows their virtual disks
-//! alone, by a trait ([`VirtualDisks`]).
+//! **What it is not.** It is independent of SMB: share modes, delete-on-close, byte-range locks, leases, search
+//! patterns and access checks belong to the server. Of pools it uses only the virtual disks, through a trait
+//! ([`VirtualDisks`]).
 //!
-//! **How a value lives.** [`Vfs::open`] gives an `Arc<dyn Node>`; dropping the last clone closes it. Paths are the
-//! caller's: the server tracks the name of what it holds open, and passes path and identity to [`Vfs::remove`] and
-//! [`Vfs::rename`], which refuse with [`VfsError::Stale`] when the name has come to mean another file.
+//! **Lifetime of values.** [`Vfs::open`] returns an `Arc<dyn Node>`; dropping the last clone closes it. The caller
+//! tracks paths: the server keeps the name of each open file, and passes path and identity to [`Vfs::remove`] and
+//! [`Vfs::rename`], which fail with [`VfsError::Stale`] when the name is another file's now.
 //!
-//! **I/O model.** Every call returns [`Io`]: complete at once where nothing can block, pending otherwise. No call
-//! blocks its thread on a disk. Write payload is shared ([`Sg`]), read payload comes back by value.
+//! **I/O model.** Every call returns [`Io`]: complete at once where the call cannot block, pending otherwise. No call
+//! blocks its thread on a disk. Write payload is shared ([`Sg`]), read payload is returned by value.
 //!
 //! **Errors.** [`VfsError`], which the server maps to NTSTATUS in one place.
 
@@ -70,19 +70,20 @@ pub trait Vfs: Send + Sync + 'static {
     fn space(&self, c: &Ctx) -> Io<VfsResult<Space>>;
 
     /// Opens or creates. Names match without regard to case where [`VolumeInfo::case_sensitive`] is false, unless the
-    /// path is exact ([`VfsPath::is_exact`]); the path that comes back is the one stored. Never truncates: the server does that after its share-mode check.
+    /// path is exact ([`VfsPath::is_exact`]); the returned path is the stored one. Never truncates: the server does
+    /// that after its share-mode check.
     ///
     /// # Errors
-    /// `NotFound` (last component, or the stream), `ReparsePoint` (the same, where the folder is a reparse point; only of
-    /// [`OpenMode::Open`]), `Refused` by the [`CreateCheck`], `AccessDenied` for an exact name that a backend cannot keep beside one
-    /// that differs in case only, `Unsupported` for a stream where there are none, `PathNotFound` (an
+    /// `NotFound` (last component, or the stream), `ReparsePoint` (the same, where the folder is a reparse point; only
+    /// of [`OpenMode::Open`]), `Refused` by the [`CreateCheck`], `AccessDenied` for an exact name that a backend cannot
+    /// store beside one that differs in case only, `Unsupported` for a stream where there are none, `PathNotFound` (an
     /// earlier one), `Exists`, `IsDirectory`, `NotDirectory`, …
     fn open(&self, c: &Ctx, request: OpenRequest) -> Io<VfsResult<Opened>>;
 
     /// Removes the name `path` of the file `id` (an empty directory too). Open nodes stay usable.
     ///
     /// # Errors
-    /// `Stale` when the name means another file by now, `NotEmpty`, …
+    /// `Stale` when the name is another file's by now, `NotEmpty`, …
     fn remove(&self, c: &Ctx, path: &VfsPath, id: FileKey) -> Io<VfsResult<()>>;
 
     /// Renames `from` (the file `id`) to `to`, replacing a file there if `replace`. A change of case only is a
@@ -103,8 +104,8 @@ pub trait Vfs: Send + Sync + 'static {
         Io::Done(Ok(Vec::new()))
     }
 
-    /// The tree as it was at that time, read-only. Its files are others than those of this tree: they have other identities.
-    /// The snapshot is held open as long as what is returned, and what is open in it.
+    /// The tree as it was at that time, read-only. Its files have other identities than those of this tree. The
+    /// snapshot stays open until the returned tree and all its opens are dropped.
     ///
     /// # Errors
     /// `NotFound` when there is no snapshot of that time, …
@@ -113,8 +114,9 @@ pub trait Vfs: Send + Sync + 'static {
     }
 
     /// Reports changes of a directory's entries, and with `tree` of everything below it, until the guard is dropped:
-    /// those that other programs make, and those that are made through this backend too. A change that several watches
-    /// with one `report` see is reported once. `None` where changes from outside do not happen or cannot be seen.
+    /// those made by other programs, and those made through this backend too. A change that several watches with the
+    /// same `report` cover is reported once. `None` where changes by other programs are impossible or cannot be
+    /// detected.
     fn watch(&self, _directory: &VfsPath, _tree: bool, _report: &ReportChange) -> Option<WatchGuard> {
         None
     }
@@ -123,31 +125,31 @@ pub trait Vfs: Send + Sync + 'static {
 /// The security descriptor of one entry of a directory: see [`Node::entry_security`].
 pub type EntrySecurity = VfsResult<Option<Vec<u8>>>;
 
-/// One open of a file or directory. Dropping it closes it. (`Any`, so that a backend knows its own in
+/// One open of a file or directory. Dropping it closes it. (`Any`, so that a backend recognizes its own nodes in
 /// [`Node::copy_to`].)
 pub trait Node: Any + Send + Sync {
-    /// Which file this is: equal for all opens of one file, also after a restart.
+    /// The identity of the file: equal for all opens of one file, also after a restart.
     fn id(&self) -> FileKey;
 
     /// What it is. A named stream is a file, also that of a directory.
     fn kind(&self) -> Kind;
 
-    /// Size, times, attributes now. On a named stream the size and the allocation are the stream's, the rest is the
-    /// file's.
+    /// Current size, times, attributes. For a named stream the size and the allocation are the stream's, the rest is
+    /// the file's.
     fn stat(&self, c: &Ctx) -> Io<VfsResult<Stat>>;
 
-    /// Sets what is `Some`; the rest stays.
+    /// Sets the fields that are `Some`.
     fn set_basic(&self, c: &Ctx, change: BasicChange) -> Io<VfsResult<()>>;
 
     /// Reads up to `want.length` bytes at `offset`. Fewer mean the end of the file; none, that `offset` is at or past
-    /// it. May lend cached memory, or (when `want.file_ok`) say which part of which descriptor to send.
+    /// it. May lend cached memory, or (when `want.file_ok`) return a range of a descriptor to send.
     fn read(&self, c: &Ctx, offset: u64, want: Want<'_>) -> Io<VfsResult<Data>>;
 
-    /// Writes all of `src` at `offset`, extending the file; the number of bytes written. Durable first when
-    /// `c.flags.write_through`. The buffers may be shared: they are not changed.
+    /// Writes all of `src` at `offset`, extending the file; returns the number of bytes written. Durable before
+    /// completion when `c.flags.write_through`. The buffers may be shared: they are not changed.
     fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<VfsResult<u32>>;
 
-    /// As [`Node::write`], of a payload that is in a pipe. Into memory first, unless a backend knows better.
+    /// As [`Node::write`], for a payload in a pipe. The default implementation reads it into memory first.
     fn write_piped(&self, c: &Ctx, offset: u64, src: Piped) -> Io<VfsResult<u32>> {
         match src.into_bytes() {
             Ok(bytes) => self.write(c, offset, bytes),
@@ -160,15 +162,15 @@ pub trait Node: Any + Send + Sync {
         false
     }
 
-    /// Makes everything written durable. Once that has failed it may be lost, and every flush and write-through of any
-    /// open of the file fails until all of them are gone.
+    /// Makes everything written durable. Once that has failed, data may be lost, and every flush and write-through of
+    /// any open of the file fails until all its opens are closed.
     fn flush(&self, c: &Ctx) -> Io<VfsResult<()>>;
 
-    /// Asked once, after the last I/O and before the node is dropped: what dropping would hide. Where data is stored
-    /// elsewhere (a network's file system), what was written through this node is sent there first.
+    /// Called once, after the last I/O and before the node is dropped, to report errors that dropping would hide. On a
+    /// network file system it sends the data written through this node to the server first.
     ///
     /// # Errors
-    /// Why something that was written is not stored.
+    /// Written data was lost.
     fn close(&self, _: &Ctx) -> Io<VfsResult<()>> {
         Io::Done(Ok(()))
     }
@@ -180,11 +182,10 @@ pub trait Node: Any + Send + Sync {
     /// less than the size truncates, as FileAllocationInformation does.
     fn set_allocation(&self, c: &Ctx, len: u64) -> Io<VfsResult<()>>;
 
-    /// Marks the file sparse or not (an attribute; a sparse file's zeroed ranges give their space back).
+    /// Marks the file sparse or not (an attribute; the zeroed ranges of a sparse file are deallocated).
     fn set_sparse(&self, c: &Ctx, sparse: bool) -> Io<VfsResult<()>>;
 
-    /// Compresses the file, or what is created in the directory from now on; or ends that. Data that is there already
-    /// may stay as it is.
+    /// Turns compression of the file, or of new files in the directory, on or off. Existing data may stay unchanged.
     ///
     /// # Errors
     /// `Unsupported` where [`VolumeInfo::compression`] is false, or this file cannot be compressed.
@@ -192,15 +193,15 @@ pub trait Node: Any + Send + Sync {
         Io::Done(Err(VfsError::Unsupported))
     }
 
-    /// Makes a range read as zero, giving its space back where the backend can. Does not move the end of file.
+    /// Makes a range read as zero, and frees its space where the backend can. Does not move the end of file.
     fn zero(&self, c: &Ctx, range: Range<u64>) -> Io<VfsResult<()>>;
 
     /// The ranges inside `range` that hold data, in order, at most `limit`.
     fn allocated(&self, c: &Ctx, range: Range<u64>, limit: usize) -> Io<VfsResult<Vec<Range<u64>>>>;
 
-    /// Copies `length` bytes from `from` of this file to `to` of `target` (another open of the same backend), in
-    /// the backend where it can; the number of bytes copied, fewer at the end of this file. Not durable, whatever the
-    /// flags say, before a flush of `target`.
+    /// Copies `length` bytes from `from` of this file to `to` of `target` (another open of the same backend), inside
+    /// the backend where possible; returns the number of bytes copied, fewer at the end of this file. Durable only
+    /// after a flush of `target`, whatever the flags.
     ///
     /// # Errors
     /// `Unsupported` when `target` is of another kind: the caller reads and writes instead.
@@ -225,8 +226,8 @@ pub trait Node: Any + Send + Sync {
     }
 
     /// The next entries of a directory, about `limit` of them, from the beginning if `restart`; none at the end. An
-    /// entry that existed all the time is seen once; `.` and `..` are not reported. A symbolic link of the backend's own is
-    /// reported as what it leads to, or not at all; if the directory's path is exact, as the link.
+    /// entry that existed all the time is seen once; `.` and `..` are not reported. A symbolic link of the backend is
+    /// reported as its target, or not at all; if the directory's path is exact, as the link.
     fn list(&self, c: &Ctx, restart: bool, limit: usize) -> Io<VfsResult<Vec<DirEntry>>>;
 
     /// One entry of a directory by name (in the volume's sense of equal), without a walk.
@@ -270,11 +271,11 @@ pub trait Node: Any + Send + Sync {
         Io::Done(Err(VfsError::Unsupported))
     }
 
-    /// The security descriptor stored with the file, self-relative (MS-DTYP 2.4.6); `None` if none was ever set, or
-    /// none can be: never because it cannot be read.
+    /// The security descriptor stored with the file, self-relative (MS-DTYP 2.4.6); `None` if none was ever set or can
+    /// be stored, but never because it cannot be read.
     ///
     /// # Errors
-    /// `Damaged` when there is one that cannot be understood, …
+    /// `Damaged` when there is one that cannot be decoded, …
     fn security(&self, c: &Ctx) -> Io<VfsResult<Option<Vec<u8>>>>;
 
     /// [`Node::security`] of entries of a directory by their names as listed, in their order. One that cannot be looked at
@@ -295,7 +296,7 @@ pub trait Node: Any + Send + Sync {
     /// The reparse point of the file or directory; `None` if it is none.
     ///
     /// # Errors
-    /// `Damaged` when there is one that cannot be understood, …
+    /// `Damaged` when there is one that cannot be decoded, …
     fn reparse_point(&self, _: &Ctx) -> Io<VfsResult<Option<ReparsePoint>>> {
         Io::Done(Ok(None))
     }

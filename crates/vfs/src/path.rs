@@ -14,18 +14,18 @@ use crate::fold::{fold, fold_char};
 use crate::hostdir::visible;
 
 /// A path relative to a share's root, as validated components; the root itself has none. Whether it is exact
-/// ([`VfsPath::parse_posix`]) plays no part in comparisons.
+/// ([`VfsPath::parse_posix`]) is ignored in comparisons.
 #[derive(Clone, Debug, Default)]
 pub struct VfsPath {
     parts: Vec<String>,
     exact: bool,
 }
 
-/// Why a text is no path.
+/// Why a text is no valid path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum PathError {
-    /// A component holds a character that no name may (MS-FSCC 2.1.5).
-    #[error("a name holds a character that is not allowed")]
+    /// A component has a character that is invalid in names (MS-FSCC 2.1.5).
+    #[error("a name contains a character that is not allowed")]
     Character,
     /// `.` or `..`, an empty component, or a leading separator.
     #[error("a component is empty, '.' or '..'")]
@@ -33,7 +33,8 @@ pub enum PathError {
     /// A component is longer than 255 UTF-16 units, or the whole longer than 32,760.
     #[error("the path is too long")]
     TooLong,
-    /// A component names a stream (`name:stream`), which is a later feature.
+    /// A component has a colon (see [`VfsPath::parse_stream`] for paths with a stream), or the type of a stream is
+    /// invalid.
     #[error("the path names a stream")]
     Stream,
 }
@@ -50,8 +51,8 @@ impl VfsPath {
     }
 
     /// Parses a path with backslashes, as a CREATE carries it: no leading separator, `""` is the root. One trailing
-    /// separator is accepted. `<>"|?*` and control characters are refused. A slash separates too: Windows refuses it, but
-    /// other servers take it, and so clients send it.
+    /// separator is accepted. `<>"|?*` and control characters are refused. A slash separates too: Windows refuses it,
+    /// but other servers accept it, and so clients send it.
     ///
     /// # Errors
     /// See [`PathError`].
@@ -71,9 +72,9 @@ impl VfsPath {
         Ok(VfsPath { parts, exact: false })
     }
 
-    /// Parses a path as a client with POSIX extensions sends it: characters that Windows forbids may stand in names, and
-    /// are kept as the characters that stand for them on the other opens ([`posix_name`]). The path is exact: names that
-    /// differ in case only are different names.
+    /// Parses a path as a client with POSIX extensions sends it: names may contain characters that Windows forbids,
+    /// which are stored as the substitutes that other opens use ([`posix_name`]). The path is exact: names that differ
+    /// in case only are different names.
     ///
     /// # Errors
     /// See [`PathError`].
@@ -103,12 +104,12 @@ impl VfsPath {
         VfsPath { parts, exact: false }
     }
 
-    /// Whether its names match to the letter only.
+    /// Whether its names are case-sensitive.
     pub fn is_exact(&self) -> bool {
         self.exact
     }
 
-    /// The path one deeper.
+    /// Appends a component.
     ///
     /// # Errors
     /// When `name` is not a valid component.
@@ -150,18 +151,18 @@ impl VfsPath {
         }
     }
 
-    /// Whether `self` lies under `above` (or is it).
+    /// Whether `self` is below `above`, or equal to it.
     pub fn starts_with(&self, above: &VfsPath) -> bool {
         self.parts.starts_with(&above.parts)
     }
 
-    /// Whether both name the same on a volume whose names match without regard to case.
+    /// Whether both are equal without regard to case.
     pub fn is_same_name(&self, other: &VfsPath) -> bool {
         self.parts.len() == other.parts.len()
             && self.parts.iter().zip(&other.parts).all(|(a, b)| a == b || fold(a) == fold(b))
     }
 
-    /// `self` with its beginning `from` replaced by `to`, when it lies under `from`.
+    /// `self` with its prefix `from` replaced by `to`; `None` if it is not below `from`.
     pub fn rebased(&self, from: &VfsPath, to: &VfsPath) -> Option<VfsPath> {
         let rest = self.parts.strip_prefix(from.parts.as_slice())?;
         Some(VfsPath { parts: to.parts.iter().chain(rest).cloned().collect(), exact: self.exact })
@@ -194,8 +195,8 @@ impl Ord for VfsPath {
     }
 }
 
-/// A name as a client with POSIX extensions sees it: with the characters that Windows forbids, apart from the backslash,
-/// which separates names for these clients too.
+/// A name as shown to a client with POSIX extensions: with the characters that Windows forbids, apart from the
+/// backslash, which separates names for these clients too.
 pub fn posix_name(shown: &str) -> Cow<'_, str> {
     match visible::stored(shown) {
         Cow::Owned(name) if name.contains('\\') => Cow::Owned(name.replace('\\', "\u{f026}")),
@@ -258,7 +259,7 @@ mod tests {
     fn posix_names() {
         let parse = |text: &str| VfsPath::parse_posix(text).map(|p| p.to_string());
         assert_eq!(parse("a:b\\c*?.").as_deref(), Ok("a\u{f022}b\\c\u{f021}\u{f025}\u{f029}"));
-        // Sent with the characters that stand for them, they mean the same.
+        // The substitutes mean the same as the characters.
         assert_eq!(parse("a\u{f022}b"), parse("a:b"));
         assert_eq!(posix_name("c\u{f021}\u{f025}\u{f029}"), "c*?.");
         assert_eq!(posix_name("back\u{f026}slash"), "back\u{f026}slash");

@@ -1,26 +1,27 @@
-//! Blocking work on a few threads of our own, with few wake-ups.
+//! A thread pool for blocking calls, with few wake-ups.
 //!
-//! **What it is.** [`Pool::run`] hands a closure to one of at most `threads` threads, started on demand, and returns
-//! the future of its result. [`Pool::run_in`] does the same through a [`Line`]: the work of one line is done in order
-//! by one thread at a time, so that a burst of writes to one file costs one wake-up of a thread, not one each (the
-//! kernel would serialise them on the inode's lock anyhow).
+//! **What it is.** [`Pool::run`] passes a closure to one of at most `threads` threads, started on demand, and returns
+//! the future of its result. [`Pool::run_in`] does the same through a [`Line`]: the jobs of one line run in order on
+//! one thread at a time, so that a burst of writes to one file costs one wake-up of a thread, not one each (the kernel
+//! would serialise them on the inode's lock anyway).
 //!
-//! **Coming back.** A thread that has finished up to [`BATCH`] jobs hands their wakers to the runtime that issued
-//! them in one go: to the [`Home`] of that runtime, whose single task passes them on there, where waking is cheap.
-//! One write to an eventfd per batch instead of one per I/O.
+//! **Completion.** A thread that has completed up to [`BATCH`] jobs passes all their wakers to the runtime that issued
+//! them: to the [`Home`] of that runtime, whose single task calls the wakers there, where that is cheap. This costs one
+//! write to an eventfd per batch instead of one per I/O.
 //!
-//! Time is the real one here, not [`env::Env`]'s: what runs on these threads is never replayed.
+//! The pool uses the real clock, not [`env::Env`]'s: work on these threads is never replayed.
 //!
-//! **What waits for others or for the disk itself** ([`Pool::run_slow`]: an open that a lease holds up; without io_uring
-//! also a sync, a write-through, an unbuffered write) takes at most half of the threads: the others stay free for the rest.
+//! **Slow jobs**, which wait for other processes or for the disk itself ([`Pool::run_slow`]: an open that waits for a
+//! lease; without io_uring also a sync, a write-through, an unbuffered write), take at most half of the threads: the
+//! others stay free for other jobs.
 //!
-//! **Bounds.** The queue is not bounded here: what waits in it is bounded by the credits that the callers grant.
+//! **Bounds.** The queue has no bound of its own: the credits that the callers grant bound the waiting jobs.
 //!
 //! **Cancelling.** The work is issued by the call, not by the first poll; a dropped future loses the result, and the
 //! closure with the buffers it owns lives until it has run.
 //!
 //! Invariants:
-//! 1. `idle` counts the threads that sleep and that nobody has woken yet.
+//! 1. `idle` counts the threads that sleep and were not woken yet.
 //! 2. A line is in the pool's queue, or being drained, exactly when `draining` is set.
 //! 3. `parked` has tasks only while `slow` is at its limit.
 //! 4. A result is stored before its waker is taken, under the same lock, so that no wake-up is lost.
@@ -38,9 +39,9 @@ use env::BoxFuture;
 use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 
-/// How many jobs of a line are done before their callers are told and others get the thread.
+/// How many jobs of a line run before their callers are woken and the thread takes other tasks.
 const BATCH: usize = 16;
-/// Callers are told after this time, whatever is left of the batch.
+/// Callers are woken after this time, even within a batch.
 const PROMPT: Duration = Duration::from_micros(100);
 
 /// Threads for work that may block.
@@ -48,7 +49,7 @@ pub(crate) struct Pool {
     shared: Arc<Shared>,
 }
 
-/// Work to be done in order.
+/// A queue of jobs that run in order.
 #[derive(Default)]
 pub(crate) struct Line {
     state: Mutex<LineState>,
@@ -69,9 +70,9 @@ struct Shared {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Task>,
-    /// Slow work whose turn came while enough of it was being done.
+    /// Slow jobs that wait because `slow` is at its limit.
     parked: VecDeque<Task>,
-    /// Threads that do slow work.
+    /// Threads that run slow jobs.
     slow: usize,
     idle: usize,
     threads: usize,
@@ -84,7 +85,7 @@ enum Task {
     Line(Arc<Line>),
 }
 
-/// Wakers of finished jobs and where they belong.
+/// Wakers of completed jobs, with the homes of their runtimes.
 type Finished = SmallVec<[(Option<Arc<Home>>, Waker); BATCH]>;
 
 trait Work: Send + Sync {
@@ -97,14 +98,15 @@ impl Pool {
         Pool { shared: Arc::new(shared) }
     }
 
-    /// Runs `job` on a thread. A panic of it comes out of the future.
+    /// Runs `job` on a thread. A panic in it is resumed by the future.
     pub(crate) fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> BoxFuture<T> {
         let job = Job::new(job);
         self.shared.submit(Task::One(job.clone()));
         Box::pin(Wait(job))
     }
 
-    /// As [`Pool::run`] for a job that waits for a disk or for others: half of the threads are kept from it.
+    /// As [`Pool::run`] for a job that waits for a disk or for other processes: such jobs use at most half of the
+    /// threads.
     pub(crate) fn run_slow<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,
@@ -114,7 +116,7 @@ impl Pool {
         Box::pin(Wait(job))
     }
 
-    /// Runs `job` after what was put into `line` before.
+    /// Runs `job` after the earlier jobs of `line`.
     pub(crate) fn run_in<T: Send + 'static>(
         &self,
         line: &Arc<Line>,
@@ -134,14 +136,14 @@ impl Pool {
 }
 
 impl Line {
-    /// Whether all that was put into it has been done.
+    /// Whether all its jobs are complete.
     pub(crate) fn is_idle(&self) -> bool {
         !self.state.lock().draining
     }
 }
 
 impl Drop for Pool {
-    /// Threads finish what is queued and end by themselves; nobody waits for them.
+    /// Threads complete the queued jobs and then end; drop does not wait for them.
     fn drop(&mut self) {
         self.shared.state.lock().closing = true;
         self.shared.wake.notify_all();
@@ -155,7 +157,7 @@ impl Shared {
         self.rouse(state);
     }
 
-    /// Wakes or starts a thread for what is queued, if there is one to spare.
+    /// Wakes an idle thread for a queued task, or starts one, if the limit allows.
     fn rouse(self: &Arc<Shared>, mut state: parking_lot::MutexGuard<'_, State>) {
         if state.idle > 0 {
             state.idle -= 1;
@@ -167,10 +169,10 @@ impl Shared {
             let shared = Arc::clone(self);
             let started = std::thread::Builder::new().name("vfs-pool".into()).spawn(move || shared.work());
             if let Err(error) = started {
-                tracing::warn!(%error, "no thread for blocking work");
+                tracing::warn!(%error, "a thread for blocking file operations could not be started");
                 let mut state = self.state.lock();
                 state.threads -= 1;
-                // Slow is better than stuck: the caller does it.
+                // No thread could be started: the caller runs the tasks itself, which is slow but makes progress.
                 while state.threads == 0
                     && let Some(task) = state.take(self.max)
                 {
@@ -189,7 +191,7 @@ impl Shared {
                 loop {
                     if let Some(task) = state.take(self.max) {
                         if !state.queue.is_empty() {
-                            self.rouse(state); // this task may block, so somebody else takes the next one
+                            self.rouse(state); // this task may block, so another thread takes the next one
                         }
                         break task;
                     }
@@ -198,7 +200,7 @@ impl Shared {
                         return;
                     }
                     state.idle += 1;
-                    self.wake.wait(&mut state); // never returns by itself, so `idle` was counted down by `rouse`
+                    self.wake.wait(&mut state); // no spurious wake-ups, so `rouse` has decremented `idle`
                 }
             };
             self.perform(task);
@@ -213,7 +215,7 @@ impl Shared {
                 job.run(&mut finished);
                 let mut state = self.state.lock();
                 state.slow -= 1;
-                // To the front, where it was; we are awake and will see it.
+                // To the front, where it was; this thread is awake and takes it.
                 if let Some(next) = state.parked.pop_front() {
                     state.queue.push_front(next);
                 }
@@ -227,7 +229,8 @@ impl Shared {
                 let mut since = now();
                 for job in jobs {
                     job.run(&mut finished);
-                    // A batch saves wake-ups where jobs are short; behind a slow one nobody waits for the others.
+                    // A batch saves wake-ups where jobs are short; after a slow job the callers of completed ones are
+                    // woken at once.
                     if since.elapsed() > PROMPT {
                         deliver(&mut finished);
                         since = now();
@@ -240,7 +243,8 @@ impl Shared {
                     state.draining
                 };
                 if more {
-                    // To the end, so that one busy file does not hold the thread; we are awake and will see it.
+                    // To the end, so that one busy file does not monopolize the thread; this thread is awake and takes
+                    // it.
                     self.state.lock().queue.push_back(Task::Line(line));
                 }
             }
@@ -250,7 +254,7 @@ impl Shared {
 }
 
 impl State {
-    /// The next task that may be done now, by one of `threads`.
+    /// The next task that may run now, in a pool of `threads` threads.
     fn take(&mut self, threads: usize) -> Option<Task> {
         loop {
             match self.queue.pop_front()? {
@@ -273,7 +277,7 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Wakes what has finished: one wake-up per runtime.
+/// Wakes the callers of completed jobs: one wake-up per runtime.
 fn deliver(finished: &mut Finished) {
     let mut wakers: SmallVec<[Waker; BATCH]> = SmallVec::new();
     let mut current: Option<Arc<Home>> = None;
@@ -295,7 +299,7 @@ fn deliver(finished: &mut Finished) {
     }
 }
 
-/// A closure, then its result, and who waits for it.
+/// A closure, or its result, with the waker of its caller.
 struct Job<F, T> {
     state: Mutex<JobState<F, T>>,
     home: Option<Arc<Home>>,
@@ -353,7 +357,7 @@ impl<F, T> Future for Wait<F, T> {
     }
 }
 
-/// Where finished work of one runtime is announced: a list, and one task that passes it on.
+/// The wakers of completed jobs of one runtime: a list, and one task that calls them.
 struct Home {
     state: Mutex<HomeState>,
 }
@@ -362,7 +366,7 @@ struct Home {
 struct HomeState {
     ready: Vec<Waker>,
     task: Option<Waker>,
-    /// The runtime has ended, and its task with it.
+    /// The runtime and the task have ended.
     gone: bool,
 }
 
@@ -391,7 +395,7 @@ impl Home {
         HOME.try_with(current).ok() // the thread may be ending
     }
 
-    /// Announces `wakers`; wakes the task unless it has been woken already.
+    /// Adds `wakers`; wakes the task unless it was woken already.
     fn take(&self, wakers: &mut SmallVec<[Waker; BATCH]>) {
         if wakers.is_empty() {
             return;
@@ -412,7 +416,7 @@ impl Home {
     }
 }
 
-/// The task of a home: wakes on its own thread what finished on others.
+/// The task of a home: calls on its own thread the wakers of jobs that completed on others.
 struct Announce(Arc<Home>);
 
 impl Future for Announce {

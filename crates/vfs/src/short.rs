@@ -1,12 +1,12 @@
 //! 8.3 names (MS-FSCC 2.1.5.2.1): a second, short name of a file, made from the long one.
 //!
-//! A short name is not stored: it follows from the long name, so that every listing shows the same one. Two names of a
-//! directory may have the same short name; it is then the name of neither.
+//! A short name is not stored: it is computed from the long name, so that every listing shows the same one. If two
+//! names of a directory have the same short name, neither can be opened by it.
 
 /// The most characters before and behind the period.
 const BASE_MAX: usize = 8;
 const EXTENSION_MAX: usize = 3;
-/// The digits of a hash: base 36, so that six of them make two thousand million names.
+/// The digits of a hash: base 36, so that six of them give two thousand million names.
 const DIGITS: &[u8; 36] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
 /// The short name of a file; `None` if its name is one already.
@@ -37,12 +37,12 @@ pub fn short_name(name: &str) -> Option<String> {
     Some(short)
 }
 
-/// Whether a name may be one that [`short_name`] makes.
+/// Whether a name may be a result of [`short_name`].
 pub(crate) fn is_made(name: &str) -> bool {
     name.as_bytes().get(6) == Some(&b'~') && is_short(name)
 }
 
-/// Whether a name is an 8.3 name as it is.
+/// Whether a name is already an 8.3 name.
 pub fn is_short(name: &str) -> bool {
     let (base, extension) = name.split_once('.').unwrap_or((name, "x"));
     let part = |p: &str, max| (1..=max).contains(&p.len()) && p.chars().all(is_legal);

@@ -16,7 +16,7 @@ pub struct StreamName {
     folded: Arc<str>,
 }
 
-/// What follows the path in a name.
+/// The part of a name behind the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamPart {
     /// Nothing: the file or directory.
@@ -71,7 +71,7 @@ impl StreamPart {
     /// Parses what begins with the colon: `:stream`, `:stream:type`, `::type`.
     ///
     /// # Errors
-    /// `Character` for a name or a type that there is not, `TooLong`.
+    /// `Character` for an invalid name, `Stream` for an invalid type or an empty stream, `TooLong`.
     pub fn parse(text: &str) -> Result<StreamPart, PathError> {
         let text = text.strip_prefix(':').ok_or(PathError::Stream)?;
         let (name, kind) = match text.split_once(':') {
@@ -101,7 +101,7 @@ impl VfsPath {
     /// the last component, and [`StreamPart::parse`] of the rest. An empty path with a stream is the root's stream.
     ///
     /// # Errors
-    /// See [`PathError`]; `Stream` for a colon in an earlier component and for a type that there is not.
+    /// See [`PathError`]; `Stream` for a colon in an earlier component and for an invalid type.
     pub fn parse_stream(text: &str) -> Result<(VfsPath, StreamPart), PathError> {
         let Some(colon) = text.find(':') else { return Ok((VfsPath::parse(text)?, StreamPart::None)) };
         let (path, stream) = text.split_at(colon);

@@ -1,4 +1,4 @@
-//! What passes between the server and a backend.
+//! Types of the interface between the server and a backend.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ bitflags! {
 }
 
 impl Attributes {
-    /// What a client may set and a backend stores.
+    /// The attributes that clients may set and backends store.
     pub const STORED: Attributes = Attributes::READONLY
         .union(Attributes::HIDDEN)
         .union(Attributes::SYSTEM)
@@ -70,9 +70,9 @@ impl Attributes {
 /// A file's metadata.
 #[derive(Clone, Copy, Debug)]
 pub struct Stat {
-    /// Which file.
+    /// The file's identity.
     pub id: FileKey,
-    /// What it is.
+    /// File or directory.
     pub kind: Kind,
     /// End of file, in bytes (0 for a directory).
     pub size: u64,
@@ -80,9 +80,10 @@ pub struct Stat {
     pub allocation: u64,
     /// Number of names.
     pub links: u32,
-    /// Stored attributes plus `DIRECTORY`, `SPARSE_FILE`, `COMPRESSED` and `REPARSE_POINT` where they hold; never `NORMAL`.
+    /// Stored attributes plus `DIRECTORY`, `SPARSE_FILE`, `COMPRESSED` and `REPARSE_POINT` where they apply; never
+    /// `NORMAL`.
     pub attributes: Attributes,
-    /// What its reparse point is; all zeros where `attributes` have no `REPARSE_POINT`.
+    /// Its reparse point; all zeros where `attributes` have no `REPARSE_POINT`.
     pub reparse: ReparseKind,
     /// Creation.
     pub created: Timestamp,
@@ -94,8 +95,8 @@ pub struct Stat {
     pub changed: Timestamp,
     /// Size of the extended attributes as FILE_FULL_EA_INFORMATION, in bytes.
     pub ea_size: u32,
-    /// Owner, group and mode, where the backend has them: what decides who may do what with a file that has no
-    /// security descriptor.
+    /// Owner, group and mode, where the backend has them: they decide the access to a file without a security
+    /// descriptor.
     pub posix: Option<Posix>,
 }
 
@@ -112,7 +113,7 @@ pub struct Posix {
     pub mode: u32,
 }
 
-/// Times and attributes to set; `None` leaves one as it is.
+/// Times and attributes to set; `None` leaves a field unchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BasicChange {
     /// Creation.
@@ -147,11 +148,11 @@ pub struct ExtendedAttribute {
     pub value: Vec<u8>,
 }
 
-/// A reparse point (MS-FSCC 2.1.2): what a file or an empty directory stands for. A backend keeps it and does not
+/// A reparse point (MS-FSCC 2.1.2): what a file or an empty directory stands for. A backend stores it and does not
 /// interpret it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReparsePoint {
-    /// What the data means; not 0.
+    /// The type of the data; not 0.
     pub tag: u32,
     /// The owner of a tag that is not Microsoft's.
     pub guid: Option<[u8; 16]>,
@@ -164,7 +165,7 @@ impl ReparsePoint {
     pub const DATA_MAX: usize = 16_384;
 }
 
-/// What is known of a reparse point without reading it.
+/// The part of a reparse point that is known without reading it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReparseKind {
     /// Its tag (MS-FSCC 2.1.2.1).
@@ -200,13 +201,13 @@ pub struct VolumeInfo {
     pub label: String,
     /// File system name shown to clients; "NTFS" is what Windows programs look for.
     pub file_system: String,
-    /// Which file system the root lies on ([`FileKey::volume`]); stable.
+    /// The file system of the root ([`FileKey::volume`]); stable.
     pub volume: u128,
-    /// When it was made.
+    /// When the volume was created.
     pub created: Timestamp,
     /// Names differ by case.
     pub case_sensitive: bool,
-    /// Sparse files are.
+    /// Sparse files are supported.
     pub sparse: bool,
     /// Allocation unit, in bytes.
     pub cluster: u32,
@@ -235,9 +236,9 @@ pub struct VolumeInfo {
 pub struct Space {
     /// All.
     pub total: u64,
-    /// Not used.
+    /// Free.
     pub free: u64,
-    /// Not used and available to this user.
+    /// Free and available to this user.
     pub available: u64,
 }
 
@@ -261,7 +262,7 @@ pub struct Rights {
     pub write: bool,
 }
 
-/// An open to do.
+/// A request to open or create.
 #[derive(Clone)]
 pub struct OpenRequest {
     /// Where.
@@ -271,9 +272,9 @@ pub struct OpenRequest {
     pub stream: Option<StreamName>,
     /// Whether to create.
     pub mode: OpenMode,
-    /// What it must be; `None`: either (a creation makes a file). A stream is a file, whatever it is a stream of.
+    /// The required kind; `None`: either (a creation makes a file). A stream is a file, also that of a directory.
     pub kind: Option<Kind>,
-    /// What it will be used for.
+    /// The intended use.
     pub rights: Rights,
     /// Attributes of a new file.
     pub attributes: Attributes,
@@ -288,7 +289,7 @@ pub struct OpenRequest {
 }
 
 impl OpenRequest {
-    /// To look at what is there: it creates nothing, and reads and writes no data.
+    /// A request to read metadata only: it creates nothing, and neither reads nor writes data.
     pub fn look(path: VfsPath) -> OpenRequest {
         OpenRequest {
             path,
@@ -309,11 +310,11 @@ impl OpenRequest {
     }
 }
 
-/// An open done.
+/// The result of an open.
 pub struct Opened {
     /// The node.
     pub node: Arc<dyn Node>,
-    /// Whether this call created it: the stream, where one was asked for.
+    /// Whether this call created it (the stream, where one was requested).
     pub created: bool,
     /// The path as stored (case and all).
     pub path: VfsPath,
@@ -321,17 +322,17 @@ pub struct Opened {
     pub stream: Option<StreamName>,
     /// Its metadata after the open.
     pub stat: Stat,
-    /// Of the directories that the path leads through (the root first, not the file itself): those without a security
-    /// descriptor that have no execute bit for owner, group or others, so that not everybody may pass.
+    /// The directories on the path (the root first, without the file itself) that have no security descriptor and lack
+    /// an execute bit for owner, group or others, so that not every user may pass.
     pub closed: Vec<Posix>,
 }
 
-/// Where read payload may come from.
+/// The memory for a read's payload, and its limits.
 pub struct Want<'a> {
     /// At most this many bytes.
     pub length: u32,
     /// Memory for them.
     pub arena: &'a Arena,
-    /// [`crate::Data::File`] is welcome.
+    /// The caller accepts [`crate::Data::File`].
     pub file_ok: bool,
 }

@@ -1,4 +1,4 @@
-//! What a backend reports of changes to a tree.
+//! Changes of a tree that a backend reports.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub enum TreeChange {
         from: VfsPath,
         /// The new name.
         to: VfsPath,
-        /// What has it.
+        /// The kind of the renamed file.
         kind: Kind,
     },
     /// A file's data was changed.
@@ -29,8 +29,8 @@ pub enum TreeChange {
     Lost,
 }
 
-/// Is called with each change, on a thread of the backend: it must not block.
+/// The callback for each change, called on a thread of the backend: it must not block.
 pub type ReportChange = Arc<dyn Fn(TreeChange) + Send + Sync>;
 
-/// A directory that is being watched; dropping it ends that.
+/// A watched directory; dropping it ends the watch.
 pub type WatchGuard = Box<dyn Any + Send + Sync>;

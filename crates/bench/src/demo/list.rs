@@ -30,8 +30,8 @@ const BN_8: Demonstration = Demonstration {
     id: "S1-15",
     name: "8 KiB random read, directory -BN",
     published: ">600,000 IOPS, ~5 GB/s, <1 ms, queue >235, client CPU ~60 %",
-    lacks: "48 mirrored SSDs and three 54 Gb/s InfiniBand cards in one session: here loopback, and the one disk that \
-            the files are on, which each read waits for (-BN; on a file system in memory there is none)",
+    lacks: "48 mirrored SSDs and three 54 Gb/s InfiniBand cards in one session: here loopback, and one disk with all \
+            files, which each read waits for (-BN; a file system in memory has no disk)",
     ..STORAGE
 };
 
@@ -43,7 +43,7 @@ const BYRT_8: Demonstration = Demonstration {
     full_size: 8 << 20,
     published: "1,100,000 IOPS, >9 GB/s, <1 ms, queue ~300, client CPU ~98 %",
     lacks: "three 54 Gb/s InfiniBand cards and a machine for each side: here loopback, and client and server \
-            take processors from each other",
+            share the processors",
     ..STORAGE
 };
 
@@ -53,8 +53,8 @@ const BN_32: Demonstration = Demonstration {
     block: 32 * KIB,
     outstanding: 32,
     published: "~500,000 IOPS, 16.4 GB/s, <2 ms, client CPU ~64 %",
-    lacks: "48 mirrored SSDs, and three 54 Gb/s InfiniBand cards to fill: here loopback, and the one disk that the \
-            files are on, which each read waits for (-BN; on a file system in memory there is none)",
+    lacks: "48 mirrored SSDs, and the bandwidth of three 54 Gb/s InfiniBand cards: here loopback, and one disk with all \
+            files, which each read waits for (-BN; a file system in memory has no disk)",
     ..STORAGE
 };
 
@@ -142,8 +142,7 @@ pub static ALL: [Demonstration; 12] = [
     },
 ];
 
-const TWO_CARDS: &str =
-    "two 56 Gb/s InfiniBand cards that do the RDMA: here it is done in user space, and costs processor time";
+const TWO_CARDS: &str = "two 56 Gb/s InfiniBand cards that do the RDMA: here RDMA is done in user space, which costs processor time";
 
 const POOL_LACKS: &str = "48 SSDs and three 54 Gb/s InfiniBand cards: here 48 files of one file system, and loopback. A virtual \
     disk has no cache of its data, so -BYRT reads the disks too";

@@ -25,20 +25,22 @@ pub enum OpenError {
         path: String,
     },
     /// `-Sr` on a file of this machine.
-    #[error("{path}: -Sr keeps the server's cache, and a local file has none: use -Sb or -Su")]
+    #[error("{path}: -Sr uses the server's cache, and a local file has no server: use -Sb or -Su")]
     NotRemote {
         /// It.
         path: String,
     },
     /// A file system without direct I/O.
-    #[error("{path}: this file system has no unbuffered I/O: use -Sb, or a file on another one")]
+    #[error(
+        "{path}: this file system does not support unbuffered I/O: use -Sb, or a file on another file system"
+    )]
     NoDirect {
         /// It.
         path: String,
     },
     /// A device, without permission to overwrite it.
     #[error(
-        "{path} is a block device, and a write test destroys what is on it: if that is meant, say --overwrite-devices; reads (-w0) need nothing"
+        "{path} is a block device, and a write test destroys its contents: to allow that, pass --overwrite-devices; a read test (-w0) does not need it"
     )]
     Device {
         /// It.
@@ -46,7 +48,7 @@ pub enum OpenError {
     },
     /// A device that is mounted or otherwise in use.
     #[error(
-        "{path} or a part of it is in use (mounted, swap, an array?), and a write test destroys what is there: end that first"
+        "{path} or a part of it is in use (mounted, swap, an array?), and a write test destroys its contents: end that use first"
     )]
     InUse {
         /// It.
@@ -72,7 +74,7 @@ pub enum OpenError {
     },
     /// Unbuffered I/O that is not made of sectors.
     #[error(
-        "{path}: unbuffered I/O (-Su, -Sh) is made of sectors: block, alignment and base must be multiples of {sector}"
+        "{path}: unbuffered I/O (-Su, -Sh) needs whole sectors: block, alignment and base must be multiples of {sector}"
     )]
     NotSectors {
         /// It.
@@ -81,13 +83,13 @@ pub enum OpenError {
         sector: u64,
     },
     /// Stamps need whole sectors.
-    #[error("{path}: --verify stamps sectors: block, alignment, base and -T must be multiples of 512")]
+    #[error("{path}: --verify needs whole sectors: block, alignment, base and -T must be multiples of 512")]
     NotVerifiable {
         /// It.
         path: String,
     },
     /// More than the ledger holds.
-    #[error("{path} has {size} bytes, and --verify keeps track of 32 GiB: limit the range with -f")]
+    #[error("{path} has {size} bytes, and --verify supports 32 GiB: limit the range with -f")]
     VerifyTooLarge {
         /// It.
         path: String,
@@ -95,15 +97,17 @@ pub enum OpenError {
         size: u64,
     },
     /// `-F` with mappings and files on one thread.
-    #[error("one thread cannot drive mappings (-Sm) and files at once: leave -F out, or use one kind")]
+    #[error(
+        "one thread cannot use mappings (-Sm) and files at the same time: leave -F out, or use one kind of target"
+    )]
     MixedMapping,
     /// `-F` with local files, files of servers or fabrics on one thread.
     #[error(
-        "one thread cannot drive local files, files of servers and fabrics at once: leave -F out, or use one kind"
+        "one thread cannot use local files, files of servers and fabrics at the same time: leave -F out, or use one kind of target"
     )]
     MixedPlaces,
     /// Large pages or memory are not there.
-    #[error("{bytes} bytes of memory: {source}{}", cure(*large))]
+    #[error("cannot allocate {bytes} bytes of memory: {source}{}", cure(*large))]
     Memory {
         /// How much.
         bytes: u64,
@@ -114,11 +118,11 @@ pub enum OpenError {
     },
     /// io_uring is not there.
     #[error(
-        "io_uring: {0}; it may be switched off (sysctl kernel.io_uring_disabled) or filtered by a container"
+        "io_uring cannot be used: {0}; it may be turned off (sysctl kernel.io_uring_disabled) or blocked by a container"
     )]
     Ring(#[source] io::Error),
     /// A processor that is not there or not allowed.
-    #[error("processor {processor} of group {group}: {source}; see nproc, or use -n")]
+    #[error("cannot use processor {processor} of group {group}: {source}; see nproc, or use -n")]
     Affinity {
         /// Its group.
         group: u16,
@@ -144,7 +148,7 @@ pub enum OpenError {
         source: Box<FabricError>,
     },
     /// An option for what keeps bytes.
-    #[error("{place}: a fabric's listener keeps nothing and has the size that it says: leave {option} out")]
+    #[error("{place}: causeway bench listen stores no data and sets the size itself: leave {option} out")]
     KeepsNothing {
         /// Which.
         place: String,
@@ -177,7 +181,7 @@ pub enum RunError {
     #[error(transparent)]
     Open(#[from] OpenError),
     /// A file could not be created.
-    #[error("creating {path}: {source}")]
+    #[error("cannot create {path}: {source}")]
     Create {
         /// It.
         path: String,
@@ -185,7 +189,7 @@ pub enum RunError {
         source: io::Error,
     },
     /// The write buffer (`-Z`) could not be made or filled.
-    #[error("the write buffer (-Z): {source}{}", cure(*large))]
+    #[error("cannot prepare the write buffer (-Z): {source}{}", cure(*large))]
     Source {
         /// There was no memory for it in large pages.
         large: bool,
@@ -193,10 +197,10 @@ pub enum RunError {
         source: io::Error,
     },
     /// A thread could not be started.
-    #[error("starting a thread: {0}")]
+    #[error("cannot start a thread: {0}")]
     Thread(#[source] io::Error),
     /// A process (`--pid`) that is not there.
-    #[error("process {pid}: {source}")]
+    #[error("cannot measure the process {pid}: {source}")]
     Process {
         /// It.
         pid: u32,
@@ -214,14 +218,14 @@ pub enum RunError {
         fault: Fault,
     },
     /// Completions do not come any more.
-    #[error("waiting for I/O: {0}")]
+    #[error("cannot wait for the completion of I/O: {0}")]
     Wait(#[source] io::Error),
     /// A thread panicked, which is our fault.
-    #[error("a thread of the run ended in a panic: please report it")]
+    #[error("a thread of the run panicked: please report it")]
     Panicked,
 }
 
 /// The action that helps if large pages are missing.
 fn cure(large: bool) -> &'static str {
-    if large { "; large pages (-l) have to be reserved: sysctl vm.nr_hugepages=N, of 2 MiB each" } else { "" }
+    if large { "; large pages (-l) must be reserved: sysctl vm.nr_hugepages=N (2 MiB each)" } else { "" }
 }

@@ -119,8 +119,8 @@ impl fmt::Display for Mismatch {
         write!(f, "{}, sector at {}: ", self.path, self.offset)?;
         match self.what {
             Wrong::NoStamp => f.write_str("no stamp where one was written")?,
-            Wrong::Checksum => f.write_str("the checksum is not that of the bytes")?,
-            Wrong::Offset { found } => write!(f, "it belongs at {found}")?,
+            Wrong::Checksum => f.write_str("the checksum does not match the data")?,
+            Wrong::Offset { found } => write!(f, "its data belongs at {found}")?,
             Wrong::Generation { found } => write!(f, "generation {found}")?,
             Wrong::Seed { found } => write!(f, "written by seed {found}")?,
         }

@@ -45,19 +45,19 @@ pub enum FabricError {
     #[error("{0}; is `causeway bench listen` running there, on this port?")]
     Unreachable(#[source] io::Error),
     /// The address is taken, or not ours.
-    #[error("listening there: {0}")]
+    #[error("cannot listen on this address: {0}")]
     Listen(#[source] io::Error),
     /// The RDMA connection does not come about.
     #[error("no RDMA connection: {0}; is `causeway bench listen iwarp://...` running there, on this port?")]
     Setup(#[source] SetupError),
     /// The peer is another kind of server.
-    #[error("what answers there is no `causeway bench listen` for this kind of target")]
+    #[error("the program at this address is not `causeway bench listen` for this kind of target")]
     Stranger,
     /// It does not take us.
-    #[error("the listener refuses: {0}")]
+    #[error("the listener refused the connection: {0}")]
     Refused(Refusal),
     /// The system has no memory.
-    #[error("memory: {0}")]
+    #[error("cannot allocate memory: {0}")]
     Memory(#[source] io::Error),
 }
 
@@ -68,10 +68,10 @@ pub enum Broken {
     #[error("refused: {0}")]
     Refused(Refusal),
     /// It does not speak as `wire` has it.
-    #[error("it does not speak as an initiator of causeway bench")]
+    #[error("the peer is not an initiator of causeway bench")]
     Stranger,
     /// A request that no initiator makes.
-    #[error("a request out of the bounds that it agreed to")]
+    #[error("the peer sent a request outside of the agreed limits")]
     Request,
     /// The RDMA connection could not be made.
     #[error(transparent)]
@@ -80,10 +80,10 @@ pub enum Broken {
     #[error(transparent)]
     Down(#[from] Down),
     /// We misused it.
-    #[error("our fault: {0}")]
+    #[error("internal error: {0}")]
     Rdma(#[from] rdma::RdmaError),
     /// There is no memory for it.
-    #[error("no memory for it")]
+    #[error("not enough memory for the connection")]
     Memory,
     /// The socket.
     #[error(transparent)]

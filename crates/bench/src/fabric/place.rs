@@ -42,7 +42,9 @@ pub struct FabricPlace {
 
 /// Words that name no listener.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0:?} is no place on a fabric: write iwarp://host:port or tcp://host:port, and nothing behind it")]
+#[error(
+    "{0:?} is not the address of a listener: write iwarp://host:port or tcp://host:port, with nothing after it"
+)]
 pub struct PlaceError(String);
 
 impl FabricPlace {

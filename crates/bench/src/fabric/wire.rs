@@ -52,17 +52,19 @@ impl Default for Bounds {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// Another version of this.
-    #[error("it speaks another version")]
+    #[error("the other side has another version: use the same build on both")]
     Version,
     /// Its I/Os are too long.
-    #[error("an I/O has {most} bytes at most there: use a smaller -b, or give the listener a larger --block")]
+    #[error(
+        "the listener accepts I/Os of {most} bytes at most: use a smaller -b, or start it with a larger --block"
+    )]
     Block {
         /// The longest.
         most: u32,
     },
     /// It has too many outstanding.
     #[error(
-        "a thread has {most} I/Os outstanding at most there: use a smaller -o, or give the listener a larger --depth"
+        "the listener accepts {most} outstanding I/Os of a thread at most: use a smaller -o, or start it with a larger --depth"
     )]
     Depth {
         /// The most.
@@ -70,7 +72,7 @@ pub enum Refusal {
     },
     /// All connections are taken.
     #[error(
-        "it has as many connections as it takes: use fewer threads, or give the listener a larger --connections"
+        "the listener accepts no more connections: use fewer threads, or start it with a larger --connections"
     )]
     Full,
 }

@@ -14,7 +14,7 @@ pub(super) fn parse(text: &str, into: &mut Vec<Affinity>) -> Result<(), OptionEr
     let bad = || OptionError::Value {
         option: "-a".to_owned(),
         value: text.to_owned(),
-        why: "write processors with commas between them, and gN, before those of group N: -a0,1 or -ag0,0,1,g1,0",
+        why: "write the numbers of processors with commas, and gN before those of group N: -a0,1 or -ag0,0,1,g1,0",
     };
     let (mut group, mut last_was_group) = (0u16, false);
     for part in text.split(',') {

@@ -20,12 +20,12 @@ impl CacheFlags {
             match letter {
                 'b' => self.mode(
                     CacheMode::Cached,
-                    "-Sb: another -S has said which cache to use; keep one of b, r, u, h",
+                    "-Sb: another -S already chooses the cache; keep one of b, r, u, h",
                 )?,
                 'r' => {
                     self.mode(
                         CacheMode::NoLocalCache,
-                        "-Sr: another -S has said which cache to use; keep one of b, r, u, h",
+                        "-Sr: another -S already chooses the cache; keep one of b, r, u, h",
                     )?;
                 }
                 'u' => {
@@ -36,7 +36,7 @@ impl CacheFlags {
                     }
                     self.mode(
                         CacheMode::Unbuffered,
-                        "-Su: another -S has said which cache to use; keep one of b, r, u, h",
+                        "-Su: another -S already chooses the cache; keep one of b, r, u, h",
                     )?;
                 }
                 'h' => self.unbuffered_write_through()?,
@@ -54,7 +54,7 @@ impl CacheFlags {
                 'w' => {
                     if self.write_through {
                         return Err(OptionError::Conflict(
-                            "-Sw: write-through was said already (-Sh is -Suw); leave one out",
+                            "-Sw: write-through is already set (-Sh is -Suw); leave one out",
                         ));
                     }
                     self.write_through = true;
@@ -74,9 +74,7 @@ impl CacheFlags {
     /// Takes `-Sh` or the old `-h`.
     pub(super) fn unbuffered_write_through(&mut self) -> Result<(), OptionError> {
         if self.mode.is_some() || self.write_through || self.mapped {
-            return Err(OptionError::Conflict(
-                "-Sh is -Suw, and another -S has said something of these: leave one out",
-            ));
+            return Err(OptionError::Conflict("-Sh is -Suw and contradicts another -S: leave one out"));
         }
         self.mode = Some(CacheMode::Unbuffered);
         self.write_through = true;

@@ -149,11 +149,11 @@ fn format(value: &str, shared: &mut Shared) -> Result<(), OptionError> {
 
 pub(super) fn refuse_windows_path(path: &str) -> Result<(), OptionError> {
     let why = if path.is_empty() {
-        "an empty path names nothing"
+        "the path is empty"
     } else if path.starts_with('#') && path.len() > 1 && path[1..].bytes().all(|b| b.is_ascii_digit()) {
-        "a physical drive has a name here: write /dev/nvme0n1 or the like (a file of this name: ./#0)"
+        "Linux has no drive numbers: write the block device, such as /dev/nvme0n1 (a file of this name: ./#0)"
     } else if path.len() == 2 && path.ends_with(':') && path.as_bytes()[0].is_ascii_alphabetic() {
-        "there are no drive letters here: write the block device, /dev/..., or a file (of this name: ./X:)"
+        "Linux has no drive letters: write the block device, /dev/..., or a file (of this name: ./X:)"
     } else {
         return Ok(());
     };
@@ -218,7 +218,7 @@ impl Builder<'_> {
             'e' => {
                 return Err(OptionError::NotHere {
                     option: arg.to_owned(),
-                    why: "event tracing (ETW) is Windows'; run perf or bpftrace beside this",
+                    why: "only Windows has event tracing (ETW); run perf or bpftrace at the same time",
                 });
             }
             'f' => self.max_or_hints(value)?,
@@ -249,7 +249,11 @@ impl Builder<'_> {
             'T' => match size("-T", value, block)? {
                 0 => {
                     let (option, value) = ("-T".to_owned(), value.to_owned());
-                    return Err(OptionError::Value { option, value, why: "the distance is at least 1 byte" });
+                    return Err(OptionError::Value {
+                        option,
+                        value,
+                        why: "the distance must be at least 1 byte",
+                    });
                 }
                 bytes => target.thread_stride = bytes,
             },
@@ -264,13 +268,12 @@ impl Builder<'_> {
             'w' => target.write_percent = number("-w", value, 0, 100)?,
             'x' => {
                 flag(&mut span.completion_routines)?;
-                self.warnings
-                    .push("-x: there is one way of completion here; accepted without effect".to_owned());
+                self.warnings.push("-x has no effect: I/O completes in only one way here".to_owned());
             }
             'y' => {
                 return Err(OptionError::NotHere {
                     option: arg.to_owned(),
-                    why: "named events are Windows'; let a script start and stop this (SIGINT ends a run early and reports it)",
+                    why: "only Windows has named events; use a script to start and stop the run (SIGINT ends it early and reports the results)",
                 });
             }
             'Z' => self.content(value)?,
@@ -292,9 +295,10 @@ impl Builder<'_> {
         let length = rest.strip_prefix(':').ok_or_else(|| bad("write -Bbase or -Bbase:length"))?;
         self.max_once()?;
         let length = size("-B", length, self.target.block)?;
-        self.target.max_size = base.checked_add(length).ok_or_else(|| bad("base and length have 64 bits"))?;
+        self.target.max_size =
+            base.checked_add(length).ok_or_else(|| bad("base plus length must fit in 64 bits"))?;
         if length == 0 {
-            return Err(bad("the length is at least one block"));
+            return Err(bad("the length must not be 0"));
         }
         Ok(())
     }
@@ -302,7 +306,7 @@ impl Builder<'_> {
     fn max_once(&mut self) -> Result<(), OptionError> {
         if std::mem::replace(&mut self.max_given, true) {
             return Err(OptionError::Conflict(
-                "-Bbase:length and -f<size> both say where the range ends: leave one out",
+                "-Bbase:length and -f<size> both set the end of the range: leave one out",
             ));
         }
         Ok(())
@@ -339,7 +343,7 @@ impl Builder<'_> {
             let percent = number("-rs", percent, 1, 100)?;
             if target.random_percent == 0 && target.alignment != 0 {
                 return Err(OptionError::Conflict(
-                    "-rs: the alignment of mixed I/O is said with -r<size>, not with -s",
+                    "-rs: set the alignment of mixed I/O with -r<size>, not with -s",
                 ));
             }
             if !matches!(target.random_percent, 0 | 100) {
@@ -353,7 +357,11 @@ impl Builder<'_> {
                 if value.is_empty() { u64::from(target.block) } else { size("-r", value, target.block)? };
             if align == 0 {
                 let (option, value) = ("-r".to_owned(), value.to_owned());
-                return Err(OptionError::Value { option, value, why: "an alignment is at least 1 byte" });
+                return Err(OptionError::Value {
+                    option,
+                    value,
+                    why: "the alignment must be at least 1 byte",
+                });
             }
             if target.alignment != 0 {
                 return Err(OptionError::Conflict("-r and -s both, or -r twice: leave one out"));
@@ -371,7 +379,7 @@ impl Builder<'_> {
         let stride = value.strip_prefix('i').inspect(|_| target.interlocked = true).unwrap_or(value);
         if target.random_percent != 0 {
             return Err(OptionError::Conflict(
-                "-s is sequential, -r and -rs are random: leave one out (-r<size> says the alignment of -rs)",
+                "-s is sequential, -r and -rs are random: leave one out (-r<size> sets the alignment of -rs)",
             ));
         }
         let block = u64::from(target.block);
@@ -386,7 +394,7 @@ impl Builder<'_> {
             _ => {
                 let (bytes, file) = value.split_once(',').map_or((value, None), |(s, f)| (s, Some(f)));
                 let size = size("-Z", bytes, self.target.block)?;
-                let why = "the buffer has at least one block, and a file after the comma has a name";
+                let why = "the size must not be 0, and a file name must follow the comma";
                 if size == 0 || file == Some("") {
                     let (option, value) = ("-Z".to_owned(), value.to_owned());
                     return Err(OptionError::Value { option, value, why });

@@ -22,15 +22,15 @@ pub(super) fn parse(text: &str, block: u32) -> Result<Distribution, OptionError>
         let (share, part) = pair.split_once('/').ok_or_else(|| bad("write a / between IO% and its part"))?;
         let io = match number32(share) {
             Some((n @ 0..=100, "")) => n,
-            _ => return Err(bad("IO% is a number from 0 to 100")),
+            _ => return Err(bad("IO% must be a number from 0 to 100")),
         };
         let length = match unit {
             Unit::Percent => match number32(part) {
                 Some((n @ 1..=100, "")) => u64::from(n),
-                _ => return Err(bad("target% is a number from 1 to 100")),
+                _ => return Err(bad("target% must be a number from 1 to 100")),
             },
             Unit::Absolute => match size_prefix("-rd", part, block)? {
-                (0, _) => return Err(bad("a part has at least one block")),
+                (0, _) => return Err(bad("the size of a part must not be 0")),
                 (n, "") => n,
                 _ => return Err(bad("not a size")),
             },

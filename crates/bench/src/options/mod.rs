@@ -72,10 +72,12 @@ pub enum OptionError {
         most: u32,
     },
     /// No such option.
-    #[error("{0}: no such option; -? lists them, and a path that begins with a dash is written ./-name")]
+    #[error(
+        "{0}: there is no such option; -? lists all options; write a path that begins with a dash as ./-name"
+    )]
     Unknown(String),
     /// An option after a target.
-    #[error("{0}: options stand before the targets")]
+    #[error("{0}: write options before the targets")]
     AfterTarget(String),
     /// Something of Windows.
     #[error("{option}: {why}")]
@@ -89,7 +91,9 @@ pub enum OptionError {
     #[error("{0}")]
     Conflict(&'static str),
     /// An option that does not go with `-X`.
-    #[error("{0}: an XML profile (-X) says this itself; only -W -d -C -R -v -z and targets go with it")]
+    #[error(
+        "{0}: an XML profile (-X) contains this setting; only -W -d -C -R -v -z and targets can be combined with it"
+    )]
     WithXml(String),
     /// No target.
     #[error(
@@ -111,7 +115,7 @@ pub enum OptionError {
     #[error("target {0} is a template: name the path for it after the options")]
     Template(String),
     /// A write buffer smaller than a block.
-    #[error("-Z: the write buffer has {buffer} bytes, a block has {block}: it must be as large as a block")]
+    #[error("-Z: the write buffer of {buffer} bytes is smaller than a block of {block} bytes")]
     WriteBuffer {
         /// Bytes of the buffer.
         buffer: u64,
@@ -119,7 +123,7 @@ pub enum OptionError {
         block: u32,
     },
     /// More than a run may have.
-    #[error("{what}: {value} is more than {most}")]
+    #[error("{what}: {value} exceeds the limit of {most}")]
     TooMuch {
         /// Of what.
         what: &'static str,

@@ -17,7 +17,7 @@ pub(super) fn size_prefix<'a>(
 ) -> Result<(u64, &'a str), OptionError> {
     let bad = |why| OptionError::Value { option: option.to_owned(), value: text.to_owned(), why };
     let (number, rest) =
-        digits(text).ok_or_else(|| bad("no number: write bytes, or a number with K, M, G, T or b"))?;
+        digits(text).ok_or_else(|| bad("not a number: write bytes, or a number with K, M, G, T or b"))?;
     let mut chars = rest.chars();
     let unit = match chars.next().map(|c| c.to_ascii_uppercase()) {
         Some('K') => 1 << 10,
@@ -27,7 +27,7 @@ pub(super) fn size_prefix<'a>(
         Some('B') => u64::from(block),
         _ => return Ok((number, rest)),
     };
-    let bytes = number.checked_mul(unit).ok_or_else(|| bad("too large: sizes have 64 bits"))?;
+    let bytes = number.checked_mul(unit).ok_or_else(|| bad("too large: a size must fit in 64 bits"))?;
     Ok((bytes, chars.as_str()))
 }
 
@@ -38,7 +38,7 @@ pub(super) fn size(option: &str, text: &str, block: u32) -> Result<u64, OptionEr
         _ => Err(OptionError::Value {
             option: option.to_owned(),
             value: text.to_owned(),
-            why: "not a size: after the number only K, M, G, T (binary) or b (blocks, see -b) may stand",
+            why: "not a size: only K, M, G, T (binary) or b (blocks, see -b) may follow the number",
         }),
     }
 }

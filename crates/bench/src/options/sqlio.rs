@@ -64,10 +64,10 @@ fn parameter_lines(file: &str, text: &str) -> Result<Vec<FileLine>, OptionError>
         let Some(path) = words.first() else { continue };
         let bad = |why| OptionError::ParameterFile { path: file.to_owned(), line: at + 1, why };
         if words.len() > 4 || lines.len() >= FILES_MAX {
-            return Err(bad("write <file> <threads> <mask> <size in MB>, a file a line"));
+            return Err(bad("write one file on each line: <file> <threads> <mask> <size in MB>"));
         }
         refuse_windows_path(path)
-            .map_err(|_| bad("there are no drive letters or numbers here: write a path"))?;
+            .map_err(|_| bad("Linux has no drive letters or drive numbers: write a path"))?;
         let threads = match words.get(1) {
             None => None,
             Some(n) => Some(number("", n, 1, 8192).map_err(|_| bad("threads: a number from 1 to 8192"))?),
@@ -201,14 +201,15 @@ impl Sqlio {
                     return Err(bad("write -LS or -LP"));
                 }
                 self.latency = true;
-                "-L: by the one clock there is here".to_owned()
+                "-L: there is only one clock".to_owned()
             }
             'a' => {
                 let mask = value.trim_start_matches(['R', 'I']);
-                let mask =
-                    parse_mask(mask).filter(|m| *m != 0).ok_or_else(|| bad("a hexadecimal mask: -a0x3"))?;
+                let mask = parse_mask(mask)
+                    .filter(|m| *m != 0)
+                    .ok_or_else(|| bad("write a hexadecimal mask: -a0x3"))?;
                 self.affinity = processors(mask).collect();
-                format!("-a{}: threads take these in turn", list(&self.affinity))
+                format!("-a{}: threads use these processors in turn", list(&self.affinity))
             }
             'p' => {
                 let cpu = number("-p", value.trim_start_matches('I'), 0, 63)?;
@@ -217,19 +218,19 @@ impl Sqlio {
             }
             'i' => {
                 count(u32::MAX)?;
-                "no equal: runs of I/Os; the stride of -f is kept".to_owned()
+                "no equivalent for runs of I/Os; the stride of -f is kept".to_owned()
             }
-            'U' => "nothing to say: processors are always reported".to_owned(),
+            'U' => "no effect: processors are always reported".to_owned(),
             'T' => {
                 number("-T", value, 0, u32::MAX)?;
-                "not documented anywhere; no effect".to_owned()
+                "not documented; no effect".to_owned()
             }
             'v' | '6' => "a version; no effect".to_owned(),
             'm' => {
-                return not_here("scatter and gather of one I/O over buffers is not done here: leave it out");
+                return not_here("scatter/gather I/O is not supported: leave it out");
             }
-            'd' => return not_here("there are no drive letters here: name the files after the options"),
-            'R' => return not_here("raw drives have names here: name /dev/... after the options"),
+            'd' => return not_here("Linux has no drive letters: name the files after the options"),
+            'R' => return not_here("name raw drives as /dev/... after the options"),
             _ => return Err(OptionError::Unknown(arg.to_owned())),
         };
         self.note(arg, &meaning);
@@ -304,7 +305,7 @@ impl Sqlio {
                 target.cache = CacheMode::NoLocalCache;
                 target.random_hint = hints.contains('R');
                 target.temporary_hint = hints.contains('T');
-                "-Sr: no cache here, the server's is used"
+                "-Sr: no local cache, the server's is used"
             }
             _ => {
                 target.random_hint = hints.contains('R');

@@ -116,7 +116,7 @@ fn everything_else_that_is_accepted() {
 #[test]
 fn conflicts_are_refused_with_the_cure() {
     for (text, says) in [
-        ("-t2 -F2 f", "-F counts threads"),
+        ("-t2 -F2 f", "-F sets the total"),
         ("-g5 -x f", "-x"),
         ("-i5 f", "give both"),
         ("-j5 f", "give both"),
@@ -147,10 +147,10 @@ fn conflicts_are_refused_with_the_cure() {
         ("-B1M -f1M f", "larger"),
         ("-B0:1M -f1M f", "leave one out"),
         ("-B0 -B1 f", "twice"),
-        ("-Z1K -b4K f", "as large as a block"),
+        ("-Z1K -b4K f", "smaller than a block of 4096"),
         ("-rdabs50/1K:50/1M -r -b4K f", "smaller than a block"),
-        ("-r -rdpct50/100:50/100 f", "left over"),
-        ("-r -rdpct60/50:60/50 f", "at most 40"),
+        ("-r -rdpct50/100:50/100 f", "has no part"),
+        ("-r -rdpct60/50:60/50 f", "only 40"),
         ("-Xa.xml -b4K f", "XML profile"),
         ("-Xa.xml -Xb.xml f", "one profile"),
         ("-eDISK_IO f", "perf"),

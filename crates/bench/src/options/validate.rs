@@ -41,7 +41,7 @@ fn check_span(span: &TimeSpan) -> Result<(), OptionError> {
         return Err(OptionError::NoTarget);
     }
     if span.disable_affinity && !span.affinity.is_empty() {
-        return Err(OptionError::Conflict("-n switches affinity off and -a says which: leave one out"));
+        return Err(OptionError::Conflict("-n turns affinity off and -a sets it: leave one out"));
     }
     most("threads (-t, -F)", span.threads(), THREADS_MAX)?;
     for (what, seconds) in [
@@ -76,7 +76,7 @@ fn conflict(holds: bool, text: &'static str) -> Result<(), OptionError> {
 fn check_target(span: &TimeSpan, target: &Target, warnings: &mut Vec<String>) -> Result<(), OptionError> {
     conflict(
         span.thread_count > 0 && target.threads_per_file > 1,
-        "-F counts threads in all and -t threads of each target: leave one out",
+        "-F sets the total number of threads and -t the number for each target: leave one out",
     )?;
     conflict(
         target.rate.is_some() && span.completion_routines,
@@ -84,7 +84,7 @@ fn check_target(span: &TimeSpan, target: &Target, warnings: &mut Vec<String>) ->
     )?;
     conflict(
         (target.burst > 0) != (target.think_ms > 0),
-        "-i says how many I/Os a burst has and -j the pause after it: give both",
+        "-i sets the number of I/Os in a burst and -j the pause after it: give both",
     )?;
     if target.rate.is_some() && target.burst > 0 {
         warnings.push("-g sets the rate; the bursts of -i and -j have no effect".to_owned());
@@ -100,17 +100,17 @@ fn check_target(span: &TimeSpan, target: &Target, warnings: &mut Vec<String>) ->
         )?;
         conflict(
             target.parallel,
-            "-p counts offsets per I/O of a target, and -O shares them: leave one out",
+            "-p keeps an offset for each I/O of a target, and -O shares I/Os over targets: leave one out",
         )?;
-        conflict(target.weight == 0, "a target of a thread pool has a Weight of at least 1")?;
+        conflict(target.weight == 0, "a target of a thread pool must have a Weight of at least 1")?;
         conflict(
             target.thread_targets.iter().any(|t| t.thread >= span.thread_count),
-            "a ThreadTarget names a thread that is not there: threads count from 0 to ThreadCount - 1",
+            "a ThreadTarget names a thread that does not exist: threads have the numbers 0 to ThreadCount - 1",
         )?;
     } else {
         conflict(
             !target.thread_targets.is_empty(),
-            "ThreadTargets need ThreadCount and RequestCount of their time span",
+            "ThreadTargets need ThreadCount and RequestCount in their time span",
         )?;
     }
     if span.thread_count == 0 && span.request_count > 0 {
@@ -129,7 +129,7 @@ fn check_target(span: &TimeSpan, target: &Target, warnings: &mut Vec<String>) ->
     }
     conflict(
         target.max_size != 0 && target.max_size <= target.base,
-        "-f is where the range ends and -B where it begins: -f must be the larger one",
+        "-f sets the end of the range and -B its beginning: -f must be larger",
     )
 }
 
@@ -137,7 +137,7 @@ fn check_pattern(span: &TimeSpan, target: &Target, warnings: &mut Vec<String>) -
     if target.random_percent > 0 {
         conflict(
             target.thread_stride > 0,
-            "-T sets sequential threads apart, and -r is random: leave one out",
+            "-T sets the distance of sequential threads, and -r is random: leave one out",
         )?;
         conflict(target.interlocked, "-si is sequential, and -r is random: leave one out")?;
         return conflict(target.parallel, "-p is sequential, and -r is random: leave one out");
@@ -150,7 +150,7 @@ fn check_pattern(span: &TimeSpan, target: &Target, warnings: &mut Vec<String>) -
     if target.interlocked {
         conflict(
             target.thread_stride > 0,
-            "-si shares one offset, and -T sets threads apart: leave one out",
+            "-si shares one offset, and -T sets the distance of threads: leave one out",
         )?;
         conflict(target.parallel, "-si shares one offset, and -p has one for each I/O: leave one out")?;
         if !many {
@@ -158,13 +158,13 @@ fn check_pattern(span: &TimeSpan, target: &Target, warnings: &mut Vec<String>) -
         }
     } else if many && target.thread_stride == 0 {
         warnings.push(
-            "threads read the same offsets, which is not one sequential stream: consider -si or -T"
+            "all threads use the same offsets, so the I/O is not one sequential stream: consider -si or -T"
                 .to_owned(),
         );
     } else if !many {
         conflict(
             target.thread_stride > 0,
-            "-T sets threads apart, and there is one thread: add -t or leave -T out",
+            "-T sets the distance of threads, and there is only one thread: add -t or leave -T out",
         )?;
     }
     Ok(())
@@ -172,7 +172,7 @@ fn check_pattern(span: &TimeSpan, target: &Target, warnings: &mut Vec<String>) -
 
 fn check_caching(span: &TimeSpan, target: &Target) -> Result<(), OptionError> {
     if !target.mapped {
-        return conflict(target.flush.is_some(), "-N says how a mapping is flushed: add -Sm or leave it out");
+        return conflict(target.flush.is_some(), "-N sets how a mapping is flushed: add -Sm or leave -N out");
     }
     conflict(span.completion_routines, "-x cannot be used with a mapping (-Sm): leave one out")?;
     conflict(
@@ -198,15 +198,15 @@ fn check_distribution(distribution: &Distribution, block: u32) -> Result<(), Str
         }
         if io.saturating_add(range.io_percent) > 100 {
             let left = 100 - io.min(100);
-            return Err(format!("IO% {}: at most {left} are left of 100", range.io_percent));
+            return Err(format!("IO% {}: only {left} of 100 remain", range.io_percent));
         }
         if distribution.unit == Unit::Percent {
             if part.saturating_add(range.length) > 100 {
-                return Err(format!("target% {}: at most {} are left of 100", range.length, 100 - part));
+                return Err(format!("target% {}: only {} of 100 remain", range.length, 100 - part));
             }
             if part + range.length == 100 && io + range.io_percent < 100 {
                 let left = 100 - io - range.io_percent;
-                return Err(format!("the whole target is covered and {left}% of the I/O is left over"));
+                return Err(format!("the whole target is covered, but {left}% of the I/O has no part"));
             }
         }
         io += range.io_percent;

@@ -21,7 +21,7 @@ const REPEATS_MAX: usize = 16_384;
 #[derive(Debug, Error)]
 pub enum XmlError {
     /// Not XML.
-    #[error("no XML: {0}")]
+    #[error("not valid XML: {0}")]
     Syntax(#[from] roxmltree::Error),
     /// Longer than any profile.
     #[error("longer than {LENGTH_MAX} bytes")]
@@ -55,7 +55,7 @@ pub enum XmlError {
         parent: String,
     },
     /// A value of another kind.
-    #[error("line {line}: <{element}>{value}</{element}>: {expected}")]
+    #[error("line {line}: <{element}>{value}</{element}>: expected {expected}")]
     Value {
         /// From 1.
         line: u32,
@@ -86,7 +86,7 @@ pub enum XmlError {
     #[error("template {0} has no path: name one more target after the options")]
     NoSubstitute(String),
     /// More paths than templates.
-    #[error("{0} stands for no template of the profile: leave it out")]
+    #[error("{0}: the profile has no template for this path: leave it out")]
     UnusedSubstitute(String),
 }
 
@@ -130,10 +130,15 @@ pub fn read(text: &str, substitutes: &[String], warnings: &mut Vec<String>) -> R
         Some("UseMaxSize") => Some(Precreate::UseMaxSize),
         Some("CreateOnlyFilesWithConstantSizes") => Some(Precreate::OnlyFilesWithConstantSizes),
         Some("CreateOnlyFilesWithConstantOrZeroSizes") => Some(Precreate::OnlyFilesWithConstantOrZeroSizes),
-        Some(_) => return Err(fields.bad("PrecreateFiles", "one of the schema's three words")),
+        Some(_) => {
+            return Err(fields.bad(
+                "PrecreateFiles",
+                "UseMaxSize, CreateOnlyFilesWithConstantSizes or CreateOnlyFilesWithConstantOrZeroSizes",
+            ));
+        }
     };
     if fields.node("ETW").is_some() {
-        warnings.push("<ETW>: event tracing is Windows'; left out".to_owned());
+        warnings.push("<ETW> is ignored: only Windows has event tracing".to_owned());
     }
     let spans = fields.required("TimeSpans")?;
     for node in repeated(spans, "TimeSpan")? {
@@ -255,7 +260,7 @@ fn target(node: Node<'_, '_>) -> Result<Target, XmlError> {
         ..d
     };
     if target.outstanding == 0 || target.threads_per_file == 0 {
-        let why = "<RequestCount> and <ThreadsPerFile> of a target are at least 1";
+        let why = "<RequestCount> and <ThreadsPerFile> of a target must be at least 1";
         return Err(XmlError::Conflict { line: line(node), why });
     }
     if f.boolean("DisableOSCache")? == Some(true) {
@@ -328,7 +333,7 @@ fn distribution(node: Node<'_, '_>) -> Result<Distribution, XmlError> {
         (Some(n), None) => (Unit::Percent, n),
         (None, Some(n)) => (Unit::Absolute, n),
         _ => {
-            let why = "<Distribution> holds either <Percent> or <Absolute>";
+            let why = "<Distribution> must contain either <Percent> or <Absolute>";
             return Err(XmlError::Conflict { line: line(node), why });
         }
     };

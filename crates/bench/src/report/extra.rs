@@ -36,7 +36,7 @@ pub(super) fn text(span: &SpanResults) -> String {
         lines.push(format!("engine:\t\t\t{}", span.engine));
     }
     if span.stopped {
-        lines.push("stopped:\t\tbefore its time; what was measured until then is above".to_owned());
+        lines.push("stopped:\t\tbefore its end; the results until then are above".to_owned());
     }
     let sums = sums(span);
     for (fault, count) in &sums.errors {
@@ -47,13 +47,13 @@ pub(super) fn text(span: &SpanResults) -> String {
     }
     if span.unfinished > 0 {
         lines.push(format!(
-            "UNFINISHED:\t\t{} I/Os did not end within a minute after the run",
+            "UNFINISHED:\t\t{} I/Os did not complete within a minute after the run",
             span.unfinished
         ));
     }
     if sums.overdue > 0 {
         lines.push(format!(
-            "overdue:\t\t{} I/Os were due in the measured time and not done by its end: the target is slower than -g",
+            "overdue:\t\t{} I/Os were due in the measured time but did not complete in it: the target is slower than -g",
             sums.overdue
         ));
     }
@@ -66,10 +66,10 @@ pub(super) fn text(span: &SpanResults) -> String {
         ));
     }
     if let Some(v) = span.verified() {
-        let mut text = format!("verified:\t\t{} sectors of 512 bytes are right", v.sectors);
+        let mut text = format!("verified:\t\t{} sectors of 512 bytes are correct", v.sectors);
         for (count, what) in [
             (v.unstamped, "were never written by a verified run"),
-            (v.raced, "were being written and could not be judged"),
+            (v.raced, "were being written and could not be checked"),
         ] {
             if count > 0 {
                 text.push_str(&format!(", {count} {what}"));

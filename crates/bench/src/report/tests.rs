@@ -232,7 +232,7 @@ fn what_went_wrong_is_in_every_report() {
     for words in [
         "7 I/Os: Input/output error",
         "3 I/Os moved less",
-        "2 I/Os did not end",
+        "2 I/Os did not complete",
         "9 I/Os were due",
         "11 sectors",
         "MISMATCH:\t\t1 sectors",

@@ -1,4 +1,4 @@
-//! What a disk or virtual disk has done since counting began, for `disk show` and `space show`.
+//! The counters of a disk or virtual disk, for `disk show` and `space show`.
 
 use counters::{InstanceSnapshot, Snapshot, sample};
 use serde::Serialize;
@@ -8,7 +8,7 @@ use crate::control::storage::Allocation;
 use crate::failure::Failure;
 use crate::output::{Output, TableArgs, human_bytes, some};
 
-/// The counters of one instance; none if nothing of that name is open.
+/// The counters of one instance; `None` if no open disk or virtual disk has that name.
 ///
 /// # Errors
 /// See [`ControlError`].
@@ -21,7 +21,7 @@ pub(super) async fn counted(
     Ok(counters::find(set).first().and_then(|set| sample::same(&snapshot, set, instance)).cloned())
 }
 
-/// Shows a disk or virtual disk: its facts, what it did, and where its parts are.
+/// Prints a disk or virtual disk: its properties, its counters, and where its parts are.
 ///
 /// # Errors
 /// Standard output's.
@@ -42,7 +42,7 @@ pub(super) fn show<T: Serialize>(
     Ok(())
 }
 
-/// As facts, in lines.
+/// The counters as lines of facts.
 fn facts(i: &InstanceSnapshot) -> Vec<(&'static str, String)> {
     let value = |name: &str| i.values.get(name).copied().unwrap_or(0);
     let io = |count: &str, bytes: Option<&str>, latency: &str| {

@@ -1,8 +1,8 @@
 //! `causeway bench`: load with DiskSPD's options, on local files, files of servers and fabrics.
 //!
-//! DiskSPD's options are single letters with their value attached (`-b4K`), ours have two dashes; both may
-//! stand in any order before the targets. `causeway bench demo` and `causeway bench listen` are other
-//! commands, with options of their own: see [`demo`] and [`listen`].
+//! DiskSPD's options are single letters with their value attached (`-b4K`); Causeway's have two dashes. Both may
+//! be mixed in any order before the targets. `causeway bench demo` and `causeway bench listen` are separate
+//! commands with their own options: see [`demo`] and [`listen`].
 
 mod demo;
 mod interrupt;
@@ -39,29 +39,29 @@ pub(super) struct BenchArgs {
     words: Vec<String>,
 }
 
-/// Put load on files, block devices, shares and fabrics, with DiskSPD's options
+/// Generate I/O load on files, block devices, shares and fabrics, with DiskSPD's options
 #[derive(Debug, Parser)]
 #[command(name = "causeway bench", no_binary_name = true, after_help = options::USAGE)]
 #[command(
     override_usage = "causeway bench [--OPTIONS] [-DISKSPD OPTIONS] TARGET...\n       causeway bench demo --help\n       causeway bench listen --help"
 )]
 struct Options {
-    /// Take the options as SQLIO's, and print their DiskSPD equivalents
+    /// Interpret the options as SQLIO's, and print their DiskSPD equivalents
     #[arg(long)]
     sqlio: bool,
-    /// Stamp each sector that is written; check each that is read
+    /// Write a stamp into each sector, and check it on each read
     #[arg(long)]
     verify: bool,
-    /// Write to block devices among the targets too: all data on them is lost
+    /// Allow writes to block devices among the targets; all data on them is lost
     #[arg(long)]
     overwrite_devices: bool,
-    /// Report the processor time of these processes too (the server's)
+    /// Also report the processor time of these processes, for example of the server
     #[arg(long, value_name = "PID", value_delimiter = ',')]
     pid: Vec<u32>,
-    /// Invalidate every buffer here, rather than let the server do it (SMB2_CHANNEL_RDMA_V1)
+    /// Invalidate each registered buffer at the client instead of at the server (SMB2_CHANNEL_RDMA_V1)
     #[arg(long)]
     local_invalidate: bool,
-    /// Sign only if the server requires it, like most other clients: then the measurement includes no MAC
+    /// Sign only if the server requires it, like most other clients; without signing no MAC is computed
     #[arg(long)]
     unsigned: bool,
     /// Print JSON (-Rjson)
@@ -106,7 +106,7 @@ pub(super) fn run(args: BenchArgs, out: Output) -> Result<(), Failure> {
     }
     if options.sqlio && parsed.profile.format == Format::Text {
         let lines: String = parsed.mappings.iter().map(|m| format!("{m}\n")).collect();
-        print(&format!("SQLIO's words in DiskSPD's:\n{lines}"))?;
+        print(&format!("SQLIO options and their DiskSPD equivalents:\n{lines}"))?;
     }
     let settings = Settings {
         places: places(&parsed.profile, &options)?,
@@ -171,7 +171,7 @@ fn written(
     }
 }
 
-/// The targets that are not on this machine. Each server's password is requested once.
+/// The targets on other machines. The password is requested once for each server.
 fn places(profile: &Profile, of: &Options) -> Result<HashMap<String, Place>, Failure> {
     let mut places = HashMap::new();
     let mut known: Vec<(Location, smb_client::ConnectOptions)> = Vec::new();
@@ -205,14 +205,14 @@ fn places(profile: &Profile, of: &Options) -> Result<HashMap<String, Place>, Fai
     Ok(places)
 }
 
-/// A run with errors has failed, even though it is reported.
+/// A run with I/O errors is a failure, although its results are printed.
 fn judge(results: &[SpanResults]) -> Result<(), Failure> {
     let errors: u64 = results.iter().map(SpanResults::errors).sum();
     let mismatches = results.iter().filter_map(SpanResults::verified).map(|v| v.mismatches).sum();
     if errors > 0 || mismatches > 0 { Err(Failure::BenchWrong { errors, mismatches }) } else { Ok(()) }
 }
 
-/// The remaining time, for people.
+/// The remaining time in seconds, for the display.
 fn left(total: Duration, elapsed: Duration) -> u64 {
     total.saturating_sub(elapsed).as_secs()
 }

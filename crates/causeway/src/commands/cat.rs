@@ -12,7 +12,7 @@ use crate::transfer::target::named;
 /// See the module.
 #[derive(Debug, Args)]
 pub(super) struct CatArgs {
-    /// Files, of one share
+    /// Files to print, all of one share
     #[arg(required = true, value_name = "URL")]
     places: Vec<String>,
     #[command(flatten)]

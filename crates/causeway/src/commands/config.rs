@@ -24,13 +24,13 @@ use crate::output::{Output, table};
 /// See the module.
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
-    /// Report all problems of a configuration file, its effective values, and what this machine lacks for it
+    /// Print the problems and the effective values of a configuration file, and warnings about this machine
     Check {
-        /// The file
+        /// Configuration file to check
         #[arg(long, value_name = "FILE", default_value = DEFAULT_PATH)]
         config: PathBuf,
     },
-    /// Print an example with every key explained
+    /// Print an example configuration that explains every key
     Example,
 }
 
@@ -42,9 +42,9 @@ pub(super) struct Example {
 #[derive(JsonSchema, Serialize)]
 pub(super) struct Checked<'a> {
     problems: Vec<Found>,
-    /// What this machine lacks.
+    /// Warnings about this machine.
     machine: &'a [String],
-    /// What is in effect; none for a file with errors.
+    /// The effective values of `[server]`; none for a file with errors.
     #[serde(skip_serializing_if = "Option::is_none")]
     server: Option<BTreeMap<&'static str, String>>,
     shares: &'a [ShareSection],
@@ -111,18 +111,18 @@ async fn check(file: &Path, out: Output) -> Result<(), Failure> {
             eprintln!("{warning}");
         }
         machine.iter().for_each(|warning| eprintln!("this machine: warning: {warning}"));
-        writeln!(std::io::stdout().lock(), "{name}: a server can start with this")?;
+        writeln!(std::io::stdout().lock(), "{name}: a server can start with this configuration")?;
     }
     Ok(())
 }
 
-/// What `[server]` means, defaults included, by the keys of the file.
+/// The effective values of `[server]`, including defaults, by key.
 fn effective(s: &ServerSection) -> Vec<(&'static str, String)> {
     let list = |all: &[SocketAddr]| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let or = |text: String, none: &str| if text.is_empty() { none.to_owned() } else { text };
     vec![
         ("name", s.name.clone()),
-        ("listen", or(list(&s.listen), "nowhere")),
+        ("listen", or(list(&s.listen), "none")),
         ("iwarp", or(list(&s.iwarp), "off")),
         ("announce_rdma", s.announce_rdma.to_string()),
         ("signing", s.signing.as_str().to_owned()),
@@ -133,7 +133,7 @@ fn effective(s: &ServerSection) -> Vec<(&'static str, String)> {
         (
             "state",
             s.state.as_ref().map_or(
-                "where systemd says (the service: /var/lib/causeway), else in memory only".to_owned(),
+                "set by systemd (the packaged service: /var/lib/causeway), else in memory only".to_owned(),
                 |p| p.display().to_string(),
             ),
         ),

@@ -18,18 +18,18 @@ use crate::url::Location;
 /// Options of both.
 #[derive(Debug, Args)]
 pub(super) struct CopyArgs {
-    /// Directories with their contents
+    /// Copy directories with their contents
     #[arg(short, long)]
     recursive: bool,
-    /// Copy to NAME.part, which stays if the copy is interrupted, and rename it at the end; continue such a copy
+    /// Copy to NAME.part and rename it at the end; after an interruption the same command continues the copy
     #[arg(long)]
     resume: bool,
-    /// Overwrite existing files themselves, which keeps their hard links and streams, and leaves them incomplete if the
-    /// copy is interrupted [default: a new file takes the place of the existing one when it is complete, unless it
-    /// cannot have the same owner and permissions]
+    /// Overwrite existing files in place, which keeps their hard links and streams; an interrupted copy leaves them
+    /// incomplete [default: write a new file, and replace the existing one when the new one is complete, unless the new
+    /// one cannot have the same owner and permissions]
     #[arg(long, conflicts_with = "resume")]
     in_place: bool,
-    /// Give copies the time of copying, not the time of last change of their originals
+    /// Do not copy modification times: the copies get the current time
     #[arg(long)]
     no_times: bool,
     #[command(flatten)]
@@ -37,7 +37,8 @@ pub(super) struct CopyArgs {
 }
 
 impl CopyArgs {
-    /// Runs a copy until it ends or a signal ends it. What `work` owns is dropped then, temporary files with it.
+    /// Runs a copy until it completes or a signal interrupts it. An interruption drops `work`, which removes its
+    /// temporary files.
     ///
     /// # Errors
     /// Those of `work`, and [`Failure::Interrupted`].
@@ -54,9 +55,9 @@ impl CopyArgs {
             _ = terminate.recv() => 143,
         };
         let left = match (self.resume, self.in_place) {
-            (true, _) => "the same command continues the copy",
+            (true, _) => "run the same command again to continue the copy",
             (_, true) => "the files that were being copied are incomplete",
-            _ => "unfinished files were left as they were; links and files of other owners may be incomplete",
+            _ => "existing files are unchanged, but links and files of other owners may be incomplete",
         };
         Err(Failure::Interrupted { code, left })
     }
@@ -67,9 +68,9 @@ pub(super) struct Copying {
     pub(super) remote: Remote,
     pub(super) recursive: bool,
     pub(super) resume: bool,
-    /// Existing files are written to, not replaced by new ones.
+    /// Existing files are overwritten in place, not replaced by new ones.
     pub(super) in_place: bool,
-    /// Copies have their originals' time of last change.
+    /// Copies get the modification times of their sources.
     pub(super) times: bool,
     pub(super) progress: Progress,
     /// Files of a tree that could not be copied.
@@ -119,7 +120,7 @@ impl Copying {
 }
 
 impl<F: Future<Output = Result<(), Failure>>> Running<'_, F> {
-    /// One more, when there is room for it.
+    /// Adds a file; waits while too many files are being copied.
     pub(super) async fn add(&mut self, file: F) -> Result<(), Failure> {
         if self.files.len() >= copy::FILES
             && let Some(done) = self.files.next().await
@@ -130,7 +131,7 @@ impl<F: Future<Output = Result<(), Failure>>> Running<'_, F> {
         Ok(())
     }
 
-    /// Waits for all of them.
+    /// Waits for all files.
     pub(super) async fn finish(mut self) -> Result<(), Failure> {
         while let Some(done) = self.files.next().await {
             self.copying.note(done)?;

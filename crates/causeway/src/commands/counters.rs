@@ -1,4 +1,4 @@
-//! `causeway counters`: performance counters as Windows's Get-Counter, typeperf and relog show them.
+//! `causeway counters`: performance counters, in the style of Windows's Get-Counter, typeperf and relog.
 
 mod csv;
 mod plot;
@@ -32,25 +32,26 @@ pub(super) struct CountersArgs {
     /// [default: all]
     #[arg(value_name = "SET")]
     sets: Vec<String>,
-    /// Only this instance; * matches anything
+    /// Show only this instance; * matches any characters
     #[arg(long, value_name = "NAME")]
     instance: Option<String>,
-    /// Continue until Ctrl-C, with a sample each time this many seconds have passed
+    /// Take samples until Ctrl-C, one every SECONDS (0.05 to 86400) [default without a number: 1]
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1")]
     watch: Option<f64>,
     /// Stop after this number of samples
     #[arg(long, value_name = "SAMPLES")]
     count: Option<u64>,
-    /// Write samples to a file until Ctrl-C: .csv as typeperf and relog do, else a line of JSON for each
+    /// Write samples to a file until Ctrl-C: a .csv file in the layout of typeperf, else one line of JSON for each
+    /// sample
     #[arg(long, value_name = "FILE", conflicts_with = "replay")]
     record: Option<PathBuf>,
     /// Show a recording instead of a running server
     #[arg(long, value_name = "FILE")]
     replay: Option<PathBuf>,
-    /// Draw: on the terminal, or with --plot=FILE to a file (.svg or .html)
+    /// Draw charts on the terminal, or with --plot=FILE into a file (.svg or .html)
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-", value_parser = drawing)]
     plot: Option<PathBuf>,
-    /// Explain each counter, without a server
+    /// Explain each counter; needs no running server
     #[arg(long)]
     definitions: bool,
 }
@@ -72,7 +73,7 @@ const PLOT_SAMPLES: u64 = 30;
 
 pub(super) async fn run(args: CountersArgs, out: Output) -> Result<(), Failure> {
     let selection = Selection::new(&args.sets, args.instance.as_deref())
-        .ok_or(Failure::Usage("there is no such set of counters: see causeway counters --definitions"))?;
+        .ok_or(Failure::Usage("unknown set or counter: see causeway counters --definitions"))?;
     if args.definitions {
         return table::definitions(&selection, out);
     }
@@ -110,17 +111,17 @@ pub(super) async fn run(args: CountersArgs, out: Output) -> Result<(), Failure> 
     }
 }
 
-/// A running server, asked again and again.
+/// Repeated requests to a running server.
 struct Source {
     client: ControlClient,
     env: Env,
     interval: Duration,
-    /// Samples, each of which needs the snapshot before it.
+    /// Remaining samples; each needs the snapshot before it.
     left: u64,
 }
 
 impl Source {
-    /// Gives each snapshot to `take` until there were enough or Ctrl-C.
+    /// Passes each snapshot to `take` until all samples are taken or Ctrl-C.
     async fn each(mut self, mut take: impl FnMut(&Snapshot) -> Result<(), Failure>) -> Result<(), Failure> {
         let mut due = self.env.now();
         let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
@@ -157,7 +158,7 @@ async fn record(source: Source, mut recorder: Recorder<'_>) -> Result<(), Failur
     recorder.finish()
 }
 
-/// Prints or draws what was recorded.
+/// Prints or draws a recording.
 fn show(args: &CountersArgs, out: Output, series: Vec<Series>) -> Result<(), Failure> {
     match &args.plot {
         Some(file) if file.as_os_str() != "-" => std::fs::write(file, plot::file(file, &series))

@@ -26,24 +26,24 @@ use smart::Smart;
 /// See the module.
 #[derive(Debug, Subcommand)]
 pub(super) enum DiskCommand {
-    /// List the disks of pools and those that might be pooled
+    /// List all disks: their state in a pool, or whether they can be pooled
     #[command(visible_alias = "ls")]
     List(ListArgs),
-    /// Show a disk: identity, health as it reports it (by smartctl), what it did, and the virtual disks on it
+    /// Show the identity, SMART health (by smartctl), counters and virtual disks of a disk
     Show {
-        /// Its path or identity, or POOL/NUMBER
+        /// Disk: POOL/NUMBER, path or identity
         disk: String,
         #[command(flatten)]
         show: ShowArgs,
     },
     /// Set the usage, medium and location of a disk of a pool
     Set {
-        /// POOL/NUMBER, its path or its identity
+        /// Disk: POOL/NUMBER, path or identity
         disk: String,
-        /// Usage
+        /// Usage of the disk
         #[arg(long, value_enum)]
         usage: Option<UsageSetting>,
-        /// Medium, if the system does not report it or is wrong
+        /// Medium of the disk, if the system reports none or a wrong one
         #[arg(long, value_enum)]
         media: Option<MediaSetting>,
         #[command(flatten)]
@@ -51,51 +51,51 @@ pub(super) enum DiskCommand {
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Move the data of a disk of a pool to other disks, and use it no more; `disk set --usage auto-select`
-    /// reverts that
+    /// Retire a disk of a pool: move its data to other disks, and store no new data on it; `disk set --usage
+    /// auto-select` reverts this
     Retire {
-        /// POOL/NUMBER, its path or its identity
+        /// Disk: POOL/NUMBER, path or identity
         disk: String,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Give a disk that is offline or was away back to its open pool; it receives the writes that it missed. A
-    /// disk that went away by itself also returns by itself
+    /// Return an offline or absent disk to its open pool, and copy the writes to it that it missed. A disk that was
+    /// only disconnected returns automatically when it is connected again
     Return {
-        /// POOL/NUMBER, its identity, or its path, which may be a new one
+        /// Disk: POOL/NUMBER, identity, or its present path
         disk: String,
-        /// Take it although data that only this disk has may be old
+        /// Return the disk even if data that only this disk has may be stale
         #[arg(long)]
         accept_loss: bool,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Switch on the light of a disk's slot
+    /// Switch on the identification light of a disk's slot
     Identify {
-        /// POOL/NUMBER, its path or its identity
+        /// Disk: POOL/NUMBER, path or identity
         disk: String,
-        /// Switch it off
+        /// Switch the light off
         #[arg(long)]
         off: bool,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Examine a disk before it is pooled, and measure its flushes; nothing on it changes
+    /// Examine a disk before it is pooled, and measure its flush latency; the disk is not changed
     Qualify {
-        /// The device or file
+        /// Path of the device or file
         path: PathBuf,
-        /// Ignore existing data on it, which may be overwritten
+        /// Ignore existing data on the disk, as pool create --force would overwrite it
         #[arg(long)]
         force: bool,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Create sparse files that can be disks of a pool
+    /// Create sparse files to use as disks of a pool
     CreateFile {
-        /// The files, which must not exist
+        /// Paths of the files, which must not exist
         #[arg(required = true)]
         paths: Vec<PathBuf>,
-        /// Size of each, such as 4GiB
+        /// Size of each file, such as 4GiB
         #[arg(long, value_parser = size)]
         size: u64,
         #[command(flatten)]
@@ -150,14 +150,14 @@ pub(super) async fn run(command: DiskCommand, out: Output) -> Result<(), Failure
     }
 }
 
-/// What `disk show` shows.
+/// The output of `disk show`.
 #[derive(JsonSchema, Serialize)]
 pub(super) struct Shown {
     #[serde(flatten)]
     detail: DiskDetail,
-    /// None for a file.
+    /// The health that the disk reports; none for a file.
     smart: Option<Smart>,
-    /// Of a disk of an open pool that is here.
+    /// The counters of a present disk of an open pool.
     #[schemars(with = "Option<serde_json::Value>")]
     counters: Option<InstanceSnapshot>,
 }
@@ -178,7 +178,7 @@ async fn show(disk: &str, args: &ShowArgs, out: Output) -> Result<(), Failure> {
     };
     let shown = Shown { detail, smart, counters };
     let mut lines = facts(&shown.detail.disk);
-    let is_file = || "none: it is a file".to_owned();
+    let is_file = || "none, because the disk is a file".to_owned();
     if shown.detail.disk.path.is_some() {
         lines.push(("SmartStatus", shown.smart.as_ref().map_or_else(is_file, |s| s.text.clone())));
     }
@@ -210,7 +210,7 @@ async fn change(disk: &str, change: DiskChange, control: &ControlArgs, out: Outp
 
 fn facts(d: &DiskStatus) -> Vec<(&'static str, String)> {
     let mut lines = vec![
-        ("Path", d.path.as_ref().map_or_else(|| "(not here)".to_owned(), |p| p.display().to_string())),
+        ("Path", d.path.as_ref().map_or_else(|| "(absent)".to_owned(), |p| p.display().to_string())),
         ("FriendlyName", d.friendly_name.clone()),
         ("UniqueId", d.unique_id.clone()),
         ("SerialNumber", d.serial_number.clone()),
@@ -228,7 +228,7 @@ fn facts(d: &DiskStatus) -> Vec<(&'static str, String)> {
     }
     let places = [("Enclosure", &d.enclosure), ("Slot", &d.slot), ("Node", &d.node), ("Rack", &d.rack)];
     lines.extend(places.into_iter().filter(|(_, p)| !p.is_empty()).map(|(what, p)| (what, p.clone())));
-    // That it is in a pool is said above.
+    // The pool is printed above.
     for r in d.cannot_pool_reasons.iter().filter(|_| d.pool.is_none()) {
         lines.push(("CannotPoolReason", format!("{}: {}: {}", r.reason, r.found, r.cure)));
     }

@@ -28,13 +28,13 @@ pub(super) enum EventCommand {
 
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
-    /// Only events of this pool
+    /// Show only events of this pool
     #[arg(long, value_name = "NAME")]
     pool: Option<String>,
-    /// Only events in this time up to now: 30s, 5m, 1h or 7d
+    /// Show only events of the last TIME, such as 30s, 5m, 1h or 7d
     #[arg(long, value_name = "TIME", value_parser = age)]
     since: Option<u64>,
-    /// Only this many of the newest [default: all of the 1024 that the server has; with --follow 10]
+    /// Show only this many of the newest events [default: all that the server keeps, at most 1024; with --follow 10]
     #[arg(long, value_name = "NUMBER")]
     limit: Option<usize>,
     /// Show new events as they occur, until Ctrl-C
@@ -64,7 +64,7 @@ pub(super) async fn run(command: EventCommand, out: Output) -> Result<(), Failur
     follow(&client, &env, args.pool.as_deref(), newest, events, out).await
 }
 
-/// Shows some events, and then those after a number, as long as the server answers.
+/// Prints some events, then new ones as they occur, until the server stops.
 async fn follow(
     client: &ControlClient,
     env: &Env,

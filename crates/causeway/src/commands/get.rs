@@ -22,7 +22,7 @@ use crate::url::Location;
 /// See the module.
 #[derive(Debug, Args)]
 pub(super) struct GetArgs {
-    /// Sources, then (unless it is here) the destination
+    /// Sources, then the destination [default: the current directory]
     #[arg(required = true, value_name = "URL... [TARGET]")]
     places: Vec<String>,
     #[command(flatten)]
@@ -64,7 +64,7 @@ impl Get {
                 made.push((to.clone(), written.0));
             }
             for entry in self.0.remote.list(&from.path).await? {
-                // Names come from the server: `join` accepts none that leads elsewhere.
+                // Names come from the server: `join` rejects those that leave the directory.
                 let place = match from.join(&entry.name) {
                     Ok(p) => p,
                     Err(e) => {
@@ -104,19 +104,19 @@ impl Get {
         let failed = |source| Failure::Local { path: path.to_owned(), source };
         let old = match fs::metadata(path) {
             Ok(old) => Some(old),
-            // A link that leads to nothing: what it leads to is made.
+            // A dangling link: its target is created.
             Err(_) if path.is_symlink() => return self.overwrite(file, path).await,
             Err(_) => None,
         };
-        // A device or a pipe stays what it is.
+        // A device or a pipe is not replaced.
         if self.0.in_place || old.as_ref().is_some_and(|m| !m.is_file()) {
             return self.overwrite(file, path).await;
         }
         if old.is_some() {
-            // Who may not write to it, may not replace it.
+            // A user without write permission may not replace the file either.
             File::options().write(true).open(path).map_err(failed)?;
         }
-        // A link stays, too: what it leads to is replaced.
+        // A link is kept: its target is replaced.
         let path = if old.is_some() { path.canonicalize().map_err(failed)? } else { path.to_owned() };
         let new = match beside_for(&path, old.as_ref()).map_err(failed) {
             Ok(Some(new)) => new,
@@ -127,7 +127,7 @@ impl Get {
         copy::down(file, new.as_file(), &path, 0, &self.0.progress, None).await?;
         self.keep_time(file, new.as_file(), &path)?;
         if old.is_some() {
-            // One of both survives a crash.
+            // After a crash, either the old or the new file exists.
             new.as_file().sync_all().map_err(failed)?;
         }
         new.persist(&path).map(drop).map_err(|e| failed(e.error))
@@ -136,7 +136,7 @@ impl Get {
     /// Truncates the local file, or creates it, and writes the copy into it.
     async fn overwrite(&self, file: &RemoteFile, path: &Path) -> Result<(), Failure> {
         let failed = |source| Failure::Local { path: path.to_owned(), source };
-        // A pipe without a reader is an error, not a wait that no signal ends.
+        // Opening a pipe without a reader fails, instead of waiting without reacting to signals.
         let nonblocking = OFlags::NONBLOCK.bits() as i32;
         let local =
             File::options().write(true).create(true).truncate(true).custom_flags(nonblocking).open(path);
@@ -148,7 +148,7 @@ impl Get {
     fn keep_time(&self, file: &RemoteFile, local: &File, path: &Path) -> Result<(), Failure> {
         let failed = |source| Failure::Local { path: path.to_owned(), source };
         match file.modified() {
-            // A device has no contents of its own that could have changed.
+            // A device has no modification time of its contents.
             Some(time) if self.0.times && local.metadata().map_err(failed)?.is_file() => {
                 set_modified(local, time).map_err(failed)
             }
@@ -180,7 +180,7 @@ impl Get {
         };
         let from = summer.checkpoint().length();
         self.0.progress.skip(from);
-        // No data of an older attempt may remain beyond the end.
+        // Removes data of an earlier attempt beyond the end.
         local.set_len(from).map_err(failed(&part))?;
         let keep = |s: &Summer| fs::write(&state, s.checkpoint().to_text());
         let resumable = Some(copy::Resumable { summer, keep: &keep });
@@ -200,8 +200,8 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// A new file in the directory of `path`, which is removed when it is dropped, with the owner and the permissions of
-/// what it is to replace. None if the user may not give it that owner.
+/// A new file in the directory of `path`, with the owner and the permissions of the file that it replaces. Dropping it
+/// removes it. `None` if the user may not set that owner.
 fn beside_for(path: &Path, old: Option<&Metadata>) -> io::Result<Option<NamedTempFile>> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let new = tempfile::Builder::new()
@@ -222,7 +222,7 @@ fn beside_for(path: &Path, old: Option<&Metadata>) -> io::Result<Option<NamedTem
     Ok(Some(new))
 }
 
-/// Whether it did not exist before.
+/// Creates a directory; false if it exists.
 fn make_directory(path: &Path) -> Result<bool, Failure> {
     match fs::create_dir(path) {
         Ok(()) => Ok(true),
@@ -246,7 +246,7 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
     }
 }
 
-/// A state, if it exists and has a valid length.
+/// The contents of a state file, if it exists and has a valid length.
 fn read_small(path: &Path) -> Option<Vec<u8>> {
     let length = fs::metadata(path).ok()?.len();
     (length <= LONGEST as u64).then(|| fs::read(path).ok()).flatten()

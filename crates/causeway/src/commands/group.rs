@@ -1,5 +1,5 @@
 //! `causeway group add|list|remove|add-member|remove-member` (`New-LocalGroup`, `Get-LocalGroup`,
-//! `Add-LocalGroupMember` …): through the running server, or with `--users` directly in the file of users. A
+//! `Add-LocalGroupMember` …): through the running server, or with `--users` directly in the users file. A
 //! change applies from the next log-on.
 
 use clap::Subcommand;
@@ -14,9 +14,9 @@ use crate::output::{Output, TableArgs};
 /// See the module.
 #[derive(Debug, Subcommand)]
 pub(super) enum GroupCommand {
-    /// Add a group; "Administrators" always exists
+    /// Add a group; the group "Administrators" always exists
     Add {
-        /// Its name
+        /// Name of the group
         name: String,
         #[command(flatten)]
         place: Place,
@@ -31,9 +31,9 @@ pub(super) enum GroupCommand {
     },
     /// Make users members of a group
     AddMember {
-        /// The group
+        /// Name of the group
         group: String,
-        /// The users
+        /// Names of the users
         #[arg(id = "members", value_name = "USER", required = true)]
         users: Vec<String>,
         #[command(flatten)]
@@ -41,18 +41,18 @@ pub(super) enum GroupCommand {
     },
     /// Remove users from a group
     RemoveMember {
-        /// The group
+        /// Name of the group
         group: String,
-        /// The users
+        /// Names of the users
         #[arg(id = "members", value_name = "USER", required = true)]
         users: Vec<String>,
         #[command(flatten)]
         place: Place,
     },
-    /// Remove a group; its members stay users
+    /// Remove a group; its members remain users
     #[command(visible_alias = "rm")]
     Remove {
-        /// Its name
+        /// Name of the group
         name: String,
         #[command(flatten)]
         place: Place,
@@ -110,7 +110,7 @@ async fn members(group: &str, users: &[String], place: &Place, join: bool) -> Re
     Ok(done(format!("{list} {what} group {group}")))
 }
 
-/// A group as it is shown.
+/// A group as a row of the list.
 pub(crate) fn status(group: LocalGroup) -> GroupStatus {
     GroupStatus { name: group.name, sid: group.sid.to_string(), members: group.members }
 }

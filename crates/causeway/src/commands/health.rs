@@ -75,9 +75,9 @@ fn faulty(fault: &FaultStatus, colours: bool) -> Vec<String> {
         lines.push(wrapped(&place, "          "));
     }
     let follows = |f: &FaultStatus| {
-        wrapped(&format!("  so:     {}: {}", object(f), printable(&f.reason)), "          ")
+        wrapped(&format!("  effect: {}: {}", object(f), printable(&f.reason)), "          ")
     };
-    // The fault of an absent domain names its disks already; a line for each would hide the consequences.
+    // The fault of an absent domain names its disks already; a line for each disk would hide the consequences.
     let named = |f: &&FaultStatus| f.fault_type == AWAY && !fault.fault_type.starts_with("PhysicalDisk.");
     lines.extend(fault.consequences.iter().filter(|f| !named(f)).map(follows));
     lines.extend(fault.recommended_actions.iter().map(|a| format!("  do:     {}", printable(a))));
@@ -133,7 +133,7 @@ mod tests {
             FaultStatus { faulting_object_description: "virtual disk vm".to_owned(), ..fault.clone() };
         report.faults = vec![FaultStatus { consequences: vec![follows], ..fault }];
         let told = "Warning: disk 1 (y)  [PhysicalDisk.LostCommunication, since 1970-01-01 00:00:00]\n  It went away.\n  \
-                    where:  pool tank, disk 1\n  so:     virtual disk vm: It went away.\n  do:     causeway pool import tank";
+                    where:  pool tank, disk 1\n  effect: virtual disk vm: It went away.\n  do:     causeway pool import tank";
         assert_eq!(text(&report, false), format!("{tree}\n{told}"));
         // One line for an enclosure, not one for each of its disks.
         let fault = report.faults.remove(0);
@@ -143,7 +143,7 @@ mod tests {
         let consequences = disks.into_iter().chain([vm]).collect();
         let away = "StorageEnclosure.LostCommunication".to_owned();
         report.faults = vec![FaultStatus { fault_type: away, consequences, ..fault }];
-        assert_eq!(text(&report, false).matches("  so: ").count(), 1, "{}", text(&report, false));
+        assert_eq!(text(&report, false).matches("  effect: ").count(), 1, "{}", text(&report, false));
         assert_eq!(text(&HealthReport::default(), false), "there are no pools\n\nnothing is wrong");
     }
 }

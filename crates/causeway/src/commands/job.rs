@@ -20,7 +20,7 @@ pub(super) enum JobCommand {
     /// List the background jobs of pools, their progress, and why they are slowed down
     #[command(visible_alias = "ls")]
     List {
-        /// Update the display until no job runs
+        /// Update the list until no job runs
         #[arg(long, conflicts_with_all = ["wide", "columns"])]
         follow: bool,
         #[command(flatten)]
@@ -28,15 +28,15 @@ pub(super) enum JobCommand {
     },
     /// Pause jobs until they are resumed or the server restarts
     Pause(Which),
-    /// Resume jobs
+    /// Resume paused jobs
     Resume(Which),
-    /// Stop jobs after their outstanding I/O; completed work stays
+    /// Stop jobs after their outstanding I/O; completed work is kept
     Stop(Which),
 }
 
 #[derive(Debug, Args)]
 pub(super) struct Which {
-    /// Their numbers, as in job list
+    /// Numbers of the jobs, as in job list
     #[arg(required = true, value_name = "JOB")]
     jobs: Vec<u64>,
     #[command(flatten)]

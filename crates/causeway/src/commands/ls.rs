@@ -12,8 +12,8 @@ use crate::url::Location;
 /// See the module.
 #[derive(Debug, Args)]
 pub(super) struct LsArgs {
-    /// A directory or a file; its last name may have * (any characters) and ? (any one) in it. Quote it, so that the
-    /// shell leaves it alone: 'smb://host/share/*.iso'
+    /// Directory or file; its last name may contain * (any characters) and ? (one character). Quote it, so that
+    /// the shell does not expand it: 'smb://host/share/*.iso'
     #[arg(value_name = "URL", verbatim_doc_comment)]
     place: String,
     /// Include hidden files

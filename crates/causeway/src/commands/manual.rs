@@ -1,4 +1,4 @@
-//! `causeway completions` and `causeway man`: what packages install beside the program.
+//! `causeway completions` and `causeway man`: files that packages install beside the program.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -12,14 +12,14 @@ use crate::failure::Failure;
 /// See the module.
 #[derive(Debug, Args)]
 pub(super) struct CompletionsArgs {
-    /// The shell
+    /// Name of the shell
     shell: Shell,
 }
 
 /// See the module.
 #[derive(Debug, Args)]
 pub(super) struct ManArgs {
-    /// The directory to write causeway.1, causeway-pool.1, … to
+    /// Directory for causeway.1, causeway-pool.1, …
     directory: PathBuf,
 }
 

@@ -13,20 +13,20 @@ use crate::transfer::target::named;
 /// See the module.
 #[derive(Debug, Args)]
 pub(super) struct MkdirArgs {
-    /// Directories, of one share
+    /// Directories to create, all of one share
     #[arg(required = true, value_name = "URL")]
     places: Vec<String>,
-    /// Create missing parent directories too; existing ones are no error
+    /// Also create missing parent directories; existing directories are no error
     #[arg(short, long)]
     parents: bool,
     #[command(flatten)]
     remote: RemoteArgs,
 }
 
-/// For JSON.
+/// The output with `--json`.
 #[derive(JsonSchema, Serialize)]
 pub(super) struct Created {
-    /// The directories that were asked for.
+    /// The requested directories.
     created: Vec<String>,
 }
 

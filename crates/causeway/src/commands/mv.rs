@@ -1,4 +1,4 @@
-//! `causeway mv`: another name, or another directory, on the same share.
+//! `causeway mv`: renames a file, or moves it to another directory, within a share.
 
 use clap::Args;
 use schemars::JsonSchema;
@@ -13,10 +13,10 @@ use crate::url::Location;
 /// See the module.
 #[derive(Debug, Args)]
 pub(super) struct MvArgs {
-    /// The existing file or directory
+    /// File or directory to rename or move
     #[arg(value_name = "URL")]
     from: String,
-    /// Its new name, or the directory that it goes into
+    /// New name, or existing directory to move it into
     #[arg(value_name = "NEW_URL")]
     to: String,
     /// Replace an existing file
@@ -26,7 +26,7 @@ pub(super) struct MvArgs {
     remote: RemoteArgs,
 }
 
-/// For JSON.
+/// The output with `--json`.
 #[derive(JsonSchema, Serialize)]
 pub(super) struct Moved {
     /// The old name.

@@ -13,9 +13,9 @@ pub(super) enum OpenCommand {
     /// List the open files and directories
     #[command(visible_alias = "ls")]
     List(ListArgs),
-    /// Close one; its client sees an error at the next use
+    /// Close an open file; its client gets an error at the next use
     Close {
-        /// FileId, as listed
+        /// FileId, as in open list
         id: u64,
         #[command(flatten)]
         control: ControlArgs,

@@ -20,13 +20,14 @@ use crate::output::{Output, TableArgs, human_bytes, human_seconds, some};
 /// See the module.
 #[derive(Debug, Subcommand)]
 pub(super) enum PoolCommand {
-    /// Create a pool of disks; all data on them is lost
+    /// Create a pool from disks; all data on the disks is lost
     Create {
-        /// Its name
+        /// Name of the pool
         name: String,
         #[command(flatten)]
         disks: DiskArgs,
-        /// Size of a slab, the piece in which virtual disks get room: a power of two from 2MiB to 1GiB
+        /// Size of a slab, the unit of allocation: a power of two from 2MiB to 1GiB [default: by the size of the
+        /// disks]
         #[arg(long, value_parser = size)]
         slab_size: Option<u64>,
         #[command(flatten)]
@@ -37,96 +38,96 @@ pub(super) enum PoolCommand {
     List(ListArgs),
     /// Show a pool, its disks and its virtual disks
     Show {
-        /// Name or identity
+        /// Name or identity of the pool
         name: String,
         #[command(flatten)]
         show: ShowArgs,
     },
     /// Add disks to a pool, or return disks that were absent
     AddDisk {
-        /// The pool
+        /// Name or identity of the pool
         name: String,
         #[command(flatten)]
         disks: DiskArgs,
-        /// Return a disk although it has the only copy of some data, and that copy is stale
+        /// Return a disk even if it has the only copy of some data and that copy is stale
         #[arg(long)]
         accept_loss: bool,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Remove a disk from a pool, after its data has moved to other disks
+    /// Move the data of a disk to other disks, then remove it from its pool
     RemoveDisk {
-        /// The pool
+        /// Name or identity of the pool
         name: String,
-        /// Number, path or identity, as in pool show
+        /// Disk: number, path or identity, as in pool show
         disk: String,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Add a new disk and remove another one, after its data has moved
+    /// Replace a disk: add a new disk, move the data, then remove the old disk
     ReplaceDisk {
-        /// The pool
+        /// Name or identity of the pool
         name: String,
-        /// Number, path or identity, as in pool show; the disk may be absent
+        /// Disk to remove: number, path or identity, as in pool show; it may be absent
         old: String,
         #[command(flatten)]
         disks: DiskArgs,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Move data from full disks to empty ones, and copies to different enclosures
+    /// Balance the data over the disks of a pool, and the copies over its enclosures
     Optimize {
-        /// The pool
+        /// Name or identity of the pool
         name: String,
         #[command(flatten)]
         control: ControlArgs,
     },
     /// Set the capacity warning and the repair delay of a pool
     Set {
-        /// The pool
+        /// Name or identity of the pool
         name: String,
-        /// Warn when more than this percentage of the room is in use
+        /// Warn when more than this percentage of the capacity is in use
         #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
         warn_at: Option<u8>,
-        /// Rebuild a lost disk on others after this time: 30s, 5m, 1h or never
+        /// Rebuild a lost disk on other disks after this time: 30s, 5m, 1h or never
         #[arg(long, value_name = "TIME", value_parser = delay)]
         repair_after: Option<u32>,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Remove a disk from service, to disconnect or examine it; disk return ends that
+    /// Take a disk offline, to disconnect or examine it; disk return puts it back into service
     OfflineDisk {
-        /// The pool
+        /// Name or identity of the pool
         name: String,
-        /// Number, path or identity, as in pool show
+        /// Disk: number, path or identity, as in pool show
         disk: String,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Forget the errors that were found and repaired on the disks of a pool, or on one
+    /// Clear the record of errors that were found and repaired on the disks of a pool
     Clear {
-        /// The pool
+        /// Name or identity of the pool
         name: String,
-        /// Number, path or identity, as in pool show
+        /// Disk: number, path or identity, as in pool show [default: all]
         disk: Option<String>,
         #[command(flatten)]
         control: ControlArgs,
     },
     /// Find pools and open them; for a disk of an open pool, see disk return
     Import {
-        /// Only this pool, by name or identity
+        /// Name or identity of the pool [default: all pools that are found]
         name: Option<String>,
-        /// Search here too
+        /// Devices or files to search in addition to storage.devices
         #[arg(long = "disk", value_name = "PATH", num_args = 1..)]
         disks: Vec<PathBuf>,
-        /// Open it although missing disks may have newer data, which is given up
+        /// Open the pool even if missing disks may have newer data; that data is lost
         #[arg(long, requires = "name")]
         accept_loss: bool,
-        /// Open for reading only: write nothing to any disk
+        /// Open for reading only; nothing is written to any disk
         #[arg(long)]
         read_only: bool,
-        /// Take the pool from the server that has it. If that still runs, it stops using the pool within 5
-        /// seconds, and what was not flushed there is lost
+        /// Take the pool from its current owner on another machine. If that server still runs, it stops using the
+        /// pool within 5 seconds, and its unflushed writes are lost
         #[arg(long, requires = "name")]
         force: bool,
         #[command(flatten)]
@@ -134,25 +135,25 @@ pub(super) enum PoolCommand {
     },
     /// Flush a pool and release it, so that its disks can be moved or another machine can open it
     Export {
-        /// The pool
+        /// Name or identity of the pool
         name: String,
         #[command(flatten)]
         control: ControlArgs,
     },
     /// Rename a pool
     Rename {
-        /// The pool
+        /// Name or identity of the pool
         name: String,
-        /// Its new name
+        /// New name of the pool
         to: String,
         #[command(flatten)]
         control: ControlArgs,
     },
     /// Erase a pool and all its data
     Destroy {
-        /// The pool
+        /// Name or identity of the pool
         name: String,
-        /// Do it; without this, only list the data that would be lost
+        /// Destroy the pool; without this option, only list the data that would be lost
         #[arg(long)]
         yes: bool,
         #[command(flatten)]
@@ -162,20 +163,20 @@ pub(super) enum PoolCommand {
 
 #[derive(Debug, Args)]
 pub(super) struct DiskArgs {
-    /// Devices or files
+    /// Paths of devices or files
     #[arg(long = "disk", value_name = "PATH", required = true, num_args = 1..)]
     disks: Vec<PathBuf>,
-    /// Use disks that contain data, or the label of another pool; it is erased
+    /// Use disks even if they contain data or the label of another pool, which is erased
     #[arg(long)]
     force: bool,
-    /// Assume that the disks write 4 KiB atomically although the system does not report it. If they do not, a
-    /// power cut can damage data
+    /// Assume that the disks write 4 KiB atomically, even if the system does not report it. If they do not, a power
+    /// cut can damage data
     #[arg(long)]
     assume_atomic: bool,
     /// Usage of the disks
     #[arg(long, value_enum)]
     usage: Option<UsageSetting>,
-    /// Medium of the disks, if the system does not report it or is wrong
+    /// Medium of the disks, if the system reports none or a wrong one
     #[arg(long, value_enum)]
     media: Option<MediaSetting>,
     #[command(flatten)]
@@ -253,7 +254,7 @@ pub(super) async fn run(command: PoolCommand, out: Output) -> Result<(), Failure
     Ok(out.changed(&changed)?)
 }
 
-/// A disk as the server knows it: an absolute path, because the server has another working directory.
+/// Makes the path of a disk absolute, because the server has another working directory.
 pub(super) fn named(disk: String) -> String {
     let number = !disk.is_empty() && disk.bytes().all(|b| b.is_ascii_digit());
     let path = if number { None } else { std::fs::canonicalize(&disk).ok() };
@@ -311,7 +312,8 @@ fn show(detail: &PoolDetail, table: &TableArgs, out: Output) -> Result<(), Failu
     if !p.is_open() {
         return closed(detail, out);
     }
-    let because = p.can_lose_because.as_ref().map_or_else(String::new, |b| format!(" (with one more, {b})"));
+    let because =
+        p.can_lose_because.as_ref().map_or_else(String::new, |b| format!(" (one more failure: {b})"));
     let mut lines = vec![
         ("FriendlyName", p.name.clone()),
         ("UniqueId", p.unique_id.clone()),
@@ -334,7 +336,7 @@ fn show(detail: &PoolDetail, table: &TableArgs, out: Output) -> Result<(), Failu
     for f in &detail.findings {
         lines.push(("Found", {
             let each = if f.units == 1 { "it" } else { "each" };
-            format!("{} on disk {}: {each} {}", some(f.units as usize, "unit"), f.disk, f.found)
+            format!("{} of 4 KiB on disk {}: {each} {}", some(f.units as usize, "block"), f.disk, f.found)
         }));
     }
     lines.extend(p.notes.iter().map(|n| ("Note", n.clone())));

@@ -58,8 +58,8 @@ struct Put(Copying);
 
 impl Put {
     /// Copies a directory, several files at a time. Files that cannot be copied are reported and skipped; a
-    /// lost connection ends the whole copy. Symbolic links to files are followed, others are skipped: they
-    /// may form circles.
+    /// lost connection ends the whole copy. Symbolic links to files are followed; other links are skipped, because
+    /// they may form loops.
     async fn tree(&self, source: PathBuf, destination: Location) -> Result<(), Failure> {
         let remote = &self.0.remote;
         let mut todo = vec![(source, destination)];
@@ -122,9 +122,8 @@ impl Put {
         done
     }
 
-    /// The file to write, and whether it is to be renamed at the end: then a file that is there stays complete until
-    /// the new one is. It is overwritten itself where that would change more than its contents: a link, or a file whose
-    /// owner or access list the new one cannot have.
+    /// The file to write, and whether it is renamed at the end. With a rename, the existing file stays complete until
+    /// the new one is. A link, or a file whose owner or access list the new one cannot have, is overwritten in place.
     async fn target(&self, path: &VfsPath) -> Result<(RemoteFile, Option<Old>), Failure> {
         let remote = &self.0.remote;
         let overwrite = async || Ok((remote.create(path, Create::Replace).await?, None));
@@ -133,13 +132,13 @@ impl Put {
         }
         let old = match remote.find_link(path).await? {
             Some(old) if old.is_link() || !remote.tells_protection() => return overwrite().await,
-            // Who may not write to it, may not replace it.
+            // A user without write permission may not replace the file either.
             Some(_) => Some(remote.open_to_write(path).await?),
             None => None,
         };
         let new = match remote.create_beside(path).await {
             Ok(new) => new,
-            // A share of virtual disks has only files of certain names.
+            // A share of virtual disks accepts only certain names.
             Err(e) if e.is_about_the_name() => return overwrite().await,
             Err(e) if old.is_some() => return Err(Failure::NotReplaced(Box::new(e))),
             Err(e) => return Err(e),
@@ -178,7 +177,7 @@ impl Put {
         };
         let from = summer.checkpoint().length();
         progress.skip(from);
-        // No data of an older attempt may remain beyond the end.
+        // Removes data of an earlier attempt beyond the end.
         part_file.set_length(from).await?;
         let resumable = Some((&mut summer, &state_file));
         let range = from..version.size;
@@ -193,7 +192,7 @@ impl Put {
         remote.remove_file(&state).await
     }
 
-    /// The state of an earlier attempt, reduced to what is valid on both sides.
+    /// The state of an earlier attempt, reduced to the blocks that are valid on both sides.
     async fn verified(
         &self,
         local: &File,
@@ -214,7 +213,7 @@ impl Put {
         let Some(mut checkpoint) = Checkpoint::parse(&text, version) else { return Ok(None) };
         checkpoint.verify(local).map_err(|source| Failure::Local { path: path.to_owned(), source })?;
         checkpoint.sums.truncate((part.size() / BLOCK) as usize);
-        // If the server lost data, it is data at the end.
+        // Data that the server lost is at the end.
         while let Some(expected) = checkpoint.sums.last().copied() {
             let mut sum = Sum::new();
             let (from, to) = (checkpoint.length() - BLOCK, checkpoint.length());
@@ -232,14 +231,14 @@ impl Put {
     }
 }
 
-/// What is at the place that a new file gets.
+/// Whether a new file replaces an existing one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Old {
     IsThere,
     Missing,
 }
 
-/// Gives a new file its name. If it replaces another, it is durable before, so that one of both survives a crash.
+/// Renames a new file to its name. If it replaces another, it is flushed first, so that a crash leaves one of them.
 async fn take_place(file: &RemoteFile, old: Old, path: &VfsPath) -> Result<(), Failure> {
     if old == Old::Missing {
         return file.replace(path).await;

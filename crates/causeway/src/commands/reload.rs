@@ -1,4 +1,4 @@
-//! `causeway reload`: users and shares are read again.
+//! `causeway reload`: the server reads users and shares again.
 
 use super::ControlArgs;
 use crate::control::types::Changed;

@@ -14,20 +14,20 @@ use crate::url::Location;
 /// See the module.
 #[derive(Debug, Args)]
 pub(super) struct RmArgs {
-    /// Files, of one share
+    /// Files to remove, all of one share
     #[arg(required = true, value_name = "URL")]
     places: Vec<String>,
-    /// Directories with their contents
+    /// Remove directories with their contents
     #[arg(short, long)]
     recursive: bool,
     #[command(flatten)]
     remote: RemoteArgs,
 }
 
-/// For JSON.
+/// The output with `--json`.
 #[derive(JsonSchema, Serialize)]
 pub(super) struct Removed {
-    /// Files and directories.
+    /// Number of removed files and directories.
     removed: u64,
 }
 
@@ -56,14 +56,14 @@ pub(super) async fn run(args: RmArgs, out: Output) -> Result<(), Failure> {
     failed.result()
 }
 
-/// Removes a directory after its contents, and says how much that was; entries that cannot be removed are reported.
+/// Removes a directory and its contents; returns the number of removed entries. Reports entries that cannot be removed.
 async fn remove_tree(remote: &Remote, top: &Location, failed: &Tally, out: Output) -> Result<u64, Failure> {
     let mut removed = 0;
     let mut note = |result: Result<(), Failure>| {
         removed += u64::from(result.is_ok());
         failed.note(result, |failure| out.failed(&failure.to_string(), failure.cure()))
     };
-    // A directory is met twice: to list it, and when what it held is gone.
+    // A directory is visited twice: to list it, and to remove it when it is empty.
     let mut todo = vec![(top.clone(), false)];
     while let Some((place, emptied)) = todo.pop() {
         if emptied {
@@ -73,7 +73,7 @@ async fn remove_tree(remote: &Remote, top: &Location, failed: &Tally, out: Outpu
         todo.push((place.clone(), true));
         for entry in remote.list(&place.path).await? {
             match place.join(&entry.name) {
-                // Of a link, only the link.
+                // Of a link, only the link is removed.
                 Ok(child) if entry.directory => todo.push((child, entry.is_link())),
                 Ok(child) => note(remote.remove_file(&child.path).await)?,
                 Err(e) => note(Err(e.into()))?,

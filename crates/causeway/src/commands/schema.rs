@@ -1,4 +1,4 @@
-//! `causeway schema`: what `--json` prints, as a JSON Schema (draft 2020-12) with a property for each command.
+//! `causeway schema`: the output of `--json` as a JSON Schema (draft 2020-12) with a property for each command.
 
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -18,7 +18,7 @@ use crate::output::{Failed, Output};
 use crate::remote::{Entry, RemoteShare};
 use crate::transfer::progress::Summary;
 
-/// Commands that say what they changed.
+/// Commands that print [`Changed`].
 const CHANGES: [&str; 43] = [
     "disk create-file",
     "disk identify",
@@ -124,8 +124,8 @@ fn schema() -> Value {
     properties.insert("error".to_owned(), of::<Failed<'static>>(&mut generator).to_value());
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "What the commands of causeway print with --json",
-        "description": "A property for each command; `error` is what a failed command prints on standard error.",
+        "title": "The output of the commands of causeway with --json",
+        "description": "A property for each command; `error` is the output of a failed command on standard error.",
         "type": "object",
         "properties": properties,
         "additionalProperties": false,
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
     use clap::CommandFactory;
 
-    /// Commands without a document: they print what was asked for as it is, or run until they are stopped.
+    /// Commands without a document: they print raw data, or run until they are stopped.
     const NONE: [&str; 7] = ["cat", "completions", "man", "serve", "schema", "bench", "bench listen"];
 
     #[test]

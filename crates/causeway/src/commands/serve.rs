@@ -16,10 +16,10 @@ pub(super) struct ServeArgs {
     /// Configuration file
     #[arg(long, value_name = "FILE", default_value = DEFAULT_PATH)]
     config: PathBuf,
-    /// Serve a temporary directory, memory and a null device to a temporary user, on high ports
+    /// Serve a temporary directory, memory and a null device to a temporary user, on ports above 1023
     #[arg(long, conflicts_with = "config")]
     demo: bool,
-    /// Log as JSON, one object a line
+    /// Log as JSON, one object per line
     #[arg(long)]
     log_json: bool,
     /// Log level: error, warn, info, debug, trace, or a list such as info,smb_server=debug
@@ -40,13 +40,13 @@ pub(super) fn run(args: ServeArgs) -> Result<(), Failure> {
     daemon::serve(config, |_| {}).map_err(|e| Box::new(e).into())
 }
 
-/// Logs go to standard error; so does a panic of a connection's task, which ends that connection alone.
+/// Starts the log on standard error. A panic of a connection's task is logged too; it ends only that connection.
 fn start_log(args: &ServeArgs) {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(&args.log))
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal());
-    // It fails only where a log exists already.
+    // It fails only if a log exists already.
     let _ = if args.log_json { builder.json().try_init() } else { builder.try_init() };
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

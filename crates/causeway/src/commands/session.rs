@@ -16,7 +16,7 @@ pub(super) enum SessionCommand {
     List(ListArgs),
     /// End a session and close its files
     Close {
-        /// SessionId, as listed
+        /// SessionId, as in session list
         id: String,
         #[command(flatten)]
         control: ControlArgs,

@@ -1,5 +1,5 @@
-//! `causeway setup`: a first configuration with one share and one user, and what to do next. It asks at a terminal
-//! for what is not given as an option; elsewhere it takes the defaults.
+//! `causeway setup`: a first configuration with one share and one user, and the next steps. On a terminal it asks for
+//! the missing options; elsewhere it uses the defaults.
 
 mod next;
 
@@ -30,48 +30,48 @@ use next::Next;
 const PORT: u16 = 445;
 const PORT_IWARP: u16 = 5445;
 
-/// How long a started service may take until it answers.
+/// How long a started service may take to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// See the module.
 #[derive(Debug, Args)]
 pub(super) struct SetupArgs {
-    /// The name that clients see [default: this machine's]
+    /// Server name that clients see [default: the name of this machine]
     #[arg(long)]
     name: Option<String>,
-    /// Listen on the addresses of these interfaces only, such as eth0 [default: all]
+    /// Listen only on the addresses of this interface, such as eth0; may be repeated [default: all]
     #[arg(long = "interface", value_name = "INTERFACE")]
     interfaces: Vec<String>,
-    /// The name of a share [default: files]
+    /// Name of the share [default: files]
     #[arg(long, requires = "path")]
     share: Option<String>,
-    /// The directory to share; it is made if it does not exist
+    /// Directory to share; created if it does not exist
     #[arg(long)]
     path: Option<PathBuf>,
-    /// A user, who gets all rights on the share
+    /// User to add, with all rights on the share
     #[arg(long)]
     user: Option<String>,
-    /// Read the user's password from standard input [default: asked for]
+    /// Read the user's password from standard input [default: prompt for it]
     #[arg(long)]
     password_stdin: bool,
-    /// The configuration file to write
+    /// Configuration file to write
     #[arg(long, value_name = "FILE", default_value = DEFAULT_PATH)]
     config: PathBuf,
-    /// The file of users [default: users.toml beside the configuration file]
+    /// Users file [default: users.toml beside the configuration file]
     #[arg(long, value_name = "FILE")]
     users: Option<PathBuf>,
     /// Start the service now and at each boot (systemd)
     #[arg(long)]
     start: bool,
-    /// Ask nothing
+    /// Ask no questions; use the defaults
     #[arg(long)]
     yes: bool,
 }
 
-/// What is to be set up.
+/// The requested set-up.
 struct Plan {
     name: String,
-    /// `None`: all.
+    /// `None`: all addresses.
     addresses: Option<Vec<IpAddr>>,
     share: Option<(String, PathBuf)>,
     user: Option<String>,
@@ -80,7 +80,7 @@ struct Plan {
     start: bool,
 }
 
-/// What was done, for JSON.
+/// The output with `--json`: the completed steps and the next ones.
 #[derive(JsonSchema, Serialize)]
 pub(super) struct Report {
     done: Vec<String>,
@@ -95,10 +95,10 @@ pub(super) async fn run(args: SetupArgs, out: Output) -> Result<(), Failure> {
     let plan = plan(&args, config, asks)?;
     if plan.start && plan.config != Path::new(DEFAULT_PATH) {
         return Err(Failure::Usage(
-            "the service reads /etc/causeway/causeway.toml: leave --start out, or --config",
+            "the service reads only /etc/causeway/causeway.toml: omit --start or --config",
         ));
     }
-    // All but the directory, which is made if it is missing.
+    // Checks all but the directory, which is created later if it is missing.
     plan.check(Path::new("/"))?;
     let mut done = Vec::new();
     let result = carry_out(&plan, args.password_stdin, &mut done).await;
@@ -114,13 +114,16 @@ pub(super) async fn run(args: SetupArgs, out: Output) -> Result<(), Failure> {
     Ok(write!(to, "{}", next.text())?)
 }
 
-/// Does it; `done` is what was done, also if something fails then.
+/// Carries out the plan; `done` gets the completed steps, also if a later one fails.
 async fn carry_out(plan: &Plan, password_stdin: bool, done: &mut Vec<String>) -> Result<Next, Failure> {
     if let Some(user) = &plan.user {
         user::create_directory(&plan.users)?;
         let users = open_or_create_users(&plan.users, &Env::real())?;
         if users.list().iter().any(|u| u.name.eq_ignore_ascii_case(user)) {
-            done.push(format!("user {user} is in {} already, and keeps the password", plan.users.display()));
+            done.push(format!(
+                "user {user} exists already in {}; its password is unchanged",
+                plan.users.display()
+            ));
         } else {
             let password = password::new(password_stdin, user)?;
             users.add(user, NtHash::from_password(&password), "")?;
@@ -141,7 +144,7 @@ async fn carry_out(plan: &Plan, password_stdin: bool, done: &mut Vec<String>) ->
     Ok(Next::new(plan, made))
 }
 
-/// An existing configuration with nothing but `[server]` is the package's, and may be replaced.
+/// Refuses to replace a configuration, unless it has only `[server]`, like the one of the package.
 fn refuse_to_replace(config: &Path) -> Result<(), Failure> {
     let text = match std::fs::read_to_string(config) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -166,7 +169,7 @@ fn plan(args: &SetupArgs, config: PathBuf, asks: bool) -> Result<Plan, Failure> 
     };
     let name = match &args.name {
         Some(name) => name.clone(),
-        None => ask("Name that clients see", &server_name())?,
+        None => ask("Server name that clients see", &server_name())?,
     };
     let mut interfaces = args.interfaces.clone();
     if interfaces.is_empty() && asks {
@@ -178,7 +181,7 @@ fn plan(args: &SetupArgs, config: PathBuf, asks: bool) -> Result<Plan, Failure> 
     let addresses = if interfaces.is_empty() { None } else { Some(addresses_of(&interfaces)?) };
     let path = match &args.path {
         Some(path) => Some(path.clone()),
-        None => Some(ask("Directory to share, - for none yet", "/srv/files")?)
+        None => Some(ask("Directory to share (- for none)", "/srv/files")?)
             .filter(|p| asks && p != "-")
             .map(PathBuf::from),
     };
@@ -190,7 +193,7 @@ fn plan(args: &SetupArgs, config: PathBuf, asks: bool) -> Result<Plan, Failure> 
     let user = match &args.user {
         Some(user) => Some(user.clone()),
         None if asks => {
-            Some(ask("User, - for none yet", &std::env::var("SUDO_USER").unwrap_or("-".to_owned()))?)
+            Some(ask("User to add (- for none)", &std::env::var("SUDO_USER").unwrap_or("-".to_owned()))?)
                 .filter(|u| u != "-")
         }
         None => None,
@@ -206,7 +209,7 @@ fn plan(args: &SetupArgs, config: PathBuf, asks: bool) -> Result<Plan, Failure> 
     Ok(Plan { name, addresses, share, user, config, users, start })
 }
 
-/// This machine's name as NetBIOS would have it.
+/// This machine's name as a NetBIOS name.
 fn server_name() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().to_uppercase();
     let name: String = name
@@ -243,7 +246,7 @@ fn addresses_of(interfaces: &[String]) -> Result<Vec<IpAddr>, Failure> {
 }
 
 impl Plan {
-    /// Whether a server could start with it, if it shared this directory.
+    /// Checks that a server could start with the plan and this directory as its share.
     fn check(&self, path: &Path) -> Result<(), Failure> {
         let share = self.share.as_ref().map(|(name, _)| (name.clone(), path.to_owned()));
         let text = self.text_of(share.as_ref());
@@ -296,14 +299,14 @@ fn quoted(text: &str) -> String {
     toml_edit::Value::from(text).to_string()
 }
 
-/// Whether it did not exist.
+/// Creates a directory; false if it exists.
 fn make_directory(path: &Path, done: &mut Vec<String>) -> Result<bool, Failure> {
     if path.exists() {
         return Ok(false);
     }
     let made = DirBuilder::new().recursive(true).mode(0o755).create(path);
     made.map_err(|source| Failure::Local { path: path.to_owned(), source })?;
-    done.push(format!("{} made", path.display()));
+    done.push(format!("directory {} created", path.display()));
     Ok(true)
 }
 
@@ -313,16 +316,16 @@ fn write(config: &Path, text: &str, done: &mut Vec<String>) -> Result<(), Failur
     if config.exists() {
         let before = free_name(config);
         std::fs::rename(config, &before).map_err(|e| failed(config, e))?;
-        done.push(format!("the configuration that was there is {}", before.display()));
+        done.push(format!("existing configuration renamed to {}", before.display()));
     }
     let file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(config);
     file.and_then(|mut f| f.write_all(text.as_bytes()).and_then(|()| f.sync_all()))
         .map_err(|e| failed(config, e))?;
-    done.push(format!("{} written", config.display()));
+    done.push(format!("configuration {} written", config.display()));
     Ok(())
 }
 
-/// `FILE.before-setup`, with a number if there is one.
+/// `FILE.before-setup`, with a number if that exists.
 fn free_name(file: &Path) -> PathBuf {
     let name = |n: usize| {
         let mut name = file.as_os_str().to_owned();
@@ -332,19 +335,19 @@ fn free_name(file: &Path) -> PathBuf {
     (0..).map(name).find(|p| !p.exists()).unwrap_or_default() // there is always a free one
 }
 
-/// Starts the service, and gives the user the rights on a directory that is new.
+/// Starts the service, and grants the user the rights on a new directory.
 async fn start(plan: &Plan, made: bool, done: &mut Vec<String>) -> Result<(), Failure> {
     let systemctl = |word: &str| {
         let status = std::process::Command::new("systemctl").args([word, "causeway.service"]).status();
         status.is_ok_and(|status| status.success())
     };
-    // It may run with the configuration of before.
+    // The service may still run with the old configuration.
     if !systemctl("enable") || !systemctl("restart") {
-        return Err(Failure::Usage(
-            "the service did not start: see journalctl -u causeway; the configuration is written",
-        ));
+        return Err(Failure::System(std::io::Error::other(
+            "the configuration is written, but the service did not start: see journalctl -u causeway",
+        )));
     }
-    done.push("causeway.service is started, now and at each boot".to_owned());
+    done.push("causeway.service started, and enabled at boot".to_owned());
     let (Some((share, _)), true) = (&plan.share, made) else { return Ok(()) };
     let client = ControlClient::new(Path::new("/run/causeway/control.sock"));
     let path = format!("/v1/shares/{}/acl", segment(share));
@@ -394,7 +397,7 @@ mod tests {
         assert_eq!((checked.server.name.as_str(), checked.server.listen.len()), ("STORE", 2));
         assert_eq!(checked.server.iwarp[1], "[fd00::5]:5445".parse().expect("an address"));
         assert_eq!(checked.shares[0].acl.as_ref().map(|a| a[0].to_string()).as_deref(), Some("ann=full"));
-        // The package's: no share and no user; it is a configuration all the same.
+        // The configuration of the package has no share and no user, and is valid.
         let (none, problems) = config::parse(&plan_of(None, None, None).text(), "c.toml");
         assert!(none.shares.is_empty() && !problems.has_errors(), "{problems}");
         assert_eq!(none.server.listen.len(), 2);

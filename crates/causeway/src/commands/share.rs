@@ -15,19 +15,20 @@ use crate::output::Output;
 /// See the module.
 #[derive(Debug, Subcommand)]
 pub(super) enum ShareCommand {
-    /// Share a directory, the virtual disks of a pool, memory or nothing; also written to the configuration file
+    /// Share a directory, the virtual disks of a pool, memory or a null device, and write it to the configuration
+    /// file
     Add(AddArgs),
     /// List the shares
     #[command(visible_alias = "ls")]
     List(ListArgs),
-    /// Set the permission of a share, replacing the previous one; for new connections
+    /// Replace the permission of a share; applies to new connections
     SetAcl {
-        /// The share
+        /// Name of the share
         name: String,
         #[command(flatten)]
         acl: AclArgs,
-        /// Make it the descriptor of the shared directory too (Set-SmbPathAcl); without --grant and --deny,
-        /// the present permission
+        /// Also set it as the security descriptor of the shared directory (Set-SmbPathAcl); without --grant and
+        /// --deny, use the present permission of the share
         #[arg(long)]
         to_path: bool,
         #[command(flatten)]
@@ -35,15 +36,15 @@ pub(super) enum ShareCommand {
     },
     /// Show the permission of a share
     GetAcl {
-        /// The share
+        /// Name of the share
         name: String,
         #[command(flatten)]
         list: ListArgs,
     },
-    /// Stop sharing; open files are closed, the files are kept
+    /// Remove a share: its open files are closed, the files themselves are kept
     #[command(visible_alias = "rm")]
     Remove {
-        /// The share
+        /// Name of the share
         name: String,
         #[command(flatten)]
         control: ControlArgs,
@@ -52,47 +53,47 @@ pub(super) enum ShareCommand {
 
 #[derive(Debug, Args)]
 pub(super) struct AddArgs {
-    /// Name for clients; a name ending in $ is not listed
+    /// Share name that clients see; a name that ends in $ is hidden from listings
     name: String,
-    /// The directory
+    /// Directory to share
     #[arg(required_unless_present_any = ["backend", "pool"])]
     path: Option<PathBuf>,
     /// Backend [default: spaces with --pool, else hostdir]
     #[arg(long, value_enum)]
     backend: Option<Backend>,
-    /// The pool whose virtual disks are shared, each as NAME.img and NAME.vhd
+    /// Pool whose virtual disks are shared, each as NAME.img and NAME.vhd
     #[arg(long, value_name = "NAME")]
     pool: Option<String>,
-    /// How virtual disks that clients create survive failures [default: mirror]
+    /// Resiliency of virtual disks that clients create [default: mirror]
     #[arg(long, value_enum)]
     resiliency: Option<ResiliencySetting>,
     /// Columns of virtual disks that clients create [default: by the number of disks]
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..))]
     columns: Option<u8>,
-    /// Let clients delete files of a pool, which destroys the virtual disks
+    /// Allow clients to delete files of a pool, which destroys the virtual disks
     #[arg(long)]
     allow_delete: bool,
-    /// Capacity of a ram share, such as 512MiB
+    /// Capacity of a ram share, such as 512MiB [default: 256MiB]
     #[arg(long, value_parser = size)]
     size: Option<u64>,
-    /// The folder of snapshots of a directory, which clients show as previous versions; relative to the
-    /// directory, or absolute
+    /// Folder with snapshots of the directory, which clients show as previous versions; absolute, or relative to
+    /// the directory
     #[arg(long)]
     snapshots: Option<PathBuf>,
     /// Comment shown to clients
     #[arg(long, default_value = "")]
     comment: String,
-    /// Refuse every change
+    /// Refuse all changes
     #[arg(long)]
     read_only: bool,
     /// Refuse unencrypted sessions
     #[arg(long)]
     encrypt: bool,
-    /// Let clients have handles that survive a restart of the server (for Hyper-V and SQL Server); writes are
-    /// durable before they are acknowledged
+    /// Allow handles that survive a restart of the server (for Hyper-V and SQL Server); each write is durable before
+    /// it is acknowledged; needs server.state
     #[arg(long)]
     continuous_availability: bool,
-    /// Hide it from listings
+    /// Hide the share from listings
     #[arg(long)]
     hidden: bool,
     /// Hide from listings the entries that a user may not read
@@ -100,7 +101,7 @@ pub(super) struct AddArgs {
     access_based: bool,
     #[command(flatten)]
     acl: AclArgs,
-    /// Only until the server stops
+    /// Keep the share only until the server stops; do not write it to the configuration file
     #[arg(long)]
     temporary: bool,
     #[command(flatten)]
@@ -110,16 +111,16 @@ pub(super) struct AddArgs {
 /// The permission of a share.
 #[derive(Debug, Args)]
 pub(super) struct AclArgs {
-    /// Let a user or group read, change or do everything; more than once for several
+    /// Grant a user or group read, change or full access; may be repeated
     #[arg(long, value_name = "NAME=read|change|full", value_parser = granted)]
     grant: Vec<AclEntry>,
-    /// Refuse a user or group, regardless of all grants
+    /// Deny a user or group all access, regardless of grants; may be repeated
     #[arg(long, value_name = "NAME")]
     deny: Vec<String>,
 }
 
 impl AclArgs {
-    /// The list, if one was given.
+    /// The access list, if one was given.
     fn entries(self) -> Option<Vec<AclEntry>> {
         let denied = self.deny.into_iter().map(|name| AclEntry { name, level: AclLevel::Deny });
         let all: Vec<AclEntry> = denied.chain(self.grant).collect();
@@ -129,7 +130,7 @@ impl AclArgs {
 
 fn granted(text: &str) -> Result<AclEntry, &'static str> {
     let entry: AclEntry = text.parse().map_err(|_| "write it like alice=read, alice=change or alice=full")?;
-    if entry.level == AclLevel::Deny { Err("use --deny alice") } else { Ok(entry) }
+    if entry.level == AclLevel::Deny { Err("use --deny NAME") } else { Ok(entry) }
 }
 
 fn size(text: &str) -> Result<u64, &'static str> {

@@ -10,7 +10,7 @@ use crate::url::Location;
 /// See the module.
 #[derive(Debug, Args)]
 pub(super) struct SharesArgs {
-    /// The server: smb://host
+    /// Server: smb://host
     #[arg(value_name = "URL")]
     place: String,
     #[command(flatten)]

@@ -27,63 +27,63 @@ pub(super) enum SpaceCommand {
     /// List the virtual disks
     #[command(visible_alias = "ls")]
     List(ListArgs),
-    /// Show a virtual disk, what its clients did, and the disks that hold it
+    /// Show a virtual disk, the I/O counters of its clients, and the disks that store it
     Show {
-        /// Its name, or pool/name
+        /// Virtual disk: NAME or POOL/NAME
         name: String,
         #[command(flatten)]
         show: ShowArgs,
     },
-    /// Set the media that a virtual disk may use, or its number of copies; its data follows in the background, also
+    /// Set the media or the number of copies of a virtual disk. Its data is moved or copied in the background, even
     /// while it is in use
     #[command(group = clap::ArgGroup::new("what").required(true).multiple(true))]
     Set {
-        /// Its name, or pool/name
+        /// Virtual disk: NAME or POOL/NAME
         name: String,
-        /// One or several, with commas
+        /// Media of the disks that may store it; several are separated by commas
         #[arg(long, value_enum, value_delimiter = ',', group = "what")]
         media: Vec<ClassSetting>,
-        /// How it survives failures: simple, mirror or three-way-mirror; parity stays as it is
+        /// New resiliency: simple, mirror or three-way-mirror; parity cannot be changed
         #[arg(long, value_enum, group = "what")]
         resiliency: Option<ResiliencySetting>,
-        /// How many disks of a mirror may fail: 1 (two copies) or 2 (three)
+        /// Number of disks of a mirror that may fail: 1 (two copies) or 2 (three copies)
         #[arg(long, value_parser = clap::value_parser!(u8).range(1..=2), group = "what")]
         redundancy: Option<u8>,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Make a virtual disk larger or smaller; it may not be in use meanwhile
+    /// Change the size of a virtual disk; it must not be in use
     Resize {
-        /// Its name, or pool/name
+        /// Virtual disk: NAME or POOL/NAME
         name: String,
-        /// Its new size
+        /// New size, such as 100GiB
         #[arg(long, value_parser = size)]
         size: u64,
-        /// Cut off data beyond the new size
+        /// Destroy data beyond the new size
         #[arg(long)]
         yes: bool,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Give a virtual disk another name; it may be in use
+    /// Rename a virtual disk, even while it is in use
     Rename {
-        /// Its name, or pool/name
+        /// Virtual disk: NAME or POOL/NAME
         name: String,
-        /// Its new name
+        /// New name
         to: String,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Serve a virtual disk to QEMU, nbd-client or fio, or make it a block device, until it is detached; it
-    /// comes back after a restart of the server
+    /// Serve a virtual disk over NBD (for QEMU, nbd-client or fio) or as a block device, until it is detached. With
+    /// server.state, it is attached again after a restart of the server
     #[command(group = clap::ArgGroup::new("way").required(true))]
     Attach {
-        /// Its name, or pool/name
+        /// Virtual disk: NAME or POOL/NAME
         name: String,
-        /// The Unix socket to create, for the NBD protocol
+        /// Unix socket to create for NBD clients
         #[arg(long, value_name = "SOCKET", group = "way")]
         nbd: Option<PathBuf>,
-        /// Make it a block device of the kernel, /dev/ublkbN (Linux 6.5 or newer, as root)
+        /// Create a block device, /dev/ublkbN; needs Linux 6.5 or newer and a server that runs as root
         #[arg(long, group = "way")]
         ublk: bool,
         /// Refuse writes
@@ -92,26 +92,26 @@ pub(super) enum SpaceCommand {
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Stop serving a virtual disk, after outstanding requests of its clients; it is flushed. Refused while
-    /// it is mounted
+    /// Stop serving a virtual disk after the outstanding requests of its clients, and flush it; refused while it is
+    /// mounted
     Detach {
-        /// Its name, or pool/name
+        /// Virtual disk: NAME or POOL/NAME
         name: String,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Read every copy, and repair damaged data; see job list, and the findings in pool show
+    /// Read every copy of a virtual disk, and repair damaged data; job list shows the progress, pool show the findings
     Repair {
-        /// Its name, or pool/name
+        /// Virtual disk: NAME or POOL/NAME
         name: String,
         #[command(flatten)]
         control: ControlArgs,
     },
     /// Destroy a virtual disk and its data
     Destroy {
-        /// Its name, or pool/name
+        /// Virtual disk: NAME or POOL/NAME
         name: String,
-        /// Do it; without this, only list the data that would be lost
+        /// Destroy the virtual disk; without this option, only list the data that would be lost
         #[arg(long)]
         yes: bool,
         #[command(flatten)]
@@ -122,37 +122,38 @@ pub(super) enum SpaceCommand {
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("room").required(true))]
 pub(super) struct CreateArgs {
-    /// Its name
+    /// Name of the virtual disk
     name: String,
-    /// Its pool
+    /// Pool of the virtual disk
     #[arg(long)]
     pool: String,
-    /// Resiliency: how it survives failures
+    /// Protection of the data against disk failures
     #[arg(long, value_enum, default_value = "mirror")]
     resiliency: ResiliencySetting,
     /// How many disks of a mirror may fail: 1 (two copies) or 2 (three)
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=2))]
     redundancy: Option<u8>,
-    /// Such as 100GiB; a thin one may be larger than the pool
+    /// Size, such as 100GiB; a thin virtual disk may be larger than the pool
     #[arg(long, value_parser = size, group = "room")]
     size: Option<u64>,
-    /// As large as the pool has room for
+    /// Use all free capacity of the pool
     #[arg(long, group = "room")]
     max: bool,
-    /// Columns: disks that large I/O uses at once, including parity [default: by the number of disks]
+    /// Number of columns, including parity: the disks that large I/O uses in parallel [default: by the number of
+    /// disks]
     #[arg(long)]
     columns: Option<u8>,
-    /// Groups of columns of dual parity: with 2 (local reconstruction, LRC) one lost column is rebuilt from
-    /// its group, half of the others [default: 1]
+    /// Number of groups of columns of dual parity. With 2 (local reconstruction, LRC) a lost column is rebuilt from
+    /// its group only, with half as many reads [default: 1]
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=2))]
     groups: Option<u8>,
-    /// Bytes that go to one column before the next [default: 256KiB]
+    /// Consecutive bytes on one column before the next column follows [default: 256KiB]
     #[arg(long, value_parser = interleave)]
     interleave: Option<u32>,
-    /// When it gets its room from the pool
+    /// When the pool allocates space for it
     #[arg(long, value_enum, default_value = "thin")]
     provisioning: ProvisioningSetting,
-    /// Only on disks of these media, as in disk list: one or several, with commas [default: any]
+    /// Store it only on disks of these media, as in disk list; several are separated by commas [default: any]
     #[arg(long, value_enum, value_delimiter = ',')]
     media: Vec<ClassSetting>,
     #[command(flatten)]
@@ -236,7 +237,7 @@ fn chosen(kind: ResiliencySetting, redundancy: Option<u8>) -> Result<ResiliencyS
     }
 }
 
-/// What `space show` shows.
+/// The output of `space show`.
 #[derive(JsonSchema, Serialize)]
 pub(super) struct Shown {
     #[serde(flatten)]
@@ -262,13 +263,13 @@ async fn show(
 
 /// The date and findings of the last scrub.
 fn scrubbed(s: ScrubStatus) -> String {
-    let found = format!("{} healed, {} lost", some(s.healed as usize, "unit"), s.lost);
+    let found = format!("{} repaired, {} lost", some(s.healed as usize, "block"), s.lost);
     let last = s.ended_unix_s.map(|at| human_time(at as i64));
     match (s.began_unix_s, last) {
         (None, last) => format!("{} UTC: {found}", last.unwrap_or_default()),
         (Some(at), last) => {
-            let before = last.map_or_else(String::new, |at| format!("; the one before ended {at} UTC"));
-            format!("since {} UTC, not ended: {found} so far{before}", human_time(at as i64))
+            let before = last.map_or_else(String::new, |at| format!("; the previous one ended {at} UTC"));
+            format!("since {} UTC, not complete: {found} so far{before}", human_time(at as i64))
         }
     }
 }

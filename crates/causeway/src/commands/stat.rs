@@ -1,4 +1,4 @@
-//! `causeway stat`: all that is known of a file.
+//! `causeway stat`: the attributes of a file.
 
 use clap::Args;
 
@@ -10,7 +10,7 @@ use crate::url::Location;
 /// See the module.
 #[derive(Debug, Args)]
 pub(super) struct StatArgs {
-    /// A file or directory
+    /// File or directory
     #[arg(value_name = "URL")]
     place: String,
     #[command(flatten)]

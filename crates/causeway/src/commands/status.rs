@@ -1,4 +1,4 @@
-//! `causeway status`: the server's activity and its cost.
+//! `causeway status`: the state, the totals and the memory of the server.
 
 use super::ControlArgs;
 use crate::control::types::{Passes, ServerStatus};
@@ -9,7 +9,7 @@ pub(super) async fn run(control: ControlArgs, out: Output) -> Result<(), Failure
     let s: ServerStatus = control.client().get("/v1/server").await?;
     let listeners: Vec<_> = s.listeners.iter().map(|l| format!("{} {}", l.transport, l.address)).collect();
     let memory = format!(
-        "{} of {} used, {} kept for control, {} requests wait",
+        "{} of {} used, {} reserved for control, {} requests waiting",
         human_bytes(s.memory.used),
         human_bytes(s.memory.budget),
         human_bytes(s.memory.reserve),
@@ -46,7 +46,7 @@ pub(super) async fn run(control: ControlArgs, out: Output) -> Result<(), Failure
     Ok(out.facts(&s, &lines)?)
 }
 
-/// How often user space touched each byte, and for what most.
+/// How often user space touched each payload byte, by reason.
 fn passes(p: &Passes) -> String {
     let Some(per_byte) = p.per_byte else { return "no payload yet".to_owned() };
     let mut kinds = [

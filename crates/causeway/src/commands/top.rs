@@ -1,8 +1,8 @@
-//! `causeway top`: shares, sessions, SMB Direct connections, RDMA, pools, virtual disks and disks at work, as Performance
-//! Monitor and Watch-Cluster show them.
+//! `causeway top`: the load of shares, sessions, SMB Direct connections, RDMA, pools, virtual disks and disks, like
+//! Performance Monitor and Watch-Cluster.
 //!
-//! `sample` asks the server, `view` makes numbers of two samples, `draw` makes a frame of a view: the latter two are
-//! pure. `terminal` and the loop here are all that waits.
+//! `sample` requests the state of the server, `view` computes values from two samples, `draw` draws a frame of a view.
+//! The latter two are pure; only `terminal` and the loop here wait.
 
 mod columns;
 mod draw;
@@ -38,10 +38,10 @@ pub(super) use view::View;
 pub(super) struct TopArgs {
     #[command(flatten)]
     control: ControlArgs,
-    /// Seconds between two samples
+    /// Seconds between two samples, 0.1 to 3600
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     interval: f64,
-    /// Print one frame as text, with all columns, after one interval; --json prints the same as a document
+    /// Print one frame as text with all columns after one interval, then exit; --json prints it as JSON
     #[arg(long)]
     once: bool,
 }
@@ -76,7 +76,7 @@ pub(super) async fn run(args: TopArgs, out: Output) -> Result<(), Failure> {
     result
 }
 
-/// A response and its time.
+/// The latest samples, and the time of the last response.
 struct Answers {
     before: Option<Sample>,
     now: Option<Sample>,

@@ -1,5 +1,5 @@
 //! `causeway user add|list|passwd|enable|disable|remove`: through the running server, or with `--users`
-//! directly in the file. A server reads changes of its file at the next log-on.
+//! directly in the users file. A server reads changes of its file at the next log-on.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ use crate::password;
 /// See the module.
 #[derive(Debug, Subcommand)]
 pub(super) enum UserCommand {
-    /// Add a user; asks for the password
+    /// Add a user; prompts for the password
     Add {
         /// Log-on name
         name: String,
@@ -54,7 +54,7 @@ pub(super) enum UserCommand {
         #[command(flatten)]
         place: Place,
     },
-    /// Disable a user, and end the user's sessions
+    /// Disable a user and end the user's sessions
     Disable {
         /// Log-on name
         name: String,
@@ -73,7 +73,7 @@ pub(super) enum UserCommand {
 
 #[derive(Debug, Args)]
 pub(super) struct Place {
-    /// Work on this file, without the server (ignores --control); created if it does not exist
+    /// Use this users file directly, without the server (ignores --control); created if it does not exist
     #[arg(long, value_name = "FILE")]
     users: Option<PathBuf>,
     #[command(flatten)]

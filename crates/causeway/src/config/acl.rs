@@ -21,17 +21,17 @@ pub struct AclEntry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AclLevel {
-    /// Nothing, whatever else is granted.
+    /// No access, regardless of other entries.
     Deny,
     /// Read.
     Read,
     /// Read, write and delete.
     Change,
-    /// Everything; changing descriptors too.
+    /// Everything, including changes of security descriptors.
     Full,
 }
 
-/// A text is no [`AclEntry`].
+/// A text is not a valid [`AclEntry`].
 #[derive(Debug, Error)]
 #[error("write it like NAME=read, with read, change, full or deny")]
 pub struct NotAnEntry;

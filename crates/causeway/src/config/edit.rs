@@ -1,5 +1,5 @@
-//! Changes to shares in the file: comments, order and everything else stay as they are, and a reader sees the old
-//! file or the new one, never a part.
+//! Changes of shares in the file. Comments and order are preserved. A concurrent reader sees the complete old file or
+//! the complete new one.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -47,12 +47,12 @@ pub fn remove_share(path: &Path, name: &str) -> Result<(), ConfigError> {
     change(path, |doc| drop_share(doc, name))
 }
 
-/// Replaces a file by one with this text: written beside it, made durable, renamed over it. Mode and owner stay.
+/// Replaces a file: writes a new file beside it, flushes and renames it. Mode and owner are preserved.
 ///
 /// # Errors
 /// The system's.
 pub fn replace_file(path: &Path, text: &str) -> std::io::Result<()> {
-    // Through a symbolic link: the file that it leads to is replaced, not the link.
+    // The target of a symbolic link is replaced, not the link.
     let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let old = fs::metadata(path).ok();
     let mode = old.as_ref().map_or(0o600, |m| m.permissions().mode() & 0o7777);
@@ -65,7 +65,7 @@ pub fn replace_file(path: &Path, text: &str) -> std::io::Result<()> {
         if let Some(m) = &old
             && (f.metadata()?.uid(), f.metadata()?.gid()) != (m.uid(), m.gid())
         {
-            // Only root may give files away; for others the new file is theirs.
+            // Only root may change the owner; for other users the new file is their own.
             let _ = std::os::unix::fs::fchown(&f, Some(m.uid()), Some(m.gid()));
         }
         f.write_all(text.as_bytes())?;

@@ -1,34 +1,34 @@
 //! The commented example.
 
 /// The output of `causeway config example`: every key, with its default.
-pub const EXAMPLE: &str = r#"# Causeway: one server. Check it with: causeway config check --config FILE
-# Keys in comments show their defaults.
+pub const EXAMPLE: &str = r#"# Configuration of a Causeway server. Check it with: causeway config check --config FILE
+# Keys in comments show their default values.
 
 [server]
 # The name that clients see: at most 15 letters, digits and hyphens.
 # name = "CAUSEWAY"
 
-# TCP. Without root the default port is 4450; Windows supports other ports than 445 only since Windows 11 24H2 and
-# Windows Server 2025.
+# Addresses for SMB over TCP. Without root the default port is 4450. Windows supports ports other than 445 only since
+# Windows 11 24H2 and Windows Server 2025.
 listen = ["0.0.0.0:445", "[::]:445"]
 
-# SMB Direct over iWARP in user space: no RDMA card needed here. [] turns it off. If `listen` is set and this is
-# not, it is off.
+# Addresses for SMB Direct over iWARP in user space, which needs no RDMA card on this machine. The value [] turns it
+# off. It is also off if `listen` is set and `iwarp` is not.
 iwarp = ["0.0.0.0:5445"]
 
-# Announce to clients that these interfaces have RDMA. A Windows client with a RoCE card would then try and fail, and
-# stay on TCP: turn it on if clients have iWARP cards.
+# Announce to clients that these interfaces support RDMA. Turn this on only if clients have iWARP cards: a Windows
+# client with a RoCE card tries SMB Direct in vain, and then stays on TCP.
 # announce_rdma = false
 
-# The socket that `causeway share`, `user`, `session`, `open` and `status` talk to.
+# The control socket for `causeway share`, `user`, `session`, `open`, `status` and other commands.
 # control = "/run/causeway/control.sock"
 
-# The file of users: causeway user add NAME
+# The users file. To add a user: causeway user add NAME
 # users = "/etc/causeway/users.toml"
 
 # The directory for events (causeway event list) and other persistent state. The default is the directory that systemd
-# sets, /var/lib/causeway in the packaged service; without systemd, state is kept in memory only. No two servers may
-# share it.
+# sets, /var/lib/causeway in the packaged service; without systemd, state is kept in memory only. Two servers must not
+# use the same directory.
 # state = "/var/lib/causeway"
 
 # Whether clients must sign: "required" or "enabled".
@@ -41,38 +41,39 @@ iwarp = ["0.0.0.0:5445"]
 # min_dialect = "2.0.2"
 # max_dialect = "3.1.1"
 
-# Payload memory for all clients together. A quarter as much besides is for the checksum tables of pools: those of
-# 200 GiB of data in use take 256 MiB.
+# Payload memory for all clients together. The checksum tables of pools use up to a quarter of this in addition: those
+# of 200 GiB of data in use take 256 MiB.
 # memory = "1GiB"
 
-# Worker threads; 0: one for each core.
+# Number of worker threads; 0: one for each core.
 # workers = 0
 
-# How long a stop lets clients go on that are transferring; one that sends nothing for a second is disconnected.
+# Seconds that a stop waits for running transfers of clients. A client that sends nothing for a second is disconnected.
 # drain_seconds = 10
 
-# The address for Prometheus, http://ADDRESS/metrics, read-only and unprotected; off unless it is set.
+# The address for Prometheus (http://ADDRESS/metrics), read-only and without authentication. Off unless it is set.
 # metrics = "127.0.0.1:9445"
 
 # [storage]
-# Places in which the server searches disks of pools at its start, to open the pools. * and ? match letters of a name.
-# Without this section it searches nowhere.
+# Paths where the server searches for disks of pools when it starts, to open the pools. * and ? match characters of a
+# name. Without the section [storage] the server does not search.
 # devices = ["/dev/disk/by-id/*", "/var/lib/causeway/disks/*.disk"]
-# Every copy of each virtual disk is read, and repaired, once in this number of days; 0: never.
+# Read and repair every copy of each virtual disk once in this number of days; 0: never.
 # scrub_days = 28
-# Jobs (resync, repair, scrub) slow down while the clients' 99th percentile is longer, to a minimum rate per second.
+# Jobs (resync, repair, scrub) slow down while the 99th percentile of the clients' latency is above job_latency_ms, but
+# not below the rate of job_minimum bytes per second.
 # job_latency_ms = 20
 # job_minimum = "4MiB"
 
 [[share]]
-name = "files"              # one ending in $ is hidden
-# backend = "hostdir"       # a directory; or "ram" (memory) or "null" (nothing, for measuring)
+name = "files"              # a name that ends in $ is hidden
+# backend = "hostdir"       # a directory; or "ram" (memory) or "null" (a null device, for measurements)
 path = "/srv/files"
 # The folder of snapshots, which clients show as previous versions: docs/snapshots.md.
 # snapshots = ".snapshots"
 # comment = ""
 # read_only = false
-# encrypt = false           # only encrypted sessions
+# encrypt = false           # whether to allow only encrypted sessions
 # Handles that survive a restart of the server, for Hyper-V and SQL Server. Needs server.state; every write is durable
 # before it is acknowledged.
 # continuous_availability = false
@@ -92,8 +93,8 @@ path = "/srv/files"
 # name = "vms"
 # backend = "spaces"
 # pool = "tank"
-# resiliency = "mirror"     # of new ones: simple, mirror, three-way-mirror, parity, dual-parity
-# columns = 4               # of new ones; left out: by the number of disks
+# resiliency = "mirror"     # of new virtual disks: simple, mirror, three-way-mirror, parity, dual-parity
+# columns = 4               # of new virtual disks; if not set: by the number of disks
 # allow_delete = false      # whether clients may delete files, which destroys virtual disks
 "#;
 
@@ -111,7 +112,7 @@ pub struct Values<'a> {
     pub share: &'a str,
 }
 
-/// The example with these values; its own share is a comment.
+/// The example with these values; its own share becomes a comment.
 pub fn with(values: &Values<'_>) -> String {
     let mut text = String::new();
     let mut in_share = false;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// Why there is no configuration.
+/// Why a configuration cannot be used or changed.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// The file cannot be read.
@@ -24,7 +24,7 @@ pub enum ConfigError {
         /// The system's reason.
         source: std::io::Error,
     },
-    /// It was read, and these are its problems.
+    /// The file has problems.
     #[error("{0}")]
     Invalid(Problems),
 }
@@ -36,7 +36,7 @@ impl ConfigError {
             ConfigError::Unreadable { path, source } if source.kind() == std::io::ErrorKind::NotFound => {
                 Some(format!("write one with: causeway config example > {}", path.display()))
             }
-            ConfigError::Unreadable { .. } => Some("pass a file you may read with --config".to_owned()),
+            ConfigError::Unreadable { .. } => Some("pass a file that you may read with --config".to_owned()),
             ConfigError::Unwritable { .. } => {
                 Some("give the server write permission for the file and its directory".to_owned())
             }
@@ -56,7 +56,7 @@ pub struct Problem {
     pub file: String,
     /// Line, from 1.
     pub line: usize,
-    /// The key, with its section (`share.files.path`); empty for a fault of the file as a whole.
+    /// The key, with its section (`share.files.path`); empty for a problem of the whole file.
     pub key: String,
     /// The problem.
     pub kind: ProblemKind,
@@ -74,30 +74,30 @@ pub enum Severity {
 /// The problem; each text ends in its cure.
 #[derive(Debug, PartialEq, Eq, Error)]
 pub enum ProblemKind {
-    /// It is no TOML.
+    /// Invalid TOML.
     #[error("{message}: correct the TOML")]
     Syntax {
-        /// The parser's words.
+        /// The message of the parser.
         message: String,
     },
-    /// A text without quotes.
-    #[error("{text} is a text: put it in quotes: {key} = \"{text}\"")]
+    /// A string without quotes.
+    #[error("{text} is a string: put it in quotes: {key} = \"{text}\"")]
     Unquoted {
         /// The key as it is written.
         key: String,
-        /// The text.
+        /// The string.
         text: String,
     },
     /// Another word for true or false.
-    #[error("{text} is no value: write true or false, or a text in quotes")]
+    #[error("{text} is not a value: write true or false, or a string in quotes")]
     Truth {
         /// The word.
         text: String,
     },
     /// `[share]`.
-    #[error("there can be several shares, each with a section of its own: write [[share]]")]
+    #[error("each share has its own section: write [[share]] instead of [share]")]
     OneShare,
-    /// Nothing has this name.
+    /// An unknown key.
     #[error("there is no such key: {}", match near {
         Some(near) => format!("did you mean {near}?"),
         None => format!("remove it; the keys here are {known}"),
@@ -111,7 +111,7 @@ pub enum ProblemKind {
     /// It is missing.
     #[error("is missing: add {example}")]
     Missing {
-        /// A line that would do.
+        /// A valid line.
         example: &'static str,
     },
     /// A value of another type.
@@ -121,10 +121,10 @@ pub enum ProblemKind {
         found: &'static str,
         /// The valid form.
         wanted: &'static str,
-        /// A line that would do.
+        /// A valid line.
         example: &'static str,
     },
-    /// A word that means nothing here.
+    /// An invalid word.
     #[error("{found:?} is not one of {known}: {}", match near {
         Some(near) => format!("did you mean {near:?}?"),
         None => "use one of them".to_owned(),
@@ -137,24 +137,24 @@ pub enum ProblemKind {
         /// The most similar one.
         near: Option<&'static str>,
     },
-    /// No address.
+    /// Not an address.
     #[error("{found:?} is not an address with a port: write {example}")]
     Address {
         /// The present value.
         found: String,
-        /// A line that would do.
+        /// A valid line.
         example: &'static str,
     },
-    /// Twice the same address.
+    /// The same address twice.
     #[error("{address} is listed twice: remove one")]
     AddressTwice {
-        /// It.
+        /// The address.
         address: std::net::SocketAddr,
     },
     /// No listeners at all.
-    #[error("is empty: name at least one address, or leave the key out")]
+    #[error("is empty: add at least one address, or remove the key")]
     NoListeners,
-    /// No size.
+    /// Not a size.
     #[error("{found:?} is not a size: write it like \"512MiB\" or \"4GiB\"")]
     Size {
         /// The present value.
@@ -170,62 +170,64 @@ pub enum ProblemKind {
         /// The most.
         most: String,
     },
-    /// No entry of a share's permission.
-    #[error("{found:?} is not an entry: write it like \"NAME=read\", with read, change, full or deny")]
+    /// Not an entry of a share's permission.
+    #[error("{found:?} is not a permission: write it like \"NAME=read\", with read, change, full or deny")]
     Acl {
         /// The present value.
         found: String,
     },
-    /// A name that cannot be one.
+    /// An invalid name.
     #[error("{name:?} cannot be a name: {rule}")]
     Name {
-        /// It.
+        /// The name.
         name: String,
         /// The rule for names.
         rule: &'static str,
     },
     /// Two shares of one name.
-    #[error("{name:?} is also the name of the share in line {line}: rename one (case does not count)")]
+    #[error(
+        "{name:?} is also the name of the share in line {line}: rename one (upper and lower case count as equal)"
+    )]
     NameTwice {
-        /// It.
+        /// The name.
         name: String,
-        /// Where the other is.
+        /// The line of the other share.
         line: usize,
     },
     /// A path that is not absolute.
     #[error("{} is not absolute: begin it with /", path.display())]
     NotAbsolute {
-        /// It.
+        /// The path.
         path: PathBuf,
     },
-    /// A path that is not there.
+    /// A path that does not exist.
     #[error("{} does not exist: create it or change the path", path.display())]
     NoPath {
-        /// It.
+        /// The path.
         path: PathBuf,
     },
-    /// A path that cannot be looked at.
-    #[error("{}: {kind}: let the server read it or change the path", path.display())]
+    /// An inaccessible path.
+    #[error("{} is not accessible ({kind}): give the server permission to read it, or change the path", path.display())]
     BadPath {
-        /// It.
+        /// The path.
         path: PathBuf,
         /// The system's reason.
         kind: std::io::ErrorKind,
     },
     /// A file where a directory should be.
-    #[error("{} is not a directory: share the directory that it is in", path.display())]
+    #[error("{} is not a directory: share the directory that contains it", path.display())]
     NotDirectory {
-        /// It.
+        /// The path.
         path: PathBuf,
     },
-    /// No users.
+    /// No users file.
     #[error("{} does not exist, so no user can log on: causeway user add NAME --users {}", path.display(), path.display())]
     NoUsers {
         /// The file.
         path: PathBuf,
     },
     /// A key of another backend.
-    #[error("means nothing for backend \"{backend}\": remove it, or use backend = \"{other}\"")]
+    #[error("is not valid for backend \"{backend}\": remove it, or use backend = \"{other}\"")]
     NotForBackend {
         /// The share's.
         backend: &'static str,
@@ -240,17 +242,17 @@ pub enum ProblemKind {
         /// The newest.
         max: super::Dialect,
     },
-    /// Encryption wanted where there is none.
+    /// Encryption is required but not available.
     #[error("needs encryption, which is {why}: {cure}")]
     NoEncryption {
-        /// Why it is not there.
+        /// Why it is not available.
         why: &'static str,
         /// The change that helps.
         cure: &'static str,
     },
-    /// Continuous availability wanted without a place for the opens.
+    /// Continuous availability without a directory for persistent opens.
     #[error(
-        "needs a directory that keeps the opens over a restart: set server.state = \"/var/lib/causeway\""
+        "needs a directory for the opens that survive a restart: set server.state = \"/var/lib/causeway\""
     )]
     NoState,
     /// No shares.

@@ -1,4 +1,4 @@
-//! Takes typed values out of one TOML table and notes every problem on the way.
+//! Reads typed values from a TOML table, and records every problem.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -11,7 +11,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::{AclEntry, Problem, ProblemKind, Problems, parse_size};
 
-/// Keys whose values are texts.
+/// Keys whose values are strings.
 const TEXTS: [&str; 16] = [
     "name",
     "control",
@@ -31,14 +31,14 @@ const TEXTS: [&str; 16] = [
     "resiliency",
 ];
 
-/// A file being read: its lines, and what was found wrong so far.
+/// A file being read: its lines, and the problems found so far.
 pub(super) struct Source<'a> {
     file: &'a str,
     text: &'a str,
     problems: RefCell<Problems>,
 }
 
-/// One table of the file. Each key that is asked for counts as known; [`Table::finish`] reports the others.
+/// One table of the file. Each key that is read counts as known; [`Table::finish`] reports the others.
 pub(super) struct Table<'a, 't> {
     source: &'a Source<'a>,
     /// The name of its keys in messages: `server`, `share.files`.
@@ -64,7 +64,7 @@ impl<'a> Source<'a> {
         self.text.as_bytes()[..at.min(self.text.len())].iter().filter(|b| **b == b'\n').count() + 1
     }
 
-    /// Reports what is no TOML.
+    /// Reports invalid TOML.
     pub(super) fn syntax(&self, at: usize, message: &str) {
         let line = self.text.lines().nth(self.line(at) - 1).unwrap_or_default();
         let unquoted = line.split_once('=').filter(|(_, value)| !value.contains(['"', '\'', '[', '{', '#']));
@@ -93,7 +93,7 @@ impl<'a> Source<'a> {
     pub(super) fn finish(self) -> Problems {
         let mut problems = self.problems.into_inner();
         problems.0.sort_by_key(|p| p.line);
-        // What the parser made of a line that is no TOML is of no interest.
+        // Other problems of a line with invalid TOML are dropped.
         let is_syntax = |p: &Problem| {
             matches!(
                 p.kind,
@@ -144,7 +144,7 @@ impl<'a, 't> Table<'a, 't> {
         let v = self.value(key)?;
         match v.get_ref() {
             DeValue::String(s) => Some(Found { value: s.clone().into_owned(), at: v.span() }),
-            other => self.wrong_type(key, &v.span(), other, "a text", example),
+            other => self.wrong_type(key, &v.span(), other, "a string", example),
         }
     }
 
@@ -182,7 +182,7 @@ impl<'a, 't> Table<'a, 't> {
         }
     }
 
-    /// A size in bytes: a text with a unit, or a number.
+    /// A size in bytes: a string with a unit, or a number.
     pub(super) fn size(&self, key: &'static str, range: Range<u64>, example: &'static str) -> Option<u64> {
         let v = self.value(key)?;
         let (text, bytes) = match v.get_ref() {
@@ -295,12 +295,12 @@ impl<'a, 't> Table<'a, 't> {
     pub(super) fn acl(&self, key: &'static str, example: &'static str) -> Option<Vec<AclEntry>> {
         let v = self.value(key)?;
         let DeValue::Array(items) = v.get_ref() else {
-            return self.wrong_type(key, &v.span(), v.get_ref(), "a list of texts", example);
+            return self.wrong_type(key, &v.span(), v.get_ref(), "a list of strings", example);
         };
         let mut out = Vec::new();
         for item in items.iter() {
             let DeValue::String(s) = item.get_ref() else {
-                let _ = self.wrong_type::<()>(key, &item.span(), item.get_ref(), "a text", example);
+                let _ = self.wrong_type::<()>(key, &item.span(), item.get_ref(), "a string", example);
                 continue;
             };
             match s.parse() {
@@ -320,9 +320,9 @@ impl<'a, 't> Table<'a, 't> {
         example: &'static str,
     ) -> Option<T> {
         let found = match found {
-            DeValue::String(_) => "a text",
+            DeValue::String(_) => "a string",
             DeValue::Integer(_) => "a whole number",
-            DeValue::Float(_) => "a number with a point",
+            DeValue::Float(_) => "a number with a decimal point",
             DeValue::Boolean(_) => "true or false",
             DeValue::Datetime(_) => "a date",
             DeValue::Array(_) => "a list",
@@ -345,15 +345,15 @@ impl<'a, 't> Table<'a, 't> {
     }
 }
 
-/// The word that a typing mistake most likely meant.
+/// The known word that is most similar to a misspelled one.
 pub(super) fn nearest(found: &str, known: &[&'static str]) -> Option<&'static str> {
     let found = found.to_lowercase().replace('-', "_");
     let (distance, best) = known.iter().map(|k| (edits(&found, k), *k)).min()?;
     (distance <= 1 + best.len() / 4).then_some(best)
 }
 
-/// Letters to insert, delete, replace or swap with their neighbour to get from `a` to `b`. Texts are cut at 64
-/// characters: a longer one is no typing mistake.
+/// The number of letters to insert, delete, replace or swap with their neighbour to get from `a` to `b`. Texts are cut
+/// at 64 characters: longer ones are not typing mistakes.
 fn edits(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.chars().take(64).collect();
     let b: Vec<char> = b.chars().take(64).collect();

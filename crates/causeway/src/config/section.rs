@@ -1,5 +1,4 @@
-//! The file as a whole, `[server]` and `[[share]]`: which keys there are, their defaults, and what is checked
-//! across keys.
+//! The file as a whole, `[server]` and `[[share]]`: the keys, their defaults, and the checks across keys.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
@@ -20,11 +19,11 @@ const PORT_IWARP: u16 = 5445;
 /// The port of an unprivileged server instead of [`PORT`].
 const PORT_HIGH: u16 = 4450;
 
-/// Payload memory: at least what one client's largest I/O needs twice.
+/// Payload memory, at least twice the largest I/O of a client.
 const MEMORY: Range<u64> = (16 << 20)..(1 << 44) + 1;
 const MEMORY_DEFAULT: u64 = 1 << 30;
 const RAM_SIZE: Range<u64> = (1 << 20)..(1 << 44) + 1;
-/// The capacity of a `ram` share that does not say.
+/// The default capacity of a `ram` share.
 const RAM_DEFAULT: u64 = 256 << 20;
 const WORKERS: Range<u64> = 0..1025;
 const DRAIN_S: Range<u64> = 0..3601;
@@ -40,9 +39,9 @@ fn may_use_low_ports() -> bool {
             .is_ok_and(|c| c.effective.contains(rustix::thread::CapabilitySet::NET_BIND_SERVICE))
 }
 
-/// The control socket of a server: where systemd says (`RuntimeDirectory=`), else where commands look for it.
+/// The control socket of a server: in the directory set by systemd (`RuntimeDirectory=`), else the default of commands.
 fn server_control() -> PathBuf {
-    // Of several the first.
+    // The first of several.
     let systemd = std::env::var_os("RUNTIME_DIRECTORY").and_then(|all| std::env::split_paths(&all).next());
     systemd.filter(|d| d.is_absolute()).map_or_else(default_control, |d| d.join("control.sock"))
 }
@@ -200,7 +199,7 @@ fn read_dialects(t: &Table<'_, '_>, s: &mut ServerSection, encryption: Option<Fo
         && e.value == Protection::Required
         && s.max_dialect < Dialect(0x0300)
     {
-        let why = "unknown before dialect 3.0";
+        let why = "not supported before dialect 3.0";
         let kind = ProblemKind::NoEncryption { why, cure: "raise max_dialect or set encryption = \"off\"" };
         t.report(&e.at, "encryption", kind);
     }
@@ -217,7 +216,7 @@ fn read_shares(
     is_toml: bool,
 ) -> Vec<ShareSection> {
     let Some(v) = top.value("share") else {
-        // In a file that is no TOML they may be there, unread.
+        // In a file with invalid TOML they may exist but were not read.
         if is_toml {
             top.report(&(0..0), "share", ProblemKind::NoShares);
         }
@@ -372,10 +371,10 @@ fn read_spaces(t: &Table<'_, '_>, s: &mut ShareSection) {
     }
 }
 
-/// Whether a share has the keys of `spaces` exactly if it has that backend.
+/// Checks that a share has the keys of `spaces` if and only if it has that backend.
 ///
 /// # Errors
-/// What is wrong with it, and under which key.
+/// The problem, and its key.
 fn check_spaces(s: &ShareSection) -> Result<(), (&'static str, ProblemKind)> {
     let other = ProblemKind::NotForBackend { backend: s.backend.as_str(), other: "spaces" };
     match s.backend {
@@ -391,10 +390,10 @@ fn check_spaces(s: &ShareSection) -> Result<(), (&'static str, ProblemKind)> {
 
 const POOL: &str = "pool = \"tank\"";
 
-/// The rules for a share that comes from elsewhere than the file.
+/// The rules for a share that does not come from the file.
 ///
 /// # Errors
-/// What is wrong with it, and under which key.
+/// The problem, and its key.
 pub fn check_share(
     share: &mut ShareSection,
     server: &ServerSection,
@@ -450,7 +449,7 @@ pub(super) fn same_name(a: &str, b: &str) -> bool {
 const SHARE_NAME_RULE: &str =
     "use 1 to 80 characters without control characters and \" / \\ [ ] : | < > + = ; , * ?, and not IPC$";
 
-/// MS-SRVS 2.2.2.4 and what Windows refuses.
+/// MS-SRVS 2.2.2.4, and the names that Windows refuses.
 fn is_share_name(name: &str) -> bool {
     let length = name.encode_utf16().count();
     let legal = |c: char| !c.is_control() && !"\"/\\[]:|<>+=;,*?".contains(c);

@@ -1,4 +1,4 @@
-//! Sizes as people write them.
+//! Sizes with units, such as `512MiB`.
 
 /// Units by suffix, largest first, for printing.
 const UNITS: [(&str, u64); 6] = [
@@ -38,7 +38,7 @@ pub fn parse_size(text: &str) -> Option<u64> {
     (bytes.is_finite() && (0.0..9e18).contains(&bytes)).then_some(bytes as u64)
 }
 
-/// The shortest exact form: `512MiB`; bytes when it is no whole number of any unit.
+/// The shortest exact form, such as `512MiB`; bytes if it is not a whole number of any unit.
 pub fn format_size(bytes: u64) -> String {
     for (name, scale) in UNITS {
         if bytes >= scale && bytes.is_multiple_of(scale) {

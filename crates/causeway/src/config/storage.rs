@@ -1,4 +1,4 @@
-//! `[storage]`: where disks of pools are.
+//! `[storage]`: the paths of disks, and the settings of jobs.
 
 use super::reader::Table;
 
@@ -6,20 +6,20 @@ use super::reader::Table;
 /// a server that shares a directory must not take pools.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StorageSection {
-    /// Absolute paths of disks, with `*` and `?` for letters of a name: where they are looked for at the start.
+    /// Absolute paths that are searched for disks at the start; `*` and `?` match characters of a name.
     pub devices: Vec<String>,
-    /// How jobs of pools run.
+    /// The settings of jobs.
     pub jobs: JobsSection,
 }
 
-/// How jobs of pools run; the same without the section.
+/// The settings of jobs; also used without the section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobsSection {
     /// Every copy of each virtual disk is read once in this number of days; 0: never.
     pub scrub_days: u64,
     /// The target for the clients' 99th percentile beside jobs, in milliseconds.
     pub latency_ms: u64,
-    /// Bytes a second that jobs of a pool have together whatever that does to clients.
+    /// The minimum rate of all jobs of a pool together, in bytes per second, regardless of the latency of clients.
     pub minimum: u64,
 }
 
@@ -29,10 +29,10 @@ impl Default for JobsSection {
     }
 }
 
-/// The minimum rate of jobs: lower ones would never end, higher ones would defeat the pacing.
+/// The range of the minimum rate: with lower rates jobs would never complete, higher ones would disable the pacing.
 const MINIMUM: std::ops::Range<u64> = 64 << 10..(1 << 40) + 1;
 
-/// Where a section that names no places looks.
+/// The default of `devices`.
 const USUAL: [&str; 2] = ["/dev/disk/by-id/*", "/var/lib/causeway/disks/*.disk"];
 
 pub(super) fn read_storage(t: Table<'_, '_>) -> StorageSection {

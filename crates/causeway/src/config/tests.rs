@@ -74,24 +74,24 @@ c.toml:3: server.lisen: there is no such key: did you mean listen?
 c.toml:4: server.iwarp: "0.0.0.0" is not an address with a port: write iwarp = ["0.0.0.0:5445"]
 c.toml:4: server.iwarp: 127.0.0.1:1 is listed twice: remove one
 c.toml:4: server.iwarp: is a whole number, not an address: write iwarp = ["0.0.0.0:5445"]
-c.toml:5: server.announce_rdma: is a text, not true or false: write announce_rdma = true
+c.toml:5: server.announce_rdma: is a string, not true or false: write announce_rdma = true
 c.toml:6: server.control: control.sock is not absolute: begin it with /
 c.toml:8: server.signing: "require" is not one of enabled, required: did you mean "required"?
-c.toml:9: server.encryption: needs encryption, which is unknown before dialect 3.0: raise max_dialect or set encryption = "off"
+c.toml:9: server.encryption: needs encryption, which is not supported before dialect 3.0: raise max_dialect or set encryption = "off"
 c.toml:10: server.min_dialect: 3.1.1 is newer than max_dialect 2.1: swap them
 c.toml:12: server.memory: "1 apple" is not a size: write it like "512MiB" or "4GiB"
 c.toml:13: server.workers: 5000 is out of range: use 0 to 1024
 c.toml:14: server.drain_seconds: -1 is out of range: use 0 to 3600
 c.toml:18: share.files.path: /nonexistent/x does not exist: create it or change the path
-c.toml:19: share.files.size: means nothing for backend "hostdir": remove it, or use backend = "ram"
+c.toml:19: share.files.size: is not valid for backend "hostdir": remove it, or use backend = "ram"
 c.toml:20: share.files.readonly: there is no such key: did you mean read_only?
-c.toml:23: share.FILES.name: "FILES" is also the name of the share in line 17: rename one (case does not count)
+c.toml:23: share.FILES.name: "FILES" is also the name of the share in line 17: rename one (upper and lower case count as equal)
 c.toml:25: share.FILES.size: 1KiB is out of range: use 1MiB to 16TiB
-c.toml:26: share.FILES.path: means nothing for backend "ram": remove it, or use backend = "hostdir"
+c.toml:26: share.FILES.path: is not valid for backend "ram": remove it, or use backend = "hostdir"
 c.toml:29: share.a/b.name: "a/b" cannot be a name: use 1 to 80 characters without control characters and " / \ [ ] : | < > + = ; , * ?, and not IPC$
-c.toml:30: share.a/b.path: /dev/null is not a directory: share the directory that it is in
+c.toml:30: share.a/b.path: /dev/null is not a directory: share the directory that contains it
 c.toml:34: share.c.path: relative is not absolute: begin it with /
-c.toml:35: share.c.comment: is a whole number, not a text: write comment = "Files"
+c.toml:35: share.c.comment: is a whole number, not a string: write comment = "Files"
 c.toml:37: share.name: is missing: add name = "files"
 c.toml:40: share.d.path: is missing: add path = "/srv/files"
 c.toml:43: client: there is no such key: remove it; the keys here are server, storage, share"#;
@@ -119,7 +119,7 @@ fn snapshots_are_of_a_directory() {
         "[server]\nusers = \"/dev/null\"\n[[share]]\nname = \"s\"\nbackend = \"null\"\nsnapshots = \"s\"\n";
     assert_eq!(
         problems(text),
-        "c.toml:6: share.s.snapshots: means nothing for backend \"null\": remove it, or use backend = \"hostdir\""
+        "c.toml:6: share.s.snapshots: is not valid for backend \"null\": remove it, or use backend = \"hostdir\""
     );
 }
 
@@ -128,7 +128,7 @@ fn continuous_availability_needs_a_place_for_the_opens() {
     let share = "[[share]]\nname = \"s\"\nbackend = \"null\"\ncontinuous_availability = true\n";
     assert_eq!(
         problems(&format!("[server]\nusers = \"/dev/null\"\n{share}")),
-        "c.toml:6: share.s.continuous_availability: needs a directory that keeps the opens over a restart: set \
+        "c.toml:6: share.s.continuous_availability: needs a directory for the opens that survive a restart: set \
          server.state = \"/var/lib/causeway\""
     );
     assert_eq!(problems(&format!("[server]\nusers = \"/dev/null\"\nstate = \"/tmp\"\n{share}")), "");
@@ -147,16 +147,16 @@ fn frequent_slips_have_the_line_that_is_right() {
     let first = |text: &str| problems(text).lines().next().unwrap_or_default().to_owned();
     let users = "[server]\nusers = \"/dev/null\"\n";
     for (text, told) in [
-        ("name = FILES", "c.toml:3: FILES is a text: put it in quotes: name = \"FILES\""),
-        ("announce_rdma = True", "c.toml:3: True is no value: write true or false, or a text in quotes"),
-        ("state = /var/lib/x", "c.toml:3: /var/lib/x is a text: put it in quotes: state = \"/var/lib/x\""),
+        ("name = FILES", "c.toml:3: FILES is a string: put it in quotes: name = \"FILES\""),
+        ("announce_rdma = True", "c.toml:3: True is not a value: write true or false, or a string in quotes"),
+        ("state = /var/lib/x", "c.toml:3: /var/lib/x is a string: put it in quotes: state = \"/var/lib/x\""),
         (
             "metrics = \"127.0.0.1\"",
             "c.toml:3: server.metrics: \"127.0.0.1\" is not an address with a port: write metrics = \"127.0.0.1:9445\"",
         ),
         (
             "[share]\nname = \"x\"",
-            "c.toml:3: share: there can be several shares, each with a section of its own: write [[share]]",
+            "c.toml:3: share: each share has its own section: write [[share]] instead of [share]",
         ),
     ] {
         let said = problems(&format!("{users}{text}\n[[share]]\nname = \"s\"\nbackend = \"null\"\n"));

@@ -1,4 +1,4 @@
-//! Asks a running server: one request on one connection, for the command line.
+//! The client of the control interface: one connection for each request, for the command line.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,54 +15,54 @@ use tokio::net::UnixStream;
 
 use super::types::Fault;
 
-/// The longest answer, in bytes: some hundred thousand opens.
+/// The longest response, in bytes: enough for some hundred thousand opens.
 const LONGEST: usize = 64 << 20;
 
-/// Why a request did not do what it should.
+/// Why a request failed.
 #[derive(Debug, Error)]
 pub enum ControlError {
     /// No server listens there.
     #[error("no server answers on {}", socket.display())]
     NotRunning {
-        /// Where.
+        /// The control socket.
         socket: PathBuf,
     },
-    /// We may not open it.
-    #[error("{} may not be opened by this user", socket.display())]
+    /// The user has no permission to open the socket.
+    #[error("this user has no permission to open {}", socket.display())]
     Denied {
-        /// Where.
+        /// The control socket.
         socket: PathBuf,
     },
     /// The connection failed.
     #[error("{}: {source}", socket.display())]
     Connection {
-        /// Where.
+        /// The control socket.
         socket: PathBuf,
         /// The system's reason.
         source: io::Error,
     },
     /// The server does not speak this protocol.
-    #[error("what answers on {} is not a causeway server: {source}", socket.display())]
+    #[error("the program that listens on {} is not a causeway server: {source}", socket.display())]
     Protocol {
-        /// Where.
+        /// The control socket.
         socket: PathBuf,
         /// The error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// Something listens there and says nothing.
-    #[error("the server on {} does not answer within {seconds} s", socket.display())]
+    /// A server listens there and does not respond.
+    #[error("the server on {} did not answer within {seconds} s", socket.display())]
     Silent {
-        /// Where.
+        /// The control socket.
         socket: PathBuf,
         /// How long the caller waited.
         seconds: u64,
     },
-    /// The server refused, and said why.
+    /// The server refused the request.
     #[error("{}", fault.error)]
     Refused {
-        /// How.
+        /// The HTTP status.
         status: u16,
-        /// Why.
+        /// The error and its cure.
         fault: Fault,
     },
 }
@@ -79,11 +79,11 @@ impl ControlError {
             }
             ControlError::Connection { .. } => Some("pass the server's socket with --control".to_owned()),
             ControlError::Protocol { .. } => Some(
-                "pass the server's socket with --control; client and server should be of one version"
+                "pass the server's socket with --control; client and server should have the same version"
                     .to_owned(),
             ),
             ControlError::Silent { .. } => {
-                Some("is it stopped or overloaded? see its log: journalctl -u causeway".to_owned())
+                Some("it may be stopped or overloaded: see its log: journalctl -u causeway".to_owned())
             }
             ControlError::Refused { fault, .. } => fault.cure.clone(),
         }
@@ -96,7 +96,7 @@ pub struct ControlClient {
 }
 
 impl ControlClient {
-    /// The one at `socket`; nothing is opened yet.
+    /// A client for the server at `socket`; opens nothing yet.
     pub fn new(socket: &Path) -> ControlClient {
         ControlClient { socket: socket.to_owned() }
     }
@@ -187,7 +187,7 @@ impl ControlClient {
         };
         let (status, body) = tokio::select! {
             done = exchange => done?,
-            // It ends only before the answer when the peer breaks it off.
+            // The connection ends before the response only if the peer closes it.
             ended = connection => {
                 let source = ended.err().map_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof).into(), Into::into);
                 return Err(protocol(source));

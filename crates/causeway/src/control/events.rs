@@ -8,35 +8,35 @@ use serde::{Deserialize, Serialize};
 use super::health::severity_text;
 use crate::output::{Column, Row, human_time};
 
-/// Something that happened, and when.
+/// An event with its number and time.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Event {
-    /// One more than that of the event before it, also after a restart if the server keeps its events.
+    /// The number of the previous event plus one; continues after a restart if the server has a state directory.
     pub number: u64,
-    /// In seconds since 1970.
+    /// The time, in seconds since 1970.
     pub time_unix_s: u64,
     /// The event.
     #[serde(flatten)]
     pub what: Happening,
 }
 
-/// Something that happened to a pool.
+/// An event of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Happening {
-    /// Of which kind it is.
+    /// The kind of the event.
     pub kind: EventKind,
-    /// 4 information, 5 warning, 6 error, as faults have it.
+    /// The severity, as in faults: 4 information, 5 warning, 6 error.
     pub perceived_severity: u8,
-    /// The name that the pool had then.
+    /// The name of the pool at that time.
     pub pool: String,
-    /// To what: the pool, a disk, a virtual disk or a fault domain.
+    /// The object: the pool, a disk, a virtual disk or a fault domain.
     pub object: String,
-    /// In words.
+    /// The description in words.
     pub message: String,
-    /// Of a fault: its identity, the same when it is raised and when it is cleared.
+    /// The identity of the fault, the same in its FaultRaised and FaultCleared events.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault_id: Option<String>,
-    /// Of a fault: such as `PhysicalDisk.LostCommunication`.
+    /// The type of the fault, such as `PhysicalDisk.LostCommunication`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault_type: Option<String>,
 }
@@ -44,68 +44,68 @@ pub struct Happening {
 /// The kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub enum EventKind {
-    /// A fault is there; one that becomes better or worse is cleared and raised.
+    /// A fault began. A fault whose severity changes is cleared and raised again.
     FaultRaised,
-    /// It is not there any more.
+    /// A fault ended.
     FaultCleared,
-    /// A pool was made.
+    /// A pool was created.
     PoolCreated,
-    /// The server opened it when it started.
+    /// The server opened a pool by itself, at its start or when the pool resumed.
     PoolOpened,
-    /// It was opened by command.
+    /// A pool was opened by command.
     PoolImported,
-    /// It has another name.
+    /// A pool was renamed.
     PoolRenamed,
-    /// It was exported.
+    /// A pool was exported.
     PoolExported,
-    /// The server gave it up when it ended.
+    /// A pool was closed because the server stopped.
     PoolClosed,
-    /// It was erased.
+    /// A pool was erased.
     PoolDestroyed,
-    /// A disk is new in a pool.
+    /// A disk was added to a pool.
     DiskAdded,
-    /// It is no more of the pool.
+    /// A disk was removed from its pool.
     DiskRemoved,
-    /// It was taken offline by command; a disk that fails is a fault.
+    /// A disk was taken offline by command. A failed disk is a fault instead.
     DiskLeft,
-    /// It joined again.
+    /// A disk returned to its pool.
     DiskReturned,
-    /// It is back, and the pool did not take it.
+    /// A disk was reconnected, and its pool refused it.
     DiskRefused,
-    /// A job has begun.
+    /// A job started.
     JobStarted,
-    /// It has ended, and how.
+    /// A job ended; the message has the result.
     JobEnded,
-    /// A virtual disk was made.
+    /// A virtual disk was created.
     VirtualDiskCreated,
-    /// It has another size.
+    /// A virtual disk was resized.
     VirtualDiskResized,
-    /// It is gone, with what was on it.
+    /// A virtual disk was destroyed, with its data.
     VirtualDiskDestroyed,
-    /// One that this version does not know.
+    /// A kind that this version does not know.
     #[serde(other)]
     Other,
 }
 
-/// The events that a request asks for.
+/// The query of a request for events.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EventQuery {
-    /// Those with a higher number. A number that no event has yet is one of a numbering before this: then all.
+    /// Only events with a higher number. A number higher than the newest belongs to an earlier numbering: then all.
     pub after: Option<u64>,
-    /// Those of this pool.
+    /// Only events of this pool.
     pub pool: Option<String>,
-    /// At most so many: after a number, the first of those, so that a reader that continues from its last
-    /// number misses none; otherwise the newest.
+    /// The maximum number of events: with `after` the oldest ones, so that a reader that continues from its last
+    /// number misses none; otherwise the newest ones.
     pub limit: Option<usize>,
 }
 
 /// The form of a query.
 pub const QUERY: &str =
-    "write it like /v1/events?after=NUMBER&pool=NAME&limit=NUMBER, each of them if it is wanted";
+    "write it like /v1/events?after=NUMBER&pool=NAME&limit=NUMBER; each of them is optional";
 
 impl Happening {
-    /// Something that is good to know.
+    /// An event with the severity information.
     pub fn new(kind: EventKind, pool: &str, object: String, message: String) -> Happening {
         let (pool, perceived_severity) = (pool.to_owned(), super::health::INFORMATION);
         Happening { kind, perceived_severity, pool, object, message, fault_id: None, fault_type: None }
@@ -118,7 +118,7 @@ impl fmt::Display for EventKind {
     }
 }
 
-/// As `Get-WinEvent`, with what it happened to.
+/// As `Get-WinEvent`, with the object.
 impl Row for Event {
     const COLUMNS: &'static [Column] = &[
         Column::new("Time (UTC)"),

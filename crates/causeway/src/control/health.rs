@@ -3,12 +3,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How everything is.
+/// The health of all pools.
 #[derive(Clone, Debug, Default, JsonSchema, Serialize, Deserialize)]
 pub struct HealthReport {
-    /// The pools, with what they are made of.
+    /// The pools and their parts.
     pub pools: Vec<HealthNode>,
-    /// The faults, each root cause once, the worst first.
+    /// The faults, one for each root cause, the most severe first.
     pub faults: Vec<FaultStatus>,
 }
 
@@ -23,7 +23,7 @@ pub struct HealthNode {
     pub operational_status: String,
     /// `Healthy`, `Warning`, `Unhealthy` or `Unknown`.
     pub health_status: String,
-    /// Of a pool: the failures that it survives now.
+    /// The failures that a pool survives now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub can_lose: Option<String>,
     /// Its parts.
@@ -31,37 +31,37 @@ pub struct HealthNode {
     pub children: Vec<HealthNode>,
 }
 
-/// A fault, with the names of the fields that `Get-HealthFault` has.
+/// A fault, with the field names of `Get-HealthFault`.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct FaultStatus {
-    /// The same for as long as the fault is there, and when it comes back.
+    /// The identity: constant while the fault exists, and the same if it occurs again.
     pub fault_id: String,
     /// Such as `PhysicalDisk.LostCommunication`.
     pub fault_type: String,
-    /// 4 information, 5 warning, 6 error; with all that follows from it.
+    /// The highest severity of the fault and its consequences: 4 information, 5 warning, 6 error.
     pub perceived_severity: u8,
     /// The problem, and how to repair it manually.
     pub reason: String,
     /// The faulty object.
     pub faulting_object_description: String,
-    /// Where that is.
+    /// The location of the object.
     pub faulting_object_location: String,
-    /// Commands, each of which can be run as it is.
+    /// Commands that can be run unchanged.
     pub recommended_actions: Vec<String>,
-    /// The consequences, which end with it.
+    /// The consequences, which end when the fault ends.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub consequences: Vec<FaultStatus>,
-    /// Since when it is known, in seconds since 1970; none for what was found just now.
+    /// When the fault was first seen, in seconds since 1970; none if it was found just now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since_unix_s: Option<u64>,
 }
 
-/// The severity of what is good to know.
+/// The severity of information.
 pub const INFORMATION: u8 = 4;
-/// From this severity on something has to be done.
+/// From this severity on, action is needed.
 pub const WARNING: u8 = 5;
-/// The severity of what does not work, or is lost.
+/// The severity of failures and losses.
 pub const ERROR: u8 = 6;
 
 impl FaultStatus {

@@ -1,8 +1,7 @@
-//! The performance counters for Prometheus: OpenMetrics text, on the control socket and, where the
-//! configuration says so, over TCP.
+//! The performance counters for Prometheus: OpenMetrics text, on the control socket and, if configured, over
+//! TCP.
 //!
-//! TCP clients can read the metrics, and nothing else; they can change nothing. Connections are bounded in
-//! number and in time.
+//! TCP clients can only read the metrics. The number and the duration of connections are limited.
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,12 +27,12 @@ use crate::daemon::Daemon;
 
 /// The content type (OpenMetrics 1.0).
 const CONTENT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// Connections over TCP at once.
+/// Maximum number of TCP connections at a time.
 const CONNECTIONS: usize = 32;
-/// How long one may be silent, and how long it may last.
+/// How long a connection may be idle, and how long it may last.
 const SILENCE: Duration = Duration::from_secs(30);
 const LIFE: Duration = Duration::from_secs(600);
-/// After an accept that failed for want of descriptors or memory.
+/// The pause after an accept that failed because descriptors or memory ran out.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// `GET /metrics`.
@@ -125,14 +124,14 @@ impl Collector for Collected {
     }
 }
 
-/// Labels in the set's order, with what the text format reserves escaped.
+/// Labels in the set's order, escaped for the text format.
 fn labels(set: &Set, of: &std::collections::BTreeMap<String, String>) -> Vec<(&'static str, String)> {
     let escaped = |text: &String| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     set.labels.iter().map(|l| (*l, of.get(*l).map(escaped).unwrap_or_default())).collect()
 }
 
-/// Seconds together, and how many took at most so many seconds and more than the bound before: one bucket for each
-/// power of two nanoseconds, from 8 µs to 17 s.
+/// The sum in seconds, and the buckets: upper bound in seconds and count, one for each power of two nanoseconds from
+/// 8 µs to 17 s.
 fn histogram(of: Option<&std::collections::BTreeMap<u64, u64>>) -> (f64, Vec<(f64, u64)>) {
     let mut buckets: Vec<_> = (13..=34).map(|power| ((1u64 << power) as f64 / 1e9, 0)).collect();
     buckets.push((f64::MAX, 0));

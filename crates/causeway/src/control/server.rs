@@ -1,4 +1,4 @@
-//! Answers the control interface.
+//! The server of the control interface.
 
 use std::io;
 use std::path::Path;
@@ -27,7 +27,7 @@ pub async fn serve(listener: UnixListener, daemon: Arc<Daemon>) -> io::Result<()
     axum::serve(listener, router(daemon)).await
 }
 
-/// How long a server on the socket has to answer, and how often an ending one is checked.
+/// How long a server on the socket may take to answer, and how often a stopping one is checked.
 const ANSWER: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(50);
 
@@ -54,7 +54,7 @@ pub async fn bind(path: &Path, env: &Env) -> io::Result<UnixListener> {
             Err(e) => return Err(e),
         }
     }
-    // The mode is right from the first moment. No other thread makes files yet.
+    // The socket has the right mode from the start. No other thread creates files yet.
     let before = rustix::process::umask(Mode::RWXG | Mode::RWXO | Mode::XUSR);
     let listener = UnixListener::bind(path);
     rustix::process::umask(before);

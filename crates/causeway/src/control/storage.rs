@@ -38,14 +38,14 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Whose repaired errors are forgotten.
+/// The request to clear the record of repaired errors.
 #[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct ClearRequest {
-    /// One disk by number, path or identity; all of the pool if there is none.
+    /// One disk by number, path or identity; without it, all disks of the pool.
     pub disk: Option<String>,
 }
 
-/// One disk: of a pool, or one that might become one.
+/// One disk: of a pool, or a candidate.
 #[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct DiskStatus {
     /// Its number in its pool.
@@ -55,17 +55,17 @@ pub struct DiskStatus {
     pub friendly_name: String,
     /// Its identity.
     pub unique_id: String,
-    /// Where it is; none for one that is not here.
+    /// Its path; none for an absent disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
-    /// Where one that is not here was last since its pool was opened.
+    /// The last path of an absent disk since its pool was opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_path: Option<PathBuf>,
     /// `SSD`, `HDD`, `NVMe`, `SCM` or `Unspecified`.
     pub media_type: String,
-    /// Whether it may go into a pool.
+    /// Whether it can be pooled.
     pub can_pool: bool,
-    /// Why not: the field's words, what was found, and the cure.
+    /// Why it cannot be pooled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cannot_pool_reasons: Vec<Reason>,
     /// Such as `OK`.
@@ -74,26 +74,26 @@ pub struct DiskStatus {
     pub health_status: String,
     /// Such as `Auto-Select`.
     pub usage: String,
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
     /// Bytes of slabs in use.
     pub allocated: u64,
-    /// The maker's number; empty if unknown.
+    /// The serial number; empty if unknown.
     #[serde(default)]
     pub serial_number: String,
     /// The version of its firmware; empty if unknown.
     #[serde(default)]
     pub firmware_version: String,
-    /// The enclosure it stands in, and the slot; empty if unknown.
+    /// The enclosure that contains it; empty if unknown.
     #[serde(default)]
     pub enclosure: String,
-    /// See above.
+    /// The slot of the enclosure; empty if unknown.
     #[serde(default)]
     pub slot: String,
-    /// The machine and the rack it stands in; empty if unknown.
+    /// The machine that contains it; empty if unknown.
     #[serde(default)]
     pub node: String,
-    /// See above.
+    /// The rack that contains it; empty if unknown.
     #[serde(default)]
     pub rack: String,
     /// Its pool's name.
@@ -101,17 +101,17 @@ pub struct DiskStatus {
     pub pool: Option<String>,
 }
 
-/// One disk, with what it holds.
+/// One disk, with the parts of virtual disks on it.
 #[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct DiskDetail {
-    /// It.
+    /// The disk.
     #[serde(flatten)]
     pub disk: DiskStatus,
-    /// The parts of virtual disks there.
+    /// The parts of virtual disks on it.
     pub allocations: Vec<Allocation>,
 }
 
-/// The part of a virtual disk that one disk holds.
+/// A part of a virtual disk on one disk.
 #[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct Allocation {
     /// The virtual disk.
@@ -122,7 +122,7 @@ pub struct Allocation {
     pub number: u16,
     /// Bytes of slabs.
     pub allocated: u64,
-    /// Where the disk is; none for one that is not here.
+    /// The path of the disk; none for an absent disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
 }
@@ -141,18 +141,18 @@ pub struct Reason {
 /// Files to be disks.
 #[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct NewFiles {
-    /// Absolute; none may be there.
+    /// Absolute paths of files that do not exist.
     pub paths: Vec<PathBuf>,
-    /// Bytes of each.
+    /// Size of each file in bytes.
     pub size: u64,
 }
 
-/// A disk to give back to the pool that misses it.
+/// The request to return a disk to its pool.
 #[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct ReturnRequest {
-    /// `POOL/NUMBER`, its identity, or its path, which may be in none of the configured places.
+    /// `POOL/NUMBER`, its identity, or its path, which may be outside of the configured paths.
     pub disk: String,
-    /// It is taken although what only it has may be old.
+    /// Return it even if data that only this disk has may be stale.
     #[serde(default)]
     pub accept_loss: bool,
 }
@@ -160,9 +160,9 @@ pub struct ReturnRequest {
 /// A disk to examine.
 #[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct QualifyRequest {
-    /// Which.
+    /// Its path.
     pub path: PathBuf,
-    /// Data on it may be overwritten.
+    /// Ignore existing data on it.
     #[serde(default)]
     pub force: bool,
 }
@@ -170,15 +170,15 @@ pub struct QualifyRequest {
 /// The examination of a disk before it is pooled.
 #[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct Qualified {
-    /// It.
+    /// The disk.
     pub disk: DiskStatus,
     /// Recommended improvements.
     pub warnings: Vec<String>,
-    /// Its contents.
+    /// The signatures of data on it.
     pub signatures: Vec<String>,
-    /// Bytes that a power cut does not tear.
+    /// The size of atomic writes in bytes: a power cut does not tear them.
     pub atomic_write: u32,
-    /// The median of its flushes in microseconds, if it was measured.
+    /// The median latency of its flushes in microseconds, if it was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flush_us: Option<u64>,
 }
@@ -194,36 +194,36 @@ pub struct PoolStatus {
     pub operational_status: String,
     /// Such as `Healthy`.
     pub health_status: String,
-    /// It takes no changes.
+    /// It accepts no changes.
     pub is_read_only: bool,
     /// Bytes of all slabs.
     pub size: u64,
     /// Bytes of slabs in use.
     pub allocated: u64,
-    /// The same of the disks of each medium.
+    /// Capacity and allocation of the disks of each medium.
     #[serde(default)]
     pub media: Vec<MediaStatus>,
-    /// Bytes of a slab.
+    /// Size of a slab in bytes.
     pub slab_size: u64,
-    /// Its disks, and how many of them are not here.
+    /// The number of its disks.
     pub disks: usize,
-    /// See above.
+    /// The number of its absent disks.
     pub disks_missing: usize,
-    /// Its virtual disks.
+    /// The number of its virtual disks.
     pub spaces: usize,
-    /// How many disks may fail at the same moment now, with nothing lost; none for a pool that is not open.
+    /// How many disks may fail now at the same moment without loss of data; none for a pool that is not open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub can_lose: Option<usize>,
-    /// The same in words, and how many fault domains.
+    /// The same in words, with the number of fault domains.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub can_lose_text: Option<String>,
     /// The effect of one more failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub can_lose_because: Option<String>,
-    /// Why it is not open, or takes no changes.
+    /// Why it is not open, or accepts no changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The action that helps with it.
+    /// The action that helps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cure: Option<String>,
     /// See [`PoolChange::warn_at`].
@@ -232,17 +232,17 @@ pub struct PoolStatus {
     /// See [`PoolChange::repair_after_s`].
     #[serde(default)]
     pub repair_after_s: u32,
-    /// Findings of its opening.
+    /// Notes about its opening, and warnings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
-/// The disks of a pool that keep their bits in the same.
+/// The disks of a pool with the same medium.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct MediaStatus {
     /// `SSD`, `HDD`, `NVMe`, `SCM` or `Unspecified`.
     pub media_type: String,
-    /// How many.
+    /// The number of disks.
     pub disks: usize,
     /// Bytes of all slabs.
     pub size: u64,
@@ -250,10 +250,10 @@ pub struct MediaStatus {
     pub allocated: u64,
 }
 
-/// One pool with all that is in it.
+/// One pool with its disks and virtual disks.
 #[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct PoolDetail {
-    /// It.
+    /// The pool.
     #[serde(flatten)]
     pub pool: PoolStatus,
     /// Its disks.
@@ -263,52 +263,52 @@ pub struct PoolDetail {
     /// Damage found since the pool was opened, and its repair.
     #[serde(default)]
     pub findings: Vec<Finding>,
-    /// Where its disks were found, of one that is not open.
+    /// The paths of the disks of a pool that is not open.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub closed_disks: Vec<PathBuf>,
 }
 
-/// Units of 4 KiB on a disk that were not as they were written.
+/// Blocks of 4 KiB on a disk that were damaged.
 #[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct Finding {
     /// The disk's number.
     pub disk: u16,
     /// The damage, and its repair.
     pub found: String,
-    /// How many.
+    /// The number of blocks.
     pub units: u64,
 }
 
 /// One job.
 #[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct JobStatus {
-    /// Its number.
+    /// The number of the job.
     pub id: u64,
     /// `Resolve` (after a crash), `Resync`, `Rebuild` or `Drain` (of a disk), `Rebalance` (of a pool),
     /// `Repair` or `Scrub` (of a virtual disk).
     pub name: String,
-    /// Of what.
+    /// The disk, pool or virtual disk.
     pub object: String,
     /// The pool's name.
     pub pool: String,
-    /// Since it began, in seconds.
+    /// The time since it started, in seconds.
     pub elapsed_s: u64,
-    /// `Running`, `Suspended` (by hand), `Waiting` or `Shutting down`.
+    /// `Running`, `Suspended` (by command), `Waiting` or `Shutting down`.
     pub state: String,
-    /// Of its bytes.
+    /// The processed percentage of its bytes.
     pub percent_complete: u64,
-    /// Bytes done.
+    /// Processed bytes.
     pub bytes_processed: u64,
-    /// Bytes there are, as far as is known.
+    /// All bytes, as far as known.
     pub bytes_total: u64,
     /// Remaining bytes.
     pub bytes_left: u64,
-    /// Bytes a second, over the last ten.
+    /// The rate over the last ten seconds, in bytes per second.
     pub bytes_per_s: u64,
-    /// Seconds until it ends, at the present rate.
+    /// The remaining time at the present rate, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eta_s: Option<u64>,
-    /// Why it does not go at full speed.
+    /// Why it does not run at full speed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -317,15 +317,15 @@ pub struct JobStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobChange {
-    /// It continues when it is resumed, or when the server restarts.
+    /// Pause it until it is resumed or the server restarts.
     Pause,
-    /// Continue.
+    /// Resume it.
     Resume,
-    /// It ends.
+    /// Stop it.
     Stop,
 }
 
-/// A pool to make.
+/// The request to create a pool.
 #[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct NewPool {
     /// Its name.
@@ -333,7 +333,7 @@ pub struct NewPool {
     /// Its disks.
     #[serde(flatten)]
     pub disks: NewDisks,
-    /// Bytes of a slab; by the size of the disks if none.
+    /// Size of a slab in bytes; if none, by the size of the disks.
     #[serde(default)]
     pub slab_size: Option<u64>,
 }
@@ -341,15 +341,15 @@ pub struct NewPool {
 /// Disks for a pool.
 #[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct NewDisks {
-    /// Absolute.
+    /// Absolute paths.
     pub paths: Vec<PathBuf>,
-    /// Data on them is erased, including another pool's label.
+    /// Erase the data on them, including the label of another pool.
     #[serde(default)]
     pub force: bool,
-    /// They write 4 KiB at once although the system does not promise it.
+    /// Assume that they write 4 KiB atomically, even if the system does not report it.
     #[serde(default)]
     pub assume_atomic: bool,
-    /// A disk that returns is taken although what only it has may be old.
+    /// Return a disk even if data that only this disk has may be stale.
     #[serde(default)]
     pub accept_loss: bool,
     /// Their usage.
@@ -358,7 +358,7 @@ pub struct NewDisks {
     /// Their medium; if none, as the system reports it.
     #[serde(default)]
     pub media: Option<MediaSetting>,
-    /// Where they stand.
+    /// Their location.
     #[serde(flatten)]
     pub place: Place,
 }
@@ -366,15 +366,15 @@ pub struct NewDisks {
 /// The location of disks; absent fields do not change, or are as the system reports them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize, clap::Args)]
 pub struct Place {
-    /// The enclosure that the disks are in: copies go to different ones
+    /// Enclosure that contains the disks; copies are placed in different enclosures
     #[arg(long, value_name = "NAME")]
     #[serde(default)]
     pub enclosure: Option<String>,
-    /// The machine that the disks are in
+    /// Machine that contains the disks
     #[arg(long, value_name = "NAME")]
     #[serde(default)]
     pub node: Option<String>,
-    /// The rack that the disks are in
+    /// Rack that contains the disks
     #[arg(long, value_name = "NAME")]
     #[serde(default)]
     pub rack: Option<String>,
@@ -384,15 +384,15 @@ pub struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum UsageSetting {
-    /// New slabs go there
+    /// New data is allocated on it
     AutoSelect,
-    /// No new slabs go there; existing ones stay
+    /// No new data is allocated on it; existing data stays
     ManualSelect,
-    /// It takes what a disk had that was lost
+    /// The data of lost disks is rebuilt on it
     HotSpare,
-    /// Only the logs of virtual disks go there
+    /// Only logs of virtual disks are allocated on it
     Journal,
-    /// Its data moves to other disks
+    /// Its data is moved to other disks
     Retired,
 }
 
@@ -408,11 +408,11 @@ pub enum MediaSetting {
     Nvme,
     /// Storage-class memory
     Scm,
-    /// Unknown; virtual disks with a class of media do not use it
+    /// Unknown; virtual disks that are limited to certain media do not use it
     Unspecified,
 }
 
-/// The media that a virtual disk may lie on.
+/// The media that a virtual disk may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClassSetting {
@@ -426,7 +426,7 @@ pub enum ClassSetting {
     Scm,
     /// SSD, NVMe and SCM
     Flash,
-    /// All of them, also those of which nothing is known
+    /// All media, including unknown ones
     Any,
 }
 
@@ -439,35 +439,35 @@ pub struct DiskChange {
     /// Its medium.
     #[serde(default)]
     pub media: Option<MediaSetting>,
-    /// Where it stands.
+    /// Its location.
     #[serde(flatten)]
     pub place: Place,
 }
 
-/// A disk to show itself.
+/// The request to switch the identification light of a disk.
 #[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct Identify {
     /// `POOL/NUMBER`, its path or its identity.
     pub disk: String,
-    /// Whether its light is to be on.
+    /// Whether to switch the light on.
     pub on: bool,
 }
 
 /// An enclosure: one that the system reports, or one that was named by command.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct EnclosureStatus {
-    /// Its name, which is its identity where the system knows it.
+    /// Its name; the identity if the system reports it.
     pub name: String,
-    /// Its maker and model.
+    /// Its manufacturer and model.
     pub model: String,
-    /// Places for disks, as far as the system knows.
+    /// The number of its slots, if the system reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<usize>,
-    /// Disks of pools that stand in it: pool and number.
+    /// Disks of pools in it: pool and number.
     pub disks: Vec<String>,
-    /// How many of them are not here.
+    /// The number of absent disks among them.
     pub missing: usize,
-    /// Such as `OK`; `Lost communication` when all of them are gone.
+    /// Such as `OK`; `Lost communication` if all of these disks are absent.
     pub operational_status: String,
     /// Such as `Healthy`.
     pub health_status: String,
@@ -479,7 +479,7 @@ pub struct PoolChange {
     /// Its new name.
     #[serde(default)]
     pub name: Option<String>,
-    /// A warning when more of its room is in use, in percent.
+    /// Warn when more than this percentage of the capacity is in use.
     #[serde(default)]
     pub warn_at: Option<u8>,
     /// Seconds after which a lost disk is rebuilt on others; 4294967295: never automatically.
@@ -487,19 +487,19 @@ pub struct PoolChange {
     pub repair_after_s: Option<u32>,
 }
 
-/// Pools to look for and open.
+/// The request to search for pools and open them.
 #[derive(Clone, Debug, Default, JsonSchema, Serialize, Deserialize)]
 pub struct ImportRequest {
-    /// Only this one.
+    /// Only this pool.
     #[serde(default)]
     pub name: Option<String>,
-    /// Where to look beside the configured places.
+    /// Paths to search in addition to the configured ones.
     #[serde(default)]
     pub paths: Vec<PathBuf>,
-    /// Data that only missing disks have is given up.
+    /// Accept the loss of data that only missing disks have.
     #[serde(default)]
     pub accept_loss: bool,
-    /// Nothing is written.
+    /// Open for reading only.
     #[serde(default)]
     pub read_only: bool,
     /// Take it from its current owner.
@@ -512,63 +512,63 @@ pub struct ImportRequest {
 pub struct SpaceStatus {
     /// Its name.
     pub name: String,
-    /// Its pool's.
+    /// The name of its pool.
     pub pool: String,
     /// `Simple`, `Mirror` or `Parity`.
     pub resiliency: String,
-    /// How many disks it promises to survive.
+    /// The number of disks whose loss it is designed to survive.
     pub redundancy: usize,
-    /// The copies that its data is to have, while their number changes.
+    /// The requested number of copies, while it is being changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies_wanted: Option<usize>,
     /// Such as `OK`.
     pub operational_status: String,
     /// Such as `Healthy`.
     pub health_status: String,
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// Bytes of its slabs.
+    /// Allocated bytes.
     pub footprint: u64,
-    /// Bytes of data in a hundred bytes of the pool.
+    /// Data as a percentage of the allocated bytes.
     pub efficiency: u64,
     /// `Thin` or `Fixed`.
     pub provisioning: String,
-    /// The media that it may lie on, such as `SSD` or `SSD, NVMe`; `Unspecified`: any.
+    /// The media that it may use, such as `SSD` or `SSD, NVMe`; `Unspecified`: any.
     #[serde(default)]
     pub media_type: String,
-    /// Columns, those of parity too.
+    /// The number of columns, including parity.
     pub columns: u8,
-    /// Groups of a local reconstruction code; 1: it has none.
+    /// The number of groups of a local reconstruction code; 1 for all other virtual disks.
     #[serde(default = "one")]
     pub groups: u8,
-    /// Bytes that go to one column.
+    /// Consecutive bytes on one column.
     pub interleave: u32,
-    /// The socket it is served on, or the block device it is.
+    /// The socket of its NBD server, or its block device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attached: Option<PathBuf>,
-    /// The current or last scrub; none yet.
+    /// The current or last scrub; none if there was no scrub yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scrub: Option<ScrubStatus>,
 }
 
-/// One virtual disk, with the disks that hold it.
+/// One virtual disk, with the disks that store it.
 #[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct SpaceDetail {
-    /// It.
+    /// The virtual disk.
     #[serde(flatten)]
     pub space: SpaceStatus,
-    /// Copies of each column; 1 with parity.
+    /// The number of copies of each column; 1 with parity.
     pub copies: usize,
     /// Its parts, by disk.
     pub allocations: Vec<Allocation>,
 }
 
-/// [`SpaceStatus::groups`] of a server that does not say.
+/// [`SpaceStatus::groups`] of an older server.
 fn one() -> u8 {
     1
 }
 
-/// The reading of all copies of a virtual disk.
+/// A scrub: the reading of all copies of a virtual disk.
 #[derive(Clone, Copy, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct ScrubStatus {
     /// When the current one began, in seconds since 1970.
@@ -577,17 +577,17 @@ pub struct ScrubStatus {
     /// When the last one ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_unix_s: Option<u64>,
-    /// Units of 4 KiB that the current one, or else the last one, repaired.
+    /// Blocks of 4 KiB that the current scrub, or else the last one, repaired.
     pub healed: u64,
-    /// Those that it found on no copy.
+    /// Blocks of 4 KiB without a valid copy.
     pub lost: u64,
 }
 
-/// How a space survives failures.
+/// The resiliency of a virtual disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum ResiliencySetting {
-    /// It does not
+    /// One copy: no disk may fail
     Simple,
     /// Two copies: one disk may fail
     Mirror,
@@ -600,7 +600,7 @@ pub enum ResiliencySetting {
 }
 
 impl ResiliencySetting {
-    /// All of them.
+    /// All settings.
     pub const ALL: [ResiliencySetting; 5] = [
         ResiliencySetting::Simple,
         ResiliencySetting::Mirror,
@@ -627,34 +627,34 @@ impl ResiliencySetting {
 pub enum ProvisioningSetting {
     /// When they are written
     Thin,
-    /// When the virtual disk is made
+    /// When the virtual disk is created
     Fixed,
 }
 
-/// A virtual disk to make.
+/// The request to create a virtual disk.
 #[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct NewSpace {
     /// Its name.
     pub name: String,
     /// Its pool.
     pub pool: String,
-    /// How it survives failures.
+    /// Its resiliency.
     pub resiliency: ResiliencySetting,
-    /// Bytes; none: all that the pool has room for.
+    /// Size in bytes; none: all free capacity of the pool.
     #[serde(default)]
     pub size: Option<u64>,
-    /// Columns, those of parity too; by the number of disks if none.
+    /// The number of columns, including parity; if none, by the number of disks.
     #[serde(default)]
     pub columns: Option<u8>,
-    /// Groups of columns, each with a parity of its own, of dual parity: 1 (Reed-Solomon) or 2 (local reconstruction).
+    /// The number of groups of columns of dual parity: 1 (Reed-Solomon) or 2 (local reconstruction).
     #[serde(default)]
     pub groups: Option<u8>,
-    /// Bytes that go to one column before the next.
+    /// Consecutive bytes on one column before the next column follows.
     #[serde(default)]
     pub interleave: Option<u32>,
     /// When slabs are allocated.
     pub provisioning: ProvisioningSetting,
-    /// The media that it may lie on; any, if none is named.
+    /// The media that it may use; if none, any.
     #[serde(default)]
     pub media: Vec<ClassSetting>,
 }
@@ -668,10 +668,10 @@ pub struct SpaceChange {
     /// Its new size in bytes.
     #[serde(default)]
     pub size: Option<u64>,
-    /// The media that it may lie on from now on.
+    /// The media that it may use.
     #[serde(default)]
     pub media: Option<Vec<ClassSetting>>,
-    /// How it survives failures from now on: another number of copies.
+    /// Its new resiliency: another number of copies.
     #[serde(default)]
     pub resiliency: Option<ResiliencySetting>,
     /// Data beyond the new size may be destroyed.
@@ -679,16 +679,16 @@ pub struct SpaceChange {
     pub destroy: bool,
 }
 
-/// Where to serve a virtual disk.
+/// The request to attach a virtual disk.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Attach {
     /// The Unix socket for the NBD protocol; absolute. This or `ublk`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nbd: Option<PathBuf>,
-    /// As a block device of the kernel.
+    /// Create a block device.
     #[serde(default)]
     pub ublk: bool,
-    /// Nothing may be written through it.
+    /// Refuse writes.
     #[serde(default)]
     pub read_only: bool,
 }

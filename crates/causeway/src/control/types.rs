@@ -25,11 +25,11 @@ pub struct ServerStatus {
     pub version: String,
     /// The name that clients see.
     pub name: String,
-    /// The process.
+    /// The process id.
     pub pid: u32,
-    /// Since the start, in seconds.
+    /// The time since the start, in seconds.
     pub uptime_s: u64,
-    /// Processor time that the process has used, in nanoseconds; an older server does not say.
+    /// Processor time of the process, in nanoseconds; absent from older servers.
     #[serde(default)]
     pub cpu_ns: Option<u64>,
     /// Whether the listeners of SMB Direct are announced to clients; absent from older servers.
@@ -39,11 +39,11 @@ pub struct ServerStatus {
     pub config: String,
     /// Its listeners.
     pub listeners: Vec<Listener>,
-    /// Connections, sessions, opens now.
+    /// The number of connections.
     pub connections: usize,
-    /// See above.
+    /// The number of sessions.
     pub sessions: usize,
-    /// See above.
+    /// The number of open files and directories.
     pub opens: usize,
     /// Payload memory.
     pub memory: Memory,
@@ -60,18 +60,18 @@ pub struct ServerStatus {
 pub struct Listener {
     /// `tcp` or `iwarp`.
     pub transport: String,
-    /// Where.
+    /// The address and port.
     pub address: SocketAddr,
 }
 
 /// Payload memory, in bytes.
 #[derive(Clone, Copy, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct Memory {
-    /// All there may be.
+    /// The limit.
     pub budget: u64,
-    /// In use.
+    /// Memory in use.
     pub used: u64,
-    /// Kept for what gives memory back.
+    /// Reserved for control messages, which free memory.
     pub reserve: u64,
     /// Requests that wait for memory.
     pub waiting: usize,
@@ -103,7 +103,7 @@ pub struct Totals {
 pub struct Passes {
     /// Copied.
     pub copy_bytes: u64,
-    /// Placed from a receive buffer into their own.
+    /// Copied from a receive buffer to their destination.
     pub place_bytes: u64,
     /// Read for a CRC.
     pub crc_bytes: u64,
@@ -111,18 +111,18 @@ pub struct Passes {
     pub mac_bytes: u64,
     /// Encrypted or decrypted.
     pub cipher_bytes: u64,
-    /// All of these divided by the bytes read and written; none before the first byte.
+    /// The sum of these divided by the bytes read and written; none before the first byte.
     pub per_byte: Option<f64>,
 }
 
 /// One worker thread.
 #[derive(Clone, Copy, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct Worker {
-    /// Connections on it now.
+    /// The number of its connections.
     pub connections: usize,
-    /// How often it did not run for longer than the watchdog allows.
+    /// How often it was blocked for longer than the watchdog allows.
     pub stalls: u64,
-    /// The longest such time, in milliseconds.
+    /// The longest such stall, in milliseconds.
     pub longest_stall_ms: u64,
 }
 
@@ -136,13 +136,13 @@ pub struct ShareStatus {
     pub users: usize,
 }
 
-/// A share to add.
+/// The request to add a share.
 #[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct NewShare {
-    /// It.
+    /// The share.
     #[serde(flatten)]
     pub share: ShareSection,
-    /// Gone with the process instead of written to the configuration file.
+    /// Keep it only until the server stops, and do not write it to the configuration file.
     #[serde(default)]
     pub temporary: bool,
 }
@@ -150,10 +150,10 @@ pub struct NewShare {
 /// The new permission of a share.
 #[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct NewAcl {
-    /// The list, in place of the one that was set; `None`: that one stays.
+    /// The new list; `None`: the list is not changed.
     #[serde(default)]
     pub acl: Option<Vec<AclEntry>>,
-    /// The list becomes the descriptor of the shared directory too.
+    /// Also set the list as the security descriptor of the shared directory.
     #[serde(default)]
     pub to_path: bool,
 }
@@ -167,7 +167,7 @@ pub struct ShareAccess {
     pub account: String,
     /// Its rights.
     pub access: AclLevel,
-    /// There is such a user or group; nothing is granted to others.
+    /// Whether the user or group exists; otherwise the entry has no effect.
     pub known: bool,
 }
 
@@ -186,13 +186,13 @@ pub struct SessionStatus {
     pub dialect: String,
     /// Its channels.
     pub channels: Vec<Channel>,
-    /// Requests are signed.
+    /// Whether requests are signed.
     pub signed: bool,
-    /// Requests are encrypted.
+    /// Whether requests are encrypted.
     pub encrypted: bool,
-    /// Since log-on, in seconds.
+    /// The time since the log-on, in seconds.
     pub age_s: u64,
-    /// Since the last request, in seconds.
+    /// The time since the last request, in seconds.
     pub idle_s: u64,
 }
 
@@ -203,7 +203,7 @@ pub struct Channel {
     pub transport: String,
     /// The client's address.
     pub peer: SocketAddr,
-    /// The SMB2 credits of its connection, where the server says.
+    /// The SMB2 credits of its connection, if the server reports them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credits: Option<Credits>,
 }
@@ -241,23 +241,23 @@ pub struct OpenStatus {
 pub struct UserStatus {
     /// Log-on name.
     pub name: String,
-    /// May log on.
+    /// Whether the user may log on.
     pub enabled: bool,
 }
 
-/// A user to add, or a password to set.
+/// The request to add a user or to change a password.
 #[derive(Clone, JsonSchema, Serialize, Deserialize)]
 pub struct NewUser {
     /// Log-on name.
     pub name: String,
-    /// In clear: the socket is the server's own, and the server keeps only a hash.
+    /// The password in clear text: only the server's own user can open the socket, and the server stores only a hash.
     pub password: String,
 }
 
 /// The changes of a user.
 #[derive(Clone, Copy, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct UserChange {
-    /// May log on from now on.
+    /// Whether the user may log on.
     pub enabled: bool,
 }
 
@@ -268,11 +268,11 @@ pub struct GroupStatus {
     pub name: String,
     /// Its SID in security descriptors.
     pub sid: String,
-    /// The users in it.
+    /// Its members.
     pub members: Vec<String>,
 }
 
-/// A group to add.
+/// The request to add a group.
 #[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct NewGroup {
     /// Its name.
@@ -282,9 +282,9 @@ pub struct NewGroup {
 /// The effect of a change.
 #[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct Changed {
-    /// A sentence for people.
+    /// The result in words.
     pub done: String,
-    /// Limitations of the change, which was made.
+    /// Notes about the completed change, such as limitations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }

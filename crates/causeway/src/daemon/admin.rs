@@ -1,4 +1,4 @@
-//! An administrator's requests to a running server. Changes are in the file before the response.
+//! An administrator's requests to a running server. Changes are written to the file before the response.
 
 use std::sync::Arc;
 
@@ -22,18 +22,18 @@ use crate::control::types::{
 /// Why a request was refused.
 #[derive(Debug, Error)]
 pub enum AdminError {
-    /// The share cannot be as it was asked for.
+    /// The requested share is invalid.
     #[error("{key}: {kind}")]
     BadShare {
-        /// The error.
+        /// The key.
         key: &'static str,
-        /// In what way.
+        /// The problem.
         kind: ProblemKind,
     },
     /// Its backend does not start.
-    #[error("share {name}: {source}")]
+    #[error("the backend of share {name} cannot start: {source}")]
     Backend {
-        /// Which.
+        /// The name.
         name: String,
         /// The system's reason.
         source: std::io::Error,
@@ -44,7 +44,7 @@ pub enum AdminError {
     /// The configuration file.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The file of users.
+    /// The users file.
     #[error(transparent)]
     Users(#[from] UserFileError),
     /// The password is empty.
@@ -55,16 +55,16 @@ pub enum AdminError {
     NotFound {
         /// `session` or `open file`.
         what: &'static str,
-        /// As it was asked for.
+        /// The requested id.
         id: String,
     },
-    /// A task of ours was lost.
+    /// A task of the server was cancelled.
     #[error("the server is stopping")]
     Stopping,
 }
 
 impl AdminError {
-    /// HTTP's word for it.
+    /// The HTTP status.
     pub fn status(&self) -> StatusCode {
         match self {
             AdminError::BadShare { .. } | AdminError::EmptyPassword | AdminError::Backend { .. } => {
@@ -94,7 +94,7 @@ impl AdminError {
     pub fn cure(&self) -> Option<String> {
         let cure = match self {
             AdminError::Share(ShareError::Exists(_)) => {
-                "choose another name, or remove it first: causeway share remove NAME"
+                "choose another name, or remove the share first: causeway share remove NAME"
             }
             AdminError::Share(ShareError::NotFound(_)) => "see causeway share list",
             AdminError::Users(UserFileError::Exists { .. }) => {
@@ -110,7 +110,7 @@ impl AdminError {
             AdminError::NotFound { what: "session", .. } => "see causeway session list",
             AdminError::NotFound { .. } => "see causeway open list",
             AdminError::Backend { .. } => {
-                "make the directory readable for the server, or choose another path"
+                "give the server permission to read the directory, or choose another path"
             }
             AdminError::Config(e) => return e.cure(),
             _ => return None,
@@ -175,7 +175,7 @@ impl Daemon {
         self.server.shares().into_iter().filter_map(with_users).collect()
     }
 
-    /// Adds a share, here and in the file.
+    /// Adds a share to the server and the file.
     ///
     /// # Errors
     /// See [`AdminError`]; nothing has changed then.
@@ -199,7 +199,7 @@ impl Daemon {
         Ok(done(format!("share {} added", share.name)))
     }
 
-    /// Removes a share, here and in the file; its open files are closed.
+    /// Removes a share from the server and the file; its open files are closed.
     ///
     /// # Errors
     /// See [`AdminError`].
@@ -234,8 +234,8 @@ impl Daemon {
         Ok(share.acl.unwrap_or_else(everyone).into_iter().map(row).collect())
     }
 
-    /// Sets the permission of a share, here and in the file; on request also as the descriptor of its
-    /// directory.
+    /// Sets the permission of a share in the server and the file; on request also as the security descriptor of
+    /// its directory.
     ///
     /// # Errors
     /// See [`AdminError`].
@@ -247,7 +247,7 @@ impl Daemon {
         if let Some(acl) = new.acl {
             for entry in acl.iter().filter(|e| !self.server.is_principal(&e.name)) {
                 notes.push(format!(
-                    "there is no user or group {:?} yet: the entry has no effect until then",
+                    "there is no user or group {:?}: the entry has no effect until it is added",
                     entry.name
                 ));
             }
@@ -267,7 +267,7 @@ impl Daemon {
                 notes,
             });
         }
-        Ok(Changed { done: format!("permission of share {name} set, for new connections"), notes })
+        Ok(Changed { done: format!("permission of share {name} set; it applies to new connections"), notes })
     }
 
     fn running(&self, name: &str) -> Result<Running, AdminError> {
@@ -290,7 +290,7 @@ impl Daemon {
     /// Reads users and shares again.
     ///
     /// # Errors
-    /// When a file has a problem; nothing has changed then, or (a backend) what could be changed was.
+    /// A file has a problem: nothing has changed. Or a backend cannot start: the other changes were made.
     pub async fn reload(&self) -> Result<Changed, AdminError> {
         let _one = self.changing.lock().await;
         let path = self.config_path.clone();
@@ -298,7 +298,7 @@ impl Daemon {
         self.users.file().reload()?;
         let mut notes: Vec<String> = warnings.0.iter().map(ToString::to_string).collect();
         if new.server != self.config.server {
-            notes.push("[server] has changed: restart the server to apply that".to_owned());
+            notes.push("the section [server] has changed: restart the server to apply the change".to_owned());
         }
         let (mut added, mut changed, mut removed) = (0, 0, 0);
         let old: Vec<Running> = self.shares.lock().values().filter(|r| !r.temporary).cloned().collect();
@@ -511,7 +511,7 @@ fn done(text: String) -> Changed {
     Changed { done: text, notes: Vec::new() }
 }
 
-/// Does what may wait for a disk beside the runtime.
+/// Runs work that may wait for a disk on a blocking thread.
 async fn blocking<T: Send + 'static, E>(
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, AdminError>

@@ -1,4 +1,4 @@
-//! Creates the backend of a share that the configuration names.
+//! Creates the backends of shares.
 
 use std::io;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Makes the backend.
+    /// Starts the backend.
     pub(super) fn start(section: &ShareSection, env: &Env, storage: &Arc<Storage>) -> io::Result<Running> {
         let vfs: Arc<dyn Vfs> = match section.backend {
             Backend::Hostdir => {
@@ -45,8 +45,8 @@ impl Running {
         Ok(Running { section: section.clone(), temporary: false, vfs })
     }
 
-    /// The same backend under a changed configuration, or a new one where that is needed. The contents of a `ram`
-    /// stay unless its size changes.
+    /// The same backend under a changed configuration, or a new one if that is needed. The contents of a `ram` are
+    /// kept unless its size changes.
     pub(super) fn restart(
         &self,
         section: &ShareSection,

@@ -1,4 +1,4 @@
-//! `causeway serve --demo`: a server on a configuration of its own, in a temporary directory that goes when it ends.
+//! `causeway serve --demo`: a server with its own configuration, in a temporary directory that is removed at the end.
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};
@@ -13,7 +13,7 @@ use super::{Daemon, ServeError, serve as serve_config};
 
 /// The user that may log on.
 const USER: &str = "demo";
-/// Tried first, so that what is printed is the same each time.
+/// The preferred ports, so that the printed instructions are the same each time.
 const PORTS: [u16; 2] = [4450, 5445];
 
 /// Serves until a signal ends it.
@@ -27,12 +27,12 @@ pub fn serve() -> Result<(), ServeError> {
     let password = password(&env);
     let config = write(&place.0, &password, &env)?;
     serve_config(config, |daemon| {
-        // A closed standard output is no reason to stop.
+        // A closed standard output is ignored.
         let _ = io::stdout().lock().write_all(instructions(daemon, &place.0, &password).as_bytes());
     })
 }
 
-/// A directory of our own, removed at the end.
+/// A temporary directory, removed on drop.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -67,7 +67,7 @@ fn write(place: &Path, password: &str, env: &Env) -> Result<PathBuf, ServeError>
          [storage]\ndevices = [{disks:?}]\n\n\
          [[share]]\nname = \"files\"\npath = {files:?}\ncomment = \"A directory\"\n\n\
          [[share]]\nname = \"ram\"\nbackend = \"ram\"\nsize = \"1GiB\"\ncomment = \"Memory\"\n\n\
-         [[share]]\nname = \"null\"\nbackend = \"null\"\ncomment = \"Completes at once\"\n",
+         [[share]]\nname = \"null\"\nbackend = \"null\"\ncomment = \"Null device\"\n",
         control = place.join("control.sock"),
         disks = place.join("*.disk"),
     );
@@ -76,18 +76,18 @@ fn write(place: &Path, password: &str, env: &Env) -> Result<PathBuf, ServeError>
     Ok(config)
 }
 
-/// The port if it is free, else any.
+/// The port if it is free, else 0: any.
 fn free_port(wanted: u16) -> u16 {
     if TcpListener::bind((Ipv4Addr::UNSPECIFIED, wanted)).is_ok() { wanted } else { 0 }
 }
 
-/// Letters and digits that cannot be mistaken for each other; 20 of 32 are 100 bits.
+/// A password of unambiguous letters and digits; 20 of 32 are 100 bits.
 fn password(env: &Env) -> String {
     const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
     env.random::<20>().iter().map(|b| char::from(LETTERS[usize::from(b & 31)])).collect()
 }
 
-/// This machine's address as others see it, where there is one: the source address that the kernel would use.
+/// This machine's address for other machines, if there is one: the source address that the kernel would use.
 fn own_address() -> Ipv4Addr {
     let route = || {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
@@ -113,19 +113,19 @@ fn instructions(daemon: &Daemon, place: &Path, password: &str) -> String {
         "\n{title}\n\n\
          user      {USER}\n\
          password  {password}\n\
-         shares    files (a directory: {files}), ram (1 GiB of memory), null (completes at once)\n\n\
+         shares    files (a directory: {files}), ram (1 GiB of memory), null (a null device)\n\n\
          {causeway}\n  export CAUSEWAY_PASSWORD={password}\n  \
            causeway ls smb://{USER}@{host}:{tcp}/files/\n  \
            causeway put --transport rdma --rdma-port {iwarp} FILE smb://{USER}@{host}:{tcp}/ram/\n\
          {smbclient}\n  smbclient //{host}/files -p {tcp} -U {USER}%{password} -c ls\n\
          {linux}\n  sudo mount -t cifs //{host}/files /mnt -o vers=3.1.1,port={tcp},username={USER},password={password}\n  \
            SMB Direct: the same with port={iwarp},rdma after: sudo rdma link add siw0 type siw netdev eth0\n\
-         {windows} (11 24H2, Server 2025 and later: others know port 445 only)\n  \
+         {windows} (11 24H2, Server 2025 and later; older ones support only port 445)\n  \
            New-SmbMapping -LocalPath Z: -RemotePath \\\\{host}\\files -TcpPort {tcp} -UserName {USER} -Password {password}\n\
          {macos}\n  open smb://{USER}@{host}:{tcp}/files\n\
          {status}\n  causeway status --control {control}\n\n\
-         Ctrl-C stops it and removes everything.\n\n",
-        title = bold("A causeway server for trying it"),
+         Ctrl-C stops the server and removes its files.\n\n",
+        title = bold("Causeway demonstration server"),
         causeway = bold("causeway"),
         smbclient = bold("smbclient"),
         linux = bold("Linux"),

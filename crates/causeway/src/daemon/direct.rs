@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 use super::worker::Context;
 
-/// Why a connection did not come about.
+/// Why a connection failed.
 #[derive(Debug, Error)]
 enum DirectError {
     /// It took too long, or the server stops.
@@ -27,10 +27,10 @@ enum DirectError {
     Direct(#[from] SmbDirectError),
 }
 
-/// RDMA Reads that a peer can take which does not say how many: one is always right.
+/// The number of concurrent RDMA Reads for a peer that does not report its limit: one is always valid.
 const READS_UNKNOWN: u32 = 1;
 
-/// Serves a connection until it ends. Why it did not come about is logged.
+/// Serves a connection until it ends. A failed set-up is logged.
 pub(super) async fn serve(admitted: Admitted, stream: TcpStream, peer: SocketAddr, context: Context) {
     match admitted
         .set_up(establish(stream, &context))
@@ -39,7 +39,7 @@ pub(super) async fn serve(admitted: Admitted, stream: TcpStream, peer: SocketAdd
         .and_then(|set_up| set_up)
     {
         Ok((direct, local)) => admitted.serve_direct(direct, peer, local).await,
-        Err(error) => tracing::warn!(%peer, "no SMB Direct connection: {error}"),
+        Err(error) => tracing::warn!(%peer, "cannot set up an SMB Direct connection: {error}"),
     }
 }
 
@@ -50,7 +50,7 @@ async fn establish(stream: TcpStream, context: &Context) -> Result<(SmbDirect, S
     let incoming = iwarp::respond(stream, context.env.clone(), options).await?;
     let said = depths(&incoming.private_data);
     let ord = ord.min(incoming.ird.or(said.map(|(ird, _)| ird)).unwrap_or(READS_UNKNOWN));
-    // A peer that says its depths in private data wants ours there too.
+    // A peer that sends its depths in private data expects this side's there too.
     let reply = said.map_or_else(Vec::new, |_| [ird.to_be_bytes(), ord.to_be_bytes()].concat());
     let queue_pair = Box::new(incoming.accept(&reply, ird, ord).await?);
     let (arena, env) = (context.arena.clone(), context.env.clone());

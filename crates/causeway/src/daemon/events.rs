@@ -2,11 +2,11 @@
 //!
 //! Invariants:
 //! 1. Numbers increase by one from event to event, and continue those of the file.
-//! 2. Recording an event waits for no disk: a separate thread writes to the file. An event that the file does
-//!    not accept is reported in the log once, and is still in memory.
+//! 2. Recording an event waits for no disk: a separate thread writes to the file. If an event cannot be written,
+//!    this is logged once, and the event is kept in memory.
 //! 3. Memory has the newest [`KEPT`] events; the file is bounded too ([`file`]).
 //!
-//! A power cut may take the last events of the file with it: it is not flushed.
+//! The file is not flushed: a power cut may lose its last events.
 
 mod file;
 
@@ -42,12 +42,12 @@ struct Ring {
     events: VecDeque<Event>,
     /// To the thread that writes the file.
     to_file: Option<SyncSender<Event>>,
-    /// The thread is too slow, which was reported.
+    /// The thread is too slow; this was logged.
     is_behind: bool,
 }
 
 impl Events {
-    /// Takes up those of the directory, and keeps new ones there; without one, in memory only.
+    /// Reads the events of the directory, and writes new ones there; without a directory they are in memory only.
     ///
     /// # Errors
     /// The system cannot create the thread. Problems with the directory are logged.
@@ -66,7 +66,7 @@ impl Events {
         Ok(Events { env: env.clone(), ring: Mutex::new(ring), writer: Mutex::new(writer) })
     }
 
-    /// Keeps one.
+    /// Records an event.
     pub fn record(&self, what: Happening) {
         let time_unix_s = self.env.unix_time().as_secs();
         let mut ring = self.ring.lock();
@@ -75,14 +75,16 @@ impl Events {
         if let Some(to_file) = &ring.to_file {
             let is_behind = to_file.try_send(event.clone()).is_err();
             if is_behind && !ring.is_behind {
-                tracing::error!("events are not kept over a restart: the disk with server.state is too slow");
+                tracing::error!(
+                    "events are not kept over a restart, because the disk with server.state is too slow"
+                );
             }
             ring.is_behind = is_behind;
         }
         ring.push(event);
     }
 
-    /// Those that are wanted, the newest last.
+    /// The events that match a query, the newest last.
     pub fn list(&self, query: &EventQuery) -> Vec<Event> {
         let ring = self.ring.lock();
         let after = query.after.filter(|after| *after <= ring.newest);
@@ -99,12 +101,12 @@ impl Events {
         }
     }
 
-    /// Whether something has happened to a pool of this name.
+    /// Whether there is an event of a pool of this name.
     pub fn knows(&self, pool: &str) -> bool {
         self.ring.lock().events.iter().any(|e| e.what.pool == pool)
     }
 
-    /// The faults that were raised and not cleared, in their last form, by identity.
+    /// The last event of each fault that was raised and not cleared, by identity.
     pub fn open_faults(&self) -> BTreeMap<String, Event> {
         let mut open = BTreeMap::new();
         for event in &self.ring.lock().events {
@@ -117,13 +119,13 @@ impl Events {
         open
     }
 
-    /// Writes what waits for the file, and ends its thread; later events are in memory only.
+    /// Writes the pending events to the file and ends its thread; later events are in memory only.
     pub fn stop(&self) {
         self.ring.lock().to_file = None;
         if let Some(writer) = self.writer.lock().take()
             && writer.join().is_err()
         {
-            tracing::error!("the thread that writes events had panicked");
+            tracing::error!("the thread that writes events has panicked");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The server's identity across restarts: its GUID, which clients compare (MS-SMB2 3.3.1.5 ServerGuid), and
 //! the number of its starts, which is part of the ids of open files.
 //!
-//! They are in `server.json` in the folder `server.state`. Without that folder both are new at each start: clients then
-//! take it for another server, and there are no persistent handles.
+//! They are in `server.json` in the directory `server.state`. Without that directory both are new at each start:
+//! clients then regard it as another server, and persistent handles are not available.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -22,7 +22,7 @@ pub(super) struct Identity {
     pub(super) guid: Guid,
     /// Counts the starts.
     pub(super) boot: u32,
-    /// Where persistent opens are kept.
+    /// The journal of persistent opens.
     pub(super) journal: Option<Arc<dyn OpenJournal>>,
 }
 
@@ -33,10 +33,10 @@ struct Stored {
 }
 
 impl Identity {
-    /// Reads it from the folder, and counts this start there.
+    /// Reads it from the directory, and counts this start there.
     ///
     /// # Errors
-    /// The system's: the folder cannot be read or written.
+    /// The system's: the directory cannot be read or written.
     pub(super) fn open(state: Option<&Path>, env: &Env) -> io::Result<Identity> {
         let Some(folder) = state else {
             let boot = u32::from_le_bytes(env.random());
@@ -56,7 +56,7 @@ impl Identity {
     }
 }
 
-/// Writes a file beside the old one, durably, and renames it.
+/// Replaces a file: writes a new one beside it durably, and renames it.
 pub(super) fn replace(folder: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let beside = path.with_extension("new");
     let mut file = File::create(&beside)?;

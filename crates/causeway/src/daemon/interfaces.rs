@@ -12,15 +12,15 @@ use smb_server::{Interface, Interfaces};
 /// from cards that report theirs.
 const SPEED_UNKNOWN: u64 = 1_000_000_000;
 
-/// Asks the kernel each time.
+/// Lists the interfaces of the kernel at each request.
 #[derive(Debug)]
 pub(super) struct SystemInterfaces {
-    /// Where SMB Direct is served and announced.
+    /// The addresses where SMB Direct is served and announced.
     rdma: Vec<SocketAddr>,
 }
 
 impl SystemInterfaces {
-    /// `rdma`: the listeners of SMB Direct that clients may know of.
+    /// `rdma`: the listeners of SMB Direct to announce.
     pub(super) fn new(rdma: Vec<SocketAddr>) -> SystemInterfaces {
         SystemInterfaces { rdma }
     }
@@ -56,8 +56,8 @@ impl Interfaces for SystemInterfaces {
     }
 }
 
-/// A client can use every address that it could reach from where it is: loopback ones only from this machine, no
-/// link-local ones (a client would need the number of its own interface with them).
+/// Whether a client can reach an address: loopback addresses only from this machine; no link-local addresses, which
+/// need the number of the client's own interface.
 fn is_offered(address: IpAddr, reached: IpAddr) -> bool {
     if address.is_loopback() || reached.is_loopback() {
         return address.is_loopback() && reached.is_loopback() && address.is_ipv4() == reached.is_ipv4();
@@ -65,7 +65,7 @@ fn is_offered(address: IpAddr, reached: IpAddr) -> bool {
     !is_link_local(address) || address == reached
 }
 
-/// Whether a client needs the number of its own interface with it.
+/// Whether a client needs the number of its own interface to use this address.
 pub(crate) fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(a) => a.is_link_local(),
@@ -92,7 +92,7 @@ fn speed_of(text: &str) -> u64 {
     }
 }
 
-/// Several receive queues.
+/// Whether an interface has several receive queues.
 fn has_queues(interface: &str) -> bool {
     let Ok(queues) = std::fs::read_dir(format!("/sys/class/net/{interface}/queues")) else { return false };
     queues.filter_map(Result::ok).filter(|q| q.file_name().to_string_lossy().starts_with("rx-")).count() > 1

@@ -1,4 +1,4 @@
-//! The listeners: bound before anything else starts, so that a taken port is an error at once.
+//! The listeners: bound before anything else starts, so that a port in use is reported at once.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,9 +12,9 @@ use super::{Daemon, ServeError};
 use crate::config::ServerSection;
 use crate::control::types;
 
-/// Connections that the kernel may hold until they are accepted.
+/// Connections that may wait in the kernel to be accepted.
 const BACKLOG: u32 = 1024;
-/// After an accept that failed for want of descriptors or memory.
+/// The pause after an accept that failed because descriptors or memory ran out.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The transport of a connection.
@@ -75,7 +75,7 @@ fn bind(transport: Transport, address: SocketAddr) -> io::Result<Bound> {
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     let listener = socket.listen(BACKLOG)?;
-    let address = listener.local_addr()?; // the port where 0 was asked for
+    let address = listener.local_addr()?; // the chosen port, if 0 was requested
     Ok(Bound { listener, transport, address })
 }
 
@@ -90,7 +90,7 @@ impl Bound {
         loop {
             match self.listener.accept().await {
                 Ok((stream, peer)) => {
-                    // Here and not in a worker: what is refused must cost those that are served nothing.
+                    // Here and not in a worker: a refused connection must not cost the served ones anything.
                     let Some(admitted) = daemon.server.admit(peer) else { continue };
                     match stream.into_std() {
                         Ok(stream) => {
@@ -100,7 +100,7 @@ impl Bound {
                         Err(error) => tracing::warn!(%peer, %error, "connection lost"),
                     }
                 }
-                // A connection that was broken off before it was accepted is nothing to wait for.
+                // A connection that was closed before it was accepted needs no pause.
                 Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
                     tracing::error!(address = %self.address, %error, "cannot accept connections");

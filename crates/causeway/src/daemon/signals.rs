@@ -15,7 +15,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// From here on these signals no longer end the process by themselves.
+    /// Catches the signals: from here on they no longer end the process by themselves.
     pub(super) fn new() -> io::Result<Signals> {
         let get = |kind| signal(kind).map(tokio::sync::Mutex::new);
         Ok(Signals {
@@ -25,7 +25,7 @@ impl Signals {
         })
     }
 
-    /// Waits for a reason to stop, and reloads meanwhile when asked to.
+    /// Waits for a signal to stop; reloads on SIGHUP.
     pub(super) async fn until_stop(&self, daemon: &Daemon) {
         loop {
             tokio::select! {
@@ -59,7 +59,7 @@ impl Signals {
         }
         let left = daemon.server.connections();
         if left > 0 {
-            tracing::warn!(connections = left, "connections do not close in time: they are cut");
+            tracing::warn!(connections = left, "some connections did not close in time and are closed now");
         }
     }
 

@@ -1,8 +1,8 @@
-//! The pools of this server: one thread with a current-thread runtime, on which all I/O of their disks, their tasks and
-//! the clients of their spaces are.
+//! The pools of this server. One thread with a current-thread runtime runs their tasks, the I/O of their disks and the
+//! clients of their spaces.
 //!
-//! **A life.** [`Storage::start`] → the configured places are looked at and every pool found there is opened
-//! → requests, each a task → [`Storage::stop`]: clients of spaces ended, spaces flushed, pools exported.
+//! **Lifecycle.** [`Storage::start`] → the configured paths are searched and every pool found is opened → requests,
+//! each a task → [`Storage::stop`]: clients of spaces ended, spaces flushed, pools exported.
 //!
 //! **Errors.** [`StorageError`], each with its cure. A pool that cannot be opened is listed with the reason.
 
@@ -71,8 +71,8 @@ enum Request {
 }
 
 impl Storage {
-    /// Starts the thread. Requests wait until it has looked for pools. Attachments are kept in the folder `state`; `machine` distinguishes this machine from others
-    /// where the system has no machine id.
+    /// Starts the thread. Requests wait until the search for pools is complete. Attachments are stored in the directory
+    /// `state`; `machine` identifies this machine if the system has no machine id.
     pub(super) fn start(
         section: &StorageSection,
         arena: &Arena,
@@ -99,7 +99,7 @@ impl Storage {
         Ok(Storage { pools, files: Mutex::default(), requests, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Does something on the storage thread.
+    /// Runs a call on the storage thread.
     ///
     /// # Errors
     /// The call's; [`StorageError::Stopping`].
@@ -123,9 +123,9 @@ impl Storage {
         receive.await.map_err(|_| StorageError::Stopping)?
     }
 
-    /// Waits until the places of the configuration have been searched for pools.
+    /// Waits until the configured paths have been searched for pools.
     pub(super) async fn searched(&self) {
-        // Requests are answered from then on.
+        // Requests are processed after the search.
         let _ = self.ask(|_| async { Ok(()) }).await;
     }
 
@@ -136,11 +136,11 @@ impl Storage {
             pools.begin_to_end();
             Ok(())
         };
-        // Without its thread there is none.
+        // Without the storage thread there are no clients.
         let _ = self.ask(begin).await;
     }
 
-    /// Gives every pool up cleanly and ends the thread.
+    /// Exports every pool and ends the thread.
     pub(super) async fn stop(&self) {
         let (done, finished) = oneshot::channel();
         if self.requests.send(Request::Stop(done)).await.is_ok() {
@@ -149,14 +149,14 @@ impl Storage {
         if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()
         {
-            tracing::error!("the storage thread had panicked");
+            tracing::error!("the storage thread has panicked");
         }
     }
 }
 
 async fn serve(mut requests: mpsc::Receiver<Request>, pools: Arc<Pools>) {
     if let Err(error) = ublk::delete_leftovers().await {
-        tracing::warn!("block devices of a previous server remain: {error}");
+        tracing::warn!("cannot remove the block devices of a previous server: {error}");
     }
     pools.import_at_start().await;
     pools.name_counters();

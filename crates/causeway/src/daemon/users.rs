@@ -1,4 +1,4 @@
-//! The server's view of the file of users: changes by other processes apply from the next log-on.
+//! The server's view of the users file: changes by other processes apply from the next log-on.
 //!
 //! An account is mapped to the machine's user of the same name, if there is one ([`machine`]), and a local group to the
 //! machine's group of the same name: files of that user and group are the account's and the group's.
@@ -20,7 +20,7 @@ pub(super) struct Users {
     owners: RwLock<Owners>,
 }
 
-/// Which accounts the machine's numbers stand for: read again when the file of users has changed.
+/// The accounts of the machine's user and group numbers: read again when the users file has changed.
 #[derive(Default)]
 struct Owners {
     users: HashMap<u32, Sid>,
@@ -39,7 +39,7 @@ impl Owners {
 }
 
 impl Users {
-    /// Opens the file, or makes one without users where there is none.
+    /// Opens the file; creates one without users if it does not exist.
     pub(super) fn open(path: &Path, env: &Env) -> Result<Users, UserFileError> {
         let file = open_or_create(path, env)?;
         let owners = RwLock::new(Owners::of(&file.table()));
@@ -56,7 +56,7 @@ impl Users {
         match self.file.reload_if_changed() {
             Ok(false) => {}
             Ok(true) => *self.owners.write() = Owners::of(&self.file.table()),
-            Err(error) => tracing::error!("the users were not reloaded: {error}"),
+            Err(error) => tracing::error!("the users file was not reloaded: {error}"),
         }
         &self.file
     }
@@ -104,7 +104,7 @@ impl UserLookup for Users {
     }
 }
 
-/// Opens a file of users, or makes one without users where there is none.
+/// Opens a users file; creates one without users if it does not exist.
 ///
 /// # Errors
 /// See [`UserFileError`].

@@ -1,5 +1,5 @@
-//! Proves that nothing blocks a worker: each worker beats every [`BEAT`]; a thread of its own logs the worker that
-//! misses its beat for more than [`STALL`], with what the kernel says its thread does, and how long it took.
+//! Detects blocked workers. Each worker beats every [`BEAT`]; a separate thread logs a worker that is late by more than
+//! [`STALL`], with the state of its thread in the kernel, and later the duration of the stall.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -43,7 +43,7 @@ impl Pulse {
         })
     }
 
-    /// Beats for as long as it is polled. Runs on the worker.
+    /// Beats while it is polled. Runs on the worker.
     pub(super) async fn beat(self: Arc<Self>) {
         self.thread.store(rustix::thread::gettid().as_raw_nonzero().get() as u64, Ordering::Relaxed);
         loop {
@@ -72,7 +72,7 @@ impl Pulse {
     }
 }
 
-/// How long a worker has not run, when that is a stall.
+/// How long a worker has not run, if that is a stall.
 fn late(last_us: u64, now_us: u64) -> Option<Duration> {
     let since = Duration::from_micros(now_us.saturating_sub(last_us));
     (last_us != 0 && since > BEAT + STALL).then(|| since - BEAT)
@@ -82,7 +82,7 @@ impl Watchdog {
     /// Watches these workers, numbered as given.
     ///
     /// # Errors
-    /// The system's, when it gives no thread.
+    /// The system's: the thread cannot be created.
     pub(super) fn start(pulses: Vec<Arc<Pulse>>) -> std::io::Result<Watchdog> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -112,7 +112,7 @@ struct Stall {
 }
 
 fn watch(pulses: &[Arc<Pulse>], stop: &AtomicBool) {
-    // Per worker, so that one stall is logged once and its end too.
+    // Per worker, so that each stall and its end are logged once.
     let mut logged: Vec<Option<Stall>> = vec![None; pulses.len()];
     while !stop.load(Ordering::Relaxed) {
         for (worker, (pulse, logged)) in pulses.iter().zip(&mut logged).enumerate() {
@@ -124,7 +124,7 @@ fn watch(pulses: &[Arc<Pulse>], stop: &AtomicBool) {
                     tracing::warn!(
                         worker,
                         late_ms = late.as_millis() as u64,
-                        "worker does not run: {}",
+                        "worker is blocked: {}",
                         doing(thread)
                     );
                     *logged = Some(Stall { from_us: last, waited: waited(thread) });
@@ -142,14 +142,14 @@ fn watch(pulses: &[Arc<Pulse>], stop: &AtomicBool) {
     }
 }
 
-/// How long a thread of ours was ready to run and did not, since it began (the second number of its schedstat): a
-/// stall that is mostly this is the machine's, not ours.
+/// How long a thread was ready but had no processor, since it began (the second number of its schedstat). A stall that
+/// is mostly this is caused by the load of the machine.
 fn waited(thread: u64) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).unwrap_or_default();
     Duration::from_nanos(stat.split(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0))
 }
 
-/// The kernel's state of one of our threads.
+/// The state of a thread in the kernel, in words.
 fn doing(thread: u64) -> String {
     let read =
         |file: &str| std::fs::read_to_string(format!("/proc/self/task/{thread}/{file}")).unwrap_or_default();
@@ -158,11 +158,11 @@ fn doing(thread: u64) -> String {
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
     let waits = read("wchan");
     match state {
-        Some('R') => "it computes, or waits for a processor".to_owned(),
+        Some('R') => "it runs, or waits for a processor".to_owned(),
         Some('D') => format!("it waits for a disk in {waits}"),
         Some('S') => format!("it sleeps in {waits}"),
         Some(other) => format!("its state is {other}"),
-        None => "its thread is gone".to_owned(),
+        None => "its thread has ended".to_owned(),
     }
 }
 
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn the_kernel_knows_our_thread() {
         let me = rustix::thread::gettid().as_raw_nonzero().get() as u64;
-        assert_eq!(doing(me), "it computes, or waits for a processor");
-        assert_eq!(doing(0), "its thread is gone");
+        assert_eq!(doing(me), "it runs, or waits for a processor");
+        assert_eq!(doing(0), "its thread has ended");
     }
 }

@@ -1,5 +1,4 @@
-//! The workers: one thread and one current-thread runtime each, on which connections live from their first byte to
-//! their last.
+//! The workers: one thread with a current-thread runtime each. A connection stays on its worker until it ends.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -22,7 +21,7 @@ use crate::control::types;
 
 /// Connections that may wait for one worker; beyond that the listener waits.
 const WAITING: usize = 1024;
-/// How long the end of a worker waits for threads of its runtime that block.
+/// How long the end of a worker waits for blocking threads of its runtime.
 const END: Duration = Duration::from_secs(1);
 
 /// An accepted connection.
@@ -85,7 +84,7 @@ impl Workers {
         Ok(Workers { workers })
     }
 
-    /// Gives a connection to the worker that has the fewest.
+    /// Assigns a connection to the worker with the fewest connections.
     pub(super) async fn give(&self, incoming: Incoming) {
         let fewest = self.workers.iter().min_by_key(|w| w.connections.load(Ordering::Relaxed));
         if let Some(worker) = fewest {
@@ -97,7 +96,7 @@ impl Workers {
         }
     }
 
-    /// Ends them all; their outstanding work is dropped.
+    /// Stops all workers; their outstanding work is dropped.
     pub(super) fn stop(&self) {
         for worker in &self.workers {
             worker.stop.notify_one();
@@ -106,7 +105,7 @@ impl Workers {
             if let Some(thread) = worker.thread.lock().take()
                 && thread.join().is_err()
             {
-                tracing::error!("a worker had panicked");
+                tracing::error!("a worker thread has panicked");
             }
         }
     }

@@ -52,7 +52,7 @@ impl Column {
         Column { state: true, ..self }
     }
 
-    /// How soon it is left out where there is no room: those with the highest rank first.
+    /// The order of omission on a narrow terminal: columns with the highest rank are omitted first.
     pub const fn rank(self, rank: u8) -> Column {
         Column { rank, ..self }
     }
@@ -66,7 +66,7 @@ impl Column {
 /// Which columns of a listing are shown.
 #[derive(Args, Clone, Debug, Default)]
 pub struct TableArgs {
-    /// Show all columns, on a narrow terminal too
+    /// Show all columns, even on a narrow terminal
     #[arg(long, conflicts_with = "columns")]
     wide: bool,
     /// Show only these columns, in this order; names as in the heading
@@ -75,13 +75,13 @@ pub struct TableArgs {
 }
 
 impl TableArgs {
-    /// All columns, or those that have room.
+    /// All columns, or those that fit.
     pub fn new(wide: bool) -> TableArgs {
         TableArgs { wide, columns: Vec::new() }
     }
 }
 
-/// A listing as text, without an end of line; and how many columns with contents had no room.
+/// A listing as text, without an end of line, and the number of omitted columns with contents.
 pub struct Rendered {
     pub text: String,
     pub left_out: usize,
@@ -93,7 +93,7 @@ pub fn table<T: Row>(rows: &[T]) -> String {
     render(rows, &all, terminal_width()).text
 }
 
-/// As [`table`], with the columns that are asked for.
+/// As [`table`], with the requested columns.
 ///
 /// # Errors
 /// [`Failure::NoColumn`].
@@ -114,7 +114,7 @@ pub fn chosen<T: Row>(rows: &[T], args: &TableArgs) -> Result<Rendered, Failure>
 }
 
 fn render<T: Row>(rows: &[T], columns: &[usize], width: Option<usize>) -> Rendered {
-    // A peer's names are printed: characters that move the cursor are filtered.
+    // Names from peers may contain control characters: they are replaced.
     let cells: Vec<Vec<String>> = rows
         .iter()
         .map(|row| row.cells().iter().map(|c| printable(c)).collect::<Vec<_>>())
@@ -261,7 +261,7 @@ fn fold(name: &str, width: usize) -> Vec<String> {
     lines.into_iter().map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// Of a state: green if nothing is wrong, red if something is broken, yellow for what is between.
+/// The colour of a state: green if healthy, red if failed, otherwise yellow.
 pub(super) fn colour(state: &str) -> Option<Color> {
     match state {
         "" | "Information" | "Unknown" => None,

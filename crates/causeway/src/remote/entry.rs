@@ -13,7 +13,7 @@ use crate::output::human_time;
 pub struct Entry {
     /// Its name; empty for a share's root.
     pub name: String,
-    /// It is one.
+    /// Whether it is a directory.
     pub directory: bool,
     /// In bytes.
     pub size: u64,
@@ -21,7 +21,7 @@ pub struct Entry {
     pub allocation: u64,
     /// MS-FSCC 2.6.
     pub attributes: u32,
-    /// Creation.
+    /// The time of creation.
     #[schemars(with = "Option<String>")]
     pub created: Time,
     /// Last access.
@@ -74,7 +74,7 @@ impl Entry {
         }
     }
 
-    /// Whether it is a link, or something else that stands for what is elsewhere.
+    /// Whether it is a link or another reparse point.
     pub fn is_link(&self) -> bool {
         self.attributes & 0x400 != 0
     }

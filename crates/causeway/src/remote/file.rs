@@ -31,12 +31,12 @@ impl RemoteFile {
         self.file.opened().size
     }
 
-    /// Which contents it had when it was opened.
+    /// The version of its contents when it was opened.
     pub fn version(&self) -> Version {
         Version { size: self.size(), changed: self.file.opened().modified.0 as i64 }
     }
 
-    /// When its contents last changed, before it was opened; `None` where the server does not say.
+    /// The modification time when it was opened; `None` if the server does not report it.
     pub fn modified(&self) -> Option<FileTime> {
         Some(self.file.opened().modified).filter(|t| t.is_time())
     }
@@ -66,7 +66,7 @@ impl RemoteFile {
         })
     }
 
-    /// Lets it have holes; false where the server has no such files.
+    /// Makes it sparse; false if the server does not support sparse files.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -81,7 +81,7 @@ impl RemoteFile {
         }
     }
 
-    /// Sets when its contents last changed; writes through this handle do not change it any more.
+    /// Sets the modification time; later writes through this handle do not change it.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -110,7 +110,7 @@ impl RemoteFile {
         let length = sg_len(&bytes) as u64;
         match self.file.write_at(at, bytes).await {
             Ok(written) if written == length => Ok(()),
-            // A server takes less than it was given where there is no room for more.
+            // A server writes less than requested if the file system is full.
             Ok(_) => Err(failed(self.place.clone())(RequestError::Status(NtStatus::DISK_FULL))),
             Err(e) => Err(failed(self.place.clone())(e)),
         }
@@ -132,7 +132,7 @@ impl RemoteFile {
         self.file.set_len(length).await.map_err(failed(self.place.clone()))
     }
 
-    /// Replaces what it holds by a small text.
+    /// Replaces its contents with a small text.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -142,7 +142,7 @@ impl RemoteFile {
         self.set_length(text.len() as u64).await
     }
 
-    /// Sets whether it is deleted when it closes, also by the end of the connection.
+    /// Sets whether it is deleted on close, including the end of the connection.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -150,8 +150,8 @@ impl RemoteFile {
         self.file.set_delete_pending(temporary).await.map_err(failed(self.place.clone()))
     }
 
-    /// Gives it the access list, and the attributes for people, of `old`, which it is to replace. False if it cannot have
-    /// the same: another owner, another list, or a server that does not tell.
+    /// Copies the access list and the user-visible attributes of `old`, which it will replace. False if they cannot be
+    /// the same: another owner, another list, or a server that does not report them.
     ///
     /// # Errors
     /// A lost connection.
@@ -174,8 +174,8 @@ impl RemoteFile {
         Ok(same)
     }
 
-    /// Gives a file of [`super::Remote::create_beside`] the name of its target; a file that has it is replaced. If
-    /// this fails, the new file is deleted when it closes.
+    /// Renames a file of [`super::Remote::create_beside`] to its target, replacing an existing file. On failure the new
+    /// file is deleted on close.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -187,13 +187,13 @@ impl RemoteFile {
         }
         renamed.map_err(failed(self.place.clone()))?;
         if self.sparse.get() {
-            // smbd takes this attribute away when it renames; the holes stay, but a reader does not see them.
+            // smbd clears this attribute on rename; the holes remain, but a reader does not see them.
             self.set_sparse().await?;
         }
         Ok(())
     }
 
-    /// Closes it. Earlier errors were reported; a server closes the file anyway.
+    /// Closes it. Errors are ignored: earlier ones were reported, and the server closes the file anyway.
     pub async fn close(self) {
         let _ = self.file.close().await;
     }

@@ -3,8 +3,8 @@
 /// ACE flag: inherited from the directory (MS-DTYP 2.4.4.1).
 const INHERITED: u8 = 0x10;
 
-/// Whether owner, group and access control list are equal; whether an entry was inherited does not matter. What is no
-/// descriptor is equal to nothing.
+/// Whether owner, group and access control list are equal, ignoring whether an entry was inherited. An invalid
+/// descriptor is not equal to any other.
 pub(super) fn is_same(a: &[u8], b: &[u8]) -> bool {
     match (parts(a), parts(b)) {
         (Some(a), Some(b)) => a == b,
@@ -19,7 +19,7 @@ fn parts(descriptor: &[u8]) -> Option<Parts<'_>> {
     Some((sid(descriptor, 4)?, sid(descriptor, 8)?, entries(descriptor)?))
 }
 
-/// The SID that the offset at `at` leads to; empty without one.
+/// The SID at the offset that is stored at `at`; empty if the offset is 0.
 fn sid(descriptor: &[u8], at: usize) -> Option<&[u8]> {
     let start = offset(descriptor, at)?;
     if start == 0 {

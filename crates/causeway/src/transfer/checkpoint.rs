@@ -1,14 +1,14 @@
-//! How far a resumable copy has got, in a way that can be trusted after a crash of either end.
+//! The progress of a resumable copy, valid after a crash of either end.
 //!
-//! `--resume` copies into `NAME.part`, and keeps `NAME.part.state` beside it: what the source was (size and time of
-//! last change) and a CRC32C of each complete [`BLOCK`] copied. The state is written after the blocks that it speaks
-//! of are durable. The next attempt takes as done
+//! `--resume` copies into `NAME.part`, and keeps `NAME.part.state` beside it: the size and the modification time of the
+//! source, and a CRC32C of each complete [`BLOCK`] copied. The state is written after the blocks that it describes are
+//! durable. The next attempt skips
 //!
-//! 1. nothing, when the source is another by now;
-//! 2. else as many blocks as still have their checksums, from the beginning: for `get` those of the part, which is
-//!    here; for `put` those of the source, and the part's last block is read back from the server.
+//! 1. nothing, if the source has changed;
+//! 2. otherwise the blocks from the beginning whose checksums are still valid: for `get` those of the local part; for
+//!    `put` those of the source, and the part's last block is read back from the server.
 //!
-//! When all is copied the part is renamed to its name and the state removed.
+//! When the copy is complete, the part is renamed to its name and the state is removed.
 
 use std::fs::File;
 use std::io;
@@ -24,7 +24,7 @@ pub const BLOCK: u64 = 64 << 20;
 /// The longest state that is read: the blocks of 64 TiB.
 pub const LONGEST: usize = 16 << 20;
 
-/// Which contents a file had: they are taken to be the same while these are.
+/// Identifies the contents of a file: equal versions are assumed to have equal contents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
     /// In bytes.
@@ -44,7 +44,7 @@ pub struct Checkpoint {
     pub sums: Vec<u32>,
 }
 
-/// Sums up what passes, in order.
+/// Computes the checksums of the copied bytes, in order.
 pub struct Summer {
     checkpoint: Checkpoint,
     digest: Digest,
@@ -53,24 +53,24 @@ pub struct Summer {
 }
 
 impl Checkpoint {
-    /// Reads a state; none when it is of another source, or no state at all.
+    /// Reads a state; none if it belongs to another source or is invalid.
     pub fn parse(text: &[u8], source: &Version) -> Option<Checkpoint> {
         let c: Checkpoint = serde_json::from_slice(text).ok()?;
         let fits = c.block == BLOCK && c.sums.len() as u64 <= source.size / BLOCK;
         (c.source == *source && fits).then_some(c)
     }
 
-    /// The text to keep.
+    /// The text of the state file.
     pub fn to_text(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// The bytes that it speaks of.
+    /// The bytes that it covers.
     pub fn length(&self) -> u64 {
         self.sums.len() as u64 * self.block
     }
 
-    /// Drops the blocks that `file` no longer holds as they were, and all after the first such.
+    /// Drops the first block whose contents in `file` have changed, and all blocks after it.
     ///
     /// # Errors
     /// The system's, when it cannot be read (its end is no error).
@@ -114,8 +114,8 @@ impl Summer {
         Summer::new(Checkpoint { source, block: BLOCK, sums: Vec::new() })
     }
 
-    /// The next bytes. True when a block was completed: then everything so far should become durable, and the
-    /// [`Summer::checkpoint`] be written.
+    /// Adds the next bytes. True if a block is complete: the caller then makes the copied data durable and writes the
+    /// [`Summer::checkpoint`].
     pub fn add(&mut self, mut bytes: &[u8]) -> bool {
         let mut completed = false;
         while !bytes.is_empty() {

@@ -20,7 +20,7 @@ pub const PIECE: u64 = 1 << 20;
 /// Requests in flight: enough for a fast network, few enough for a small budget.
 pub const DEPTH: usize = 16;
 
-/// Files of a tree at a time: small ones are mostly waiting.
+/// Files of a tree that are copied concurrently: small files mostly wait for responses.
 pub const FILES: usize = 8;
 
 /// The state of a resumable copy to this machine: its sums, and their storage.
@@ -31,8 +31,8 @@ pub struct Resumable<'a> {
     pub keep: &'a dyn Fn(&Summer) -> io::Result<()>,
 }
 
-/// Copies a file of a server from `from` to its end into `local`, which ends at `from`. Holes stay holes. The
-/// sums are stored after each block, when the data before is durable.
+/// Copies a file of a server from `from` to its end into `local`, which ends at `from`. Holes are preserved. The
+/// checksums are stored after each block, when the data before them is durable.
 ///
 /// # Errors
 /// Either side's.
@@ -75,10 +75,10 @@ pub async fn down(
     Ok(())
 }
 
-/// Gives the bytes of a file of a server to `take`, in order.
+/// Passes the bytes of a file of a server to `take`, in order.
 ///
 /// # Errors
-/// The server's, or what `take` says.
+/// The server's, or the error of `take`.
 pub async fn read_all(
     file: &RemoteFile,
     range: Range<u64>,
@@ -93,9 +93,9 @@ pub async fn read_all(
     Ok(())
 }
 
-/// Copies a range of `local`, to its end, into a file of a server that ends where the range begins. Holes stay holes
-/// where the server has such. When a block is complete it is flushed, and the sums so far are written to the second
-/// file.
+/// Copies a range of `local`, to its end, into a file of a server that ends where the range begins. Holes are preserved
+/// if the server supports them. When a block is complete it is flushed, and the checksums so far are written to the
+/// second file.
 ///
 /// # Errors
 /// Either side's.
@@ -154,7 +154,7 @@ pub async fn up(
     Ok(())
 }
 
-/// Some parts of a file of a server in pieces and where each begins, several asked for at a time, in order.
+/// Parts of a file of a server in pieces with their offsets, in order; several are requested at a time.
 fn pieces<'a>(
     file: &'a RemoteFile,
     parts: impl Stream<Item = Result<Range<u64>, Failure>> + 'a,

@@ -7,7 +7,7 @@ use std::ops::Range;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
-/// A hole shorter than this is not worth requests of its own, in bytes; NTFS keeps none that is shorter.
+/// Holes shorter than this are copied as data, in bytes; NTFS has no shorter holes.
 const SMALLEST: u64 = 64 << 10;
 
 /// The parts of `range` with data in them, in order and disjoint; on a file system that reports no holes, the
@@ -28,7 +28,7 @@ pub fn data(file: &File, range: Range<u64>) -> impl Iterator<Item = io::Result<R
 fn next(file: &File, at: u64, end: u64) -> io::Result<Option<Range<u64>>> {
     let found = match seek(file, SeekFrom::Data(at)) {
         Ok(found) => found,
-        // No data from here on; but only a file that reaches so far ends in a hole.
+        // No data from here on: a hole if the file is long enough.
         Err(Errno::NXIO) if file.metadata()?.len() >= end => return Ok(None),
         Err(Errno::NXIO) => return Err(io::ErrorKind::UnexpectedEof.into()),
         Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::SPIPE) => return Ok(Some(at..end)),

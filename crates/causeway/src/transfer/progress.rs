@@ -1,4 +1,4 @@
-//! The progress display during a copy, and the line at the end.
+//! The progress display during a copy, and the summary at the end.
 
 use std::cell::Cell;
 use std::io::IsTerminal;
@@ -12,10 +12,10 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::output::{Output, some, with_unit};
 
-/// One line on any terminal that is wide enough to work on: the bar takes what the others leave.
+/// One line; the bar takes the remaining width.
 const BAR: &str = "{msg:20!} {bytes:>10} {wide_bar} {binary_bytes_per_sec:>12} {eta:>4}";
 
-/// A bar on a terminal, nothing elsewhere, and the sum of what was moved.
+/// A bar on a terminal, and the totals of the copy.
 pub struct Progress {
     bar: ProgressBar,
     out: Output,
@@ -30,17 +30,17 @@ pub struct Progress {
 /// The bytes that a command transferred, and the transport.
 #[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct Summary {
-    /// Files.
+    /// Number of files.
     pub files: u64,
-    /// Bytes moved.
+    /// Transferred bytes.
     pub bytes: u64,
-    /// Bytes that were there already (`--resume`).
+    /// Bytes that an earlier attempt had copied (`--resume`).
     pub resumed_bytes: u64,
-    /// Bytes of holes, which were not moved either.
+    /// Bytes of holes, which were not transferred.
     pub hole_bytes: u64,
-    /// In seconds.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// Million bytes a second.
+    /// Million bytes per second.
     pub mb_per_s: f64,
     /// `tcp` or `rdma`.
     pub transport: &'static str,
@@ -50,7 +50,7 @@ pub struct Summary {
 }
 
 impl Progress {
-    /// Begins. JSON output has no bar.
+    /// Starts the display. JSON output has no bar.
     pub fn new(out: Output, env: &Env) -> Progress {
         let bar = ProgressBar::new(0);
         let target = if !out.json && std::io::stderr().is_terminal() {
@@ -74,7 +74,7 @@ impl Progress {
         }
     }
 
-    /// More to move than was known.
+    /// Adds bytes to the expected total.
     pub fn expect(&self, bytes: u64) {
         self.bar.inc_length(bytes);
     }
@@ -85,30 +85,30 @@ impl Progress {
         self.bar.set_message(crate::output::printable(name));
     }
 
-    /// Bytes that need not be moved any more.
+    /// Counts bytes that an earlier attempt had copied.
     pub fn skip(&self, bytes: u64) {
         self.resumed.update(|n| n + bytes);
         self.bar.inc(bytes);
     }
 
-    /// Bytes that are a hole.
+    /// Counts bytes of a hole.
     pub fn hole(&self, bytes: u64) {
         self.holes.update(|n| n + bytes);
         self.bar.inc(bytes);
     }
 
-    /// Bytes moved.
+    /// Counts transferred bytes.
     pub fn moved(&self, bytes: u64) {
         self.bytes.update(|n| n + bytes);
         self.bar.inc(bytes);
     }
 
-    /// Says above the bar why a file was not copied.
+    /// Prints above the bar why a file was not copied.
     pub fn failed(&self, failure: &Failure) {
         self.bar.suspend(|| self.out.failed(&failure.to_string(), failure.cure()));
     }
 
-    /// Takes the bar away and sums up.
+    /// Removes the bar and returns the summary.
     pub fn finish(self, transport: &'static str, why_not_rdma: Option<String>) -> Summary {
         self.bar.finish_and_clear();
         let took = self.env.now() - self.started;
@@ -125,19 +125,19 @@ impl Progress {
     }
 }
 
-/// Million bytes a second; no time at all counts as a microsecond.
+/// Million bytes per second; a duration of zero counts as a microsecond.
 fn rate(bytes: u64, took: Duration) -> f64 {
     bytes as f64 / 1e6 / took.as_secs_f64().max(1e-6)
 }
 
 impl Summary {
-    /// For people.
+    /// The summary as a line of text.
     pub fn text(&self) -> String {
         let files = some(self.files as usize, "file");
         let bytes = with_unit(self.bytes);
         let resumed = match self.resumed_bytes {
             0 => String::new(),
-            n => format!(" ({} were there)", with_unit(n)),
+            n => format!(" ({} already copied)", with_unit(n)),
         };
         let holes = match self.hole_bytes {
             0 => String::new(),
@@ -178,7 +178,7 @@ mod tests {
             "1 file, 4.8 MiB in 0.5 s, 10.0 MB/s, TCP (no SMB Direct: the server announces no RDMA interface)"
         );
         let r = Summary { files: 3, resumed_bytes: 1 << 30, transport: "rdma", why_not_rdma: None, ..s };
-        assert_eq!(r.text(), "3 files, 4.8 MiB (1 GiB were there) in 0.5 s, 10.0 MB/s, SMB Direct");
+        assert_eq!(r.text(), "3 files, 4.8 MiB (1 GiB already copied) in 0.5 s, 10.0 MB/s, SMB Direct");
         let h = Summary { hole_bytes: 3 << 20, resumed_bytes: 0, ..r };
         assert_eq!(h.text(), "3 files, 4.8 MiB and 3 MiB of holes in 0.5 s, 10.0 MB/s, SMB Direct");
         let small = Summary { files: 1, bytes: 17, hole_bytes: 0, mb_per_s: 1234.5, ..h };

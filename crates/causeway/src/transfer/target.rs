@@ -1,25 +1,25 @@
-//! Which files go where.
+//! The sources and the destination of `get` and `put`.
 
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 use crate::url::{Location, UrlError};
 
-/// The arguments of `get`: places, then perhaps a directory or a name of this machine.
+/// The arguments of `get`: URLs, then optionally a directory or a name on this machine.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Gets {
-    /// Where from.
+    /// The sources.
     pub sources: Vec<Location>,
-    /// Where to.
+    /// The destination.
     pub target: PathBuf,
 }
 
-/// The arguments of `put`: files of this machine, then a place.
+/// The arguments of `put`: files of this machine, then a URL.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Puts {
-    /// Where from.
+    /// The sources.
     pub sources: Vec<PathBuf>,
-    /// Where to.
+    /// The destination.
     pub target: Location,
 }
 
@@ -38,14 +38,14 @@ impl Gets {
         let sources = sources.iter().map(|s| Location::parse(s)).collect::<Result<Vec<_>, _>>()?;
         if sources.len() > 1 && !target.is_dir() {
             return Err(Failure::Usage(
-                "several files go into a directory only: make it first, or name one file",
+                "several files need an existing directory as destination: create it first, or name one file",
             ));
         }
         one_share(&sources)?;
         Ok(Gets { sources, target })
     }
 
-    /// Where a source goes: into the target where that is a directory, else to it.
+    /// The destination of a source: in the target if that is a directory, else the target itself.
     ///
     /// # Errors
     /// [`UrlError::NoPath`] for a whole share without a name for it.
@@ -53,7 +53,7 @@ impl Gets {
         if !self.target.is_dir() {
             return Ok(self.target.clone());
         }
-        // A whole share goes into a directory of its name.
+        // A whole share is copied into a directory with its name.
         let name = source.path.name().map_or_else(|| source.share(), Ok)?;
         Ok(self.target.join(name))
     }
@@ -67,13 +67,13 @@ impl Puts {
     pub fn parse(arguments: &[String]) -> Result<Puts, Failure> {
         let Some((target, sources)) = arguments.split_last().filter(|(_, s)| !s.is_empty()) else {
             return Err(Failure::Usage(
-                "name what to copy and where to: causeway put FILE smb://host/share/path",
+                "a source and a destination are needed: causeway put FILE smb://host/share/path",
             ));
         };
         if let Some(remote) = sources.iter().find(|s| Location::is_remote(s)) {
             let _ = Location::parse(remote)?;
             return Err(Failure::Usage(
-                "put copies from this machine to a server: use get for the other way",
+                "put copies from this machine to a server: use causeway get to copy from a server",
             ));
         }
         let target = Location::parse(target)?;
@@ -81,7 +81,7 @@ impl Puts {
         Ok(Puts { sources: sources.iter().map(PathBuf::from).collect(), target })
     }
 
-    /// Where a source goes: into the target where that is a directory, else to it.
+    /// The destination of a source: in the target if that is a directory, else the target itself.
     ///
     /// # Errors
     /// When the source has no name (`/`), or one that no share takes.
@@ -89,7 +89,7 @@ impl Puts {
         if !target_is_directory {
             return Ok(self.target.clone());
         }
-        // `.` and `..` have the name of the directory that they stand for.
+        // `.` and `..` get the name of the directory that they refer to.
         let local = |source: std::io::Error| Failure::Local { path: PathBuf::from("."), source };
         let named = match source.file_name() {
             Some(n) => n.to_owned(),
@@ -99,21 +99,21 @@ impl Puts {
     }
 }
 
-/// One command speaks with one share, as one user.
+/// Checks that all URLs of a command are on one share with one user; returns the first.
 ///
 /// # Errors
 /// When there are several.
 pub fn one_share(places: &[Location]) -> Result<&Location, Failure> {
-    let first = places.first().ok_or(Failure::Usage("name a place: smb://host/share/path"))?;
+    let first = places.first().ok_or(Failure::Usage("a URL is needed: smb://host/share/path"))?;
     first.share()?;
     if places.iter().all(|p| p.same_share(first)) {
         Ok(first)
     } else {
-        Err(Failure::Usage("all places of one command must be on one share: use a command for each share"))
+        Err(Failure::Usage("all URLs of one command must be on one share: use a command for each share"))
     }
 }
 
-/// Places that each name a file or directory, one of them at least, all on one share.
+/// Reads URLs of files or directories: at least one, all on one share.
 ///
 /// # Errors
 /// When there is none, one is no place or has no path, or they are on several shares.

@@ -124,7 +124,7 @@ fn setup_makes_what_a_server_needs() {
     let wrong = setup(&dir.path("etc/e.toml"), &["--name", "two words"]);
     assert!(wrong.code == 1 && wrong.err.contains("letters, digits and hyphens"), "{wrong:?}");
     let wrong = setup(&dir.path("etc/f.toml"), &["--interface", "none0"]);
-    assert!(wrong.code == 1 && wrong.err.contains("there are") && wrong.err.contains("lo"), "{wrong:?}");
+    assert!(wrong.code == 1 && wrong.err.contains("address are") && wrong.err.contains("lo"), "{wrong:?}");
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn a_server_from_ready_to_drained() {
     assert_eq!(fs::metadata(dir.path("control.sock")).expect("there").permissions().mode() & 0o777, 0o600);
 
     let second = causeway(&["serve", "--config", &file], "");
-    assert!(second.code == 1 && second.err.contains("another server answers there"), "{second:?}");
+    assert!(second.code == 1 && second.err.contains("another server uses this socket"), "{second:?}");
 
     let status: serde_json::Value =
         serde_json::from_str(&server.ask(&["status", "--json"]).out).expect("JSON");

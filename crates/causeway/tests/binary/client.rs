@@ -174,7 +174,7 @@ fn trees_there_and_back() {
     assert_eq!(put.code, 1);
     assert!(put.err.contains("colon:") && put.err.contains("loop: not copied"), "{put:?}");
     assert!(
-        put.err.contains("41 files, ") && put.err.ends_with("2 files failed, as said above\n"),
+        put.err.contains("41 files, ") && put.err.ends_with("2 files failed: see the messages above\n"),
         "{put:?}"
     );
 
@@ -293,7 +293,7 @@ fn errors_name_place_and_cure() {
     assert!(p.fails(&["put", &file, &p.url("files/none/f")]).contains("mkdir -p"));
     p.done(&["put", &file, &p.url("ram/f")]);
     assert!(p.fails(&["get", &p.url("ram/f"), &p.dir.path("none/f")]).contains("check the path"));
-    assert!(p.fails(&["get", &p.url("ram/f"), &p.dir.path("f/x")]).contains("a file is in the way"));
+    assert!(p.fails(&["get", &p.url("ram/f"), &p.dir.path("f/x")]).contains("a part of the path is a file"));
     p.done(&["mkdir", &p.url("ram/d")]);
     assert!(p.fails(&["cat", &p.url("ram/d")]).contains("name a file in it"));
     if !rustix::process::geteuid().is_root() {
@@ -301,9 +301,9 @@ fn errors_name_place_and_cure() {
         fs::create_dir(&locked)
             .and_then(|()| fs::set_permissions(&locked, fs::Permissions::from_mode(0o500)))
             .expect("made");
-        assert!(p.fails(&["get", &p.url("ram/f"), &locked]).contains("the user has no permission"));
+        assert!(p.fails(&["get", &p.url("ram/f"), &locked]).contains("you have no permission"));
     }
-    assert!(p.fails(&["get", &p.url("ram/f"), "/dev/full"]).contains("free some space here"));
+    assert!(p.fails(&["get", &p.url("ram/f"), "/dev/full"]).contains("free some space on this machine"));
     let long = "x".repeat(300);
     let too_long = p.run(&["stat", &p.url(&format!("ram/{long}"))]);
     assert!(too_long.code == 2 && too_long.err.contains("255") && too_long.err.len() < 200, "{too_long:?}");
@@ -332,7 +332,7 @@ fn errors_name_place_and_cure() {
     );
     assert!(no_rdma.code == 1 && no_rdma.err.contains("--rdma-port"), "{no_rdma:?}");
     assert_eq!(p.server.stop(), 0);
-    assert!(p.fails(&["ls", &p.url("files")]).contains("no server listens there"));
+    assert!(p.fails(&["ls", &p.url("files")]).contains("no server listens on this port"));
 }
 
 /// What `--resume` keeps: of which source, and the sums of its blocks.

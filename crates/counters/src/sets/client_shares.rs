@@ -12,7 +12,7 @@ pub static CLIENT_SHARES: Set = Set {
     metrics: &[&METRICS, &CREDITS],
     counters: &[&DATA_COUNTERS, &CREDIT_COUNTERS],
     absent: &[
-        ("Turbo I/O Reads/sec", "there is no such path: every request takes the same"),
-        ("Turbo I/O Writes/sec", "there is no such path: every request takes the same"),
+        ("Turbo I/O Reads/sec", "Turbo I/O is not implemented: all requests use the same path"),
+        ("Turbo I/O Writes/sec", "Turbo I/O is not implemented: all requests use the same path"),
     ],
 };

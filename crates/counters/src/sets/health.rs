@@ -11,29 +11,43 @@ pub const CLEARED: Cell = Cell(1);
 pub const NOW: [Cell; 3] = [Cell(2), Cell(3), Cell(4)];
 
 static METRICS: [Metric; 5] = [
-    count("raised_faults", Unit::Count, |v, _| v[RAISED.0 as usize], "Faults that began"),
-    count("cleared_faults", Unit::Count, |v, _| v[CLEARED.0 as usize], "Faults that ended"),
-    gauge("information_faults", |v, _| v[NOW[0].0 as usize], "Faults now for which nothing has to be done"),
+    count("raised_faults", Unit::Count, |v, _| v[RAISED.0 as usize], "Faults raised"),
+    count("cleared_faults", Unit::Count, |v, _| v[CLEARED.0 as usize], "Faults cleared"),
+    gauge("information_faults", |v, _| v[NOW[0].0 as usize], "Present faults that need no action"),
     gauge(
         "warning_faults",
         |v, _| v[NOW[1].0 as usize],
-        "Faults now that want to be mended before more fails",
+        "Present faults that need action before another failure",
     ),
-    gauge("error_faults", |v, _| v[NOW[2].0 as usize], "Faults now that make data unavailable, or worse"),
+    gauge(
+        "error_faults",
+        |v, _| v[NOW[2].0 as usize],
+        "Present faults that make data unavailable, or that lose data",
+    ),
 ];
 
 static COUNTERS: [Counter; 5] = [
-    counter("Faults Raised/sec", How::Rate(&["raised_faults"]), "1/s", "Faults that began"),
-    counter("Faults Cleared/sec", How::Rate(&["cleared_faults"]), "1/s", "Faults that ended"),
-    counter("Current Information", How::Value(&["information_faults"]), "", "Faults now, of severity 4"),
-    counter("Current Warnings", How::Value(&["warning_faults"]), "", "Faults now, of severity 5"),
-    counter("Current Errors", How::Value(&["error_faults"]), "", "Faults now, of severity 6"),
+    counter("Faults Raised/sec", How::Rate(&["raised_faults"]), "1/s", "Faults raised"),
+    counter("Faults Cleared/sec", How::Rate(&["cleared_faults"]), "1/s", "Faults cleared"),
+    counter(
+        "Current Information",
+        How::Value(&["information_faults"]),
+        "",
+        "Present faults of severity 4 (Information)",
+    ),
+    counter(
+        "Current Warnings",
+        How::Value(&["warning_faults"]),
+        "",
+        "Present faults of severity 5 (Warning)",
+    ),
+    counter("Current Errors", How::Value(&["error_faults"]), "", "Present faults of severity 6 (Error)"),
 ];
 
 /// One instance per pool.
 pub static HEALTH: Set = Set {
     name: "Storage Health",
-    instances: "a storage pool that was seen since the process started",
+    instances: "a storage pool that the server has found since it started",
     prefix: "causeway_storage_health",
     labels: &["pool"],
     metrics: &[&METRICS],

@@ -11,25 +11,21 @@ static METRICS: [Metric; 13] = [
     count("flushes", Count, |v, _| ended(v, Flush), "Flushes completed"),
     count("read_bytes", Bytes, |v, _| bytes(v, Read), "Bytes read"),
     count("written_bytes", Bytes, |v, _| bytes(v, Write), "Bytes written"),
-    count("read_time_ns", Nanoseconds, |v, _| time(v, Read), "Time that completed reads took"),
-    count("write_time_ns", Nanoseconds, |v, _| time(v, Write), "Time that completed writes took"),
-    count("flush_time_ns", Nanoseconds, |v, _| time(v, Flush), "Time that completed flushes took"),
+    count("read_time_ns", Nanoseconds, |v, _| time(v, Read), "Total time of completed reads"),
+    count("write_time_ns", Nanoseconds, |v, _| time(v, Write), "Total time of completed writes"),
+    count("flush_time_ns", Nanoseconds, |v, _| time(v, Flush), "Total time of completed flushes"),
     gauge("queue_length", |v, _| outstanding(v), "Reads and writes outstanding"),
     count("errors", Count, |v, _| v[ERRORS.0 as usize], "Reads, writes and flushes that failed"),
-    histogram("read_latency_ns", |v, _| ended(v, Read), "How long completed reads took"),
-    histogram("write_latency_ns", |v, _| ended(v, Write), "How long completed writes took"),
-    histogram("flush_latency_ns", |v, _| ended(v, Flush), "How long completed flushes took"),
+    histogram("read_latency_ns", |v, _| ended(v, Read), "Duration of completed reads"),
+    histogram("write_latency_ns", |v, _| ended(v, Write), "Duration of completed writes"),
+    histogram("flush_latency_ns", |v, _| ended(v, Flush), "Duration of completed flushes"),
 ];
 
 /// By kind of I/O.
 pub(crate) const LATENCIES: [&str; 3] = ["read_latency_ns", "write_latency_ns", "flush_latency_ns"];
 
-static HEDGED: [Metric; 1] = [count(
-    "hedged_reads",
-    Count,
-    |v, _| source(v).hedged,
-    "Reads that took so long that another copy was read too",
-)];
+static HEDGED: [Metric; 1] =
+    [count("hedged_reads", Count, |v, _| source(v).hedged, "Slow reads for which another copy was read too")];
 
 static CACHE: [Metric; 2] = [
     count("table_cache_hits", Count, |v, _| source(v).cache_hits, "Checksum tables found in memory"),
@@ -49,52 +45,87 @@ static COUNTERS: [Counter; 21] = [
     counter("Disk Bytes/sec", How::Rate(&["read_bytes", "written_bytes"]), "B/s", "Bytes read and written"),
     counter("Disk Read Bytes/sec", How::Rate(&["read_bytes"]), "B/s", "Bytes read"),
     counter("Disk Write Bytes/sec", How::Rate(&["written_bytes"]), "B/s", "Bytes written"),
-    counter("Avg. Disk sec/Transfer", How::Average(TIMES, ALL), "s", "How long a read or write took"),
-    counter("Avg. Disk sec/Read", How::Average(&["read_time_ns"], &["reads"]), "s", "How long a read took"),
+    counter("Avg. Disk sec/Transfer", How::Average(TIMES, ALL), "s", "Average duration of a read or write"),
+    counter(
+        "Avg. Disk sec/Read",
+        How::Average(&["read_time_ns"], &["reads"]),
+        "s",
+        "Average duration of a read",
+    ),
     counter(
         "Avg. Disk sec/Write",
         How::Average(&["write_time_ns"], &["writes"]),
         "s",
-        "How long a write took",
+        "Average duration of a write",
     ),
     counter(
         "Avg. Disk sec/Flush",
         How::Average(&["flush_time_ns"], &["flushes"]),
         "s",
-        "How long a flush took",
+        "Average duration of a flush",
     ),
-    counter("Median Disk sec/Read", How::Percentile(READ, 50), "s", "Half of the reads took no longer"),
-    counter("Median Disk sec/Write", How::Percentile(WRITE, 50), "s", "Half of the writes took no longer"),
-    counter("99th Percentile Disk sec/Read", How::Percentile(READ, 99), "s", "1 % of the reads took longer"),
+    counter(
+        "Median Disk sec/Read",
+        How::Percentile(READ, 50),
+        "s",
+        "Duration that half of the reads did not exceed",
+    ),
+    counter(
+        "Median Disk sec/Write",
+        How::Percentile(WRITE, 50),
+        "s",
+        "Duration that half of the writes did not exceed",
+    ),
+    counter(
+        "99th Percentile Disk sec/Read",
+        How::Percentile(READ, 99),
+        "s",
+        "Duration that 99 % of the reads did not exceed",
+    ),
     counter(
         "99th Percentile Disk sec/Write",
         How::Percentile(WRITE, 99),
         "s",
-        "1 % of the writes took longer",
+        "Duration that 99 % of the writes did not exceed",
     ),
     counter(
         "99th Percentile Disk sec/Flush",
         How::Percentile("flush_latency_ns", 99),
         "s",
-        "1 % of the flushes took longer",
+        "Duration that 99 % of the flushes did not exceed",
     ),
-    counter("Avg. Disk Bytes/Read", How::Average(&["read_bytes"], &["reads"]), "B", "Bytes of a read"),
-    counter("Avg. Disk Bytes/Write", How::Average(&["written_bytes"], &["writes"]), "B", "Bytes of a write"),
-    counter("Avg. Disk Queue Length", How::Queue(TIMES), "", "Reads and writes outstanding, over the time"),
+    counter("Avg. Disk Bytes/Read", How::Average(&["read_bytes"], &["reads"]), "B", "Average size of a read"),
+    counter(
+        "Avg. Disk Bytes/Write",
+        How::Average(&["written_bytes"], &["writes"]),
+        "B",
+        "Average size of a write",
+    ),
+    counter(
+        "Avg. Disk Queue Length",
+        How::Queue(TIMES),
+        "",
+        "Average number of outstanding reads and writes",
+    ),
     counter(
         "Current Disk Queue Length",
         How::Value(&["queue_length"]),
         "",
         "Reads and writes outstanding now",
     ),
-    counter("Disk Errors", How::Value(&["errors"]), "", "I/Os that failed, since counting began"),
+    counter(
+        "Disk Errors",
+        How::Value(&["errors"]),
+        "",
+        "Reads, writes and flushes that failed since the counters started",
+    ),
 ];
 
 static HEDGED_COUNTERS: [Counter; 1] = [counter(
     "Hedged Reads/sec",
     How::Rate(&["hedged_reads"]),
     "1/s",
-    "Reads that were late: another copy was read too",
+    "Slow reads for which another copy was read too",
 )];
 
 static CACHE_COUNTERS: [Counter; 2] = [
@@ -113,15 +144,18 @@ static CACHE_COUNTERS: [Counter; 2] = [
 ];
 
 const ABSENT: &[(&str, &str)] = &[
-    ("% Disk Time", "it says nothing of a disk that does several I/Os at once: see Avg. Disk Queue Length"),
-    ("% Idle Time", "as % Disk Time"),
-    ("Split IO/Sec", "I/Os are not split after they were counted"),
+    (
+        "% Disk Time",
+        "it has no meaning for a disk that performs several I/Os at once: see Avg. Disk Queue Length",
+    ),
+    ("% Idle Time", "for the same reason as % Disk Time"),
+    ("Split IO/Sec", "I/Os are not split after they are counted"),
 ];
 
 /// One instance per disk of an open pool.
 pub static DISKS: Set = Set {
     name: "PhysicalDisk",
-    instances: "a disk of an open pool, as POOL/NUMBER; metadata and repairs included",
+    instances: "a disk of an open pool, as POOL/NUMBER; counts all its I/O, including metadata and repairs",
     prefix: "causeway_physical_disk",
     labels: &["pool", "disk", "path"],
     metrics: &[&METRICS, &HEDGED],
@@ -132,7 +166,7 @@ pub static DISKS: Set = Set {
 /// One instance per virtual disk of an open pool.
 pub static SPACES: Set = Set {
     name: "Storage Spaces Virtual Disk",
-    instances: "a virtual disk of an open pool, as POOL/NAME; the I/O of its clients",
+    instances: "a virtual disk of an open pool, as POOL/NAME; counts the I/O of its clients",
     prefix: "causeway_virtual_disk",
     labels: &["pool", "virtual_disk"],
     metrics: &[&METRICS, &CACHE],
@@ -143,7 +177,7 @@ pub static SPACES: Set = Set {
 /// One instance per open pool.
 pub static POOLS: Set = Set {
     name: "Storage Pool",
-    instances: "an open pool: its virtual disks together",
+    instances: "an open pool: the sum of its virtual disks",
     prefix: "causeway_storage_pool",
     labels: &["pool"],
     metrics: &[&METRICS, &HEDGED, &CACHE],

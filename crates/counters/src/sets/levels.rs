@@ -36,7 +36,7 @@ static CPU_COUNTER: [Counter; 1] = [counter(
     "Processors Used",
     How::Queue(&["cpu_time_ns"]),
     "",
-    "Processor time by the time: 1 is one processor",
+    "Average number of processors in use: processor time divided by elapsed time",
 )];
 
 levels! {
@@ -44,7 +44,7 @@ levels! {
     ("resident_bytes", Bytes, "Working Set", "Memory in use"),
     ("threads", Count, "Thread Count", "Threads"),
     ("open_files", Count, "Handle Count", "Open file descriptors"),
-    ("open_files_limit", Count, "Handle Limit", "How many there may be"),
+    ("open_files_limit", Count, "Handle Limit", "Maximum number of open file descriptors"),
 }
 
 /// The server's process.
@@ -60,9 +60,9 @@ pub static PROCESS: Set = Set {
 
 levels! {
     MEMORY_METRICS, MEMORY_COUNTERS, 4:
-    ("budget_bytes", Bytes, "Budget", "Payload memory that there is (server.memory)"),
+    ("budget_bytes", Bytes, "Budget", "Size of the payload memory (server.memory)"),
     ("used_bytes", Bytes, "Used", "Payload memory in use"),
-    ("reserve_bytes", Bytes, "Reserve", "Payload memory that is kept for control messages"),
+    ("reserve_bytes", Bytes, "Reserve", "Payload memory that is reserved for control messages"),
     ("waiting_requests", Count, "Waiting Requests", "Requests that wait for payload memory"),
 }
 
@@ -79,8 +79,8 @@ pub static MEMORY: Set = Set {
 
 levels! {
     POOL_METRICS, POOL_COUNTERS, 4:
-    ("size_bytes", Bytes, "Size", "Room of all disks"),
-    ("allocated_bytes", Bytes, "Allocated Size", "Room that virtual disks have"),
+    ("size_bytes", Bytes, "Size", "Total space on all disks"),
+    ("allocated_bytes", Bytes, "Allocated Size", "Space that is allocated to virtual disks"),
     ("disks", Count, "Disks", "Disks of the pool"),
     ("missing_disks", Count, "Missing Disks", "Disks of the pool that are not in service"),
 }
@@ -98,8 +98,8 @@ pub static POOL_CAPACITY: Set = Set {
 
 levels! {
     SPACE_METRICS, SPACE_COUNTERS, 2:
-    ("size_bytes", Bytes, "Size", "Size that clients see"),
-    ("footprint_bytes", Bytes, "Footprint On Pool", "Room that it has in its pool"),
+    ("size_bytes", Bytes, "Size", "Size as clients see it"),
+    ("footprint_bytes", Bytes, "Footprint On Pool", "Space that is allocated to it in its pool"),
 }
 
 /// One instance for each virtual disk of open pools.
@@ -116,7 +116,7 @@ pub static SPACE_CAPACITY: Set = Set {
 levels! {
     DISK_METRICS, DISK_COUNTERS, 2:
     ("size_bytes", Bytes, "Size", "Size"),
-    ("allocated_bytes", Bytes, "Allocated Size", "Room that virtual disks have on it"),
+    ("allocated_bytes", Bytes, "Allocated Size", "Space on the disk that is allocated to virtual disks"),
 }
 
 /// One instance for each disk of open pools.
@@ -133,8 +133,8 @@ pub static DISK_CAPACITY: Set = Set {
 levels! {
     JOB_METRICS, JOB_COUNTERS, 3:
     ("total_bytes", Bytes, "Bytes Total", "Bytes that the job has to process"),
-    ("processed_bytes", Bytes, "Bytes Processed", "Bytes that it has processed"),
-    ("rate_bytes", Bytes, "Rate", "Bytes that it processes a second"),
+    ("processed_bytes", Bytes, "Bytes Processed", "Bytes that the job has processed"),
+    ("rate_bytes", Bytes, "Rate", "Bytes that the job processes per second"),
 }
 
 /// One instance for each background job.

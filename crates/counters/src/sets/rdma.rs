@@ -6,14 +6,14 @@ use crate::transfers as t;
 use Unit::{Bytes, Count};
 
 static METRICS: [Metric; 9] = [
-    gauge("active_connections", |v, _| v[t::ACTIVE.0 as usize], "Connections"),
+    gauge("active_connections", |v, _| v[t::ACTIVE.0 as usize], "Open connections"),
     count("accepted_connections", Count, |v, _| v[t::ACCEPTED.0 as usize], "Connections accepted"),
     count("initiated_connections", Count, |v, _| v[t::INITIATED.0 as usize], "Connections initiated"),
     count(
         "failed_connection_attempts",
         Count,
         |v, _| v[t::FAILED_ATTEMPTS.0 as usize],
-        "Connections that did not come about",
+        "Connection attempts that failed",
     ),
     count(
         "connection_errors",
@@ -21,14 +21,14 @@ static METRICS: [Metric; 9] = [
         |v, _| v[t::CONNECTION_ERRORS.0 as usize],
         "Connections that ended with an error",
     ),
-    count("inbound_bytes", Bytes, |v, _| v[t::IN_BYTES.0 as usize], "Bytes that came, headers included"),
-    count("outbound_bytes", Bytes, |v, _| v[t::OUT_BYTES.0 as usize], "Bytes that went, headers included"),
-    count("inbound_frames", Count, |v, _| v[t::IN_FRAMES.0 as usize], "Frames that came"),
-    count("outbound_frames", Count, |v, _| v[t::OUT_FRAMES.0 as usize], "Frames that went"),
+    count("inbound_bytes", Bytes, |v, _| v[t::IN_BYTES.0 as usize], "Bytes received, including headers"),
+    count("outbound_bytes", Bytes, |v, _| v[t::OUT_BYTES.0 as usize], "Bytes sent, including headers"),
+    count("inbound_frames", Count, |v, _| v[t::IN_FRAMES.0 as usize], "Frames received"),
+    count("outbound_frames", Count, |v, _| v[t::OUT_FRAMES.0 as usize], "Frames sent"),
 ];
 
 static COUNTERS: [Counter; 9] = [
-    counter("RDMA Active Connections", How::Value(&["active_connections"]), "", "Connections now"),
+    counter("RDMA Active Connections", How::Value(&["active_connections"]), "", "Open connections"),
     counter(
         "RDMA Accepted Connections",
         How::Value(&["accepted_connections"]),
@@ -45,44 +45,39 @@ static COUNTERS: [Counter; 9] = [
         "RDMA Failed Connection Attempts",
         How::Value(&["failed_connection_attempts"]),
         "",
-        "Connections that did not come about, by either side's doing",
+        "Connection attempts that failed, on either side",
     ),
     counter(
         "RDMA Connection Errors",
         How::Value(&["connection_errors"]),
         "",
-        "Connections that ended with an error: lost, or broken off for what one side did",
+        "Connections that ended with an error: lost, or closed because one side violated the protocol",
     ),
     counter(
         "RDMA Inbound Bytes/sec",
         How::Rate(&["inbound_bytes"]),
         "B/s",
-        "Bytes that came from the fabric, headers included (iWARP: the TCP stream's)",
+        "Bytes received from the fabric, including headers (iWARP: bytes of the TCP stream)",
     ),
     counter(
         "RDMA Outbound Bytes/sec",
         How::Rate(&["outbound_bytes"]),
         "B/s",
-        "Bytes that went to the fabric, headers included (iWARP: the TCP stream's)",
+        "Bytes sent to the fabric, including headers (iWARP: bytes of the TCP stream)",
     ),
     counter(
         "RDMA Inbound Frames/sec",
         How::Rate(&["inbound_frames"]),
         "1/s",
-        "Frames that came (iWARP: FPDUs)",
+        "Frames received (iWARP: FPDUs)",
     ),
-    counter(
-        "RDMA Outbound Frames/sec",
-        How::Rate(&["outbound_frames"]),
-        "1/s",
-        "Frames that went (iWARP: FPDUs)",
-    ),
+    counter("RDMA Outbound Frames/sec", How::Rate(&["outbound_frames"]), "1/s", "Frames sent (iWARP: FPDUs)"),
 ];
 
 /// One instance per provider.
 pub static RDMA: Set = Set {
     name: "RDMA Activity",
-    instances: "an RDMA provider, over the whole process: iwarp",
+    instances: "an RDMA provider, for the whole process: iwarp",
     prefix: "causeway_rdma",
     labels: &["provider"],
     metrics: &[&METRICS, &WORK_REQUESTS],

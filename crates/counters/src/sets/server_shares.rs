@@ -3,7 +3,7 @@
 use super::Set;
 use super::requests::{DATA_COUNTERS, FILE_COUNTERS, FILES, METRICS, SERVER_COUNTERS};
 
-const NO_HANDLES: &str = "resilient handles are not offered";
+const NO_HANDLES: &str = "resilient handles are not supported";
 const NO_DURABLE: &str = "not counted yet";
 
 /// One instance per share name; it stays when the share goes, so that its counts never go back.

@@ -77,7 +77,7 @@ impl Fixed {
     /// I/O works without.
     fn refuse(&mut self, error: &io::Error) {
         self.refused = Some(error.raw_os_error().unwrap_or(0));
-        tracing::info!(buffers = %self.state(), "I/O looks memory up each time");
+        tracing::info!(buffers = %self.state(), "some I/O buffers are not registered with the kernel: I/O costs more processor time");
     }
 
     pub(super) fn state(&self) -> FixedBuffers {

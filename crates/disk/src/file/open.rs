@@ -74,7 +74,7 @@ pub enum OpenError {
     },
     /// The file system is full.
     #[error(
-        "{path}: the file system has no room for {bytes} bytes of it that must be allocated: make room there"
+        "{path}: the file system has no space for {bytes} bytes of the file that must be allocated: free some space there"
     )]
     NoRoom {
         /// The path.

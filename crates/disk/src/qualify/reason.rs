@@ -40,7 +40,7 @@ pub enum CannotPoolReason {
         errno: i32,
     },
     /// It is too small.
-    #[error("it has {}; {} are needed", mebibytes(*.size), mebibytes(*.minimum))]
+    #[error("its size is {}; the minimum is {}", mebibytes(*.size), mebibytes(*.minimum))]
     InsufficientCapacity {
         /// Its size in bytes.
         size: u64,
@@ -49,7 +49,7 @@ pub enum CannotPoolReason {
     },
     /// It is reached by a network: another machine may write to it, and no fence of this one would stop that.
     #[error(
-        "it is reached by {transport}: another machine can write to it, too, which nothing here prevents"
+        "it is connected by {transport}: other machines can write to it, and this server cannot prevent that"
     )]
     Shared {
         /// By what.
@@ -70,13 +70,13 @@ pub enum CannotPoolReason {
         other: Option<PathBuf>,
     },
     /// There is something on it.
-    #[error("it holds {}", signatures.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    #[error("it contains {}", signatures.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
     NotBlank {
         /// The signatures.
         signatures: Vec<Signature>,
     },
     /// A kind of disk that a pool cannot use: zoned, or with blocks of more than 4 KiB.
-    #[error("it is zoned, or its blocks of {logical_block} bytes are larger than 4096")]
+    #[error("it is zoned, or its blocks ({logical_block} bytes) are larger than 4096 bytes")]
     HardwareNotCompliant {
         /// Its logical block, in bytes.
         logical_block: u32,
@@ -98,7 +98,7 @@ pub enum Warning {
     },
     /// The system promises less than a checksummed unit.
     #[error(
-        "only {unit} bytes are written atomically, so mirrors write their copies in turn; format it to 4096-byte sectors (nvme format, sg_format)"
+        "only {unit} bytes are written atomically, so mirrors write their copies one after the other; format it to 4096-byte sectors (nvme format, sg_format)"
     )]
     SmallAtomicWrite {
         /// Bytes.
@@ -106,7 +106,7 @@ pub enum Warning {
     },
     /// It has no world wide name.
     #[error(
-        "only its model and serial number identify it; another disk of the same make could have the same"
+        "only its model and serial number identify it; another disk of the same model could have the same number"
     )]
     OnlySerial,
 }
@@ -138,9 +138,9 @@ impl CannotPoolReason {
                     .into()
             }
             CannotPoolReason::NotHealthy { .. } => {
-                "look at the kernel's log (dmesg) and the disk's own (smartctl -a); replace it or its cable".into()
+                "check the kernel's log (dmesg) and the disk's health (smartctl -a); replace the disk or its cable".into()
             }
-            CannotPoolReason::RemovableMedia => "use a disk that is built in".into(),
+            CannotPoolReason::RemovableMedia => "use an internal disk".into(),
             CannotPoolReason::InUse { by } => match by.first() {
                 Some(user) => user.cure(),
                 None => "find the process that uses it (lsof, fuser -v) and stop it".into(),
@@ -152,19 +152,19 @@ impl CannotPoolReason {
                 "use a larger disk".into()
             }
             CannotPoolReason::Shared { .. } => {
-                "use disks that only this machine can reach; share them with other machines by this server".into()
+                "use disks that only this machine can access; other machines can use them through this server".into()
             }
             CannotPoolReason::ReadOnly => {
                 "remove the write protection (a switch, blockdev --setrw); a worn-out disk must be replaced".into()
             }
             CannotPoolReason::NoUniqueId => {
-                "give a virtual disk a serial number in its hypervisor; update the firmware of a real one; a file needs \
-                 a file system with extended attributes"
+                "for a disk of a virtual machine, set a serial number in the hypervisor; for a physical disk, update its \
+                 firmware; for a file, use a file system with extended attributes"
                     .into()
             }
             CannotPoolReason::DuplicateId { .. } => {
-                "if both are paths to one disk, use the multipath device; else update the firmware, which gave two disks \
-                 one name"
+                "if both are paths to one disk, use the multipath device; otherwise update the firmware, which gives two \
+                 disks the same identity"
                     .into()
             }
             CannotPoolReason::NotBlank { .. } => {

@@ -55,7 +55,7 @@ const HEAD_MARKS: &[(&str, usize, &[u8])] = &[
     ("swap space", 4086, b"SWAPSPACE2"),
     ("swap space", 16374, b"SWAPSPACE2"),
     ("swap space", 65526, b"SWAPSPACE2"),
-    ("a suspended system", 4086, b"S1SUSPEND"),
+    ("the image of a hibernated system", 4086, b"S1SUSPEND"),
     ("a Ceph BlueStore device", 0, b"bluestore block device"),
     ("a QEMU disk image (qcow2)", 0, b"QFI\xFB"),
     ("a VHDX disk image", 0, b"vhdxfile"),

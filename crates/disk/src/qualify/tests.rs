@@ -69,7 +69,7 @@ async fn a_file_with_contents_is_not_taken() {
             return skipped!("this file system keeps no extended attributes");
         }
         assert_eq!(names(&q), ["Not blank"], "{name}");
-        assert_eq!(q.reasons[0].to_string(), format!("it holds {says}"));
+        assert_eq!(q.reasons[0].to_string(), format!("it contains {says}"));
         let forced =
             qualify(&env, &path, &QualifyOptions { force: true, ..small() }).await.expect("looked at");
         assert!(forced.can_pool, "{name}: {forced:?}");
@@ -100,7 +100,7 @@ async fn each_refusal_has_its_reason_and_a_cure() {
 
     let path = file(&folder, "xfs", b"XFSB", SMALL);
     let q = qualify(&env, &path, &small()).await.expect("looked at");
-    assert_eq!(q.reasons[0].to_string(), "it holds an XFS file system (at 0)");
+    assert_eq!(q.reasons[0].to_string(), "it contains an XFS file system (at 0)");
     assert_eq!(names(&q), ["Not blank"]);
     let q = qualify(&env, &path, &QualifyOptions { force: true, ..small() }).await.expect("looked at");
     assert!(q.can_pool && q.signatures.len() == 1, "forced, and told all the same");

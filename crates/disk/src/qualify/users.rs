@@ -39,7 +39,7 @@ impl User {
             User::Holder { name } if name.starts_with("md") => format!("mdadm --stop /dev/{name}"),
             User::Holder { name } => {
                 format!(
-                    "end what /dev/{name} is for (vgchange -an, cryptsetup close, multipath -f), then try again"
+                    "stop the use of /dev/{name} (vgchange -an, cryptsetup close, multipath -f), then try again"
                 )
             }
             User::Swap { path } => format!("swapoff {}", path.display()),
@@ -53,8 +53,8 @@ impl fmt::Display for User {
         match self {
             User::Mounted { at } => write!(f, "mounted at {}", at.display()),
             User::Holder { name } => write!(f, "part of {name}"),
-            User::Swap { path } => write!(f, "swap space, as {}", path.display()),
-            User::Loop { name } => write!(f, "behind {name}"),
+            User::Swap { path } => write!(f, "used as the swap space {}", path.display()),
+            User::Loop { name } => write!(f, "used by the loop device {name}"),
         }
     }
 }

@@ -52,10 +52,15 @@ impl Handshake {
             self.status = None;
         }
         if !self.structured {
-            return answer(out, option, ERROR_INVALID, b"agree on structured replies first");
+            return answer(out, option, ERROR_INVALID, b"structured replies must be negotiated first");
         }
         let Some(Queries { name, queries }) = Queries::decode(data) else {
-            return answer(out, option, ERROR_INVALID, b"the name and the queries do not fill the option");
+            return answer(
+                out,
+                option,
+                ERROR_INVALID,
+                b"the name and the queries do not match the length of the option",
+            );
         };
         let Some(index) = self.find(name) else {
             return answer(out, option, ERROR_UNKNOWN, b"there is no such export");

@@ -1,8 +1,8 @@
 //! The claims on the pool's own disks, one in two places on each voter: an authority for one machine.
 //!
-//! A claim is as good as the voters that have it: two sets of them that may open have one in common, and a record needs
-//! one of every set that may open ([`crate::voters`]). So when an owner finds its claim on as many voters as a record
-//! needs, no other process has completed a claim after it.
+//! Any two sets of voters that may open the pool have a voter in common, and a record needs one voter of every set that
+//! may open it ([`crate::voters`]). So when an owner finds its claim on as many voters as a record needs, no other
+//! process has completed a later claim.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::format::{Areas, Claim, FrameError};
 use crate::metadata::{DiskIo, Member, Members};
 use crate::{DiskNumber, PoolId};
 
-/// How long a claim is left alone before it is read again: longer than the time between reading claims and writing one's
-/// own.
+/// The delay before a written claim is read again: longer than another claimant takes between reading the claims and
+/// writing its own.
 const CLAIM_SETTLES: Duration = Duration::from_millis(500);
 
 /// See the module.
@@ -38,15 +38,15 @@ struct Inner {
 
 #[derive(Clone, Default)]
 struct State {
-    /// This holder's, once it has claimed.
+    /// This holder's claim, once it has one.
     mine: Option<Claim>,
-    /// The voters that have taken it.
+    /// The voters that have stored it.
     have: BTreeSet<DiskNumber>,
     in_force: InForce,
 }
 
 impl Labels {
-    /// Of a pool on these disks, with the claims that were found there.
+    /// For a pool on these disks, with the claims found there.
     pub(crate) fn new(
         io: &DiskIo,
         pool: PoolId,
@@ -61,21 +61,21 @@ impl Labels {
         Arc::new(Labels(Arc::new(Inner { io, pool, lease, found, state })))
     }
 
-    /// The voters that have taken this holder's claim.
+    /// The voters that have stored this holder's claim.
     pub(crate) fn claimed(&self) -> BTreeSet<DiskNumber> {
         self.0.state.read().have.clone()
     }
 }
 
 impl PoolAuthority for Labels {
-    /// The newest claim; after this holder has claimed, whether its claim is on enough voters.
+    /// Reads the newest claim; after this holder has claimed, verifies that its claim is on enough voters.
     fn read(&self) -> BoxFuture<Result<(Revision, AuthorityValue), CasError>> {
         let inner = Arc::clone(&self.0);
         Box::pin(async move { inner.read().await })
     }
 
-    /// A higher epoch is claimed. With the same one only the claim is verified, and written to voters that join: the
-    /// record that follows decides.
+    /// Claims a higher epoch. With the same epoch it only verifies the claim, and writes it to joining voters: the next
+    /// record decides.
     fn compare_and_set(
         &self,
         expected: Revision,
@@ -130,8 +130,8 @@ impl Inner {
         let members = Arc::clone(&self.state.read().in_force.members);
         let voters: Vec<_> = value.voters.iter().filter_map(|d| members.get(*d)).collect();
         let now = join_all(voters.iter().map(|m| self.newest(m))).await;
-        // Reading the metadata may have taken long: a claim made since then is seen here, before it is overwritten. Its
-        // owner may have written since.
+        // Reading the metadata may have taken long: a later claim is detected here, before it is overwritten. Its owner
+        // may already have written.
         for (member, newest) in voters.iter().zip(&now) {
             let Ok((Some(newest), _)) = newest else { continue };
             if self.found.get(&member.number).is_none_or(|then| is_newer(newest, then)) {
@@ -145,7 +145,7 @@ impl Inner {
             (member.number, self.write(member, &mine, last + 1).await)
         });
         let written = join_all(written).await;
-        // A pool that is being made: no other process knows of it, and all its voters must take the claim.
+        // A pool that is being created: no other process knows it, and all its voters must store the claim.
         let first = value.epoch == 1;
         if let Some((disk, error)) = written.iter().find_map(|(d, r)| Some((*d, r.err()?))).filter(|_| first)
         {
@@ -156,7 +156,7 @@ impl Inner {
         if first {
             return Ok(Revision(value.epoch));
         }
-        // Two that claim at the same time: each that sees the other's claim withdraws.
+        // Concurrent claimants: each one that reads the other's claim withdraws.
         self.io.env.sleep(CLAIM_SETTLES).await;
         let mine = &mine;
         let again =
@@ -172,7 +172,7 @@ impl Inner {
         let State { have, in_force: InForce { members, .. }, .. } = self.state.read().clone();
         let revision = Revision(mine.epoch);
         if mine.exported {
-            // One that does not take it keeps the older claim of this epoch; the newest counts.
+            // A voter that does not store it keeps the older claim of this epoch; the newest one is valid.
             let each = value.voters.iter().filter_map(|d| members.get(*d)).map(|m| self.rewrite(m, &mine));
             let (taken, refused): (Vec<_>, Vec<_>) =
                 join_all(each).await.into_iter().partition(Result::is_ok);
@@ -182,7 +182,7 @@ impl Inner {
             };
         }
         match self.verify(&mine).await {
-            // The record decides whether the voters are enough.
+            // The next record decides whether the voters are enough.
             Ok(()) | Err(CasError::Unreachable(_)) => {}
             Err(error) => return Err(error),
         }
@@ -198,8 +198,8 @@ impl Inner {
         failed.map_or(Ok(revision), Err)
     }
 
-    /// Whether the claim is on as many voters of every set in force as a record needs. A disk that hangs is waited for
-    /// only if it is needed.
+    /// Whether the claim is on as many voters of every set in force as a record needs. Waits for a hanging disk only if
+    /// it is needed.
     async fn verify(&self, mine: &Claim) -> Result<(), CasError> {
         let InForce { members, voters } = self.state.read().in_force.clone();
         let asked: BTreeSet<_> = voters.iter().flat_map(|(set, _)| set).collect();
@@ -224,12 +224,12 @@ impl Inner {
         let voters: BTreeSet<_> = in_force.voters.into_iter().flat_map(|(set, _)| set).collect();
         let mut found = BTreeMap::new();
         for member in voters.iter().filter_map(|d| in_force.members.get(*d)) {
-            // A disk that does not answer is skipped; its I/O error is handled elsewhere.
+            // A disk that does not respond is skipped; its I/O error is handled elsewhere.
             let Ok((newest, mut damaged)) = self.newest(member).await else { continue };
             if let Some(other) = newest.as_ref().filter(|c| c.is_after(&mine)) {
                 return Err(conflict(other));
             }
-            // Where ours was is something else.
+            // Our claim was replaced by other bytes.
             damaged += u64::from(damaged == 0 && newest.is_none_or(|c| c.epoch < mine.epoch));
             if damaged > 0 {
                 found.insert(member.number, damaged);
@@ -244,7 +244,7 @@ impl Inner {
         Ok(found)
     }
 
-    /// Writes a claim after reading those that are there.
+    /// Writes a claim after reading the existing ones.
     async fn rewrite(&self, member: &Member, mine: &Claim) -> Result<(), CasError> {
         let failed = |e| CasError::Disk { disk: member.number, error: e };
         let last = match self.newest(member).await.map_err(failed)? {
@@ -254,7 +254,7 @@ impl Inner {
         self.write(member, mine, last + 1).await.map_err(failed)
     }
 
-    /// In the place that does not have the newest.
+    /// Writes to the place that does not have the newest claim.
     async fn write(&self, member: &Member, mine: &Claim, sequence: u64) -> Result<(), DiskError> {
         let claim = Claim { sequence, ..mine.clone() };
         let place = member.areas.claim_place(sequence);
@@ -310,7 +310,7 @@ fn is_newer(now: &Claim, then: &Claim) -> bool {
     now.is_after(then) || (now.epoch == then.epoch && now.sequence > then.sequence)
 }
 
-/// The newest claim on a disk, and how many of its places are damaged.
+/// The newest claim on a disk, and the number of its damaged places.
 pub(crate) async fn newest_claim(
     io: &DiskIo,
     disk: &Arc<dyn Disk>,

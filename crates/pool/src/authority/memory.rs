@@ -8,16 +8,16 @@ use parking_lot::Mutex;
 
 use super::{AuthorityValue, CasError, Lease, PoolAuthority, Quorum, Revision};
 
-/// The value that all holders see.
+/// The value, shared by all holders.
 #[derive(Clone, Default)]
 pub struct Register(Arc<Mutex<(Revision, AuthorityValue)>>);
 
-/// What happens to one call.
+/// A fault of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It is done, and its answer is lost: [`CasError::Unknown`].
+    /// It takes effect, and its reply is lost: [`CasError::Unknown`].
     LostReply,
-    /// It does not arrive: [`CasError::Unreachable`].
+    /// It is lost: [`CasError::Unreachable`].
     TimeOut,
 }
 
@@ -38,7 +38,7 @@ impl MemoryAuthority {
         Arc::new(MemoryAuthority { env: env.clone(), register: register.clone(), lease, mine, faults })
     }
 
-    /// The next calls fail like this, one each.
+    /// Injects one fault into each of the next calls.
     pub fn inject(&self, faults: impl IntoIterator<Item = Fault>) {
         self.faults.lock().extend(faults);
     }

@@ -13,8 +13,8 @@ use tokio::sync::Notify;
 use super::{CasError, Lease, PoolAuthority};
 use crate::Suspension;
 
-/// An owner's right to its pool. Users ask it before a change begins and before it is acknowledged; that they ask is what
-/// renews the lease, so an idle pool reads nothing.
+/// An owner's right to its pool. Callers check it before a change begins and before it is acknowledged. These checks
+/// trigger the renewal of the lease, so an idle pool reads nothing.
 pub struct Tenure {
     env: Env,
     authority: Arc<dyn PoolAuthority>,
@@ -22,27 +22,27 @@ pub struct Tenure {
     /// Epoch and incarnation.
     me: (u64, u64),
     state: RwLock<State>,
-    /// Counts changes of the members and of what [`Tenure::suspended`] says.
+    /// Counts changes of the members and of the result of [`Tenure::suspended`].
     pub(crate) changed: watch::Sender<u64>,
     renewing: AtomicBool,
-    /// An attempt to renew has ended, or the tenure.
+    /// Notified when an attempt to renew, or the tenure, has ended.
     tried: Notify,
 }
 
 #[derive(Default)]
 struct State {
-    /// For good.
+    /// Ended permanently, and why.
     over: Option<Suspension>,
-    /// Until a renewal succeeds.
+    /// Suspended until a renewal succeeds, and why.
     paused: Option<Suspension>,
-    /// It is over and was let go: nothing waits for it.
+    /// It has ended and was abandoned: no call waits for it.
     is_abandoned: bool,
 }
 
-/// The lease is renewed when less is left.
+/// The lease is renewed when less time remains.
 const LOW_NS: u64 = (Lease::LENGTH.as_nanos() - Lease::RENEWAL.as_nanos()) as u64;
 
-/// Between attempts to renew it.
+/// The delay between attempts to renew it.
 const AGAIN: Duration = Duration::from_millis(500);
 
 /// How long a change waits for a lease.
@@ -65,7 +65,7 @@ impl Tenure {
         })
     }
 
-    /// The epoch of the pool that it is of.
+    /// The pool's epoch of this owner.
     pub(crate) fn epoch(&self) -> u64 {
         self.me.0
     }
@@ -80,7 +80,7 @@ impl Tenure {
         left > 0
     }
 
-    /// Waits until it holds. Errors: it is over, or could not be renewed for [`PATIENCE`].
+    /// Waits until it holds. Errors: it has ended, or could not be renewed for [`PATIENCE`].
     pub(crate) async fn hold(self: &Arc<Tenure>) -> Result<(), Suspension> {
         let until = self.env.now() + PATIENCE;
         loop {
@@ -98,7 +98,7 @@ impl Tenure {
         }
     }
 
-    /// Reads the authority once. Errors: another owner has claimed the pool, and the tenure is over; or
+    /// Reads the authority once. Errors: another owner has claimed the pool, and the tenure has ended; or
     /// [`Suspension::NoLease`].
     pub(crate) async fn confirm(&self) -> Result<(), Suspension> {
         if let Some(why) = self.over() {
@@ -127,7 +127,7 @@ impl Tenure {
         Err(why)
     }
 
-    /// It is over: nothing is written or acknowledged from now on.
+    /// Ends it: nothing is written or acknowledged from now on.
     pub(crate) fn suspend(&self, why: Suspension) -> Suspension {
         self.lease.end();
         let why = self.state.write().over.get_or_insert(why).clone();
@@ -136,7 +136,7 @@ impl Tenure {
         why
     }
 
-    /// The same when it is over already: what waits for the pool ends, because it will not resume.
+    /// Abandons a tenure that has ended: calls that wait for the pool fail, because it will not resume.
     pub(crate) fn abandon(&self) {
         self.lease.end();
         self.state.write().is_abandoned = true;
@@ -148,13 +148,13 @@ impl Tenure {
         self.suspend(Suspension::Claimed { by: other.unwrap_or_default() })
     }
 
-    /// Why it is over, if it is for good.
+    /// Why it has ended, if it has ended permanently.
     pub(crate) fn over(&self) -> Option<Suspension> {
         let state = self.state.read();
         if state.is_abandoned { Some(Suspension::Abandoned) } else { state.over.clone() }
     }
 
-    /// Why nothing is acknowledged now; of one that was let go, why it was over before.
+    /// Why nothing is acknowledged now; for an abandoned one, why it had ended before.
     pub(crate) fn suspended(&self) -> Option<Suspension> {
         let state = self.state.read();
         state
@@ -175,7 +175,7 @@ impl Tenure {
 
     fn resume(&self) {
         if self.state.write().paused.take().is_some() {
-            tracing::info!("the pool's owner is confirmed again; the pool resumes");
+            tracing::info!("this process is confirmed as the pool's owner again; the pool resumes");
             self.changed.send_modify(|n| *n += 1);
         }
         self.tried.notify_waiters();
@@ -191,7 +191,7 @@ impl Tenure {
 }
 
 impl Renewal {
-    /// Tries until it succeeds or the tenure is over.
+    /// Retries until it succeeds or the tenure has ended.
     async fn run(self, env: Env) {
         while let Some(tenure) = self.0.upgrade() {
             match tenure.confirm().await {
@@ -205,7 +205,7 @@ impl Renewal {
 }
 
 impl Drop for Renewal {
-    /// Also when its worker has ended: those that wait begin another one.
+    /// Also when its worker has ended: waiting callers begin another renewal.
     fn drop(&mut self) {
         if let Some(tenure) = self.0.upgrade() {
             tenure.renewing.store(false, Ordering::Release);

@@ -1,4 +1,4 @@
-//! The errors of the metadata, as owners get them.
+//! Conversion of the metadata's errors to errors for owners.
 
 use pool_seam::{SeamError, Suspension as Paused};
 
@@ -22,7 +22,7 @@ pub(super) fn suspended(why: &Suspension) -> SeamError {
         }
         Suspension::Fenced { epoch } => SeamError::Suspended(Paused::TakenOver(*epoch)),
         Suspension::NoLease { .. } => SeamError::Suspended(Paused::LeaseEnded),
-        // Another process coordinates the pool, or will.
+        // Another process coordinates the pool, now or soon.
         Suspension::Claimed { .. } | Suspension::Exported | Suspension::Ended => SeamError::Moved,
         Suspension::Unaccountable(_) | Suspension::Abandoned => SeamError::Failed(why.to_string()),
     }

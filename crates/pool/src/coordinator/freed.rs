@@ -1,5 +1,5 @@
-//! Slabs that a record frees are discarded on their disks, so that their room on the medium is free, too. Until that has
-//! ended no row gets them: a discard that is late would reach another row's data.
+//! Slabs that a record frees are discarded on their disks, which frees their space on the medium, too. Until that is
+//! complete they are not reused: a late discard would destroy another row's data.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -23,7 +23,7 @@ pub(crate) struct Discarding {
 }
 
 impl Discarding {
-    /// The state in which new slabs are chosen: these are none that are free.
+    /// The state for choosing new slabs: slabs being discarded are not free in it.
     pub(super) fn without(&self, state: &State) -> State {
         let mut s = state.clone();
         self.slabs.lock().iter().for_each(|place| s.take_slab(*place));
@@ -44,7 +44,7 @@ impl Discarding {
     }
 }
 
-/// Slabs that are being discarded, until it is dropped.
+/// Slabs that are being discarded until this is dropped.
 struct Freed {
     discarding: Arc<Discarding>,
     slabs: Vec<SlabPlace>,
@@ -53,7 +53,7 @@ struct Freed {
 impl Drop for Freed {
     fn drop(&mut self) {
         if self.slabs.is_empty() {
-            return; // requests that wait for slabs would wake each other for ever
+            return; // otherwise requests that wait for slabs would wake each other for ever
         }
         let mut all = self.discarding.slabs.lock();
         self.slabs.iter().for_each(|place| _ = all.remove(place));
@@ -63,9 +63,9 @@ impl Drop for Freed {
 }
 
 impl Pool {
-    /// Chooses operations on the state that their record follows, and makes the record, also if the caller stops waiting.
-    /// `choose` sees slabs that are being discarded as taken. Slabs that the record frees are discarded afterwards: no
-    /// caller waits for that. Errors: nothing has changed then.
+    /// Chooses operations for the state that precedes their record, and writes the record, also if the caller stops
+    /// waiting. In the state for `choose`, slabs being discarded are in use. Slabs that the record frees are discarded
+    /// afterwards, in the background. After an error nothing has changed.
     pub(super) async fn decide<T: Send + 'static>(
         &self,
         choose: impl FnOnce(&State) -> (Vec<Op>, T) + Send + 'static,
@@ -97,8 +97,8 @@ impl Pool {
         select(pin!(end), pin!(env.sleep(DISCARDS))).await;
     }
 
-    /// Discards slabs in a task for each disk: a disk that hangs delays its own slabs only. A disk that cannot discard keeps
-    /// what they hold: they are free all the same.
+    /// Discards slabs in a task for each disk: a disk that hangs delays its own slabs only. On a disk without discards
+    /// they are free all the same.
     fn discard(&self, mut freed: Freed) {
         let (members, c) = (self.members(), Ctx { epoch: Epoch(self.epoch()), ..Ctx::default() });
         let mut disks: BTreeMap<DiskNumber, Vec<SlabPlace>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Who owns a space: the next owner, and the end of a space.
+//! The transfer of a space to the next owner, and its destruction.
 
 use pool_seam::{NodeId, OwnerId, Ownership, SeamError};
 
@@ -8,9 +8,9 @@ use crate::state::SpaceOp;
 use crate::{Op, Pool, SpaceId};
 
 impl Pool {
-    /// Gives a space to another owner: what the one before asks for from now on is refused. Errors:
-    /// [`SeamError::Failed`]: there is no such space, or it has had all the owners that it can have before the pool is
-    /// opened again. Otherwise as for a request.
+    /// Gives a space to another owner: requests of the previous one are refused from now on. Errors:
+    /// [`SeamError::Failed`]: there is no such space, or the number of its owners since the pool was opened is at its
+    /// limit. Otherwise as for a request.
     pub async fn hand_over(&self, space: SpaceId, node: NodeId) -> Result<OwnerId, SeamError> {
         let decide = move |s: &crate::State| {
             let epoch = s.spaces.get(&space).and_then(|record| record.ownership.epoch.next());
@@ -21,8 +21,8 @@ impl Pool {
         Ok(OwnerId { space, node, epoch: epoch.ok_or_else(|| no_space(space))? })
     }
 
-    /// Destroys a space and what is on it; its slabs are discarded afterwards. Its owner has ended, and no I/O of it is
-    /// outstanding. Errors: as for a request; then the space is there.
+    /// Destroys a space and its data; its slabs are discarded afterwards. Its owner must have ended, without
+    /// outstanding I/O. Errors: as for a request; then the space still exists.
     pub async fn destroy_space(&self, space: SpaceId) -> Result<(), SeamError> {
         let decide = move |s: &crate::State| {
             let is_there = s.spaces.contains_key(&space);

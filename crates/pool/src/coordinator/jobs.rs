@@ -1,11 +1,11 @@
-//! The jobs of spaces. A job of the pool's board ([`Pool::jobs`]) becomes orders: one for an owner and a
-//! part of the work. The owners do them piece by piece, and ask for a turn before each few pieces.
+//! The jobs of spaces. A job of the pool's board ([`Pool::jobs`]) becomes orders: one for an owner and a part of the
+//! work. The owners work on them piece by piece, and request a turn before every few pieces.
 //!
 //! Invariants:
-//! 1. An order has a number of its own, so one owner may have several orders of a job at a time.
+//! 1. An order has an id of its own, so one owner may have several orders of a job at a time.
 //! 2. The pieces of a turn are outstanding until the order's next turn or its end.
-//! 3. An order whose caller has gone is stopped.
-//! 4. One order at a time is about a row's move.
+//! 3. An order whose caller was dropped is stopped.
+//! 4. A row's move has at most one order at a time.
 
 mod moves;
 mod optimize;
@@ -26,17 +26,17 @@ use crate::{Pool, SpaceId};
 const SPACES_AT_ONCE: usize = 8;
 
 impl Pool {
-    /// Decides what a crash has left open, in all spaces; what absent disks have stays open. Errors: the first; the
-    /// other spaces are done all the same.
+    /// Decides the undecided units after a crash, in all spaces; units on absent disks stay undecided. Errors: the
+    /// first; the other spaces are processed all the same.
     pub async fn resolve_all(&self, job: &Job) -> Result<(), SeamError> {
-        // Owners ask for no turns here.
+        // Owners request no turns for this job.
         let Some(_turn) = job.piece(0).await else { return Ok(()) };
         let spaces = self.metadata().owners().all();
         let each = spaces.into_iter().map(|(space, _)| self.order(job, space, JobOrder::Resolve, 0, 1));
         first_error(at_once(SPACES_AT_ONCE, each).await)
     }
 
-    /// Whether a crash has left something open in a space whose owner is linked.
+    /// Whether a space with a linked owner has undecided units after a crash.
     pub fn in_doubt(&self) -> bool {
         self.metadata().owners().all().iter().any(|(_, owner)| owner.status().unverified > 0)
     }
@@ -49,14 +49,14 @@ impl Pool {
 
     fn not_in_use(&self, space: SpaceId) -> SeamError {
         let name = self.metadata().read(|s| s.spaces.get(&space).map(|record| record.name.clone()));
-        let name = name.unwrap_or_else(|| format!("space {}", space.0));
+        let name = name.unwrap_or_else(|| format!("virtual disk {}", space.0));
         SeamError::Failed(format!("{name} is not open, so its copies cannot be read or written"))
     }
 }
 
-/// Runs all of them, so many at a time.
+/// Runs all futures, `count` at a time.
 async fn at_once<T>(count: usize, all: impl IntoIterator<Item = impl Future<Output = T>>) -> Vec<T> {
-    // Collected first: a stream that makes them on the way could not be sent to another thread.
+    // Collected first: a stream that creates them lazily would not be `Send`.
     let all: Vec<_> = all.into_iter().collect();
     stream::iter(all).buffer_unordered(count).collect().await
 }

@@ -10,10 +10,10 @@ use crate::state::SpaceOp;
 use crate::{DiskNumber, Op, Pool, Unsuitable};
 
 impl Pool {
-    /// The operations on spaces that follow that of the disk's return in its record. A space whose owner does not answer
-    /// takes the disk for one that was set back; one without an owner reads the mark when it is opened. Errors:
-    /// [`AdminError::Stale`], unless `accept_loss`: the disk was set back, and other disks lack some of what it has.
-    /// [`Unsuitable::Disk`]: it could not be read.
+    /// The operations on spaces in the record of the disk's return. For a space whose owner does not answer the disk
+    /// counts as rolled back; a space without an owner reads the mark when it is opened. Errors: [`AdminError::Stale`],
+    /// unless `accept_loss`: the disk was rolled back, and has data that other disks lack. [`Unsuitable::Disk`]: it
+    /// could not be read.
     pub(crate) async fn ask_joining(
         &self,
         number: DiskNumber,
@@ -24,7 +24,7 @@ impl Pool {
         let spaces = self.metadata().read(|s| s.spaces_on(number).collect::<Vec<_>>());
         let answers =
             self.metadata().owners().ask_joining(&self.metadata().env, number, of, disk, spaces).await;
-        // The handle of a disk that is refused is closed.
+        // Closes the handle of a refused disk.
         self.end_memberships();
         let mut ops = Vec::new();
         for (space, returned) in answers {
@@ -36,7 +36,7 @@ impl Pool {
                 Some(Returned::Unreadable(error)) => return Err(Unsuitable::Disk(error).into()),
                 Some(Returned::Proven { .. } | Returned::Behind | Returned::OnlyCopy(_)) | None => {}
             }
-            // With all that others have missed, there is nothing left to account for.
+            // With all regions stale that others have, nothing is unaccounted.
             let accounted = unaccounted.map(|of| SpaceOp::Accounted { disk: number, of });
             let stale = SpaceOp::Stale { disk: number, of };
             ops.extend(accounted.into_iter().chain([stale]).map(|op| Op::Space { space, op }));

@@ -1,4 +1,4 @@
-//! The pool's lease as owners of spaces in this process see it.
+//! The pool's lease, for owners of spaces in this process.
 
 use std::sync::Arc;
 

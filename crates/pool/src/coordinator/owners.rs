@@ -1,4 +1,4 @@
-//! The owners of spaces that are linked, and what they are asked when a disk leaves.
+//! The linked owners of spaces, and the questions to them when a disk is removed or joins.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -15,7 +15,7 @@ use super::freed::Discarding;
 use crate::state::Answers;
 use crate::{DiskNumber, SpaceId};
 
-/// How long an owner may take to say what a leaving disk may lack.
+/// How long an owner may take to state the stale regions of a disk that is being removed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// See the module.
@@ -23,21 +23,21 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) struct Owners {
     linked: Mutex<BTreeMap<SpaceId, Linked>>,
     leaving: Mutex<BTreeMap<DiskNumber, Rounds>>,
-    /// A disk is not leaving any more: it has left, or stays.
+    /// Notified when the removal of a disk is complete or cancelled.
     decided: Notify,
     /// The disk that is about to join with a membership, for owners that read its mark.
     joining: Mutex<Option<Joining>>,
-    /// Slabs that were freed a moment ago.
+    /// Freed slabs that are being discarded.
     pub(super) discarding: Arc<Discarding>,
 }
 
 struct Linked {
     epoch: SpaceEpoch,
-    /// None: it is opening its space, and cannot be asked yet.
+    /// `None`: it is opening its space, and cannot be asked yet.
     owner: Option<Weak<dyn Owner>>,
 }
 
-/// The rounds of questions about a disk that is leaving, and the owners that were asked.
+/// The rounds of questions about a disk whose removal is in progress, and the owners that were asked.
 #[derive(Default)]
 struct Rounds {
     count: usize,
@@ -57,7 +57,7 @@ pub struct SpaceOpening {
     owner: OwnerId,
 }
 
-/// A round of questions about a leaving disk. No new slab is chosen there as long as it is there.
+/// A round of questions about a disk whose removal is in progress. While it exists no new slab is chosen on the disk.
 pub(crate) struct Leaving {
     owners: Arc<Owners>,
     disk: DiskNumber,
@@ -79,12 +79,12 @@ impl Owners {
         SpaceOpening { owners: Arc::clone(self), owner }
     }
 
-    /// Whether a disk is leaving: new slabs are on others.
+    /// Whether the removal of a disk is in progress: no new slab is chosen there.
     pub(crate) fn is_leaving(&self, disk: DiskNumber) -> bool {
         self.leaving.lock().contains_key(&disk)
     }
 
-    /// Waits until the disk is not leaving: it has left, or stays.
+    /// Waits until the removal of the disk is complete or cancelled.
     pub(super) async fn decided(&self, disk: DiskNumber) {
         loop {
             let mut decided = std::pin::pin!(self.decided.notified());
@@ -96,7 +96,7 @@ impl Owners {
         }
     }
 
-    /// Tells each owner the new view of its space.
+    /// Sends each owner the new view of its space.
     pub(crate) fn update(&self, views: Vec<Arc<SpaceView>>) {
         for view in views {
             if let Some(owner) = self.of(view.space) {
@@ -105,7 +105,8 @@ impl Owners {
         }
     }
 
-    /// Asks the owners of these spaces what the disk may lack. One that does not say it in time is not among the answers.
+    /// Asks the owners of these spaces for the regions that may be stale on the disk. The result has no answer of an
+    /// owner that does not reply in time.
     pub(crate) async fn ask(
         self: &Arc<Owners>,
         env: &Env,
@@ -134,9 +135,9 @@ impl Owners {
         round
     }
 
-    /// Asks the owners of these spaces what a disk has that is about to join. Of one that does not answer in time there is
-    /// nothing, nor of one that is opening its space, which may have looked at the disks before. Spaces without an owner are
-    /// not among the answers. One disk joins at a time.
+    /// Asks the owners of these spaces for the state of a disk that is about to join. The answer of an owner that does
+    /// not reply in time is `None`, and so is that of one that is opening its space, which may already have read the
+    /// disks. Spaces without an owner are left out. One disk joins at a time.
     pub(crate) async fn ask_joining(
         &self,
         env: &Env,
@@ -170,7 +171,7 @@ impl Owners {
         Some(Arc::clone(&joining.disk))
     }
 
-    /// All that are linked.
+    /// All linked owners.
     pub(super) fn all(&self) -> Vec<(SpaceId, Arc<dyn Owner>)> {
         let linked = self.linked.lock();
         let of = |(space, linked): (&SpaceId, &Linked)| Some((*space, linked.owner.as_ref()?.upgrade()?));
@@ -193,7 +194,7 @@ impl Drop for SpaceOpening {
 }
 
 impl Leaving {
-    /// The disk stays in service after all, unless another round has not ended: what owners answer in that one must hold until
+    /// The disk stays in service, unless another round is running, in which the owners' answers must stay valid until
     /// its end.
     pub(crate) fn stays(&self) {
         // Under the lock: a round that begins meanwhile asks the owners afterwards.

@@ -1,4 +1,4 @@
-//! The newest view of each space that anybody has asked for.
+//! The newest view of each requested space.
 //!
 //! Invariant: a view is replaced only if the space or one of its disks has changed, and then by one with a higher version.
 
@@ -40,7 +40,7 @@ impl Views {
         Some(view)
     }
 
-    /// Another state is acknowledged: the views that are different in it.
+    /// A new state is acknowledged: returns the views that have changed.
     pub(crate) fn follow(&self, state: &State, number: u64) -> Vec<Arc<SpaceView>> {
         let mut changed = Vec::new();
         self.shown.lock().retain(|space, shown| {

@@ -4,12 +4,12 @@ use super::codec::{Malformed, Reader, Wire, record};
 use super::frame::{Frame, FrameError, Header, Kind};
 use crate::{DiskNumber, PoolId};
 
-/// A claim: its epoch is in use, by whom and since when.
+/// A claim of an epoch, with its owner and time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// The pool.
     pub pool: PoolId,
-    /// The epoch that is claimed.
+    /// The claimed epoch.
     pub epoch: u64,
     /// The random number drawn with it.
     pub incarnation: u64,
@@ -30,9 +30,9 @@ pub struct Claimant {
     pub host: String,
     /// The machine's own identity (`/etc/machine-id`).
     pub machine: [u8; 16],
-    /// Which of its boots (`/proc/sys/kernel/random/boot_id`).
+    /// The id of its boot (`/proc/sys/kernel/random/boot_id`).
     pub boot: [u8; 16],
-    /// Which process.
+    /// The process id.
     pub process: u32,
 }
 
@@ -46,7 +46,7 @@ struct Body {
 record!(Body { by, since_unix_s, exported });
 
 impl Claim {
-    /// Whether it is of another owner with the same epoch as `mine` or a later one.
+    /// Whether it belongs to another owner with the same epoch as `mine` or a later one.
     pub fn is_after(&self, mine: &Claim) -> bool {
         self.epoch > mine.epoch || (self.epoch == mine.epoch && self.incarnation != mine.incarnation)
     }

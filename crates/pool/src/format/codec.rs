@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::state::Tree;
 use crate::{DiskId, DiskNumber, PoolId, RowNumber, SpaceId};
 
-/// No program writes these bytes, although their checksum matches: a fault of a program.
+/// The bytes are no valid encoding, although their checksum matches: a bug of the program that wrote them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the bytes are invalid")]
 pub struct Malformed;
@@ -26,12 +26,12 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
 
-    /// That nothing is left.
+    /// Checks that no bytes remain.
     pub(crate) fn end(&self) -> Result<(), Malformed> {
         if self.0.is_empty() { Ok(()) } else { Err(Malformed) }
     }
 
-    /// Values, counted. No memory is set aside for what may not be there.
+    /// Reads `count` values. Does not reserve memory for values that may not exist.
     pub(crate) fn list<T: Wire>(&mut self, count: usize) -> Result<Vec<T>, Malformed> {
         let mut out = Vec::new();
         for _ in 0..count {
@@ -92,8 +92,8 @@ impl Wire for bool {
     }
 }
 
-/// At most 255 bytes of UTF-8, after their number. Longer ones are refused before they get here
-/// ([`crate::InvalidOp::BadName`]); one that did is cut at a character.
+/// At most 255 bytes of UTF-8, after their number. Longer ones are refused before ([`crate::InvalidOp::BadName`]);
+/// otherwise they would be truncated at a character.
 impl Wire for String {
     fn put(&self, out: &mut Vec<u8>) {
         let mut end = self.len().min(255);
@@ -214,7 +214,7 @@ macro_rules! record {
     };
 }
 
-/// A byte that says which, then its fields.
+/// A byte for the variant, then its fields.
 macro_rules! choice {
     ($t:ident { $($tag:literal => $v:ident $({ $($f:ident),* })? $(($g:ident))? ),* $(,)? }) => {
         impl $crate::format::codec::Wire for $t {

@@ -51,17 +51,17 @@ pub struct Header {
     pub pool: PoolId,
     /// The disk that it is written on.
     pub disk: DiskNumber,
-    /// Of the writer.
+    /// The writer's epoch.
     pub epoch: u64,
-    /// The random number drawn with the epoch: two that share an epoch differ in it.
+    /// The random number drawn with the epoch: it differs between two writers with the same epoch.
     pub incarnation: u64,
-    /// Its place among its like.
+    /// Its number in the sequence of its kind.
     pub sequence: u64,
-    /// Of a record: the chain before it. Of a checkpoint: the chain that the next record continues.
+    /// For a record: the chain before it. For a checkpoint: the chain that the next record continues.
     pub chain: u32,
 }
 
-/// A frame whose checksum is right.
+/// A frame with a valid checksum.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
     /// Its header.
@@ -70,23 +70,23 @@ pub struct Frame<'a> {
     pub body: &'a [u8],
 }
 
-/// Why there is no frame.
+/// Why the bytes are no valid frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// Never written.
     #[error("the block is empty")]
     Blank,
-    /// Something else is there.
+    /// Other data.
     #[error("the block has other contents")]
     Foreign,
-    /// It is damaged: torn by a power cut, or rotten.
+    /// It is damaged: torn by a power cut, or corrupted.
     #[error("its checksum does not match")]
     Damaged,
 }
 
 impl Frame<'_> {
-    /// Reads the frame that `bytes` begin with, of the kind that is expected there. Errors: `Damaged` also when it is
-    /// longer than `bytes`.
+    /// Reads the frame at the beginning of `bytes`, of the expected kind. Errors: `Damaged` also when it is longer than
+    /// `bytes`.
     pub fn parse(bytes: &[u8], kind: Kind) -> Result<Frame<'_>, FrameError> {
         let (length, crc) = peek(bytes, kind)?;
         let (header, rest) = bytes.split_at(HEADER);

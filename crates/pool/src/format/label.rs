@@ -32,15 +32,15 @@ pub struct Label {
     pub pool_name: String,
     /// The machine that wrote the label.
     pub node: [u8; 16],
-    /// Where the disk stands.
+    /// The disk's fault domains.
     pub domains: FaultDomains,
-    /// Bytes that a power cut does not tear, as the disk said.
+    /// The size of an atomic write in bytes, according to the disk.
     pub atomic_write: u32,
-    /// Where things are.
+    /// The disk's areas.
     pub areas: Areas,
 }
 
-/// Something that not every version knows, named so that one that does not can say what it is.
+/// A feature that not every version supports; its name lets other versions report it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Feature {
     /// The effect on programs without the feature.
@@ -71,7 +71,7 @@ pub enum LabelError {
     /// Another version of the format.
     #[error("format version {0}; this program knows version {FORMAT_VERSION} only")]
     Version(u16),
-    /// It makes no sense.
+    /// Its content is invalid.
     #[error("the label is invalid")]
     Malformed,
 }
@@ -110,7 +110,7 @@ impl Label {
     pub fn decode(bytes: &[u8]) -> Result<Label, LabelError> {
         let frame = Frame::parse(bytes, Kind::Label)?;
         let mut r = Reader(frame.body);
-        // The version first: of another one nothing more is known.
+        // The version first: other versions have an unknown layout.
         match u16::get(&mut r) {
             Ok(FORMAT_VERSION) => {}
             Ok(other) => return Err(LabelError::Version(other)),
@@ -137,7 +137,7 @@ impl Label {
             features: Wire::get(r)?,
         };
         r.end()?;
-        // The bits count; the list only names them.
+        // The bits are authoritative; the list only has their names.
         let classes = [FeatureClass::Compatible, FeatureClass::ReadOnly, FeatureClass::Incompatible];
         label.features.retain(|f| f.bit < 64 && bits[f.class as usize] & 1 << f.bit != 0);
         for (class, bits) in classes.into_iter().zip(bits) {
@@ -150,7 +150,7 @@ impl Label {
         Ok(label)
     }
 
-    /// The features of a class that this version does not know: so far, all of them.
+    /// The features of a class that this version does not support: so far, all of them.
     pub fn unknown(&self, class: FeatureClass) -> Vec<Feature> {
         self.features.iter().filter(|f| f.class == class).cloned().collect()
     }

@@ -1,8 +1,8 @@
-//! Values into bytes and back: `docs/on-disk-format.md` has the maps, byte by byte.
+//! Encoding and decoding of values: `docs/on-disk-format.md` has the byte maps.
 //!
-//! Every structure is a [`frame`]: the same 64-byte header with one checksum, then a body in the codec of
-//! `codec`. Bytes from a disk never panic and never allocate more than they are long: every count is met by
-//! bytes that must be there.
+//! Every structure is a [`frame`]: the same 64-byte header with one checksum, then a body in the codec of `codec`.
+//! Bytes from a disk never panic and never allocate more than their length: every counted element needs bytes that must
+//! exist.
 
 mod areas;
 mod claim;

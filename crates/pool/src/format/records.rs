@@ -1,4 +1,4 @@
-//! Operations and whole states as bodies. The numbers below are on disks: they are never given to something else.
+//! Operations and whole states as bodies. The numbers below are on disks: they are never reassigned.
 
 use super::codec::{Malformed, Reader, Wire, choice, record};
 use crate::state::{
@@ -49,7 +49,7 @@ impl Wire for MediaClass {
     }
 }
 
-/// The addresses are more than a list may have: a 32-bit number, and each, in order.
+/// The addresses may be too many for a short list: a 32-bit number, and each, in order.
 impl Wire for LossRecord {
     fn put(&self, out: &mut Vec<u8>) {
         self.units.put(out);
@@ -66,7 +66,8 @@ impl Wire for LossRecord {
     }
 }
 
-/// Most slabs have missed nothing, and a new one everything: a byte says so, and only others have their eight.
+/// Most slabs are not stale, and new ones wholly stale: one byte states either; only others have eight bytes of stale
+/// bits.
 impl Wire for SlabCopy {
     fn put(&self, out: &mut Vec<u8>) {
         self.place.put(out);
@@ -127,8 +128,8 @@ pub fn decode_state(body: &[u8]) -> Result<State, Malformed> {
 /// Bytes of the epochs that a state remembers, at most.
 pub const EPOCHS_BYTES: usize = EPOCHS_MAX * 16;
 
-/// Bytes that [`encode_state`] gives at most: cheap enough to ask at every commit. Epochs count as if there
-/// were all of them: each opening has one more, and must not fail because others have filled the room.
+/// An upper bound of the bytes of [`encode_state`], cheap enough for every commit. Epochs count with their maximum:
+/// each opening adds one, and must not fail because other records have filled the space.
 pub fn state_size_bound(state: &State) -> usize {
     const SLAB: usize = 6 + 4 + 9;
     const DISK: usize = 2 + 16 + 4 * 256 + 40 + 176;
@@ -138,7 +139,7 @@ pub fn state_size_bound(state: &State) -> usize {
     fixed + spaces + state.slabs_allocated() * SLAB + state.disks.len() * DISK
 }
 
-/// The same of a space, slabs not counted.
+/// The same for a space, without its slabs.
 fn space_size_bound(record: &SpaceRecord) -> usize {
     const ROW: usize = 4 + 4 + 1 + 1 + 1 + 2;
     let lists = 10 * record.unaccounted.len() + 258 * record.attachments.len() + 8 * record.loss.at.len();

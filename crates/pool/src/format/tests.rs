@@ -36,7 +36,7 @@ proptest! {
         prop_assert_eq!(Claim::decode(&bytes), Ok((claim, DiskNumber(disk))));
     }
 
-    /// One wrong bit anywhere in header or body, and there is no frame.
+    /// A frame with one wrong bit anywhere in header or body is refused.
     #[test]
     fn a_flipped_bit_is_found(claim in values::claim(), at in any::<prop::sample::Index>(), bit in 0..8_u32) {
         let mut bytes = claim.encode(DiskNumber(1));
@@ -47,7 +47,7 @@ proptest! {
         prop_assert!(Claim::decode(&bytes).is_err());
     }
 
-    /// What a checksum vouches for may still make no sense: it is refused, and does not panic.
+    /// A body with a valid checksum may still be invalid: it is refused, without a panic.
     #[test]
     fn bodies_that_nobody_wrote(
         state in prop::collection::vec(values::op(), 0..30),
@@ -119,7 +119,7 @@ fn other_versions_and_unknown_features() {
     bytes[60..64].copy_from_slice(&crc.to_le_bytes());
     let unknown = Label::decode(&bytes).unwrap().unknown(FeatureClass::Incompatible);
     assert_eq!(unknown.iter().map(ToString::to_string).collect::<Vec<_>>(), ["parity journal", "bit 5"]);
-    // Another version: nothing but its number is looked at.
+    // Of another version only the number is read.
     for other in [0, 2, u16::MAX] {
         let bytes = values::of_version(&label, other);
         assert_eq!(Label::decode(&bytes), Err(LabelError::Version(other)));

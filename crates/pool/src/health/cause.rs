@@ -1,9 +1,8 @@
-//! From what is known to what is wrong: each root cause once.
+//! Derives the faults from a snapshot: each root cause once.
 //!
-//! Causes: an absent disk is a consequence of its fault domain, if all of that is absent. A space with less
-//! redundancy than promised, or with a part that is unavailable or in doubt, a disk that is behind, and
-//! metadata on too few disks are consequences of the absent disks and, failing that, of those that are
-//! behind.
+//! Causes: an absent disk is a consequence of its fault domain, if the whole domain is absent. A space with less
+//! redundancy than promised, or with an unavailable or undecided part, a stale disk, and metadata on too few disks are
+//! consequences of the absent disks or, without any, of the stale disks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -51,7 +50,7 @@ pub fn faults(now: &Snapshot<'_>) -> Vec<Fault> {
     roots
 }
 
-/// The disks that a fault is about.
+/// The disks of a fault.
 fn about(fault: &Fault) -> Vec<DiskNumber> {
     match (&fault.kind, &fault.place) {
         (FaultKind::DomainAway { disks }, _) => disks.clone(),
@@ -120,7 +119,7 @@ fn away(now: &Snapshot<'_>) -> Vec<Fault> {
             domains.entry(level.name_of(&record.domains)).or_default().push(*disk);
         }
         for (name, disks) in domains {
-            // One of it may have been away before, for a reason of its own.
+            // A disk of the domain may have been absent before, for another reason.
             let lost = |d: &DiskNumber| matches!(left.get(d), Some(Absence::NotFound | Absence::Gone));
             if name.is_empty()
                 || disks.len() < 2
@@ -173,8 +172,7 @@ fn disks(now: &Snapshot<'_>) -> Vec<Fault> {
             Found::Healed | Found::Unreadable | Found::BadTable | Found::Metadata => {
                 *counts.entry(*disk).or_insert(0) += units;
             }
-            // Two writes were in flight at a crash: this is no fault of a disk. Lost units are a fault of
-            // their space.
+            // A write was in flight at a crash: no fault of a disk. Lost units are a fault of their space.
             Found::Unsettled | Found::Lost => {}
         }
     }
@@ -221,7 +219,7 @@ fn behind(now: &Snapshot<'_>) -> Vec<Fault> {
     regions.into_iter().map(fault).collect()
 }
 
-/// Why a job does not work, if it does not.
+/// Why a job does not run, if it does not.
 fn waits(job: Option<&JobState>) -> Option<Why> {
     match job.map(|j| j.why.clone()) {
         // The job was not started, or was stopped.
@@ -246,7 +244,7 @@ fn spaces(now: &Snapshot<'_>) -> Vec<(SpaceId, Fault)> {
             }
             None => {}
         }
-        // While the job runs there is no fault: a read or write of a part resolves that part first.
+        // No fault while the job runs: a read or write of a part decides that part first.
         let resolves = |j: &crate::jobs::JobState| {
             j.kind == Kind::Resolve && matches!(j.why, None | Some(Why::Paced { .. }))
         };
@@ -258,7 +256,7 @@ fn spaces(now: &Snapshot<'_>) -> Vec<(SpaceId, Fault)> {
     out
 }
 
-/// Whether one disk with metadata less would stop a pool that promises to survive it.
+/// Whether the loss of one disk with metadata would stop a pool that promises to survive it.
 fn metadata(state: &State) -> Option<Fault> {
     let voters = state.voters.len();
     let promises = state.spaces.values().any(|s| s.resiliency.failures() > 0);
@@ -266,8 +264,7 @@ fn metadata(state: &State) -> Option<Fault> {
     bare.then(|| Fault::new(Place::Pool, Severity::Warning, FaultKind::Metadata { voters }))
 }
 
-/// Whether what a lost disk had would find room on the others: of all of them, or of those of the class that
-/// lacks most.
+/// Whether the data of a lost disk fits the others: on all disks, or on those of the class that lacks most.
 fn reserve(state: &State) -> Option<Fault> {
     let classes: BTreeSet<MediaClass> = state.spaces.values().map(|r| r.media).collect();
     let lacks = classes.into_iter().filter_map(|media| {
@@ -315,10 +312,10 @@ fn reserve_on(state: &State, media: MediaClass) -> Option<(u64, u64)> {
     Some((needed, left.iter().map(|d| u64::from(state.slabs_free(*d))).sum()))
 }
 
-/// Spaces with slabs on other media than they may lie on.
+/// Spaces with slabs on media outside their class.
 fn other_media(now: &Snapshot<'_>) -> Vec<Fault> {
     let state = now.state;
-    // While they move there is nothing to be done.
+    // No action is needed while they are being moved.
     let works = |j: &crate::jobs::JobState| {
         j.kind == Kind::Rebalance && matches!(j.why, None | Some(Why::Paced { .. } | Why::After(..)))
     };
@@ -348,7 +345,7 @@ fn capacity(now: &Snapshot<'_>) -> Option<Fault> {
     Some(fault)
 }
 
-/// Thin spaces that have not all their room yet.
+/// Thin spaces that are not fully allocated yet.
 fn growing(state: &State) -> impl Iterator<Item = (SpaceId, &SpaceRecord)> {
     let grows = |record: &SpaceRecord| {
         let rows = record.data_rows().count() as u64;
@@ -358,12 +355,12 @@ fn growing(state: &State) -> impl Iterator<Item = (SpaceId, &SpaceRecord)> {
     spaces.filter(move |(_, record)| grows(record))
 }
 
-/// How much is in use, in percent, of the disks of each class that a thin space may grow on.
+/// The used percentage of the disks of each class on which a thin space may grow.
 pub fn fill(state: &State) -> BTreeMap<MediaClass, u64> {
     growing(state).map(|(_, record)| (record.media, percent_used(state, record.media))).collect()
 }
 
-/// How much is in use of the disks that new slabs of spaces of this class go to.
+/// The used percentage of the disks for new slabs of spaces of this class.
 fn percent_used(state: &State, media: MediaClass) -> u64 {
     let here = state.disks.iter().filter(|(d, r)| state.is_present(**d) && r.usage == Usage::AutoSelect);
     let (mut all, mut used) = (0, 0);

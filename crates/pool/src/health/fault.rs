@@ -13,36 +13,36 @@ use crate::{Absence, DiskNumber, MediaClass, SpaceId, State};
 pub struct Snapshot<'a> {
     /// Its metadata.
     pub state: &'a State,
-    /// Why it takes no changes any more.
+    /// Why it accepts no changes any more.
     pub suspended: Option<String>,
-    /// It is open for reading only: there are no jobs, by design.
+    /// It is open read-only, and so has no jobs.
     pub read_only: bool,
-    /// Disks that are present although an I/O failed, with the last error: they have something that no other has.
+    /// Disks that stay in service after a failed I/O because they have the only copy of some data, with the last error.
     pub failing: BTreeMap<DiskNumber, String>,
     /// Damage found since the pool was opened.
     pub findings: BTreeMap<(Found, DiskNumber), u64>,
-    /// Disks that are much slower than their peers, or left because of it.
+    /// Disks that are much slower than their peers, or were removed because of it.
     pub slow: BTreeMap<DiskNumber, Slowness>,
     /// Groups that a crash left in doubt, by space.
     pub in_doubt: BTreeMap<SpaceId, usize>,
     /// The background jobs.
     pub jobs: Vec<JobState>,
-    /// From how many percent in use on a pool with thin spaces is too full.
+    /// The used percentage from which on a pool with thin spaces is too full.
     pub warn_percent: u64,
 }
 
-/// How bad it is; the field's numbers.
+/// The severity; the industry's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Nothing has to be done.
+    /// No action is needed.
     Information = 4,
-    /// Something has to be done, before more fails.
+    /// Action is needed before the next failure.
     Warning = 5,
-    /// Something does not work, or is lost.
+    /// A function is unavailable, or data is lost.
     Error = 6,
 }
 
-/// Where it is.
+/// The object with the fault.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     /// The whole pool.
@@ -62,7 +62,7 @@ pub struct Fault {
     pub kind: FaultKind,
     /// Where.
     pub place: Place,
-    /// How bad it is, with all that follows from it.
+    /// The severity, including all consequences.
     pub severity: Severity,
     /// The consequences, which end with this fault.
     pub consequences: Vec<Fault>,
@@ -74,7 +74,7 @@ pub struct Fault {
 pub enum FaultKind {
     /// All disks of a fault domain are absent.
     DomainAway { disks: Vec<DiskNumber> },
-    /// A disk takes no part.
+    /// A disk is out of service.
     Absent(Absence),
     /// A disk fails, and stays in service because it has the only current copy of some data.
     Failing { error: String },
@@ -86,14 +86,14 @@ pub enum FaultKind {
     Lost {
         /// Units of 4 KiB.
         units: u64,
-        /// There may be more: not every one's address is remembered.
+        /// There may be more: the number of recorded addresses is limited.
         at_least: bool,
-        /// The lowest address in the space that is known; none where only its journal has lost something.
+        /// The lowest known address in the space; `None` if only its log has lost records.
         first: Option<u64>,
     },
-    /// A disk is to get nothing more, and still has some bytes. `waits`: why no job moves them.
+    /// A retired disk still has data. `waits`: why no job moves it.
     Retired { left: u64, waits: Option<Why> },
-    /// A present disk lacks writes, which a job copies. `waits`: why the job does not work.
+    /// A present disk has stale regions, which a job fills. `waits`: why the job does not run.
     Behind { bytes: u64, waits: Option<Why> },
     /// A space can lose fewer disks than it promises.
     Redundancy { left: usize, promised: usize },
@@ -101,17 +101,17 @@ pub enum FaultKind {
     Unavailable,
     /// Parts of a space, groups of 2 MiB, are in doubt after a crash, and wait.
     InDoubt { groups: usize },
-    /// One disk with metadata less, and the pool stops.
+    /// The loss of one more disk with metadata would stop the pool.
     Metadata { voters: usize },
-    /// More than the threshold is in use, and thin spaces may grow.
+    /// Used beyond the threshold, and thin spaces may grow.
     Capacity { percent: u64, threshold: u64, media: MediaClass },
-    /// Slabs of a space lie on other media than its class has.
+    /// Slabs of a space are on media outside its class.
     OtherMedia { bytes: u64 },
-    /// There is no room for what a thin space has not written yet: such a write fails.
+    /// There is no space for the unwritten part of a thin space: writes there fail.
     Full,
-    /// A disk that fails could not be rebuilt on the others: in bytes, on the disks of this class.
+    /// A failed disk could not be rebuilt on the others: in bytes, on the disks of this class.
     NoReserve { needed: u64, free: u64, media: MediaClass },
-    /// The pool takes no changes.
+    /// The pool accepts no changes.
     Suspended { why: String },
 }
 
@@ -120,7 +120,7 @@ impl Fault {
         Fault { kind, place, severity, consequences: Vec::new() }
     }
 
-    /// This follows from it.
+    /// Adds a consequence.
     pub(super) fn explains(&mut self, other: Fault) {
         self.severity = self.severity.max(other.severity);
         self.consequences.push(other);

@@ -7,15 +7,15 @@ use pool_seam::code::Code;
 use crate::domains::{Domain, Level, domain};
 use crate::{DiskNumber, Row, SlabCopy, SpaceRecord, State};
 
-/// How many disks, or fault domains, may fail at the same moment, whichever they are, with nothing lost and
-/// the pool going on.
+/// How many disks, or fault domains, may fail simultaneously, in any combination, without data loss or an interruption
+/// of the pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CanLose {
     /// Disks.
     pub disks: usize,
     /// The limit: the first object that one more failure would affect.
     pub limit: Limit,
-    /// Of each level of which the pool has several: how many domains, with all of their disks.
+    /// For each level of which the pool has several domains: how many of these, with all of their disks.
     pub domains: Vec<(Level, usize)>,
 }
 
@@ -28,9 +28,9 @@ pub enum Limit {
     Space(String),
 }
 
-/// See [`CanLose`]. Each column, and the metadata, survives as many as it can spare if those that have most
-/// of it fail; the least of these numbers is exact for disks; of domains that have several slabs of a row
-/// with local reconstruction more may survive, if they are of different groups.
+/// See [`CanLose`]. Computes for each column, and for the metadata, the failures that it survives if the disks or
+/// domains with most of it fail first. The minimum is exact for disks. For domains with several slabs of a row with
+/// local reconstruction it is a lower bound, as slabs of different groups may be lost.
 pub fn can_lose(state: &State) -> CanLose {
     let (disks, limit) = worst(state, &|d| Domain::Disk(d));
     let domains = Level::ALL.into_iter().filter_map(|level| {
@@ -55,7 +55,7 @@ fn worst<'a>(state: &'a State, domain: &dyn Fn(DiskNumber) -> Domain<'a>) -> (us
     worst
 }
 
-/// How many domains of these disks may go, if `spare` disks may: those that have most of them go first.
+/// How many domains of these disks may fail, if `spare` disks may: the domains with most of these disks fail first.
 fn survives<'a>(
     disks: impl Iterator<Item = DiskNumber>,
     spare: usize,
@@ -73,7 +73,7 @@ fn survives<'a>(
     counts.iter().take_while(goes).count()
 }
 
-/// How many domains a row may lose in its worst region; `None`: it has lost too many disks already.
+/// How many domains a row survives in its worst region; `None`: it has lost too many disks already.
 fn row_survives<'a>(
     state: &'a State,
     record: &SpaceRecord,
@@ -83,7 +83,7 @@ fn row_survives<'a>(
     let mut least = usize::MAX;
     let code = record.code_of(row);
     for column in row.slabs.chunks(record.slabs_in_set(record.resiliency_of(row)).max(1)) {
-        // Regions that the same copies have are alike.
+        // Regions with the same current copies are equivalent.
         let mut seen = BTreeSet::new();
         for region in 0..regions(record, column) {
             let has = |c: &&SlabCopy| state.is_current(record, c, 1 << region);
@@ -97,7 +97,7 @@ fn row_survives<'a>(
     (least < usize::MAX).then_some(least)
 }
 
-/// How many disks a row may lose in its worst region; `None`: it has lost too many already.
+/// How many disks a row survives in its worst region; `None`: it has lost too many already.
 pub(super) fn spare_in_row(state: &State, record: &SpaceRecord, row: &Row) -> Option<usize> {
     let (set, code) = (record.slabs_in_set(record.resiliency_of(row)).max(1), record.code_of(row));
     let of = |column: &[SlabCopy]| {
@@ -106,8 +106,7 @@ pub(super) fn spare_in_row(state: &State, record: &SpaceRecord, row: &Row) -> Op
     row.slabs.chunks(set).filter_map(of).min().flatten()
 }
 
-/// How many of the slabs that stand for each other may be lost in a region beside those that are, whichever
-/// they are; `None`: too many are lost.
+/// How many more slabs of a set may be lost in a region, in any combination; `None`: too many are lost.
 fn spare(
     state: &State,
     record: &SpaceRecord,
@@ -122,7 +121,7 @@ fn spare(
     }
 }
 
-/// How many regions have to be looked at: where nothing is missed, all are alike.
+/// How many regions have to be examined: without stale ones, all are equivalent.
 fn regions(record: &SpaceRecord, column: &[SlabCopy]) -> u32 {
     if column.iter().all(|c| record.missed(c) == 0) { 1 } else { u64::BITS }
 }

@@ -1,4 +1,4 @@
-//! How a pool, its disks and its spaces are, in the field's words: pure functions over the pool's state.
+//! The status of a pool, its disks and its spaces, in the industry's words: pure functions over the pool's state.
 
 use std::collections::BTreeSet;
 
@@ -20,13 +20,13 @@ impl Health {
     /// Nothing is wrong.
     pub const OK: Health = Health::new("OK", "Healthy");
 
-    /// These two words.
+    /// A status of these two words.
     pub const fn new(operational: &'static str, health: &'static str) -> Health {
         Health { operational, health }
     }
 }
 
-/// How a space is.
+/// The status of a space.
 pub fn of_space(state: &State, space: SpaceId) -> Health {
     match state.spaces.get(&space) {
         Some(record) if record.loss.units > 0 => Health::new("Data loss", "Unhealthy"),
@@ -34,7 +34,7 @@ pub fn of_space(state: &State, space: SpaceId) -> Health {
     }
 }
 
-/// How it stands with its copies.
+/// The status of its redundancy.
 fn redundancy(state: &State, space: SpaceId) -> Health {
     let Some(record) = state.spaces.get(&space) else { return Health::new("Unknown", "Unknown") };
     let rows = || record.data_rows();
@@ -66,7 +66,7 @@ pub struct Troubled {
     pub failing: BTreeSet<DiskNumber>,
 }
 
-/// How a disk is.
+/// The status of a disk.
 pub fn of_disk(disk: DiskNumber, record: &DiskRecord, troubled: &Troubled) -> Health {
     match record.presence {
         Presence::Present if troubled.failing.contains(&disk) => Health::new("IO error", "Unhealthy"),
@@ -81,13 +81,13 @@ pub fn of_disk(disk: DiskNumber, record: &DiskRecord, troubled: &Troubled) -> He
     }
 }
 
-/// How an open pool is, its spaces and disks included.
+/// The status of an open pool, including its spaces and disks.
 pub fn of_pool(state: &State, troubled: &Troubled, suspended: bool, read_only: bool) -> Health {
     if suspended {
         return Health::new("Read-only", "Unhealthy");
     }
     let spaces: Vec<_> = state.spaces.keys().map(|s| of_space(state, *s)).collect();
-    // A disk that is slow, or gets nothing new, takes nothing from the pool as long as it is there.
+    // A slow or retired disk does not degrade the pool as long as it is in service.
     let troubled = Troubled { slow: BTreeSet::new(), ..troubled.clone() };
     let disks = state.disks.iter().map(|(number, record)| of_disk(*number, record, &troubled));
     let disks = disks.filter(|h| h.operational != "Retired");
@@ -114,13 +114,13 @@ pub fn may_leave(state: &State, disk: DiskNumber) -> bool {
         && state.spaces.keys().all(|space| all(&after, *space) || !all(state, *space))
 }
 
-/// How many whole rows of such a space the pool has room for, besides its log: each takes `slabs_in_row` slabs, of a mirror
-/// from as many disks.
+/// How many whole rows of such a space fit the pool, besides its log: each takes `slabs_in_row` slabs, for a mirror on
+/// as many disks.
 pub fn rows_that_fit(state: &State, record: &SpaceRecord) -> u64 {
     rows_on(state, record, placement::log_replicas(record))
 }
 
-/// The same of one that there is: how many more rows it could have.
+/// The same for an existing space: how many more rows it could have.
 pub fn rows_to_grow(state: &State, space: SpaceId) -> u64 {
     state.spaces.get(&space).map_or(0, |record| rows_on(state, record, 0))
 }
@@ -140,7 +140,7 @@ fn rows_on(state: &State, record: &SpaceRecord, log_slabs: usize) -> u64 {
         .map(|(d, r)| u64::from(state.slabs_free(*d).saturating_sub(placement::reserve(r.slabs))))
         .collect();
     if log_slabs > 0 {
-        // Its log takes one of each of the emptiest.
+        // Its log takes one slab of each of the emptiest disks.
         free.sort_unstable_by_key(|f| std::cmp::Reverse(*f));
         free.iter_mut().take(log_slabs).for_each(|f| *f = f.saturating_sub(1));
     }

@@ -4,8 +4,8 @@
 //! 1. A job waits while it is paused, and while a more urgent one ([`Kind`]) runs; a job that is paused or
 //!    waits for something else delays no other.
 //! 2. There is one job of a kind and a subject at a time.
-//! 3. A pause is of kind and subject: a job that begins again for the same is paused too. It lives as long as
-//!    the board, or until a job of it is stopped.
+//! 3. A pause is of kind and subject: a job that begins again for the same is paused too. It exists until the board is
+//!    dropped, or a job of it is stopped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ struct Entry {
     subject: Subject,
     began: Instant,
     progress: Arc<Progress>,
-    /// It waits for something that is not on the board.
+    /// It waits for an external event.
     idle: bool,
 }
 
@@ -64,10 +64,10 @@ pub(super) struct Waiting {
     pub(super) until: Option<Instant>,
 }
 
-/// A change of the board that is yet to come.
+/// Waits for the next change of the board.
 pub(super) struct Changed(watch::Receiver<u64>);
 
-/// Numbers of jobs, over all pools of the process, so that a number says which.
+/// Ids of jobs, unique over all pools of the process.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 impl Board {
@@ -83,7 +83,7 @@ impl Board {
         Arc::new(Board { env, watching: AtomicBool::new(false), inner, changes })
     }
 
-    /// Paces otherwise from now on.
+    /// Changes the pacing.
     pub fn set_pacing(&self, pacing: Pacing) {
         self.inner.lock().pacer.set_pacing(pacing);
         self.wake();
@@ -152,7 +152,7 @@ impl Board {
     /// Ends a job after its outstanding pieces, and the pause of its kind and subject. Completed work stays.
     pub fn stop(&self, id: JobId) -> Result<(), NoJob> {
         let progress = self.inner.lock().jobs.get(&id).map(|j| Arc::clone(&j.progress));
-        // Before it could continue.
+        // Before the job could continue.
         progress.ok_or(NoJob(id))?.stop();
         self.with(id, |inner, what| {
             inner.paused.remove(&what);
@@ -161,7 +161,7 @@ impl Board {
         .or(Ok(()))
     }
 
-    /// Ends all of them, takes no more, and returns when the last has ended.
+    /// Stops all jobs, accepts no more, and returns when the last has ended.
     pub async fn stop_all(&self) {
         let mut changes = self.changes.subscribe();
         let all: Vec<_> = {
@@ -201,8 +201,8 @@ impl Board {
         Changed(self.changes.subscribe())
     }
 
-    /// How many of a job's next pieces of `bytes` each may begin, up to `most`; these count as begun. The reason for slowing
-    /// the job is reported in either case.
+    /// How many of a job's next pieces of `bytes` each may begin, up to `most`; these count as begun. Records the
+    /// reason for slowing the job in either case.
     pub(super) fn ask(
         &self,
         id: JobId,
@@ -225,7 +225,7 @@ impl Board {
         Ok((1 + more as u8, held_back.then_some(paced)))
     }
 
-    /// Pieces have ended that had `less` bytes fewer together than was said when they began.
+    /// Pieces have ended; together they had `less` bytes fewer than announced at their begin.
     pub(super) fn pieces_end(&self, count: u8, less: u64) {
         if count > 0 {
             self.inner.lock().pacer.pieces_end(count.into(), less);
@@ -256,7 +256,7 @@ impl Board {
 }
 
 impl Inner {
-    /// Why a job may not work at all now.
+    /// Why a job may not run at all now.
     fn blocked(&self, id: JobId, kind: Kind) -> Option<Why> {
         let is_paused = |j: &Entry| self.paused.contains(&(j.kind, j.subject));
         if self.jobs.get(&id).is_some_and(is_paused) {
@@ -269,7 +269,7 @@ impl Inner {
 }
 
 impl Changed {
-    /// Waits for it, or for a time.
+    /// Waits for it, or until a time.
     pub(super) async fn or_at(mut self, board: &Board, until: Option<Instant>) {
         let changed = std::pin::pin!(self.0.changed());
         match until {

@@ -12,23 +12,23 @@ use crate::{DiskNumber, SpaceId};
 pub enum Kind {
     /// Resolves regions in doubt after a crash.
     Resolve,
-    /// Copies missed writes to a disk.
+    /// Fills the stale regions of a disk.
     Resync,
     /// Rebuilds the copies of a lost disk on others.
     Rebuild,
-    /// Moves what a disk has to others.
+    /// Moves all data of a disk to others.
     Drain,
-    /// Gives rows another number of copies.
+    /// Changes the number of copies of rows.
     Reshape,
     /// Reads every copy, on request.
     Repair,
     /// Moves data from full disks to empty ones.
     Rebalance,
-    /// Reads every copy, from time to time.
+    /// Reads every copy, periodically.
     Scrub,
 }
 
-/// Of what a job is.
+/// The object of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subject {
     /// The whole pool.
@@ -44,9 +44,9 @@ pub enum Subject {
 pub struct Evacuated {
     /// Slabs that have moved.
     pub moved: usize,
-    /// Slabs that are still there.
+    /// Slabs still on the disk.
     pub left: usize,
-    /// Why, of one of them.
+    /// The reason for one of them.
     pub why: Option<Stays>,
 }
 
@@ -55,7 +55,7 @@ pub struct Evacuated {
 #[error("there is no job {}", .0.0)]
 pub struct NoJob(pub JobId);
 
-/// Why a job does not go at full speed.
+/// Why a job does not run at full speed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum Why {
@@ -67,34 +67,34 @@ pub enum Why {
     After(Kind, JobId),
     /// Disks with the required data are absent.
     Away(Vec<DiskNumber>),
-    /// It failed, and tries again.
+    /// It failed, and will be retried.
     Failed(String),
-    /// It is not done, and continues in a moment.
+    /// It is incomplete, and continues soon.
     Soon(String),
     /// It ends after the outstanding pieces.
     Stopping,
 }
 
-/// A job as others see it.
+/// The visible state of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobState {
     /// Its number.
     pub id: JobId,
     /// Its kind.
     pub kind: Kind,
-    /// Of what.
+    /// Its object.
     pub subject: Subject,
     /// Since it began.
     pub elapsed: Duration,
     /// Bytes done.
     pub done: u64,
-    /// Bytes there are, as far as is known.
+    /// The total number of bytes, as far as known.
     pub total: u64,
     /// Bytes a second.
     pub rate: u64,
-    /// The remaining time, at the present rate.
+    /// The remaining time, at the current rate.
     pub eta: Option<Duration>,
-    /// Why it does not go at full speed.
+    /// Why it does not run at full speed.
     pub why: Option<Why>,
 }
 
@@ -130,23 +130,23 @@ impl fmt::Display for Why {
             Why::Paused => f.write_str("paused by command"),
             Why::Paced { p99: Some(p99), target } => {
                 let (p99, target) = (p99.as_millis(), target.as_millis());
-                write!(f, "paced: clients' 99th percentile is {p99} ms, target {target} ms")
+                write!(f, "paced: 99th percentile of client latency is {p99} ms, target {target} ms")
             }
             Why::Paced { p99: None, target } => {
-                write!(f, "paced: slow start beside clients, target {} ms", target.as_millis())
+                write!(f, "paced: slow start while clients are active, target {} ms", target.as_millis())
             }
             Why::After(kind, id) => write!(f, "waits for job {} ({})", id.0, kind.name()),
             Why::Away(disks) => {
                 let list: Vec<_> = disks.iter().map(|d| d.0.to_string()).collect();
                 match disks.len() {
-                    0 => f.write_str("too few disks can be used now"),
-                    1 => write!(f, "disk {} is away", list.join(", ")),
-                    _ => write!(f, "disks {} are away", list.join(", ")),
+                    0 => f.write_str("too few disks are usable"),
+                    1 => write!(f, "disk {} is absent", list.join(", ")),
+                    _ => write!(f, "disks {} are absent", list.join(", ")),
                 }
             }
-            Why::Failed(error) => write!(f, "failed, and tries again: {error}"),
-            Why::Soon(why) => write!(f, "continues in a moment: {why}"),
-            Why::Stopping => f.write_str("ends"),
+            Why::Failed(error) => write!(f, "failed, will be retried: {error}"),
+            Why::Soon(why) => write!(f, "incomplete, continues soon: {why}"),
+            Why::Stopping => f.write_str("stopping"),
         }
     }
 }

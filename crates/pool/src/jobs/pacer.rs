@@ -1,4 +1,4 @@
-//! How fast jobs may go beside the clients: a core without clock, chance or I/O.
+//! The rate of jobs beside the clients' I/O: a core without clock, randomness or I/O.
 //!
 //! Its input is the clients' I/O and the jobs' pieces; it decides when the next piece may begin. Once an
 //! interval it checks the clients' 99th percentile: without clients the number of concurrent pieces doubles
@@ -7,9 +7,9 @@
 //!
 //! Invariants:
 //! 1. At most [`Pacing::at_once`] pieces are outstanding.
-//! 2. Whatever the clients do, a piece may begin `bytes / minimum` after the one before it, which had `bytes`, unless
-//!    (1) forbids it: jobs end.
-//! 3. After an interval above the target no more is allowed than before it.
+//! 2. Regardless of the clients, a piece may begin `bytes / minimum` after the one before it, which had `bytes`, unless
+//!    (1) forbids it: so jobs always make progress.
+//! 3. After an interval above the target the allowed rate does not increase.
 //! 4. Beside clients a job begins with one piece at a time.
 
 use std::collections::BTreeMap;
@@ -20,11 +20,11 @@ use std::time::{Duration, Instant};
 pub struct Pacing {
     /// The target for the clients' 99th percentile while jobs run.
     pub target: Duration,
-    /// Bytes a second that all jobs of a pool have together at least, whatever that does to the clients.
+    /// The minimum rate of all jobs of a pool together, in bytes a second, regardless of the clients.
     pub minimum: u64,
     /// Concurrent pieces (of at most [`PIECE_BYTES`]), of all jobs of a pool, at most.
     pub at_once: usize,
-    /// How often the clients' latencies are looked at.
+    /// How often the clients' latencies are checked.
     pub interval: Duration,
 }
 
@@ -35,9 +35,9 @@ pub const PIECE_BYTES: u64 = 256 << 10;
 const GAP_MIN: Duration = Duration::from_millis(4);
 
 impl Default for Pacing {
-    /// 20 ms, which a disk with a head keeps at a queue of two; 4 MiB/s, which is a terabyte in three days. Of each piece
-    /// one I/O of [`PIECE_BYTES`] is outstanding, and a piece includes that what was copied is flushed and recorded: 128
-    /// keep eight disks busy meanwhile.
+    /// 20 ms, which a rotating disk achieves with two outstanding I/Os; 4 MiB/s, which is a terabyte in three days.
+    /// Each piece has one outstanding I/O of [`PIECE_BYTES`], and includes the flush and the record of the copied data:
+    /// 128 keep eight disks busy.
     fn default() -> Pacing {
         Pacing {
             target: Duration::from_millis(20),
@@ -73,7 +73,7 @@ pub enum Answer {
 pub struct Load {
     /// The clients' 99th percentile; `None` without clients.
     pub p99: Option<Duration>,
-    /// Whether jobs are held back for them.
+    /// Whether jobs are throttled because of them.
     pub held_back: bool,
 }
 
@@ -82,12 +82,12 @@ pub struct Load {
 pub struct Pacer {
     pacing: Pacing,
     next: u64,
-    /// Clients' outstanding I/O: when it began, and whether its time counts.
+    /// Clients' outstanding I/O: when it began, and whether its latency counts.
     clients: BTreeMap<Client, (Instant, bool)>,
     interval: Option<Interval>,
     load: Load,
     under_way: usize,
-    /// Pieces at a time, and the pause between them, which is only there when that is one.
+    /// Concurrent pieces, and the pause between them, which applies only to a window of one.
     window: usize,
     gap: Duration,
     /// When the last piece began, and its bytes.
@@ -103,7 +103,7 @@ struct Interval {
 }
 
 impl Pacer {
-    /// One that has seen nothing yet.
+    /// A pacer without observations.
     pub fn new(pacing: Pacing) -> Pacer {
         Pacer {
             pacing: Pacing { at_once: pacing.at_once.max(1), ..pacing },
@@ -123,7 +123,7 @@ impl Pacer {
         self.pacing
     }
 
-    /// Paces otherwise from now on.
+    /// Changes the pacing.
     pub fn set_pacing(&mut self, pacing: Pacing) {
         self.pacing = Pacing { at_once: pacing.at_once.max(1), ..pacing };
         self.window = self.window.min(self.pacing.at_once);
@@ -141,7 +141,8 @@ impl Pacer {
         self.load
     }
 
-    /// A client's I/O begins; `timed`: its time counts (that of a flush does not, because a disk alone decides it).
+    /// A client's I/O begins; `timed`: its latency counts (that of a flush does not, because it depends on the disk
+    /// alone).
     pub fn client_begins(&mut self, timed: bool, now: Instant) -> Client {
         self.roll(now);
         let client = Client(self.next);
@@ -169,7 +170,7 @@ impl Pacer {
             None => (now, now),
             Some((at, before)) => {
                 let longest = self.pacing.longest(before);
-                // The pause is for the largest piece of this crate; those of owners are larger.
+                // The pause is per [`PIECE_BYTES`]; pieces of owners are larger.
                 let parts = u32::try_from(before / PIECE_BYTES).unwrap_or(u32::MAX).max(1);
                 (at + self.gap.saturating_mul(parts).min(longest), at + longest)
             }
@@ -185,11 +186,11 @@ impl Pacer {
         Answer::Wait(if next > now { next.min(again.max(now)) } else { again })
     }
 
-    /// Pieces are done that had `less` bytes fewer together than was said when they began.
+    /// Pieces are complete; together they had `less` bytes fewer than announced at their begin.
     pub fn pieces_end(&mut self, count: usize, less: u64) {
         self.under_way = self.under_way.saturating_sub(count);
         if let (Some((_, bytes)), Some(less)) = (&mut self.last, less.checked_div(count as u64)) {
-            // What was looked at has cost the disks something, too.
+            // Reading unwritten pieces costs the disks some time, too.
             *bytes = bytes.saturating_sub(less).max(PIECE_BYTES.min(*bytes));
         }
     }
@@ -203,7 +204,7 @@ impl Pacer {
         })
     }
 
-    /// Ends the interval if it is over, and decides what the next one may.
+    /// Ends the interval if it is over, and sets the limits of the next one.
     fn roll(&mut self, now: Instant) {
         let over = |i: &Interval| now.saturating_duration_since(i.began) >= self.pacing.interval;
         let Some(mut interval) = self.interval.take_if(|i| over(i)) else { return };

@@ -29,7 +29,7 @@ pub struct Progress {
 pub(crate) enum Asked {
     /// So many pieces may begin; [`Progress::pieces_end`] when they are done.
     Go(u8),
-    /// None now: the owner asks again when this is ready.
+    /// No piece may begin now: the owner asks again when this is ready.
     Wait(Later),
     /// The job must end.
     Stop,
@@ -42,7 +42,7 @@ pub(crate) struct Later {
     until: Option<Instant>,
 }
 
-/// Leave to copy or read one piece; it ends on drop.
+/// Permission to copy or read one piece; it ends on drop.
 pub struct Piece<'a>(&'a Progress);
 
 impl Progress {
@@ -61,7 +61,7 @@ impl Progress {
         }
     }
 
-    /// Bytes done and bytes there are, as far as is known.
+    /// Bytes done and in total, as far as known.
     pub fn bytes(&self) -> (u64, u64) {
         (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
     }
@@ -76,7 +76,7 @@ impl Progress {
         self.rate.lock().per_second(now)
     }
 
-    /// Why it does not go at full speed now, if it does not.
+    /// Why it does not run at full speed now, if it does not.
     pub fn why(&self) -> Option<Why> {
         self.why.lock().clone()
     }
@@ -87,7 +87,7 @@ impl Progress {
         self.board.wake();
     }
 
-    /// Whether it is to end: then it begins no more pieces.
+    /// Whether it must stop: then it begins no more pieces.
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -114,7 +114,7 @@ impl Progress {
         self.done.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Units that were not as they were written.
+    /// Adds damaged units.
     pub fn found(&self, healed: u64, lost: u64) {
         self.healed.fetch_add(healed, Ordering::Relaxed);
         self.lost.fetch_add(lost, Ordering::Relaxed);
@@ -133,7 +133,7 @@ impl Progress {
 
     /// Asks for up to `most` pieces of `bytes` each, for one of `workers` owners that work for jobs of this board.
     pub(crate) fn pieces(&self, bytes: u64, most: u8, workers: usize) -> Asked {
-        // Before the look, so that no change between it and the wait is missed.
+        // Before the check, so that no change between it and the wait is missed.
         let changed = self.board.changed();
         if self.is_stopped() {
             *self.why.lock() = Some(Why::Stopping);
@@ -153,7 +153,7 @@ impl Progress {
         }
     }
 
-    /// Pieces of [`Progress::pieces`] have ended, with `less` bytes fewer together than was said.
+    /// Pieces of [`Progress::pieces`] have ended, together with `less` bytes fewer than announced.
     pub(crate) fn pieces_end(&self, count: u8, less: u64) {
         self.board.pieces_end(count, less);
     }

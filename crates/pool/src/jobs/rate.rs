@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// How far back is looked, and in what steps.
+/// The length of the window, and of its steps.
 const WINDOW: Duration = Duration::from_secs(10);
 const STEP: Duration = Duration::from_millis(500);
 

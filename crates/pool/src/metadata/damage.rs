@@ -8,8 +8,8 @@ use super::replay::{Point, replay};
 use crate::PoolId;
 use crate::format::{BLOCK, Extent, Frame, FrameError, Kind, frame_size};
 
-/// How many places: checkpoints, the journal. `newest` is the slot of the newest checkpoint, `point` where its
-/// journal leads. Errors: the disk does not answer, or refuses this process. Unreadable parts count as damaged.
+/// The number of damaged places: checkpoints, the journal. `newest` is the slot of the newest checkpoint, `point` the
+/// end of its journal. Errors: the disk does not respond, or refuses this process. Unreadable parts count as damaged.
 pub(super) async fn count(
     io: &DiskIo,
     member: &Member,

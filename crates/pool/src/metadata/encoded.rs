@@ -1,5 +1,5 @@
-//! A state as checkpoints have it. It may be large: it is in memory once, and all voters' checkpoints share
-//! it after their first block.
+//! A state, encoded for checkpoints. It may be large: it is in memory once, and the checkpoints of all voters share it
+//! after their first block.
 
 use arena::IoBuf;
 
@@ -8,12 +8,12 @@ use crate::format::{BLOCK, HEADER, Header, encode_state, framed};
 
 /// See the module.
 pub(crate) struct Encoded {
-    /// With zeros, so that the frame ends with a block.
+    /// Padded with zeros to the end of the frame's last block.
     bytes: IoBuf,
     length: usize,
 }
 
-/// Bytes of a checkpoint's body before the state: where in the ring the next record goes.
+/// Bytes of a checkpoint's body before the state: the position of the next record in the ring.
 const RING_AT: usize = 8;
 
 impl Encoded {

@@ -1,4 +1,4 @@
-//! Blocks between memory and a disk, with a deadline.
+//! Reads and writes of metadata blocks, with a deadline.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -21,13 +21,13 @@ const PIECE: u64 = 256 << 10;
 pub(crate) struct DiskIo {
     pub(crate) env: Env,
     pub(crate) arena: Arena,
-    /// That of the pool's claim: disks that were fenced take no older one. [`DiskIo::LOOKING`] before there is a claim.
+    /// The epoch of the pool's claim: fenced disks refuse older ones. [`DiskIo::LOOKING`] before there is a claim.
     pub(crate) epoch: Epoch,
     pub(crate) deadlines: Deadlines,
     pub(crate) writing: Writing,
 }
 
-/// Outstanding writes of metadata, including abandoned ones: they may still reach the disk, over newer ones.
+/// Outstanding writes of metadata, including abandoned ones, which may still overwrite newer ones.
 #[derive(Clone, Default)]
 pub(crate) struct Writing(Arc<Mutex<BTreeMap<DiskId, usize>>>);
 
@@ -81,8 +81,8 @@ impl DiskIo {
         Ok(out)
     }
 
-    /// The same, to verify data on disk: `None` if the disk answers and cannot read it. Errors: the disk does not
-    /// answer, or takes nothing from this process any more.
+    /// The same, to verify data on disk: `None` on a medium error. Errors: the disk does not respond, or refuses this
+    /// process.
     pub(crate) async fn read_back(
         &self,
         disk: &Arc<dyn Disk>,
@@ -107,7 +107,7 @@ impl DiskIo {
         self.write(disk, offset, [IoBuf::from(bytes)].into_iter().collect(), true).await
     }
 
-    /// Writes much, in two parts that come one after the other, and then flushes.
+    /// Writes two consecutive parts, and then flushes.
     pub(crate) async fn write_and_flush(
         &self,
         disk: &Arc<dyn Disk>,
@@ -135,7 +135,7 @@ impl DiskIo {
         self.write_and_flush(disk, at.offset, zeros).await
     }
 
-    /// Not with the disk's own deadline, which would hide when the write has really ended.
+    /// Does not use the disk's own deadline, which would hide when the write has really ended.
     async fn write(
         &self,
         disk: &Arc<dyn Disk>,
@@ -159,7 +159,7 @@ impl DiskIo {
         }
     }
 
-    /// Makes durable what was written.
+    /// Makes all writes durable.
     pub(crate) async fn flush(&self, disk: &Arc<dyn Disk>) -> Result<(), DiskError> {
         disk.flush(&self.ctx(false)).wait().await
     }
@@ -169,7 +169,7 @@ impl DiskIo {
         disk.fence(&self.ctx(false), epoch).wait().await
     }
 
-    /// What goes along with each of its calls.
+    /// The context of each of its calls.
     pub(crate) fn ctx(&self, write_through: bool) -> Ctx {
         Ctx {
             deadline: Some(self.env.now() + self.deadlines.metadata),

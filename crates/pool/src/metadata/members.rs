@@ -21,7 +21,7 @@ pub struct Member {
     pub areas: Areas,
 }
 
-/// The members at one moment: a disk that fails leaves it before anything else is done about it.
+/// A snapshot of the members: a failed disk is removed from the members before its failure is handled.
 #[derive(Clone, Debug, Default)]
 pub struct Members {
     members: BTreeMap<DiskNumber, Arc<Member>>,
@@ -51,20 +51,19 @@ impl Members {
     }
 }
 
-/// The membership of a disk that is to end: a disk that has joined again since is not removed for earlier
-/// failures.
+/// The membership to end: a disk that has joined again since is not removed for earlier failures.
 #[derive(Clone)]
 pub(crate) enum Life {
-    /// Whichever it has.
+    /// The current one.
     Any,
-    /// The one in which it was this member, if it has begun no other.
+    /// The one of this member, if the disk has no newer one.
     Of(Arc<Member>),
-    /// One that is ending already: it is no member any more.
+    /// One that is already ending: the disk is no member any more.
     Ending,
 }
 
 impl Life {
-    /// Whether this is another one than that which is to end.
+    /// Whether the disk's current membership is not the one to end.
     pub(crate) fn is_over(&self, now: Option<&Arc<Member>>) -> bool {
         match (self, now) {
             (Life::Of(was), Some(is)) => !Arc::ptr_eq(was, is),
@@ -74,7 +73,7 @@ impl Life {
     }
 }
 
-/// Why a disk leaves after an I/O that changes it failed so.
+/// The reason of absence of a disk after a write failed with this error.
 pub(crate) fn absence(error: &DiskError) -> Absence {
     match error {
         DiskError::Gone { .. } => Absence::Gone,

@@ -1,22 +1,21 @@
 //! The metadata on the voters' disks: a journal and two checkpoints each, one writer.
 //!
-//! [`Metadata`] is the handle: reads are from memory, commits go to one task, the `writer`, which puts each
-//! record on every voter and decides which voters are dropped. `replay` computes the newest state that a disk
-//! has; `survey` reads it.
+//! [`Metadata`] is the handle: reads are from memory, commits go to one task, the `writer`, which writes each record to
+//! every voter and decides which voters are dropped. `replay` computes the newest state on a disk; `survey` reads it.
 //!
 //! Invariants:
 //! 0. Nothing is written, and no commit acknowledged, without the [`Tenure`](crate::authority::Tenure).
-//! 1. (epoch, incarnation, sequence) names one record or checkpoint for ever: a sequence number that may have
-//!    reached a disk is never given to other operations. A record that some voters did not take is followed,
-//!    not replaced.
+//! 1. (epoch, incarnation, sequence) identifies one record or checkpoint for ever: a sequence number that may have
+//!    reached a disk is never reused for other operations. A record that some voters did not store is followed by
+//!    another, not replaced.
 //! 2. A commit is acknowledged when every remaining voter has it durably, and everything before it; a voter
 //!    that did not accept it has been dropped by a record that follows it, and of every set of voters in
 //!    force since the last acknowledged commit enough remain ([`crate::voters`]).
-//! 3. [`Metadata::read`] shows acknowledged commits only.
-//! 4. A disk leaves the [`Members`] before its removal is recorded, so an I/O that starts later does not find it.
-//! 5. A record changes the voters by one, and follows when all voters that are left have the one before: else
-//!    those that have it and those that have not could each be enough to open. (But for the record of an
-//!    opening that accepts a loss.)
+//! 3. [`Metadata::read`] returns acknowledged commits only.
+//! 4. A disk is removed from the [`Members`] before its removal is recorded, so a later I/O does not use it.
+//! 5. A record changes the voters by one, and is written when all remaining voters have the previous one: otherwise the
+//!    voters with it and those without it could each be enough to open. (Except the record of an opening that accepts a
+//!    loss.)
 
 mod damage;
 mod encoded;

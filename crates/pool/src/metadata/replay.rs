@@ -5,7 +5,7 @@ use crc_fast::{CrcAlgorithm, Digest};
 use crate::format::{BLOCK, Frame, FrameError, Header, Kind, decode_record, decode_state, peek_age};
 use crate::{DiskNumber, PoolId, State};
 
-/// The newest state that a disk knows, and how new that is.
+/// The newest state on a disk, and its age.
 #[derive(Clone, Debug)]
 pub(crate) struct History {
     pub(crate) state: State,
@@ -16,41 +16,41 @@ pub(crate) struct History {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) point: Point,
-    /// The checkpoint that it is from: the next one goes to the other slot.
+    /// The slot of its checkpoint: the next one is written to the other slot.
     pub(crate) slot: usize,
 }
 
 /// The contents of a disk.
 pub(crate) struct Replayed {
-    /// `None`: it is the one that is known already.
+    /// `None`: it equals the known one.
     pub(crate) state: Option<State>,
     pub(crate) place: Place,
 }
 
-/// A place in the one sequence of records. Two points with the same first three numbers are the same.
+/// A place in the sequence of records. Two points with the same first three numbers are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Point {
     pub(crate) epoch: u64,
     pub(crate) sequence: u64,
     pub(crate) incarnation: u64,
-    /// Checksum of every record since the epoch's first checkpoint, each over the one before: a record that continues
-    /// another history than the one before it does not match.
+    /// A chained checksum of all records since the epoch's first checkpoint: a record that continues another history
+    /// does not match.
     pub(crate) chain: u32,
 }
 
 /// Why a disk's metadata cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unusable {
-    /// It never had any.
+    /// It never had metadata.
     #[error("it has no metadata")]
     None,
-    /// It had: neither checkpoint can be used.
+    /// It had metadata, but neither checkpoint can be used.
     #[error("both of its checkpoints are damaged")]
     Checkpoints,
-    /// A record is damaged and later ones are there, or an old checkpoint is all there is for newer records.
+    /// A record is damaged and later ones exist, or newer records exist with an old checkpoint only.
     #[error("its journal has a gap after record {0}")]
     Gap(u64),
-    /// A record that its checksum vouches for cannot be applied.
+    /// A record with a valid checksum cannot be applied.
     #[error("record {0} of its journal is invalid")]
     Record(u64),
 }
@@ -69,9 +69,9 @@ impl Point {
     }
 }
 
-/// The newest state that `slots` and `ring` give. Of the checkpoints the one whose header says that it is
-/// newer is read first, and the other only when that one is damaged: so one state is in memory. When it is
-/// `known` already, it is not made again. Errors: the disk has no say in which state is the newest.
+/// Computes the newest state from `slots` and `ring`. The checkpoint with the newer header is decoded first, and the
+/// other only when that one is damaged: so only one state is in memory. A `known` state is not computed again. Errors:
+/// the disk does not count for the newest state.
 pub(crate) fn replay(
     pool: PoolId,
     disk: DiskNumber,
@@ -107,13 +107,13 @@ pub(crate) fn replay(
     Err(why)
 }
 
-/// Which of two checkpoints is the newer one, if both are whole, as their beginnings say.
+/// The newer one of two checkpoints, according to their headers, if both are intact.
 pub(crate) fn newer_slot(slots: [&[u8]; 2]) -> usize {
     let [a, b] = slots.map(|bytes| peek_age(bytes, Kind::Checkpoint).ok());
     usize::from(a <= b)
 }
 
-/// A checkpoint's state as bytes, its point, and where in the ring the next record is.
+/// A checkpoint's encoded state, its point, and the position of the next record in the ring.
 fn checkpoint(pool: PoolId, disk: DiskNumber, bytes: &[u8]) -> Result<(&[u8], Point, usize), FrameError> {
     let frame = Frame::parse(bytes, Kind::Checkpoint)?;
     let h = frame.header;
@@ -171,8 +171,8 @@ fn record_after<'a>(
     })
 }
 
-/// Records are written one after the other, each when the one before it is durable. So a whole record further
-/// on proves that what should be between was there, and is lost.
+/// Records are written one after the other, each when the previous one is durable. So a valid later record proves that
+/// the records between existed and are lost.
 fn newer_records(pool: PoolId, disk: DiskNumber, ring: &[u8], point: &Point) -> bool {
     (0..ring.len()).step_by(BLOCK).any(|at| {
         Frame::parse(&ring[at..], Kind::Record)

@@ -1,7 +1,7 @@
-//! Where the next record goes in a journal's ring. Pure.
+//! The position of the next record in a journal's ring. Pure.
 //!
-//! A record is contiguous: one that does not fit before the end of the ring starts at its beginning. Nothing
-//! since the newest checkpoint is overwritten.
+//! A record is contiguous: one that does not fit before the end of the ring starts at its beginning. No record since
+//! the newest checkpoint is overwritten.
 
 /// The next position, and how much of the ring is taken since the checkpoint; bytes, whole blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ impl Ring {
         self.at
     }
 
-    /// Takes room for a record of `size` bytes: its position, or `None` when a checkpoint must be written first.
+    /// Allocates a record of `size` bytes: returns its position, or `None` when a checkpoint must be written first.
     pub(crate) fn take(&mut self, size: u64) -> Option<u64> {
         let at = if self.at + size > self.length { 0 } else { self.at };
         let skipped = if at == self.at { 0 } else { self.length - self.at };

@@ -27,46 +27,49 @@ use crate::{Absence, DiskNumber, InvalidOp, Op, SpaceId, State};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum CommitError {
-    /// The caller's: the state does not allow it. Nothing has changed.
+    /// The caller's error: the state does not allow it. Nothing has changed.
     #[error(transparent)]
     Invalid(#[from] InvalidOp),
     /// The metadata would not fit into the checkpoints of the smallest voter: sizes in bytes. Nothing has changed.
     #[error(
-        "the pool's metadata is full: {needed} bytes, and disk {} has room for {room}; use larger disks or larger slabs",
+        "the pool's metadata is full: it needs {needed} bytes, and disk {} has {room}; use larger disks or larger slabs",
         .disk.0
     )]
     Full { disk: DiskNumber, room: u64, needed: u64 },
-    /// The caller's: without the disk too few with metadata would be left, and the pool would stop, or data
-    /// that no other disk here has would be gone. Nothing has changed.
-    #[error("without disk {} too few disks with metadata would remain, or data would be lost of which it has the only copy; add a disk first", .0.0)]
+    /// The caller's error: without the disk too few disks with metadata would remain, and the pool would stop, or the
+    /// only copy of some data would be lost. Nothing has changed.
+    #[error("without disk {}, too few disks with metadata would remain, or the only copy of some data would be lost; add a disk first", .0.0)]
     Needed(DiskNumber),
     /// The pool is open for reading only. Nothing has changed.
     #[error("the pool is open for reading only")]
     ReadOnly,
-    /// The pool takes no changes any more; whether this one was the last is known when it has been opened again.
+    /// The pool accepts no changes any more; whether this one took effect is known only after it was opened again.
     #[error("the pool is suspended: {0}")]
     Suspended(#[from] Suspension),
 }
 
-/// Why a pool takes no changes any more.
+/// Why a pool accepts no changes any more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum Suspension {
     /// Too many of the disks with its metadata failed.
     #[error(
-        "{left} of its disks with metadata remain and {needed} are needed; {}; it is opened again when more are back",
+        "{left} of its disks with metadata remain and {needed} are needed; {}; it opens again when enough of them are connected",
         failures(.failed)
     )]
     TooFewVoters { left: usize, needed: usize, failed: Vec<(DiskNumber, DiskError)> },
     /// Another process has claimed it by force.
-    #[error("process {} on the machine {} has taken it by force", .by.process, .by.host)]
+    #[error("process {} on the machine {} has taken the pool by force", .by.process, .by.host)]
     Claimed { by: Claimant },
-    /// Another process has taken it, and keeps this one from its disks.
-    #[error("it was taken by force (epoch {epoch}), and its disks refuse this process")]
-    Fenced { epoch: u64 },
-    /// The owner could not be confirmed, so its lease has run out; it resumes by itself. `failed`: the disks that were asked.
+    /// Another process has taken it, and fences its disks against this one.
     #[error(
-        "its disks do not confirm that this process still owns it{}; it resumes by itself when they do",
+        "another process has taken the pool by force (epoch {epoch}), and the disks refuse writes of this one"
+    )]
+    Fenced { epoch: u64 },
+    /// The owner could not be confirmed, so its lease has expired; the pool resumes by itself. `failed`: the disks that
+    /// failed.
+    #[error(
+        "its disks do not confirm that this process still owns the pool{}; the pool resumes when they do",
         if .failed.is_empty() { String::new() } else { format!(": {}", failures(.failed)) }
     )]
     NoLease { failed: Vec<(DiskNumber, DiskError)> },
@@ -74,13 +77,13 @@ pub enum Suspension {
     #[error("the failure of a disk could not be recorded: {0}")]
     Unaccountable(InvalidOp),
     /// It has been exported.
-    #[error("it has been exported")]
+    #[error("the pool has been exported")]
     Exported,
-    /// It was suspended, and nothing waits for it any more: see [`crate::Pool::abandon`].
-    #[error("it was let go while it was suspended")]
+    /// It was suspended, and waiting calls have failed: see [`crate::Pool::abandon`].
+    #[error("the pool was closed while it was suspended")]
     Abandoned,
     /// The writer task has ended.
-    #[error("its writer has ended")]
+    #[error("the task that writes its metadata has ended")]
     Ended,
 }
 
@@ -109,7 +112,7 @@ pub(crate) struct Metadata {
     requests: mpsc::Sender<Request>,
 }
 
-/// Chooses the operations of a record on the state that the record follows.
+/// Chooses the operations of a record for the state that precedes it.
 pub(crate) type Decide = Box<dyn FnOnce(&State) -> Vec<Op> + Send>;
 
 pub(crate) type Done = oneshot::Sender<Result<(), CommitError>>;
@@ -126,11 +129,11 @@ pub(crate) enum Request {
 /// The input of an opening: everything is decided, and the claim is durable on the voters.
 pub(crate) struct Opening {
     pub(crate) state: State,
-    /// The new epoch's beginning: its sequence is the newest one's, its chain 0.
+    /// The beginning of the new epoch: with the newest sequence, and chain 0.
     pub(crate) point: Point,
     pub(crate) ops: Vec<Op>,
     pub(crate) voters: Vec<Voter>,
-    /// How many of the state's voters must be among those.
+    /// How many of the state's voters must be among the voters above.
     pub(crate) needed: usize,
     pub(crate) members: Members,
     pub(crate) authority: Arc<dyn PoolAuthority>,
@@ -171,7 +174,7 @@ impl Metadata {
         Arc::clone(&self.shared.members.read())
     }
 
-    /// Changes whenever a disk leaves or joins, or the pool is suspended.
+    /// Changes whenever a disk is removed or joins, or the pool is suspended.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.shared.tenure.changed.subscribe()
     }
@@ -191,8 +194,8 @@ impl Metadata {
         self.decide(move |_| (ops, ())).await
     }
 
-    /// As [`Metadata::commit`], of operations that are chosen on the state that the record follows. Returns what `decide`
-    /// returns beside them.
+    /// As [`Metadata::commit`], with operations that are chosen for the state that precedes the record. Also returns
+    /// the second result of `decide`.
     pub(crate) async fn decide<T: Send + 'static>(
         &self,
         decide: impl FnOnce(&State) -> (Vec<Op>, T) + Send + 'static,
@@ -200,14 +203,14 @@ impl Metadata {
         let (chosen, choice) = oneshot::channel();
         let decide = move |s: &State| {
             let (ops, choice) = decide(s);
-            let _ = chosen.send(choice); // the caller may be gone
+            let _ = chosen.send(choice); // the caller may have been dropped
             ops
         };
         self.ask(|done| Request::Commit { decide: Box::new(decide), done }).await?;
         choice.await.map_err(|_| Suspension::Ended.into())
     }
 
-    /// The newest view of a space that an owner drives.
+    /// The newest view of a space with an owner.
     pub(crate) fn view(&self, space: SpaceId) -> Option<Arc<SpaceView>> {
         self.shared.views.get(space, || {
             let state = self.shared.state.read();
@@ -225,8 +228,8 @@ impl Metadata {
         &self.shared.supervision
     }
 
-    /// Makes a disk absent; its copies have missed what the owners of spaces say that it lacks.
-    /// Nothing happens when it is absent already, or in another life.
+    /// Removes a disk from service, and marks the regions stale that the owners of spaces state. Does nothing when it
+    /// is absent already, or has another membership.
     pub(crate) async fn leave(
         &self,
         disk: DiskNumber,
@@ -234,14 +237,14 @@ impl Metadata {
         reason: Absence,
     ) -> Result<(), CommitError> {
         let of = self.read(|s| s.membership(disk).filter(|_| s.has_rows(disk)));
-        // After the membership was read: that may be the one of a disk that has returned.
+        // Checked after the membership was read, which may be that of a disk that has returned.
         if life.is_over(self.members().get(disk)) {
             return Ok(());
         }
         let Some(of) = of else {
             return self.change(move |writer| Box::pin(writer.leave(disk, life, reason, None))).await;
         };
-        // Owners that were asked have to be told the end, whether the caller waits for it or not.
+        // The owners that were asked must be notified of the result, also if the caller stops waiting.
         let metadata = self.clone();
         self.env.run(async move { metadata.leave_after_round(disk, of, life, reason).await }).await
     }
@@ -274,12 +277,12 @@ impl Metadata {
         self.change(move |writer| Box::pin(writer.remove(disk))).await
     }
 
-    /// Fills the ranks of the voters.
+    /// Adds missing voters.
     pub(crate) async fn rechoose(&self) -> Result<(), CommitError> {
         self.change(|writer| Box::pin(writer.rechoose())).await
     }
 
-    /// Writes a checkpoint, gives the claim up, and takes no more changes.
+    /// Writes a checkpoint, releases the claim, and accepts no more changes.
     pub(crate) async fn export(&self) -> Result<(), CommitError> {
         self.change(|writer| Box::pin(writer.export())).await
     }
@@ -289,7 +292,7 @@ impl Metadata {
         self.act(|writer| Box::pin(writer.scrub())).await
     }
 
-    /// Has the writer change something, if this process still owns the pool.
+    /// Runs a change in the writer, if this process still owns the pool.
     async fn change(
         &self,
         change: impl for<'a> FnOnce(&'a mut Writer) -> BoxFuture<'a, Result<(), CommitError>> + Send + 'static,
@@ -310,7 +313,7 @@ impl Metadata {
         self.ask(|done| {
             Request::Do(Box::new(|writer| {
                 Box::pin(async move {
-                    let _ = done.send(act(writer).await); // the caller may be gone
+                    let _ = done.send(act(writer).await); // the caller may have been dropped
                 })
             }))
         })
@@ -354,10 +357,10 @@ impl Shared {
             let version = self.version.fetch_add(1, Ordering::AcqRel) + 1;
             (std::mem::replace(&mut *state, new), version)
         };
-        // Not under the lock: it may be the last to have much of it.
+        // Not under the lock: this may free a large state.
         drop(old);
         self.owners.update(self.views.follow(&shown, version));
-        // Owners end their waits first.
+        // First, so that owners stop waiting.
         self.supervision
             .keep(|disk, of| shown.membership(disk) == Some(of) || self.owners.joining(disk, of).is_some());
     }

@@ -1,4 +1,4 @@
-//! Reading what a disk has of the metadata.
+//! Reading the metadata on a disk.
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ pub(crate) struct Seen {
     pub(crate) claim: Option<Claim>,
     /// Epochs that may have been claimed beyond the newest claim that can be read: one for each damaged place.
     pub(crate) claims_damaged: u64,
-    /// How new the newest state is that it knows.
+    /// The age of its newest state.
     pub(crate) history: Result<Place, Unreadable>,
 }
 
-/// Why a disk has no say.
+/// Why a disk does not count.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum Unreadable {
     /// Its contents cannot be used.
@@ -32,7 +32,7 @@ pub(crate) enum Unreadable {
     Disk(#[from] DiskError),
 }
 
-/// Several disks are looked at: of the states that they know, which may be large, the newest is kept.
+/// Reads several disks, and keeps only the newest of their states, which may be large.
 pub(crate) struct Survey {
     newest: Mutex<Option<History>>,
     /// Limits the concurrent reads, because each keeps its data in memory.
@@ -62,7 +62,7 @@ impl Survey {
         Seen { claim, claims_damaged, history }
     }
 
-    /// The newest history of all disks that were looked at.
+    /// The newest history of all disks that were read.
     pub(crate) fn newest(self) -> Option<History> {
         self.newest.into_inner()
     }
@@ -75,13 +75,13 @@ impl Survey {
         pool: PoolId,
         number: DiskNumber,
     ) -> Result<Place, Unreadable> {
-        // An error on one checkpoint is as good as a damaged one: the other and the journal may do.
+        // A read error of one checkpoint counts as damage: the other one and the journal may suffice.
         let [a, b] = areas.checkpoints().map(|c| Extent { length: BLOCK as u64, ..c });
         let mut slots = match (io.read(disk, a).await, io.read(disk, b).await) {
             (Err(e), Err(_)) => return Err(e.into()),
             (a, b) => [a.unwrap_or_default(), b.unwrap_or_default()],
         };
-        // Most disks of a large pool never had any.
+        // Most disks of a large pool never had metadata.
         let ring = match slots.iter().any(|head| frame_size(head, Kind::Checkpoint).is_ok()) {
             true => io.read(disk, areas.journal).await?,
             false => Vec::new(),
@@ -94,7 +94,7 @@ impl Survey {
                 result => return Ok(result?),
             }
         }
-        // It is damaged, or none: the older one, beside it.
+        // It is damaged or missing: read the older one, too.
         match (failed, fill(io, disk, areas, &mut slots, newer ^ 1).await) {
             (Some(e), Err(_)) => Err(e.into()),
             _ => Ok(self.replay(pool, number, &slots, &ring)?),
@@ -121,7 +121,7 @@ impl Survey {
     }
 }
 
-/// Reads the whole checkpoint of which a slot has the beginning: as much as that says, if it is one. The slot
+/// Reads the whole checkpoint whose header is in a slot, with the length in the header, if it is a checkpoint. The slot
 /// is empty after an error.
 async fn fill(
     io: &DiskIo,

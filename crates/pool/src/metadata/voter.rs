@@ -1,4 +1,4 @@
-//! One voter's disk, as its writer sees it.
+//! One voter's disk, for the writer.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::ring::Ring;
 use crate::PoolId;
 use crate::format::{Header, Kind, framed};
 
-/// A voter: where its next checkpoint and its next record go.
+/// A voter, with the positions of its next checkpoint and its next record.
 pub(crate) struct Voter {
     pub(crate) member: Arc<Member>,
     ring: Ring,
@@ -27,7 +27,7 @@ pub(crate) enum Put {
         offset: u64,
         bytes: Vec<u8>,
     },
-    /// Its first block, and what follows.
+    /// Its first block, and the following ones.
     Checkpoint {
         offset: u64,
         parts: [IoBuf; 2],
@@ -41,11 +41,11 @@ impl Voter {
         Voter { member, ring, slot }
     }
 
-    /// The blocks of a record that leads from `before`; `None` when they do not fit, and a checkpoint must be
-    /// written instead.
+    /// The blocks of a record that follows `before`; `None` when they do not fit, and a checkpoint must be written
+    /// instead.
     pub(crate) fn record(&mut self, pool: PoolId, before: &Point, body: &[u8]) -> Option<Put> {
         let size = framed(body.len()) as u64;
-        // A record that fills much of the ring would only bring the next checkpoint nearer: it is one itself.
+        // A record that fills much of the ring would soon force a checkpoint: so a checkpoint is written instead.
         if size > self.member.areas.journal.length / 4 {
             return None;
         }
@@ -63,18 +63,18 @@ impl Voter {
         Put::Checkpoint { offset: area.offset, parts }
     }
 
-    /// Whether a checkpoint would do it good.
+    /// Whether a checkpoint should be written.
     pub(crate) fn is_filling(&self) -> bool {
         self.ring.is_filling()
     }
 
-    /// Bytes of state that its checkpoints have room for.
+    /// The most bytes of state that fit its checkpoints.
     pub(crate) fn room(member: &Member) -> u64 {
         let [a, b] = member.areas.checkpoints();
         a.length.min(b.length) - crate::format::BLOCK as u64
     }
 
-    /// How many places on its disk are not as they were left: checkpoints, the journal.
+    /// The number of damaged places on its disk: checkpoints, the journal.
     pub(crate) async fn damaged(&self, io: &DiskIo, pool: PoolId, point: &Point) -> Result<u64, DiskError> {
         damage::count(io, &self.member, pool, point, self.slot ^ 1).await
     }
@@ -93,7 +93,7 @@ impl Voter {
 }
 
 impl Put {
-    /// Returns when it is durable.
+    /// Writes it durably.
     pub(crate) async fn write(self, io: &DiskIo, member: &Member) -> Result<(), DiskError> {
         match self {
             Put::Record { offset, bytes } => io.write_durably(&member.disk, offset, bytes).await,

@@ -24,19 +24,19 @@ use crate::{DiskNumber, Op, State};
 pub(crate) struct Writer {
     io: DiskIo,
     shared: Arc<Shared>,
-    /// With every record that was written; [`Shared::state`] has the acknowledged ones.
+    /// The state with every written record; [`Shared::state`] has the acknowledged ones.
     shadow: State,
-    /// After the last record that was written.
+    /// The point after the last written record.
     point: Point,
-    /// The disks that get records: the voters, and those that are about to be.
+    /// The disks that get records: voters, and disks about to become voters.
     voters: BTreeMap<DiskNumber, Voter>,
-    /// Disks that are removed by what is written and not acknowledged.
+    /// Disks removed by records that are written and not acknowledged.
     removed: Vec<DiskNumber>,
     /// The sets of voters in force since the last acknowledged commit.
     configs: Vec<Config>,
     /// Voters that failed, for the message of the suspension.
     failed: Vec<(DiskNumber, DiskError)>,
-    /// Present disks whose metadata could not be written, kept for their data: no voters until they join
+    /// Present disks whose metadata could not be written, kept for their data: they cannot be voters until they join
     /// again.
     unfit: BTreeSet<DiskNumber>,
     authority: Arc<dyn PoolAuthority>,
@@ -45,7 +45,7 @@ pub(crate) struct Writer {
     revision: Revision,
 }
 
-/// Whether a record may be one, or must be a checkpoint.
+/// Whether the next entry may be a record, or must be a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Record,
@@ -73,12 +73,12 @@ impl Writer {
         }
     }
 
-    /// The first record of an epoch, and if it drops several voters, as many as that takes.
+    /// Writes the first record of an epoch, or several if it drops several voters.
     pub(crate) async fn open(&mut self, mut ops: Vec<Op>, needed: usize) -> Result<(), CommitError> {
         self.configs.push((self.shadow.voters.clone(), needed));
         self.publish();
         let mut form = Form::Checkpoint;
-        // Where a loss is accepted, there are too few to do it in steps.
+        // Where a loss is accepted, there are too few voters for steps.
         let steps = if needed < self.shadow.needed_to_open() { Vec::new() } else { self.steps_to(&ops) };
         for voters in steps {
             let opened = ops.iter().position(|op| matches!(op, Op::Opened { .. }));
@@ -90,7 +90,7 @@ impl Writer {
         self.commit_as(ops, form).await
     }
 
-    /// Invariant 5: the sets of voters between the one there is and the one that operations say.
+    /// Invariant 5: the sets of voters between the current one and that of the operations.
     fn steps_to(&self, ops: &[Op]) -> Vec<BTreeSet<DiskNumber>> {
         let target = ops.iter().find_map(|op| match op {
             Op::Voters { voters } => Some(voters),
@@ -106,7 +106,7 @@ impl Writer {
         steps
     }
 
-    /// Serves requests until the last handle is gone.
+    /// Serves requests until the last handle is dropped.
     pub(crate) async fn run(mut self, mut queue: mpsc::Receiver<Request>) {
         let mut batch = Vec::new();
         while queue.recv_many(&mut batch, BATCH).await > 0 {
@@ -127,7 +127,7 @@ impl Writer {
         }
     }
 
-    /// Several commits in one record, each with its own answer.
+    /// Several commits in one record, each with its own result.
     async fn commit_batch(&mut self, commits: Vec<(Decide, Done)>) {
         if commits.is_empty() {
             return;
@@ -168,14 +168,14 @@ impl Writer {
         self.commit_tried(ops, form).await
     }
 
-    /// Writes operations that the shadow has already, and repeats until every remaining voter has everything.
+    /// Writes operations that the shadow already contains, and retries until every remaining voter has all records.
     async fn commit_tried(&mut self, ops: Vec<Op>, form: Form) -> Result<(), CommitError> {
         let failed = self.put(ops, form).await?;
         self.go_on_without(failed).await
     }
 
-    /// Continues without failed voters, until every remaining one has everything. Invariant 5: each is
-    /// dropped by a record of its own.
+    /// Drops failed voters, and retries until every remaining one has all records. Invariant 5: each is dropped by a
+    /// record of its own.
     async fn go_on_without(&mut self, failed: Vec<(DiskNumber, DiskError)>) -> Result<(), CommitError> {
         let mut failed = VecDeque::from(failed);
         loop {
@@ -200,7 +200,7 @@ impl Writer {
         Ok(())
     }
 
-    /// A checkpoint of the acknowledged state, on every voter. Only the next commit waits for it.
+    /// Writes a checkpoint of the acknowledged state to every voter. Only the next commit waits for it.
     async fn checkpoint(&mut self) {
         if self.shared.tenure.confirm().await.is_err() {
             return;
@@ -219,7 +219,7 @@ impl Writer {
         self.shadow.apply_all(ops)?;
         let needed = state_size_bound(&self.shadow) as u64;
         if let Some((room, disk)) = self.smallest().filter(|(room, _)| *room < needed) {
-            // Operations that make it smaller, or not larger, are always accepted.
+            // Operations that do not enlarge it are always accepted.
             if needed > state_size_bound(&self.shared.state.read()) as u64 {
                 self.shadow = before;
                 return Err(CommitError::Full { disk, room, needed });
@@ -263,7 +263,7 @@ impl Writer {
         Ok(join_all(written).await.into_iter().flatten().chain(unclaimed).collect())
     }
 
-    /// The sets of voters of which an opening may find one.
+    /// Publishes the sets of voters of which an opening may find one.
     fn publish(&self) {
         let members = Arc::clone(&self.shared.members.read());
         let now = self.configs.is_empty().then(|| self.config());
@@ -271,7 +271,7 @@ impl Writer {
             .set_in_force(InForce { members, voters: self.configs.iter().cloned().chain(now).collect() });
     }
 
-    /// The smallest room for the state among the disks that get records, and its disk.
+    /// The smallest space for the state among the disks that get records, and its disk.
     fn smallest(&self) -> Option<(u64, DiskNumber)> {
         self.voters.values().map(|v| (Voter::room(&v.member), v.member.number)).min()
     }

@@ -1,9 +1,9 @@
-//! Slabs that lie on other media than their space's class has: it was changed, or what is known of a disk was. Pure.
+//! Slabs on media outside their space's class, after a change of the class or of a disk's medium. Pure.
 
 use super::Eligible;
 use crate::{DiskNumber, RowNumber, SpaceId, State};
 
-/// How many slabs of a space lie on other media than its class has.
+/// How many slabs of a space are on media outside its class.
 pub fn outside(state: &State, space: SpaceId) -> usize {
     let Some(record) = state.spaces.get(&space).filter(|record| !record.media.is_any()) else { return 0 };
     let eligible = Eligible::for_data(state, record.media);
@@ -11,7 +11,7 @@ pub fn outside(state: &State, space: SpaceId) -> usize {
     slabs.filter(|copy| eligible.is_outside(copy.place.disk)).count() + log_outside(state, space).count()
 }
 
-/// Replicas of the log of a space, by their index, that lie on other media than the log may.
+/// Replicas of the log of a space, by their index, on media where the log may not be.
 pub(super) fn log_outside(state: &State, space: SpaceId) -> impl Iterator<Item = (usize, DiskNumber)> + '_ {
     let record = state.spaces.get(&space);
     let slabs = record.and_then(|record| Some((record, record.rows.get(&RowNumber::LOG)?)));

@@ -1,11 +1,11 @@
-//! The disks that slabs of a space, or of its log, may lie on, and which of them a log prefers: disks that are there for
-//! logs, else the fastest.
+//! The disks where slabs of a space, or of its log, may be placed, and which of them a log prefers: disks for logs,
+//! else the fastest.
 
 use disk::Media;
 
 use crate::{DiskNumber, DiskRecord, MediaClass, State, Usage};
 
-/// The rank of a disk that is not known.
+/// The rank of an unknown disk.
 const LAST: u8 = 6;
 
 /// How well a disk suits a log: the lower the better.
@@ -38,19 +38,18 @@ impl<'a> Eligible<'a> {
         Eligible { state, is_log: true, media: media.or_faster() }
     }
 
-    /// Whether new slabs go to a disk of this kind.
+    /// Whether new slabs are placed on a disk of this kind.
     pub(super) fn takes(&self, disk: &DiskRecord) -> bool {
         let usage = disk.usage == Usage::AutoSelect || self.is_log && disk.usage == Usage::Journal;
         usage && self.suits(disk)
     }
 
-    /// Whether slabs may lie on a disk of this medium. A disk that is there for logs is allowed for them, whatever its
-    /// medium.
+    /// Whether slabs may be on a disk of this medium. A disk for logs is allowed for logs with any medium.
     pub(super) fn suits(&self, disk: &DiskRecord) -> bool {
         self.media.takes(disk.media()) || self.is_log && disk.usage == Usage::Journal
     }
 
-    /// Whether a slab on the disk lies where it should not.
+    /// Whether a slab on the disk is outside its class.
     pub(super) fn is_outside(&self, disk: DiskNumber) -> bool {
         !self.media.is_any() && self.state.disks.get(&disk).is_some_and(|of| !self.suits(of))
     }

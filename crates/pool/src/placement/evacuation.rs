@@ -1,4 +1,4 @@
-//! Whether everything on a disk has a place elsewhere. Pure.
+//! Whether all slabs of a disk can be moved elsewhere. Pure.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use crate::{DiskNumber, Op, State, Usage};
 /// The result of moving everything off a disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evacuation {
-    /// Slabs that have a place elsewhere.
+    /// Slabs that can be moved.
     pub moves: usize,
     /// Slabs without a destination, or without data on a present disk.
     pub left: usize,
-    /// Why, of one of them.
+    /// The reason for one of them.
     pub why: Option<Stays>,
 }
 
-/// Plays through moving everything off a disk, as far as that is known now.
+/// Simulates moving all slabs off a disk, with the current state.
 pub fn evacuation(state: &State, disk: DiskNumber) -> Evacuation {
     let mut s = state.clone();
     if let Some(record) = Arc::make_mut(&mut s.disks).get_mut(&disk) {
@@ -27,7 +27,7 @@ pub fn evacuation(state: &State, disk: DiskNumber) -> Evacuation {
     let mut plan = Evacuation::default();
     for (space, number, row) in state.rows_on(disk) {
         for (index, _) in row.copies().filter(|(_, copy)| copy.place.disk == disk) {
-            // A move in progress is completed first, in one way or the other.
+            // A move in progress is completed or cancelled first.
             let is_moving = s.spaces[&space].rows[&number].moving().is_some();
             let to = match () {
                 () if is_moving => Ok(None),
@@ -39,8 +39,8 @@ pub fn evacuation(state: &State, disk: DiskNumber) -> Evacuation {
             match to {
                 Ok(to) => {
                     plan.moves += 1;
-                    // A slab that is taken is no place for the next; of a row with two on the disk the second
-                    // finds its own when its time comes.
+                    // Marks the target as used for the next slabs; a second slab of the same row on this disk gets its
+                    // target later.
                     let op = to.map(|to| SpaceOp::BeginMove { row: number, index: index as u8, to });
                     let taken = op.map(|op| s.apply(&Op::Space { space, op }));
                     debug_assert!(!matches!(taken, Some(Err(_))), "{taken:?}");

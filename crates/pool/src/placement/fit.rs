@@ -1,7 +1,6 @@
-//! Whether groups of disks can be chosen so that no group has too many in one domain. Pure.
+//! Whether groups of disks can be chosen so that no group has too many disks in one domain. Pure.
 //!
-//! Taking from the fullest domains first leaves the most choices: so a choice is possible exactly when that
-//! one succeeds.
+//! The greedy choice from the domains with the most disks left succeeds whenever any choice does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,9 +12,9 @@ use crate::domains::Domain;
 pub(super) struct Fit<'a> {
     of: BTreeMap<DiskNumber, Domain<'a>>,
     taken: BTreeSet<DiskNumber>,
-    /// Disks left in each domain.
+    /// Remaining disks of each domain.
     left: BTreeMap<Domain<'a>, usize>,
-    /// Of each domain, how many the present group has.
+    /// How many disks of each domain the current group has.
     here: BTreeMap<Domain<'a>, usize>,
     in_group: usize,
     groups: usize,
@@ -57,7 +56,7 @@ impl<'a> Fit<'a> {
         true
     }
 
-    /// Whether this disk may be the next, and the rest can still be chosen then.
+    /// Whether this disk may be chosen next so that the rest can still be chosen.
     pub(super) fn allows(&self, disk: DiskNumber) -> bool {
         let Some(domain) = self.of.get(&disk) else { return false };
         if self.taken.contains(&disk) || self.here.get(domain).copied().unwrap_or(0) >= self.cap {
@@ -68,7 +67,7 @@ impl<'a> Fit<'a> {
         then.is_possible()
     }
 
-    /// Takes it.
+    /// Chooses it.
     pub(super) fn take(&mut self, disk: DiskNumber) {
         let Some(domain) = self.of.get(&disk).copied() else { return };
         self.taken.insert(disk);

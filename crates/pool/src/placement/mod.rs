@@ -1,17 +1,17 @@
-//! Which disks and slabs a row gets. Pure and deterministic: the same state gives the same places.
+//! Chooses the disks and slabs of a row. Pure and deterministic: the same state results in the same places.
 //!
-//! Invariants, for what [`row`] gives:
-//! 1. It can be applied: free slabs, and of anything but a simple space each on another disk.
-//! 2. New slabs go to present disks for automatic selection only (those of logs to disks for logs, too), and
-//!    leave the [`reserve`] of each free; absent ones are taken as well if necessary, but never more than the row can lose.
-//!    All of them, and those of [`slab`], are on media of the space's class.
-//! 3. Domains are looked at from the rack to the disk; on the first level that has enough of them with room,
-//!    no two copies of a column (no two slabs of a parity row; if that cannot be, no more than may be lost,
-//!    whichever they are) are in one domain.
-//! 4. Among the disks that keep 3 possible for the rest of the row, the one with the most free slabs is
-//!    taken, then the first in an order that each row has of its own (for a slab of a disk that is emptied, before that
-//!    one that has the least to read and to write, if all have ample room); for a log one that is there for logs, then of the
-//!    fastest medium.
+//! Invariants of the result of [`row`]:
+//! 1. It can be applied: free slabs, each on another disk except in a simple space.
+//! 2. New slabs go to present disks for automatic selection only (those of logs to disks for logs, too), and leave the
+//!    [`reserve`] of each free; absent disks are used as well if necessary, but never more than the row can lose. All
+//!    of them, and those of [`slab`], are on media of the space's class.
+//! 3. Domains are considered from the rack to the disk; on the first level with enough domains with free slabs, no two
+//!    copies of a column (no two slabs of a parity row; if that is impossible, no more than may be lost) are in one
+//!    domain.
+//! 4. Among the disks that keep 3 possible for the rest of the row, the one with the most free slabs is chosen, then
+//!    the first in an order that differs for each row. (When a disk is emptied and all have ample space, the one with
+//!    the least to read and write comes before that order.) For a log, disks for logs are preferred, then the fastest
+//!    medium.
 
 mod class;
 mod eligible;
@@ -37,24 +37,24 @@ pub use reshape::reshaped;
 pub(crate) use rows::{log_replicas, log_row, slab_by, sources};
 pub use rows::{row, slab};
 
-/// Slabs of a disk that new rows leave free: a 32nd, for repairs and moves. So a full pool can still heal a slab;
-/// to heal a whole disk it takes a hot spare or as much free space.
+/// Slabs of a disk that new rows leave free: a 32nd, for repairs and moves. So a full pool can still repair a slab;
+/// rebuilding a whole disk needs a hot spare or as much free space.
 pub fn reserve(slabs: u32) -> u32 {
     slabs / 32
 }
 
-/// How many levels a domain may be of: those of [`Level::ALL`], and the disk.
+/// The number of levels of domains: those of [`Level::ALL`], and the disk.
 const LEVELS: usize = Level::ALL.len() + 1;
 
-/// Whether no more slabs of a row are on disks that are not `usable` than it can lose.
+/// Whether the row survives the loss of its slabs on disks that are not `usable`.
 fn keeps_enough(record: &SpaceRecord, places: &[SlabPlace], usable: impl Fn(DiskNumber) -> bool) -> bool {
     let (group, failures) = (record.slabs_in_set(record.resiliency).max(1), record.resiliency.failures());
     let away = |group: &[SlabPlace]| group.iter().filter(|p| !usable(p.disk)).count();
     places.chunks(group).all(|g| away(g) <= failures)
 }
 
-/// Places for a row on disks that `may` be taken, those that are `better` first. Of disks with the same room the one with
-/// the lowest `tie` is taken.
+/// Places for a row on disks that `may` be used, `better` ones first. Of disks with the same free space the one with
+/// the lowest `tie` is chosen.
 fn place(
     state: &State,
     record: &SpaceRecord,
@@ -83,7 +83,8 @@ fn place(
     Ok(slabs(state, &chosen))
 }
 
-/// The disks that a slab's should stand apart from: of the other copies of its column; of a parity row, of all others.
+/// The disks from which a slab's disk should be separated by fault domains: those of the other copies of its column; in
+/// a parity row, of all other slabs.
 fn mates(resiliency: Resiliency, slabs: &[SlabCopy], index: usize) -> Vec<DiskNumber> {
     let group = match resiliency {
         Resiliency::Mirror { copies } => usize::from(copies),
@@ -94,7 +95,7 @@ fn mates(resiliency: Resiliency, slabs: &[SlabCopy], index: usize) -> Vec<DiskNu
     others.filter_map(|i| slabs.get(i)).map(|c| c.place.disk).collect()
 }
 
-/// How many mates a disk shares a rack with, then a node, then an enclosure, then itself.
+/// With how many mates a disk shares a rack, a node, an enclosure, and the disk itself.
 fn shared(state: &State, mates: &[DiskNumber], disk: DiskNumber) -> [usize; LEVELS] {
     std::array::from_fn(|level| {
         let mine = domain(state, disk, level);
@@ -141,9 +142,9 @@ fn widest<'a>(
     fits.find(|(_, fit)| fit.is_possible())
 }
 
-/// How many columns a space of this kind on these media should have, at most `most`: as many as leave its
-/// copies as far apart as one column has them; with parity, columns of data, as many as leave no more in one
-/// domain than may be lost, as two have it. At least one.
+/// The number of columns for a space of this kind on these media, at most `most` and at least one: the highest with
+/// which the copies are separated as well as with one column. With parity, the number of data columns: the highest with
+/// which no domain has more slabs than may be lost, as with two.
 pub fn columns(state: &State, resiliency: Resiliency, media: MediaClass, most: u8) -> u8 {
     let auto = |(d, r): (&DiskNumber, &crate::DiskRecord)| {
         (r.usage == Usage::AutoSelect && media.takes(r.media()) && state.is_present(*d)).then_some(*d)
@@ -168,7 +169,7 @@ pub fn columns(state: &State, resiliency: Resiliency, media: MediaClass, most: u
     (2..=most).rev().find(|n| best.is_some() && apart(*n) == best).unwrap_or(1)
 }
 
-/// Each slab on the disk that has the fewest of the row, then the most room.
+/// Places each slab on the disk with the fewest slabs of the row, then the most free space.
 fn simple(slabs: usize, free: &BTreeMap<DiskNumber, u32>) -> Option<Vec<DiskNumber>> {
     let mut taken: BTreeMap<DiskNumber, u32> = BTreeMap::new();
     let mut chosen = Vec::new();
@@ -182,7 +183,7 @@ fn simple(slabs: usize, free: &BTreeMap<DiskNumber, u32>) -> Option<Vec<DiskNumb
     Some(chosen)
 }
 
-/// The lowest free slab of each disk, the next one where a disk comes again.
+/// The lowest free slab of each disk, and the next one where a disk is repeated.
 fn slabs(state: &State, disks: &[DiskNumber]) -> Vec<SlabPlace> {
     let mut free = BTreeMap::new();
     let place = |disk: &DiskNumber| {
@@ -192,7 +193,7 @@ fn slabs(state: &State, disks: &[DiskNumber]) -> Vec<SlabPlace> {
     disks.iter().filter_map(place).collect()
 }
 
-/// A disk's domain of a level, counted from the rack; one that is not known is taken from the next nearer level.
+/// A disk's domain of a level, counted from the rack; an unknown one is replaced by that of the next nearer level.
 fn domain(state: &State, disk: DiskNumber, level: usize) -> Domain<'_> {
     domains::domain(state, disk, &Level::ALL[level..])
 }

@@ -1,14 +1,14 @@
-//! Which slab should move so that all lie on media of their space's class, the copies stand farther apart, and the disks
-//! are more evenly full. Pure, one step at a time.
+//! Chooses the next slab to move so that all are on media of their space's class, the copies are better separated, and
+//! the disks are more evenly full. Pure, one step at a time.
 //!
-//! Invariants, for a step that [`rebalance`] gives and that is made:
-//! 1. The slabs that lie outside of their space's class do not become more. Those come first.
-//! 2. If they are as many, the pairs of mates that share a domain, counted from the rack to the disk, do not
-//!    become more.
-//! 3. If these stay, too, the sum of `used² / slabs` over the disks becomes less. All three are bounded from
-//!    below, so the steps come to an end.
+//! Invariants of an executed step of [`rebalance`]:
+//! 1. The number of slabs outside their space's class does not increase. These are moved first.
+//! 2. If it stays equal, the number of pairs of mates that share a domain, counted from the rack to the disk, does not
+//!    increase.
+//! 3. If this stays equal, too, the sum of `used² / slabs` over the disks decreases. All three are bounded from below,
+//!    so the steps terminate.
 //! 4. A replica of a log moves only to the media where its space's log may lie.
-//! 5. It can be applied ([`crate::SpaceOp::BeginMove`]), and leaves the reserve of the disk that it goes to.
+//! 5. It can be applied ([`crate::SpaceOp::BeginMove`]), and leaves the reserve of the target disk.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,14 +26,14 @@ pub struct Step {
     pub row: RowNumber,
     /// The slab in the row.
     pub index: usize,
-    /// Where it should be.
+    /// The target.
     pub to: SlabPlace,
 }
 
 /// A disk without a free slab.
 const FULL: u64 = 1_000_000;
 
-/// How full a disk is.
+/// The fill level of a disk.
 #[derive(Clone, Copy)]
 struct Fill {
     used: u64,
@@ -52,14 +52,14 @@ impl Fill {
     }
 }
 
-/// The step that helps most; `None` when there is none. Rows in `skip`, and those with a slab on the move,
-/// are left alone.
+/// The step with the largest gain; `None` when there is none. Rows in `skip`, and those with a moving slab, are
+/// skipped.
 pub fn rebalance(state: &State, skip: &BTreeSet<(SpaceId, RowNumber)>) -> Option<Step> {
     log_to_move(state, skip).or_else(|| slab_to_move(state, skip))
 }
 
-/// A replica of a log that lies outside of the media where it may. A log does not move for
-/// another reason: wherever its replicas lie among these, they are written alike.
+/// A replica of a log on media where it may not be. A log is not moved for another reason: all permitted places are
+/// equivalent.
 fn log_to_move(state: &State, skip: &BTreeSet<(SpaceId, RowNumber)>) -> Option<Step> {
     let row = RowNumber::LOG;
     let may_move = |space: &SpaceId| {
@@ -102,8 +102,8 @@ fn slab_to_move(state: &State, skip: &BTreeSet<(SpaceId, RowNumber)>) -> Option<
                     if !outside && then >= now && !(then == now && fill.gains_by_giving(to_fill)) {
                         continue;
                     }
-                    // A slab that moves to its class goes as far from its row's other copies as possible, then to the
-                    // disk with most free room.
+                    // A slab that is moved to its class is separated from its row's other copies as well as possible,
+                    // then placed on the disk with the most free space.
                     let gain = match outside {
                         true => (true, Reverse(then), false, FULL.saturating_sub(to_fill.ratio())),
                         false => {
@@ -124,8 +124,8 @@ fn slab_to_move(state: &State, skip: &BTreeSet<(SpaceId, RowNumber)>) -> Option<
     best.map(|(_, step)| step)
 }
 
-/// About how many slabs would have to move for all to lie on media of their class, and all disks to be as
-/// full as all together: where spaces have classes, as all of the same medium together.
+/// The approximate number of slabs to move until all are on media of their class, and all disks have the same fill
+/// level; where spaces have classes, separately for each medium.
 pub fn to_rebalance(state: &State) -> usize {
     let classes = state.spaces.values().any(|r| !r.media.is_any());
     let mut kinds: BTreeMap<u8, Vec<Fill>> = BTreeMap::new();
@@ -146,7 +146,7 @@ fn auto(state: &State) -> impl Iterator<Item = DiskNumber> + '_ {
     auto.map(|(d, _)| *d)
 }
 
-/// Disks with room that some space's slabs go to.
+/// Disks with free space where slabs of some space may be placed.
 fn targets(state: &State) -> Vec<(DiskNumber, Fill)> {
     let room = |d: &DiskNumber| {
         let slabs = state.disks.get(d).map_or(0, |r| r.slabs);

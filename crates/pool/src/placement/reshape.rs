@@ -1,4 +1,4 @@
-//! Which copies of a row stay, and where new ones lie, when the row gets another number of copies. Pure.
+//! Chooses which copies of a row stay, and the places of new ones, when its number of copies changes. Pure.
 
 use std::collections::BTreeSet;
 
@@ -6,8 +6,9 @@ use super::rows::{farthest, is_reachable};
 use super::{Eligible, NoPlace, log_replicas};
 use crate::{DiskNumber, NewSlab, Row, RowNumber, SlabCopy, SpaceId, SpaceRecord, State};
 
-/// The slabs of a row in the present shape of its space, set by set: the best of its copies, then new ones, each as far from
-/// the others of its set as can be, on a disk that is `usable` and has no slab of the row. The reserve may be used.
+/// The slabs of a row in the current shape of its space, set by set: the best of its copies, then new ones, each
+/// separated as well as possible from the others of its set, on a disk that is `usable` and has no slab of the row. The
+/// reserve may be used.
 pub fn reshaped(
     state: &State,
     space: SpaceId,
@@ -47,7 +48,8 @@ pub fn reshaped(
     Ok(slabs)
 }
 
-/// The copies of a set that stay, in their order: on present disks, with the fewest regions missed, where slabs may lie.
+/// The copies of a set that stay, in their order: preferably on present disks, with the fewest stale regions, on
+/// permitted media.
 fn kept(
     state: &State,
     record: &SpaceRecord,

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use super::{Eligible, NoPlace, keeps_enough, mates, place, shared};
 use crate::{DiskNumber, Resiliency, Row, RowNumber, SlabPlace, SpaceId, SpaceRecord, State, Usage};
 
-/// Places for a new row of a space, in the row's order, on disks that are `usable`. Where there are no others, some are on
-/// disks that are absent or not usable, as many as the row can lose; `true` says so: these have missed everything.
+/// Places for a new row of a space, in the row's order, on disks that are `usable`. If there are too few, some are on
+/// disks that are absent or not usable, at most as many as the row can lose; these are marked `true`: they are wholly
+/// stale.
 pub fn row(
     state: &State,
     space: SpaceId,
@@ -23,13 +24,13 @@ pub fn row(
     Ok(places.into_iter().map(|place| (place, !here(place.disk))).collect())
 }
 
-/// How many replicas the log of such a space has where the pool has the disks.
+/// How many replicas the log of such a space has if the pool has enough disks.
 pub(crate) fn log_replicas(record: &SpaceRecord) -> usize {
     (record.resiliency.failures() + 1).max(2)
 }
 
-/// Places for the log of a space: one more than the failures that it survives, at least two where the pool has them, on
-/// disks for journals or the fastest ones, whose medium is the space's class or faster.
+/// Places for the log of a space: one more than the failures that it survives, at least two if the pool has enough
+/// disks, on disks for logs or the fastest ones, with media of the space's class or faster.
 pub(crate) fn log_row(
     state: &State,
     record: &SpaceRecord,
@@ -46,8 +47,8 @@ pub(crate) fn log_row(
     log(log_replicas(record)).or_else(|full| if least == 1 { log(1) } else { Err(full) })
 }
 
-/// A place for one slab of a row on another disk than those it has. Hot spares count if the slab's disk is absent or to be
-/// emptied, the reserve may be used, and the disk is as far from the slab's mates as can be.
+/// A place for one slab of a row on a disk without a slab of the row. Hot spares are used if the slab's disk is absent
+/// or to be emptied, the reserve may be used, and the disk is separated from the slab's mates as well as possible.
 pub fn slab(
     state: &State,
     space: SpaceId,
@@ -58,7 +59,7 @@ pub fn slab(
     slab_by(state, space, number, index, usable, |_| 0)
 }
 
-/// The same; of disks that are as far away, one with the least `work` is taken.
+/// The same; of equally separated disks, one with the least `work` is chosen.
 pub fn slab_by(
     state: &State,
     space: SpaceId,
@@ -78,7 +79,7 @@ pub fn slab_by(
         false => (record.resiliency_of(row), Eligible::for_data(state, record.media)),
     };
     let apart = mates(resiliency, &row.slabs, usize::from(index));
-    // A simple space may come round to the disks of its other columns.
+    // A simple space may reuse the disks of its other columns.
     let taken: BTreeSet<DiskNumber> = match resiliency {
         Resiliency::Simple => [row.slabs[usize::from(index)].place.disk].into(),
         _ => row.slabs.iter().map(|copy| copy.place.disk).collect(),
@@ -92,8 +93,8 @@ pub fn slab_by(
     farthest(state, &eligible, &apart, needs_spare, may, work).ok_or(full)
 }
 
-/// A free slab on a disk that `may` be taken, as far from these as can be. The reserve may be used, and with `spares` hot
-/// spares, too.
+/// A free slab on a disk that `may` be used, separated from these as well as possible. The reserve may be used, and
+/// with `spares` hot spares, too.
 pub(super) fn farthest(
     state: &State,
     eligible: &Eligible<'_>,
@@ -115,7 +116,7 @@ pub(super) fn farthest(
     state.free_slabs(*disk).next().map(|slab| SlabPlace { disk: *disk, slab })
 }
 
-/// The disks that a slab is read from when it gets another place: itself, or what it is made from.
+/// The disks from which a slab is read when it is moved: its own, or those from which it is recovered.
 pub(crate) fn sources(state: &State, record: &SpaceRecord, row: &Row, index: usize) -> Vec<DiskNumber> {
     let own = row.slabs[index].place.disk;
     if state.is_present(own) {
@@ -130,12 +131,12 @@ pub(crate) fn sources(state: &State, record: &SpaceRecord, row: &Row, index: usi
     mates
 }
 
-/// The order of disks with the same room: another one for each row, so that a disk shares its rows with all others, and
-/// what is lost with it is read from all of them. Otherwise rows would be on the same few disks in turn.
+/// The order of disks with the same free space: different for each row, so that a disk shares rows with all others, and
+/// a rebuild reads from all of them. Otherwise rows would alternate between the same few disks.
 fn tie(state: &State) -> impl Fn(DiskNumber) -> u64 + use<> {
     let row = u64::from(state.next_generation) << 16;
     move |disk| {
-        // SplitMix64: neighbouring numbers have values that are far apart.
+        // SplitMix64: adjacent numbers get unrelated values.
         let mixed = (row | u64::from(disk.0)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb) >> 31

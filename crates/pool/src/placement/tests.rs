@@ -45,7 +45,7 @@ fn class() -> impl Strategy<Value = MediaClass> {
     prop_oneof![2 => Just(MediaClass::ANY), 3 => some]
 }
 
-/// Whether a class takes a disk, from the numbers on disks: 1 HDD to 4 SCM by bit.
+/// Whether a class accepts a disk, by the media numbers on disks: 1 HDD to 4 SCM, one bit each.
 fn on_class(class: MediaClass, disk: &DiskRecord) -> bool {
     class.bits() == 0 || disk.media > 0 && class.bits() >> (disk.media - 1) & 1 == 1
 }
@@ -89,7 +89,7 @@ fn state(disks: &[Disk], (resiliency, columns): (Resiliency, u8)) -> State {
     s
 }
 
-/// Places for a row; whether one of them is on a disk that is not here.
+/// Places for a row; whether one of them is on an absent disk.
 fn places(s: &State) -> Result<(Vec<SlabPlace>, bool), NoPlace> {
     let places = row(s, SPACE, |_| true)?;
     Ok((places.iter().map(|(place, _)| *place).collect(), places.iter().any(|(_, missed)| *missed)))
@@ -139,7 +139,7 @@ fn crowd(state: &State, group: &[DiskNumber], level: usize) -> usize {
 }
 
 proptest! {
-    /// Fills a pool, and looks at every row that it gets.
+    /// Fills a pool, and checks every row that it gets.
     #[test]
     fn rows_keep_the_invariants(disks in disks(), shape in shape(), class in class()) {
         let mut s = state(&disks, shape);
@@ -189,7 +189,7 @@ proptest! {
             // 1: it can be applied.
             s.fill(SPACE, RowNumber(n), places.clone()).unwrap();
 
-            // A replacement for each can be applied too, and leaves the row on as many domains.
+            // A replacement for each can be applied too, and keeps the row on as many domains.
             let index = n as usize % places.len();
             match replacement(&s, n, index as u8) {
                 Ok(to) => {
@@ -216,7 +216,7 @@ proptest! {
     }
 }
 
-/// Pairs of mates in one domain, from the rack to the disk.
+/// Pairs of slabs of one group in the same domain, from the rack to the disk.
 fn crowds(s: &State) -> [usize; 4] {
     let mut all = [0; 4];
     for (_, r) in s.rows_of(SPACE) {
@@ -229,13 +229,13 @@ fn crowds(s: &State) -> [usize; 4] {
     all
 }
 
-/// Slabs on disks that the class does not take.
+/// Slabs on disks outside the class.
 fn wrong(s: &State, class: MediaClass) -> usize {
     let slabs = s.rows_of(SPACE).flat_map(|(_, r)| r.slabs.iter());
     slabs.filter(|c| !on_class(class, &s.disks[&c.place.disk])).count()
 }
 
-/// What rebalancing makes smaller, in parts of a billion.
+/// The unevenness that rebalancing reduces, in parts per billion.
 fn unevenness(s: &State) -> f64 {
     let of = |(d, r): (&DiskNumber, &DiskRecord)| {
         let used = f64::from(r.slabs - s.slabs_free(*d));
@@ -280,7 +280,7 @@ proptest! {
             prop_assert!(crowds(&s) <= crowded, "copies came nearer to each other");
             prop_assert!(crowds(&s) < crowded || unevenness(&s) < uneven, "nothing is better");
         }
-        // Whatever lies on other media has no place: each disk of the class is full, or has a slab of the row.
+        // Slabs left on other media have no possible place: each disk of the class is full, or has a slab of the row.
         for (_, r) in s.rows_of(SPACE) {
             let outside = r.slabs.iter().any(|c| !on_class(class, &s.disks[&c.place.disk]) && s.is_present(c.place.disk));
             let place = |(d, to): (&DiskNumber, &DiskRecord)| {
@@ -388,7 +388,7 @@ fn a_pool_that_is_not_whole_gives_slabs_of_absent_disks_where_it_must() {
     let given = row(&s, SPACE, |_| true).expect("one is there");
     assert!(given.iter().all(|(place, missed)| *missed != s.is_present(place.disk)), "{given:?}");
     assert_eq!(given.iter().filter(|(_, missed)| *missed).count(), 1);
-    // One that is present and cannot be used yet is as good as away.
+    // A disk that is present but cannot be used yet counts as absent.
     let s = state(&[disk(true), disk(true)], mirror);
     assert!(
         row(&s, SPACE, |d| d.0 == 0).unwrap().iter().all(|(place, missed)| *missed == (place.disk.0 == 1))
@@ -470,11 +470,11 @@ fn logs_go_to_disks_that_are_for_them() {
     assert_eq!(on(&[ssd, ssd, ssd, own, own]), [3, 4]);
     let one = on(&[ssd, hdd, hdd, own]);
     assert_eq!(one, [0, 3]);
-    // Standing apart comes first.
+    // Separate fault domains come first.
     let node = |kind: (u8, Usage, u8), node| (kind.0, kind.1, node);
     let apart = on(&[node(own, 1), node(own, 1), node(hdd, 2), node(ssd, 3), node(hdd, 3)]);
     assert!(apart[0] < 2 && apart[1] == 3, "{apart:?}");
-    // Nothing else goes to them.
+    // Nothing else is placed on them.
     let disk = |usage| Disk { slabs: 64, rack: 0, node: 0, usage, present: true, media: 0 };
     let s = state(&[disk(Usage::Journal), disk(Usage::AutoSelect)], (Resiliency::Mirror { copies: 2 }, 1));
     assert!(row(&s, SPACE, |_| true).is_err());
@@ -567,7 +567,7 @@ fn a_class_has_its_disks_to_itself_and_no_others() {
     assert_eq!(rows, 32, "all but the reserve");
     let told = places(&s).unwrap_err().to_string();
     assert_eq!(told, "2 SSD disks with room are needed and there are 0; add SSD disks or make room");
-    // Neither the hot spare nor any other disk takes what one of them had.
+    // Neither the hot spare nor any other disk replaces the slabs of one of them.
     Arc::make_mut(&mut s.disks).get_mut(&DiskNumber(5)).unwrap().presence = Presence::Absent(Absence::Gone);
     let full = NoPlace::NoRoom { needed: 1, disks: 0, media: ssd };
     assert_eq!(replacement(&s, 0, index_on(&s, 0, 5)), Err(full.clone()));
@@ -577,7 +577,7 @@ fn a_class_has_its_disks_to_itself_and_no_others() {
     );
     let plan = evacuation(&s, DiskNumber(5));
     assert_eq!((plan.moves, plan.left, plan.why), (0, 32, Some(crate::jobs::Stays::NoPlace(full))));
-    // An absent disk of another class is no place either for what is written while the pool is not whole.
+    // An absent disk of another class is no place for slabs written while disks are absent either.
     let (row, birth) = (RowNumber(0), s.spaces[&SPACE].rows[&RowNumber(0)].birth);
     s.apply(&Op::Space { space: SPACE, op: SpaceOp::Free { row, birth } }).unwrap();
     let (places, _) = places(&s).expect("one of two is there");
@@ -620,7 +620,7 @@ fn what_lies_outside_of_its_class_moves_there_first() {
         let slabs = [0, 1 + n as u16 % 2].map(|d| SlabPlace { disk: DiskNumber(d), slab: n });
         s.fill(SPACE, RowNumber(n), slabs).unwrap();
     }
-    // Slabs on a disk that nothing else is moved off.
+    // Slabs on a disk from which nothing else is moved.
     s.apply(&Op::SetUsage { disk: DiskNumber(0), usage: Usage::ManualSelect }).unwrap();
     assert_eq!(outside(&s, SPACE), 0, "any disk will do");
     set_media(&mut s, only(&[Media::Ssd]));
@@ -647,7 +647,7 @@ fn logs_are_as_fast_as_their_space_or_faster() {
     assert_eq!(log_on(only(&[Media::Ssd]), &disks, 1), [3, 4]);
     let disks = [nvme, unknown, ssd, ssd, ssd, hdd, nvme];
     assert_eq!(log_on(only(&[Media::Ssd]), &disks, 1), [0, 6], "of SSDs on NVMe");
-    // One of them is full or gone: nothing slower than an SSD takes its place.
+    // One of them is full or absent: nothing slower than an SSD replaces it.
     let disks = [nvme, ssd, hdd, hdd, hdd, unknown, unknown];
     assert_eq!(log_on(only(&[Media::Ssd]), &disks, 1), [0, 1]);
     // Disks for logs are, whatever they are.
@@ -676,7 +676,7 @@ fn a_log_moves_to_the_media_where_it_may_lie_and_for_nothing_else() {
         [0, 1].map(|index| copy(s, SPACE, RowNumber::LOG, index).place.disk.0)
     };
     assert_eq!(settle(&mut s.clone()), [3, 4]);
-    // A disk that is there for logs comes first, whatever it is.
+    // A disk with the usage "journal" comes first, whatever its medium.
     s.apply(&Op::SetUsage { disk: DiskNumber(2), usage: Usage::Journal }).unwrap();
     assert_eq!(settle(&mut s), [2, 3]);
 }

@@ -1,4 +1,4 @@
-//! Changing an open pool by request.
+//! Administrative changes of an open pool.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use crate::{
 };
 
 impl Pool {
-    /// Adds a disk; its number. Errors: it is unsuitable, or the change could not be made; its contents may be erased
-    /// then.
+    /// Adds a disk; returns its number. Errors: it is unsuitable, or the change failed, in which case its contents may
+    /// be erased.
     pub async fn add_disk(&self, new: &NewDisk) -> Result<DiskNumber, AdminError> {
         let inner = &self.inner;
         let _admin = inner.admin.lock().await;
-        inner.changing()?.commit(Vec::new()).await?; // a pool that takes no changes erases no disk
+        inner.changing()?.commit(Vec::new()).await?; // a pool that accepts no changes must not erase a disk
         let (number, slab_bytes, name) =
             self.read(|s| (DiskNumber(s.next_disk), s.slab_bytes, s.name.clone()));
         let overwrite = new.overwrite || self.was_never_added(&new.disk).await;
@@ -42,7 +42,7 @@ impl Pool {
         let joined =
             inner.changing()?.join(Arc::new(member), vec![Op::AddDisk { disk: number, record }]).await;
         if let Err(error) = joined {
-            // Of a pool that is suspended it may be one.
+            // In a suspended pool the disk may have been added.
             if !self.has(label.id) && !matches!(error, CommitError::Suspended(_)) {
                 // A disk that cannot be erased is ignored at the next opening.
                 let _ = labels::give_back(&inner.io, &new.disk, &areas).await;
@@ -52,13 +52,13 @@ impl Pool {
         Ok(number)
     }
 
-    /// Whether this is one of the pool's disks, here or not.
+    /// Whether this is one of the pool's disks, present or absent.
     pub fn has(&self, disk: DiskId) -> bool {
         self.read(|s| s.disks.values().any(|r| r.id == disk))
     }
 
-    /// Whether the disk has a label of this pool because it was to be added, and was not: the pool does not
-    /// have it, and nothing was written under that label.
+    /// Whether the disk has a label of this pool from an addition that failed: the pool does not have the disk, and
+    /// nothing was written under that label.
     async fn was_never_added(&self, disk: &Arc<dyn Disk>) -> bool {
         let io = &self.inner.io;
         match labels::read(io, disk).await {
@@ -69,11 +69,11 @@ impl Pool {
         }
     }
 
-    /// Takes back a disk that was absent: it gets writes again, and is current except for the regions that it
-    /// has missed. Pass the device opened again: I/O that timed out on the old handle must not arrive any
-    /// more. Errors: [`AdminError::StillWriting`]: I/O from before its removal is outstanding. [`AdminError::Stale`]
-    /// and [`AdminError::Diverged`] unless `accept_loss`: it has lost writes of which there is no other copy; it was
-    /// used elsewhere, and the writes made there exist only on it.
+    /// Returns an absent disk to service: it gets writes again, and is current except for its stale regions. Pass a
+    /// newly opened device: I/O that timed out on the old handle must not take effect any more. Errors:
+    /// [`AdminError::StillWriting`]: I/O from before its removal is outstanding. [`AdminError::Stale`] and
+    /// [`AdminError::Diverged`] unless `accept_loss`: it has lost writes without another copy; or it was used
+    /// elsewhere, and has the only copy of the writes made there.
     pub async fn return_disk(
         &self,
         disk: Arc<dyn Disk>,
@@ -108,7 +108,7 @@ impl Pool {
             behind: false,
             went_on: self.went_on(&disk, &label).await,
         };
-        // A pool that takes no changes writes no label.
+        // A pool that accepts no changes must not write a label.
         let mut missed = Vec::new();
         let freshness = self.read(|s| freshness(s, number, &shown));
         if freshness == Freshness::Diverged && !accept_loss {
@@ -126,7 +126,7 @@ impl Pool {
         }
         let membership = record.next_membership();
         let spaces = self.ask_joining(number, membership, &disk, accept_loss).await?;
-        // Before it gets a label that makes it look current.
+        // Before it gets a label, with which it would look current.
         inner.changing()?.commit(missed).await?;
         labels::silence(&inner.io, &disk, &label.areas).await.map_err(Unsuitable::Disk)?;
         let member = Arc::new(Member { number, id: label.id, disk, areas: label.areas });
@@ -143,8 +143,7 @@ impl Pool {
         Ok(number)
     }
 
-    /// Whether the metadata of a returning disk continues beyond a loss that was accepted. Read only if there
-    /// was one.
+    /// Whether the metadata of a returning disk continues beyond an accepted loss. Read only if there was one.
     async fn went_on(&self, disk: &Arc<dyn Disk>, label: &Label) -> bool {
         if self.read(|s| s.given_up.is_empty()) {
             return false;
@@ -154,19 +153,19 @@ impl Pool {
         seen.history.is_ok_and(|h| self.read(|s| went_on(s, &h.point)))
     }
 
-    /// Says what is to become of full pools and lost disks. Errors: [`CommitError::Invalid`]: no percentage.
+    /// Sets the policy for full pools and lost disks. Errors: [`CommitError::Invalid`]: an invalid percentage.
     pub async fn set_policy(&self, policy: Policy) -> Result<(), CommitError> {
         self.inner.changing()?.commit(vec![Op::SetPolicy { policy }]).await
     }
 
-    /// Sets the location of a disk; rows keep their places until the pool is optimized, the metadata is
-    /// spread at once.
+    /// Sets the location of a disk; rows keep their places until the pool is optimized, but voters are chosen again at
+    /// once.
     pub async fn set_domains(&self, disk: DiskNumber, domains: FaultDomains) -> Result<(), CommitError> {
         self.inner.changing()?.commit(vec![Op::SetDomains { disk, domains }]).await?;
         self.inner.metadata.rechoose().await
     }
 
-    /// Says what a disk may be used for.
+    /// Sets the usage of a disk.
     pub async fn set_usage(&self, disk: DiskNumber, usage: Usage) -> Result<(), CommitError> {
         self.inner.changing()?.commit(vec![Op::SetUsage { disk, usage }]).await
     }
@@ -178,16 +177,15 @@ impl Pool {
         self.inner.changing()?.commit(vec![Op::SetDiskMedia { disk, media }]).await
     }
 
-    /// Sets the media that a space's slabs may lie on from now on, and its log on those and faster ones; slabs keep their
-    /// places until the pool is optimized.
+    /// Sets the media for a space's slabs, and for its log these and faster ones; existing slabs keep their places
+    /// until the pool is optimized.
     pub async fn set_space_media(&self, space: SpaceId, media: MediaClass) -> Result<(), CommitError> {
         let op = SpaceOp::SetMedia { media };
         self.inner.changing()?.commit(vec![Op::Space { space, op }]).await
     }
 
-    /// Sets the number of copies that the rows of a space get from now on; those that there are keep theirs until
-    /// [`Pool::reshape`]. Errors: [`CommitError::Invalid`]: it has parity or would get it, or its rows would have three numbers
-    /// of copies.
+    /// Sets the number of copies of new rows of a space; existing rows keep theirs until [`Pool::reshape`]. Errors:
+    /// [`CommitError::Invalid`]: it has parity or would get it, or its rows would have three numbers of copies.
     pub async fn set_resiliency(&self, space: SpaceId, resiliency: Resiliency) -> Result<(), CommitError> {
         let op = SpaceOp::SetResiliency { resiliency };
         self.inner.changing()?.commit(vec![Op::Space { space, op }]).await?;
@@ -213,15 +211,15 @@ impl Pool {
         Ok(())
     }
 
-    /// Gives the pool another name, in the metadata and on the labels.
+    /// Renames the pool, in the metadata and on the labels.
     pub async fn rename(&self, name: &str) -> Result<(), CommitError> {
         let _admin = self.inner.admin.lock().await;
         self.inner.changing()?.commit(vec![Op::RenamePool { name: name.to_owned() }]).await?;
         self.relabel(|_| 0).await
     }
 
-    /// Erases the labels of the disks in service, after [`Pool::export`]: the pool is destroyed. An absent
-    /// disk keeps its label. Errors: the disk that could not be written; those before it are erased.
+    /// Erases the labels of the disks in service, after [`Pool::export`]: the pool is destroyed. An absent disk keeps
+    /// its label. Errors: the disk that could not be written; the earlier ones are erased.
     pub async fn erase_labels(&self) -> Result<(), AdminError> {
         let inner = &self.inner;
         let _admin = inner.admin.lock().await;
@@ -232,11 +230,11 @@ impl Pool {
         Ok(())
     }
 
-    /// Gives the pool up, cleanly: anybody may open it then. It takes no changes any more. Errors:
+    /// Exports the pool cleanly: any process may open it then. It accepts no changes any more. Errors:
     /// [`CommitError::Suspended`]: the claim stays.
     pub async fn export(&self) -> Result<(), CommitError> {
         let _admin = self.inner.admin.lock().await;
-        // A late discard would reach what the next owner writes.
+        // A late discard would destroy data of the next owner.
         self.discards_end().await;
         self.inner.changing()?.export().await
     }

@@ -1,5 +1,5 @@
-//! Whether the disks are still those that were opened: files can be removed, truncated or overwritten behind our back,
-//! and reads and writes go on as if nothing had happened.
+//! Checks that the disks are still those that were opened: files can be removed, truncated or overwritten by others,
+//! while reads and writes continue without errors.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use crate::metadata::Life;
 use crate::{Absence, CommitError, Member};
 
 impl Pool {
-    /// Looks at every disk of a pool whose spaces have owners, and at the disk's labels, once. One that is not what was
-    /// opened is removed from service, unless it has the only copy of some data; then it counts as failing. Errors:
-    /// when the metadata cannot be changed.
+    /// Checks every disk of a pool whose spaces have owners, and its labels, once. A disk that is not the opened one is
+    /// removed from service, unless it has the only copy of some data; then it counts as failing. Errors: when the
+    /// metadata cannot be changed.
     pub async fn check_disks(&self) -> Result<(), CommitError> {
         let members = self.members();
         let looks = members.iter().map(async |member| (member, self.check(member).await));
@@ -32,7 +32,7 @@ impl Pool {
         let foreign = match labels::read(io, &member.disk).await {
             Ok(label) => (label.pool, label.id, label.number) != (self.id(), member.id, member.number),
             Err(LabelError::Frame(FrameError::Blank | FrameError::Foreign)) => true,
-            // Damage is a scrub's to find and to mend, and a disk that does not answer shows it by other I/O.
+            // Scrubs find and repair damage, and other I/O detects a disk that does not respond.
             Err(_) => false,
         };
         let is_in_service =
@@ -47,13 +47,13 @@ impl Pool {
 
     async fn fails_check(&self, member: &Arc<Member>, error: &DiskError) -> Result<(), CommitError> {
         if matches!(error, DiskError::Fenced { .. }) {
-            // The disk is healthy: another process has the pool.
+            // The disk is healthy: another process owns the pool.
             return Ok(());
         }
         let disk = member.number;
         match self.metadata().leave(disk, Life::Of(Arc::clone(member)), Absence::Gone).await {
             Ok(()) => {
-                tracing::warn!(disk = disk.0, %error, "a disk is not what was opened, and was removed from service");
+                tracing::warn!(disk = disk.0, %error, "a disk was replaced or changed after it was opened, and was removed from service");
                 Ok(())
             }
             Err(CommitError::Needed(_)) => {

@@ -1,4 +1,4 @@
-//! A new pool.
+//! Creating a pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use crate::{
 pub struct NewDisk {
     /// The device.
     pub disk: Arc<dyn Disk>,
-    /// Where it stands; an enclosure that the system knows need not be said.
+    /// Its fault domains; the enclosure may be left out if the system reports it.
     pub domains: FaultDomains,
     /// Its usage.
     pub usage: Usage,
     /// Its medium, if the caller overrides the system's.
     pub media: Option<Media>,
-    /// Whether it may be a disk of another pool, which it is not any more then.
+    /// Whether it may be a disk of another pool, which then loses it.
     pub overwrite: bool,
 }
 
@@ -42,12 +42,12 @@ pub struct CreateOptions {
     pub slab_bytes: Option<u64>,
     /// The creator, which is then the owner.
     pub by: Claimant,
-    /// How long disks may take, from now on.
+    /// The deadlines of its disks.
     pub deadlines: Deadlines,
 }
 
 impl CreateOptions {
-    /// With slabs by the sizes of the disks.
+    /// Options with a slab size according to the sizes of the disks.
     pub fn new(name: impl Into<String>, by: Claimant) -> CreateOptions {
         CreateOptions { name: name.into(), slab_bytes: None, by, deadlines: Deadlines::default() }
     }
@@ -62,8 +62,8 @@ impl NewDisk {
 }
 
 impl Pool {
-    /// Makes a pool of `disks`, and holds it. Errors: which disk will not do, and why; nothing has been written then.
-    /// After an error of the metadata the disks may have labels of a pool that cannot be opened.
+    /// Creates a pool of `disks`, and becomes its owner. Errors: the unsuitable disk, and why; nothing has been written
+    /// then. After an error of the metadata the disks may have labels of a pool that cannot be opened.
     pub async fn create(
         env: &Env,
         arena: &Arena,
@@ -73,7 +73,7 @@ impl Pool {
         Pool::create_under(None, env, arena, disks, options).await
     }
 
-    /// The same; this authority, whose value is the default one, says who owns the pool from now on.
+    /// The same with this authority, whose value must be the default one.
     pub async fn create_under(
         authority: Option<Arc<dyn PoolAuthority>>,
         env: &Env,
@@ -160,14 +160,13 @@ impl Pool {
             state,
         };
         let made = Pool::start(io, opening, options.by.machine, false).await?;
-        // Last: a disk without a label is none of the pool.
+        // Last: a disk without a label does not belong to the pool.
         made.relabel(|_| 0).await?;
         Ok(made)
     }
 
-    /// Gives each member a label of this epoch, and remembers it. `shown`
-    /// gives the sequence number of the label that a disk has, if it may be above what is remembered; 0
-    /// otherwise.
+    /// Writes a label of this epoch to each member, and records it. `shown` returns the sequence number of the label on
+    /// a disk, if it may be above the recorded one; 0 otherwise.
     pub(super) async fn relabel(&self, shown: impl Fn(DiskNumber) -> u64) -> Result<(), crate::CommitError> {
         let mut ops = Vec::new();
         for member in self.members().iter() {
@@ -176,9 +175,9 @@ impl Pool {
         self.inner.metadata.commit(ops).await
     }
 
-    /// The same for one of them: returns the operations to record. A disk that does not accept it is removed
-    /// from service. A disk with the only copy of some data stays with its present label, which is also the
-    /// one in the metadata; the next opening or scrub writes it again.
+    /// The same for one of them: returns the operations to record. A disk that does not accept it is removed from
+    /// service. A disk with the only copy of some data stays in service with its current label, which is also the one
+    /// in the metadata; the next opening or scrub retries.
     pub(super) async fn relabel_one(
         &self,
         member: &Arc<Member>,
@@ -261,12 +260,12 @@ pub(super) async fn suitable(io: &DiskIo, new: &NewDisk, slab_bytes: u64) -> Res
             Err(Unsuitable::InPool { name, pool, number })
         }
         Err(LabelError::Frame(FrameError::Blank | FrameError::Foreign)) => Ok(areas),
-        // It may be of a pool all the same, one of a newer program.
+        // It may still belong to a pool of a newer program version.
         Err(why) => Err(Unsuitable::Label(why)),
     }
 }
 
-/// The record of a disk that joins, with an identity of its own and its first label.
+/// The record of a new disk, with a new identity and its first label.
 pub(super) fn describe(env: &Env, new: &NewDisk, areas: &Areas) -> DiskRecord {
     let info = new.disk.info();
     DiskRecord {

@@ -1,4 +1,4 @@
-//! Labels on disks: finding, choosing between the two, writing.
+//! Labels on disks: reading, choosing between the two, writing.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ pub struct FoundLabel {
     pub label: Result<Label, LabelError>,
 }
 
-/// Searches labels: the pools that could be opened. It writes nothing and reads no claims. Disks have the default
-/// [`Deadlines`].
+/// Reads the labels of disks, to find pools that could be opened. Writes nothing and reads no claims. Disks have the
+/// default [`Deadlines`].
 pub async fn scan(env: &env::Env, arena: &arena::Arena, disks: &[Arc<dyn Disk>]) -> Vec<FoundLabel> {
     scan_by(&DiskIo::new(env, arena, DiskIo::LOOKING, Deadlines::default()), disks).await
 }
@@ -32,8 +32,8 @@ pub(super) async fn scan_by(io: &DiskIo, disks: &[Arc<dyn Disk>]) -> Vec<FoundLa
     join_all(looked).await
 }
 
-/// The newer of the two labels that can be read. Errors: what is wrong with the first, or with the second if the first
-/// is only damaged and that says more.
+/// The newer one of the two labels. Errors: that of the first label, or of the second if the first is only damaged and
+/// that is more specific.
 pub(crate) async fn read(io: &DiskIo, disk: &Arc<dyn Disk>) -> Result<Label, LabelError> {
     let a = read_at(io, disk, Areas::LABEL_A).await;
     let b = read_at(io, disk, Areas::label_b(disk.info().geometry.size)).await;
@@ -42,7 +42,7 @@ pub(crate) async fn read(io: &DiskIo, disk: &Arc<dyn Disk>) -> Result<Label, Lab
         // another. The first label is nearer to the copied part.
         (Ok(a), Ok(b)) if (a.pool, a.id) == (b.pool, b.id) && b.sequence > a.sequence => Ok(b),
         (Ok(a), _) => Ok(a),
-        // Of one that is damaged it is known that there was one.
+        // A damaged label at least shows that there was one.
         (
             Err(a @ LabelError::Frame(FrameError::Damaged)),
             Err(LabelError::Frame(FrameError::Blank | FrameError::Foreign)),
@@ -53,7 +53,7 @@ pub(crate) async fn read(io: &DiskIo, disk: &Arc<dyn Disk>) -> Result<Label, Lab
     }
 }
 
-/// How many of a disk's labels are not this one, in short: whose it is, and which of its labels.
+/// How many of a disk's labels differ from this one in pool, disk or sequence.
 pub(crate) async fn damaged(
     io: &DiskIo,
     member: &Member,
@@ -79,16 +79,16 @@ async fn read_at(io: &DiskIo, disk: &Arc<dyn Disk>, at: Extent) -> Result<Label,
     }
 }
 
-/// Writes both labels, one after the other: at any moment one is whole.
+/// Writes both labels, one after the other, so that one is always intact.
 pub(crate) async fn write(io: &DiskIo, disk: &Arc<dyn Disk>, label: &Label) -> Result<(), DiskError> {
     let bytes = label.encode();
     io.write_durably(disk, label.areas.label_a.offset, bytes.clone()).await?;
     io.write_durably(disk, label.areas.label_b.offset, bytes).await
 }
 
-/// Makes a disk one without metadata: labels, claims, marks and checkpoints are gone.
+/// Erases a disk's metadata: labels, claims, marks and checkpoints.
 pub(crate) async fn wipe(io: &DiskIo, disk: &Arc<dyn Disk>, areas: &Areas) -> Result<(), DiskError> {
-    // From the beginning, so that what stood there before is not recognised any more (partition tables, file systems).
+    // From the beginning, so that earlier partition tables and file systems are no longer recognised.
     let head = Extent { offset: 0, length: areas.checkpoint_0.offset };
     for at in [head, first_block(areas.checkpoint_0), first_block(areas.checkpoint_1), areas.label_b] {
         io.clear(disk, at).await?;
@@ -96,8 +96,8 @@ pub(crate) async fn wipe(io: &DiskIo, disk: &Arc<dyn Disk>, areas: &Areas) -> Re
     Ok(())
 }
 
-/// The same for a disk that the pool does not need any more. What it had is given back to what holds it, so that a file
-/// is blank; a disk that cannot do that keeps the old bytes.
+/// The same for a disk that is removed from the pool. Its content is discarded, so that a file's space is freed; a disk
+/// without discards keeps the old bytes.
 pub(crate) async fn give_back(io: &DiskIo, disk: &Arc<dyn Disk>, areas: &Areas) -> Result<(), DiskError> {
     wipe(io, disk, areas).await?;
     let size = disk.info().geometry.size;
@@ -112,13 +112,13 @@ pub(crate) async fn give_back(io: &DiskIo, disk: &Arc<dyn Disk>, areas: &Areas) 
     Ok(())
 }
 
-/// Discarded at a time, in bytes: each within its deadline.
+/// Bytes of one discard, so that each completes within its deadline.
 const DISCARD: u64 = 1 << 30;
 
-/// How many bytes of the marks are looked at: the slots of 16 spaces.
+/// How many bytes of the marks are checked: the slots of 16 spaces.
 const MARKS: u64 = 16 * 2 * crate::UNIT;
 
-/// Takes a returning disk's say: its checkpoints and claims are of the past, whatever their numbers.
+/// Invalidates the checkpoints and claims of a returning disk: they are stale, whatever their numbers.
 pub(crate) async fn silence(io: &DiskIo, disk: &Arc<dyn Disk>, areas: &Areas) -> Result<(), DiskError> {
     for at in [areas.claim, first_block(areas.checkpoint_0), first_block(areas.checkpoint_1)] {
         io.clear(disk, at).await?;
@@ -126,8 +126,8 @@ pub(crate) async fn silence(io: &DiskIo, disk: &Arc<dyn Disk>, areas: &Areas) ->
     Ok(())
 }
 
-/// Whether nothing was written to a disk of a pool but its label: no claim, no metadata, no marks. Spaces have the lowest
-/// free slots of marks, so a few tell of all.
+/// Whether a disk of a pool has only its label: no claim, no metadata, no marks. Spaces use the lowest free slots of
+/// marks, so the first few suffice.
 pub(crate) async fn is_unused(io: &DiskIo, disk: &Arc<dyn Disk>, areas: &Areas) -> bool {
     let marks = Extent::new(areas.marks.offset, MARKS.min(areas.marks.length));
     for at in [areas.claim, marks, first_block(areas.checkpoint_0), first_block(areas.checkpoint_1)] {
@@ -139,7 +139,7 @@ pub(crate) async fn is_unused(io: &DiskIo, disk: &Arc<dyn Disk>, areas: &Areas) 
     true
 }
 
-/// The pools that the labels name, each once.
+/// The pools in the labels, each once.
 pub(crate) fn pools(found: &[FoundLabel]) -> Vec<(PoolId, String)> {
     let mut pools: Vec<(PoolId, String)> = Vec::new();
     for label in found.iter().filter_map(|f| f.label.as_ref().ok()) {

@@ -41,7 +41,7 @@ struct Inner {
     incarnation: u64,
     node: [u8; 16],
     read_only: bool,
-    /// Disks join and leave by request one at a time.
+    /// Serialises requests that add, return and remove disks.
     admin: tokio::sync::Mutex<()>,
     unlabelled: parking_lot::Mutex<BTreeMap<DiskNumber, String>>,
     jobs: Arc<Board>,
@@ -49,7 +49,7 @@ struct Inner {
     events: Events,
 }
 
-/// A pool that does not stay open for this.
+/// A weak reference, which does not keep the pool open.
 pub(crate) struct WeakPool(Weak<Inner>);
 
 impl WeakPool {
@@ -101,7 +101,7 @@ impl Pool {
         self.inner.id
     }
 
-    /// The epoch that it was opened with: no other opening of this pool has it.
+    /// The epoch that it was opened with, unique among the openings of this pool.
     pub fn epoch(&self) -> u64 {
         self.inner.epoch
     }
@@ -111,7 +111,7 @@ impl Pool {
         self.inner.read_only
     }
 
-    /// How long its disks may take.
+    /// The deadlines of its disks.
     pub fn deadlines(&self) -> Deadlines {
         self.inner.io.deadlines
     }
@@ -126,8 +126,8 @@ impl Pool {
         self.inner.metadata.members()
     }
 
-    /// Disks that did not take their newest label and stay because they have something that no other has,
-    /// with the last error.
+    /// Disks without their newest label that stay in service because they have the only copy of some data, with the
+    /// last error.
     pub fn unlabelled(&self) -> BTreeMap<DiskNumber, String> {
         let members = self.members();
         let mut disks = self.inner.unlabelled.lock().clone();
@@ -140,7 +140,7 @@ impl Pool {
         &self.inner.jobs
     }
 
-    /// What owners were ordered to do.
+    /// The orders to owners.
     pub(crate) fn orders(&self) -> &Arc<Orders> {
         &self.inner.orders
     }
@@ -150,36 +150,37 @@ impl Pool {
         &self.inner.events
     }
 
-    /// Why nothing can be changed any more, if so.
+    /// Why nothing can be changed any more, if that is so.
     pub fn suspended(&self) -> Option<Suspension> {
         self.inner.metadata.suspended()
     }
 
-    /// Changes whenever a disk leaves or joins, or the pool is suspended.
+    /// Changes whenever a disk is removed or joins, or the pool is suspended.
     pub fn changes(&self) -> env::watch::Receiver<u64> {
         self.inner.metadata.changes()
     }
 
-    /// Lets a suspended pool go, so that it can be opened again: its owners wait for it no longer. Its claim stays on the disks.
+    /// Abandons a suspended pool, so that it can be opened again: waiting calls of its owners fail. Its claim stays on
+    /// the disks.
     pub fn abandon(&self) {
         self.metadata().tenure().abandon();
     }
 
-    /// Gives a space another name. Errors: [`CommitError::Invalid`]: there is no such space, or the name is taken.
+    /// Renames a space. Errors: [`CommitError::Invalid`]: there is no such space, or the name is taken.
     pub async fn rename_space(&self, space: SpaceId, name: &str) -> Result<(), CommitError> {
         let op = SpaceOp::Rename { name: name.to_owned() };
         self.inner.changing()?.commit(vec![Op::Space { space, op }]).await
     }
 
-    /// Reports a disk that failed: it is absent when this returns, and its copies have missed what the owners of
-    /// spaces say that it lacks. Errors: [`CommitError::Suspended`]: too few disks with metadata remain.
-    /// [`CommitError::Needed`]: it is only slow, and needed, or it failed a write or a flush and has the only copy of
-    /// some data; nothing has changed.
+    /// Reports a failed disk: it is absent when this returns, and the regions that the owners of spaces state are
+    /// marked stale. Errors: [`CommitError::Suspended`]: too few disks with metadata remain. [`CommitError::Needed`]:
+    /// it is only slow, and needed, or it failed a write or a flush and has the only copy of some data; nothing has
+    /// changed.
     pub async fn disk_failed(&self, disk: DiskNumber, reason: Absence) -> Result<(), CommitError> {
         self.metadata().leave(disk, Life::Any, reason).await
     }
 
-    /// The metadata, for what changes it.
+    /// The metadata, for changes.
     pub(crate) fn metadata(&self) -> &Metadata {
         &self.inner.metadata
     }

@@ -21,29 +21,28 @@ use crate::metadata::{DiskIo, History, Member, Members, Opening, Point, Seen, Su
 use crate::{Deadlines, DiskNumber, Op, PoolId};
 use judge::{enough, exposed, judge, refuse_divergence};
 
-/// Memory for what is not written to the disks of a pool that is open for reading only, in bytes: its
-/// metadata once for each voter, the logs of spaces as far as opening them writes, and what a crash left unresolved where it
-/// is read.
+/// Memory, in bytes, for data that is not written to the disks of a read-only pool: its metadata once for each voter,
+/// writes to the logs of spaces at their opening, and decisions about undecided units that are read.
 pub const READ_ONLY_MEMORY: u64 = 1 << 30;
 
 /// How to open a pool.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
-    /// Which, when the disks are of several.
+    /// The pool, if the disks belong to several.
     pub pool: Option<PoolId>,
     /// The process that opens it.
     pub by: Claimant,
-    /// Whether a process of this machine's present boot is running; a claim of one that is not is over.
+    /// Whether a process of this machine's current boot is running; the claim of a process that is not is void.
     pub is_running: fn(u32) -> bool,
-    /// Nothing is written to the disks, not even a claim: the changes of opening and reading are kept in
-    /// memory, at most [`READ_ONLY_MEMORY`], and [`Pool`] refuses changes. Another machine can open it for
-    /// writing meanwhile: then blocks may turn out unreadable, not wrong.
+    /// Nothing is written to the disks, not even a claim: the changes of opening and reading are kept in memory, at
+    /// most [`READ_ONLY_MEMORY`], and [`Pool`] refuses changes. Another machine can open it for writing meanwhile: then
+    /// blocks may become unreadable, but never wrong.
     pub read_only: bool,
     /// Open it although the present disks may be stale: data that only the missing disks have is given up.
     pub accept_loss: bool,
     /// Take the pool from its current owner. If the owner still runs, both write and the pool is corrupted.
     pub force: bool,
-    /// How long disks may take, while it is opened and later.
+    /// The deadlines of its disks, while it is opened and later.
     pub deadlines: Deadlines,
 }
 
@@ -51,14 +50,13 @@ pub struct OpenOptions {
 pub struct Opened {
     /// The pool.
     pub pool: Pool,
-    /// The epoch of the opening before this one, as the disks have it.
+    /// The epoch of the previous opening, according to the disks.
     pub former_epoch: u64,
     /// Disks that were present and are absent now.
     pub missing: Vec<DiskNumber>,
-    /// Disks whose contents are older than they should be: they are resynchronised whole, or absent if they
-    /// have the only copy of something.
+    /// Stale disks: they are resynchronised completely, or absent if they have the only copy of some data.
     pub stale: Vec<DiskNumber>,
-    /// Spaces that may be old, because loss was accepted.
+    /// Spaces that may be stale, because loss was accepted.
     pub may_be_stale: Vec<String>,
     /// Disks that have become shorter, with their present and previous size in bytes: they are ignored, as if
     /// they were absent.
@@ -66,7 +64,7 @@ pub struct Opened {
 }
 
 impl OpenOptions {
-    /// For reading and writing, refused at the slightest doubt.
+    /// Options for reading and writing, without `force` or `accept_loss`.
     pub fn new(by: Claimant) -> OpenOptions {
         OpenOptions {
             pool: None,
@@ -80,14 +78,14 @@ impl OpenOptions {
     }
 }
 
-/// A disk of the pool, and what it says.
+/// A disk of the pool, with its label and metadata.
 struct Candidate {
     disk: Arc<dyn Disk>,
     label: Label,
     seen: Seen,
 }
 
-/// The disks of the pool, and the newest history that one of them has.
+/// The disks of the pool, and their newest history.
 struct Candidates {
     pool: PoolId,
     disks: BTreeMap<DiskNumber, Candidate>,
@@ -97,8 +95,8 @@ struct Candidates {
 }
 
 impl Pool {
-    /// Opens the pool that `disks` are of: all disks that might be are given, others are passed over. The claims on the
-    /// disks say who owns it. Errors: nothing but claims has been written then, except with [`OpenError::Commit`].
+    /// Opens the pool of `disks`: pass all candidate disks, others are ignored. The claims on the disks determine its
+    /// owner. Errors: only claims have been written then, except with [`OpenError::Commit`].
     pub async fn open(
         env: &Env,
         arena: &Arena,
@@ -108,7 +106,7 @@ impl Pool {
         Pool::open_under(None, env, arena, disks, options).await
     }
 
-    /// The same of a pool whose owner this authority names.
+    /// The same for a pool whose owner is in this authority.
     pub async fn open_under(
         authority: Option<Arc<dyn PoolAuthority>>,
         env: &Env,
@@ -119,7 +117,7 @@ impl Pool {
         let io = DiskIo::new(env, arena, DiskIo::LOOKING, options.deadlines);
         let overlaid = options.read_only.then(|| overlaid(disks));
         let disks = overlaid.as_deref().unwrap_or(disks);
-        // Before the metadata: what another writes after this is seen when the value is replaced.
+        // Before the metadata: a later claim is detected when the value is replaced.
         let register = match &authority {
             Some(authority) => Some(authority.read().await?),
             None => None,
@@ -134,7 +132,7 @@ impl Pool {
         let current = (authority.quorum() == Quorum::Register).then_some(&before.voters);
         let held = is_held(&before, options);
         let recorded = found.newest.as_ref().map_or(0, |n| n.state.epoch());
-        // An owner that claimed the pool and made no record may have taken it from one that runs.
+        // An owner that claimed the pool without a record may have taken it from a running one.
         let is_written = !options.read_only && (held || before.epoch > recorded);
         let verdict = judge(&found, current, is_written, options)?;
         refuse_divergence(&verdict, options)?;
@@ -164,7 +162,7 @@ impl Pool {
         let later;
         let (found, mut verdict) = match is_written {
             true => {
-                // Rule 15: until then the owner before may acknowledge writes, and what it has written counts.
+                // Rule 15: until then the previous owner may acknowledge writes, which must be preserved.
                 env.sleep(Lease::WAIT).await;
                 later = candidates_of(&io, disks, options).await?;
                 (&later, judge(&later, current, false, options)?)
@@ -180,7 +178,7 @@ impl Pool {
             Ok(doubt) => doubt,
             Err(error) => {
                 let exported = AuthorityValue { coordinator: None, ..value };
-                // A disk that does not take this takes nothing: it will be missing next time.
+                // A disk that does not store this fails all writes: it will be missing next time.
                 let _ = authority.compare_and_set(revision, exported).await;
                 return Err(error);
             }
@@ -210,8 +208,7 @@ impl Pool {
         };
         let io = DiskIo { epoch: Epoch(epoch), ..io };
         let pool = Pool::start(io, opening, options.by.machine, options.read_only).await?;
-        // A label of this epoch, before any data is written under it: a disk that is used elsewhere meanwhile
-        // has another one.
+        // A label of this epoch, before any data is written: it distinguishes a disk that is used elsewhere meanwhile.
         pool.relabel(|d| candidates.get(&d).map_or(0, |c| c.label.sequence)).await?;
         pool.inner.metadata.rechoose().await?;
         Ok(Opened {
@@ -237,7 +234,7 @@ impl Candidate {
         Arc::new(Member { number, id: self.label.id, disk, areas: self.label.areas })
     }
 
-    /// As a voter: the slot for its next checkpoint; the one that its history is from stays until that is durable.
+    /// As a voter: the slot for its next checkpoint; the slot of its history is preserved until that is durable.
     fn slot(&self) -> usize {
         self.seen.history.as_ref().map_or(0, |h| h.slot ^ 1)
     }
@@ -266,8 +263,8 @@ async fn candidates_of(
     candidates(io, labels::scan_by(io, disks).await, options).await
 }
 
-/// Fences the current owner of the pool from its disks, if these support it: after this no write of the owner
-/// arrives. Called only if the pool can be opened otherwise.
+/// Fences the pool's disks against its current owner, if these support it: after this no write of that owner takes
+/// effect. Called only if the pool can be opened otherwise.
 ///
 /// A disk that cannot confirm this is an error: its owner may still write to it.
 async fn fence(io: &DiskIo, found: &Candidates, epoch: u64) -> Result<(), OpenError> {
@@ -278,7 +275,7 @@ async fn fence(io: &DiskIo, found: &Candidates, epoch: u64) -> Result<(), OpenEr
     }
 }
 
-/// The disks of the one pool, with what they have.
+/// The disks of the pool, with their labels and metadata.
 async fn candidates(
     io: &DiskIo,
     found: Vec<FoundLabel>,
@@ -324,8 +321,8 @@ fn shrunk(&(disk, size, had): &(DiskNumber, u64, u64)) -> OpenError {
     OpenError::Shrunk { disk, size, had }
 }
 
-/// Of disks with the same number the one that the newest metadata has: another got its label for a record
-/// that was never written.
+/// Of disks with the same number, keeps the one in the newest metadata: the others got their label for a record that
+/// was never written.
 fn one_of_each(
     looked: Vec<(DiskNumber, Candidate)>,
     newest: Option<&History>,
@@ -368,8 +365,8 @@ fn usable(label: &Label, options: &OpenOptions) -> Result<(), OpenError> {
 /// Rule 5: whether the pool has another owner, which may be running.
 fn is_held(now: &AuthorityValue, options: &OpenOptions) -> bool {
     let Some(by) = &now.coordinator else { return false };
-    // Zeros are not known, and equal nothing: two machines without an id may have the same name. One boot is of one
-    // machine.
+    // Zeros mean unknown, and equal nothing: two machines without an id may have the same name. A boot id is unique to
+    // a machine.
     let same = |a: [u8; 16], b: [u8; 16]| a != [0; 16] && a == b;
     let same_boot = same(by.boot, options.by.boot);
     let here = by.host == options.by.host && (same_boot || same(by.machine, options.by.machine));
@@ -377,7 +374,7 @@ fn is_held(now: &AuthorityValue, options: &OpenOptions) -> bool {
     !over
 }
 
-/// The disks as they are, and memory over them.
+/// The disks under an overlay in memory.
 fn overlaid(disks: &[Arc<dyn Disk>]) -> Vec<Arc<dyn Disk>> {
     let room = Room::new(READ_ONLY_MEMORY);
     disks.iter().map(|d| Overlay::new(Arc::clone(d), Arc::clone(&room)) as Arc<dyn Disk>).collect()

@@ -14,16 +14,16 @@ pub(super) struct Shown {
     pub(super) epoch: u64,
     pub(super) incarnation: u64,
     pub(super) sequence: u64,
-    /// A voter whose journal has lost records: its data may be as old.
+    /// A voter whose journal has lost records: its data may be stale, too.
     pub(super) behind: bool,
     /// See [`went_on`].
     pub(super) went_on: bool,
 }
 
-/// How fresh a disk's contents are.
+/// The age of a disk's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Freshness {
-    /// As the metadata remembers it.
+    /// As recorded in the metadata.
     Current,
     /// An old image, or a disk that has lost writes.
     Old,
@@ -34,23 +34,23 @@ pub(super) enum Freshness {
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    /// The record, but for voters.
+    /// The record, without voters.
     pub(super) ops: Vec<Op>,
     pub(super) members: BTreeSet<DiskNumber>,
     /// Disks that were present and are absent now.
     pub(super) missing: Vec<DiskNumber>,
-    /// Disks whose contents count as missed.
+    /// Disks whose contents count as stale.
     pub(super) stale: Vec<DiskNumber>,
 }
 
-/// Whether a disk whose metadata ends here has records that this history does not: the pool was opened
-/// without it, its loss accepted, and it had been used alone before.
+/// Whether a disk whose metadata ends at `point` has records that this history lacks: the pool was opened without it,
+/// with its loss accepted, after it had been used alone.
 pub(super) fn went_on(state: &State, point: &Point) -> bool {
     let mut later = state.given_up.range((Bound::Excluded(point.epoch), Bound::Unbounded));
     later.next().is_some_and(|(_, after)| point.sequence > *after)
 }
 
-/// How fresh the disk is.
+/// The age of the disk's contents.
 pub(super) fn freshness(state: &State, disk: DiskNumber, shown: &Shown) -> Freshness {
     let remembered = state.disks.get(&disk).map_or(0, |d| d.label_sequence);
     let ours = state.epochs.get(&shown.epoch) == Some(&shown.incarnation);
@@ -64,8 +64,8 @@ pub(super) fn freshness(state: &State, disk: DiskNumber, shown: &Shown) -> Fresh
     }
 }
 
-/// The record. `writers`: the present, healthy voters, which stay voters. `doubt`: the absent disks may be
-/// newer, and their loss is accepted; `accept_loss`: so is that of the data of stale disks.
+/// The record. `writers`: the present, healthy voters, which stay voters. `doubt`: the absent disks may be newer, and
+/// their loss is accepted; `accept_loss`: the loss of the data of stale disks is accepted, too.
 pub(super) fn plan(
     state: &State,
     shown: &BTreeMap<DiskNumber, Shown>,
@@ -75,7 +75,7 @@ pub(super) fn plan(
 ) -> Result<Plan, InvalidOp> {
     let mut plan = Plan::default();
     let mut draft = Draft { state: state.clone(), ops: Vec::new() };
-    // First, so that no disk that leaves is a voter.
+    // First, so that no removed disk is a voter.
     draft.add(Op::Voters { voters: writers.clone() })?;
     for (&disk, record) in &*state.disks {
         let Some(label) = shown.get(&disk).filter(|l| l.id == record.id) else {
@@ -113,7 +113,7 @@ pub(super) fn plan(
     Ok(plan)
 }
 
-/// A record in the making, and the state with it.
+/// A record being built, and the state with it applied.
 struct Draft {
     state: State,
     ops: Vec<Op>,
@@ -126,7 +126,7 @@ impl Draft {
         Ok(())
     }
 
-    /// The logs of its spaces contain the writes in flight: it is not accounted for.
+    /// The disk is unaccounted: the logs of its spaces have the writes in flight.
     fn leave(&mut self, disk: DiskNumber, reason: Absence) -> Result<(), InvalidOp> {
         let ops = self.state.leave(disk, reason, &Answers::new());
         ops.into_iter().try_for_each(|op| self.add(op))

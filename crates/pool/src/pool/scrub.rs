@@ -6,9 +6,8 @@ use super::{Pool, labels};
 use crate::{CommitError, DiskNumber};
 
 impl Pool {
-    /// Reads the labels of all disks, and the metadata on those that have it, and writes damaged ones again;
-    /// returns the number of damaged places by disk. Disks that do not answer are skipped. Errors: the pool takes no
-    /// changes.
+    /// Reads the labels of all disks, and the metadata on those that have it, and rewrites damaged ones; returns the
+    /// number of damaged places by disk. Disks that do not respond are skipped. Errors: the pool accepts no changes.
     pub async fn scrub_metadata(&self) -> Result<BTreeMap<DiskNumber, u64>, CommitError> {
         let inner = &self.inner;
         // No other task writes labels.

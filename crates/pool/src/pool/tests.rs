@@ -67,7 +67,7 @@ impl World {
         Pool::open(&self.env, &self.arena, &self.some(which), &options).await
     }
 
-    /// Every disk loses what it has not flushed.
+    /// Every disk loses its unflushed writes.
     fn power_cut(&mut self) {
         for d in &mut self.disks {
             d.power_cut(PowerCut::LoseAll);
@@ -102,19 +102,19 @@ async fn allocate(pool: &Pool, space: SpaceId, disks: impl IntoIterator<Item = u
     pool.metadata().commit(ops.to_vec()).await.unwrap();
 }
 
-/// Copy 1 of row 0 misses regions.
+/// Makes copy 1 of row 0 stale in regions.
 async fn misses(pool: &Pool, space: SpaceId, regions: u64) {
     let op = pool.read(|s| testing::missed(s, space, ROW, 1, regions));
     pool.metadata().commit(vec![op]).await.unwrap();
 }
 
-/// Copy 1 of row 0 has regions again.
+/// Makes copy 1 of row 0 current in regions again.
 async fn catches_up(pool: &Pool, space: SpaceId, regions: u64) {
     let op = pool.read(|s| testing::not_missed(s, space, ROW, 1, regions));
     pool.metadata().commit(vec![op]).await.unwrap();
 }
 
-/// What the copies of row 0 have missed.
+/// The stale regions of the copies of row 0.
 fn missed(pool: &Pool, space: SpaceId) -> Vec<u64> {
     pool.read(|s| s.missed_of(space, ROW))
 }

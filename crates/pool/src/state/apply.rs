@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{EPOCHS_MAX, GIVEN_UP_MAX, Op, Policy, Presence, SlabPlace, State};
 use crate::{DiskNumber, RowNumber, SpaceId};
 
-/// Why an operation cannot be applied: the record is damaged, or the caller has not looked.
+/// Why an operation cannot be applied: the record is damaged, or the caller did not check the state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // of the fields, which are what their types say
 pub enum InvalidOp {
@@ -13,49 +13,49 @@ pub enum InvalidOp {
     #[error("the pool has no disk {}", .0.0)]
     NoDisk(DiskNumber),
     /// No such space.
-    #[error("the pool has no space {}", .0.0)]
+    #[error("the pool has no virtual disk {}", .0.0)]
     NoSpace(SpaceId),
     /// The number is not the next one.
     #[error("number {given} is not the next one, {next}")]
     NotNext { given: u64, next: u64 },
-    /// The slab is another's, or the disk has none of that number.
+    /// The slab is in use, or the disk has no slab of that number.
     #[error("slab {} of disk {} is not free", .0.slab, .0.disk.0)]
     NotFree(SlabPlace),
     /// Two copies on one disk.
     #[error("disk {} would have two slabs of one row", .0.0)]
     SameDisk(DiskNumber),
     /// The row has slabs already, or another number of them.
-    #[error("row {} of space {} cannot take {slabs} slabs", .row.0, .space.0)]
+    #[error("row {} of virtual disk {} cannot take {slabs} slabs", .row.0, .space.0)]
     BadRow { space: SpaceId, row: RowNumber, slabs: usize },
-    /// Something still uses it.
-    #[error("disk {} still has slabs or is a voter", .0.0)]
+    /// It is still in use.
+    #[error("disk {} still has slabs or metadata", .0.0)]
     DiskInUse(DiskNumber),
-    /// Rows are left, or would be cut off.
-    #[error("space {} still has rows there", .0.0)]
+    /// It still has rows, or rows beyond the new size.
+    #[error("virtual disk {} still has rows that the change would remove", .0.0)]
     SpaceInUse(SpaceId),
-    /// The name is another's.
+    /// The name is in use.
     #[error("the name '{0}' is taken")]
     NameTaken(String),
     /// The name is empty or too long.
-    #[error("a name has 1 to 255 bytes")]
+    #[error("a name must have 1 to 255 bytes")]
     BadName,
     /// The epoch is not higher than the one before.
     #[error("epoch {given} does not follow {newest}")]
     BadEpoch { given: u64, newest: u64 },
-    /// A space of this shape cannot be.
+    /// A space cannot have this shape.
     #[error("{0}")]
     BadShape(&'static str),
     /// A voter must be a present disk, and there must be one.
-    #[error("the voters must be present disks, and at least one")]
+    #[error("the pool needs at least one disk with metadata, and all of these disks must be present")]
     BadVoters,
     /// No copy would have the newest data of a region.
-    #[error("row {} of space {} would have no copy of regions {regions:#x}", .row.0, .space.0)]
+    #[error("row {} of virtual disk {} would have no current copy of regions {regions:#x}", .row.0, .space.0)]
     LastCopy { space: SpaceId, row: RowNumber, regions: u64 },
-    /// It is about a row, slab, disk or owner that is not any more.
-    #[error("a change of space {} is about an earlier state of it", .0.0)]
+    /// Its row, slab, disk or owner does not exist any more.
+    #[error("a change of virtual disk {} refers to an earlier state of it", .0.0)]
     Outdated(SpaceId),
-    /// A percentage.
-    #[error("a percentage is 1 to 100, not {0}")]
+    /// An invalid percentage.
+    #[error("a percentage must be 1 to 100, not {0}")]
     Percent(u8),
 }
 
@@ -74,13 +74,13 @@ impl State {
                 check_name(&record.name)?;
                 check_domains(&record.domains)?;
                 if !record.areas.is_sound() {
-                    return Err(InvalidOp::BadShape("no disk is like that"));
+                    return Err(InvalidOp::BadShape("the record of a disk is invalid"));
                 }
                 next(u64::from(disk.0), u64::from(self.next_disk))?;
                 let after = self
                     .next_disk
                     .checked_add(1)
-                    .ok_or(InvalidOp::BadShape("a pool has had 65,535 disks"))?;
+                    .ok_or(InvalidOp::BadShape("all 65,535 disk numbers are used"))?;
                 if self.disks.values().any(|d| d.id == record.id) {
                     return Err(InvalidOp::DiskInUse(*disk));
                 }

@@ -15,21 +15,21 @@ pub struct DiskRecord {
     pub id: DiskId,
     /// Its name: the device's own identity when it was added.
     pub name: String,
-    /// How many slabs it has room for.
+    /// The number of its slabs.
     pub slabs: u32,
     /// Its usage.
     pub usage: Usage,
     /// Whether it is in service.
     pub presence: Presence,
-    /// Where it stands.
+    /// Its fault domains.
     pub domains: FaultDomains,
     /// The number of [`DiskRecord::media`](DiskRecord#method.media).
     pub media: u8,
-    /// The sequence number of the label that it was last given; one that shows an older label has lost writes.
+    /// The sequence number of its last label; a disk with an older label has lost writes.
     pub label_sequence: u64,
     /// How often it has joined the service.
     pub membership: Membership,
-    /// Where everything is on it.
+    /// Its areas.
     pub areas: Areas,
 }
 
@@ -39,13 +39,13 @@ impl DiskRecord {
         media_of(self.media)
     }
 
-    /// The membership that it has when it joins again.
+    /// Its next membership.
     pub fn next_membership(&self) -> Membership {
         Membership(self.membership.0.saturating_add(1))
     }
 
-    /// The sequence number of the next label of a disk that shows this one. Not below what is remembered,
-    /// even on a disk that shows an older one: a disk with what it had before would pass as current.
+    /// The sequence number of the next label of a disk with this label. Never below the recorded one, even on a disk
+    /// with an older label: otherwise an old image of the disk would count as current.
     pub fn next_label(&self, shown: u64) -> u64 {
         shown.max(self.label_sequence) + 1
     }
@@ -54,22 +54,22 @@ impl DiskRecord {
 /// The usage of a disk (`Set-PhysicalDisk -Usage`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Usage {
-    /// New slabs go here.
+    /// New slabs are placed here.
     AutoSelect,
-    /// New slabs go here only when asked for by name.
+    /// New slabs are placed here only on explicit request.
     ManualSelect,
     /// Takes the slabs of a disk that failed.
     HotSpare,
     /// Logs of spaces.
     Journal,
-    /// No new slabs; its data moves to other disks.
+    /// No new slabs; its data is moved to other disks.
     Retired,
     /// As [`Usage::Retired`], and it is removed from the pool when it is empty.
     Leaving,
 }
 
 impl Usage {
-    /// Whether what the disk has is to be moved to others.
+    /// Whether the disk's data must be moved to others.
     pub fn is_leaving(self) -> bool {
         matches!(self, Usage::Retired | Usage::Leaving)
     }
@@ -100,7 +100,8 @@ impl Policy {
 }
 
 impl Default for Policy {
-    /// A warning at 70 %; five minutes, as Storage Spaces has it: longer than a restart or a cable that is put back.
+    /// A warning at 70 %; a repair after five minutes, as in Storage Spaces: longer than a restart or reconnecting a
+    /// cable.
     fn default() -> Policy {
         Policy { warn_at: 70, repair_after_s: 300 }
     }
@@ -110,29 +111,29 @@ impl Default for Policy {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // of the fields, which are what their types say
 pub enum Op {
-    /// Another name for the pool.
+    /// Renames the pool.
     RenamePool { name: String },
     /// A new disk; its number is the next one.
     AddDisk { disk: DiskNumber, record: DiskRecord },
-    /// An empty disk leaves.
+    /// Removes an empty disk from the pool.
     RemoveDisk { disk: DiskNumber },
-    /// It takes no part any more. See [`super::State::leave`].
+    /// Removes it from service. See [`super::State::leave`].
     DiskAbsent { disk: DiskNumber, reason: Absence },
-    /// It is in service again: it gets writes, and is current where it has missed none.
+    /// Returns it to service: it gets writes, and is current in its regions that are not stale.
     DiskPresent { disk: DiskNumber, membership: Membership },
-    /// Its usage.
+    /// Sets its usage.
     SetUsage { disk: DiskNumber, usage: Usage },
-    /// Where it stands.
+    /// Sets its fault domains.
     SetDomains { disk: DiskNumber, domains: FaultDomains },
-    /// The label that it has been given.
+    /// Records its new label.
     Labelled { disk: DiskNumber, sequence: u64 },
-    /// The voters from this record on, which all of them have.
+    /// Sets the voters from this record on; all of them have it.
     Voters { voters: BTreeSet<DiskNumber> },
     /// The pool was opened: the epoch is higher than all before, the incarnation random.
     Opened { epoch: u64, incarnation: u64 },
-    /// The later records of disks that were absent at the newest opening are given up, beyond this record.
+    /// Records after this one on disks that were absent at the newest opening are given up.
     GivenUp { after: u64 },
-    /// The disk is stale: its copies have missed every region that another copy has.
+    /// The disk is stale: marks every region of its copies stale that another copy has.
     Stale { disk: DiskNumber },
     /// The administrator's settings.
     SetPolicy { policy: Policy },

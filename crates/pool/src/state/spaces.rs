@@ -1,4 +1,4 @@
-//! Spaces: what the metadata has of them, and how their copies count (`docs/0004-spaces.md`, rules 10, 14, 17 and 18).
+//! Spaces in the metadata, and which of their copies are current (`docs/0004-spaces.md`, rules 10, 14, 17 and 18).
 
 mod apply;
 mod index;
@@ -25,12 +25,12 @@ pub use op::{NewSlab, SpaceOp};
 pub(crate) use request::{Carried, Refusal, carry_out};
 pub(crate) use reshape::dropped;
 
-/// A copy that has everything to miss, in slabs of any size.
+/// A wholly stale copy, in slabs of any size.
 const ALL: u64 = u64::MAX;
 
 impl State {
-    /// A new space of this shape, without rows, whose first owner is of this opening of the pool; `None`: all slots of marks
-    /// are taken.
+    /// A new space of this shape, without rows, with the first owner of this opening of the pool; `None`: all slots of
+    /// marks are used.
     pub(crate) fn new_space(&self, record: SpaceRecord) -> Option<SpaceRecord> {
         let ownership = Ownership { epoch: SpaceEpoch::first(self.epoch()), ..Ownership::default() };
         Some(SpaceRecord { former: record.resiliency, ownership, slot: self.free_slot()?, ..record })
@@ -41,7 +41,7 @@ impl State {
         self.disks.get(&disk).filter(|_| self.is_present(disk)).map(|record| record.membership)
     }
 
-    /// What the owner of a space sees.
+    /// The view of a space for its owner.
     pub(crate) fn space_view(&self, space: SpaceId, version: ViewVersion) -> Option<SpaceView> {
         let record = self.spaces.get(&space)?.clone();
         let disks = self.index.disks_of(space).filter_map(|disk| {
@@ -67,12 +67,12 @@ impl State {
         self.spaces.get(&space).into_iter().flat_map(|record| record.data_rows())
     }
 
-    /// Whether a slab of any row is on the move.
+    /// Whether a slab of any row is being moved.
     pub fn is_moving(&self) -> bool {
         self.spaces.values().any(|record| record.rows.values().any(|row| row.moving().is_some()))
     }
 
-    /// Whether a copy may be read in these regions: its disk is present, and it has missed none of them.
+    /// Whether a copy may be read in these regions: its disk is present, and none of them is stale.
     pub fn is_current(&self, record: &SpaceRecord, copy: &SlabCopy, regions: u64) -> bool {
         record.missed(copy) & regions == 0 && self.is_present(copy.place.disk)
     }
@@ -83,7 +83,7 @@ impl State {
         rows.filter_map(|(space, row)| Some((space, row, self.spaces.get(&space)?.rows.get(&row)?)))
     }
 
-    /// Whether a disk has something of a row that the other present disks do not have.
+    /// Whether a disk has data of a row that the other present disks do not have.
     pub(crate) fn is_only_copy(&self, disk: DiskNumber, space: SpaceId, number: RowNumber) -> bool {
         let here = |other| other != disk && self.is_present(other);
         self.spaces.get(&space).is_some_and(|record| {
@@ -91,17 +91,17 @@ impl State {
         })
     }
 
-    /// Whether a disk has the only current copy of some data among the present disks: it is not dropped, whatever fails.
+    /// Whether a disk has the only current copy of some data among the present disks: it is never removed from service.
     pub fn needs(&self, disk: DiskNumber) -> bool {
         self.has_alone(disk, |other| other != disk && self.is_present(other))
     }
 
-    /// Whether it has something that no other disk has, absent ones included.
+    /// Whether it has data that no other disk has, including absent ones.
     pub fn has_only_copies(&self, disk: DiskNumber) -> bool {
         self.has_alone(disk, |other| other != disk)
     }
 
-    /// Whether the disk has something that the disks which are `here` cannot give without it.
+    /// Whether the disk has data that the disks in `here` cannot recover without it.
     pub(crate) fn has_alone(&self, disk: DiskNumber, here: impl Fn(DiskNumber) -> bool) -> bool {
         self.index.rows_on(disk).any(|(space, number)| {
             let Some(record) = self.spaces.get(&space) else { return false };
@@ -110,8 +110,8 @@ impl State {
     }
 }
 
-/// Regions that a disk has of a row, and that the disks which are `here` cannot give without it. Regions that they could
-/// not give with it either are not among them. Other disks that are not accounted for count for nothing.
+/// Regions of a row that the disks in `here` can recover with this disk, but not without it. Other unaccounted disks
+/// are not used.
 pub(super) fn alone(
     record: &SpaceRecord,
     number: RowNumber,
@@ -141,7 +141,7 @@ pub(super) fn alone(
     alone
 }
 
-/// The slabs that complete each other, and how many of them give everything.
+/// The sets of slabs, and how many slabs of each suffice to recover it.
 fn sets(record: &SpaceRecord, number: RowNumber, row: &Row) -> Vec<(Range<usize>, usize)> {
     let (resiliency, slabs) = (record.resiliency_of(row), row.slabs.len());
     let size = match () {

@@ -84,7 +84,7 @@ fn a_disk_leaves_with_what_it_may_have_lost() {
     assert!(!s.is_current(&s.spaces[&SPACE], &copy, 1));
     s.apply(&of_space(SpaceOp::Accounted { disk: DiskNumber(1), of: crate::Membership(1) })).unwrap();
     assert!(s.is_current(&s.spaces[&SPACE], &copy, 1));
-    // The other one may not leave with what it has alone.
+    // Disk 0, which has the only copy of a region, cannot be removed.
     s.voters = [DiskNumber(1)].into();
     s.miss(SPACE, ROW, 1, 0b1000).unwrap();
     let copy = row_of(&s).slabs[1];
@@ -119,28 +119,28 @@ fn a_slab_moves_without_leaving_a_gap() {
     s.voters = [DiskNumber(0)].into();
     assert_eq!(s.apply(&Op::RemoveDisk { disk: DiskNumber(2) }), Err(InvalidOp::DiskInUse(DiskNumber(2))));
     assert_eq!(s.apply(&end), none, "it has nothing yet");
-    // The new one is a copy like the others: with it, the old ones may miss what it has.
+    // The new one is a copy like the others: with it, the old ones may be stale in its regions.
     s.catch_up(SPACE, ROW, 2, 0b11).unwrap();
     s.miss(SPACE, ROW, 0, 0b1).unwrap();
     s.miss(SPACE, ROW, 1, 0b1).unwrap();
     let last = Err(InvalidOp::LastCopy { space: SPACE, row: ROW, regions: 0b1 });
     assert_eq!((s.miss(SPACE, ROW, 2, 0b1), s.apply(&cancel)), (last.clone(), last));
     assert_eq!(s.apply(&end), none, "it does not have everything yet");
-    // What the old one has missed the new one may have missed too.
+    // The new slab may be stale where the old one is.
     s.miss(SPACE, ROW, 0, 0b100).unwrap();
     s.catch_up(SPACE, ROW, 2, !0b100).unwrap();
     s.apply(&end).unwrap();
     let r = row_of(&s);
     assert_eq!((r.slabs[0].place, r.slabs[0].missed, r.moving()), (place(2, 5), 0b100, None));
     assert_eq!((s.slabs_free(DiskNumber(0)), s.slabs_free(DiskNumber(2))), (8, 7));
-    // Not on a disk that is away: what it has is not known.
+    // Not on an absent disk: its contents are unknown.
     s.apply(&begin(place(3, 5))).unwrap();
     s.catch_up(SPACE, ROW, 2, u64::MAX).unwrap();
     let mut left = s.clone();
     left.apply_all(&left.leave(DiskNumber(3), Absence::Gone, &Answers::new())).unwrap();
     assert_eq!(left.apply(&end), none);
     left.apply(&cancel).unwrap();
-    // Taken back, and freed with its row.
+    // Cancelled, and freed with its row.
     s.apply(&cancel).unwrap();
     s.apply(&begin(place(3, 1))).unwrap();
     s.apply(&of_space(SpaceOp::Free { row: ROW, birth: row_of(&s).birth })).unwrap();
@@ -168,7 +168,7 @@ fn a_column_that_moves_counts_once() {
     assert_eq!((row_of(&s).slabs[1].place, s.missed_of(SPACE, ROW)), (place(3, 5), vec![1, 0, 0]));
 }
 
-/// The slab of a column may move to the disk of another column, and be called off.
+/// The slab of a column may move to the disk of another column, and the move be cancelled.
 #[test]
 fn a_slab_of_a_simple_space_moves_and_stays() {
     let record = SpaceRecord { columns: 2, resiliency: Resiliency::Simple, ..mirror("m") };
@@ -251,7 +251,7 @@ fn lrc() -> SpaceRecord {
     }
 }
 
-/// Any two columns may be missed, and no third: what a code could restore of three is not counted on.
+/// Any two columns may be stale, and no third: that the code can restore some sets of three does not count.
 #[test]
 fn local_reconstruction_counts_two_losses() {
     for missed in (0..7).flat_map(|a| (0..a).map(move |b| [a, b])) {

@@ -1,4 +1,4 @@
-//! Which slabs of which disks rows have: a bit for each.
+//! The slabs of disks that rows use: a bit for each.
 //!
 //! Invariant: there is no word and no count of 0, so that equal sets are equal values.
 
@@ -16,7 +16,7 @@ pub(super) struct Used {
 }
 
 impl Used {
-    /// Puts a slab in; false when it was.
+    /// Adds a slab; false when it was in the set.
     pub(super) fn insert(&mut self, place: SlabPlace) -> bool {
         if self.contains(place) {
             return false;
@@ -34,7 +34,7 @@ impl Used {
         true
     }
 
-    /// Takes a slab out.
+    /// Removes a slab.
     pub(super) fn remove(&mut self, place: SlabPlace) {
         if !self.contains(place) {
             return;
@@ -60,22 +60,22 @@ impl Used {
         self.words.get(&key).is_some_and(|word| word & bit != 0)
     }
 
-    /// How many of a disk are in.
+    /// The number of slabs of a disk.
     pub(super) fn count(&self, disk: DiskNumber) -> u32 {
         self.counts.get(&disk).copied().unwrap_or(0)
     }
 
-    /// How many of all disks are in.
+    /// The number of slabs of all disks.
     pub(super) fn total(&self) -> usize {
         self.total
     }
 
-    /// Those of a disk that are in, in order.
+    /// The slabs of a disk, in order.
     pub(super) fn of(&self, disk: DiskNumber) -> impl Iterator<Item = u32> + '_ {
         self.words_of(disk).flat_map(|(at, word)| bits(word).map(move |bit| at * 64 + bit))
     }
 
-    /// Those of the first `total` of a disk that are not in, in order.
+    /// The slabs of a disk below `total` that are not in the set, in order.
     pub(super) fn free(&self, disk: DiskNumber, total: u32) -> impl Iterator<Item = u32> + '_ {
         let mut words = self.words_of(disk).peekable();
         let mut used = move |at: u32| words.next_if(|(w, _)| *w == at).map_or(0, |(_, word)| word);

@@ -1,18 +1,16 @@
-//! How many reads may be hedged.
+//! The limit of hedged reads.
 
-/// Reads for each that may be hedged: 2 %. A disk that is slow now and then needs 1 %; one that is slow all
-/// the time is avoided, and hedging every read would double the load of disks that are slow because they have
-/// too much to do.
+/// Reads per permitted hedge: 2 %. A disk that is slow occasionally needs 1 %; one that is always slow is avoided, and
+/// hedging every read would double the load of overloaded disks.
 pub const READS_FOR_ONE: u64 = 50;
 
-/// The hedges that idle times save. It covers the outstanding reads when a disk stops answering.
+/// The most saved hedges. They cover the outstanding reads when a disk stops responding.
 pub const SAVED_MAX: u64 = 64;
 
-/// At any moment no more hedges have been taken than one for each [`READS_FOR_ONE`] reads; nor many at a
-/// time, however many reads there were.
+/// A token bucket: one hedge per [`READS_FOR_ONE`] reads, with at most [`SAVED_MAX`] saved.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
-    /// Reads that are paid for or were too many to save.
+    /// Reads that were already converted, or exceeded the limit.
     counted: u64,
     /// In reads.
     saved: u64,
@@ -34,7 +32,7 @@ impl Budget {
         may
     }
 
-    /// How many were taken.
+    /// The number of hedges taken.
     pub(crate) fn taken(&self) -> u64 {
         self.taken
     }

@@ -1,4 +1,4 @@
-//! An owner's handle of a disk, as long as the disk has a membership.
+//! An owner's handle of a disk, valid during one membership.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::space_io::{Caller, SpaceIo};
 pub(super) struct OwnerDisk(pub(super) Arc<SpaceIo>);
 
 impl OwnerDisk {
-    /// The context below: the disk knows the pool's epochs only.
+    /// The context for the disk, which uses the pool's epochs only.
     fn below(&self, c: &Ctx) -> Ctx {
         Ctx { epoch: self.0.record.epoch(), ..*c }
     }
@@ -83,8 +83,8 @@ impl Disk for OwnerDisk {
         self.polled(c, Place::new(Op::Discard, offset, length), |disk, c| disk.discard(c, offset, length))
     }
 
-    /// Fails with [`DiskError::Timeout`] at the deadline, and when the disk leaves the service: an earlier owner's I/O may
-    /// still be outstanding then.
+    /// Fails with [`DiskError::Timeout`] at the deadline, and when the disk is removed from service: an earlier owner's
+    /// I/O may then still be outstanding.
     fn fence(&self, c: &Ctx, epoch: Epoch) -> Io<Written> {
         let fenced = match self.0.gate.fence(epoch) {
             Io::Done(fenced) => return Io::Done(fenced),

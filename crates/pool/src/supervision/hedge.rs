@@ -1,8 +1,8 @@
-//! When a read of an owner is late, and the notice to its caller, which may then read the data elsewhere.
+//! Detects late reads of owners, and notifies their callers, which may then read the data elsewhere.
 //!
-//! One task for all reads of a pool: a timer for each read would be set and cancelled for every one of them, and few go
-//! off. It runs while reads are outstanding that are not late yet. It sleeps until the first of them is, or for
-//! [`HEDGE_LEAST`]: a read that begins meanwhile is late after that at the earliest.
+//! One task for all reads of a pool: a timer per read would almost always be cancelled. It runs while there are
+//! outstanding reads that are not late yet. It sleeps until the first of them is, or for [`HEDGE_LEAST`]: a read that
+//! begins meanwhile cannot be late earlier.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,26 +19,26 @@ use crate::{DiskNumber, Pool};
 /// The minimum time before a read is late: timers have a precision of a millisecond, and faster reads need no hedge.
 pub const HEDGE_LEAST: Duration = Duration::from_millis(5);
 
-/// The maximum, also when little is known of the disk: a disk with a head and a long queue answers within it.
+/// The maximum, also without measurements of the disk: a rotating disk with a long queue completes a read within it.
 pub const HEDGE_MOST: Duration = Duration::from_millis(100);
 
-/// Nor after more than this many times the median: if each fiftieth read is slow, the percentile is that of the slow ones.
-/// The [budget](super::budget) limits the number of hedged reads.
+/// A read is late at the latest after this many medians: if every fiftieth read is slow, the percentile is that of the
+/// slow ones. The [budget](super::budget) limits the number of hedged reads.
 const HEDGE_MEDIANS: u32 = 10;
 
-/// Reads without which there is no 99th percentile.
+/// The number of reads needed for a 99th percentile.
 pub(crate) const KNOWN: u64 = 100;
 
-/// A disk that is avoided gets a read after so long without one, to see whether it is still slow.
+/// An avoided disk gets a trial read after so long without one, to check whether it is still slow.
 pub(crate) const TRIAL: Duration = Duration::from_secs(5);
 
-/// How often the percentile of a disk is computed again.
+/// How often the percentile of a disk is recomputed.
 pub(super) const RENEWAL: Duration = Duration::from_millis(100);
 
 /// How many reads are hedged.
 #[derive(Default)]
 pub(super) struct Hedging {
-    /// The task runs.
+    /// The task is running.
     runs: AtomicBool,
     budget: Mutex<Budget>,
 }
@@ -52,7 +52,7 @@ impl Drop for Running {
     }
 }
 
-/// After how long a read of a disk with such reads lately is late: the 99th percentile, within bounds.
+/// The latency after which a read of a disk is late: the 99th percentile of its recent reads, within bounds.
 pub(crate) fn hedge_after(reads: &Lately) -> Duration {
     let is_known = reads.count() >= KNOWN;
     let of = |percent| reads.percentile(percent).filter(|_| is_known);
@@ -64,7 +64,7 @@ pub(crate) fn hedge_after(reads: &Lately) -> Duration {
 }
 
 impl Supervision {
-    /// There is a read.
+    /// Starts the task, because there is a read.
     pub(super) fn wake_hedger(self: &Arc<Supervision>) {
         let runs = &self.hedging.runs;
         if !runs.load(Ordering::Relaxed) && !runs.swap(true, Ordering::AcqRel) {
@@ -78,12 +78,12 @@ impl Supervision {
         self.hedging.budget.lock().take(reads)
     }
 
-    /// Reads of owners, of all disks in service.
+    /// The number of owners' reads from all disks in service.
     fn reads(&self) -> u64 {
         self.records().iter().map(|record| record.reads()).sum()
     }
 
-    /// Reports the reads that are late by now; returns when the next one will be.
+    /// Reports the reads that are late now; returns when the next one will be.
     fn report_late(&self, now: Moment) -> Option<Moment> {
         let next = self.records().into_iter().filter_map(|record| {
             let (late, next) = record.late_reads(now);

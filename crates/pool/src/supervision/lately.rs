@@ -1,4 +1,4 @@
-//! How long I/Os of one kind took lately, and those of them that began in a short queue.
+//! The recent latencies of one kind of I/O, and of those I/Os that began in a short queue.
 
 use std::time::Duration;
 
@@ -32,9 +32,9 @@ impl Lately {
         self.short.add_all(&mut other.short, now);
     }
 
-    /// Of those that began in a short queue, or of all where those are too few; `None` where all are fewer
-    /// than `least`. One of many that happened to find a short queue says little: only where all are few, few
-    /// are enough.
+    /// The latency of I/Os that began in a short queue, or of all if those are too few; `None` if there are fewer than
+    /// `least`. A few I/Os with a short queue among many others are not representative: few suffice only if there are
+    /// few in all.
     pub(crate) fn latency(&mut self, now: Moment, least: u64) -> Option<Latency> {
         let of = |spread: &mut Spread, least, crowded| {
             spread.roll(now);

@@ -1,4 +1,4 @@
-//! How long the I/Os of a disk took lately, as [`standing`](super::standing) compares disks.
+//! The recent latencies of a disk's I/Os, for the comparison of disks in [`standing`](super::standing).
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use super::standing::{Look, SAMPLES};
 pub(crate) struct Latencies {
     pub(crate) reads: Lately,
     writes: Lately,
-    /// The longest I/O since the last look, in nanoseconds. Flushes do not count: how long they take depends on what was
-    /// written before.
+    /// The longest I/O since the last check, in nanoseconds. Flushes do not count: their time depends on earlier
+    /// writes.
     longest: u64,
     /// Of those that began in a short queue.
     longest_short: u64,
@@ -47,7 +47,7 @@ impl Latencies {
         self.longest_short = self.longest_short.max(other.longest_short);
     }
 
-    /// The longest is measured again from here; whether there was no I/O lately.
+    /// Resets the longest I/O; returns whether there was no recent I/O.
     pub(crate) fn begin_again(&mut self) -> bool {
         (self.longest, self.longest_short) = (0, 0);
         self.reads.count() + self.writes.count() == 0
@@ -60,7 +60,7 @@ impl Latencies {
         outstanding: impl Iterator<Item = (Op, Moment, bool)>,
         now: Moment,
     ) -> Look {
-        // A disk that is avoided, or not preferred, has few reads: each of them counts.
+        // An avoided or less preferred disk has few reads, so each of them counts.
         let (reads, writes) = (self.reads.latency(now, 1), self.writes.latency(now, SAMPLES));
         let (mut longest, mut longest_short) = (self.longest, self.longest_short);
         for (_, began, short) in outstanding.filter(|(op, ..)| *op != Op::Flush) {

@@ -1,4 +1,4 @@
-//! A disk in one membership, as its supervision knows it: the I/O of all spaces to it together.
+//! The supervised I/O of all spaces to a disk in one membership.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -16,7 +16,7 @@ use super::latencies::Latencies;
 use super::space_io::{Receiver, SpaceIo};
 use super::standing::Look;
 
-/// How long the number of outstanding I/Os is used before they are counted again.
+/// How long the count of outstanding I/Os is used before it is updated.
 const COUNTED: Duration = Duration::from_millis(1);
 
 /// See the module.
@@ -25,18 +25,19 @@ pub(crate) struct Record {
     pub(super) of: Membership,
     pub(super) info: DiskInfo,
     pub(super) supervision: Arc<Supervision>,
-    /// None: the membership has ended, and no space gets the disk any more; each has its own until that ends there, too.
+    /// `None`: the membership has ended, and no further space gets the disk; each existing one has its own reference
+    /// until it ends, too.
     disk: Mutex<Option<Arc<dyn Disk>>>,
-    /// Those that have handles or outstanding I/Os.
+    /// Spaces with handles or outstanding I/Os.
     spaces: Mutex<Vec<Weak<SpaceIo>>>,
     /// Outstanding I/Os of all spaces, as of a time: nanoseconds since [`Moment::START`].
     queue: AtomicUsize,
     counted: AtomicU64,
-    /// Of spaces that are not among these any more.
+    /// Reads of spaces that are not in the list any more.
     reads_before: AtomicU64,
     ended: Notify,
     is_slow: AtomicBool,
-    /// When a read of it began or completed last, as far as it is slow: nanoseconds since [`Moment::START`].
+    /// If it is slow, when a read of it last began or completed: nanoseconds since [`Moment::START`].
     last_read: AtomicU64,
     hedged: AtomicU64,
     /// After how long a read is late, as of a time.
@@ -80,7 +81,7 @@ impl Record {
         spaces.retain(|io| io.strong_count() > 0);
         let found = spaces.iter().filter_map(Weak::upgrade).find(|io| io.space == space);
         found.unwrap_or_else(|| {
-            // With the lock: the end of the membership takes the disk first, and then looks here.
+            // Under the lock: the end of the membership removes the disk first, and then ends the spaces in the list.
             let new = SpaceIo::new(self, space, self.disk());
             spaces.push(Arc::downgrade(&new));
             new
@@ -96,12 +97,12 @@ impl Record {
         self.supervision.epoch
     }
 
-    /// The disk; none when the membership has ended.
+    /// The disk; `None` when the membership has ended.
     pub(super) fn disk(&self) -> Option<Arc<dyn Disk>> {
         self.disk.lock().clone()
     }
 
-    /// Outstanding I/Os of all spaces, up to [`COUNTED`] ago: one of them counts for all.
+    /// Outstanding I/Os of all spaces, counted at most [`COUNTED`] ago.
     pub(super) fn queue(&self, now: Moment) -> usize {
         let (now, then) = (now.ns_since(Moment::START), self.counted.load(Ordering::Relaxed));
         let is_due = now.saturating_sub(then) >= COUNTED.as_nanos() as u64;
@@ -111,7 +112,7 @@ impl Record {
         self.queue.load(Ordering::Relaxed)
     }
 
-    /// A space has no handle any more, and no outstanding I/O.
+    /// A space has no handle and no outstanding I/O any more: adds its reads.
     pub(super) fn had(&self, reads: u64) {
         self.reads_before.fetch_add(reads, Ordering::Relaxed);
     }
@@ -141,7 +142,7 @@ impl Record {
         self.hedged.load(Ordering::Relaxed)
     }
 
-    /// The callers of reads that are late by now, each once, and when the next read will be.
+    /// The callers of reads that are late now, each once, and when the next read will be late.
     pub(super) fn late_reads(&self, now: Moment) -> (Vec<Receiver>, Option<Moment>) {
         let spaces = self.spaces();
         let after = {
@@ -161,8 +162,8 @@ impl Record {
         (late, next)
     }
 
-    /// The membership has ended, and that is durable: no I/O begins any more, and callers wait no longer. What is
-    /// outstanding counts until the disk has completed it. The disk is closed then.
+    /// The end of the membership is durable: no I/O begins any more, and waiting callers fail. Outstanding I/O counts
+    /// until the disk has completed it; then the disk is closed.
     pub(super) fn end(&self) {
         let disk = self.disk.lock().take();
         self.spaces().iter().for_each(|io| io.end());
@@ -196,7 +197,7 @@ impl Record {
         self.spaces().iter().any(|io| io.is_modifying())
     }
 
-    /// When the oldest I/O began that is waited for.
+    /// When the oldest I/O with a waiting caller began.
     pub(super) fn oldest(&self) -> Option<Moment> {
         self.spaces().iter().filter_map(|io| io.oldest()).min()
     }

@@ -1,6 +1,6 @@
 //! The I/O of a space's owners to one disk in one membership.
 //!
-//! Spaces are used on different threads: each has its own lock, and nothing that another one writes for every I/O.
+//! Spaces are used on different threads: each has its own lock, and no I/O writes to memory shared between spaces.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,14 +25,14 @@ pub(super) struct SpaceIo {
     /// Closes the disk to earlier owners of the space.
     pub(super) gate: Arc<Gate>,
     state: Mutex<State>,
-    /// Outstanding I/Os, for those that count them without the lock.
+    /// Number of outstanding I/Os, to be read without the lock.
     queue: AtomicUsize,
 }
 
 struct State {
-    /// None: the membership has ended. Its own count of references: all spaces have the disk.
+    /// `None`: the membership has ended. A separate reference count per space, to avoid contention.
     disk: Option<Arc<Arc<dyn Disk>>>,
-    /// None: no I/O yet, or none lately.
+    /// `None`: there was no I/O recently.
     latencies: Option<Box<Latencies>>,
     outstanding: Vec<Option<Outstanding>>,
     free: Vec<usize>,
@@ -48,7 +48,7 @@ struct Outstanding {
     short: bool,
     /// A late read that was reported.
     is_late: bool,
-    /// None: the caller has been called back already.
+    /// `None`: the callback was called already.
     caller: Option<Caller>,
     /// The space's gate counts the I/O.
     _pass: Pass,
@@ -57,18 +57,18 @@ struct Outstanding {
 /// The disk to start an I/O on, and its number.
 type Registered = (Arc<Arc<dyn Disk>>, usize);
 
-/// What is called when a read is late, and its number of the read.
+/// The callback for a late read, and the caller's number of the read.
 pub(super) type Receiver = (Arc<dyn Told<Read>>, usize);
 
-/// What waits for an I/O.
+/// The caller of an I/O.
 pub(super) enum Caller {
     Reads(Then<Read>),
     Writes(Then<Written>),
-    /// It polls; the waker of the last time.
+    /// It polls; the waker of the last poll.
     Polls(Option<Waker>),
 }
 
-/// An I/O that was begun, until it has completed.
+/// A started I/O, until it has completed.
 pub(super) struct Begun {
     of: Arc<SpaceIo>,
     which: usize,
@@ -76,7 +76,7 @@ pub(super) struct Begun {
     has_completed: bool,
 }
 
-/// The wait for an I/O without a callback. When it is dropped, a task waits for the disk in its place.
+/// The future of an I/O without a callback. If it is dropped, a task waits for the disk instead.
 struct Waiting<T: Outcome> {
     io: Option<BoxFuture<T>>,
     begun: Option<Begun>,
@@ -96,8 +96,8 @@ impl SpaceIo {
         Arc::new(SpaceIo { record, space, gate: Arc::default(), state: Mutex::new(state), queue })
     }
 
-    /// Registers an I/O, which the caller then starts on the disk. Errors: it may not begin: the space has another owner, or
-    /// the disk has left the service. The caller is given back.
+    /// Registers an I/O, which the caller then starts on the disk. Errors: it may not begin, because the space has
+    /// another owner, or the disk was removed from service; returns the caller.
     pub(super) fn begin(
         &self,
         c: &Ctx,
@@ -111,7 +111,7 @@ impl SpaceIo {
         let supervision = &self.record.supervision;
         let began = supervision.env.moment();
         if at.op == Op::Read {
-            // Also at its start: while a read hangs, the disk gets no second one for a trial.
+            // Also at its start: while a read hangs, the disk gets no second trial read.
             self.record.note_read(began);
         }
         let begun = {
@@ -125,7 +125,7 @@ impl SpaceIo {
             self.queue.store(state.queue(), Ordering::Relaxed);
             (disk, which)
         };
-        // After it is there to be seen: the task looks once more when it ends.
+        // After it is registered: the task checks once more before it ends.
         supervision.wake();
         if at.op == Op::Read {
             supervision.wake_hedger();
@@ -145,7 +145,7 @@ impl SpaceIo {
         }
     }
 
-    /// The disk has completed an I/O: its caller, unless that was called back already.
+    /// The disk has completed an I/O: returns its caller, unless that was called already.
     pub(super) fn completed(&self, which: usize) -> Option<Caller> {
         let now = self.record.supervision.env.moment();
         let mut state = self.state.lock();
@@ -161,7 +161,7 @@ impl SpaceIo {
         caller
     }
 
-    /// One has ended, and nothing is known of how long it took.
+    /// Removes an I/O without a known latency.
     fn forget(&self, which: usize) {
         let mut state = self.state.lock();
         let caller = state.remove(which);
@@ -170,12 +170,12 @@ impl SpaceIo {
         drop(caller);
     }
 
-    /// Whether none is outstanding. With the lock: one that is missed here finds that the task has ended, and starts it.
+    /// Whether no I/O is outstanding. Under the lock: a later I/O finds that the task has ended, and starts it.
     pub(super) fn is_idle(&self) -> bool {
         self.state.lock().queue() == 0
     }
 
-    /// Outstanding I/Os, or how many there were a moment ago.
+    /// The approximate number of outstanding I/Os.
     pub(super) fn queue(&self) -> usize {
         self.queue.load(Ordering::Relaxed)
     }
@@ -190,13 +190,13 @@ impl SpaceIo {
         self.state.lock().modifying > 0
     }
 
-    /// When the oldest I/O began that is waited for.
+    /// When the oldest I/O with a waiting caller began.
     pub(super) fn oldest(&self) -> Option<Moment> {
         let state = self.state.lock();
         state.outstanding.iter().flatten().filter(|io| io.caller.is_some()).map(|io| io.began).min()
     }
 
-    /// Adds the callers of reads that are late, by `after`, and were not before; when the next one will be.
+    /// Adds the callers of reads that have become late, after `after`; returns when the next one will be late.
     pub(super) fn late_reads(
         &self,
         after: Duration,
@@ -217,14 +217,14 @@ impl SpaceIo {
         next
     }
 
-    /// Adds how long its I/Os took to those of other spaces.
+    /// Adds its latencies to those of other spaces.
     pub(super) fn add_to(&self, all: &mut Latencies, now: Moment) {
         if let Some(mine) = &mut self.state.lock().latencies {
             all.add_all(mine, now);
         }
     }
 
-    /// The same for a look at the disk, with what is outstanding: the longest is measured again from here.
+    /// The same for a check of the disk, with the outstanding I/O; resets the longest I/O.
     pub(super) fn move_to(
         &self,
         all: &mut Latencies,
@@ -252,7 +252,7 @@ impl SpaceIo {
         };
         for caller in callers {
             match caller {
-                // Dropped, they report that the result is unknown.
+                // Dropping them reports an unknown result.
                 Caller::Reads(_) | Caller::Writes(_) | Caller::Polls(None) => {}
                 Caller::Polls(Some(waker)) => waker.wake(),
             }
@@ -287,7 +287,7 @@ impl State {
         }
     }
 
-    /// Its caller; the rest of it stays in its place until then, because moving it takes time for every I/O.
+    /// Removes an I/O and returns its caller, without moving the rest of it, which would cost time for every I/O.
     fn remove(&mut self, which: usize) -> Option<Caller> {
         let old = self.outstanding[which].as_mut()?;
         let caller = old.caller.take();
@@ -307,7 +307,7 @@ impl Told<Read> for SpaceIo {
     }
 }
 
-/// The same of a write.
+/// The same for a write.
 impl Told<Written> for SpaceIo {
     fn told(self: Arc<SpaceIo>, which: usize, outcome: Written) {
         if let Some(Caller::Writes(then)) = self.completed(which) {
@@ -323,7 +323,7 @@ impl Begun {
     }
 }
 
-/// Its driver has ended: nothing is known of how long it took.
+/// Its driver has ended: its latency is unknown.
 impl Drop for Begun {
     fn drop(&mut self) {
         if !self.has_completed {

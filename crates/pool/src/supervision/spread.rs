@@ -1,13 +1,13 @@
-//! How long I/Os took lately: counts by length, of the last one to two spans. No clock: times are given.
+//! A histogram of latencies over the last one to two spans. Without a clock: the caller passes the time.
 
 use std::time::Duration;
 
 use env::Moment;
 
-/// Steps in an octave: a step is known to a quarter of itself at worst.
+/// Buckets per octave: the error is at most a quarter.
 const STEPS: u32 = 4;
 
-/// From a microsecond to beyond a minute.
+/// Octaves from a microsecond to beyond a minute.
 const OCTAVES: u32 = 27;
 
 const BUCKETS: usize = (STEPS * OCTAVES) as usize;
@@ -43,7 +43,7 @@ impl Spread {
         self.now.took = self.now.took.saturating_add(took);
     }
 
-    /// Adds what another one has by now.
+    /// Adds the counts of another histogram.
     pub(super) fn add_all(&mut self, other: &mut Spread, now: Moment) {
         self.roll(now);
         other.roll(now);
@@ -53,7 +53,7 @@ impl Spread {
         }
     }
 
-    /// Forgets what is older than two spans.
+    /// Drops counts older than two spans.
     pub(super) fn roll(&mut self, now: Moment) {
         let began = *self.began.get_or_insert(now);
         let age = Duration::from_nanos(now.ns_since(began));
@@ -78,7 +78,7 @@ impl Spread {
         self.now.took.saturating_add(self.before.took).checked_div(self.count()).map(Duration::from_nanos)
     }
 
-    /// The percentile, to a step; `None` when there were none.
+    /// The percentile, to the precision of a bucket; `None` when there were none.
     pub(super) fn percentile(&self, percent: u64) -> Option<Duration> {
         let wanted = (self.count() * percent).div_ceil(100);
         let mut seen = 0;
@@ -100,7 +100,7 @@ fn bucket(took: u64) -> usize {
     ((octave * STEPS) as usize + within as usize).min(BUCKETS - 1)
 }
 
-/// Where a bucket ends.
+/// The upper bound of a bucket.
 fn most(bucket: usize) -> Duration {
     let (octave, within) = (bucket as u32 / STEPS, bucket as u64 % u64::from(STEPS));
     let from = u64::from(STEPS) + within + 1;

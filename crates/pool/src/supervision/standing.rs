@@ -1,19 +1,18 @@
-//! Whether a disk is an outlier among its peers: a core without clock or I/O, fed once a span.
+//! Detects disks that are outliers among their peers: a core without clock or I/O, called once a span.
 //!
 //! A disk has points. A span in which its I/Os took far longer than its peers', by median and by mean, adds
 //! one, a span with a single I/O of seconds adds several; a normal span removes one, a span without I/O
-//! changes nothing. From [`SLOW`] points on that a long queue does not explain the disk is slow until it has
-//! none: so one abnormal span is no proof, and one normal span does not end the state. With [`LEAVES`] of
-//! them it has been slow for so long that it should be removed from service.
+//! changes nothing. From [`SLOW`] points on that a long queue does not explain the disk is slow until it has none: so
+//! one abnormal span is no proof, and one normal span does not end the state. With [`LEAVES`] of these points it should
+//! be removed from service.
 //!
-//! Both median and mean, because either alone accuses healthy disks: one I/O of a second makes the mean of a
-//! hundred, and where I/Os are let through in bursts (a rate cap, a cache that drains), a few more waiting
-//! I/Os move the median from one kind to the other.
+//! Both median and mean, because either alone has false positives: one I/O of a second dominates the mean of a hundred,
+//! and where I/Os complete in bursts (a rate limit, a draining cache), a few more waiting I/Os shift the median.
 //!
-//! An I/O in a long queue says little about its disk: with a closed load the whole queue is at the disk with
-//! slightly more work. So only I/Os that began in a short queue count, of at most [`SHORT`]; if there are
-//! none, the disk may just be busy. Then the fault is reported only after a minute, reads do not avoid the
-//! disk, and it stays in service.
+//! The latency in a long queue says little about the disk: with a closed-loop load the whole queue is at the disk with
+//! slightly more work. So only I/Os that began in a short queue count, of at most [`SHORT`]; if there are none, the
+//! disk may just be busy. Then the fault is reported only after a minute, reads do not avoid the disk, and it stays in
+//! service.
 //!
 //! A delay common to all peers is not the disk's fault: a disk is compared with its peers, and if half of the
 //! disks of a medium have an I/O of seconds in the same span (a controller reset, a paused machine) none of
@@ -24,32 +23,31 @@ use std::time::Duration;
 
 use crate::DiskNumber;
 
-/// How long latencies are taken over; a fault shows after three.
+/// The interval of a measurement; a fault is detected after three.
 pub const SPAN: Duration = Duration::from_secs(5);
 
-/// How many times its peers' a disk's latency may be. Uneven load alone makes queues, and so latencies,
-/// several times as long: a disk that has the busiest slabs is at two to four times.
+/// The limit of a disk's latency, as a multiple of its peers'. Uneven load alone makes queues, and so latencies,
+/// several times as long: a disk with the busiest slabs reaches two to four times.
 pub const FACTOR: u32 = 8;
 
 /// Below this factor it is normal again. Between the two factors nothing changes.
 pub const FACTOR_WELL: u32 = 4;
 
-/// Latencies below this are harmless, whatever the peers': flash in its worst moments answers within it.
+/// Latencies below this are harmless, whatever the peers': flash is faster even at its worst.
 pub const LEAST_FLASH: Duration = Duration::from_millis(2);
 
-/// The same of disks with heads, and of those whose medium is not known: a random access with a short queue
-/// takes as long.
+/// The same for rotating disks, and for those with an unknown medium: a random access with a short queue takes as long.
 pub const LEAST_OTHER: Duration = Duration::from_millis(25);
 
 /// The most outstanding I/Os on a disk, including the new one, that count as a short queue: they lengthen an
 /// I/O by at most this factor, half of [`FACTOR`].
 pub const SHORT: usize = 4;
 
-/// I/Os in two spans without which their latency is not judged.
+/// The number of I/Os in two spans needed to evaluate the latency.
 pub const SAMPLES: u64 = 32;
 
-/// One I/O of this length is reported by itself: no healthy disk needs it, even one that moves its head for a
-/// queue of 64 or whose flash collects its garbage.
+/// A single I/O of this length is reported: no healthy disk takes so long, even with a queue of 64 seeks or during
+/// garbage collection of flash.
 pub const ONE_IO: Duration = Duration::from_secs(3);
 
 /// Points for a span with such an I/O.
@@ -58,8 +56,8 @@ const POINTS_ONE_IO: u32 = 3;
 /// Points that make a disk slow, if a long queue does not explain them: three spans, or one I/O of seconds.
 pub const SLOW: u32 = 3;
 
-/// Such points with which it should leave: a minute of bad spans, or four with an I/O of seconds. With as
-/// many of any kind it is slow.
+/// Such points with which it should be removed: a minute of bad spans, or four with an I/O of seconds. With as many
+/// points of any kind it is slow.
 pub const LEAVES: u32 = 12;
 
 /// How long I/Os took.
@@ -69,7 +67,7 @@ pub struct Latency {
     pub median: Duration,
     /// The mean.
     pub mean: Duration,
-    /// They are of any queue, since too few began in a [`SHORT`] one.
+    /// They include long queues, since too few I/Os began in a [`SHORT`] one.
     pub crowded: bool,
 }
 
@@ -90,37 +88,37 @@ pub struct Look {
     pub longest_short: Duration,
 }
 
-/// Why a disk is called slow.
+/// Why a disk counts as slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slowness {
     /// Its median, when it was last too long.
     pub median: Duration,
     /// The median of its peers' medians at that time; zero: it had no peers, or was never too long.
     pub peers: Duration,
-    /// Its longest I/O since it was called so.
+    /// Its longest I/O since then.
     pub longest: Duration,
-    /// It was so only with a long queue: perhaps it just has more to do than its peers.
+    /// It was slow only with a long queue: perhaps it just has more load than its peers.
     pub crowded: bool,
 }
 
-/// Where a disk stands.
+/// The points of a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Standing {
     points: u32,
-    /// Those of them that a long queue does not explain.
+    /// The points that a long queue does not explain.
     sure: u32,
     slow: bool,
-    /// By those alone.
+    /// Slow because of these points alone.
     surely: bool,
     why: Option<Slowness>,
 }
 
-/// The action after a span.
+/// The result of a span.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Disks that are slow now, and why.
     pub slow: BTreeMap<DiskNumber, Slowness>,
-    /// Those of them that should leave, the worst first.
+    /// Slow disks that should be removed, the worst first.
     pub leave: Vec<DiskNumber>,
 }
 
@@ -199,8 +197,8 @@ struct Compared {
     well: bool,
 }
 
-/// A disk's latency beside the median of its peers': of disks of the same medium, without this one. `None`
-/// without either.
+/// A disk's latency, and the median of its peers': of disks of the same medium, without this one. `None` without
+/// either.
 fn compare(
     looks: &BTreeMap<DiskNumber, Look>,
     disk: DiskNumber,
@@ -222,7 +220,7 @@ fn compare(
     Some(Compared { median: latency.median, peers, crowded: latency.crowded, bad, well })
 }
 
-/// Of an even number the higher one: in doubt it is not the disk.
+/// Of an even number the higher one, in favour of the disk.
 fn middle(of: impl Iterator<Item = Duration>) -> Option<Duration> {
     let mut all: Vec<Duration> = of.collect();
     all.sort_unstable();

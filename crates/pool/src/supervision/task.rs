@@ -1,12 +1,12 @@
-//! The supervision of the disks while there is I/O: finds outliers and disks that do not answer, and acts on them.
+//! The supervision of the disks while there is I/O: finds outliers and disks that do not respond, and handles them.
 //!
 //! One task for a pool. It starts with an I/O, checks the disks once a [`SPAN`], and ends after a span without I/O.
 //!
-//! * A disk that [`standing`](super::standing) calls slow is reported, and owners read other copies while there are any,
-//!   unless a long queue may be the reason. One that it would remove leaves if it may be [spared](may_spare): it still
-//!   serves its data, so there is no hurry.
-//! * A disk with an I/O that has not completed after [`Deadlines::data`](crate::Deadlines::data) leaves if the pool [continues](goes_on_without) without it and
-//!   the other disks that hang. Its waiting I/O then fails over.
+//! * A disk that is slow according to [`standing`](super::standing) is reported, and owners read other copies if there
+//!   are any, unless a long queue may be the reason. One that should be removed is removed if it may be
+//!   [spared](may_spare): it still serves its data, so this is not urgent.
+//! * A disk with an I/O that has not completed after [`Deadlines::data`](crate::Deadlines::data) is removed if the pool
+//!   can [continue](goes_on_without) without it and the other disks that hang. Its waiting I/O then fails over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,15 +22,14 @@ use super::standing::{Look, SPAN, Slowness, Verdict};
 use crate::metadata::Life;
 use crate::{Absence, DiskNumber, MediaClass, Pool, State};
 
-/// An I/O that has not ended after so long is not waited for, where that can be, unless the pool is opened with another
-/// [deadline](crate::Deadlines): disks made for arrays give
-/// up recovering a sector after 7 s, and clients of a file server begin to lose patience after 15 s or more.
+/// The default of the [deadline](crate::Deadlines) after which a disk with an incomplete I/O is removed, if possible:
+/// disks made for arrays stop recovering a sector after 7 s, and clients of a file server time out after 15 s or more.
 pub const HANGS: Duration = Duration::from_secs(10);
 
-/// How long the driver of a disk that seems to hang has to report completions that are there already.
+/// How long the driver of a disk that seems to hang may take to report completions that have already happened.
 pub(crate) const NUDGE: Duration = Duration::from_millis(50);
 
-/// When the task itself wakes so much later than it wanted, all of the machine stood still, and ages say nothing.
+/// If the task itself wakes so much too late, the whole machine was paused, and the ages of I/Os are meaningless.
 pub(crate) const LATE: Duration = Duration::from_secs(1);
 
 /// The right to run the task; it ends on drop, also if the task was never started.
@@ -48,11 +47,11 @@ pub(super) async fn run(running: Running) {
     let mut span_ends = env.moment().after(SPAN);
     loop {
         let now = env.moment();
-        // One that hangs and has to be waited for is looked at again after a while.
+        // A disk that hangs and cannot be removed is checked again later.
         let hangs = |o: Moment| o.after(supervision.hangs);
         let next = |o: Moment| if hangs(o) > now { hangs(o) } else { now.after(LATE.min(supervision.hangs)) };
         let oldest = supervision.records().iter().filter_map(|record| record.oldest()).min();
-        // What begins meanwhile hangs after that at the earliest.
+        // An I/O that begins meanwhile cannot hang earlier.
         let wake = oldest.map_or(hangs(now), next).min(span_ends);
         env.sleep_until(env.instant(wake)).await;
         let Some(pool) = supervision.pool.get().and_then(|pool| pool.upgrade()) else { return };
@@ -66,7 +65,7 @@ pub(super) async fn run(running: Running) {
             span_ends = env.moment().after(SPAN);
             if quiet {
                 drop(running);
-                // An I/O that began since has not started another one.
+                // An I/O that began meanwhile has not started another task.
                 if !supervision.is_quiet() {
                     supervision.wake();
                 }
@@ -77,7 +76,7 @@ pub(super) async fn run(running: Running) {
 }
 
 impl Supervision {
-    /// Compares the disks; whether there was no I/O.
+    /// Compares the disks; returns whether there was no I/O.
     async fn end_span(&self, pool: &Pool, now: Moment, late: bool) -> bool {
         let records = self.in_service(pool);
         let media: BTreeMap<_, _> = pool.read(|s| s.disks.iter().map(|(d, r)| (*d, r.media())).collect());
@@ -110,10 +109,10 @@ impl Supervision {
         self.records().iter().all(|record| record.has_ended() || record.is_idle())
     }
 
-    /// Removes disks with an I/O that does not end, as far as that is possible.
+    /// Removes disks with an I/O that hangs, as far as possible.
     async fn drop_hung(&self, pool: &Pool) {
         let mut seen = BTreeSet::new();
-        // Each removal may take long: the next one is of those that hang then.
+        // Each removal may take long: the next disk is chosen among those that hang then.
         while let Some((record, _)) = self.hung(pool).into_iter().find(|(r, _)| seen.insert(r.number)) {
             self.env.sleep(NUDGE).await;
             let hung = self.hung(pool);
@@ -143,11 +142,11 @@ impl Supervision {
     }
 }
 
-/// Removes a slow disk from service. One task does so, so each is decided on after the one before.
+/// Removes a slow disk from service. Only one task does this, so each decision includes the previous removals.
 async fn remove(pool: &Pool, record: &Record, why: Option<Slowness>) {
     let number = record.number;
     let is_in_service = || pool.read(|s| s.membership(number)) == Some(record.of);
-    // Without a member it is on its way out already.
+    // If it is no member any more, it is already being removed.
     let Some(member) = pool.members().get(number).cloned().filter(|_| is_in_service()) else { return };
     match pool.metadata().leave(number, Life::Of(member), Absence::Slow).await {
         Ok(()) if !is_in_service() => {
@@ -159,7 +158,7 @@ async fn remove(pool: &Pool, record: &Record, why: Option<Slowness>) {
         // It has returned meanwhile.
         Ok(()) => {}
         // It is needed by now, or the pool accepts no changes.
-        Err(error) => tracing::warn!(disk = number.0, %error, "a disk is too slow, but stays in service"),
+        Err(error) => tracing::warn!(disk = number.0, %error, "a disk is too slow, but cannot be removed"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What may not be done ends that connection, with the right code, and touches nothing.
+//! A forbidden operation ends its connection with the right code and changes no memory.
 
 use super::*;
 use crate::Stag;

@@ -1,4 +1,4 @@
-//! What every provider of [`QueuePair`] must do, as tests that run on a connected pair.
+//! The requirements on every provider of [`QueuePair`], as tests that run on a connected pair.
 
 pub(crate) mod faults;
 pub(crate) mod moves;
@@ -26,7 +26,7 @@ enum At {
     B,
 }
 
-/// What happened at either side.
+/// The completions and the end of the connection at both sides.
 #[derive(Default)]
 struct Log {
     a: Vec<Completion>,
@@ -69,7 +69,7 @@ impl Pair {
         self.at(at).expose(what, rights).expect("it is exposed")
     }
 
-    /// Polls both sides until `done` says so.
+    /// Polls both sides until `done` returns true.
     async fn run(&mut self, log: &mut Log, done: impl Fn(&Log) -> bool) {
         poll_fn(|cx| {
             loop {
@@ -103,7 +103,7 @@ impl Pair {
         self.run(log, |l| l.a.len() >= a && l.b.len() >= b).await;
     }
 
-    /// Runs until both sides are down; why.
+    /// Runs until both sides are down; returns the reasons.
     async fn until_down(&mut self, log: &mut Log) -> (Down, Down) {
         self.run(log, |l| l.down_a.is_some() && l.down_b.is_some()).await;
         (log.down_a.clone().expect("down"), log.down_b.clone().expect("down"))
@@ -150,7 +150,7 @@ fn whole(e: Exposure) -> Remote {
     Remote { stag: e.stag, offset: e.offset, length: e.length }
 }
 
-/// Bytes that show where they came from.
+/// A pattern of bytes that identifies its source by `seed`.
 fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|i| (i as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0] ^ seed).collect()
 }
@@ -192,7 +192,7 @@ macro_rules! conformance {
 }
 pub(crate) use conformance;
 
-/// What a test wants of its pair.
+/// The requirements of a test on its pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) ird: u32,

@@ -1,4 +1,4 @@
-//! What is moved arrives: once, in order, whole.
+//! Messages and transfers arrive once, in order and complete.
 
 use super::*;
 
@@ -62,7 +62,7 @@ pub(crate) async fn reads_fetch_what_is_exposed(make: &mut impl AsyncFnMut(Shape
     }
 }
 
-/// At most ORD Reads are in flight; what is posted after a waiting Read starts after it.
+/// At most ORD Reads are in flight; requests posted after a waiting Read start after it.
 pub(crate) async fn reads_beyond_ord_wait(make: &mut impl AsyncFnMut(Shape) -> Pair) {
     let shape = Shape { ord: 2, ird: 1, ..Shape::default() };
     let (mut p, mut log) = (make(shape).await, Log::default());
@@ -203,7 +203,7 @@ pub(crate) async fn empty_messages_cross(make: &mut impl AsyncFnMut(Shape) -> Pa
     assert!((0..3).all(|i| log.received(At::B, i).is_empty()));
 }
 
-/// What is posted is given back or dropped: nothing stays behind in the queue pair.
+/// Every posted buffer is returned or dropped: the queue pair keeps none.
 pub(crate) async fn buffers_return_to_the_arena(make: &mut impl AsyncFnMut(Shape) -> Pair) {
     let (mut p, mut log) = (make(Shape::default()).await, Log::default());
     let filled = |p: &Pair| {

@@ -1,4 +1,4 @@
-//! FPDUs on their way to the socket: headers and trailers owned here, payload borrowed from its buffers.
+//! A batch of FPDUs to be written to the socket: it owns the headers and trailers, the payload stays in its buffers.
 //!
 //! A batch is filled when it is empty and then written out, in as many writes as the socket takes. Invariants:
 //! 1. `parts`, less the first `skip` bytes, are exactly the bytes not yet written.
@@ -148,7 +148,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever the socket takes at a time, the bytes come out in order and ends come when due.
+        /// However many bytes the socket takes at a time, the bytes are written in order and each end is reported when
+        /// due.
         #[test]
         fn writes_of_any_size(sizes in proptest::collection::vec((0usize..9, 0usize..50), 1..40),
                               writes in proptest::collection::vec(1usize..100, 1..60)) {

@@ -22,22 +22,22 @@ use crate::{
     WrId,
 };
 
-/// What the set-up settled, and our own limits.
+/// The parameters negotiated by the set-up, and this side's limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// CRCs are made and checked.
+    /// CRCs are sent and checked.
     pub crc: bool,
-    /// The longest ULPDU that we send, in bytes.
+    /// The longest ULPDU that this side sends, in bytes.
     pub max_ulpdu: usize,
     /// Reads of the peer that are answered at a time.
     pub ird: u32,
-    /// Reads of ours in flight.
+    /// Reads of this side in flight at most.
     pub ord: u32,
     /// Outstanding requests, sends and receives each.
     pub max_wr: usize,
     /// Exposed buffers.
     pub max_regions: usize,
-    /// We are the responder: nothing is sent before the initiator's first FPDU (RFC 5044 7.1.2).
+    /// This side is the responder: it sends nothing before the initiator's first FPDU (RFC 5044 7.1.2).
     pub wait: bool,
     /// The ready-to-receive messages that may come first (RFC 6581 8).
     pub ready: Ready,
@@ -67,20 +67,20 @@ pub struct Core {
     outstanding: Outstanding,
 }
 
-/// Where a connection is in its life.
+/// The phase of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// All goes.
+    /// Requests are taken and input is processed.
     Open,
-    /// What was posted leaves, nothing more is taken.
+    /// Posted requests are still sent, no more are taken.
     Closing,
-    /// A Terminate is leaving; then the connection is down for this reason.
+    /// A Terminate is being sent; then the connection is down for this reason.
     Terminating(Down),
-    /// Over.
+    /// The connection has ended for this reason.
     Down(Down),
 }
 
-/// A message of ours being cut into segments.
+/// A message of this side that is being split into segments.
 pub(super) struct Message {
     pub(super) id: WrId,
     pub(super) kind: MessageKind,
@@ -93,16 +93,16 @@ pub(super) enum MessageKind {
     Write(Remote),
 }
 
-/// A Read of the peer being answered.
+/// A Read of the peer that is being answered.
 pub(super) struct Response {
     pub(super) sink: Stag,
     pub(super) sink_offset: u64,
-    /// Where the data comes from; checked again for every segment.
+    /// The tag of the source; checked again for every segment.
     pub(super) source: Stag,
     pub(super) payload: Cursor,
 }
 
-/// A Read of ours in flight.
+/// A Read of this side in flight.
 pub(super) struct Fetch {
     pub(super) id: WrId,
     pub(super) stag: Stag,
@@ -111,7 +111,7 @@ pub(super) struct Fetch {
     pub(super) placed: u32,
 }
 
-/// What is finished when the batch has been written up to a point.
+/// The request or response that is finished when the batch has been written up to a point.
 pub(super) enum End {
     Message(WrId, MessageKind),
     Response,
@@ -194,12 +194,13 @@ impl Core {
         }
     }
 
-    /// Moves completions to `out`; whether there were any.
+    /// Moves completions to `out`; returns whether there were any.
     pub fn drain(&mut self, out: &mut Vec<Completion>) -> bool {
         for c in &self.finished {
             let receive = matches!(c.result, Ok(Done::Recv { .. }));
             let count = if receive { &mut self.outstanding.recvs } else { &mut self.outstanding.sends };
-            // After the end the kind of a flushed request is not known, and nothing is counted any more.
+            // After the end of the connection the kind of a flushed request is not known; the counts are not needed any
+            // more.
             *count = count.saturating_sub(1);
         }
         let any = !self.finished.is_empty();
@@ -230,7 +231,7 @@ impl Core {
         });
     }
 
-    /// Whether everything has left that should before the connection ends.
+    /// Whether everything has been written that is to be sent before the connection ends.
     pub fn ready_to_end(&self) -> bool {
         let sent = self.batch.is_empty();
         match &self.phase {
@@ -240,7 +241,7 @@ impl Core {
         }
     }
 
-    /// FPDUs received and made so far.
+    /// FPDUs received and sent so far.
     pub fn frames(&self) -> (u64, u64) {
         (self.rx.frames, self.batch.frames)
     }
@@ -250,7 +251,7 @@ impl Core {
         !self.finished.is_empty()
     }
 
-    /// Whether bytes from the peer still mean anything.
+    /// Whether bytes from the peer are still processed.
     pub fn takes_input(&self) -> bool {
         matches!(self.phase, Phase::Open | Phase::Closing)
     }

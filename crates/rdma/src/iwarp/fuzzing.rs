@@ -54,7 +54,7 @@ pub fn connection(crc: bool, arena: &Arena, bytes: &[u8]) {
     assert_eq!(core.exposed(), 0);
 }
 
-/// Tags 1, 2 and 3 as the peer would know them.
+/// Tags 1, 2 and 3 and the random tags that replace them.
 type Tags = [(u32, Stag); 3];
 
 fn furnish(core: &mut Core, arena: &Arena) -> Option<Tags> {

@@ -16,11 +16,11 @@ use arena::passes::{Pass, count};
 use crc_fast::{CrcAlgorithm, Digest};
 use thiserror::Error;
 
-/// Bytes of a start-up frame before what it says the length of.
+/// Bytes of the fixed part of a start-up frame, before the private data.
 pub const FRAME_LEN: usize = 20;
 /// The most private data, the enhanced words included (RFC 5044 7.1).
 pub const PRIVATE_MAX: usize = 512;
-/// An IRD or ORD that says: settled elsewhere (RFC 6581 9.1).
+/// An IRD or ORD that is not negotiated in the frame (RFC 6581 9.1).
 pub const UNSPECIFIED_DEPTH: u16 = 0x3FFF;
 /// Bytes of an FPDU that are not ULPDU: length and CRC.
 pub const FPDU_OVERHEAD: usize = 6;
@@ -103,22 +103,22 @@ pub struct Frame {
     pub private_data: Vec<u8>,
 }
 
-/// A start-up frame that is not one.
+/// An invalid start-up frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum FrameError {
     /// Neither key: this is no iWARP peer.
-    #[error("the peer does not speak MPA")]
+    #[error("the peer does not use MPA, so it is not an iWARP endpoint")]
     Key,
     /// A revision that does not exist.
-    #[error("MPA revision {0}")]
+    #[error("unsupported MPA revision {0}")]
     Revision(u8),
     /// More than [`PRIVATE_MAX`], or less than the enhanced words.
-    #[error("an MPA frame with {0} bytes of private data")]
+    #[error("an MPA frame with an invalid length of private data: {0} bytes")]
     PrivateData(u16),
 }
 
 impl Frame {
-    /// Checks the fixed part and says how many bytes follow it.
+    /// Checks the fixed part and returns how many bytes follow it.
     ///
     /// # Errors
     /// It is no start-up frame of the `kind` expected.
@@ -233,18 +233,18 @@ impl Default for Crc {
 }
 
 impl Crc {
-    /// Of nothing yet.
+    /// The CRC of no bytes.
     pub fn new() -> Crc {
         Crc(Digest::new(CrcAlgorithm::Crc32Iscsi))
     }
 
-    /// Takes in more bytes.
+    /// Adds more bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
         count(Pass::Crc, bytes.len());
     }
 
-    /// As it stands at the end of an FPDU.
+    /// The CRC's bytes at the end of an FPDU.
     pub fn to_bytes(&self) -> [u8; 4] {
         (self.0.finalize() as u32).to_le_bytes()
     }

@@ -62,9 +62,9 @@ const VERSION: u8 = 1;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadRequest {
-    /// Where the response goes: the tag.
+    /// The steering tag of the response's target.
     pub sink: Stag,
-    /// Where the response goes: the offset.
+    /// The tagged offset of the response's target.
     pub sink_offset: u64,
     /// What is read.
     pub from: Remote,

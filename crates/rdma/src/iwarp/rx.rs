@@ -1,4 +1,4 @@
-//! Taking FPDUs apart and placing what they carry (RFC 5044 5, RFC 5041 5 and 7, RFC 5040 5).
+//! Parses FPDUs and places their payload (RFC 5044 5, RFC 5041 5 and 7, RFC 5040 5).
 //!
 //! Without CRCs a segment's payload is placed as it arrives, straight from the socket where it is long; with CRCs an
 //! FPDU is taken only when it is whole and its CRC matches (RFC 5044 5). Either way its header has passed every
@@ -16,7 +16,7 @@ use crate::stags::Slices;
 use crate::violation::Violation;
 use crate::{Done, Down, Stag};
 
-/// What of the incoming stream has been understood so far.
+/// The state of the parser of the incoming stream.
 pub(super) struct Receiver {
     /// The segment whose payload is arriving.
     open: Option<Segment>,
@@ -49,7 +49,7 @@ struct Segment {
     trailer: usize,
 }
 
-/// What a segment's payload is for.
+/// The target of a segment's payload.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Target {
     /// An exposed sink.
@@ -76,12 +76,12 @@ impl Receiver {
     }
 }
 
-/// Something is wrong with the FPDU at hand.
+/// A violation in the current FPDU, and that FPDU.
 type Wrong = (Violation, Offender);
 
 impl Core {
-    /// Takes in bytes of the stream; how many were used. The rest comes again, with more, at the next call; it is
-    /// less than one FPDU, and less than a header's length when CRCs are off.
+    /// Processes bytes of the stream; returns how many were used. The caller passes the rest again, with more bytes, at
+    /// the next call. The rest is less than one FPDU, and less than a header's length when CRCs are off.
     pub fn input(&mut self, data: &[u8]) -> usize {
         let mut at = 0;
         while self.takes_input() {
@@ -94,18 +94,19 @@ impl Core {
         at
     }
 
-    /// Where the next bytes of the stream belong, if at least `least` of them may be placed directly.
+    /// The memory for the next bytes of the stream, if at least `least` of them may be placed directly.
     pub fn direct(&mut self, least: usize) -> Option<Slices<'_>> {
         let segment = self.rx.open?;
         let left = segment.len - segment.placed;
         if left < least || !self.takes_input() {
             return None;
         }
-        // A tag that is no longer valid is found out when its bytes come through `input`.
+        // A tag that is no longer valid is detected when its bytes pass through `input`.
         self.target(&segment, left).ok()
     }
 
-    /// Whether a segment of at least `least` bytes is likely to follow: the last one had as many and a successor.
+    /// Whether a segment of at least `least` bytes is likely to follow: the last one had as many and another segment of
+    /// its message follows.
     pub fn expects(&self, least: usize) -> bool {
         !self.config.crc && self.rx.open.is_none() && self.rx.more >= least
     }
@@ -120,7 +121,7 @@ impl Core {
         }
     }
 
-    /// The peer has closed its side; why the connection is down.
+    /// The peer has closed its side; returns the reason for the end of the connection.
     pub fn input_ended(&self, leftover: usize) -> Down {
         if leftover == 0 && self.rx.is_between() {
             Down::PeerClosed
@@ -129,7 +130,7 @@ impl Core {
         }
     }
 
-    /// Uses some bytes; 0 when more are needed first.
+    /// Processes some bytes and returns how many; 0 when more are needed first.
     fn step(&mut self, data: &[u8]) -> Result<usize, Wrong> {
         match self.rx.open {
             Some(segment) => self.go_on(segment, data).map_err(|v| (v, offender(&segment))),
@@ -178,14 +179,14 @@ impl Core {
         Ok(2 + head)
     }
 
-    /// An FPDU is good so far. RFC 5044 7.1.2: with the initiator's first the responder may send.
+    /// A valid FPDU has arrived. RFC 5044 7.1.2: after the initiator's first one the responder may send.
     fn first_arrived(&mut self) {
         self.rx.frames += 1;
         self.wait = false;
         self.rx.ready_send = false;
     }
 
-    /// More of the segment whose header has been taken.
+    /// Processes more of the segment whose header has been parsed.
     fn go_on(&mut self, mut segment: Segment, data: &[u8]) -> Result<usize, Violation> {
         let n = data.len().min(segment.len - segment.placed);
         if n > 0 {
@@ -210,7 +211,7 @@ impl Core {
         Ok(n)
     }
 
-    /// Every check of a segment's header, before a byte of it is placed.
+    /// Does every check of a segment's header, before a byte of its payload is placed.
     fn check(&mut self, header: &Header, len: usize) -> Result<Target, Violation> {
         let opcode = Opcode::parse(header.control())?;
         match header {
@@ -240,7 +241,7 @@ impl Core {
         }
     }
 
-    /// A Read Response is taken only for the oldest Read in flight, from where it stands.
+    /// A Read Response is accepted only for the oldest Read in flight, at the offset of its next byte.
     fn check_response(&mut self, t: &Tagged, len: usize) -> Result<Target, Violation> {
         let fetch = self.reads.front().filter(|f| f.stag == t.stag).ok_or(Violation::INVALID_STAG)?;
         let end = u64::from(fetch.placed) + len as u64;
@@ -253,7 +254,8 @@ impl Core {
         Ok(Target::Response)
     }
 
-    /// RFC 5041 5.3, 7.1: the next message, from where it stands, into the oldest posted receive.
+    /// RFC 5041 5.3, 7.1: a segment must belong to the next message, at the offset of its next byte; it goes into the
+    /// oldest posted receive.
     fn check_send(&mut self, u: &Untagged, opcode: Opcode, len: usize) -> Result<Target, Violation> {
         let expected = &self.rx.send;
         if u.msn != expected.msn {
@@ -278,7 +280,7 @@ impl Core {
         Ok(Target::Message)
     }
 
-    /// Where the next `n` bytes of a segment belong.
+    /// The memory for the next `n` bytes of a segment.
     fn target(&mut self, segment: &Segment, n: usize) -> Result<Slices<'_>, Violation> {
         let placed = segment.placed;
         let one = |space: &'_ mut [u8], at: usize| -> Result<std::ops::Range<usize>, Violation> {
@@ -335,7 +337,7 @@ impl Core {
         Ok(())
     }
 
-    /// RFC 5040 5.3: the message is delivered, and the tag that it names is invalid from here on.
+    /// RFC 5040 5.3: the message is delivered, and the tag that it names becomes invalid.
     fn message_delivered(&mut self, u: &Untagged, opcode: Opcode) -> Result<(), Violation> {
         let invalidated = if opcode.invalidates() {
             let stag = Stag(u.word);

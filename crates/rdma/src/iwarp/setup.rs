@@ -16,25 +16,25 @@ use super::mpa::{self, Enhanced, FRAME_LEN, Frame, FrameError, Kind, Ready, UNSP
 use super::shell::IwarpQueuePair;
 use crate::activity::{Activity, Made};
 
-/// Whether FPDUs carry checksums (RFC 5044 7.1: they do when either side wants them).
+/// Whether FPDUs carry checksums (RFC 5044 7.1: they do when either side requests them).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crc {
-    /// We ask for them, so they are on.
+    /// This side requests them, so they are on.
     Require,
-    /// On if the peer asks.
+    /// On if the peer requests them.
     IfAsked,
-    /// A peer that asks is refused.
+    /// A peer that requests them is refused.
     Off,
 }
 
-/// What our side of a connection is like.
+/// The options of this side of a connection.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Checksums.
     pub crc: Crc,
-    /// RDMA Reads of the peer that we answer at a time, at most 16,382.
+    /// RDMA Reads of the peer that this side answers at a time, at most 16,382.
     pub ird: u32,
-    /// RDMA Reads that we start at a time, if the peer answers as many.
+    /// RDMA Reads that this side starts at a time, if the peer answers as many.
     pub ord: u32,
     /// Outstanding work requests, sends and receives each.
     pub max_wr: usize,
@@ -45,13 +45,13 @@ pub struct Options {
     /// As initiator in revision 2: send a ready-to-receive message (an RDMA Write without data), so that the
     /// responder may be the first to send.
     pub peer_to_peer: bool,
-    /// The longest FPDU that we send, in bytes; `None`: as much as fits one TCP segment.
+    /// The longest FPDU that this side sends, in bytes; `None`: as much as fits one TCP segment.
     pub max_fpdu: Option<usize>,
-    /// How long the peer may take for its part of the set-up.
+    /// How long the peer may take for each of its steps in the set-up.
     pub setup_timeout: Duration,
-    /// How long queued data may take to leave when the connection ends; and then, how long the socket is kept
-    /// for the peer to receive it and to close its side. This runs in the background, so a process that exits
-    /// meanwhile may reset the connection.
+    /// How long queued data may take to be written when the connection ends; and after that, how long the socket is
+    /// kept for the peer to receive the data and to close its side. This runs in the background, so a process that
+    /// exits meanwhile may reset the connection.
     pub linger: Duration,
 }
 
@@ -72,23 +72,23 @@ impl Default for Options {
     }
 }
 
-/// Why no connection came about.
+/// The reason why no connection was established.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SetupError {
     /// TCP failed.
     #[error("transport: {0}")]
     Transport(io::ErrorKind),
     /// The peer did not do its part in time.
-    #[error("the peer took too long to set the connection up")]
+    #[error("the peer did not complete the connection setup in time")]
     TimedOut,
-    /// What the peer sent is no MPA frame; or our own private data does not fit one.
+    /// The peer sent no valid MPA frame; or this side's private data does not fit one.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// The peer demands markers, which we do not make.
-    #[error("the peer demands MPA markers")]
+    /// The peer demands markers, which are not supported.
+    #[error("the peer requires MPA markers, which are not supported")]
     Markers,
     /// The peer demands checksums, which are turned off here.
-    #[error("the peer demands CRCs")]
+    #[error("the peer requires CRCs, which are turned off")]
     Crc,
     /// The initiator demands a ready-to-receive message but offers none.
     #[error("the peer offers no ready-to-receive message")]
@@ -114,7 +114,7 @@ pub struct Listener {
     options: Options,
 }
 
-/// An accepted TCP connection whose peer has not said anything yet.
+/// An accepted TCP connection whose MPA request has not been read yet.
 pub struct Arriving {
     stream: TcpStream,
     peer: SocketAddr,
@@ -124,13 +124,13 @@ pub struct Arriving {
 
 /// A peer that asks for a connection.
 pub struct Incoming {
-    /// The upper layer's words.
+    /// The upper layer's private data.
     pub private_data: Vec<u8>,
     /// The peer.
     pub peer: SocketAddr,
-    /// RDMA Reads that the peer answers at a time; `None`: it does not say.
+    /// RDMA Reads that the peer answers at a time; `None`: not specified.
     pub ird: Option<u32>,
-    /// RDMA Reads that the peer starts at a time; `None`: it does not say.
+    /// RDMA Reads that the peer starts at a time; `None`: not specified.
     pub ord: Option<u32>,
     request: Frame,
     stream: TcpStream,
@@ -147,7 +147,7 @@ impl Listener {
         Ok(Listener { tcp: TcpListener::bind(addr).await?, env, options })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     ///
     /// # Errors
     /// The system's.
@@ -159,7 +159,7 @@ impl Listener {
     /// delays no other.
     ///
     /// # Errors
-    /// The system's; most pass (a connection gone before it was accepted, too many open files).
+    /// The system's; most are temporary (a connection that ended before it was accepted, too many open files).
     pub async fn accept(&self) -> io::Result<Arriving> {
         let (stream, peer) = self.tcp.accept().await?;
         Ok(Arriving { stream, peer, env: self.env.clone(), options: self.options.clone() })
@@ -228,7 +228,7 @@ async fn take_request(mut stream: TcpStream, env: Env, options: Options) -> Resu
 }
 
 impl Incoming {
-    /// Accepts, with `ird` and `ord` at most what the options say, and gives the peer `private_data`.
+    /// Accepts the connection, with `ird` and `ord` limited by the options, and sends `private_data` to the peer.
     ///
     /// # Errors
     /// The connection is closed, and why.
@@ -255,7 +255,7 @@ impl Incoming {
         Ok(IwarpQueuePair::new(self.stream, self.peer, self.env, config, self.options.linger, Made::Accepted))
     }
 
-    /// Refuses, and gives the peer `private_data`.
+    /// Refuses the connection and sends `private_data` to the peer.
     ///
     /// # Errors
     /// The refusal could not be sent.
@@ -270,7 +270,7 @@ impl Incoming {
 
     fn reply(&self, reject: bool, crc: bool, ird: u16, ord: u16, private_data: &[u8]) -> Frame {
         let enhanced = self.request.enhanced.map(|asked| {
-            // RFC 6581 8: any of the ready-to-receive messages that the initiator offers will do.
+            // RFC 6581 8: the responder accepts every ready-to-receive message that the initiator offers.
             let ready = if asked.peer_to_peer { asked.ready.and(Ready::ALL) } else { Ready::default() };
             Enhanced { ird, ord, peer_to_peer: asked.peer_to_peer, ready }
         });
@@ -286,10 +286,10 @@ impl Incoming {
     }
 }
 
-/// Connects to `addr`, giving the peer `private_data`; its own comes back.
+/// Connects to `addr` and sends `private_data` to the peer; returns the peer's private data too.
 ///
 /// # Errors
-/// No connection, and why.
+/// The reason why no connection was established.
 pub async fn connect(
     addr: SocketAddr,
     env: Env,
@@ -397,7 +397,7 @@ fn config(
 /// RFC 5044 4.2: an FPDU may always have this many bytes.
 const SEGMENT_MIN: usize = 128;
 
-/// A depth as a frame can say it.
+/// A depth, limited to the range of its field in the frame.
 fn depth(depth: u32) -> u16 {
     depth.min(u32::from(UNSPECIFIED_DEPTH) - 1) as u16
 }
@@ -410,7 +410,7 @@ async fn read_frame(stream: &mut TcpStream, kind: Kind) -> Result<Frame, SetupEr
     Ok(Frame::parse(kind, &fixed, &tail)?)
 }
 
-/// Counts what came to nothing.
+/// Counts a failed attempt.
 fn counted<T>(attempt: Result<T, SetupError>) -> Result<T, SetupError> {
     attempt.inspect_err(|_| Activity::failed(PROVIDER))
 }

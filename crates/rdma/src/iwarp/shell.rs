@@ -1,4 +1,4 @@
-//! Between the core and its socket.
+//! The connection between the core and its socket.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -22,15 +22,16 @@ use crate::{Completion, Down, Exposed, Exposure, QueuePair, QueuePairCaps, RdmaE
 
 /// The receive buffer of a thread, in bytes.
 const STAGE: usize = 256 << 10;
-/// A segment with at least this much to come is read straight into its target.
+/// A segment of which at least this much is still to be read is read straight into its target.
 const DIRECT: usize = 16 << 10;
-/// What is read beyond it: the trailer and the next header, rarely more.
+/// How much is read beyond the segment: the trailer and the next header, rarely more.
 const BEYOND: usize = 2 << 10;
-/// Reads in one poll before others on this thread get a turn.
+/// Reads in one poll, before it returns so that other tasks of the thread can run.
 const READS: usize = 32;
 
 thread_local! {
-    /// Shared by the thread's connections: between two polls a connection keeps only what it could not use.
+    /// Shared by the thread's connections: between two polls a connection keeps only the bytes that it could not use
+    /// yet.
     static STAGED: RefCell<Vec<u8>> = RefCell::new(vec![0; STAGE]);
 }
 
@@ -71,7 +72,7 @@ impl IwarpQueuePair {
         self.core.send_ready();
     }
 
-    /// Writes until nothing is left or the socket takes no more; whether any was written.
+    /// Writes until nothing is left or the socket takes no more; returns whether any was written.
     fn write(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         let mut any = false;
         loop {
@@ -95,7 +96,7 @@ impl IwarpQueuePair {
         }
     }
 
-    /// Reads once and takes it in; ready with the number of bytes, 0 at the end of the stream.
+    /// Reads once and processes the bytes; ready with their number, 0 at the end of the stream.
     fn read(&mut self, cx: &mut Context<'_>, stage: &mut [u8]) -> Poll<io::Result<usize>> {
         if self.rest.is_empty()
             && let Some(n) = self.read_direct(cx, stage)?
@@ -104,7 +105,7 @@ impl IwarpQueuePair {
         }
         let held = self.rest.len();
         stage[..held].copy_from_slice(&self.rest);
-        // Where a long segment comes next only its header is wanted here: what follows goes straight to its target.
+        // Before a long segment only its header is read here: its payload goes straight to its target.
         let end = if self.core.expects(DIRECT) { held + BEYOND } else { stage.len() };
         let mut buf = ReadBuf::new(&mut stage[held..end]);
         ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buf))?;
@@ -119,7 +120,7 @@ impl IwarpQueuePair {
         Poll::Ready(Ok(n))
     }
 
-    /// Reads into the target of the segment at hand, if it is worth it.
+    /// Reads into the target of the current segment, if enough of it is left.
     fn read_direct(&mut self, cx: &mut Context<'_>, stage: &mut [u8]) -> io::Result<Option<Poll<usize>>> {
         loop {
             let Some(targets) = self.core.direct(DIRECT) else { return Ok(None) };
@@ -149,14 +150,14 @@ impl IwarpQueuePair {
         }
     }
 
-    /// Moves what can be moved; whether to come again at once.
+    /// Writes and reads as much as the socket allows; returns whether to call it again at once.
     fn drive(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         self.write(cx)?;
         let again = STAGED.with(|stage| match stage.try_borrow_mut() {
             Ok(mut stage) => self.read_all(cx, &mut stage),
-            Err(_) => self.read_all(cx, &mut vec![0; STAGE]), // polled from within another's poll
+            Err(_) => self.read_all(cx, &mut vec![0; STAGE]), // polled from within the poll of another connection
         })?;
-        // Answers to Reads, and Reads that could start now.
+        // Sends the answers to Reads, and the Reads that can start now.
         Ok(self.write(cx)? || again)
     }
 
@@ -165,7 +166,7 @@ impl IwarpQueuePair {
             if self.core.has_completions() {
                 return Ok(true);
             }
-            // What is left to do is to write: that wakes by itself.
+            // Only writing is left, and the socket wakes the task for that.
             if !self.core.takes_input() {
                 return Ok(false);
             }
@@ -181,7 +182,7 @@ impl IwarpQueuePair {
         Ok(true)
     }
 
-    /// Ends what is to end: once all has left, or when that takes too long.
+    /// Ends a closing or terminating connection once everything is written, or when that takes too long.
     fn wind_up(&mut self, cx: &mut Context<'_>) {
         let why = match self.core.phase() {
             Phase::Open | Phase::Down(_) => return,
@@ -193,7 +194,7 @@ impl IwarpQueuePair {
         let late = deadline.as_mut().poll(cx).is_ready();
         if late || self.core.ready_to_end() {
             let socket = SockRef::from(&self.stream);
-            // An error here says that the connection is gone already.
+            // An error here means that the connection has ended already.
             if socket.shutdown(Shutdown::Write).is_ok()
                 && !late
                 && let Ok(socket) = socket.try_clone()
@@ -206,8 +207,9 @@ impl IwarpQueuePair {
     }
 }
 
-/// Drops what still comes, up to the end of the stream or for so long: a socket that is closed with bytes unread resets
-/// the connection, and what left last, a Terminate or the last replies, could be lost with it.
+/// Reads and drops further input, up to the end of the stream but not longer than `linger`. A socket that is closed
+/// with bytes unread resets the connection, and the bytes sent last, a Terminate or the last replies, could be lost
+/// with it.
 async fn discard(mut stream: TcpStream, env: Env, linger: Duration) {
     let mut deadline = std::pin::pin!(env.sleep(linger));
     let mut scratch = [0; 4096];

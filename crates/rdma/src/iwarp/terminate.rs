@@ -1,4 +1,4 @@
-//! The Terminate message (RFC 5040 4.8): why a connection ends, with the header that was wrong.
+//! The Terminate message (RFC 5040 4.8): the reason for the end of a connection, with the offending header.
 //!
 //! ```text
 //! 0  layer (bits 7–4), error type (bits 3–0)
@@ -44,7 +44,7 @@ pub fn write(code: TerminateCode, offender: &Offender, out: &mut Vec<u8>) {
     }
 }
 
-/// The code in a Terminate; what follows it is for people with packet dumps.
+/// The code in a Terminate; the rest of the message is only for people who read packet dumps.
 ///
 /// # Errors
 /// It is shorter than its fixed part.

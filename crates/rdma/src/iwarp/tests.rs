@@ -1,5 +1,5 @@
-//! The core in virtual byte streams, against golden bytes, under attack; the whole over loopback; what it emits
-//! as tshark sees it.
+//! The core in virtual byte streams, against golden bytes, under attack; the whole provider over loopback; its output
+//! dissected by tshark.
 
 mod dissected;
 mod endings;
@@ -16,7 +16,7 @@ use super::core::{Config, Core};
 use super::mpa::{self, Ready};
 use crate::{Completion, Exposed, Exposure, Rights, Wr, WrId};
 
-/// A core whose bytes a test carries.
+/// A core whose bytes a test transfers.
 struct Peer {
     core: Core,
     /// Arrived but not yet used.
@@ -65,7 +65,7 @@ impl Peer {
         self.core.expose(Exposed::Source(sg), Rights::RemoteRead).expect("there is room")
     }
 
-    /// Takes up to `most` bytes of what it has to say.
+    /// Takes up to `most` bytes of its output.
     fn say(&mut self, most: usize) -> Vec<u8> {
         let mut out: Vec<u8> = self.core.output().iter().flat_map(|s| s.iter().copied()).collect();
         out.truncate(most);
@@ -73,7 +73,7 @@ impl Peer {
         out
     }
 
-    /// Everything that it has to say.
+    /// All of its output.
     fn say_all(&mut self) -> Vec<u8> {
         let mut all = Vec::new();
         loop {
@@ -85,7 +85,7 @@ impl Peer {
         }
     }
 
-    /// Gives it bytes, by way of its buffer.
+    /// Gives it bytes, through its buffer.
     fn hear(&mut self, bytes: &[u8]) {
         self.held.extend_from_slice(bytes);
         let used = self.core.input(&self.held);
@@ -93,7 +93,7 @@ impl Peer {
         self.core.drain(&mut self.done);
     }
 
-    /// Gives it bytes, straight into the target as far as that goes.
+    /// Gives it bytes, placed directly into the target where possible.
     fn hear_directly(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
         if self.held.is_empty() {

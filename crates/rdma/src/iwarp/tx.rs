@@ -1,6 +1,6 @@
-//! Cutting messages into FPDUs (RFC 5041 5, RFC 5040 5).
+//! Splits messages into FPDUs (RFC 5041 5, RFC 5040 5).
 //!
-//! Answers to the peer's Reads and our own requests take turns, one segment each. Two tagged messages are not
+//! Answers to the peer's Reads and this side's requests alternate, one segment each. Two tagged messages are not
 //! interleaved: Linux's siw takes a segment of a Read Response inside an RDMA Write, or the reverse, for an error.
 
 use arena::Sg;
@@ -14,12 +14,12 @@ use super::terminate::{self, Offender};
 use crate::violation::Violation;
 use crate::{Remote, Stag, Wr, WrId};
 
-/// A batch is not filled beyond this many bytes or parts: what is urgent waits behind it.
+/// A batch is not filled beyond this many bytes or parts: an urgent message has to wait for the whole batch.
 const BATCH_BYTES: usize = 512 << 10;
 const BATCH_PARTS: usize = 250;
 
 impl Core {
-    /// Fills the empty batch with what may leave.
+    /// Fills the empty batch with segments that may be sent.
     pub(super) fn fill(&mut self) {
         if self.wait || !matches!(self.phase, Phase::Open | Phase::Closing) {
             return;
@@ -44,7 +44,7 @@ impl Core {
         }
     }
 
-    /// Whether ours goes first of the two messages at hand.
+    /// Whether this side's message goes first, before the Read Response.
     fn own_first(&self) -> bool {
         let Some(own) = &self.current else { return false };
         if matches!(own.kind, MessageKind::Write(_)) {
@@ -61,7 +61,8 @@ impl Core {
     /// Starts requests in order, up to one that has to be cut into segments.
     fn start_next(&mut self) {
         while self.current.is_none() && self.batch.parts() < BATCH_PARTS {
-            // RFC 5040 5.2: no more Reads in flight than the peer's IRD; what is behind one waits with it.
+            // RFC 5040 5.2: no more Reads in flight than the peer's IRD; the requests behind a waiting Read wait with
+            // it.
             let full = self.reads.len() >= self.config.ord as usize;
             if full && matches!(self.sends.front(), Some((_, Wr::Read { .. }))) {
                 return;
@@ -102,7 +103,7 @@ impl Core {
         self.reads.push_back(Fetch { id, stag, sink, length: from.length, placed: 0 });
     }
 
-    /// One segment of the message at hand.
+    /// Sends one segment of the current message.
     fn cut_own(&mut self) {
         let Some(message) = &mut self.current else { return };
         let (payload, max) = (&mut message.payload, self.config.max_ulpdu);
@@ -129,7 +130,7 @@ impl Core {
         }
     }
 
-    /// One segment of the Read Response at hand.
+    /// Sends one segment of the current Read Response.
     fn cut_response(&mut self) -> Result<(), Violation> {
         let response = &mut self.responses[self.response_at];
         // No byte of a source is read once its tag has been invalidated.
@@ -150,12 +151,13 @@ impl Core {
 
     /// RFC 6581 8: the initiator's ready-to-receive message, an RDMA Write without data.
     pub(super) fn send_ready(&mut self) {
-        // Its tag is not checked, but some cards do not like 0.
+        // Its tag is not checked, but some cards refuse 0.
         let header = Tagged { last: true, control: Opcode::WRITE.control(), stag: Stag(1), offset: 0 };
         small(&mut self.batch, self.config.crc, &Header::Tagged(header), 0, |_| {});
     }
 
-    /// The peer broke the protocol: exposures die, a Terminate leaves after what is in the batch, nothing else does.
+    /// The peer violated the protocol: all exposures end, and a Terminate is sent after the contents of the batch and
+    /// then nothing more.
     pub(super) fn violated(&mut self, violation: Violation, offender: &Offender) {
         self.stags.clear();
         let header = Untagged {

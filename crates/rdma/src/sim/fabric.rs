@@ -1,10 +1,10 @@
 //! The state that both sides share: their queues and the wires between them.
 //!
 //! Invariants:
-//! 1. A wire delivers in order; what is on it is bounded by the sender's outstanding requests and the receiver's
-//!    ORD.
+//! 1. A wire delivers in order; the number of messages on it is bounded by the sender's outstanding requests and the
+//!    receiver's ORD.
 //! 2. A Send or Write completes when it has arrived, so its buffers are held until then.
-//! 3. Once a side is down nothing is delivered to it: its exposures died before its requests were flushed.
+//! 3. Once a side is down nothing is delivered to it: its exposures ended before its requests were flushed.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -23,7 +23,7 @@ use crate::{
     WrId,
 };
 
-/// Which end.
+/// One of the two sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     A,
@@ -50,7 +50,7 @@ pub(super) struct End {
     in_flight: usize,
     reads: VecDeque<(WrId, IoBufMut, Remote)>,
     recvs: VecDeque<(WrId, IoBufMut)>,
-    /// What is on the wire towards this end.
+    /// The packets on the wire towards this side.
     wire: VecDeque<(Option<Instant>, Packet)>,
     finished: [VecDeque<Completion>; KINDS],
     waker: Option<Waker>,
@@ -58,7 +58,7 @@ pub(super) struct End {
     down: Option<Down>,
 }
 
-/// Kinds of completions that keep their order among themselves: the send queue, Reads, receives.
+/// Kinds of completions; those of one kind keep their order: the send queue, Reads, receives.
 const KINDS: usize = 3;
 const SENT: usize = 0;
 const READ: usize = 1;
@@ -104,7 +104,7 @@ impl Fabric {
         &mut self.ends[side as usize]
     }
 
-    /// One poll of `side`: `None` when it has to wait.
+    /// Does one poll of `side`: `None` when it has to wait.
     pub(super) fn poll(&mut self, side: Side, out: &mut Vec<Completion>) -> Option<Result<(), Down>> {
         self.transmit(side);
         self.receive(side);
@@ -123,12 +123,12 @@ impl Fabric {
         if end.down.is_some() { None } else { end.wire.front().and_then(|(due, _)| *due) }
     }
 
-    /// Whom to wake once the lock is released.
+    /// The tasks to wake once the lock is released.
     pub(super) fn take_wakers(&mut self) -> Vec<Waker> {
         std::mem::take(&mut self.wakers)
     }
 
-    /// `side` is gone without closing.
+    /// `side` was dropped without being closed.
     pub(super) fn abandon(&mut self, side: Side) {
         if self.end(side).down.is_none() {
             self.put(side.other(), Packet::Fin);
@@ -144,7 +144,7 @@ impl Fabric {
             if end.down.is_some() {
                 return;
             }
-            // Reads wait for their turn and hold up what was posted after them.
+            // A Read waits while ORD Reads are in flight, and the requests posted after it wait with it.
             if matches!(end.sends.front(), Some((_, Wr::Read { .. }))) && end.reads.len() >= ord {
                 return;
             }
@@ -171,7 +171,7 @@ impl Fabric {
     fn put(&mut self, to: Side, packet: Packet) {
         let due = self.arrival();
         let end = self.end(to);
-        // In order: never before what is already on the wire.
+        // In order: never before a packet that is already on the wire.
         let due = due.max(end.wire.back().and_then(|(d, _)| *d));
         end.wire.push_back((due, packet));
         self.wake(to);
@@ -226,7 +226,7 @@ impl Fabric {
             let some = sg_len(&src) as u64;
             let some = self.options.env.random_u64() % (some + 1);
             let part = arena::sg_slice(&src, 0, some as usize);
-            // What the peer may not do it does not do half either.
+            // A forbidden write places no part of its bytes either.
             let _ = self.end(side).place(to, &part);
         }
         let reset = Down::Transport(std::io::ErrorKind::ConnectionReset);
@@ -274,8 +274,9 @@ impl Fabric {
         }
     }
 
-    /// Ends the connection for `side`: exposures die, then everything outstanding is flushed. What the other side
-    /// has on the wire to here stays there, unread, until that side is down too: its requests are flushed then.
+    /// Ends the connection for `side`: all exposures end, then every outstanding request is flushed. The packets of the
+    /// other side on the wire to this side stay there, unread, until that side is down too: its requests are flushed
+    /// then.
     fn fail(&mut self, side: Side, why: Down) {
         if self.end(side).down.is_some() {
             return;
@@ -386,7 +387,7 @@ impl End {
         Ok(())
     }
 
-    /// Moves completions to `out`; whether there were any. Reordering holds some back, but never all.
+    /// Moves completions to `out`; returns whether there were any. Reordering delays some of them, but never all.
     fn drain(&mut self, env: &Env, reorder: bool, out: &mut Vec<Completion>) -> bool {
         let before = out.len();
         if !reorder {

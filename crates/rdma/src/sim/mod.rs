@@ -1,11 +1,11 @@
 //! Two queue pairs in one process, with latency and faults drawn from [`Env`], so that a seed replays a run.
 //!
-//! **What it is.** [`pair`] connects two [`SimQueuePair`]s by two ordered wires. Posting starts nothing: a queue
-//! pair's own [`QueuePair::poll`] puts its requests on the wire and takes in what has arrived, as `iwarp` does, so a
-//! test that works here does not lean on the other side's card. Checks (tags, rights, bounds, posted receives, IRD)
-//! are those of `iwarp` and end the connection with the same codes.
+//! **What it is.** [`pair`] connects two [`SimQueuePair`]s by two ordered wires. Posting starts nothing: a queue pair's
+//! own [`QueuePair::poll`] puts its requests on the wire and processes the packets that have arrived, as `iwarp` does,
+//! so a test that passes here does not depend on a card that works without being polled. Checks (tags, rights, bounds,
+//! posted receives, IRD) are those of `iwarp` and end the connection with the same codes.
 //!
-//! **Faults.** [`Options::latency`] and [`Options::jitter`] delay what is on the wire without reordering it;
+//! **Faults.** [`Options::latency`] and [`Options::jitter`] delay packets on the wire without reordering them;
 //! [`Options::reorder`] delivers completions of independent kinds (the send queue, Reads, receives) in any relative
 //! order and late; [`Options::cut_at`] breaks the connection in the middle of the n-th operation.
 //!
@@ -27,16 +27,16 @@ use crate::activity::{Activity, Made};
 use crate::{Completion, Down, Exposed, Exposure, QueuePair, QueuePairCaps, RdmaError, Rights, Wr, WrId};
 use fabric::{Fabric, Side};
 
-/// What a pair is like; the same on both sides.
+/// The options of a pair; the same on both sides.
 #[derive(Clone)]
 pub struct Options {
-    /// Time and chance.
+    /// Time and random numbers.
     pub env: Env,
     /// How long a message is on the wire; needs a Tokio runtime unless it is zero.
     pub latency: Duration,
-    /// Up to this much is added to the latency of each message, by chance.
+    /// A random part of this is added to the latency of each message.
     pub jitter: Duration,
-    /// Completions of independent requests come in any order, and late.
+    /// Completions of independent requests are delivered in any order, and late.
     pub reorder: bool,
     /// The connection breaks while the operation of this number (from 1, both directions counted) arrives.
     pub cut_at: Option<u64>,

@@ -47,7 +47,7 @@ mod slow {
     conformance!(make);
 }
 
-/// Sends, Writes and Reads from one side under faults; what completed in which order, and how it ended.
+/// Sends, Writes and Reads from one side under faults; returns the completions in order, and the reason for the end.
 async fn story(seed: u64, cut_at: Option<u64>) -> (Vec<String>, Option<Down>) {
     let (mut a, mut b) = pair(Options { cut_at, reorder: true, ..options(Shape::default(), seed) });
     let arena = Arena::new(4 << 20).expect("a mapping");

@@ -16,8 +16,8 @@ use crate::sid::Sid;
 const MAX_BYTES: u64 = 16 << 20;
 const OWNER_ONLY: u32 = 0o600;
 const HEADER: &str = "\
-# The users of this server. An nt_hash suffices to log on as its user: keep this file's mode 0600,
-# and out of backups that others can read. `causeway user` changes it; the server notices.
+# The users of this server. An nt_hash works like a password: keep the mode of this file 0600, and keep the file
+# out of backups that other users can read. To change it, use `causeway user`; the server reads it again.
 
 ";
 

@@ -97,17 +97,17 @@ pub(super) fn seal(
             (header, IoBuf::from(heap))
         }
     };
-    let header = header.map_err(|_| Lost::Protocol("the session's nonces are used up"))?;
+    let header = header.map_err(|_| Lost::Protocol("the session has used all encryption nonces"))?;
     Ok((header.to_vec(), [body].into_iter().collect()))
 }
 
 /// Decrypts a message that begins with a transform header.
 pub(super) fn open(channel: &Channel, arena: &Arena, message: &Sg) -> Result<Sg, Lost> {
     let ciphers =
-        channel.ciphers.as_ref().ok_or(Lost::Protocol("an encrypted message without a key for it"))?;
+        channel.ciphers.as_ref().ok_or(Lost::Protocol("an encrypted message in an unencrypted session"))?;
     let first = message.first().ok_or(Lost::Protocol("an empty message"))?;
     let Some((header, rest)) = first.split_first_chunk::<TRANSFORM_LEN>() else {
-        return Err(Lost::Protocol("a transform header is cut short"));
+        return Err(Lost::Protocol("a transform header is truncated"));
     };
     // MS-SMB2 3.2.5.1.1: the session must be the one that it is encrypted for.
     if header[44..52] != channel.session_id.to_le_bytes() {

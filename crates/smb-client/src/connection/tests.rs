@@ -359,9 +359,9 @@ fn encryption() {
     let mut damaged = sealed(0x77, &ok(&h, 1));
     *damaged.last_mut().expect("bytes") ^= 1;
     assert_eq!(b.hear(damaged), Err(Lost::NotAuthentic));
-    assert_eq!(b.hear(ok(&h, 1)), Err(Lost::Protocol("an answer in the clear to an encrypted request")));
+    assert_eq!(b.hear(ok(&h, 1)), Err(Lost::Protocol("an unencrypted response to an encrypted request")));
     let nested = sealed(0x77, &sealed(0x77, &ok(&h, 1)));
-    assert_eq!(b.hear(nested), Err(Lost::Protocol("an encrypted message holds no SMB2 message")));
+    assert_eq!(b.hear(nested), Err(Lost::Protocol("an encrypted message contains no SMB2 message")));
     assert!(answered.try_recv().is_err());
     b.hear(sealed(0x77, &ok(&h, 1))).expect("fine");
     assert!(answered.try_recv().expect("answered").expect("an answer").encrypted);
@@ -374,15 +374,15 @@ fn answers_to_nothing_end_the_connection() {
     let (h, _kept) = b.echo();
     let protocol = |what| Err(Lost::Protocol(what));
     let other = Header { message_id: 9, ..h };
-    assert_eq!(b.hear(ok(&other, 1)), protocol("an answer to nothing that was asked"));
+    assert_eq!(b.hear(ok(&other, 1)), protocol("a response without a request"));
     let other = Header { command: Command::READ, ..h };
-    assert_eq!(b.hear(ok(&other, 1)), protocol("an answer to another command"));
+    assert_eq!(b.hear(ok(&other, 1)), protocol("a response to another command than the requested one"));
     let mut request = ok(&h, 1);
     request[16] = 0;
     assert_eq!(b.hear(request), protocol("a request from a server"));
     assert_eq!(b.hear(b"\xffSMB and so on".to_vec()), protocol("not an SMB2 message"));
     assert_eq!(b.hear(ok(&h, 1)[..40].to_vec()), protocol("a malformed header"));
-    assert_eq!(b.hear(b"\xfdSMB".to_vec()), protocol("an encrypted message without a key for it"));
+    assert_eq!(b.hear(b"\xfdSMB".to_vec()), protocol("an encrypted message in an unencrypted session"));
     // Breaks and notifications belong to no caller.
     let unsolicited = Header { message_id: u64::MAX, command: Command::OPLOCK_BREAK, ..h };
     assert_eq!(b.hear(ok(&unsolicited, 0)), Ok(()));
@@ -452,7 +452,7 @@ fn steering_tags() {
     assert_eq!(b.core.dying, [Stag(9)]);
     // But a server that invalidates after its answer is out of order.
     let late = b.core.invalidated(b.now, Stag(9), None);
-    let why = Lost::Protocol("it invalidated a steering tag after its answer");
+    let why = Lost::Protocol("it invalidated a steering tag after its response");
     assert_eq!(late, Err(why));
     assert_eq!(reply.try_recv().err(), Some(oneshot::error::TryRecvError::Empty));
     b.core.fail(why);

@@ -46,7 +46,7 @@ pub(crate) async fn log_on(
     // MS-SMB2 3.2.5.3.3: a guest session was not requested.
     if flags.intersects(SessionFlags::IS_GUEST | SessionFlags::IS_NULL) {
         return Err(ConnectError::Refused(
-            "the server let us in as a guest: the user name or password is not known there",
+            "the server granted guest access only: it does not know the user name or the password",
         ));
     }
     let encrypt = options.encrypt || flags.contains(SessionFlags::ENCRYPT_DATA);
@@ -58,7 +58,7 @@ pub(crate) async fn log_on(
         _ => None,
     };
     if encrypt && ciphers.is_none() {
-        return Err(ConnectError::Refused("the server wants encryption and offered no cipher"));
+        return Err(ConnectError::Refused("the server requires encryption but offered no cipher"));
     }
     let channel = Arc::new(Channel {
         session_id,
@@ -123,10 +123,10 @@ pub(crate) async fn log_on_again(
         match (initiator.step(body.security_buffer)?, status) {
             (InitiatorStep::Done { .. }, NtStatus::SUCCESS) => return Ok(()),
             (InitiatorStep::Continue(next), NtStatus::MORE_PROCESSING_REQUIRED) => token = next,
-            _ => return Err(ConnectError::Refused("the server's log-on does not end as ours does")),
+            _ => return Err(ConnectError::Refused("server and client disagree when the log-on ends")),
         }
     }
-    Err(ConnectError::Refused("the server's log-on never ends"))
+    Err(ConnectError::Refused("the log-on needs too many messages"))
 }
 
 fn initiator(host: &str, options: &ConnectOptions, env: &Env) -> Initiator {
@@ -175,14 +175,16 @@ async fn exchange(
                 match initiator.step(body.security_buffer)? {
                     InitiatorStep::Continue(next) => token = next,
                     InitiatorStep::Done { .. } => {
-                        return Err(ConnectError::Refused("the server's log-on never ends"));
+                        return Err(ConnectError::Refused("the server continues a log-on that is complete"));
                     }
                 }
             }
             NtStatus::SUCCESS => {
                 let body: SessionSetupResponse<'_> = response.body()?;
                 let InitiatorStep::Done { session_key } = initiator.step(body.security_buffer)? else {
-                    return Err(ConnectError::Refused("the server let us in before we had said who we are"));
+                    return Err(ConnectError::Refused(
+                        "the server accepted the log-on before the client had authenticated",
+                    ));
                 };
                 let schedule = Schedule::for_dialect(negotiated.dialect, &preauth)
                     .ok_or(ConnectError::Tampered("the response has an unknown dialect"))?;
@@ -193,7 +195,9 @@ async fn exchange(
                 // guests, and its answer is signed by the new channel in every case (MS-SMB2 3.2.5.3.3).
                 let guest = body.session_flags.intersects(SessionFlags::IS_GUEST | SessionFlags::IS_NULL);
                 if guest && binding.is_some() {
-                    return Err(ConnectError::Refused("the server made a channel of the session a guest's"));
+                    return Err(ConnectError::Refused(
+                        "the server granted guest access only to a further connection of the session",
+                    ));
                 }
                 let signed = response.header.flags.contains(HeaderFlags::SIGNED);
                 if !guest && (signed || binding.is_some() || must_be_signed(options, negotiated)) {
@@ -205,7 +209,7 @@ async fn exchange(
             status => return Err(ConnectError::LogOn(status)),
         }
     }
-    Err(ConnectError::Refused("the server's log-on never ends"))
+    Err(ConnectError::Refused("the log-on needs too many messages"))
 }
 
 /// A final answer is signed from 3.x on in every case (MS-SMB2 3.3.5.5.3); before, where signing is required.

@@ -130,10 +130,10 @@ fn read(
 ) -> Result<Negotiated, ConnectError> {
     let dialect = answer.dialect.0;
     if !asked.dialects.contains(answer.dialect) {
-        return Err(ConnectError::Tampered("the answer has a dialect that was not offered"));
+        return Err(ConnectError::Tampered("the response has a dialect that was not offered"));
     }
     if !answer.security_mode.contains(SecurityMode::SIGNING_ENABLED) && options.require_signing {
-        return Err(ConnectError::Refused("the server does not sign, and signing is required here"));
+        return Err(ConnectError::Refused("the server does not support signing, which this client requires"));
     }
     let mut cipher = None;
     let mut signing = SigningAlgorithm::default_for_dialect(dialect);
@@ -145,13 +145,13 @@ fn read(
         _ => {}
     }
     if options.encrypt && cipher.is_none() {
-        return Err(ConnectError::Refused("encryption was asked for and the server has none"));
+        return Err(ConnectError::Refused("encryption was requested, but the server does not support it"));
     }
     let large = dialect >= 0x0210 && answer.capabilities.contains(Capabilities::LARGE_MTU);
     let most = if large { IO_MAX } else { SMALL_IO };
     // MS-SMB2 3.2.5.2: less than 4 KiB is no size.
     if answer.max_read_size.min(answer.max_write_size).min(answer.max_transact_size) < 4096 {
-        return Err(ConnectError::Refused("the server takes transfers of less than 4 KiB only"));
+        return Err(ConnectError::Refused("the server accepts only transfers of less than 4 KiB"));
     }
     Ok(Negotiated {
         dialect,
@@ -186,20 +186,22 @@ fn contexts(
                 cipher = match id {
                     Some(WireCipher::NONE) => None,
                     Some(id) if CIPHERS.contains(&id) => Cipher::from_wire(id.0),
-                    _ => return Err(ConnectError::Tampered("the answer has a cipher that was not offered")),
+                    _ => {
+                        return Err(ConnectError::Tampered("the response has a cipher that was not offered"));
+                    }
                 };
             }
             NegotiateContext::Signing(chosen) => {
                 let id = chosen.iter().next().filter(|_| chosen.len() == 1);
                 signing = id.and_then(|id| SigningAlgorithm::from_wire(id.0)).ok_or(
-                    ConnectError::Tampered("the answer has a signing algorithm that was not offered"),
+                    ConnectError::Tampered("the response has a signing algorithm that was not offered"),
                 )?;
             }
             _ => {}
         }
     }
     if !preauth {
-        return Err(ConnectError::Tampered("the answer does not protect the log-on"));
+        return Err(ConnectError::Tampered("the response has no hash algorithm to protect the log-on"));
     }
     Ok((cipher, signing))
 }
@@ -245,13 +247,13 @@ pub(crate) async fn validate(
     let response = connection.call(request).await.map_err(|e| match e {
         // A server that hears something else than was said ends the connection (3.3.5.15.12).
         RequestError::Lost(_) => {
-            ConnectError::Tampered("the server ended the connection when asked to confirm")
+            ConnectError::Tampered("the server ended the connection when asked to confirm the negotiation")
         }
         e => ConnectError::Request(e),
     })?;
     let flags = response.header.flags;
     if !flags.contains(HeaderFlags::SIGNED) && !response.encrypted {
-        return Err(ConnectError::Tampered("the confirmation is not signed"));
+        return Err(ConnectError::Tampered("the server's confirmation is not signed"));
     }
     match response.header.status {
         NtStatus::SUCCESS => {}
@@ -265,5 +267,5 @@ pub(crate) async fn validate(
         && confirmed.guid == negotiated.server_guid
         && confirmed.security_mode == negotiated.server_security_mode
         && confirmed.dialect == Dialect(negotiated.dialect);
-    if same { Ok(()) } else { Err(ConnectError::Tampered("the server's answer was changed under way")) }
+    if same { Ok(()) } else { Err(ConnectError::Tampered("the server's response was changed in transit")) }
 }

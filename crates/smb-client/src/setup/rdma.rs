@@ -49,7 +49,7 @@ pub(crate) async fn connect(
         let (queue_pair, _) = iwarp::connect(address, env.clone(), &depths, options).await?;
         match over(Box::new(queue_pair), arena.clone(), env.clone(), patience.min(left)).await {
             Err(DirectError::Direct(e @ SmbDirectError::TimedOut(Timer::Negotiation))) if env.now() < end => {
-                tracing::info!(%address, after = ?patience, "{e}: once more");
+                tracing::info!(%address, after = ?patience, "{e}; trying again");
                 patience *= 2;
             }
             done => return done,

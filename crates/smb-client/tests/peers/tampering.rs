@@ -205,7 +205,7 @@ async fn a_changed_binding() {
         };
         let forging = Forging { inner: peer.queue_pair(), forge };
         let joined = client.join_over(Box::new(forging)).await.expect_err("noticed").to_string();
-        let why = if guest == 0 { "not authentic" } else { "a guest" };
+        let why = if guest == 0 { "signature" } else { "guest access" };
         assert!(joined.contains(why), "{joined}");
         assert_eq!(client.transport().kind, smb_client::TransportKind::Tcp);
     }

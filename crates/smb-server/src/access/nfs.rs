@@ -7,8 +7,8 @@
 //! | `S-1-5-88-2-GID`   | group, entry        | the group with that number; in the tokens of its members          |
 //! | `S-1-5-88-3-MODE`  | entry without rights | file type and permission bits, for clients: they decide nothing here, but for [`unix`](super::unix) |
 //!
-//! A client's numbers need not be the server's. So anybody may name such an owner: it is kept, and has an owner's rights
-//! only for the account that this server maps to the number.
+//! A client's numbers need not be the server's. So any user may set such an owner: it is stored, and has an owner's
+//! rights only for the account that this server maps to the number.
 
 use smb_wire::security::Sid;
 

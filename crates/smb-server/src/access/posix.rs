@@ -21,7 +21,7 @@ use vfs::{Kind, Posix};
 use super::nfs;
 use crate::identity;
 
-/// What every class with a bit has beside it; never denied.
+/// The rights that every class with any bit has in addition; never denied.
 const ALWAYS: AccessMask =
     AccessMask::READ_CONTROL.union(AccessMask::SYNCHRONIZE).union(AccessMask::READ_ATTRIBUTES);
 const STICKY: u32 = 0o1000;
@@ -73,7 +73,7 @@ pub(super) fn dacl(
         push(AceType::ACCESS_DENIED, none, AccessMask::empty(), sid);
     }
     let all = AccessMask::FILE_ALL_ACCESS;
-    // First, so that no denial of a group keeps a creator from its own file.
+    // First, so that a deny entry of a group does not lock creators out of their own files.
     if directory {
         push(AceType::ACCESS_ALLOWED, INHERITED | AceFlags::INHERIT_ONLY, all, Sid::CREATOR_OWNER);
     }
@@ -91,8 +91,8 @@ pub(super) fn dacl(
     acl
 }
 
-/// What three bits allow. To read a file is to execute it: what a program is, Windows sees by its name. Who may write a
-/// directory may delete what is in it, unless it is sticky.
+/// The rights that three bits grant. The right to read a file includes the right to execute it: to Windows a file is a
+/// program by its name. The right to write a directory includes the right to delete its children, unless it is sticky.
 fn rights(bits: u32, directory: bool, sticky: bool) -> AccessMask {
     let mut mask = AccessMask::empty();
     if bits & 4 != 0 {
@@ -109,8 +109,8 @@ fn rights(bits: u32, directory: bool, sticky: bool) -> AccessMask {
     mask
 }
 
-/// What the owner's bits allow: beside that, to see and change the mode and the times, and with the bit to write,
-/// to delete.
+/// The rights that the owner's bits grant: in addition to [`rights`], to see and change the mode and the times, and
+/// with the write bit, to delete.
 fn owners(bits: u32, directory: bool) -> AccessMask {
     let change = AccessMask::WRITE_DAC | AccessMask::WRITE_OWNER | AccessMask::WRITE_ATTRIBUTES;
     let mut mask = rights(bits, directory, false) | ALWAYS | change;

@@ -69,7 +69,7 @@ fn no_descriptor_null_dacl_and_a_broken_one() {
     assert_eq!(maximal(&me, Some(b"nonsense")), AccessMask::empty());
 }
 
-// MS-DTYP 2.4.2.4: what an owner may do, unless the list says what owners may.
+// MS-DTYP 2.4.2.4: the implicit rights of an owner, unless the list has an entry for owner rights.
 #[test]
 fn owners() {
     let owned = |entries: &[_]| descriptor(sid(1), entries);
@@ -129,7 +129,7 @@ fn creator_owner_becomes_somebody() {
     assert_eq!((d.owner, d.group), (Some(sid(1)), Some(sid(513))));
 }
 
-// MS-FSA 2.1.5.17: parts that are not named stay; a file cannot be given to somebody else.
+// MS-FSA 2.1.5.17: parts that are not named stay; a file cannot be given to another user.
 #[test]
 fn changing() {
     let stored = here(&[(ALLOW, READ, sid(2))]);
@@ -145,7 +145,7 @@ fn changing() {
     assert_eq!(broken, Err(NtStatus::INVALID_SECURITY_DESCR));
 }
 
-// A descriptor that is there and cannot be read opens the file to those who can repair it, and to nobody else.
+// A descriptor that exists but cannot be read gives access only to administrators, who can repair it.
 #[test]
 fn a_descriptor_that_cannot_be_read() {
     let me = user(1);

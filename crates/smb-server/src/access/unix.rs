@@ -1,8 +1,9 @@
-//! Owner, group and mode of files for clients with POSIX extensions: read from a descriptor, and made into one.
+//! Owner, group and mode of files for clients with POSIX extensions: read from a descriptor, and converted into one.
 //!
-//! The mode is that of the descriptor's entry `S-1-5-88-3-MODE`. A descriptor without one (Windows made it) has the bits
-//! that come closest to what owner, group and Everyone may do. A mode that is set through an open with POSIX extensions
-//! decides who may do what: the access control list is made of it, as for a file without a stored descriptor.
+//! The mode is that of the descriptor's entry `S-1-5-88-3-MODE`. A descriptor without one (Windows made it) has the
+//! bits that come closest to what owner, group and Everyone may do. A mode that is set through an open with POSIX
+//! extensions replaces the access control list: the new list is computed from it, as for a file without a stored
+//! descriptor.
 //!
 //! A number is shown as `S-1-5-88-1-UID` or `S-1-5-88-2-GID`. An owner without a number (an account that no user of the
 //! machine is mapped to) is shown by its own SID; the Linux client shows such a file as owned by the user who mounted.
@@ -18,7 +19,7 @@ use crate::identity::User;
 const PERMISSIONS: u32 = 0o7777;
 /// What the Linux client sends for "no mode".
 const NO_MODE: u32 = 0xFFFF;
-/// The mode of a file or directory that is made without one.
+/// The mode of a file or directory that is created without one.
 const FILE_MODE: u32 = 0o644;
 const DIRECTORY_MODE: u32 = 0o755;
 
@@ -30,7 +31,7 @@ pub(crate) struct Unix {
     pub(crate) group: Sid,
 }
 
-/// What a file's descriptor says, seen by `user`.
+/// Owner, group and mode in a file's descriptor, as shown to `user`.
 pub(crate) fn of(user: &User, descriptor: Option<&[u8]>) -> Unix {
     let d = effective(descriptor);
     let owner = d.owner.unwrap_or(Sid::BUILTIN_ADMINISTRATORS);
@@ -53,7 +54,8 @@ pub(crate) fn for_new(user: &User, descriptor: &[u8], mode: u32, kind: Kind) -> 
     with_mode(user, descriptor, mode, kind)
 }
 
-/// A descriptor that was changed through an open with POSIX extensions: if it has a mode, that decides.
+/// A descriptor that was changed through an open with POSIX extensions: if it has a mode, its access control list is
+/// computed from that.
 pub(crate) fn changed(user: &User, descriptor: Vec<u8>, kind: Kind) -> Vec<u8> {
     match mode(&effective(Some(&descriptor))) {
         Some(mode) => with_mode(user, &descriptor, mode, kind),
@@ -78,7 +80,8 @@ fn mode(d: &SecurityDescriptorBuf) -> Option<u32> {
     stated(d, nfs::mode_of).map(|mode| mode & PERMISSIONS)
 }
 
-/// The number of a descriptor's owner: in its SID, in the token of the user whose file it is, or stated beside.
+/// The number of a descriptor's owner: from its SID, from the token of `user` where that is the owner, or from an entry
+/// without rights.
 fn uid(user: &User, d: &SecurityDescriptorBuf, owner: &Sid) -> Option<u32> {
     let of_user = || user.groups.iter().filter(|_| user.sid == *owner).find_map(nfs::uid_of);
     let beside = || stated(d, nfs::uid_of).filter(|_| !is_number(owner));
@@ -103,7 +106,7 @@ fn unix_number(s: &Sid, part: u32) -> Option<u32> {
     }
 }
 
-/// What an entry without rights states.
+/// The value in an entry without rights.
 fn stated(d: &SecurityDescriptorBuf, of: impl Fn(&Sid) -> Option<u32>) -> Option<u32> {
     let dacl = d.dacl.as_ref()?.as_acl();
     dacl.iter().map_while(Result::ok).filter(|a| a.mask.is_empty()).find_map(|a| of(&a.sid))

@@ -1,4 +1,4 @@
-//! CLOSE (MS-SMB2 3.3.5.10) and what closing does to a file (MS-FSA 2.1.5.4).
+//! CLOSE (MS-SMB2 3.3.5.10) and its effects on the file (MS-FSA 2.1.5.4).
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(crate) async fn handle(r: Request) -> Reply {
 async fn run(r: &Request) -> Result<Reply, NtStatus> {
     let q = CloseRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
     let open = r.open(q.file_id)?;
-    // Of two CLOSEs at once, one finds it.
+    // Of two concurrent CLOSEs only one finds the open.
     let open = r.server.release(&open).ok_or(NtStatus::FILE_CLOSED)?;
     let mut body = CloseResponse::default();
     if q.flags.contains(CloseFlags::POSTQUERY_ATTRIB)
@@ -45,17 +45,17 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
             };
         }
     }
-    // It is closed in any case; an error says that what was written is not stored.
+    // The open is closed in any case; an error means that written data is not stored.
     open.finish().await.map_err(status::of_vfs)?;
     Ok(Reply::ok(&body))
 }
 
-/// An open that is in no session: before it is handed to one, or after it was taken out. It is closed in any case: if
-/// the request that has it is given up, in the background.
+/// An open that is in no session: before it is added to one, or after it was removed. It is always closed: in the
+/// background if the request that has it is dropped.
 pub(crate) struct Loose {
     server: Arc<Server>,
     open: Arc<Open>,
-    /// Completes when the journal has forgotten it.
+    /// Completes when its record is removed from the journal.
     forgotten: Option<Forgotten>,
     done: bool,
 }
@@ -65,7 +65,7 @@ impl Loose {
         Loose { server: Arc::clone(server), open, forgotten: None, done: false }
     }
 
-    /// One whose record is being removed from the journal.
+    /// An open whose record is being removed from the journal.
     pub(crate) fn forgotten(server: &Arc<Server>, open: Arc<Open>, forgotten: Forgotten) -> Loose {
         Loose { server: Arc::clone(server), open, forgotten: Some(forgotten), done: false }
     }
@@ -74,13 +74,13 @@ impl Loose {
         &self.open
     }
 
-    /// Closes it without its client having asked for that; only the log has a failure. That it is closed is stored first:
-    /// after a restart its client must not find it again, when others have used the file since.
+    /// Closes the open on the server's initiative; a failure is only logged. Its record is removed from the journal
+    /// first: after a restart its client must not find it again, for other opens may have used the file since.
     pub(crate) async fn close(mut self) {
         if let Some(forgotten) = &mut self.forgotten
             && let Err(e) = forgotten.await
         {
-            tracing::error!("closed, but its client may find the open again after a restart: {e}");
+            tracing::error!("a file was closed, but its client may still find the open after a restart: {e}");
         }
         self.forgotten = None;
         let _ = self.finish().await;
@@ -94,7 +94,7 @@ impl Loose {
         closed
     }
 
-    /// It has found a session.
+    /// The open was added to a session: it is not closed on drop.
     pub(crate) fn keep(mut self) {
         self.done = true;
     }
@@ -115,11 +115,11 @@ impl Drop for Loose {
     }
 }
 
-/// Closes an open that has been taken out of its session: gives back its locks, and removes the file when it was the
-/// last open of one that is to be deleted. Reads that wait for a pipe end.
+/// Closes an open that was removed from its session: releases its locks, and removes the file if it is marked for
+/// deletion and this was its last open. Pending reads of a pipe complete.
 ///
 /// # Errors
-/// Something that was written through it is not stored; it is closed all the same.
+/// Data that was written through it is not stored; the open is closed all the same.
 pub(crate) async fn close_open(server: &Arc<Server>, open: &Arc<Open>) -> VfsResult<()> {
     if let Some(pipe) = open.pipe() {
         pipe.close();
@@ -138,7 +138,7 @@ async fn close_file(server: &Arc<Server>, open: &Arc<Open>, f: &FileOpen) -> Vfs
     if let Err(e) = stored {
         let path = f.file.path_of(open.persistent);
         let share = f.file.share_of(open.persistent);
-        tracing::error!(path = ?path.to_string(), ?share, "closed, but what was written is not stored: {e}");
+        tracing::error!(path = ?path.to_string(), ?share, "a file was closed, but data written to it could not be stored: {e}");
     }
     server.publish_owed(open, f);
     let directory = match f.node.kind() {
@@ -162,7 +162,7 @@ async fn close_file(server: &Arc<Server>, open: &Arc<Open>, f: &FileOpen) -> Vfs
         }
         return stored;
     }
-    // In a task of its own: whoever waits here may be given up, and the file be left undeletable.
+    // In a task of its own: the caller's future may be dropped, and the file could then never be removed.
     let (done, wait) = oneshot::channel::<()>();
     let (server, open) = (Arc::clone(server), Arc::clone(open));
     server.env.clone().spawn(async move {
@@ -179,17 +179,17 @@ async fn close_file(server: &Arc<Server>, open: &Arc<Open>, f: &FileOpen) -> Vfs
     stored
 }
 
-/// Removes a named stream that its last open has left (MS-FSA 2.1.5.4, Stream Deletion). Whether the file is to be
-/// removed too.
+/// Removes a named stream whose last open was closed (MS-FSA 2.1.5.4, Stream Deletion). Returns whether the file is to
+/// be removed too.
 async fn remove_stream(server: &Server, open: &Open, name: &StreamName) -> bool {
     let Some(f) = open.file() else { return false };
     if let Err(e) = f.node.remove_stream(&env::Ctx::default(), name).wait().await {
-        tracing::debug!(stream = %name, "not removed at close: {e}");
+        tracing::debug!(stream = %name, "a stream could not be removed at close: {e}");
     }
     server.files.stream_removed(&f.file, &f.stream)
 }
 
-/// Removes a file that its last open has left.
+/// Removes a file whose last open was closed.
 async fn remove(server: &Arc<Server>, open: &Open) {
     let Some(f) = open.file() else { return };
     // Its name may change until then, its share does not.
@@ -198,7 +198,8 @@ async fn remove(server: &Arc<Server>, open: &Open) {
         if let Some(removal) = f.file.removal() {
             change.touch(&removal.path, removal.id);
             if remove_name(&removal).await {
-                // Who marked it and who closed it last must both hold the lease that is not broken.
+                // The parent lease is spared only if it belongs both to the open that marked the file and to the one
+                // that closed last.
                 let parent_lease = f.parent_lease.filter(|key| removal.parent_lease == Some(*key));
                 let origin = Origin::Open { parent_lease };
                 let what = What::Removed(f.node.kind());
@@ -209,21 +210,21 @@ async fn remove(server: &Arc<Server>, open: &Open) {
     server.files.removed(&f.file);
 }
 
-/// Whether the name is removed. MS-FSA 2.1.5.4: no client is left to hear of a failure; a directory that has been filled
-/// stays.
+/// Removes the name; returns whether it is removed. MS-FSA 2.1.5.4: a failure is reported to no client; a directory
+/// that is no longer empty stays.
 async fn remove_name(removal: &Removal) -> bool {
     let Some(vfs) = removal.share.vfs() else { return false };
     let removed = vfs.remove(&env::Ctx::default(), &removal.path, removal.id).wait().await;
     if let Err(e) = &removed {
         let (path, share) = (removal.path.to_string(), &removal.share.name);
-        tracing::debug!(?path, ?share, "not removed at close: {e}");
+        tracing::debug!(?path, ?share, "a file could not be removed at close: {e}");
     }
     removed.is_ok()
 }
 
 impl FileOpen {
-    /// What writing through this open owes the file's metadata (MS-FSA 2.1.5.3): it wants archiving again, and times
-    /// that were set or frozen through this open are put back.
+    /// Applies the pending metadata changes of writes through this open (MS-FSA 2.1.5.3): sets FILE_ATTRIBUTE_ARCHIVE,
+    /// and restores times that were set or frozen through this open.
     pub(crate) async fn settle(&self, ctx: &env::Ctx, env: &env::Env) {
         let due = self.write_time.close();
         if !due.written {
@@ -247,7 +248,7 @@ impl FileOpen {
             || change.changed.is_some())
             && let Err(e) = self.node.set_basic(ctx, change).wait().await
         {
-            tracing::debug!("times and attributes not settled: {e}");
+            tracing::debug!("the times and attributes of a file could not be set at close: {e}");
         }
     }
 }

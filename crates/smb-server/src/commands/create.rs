@@ -1,9 +1,9 @@
 //! CREATE (MS-SMB2 3.3.5.9, MS-FSA 2.1.5.1).
 //!
-//! The order: checks that need no file ([`rules`]); the backend opens the file, or creates it after it has asked whether it
-//! may ([`open`], [`new_file`]); attributes and security descriptor decide about rights to an existing file ([`rights`]);
-//! the open joins its file, which checks share modes, and starts again if names have changed meanwhile ([`join`]). Only
-//! then is an existing file changed ([`change`]): the backend never truncates by itself.
+//! The order: checks that need no file ([`rules`]); the backend opens the file, or creates it after it has called the
+//! access check ([`open`], [`new_file`]); attributes and security descriptor decide about rights to an existing file
+//! ([`rights`]); the open joins its file, which checks share modes, and starts again if names have changed meanwhile
+//! ([`join`]). Only then is an existing file changed ([`change`]): the backend never truncates by itself.
 
 mod change;
 mod contexts;
@@ -55,8 +55,8 @@ pub(crate) async fn handle(r: Request) -> Reply {
     if !keep::is_named(&r) {
         return run(&r).await.into();
     }
-    // A client that loses this channel sends the request again on another one, and must find this one at work or done: it
-    // goes on whatever becomes of the connection.
+    // A client that loses this channel sends the request again on another one, and must find this one running or
+    // complete: it continues after the connection has ended.
     let cancel = r.cancel.clone();
     let env = r.server.env.clone();
     let task = env.run_begun(async move { run(&r).await.into() });
@@ -94,7 +94,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
         None => VfsPath::parse_stream(&name),
     };
     if let Some(reconnect) = wanted.reconnect {
-        // MS-SMB2 3.3.5.9.7, 3.3.5.9.12: the rest of the request is not looked at.
+        // MS-SMB2 3.3.5.9.7, 3.3.5.9.12: the rest of the request is ignored.
         let path = parse().map(|(path, _)| path).unwrap_or_default();
         return reconnect::run(r, &q, &path, reconnect, &wanted).await;
     }
@@ -129,7 +129,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     plan.carry_out(reserved).await
 }
 
-/// An open to do.
+/// A CREATE whose request passed the checks that need no file.
 struct Plan<'a> {
     r: &'a Request,
     q: CreateRequest<'a>,
@@ -142,18 +142,18 @@ struct Plan<'a> {
     wanted: Wanted,
     /// Without generic bits; may hold MAXIMUM_ALLOWED.
     desired: AccessMask,
-    /// What the share lets this user do.
+    /// The rights that the share grants to this user.
     ceiling: AccessMask,
     /// The oplock or lease that is asked for.
     wish: Wish,
-    /// Keeps the share's names as they are, after several attempts that lost.
+    /// Blocks changes of the share's names, after several attempts lost the race against them.
     hold: Mutex<Option<Hold>>,
 }
 
-/// What the backend found, and what it may be used for.
+/// The file that the backend opened, and the rights that are granted.
 struct Found {
     opened: Opened,
-    /// This CREATE made the file: not only the stream that it opens.
+    /// This CREATE created the file, not only the stream that it opens.
     made_file: bool,
     granted: AccessMask,
     /// Its security descriptor.
@@ -231,7 +231,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Overwrites and reserves space as asked, hands the open to the session, and answers.
+    /// Overwrites and reserves space as asked, adds the open to the session, and builds the reply.
     async fn finish(&self, done: Done, reserved: Option<Reserved>) -> Result<Reply, NtStatus> {
         let Done { open: loose, found } = done;
         let changed = match loose.get().file() {
@@ -252,7 +252,7 @@ impl<'a> Plan<'a> {
         self.keep(&open);
         self.r.server.opens.insert(Arc::clone(&open));
         let limit = self.r.server.config.limits.opens_per_session;
-        // From here on others can find it, and close it.
+        // From here on other requests can find the open and close it.
         loose.keep();
         let stored = match self.r.session.add_open(limit, open.persistent, &self.r.tree) {
             true => self.r.server.store_open(&open).await,
@@ -288,7 +288,7 @@ impl<'a> Plan<'a> {
         Ok(keep::answer(&open, &stat, &self.wanted, maximal, open.created.action, true, posix))
     }
 
-    /// MS-FSA 2.1.5.1.1, 2.1.5.1.2: what watchers are told of a new or overwritten file.
+    /// MS-FSA 2.1.5.1.1, 2.1.5.1.2: reports a new or overwritten file to the watches.
     fn publish(&self, open: &Open, found: &Found) {
         if self.stream.is_some() {
             return;

@@ -15,7 +15,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     let q = FlushRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
     let open = r.open(q.file_id)?;
     if let Some(f) = open.file() {
-        // MS-SMB2 3.3.5.11: a file needs the right to write or append, a directory that to add something.
+        // MS-SMB2 3.3.5.11: a file needs the right to write or append, a directory the right to add a child.
         let writes = AccessMask::WRITE_DATA | AccessMask::APPEND_DATA;
         if !AccessMask::from_bits_retain(open.access).intersects(writes) {
             return Err(NtStatus::ACCESS_DENIED);

@@ -1,6 +1,6 @@
 //! IOCTL (MS-SMB2 3.3.5.15): the FSCTLs, one file for each family.
 //!
-//! What is not here gets what a server without it gives: STATUS_INVALID_DEVICE_REQUEST on a disk share,
+//! An FSCTL that is not here gets the status of a server without it: STATUS_INVALID_DEVICE_REQUEST on a disk share,
 //! STATUS_FS_DRIVER_REQUIRED on IPC$ (3.3.5.15: "the underlying object store does not support it").
 
 mod compression;
@@ -32,7 +32,7 @@ pub(crate) async fn handle(r: Request) -> Reply {
     run(&r).await.into()
 }
 
-/// What an FSCTL gives: output, and a status that may be a warning.
+/// The result of an FSCTL: output, and a status that may be a warning.
 struct Output {
     status: NtStatus,
     bytes: Vec<u8>,
@@ -47,7 +47,7 @@ impl Output {
         Output { status: NtStatus::SUCCESS, bytes }
     }
 
-    /// A structure that is given whole or not at all.
+    /// A structure that is returned whole or not at all.
     fn whole(bytes: Vec<u8>, room: usize) -> Result<Output, NtStatus> {
         if bytes.len() > room { Err(NtStatus::BUFFER_TOO_SMALL) } else { Ok(Output::of(bytes)) }
     }
@@ -55,7 +55,7 @@ impl Output {
 
 async fn run(r: &Request) -> Result<Reply, NtStatus> {
     let q = IoctlRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
-    // MS-SMB2 3.3.5.15: only FSCTLs travel.
+    // MS-SMB2 3.3.5.15: only FSCTLs are allowed.
     if q.flags != IoctlFlags::IS_FSCTL {
         return Err(NtStatus::NOT_SUPPORTED);
     }
@@ -131,7 +131,7 @@ async fn of_file(
     }
 }
 
-/// An identifier that the file keeps: it is made of what makes it the file it is.
+/// A stable identifier of the file: it is computed from the identity of the file and its volume.
 fn object_id(f: &FileOpen) -> ObjectIdBuffer {
     let id = f.node.id();
     let (object, volume) = (Guid(id.file.to_le_bytes()), Guid(id.volume.to_le_bytes()));
@@ -143,7 +143,7 @@ fn object_id(f: &FileOpen) -> ObjectIdBuffer {
     }
 }
 
-/// MS-SMB2 3.3.5.15.9: the open stays without its connection, for the time that the client asks.
+/// MS-SMB2 3.3.5.15.9: the open survives the end of its connection, for the time that the client asks for.
 fn resiliency(r: &Request, open: &Open, input: &[u8]) -> Result<Output, NtStatus> {
     if r.facts.dialect == 0x0202 {
         return Err(NtStatus::INVALID_DEVICE_REQUEST);
@@ -155,7 +155,7 @@ fn resiliency(r: &Request, open: &Open, input: &[u8]) -> Result<Output, NtStatus
         return Err(NtStatus::INVALID_PARAMETER);
     }
     let mut durable = open.durable.lock();
-    // A persistent handle is more than this one.
+    // A persistent handle is stronger than a resilient one.
     if durable.kept != Kept::Persistent {
         durable.kept = Kept::Resilient;
     }
@@ -163,7 +163,7 @@ fn resiliency(r: &Request, open: &Open, input: &[u8]) -> Result<Output, NtStatus
     Ok(Output::none())
 }
 
-/// What the volume of an open can do, if it may be changed.
+/// The volume's capabilities, if the open may change the volume.
 ///
 /// # Errors
 /// MEDIA_WRITE_PROTECTED.

@@ -18,7 +18,7 @@ use crate::request::{Reply, Request};
 /// STATUS_INVALID_LOCK_RANGE (MS-ERREF 2.3): the range ends beyond 2^64.
 const INVALID_LOCK_RANGE: NtStatus = NtStatus(0xC000_01A1);
 
-/// Locks in one request at most: they are taken in one go.
+/// Locks in one request at most: they are taken in one atomic step.
 const ELEMENTS_MAX: usize = 1024;
 
 /// Handles a LOCK.
@@ -46,7 +46,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
         return Err(NtStatus::INSUFFICIENT_RESOURCES);
     }
     let first = elements.first().ok_or(NtStatus::INVALID_PARAMETER)?;
-    // MS-SMB2 3.3.5.14: the first one decides whether this is about locking or unlocking.
+    // MS-SMB2 3.3.5.14: the first element decides whether the request locks or unlocks.
     let number = verifies.then_some(q.lock_sequence);
     if first.flags.contains(LockFlags::UNLOCK) {
         let unlocked = unlock(&open, f, &elements);
@@ -63,7 +63,8 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     Ok(Reply::ok(&LockResponse {}))
 }
 
-/// Whether a request was carried out already. The first one may not be stored yet: it is waited for, and stored.
+/// Whether a request was carried out already. The state of the first one may not be stored yet: waits for it, and
+/// stores it.
 async fn is_repeated(r: &Request, open: &Open, number: u32) -> Result<bool, NtStatus> {
     let _one = open.locking.lock().await;
     if !open.lock_sequences.lock().is_repeated(number) {
@@ -73,9 +74,9 @@ async fn is_repeated(r: &Request, open: &Open, number: u32) -> Result<bool, NtSt
     Ok(true)
 }
 
-/// Notes that a request was carried out, and stores what the open has now. If that fails, the request fails: locks that it
-/// has taken are undone, and sent again it is carried out. What was unlocked stays so, for another open may have locked it
-/// since; such a request is noted, and sent again it is only stored.
+/// Records that a request was carried out, and stores the state of the open. If storing fails, the request fails. Locks
+/// that it has taken are released, and a resent request is carried out. Ranges that it has unlocked stay unlocked, for
+/// another open may have locked them since; such a request stays recorded, and a resent one only stores the state.
 async fn store(r: &Request, open: &Open, number: Option<u32>, undo: impl FnOnce()) -> Result<(), NtStatus> {
     let _one = open.locking.lock().await;
     if let Some(number) = number {
@@ -84,7 +85,7 @@ async fn store(r: &Request, open: &Open, number: Option<u32>, undo: impl FnOnce(
     let stored = r.server.store_open(open).await;
     if stored.is_err() {
         undo();
-        // Part of the record that failed may be on stable storage.
+        // The failed record may have reached stable storage in part.
         let _ = r.server.store_open(open).await;
     }
     stored
@@ -101,7 +102,7 @@ fn verifies_sequences(r: &Request, open: &Open) -> bool {
             || (r.facts.dialect >= 0x0300 && r.facts.server_capabilities & multichannel != 0))
 }
 
-/// MS-SMB2 3.3.5.14.1: what was unlocked before an element fails stays unlocked.
+/// MS-SMB2 3.3.5.14.1: ranges unlocked before an element fails stay unlocked.
 fn unlock(open: &Open, f: &FileOpen, elements: &[LockElement]) -> Result<(), NtStatus> {
     for e in elements {
         if e.flags != LockFlags::UNLOCK {
@@ -136,7 +137,7 @@ async fn lock(
         let range = LockRange::new(e.offset, e.length).ok_or(INVALID_LOCK_RANGE)?;
         wanted.push((range, exclusive, at_once));
     }
-    // MS-FSA 2.1.5.8: others must not go on with what they cached.
+    // MS-FSA 2.1.5.8: breaks the caching of other opens.
     f.changes_data(&r.server);
     let owner = open.persistent;
     if let [(range, exclusive, false)] = wanted[..] {
@@ -164,7 +165,7 @@ fn refused(e: LockRefusal) -> NtStatus {
     }
 }
 
-/// Waits for a lock that is held by another: the client is told so (MS-SMB2 3.3.4.2), and may cancel.
+/// Waits for a lock that another open holds: the client gets an interim response (MS-SMB2 3.3.4.2), and may cancel.
 async fn wait_for(r: &Request, mut wait: LockWait) -> Result<(), NtStatus> {
     r.pending.announce();
     let first = {
@@ -177,7 +178,7 @@ async fn wait_for(r: &Request, mut wait: LockWait) -> Result<(), NtStatus> {
     let granted = match first {
         Some(granted) => granted,
         None if wait.withdraw() => return Err(NtStatus::CANCELLED),
-        // Granted in the same moment: the cancel comes too late.
+        // The lock was granted at the same time: the CANCEL is too late.
         None => wait.granted().await,
     };
     // MS-SMB2 3.3.5.14.2: the open was closed meanwhile.

@@ -1,4 +1,4 @@
-//! From the backend's metadata to what goes on the wire.
+//! Conversion of the backend's metadata to structures on the wire.
 
 use smb_wire::fscc::{
     CompressionFormat, FileBasicInformation, FileStandardInformation, PosixCreateResponse, PosixInformation,
@@ -38,7 +38,7 @@ pub(crate) fn stored_attributes(a: FileAttributes) -> Attributes {
     Attributes::from_bits_truncate(a.bits()) & Attributes::STORED
 }
 
-/// How the file is compressed (MS-FSA 2.1.5.10.9): LZNT1 is what NTFS has, whatever the backend uses.
+/// How the file is compressed (MS-FSA 2.1.5.10.9): reported as LZNT1, NTFS's only format, whatever the backend uses.
 pub(crate) fn compression_format(s: &Stat) -> CompressionFormat {
     let compressed = s.attributes.contains(Attributes::COMPRESSED);
     if compressed { CompressionFormat::LZNT1 } else { CompressionFormat::NONE }
@@ -66,7 +66,7 @@ pub(crate) fn standard(s: &Stat, delete_pending: bool) -> FileStandardInformatio
     }
 }
 
-/// What POSIX knows of a file with this descriptor.
+/// The POSIX attributes of a file with this descriptor.
 pub(crate) fn posix_created(user: &User, s: &Stat, descriptor: Option<&[u8]>) -> PosixCreateResponse {
     let unix = unix::of(user, descriptor);
     PosixCreateResponse {
@@ -117,7 +117,7 @@ pub(crate) fn posix(user: &User, s: &Stat, descriptor: Option<&[u8]>) -> PosixIn
         allocation_size: s.allocation,
         file_attributes: b.file_attributes,
         inode: s.id.number(),
-        // Of a device file: only the data of its reparse point tells.
+        // A device number is only in the data of a device file's reparse point.
         device: 0,
         created: posix_created(user, s, descriptor),
     }

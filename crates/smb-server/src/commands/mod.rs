@@ -27,7 +27,7 @@ use crate::request::{ConnectionFacts, Request};
 /// MS-SMB2 3.3.5.2.5: a request must pay for its payload, one credit for each 64 KiB begun.
 ///
 /// # Errors
-/// STATUS_INVALID_PARAMETER when it does not.
+/// STATUS_INVALID_PARAMETER when its charge is too small.
 pub(crate) fn check_charge(r: &Request, bytes: u32) -> Result<(), NtStatus> {
     charge_covers(&r.facts, &r.header, bytes)
 }
@@ -77,7 +77,7 @@ fn descriptors(
         Channel::RDMA_V1_INVALIDATE if facts.dialect >= 0x0302 => {}
         _ => return Err(NtStatus::INVALID_PARAMETER),
     }
-    // Placing plain payload in memory would bypass the encryption that the session wants.
+    // RDMA would move the payload unencrypted, although the session requires encryption.
     if facts.transport != TransportKind::Rdma || facts.dialect < 0x0300 || encrypted {
         return Err(NtStatus::INVALID_PARAMETER);
     }

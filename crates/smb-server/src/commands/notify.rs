@@ -38,9 +38,9 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     };
     let share = &f.share;
     let mut waiting = {
-        // A CLOSE either ends the watch after this, or there is none.
+        // A CLOSE waits for this pass and then ends the watch; after it no watch is started.
         let _pass = Pass::new(&open).ok_or(NtStatus::FILE_CLOSED)?;
-        // MS-FSA 2.1.5.11: of a directory that will be deleted there is nothing to expect.
+        // MS-FSA 2.1.5.11: a directory that is marked for deletion is not watched.
         if f.file.is_delete_pending() {
             return Err(NtStatus::DELETE_PENDING);
         }
@@ -49,13 +49,13 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     };
     match waiting.ready() {
         Some(report) => answer(report, room),
-        // What other operations of a compound follow cannot wait (MS-SMB2 3.3.5.2.7).
+        // A request that is not the last of its compound cannot wait (MS-SMB2 3.3.5.2.7).
         None if r.header.next_command != 0 => Err(NtStatus::INTERNAL_ERROR),
         None => answer(wait_for(r, waiting).await?, room),
     }
 }
 
-/// Waits for a change: the client is told so (MS-SMB2 3.3.4.2), and may cancel.
+/// Waits for a change: the client gets an interim response (MS-SMB2 3.3.4.2), and may cancel.
 async fn wait_for(r: &Request, mut waiting: Waiting<'_>) -> Result<Report, NtStatus> {
     r.pending.announce();
     let first = {
@@ -68,7 +68,7 @@ async fn wait_for(r: &Request, mut waiting: Waiting<'_>) -> Result<Report, NtSta
     match first {
         Some(report) => Ok(report),
         None if waiting.withdraw() => Err(NtStatus::CANCELLED),
-        // Answered in the same moment: the cancel comes too late.
+        // The watch completed at the same time: the CANCEL is too late.
         None => Ok(waiting.report().await),
     }
 }

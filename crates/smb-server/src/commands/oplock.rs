@@ -58,13 +58,15 @@ async fn oplock(r: &Request) -> Result<Reply, NtStatus> {
     }
 }
 
-/// Stores what a client has just given up. If that fails, the acknowledgement is answered with success all the same: the
-/// client has given its rights up in any case. The record has more than the client until then, which is safe: after a
-/// restart the client gets back what the record has, and nothing was done meanwhile that relies on the loss
-/// ([`crate::Server::store_lost_caching`]).
+/// Stores the caching rights that remain after an acknowledgement. If that fails, the acknowledgement is answered with
+/// success all the same: the client has lost the rights in any case. Until the next store the record has more rights
+/// than the client, which is safe: after a restart the client gets the rights in the record, and no operation that
+/// relies on their loss was carried out meanwhile ([`crate::Server::store_lost_caching`]).
 async fn store_loss(r: &Request, file: &FileState) {
     if r.server.store_lost_caching(file).await.is_err() {
-        tracing::warn!("what a client gave up is not stored: requests that wait for it fail until it is");
+        tracing::warn!(
+            "a client's loss of caching rights is not recorded: requests that wait for it fail until it is"
+        );
     }
 }
 

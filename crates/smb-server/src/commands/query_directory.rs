@@ -37,8 +37,8 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     if !AccessMask::from_bits_retain(open.access).contains(AccessMask::READ_DATA) {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    // MS-SMB2 3.3.5.18 has MaxTransactSize here. Clients exist that ask for Windows' 8 MiB whatever was negotiated: they
-    // get less, which is never wrong.
+    // MS-SMB2 3.3.5.18 has MaxTransactSize here. Some clients ask for Windows' 8 MiB whatever was negotiated: they get
+    // less, which is always valid.
     if q.output_buffer_length > r.facts.max_io.max(r.facts.max_transact()) {
         return Err(NtStatus::INVALID_PARAMETER);
     }
@@ -60,7 +60,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     prepare(e, &text, q.flags)?;
     let single = q.flags.contains(QueryDirectoryFlags::RETURN_SINGLE_ENTRY);
     let room = q.output_buffer_length.min(r.facts.max_transact()) as usize;
-    // Before the directory is read: what is made meanwhile is charged too.
+    // Before the directory is read: this memory also accounts for the entries built meanwhile.
     let memory = r.server.arena.alloc_sg(room, Class::Payload).await;
     let mac = class == FileInfoClass::ID_BOTH_DIRECTORY && r.tree.mac_listings.load(Ordering::Relaxed);
     let mac = mac.then(|| f.file.path_of(open.persistent));
@@ -72,7 +72,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     Ok(reply.charged_to(memory, &r.server.arena, out.bytes.len()))
 }
 
-/// Starts or goes on (MS-FSA 2.1.5.6.3): REOPEN begins with a new pattern, RESTART_SCANS too if one is given. The
+/// Starts or continues (MS-FSA 2.1.5.6.3): REOPEN begins with a new pattern, RESTART_SCANS too if one is given. The
 /// index of INDEX_SPECIFIED means nothing here, as on NTFS.
 fn prepare(e: &mut Enumeration, text: &str, flags: QueryDirectoryFlags) -> Result<(), NtStatus> {
     let reopen = flags.contains(QueryDirectoryFlags::REOPEN) || e.pattern.is_none();
@@ -150,7 +150,7 @@ async fn more(r: &Request, f: &FileOpen, e: &mut Enumeration) -> Result<bool, Nt
         if let Some(name) = pattern.literal().filter(|n| !matches!(*n, "." | "..")) {
             e.finished = true;
             match f.node.lookup(&ctx, name).wait().await {
-                // To the letter.
+                // The case is the same too.
                 Ok(entry) if f.posix && entry.name != name => {}
                 Ok(entry) => e.waiting.extend(visible(r, f, vec![entry]).await?),
                 Err(VfsError::NotFound | VfsError::InvalidName | VfsError::NameTooLong) => {}
@@ -164,7 +164,7 @@ async fn more(r: &Request, f: &FileOpen, e: &mut Enumeration) -> Result<bool, Nt
         e.finished = batch.is_empty();
         let matching = batch.into_iter().filter(|entry| pattern.matches(&entry.name)).collect();
         e.waiting.extend(visible(r, f, matching).await?);
-        // A long directory in which nothing matches does not hold up the other connections of this worker.
+        // A long directory without matches must not block the other connections of this worker.
         tokio::task::yield_now().await;
     }
     Ok(!e.waiting.is_empty())

@@ -19,12 +19,12 @@ pub(crate) async fn handle(r: Request) -> Reply {
     run(&r).await.into()
 }
 
-/// What is known, before it is fitted into the client's buffer.
+/// The complete information, before it is cut to the client's buffer.
 struct Answer {
     bytes: Vec<u8>,
-    /// Bytes that the client must have room for, or gets nothing: the structure without its variable part.
+    /// Bytes of the structure without its variable part: a client with a smaller buffer gets an error.
     fixed: usize,
-    /// Nothing has been left out already.
+    /// No entry was left out already.
     complete: bool,
 }
 
@@ -37,7 +37,7 @@ impl Answer {
 
 async fn run(r: &Request) -> Result<Reply, NtStatus> {
     let q = QueryInfoRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
-    // MS-SMB2 3.3.5.20: more than one answer may hold, or more than was paid for.
+    // MS-SMB2 3.3.5.20: more than one response may hold, or more than the credit charge covers.
     if q.output_buffer_length.max(q.input.len() as u32) > r.facts.max_transact() {
         return Err(NtStatus::INVALID_PARAMETER);
     }
@@ -75,7 +75,7 @@ async fn fit(r: &Request, answer: Answer, room: usize) -> Result<Reply, NtStatus
     Ok(reply.charged(&r.server.arena, bytes.len()).await)
 }
 
-/// MS-SMB2 3.3.5.20.3: a descriptor is given whole, or its length is.
+/// MS-SMB2 3.3.5.20.3: returns the whole descriptor, or else its length.
 async fn security(
     r: &Request,
     open: &Open,

@@ -18,13 +18,13 @@ use crate::request::{ConnectionFacts, Push, Reply, Request};
 use crate::share::Tree;
 use crate::status;
 
-/// Starts a READ; complete at once where the data is at hand. `plain` says that the reply is alone in its message and
-/// neither signed nor encrypted, so that its payload may come straight from a file.
+/// Starts a READ; completes at once where the backend has the data in memory. `plain` says that the reply is alone in
+/// its message and neither signed nor encrypted, so that its payload may come straight from a file.
 pub(crate) fn start(mut r: Request, plain: bool) -> Outcome {
     match begin(&r, plain) {
         Ok(Begun::Outcome(outcome)) => outcome,
         Ok(Begun::Pipe(open, length)) => {
-            r.message = IoBuf::from(Vec::new()); // a part of a receive chunk, which may be needed before long
+            r.message = IoBuf::from(Vec::new()); // releases its part of a receive chunk early
             Outcome::Pending(Box::pin(async move { of_pipe(&r, &open, length).await.into() }))
         }
         Err(status) => status.into(),
@@ -57,10 +57,10 @@ fn begin(r: &Request, plain: bool) -> Result<Begun, NtStatus> {
     read.begin(&q).map(Begun::Outcome)
 }
 
-/// A READ whose length its connection allows and its credits cover.
+/// Decodes a READ; checks its length against the connection's limit and its credit charge.
 ///
 /// # Errors
-/// STATUS_INVALID_PARAMETER where it is none.
+/// STATUS_INVALID_PARAMETER if the message or its length is invalid.
 fn decode<'m>(
     message: &'m [u8],
     facts: &ConnectionFacts,
@@ -68,8 +68,8 @@ fn decode<'m>(
     encrypted: bool,
 ) -> Result<ReadRequest<'m>, NtStatus> {
     let q = ReadRequest::decode(message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
-    // A response that the client's messages cannot hold is refused, never cut: to Linux's page cache and to Windows a short
-    // answer is the end of the file, and what follows reads as zeros.
+    // A READ whose response would not fit the client's messages is refused, never shortened: Linux's page cache and
+    // Windows take a short response for the end of the file, and read zeros behind it.
     let by_rdma = q.channel != Channel::NONE;
     let limit = if by_rdma { facts.max_read } else { facts.max_inline_read(encrypted) };
     if q.length > limit {
@@ -79,7 +79,8 @@ fn decode<'m>(
     Ok(q)
 }
 
-/// A READ through an open of a file: what it needs, borrowed, so that one that is answered at once counts no references.
+/// A READ through an open of a file. Borrows all that it needs: a READ that completes at once touches no reference
+/// count.
 pub(crate) struct FileRead<'a> {
     pub(crate) facts: &'a ConnectionFacts,
     pub(crate) arena: &'a Arena,
@@ -91,7 +92,7 @@ pub(crate) struct FileRead<'a> {
 }
 
 impl FileRead<'_> {
-    /// Starts the READ that `message` is; complete at once where the data is at hand.
+    /// Starts the READ in `message`; completes at once where the backend has the data in memory.
     ///
     /// # Errors
     /// The status to answer with.
@@ -117,7 +118,7 @@ impl FileRead<'_> {
         Ok(match file.node.read(&c, q.offset, want) {
             Io::Done(result) => Outcome::Reply(job.finish(file, result)),
             Io::Pending(future) => {
-                // The open stays alive until its read is done, whatever the client closes meanwhile.
+                // Keeps the open alive until its read completes, even if the client closes it meanwhile.
                 let open = Arc::clone(self.open);
                 Outcome::Pending(Box::pin(async move {
                     let result = future.await;
@@ -137,19 +138,19 @@ fn check(open: &Open, file: &FileOpen, q: &ReadRequest<'_>) -> Result<(), NtStat
     if open.access & readable == 0 {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    // A range that ends beyond what a signed offset reaches does not exist.
+    // A range must end within the limit of a signed offset.
     if q.offset.checked_add(u64::from(q.length)).is_none_or(|end| end > i64::MAX as u64) {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     file.stream.check_io(open.persistent, q.offset, u64::from(q.length), false)
 }
 
-/// A READ that was passed to the backend.
+/// A READ that is pending in the backend.
 struct Job {
     offset: u64,
     length: u32,
     minimum: u32,
-    /// Where the payload goes when it goes by RDMA.
+    /// The client's buffers if the payload is sent by RDMA.
     push: Option<Vec<BufferDescriptorV1>>,
 }
 
@@ -165,7 +166,7 @@ impl Job {
 
     fn reply(self, file: &FileOpen, data: Data) -> Reply {
         let length = data.len() as u32;
-        // What FilePositionInformation tells (MS-FSA 2.1.5.2).
+        // For FilePositionInformation (MS-FSA 2.1.5.2).
         file.position.store(self.offset + u64::from(length), Ordering::Relaxed);
         let Some(to) = self.push else {
             let mut reply = Reply::ok(&ReadResponse::inline(length));

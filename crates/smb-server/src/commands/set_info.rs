@@ -23,7 +23,7 @@ use crate::open::{FileOpen, Open, Pass};
 use crate::request::{Reply, Request};
 use crate::status;
 
-/// What an open needs for a class (MS-FSA 2.1.5.15).
+/// Checks the access right that a class needs (MS-FSA 2.1.5.15).
 fn require(open: &Open, needed: AccessMask) -> Result<(), NtStatus> {
     if AccessMask::from_bits_retain(open.access).contains(needed) {
         Ok(())
@@ -32,7 +32,7 @@ fn require(open: &Open, needed: AccessMask) -> Result<(), NtStatus> {
     }
 }
 
-/// A structure of fixed size that does not fill its place.
+/// The status for a fixed-size structure in a buffer that is too short.
 fn short<T>(decoded: Result<T, WireError>) -> Result<T, NtStatus> {
     decoded.map_err(|_| NtStatus::INFO_LENGTH_MISMATCH)
 }
@@ -42,8 +42,8 @@ pub(crate) async fn handle(r: Request) -> Reply {
     if !changes_names(&r) {
         return run(&r).await.into();
     }
-    // In a task of its own: once the backend has renamed, the paths of the file's opens must follow, whatever becomes of
-    // the connection.
+    // In a task of its own: once the backend has renamed, the paths of the file's opens must be updated, even if the
+    // connection ends.
     let env = r.server.env.clone();
     env.run_begun(async move { run(&r).await.into() }).await
 }
@@ -58,7 +58,7 @@ fn changes_names(r: &Request) -> bool {
 
 async fn run(r: &Request) -> Result<Reply, NtStatus> {
     let q = SetInfoRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
-    // MS-SMB2 3.3.5.21: more than one request may hold, or more than was paid for.
+    // MS-SMB2 3.3.5.21: more than one request may hold, or more than the credit charge covers.
     if q.buffer.len() > r.facts.max_transact() as usize {
         return Err(NtStatus::INVALID_PARAMETER);
     }
@@ -94,7 +94,7 @@ async fn file(r: &Request, open: &Open, f: &FileOpen, q: &SetInfoRequest<'_>) ->
     use FileInfoClass as C;
     let ctx = r.ctx();
     let class = FileInfoClass(q.info_class);
-    // What is set of the open itself changes no file.
+    // Position and mode are state of the open, not of the file.
     if !matches!(class, C::POSITION | C::MODE) {
         check_volume(f)?;
     }
@@ -146,7 +146,7 @@ async fn file(r: &Request, open: &Open, f: &FileOpen, q: &SetInfoRequest<'_>) ->
             r.server.modified(open, f, CompletionFilter::EA);
             Ok(())
         }
-        // MS-FSA 2.1.5.15.16: needs SeManageVolumePrivilege, which nobody has over the network.
+        // MS-FSA 2.1.5.15.16: needs SeManageVolumePrivilege, which no user has over the network.
         C::VALID_DATA_LENGTH => Err(NtStatus::PRIVILEGE_NOT_HELD),
         C::SHORT_NAME | C::OBJECT_ID | C::QUOTA | C::REPARSE_POINT => Err(NtStatus::NOT_SUPPORTED),
         C::PIPE | C::PIPE_REMOTE => Err(NtStatus::INVALID_PARAMETER),
@@ -154,7 +154,7 @@ async fn file(r: &Request, open: &Open, f: &FileOpen, q: &SetInfoRequest<'_>) ->
     }
 }
 
-/// Whether an open may change its file's size, and to this.
+/// Whether an open may change its file's size to `size`.
 fn resizable(open: &Open, f: &FileOpen, size: u64) -> Result<(), NtStatus> {
     require(open, AccessMask::WRITE_DATA)?;
     // MS-FSA 2.1.5.15.4: of files only, and a signed number that is not negative.
@@ -176,8 +176,8 @@ fn set_mode(f: &FileOpen, mode: CreateOptions) -> Result<(), NtStatus> {
     Ok(())
 }
 
-/// FileDispositionInformationEx (MS-FSA 2.1.5.15.3). The name goes with the last open in any case: POSIX semantics
-/// would take it with this one.
+/// FileDispositionInformationEx (MS-FSA 2.1.5.15.3). The name is always removed at the last close: POSIX semantics
+/// would remove it when this open is closed.
 async fn disposition_ex(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -> Result<(), NtStatus> {
     let flags = short(FileDispositionInformationEx::decode(buffer))?.flags;
     let delete = flags.contains(DispositionFlags::DELETE);
@@ -214,7 +214,7 @@ fn set_delete_pending(open: &Open, f: &FileOpen, delete: bool) {
     }
 }
 
-/// Whether a file may be marked for deletion, or spared (MS-FSA 2.1.5.15.3).
+/// Whether a file may be marked for deletion, or unmarked (MS-FSA 2.1.5.15.3).
 async fn may_dispose(
     r: &Request,
     open: &Open,
@@ -249,7 +249,7 @@ async fn security(
     sent: &[u8],
 ) -> Result<(), NtStatus> {
     require(open, access::needed_to_set(parts))?;
-    // MS-SMB2 3.3.5.21.3: what is not understood is ignored; a descriptor of which nothing changes stays as it is.
+    // MS-SMB2 3.3.5.21.3: unknown parts are ignored; if no known part is set, the descriptor stays unchanged.
     if !parts.intersects(access::KEPT) {
         return Ok(());
     }
@@ -263,7 +263,7 @@ async fn security(
     Ok(())
 }
 
-/// Of a pipe, only its mode can be set, and there is one that works.
+/// Only the mode of a pipe can be set, and only to one value.
 fn of_pipe(q: &SetInfoRequest<'_>) -> Result<(), NtStatus> {
     match FileInfoClass(q.info_class) {
         FileInfoClass::PIPE => Ok(()),

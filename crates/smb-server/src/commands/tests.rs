@@ -49,7 +49,7 @@ use crate::{
     Interface, Interfaces, Limits, OpenJournal, Protection, Server, ServerConfig, ShareConfig, TransportKind,
 };
 
-/// Everything that an open may ask for.
+/// All rights that an open may request.
 pub(super) const ALL: AccessMask = AccessMask::FILE_ALL_ACCESS;
 pub(super) const SHARE_ALL: ShareAccess =
     ShareAccess::READ.union(ShareAccess::WRITE).union(ShareAccess::DELETE);
@@ -209,7 +209,7 @@ impl World {
         super::create::handle(self.create_request(path, how, oplock_level, contexts)).await
     }
 
-    /// What QUERY_INFO says of an open.
+    /// The result of QUERY_INFO on an open.
     pub(super) async fn query(
         &self,
         file_id: FileId,

@@ -16,7 +16,7 @@ use crate::share::{Share, Tree};
 
 /// Everything a user may do with files and directories: FILE_ALL_ACCESS.
 const ALL_ACCESS: u32 = 0x001F_01FF;
-/// What is left on a read-only share: FILE_GENERIC_READ and FILE_GENERIC_EXECUTE.
+/// The maximal access on a read-only share: FILE_GENERIC_READ and FILE_GENERIC_EXECUTE.
 const READ_ACCESS: u32 = 0x0012_00A9;
 
 pub(crate) fn connect(
@@ -43,10 +43,10 @@ fn try_connect(
     let path = q.path.to_string().map_err(|_| NtStatus::BAD_NETWORK_NAME)?;
     let name = share_name(&path).ok_or(NtStatus::BAD_NETWORK_NAME)?;
     let share = server.share(name).ok_or(NtStatus::BAD_NETWORK_NAME)?;
-    // MS-SMB2 3.3.5.7: a share that requires encryption is for clients that can.
+    // MS-SMB2 3.3.5.7: a share that requires encryption refuses clients without it.
     if share.encrypt && session.ciphers.is_none() {
         tracing::warn!(peer = %facts.peer, user = ?session.user.name, share = ?share.name,
-            "refused: the share requires encryption and the client's dialect has none");
+            "tree connect refused: the share requires encryption and the client offers none (SMB 3.0 or later is needed)");
         return Err(NtStatus::ACCESS_DENIED);
     }
     if session.encrypt && !encrypted {
@@ -57,7 +57,7 @@ fn try_connect(
     // MS-SMB2 3.3.5.7: a user who is granted nothing does not connect.
     if share.vfs().is_some() && maximal == 0 {
         tracing::info!(peer = %facts.peer, user = %session.user.name, share = %share.name,
-            "tree connect refused: the share grants the user nothing");
+            "tree connect refused: the share's permission grants the user no access (causeway share set-acl)");
         return Err(NtStatus::ACCESS_DENIED);
     }
     let tree = session
@@ -71,7 +71,7 @@ fn response(facts: &ConnectionFacts, share: &Share, maximal: u32) -> TreeConnect
     let share_type = match share.vfs() {
         Some(_) => ShareType::DISK,
         None => {
-            // Pipes are not for offline files.
+            // Pipes cannot be cached offline.
             flags |= ShareFlags::CACHING_MASK;
             ShareType::PIPE
         }
@@ -82,7 +82,7 @@ fn response(facts: &ConnectionFacts, share: &Share, maximal: u32) -> TreeConnect
     if share.protection.read().access_based_enumeration {
         flags |= ShareFlags::ACCESS_BASED_DIRECTORY_ENUM;
     }
-    // MS-SMB2 3.3.5.7: only beside the connection's capability, or clients ask for what they do not get.
+    // MS-SMB2 3.3.5.7: only with the connection's capability, or clients request persistent handles in vain.
     let persistent = facts.server_capabilities & Capabilities::PERSISTENT_HANDLES.bits() != 0;
     let mut capabilities = ShareCapabilities::empty();
     capabilities.set(ShareCapabilities::CONTINUOUS_AVAILABILITY, share.continuous && persistent);

@@ -50,7 +50,7 @@ fn begin(r: &Request, whole: &Sg, piped: Option<Piped>) -> Result<Outcome, NtSta
         open.file().is_some_and(|f| f.unbuffered) || q.flags.contains(WriteFlags::UNBUFFERED);
     let from = descriptors(&r.facts, r.encrypted, q.channel, q.channel_info, length)?;
     if length >= LARGE && !by_rdma {
-        // Where one goes, the next one goes, mostly.
+        // The next WRITE mostly has the same destination as this one.
         let by_memory = c.flags.write_through || c.flags.unbuffered;
         let prefers = open.file().is_some_and(|f| f.node.prefers_pipes()) && !by_memory;
         r.facts.pipes.store(prefers, Ordering::Relaxed);
@@ -64,7 +64,7 @@ fn begin(r: &Request, whole: &Sg, piped: Option<Piped>) -> Result<Outcome, NtSta
         Some(_) if length == 0 => Ok(job.run(Payload::Bytes(Sg::new()))),
         Some(from) => {
             let offset = q.offset;
-            // A lock may have been taken while the payload came.
+            // A lock may have been taken while the payload was received.
             let then = Box::new(move |data: Result<Sg, NtStatus>| {
                 match data.and_then(|data| unlocked(&job.open, offset, length).map(|()| data)) {
                     Ok(data) => job.run(Payload::Bytes(data)),
@@ -76,13 +76,13 @@ fn begin(r: &Request, whole: &Sg, piped: Option<Piped>) -> Result<Outcome, NtSta
     }
 }
 
-/// The shortest payload that says where the next one had better be, in bytes.
+/// The shortest payload, in bytes, that updates the prediction of where the next one is received.
 const LARGE: u32 = 64 << 10;
 
-/// What is to be written.
+/// The payload, by where it was received.
 enum Payload {
     Bytes(Sg),
-    /// It has come whole, into a pipe.
+    /// Received whole, into a pipe.
     Piped(Piped),
 }
 
@@ -128,7 +128,7 @@ fn unlocked(open: &Open, offset: u64, length: u32) -> Result<(), NtStatus> {
     file.stream.check_io(open.persistent, offset, u64::from(length), true)
 }
 
-/// A WRITE whose payload is here.
+/// A WRITE whose payload was received.
 struct Job {
     server: Arc<Server>,
     open: Arc<Open>,
@@ -138,7 +138,7 @@ struct Job {
 
 impl Job {
     fn run(self, data: Payload) -> Outcome {
-        // It may have been closed while the payload came.
+        // The open may have been closed while the payload was received.
         let Some(pass) = Pass::new(&self.open) else { return NtStatus::FILE_CLOSED.into() };
         let Some(file) = pass.open().file() else { return NtStatus::INVALID_DEVICE_REQUEST.into() };
         file.changes_data(&self.server);
@@ -174,13 +174,13 @@ impl Job {
         }
     }
 
-    /// Whether the open may only add to its file.
+    /// Whether the open may only append to its file.
     fn appends(&self) -> bool {
         self.open.access & AccessMask::WRITE_DATA.bits() == 0
     }
 
-    /// MS-SMB2 3.3.5.13: what is there is not for an open without FILE_WRITE_DATA. (With it, one may extend too, as on
-    /// NTFS.) One at a time, or the second would come on top of what the first has added.
+    /// MS-SMB2 3.3.5.13: an open without FILE_WRITE_DATA may not overwrite existing data. (With it, an open may also
+    /// extend, as on NTFS.) One append at a time, or the second would overwrite the data that the first has appended.
     async fn append(&self, data: Sg) -> Result<Reply, NtStatus> {
         let file = self.open.file().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
         let _one = file.file.metadata().await;

@@ -1,4 +1,4 @@
-//! Further channels of a session, and who may authenticate again (MS-SMB2 3.3.5.5, 3.3.5.2.4).
+//! Further channels of a session, and re-authentication (MS-SMB2 3.3.5.5, 3.3.5.2.4).
 
 use std::sync::Arc;
 
@@ -121,7 +121,7 @@ impl Engine {
     }
 }
 
-/// MS-SMB2 3.3.5.2.4, of a request to authenticate again on a channel.
+/// MS-SMB2 3.3.5.2.4: checks a request to authenticate again on a channel.
 pub(super) fn may_reauthenticate(channel: &Channel, message: &InMessage, item: &Item) -> Result<(), Refusal> {
     let is_signed = item.header.flags.contains(HeaderFlags::SIGNED);
     let key = || Some(Arc::clone(&channel.signing));

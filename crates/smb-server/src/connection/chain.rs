@@ -1,4 +1,4 @@
-//! A transport message on its way through the engine: its requests, those that are done, and the one that runs.
+//! A transport message in the engine: its waiting requests, the running one, and the completed ones.
 
 use std::sync::Arc;
 
@@ -16,16 +16,16 @@ use super::incoming::{InMessage, Item};
 use crate::open::Sequenced;
 use crate::request::{Cancel, Reply};
 
-/// A message and how far it has come. Requests run one after the other (MS-SMB2 3.3.5.2.7).
+/// A message in progress. Its requests run one after the other (MS-SMB2 3.3.5.2.7).
 pub(super) struct Chain {
     pub(super) message: InMessage,
-    /// What has not begun yet; one request, mostly, so that it needs no memory of its own.
+    /// Requests that have not begun; mostly one, so that the list needs no allocation.
     pub(super) waiting: smallvec::IntoIter<[Item; 1]>,
     pub(super) finished: SmallVec<[Finished; 1]>,
     pub(super) related: Related,
-    /// The request that runs now, when it did not complete at once.
+    /// The running request, if it did not complete at once.
     pub(super) running: Option<Running>,
-    /// When the last request was answered that was answered at once, if the clock was read for its counters.
+    /// When the last request that completed at once was answered, if the clock was read for its counters.
     pub(super) answered: Option<Moment>,
 }
 
@@ -42,12 +42,12 @@ impl Default for Chain {
     }
 }
 
-/// How a request began, and what its reply needs.
+/// The result of starting a request, and the data for its reply.
 pub(super) struct Started {
     pub(super) outcome: Outcome,
     pub(super) signing: Signing,
     pub(super) cancel: Cancel,
-    /// It is at work for its open until this is dropped.
+    /// The request counts as running for its open until this is dropped.
     pub(super) sequenced: Option<Sequenced>,
     pub(super) count: Count,
 }
@@ -92,16 +92,16 @@ pub(super) struct Running {
     pub(super) invalidate: Option<Stag>,
     /// Its interim response was sent: the final one is asynchronous (MS-SMB2 3.3.4.2).
     pub(super) async_id: Option<u64>,
-    /// It would have gone on asynchronously in the middle of a compound, and was cancelled for that.
+    /// It would have become asynchronous in the middle of a compound, and was cancelled for that.
     pub(super) refused: bool,
-    /// Where a Pull goes on.
+    /// The continuation of a Pull.
     pub(super) then: Option<AfterPull>,
     pub(super) counting: Option<Counting>,
-    /// It is at work for its open until this is dropped.
+    /// The request counts as running for its open until this is dropped.
     pub(super) sequenced: Option<Sequenced>,
 }
 
-/// What a reply is signed with.
+/// The key that signs a reply.
 #[derive(Default)]
 pub(super) enum Signing {
     #[default]
@@ -127,14 +127,14 @@ impl Finished {
     }
 }
 
-/// What a WRITE does once its payload was fetched from the client's memory.
+/// The continuation of a WRITE after its payload was fetched from the client's memory.
 pub(super) type AfterPull = Box<dyn FnOnce(Result<Sg, NtStatus>) -> Outcome + Send>;
 
-/// What came of starting a request.
+/// The result of starting a request.
 pub(crate) enum Outcome {
-    /// It is done.
+    /// It is complete.
     Reply(Reply),
-    /// It waits for something.
+    /// It must wait.
     Pending(BoxFuture<Reply>),
     /// Its payload must be fetched by RDMA first.
     Pull { from: Vec<BufferDescriptorV1>, length: u32, then: AfterPull },
@@ -143,7 +143,7 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// Of a handler that may have to wait.
+    /// The outcome of a handler that may have to wait.
     pub(super) fn later(handler: impl Future<Output = Reply> + Send + 'static) -> Outcome {
         Outcome::Pending(Box::pin(handler))
     }

@@ -1,4 +1,4 @@
-//! A connection's part of a session (MS-SMB2 3.3.1.14), and what its requests used last.
+//! A connection's channel of a session (MS-SMB2 3.3.1.14), with the tree connect and open that its requests used last.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use crate::open::Open;
 use crate::session::Session;
 use crate::share::Tree;
 
-/// A channel. Its requests borrow session, tree connect and open from it: a READ that is answered at once counts no reference
-/// to them.
+/// A channel. Its requests borrow session, tree connect and open from it: a READ that completes at once touches no
+/// reference count.
 pub(super) struct Channel {
     pub(super) session: Arc<Session>,
     pub(super) signing: Arc<SigningKey>,
-    /// The tree connect used last: nearly always the one that is used next.
+    /// The tree connect used last: nearly always the next request uses the same.
     pub(super) last_tree: Option<Arc<Tree>>,
     /// The open used last, likewise.
     pub(super) last_open: Option<Arc<Open>>,
@@ -24,12 +24,12 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    /// A channel that was not used yet.
+    /// A new channel.
     pub(super) fn new(session: Arc<Session>, signing: Arc<SigningKey>) -> Channel {
         Channel { session, signing, last_tree: None, last_open: None, tallies: Tallies::default() }
     }
 
-    /// The session's tree connect with this id, which is the one used last from now on (MS-SMB2 3.3.5.2.11).
+    /// Looks up the session's tree connect with this id, and makes it the one used last (MS-SMB2 3.3.5.2.11).
     ///
     /// # Errors
     /// STATUS_NETWORK_NAME_DELETED when there is none.
@@ -44,7 +44,7 @@ impl Channel {
         self.last_tree.as_ref().ok_or(NtStatus::NETWORK_NAME_DELETED)
     }
 
-    /// The session's open with this id, which is the one used last from now on.
+    /// Looks up the session's open with this id, and makes it the one used last.
     #[inline]
     pub(super) fn turn_to_open(&mut self, server: &Server, id: FileId) -> Option<&Arc<Open>> {
         if self.last_open.as_ref().is_none_or(|open| open.id() != id) {
@@ -54,7 +54,7 @@ impl Channel {
         self.last_open.as_ref()
     }
 
-    /// Drops what a request with this command has ended, or is about to close.
+    /// Drops the cached references to a tree connect or open that a request with this command ends.
     #[inline]
     pub(super) fn forget(&mut self, command: Command) {
         match command {

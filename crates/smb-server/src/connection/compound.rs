@@ -1,4 +1,4 @@
-//! Related requests of a compound: what each takes from the one before it (MS-SMB2 3.3.5.2.7.2).
+//! Related requests of a compound: what each inherits from the one before it (MS-SMB2 3.3.5.2.7.2).
 
 use smb_wire::{Command, FileId, Header, NtStatus};
 
@@ -10,9 +10,9 @@ pub(super) struct Related {
     pub(super) session_id: u64,
     /// `None` while no operation named or made one.
     tree_id: Option<u32>,
-    /// The open that the operation before worked on.
+    /// The open of the operation before.
     file_id: Option<FileId>,
-    /// The failure of the operation that should have made `file_id`.
+    /// The failure of the operation that should have created `file_id`.
     failed: Option<NtStatus>,
     /// The operation before had a session: there is something to inherit.
     begun: bool,
@@ -27,8 +27,8 @@ impl Related {
         }
     }
 
-    /// A request's header as it counts: a related operation takes session and tree from the one before it, whatever its own
-    /// fields say.
+    /// The effective header of a request: a related operation inherits session and tree from the one before it, and its
+    /// own fields are ignored.
     ///
     /// # Errors
     /// STATUS_INVALID_PARAMETER for the first operation of a chain, and behind a session that does not exist.
@@ -45,7 +45,7 @@ impl Related {
         Ok(header)
     }
 
-    /// The session of a request was verified, or it is refused.
+    /// Records whether the session of a request was verified.
     #[inline]
     pub(super) fn has_session(&mut self, id: Option<u64>) {
         self.begun = id.is_some();
@@ -56,8 +56,8 @@ impl Related {
     /// there is none to inherit: the handler answers STATUS_INVALID_HANDLE.
     ///
     /// # Errors
-    /// STATUS_INVALID_PARAMETER when there is no tree connect to inherit; the status of the operation that should have made
-    /// the FileId.
+    /// STATUS_INVALID_PARAMETER when there is no tree connect to inherit; the status of the operation that should have
+    /// created the FileId.
     #[inline]
     pub(super) fn names(
         &mut self,
@@ -83,7 +83,7 @@ impl Related {
         self.file_id.filter(|_| header.is_related())
     }
 
-    /// Notes what later operations inherit from the reply to `command`.
+    /// Records what later operations inherit from the reply to `command`.
     #[inline]
     pub(super) fn answered(&mut self, command: Command, reply: &Reply) {
         let (tree_id, file_id) =
@@ -91,7 +91,7 @@ impl Related {
         self.tree_id = tree_id.or(self.tree_id);
         self.file_id = file_id.or(self.file_id);
         if command == Command::CREATE {
-            // Not by the status alone: STOPPED_ON_SYMLINK is a warning.
+            // The status alone does not decide: STOPPED_ON_SYMLINK is a warning.
             self.failed = file_id.is_none().then_some(reply.status);
         }
     }
@@ -109,7 +109,7 @@ mod tests {
         Header { session_id: 7, tree_id: 9, flags, ..Header::default() }
     }
 
-    /// MS-SMB2 3.3.5.2.7.2: session, tree connect and file are those of the operation before, whatever the fields say.
+    /// MS-SMB2 3.3.5.2.7.2: session, tree connect and file are those of the operation before; the fields are ignored.
     #[test]
     fn a_related_operation_inherits() {
         let (first, second) =

@@ -1,7 +1,7 @@
-//! What the engine counts of each request that names a tree connect: for its share and its session at once.
+//! Counts each request that names a tree connect, for its share and its session in one step.
 //!
-//! A channel has one tally per share, which it finds where it finds the tree connect. A request holds its tally until
-//! it is answered, so that it ends where it began whatever happens to tree connect and session meanwhile.
+//! A channel has one tally per share, cached with the tree connect used last. A request holds its tally until it is
+//! answered, so that begin and end are counted in the same one, even if tree connect or session end meanwhile.
 
 use std::sync::Arc;
 
@@ -20,30 +20,30 @@ use crate::share::Tree;
 #[derive(Default)]
 pub(super) struct Tallies {
     all: Vec<Arc<Tally>>,
-    /// Of the tree connect used last.
+    /// The tally of the tree connect used last.
     last: Option<Arc<Tally>>,
 }
 
 /// How a request that was started is counted.
 pub(super) enum Count {
-    /// No share counts it.
+    /// It belongs to no share.
     Unshared,
     /// It was answered and counted in one step, at this time.
     Answered(Moment),
     Waits(Counting),
 }
 
-/// A request that is counted and waits for something.
+/// A counted request that is pending.
 pub(super) struct Counting {
     tally: Arc<Tally>,
     class: Class,
     begun: Begun,
-    /// Bytes that are fetched by RDMA; `None`: the payload is in the message.
+    /// Bytes fetched by RDMA; `None`: the payload is in the message.
     pulled: Option<u32>,
 }
 
 impl Tallies {
-    /// From now on `tree` is the one used last.
+    /// Makes `tree` the tree connect used last.
     pub(super) fn turn_to(&mut self, server: &Server, session: &Session, tree: &Tree) {
         let share = &tree.share.counted;
         self.last = self.all.iter().find(|t| t.is_for(share)).cloned();
@@ -57,8 +57,8 @@ impl Tallies {
         }
     }
 
-    /// Counts a request of the tree connect used last, of `received` bytes, that was started at `start`. One that was answered
-    /// at once takes no reference to its tally.
+    /// Counts a request of the tree connect used last, of `received` bytes, that was started at `start`. One that
+    /// completed at once takes no reference to its tally.
     #[inline]
     pub(super) fn count(&self, command: Command, start: Moment, received: usize, outcome: &Outcome) -> Count {
         let Some(tally) = &self.last else { return Count::Unshared };
@@ -88,7 +88,7 @@ impl Counting {
     }
 }
 
-/// What a request moved that was answered so.
+/// The bytes that a request moved, from its reply.
 #[inline]
 fn done(class: Class, reply: &Reply, pulled: Option<u32>, received: u64) -> Done {
     let inline = reply.payload.len() as u64;

@@ -4,8 +4,7 @@
 //! 1. Ids below `low` are used; ids from `low + range` on were never granted.
 //! 2. Between them, a bit is set for an id that was used; the bit of `low` is clear (or `range` is 0).
 //! 3. `available` is the number of clear bits in the window: what the client may still send.
-//! 4. `in_use` is what requests cost whose final replies have not been made; what [`Credits`] shows is both, after each
-//!    change.
+//! 4. `in_use` is the cost of the requests without a final reply; [`Credits`] shows both after each change.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use smb_wire::{Command, Header};
 use super::incoming::Item;
 use super::{ConnectionError, Engine};
 
-/// The ids that a client may use, and what it may be granted.
+/// The ids that a client may use, and the limit of further grants.
 #[derive(Debug)]
 pub(crate) struct CreditWindow {
     low: u64,
@@ -37,7 +36,7 @@ pub struct Credits {
     pub in_use: u32,
 }
 
-/// The same for other threads to look at; one connection writes it.
+/// A copy for readers on other threads; only the connection writes it.
 #[derive(Debug, Default)]
 pub(crate) struct Shown(AtomicU64);
 
@@ -56,13 +55,13 @@ impl Engine {
     /// MS-SMB2 3.3.5.2.3: uses the message ids of a message's requests.
     ///
     /// # Errors
-    /// What ends the connection.
+    /// The connection must end.
     pub(super) fn take_ids(&mut self, requests: &[Item]) -> Result<(), ConnectionError> {
         for Item { header, .. } in requests {
             if header.is_response() {
-                return Err(ConnectionError::Protocol("a response from a client"));
+                return Err(ConnectionError::Protocol("the client sent a response"));
             }
-            // A CANCEL uses the id of what it cancels.
+            // A CANCEL uses the id of the request that it cancels.
             if header.command != Command::CANCEL {
                 let (first, charge) = (header.message_id, self.charge(header));
                 let window = self.credits.window();
@@ -76,14 +75,14 @@ impl Engine {
         Ok(())
     }
 
-    /// How many ids a request used.
+    /// The number of ids that a request used.
     pub(super) fn charge(&self, request: &Header) -> u16 {
         if self.facts.multi_credit { request.credit_charge } else { 1 }
     }
 
-    /// Credits for the reply to a request (MS-SMB2 3.3.1.2): what it used up, and what it asked for beyond one, as far
-    /// as there is room. Windows and Samba are as generous, and clients exist that count on it: one that does not
-    /// count its own set-up requests would otherwise run past its window.
+    /// Credits for the reply to a request (MS-SMB2 3.3.1.2): its charge, plus the credits that it requested beyond one,
+    /// as far as the limit allows. Windows and Samba do the same, and some clients rely on it: one that does not count
+    /// its own set-up requests would otherwise exceed its window.
     pub(super) fn grant(&mut self, request: &Header) -> u16 {
         let charge = self.charge(request).max(1);
         let wish = match request.command {
@@ -92,7 +91,7 @@ impl Engine {
             _ if request.credits == 0 => 0,
             _ => charge.saturating_add(request.credits - 1),
         };
-        // Few when payload memory is short, so that clients slow down.
+        // Grant few credits when payload memory is short, to throttle clients.
         let most = if self.server.arena.is_short() { 1 } else { u16::MAX };
         self.credits.grant(wish.min(most))
     }
@@ -113,12 +112,12 @@ impl CreditWindow {
         }
     }
 
-    /// Where others see how many there are.
+    /// The copy for other threads.
     pub(crate) fn shown(&self) -> Arc<Shown> {
         Arc::clone(&self.shown)
     }
 
-    /// A request that used `charge` ids has its final reply. A NEGOTIATE used one, whatever it says once it is answered.
+    /// A request that used `charge` ids has its final reply. A NEGOTIATE used one, whatever its CreditCharge.
     pub(crate) fn answered(&mut self, charge: u16) {
         self.in_use = self.in_use.saturating_sub(charge.max(1).into());
         self.show();
@@ -147,7 +146,7 @@ impl CreditWindow {
         self.available -= charge as u32;
         self.in_use += charge as u32;
         while self.range > 0 && self.is_used(self.low) {
-            self.flip(self.low); // its place in the ring is free for a later id
+            self.flip(self.low); // its bit in the ring is free for a later id
             self.low += 1;
             self.range -= 1;
         }

@@ -1,4 +1,4 @@
-//! Running chains: how each request begins, and what becomes of it.
+//! Running chains: starting each request, and collecting its reply.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ impl Engine {
     /// Runs the requests of a chain until one must wait or all are done.
     pub(super) fn run(&mut self, chain: &mut Chain) {
         while let Some(item) = chain.waiting.next() {
-            // What is finished does not pile up until a long chain ends.
+            // Replies are sent before the end of a long chain, so that they do not accumulate.
             if chain.finished.iter().map(Finished::len).sum::<usize>() > COMPOUND_MAX {
                 let mut finished = std::mem::take(&mut chain.finished);
                 self.send_finished(&mut finished, chain.message.encrypted.as_ref());
@@ -36,7 +36,7 @@ impl Engine {
         self.complete(chain);
     }
 
-    /// Notes how a request began; true when it waits, and its chain with it.
+    /// Processes the result of starting a request; returns true when the request waits, and so its chain.
     fn waits(&mut self, chain: &mut Chain, item: &Item, started: Started) -> bool {
         let Started { outcome, signing, cancel, sequenced, count } = started;
         let header = item.header;
@@ -54,7 +54,7 @@ impl Engine {
         };
         let (future, pull, then) = match outcome {
             Outcome::Silent => return false,
-            // Nearly always: it never becomes a request that runs.
+            // Nearly always: it completed at once, and is never stored as running.
             Outcome::Reply(reply) => {
                 drop(sequenced);
                 chain.related.answered(header.command, &reply);
@@ -73,7 +73,7 @@ impl Engine {
         true
     }
 
-    /// Puts a chain aside, in the next slot, until its running request is done.
+    /// Parks a chain, in the next slot, until its running request completes.
     fn park(&mut self, chain: &mut Chain, running: Running) -> u64 {
         let slot = self.next_slot;
         self.next_slot += 1;
@@ -86,7 +86,7 @@ impl Engine {
         slot
     }
 
-    /// A parked request is done: its chain goes on.
+    /// A parked request is complete: continues its chain.
     pub(super) fn finished(&mut self, slot: u64, reply: Reply) {
         if let Some(reason) = reply.extra.as_ref().and_then(|extra| extra.drop_connection) {
             self.ending = Some(ConnectionError::Negotiation(reason));
@@ -99,7 +99,7 @@ impl Engine {
         self.run(&mut chain);
     }
 
-    /// The payload of a parked WRITE has come (or not): it goes on.
+    /// The payload of a parked WRITE was fetched, or could not be: continues it.
     pub(super) fn resume_pull(&mut self, slot: u64, data: Result<Sg, NtStatus>) {
         let Some(chain) = self.parked.get_mut(&slot) else { return };
         let Some(then) = chain.running.as_mut().and_then(|r| r.then.take()) else { return };
@@ -112,7 +112,7 @@ impl Engine {
         }
     }
 
-    /// Starts a request: those here that need no session.
+    /// Starts a request; handles here the commands that need no session.
     fn start_request(&mut self, chain: &mut Chain, item: &Item) -> Started {
         let Chain { message, related, .. } = chain;
         let Item { header, .. } = item;
@@ -129,7 +129,7 @@ impl Engine {
             Command::NEGOTIATE => Started::new(self.negotiate(message.of(item)), None),
             // MS-SMB2 3.3.5.2.2.
             _ if self.negotiated.is_none() => {
-                self.ending = Some(ConnectionError::Protocol("a request before NEGOTIATE"));
+                self.ending = Some(ConnectionError::Protocol("the client sent a request before NEGOTIATE"));
                 Started::new(Outcome::Silent, None)
             }
             Command::SESSION_SETUP => self.session_setup(message, item),
@@ -141,7 +141,7 @@ impl Engine {
         }
     }
 
-    /// Starts a request of a session: those here that need no tree connect.
+    /// Starts a request of a session; handles here the commands that need no tree connect.
     fn start_in_session(&mut self, chain: &mut Chain, item: &Item) -> Started {
         let Chain { message, related, .. } = chain;
         // MS-SMB2 3.3.5.2.7.2.
@@ -188,9 +188,10 @@ impl Engine {
             Command::TREE_CONNECT if session.is_anonymous() => NtStatus::ACCESS_DENIED.into(),
             Command::TREE_CONNECT => {
                 let encrypted = message.encrypted.is_some();
-                // MS-SMB2 3.3.5.7: in 3.1.1 it is protected, or the negotiation might have been tampered with.
+                // MS-SMB2 3.3.5.7: in 3.1.1 it must be signed or encrypted, or the negotiation may have been tampered
+                // with.
                 if self.facts.dialect == 0x0311 && !encrypted && !message.signs(&item.header) {
-                    let why = "a TREE_CONNECT neither signed nor encrypted";
+                    let why = "the client sent a TREE_CONNECT that is neither signed nor encrypted";
                     self.ending = Some(ConnectionError::Protocol(why));
                     return Outcome::Silent;
                 }
@@ -200,15 +201,15 @@ impl Engine {
         }
     }
 
-    /// What the reply to a signed request is signed with that is refused before its session is looked at (MS-SMB2
-    /// 3.3.4.1.1): the key of the session's channel on this connection. A session of other connections signs nothing for
-    /// a client that has not shown that it has the key: that would be a signature to replay there.
+    /// The key for the refusal of a signed request whose session was not verified yet (MS-SMB2 3.3.4.1.1): that of the
+    /// session's channel on this connection. The key of a session of other connections signs nothing for a client that
+    /// has not proved that it has the key: an attacker could replay the signature there.
     pub(super) fn signs_early(&self, header: &Header) -> Option<Arc<SigningKey>> {
         let channel = self.channels.get(&header.session_id)?;
         header.flags.contains(HeaderFlags::SIGNED).then(|| Arc::clone(&channel.signing))
     }
 
-    /// Ends the session on all its channels and closes its opens, but for those that outlive it; then sends `reply`.
+    /// Ends the session on all its channels and closes its opens, except durable ones; then sends `reply`.
     pub(super) fn end_session(&mut self, session: &Arc<Session>, how: SessionEnd, reply: Reply) -> Outcome {
         self.channels.remove(&session.id);
         self.session_removed();
@@ -235,8 +236,8 @@ impl Engine {
         } else {
             self.parked_ids.get(&header.message_id).copied()
         };
-        // The session that a related request inherited counts, not the one in its header. A SESSION_SETUP has none, and is
-        // not cancelled: the answer to a failed one is held back.
+        // A related request belongs to the session that it inherited, not to the one in its header. A SESSION_SETUP has
+        // no session, and is not cancelled: otherwise a client could skip the delay of a failed one.
         let session = Some(header.session_id).filter(|id| *id != 0);
         let chain = slot.and_then(|s| self.parked.get(&s)).filter(|c| Some(c.related.session_id) == session);
         if let Some(running) = chain.and_then(|c| c.running.as_ref()) {
@@ -253,7 +254,7 @@ fn echo(message: &[u8]) -> Outcome {
     }
 }
 
-/// Notes the reply of a request that was parked.
+/// Records the reply of a request that was parked.
 fn finish(chain: &mut Chain, running: Running, mut reply: Reply) {
     let Running { header, signing, invalidate, async_id, counting, sequenced, refused, .. } = running;
     if refused && reply.status == NtStatus::CANCELLED {

@@ -16,19 +16,19 @@ use crate::session::Session;
 
 /// The body of an error reply: structure size 9, no contexts, no data (MS-SMB2 2.2.2).
 const ERROR_BODY: [u8; 9] = [9, 0, 0, 0, 0, 0, 0, 0, 0];
-/// Replies are put together into one message up to this size, in bytes: with padding and a transform header that is less
-/// than the 128 KiB that every SMB Direct peer takes (MS-SMBD 3.1.5.2).
+/// Replies are put together into one message up to this size, in bytes: with padding and a transform header that is
+/// less than the 128 KiB that every SMB Direct peer accepts (MS-SMBD 3.1.5.2).
 pub(super) const COMPOUND_MAX: usize = 96 << 10;
 
 impl Engine {
-    /// Turns a chain whose requests are all done into a message, if any of them has a reply.
+    /// Turns a chain whose requests are all complete into a message, if any of them has a reply.
     pub(super) fn complete(&mut self, chain: &mut Chain) {
         let Chain { finished, message, .. } = chain;
         self.send_finished(finished, message.encrypted.as_ref());
     }
 
-    /// Queues replies, as few messages as [`COMPOUND_MAX`] allows: a compound's replies need not come as one. They are
-    /// taken out of `finished`.
+    /// Queues replies, as few messages as [`COMPOUND_MAX`] allows: the replies of a compound need not be one message.
+    /// Drains `finished`.
     pub(super) fn send_finished(&mut self, finished: &mut [Finished], encrypted: Option<&Arc<Session>>) {
         let mut rest = finished;
         while !rest.is_empty() {
@@ -99,17 +99,17 @@ impl Engine {
         }
     }
 
-    /// Fills the room for the header in front of the body.
+    /// Writes the header into the space before the body.
     fn put_header(&mut self, f: &mut Finished, encrypted: bool) {
         let mut h = f.header.response(f.reply.status, 0);
-        // A signed request without a key to sign its refusal: flag and signature return as they came, as Windows does.
-        // Clients that require signed replies drop the message otherwise, and never see the status.
+        // A signed request without a key to sign its refusal: flag and signature of the request are returned unchanged,
+        // as by Windows. Otherwise clients that require signed replies drop the message, and do not get the status.
         if f.reply.status.is_error() && matches!(f.signing, Signing::Nothing) && !encrypted {
             h.flags |= f.header.flags & HeaderFlags::SIGNED;
             h.signature = f.header.signature;
         }
         self.credits.answered(self.charge(&f.header));
-        // MS-SMB2 3.3.4.1.2: credits ride the interim response where there was one.
+        // MS-SMB2 3.3.4.1.2: the interim response, if there was one, has granted the credits.
         h.credits = match f.async_id {
             Some(_) => 0,
             None => self.grant(&f.header),
@@ -125,8 +125,8 @@ impl Engine {
         f.reply.message[..HEADER_LEN].copy_from_slice(&h.to_bytes());
     }
 
-    /// Tells a client that its request waits (MS-SMB2 3.3.4.2): an interim response for each handler that asked for
-    /// it, with what its chain has finished before it. Whether there was any.
+    /// Sends an interim response (MS-SMB2 3.3.4.2) for each handler that requested one, with the replies that its chain
+    /// has completed before. Returns whether there were any.
     pub(super) fn send_interims(&mut self) -> bool {
         let slots = self.inbox.take_pending();
         let mut any = false;
@@ -142,8 +142,8 @@ impl Engine {
         any
     }
 
-    /// Sends the interim response of the last request of a chain, with what the chain has finished before it; false when
-    /// it was sent already.
+    /// Sends the interim response of the last request of a chain, with the replies that the chain has completed before;
+    /// false when it was sent already.
     fn send_interim(&mut self, slot: u64, chain: &mut Chain) -> bool {
         let Some(running) = chain.running.as_mut().filter(|r| r.async_id.is_none()) else { return false };
         running.async_id = Some(slot);
@@ -172,9 +172,9 @@ impl Engine {
     }
 }
 
-/// MS-SMB2 3.3.5.2.7, note 266: in the middle of a compound Windows fails what would wait for long with
-/// STATUS_INTERNAL_ERROR, except a CREATE that breaks an oplock. A request that does not look at its cancellation ends
-/// by itself, and its chain waits for it.
+/// MS-SMB2 3.3.5.2.7, note 266: in the middle of a compound Windows fails a request that would wait long with
+/// STATUS_INTERNAL_ERROR, except a CREATE that breaks an oplock. A request that does not check its cancellation
+/// completes by itself, and its chain waits for it.
 fn refuse_to_wait(chain: &mut Chain) {
     if let Some(running) = chain.running.as_mut().filter(|r| r.header.command != Command::CREATE) {
         running.refused = true;
@@ -210,7 +210,7 @@ fn pad_last(message: &mut OutMessage, start: usize) {
     }
 }
 
-/// Puts payload into the head: inside a compound there is no other place.
+/// Copies payload into the head: inside a compound it cannot follow the message.
 fn inline(head: &mut Vec<u8>, payload: Data) {
     let Data::Bufs(sg) = payload else {
         unreachable!("file payload is not asked for inside a compound");

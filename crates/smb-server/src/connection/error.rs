@@ -3,16 +3,16 @@
 use smb_wire::WireError;
 use thiserror::Error;
 
-/// What ended a connection, by blame.
+/// Why a connection ended, by the party at fault.
 #[derive(Debug, Error)]
 pub enum ConnectionError {
-    /// The peer's bytes make no message.
+    /// The peer's bytes are no valid message.
     #[error("malformed message: {0}")]
     Wire(#[from] WireError),
     /// The peer's message is longer than what was agreed on.
-    #[error("a message of {length} bytes, at most {limit} are taken here")]
+    #[error("a message of {length} bytes exceeds the limit of {limit} bytes")]
     TooLong {
-        /// What it announced.
+        /// The announced length.
         length: usize,
         /// The bound in force.
         limit: usize,
@@ -21,32 +21,34 @@ pub enum ConnectionError {
     #[error("{0}")]
     Protocol(&'static str),
     /// The peer used a message id that it has no credit for (MS-SMB2 3.3.5.2.3).
-    #[error("message ids from {first} (charge {charge}) where {window:?} was granted and not wholly used")]
+    #[error(
+        "the client used message ids from {first} on (charge {charge}), but only {window:?} are available"
+    )]
     OutOfCredits {
         /// The first id it used.
         first: u64,
-        /// How many.
+        /// The number of ids.
         charge: u16,
         /// The ids from the oldest unused one to the end of what was granted.
         window: std::ops::Range<u64>,
     },
-    /// The limit of unauthenticated connections was reached, and its address had the most of them.
-    #[error("closed: too many connections without a log-on, and this address has the most of them")]
+    /// The limit of unauthenticated connections was reached, and the peer's address had the most of them.
+    #[error("closed: too many connections without a log-on are open, and most of them are from this address")]
     Crowded,
     /// An encrypted message that does not decrypt (MS-SMB2 3.3.5.2.1.1).
-    #[error("an encrypted message does not decrypt")]
+    #[error("an encrypted message cannot be decrypted")]
     Decrypt,
     /// The negotiation was tampered with (MS-SMB2 3.3.5.15.12).
-    #[error("validate negotiate: {0}")]
+    #[error("the negotiation was changed in transit: {0}")]
     Negotiation(&'static str),
-    /// No log-on within the time for it.
-    #[error("not authenticated in time")]
+    /// No log-on within the time limit.
+    #[error("the client did not log on in time")]
     NotAuthenticated,
-    /// The peer takes no data, or does not finish a message.
-    #[error("the peer neither took data nor finished its message for too long")]
+    /// The peer receives no data, or does not complete a message.
+    #[error("timeout: the client accepted no data, or did not complete its message")]
     Stalled,
-    /// More requests wait than a connection may have waiting.
-    #[error("too many requests wait")]
+    /// More requests are pending than a connection may have.
+    #[error("too many requests are waiting")]
     TooManyPending,
     /// The socket failed.
     #[error("transport: {0}")]
@@ -58,13 +60,13 @@ pub enum ConnectionError {
     #[error("SMB Direct: {0}")]
     Direct(#[from] smb_direct::SmbDirectError),
     /// Our own fault: an invariant did not hold (the log has the place).
-    #[error("the server failed on this connection")]
+    #[error("an internal error of the server ended the connection; see the messages before this one")]
     Panicked,
-    /// The server ends, and its time to finish what was begun is over.
-    #[error("the server ends before all was answered")]
+    /// The server ends, and its time for draining is over.
+    #[error("the server stopped before all requests were answered")]
     Cut,
     /// The server is shutting down or full.
-    #[error("the server takes no more connections")]
+    #[error("the server accepts no more connections")]
     Refused,
 }
 

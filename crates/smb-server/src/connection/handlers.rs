@@ -23,13 +23,14 @@ pub(super) struct Starting<'e> {
     pub(super) facts: &'e Arc<ConnectionFacts>,
     pub(super) inbox: &'e Arc<Inbox>,
     pub(super) now: Moment,
-    /// Where its chain will be parked if it waits.
+    /// The slot for its chain if the request must wait.
     pub(super) slot: u64,
-    /// So many requests wait that none may begin that could wait for as long as other clients like.
+    /// Too many requests are waiting: one that may wait indefinitely for other clients is refused.
     pub(super) crowded: bool,
 }
 
-/// What a request that was verified works on, borrowed: a READ that is answered at once counts no references.
+/// The session, tree connect and open of a verified request, borrowed: a READ that completes at once touches no
+/// reference count.
 struct Verified<'c> {
     channel: &'c Channel,
     tree: &'c Arc<Tree>,
@@ -92,7 +93,7 @@ impl Starting<'_> {
         Ok((Verified { channel, tree, open }, sequenced))
     }
 
-    /// Has a request handled, unless its tree connect or its command forbids it.
+    /// Passes a request to its handler, unless its tree connect or its command forbids it.
     #[inline]
     fn handle(
         &self,
@@ -104,7 +105,7 @@ impl Starting<'_> {
         let Verified { channel, tree, open } = *verified;
         let command = item.header.command;
         let at_once = |outcome| (outcome, Cancel::default());
-        // MS-SMB2 3.3.5.2.11: a share that requires encryption gets nothing in the clear.
+        // MS-SMB2 3.3.5.2.11: an unencrypted request to a share that requires encryption is refused.
         if tree.share.encrypt && message.encrypted.is_none() {
             return at_once(NtStatus::ACCESS_DENIED.into());
         }
@@ -125,7 +126,7 @@ impl Starting<'_> {
         }
     }
 
-    /// MS-SMB2 3.3.5.12, through an open of a file: nearly every READ. Nothing of it is owned.
+    /// MS-SMB2 3.3.5.12, through an open of a file: nearly every READ. It owns no references.
     #[inline]
     fn read(&self, tree: &Tree, open: &Arc<Open>, message: &InMessage, item: &Item) -> Outcome {
         let read = FileRead {
@@ -139,7 +140,7 @@ impl Starting<'_> {
         read.start(&item.header, message.of(item)).unwrap_or_else(Into::into)
     }
 
-    /// The request, owned, so that its handler may outlive the call.
+    /// The request with owned references, so that its handler may outlive the call.
     fn request(
         &self,
         verified: &Verified<'_>,
@@ -175,8 +176,8 @@ impl Starting<'_> {
     }
 }
 
-/// Whether a request may wait for as long as other clients like, so that there must not be many. A CREATE or a rename
-/// (SET_INFO) waits for breaks of other clients, a READ of a pipe for a message.
+/// Whether a request may wait indefinitely for other clients, so that the number of such requests is limited. A CREATE
+/// or a rename (SET_INFO) waits for breaks of other clients, a READ of a pipe for a message.
 fn may_wait_for_long(command: Command, tree: &Tree) -> bool {
     match command {
         Command::LOCK | Command::CHANGE_NOTIFY | Command::CREATE | Command::SET_INFO => true,

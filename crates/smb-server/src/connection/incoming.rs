@@ -1,4 +1,4 @@
-//! Messages on their way in.
+//! Received messages.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl InMessage {
         sg_len(&self.whole) + self.piped.as_ref().map_or(0, Piped::len)
     }
 
-    /// Whether a request is signed, and not encrypted: then its signature counts, and its reply is signed.
+    /// Whether a request is signed and not encrypted: then its signature is verified, and its reply is signed.
     #[inline]
     pub(super) fn signs(&self, header: &Header) -> bool {
         header.flags.contains(HeaderFlags::SIGNED) && self.encrypted.is_none()
@@ -84,8 +84,8 @@ impl InMessage {
         key.verify(segments, header.message_id, false, header.command == Command::CANCEL).is_ok()
     }
 
-    /// Copies a message without payload out of the receive chunk that it lies in: a request that waits for memory, or
-    /// for long, must not hold memory that others wait for.
+    /// Copies a message without payload out of its receive chunk: a request that waits for memory, or waits long, must
+    /// not hold memory that other requests wait for.
     pub(super) fn leave_chunk(&mut self) {
         if let [one] = &mut self.whole[..]
             && one.len() <= SMALL

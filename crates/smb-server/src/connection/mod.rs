@@ -1,8 +1,8 @@
 //! The engine of one connection: messages in, messages out; no I/O and no clock of its own.
 //!
 //! A transport calls [`Engine::message`] for each arriving message, [`Engine::poll`] in each of its turns, and sends
-//! what [`Engine::pop`] gives, in that order. RDMA Reads that WRITEs need come out of [`Engine::pop_pull`] and their
-//! results go back through [`Engine::pulled`].
+//! the messages that [`Engine::pop`] returns, in that order. RDMA Reads that WRITEs need come out of
+//! [`Engine::pop_pull`] and their results go back through [`Engine::pulled`].
 //!
 //! Invariants:
 //! 1. Each request gets exactly one final reply, or the connection ends; a CANCEL gets none.
@@ -85,25 +85,25 @@ pub(crate) struct Engine {
     parked_ids: FxHashMap<u64, u64>,
     running: FuturesUnordered<Slotted>,
     next_slot: u64,
-    /// What other threads have to say.
+    /// Notices from other threads.
     inbox: Arc<Inbox>,
     sent: notices::Sent,
     /// See [`Engine::is_urgent`].
     urgent: bool,
     out: VecDeque<OutMessage>,
     out_bytes: usize,
-    /// Replies that wait for memory to be encrypted into; while there are some no further request is started.
+    /// Replies that wait for memory for their encryption; while there are any, no further request is started.
     unsealed: VecDeque<Unsealed>,
     pulls: VecDeque<Pull>,
-    /// Set when the connection must end after what is queued has left.
+    /// Set when the connection must end after the queued messages are sent.
     ending: Option<ConnectionError>,
-    /// Since when nobody is logged on here; `None` while somebody is.
+    /// Since when the connection has no session; `None` while it has one.
     unauthenticated: Option<Unauthenticated>,
     now: Moment,
     _guard: ConnectionGuard,
 }
 
-/// A request that waits, and where its chain is.
+/// The future of a parked request, with the slot of its chain.
 struct Slotted {
     slot: u64,
     future: BoxFuture<Reply>,
@@ -129,15 +129,15 @@ pub(crate) struct Pull {
 const OUT_HIGH: usize = 4 << 20;
 /// Messages waiting to be sent above which no further request is started.
 const OUT_MESSAGES: usize = 2048;
-/// Replies to requests that had to wait that are sent together.
+/// The most replies to parked requests that are sent together.
 const GROUP: usize = 8;
-/// The longest message taken before anybody has logged on, in bytes: with its framing what a receiver begins with. A
+/// The longest message accepted before the first log-on, in bytes: with its framing the initial size of a receiver. A
 /// NEGOTIATE has some hundred bytes, a message of NTLM's some thousand.
 pub(crate) const UNAUTHENTICATED_MAX: usize = (16 << 10) - 4;
-/// What a message may be longer than its payload: headers, contexts, padding, transform header, in bytes.
+/// The most bytes of a message beside its payload: headers, contexts, padding, transform header.
 pub(crate) const OVERHEAD: usize = 64 << 10;
 
-/// What a transport's messages can hold, in bytes.
+/// The limits of a transport's messages, in bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct MessageLimits {
     /// The longest payload of a READ or WRITE.
@@ -232,18 +232,19 @@ impl Engine {
         self.out.is_empty() && self.unsealed.is_empty() && self.parked.is_empty()
     }
 
-    /// When to give up on a client that has not logged on; `None` once it has.
+    /// When the connection of a client that has not logged on is closed; `None` once it has, and while a request is
+    /// parked.
     pub(crate) fn authenticate_by(&self) -> Option<Instant> {
         let limit = std::time::Duration::from_secs(self.server.config.limits.authenticate_s);
         let since = self.unauthenticated.as_ref()?.since;
         self.parked.is_empty().then(|| since + limit)
     }
 
-    /// Takes one message. When its last request was answered, if the clock was read for its counters: a time with which the
-    /// transport's next turn may begin, so that counting costs no reading of its own.
+    /// Processes one message. Returns the time at which its last request was answered, if the clock was read for its
+    /// counters: the transport's next turn may begin with it and saves another reading of the clock.
     ///
     /// # Errors
-    /// What ends the connection; replies already queued may be sent first.
+    /// The connection must end; replies already queued may be sent first.
     pub(crate) fn message(&mut self, now: Moment, message: Sg) -> Result<Option<Moment>, ConnectionError> {
         self.message_piped(now, message, None)
     }
@@ -256,19 +257,19 @@ impl Engine {
         piped: Option<Piped>,
     ) -> Result<Option<Moment>, ConnectionError> {
         self.now = now;
-        // Its peer lives, and has acknowledged what arrived before.
+        // The peer is alive, and has acknowledged the messages sent before.
         self.urgent = false;
         let answered = self.receive(message, piped)?;
         self.ended()?;
         Ok(answered)
     }
 
-    /// Whether the payload of the next such WRITE had better be in a pipe.
+    /// Whether the payload of the next such WRITE should be received into a pipe.
     pub(crate) fn prefers_pipes(&self) -> bool {
         self.facts.pipes.load(Ordering::Relaxed)
     }
 
-    /// Runs what became ready. Ready when a pending request completed: something may be queued to be sent.
+    /// Polls the parked requests. Ready when one has completed: messages may be queued to be sent.
     ///
     /// # Errors
     /// As [`Engine::message`].
@@ -283,7 +284,7 @@ impl Engine {
             }
             any |= self.seal_waiting(cx);
             let next = self.running.poll_next_unpin(cx);
-            // A break that a request has caused goes before the replies of those that came after it.
+            // A break that a request has caused is sent before the replies to later requests.
             any |= self.take_notices(cx);
             self.ended()?;
             any |= self.send_interims();
@@ -311,7 +312,7 @@ impl Engine {
         self.pulls.pop_front()
     }
 
-    /// Gives a WRITE the payload that was fetched for it.
+    /// Resumes a WRITE with the payload that was fetched for it.
     ///
     /// # Errors
     /// As [`Engine::message`].
@@ -326,8 +327,9 @@ impl Engine {
         self.ended()
     }
 
-    /// Ends what the connection holds: sessions without another channel are closed with all their opens (MS-SMB2
-    /// 3.3.7.1). Requests still running are cancelled where that is possible, waited for, and not answered.
+    /// Releases the state of the connection: sessions without another channel end, and their opens are closed or
+    /// disconnected (MS-SMB2 3.3.7.1). Requests still running are cancelled where that is possible, awaited, and not
+    /// answered.
     pub(crate) async fn end(mut self) {
         let unsent = self.inbox.close();
         self.server.clients.remove(self.facts.client_guid, &self.inbox);
@@ -351,9 +353,9 @@ impl Engine {
             let over = ending.iter().any(|s| s.id == chain.related.session_id);
             if over { running.cancel.cancel() } else { running.cancel.abandon() }
         }
-        // What waits for the client's memory never begins: a replay on another channel need not wait for it.
+        // A WRITE that still waits for its RDMA Read is dropped: a replay on another channel need not wait for it.
         self.parked.retain(|_, chain| chain.running.as_ref().is_some_and(|r| r.then.is_none()));
-        // What the backend has begun goes on whether anybody waits or not; after this it is over.
+        // The backend's operations cannot be aborted: wait until all are complete.
         loop {
             match AssertUnwindSafe(self.running.next()).catch_unwind().await {
                 Ok(Some((slot, _))) => drop(self.parked.remove(&slot)),
@@ -368,7 +370,7 @@ impl Engine {
         }
     }
 
-    /// A session of the connection has ended: after the last one it is an unauthenticated connection again.
+    /// A session of the connection has ended: after its last one the connection counts as unauthenticated again.
     fn session_removed(&mut self) {
         if self.channels.is_empty() {
             self.unauthenticated =
@@ -379,7 +381,7 @@ impl Engine {
         }
     }
 
-    /// An unauthenticated connection has come so far.
+    /// Records the progress of an unauthenticated connection.
     fn reached(&mut self, progress: Progress) {
         if let Some(unauthenticated) = &mut self.unauthenticated {
             unauthenticated.reached(progress);

@@ -18,7 +18,7 @@ use crate::Protection;
 use crate::request::{ConnectionFacts, Reply};
 use crate::server::Progress;
 
-/// What was agreed on.
+/// The negotiated values.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Negotiated {
     pub(super) dialect: u16,
@@ -26,16 +26,16 @@ pub(super) struct Negotiated {
     pub(super) signing: SigningAlgorithm,
 }
 
-/// The dialects we speak, newest first.
+/// The supported dialects, newest first.
 const DIALECTS: [u16; 5] = [0x0311, 0x0302, 0x0300, 0x0210, 0x0202];
 /// Before large MTU, no transfer is larger than this, in bytes (MS-SMB2 3.3.5.4).
 const SMALL_IO: u32 = 65_536;
-/// The page of a client's cache, in bytes: its largest READ is a multiple.
+/// The page of a client's cache, in bytes: the client's largest READ is a multiple of it.
 const PAGE: u32 = 4096;
 /// Salt of the pre-authentication context, in bytes.
 const SALT: usize = 32;
 
-/// What a 3.1.1 client's contexts say, as far as it matters here.
+/// The offers in a 3.1.1 client's contexts that the server uses.
 #[derive(Default)]
 struct Offer {
     preauth: Option<bool>,
@@ -60,7 +60,7 @@ impl Engine {
             Dialect::SMB_2_0_2
         } else {
             return Err(ConnectionError::Protocol(
-                "the client speaks SMB1 only: turn on SMB2 or later there",
+                "the client supports SMB1 only: enable SMB2 or later on the client",
             ));
         };
         // The reply's header is that of the first SMB2 request (MS-SMB2 3.3.5.3.1); its id is used up by it.
@@ -88,7 +88,7 @@ impl Engine {
     pub(super) fn negotiate(&mut self, message: &[u8]) -> Outcome {
         // MS-SMB2 3.3.5.4: a second NEGOTIATE ends the connection.
         if self.negotiated.is_some() {
-            self.ending = Some(ConnectionError::Protocol("a second NEGOTIATE"));
+            self.ending = Some(ConnectionError::Protocol("the client sent a second NEGOTIATE"));
             return Outcome::Silent;
         }
         let Ok(request) = NegotiateRequest::decode(message) else {
@@ -171,7 +171,7 @@ impl Engine {
         if multi_credit {
             capabilities |= Capabilities::LARGE_MTU | Capabilities::LEASING;
         }
-        // MS-SMB2 3.3.5.4: only where the client offers it.
+        // MS-SMB2 3.3.5.4: only where the client offers it as well.
         if dialect >= 0x0300 {
             let offered = Capabilities::from_bits_retain(client_capabilities);
             capabilities |= offered & (Capabilities::MULTI_CHANNEL | Capabilities::DIRECTORY_LEASING);
@@ -189,8 +189,8 @@ impl Engine {
         }
         let max_io = if multi_credit { self.facts.max_io } else { self.facts.max_io.min(SMALL_IO) };
         let signs = (client_security_mode | mode.bits()) & SecurityMode::SIGNING_REQUIRED.bits() != 0;
-        // Over SMB Direct, Linux seals READs of MaxReadSize without RDMA and without regard to what its own messages hold,
-        // unless signing is required: then it minds that.
+        // Over SMB Direct with encryption, Linux sends READs of MaxReadSize without RDMA, even if the response does not
+        // fit its own messages, unless signing is required: so the limit is set here.
         let max_read = match cipher {
             Some(_) if !signs => max_io.min(self.facts.max_inline_read(true) & !(PAGE - 1)),
             _ => max_io,
@@ -247,7 +247,7 @@ impl Engine {
                 }
                 NegotiateContext::Encryption(ids) => {
                     let ours = [Cipher::Aes128Gcm, Cipher::Aes128Ccm, Cipher::Aes256Gcm, Cipher::Aes256Ccm];
-                    // The client's order decides among what we have.
+                    // The client's order of preference decides among the supported ones.
                     let chosen = ids.iter().find_map(|id| ours.into_iter().find(|c| c.to_wire() == id.0));
                     if ids.is_empty() || offer.ciphers.replace(chosen).is_some() {
                         return Err(NtStatus::INVALID_PARAMETER);

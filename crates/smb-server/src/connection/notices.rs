@@ -1,4 +1,4 @@
-//! Messages that no request asked for (MS-SMB2 3.3.4.6, 3.3.4.7).
+//! Unsolicited messages: break notifications (MS-SMB2 3.3.4.6, 3.3.4.7).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const UNSOLICITED: u64 = u64::MAX;
 /// For how long a transport may keep a message that its peer has not acknowledged, before the connection ends.
 pub(crate) const LOST: Duration = Duration::from_secs(50);
 
-/// Notices of breaks that may not have arrived, the oldest first.
+/// Break notifications that the client may not have received, the oldest first.
 #[derive(Default)]
 pub(super) struct Sent(VecDeque<(Moment, Notice)>);
 
@@ -30,14 +30,14 @@ impl Sent {
         self.0.push_back((now, notice));
     }
 
-    /// Those that may not have arrived.
+    /// The notifications that the client may not have received.
     pub(super) fn unsure(self, now: Moment) -> impl Iterator<Item = Notice> {
         self.0.into_iter().filter(move |(sent, _)| sent.after(LOST) > now).map(|(_, notice)| notice)
     }
 }
 
 impl Engine {
-    /// Turns what waits in the inbox into messages; whether there was any.
+    /// Turns the notices in the inbox into messages; returns whether there were any.
     pub(super) fn take_notices(&mut self, cx: &mut Context<'_>) -> bool {
         let mut any = false;
         while let Some(notice) = self.inbox.poll(cx) {
@@ -47,7 +47,7 @@ impl Engine {
         any
     }
 
-    /// Carries out a notice.
+    /// Processes a notice.
     pub(super) fn deliver(&mut self, notice: Notice) {
         match notice {
             Notice::OplockBreak { session, file_id, level } => {
@@ -58,7 +58,7 @@ impl Engine {
                 let encrypting = session.filter(|s| s.encrypt);
                 self.notify(&body, encrypting.as_ref());
             }
-            // It belongs to no session, and so is sent as it is (MS-SMB2 3.3.4.7).
+            // It belongs to no session, and so is neither signed nor encrypted (MS-SMB2 3.3.4.7).
             Notice::LeaseBreak(body) => {
                 self.urgent |= self.server.clients.connections(self.facts.client_guid) > 1;
                 self.sent.push(self.now, notice);
@@ -99,7 +99,7 @@ impl Engine {
         }
     }
 
-    /// A session was ended elsewhere: this connection has no channel of it any more.
+    /// A session was ended on another connection or by an administrator: removes its channel on this one.
     pub(super) fn session_ended(&mut self, id: u64) {
         let ended = self.channels.get(&id).is_some_and(|c| c.session.is_ended());
         if ended {

@@ -1,4 +1,4 @@
-//! Messages on their way out.
+//! Messages to send.
 
 use arena::Sg;
 use rdma::Stag;
@@ -8,10 +8,10 @@ use vfs::Data;
 use crate::inbox::Notice;
 use crate::request::Push;
 
-/// One transport message: a head, then payload. Whoever sends it adds the transport's framing.
+/// One transport message: a head, then payload. The transport adds its framing.
 #[derive(Debug)]
 pub(crate) struct OutMessage {
-    /// Header, body, and all that is small; for a compound everything.
+    /// Header, body and small payloads; for a compound the whole message.
     pub(crate) head: Vec<u8>,
     /// What follows the head on the wire.
     pub(crate) payload: Data,
@@ -19,7 +19,7 @@ pub(crate) struct OutMessage {
     pub(crate) pushes: SmallVec<[Push; 1]>,
     /// The client's steering tag that this message invalidates.
     pub(crate) invalidate: Option<Stag>,
-    /// Notices that follow it.
+    /// Notices to process after it.
     pub(crate) then: Vec<Notice>,
 }
 
@@ -35,7 +35,7 @@ impl OutMessage {
         }
     }
 
-    /// Bytes that it holds: what goes on the wire, and what is pushed.
+    /// Bytes of memory that it holds: the message, and the payload of its RDMA Writes.
     pub(crate) fn cost(&self) -> usize {
         self.len() + self.pushes.iter().map(|p| arena::sg_len(&p.data)).sum::<usize>()
     }

@@ -1,17 +1,17 @@
-//! The pre-authentication hashes of dialect 3.1.1 (MS-SMB2 3.3.5.4, 3.3.5.5): replies are taken into them as they are sent.
+//! The pre-authentication hashes of dialect 3.1.1 (MS-SMB2 3.3.5.4, 3.3.5.5): replies are hashed as they are sent.
 
 use super::Engine;
 
-/// Which hash a reply is taken into.
+/// The hash that a reply updates.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HashInto {
     Connection,
-    /// That of an authentication in progress, by session id.
+    /// The hash of an authentication in progress, by session id.
     Setup(u64),
 }
 
 impl Engine {
-    /// Takes a message into a hash.
+    /// Updates a hash with a message.
     pub(super) fn hash(&mut self, into: HashInto, message: &[u8]) {
         match into {
             HashInto::Connection => self.preauth.update(&[message]),

@@ -19,7 +19,7 @@ const COMPRESSED: [u8; 4] = [0xFC, b'S', b'M', b'B'];
 const SMB1: [u8; 4] = [0xFF, b'S', b'M', b'B'];
 
 impl Engine {
-    /// Takes a message; when its last request was answered, if the clock was read for that.
+    /// Processes a message; returns the time at which its last request was answered, if the clock was read for that.
     pub(super) fn receive(
         &mut self,
         message: Sg,
@@ -33,15 +33,17 @@ impl Engine {
             Some(SMB2) => self.start(message, piped, None),
             Some(TRANSFORM) => {
                 let (plain, session) = self.decrypt(message)?;
-                // MS-SMB2 3.3.5.2.1.1: what is inside must be a plain SMB2 message.
+                // MS-SMB2 3.3.5.2.1.1: the decrypted content must be a plain SMB2 message.
                 match first_four(&plain) {
                     Some(SMB2) => self.start(plain, None, Some(session)),
-                    _ => Err(ConnectionError::Protocol("an encrypted message holds no SMB2 message")),
+                    _ => Err(ConnectionError::Protocol("an encrypted message contains no SMB2 message")),
                 }
             }
             Some(SMB1) => self.smb1(&sg_to_vec(&message)).map(|()| None),
             // MS-SMB2 3.3.5.2.13: compression was not negotiated.
-            Some(COMPRESSED) => Err(ConnectionError::Protocol("a compressed message without negotiation")),
+            Some(COMPRESSED) => {
+                Err(ConnectionError::Protocol("a compressed message, but compression was not negotiated"))
+            }
             _ => Err(ConnectionError::Protocol("not an SMB message")),
         }
     }
@@ -90,8 +92,8 @@ fn first_four(message: &Sg) -> Option<[u8; 4]> {
     None
 }
 
-/// All of a scattered message in one buffer, which the codec needs; `None` when it is one already, and for a single WRITE
-/// whose payload begins in or after the first buffer.
+/// Copies a scattered message into one buffer, which the codec needs. `None` when it is in one buffer already, and for
+/// a single WRITE whose payload begins in or after the first buffer.
 fn together(message: &Sg) -> Option<IoBuf> {
     let [first, _, ..] = message.as_slice() else { return None };
     let is_write = first.len() >= WriteRequest::HEAD_LEN

@@ -1,12 +1,12 @@
 //! Encryption of whole messages (MS-SMB2 3.1.4.3) within the memory budget.
 //!
-//! A request is decrypted where it lies, so it costs what it cost when it came. A reply is encrypted, in this order:
-//! in place, when it has no payload; into memory of the arena; when that is short, over its own payload, if nobody else
-//! has it; else it waits for memory ([`Engine::seal_waiting`]), and holds none of the arena's meanwhile: payload that
-//! others have too lies elsewhere (a `ram` share's blocks), or is there whether this message is or not.
+//! A request is decrypted in place, so it needs no further memory. A reply is encrypted in the first of these ways that
+//! is possible: in place, when it has no payload; into memory of the arena; over its own payload, if the reply is its
+//! only owner. Otherwise it waits for memory ([`Engine::seal_waiting`]). A waiting reply holds no memory of the arena
+//! for itself: shared payload lies elsewhere (a `ram` share's blocks), or has another owner that keeps it anyway.
 //!
-//! The ciphers want a message in one piece. What is scattered passes through a buffer that lives for the length of one
-//! call: one for each worker, no longer than the longest message.
+//! The ciphers need a message in one piece. A scattered message is copied through a buffer that exists for one call: at
+//! most one per worker, no longer than the longest message.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -21,7 +21,7 @@ use vfs::Data;
 use super::{ConnectionError, Engine, OutMessage};
 use crate::session::{Ciphers, Session};
 
-/// A reply that waits for memory to be encrypted into.
+/// A reply that waits for memory for its encryption.
 pub(super) struct Unsealed {
     session: Arc<Session>,
     message: OutMessage,
@@ -32,7 +32,7 @@ impl Engine {
     /// MS-SMB2 3.3.5.2.1.1: an encrypted message.
     pub(super) fn decrypt(&self, message: Sg) -> Result<(Sg, Arc<Session>), ConnectionError> {
         let Some(header) = transform_header(&message) else {
-            return Err(ConnectionError::Protocol("a transform header is cut short"));
+            return Err(ConnectionError::Protocol("a transform header is truncated"));
         };
         let session_id = u64::from_le_bytes(header[44..52].try_into().expect("eight bytes"));
         let channel = self.channels.get(&session_id).ok_or(ConnectionError::Decrypt)?;
@@ -51,7 +51,7 @@ impl Engine {
         self.unsealed.push_back(Unsealed { session: Arc::clone(session), message, memory });
     }
 
-    /// Encrypts what there is memory for now; whether there was any.
+    /// Encrypts the waiting replies for which there is memory now; returns whether there were any.
     pub(super) fn seal_waiting(&mut self, cx: &mut Context<'_>) -> bool {
         let mut any = false;
         while let Some(first) = self.unsealed.front_mut()
@@ -67,9 +67,10 @@ impl Engine {
     fn push_sealed(&mut self, result: Result<OutMessage, CryptError>) {
         match result {
             Ok(message) => self.push_out(message),
-            // Out of nonces: the session cannot be used further; without a reply the client sets up a new one.
+            // Out of nonces: the session cannot encrypt any more; the reply is dropped, and the client sets up a new
+            // session.
             Err(_) => {
-                self.ending = Some(ConnectionError::Protocol("the session's nonces are used up"));
+                self.ending = Some(ConnectionError::Protocol("the session has used all encryption nonces"));
             }
         }
     }
@@ -89,7 +90,7 @@ fn transform_header(message: &Sg) -> Option<[u8; TRANSFORM_LEN]> {
     Some(header)
 }
 
-/// Decrypts a message where it lies; what is behind its transform header.
+/// Decrypts a message in place; returns the content behind its transform header.
 fn open(opener: &Opener, header: &[u8; TRANSFORM_LEN], mut message: Sg) -> Result<Sg, CryptError> {
     if let [one] = message.as_mut_slice()
         && let Some(bytes) = one.get_mut()
@@ -105,14 +106,15 @@ fn open(opener: &Opener, header: &[u8; TRANSFORM_LEN], mut message: Sg) -> Resul
     if overwrite(&mut body, &scratch) {
         return Ok(body);
     }
-    // Received memory has one owner; were it otherwise, this is as long as what it replaces.
+    // Received memory normally has one owner. If it has another, the decrypted copy replaces it; it has the same
+    // length.
     Ok([IoBuf::from(scratch)].into_iter().collect())
 }
 
-/// What came of [`seal`].
+/// The result of [`seal`].
 enum Sealed {
     Done(Result<OutMessage, CryptError>),
-    /// The message is as it was.
+    /// The message is unchanged.
     NoMemory(BoxFuture<SgMut>),
 }
 
@@ -127,7 +129,7 @@ fn seal(arena: &Arena, session: &Session, message: &mut OutMessage) -> Sealed {
         let body = IoBuf::from(std::mem::take(&mut message.head));
         return Sealed::Done(header.map(|h| sealed(h, [body].into_iter().collect(), message)));
     }
-    let roomy = total + TAG_LEN; // the room lets GCM encrypt on the way
+    let roomy = total + TAG_LEN; // with this room GCM encrypts while copying
     let run = (roomy <= RUN_MAX).then(|| arena.try_alloc_run(roomy, Class::Payload)).flatten();
     if let Some(run) = run {
         let taken = std::mem::replace(message, OutMessage::plain(Vec::new()));
@@ -173,7 +175,7 @@ fn seal_into(
     Ok(sealed(header, body, &mut message))
 }
 
-/// Encrypts a message over its own payload, which is this message's alone.
+/// Encrypts a message over its own payload, of which it is the only owner.
 fn seal_over(sealer: &Sealer, session_id: u64, message: &mut OutMessage) -> Result<OutMessage, CryptError> {
     let mut scratch = std::mem::take(&mut message.head);
     let head = scratch.len();
@@ -189,7 +191,7 @@ fn seal_over(sealer: &Sealer, session_id: u64, message: &mut OutMessage) -> Resu
     Ok(sealed(header, body, message))
 }
 
-/// The message that is sent for `of`.
+/// The encrypted message that replaces `of`.
 fn sealed(header: [u8; TRANSFORM_LEN], body: Sg, of: &mut OutMessage) -> OutMessage {
     OutMessage {
         head: header.to_vec(),
@@ -200,7 +202,8 @@ fn sealed(header: [u8; TRANSFORM_LEN], body: Sg, of: &mut OutMessage) -> OutMess
     }
 }
 
-/// Replaces what the buffers hold; false, with some of it replaced, when one of them has another owner.
+/// Overwrites the buffers' content; returns false, with the content partly overwritten, when one of them has another
+/// owner.
 fn overwrite(sg: &mut Sg, mut with: &[u8]) -> bool {
     for buf in sg {
         let Some(bytes) = buf.get_mut() else { return false };

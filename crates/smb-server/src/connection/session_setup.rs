@@ -37,7 +37,7 @@ pub(super) struct Setup {
 }
 
 pub(super) enum Purpose {
-    /// Of this id, which is kept for it.
+    /// A new session with this id, which is reserved for it.
     New(SessionId),
     /// A further channel of a session.
     Bind(Arc<Session>),
@@ -65,9 +65,9 @@ impl Engine {
         let now = self.server.env.instant(self.now);
         if let Err(refused) = self.server.failed_logons.check(peer.ip(), now) {
             self.setups.remove(&id);
-            // Not each of them: an attacker must not fill the log.
+            // Not every refusal is logged: an attacker must not fill the log.
             if refused.is_power_of_two() {
-                tracing::warn!(%peer, refused, "log-ons refused unread: too many from this address have failed");
+                tracing::warn!(%peer, refused, "log-ons refused without a check: too many log-ons from this address have failed");
             }
             return Started::new(with_session_id(id, Reply::error(NtStatus::REQUEST_NOT_ACCEPTED)), key);
         }
@@ -97,12 +97,12 @@ impl Engine {
         }
     }
 
-    /// The authentication of this id has failed: its answer is held back.
+    /// The authentication of this id has failed: the reply is delayed.
     fn logon_failed(&mut self, id: u64, error: AuthError, key: Option<Arc<SigningKey>>) -> Started {
         let peer = self.facts.peer;
         let setup = self.setups.remove(&id);
         let claimed = setup.as_ref().and_then(|s| s.acceptor.claimed().cloned()).unwrap_or_default();
-        // A token that makes no sense and a null session guess no secret.
+        // A malformed token or a null session is no attempt to guess a secret.
         let failed = match error.kind() {
             FailureKind::AccessDenied | FailureKind::Malformed => Failed::default(),
             FailureKind::LogonFailure | FailureKind::AccountDisabled => {
@@ -135,7 +135,7 @@ impl Engine {
         match setup.purpose {
             Purpose::New(_reserved) => {
                 let flags = self.establish(id, identity, session_key, &setup.preauth, request, negotiated)?;
-                // Only here: an anonymous re-authentication shows no secret.
+                // Only here: an anonymous re-authentication does not prove knowledge of a secret.
                 self.server.failed_logons.succeeded(self.facts.peer.ip());
                 Ok(flags)
             }
@@ -170,7 +170,7 @@ impl Engine {
         Started::new(outcome, key)
     }
 
-    /// Holds an answer back for this time, unless the connection ends before.
+    /// Delays a reply by this time, unless the connection ends before.
     fn hold_back(&self, outcome: Outcome, delay: Duration, cancel: Cancel) -> Outcome {
         if delay.is_zero() {
             return outcome;
@@ -187,7 +187,7 @@ impl Engine {
         })
     }
 
-    /// The authentication that a request continues, or a new one; and the key for the reply to the request.
+    /// Returns the authentication that a request continues, or a new one, and the key for the reply to the request.
     fn find_setup(
         &mut self,
         message: &InMessage,
@@ -235,11 +235,11 @@ impl Engine {
         }
     }
 
-    /// Whether one more session or channel may begin here: those in progress count.
+    /// Checks whether one more session or channel may begin on this connection; authentications in progress count.
     fn check_room(&mut self) -> Result<(), NtStatus> {
         let limit = self.server.config.limits.sessions_per_connection;
         if self.channels.len() + self.setups.len() >= limit {
-            // Sessions that were ended elsewhere still stand here.
+            // Sessions that were ended elsewhere are still in the map.
             self.channels.retain(|_, c| !c.session.is_ended());
         }
         if self.setups.len() >= SETUPS_MAX || self.channels.len() + self.setups.len() >= limit {
@@ -352,7 +352,7 @@ pub(super) fn derive(
     Ok(SessionKeys::derive(schedule, key, n.cipher, Role::Server))
 }
 
-/// What a client is told of a failed log-on (MS-SMB2 3.3.5.5.3).
+/// The status of a failed log-on (MS-SMB2 3.3.5.5.3).
 fn of_auth(error: AuthError) -> NtStatus {
     match error.kind() {
         FailureKind::Malformed => NtStatus::INVALID_PARAMETER,

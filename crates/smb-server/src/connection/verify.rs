@@ -1,5 +1,5 @@
-//! What every request of a session is checked for, step by step (MS-SMB2 3.3.5.2). The steps before, of whole messages, are in
-//! [`super::receive`]; 3.3.5.2.5 and 3.3.5.2.6 (credit charge, malformed requests) are each command's own.
+//! The checks of every request of a session, step by step (MS-SMB2 3.3.5.2). The earlier steps, for whole messages, are
+//! in [`super::receive`]; 3.3.5.2.5 and 3.3.5.2.6 (credit charge, malformed requests) are each command's own.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,12 +15,12 @@ use crate::Server;
 use crate::open::{Open, Sequenced};
 use crate::session::Protected;
 
-/// MS-SMB2 3.3.5.2.9, with 3.3.5.2.4 and 3.3.5.2.8: the channel of a request's session, which is used at `now_us`. `item` has
-/// the session that the request names or has inherited.
+/// MS-SMB2 3.3.5.2.9, with 3.3.5.2.4 and 3.3.5.2.8: the channel of a request's session. `now_us` becomes the time of
+/// the session's last use. `item` has the session that the request names or has inherited.
 ///
 /// # Errors
-/// STATUS_USER_SESSION_DELETED when there is none, or it was ended elsewhere: on another channel, or by an administrator; what
-/// [`signature`] says.
+/// STATUS_USER_SESSION_DELETED when there is none, or it was ended elsewhere: on another channel, or by an
+/// administrator; the errors of [`signature`].
 #[inline]
 pub(super) fn session<'c>(
     channels: &'c mut FxHashMap<u64, Channel>,
@@ -38,8 +38,8 @@ pub(super) fn session<'c>(
     Ok(channel)
 }
 
-/// MS-SMB2 3.3.5.2.4, with 3.3.5.2.1.1 and the end of 3.3.5.2.9: whether a request is signed or encrypted as its session
-/// demands; notes how it is.
+/// MS-SMB2 3.3.5.2.4, with 3.3.5.2.1.1 and the end of 3.3.5.2.9: checks that a request is signed or encrypted as its
+/// session demands; records which it is.
 #[inline]
 fn signature(channel: &Channel, message: &InMessage, item: &Item) -> Result<(), Refusal> {
     let session = &channel.session;
@@ -75,10 +75,10 @@ pub(super) fn signing_key<'c>(
     message.signs(header).then_some(&channel.signing)
 }
 
-/// MS-SMB2 3.3.5.2.10: the ChannelSequence of a request that works on `file`. A file that is not open is left to the request's
-/// handler.
+/// MS-SMB2 3.3.5.2.10: the ChannelSequence of a request that works on `file`. For a file that is not open the request's
+/// handler reports the error.
 ///
-/// A READ with the newest number is not counted while it is being started: answered at once, it leaves no trace. See
+/// A READ with the newest number is not counted as outstanding while it is being started: most complete at once. See
 /// [`waiting_read`].
 ///
 /// # Errors

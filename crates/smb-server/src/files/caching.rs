@@ -1,12 +1,12 @@
 //! Caching rights on one stream: oplocks and leases (MS-SMB2 3.3.1.4, MS-FSA 2.1.4.12, 2.1.5.18, 2.1.5.19).
 //!
-//! Both are one thing here: a *holder* has a state of read (R), write (W) and handle (H) caching. An oplock's holder is
+//! Both are modelled as a *holder* with a state of read (R), write (W) and handle (H) caching. An oplock's holder is
 //! one open: LEVEL_II is R, EXCLUSIVE is RW, BATCH is RWH. A lease's holder is a lease key of a client, shared by all
 //! opens that name it. The code is pure: it decides what an operation breaks, whether the operation waits, and what a
 //! new open is granted. The caller sends the notices and calls again when something changed.
 //!
 //! Invariants:
-//! 1. Of two holders, none has W.
+//! 1. If there is more than one holder, none has W.
 //! 2. A state is none, R, RW, RH or RWH; of an oplock that is breaking or held: R, RW or RWH.
 //! 3. `breaking` is set only while the client owes an acknowledgement; `breaking.must` is a subset of `breaking.to`,
 //!    which is a proper subset of `state`.
@@ -22,7 +22,7 @@ const W: LeaseState = LeaseState::WRITE_CACHING;
 const H: LeaseState = LeaseState::HANDLE_CACHING;
 const NONE: LeaseState = LeaseState::empty();
 
-/// How long a client may take to acknowledge (MS-SMB2 3.3.4.6, 3.3.4.7: what Windows waits).
+/// How long a client may take to acknowledge (MS-SMB2 3.3.4.6, 3.3.4.7: Windows' timeout).
 pub(crate) const ACKNOWLEDGE: Duration = Duration::from_secs(35);
 /// The same of a persistent open's oplock, and of its lease.
 pub(crate) const ACKNOWLEDGE_PERSISTENT_OPLOCK: Duration = Duration::from_secs(60);
@@ -31,14 +31,14 @@ pub(crate) const ACKNOWLEDGE_PERSISTENT_LEASE: Duration = Duration::from_secs(18
 /// What a restart adds to the epoch of a lease whose breaks may have been missed.
 const MISSED_BREAKS: u16 = 2;
 
-/// The name of a lease: no two clients share one (MS-SMB2 3.3.1.11).
+/// The identifier of a lease: lease keys are per client (MS-SMB2 3.3.1.11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LeaseId {
     pub(crate) client: Guid,
     pub(crate) key: LeaseKey,
 }
 
-/// A holder's name.
+/// The identifier of a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum HolderId {
     /// An open with an oplock: the persistent half of its FileId.
@@ -68,17 +68,16 @@ pub(crate) enum LeaseVersion {
     V2 { parent: Option<LeaseKey>, epoch: u16 },
 }
 
-/// What an operation needs others to give up.
+/// An operation, by the caching rights of others that it breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
-    /// An open that does more than look at attributes.
+    /// An open that does more than read attributes and the security descriptor.
     Open { overwrites: bool },
-    /// An open that looks at attributes and the security descriptor: it matters to oplocks, not to leases.
+    /// An open that reads attributes and the security descriptor: it breaks oplocks, but not leases.
     OpenSecurity,
-    /// An open whose share mode conflicts with another open: handles that
-    /// are kept open for later must be closed.
+    /// An open whose share mode conflicts with another open: clients must close cached handles.
     Sharing { overwrites: bool },
-    /// Data or the size changes, or a byte-range lock is taken. Nobody is waited for.
+    /// Data or the size changes, or a byte-range lock is taken. The operation does not wait for acknowledgements.
     Data,
     /// The file is renamed, gets another name, or is to be deleted.
     Names,
@@ -88,7 +87,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// The rights that others lose, and those that must be gone before the operation goes on.
+    /// The rights that others lose, and those whose break the operation must wait for.
     fn takes(self) -> (LeaseState, LeaseState) {
         match self {
             Operation::Open { overwrites: false } | Operation::OpenSecurity => (W, W),
@@ -101,7 +100,7 @@ impl Operation {
     }
 }
 
-/// A break to tell a client of.
+/// A break to notify a client of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Notice {
     pub(crate) holder: HolderId,
@@ -113,27 +112,27 @@ pub(crate) struct Notice {
     pub(crate) epoch: u16,
 }
 
-/// What came of asking for an operation.
+/// The result of [`Caching::contend`].
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Contention {
     pub(crate) notices: Vec<Notice>,
-    /// How often something had changed when this was found out.
+    /// The file's counter of changes when this was computed.
     pub(crate) seen: u64,
     /// The operation waits for acknowledgements, until this time at most.
     pub(crate) wait_until: Option<Moment>,
 }
 
-/// What a holder has now.
+/// The current state of a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
-    /// Of this number of all holders of the server, so that it can be compared in one load.
+    /// The holder's number, unique in the server, so that holders can be compared with one load.
     pub(crate) token: u64,
     pub(crate) state: LeaseState,
     pub(crate) breaking: bool,
     pub(crate) version: LeaseVersion,
 }
 
-/// A holder from before the server was started again.
+/// A holder from before the server's restart.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Restored {
     pub(crate) id: HolderId,
@@ -147,7 +146,7 @@ pub(crate) struct Restored {
 pub(crate) enum Refused {
     /// No break is under way.
     NotBreaking,
-    /// The client wants to keep more than it may.
+    /// The client would keep more rights than the break allows.
     TooMuch,
 }
 
@@ -155,16 +154,16 @@ pub(crate) enum Refused {
 #[derive(Debug, Default)]
 pub(crate) struct Caching {
     holders: Vec<Holder>,
-    /// What holders have lost that is not stored yet, each holder once.
+    /// Losses that are not stored yet, each holder once.
     unstored: Vec<Loss>,
     losses: u64,
 }
 
-/// A holder has lost rights: an acknowledgement, a missed one, or a client that cannot be reached.
+/// A holder has lost rights: by an acknowledgement, by a missing one, or because its client cannot be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Loss {
     pub(crate) holder: HolderId,
-    /// Tells a later loss of the same holder from this one.
+    /// Distinguishes this loss from a later one of the same holder.
     number: u64,
 }
 
@@ -183,11 +182,11 @@ struct Holder {
 
 #[derive(Clone, Copy, Debug)]
 struct Breaking {
-    /// What it had before: what waits for the first step waits for all that follow.
+    /// The state before the break: an operation that waits for the first step waits for all steps.
     from: LeaseState,
-    /// What the client was told to keep at most.
+    /// The most that the client may keep after this step, as in its notification.
     to: LeaseState,
-    /// What it may keep in the end: operations that came since may have taken more.
+    /// The most that it may keep in the end: later operations may have broken more.
     must: LeaseState,
     until: Moment,
 }
@@ -195,15 +194,16 @@ struct Breaking {
 /// Facts about the stream that decide what can be granted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Situation {
-    /// Others than the holder itself have it open for more than its attributes.
+    /// Opens of other holders have it open for more than its attributes.
     pub(crate) others: bool,
-    /// Somebody holds byte-range locks.
+    /// Some open holds byte-range locks.
     pub(crate) locked: bool,
     pub(crate) directory: bool,
 }
 
 impl Caching {
-    /// Number 0 when nothing is cached, the token of the only holder whose own changes break nothing, else `u64::MAX`.
+    /// 0 when nothing is cached; the token of the holder if there is only one and its own changes do not break it; else
+    /// `u64::MAX`.
     pub(crate) fn summary(&self) -> u64 {
         let mut caching = self.holders.iter().filter(|h| !h.state.is_empty());
         match (caching.next(), caching.next()) {
@@ -217,14 +217,14 @@ impl Caching {
         self.holders.iter().find(|h| h.id == id).map(Holder::held)
     }
 
-    /// Gives an open what it had before the server was started again; what its holder has.
+    /// Restores the caching rights of an open from before the server's restart; returns its holder's state.
     pub(crate) fn restore(&mut self, r: Restored) -> Held {
         if let Some(holder) = self.holders.iter_mut().find(|h| h.id == r.id) {
-            // Each open's record is from when it was stored: together the lease is what the latest of them says.
+            // The records of a lease's opens were stored at different times: the lease has the state of the latest.
             holder.opens += 1;
             let (state, version) = restored(r);
             holder.state |= state;
-            // The client knows the latest epoch, whichever open it came with.
+            // The client knows the latest epoch, from whichever open.
             if let (LeaseVersion::V2 { epoch, .. }, LeaseVersion::V2 { epoch: of_this, .. }) =
                 (&mut holder.version, version)
             {
@@ -233,8 +233,8 @@ impl Caching {
         } else {
             self.holders.push(Holder::restored(r));
         }
-        // A loss is stored before another holder is granted anything: a write-caching holder beside others comes from a
-        // damaged journal only. Which of them is out of date is unknown: none caches until its client asks again.
+        // A loss is stored before another holder is granted anything: only a damaged journal has a write-caching holder
+        // beside others. Which of the records is stale is unknown: no holder keeps any right.
         if self.holders.len() > 1 && self.holders.iter().any(|h| h.state.contains(W)) {
             for holder in &mut self.holders {
                 holder.state = NONE;
@@ -244,7 +244,7 @@ impl Caching {
         self.held(r.id).expect("restored")
     }
 
-    /// Breaks what stands in the way of an operation of `by`.
+    /// Breaks the caching rights that conflict with an operation of `by`.
     pub(crate) fn contend(&mut self, by: Option<HolderId>, operation: Operation, now: Moment) -> Contention {
         self.expire(now);
         let (takes, waits) = operation.takes();
@@ -267,8 +267,8 @@ impl Caching {
         result
     }
 
-    /// Adds an open to its holder, or makes one, and grants what the situation allows (MS-FSA 2.1.5.18). What
-    /// [`Caching::contend`] waits for must be over.
+    /// Adds an open to its holder, or creates one, and grants what the situation allows (MS-FSA 2.1.5.18). The breaks
+    /// that [`Caching::contend`] reported must be complete.
     pub(crate) fn grant(
         &mut self,
         open: u64,
@@ -322,7 +322,7 @@ impl Caching {
         if s.directory {
             state &= !W;
         }
-        // Without R there is nothing; locks, and another one's cached writes, keep clients from caching what they read.
+        // Without R nothing is granted; byte-range locks, and a holder that caches writes, exclude read caching.
         if !state.contains(R) || s.locked || others().any(|h| h.state.contains(W)) {
             return NONE;
         }
@@ -330,7 +330,7 @@ impl Caching {
             state &= !W;
         }
         match wish {
-            // Who caches handles expects a lease's kind of break.
+            // An oplock is not granted beside a lease with handle caching, which would need the break of a lease.
             Wish::Oplock(_) if others().any(|h| is_lease(h) && h.state.contains(H)) => NONE,
             Wish::Oplock(_) if state != R | W && state != R | W | H => R,
             Wish::Lease(_) if others().any(|h| !is_lease(h)) => state & !H,
@@ -338,7 +338,7 @@ impl Caching {
         }
     }
 
-    /// Takes an open out of its holder; true when the holder is gone with it.
+    /// Removes an open from its holder; true when it was the last one and the holder is removed.
     pub(crate) fn leave(&mut self, id: HolderId) -> bool {
         let at = self.holders.iter().position(|h| h.id == id);
         if let Some(at) = at {
@@ -352,7 +352,8 @@ impl Caching {
         true
     }
 
-    /// A client acknowledges, and keeps `kept`. A notice when operations since want more (MS-SMB2 3.3.5.22).
+    /// A client acknowledges, and keeps `kept`. Returns another notice if later operations need a further break
+    /// (MS-SMB2 3.3.5.22).
     ///
     /// # Errors
     /// See [`Refused`].
@@ -382,18 +383,18 @@ impl Caching {
         self.unstored.push(Loss { holder, number: self.losses });
     }
 
-    /// What is to be stored before anything relies on it.
+    /// The losses that must be stored before an operation relies on them.
     pub(crate) fn unstored_losses(&self) -> &[Loss] {
         &self.unstored
     }
 
-    /// The records of a holder's opens have a loss.
+    /// A loss was stored in the records of the holder's opens.
     pub(crate) fn loss_is_stored(&mut self, loss: Loss) {
         self.unstored.retain(|l| *l != loss);
     }
 
-    /// The client of a holder is away: it cannot acknowledge, and its timer begins when it is back ([`Caching::remind`]).
-    /// Until `until` it is back, or its opens are closed.
+    /// The client of a holder is disconnected: it cannot acknowledge, and its timer starts when it reconnects
+    /// ([`Caching::remind`]). Before `until` it reconnects, or its opens are closed.
     pub(crate) fn suspend(&mut self, id: HolderId, until: Moment) {
         let holder = self.holders.iter_mut().find(|h| h.id == id);
         if let Some(breaking) = holder.and_then(|h| h.breaking.as_mut()) {
@@ -410,7 +411,7 @@ impl Caching {
         Some(Notice { holder: id, from: holder.state, to: breaking.to, acknowledge: true, epoch })
     }
 
-    /// The client cannot be reached, or did not answer properly: the holder has nothing any more.
+    /// The client cannot be reached, or its acknowledgement was invalid: the holder loses all its rights.
     pub(crate) fn revoke(&mut self, id: HolderId) {
         if let Some(holder) = self.holders.iter_mut().find(|h| h.id == id) {
             (holder.state, holder.breaking) = (NONE, None);
@@ -420,7 +421,7 @@ impl Caching {
         self.holders.retain(|h| !h.is_over());
     }
 
-    /// Clients that did not acknowledge in time have nothing any more (MS-SMB2 3.3.6.1, 3.3.6.5).
+    /// Holders whose clients did not acknowledge in time lose all their rights (MS-SMB2 3.3.6.1, 3.3.6.5).
     fn expire(&mut self, now: Moment) {
         while let Some(holder) = self.holders.iter_mut().find(|h| h.breaking.is_some_and(|b| b.until <= now))
         {
@@ -433,9 +434,10 @@ impl Caching {
     }
 }
 
-/// What a holder's record means after a restart. Breaks for changes of data need no acknowledgement, and are not stored:
-/// where the holder has no W, others may have changed the data since its record was stored. An epoch that is ahead by more
-/// than one makes the client purge its cache (MS-SMB2 3.2.5.7.5); a client without epochs caches nothing until it asks again.
+/// The state of a holder after a restart, from its record. Breaks of R by changes of data need no acknowledgement, and
+/// are not stored: where the holder has no W, other opens may have changed the data since its record was stored. An
+/// epoch that is ahead by more than one makes the client purge its cache (MS-SMB2 3.2.5.7.5); a client without epochs
+/// caches nothing until it asks again.
 fn restored(r: Restored) -> (LeaseState, LeaseVersion) {
     match r.version {
         _ if r.state.contains(W) => (r.state, r.version),
@@ -479,7 +481,7 @@ impl Holder {
         self.is_oplock() && self.state == R
     }
 
-    /// An oplock that is broken to nothing is nothing any more; a lease may be promoted again.
+    /// An oplock that is broken to none is removed; a lease stays, and may be promoted again.
     fn is_over(&self) -> bool {
         self.is_oplock() && self.state.is_empty()
     }
@@ -505,7 +507,8 @@ impl Holder {
         Some(self.announce(keeps, keeps, now))
     }
 
-    /// Goes on to `must` from what was acknowledged. As Windows does, handles and writes go first, reading last.
+    /// The next step of a break, from the acknowledged state towards `must`. As in Windows, H and W are broken first, R
+    /// last.
     fn step_down(&mut self, before: Breaking, now: Moment) -> Notice {
         let must = before.must;
         let to = if self.state.intersects(W | H) && !self.is_oplock() { must | R } else { must };
@@ -544,7 +547,7 @@ impl Holder {
     }
 }
 
-/// What an oplock level lets a client cache.
+/// The caching state of an oplock level.
 pub(crate) fn state_of(level: OplockLevel) -> LeaseState {
     match level {
         OplockLevel::BATCH => R | W | H,
@@ -554,7 +557,7 @@ pub(crate) fn state_of(level: OplockLevel) -> LeaseState {
     }
 }
 
-/// The oplock level of what an open may cache.
+/// The oplock level of a caching state.
 pub(crate) fn level_of(state: LeaseState) -> OplockLevel {
     match state {
         s if s.contains(R | W | H) => OplockLevel::BATCH,

@@ -1,4 +1,4 @@
-//! What operations take from those who cache an open file, and how these answer.
+//! Breaks of caching rights by operations on an open file, and their acknowledgements.
 
 use std::sync::atomic::Ordering;
 
@@ -9,7 +9,7 @@ use super::caching::{self, Caching, Contention, Held, HolderId, Loss, Operation}
 use super::{FileState, StreamState};
 
 impl FileState {
-    /// Data of the unnamed stream was changed by another program: what this takes from those who cache it.
+    /// Another program changed data of the unnamed stream: breaks the rights of its holders.
     pub(crate) fn data_changed_outside(&self, now: Moment) -> Contention {
         let mut state = self.state.lock();
         let unnamed = state.streams.iter_mut().find(|e| e.name.is_none());
@@ -18,7 +18,8 @@ impl FileState {
         contention
     }
 
-    /// What an operation of an open takes from the others of its stream (all streams for [`Operation::Names`]).
+    /// Breaks the rights of other holders of the open's stream (all streams for [`Operation::Names`]) that conflict
+    /// with an operation.
     pub(crate) fn contend(
         &self,
         stream: &StreamState,
@@ -40,7 +41,7 @@ impl FileState {
         all
     }
 
-    /// A client answers a break; see [`Caching::acknowledge`].
+    /// A client acknowledges a break; see [`Caching::acknowledge`].
     ///
     /// # Errors
     /// See [`caching::Refused`].
@@ -58,12 +59,12 @@ impl FileState {
         self.with_holder(id, |c| c.remind(id, now)).flatten()
     }
 
-    /// A holder cannot be reached, or broke the rules: it has nothing any more.
+    /// A holder's client cannot be reached, or its acknowledgement was invalid: it loses all its rights.
     pub(crate) fn revoke(&self, id: HolderId) {
         self.with_holder(id, |c| c.revoke(id));
     }
 
-    /// A holder's client is away: see [`Caching::suspend`].
+    /// A holder's client is disconnected: see [`Caching::suspend`].
     pub(crate) fn suspend_break(&self, id: HolderId, until: Moment) {
         let mut state = self.state.lock();
         if let Some(entry) = state.streams.iter_mut().find(|e| e.caching.held(id).is_some()) {
@@ -71,7 +72,7 @@ impl FileState {
         }
     }
 
-    /// What holders have lost that is not stored yet.
+    /// The losses of holders that are not stored yet.
     pub(crate) fn unstored_losses(&self) -> Vec<Loss> {
         self.state.lock().streams.iter().flat_map(|e| e.caching.unstored_losses()).copied().collect()
     }
@@ -81,7 +82,7 @@ impl FileState {
         self.state.lock().streams.iter_mut().for_each(|e| e.caching.loss_is_stored(loss));
     }
 
-    /// What a holder has now.
+    /// The current state of a holder.
     pub(crate) fn held(&self, id: HolderId) -> Option<Held> {
         self.state.lock().streams.iter().find_map(|e| e.caching.held(id))
     }

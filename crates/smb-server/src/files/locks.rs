@@ -1,12 +1,11 @@
-//! Byte-range locks of one file (MS-FSA 2.1.4.10, 2.1.5.7, 2.1.5.8): who holds what, and who waits for what.
+//! Byte-range locks of one file (MS-FSA 2.1.4.10, 2.1.5.7, 2.1.5.8): the held locks and the waiting requests.
 //!
 //! Invariants:
 //! 1. Of two held locks that overlap, either both are shared, or both belong to one open and the exclusive one is the
 //!    older.
-//! 2. A waiting lock conflicts with some held one: whatever releases a lock grants, in order of arrival, all waiting
-//!    ones that no longer do.
-//! 3. A new request is judged by the held locks only, as Windows does: it may pass a waiting one that it does not
-//!    hurt.
+//! 2. A waiting lock conflicts with some held one: releasing a lock grants, in order of arrival, all waiting locks
+//!    without a conflict.
+//! 3. A new request is checked against the held locks only, as in Windows: it may overtake a waiting request.
 
 use std::collections::VecDeque;
 
@@ -34,7 +33,8 @@ impl LockRange {
         u128::from(self.offset) + u128::from(self.length)
     }
 
-    /// Whether two ranges meet. An empty one meets what it lies strictly inside of, and never another empty one.
+    /// Whether two ranges overlap. An empty range overlaps a range that it lies strictly inside of, and never another
+    /// empty one.
     fn overlaps(self, other: LockRange) -> bool {
         u128::from(self.offset) < other.end() && u128::from(other.offset) < self.end()
     }
@@ -65,11 +65,11 @@ pub(crate) struct LockTable {
 /// Why a lock was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockRefusal {
-    /// Another lock is in the way.
+    /// It conflicts with a held lock.
     Conflict,
     /// [`HELD_MAX`] or [`WAITING_MAX`] is reached.
     TooMany,
-    /// Its open is no longer one of the file's.
+    /// Its open is no longer a member of the file.
     Closed,
 }
 
@@ -78,7 +78,7 @@ impl LockTable {
         self.held.len()
     }
 
-    /// Whether no more may wait.
+    /// Whether [`WAITING_MAX`] is reached.
     pub(crate) fn is_crowded(&self) -> bool {
         self.waiting.len() >= WAITING_MAX
     }
@@ -87,13 +87,13 @@ impl LockTable {
         self.held.iter().filter(|l| l.owner == owner).count()
     }
 
-    /// What an open holds, in order: offset, length, exclusive.
+    /// The locks that an open holds, in order: offset, length, exclusive.
     pub(crate) fn list(&self, owner: u64) -> Vec<(u64, u64, bool)> {
         let mine = self.held.iter().filter(|l| l.owner == owner);
         mine.map(|l| (l.range.offset, l.range.length, l.exclusive)).collect()
     }
 
-    /// Gives an open what it held before the server was started again.
+    /// Restores the locks that an open held before the server's restart.
     pub(crate) fn restore(&mut self, owner: u64, locks: Vec<(LockRange, bool)>) {
         let room = HELD_MAX.saturating_sub(self.held.len());
         self.held.extend(locks.into_iter().take(room).map(|(range, exclusive)| Lock {
@@ -103,7 +103,7 @@ impl LockTable {
         }));
     }
 
-    /// Takes a lock if nothing is in the way.
+    /// Takes a lock if no held lock conflicts.
     pub(crate) fn try_lock(
         &mut self,
         owner: u64,
@@ -121,8 +121,8 @@ impl LockTable {
         Ok(())
     }
 
-    /// Waits in line for a lock that [`LockTable::try_lock`] has just refused: the number to leave the line with, and
-    /// what completes when it is granted, or fails when its open is closed.
+    /// Queues a lock that [`LockTable::try_lock`] has just refused. Returns its number in the queue, and a receiver
+    /// that completes when the lock is granted, or fails when its open is closed.
     pub(crate) fn wait(
         &mut self,
         owner: u64,
@@ -136,28 +136,28 @@ impl LockTable {
         (id, wait)
     }
 
-    /// Leaves the line; false when the lock was granted (or its open closed) before.
+    /// Removes a lock from the queue; false when it was granted (or its open closed) before.
     pub(crate) fn leave(&mut self, id: u64) -> bool {
         let before = self.waiting.len();
         self.waiting.retain(|w| w.id != id);
         self.waiting.len() != before
     }
 
-    /// Gives back the lock of exactly this range, an exclusive one first; false when there is none.
+    /// Releases the lock of exactly this range, an exclusive one first; false when there is none.
     pub(crate) fn unlock(&mut self, owner: u64, range: LockRange) -> bool {
         let mine = |l: &Lock| l.owner == owner && l.range == range;
         let found = self.held.iter().position(|l| mine(l) && l.exclusive);
         let Some(i) = found.or_else(|| self.held.iter().position(mine)) else {
             return false;
         };
-        // Somebody may wait only because the table was full, whatever the range.
+        // A lock of any range may be waiting only because the table was full.
         let was_full = self.held.len() >= HELD_MAX;
         self.held.remove(i);
         self.grant_waiting((!was_full).then_some(range));
         true
     }
 
-    /// Takes back a lock that was taken just now: it alone, whatever else the open holds of the same range.
+    /// Releases a lock that was taken just now, and no other lock of the open with the same range.
     pub(crate) fn undo(&mut self, owner: u64, range: LockRange, exclusive: bool) {
         let lock = Lock { owner, range, exclusive };
         if let Some(i) = self.held.iter().rposition(|l| *l == lock) {
@@ -167,7 +167,7 @@ impl LockTable {
         }
     }
 
-    /// Gives back everything an open holds and waits for.
+    /// Releases all locks that an open holds and waits for.
     pub(crate) fn release(&mut self, owner: u64) {
         self.waiting.retain(|w| w.lock.owner != owner);
         let before = self.held.len();
@@ -177,8 +177,8 @@ impl LockTable {
         }
     }
 
-    /// Whether a read or write by `owner` meets a lock that forbids it (MS-FSA 2.1.4.10). A write is stopped by the
-    /// writer's own shared lock too.
+    /// Whether a held lock forbids a read or write by `owner` (MS-FSA 2.1.4.10). The writer's own shared lock forbids a
+    /// write, too.
     pub(crate) fn forbids(&self, owner: u64, range: LockRange, write: bool) -> bool {
         self.held.iter().any(|l| {
             let allowed = if l.exclusive { l.owner == owner } else { !write };
@@ -193,7 +193,7 @@ impl LockTable {
         })
     }
 
-    /// Gives waiters, in turn, what is free now; only those that meet `released`, if it is told.
+    /// Grants waiting locks, in order, that no longer conflict; if `released` is given, only those that overlap it.
     fn grant_waiting(&mut self, released: Option<LockRange>) {
         let mut i = 0;
         while i < self.waiting.len() {
@@ -204,7 +204,7 @@ impl LockTable {
                 continue;
             }
             let Some(w) = self.waiting.remove(i) else { return };
-            // A waiter that is gone does not get the lock: nobody would give it back.
+            // A waiter that was dropped does not get the lock: it would never release it.
             if w.granted.send(()).is_ok() {
                 self.held.push(w.lock);
             }

@@ -1,4 +1,4 @@
-//! The members of an open file: whether one more may join, and what it gets.
+//! The members of an open file: whether one more may join, and the caching rights that it gets.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -43,7 +43,7 @@ impl State {
             return Err((NtStatus::SHARING_VIOLATION, contend(Operation::Sharing { overwrites })));
         }
         if member.delete_on_close {
-            // MS-FSA 2.1.5.1.2: handles that are kept open for later would keep the file.
+            // MS-FSA 2.1.5.1.2: cached handles would prevent the deletion.
             let contention = contend(Operation::Names);
             if contention.wait_until.is_some() {
                 return Err((NtStatus::SHARING_VIOLATION, contention));
@@ -60,7 +60,7 @@ impl State {
         }
     }
 
-    /// Where a stream is among those that are open.
+    /// The index of a stream among the open ones; adds it if it is not there.
     pub(super) fn stream_entry(&mut self, name: &Option<StreamName>) -> usize {
         self.streams.iter().position(|e| e.name == *name).unwrap_or_else(|| {
             let stream = Arc::new(StreamState::new(name.is_some()));
@@ -92,7 +92,7 @@ impl State {
         Joined { file: Arc::clone(file), stream, caching, parent_lease, posix }
     }
 
-    /// Whether the name goes before the last open does: every open has POSIX extensions.
+    /// Whether the name can be removed before the last close: every open has POSIX extensions.
     pub(super) fn may_unlink(&self) -> bool {
         self.delete_pending.is_some()
             && self.removing.is_none()
@@ -100,8 +100,8 @@ impl State {
             && self.members.iter().all(|m| m.posix)
     }
 
-    /// A member leaves its holder, and its stream if it was the last; the lease that is gone with it, and the name of the
-    /// stream if that is to be removed.
+    /// Removes a member from its holder, and its stream if it was the stream's last. Returns the lease that this ends,
+    /// and the name of the stream if that is to be removed from the file.
     pub(super) fn stop_caching(&mut self, member: &Member) -> (Option<LeaseId>, Option<StreamName>) {
         let Some(at) = self.streams.iter().position(|e| e.name == member.stream) else { return (None, None) };
         let entry = &mut self.streams[at];
@@ -144,8 +144,8 @@ impl StreamEntry {
 }
 
 impl FileState {
-    /// Asked with the table of locks locked: an open that is closed at the same time on another channel either is no
-    /// member any more, and gets no lock, or gives back after this what it gets now.
+    /// Called with the table of locks locked. An open that is being closed on another channel either is no member any
+    /// more, and gets no lock, or its close releases after this call the lock that it gets now.
     pub(super) fn check_member(&self, open: u64) -> Result<(), LockRefusal> {
         let state = self.state.lock();
         if state.members.iter().any(|m| m.open == open) { Ok(()) } else { Err(LockRefusal::Closed) }

@@ -1,4 +1,4 @@
-//! The names by which opens know their file and its streams.
+//! The paths of opens, and the names of a file's streams.
 
 use std::sync::Arc;
 
@@ -8,36 +8,36 @@ use super::{FileState, Member, StreamState};
 use crate::share::Share;
 
 impl FileState {
-    /// The path under which an open knows it.
+    /// The path of the file in an open.
     pub(crate) fn path_of(&self, open: u64) -> VfsPath {
         let state = self.state.lock();
         state.members.iter().find(|m| m.open == open).map(|m| m.path.clone()).unwrap_or_default()
     }
 
-    /// The share and path under which an open knows it.
+    /// The share and path of the file in an open.
     pub(crate) fn place_of(&self, open: u64) -> Option<(Arc<Share>, VfsPath)> {
         let state = self.state.lock();
         state.members.iter().find(|m| m.open == open).map(|m| (Arc::clone(&m.share), m.path.clone()))
     }
 
-    /// The name of the stream that an open is of.
+    /// The name of an open's stream.
     pub(crate) fn stream_of(&self, open: u64) -> Option<StreamName> {
         self.state.lock().members.iter().find(|m| m.open == open)?.stream.clone()
     }
 
-    /// The name of the share that an open came through.
+    /// The name of the share of an open.
     pub(crate) fn share_of(&self, open: u64) -> String {
         let state = self.state.lock();
         state.members.iter().find(|m| m.open == open).map(|m| m.share.name.clone()).unwrap_or_default()
     }
 
-    /// Whether an open came through this share.
+    /// Whether an open is of this share.
     pub(crate) fn is_of_share(&self, open: u64, share: &Arc<Share>) -> bool {
         let state = self.state.lock();
         state.members.iter().any(|m| m.open == open && Arc::ptr_eq(&m.share, share))
     }
 
-    /// Whether an open knows the file by this path of a share, case apart.
+    /// Whether an open has this path in this share, without regard to case.
     pub(crate) fn is_known_as(&self, open: u64, share: &Arc<Share>, path: &VfsPath) -> bool {
         let same = |m: &Member| Arc::ptr_eq(&m.share, share) && m.path.is_same_name(path);
         self.state.lock().members.iter().any(|m| m.open == open && same(m))
@@ -54,7 +54,7 @@ impl FileState {
         self.state.lock().streams.iter().any(|e| e.name.as_ref() == Some(name))
     }
 
-    /// A stream was renamed: its opens follow.
+    /// A stream was renamed: updates the name in its opens.
     pub(crate) fn stream_renamed(&self, stream: &StreamState, to: &StreamName) {
         let mut state = self.state.lock();
         let state = &mut *state;

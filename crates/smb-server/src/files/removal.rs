@@ -13,21 +13,21 @@ use super::caching::Contention;
 use super::{FileState, Member, Refusal, State, StreamEntry};
 use crate::share::Share;
 
-/// How long an open waits for the removal of the file that it found. In MS-FSA a CLOSE removes the file at once.
+/// How long an open waits while the file that it found is being removed. In MS-FSA a CLOSE removes the file at once.
 pub(super) const REMOVAL_WAIT: Duration = Duration::from_secs(5);
 
-/// A name that is to be removed with the last open.
+/// A name that is to be removed at the last close.
 #[derive(Clone)]
 pub(crate) struct Removal {
     pub(crate) share: Arc<Share>,
     pub(crate) path: VfsPath,
     pub(crate) id: FileKey,
-    /// That of the open which said so.
+    /// The parent lease of the open that marked it.
     pub(crate) parent_lease: Option<LeaseKey>,
 }
 
 impl Member {
-    /// The removal of its name.
+    /// The removal of the member's name.
     pub(super) fn removal(&self, id: FileKey) -> Removal {
         Removal {
             share: Arc::clone(&self.share),
@@ -39,8 +39,8 @@ impl Member {
 }
 
 impl State {
-    /// How a CREATE is answered: DELETE_PENDING while other opens keep what is marked for deletion; a wait while it is being
-    /// removed; `None` when neither is so.
+    /// The refusal of a CREATE: DELETE_PENDING while other opens of a file marked for deletion exist; a wait while it
+    /// is being removed; `None` in other cases.
     pub(super) fn refused_by_removal(
         &self,
         file: &Arc<FileState>,
@@ -57,7 +57,7 @@ impl State {
         if opened && self.removing.is_none() {
             return Some(Refusal::Status(status));
         }
-        // The last open has been closed, or the removal has begun without that: it ends soon.
+        // The last open was closed, or a removal with POSIX semantics has begun: the removal completes soon.
         let seen = file.changes.load(Ordering::Acquire);
         let wait_until = Some(now.after(REMOVAL_WAIT));
         let contention = Contention { notices: Vec::new(), seen, wait_until };
@@ -66,22 +66,22 @@ impl State {
 }
 
 impl FileState {
-    /// Whether it goes when its last open does.
+    /// Whether the file is removed at its last close.
     pub(crate) fn is_delete_pending(&self) -> bool {
         self.state.lock().delete_pending.is_some()
     }
 
-    /// What is to be removed, after [`FileTable::leave`] has said so.
+    /// The name to remove, after [`FileTable::leave`] has requested it.
     pub(crate) fn removal(&self) -> Option<Removal> {
         self.state.lock().removing.clone()
     }
 
-    /// Whether an open takes the file, or its stream, with it when it is closed.
+    /// Whether closing this open deletes the file or its stream.
     pub(crate) fn deletes_on_close(&self, open: u64) -> bool {
         self.state.lock().members.iter().any(|m| m.open == open && m.delete_on_close)
     }
 
-    /// The file goes with its last open, under the name that this open knows it by.
+    /// Marks the file for deletion at the last close, under the path of this open.
     pub(crate) fn delete_with_last(&self, open: u64) {
         let mut state = self.state.lock();
         if let Some(member) = state.members.iter().find(|m| m.open == open) {
@@ -89,7 +89,7 @@ impl FileState {
         }
     }
 
-    /// FileDispositionInformation: whether it goes with its last open (MS-FSA 2.1.5.15.3).
+    /// FileDispositionInformation: sets whether it is removed at the last close (MS-FSA 2.1.5.15.3).
     pub(crate) fn set_delete_pending(&self, open: u64, pending: bool) {
         let mut state = self.state.lock();
         if state.removing.is_some() {
@@ -103,8 +103,8 @@ impl FileState {
         state.delete_pending = removal;
     }
 
-    /// The file is deleted with this open, if no other open has it. Of an open of a named stream: the stream is, and with
-    /// `whole` the file too.
+    /// The file is deleted when this open is closed, if it has no other open. For an open of a named stream: deletes
+    /// the stream, and with `whole` the file too.
     pub(crate) fn delete_if_alone(&self, open: u64, whole: bool) {
         let mut state = self.state.lock();
         if let Some(stream) = state.named_stream(open) {
@@ -123,7 +123,7 @@ impl FileState {
         }
     }
 
-    /// FileDispositionInformationEx with FILE_DISPOSITION_ON_CLOSE: whether one open takes the file with it.
+    /// FileDispositionInformationEx with FILE_DISPOSITION_ON_CLOSE: sets whether closing one open deletes the file.
     pub(crate) fn set_delete_on_close(&self, open: u64, on: bool) {
         if let Some(m) = self.state.lock().members.iter_mut().find(|m| m.open == open) {
             m.delete_on_close = on;

@@ -1,11 +1,11 @@
-//! Whether two opens of one file can live together (MS-FSA 2.1.5.1.2.2).
+//! Share modes: whether two opens of one file may coexist (MS-FSA 2.1.5.1.2.2).
 
 use smb_wire::{AccessMask, ShareAccess};
 
 const READS: AccessMask = AccessMask::READ_DATA.union(AccessMask::EXECUTE);
 const WRITES: AccessMask = AccessMask::WRITE_DATA.union(AccessMask::APPEND_DATA);
 
-/// What an open does and lets others do.
+/// The access of an open, and the access that it shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShareMode {
     pub(crate) access: AccessMask,
@@ -13,7 +13,7 @@ pub(crate) struct ShareMode {
 }
 
 impl ShareMode {
-    /// An open that neither reads, writes nor deletes takes no part: it hinders nobody and nobody hinders it.
+    /// An open that neither reads, writes nor deletes never conflicts with another.
     fn takes_part(self) -> bool {
         self.access.intersects(READS | WRITES | AccessMask::DELETE)
     }

@@ -1,4 +1,4 @@
-//! What belongs to one stream of an open file: its byte-range locks, and whether it is cached.
+//! The state of one stream of an open file: its byte-range locks, and whether it is cached.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -12,9 +12,10 @@ use super::locks::{LockRange, LockRefusal, LockTable};
 
 /// One stream of an open file.
 pub(crate) struct StreamState {
-    /// It has a name; which one, may change ([`StreamEntry::name`]).
+    /// It has a name, which may change ([`StreamEntry::name`]).
     pub(super) is_named: bool,
-    /// It goes with its last open (MS-FSA 2.1.1.5, IsDeleted). Of a named one only: the unnamed one is the file.
+    /// It is deleted at its last close (MS-FSA 2.1.1.5, IsDeleted). Only for named streams: the unnamed one is the
+    /// file.
     pub(super) deleting: AtomicBool,
     locks: Mutex<LockTable>,
     /// Held locks: lets I/O skip the table when there are none.
@@ -39,12 +40,12 @@ impl StreamState {
         self.is_named
     }
 
-    /// Whether it goes when its last open does.
+    /// Whether it is deleted at its last close.
     pub(crate) fn is_deleting(&self) -> bool {
         self.deleting.load(Ordering::Acquire)
     }
 
-    /// Whether anybody but the holder of this number caches the stream.
+    /// Whether any holder but the one with this token caches the stream.
     pub(crate) fn is_cached_by_others(&self, token: u64) -> bool {
         let by = self.cached_by.load(Ordering::Acquire);
         by != 0 && by != token
@@ -92,7 +93,7 @@ impl StreamState {
         })
     }
 
-    /// Takes a byte-range lock or waits in line for it.
+    /// Takes a byte-range lock or queues for it.
     ///
     /// # Errors
     /// [`LockRefusal::TooMany`] and [`LockRefusal::Closed`] only.
@@ -117,12 +118,12 @@ impl StreamState {
         })
     }
 
-    /// Gives back a lock of exactly this range; false when the open holds none.
+    /// Releases a lock of exactly this range; false when the open holds none.
     pub(crate) fn unlock(&self, open: u64, range: LockRange) -> bool {
         self.with_locks(|t| t.unlock(open, range))
     }
 
-    /// Takes back what [`FileState::try_lock`] has just given.
+    /// Releases a lock that [`FileState::try_lock`] has just taken.
     pub(crate) fn undo_lock(&self, open: u64, range: LockRange, exclusive: bool) {
         self.with_locks(|t| t.undo(open, range, exclusive));
     }
@@ -139,7 +140,7 @@ impl StreamState {
     }
 }
 
-/// A place in the line for a lock; dropping it leaves the line.
+/// A queued lock; dropping it removes the lock from the queue.
 pub(crate) struct LockWait {
     stream: Arc<StreamState>,
     id: u64,
@@ -152,7 +153,7 @@ impl LockWait {
         (&mut self.granted).await.is_ok()
     }
 
-    /// Leaves the line; false when the lock was granted before.
+    /// Removes the lock from the queue; false when it was granted before.
     pub(crate) fn withdraw(&self) -> bool {
         self.stream.with_locks(|t| t.leave(self.id))
     }

@@ -26,9 +26,9 @@ impl Drop for Claim<'_> {
 }
 
 impl FileTable {
-    /// Adds an open to its file (MS-FSA 2.1.5.1.2): delete-pending, share modes and caching rights are judged here, at
-    /// once with being added, so that of two opens that exclude each other one is first. With the open come the notices
-    /// that are due and need no answer.
+    /// Adds an open to its file (MS-FSA 2.1.5.1.2): delete-pending, share modes and caching rights are checked in the
+    /// same atomic step, so that one of two conflicting opens is refused. Returns the open with the notices to send
+    /// that need no acknowledgement.
     ///
     /// # Errors
     /// See [`Refusal`].
@@ -68,7 +68,7 @@ impl FileTable {
         }
     }
 
-    /// Adds an open that was there before the server was started again, with all that it had.
+    /// Restores an open from before the server's restart, with its caching rights and locks.
     pub(crate) fn restore(
         &self,
         id: FileKey,
@@ -92,11 +92,11 @@ impl FileTable {
         Joined { file, stream, caching: held, parent_lease, posix }
     }
 
-    /// Takes an open out of its file, with its locks (MS-FSA 2.1.5.4). When it is true, the file is to be removed from
-    /// the backend under [`FileState::removal`], and [`FileTable::removed`] to be called. Also whether its lease is gone.
+    /// Removes an open and its locks from its file (MS-FSA 2.1.5.4). If [`Left::remove`] is set, the caller removes the
+    /// file from the backend under [`FileState::removal`], and then calls [`FileTable::removed`].
     pub(crate) fn leave(&self, file: &Arc<FileState>, stream: &StreamState, open: u64) -> Left {
         let left = self.leave_members(file, open);
-        // After that: what is no member gets no lock any more.
+        // After the removal: an open that is no member gets no lock any more.
         stream.release_locks(open);
         file.has_changed();
         left
@@ -121,10 +121,10 @@ impl FileTable {
         Left { lease_gone, remove, remove_stream }
     }
 
-    /// What follows when a member has left or a stream is removed: a file without either leaves the table. Whether it is
-    /// to be removed first.
+    /// Called when a member has left or a stream is removed: removes a file without members and streams from the table.
+    /// Returns true if the file must be removed from the backend first.
     fn let_go(files: &mut HashMap<FileKey, Arc<FileState>>, file: &FileState, state: &mut State) -> bool {
-        // Its name is being removed: `removed` does the rest.
+        // Its name is being removed: `removed` removes the entry later.
         if state.removing.is_some() {
             return false;
         }
@@ -140,8 +140,8 @@ impl FileTable {
         false
     }
 
-    /// The removal of a stream that [`FileTable::leave`] asked for is done, or has failed. Whether the file is to be
-    /// removed now.
+    /// The removal of a stream that [`FileTable::leave`] asked for is done, or has failed. Returns whether the file is
+    /// to be removed now.
     pub(crate) fn stream_removed(&self, file: &Arc<FileState>, stream: &StreamState) -> bool {
         let mut files = self.by_id.lock();
         let mut state = file.state.lock();
@@ -152,8 +152,8 @@ impl FileTable {
         remove
     }
 
-    /// The removal that [`FileTable::leave`] asked for is done, or has failed: the file may be opened again, if it is
-    /// still there. Its other opens stay.
+    /// The removal that [`FileTable::leave`] asked for is done, or has failed: the file may be opened again, if it
+    /// still exists. Its other opens stay members.
     pub(crate) fn removed(&self, file: &Arc<FileState>) {
         let mut files = self.by_id.lock();
         let mut state = file.state.lock();
@@ -174,7 +174,7 @@ impl FileTable {
         self.by_id.lock().len()
     }
 
-    /// Keeps a file from being opened while a rename replaces it; `None` when it is open.
+    /// Prevents opens of a file while a rename replaces it; `None` when it is open.
     pub(crate) fn claim(&self, id: FileKey) -> Option<Claim<'_>> {
         match self.by_id.lock().entry(id) {
             Entry::Occupied(_) => None,
@@ -209,7 +209,7 @@ impl FileTable {
         }
         let unnamed = state.streams.iter().find(|e| e.name.is_none()).map(|e| Arc::clone(&e.stream));
         drop(state);
-        // No open comes or goes in between: the table is locked.
+        // No open joins or leaves in between: the table is locked.
         let sharing = Operation::Sharing { overwrites: false };
         let contention = unnamed.map(|s| file.contend(&s, None, sharing, now)).unwrap_or_default();
         let (file, status) = (Arc::clone(file), NtStatus::SHARING_VIOLATION);
@@ -235,14 +235,14 @@ impl FileTable {
         };
         self.by_id.lock().values().any(|f| {
             let state = f.state.lock();
-            // What is about to be removed is found by its path, and so holds its place too.
+            // A file that is about to be removed is found by its path, so it blocks the rename too.
             state.members.iter().any(|m| below(&m.share, &m.path))
                 || state.delete_pending.as_ref().is_some_and(|r| below(&r.share, &r.path))
         })
     }
 
-    /// A rename has happened: its opens follow. A second name of the file stays what it is, and so does the same path
-    /// in another share. `record` is called with the table locked.
+    /// A rename has happened: updates the paths of the opens. Another hard link of the file keeps its name, and so does
+    /// the same path in another share. `record` is called with the table locked.
     pub(crate) fn renamed(
         &self,
         share: &Arc<Share>,

@@ -44,7 +44,7 @@ pub(crate) fn join(t: &FileTable, n: &Namespace, member: Member) -> Result<Joine
     join_at(t, n, FILE, n.snapshot(), member)
 }
 
-/// The same, of any file and with an earlier snapshot. `None` says that names have changed since.
+/// The same, of any file and with an earlier snapshot. `None` means that names have changed since.
 pub(crate) fn join_at(
     t: &FileTable,
     n: &Namespace,
@@ -58,8 +58,8 @@ pub(crate) fn join_at(
     })
 }
 
-// An open that meets a file between the close of its last open and the end of the removal waits for the removal. While
-// another open keeps the file, DELETE_PENDING is the answer at once.
+// An open of a file between the close of its last open and the end of its removal waits for the removal. While another
+// open keeps the file, DELETE_PENDING is the answer at once.
 #[tokio::test]
 async fn an_open_waits_for_a_removal_that_is_running() {
     let (t, n, s) = (FileTable::default(), Namespace::default(), share());
@@ -98,8 +98,8 @@ fn nobody_joins_a_file_that_is_being_removed() {
     assert!(!t.leave(&f, &stream, 1).remove, "leaving twice");
 }
 
-// The name that was said to go is the one that goes, whatever name the last open knows the file by, and wherever that
-// name has been moved meanwhile.
+// The name that was marked for deletion is the one that is removed, even if the last open has another name of the file
+// and the marked name was renamed in between.
 #[tokio::test]
 async fn the_name_that_was_marked_is_removed() {
     let (t, n, s) = (FileTable::default(), Namespace::default(), share());
@@ -135,7 +135,7 @@ fn io_and_locks() {
     assert_eq!((stream.check_io(2, 0, 10, true), stream.locks_of(1)), (Ok(()), 0));
 }
 
-// A rename onto a file: it is not open, and does not become so meanwhile.
+// A rename onto a file: the claim succeeds if the file is not open, and prevents opens until it is dropped.
 #[test]
 fn claims() {
     let (t, n, s) = (FileTable::default(), Namespace::default(), share());

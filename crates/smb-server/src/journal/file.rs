@@ -8,10 +8,10 @@
 //!     8  text     JSON: {"Put": OpenRecord} or {"Remove": id}
 //! ```
 //!
-//! Records are appended by one thread, which writes all that wait and syncs once: many opens share one sync. What a crash
-//! leaves half written at the end is cut off when the file is opened; nothing behind it was acknowledged. What cannot be read
-//! in the middle is skipped: the file is kept beside as `*.damaged-1`, `*.damaged-2` …, and written anew. When most of the file is out of date,
-//! it is written anew beside and renamed.
+//! One thread appends the records: it writes all that are waiting and syncs once, so many opens share one sync. A
+//! record at the end that a crash left incomplete is cut off when the file is opened; nothing behind it was
+//! acknowledged. Damaged records in the middle are skipped: a copy of the file is kept as `*.damaged-1`, `*.damaged-2`
+//! …, and the file is rewritten. When most of the file is stale, it is rewritten under another name and renamed.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -29,9 +29,9 @@ use tokio::sync::oneshot;
 use super::{JournalResult, OpenJournal, OpenRecord};
 
 const MAGIC: &[u8; 8] = b"CWOPENS1";
-/// The longest record that is believed, in bytes.
+/// The longest valid record, in bytes.
 const RECORD_MAX: u32 = 1 << 20;
-/// A file shorter than this is not written anew, in bytes.
+/// A file shorter than this is not rewritten, in bytes.
 const COMPACT_MIN: u64 = 1 << 20;
 /// Changes that go into one write at most.
 const BATCH: usize = 1024;
@@ -42,7 +42,7 @@ enum Entry {
     Remove(u64),
 }
 
-/// One change and its answer.
+/// One change and the channel for its result.
 #[derive(Debug)]
 struct Change {
     id: u64,
@@ -59,20 +59,20 @@ pub struct FileJournal {
 }
 
 impl FileJournal {
-    /// Opens the journal at `path`, making it when there is none. Blocks: call it at start.
+    /// Opens the journal at `path`, or creates it. Blocks: call it at start.
     ///
     /// # Errors
-    /// The system's; InvalidData when the file is something else.
+    /// The system's; InvalidData when the file is no journal.
     pub fn open(path: &Path) -> io::Result<Arc<FileJournal>> {
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         let Found { records, end, damaged } = read(&mut file)?;
         for at in &damaged {
-            tracing::error!(path = %path.display(), "bytes {} to {} of the journal of persistent opens cannot be read: what \
-                one open had then is lost; its client opens the file again", at.start, at.end);
+            tracing::error!(path = %path.display(), "bytes {} to {} of the journal of persistent opens cannot be read: the \
+                state of one open is lost, and its client must open the file again", at.start, at.end);
         }
         if !damaged.is_empty() {
             let kept = keep_damaged(path, &mut file)?;
-            tracing::error!(path = %kept.display(), "the damaged journal is kept here");
+            tracing::error!(path = %kept.display(), "the damaged journal was kept under this name");
         }
         file.set_len(end)?;
         file.seek(SeekFrom::Start(end))?;
@@ -125,7 +125,7 @@ struct Writer {
     live: BTreeMap<u64, Vec<u8>>,
     /// Their length.
     live_bytes: usize,
-    /// A write or sync failed: what is in the file is not known any more.
+    /// A write or sync failed: the content of the file is unknown.
     failed: Option<io::ErrorKind>,
 }
 
@@ -209,13 +209,13 @@ fn crc(text: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, text) as u32
 }
 
-/// What is in a journal.
+/// The content of a journal.
 struct Found {
     /// The newest of each open.
     records: BTreeMap<u64, OpenRecord>,
     /// Where the last whole entry ends.
     end: u64,
-    /// Bytes between whole entries that are none.
+    /// Byte ranges between whole entries that are not valid entries.
     damaged: Vec<Range<usize>>,
 }
 
@@ -223,7 +223,7 @@ fn read(file: &mut File) -> io::Result<Found> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     let mut found = Found { records: BTreeMap::new(), end: 0, damaged: Vec::new() };
-    // A crash while it was made: no open had been stored.
+    // A crash while it was created: no open had been stored.
     if bytes.len() <= MAGIC.len() && (MAGIC.starts_with(&bytes) || bytes.iter().all(|b| *b == 0)) {
         return Ok(found);
     }
@@ -256,7 +256,7 @@ fn entry_at(bytes: &[u8]) -> Option<(Entry, usize)> {
         return None;
     }
     let text = bytes.get(8..8 + length as usize)?;
-    // The braces first: they are cheaper to look at.
+    // The braces first: this check is cheaper.
     if text.first() != Some(&b'{') || text.last() != Some(&b'}') || crc(text) != sum {
         return None;
     }

@@ -1,4 +1,4 @@
-//! A journal in memory, for tests: it can hold back changes, fail them, and be found again by the next server.
+//! A journal in memory, for tests: it can delay changes, fail them, and be reopened by the next server.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -49,14 +49,14 @@ impl State {
 }
 
 impl MemoryJournal {
-    /// What the next run of the server finds: all that is on stable storage now.
+    /// The journal that the next run of the server opens: the records that are on stable storage now.
     pub(crate) fn reopened(&self) -> Arc<MemoryJournal> {
         let stored = self.0.lock().stored.clone();
         let found = stored.values().cloned().collect();
         Arc::new(MemoryJournal(Mutex::new(State { stored, found, ..State::default() })))
     }
 
-    /// From now on changes wait (true); or those that wait, and later ones, are stored.
+    /// With true, delays all further changes; with false, stores the delayed and all later ones.
     pub(crate) fn hold(&self, holds: bool) {
         let mut state = self.0.lock();
         state.holds = holds;
@@ -65,7 +65,7 @@ impl MemoryJournal {
         }
     }
 
-    /// Whether changes fail from now on, those that wait included.
+    /// Whether changes fail from now on, the delayed ones included.
     pub(crate) fn fail(&self, fails: bool) {
         self.0.lock().fails = fails;
     }

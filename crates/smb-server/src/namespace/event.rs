@@ -1,4 +1,4 @@
-//! What a change of the namespace is to those who watch it.
+//! A change of the namespace as the watches report it.
 
 use smallvec::{SmallVec, smallvec};
 use smb_wire::fscc::notify::NotifyAction;
@@ -14,11 +14,11 @@ pub(crate) struct Event<'a> {
     pub(crate) origin: Origin,
 }
 
-/// Where a change came from.
+/// The origin of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// An open of the server. The lease of this key on the directory is not broken by it: the open was made by who holds
-    /// that lease (MS-SMB2 2.2.13.2.10, ParentLeaseKey).
+    /// An open of the server. It does not break the directory's lease with this key: the open belongs to the client
+    /// that holds that lease (MS-SMB2 2.2.13.2.10, ParentLeaseKey).
     Open { parent_lease: Option<LeaseKey> },
     /// Another program.
     Outside,
@@ -37,14 +37,14 @@ pub(crate) enum What<'a> {
         kind: Kind,
         replaced: bool,
     },
-    /// Of the file's metadata or data, what the filter names.
+    /// The file's metadata or data changed, as the filter states.
     Modified(CompletionFilter),
 }
 
 /// One entry of a notification (MS-FSCC 2.7.1), and for which filters.
 pub(super) type Notice<'a> = (NotifyAction, &'a VfsPath, CompletionFilter);
 
-/// All that is new about a name whose file was replaced (MS-FSA 2.1.5.15.12).
+/// The properties that may have changed of a name whose file was replaced (MS-FSA 2.1.5.15.12).
 const REPLACED: CompletionFilter = CompletionFilter::ATTRIBUTES
     .union(CompletionFilter::SIZE)
     .union(CompletionFilter::LAST_WRITE)
@@ -54,7 +54,7 @@ const REPLACED: CompletionFilter = CompletionFilter::ATTRIBUTES
     .union(CompletionFilter::EA);
 
 impl<'a> Event<'a> {
-    /// The entries that watchers get, in order. Those of a rename are delivered together.
+    /// The entries that watches report, in order. Those of a rename are reported together.
     pub(super) fn notices(&self) -> SmallVec<[Notice<'a>; 2]> {
         let path = self.path;
         match self.what {
@@ -66,7 +66,7 @@ impl<'a> Event<'a> {
                 let name = name_of(kind);
                 let stays = path.parent() == to.parent();
                 let (old, new) = match () {
-                    // MS-FSA 2.1.5.15.12: the new name was there, with another file.
+                    // MS-FSA 2.1.5.15.12: another file had the new name before.
                     () if replaced => {
                         ((NotifyAction::REMOVED, path, name), (NotifyAction::MODIFIED, to, REPLACED))
                     }

@@ -1,8 +1,8 @@
 //! Leases on directories of a share, by path: clients cache listings under them (MS-SMB2 3.3.1.4, MS-FSA 2.1.5.18).
 //!
-//! A lease on a directory is held and broken as one on a file (`files::caching`). What is special is what breaks it: any
-//! change of an entry of the directory, through whatever open of the entry. This table finds the lease by the directory's
-//! path.
+//! A lease on a directory is held and broken as one on a file (`files::caching`). Only the reason for a break differs:
+//! any change of an entry of the directory, through any open of the entry, breaks it. This table finds the lease by the
+//! directory's path.
 //!
 //! Invariants:
 //! 1. An open that holds a lease on a directory is in the table under its path, from before its CREATE is answered until it
@@ -23,7 +23,7 @@ use crate::breaks::LeasedFile;
 /// See the module.
 #[derive(Default)]
 pub(crate) struct LeasedDirectories {
-    /// Opens in the table: a change looks at nothing else while there are none.
+    /// Opens in the table: while it is zero, a change needs no further check.
     count: AtomicUsize,
     inner: Mutex<Inner>,
 }
@@ -38,7 +38,7 @@ struct Leased {
     /// The open that holds the lease.
     open: u64,
     directory: LeasedFile,
-    /// Has the backend report what other programs change.
+    /// Makes the backend report changes by other programs.
     _outside: Option<WatchGuard>,
 }
 
@@ -55,7 +55,7 @@ impl LeasedDirectories {
         self.count.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// An open is closed; nothing if it held no lease.
+    /// An open is closed; does nothing if it held no lease.
     pub(crate) fn remove(&self, open: u64) {
         if !self.any() {
             return;

@@ -1,8 +1,8 @@
-//! Which names and files changed lately: how an open learns that the backend's answer is out of date.
+//! The names and files that changed lately. An open detects by it that the backend's answer is stale.
 //!
 //! Each change appends an entry for each name and file that it touches and advances the clock. A [`Snapshot`] is a
-//! position of the clock; the answer to a question is current when no later entry concerns it. The log keeps the last
-//! [`ENTRIES_MAX`] entries. An open that takes longer than that many changes counts as overtaken.
+//! position of the clock; an answer of the backend is current when no later entry concerns its name or file. The log
+//! keeps the last [`ENTRIES_MAX`] entries. An open that takes longer than that many changes must retry.
 
 use std::collections::VecDeque;
 use std::hash::Hasher;
@@ -35,7 +35,7 @@ pub(crate) struct Snapshot(u64);
 pub(super) enum Key {
     /// A name: the hash of its path without regard to case. Two names with one hash cost a retry, nothing else.
     Name(u64),
-    /// A file, under whatever name and in whatever share.
+    /// A file, under any name and in any share.
     File(FileKey),
     /// All names of the share.
     Tree,

@@ -1,7 +1,7 @@
 //! Changes of a file's data and metadata (MS-FSA: PendingNotifications).
 //!
-//! A WRITE is not published at once: it owes a notification, which is published with the next change of metadata, with a
-//! FLUSH, or when an open of the file is closed, as on NTFS.
+//! A WRITE is not published at once: its notification stays pending, and is published with the next change of metadata,
+//! with a FLUSH, or when an open of the file is closed, as on NTFS.
 
 use smb_wire::msg::CompletionFilter;
 
@@ -12,19 +12,19 @@ use crate::Server;
 use crate::open::{FileOpen, Open};
 
 impl Server {
-    /// Publishes that something of a file has changed through an open, and what the file owes.
+    /// Publishes a change of a file through an open, and the file's pending notifications.
     pub(crate) fn modified(self: &Arc<Self>, open: &Open, f: &FileOpen, filter: CompletionFilter) {
         f.file.owe(filter);
         self.publish_owed(open, f);
     }
 
-    /// Publishes what a file owes, under the name by which `open` knows it.
+    /// Publishes a file's pending notifications, under the path of `open`.
     pub(crate) fn publish_owed(self: &Arc<Self>, open: &Open, f: &FileOpen) {
         if !f.file.owes() {
             return;
         }
         let Some((share, path)) = f.file.place_of(open.persistent) else { return };
-        // While nothing is watched it stays owed: a watch may begin before the file is closed.
+        // Without watches it stays pending: a watch may begin before the file is closed.
         if !share.is_watched() {
             return;
         }

@@ -1,9 +1,9 @@
 //! Changes of a share that other programs make (`Vfs::watch`).
 //!
-//! The backend reports what the server does, too. So each report waits for [`DELAY`], until the server has published what
-//! it did, and is dropped when the server has published a change of the same name lately ([`RECENT`]), has changed data
-//! of that file lately, or has the file open whose metadata changed. What another program does to the same name in that
-//! time is not seen.
+//! The backend reports the server's own changes, too. So each report is delayed by [`DELAY`], until the server has
+//! published its own change. A report is dropped if the server has published a change of the same name lately
+//! ([`RECENT`]), has changed data of that file lately, or has the file open whose metadata changed. A change of the
+//! same name by another program in that time is missed.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::Hasher;
@@ -23,20 +23,20 @@ use crate::share::Share;
 
 /// How long a report waits for the server to publish the same change.
 const DELAY: Duration = Duration::from_millis(100);
-/// For how long a name that the server has changed is its own.
+/// For how long a report about a name counts as the server's own change.
 const RECENT: Duration = Duration::from_secs(2);
-/// Names that are remembered for so long at most.
+/// The most names remembered.
 const NAMES_MAX: usize = 4096;
-/// Reports that wait at most; after more than that, all watches overflow.
+/// The most pending reports; beyond that, all watches overflow.
 const REPORTS_MAX: usize = 4096;
 /// Folders of cached files that stay watched when their last file is closed: those used last.
 const FOLDERS_MAX: usize = 16;
 
-/// What is known of changes from outside a share.
+/// Changes of one share by other programs.
 pub(crate) struct Outside {
     env: Env,
     inbox: Arc<Inbox>,
-    /// One for all watches: a change is reported once.
+    /// One callback for all watches, so that a change is reported once.
     report: ReportChange,
     /// Names that the server has changed lately, by their hash.
     made: Mutex<HashMap<u64, Moment>>,
@@ -51,7 +51,7 @@ struct Inbox {
 }
 
 impl Outside {
-    /// Watches a directory of a share. In a snapshot nothing changes.
+    /// Watches a directory of a share. Returns `None` for a snapshot, which never changes.
     pub(crate) fn watch(
         server: &Arc<Server>,
         share: &Arc<Share>,
@@ -73,7 +73,8 @@ impl Outside {
         Outside { env, inbox, report, made: Mutex::default(), folders: Mutex::default() }
     }
 
-    /// Watches the folder of a file that is cached. One watch serves all files of a folder, and the next one that is opened.
+    /// Watches the folder of a file that is cached. One watch serves all files of a folder, also files that are opened
+    /// later.
     pub(super) fn watch_folder(
         server: &Arc<Server>,
         share: &Arc<Share>,
@@ -121,7 +122,7 @@ impl Outside {
 
 impl Drop for Outside {
     fn drop(&mut self) {
-        // Its task finds the share gone.
+        // Wakes the task, which ends as the share is gone.
         self.inbox.arrived.notify_one();
     }
 }
@@ -172,7 +173,7 @@ impl Server {
         let mut modified = HashSet::new();
         for change in reports {
             let own = match &change {
-                // What the server publishes of an open file comes later than what it has done.
+                // The server publishes its changes of an open file late: compare with the time of the change itself.
                 TreeChange::Data(path) => open.get(path).map(|file| file.has_changed_within(RECENT, now)),
                 TreeChange::Metadata(path) => open.get(path).map(|_| true),
                 _ => None,
@@ -193,7 +194,7 @@ impl Server {
                 TreeChange::Data(path) => (path, What::Modified(DATA)),
                 TreeChange::Metadata(path) => (path, What::Modified(METADATA)),
             };
-            // Of many writes one is enough.
+            // One event for many writes is enough.
             if content(&change) && !modified.insert(change.clone()) {
                 continue;
             }
@@ -208,7 +209,7 @@ impl Server {
 }
 
 const DATA: CompletionFilter = CompletionFilter::SIZE.union(CompletionFilter::LAST_WRITE);
-/// Which part of it the system does not say.
+/// The system does not report which part of the metadata changed.
 const METADATA: CompletionFilter = CompletionFilter::ATTRIBUTES
     .union(CompletionFilter::LAST_WRITE)
     .union(CompletionFilter::CREATION)

@@ -1,7 +1,7 @@
 use super::*;
 use crate::files::tests::{FILE, join_at, member, path, share};
 
-// What the backend said before a name changed is not believed after.
+// A result of the backend from before a name change is not used after it.
 #[tokio::test]
 async fn an_open_that_a_change_overtook_starts_again() {
     let (t, n, s) = (FileTable::default(), Namespace::default(), share());
@@ -16,7 +16,8 @@ async fn an_open_that_a_change_overtook_starts_again() {
     join_at(&t, &n, FILE, n.snapshot(), member(1, &s, "f")).expect("nothing changed since");
 }
 
-// A rename moves its opens, in its own share, and leaves second names alone; a directory is held by what is below.
+// A rename changes the paths of its opens in its own share and leaves other names of the file unchanged; opens below a
+// directory prevent its rename.
 #[tokio::test]
 async fn renames() {
     let (t, n, s, other) = (FileTable::default(), Namespace::default(), share(), share());
@@ -36,7 +37,8 @@ async fn renames() {
     at(5, member(5, &s, "d\\new")).expect("moved by now");
 }
 
-// What hangs in one share holds up name changes of that share, and opens below what moves there, and nothing else.
+// A hanging change in one share delays name changes of that share, and opens below a directory that it moves, and
+// nothing else.
 #[tokio::test]
 async fn a_change_that_hangs_holds_up_its_own_share_only() {
     let (t, n, s, other) = (FileTable::default(), Namespace::default(), share(), share());
@@ -59,7 +61,8 @@ async fn a_change_that_hangs_holds_up_its_own_share_only() {
     assert_eq!(again(&other, "e\\f"), None);
 }
 
-// Names of other directories, shares and files do not interfere; a file under another of its names does.
+// Changes of names in other directories, of other shares and of other files do not invalidate an open; a change of
+// another name of the file does.
 #[tokio::test]
 async fn a_change_concerns_its_name_and_its_file() {
     let (t, n, s, other) = (FileTable::default(), Namespace::default(), share(), share());
@@ -76,7 +79,7 @@ async fn a_change_concerns_its_name_and_its_file() {
     assert_eq!(n.overtaken(), 2);
 }
 
-// Every name may have changed for an open that took longer than the log reaches.
+// An open that takes longer than the log covers has to assume that every name has changed.
 #[tokio::test]
 async fn the_log_is_bounded() {
     let (n, s) = (Namespace::default(), share());
@@ -90,7 +93,7 @@ async fn the_log_is_bounded() {
     assert!(n.is_current(n.snapshot(), &s, &path("b"), FILE));
 }
 
-// An open that holds the names of its share is not overtaken, and waits for changes that have begun.
+// An open that holds the lock on its share's names is not invalidated by changes, and waits for those that have begun.
 #[tokio::test]
 async fn holding() {
     let (n, s) = (Namespace::default(), share());

@@ -1,9 +1,9 @@
-//! Watched directories of a share: the events that each open waits for (MS-FSA 2.1.5.11, MS-SMB2 3.3.1.3).
+//! Watched directories of a share, and the events of each open's watch (MS-FSA 2.1.5.11, MS-SMB2 3.3.1.3).
 //!
-//! The first CHANGE_NOTIFY on an open makes a watch, which lives until the open is closed or its directory is deleted.
-//! Filter, depth and the size of its buffer are those of the first request. Events that come while no request waits are
-//! kept in the buffer. When they pass its size they are all dropped, and the next request learns that it must list the
-//! directory ([`Report::Overflow`]).
+//! The first CHANGE_NOTIFY on an open creates a watch, which exists until the open is closed or its directory is
+//! deleted. Filter, depth and the size of its buffer are those of the first request. Events are buffered while no
+//! request waits. When they exceed the buffer they are all dropped, and the next request is answered with
+//! [`Report::Overflow`]: the client must list the directory.
 //!
 //! Invariants:
 //! 1. A watch is in `by_path` under its `path` exactly while it is in `by_open`; `count` is their number.
@@ -33,7 +33,7 @@ const ENTRY_FIXED: usize = 12;
 /// The watched directories of one share.
 #[derive(Default)]
 pub(crate) struct Watches {
-    /// Watches now: a change looks at nothing else while there are none.
+    /// Number of watches: while it is zero, a change needs no further check.
     count: AtomicUsize,
     inner: Mutex<Inner>,
 }
@@ -53,12 +53,12 @@ struct Watch {
     tree: bool,
     capacity: usize,
     events: Vec<(NotifyAction, String)>,
-    /// Bytes of `events` as a client gets them.
+    /// Bytes of `events` in the response.
     bytes: usize,
     overflowed: bool,
     /// Requests in the order in which they came.
     waiting: VecDeque<(u64, oneshot::Sender<Report>)>,
-    /// Has the backend report what other programs change.
+    /// Makes the backend report changes by other programs.
     _outside: Option<WatchGuard>,
 }
 
@@ -66,18 +66,18 @@ struct Watch {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scope {
     pub(crate) filter: CompletionFilter,
-    /// All that is below the directory, too.
+    /// The whole tree below the directory.
     pub(crate) tree: bool,
     /// The most bytes of events to keep.
     pub(crate) buffer: usize,
 }
 
-/// What a request is answered with.
+/// The answer to a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Report {
     /// Actions and names, from the watched directory.
     Events(Vec<(NotifyAction, String)>),
-    /// More happened than was kept: the client must list the directory.
+    /// Events were lost: the client must list the directory.
     Overflow,
     /// The watch has ended: STATUS_NOTIFY_CLEANUP, STATUS_DELETE_PENDING.
     Ended(NtStatus),
@@ -97,8 +97,8 @@ impl Watches {
         self.count.load(Ordering::Acquire) > 0
     }
 
-    /// Asks for the next events of an open's directory; `scope` counts in an open's first request only. `outside` is
-    /// called in the first request, too: it has the backend report changes of the directory.
+    /// Requests the next events of an open's directory. Only an open's first request uses `scope`, and calls `outside`,
+    /// which makes the backend report changes of the directory.
     pub(crate) fn request(
         &self,
         open: u64,
@@ -139,7 +139,7 @@ impl Watches {
         }
     }
 
-    /// A directory has another name: its watches follow. Nothing below it is open.
+    /// A directory was renamed: updates its watches. No file below it is open.
     pub(super) fn renamed(&self, from: &VfsPath, to: &VfsPath) {
         if self.any() {
             let mut inner = self.inner.lock();
@@ -153,8 +153,8 @@ impl Watches {
         }
     }
 
-    /// Adds what happened to the watches that it concerns, and answers the requests that wait for it. Notices of one call
-    /// are delivered together.
+    /// Adds events to the watches that they concern, and answers waiting requests. Notices of one call are delivered
+    /// together.
     pub(super) fn report(&self, notices: &[Notice<'_>]) {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
@@ -181,7 +181,7 @@ impl Watches {
         }
     }
 
-    /// Something happened that nobody could note: each watch must list its directory.
+    /// Events were lost: all watches overflow.
     pub(crate) fn lost(&self) {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
@@ -221,7 +221,7 @@ impl Watch {
         }
     }
 
-    /// Keeps an event; `total` is what all watches keep, in bytes, and what they keep then comes back.
+    /// Buffers an event. `total` is the bytes in the buffers of all watches; returns the new total.
     fn add(&mut self, action: NotifyAction, path: &VfsPath, total: usize) -> usize {
         if self.overflowed {
             return total;
@@ -236,14 +236,14 @@ impl Watch {
         total + bytes
     }
 
-    /// Drops all events; how many bytes they had.
+    /// Drops all events; returns their size in bytes.
     fn overflow(&mut self) -> usize {
         self.events = Vec::new();
         self.overflowed = true;
         std::mem::take(&mut self.bytes)
     }
 
-    /// Answers the request that has waited longest, if there is something to say; how many bytes that took.
+    /// Answers the oldest request, if there are events or an overflow; returns the bytes taken from the buffer.
     fn deliver(&mut self) -> usize {
         while self.overflowed || !self.events.is_empty() {
             let Some((_, send)) = self.waiting.pop_front() else { return 0 };
@@ -254,7 +254,7 @@ impl Watch {
             self.overflowed = false;
             match send.send(report) {
                 Ok(()) => return std::mem::take(&mut self.bytes),
-                // The request is gone: the next one gets it.
+                // The request was dropped: the next one gets the events.
                 Err(Report::Events(events)) => self.events = events,
                 Err(_) => self.overflowed = true,
             }
@@ -264,7 +264,7 @@ impl Watch {
 }
 
 impl Waiting<'_> {
-    /// The answer, if it is there already.
+    /// The answer, if it is available already.
     pub(crate) fn ready(&mut self) -> Option<Report> {
         self.report.try_recv().ok()
     }
@@ -274,7 +274,7 @@ impl Waiting<'_> {
         (&mut self.report).await.unwrap_or(Report::Ended(NtStatus::NOTIFY_CLEANUP))
     }
 
-    /// Leaves the queue; false when the answer is on its way.
+    /// Removes the request from the queue; false when it was answered already.
     pub(crate) fn withdraw(&self) -> bool {
         let mut inner = self.watches.inner.lock();
         let Some(watch) = inner.by_open.get_mut(&self.open) else { return false };

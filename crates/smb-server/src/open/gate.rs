@@ -1,10 +1,10 @@
-//! Closing an open waits for what still changes its file.
+//! Closing an open waits for its running changes of the file.
 //!
-//! A WRITE that the backend has not finished must not land after its open has given back its locks and share mode: it
-//! would come on top of what somebody else wrote since. So whatever changes data passes the gate of its open, and
-//! closing shuts the gate and waits until the last one has left.
+//! A WRITE that the backend has not completed must not take effect after its open has released its locks and share
+//! mode: it would overwrite later data of another open. So every change of data enters the gate of its open; closing
+//! shuts the gate and waits until the last change has left it.
 //!
-//! Invariant: after [`Gate::shut`] has returned nobody is inside, and nobody gets in.
+//! Invariant: after [`Gate::shut`] has returned no change is inside the gate, and none enters it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,12 +19,12 @@ const SHUT: usize = 1 << (usize::BITS - 1);
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Gate {
-    /// How many are inside, and [`SHUT`].
+    /// The number of changes inside, and [`SHUT`].
     state: AtomicUsize,
     empty: Notify,
 }
 
-/// Somebody inside the gate of an open.
+/// A change of data inside the gate of an open.
 pub(crate) struct Pass(Arc<Open>);
 
 impl Pass {
@@ -61,7 +61,7 @@ impl Gate {
         }
     }
 
-    /// Lets nobody in any more, and waits until all have left.
+    /// Refuses new changes, and waits until all running ones have left.
     pub(crate) async fn shut(&self) {
         self.state.fetch_or(SHUT, Ordering::AcqRel);
         loop {

@@ -1,14 +1,14 @@
-//! LOCK requests that may be sent again (MS-SMB2 3.3.5.14): a client that lost its connection does not know whether its
-//! LOCK was carried out. It numbers the requests in 64 places; one with the number that was carried out last in its place
-//! is answered with success and changes nothing.
+//! Detects resent LOCK requests (MS-SMB2 3.3.5.14): a client that lost its connection does not know whether its LOCK
+//! was carried out. It numbers the requests in 64 buckets; one with the number last carried out in its bucket is
+//! answered with success and has no effect.
 
-/// The numbers carried out last, by place.
+/// The number last carried out in each bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LockSequences([u8; PLACES]);
 
-/// MS-SMB2 3.3.1.10: places 1 to 64.
+/// MS-SMB2 3.3.1.10: buckets 1 to 64.
 const PLACES: usize = 64;
-/// No number: those have four bits.
+/// No number: numbers have four bits.
 const INVALID: u8 = 0xFF;
 
 impl Default for LockSequences {
@@ -18,8 +18,8 @@ impl Default for LockSequences {
 }
 
 impl LockSequences {
-    /// Whether the request with this LockSequence field was carried out already. If its place has another number, that
-    /// is forgotten.
+    /// Whether the request with this LockSequence field was carried out already. If its bucket has another number, the
+    /// bucket is cleared.
     pub(crate) fn is_repeated(&mut self, field: u32) -> bool {
         let Some((place, number)) = self.place(field) else { return false };
         if *place == number {
@@ -36,20 +36,20 @@ impl LockSequences {
         }
     }
 
-    /// The request with this LockSequence field was undone: sent again, it is carried out.
+    /// The request with this LockSequence field was undone: a resent one is carried out.
     pub(crate) fn forget(&mut self, field: u32) {
         if let Some((place, _)) = self.place(field) {
             *place = INVALID;
         }
     }
 
-    /// MS-SMB2 2.2.26: the low four bits are the number, the others the place; place 0 has none.
+    /// MS-SMB2 2.2.26: the low four bits are the number, the others the bucket; bucket 0 means none.
     fn place(&mut self, field: u32) -> Option<(&mut u8, u8)> {
         let at = (field >> 4).checked_sub(1)? as usize;
         Some((self.0.get_mut(at)?, (field & 0xF) as u8))
     }
 
-    /// All places, to be stored.
+    /// All buckets, to be stored.
     pub(crate) fn bytes(&self) -> &[u8; PLACES] {
         &self.0
     }

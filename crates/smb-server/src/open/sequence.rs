@@ -1,9 +1,9 @@
-//! ChannelSequence (MS-SMB2 3.3.5.2.10): what a client sent through a channel that it has lost must not come on top of
-//! what it has sent since.
+//! ChannelSequence (MS-SMB2 3.3.5.2.10): a change that a client sent through a channel that it has lost must not
+//! overwrite its later changes.
 //!
-//! A client counts the channels it has lost and says so in each request. An open knows the newest number it has seen;
-//! a change with an older one is refused. A replayed change waits (its client asks again) until nothing that was sent
-//! before the newest number is still at work: one of those may be the very request that is replayed.
+//! A client counts the channels it has lost and puts the count into each request. An open keeps the newest number it
+//! has received; a change with an older one is refused. A replayed change is refused, and its client retries, while
+//! requests with an older number are still running: one of those may be the original of the replay.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,36 +12,37 @@ use smb_wire::{Command, Header, HeaderFlags};
 
 use super::Open;
 
-/// An open's part of it (MS-SMB2 3.3.1.10): [`Counts`] in one word, so that a request takes no lock.
+/// The state of an open (MS-SMB2 3.3.1.10): [`Counts`] in one word, so that a request takes no lock.
 pub(crate) struct Sequence(AtomicU64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Counts {
     /// Open.ChannelSequence.
     newest: u16,
-    /// Open.OutstandingRequestCount: requests at work with the newest number. There are fewer than 2^24: clients have credits
-    /// for far fewer.
+    /// Open.OutstandingRequestCount: running requests with the newest number. There are fewer than 2^24: clients have
+    /// credits for far fewer.
     outstanding: u32,
-    /// Open.OutstandingPreRequestCount: those with an older one.
+    /// Open.OutstandingPreRequestCount: running requests with an older number.
     before: u32,
 }
 
-/// A request of an open that is at work.
+/// A running request of an open, counted until this is dropped.
 pub(crate) struct Sequenced {
     open: Arc<Open>,
     sequence: u16,
 }
 
 impl Sequenced {
-    /// Begins a request of `open`: `Ok(None)` for one that is let through without being counted, an error for one that
-    /// is to fail with STATUS_FILE_NOT_AVAILABLE.
+    /// Begins a request of `open`: `Ok(None)` for one that may run without being counted, an error for one that must
+    /// fail with STATUS_FILE_NOT_AVAILABLE.
     pub(crate) fn begin(open: Arc<Open>, header: &Header) -> Result<Option<Sequenced>, Late> {
         let sequence = header.channel_sequence();
         let replay = header.flags.contains(HeaderFlags::REPLAY);
         let counted = open.sequence.change(|counts| counts.begin(sequence, replay));
         let changes = matches!(header.command, Command::WRITE | Command::SET_INFO | Command::IOCTL);
         match counted {
-            // What may wait for as long as somebody else likes changes no data, and holds up nobody.
+            // LOCK and CHANGE_NOTIFY may wait indefinitely for other clients. They change no data, and must not delay
+            // replays: not counted.
             true if matches!(header.command, Command::LOCK | Command::CHANGE_NOTIFY) => {
                 open.sequence.change(|counts| counts.end(sequence));
                 Ok(None)
@@ -53,7 +54,7 @@ impl Sequenced {
     }
 }
 
-/// A change that comes too late, or too early.
+/// A change that is stale, or a replay whose original may still be running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Late;
 
@@ -64,12 +65,12 @@ impl Drop for Sequenced {
 }
 
 impl Sequence {
-    /// Of an open that a request with this number made.
+    /// The state of an open that a request with this number created.
     pub(crate) fn new(newest: u16) -> Sequence {
         Sequence(AtomicU64::new(Counts { newest, outstanding: 0, before: 0 }.packed()))
     }
 
-    /// Whether no request has had a newer number.
+    /// Whether this is the newest number received.
     pub(crate) fn is_newest(&self, sequence: u16) -> bool {
         Counts::unpacked(self.0.load(Ordering::Acquire)).newest == sequence
     }
@@ -102,7 +103,7 @@ impl Counts {
         Counts { newest: (word >> (2 * COUNT_BITS)) as u16, outstanding: count(COUNT_BITS), before: count(0) }
     }
 
-    /// Whether the request is in its turn, and counted.
+    /// Counts the request; false if it is stale, or a replay while older requests are running.
     fn begin(&mut self, sequence: u16, replay: bool) -> bool {
         let ahead = sequence.wrapping_sub(self.newest);
         if ahead > 0x7FFF {
@@ -120,7 +121,7 @@ impl Counts {
         true
     }
 
-    /// A counted request is answered, or given up (MS-SMB2 3.3.4.1).
+    /// A counted request is answered or dropped (MS-SMB2 3.3.4.1).
     fn end(&mut self, sequence: u16) {
         let count = if sequence == self.newest { &mut self.outstanding } else { &mut self.before };
         *count = count.saturating_sub(1);

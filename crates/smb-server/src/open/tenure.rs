@@ -1,13 +1,13 @@
-//! Which client has an open: one; none while its client is away; none for good once it is being closed.
+//! The owner of an open: one client; none while it is disconnected; none for good once it is being closed.
 //!
 //! Invariants:
 //! 1. Each absence ends once: by a reconnect, or because the open is closed.
 //! 2. An open begins to be closed once.
-//! 3. The volatile id is the owner's; 0 while there is none. That of an earlier owner never names the open again.
+//! 3. The volatile id is the owner's; 0 while there is none. The id of an earlier owner is never valid again.
 
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 
-/// The number of an absence that began before the server was started again.
+/// The number of an absence that began before the server's restart.
 pub(crate) const FIRST_ABSENCE: u64 = 1;
 
 /// See the module. `O` is an owner.
@@ -27,37 +27,38 @@ struct State<O> {
 
 enum Presence<O> {
     Here(O),
-    /// The client is away; the number tells one absence from another.
+    /// Disconnected; the number distinguishes absences.
     Away(u64),
-    /// Its time is over, and that is being stored: the client does not get it any more, and others must not use the file yet.
+    /// Its timeout has passed, and the removal of its record is being stored: the client cannot reconnect any more, and
+    /// its locks and share mode are still in effect.
     Ending,
     Closing,
 }
 
 impl<O: Clone> Tenure<O> {
-    /// Of a new open.
+    /// The state of a new open.
     pub(crate) fn new(owner: O, tree: u32, volatile: u64) -> Tenure<O> {
         let state = State { presence: Presence::Here(owner), absences: 0 };
         Tenure { volatile: AtomicU64::new(volatile), tree: AtomicU32::new(tree), state: Mutex::new(state) }
     }
 
-    /// Of an open whose client is away since before the server was started again.
+    /// The state of an open that is disconnected since before the server's restart.
     pub(crate) fn away() -> Tenure<O> {
         let state = State { presence: Presence::Away(FIRST_ABSENCE), absences: FIRST_ABSENCE };
         Tenure { volatile: AtomicU64::new(0), tree: AtomicU32::new(0), state: Mutex::new(state) }
     }
 
-    /// The volatile half of the FileId that names it now; 0 when none does.
+    /// The volatile half of its current FileId; 0 without an owner.
     pub(crate) fn volatile(&self) -> u64 {
         self.volatile.load(Ordering::Acquire)
     }
 
-    /// TreeId of the owner, or the last one.
+    /// TreeId of the current or last owner.
     pub(crate) fn tree(&self) -> u32 {
         self.tree.load(Ordering::Relaxed)
     }
 
-    /// The owner; `None` while its client is away, and once it is being closed.
+    /// The owner; `None` while disconnected, and once it is being closed.
     pub(crate) fn owner(&self) -> Option<O> {
         match &self.state.lock().presence {
             Presence::Here(owner) => Some(owner.clone()),
@@ -65,8 +66,8 @@ impl<O: Clone> Tenure<O> {
         }
     }
 
-    /// Whether this volatile id names it and `is_user` is true of its owner: both at the same moment, else the id might be
-    /// that of an earlier owner.
+    /// Whether this is its volatile id and `is_user` is true of its owner. Both are checked under one lock: otherwise
+    /// the id might be that of an earlier owner.
     pub(crate) fn is_named(&self, volatile: u64, is_user: impl FnOnce(&O) -> bool) -> bool {
         match &self.state.lock().presence {
             Presence::Here(owner) => self.volatile() == volatile && is_user(owner),
@@ -74,12 +75,12 @@ impl<O: Clone> Tenure<O> {
         }
     }
 
-    /// Whether its client is away.
+    /// Whether it is disconnected.
     pub(crate) fn is_away(&self) -> bool {
         matches!(self.state.lock().presence, Presence::Away(_) | Presence::Ending)
     }
 
-    /// The absence that it is in.
+    /// The current absence.
     pub(crate) fn absence(&self) -> Option<u64> {
         match self.state.lock().presence {
             Presence::Away(absence) => Some(absence),
@@ -87,8 +88,8 @@ impl<O: Clone> Tenure<O> {
         }
     }
 
-    /// Takes its owner away, whose client may come back: from now on no FileId names it. The number of the absence; `None`
-    /// when it had no owner.
+    /// Removes its owner, whose client may reconnect: from now on no FileId is valid. Returns the number of the
+    /// absence; `None` when it had no owner.
     pub(crate) fn disconnect(&self) -> Option<u64> {
         let mut state = self.state.lock();
         if !matches!(state.presence, Presence::Here(_)) {
@@ -103,7 +104,7 @@ impl<O: Clone> Tenure<O> {
         Some(absence)
     }
 
-    /// Gives it to a client that has come back; false when it is not away any more.
+    /// Sets the owner of a client that reconnects; false when it is not disconnected any more.
     pub(crate) fn reconnect(&self, owner: O, tree: u32, volatile: u64) -> bool {
         let mut state = self.state.lock();
         if !matches!(state.presence, Presence::Away(_)) {
@@ -115,8 +116,8 @@ impl<O: Clone> Tenure<O> {
         true
     }
 
-    /// Begins to end it, if its client is still away as it was: then the caller calls [`Tenure::end`] or
-    /// [`Tenure::stays_away`].
+    /// Begins to close it at the end of this absence; returns false if the absence has ended already. On true the
+    /// caller must call [`Tenure::end`] or [`Tenure::stays_away`].
     pub(crate) fn begin_end(&self, absence: u64) -> bool {
         let mut state = self.state.lock();
         let may = matches!(state.presence, Presence::Away(now) if now == absence);
@@ -126,12 +127,12 @@ impl<O: Clone> Tenure<O> {
         may
     }
 
-    /// Its end is stored: it is being closed, by the caller.
+    /// The removal of its record is stored: the caller closes it.
     pub(crate) fn end(&self) {
         self.state.lock().presence = Presence::Closing;
     }
 
-    /// Its end could not be stored: its client is away as before. The number of the new absence.
+    /// The removal of its record could not be stored: it stays disconnected. Returns the number of the new absence.
     pub(crate) fn stays_away(&self) -> u64 {
         let mut state = self.state.lock();
         state.absences += 1;
@@ -139,8 +140,8 @@ impl<O: Clone> Tenure<O> {
         state.absences
     }
 
-    /// Marks it as being closed, and gives the owner it had; `None` when it is not the caller's to close: it is being closed
-    /// already, or `absence` is given and is not the one that it is in.
+    /// Marks it as being closed, and returns the owner it had. `None` when the caller must not close it: it is being
+    /// closed already, or `absence` is given and is not the current one.
     pub(crate) fn begin_close(&self, absence: Option<u64>) -> Option<Option<O>> {
         let mut state = self.state.lock();
         let may = match (&state.presence, absence) {

@@ -34,16 +34,16 @@ pub(crate) struct WriteTime {
     before: Mutex<Before>,
 }
 
-/// What is shown instead of the file system's time.
+/// The time that is shown instead of the file system's.
 struct Before {
     written: Timestamp,
     due: Moment,
 }
 
-/// What closing owes the file.
+/// The metadata changes due at close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Due {
-    /// Something was written.
+    /// Data was written.
     pub(crate) written: bool,
     /// The last write time becomes the time of closing.
     pub(crate) time: bool,
@@ -57,7 +57,8 @@ impl Default for WriteTime {
 }
 
 impl WriteTime {
-    /// A write begins: `written` gives the last write time now, `None` if that cannot be had without waiting.
+    /// A write begins. `written` returns the current last write time, or `None` if that is not available without
+    /// waiting.
     pub(crate) fn write(&self, now: impl FnOnce() -> Moment, written: impl FnOnce() -> Option<Timestamp>) {
         if matches!(self.phase.load(Ordering::Relaxed), DELAYED | DEFERRED) {
             return;
@@ -73,7 +74,7 @@ impl WriteTime {
                 *before = Before { written, due: now().after(DELAY) };
                 phase
             }
-            // Nothing to show instead: the write is visible at once.
+            // There is no earlier time to show: the write is visible at once.
             None => {
                 before.due = Moment::START;
                 DELAYED
@@ -82,13 +83,13 @@ impl WriteTime {
         self.phase.store(phase, Ordering::Relaxed);
     }
 
-    /// The size was changed: visible at once, and so is what was written before.
+    /// The size was changed: this change and earlier writes are visible at once.
     pub(crate) fn change(&self) {
         let _before = self.before.lock();
         self.phase.store(VISIBLE, Ordering::Relaxed);
     }
 
-    /// Makes what was written visible (FLUSH, SET_INFO).
+    /// Makes earlier writes visible (FLUSH, SET_INFO).
     pub(crate) fn flush(&self) {
         if self.phase.load(Ordering::Relaxed) != CLEAN {
             self.change();
@@ -109,7 +110,7 @@ impl WriteTime {
         }
     }
 
-    /// What closing owes the file; nothing the second time.
+    /// The metadata changes due at close; a second call returns none.
     pub(crate) fn close(&self) -> Due {
         let _before = self.before.lock();
         let phase = self.phase.swap(CLEAN, Ordering::Relaxed);

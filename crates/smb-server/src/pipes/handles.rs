@@ -41,8 +41,8 @@ impl Object {
         }
     }
 
-    /// The access that `caller` gets who asks for `desired`. Nothing can be changed here, so that an administrator who
-    /// asks for more is granted it.
+    /// The access that `caller` gets for `desired`. An administrator gets all that it asks for, as nothing can be
+    /// changed through this interface.
     fn grant(self, desired: u32, caller: &User) -> Result<u32, NtStatus> {
         let readable = self.readable();
         let named = desired & !(MAXIMUM_ALLOWED | GENERIC_READ | GENERIC_EXECUTE);
@@ -95,7 +95,7 @@ impl Handles {
         self.find(handle).map(|i| (self.open[i].object, self.open[i].access))
     }
 
-    /// Forgets a handle.
+    /// Closes a handle.
     ///
     /// # Errors
     /// As [`Handles::get`].
@@ -112,7 +112,7 @@ impl Handles {
     }
 }
 
-/// MS-LSAD 3.1.4.2.2, MS-SAMR 3.1.2.2: what a call needs its handle to have been opened with.
+/// MS-LSAD 3.1.4.2.2, MS-SAMR 3.1.2.2: checks that a call's handle was opened with the access that the call needs.
 ///
 /// # Errors
 /// ACCESS_DENIED.

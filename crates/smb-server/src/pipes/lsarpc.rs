@@ -18,7 +18,7 @@ const LOOKUP_NAMES: u32 = 0x800;
 /// PolicyServerRolePrimary (MS-LSAD 2.2.4.9): every machine that is no backup domain controller.
 const ROLE_PRIMARY: u16 = 3;
 
-/// Executes a call; its answer's stub.
+/// Executes a call; returns the stub of its response.
 pub(super) fn execute(c: Context<'_>) -> Result<Vec<u8>, FaultStatus> {
     let request = Request::decode(c.opnum, c.stub).map_err(|_| FaultStatus::BAD_STUB_DATA)?;
     let mut out = Vec::new();
@@ -48,7 +48,7 @@ fn answer(c: Context<'_>, request: &Request<'_>, out: &mut Vec<u8>) -> Answered 
         }
         Request::EnumerateAccounts { policy, resume } => {
             let allowed = policy_with(c.handles, *policy, VIEW_LOCAL_INFORMATION)?;
-            // MS-LSAD 3.1.1.3: accounts with rights of their own. These log on over the network, and administer.
+            // MS-LSAD 3.1.1.3: accounts with rights of their own: to log on over the network, and to administer.
             let accounts = [Sid::EVERYONE, Sid::BUILTIN_ADMINISTRATORS];
             let rest = accounts.get(*resume as usize..).unwrap_or_default();
             match allowed {
@@ -68,14 +68,14 @@ fn answer(c: Context<'_>, request: &Request<'_>, out: &mut Vec<u8>) -> Answered 
             Err(status) => lsarpc::put_lookup_names(out, c.opnum, &[], &[], status),
         },
         Request::GetUserName { with_domain } => {
-            // MS-LSAT 3.1.4.4: the account as the directory has it.
+            // MS-LSAT 3.1.4.4: the account as spelt in the directory.
             let directory = c.directory();
             let found = directory.by_sid(&c.caller.sid);
             let name = found.as_ref().map_or(c.caller.name.as_str(), |p| &p.name);
             let domain = found.as_ref().map_or(directory.name.as_str(), |p| &p.domain.name);
             lsarpc::put_user_name(out, name, with_domain.then_some(domain))
         }
-        // MS-LSAT 3.1.4.5, 3.1.4.9: this is no domain controller.
+        // MS-LSAT 3.1.4.5, 3.1.4.9: this server is no domain controller.
         Request::ControllerOnly if c.opnum == lsarpc::OP_LOOKUP_SIDS_3 => {
             lsarpc::put_lookup_sids(out, c.opnum, &[], &[], NtStatus::INVALID_SERVER_STATE)
         }

@@ -18,7 +18,7 @@ use crate::principals::{Account, Alias, BUILTIN, Directory, PRIMARY_GROUP, PRIMA
 const BUILTIN_NAME: &str = "Builtin";
 /// Bytes of names in one answer of an enumeration at most.
 const ENUMERATION_MAX: usize = 64 << 10;
-/// UF_LOCKOUT and UF_PASSWORD_EXPIRED as account control, which a filter does not look at (MS-SAMR 3.1.5.2.5).
+/// UF_LOCKOUT and UF_PASSWORD_EXPIRED as account control, which filters ignore (MS-SAMR 3.1.5.2.5).
 const IGNORED_CONTROL: u32 = 0x0000_0400 | 0x0002_0000;
 
 /// Access rights (MS-SAMR 2.2.1.3, 2.2.1.4, 2.2.1.6, 2.2.1.7).
@@ -34,7 +34,7 @@ const ALIAS_READ: u32 = 0x8;
 const USER_READ_GENERAL: u32 = 0x1;
 const USER_LIST_GROUPS: u32 = 0x100;
 
-/// Executes a call; its answer's stub.
+/// Executes a call; returns the stub of its response.
 pub(super) fn execute(mut c: Context<'_>) -> Result<Vec<u8>, FaultStatus> {
     let request = Request::decode(c.opnum, c.stub).map_err(|_| FaultStatus::BAD_STUB_DATA)?;
     let mut out = Vec::new();
@@ -42,7 +42,7 @@ pub(super) fn execute(mut c: Context<'_>) -> Result<Vec<u8>, FaultStatus> {
     Ok(out)
 }
 
-/// What a handle stands for, and how it was opened.
+/// The object of a handle, and the access granted to it.
 type Held = (Object, u32);
 
 fn answer(

@@ -1,4 +1,4 @@
-//! srvsvc (MS-SRVS): what is shared here, and who the server is, for every user who has a session; sessions, opens and
+//! srvsvc (MS-SRVS): shares, and name and version of the server, for every user who has a session; sessions, opens and
 //! tree connects for administrators.
 
 mod sessions;
@@ -17,7 +17,7 @@ use crate::share::Share;
 /// SV_TYPE_WORKSTATION, SV_TYPE_SERVER, SV_TYPE_NT, SV_TYPE_SERVER_NT (MS-SRVS 2.2.2.7).
 const SERVER_TYPE: u32 = 0x0000_9003;
 
-/// Executes a call; its answer's stub.
+/// Executes a call; returns the stub of its response.
 pub(super) fn execute(c: Context<'_>) -> Result<Vec<u8>, FaultStatus> {
     let request = Request::decode(c.opnum, c.stub).map_err(|_| FaultStatus::BAD_STUB_DATA)?;
     let mut out = Vec::new();
@@ -70,7 +70,7 @@ fn answer(c: &Context<'_>, request: &Request<'_>, out: &mut Vec<u8>) -> Result<(
             srvsvc::put_canonical_name(out, room, canonical.as_deref().map_err(|e| *e));
             Ok(())
         }
-        // The server is not configured through this interface, not by administrators either.
+        // The server is not configured through this interface, not even by administrators.
         Request::Change { with_parameter } => {
             srvsvc::put_status(out, with_parameter, Win32::ACCESS_DENIED);
             Ok(())
@@ -103,7 +103,7 @@ fn info(s: &Share) -> ShareInfo<'_> {
         remark: &s.comment,
         max_uses: u32::MAX,
         current_uses: s.users.load(Ordering::Relaxed) as u32,
-        // Where a share lies on the server is not shown.
+        // The path of a share on the server is not shown.
         path: "",
         flags: flags.bits(),
         security_descriptor: None,

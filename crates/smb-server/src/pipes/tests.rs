@@ -79,7 +79,8 @@ async fn shares_are_listed() {
     assert!(Pipe::open(&w.server, "spoolss", &user(1000)).is_none());
 }
 
-// A message that does not fit stays; what is written in pieces is put together; an earlier answer must be read first.
+// The rest of a message that does not fit stays readable; a request written in pieces is reassembled; an earlier answer
+// must be read first.
 #[tokio::test(start_paused = true)]
 async fn messages_in_pieces() {
     let w = World::new();
@@ -119,7 +120,8 @@ async fn what_cannot_be_done() {
     assert_eq!(pipe.try_read(1), Err(NtStatus::PIPE_DISCONNECTED));
 }
 
-// Bounded whatever a client sends: fragments without end, a PDU longer than one may be, answers that nobody reads.
+// Memory is bounded whatever a client sends: fragments without end, a PDU that is too long, answers that the client
+// does not read.
 #[tokio::test(start_paused = true)]
 async fn bounds() {
     let w = World::new();

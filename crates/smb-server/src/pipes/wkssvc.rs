@@ -1,11 +1,11 @@
-//! wkssvc (MS-WKST): which machine this is.
+//! wkssvc (MS-WKST): name, domain and version of this machine.
 
 use smb_wire::rpc::pdu::FaultStatus;
 use smb_wire::rpc::wkssvc::{Request, WorkstationInfo, put_wksta_get_info};
 
 use crate::Server;
 
-/// Executes a call; its answer's stub.
+/// Executes a call; returns the stub of its response.
 pub(super) fn execute(server: &Server, opnum: u16, stub: &[u8]) -> Result<Vec<u8>, FaultStatus> {
     match Request::decode(opnum, stub).map_err(|_| FaultStatus::BAD_STUB_DATA)? {
         Request::WkstaGetInfo { level } => {

@@ -5,7 +5,7 @@ fn text(p: Option<Principal<'_>>) -> Option<(String, String, String, SidNameUse)
     p.map(|p| (p.domain.name.into_owned(), p.name.into_owned(), p.sid.to_string(), p.usage))
 }
 
-// MS-LSAT 3.1.1.1: every SID that is listed has a name, and the name leads back to it.
+// MS-LSAT 3.1.1.1: every SID that is listed has a name, and a lookup of the name returns the SID.
 #[test]
 fn names_there_and_back() {
     let w = World::new();

@@ -3,7 +3,7 @@
 use smb_wire::rpc::SidNameUse;
 use smb_wire::security::Sid;
 
-/// A SID that means the same everywhere.
+/// A well-known SID.
 pub(super) struct Group {
     authority: u8,
     sub: &'static [u32],

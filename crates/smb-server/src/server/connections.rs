@@ -1,4 +1,4 @@
-//! How many connections there are, and how they are brought to an end.
+//! The number of connections, and their orderly end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use super::Server;
 
-/// How long connections that are cut may take to close what they have open. The last words of an SMB Direct connection
-/// take half of it at most.
+/// How long connections that are cut may take to close their opens. Sending the last messages of an SMB Direct
+/// connection takes at most half of it.
 const CLOSING: Duration = Duration::from_secs(10);
 
 impl Server {
-    /// Connections now.
+    /// Number of connections.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
@@ -28,11 +28,11 @@ impl Server {
         self.emptied(CLOSING).await;
     }
 
-    /// Waits until there are no connections; false when there still are after `limit`.
+    /// Waits until there are no connections; false when there are any after `limit`.
     async fn emptied(&self, limit: Duration) -> bool {
         let end = self.env.now() + limit;
         loop {
-            self.drained.notify_waiters(); // connections look at what was set when woken
+            self.drained.notify_waiters(); // woken connections check the flags set before
             if self.connections.load(Ordering::Acquire) == 0 {
                 return true;
             }
@@ -63,7 +63,7 @@ impl Server {
         }
     }
 
-    /// Counts a connection for as long as the guard lives; `None` at the bound.
+    /// Counts a connection until the guard is dropped; `None` at the bound.
     pub(crate) fn enter(self: &Arc<Self>) -> Option<(u64, ConnectionGuard)> {
         let n = self.connections.fetch_add(1, Ordering::AcqRel);
         let guard = ConnectionGuard(Arc::clone(self));

@@ -1,4 +1,4 @@
-//! What a server shows of itself to administrators: shares, sessions, opens, totals.
+//! Listings for administrators: shares, sessions, opens, totals.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -42,15 +42,16 @@ pub struct SessionInfo {
     pub id: u64,
     /// The user.
     pub user: String,
-    /// The client's own name, as it gave it.
+    /// The client's name, as the client sent it.
     pub workstation: String,
     /// 0x0202 … 0x0311.
     pub dialect: u16,
     /// Opens now.
     pub opens: usize,
-    /// Requests are signed: they must be, or the last one was, other than the TREE_CONNECT that 3.1.1 protects always.
+    /// Requests are signed: signing is required, or the last request was signed, other than a TREE_CONNECT, which 3.1.1
+    /// always protects.
     pub signed: bool,
-    /// Requests are encrypted: they must be, or the last one was.
+    /// Requests are encrypted: encryption is required, or the last request was encrypted.
     pub encrypted: bool,
     /// Age.
     pub age: Duration,
@@ -163,7 +164,7 @@ impl Server {
         list
     }
 
-    /// All opens of files and directories, by id; those whose client is away too.
+    /// All opens of files and directories, by id; including disconnected ones.
     pub fn opens(&self) -> Vec<OpenInfo> {
         let mut list = Vec::new();
         for open in self.opens.all() {
@@ -209,7 +210,7 @@ impl Server {
         list
     }
 
-    /// Running totals: of requests, what the performance counters of its shares come to.
+    /// Running totals; those of requests are sums of the shares' performance counters.
     pub fn totals(&self) -> Totals {
         let all = self.registry.requests();
         Totals {

@@ -1,4 +1,4 @@
-//! Sessions by their ids, and how they and their opens are closed.
+//! Sessions by their ids; closing sessions and opens.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl Server {
         self.sessions.lock().remove(&id)
     }
 
-    /// Closes the opens of one tree connect. Should the future be given up, even before it was polled, they are closed in the
+    /// Closes the opens of one tree connect. If the future is dropped, even unpolled, they are closed in the
     /// background.
     pub(crate) fn close_opens_of(
         self: &Arc<Self>,

@@ -18,12 +18,12 @@ pub enum ShareError {
     /// No share has the name.
     #[error("there is no share named '{0}'")]
     NotFound(String),
-    /// The name is not one that clients can use: empty, longer than 80 characters, with one of `\/[]:|<>+=;,*?"`, or
-    /// reserved (IPC$).
-    #[error("'{0}' cannot be a share's name")]
+    /// The name is invalid for clients: empty, longer than 80 characters, with one of `\/[]:|<>+=;,*?"`, or reserved
+    /// (IPC$).
+    #[error("'{0}' is not a valid name for a share")]
     Name(String),
-    /// The directory does not take a descriptor.
-    #[error("the directory's descriptor cannot be set: {0}")]
+    /// The descriptor of the directory cannot be set.
+    #[error("the security descriptor of the directory cannot be set: {0}")]
     Path(vfs::VfsError),
 }
 
@@ -36,7 +36,7 @@ impl Server {
         self.add_protected_share(share, ShareProtection::default())
     }
 
-    /// [`Server::add_share`] of a share that is protected from the first moment.
+    /// As [`Server::add_share`], with the protection set from the start.
     ///
     /// # Errors
     /// See [`ShareError`].
@@ -60,7 +60,7 @@ impl Server {
         Ok(())
     }
 
-    /// Changes who may use a share, and how: for tree connects from now on.
+    /// Changes the protection of a share, for later tree connects.
     ///
     /// # Errors
     /// [`ShareError::NotFound`].
@@ -97,7 +97,7 @@ impl Server {
         found.ok_or_else(|| ShareError::NotFound(name.to_owned()))
     }
 
-    /// Takes a share away: its opens are closed, later requests get STATUS_NETWORK_NAME_DELETED.
+    /// Removes a share: its opens are closed, later requests get STATUS_NETWORK_NAME_DELETED.
     ///
     /// # Errors
     /// [`ShareError::NotFound`]; IPC$ cannot be removed either.

@@ -1,14 +1,14 @@
-//! Connections without a session: how many there may be, and which is closed for a new one.
+//! Connections without a session: their limit, and which one is closed for a new one.
 //!
-//! They hold memory, so their number is bounded. At the bound one is closed for each that arrives, and a flood must not
-//! keep a client out that means to log on:
+//! They hold memory, so their number is bounded. At the bound one is closed for each new one, and a flood must not keep
+//! out clients that log on:
 //!
 //! 1. The address with the most connections loses one; an address is an IPv4 address or an IPv6 network of 64 bits.
-//! 2. Of that address's connections the one that has come least far goes first, and of these the oldest.
+//! 2. Of that address's connections the one with the least progress is closed first, and of these the oldest.
 //! 3. A connection that is being closed counts until it has ended. While the closing lags behind, an address with at
 //!    most its equal share is admitted up to a higher bound than others.
-//! 4. Setting a connection up costs the workers' time, which is for clients that are logged on: an address with more
-//!    than its share is refused when connections are closed for it faster than [`CLOSED_PER_SECOND`].
+//! 4. Setting up a connection takes time of the workers, which serve the logged-on clients: an address with more than
+//!    its share is refused when connections are closed for it faster than [`CLOSED_PER_SECOND`].
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -27,7 +27,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// The time between two warnings.
 const WARNED: Duration = Duration::from_secs(10);
 
-/// How far an unauthenticated connection has come.
+/// The progress of an unauthenticated connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Progress {
     /// It is open.
@@ -48,7 +48,7 @@ pub(super) struct Connections {
     warned: Warned,
 }
 
-/// When a limit was warned of last: a flood must not fill the log.
+/// When the last warning about a limit was logged: a flood must not fill the log.
 #[derive(Default)]
 pub(super) struct Warned(Option<Instant>);
 
@@ -68,12 +68,12 @@ struct FromAddress {
     count: usize,
     /// Those that can be closed.
     inboxes: BTreeMap<(Progress, u64), Arc<Inbox>>,
-    /// The second that began last, and how many were closed in it for others of this address.
+    /// The start of the current second, and how many connections were closed in it for others of this address.
     closed: Option<(Instant, u32)>,
 }
 
 impl FromAddress {
-    /// Counts one that is to be closed for another one of this address; false when there were enough in this second.
+    /// Counts one connection closed for another one of this address; false at the limit of this second.
     fn may_replace(&mut self, now: Instant) -> bool {
         let (since, closed) = self.closed.filter(|(since, _)| now < *since + SECOND).unwrap_or((now, 0));
         self.closed = Some((since, closed.saturating_add(1)));
@@ -82,8 +82,8 @@ impl FromAddress {
 }
 
 impl Connections {
-    /// Counts a connection and closes another one for it at the bound `most`. Its number, or `None` when it is refused;
-    /// it counts until [`Connections::leave`] in both cases.
+    /// Counts a connection and closes another one for it at the bound `most`. Returns its number, or `None` when it is
+    /// refused; in both cases it counts until [`Connections::leave`].
     fn enter(&mut self, address: IpAddr, most: usize, now: Instant) -> Option<u64> {
         let addresses = self.by_address.len() + usize::from(!self.by_address.contains_key(&address));
         let from = self.by_address.entry(address).or_default();
@@ -98,7 +98,7 @@ impl Connections {
         if self.total >= most && self.warned.due(now) {
             tracing::warn!(
                 %address,
-                "{most} connections are open without a log-on, which is the limit: some are closed for new ones"
+                "{most} connections are open without a log-on, which is the limit: some are closed to accept new ones"
             );
         }
         self.total += 1;
@@ -148,7 +148,7 @@ pub(crate) struct Unauthenticated {
 }
 
 impl Unauthenticated {
-    /// From now on the connection can be closed for another one, with a notice to this inbox.
+    /// From now on the connection can be closed for another one, by a notice to this inbox.
     pub(crate) fn may_be_closed(&self, inbox: &Arc<Inbox>) {
         let mut all = self.server.unauthenticated.lock();
         if let Some(from) = all.by_address.get_mut(&self.address) {
@@ -156,7 +156,7 @@ impl Unauthenticated {
         }
     }
 
-    /// The connection has come so far. One that was already chosen to be closed stays chosen.
+    /// Records the connection's progress. One that was already chosen to be closed stays chosen.
     pub(crate) fn reached(&mut self, progress: Progress) {
         if progress <= self.key.0 {
             return;

@@ -1,4 +1,4 @@
-//! Connections that are taken before their transport is set up.
+//! Connections that are admitted before their transport is set up.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -15,8 +15,8 @@ use crate::Server;
 use crate::connection::ConnectionError;
 use crate::server::{ConnectionGuard, Unauthenticated};
 
-/// A connection that the server has taken. It counts from here on, so that what a transport's set-up holds (sockets,
-/// receive buffers) is bounded as what comes after is.
+/// A connection that the server has admitted. It counts from here on, so that the resources of a transport's set-up
+/// (sockets, receive buffers) are bounded like those of later stages.
 pub struct Admitted {
     pub(crate) server: Arc<Server>,
     pub(crate) id: u64,
@@ -24,20 +24,20 @@ pub struct Admitted {
     pub(crate) unauthenticated: Unauthenticated,
 }
 
-/// Why the set-up of a transport was given up.
+/// Why the set-up of a transport was aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SetupEnded {
-    /// The peer took too long: it must be set up and somebody be logged on within `authenticate_s`.
-    #[error("the peer did not finish in time")]
+    /// The peer took too long: the set-up and the first log-on must be complete within `authenticate_s`.
+    #[error("the client did not complete the connection in time")]
     TimedOut,
-    /// The server takes no more.
-    #[error("the server stops")]
+    /// The server accepts no more connections.
+    #[error("the server is stopping")]
     Draining,
 }
 
 impl Server {
-    /// Takes a connection before any work is done for it; `None` when there are too many, or the server drains. A
-    /// flood is warned of now and then.
+    /// Admits a connection before any work is done for it; `None` when there are too many, or the server drains.
+    /// Warnings about a flood are rate-limited.
     pub fn admit(self: &Arc<Self>, peer: SocketAddr) -> Option<Admitted> {
         let (id, guard) = self.enter()?;
         let admitted = self.enter_unauthenticated(peer, self.env.now());
@@ -49,7 +49,7 @@ impl Server {
 }
 
 impl Admitted {
-    /// Runs the set-up of its transport; all of it has one deadline, that of logging on.
+    /// Runs the set-up of its transport; set-up and log-on share one deadline.
     ///
     /// # Errors
     /// See [`SetupEnded`]; the set-up is dropped.
@@ -65,8 +65,8 @@ impl Admitted {
         }
     }
 
-    /// Serves it over TCP until it ends, and closes what it held. What ended it, other than its peer closing in order, is
-    /// logged.
+    /// Serves it over TCP until it ends, and closes its sessions and opens. An end other than the peer's orderly close
+    /// is logged.
     pub async fn serve_tcp(self, stream: TcpStream) {
         super::tcp::serve(self, stream).await;
     }

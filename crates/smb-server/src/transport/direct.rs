@@ -18,8 +18,8 @@ use crate::connection::{ConnectionError, Engine, MessageLimits, OVERHEAD, OutMes
 use crate::{Server, TransportKind};
 
 impl Server {
-    /// Serves one connection until it ends, and closes what it held. `peer` and `local` are the addresses of the
-    /// fabric connection.
+    /// Serves one connection until it ends, and closes its sessions and opens. `peer` and `local` are the addresses of
+    /// the fabric connection.
     pub async fn serve_direct(self: Arc<Self>, direct: SmbDirect, peer: SocketAddr, local: SocketAddr) {
         if let Some(admitted) = self.admit(peer) {
             serve(admitted, direct, peer, local).await;
@@ -42,13 +42,13 @@ pub(super) async fn serve(admitted: Admitted, direct: SmbDirect, peer: SocketAdd
     report(&result, peer, id);
     let DirectConnection { engine, mut direct, .. } = connection;
     direct.close();
-    // What was said last leaves before the queue pair goes.
+    // The last messages are sent before the queue pair is destroyed.
     while direct.event().await.is_ok() {}
     engine.end().await;
 }
 
-/// A client that seals its session sends a WRITE of MaxWriteSize inside one message, whatever it does with RDMA
-/// otherwise: so the largest I/O is what a message that we take can hold (MS-SMB2 3.3.5.4, MS-SMBD 3.1.5.2).
+/// A client that encrypts its session sends a WRITE of MaxWriteSize inside one message, even if it uses RDMA otherwise:
+/// so the largest I/O is what fits the longest message that we accept (MS-SMB2 3.3.5.4, MS-SMBD 3.1.5.2).
 fn message_limits(direct: &SmbDirect) -> MessageLimits {
     let limits = direct.limits();
     MessageLimits {
@@ -57,7 +57,7 @@ fn message_limits(direct: &SmbDirect) -> MessageLimits {
     }
 }
 
-/// The connection among the performance counters, by both its addresses, as long as this lives.
+/// Registers the connection in the performance counters, by both its addresses, until this is dropped.
 fn counted(server: &Server, direct: &SmbDirect, local: SocketAddr, peer: SocketAddr) -> Opened {
     let (local, remote) = (local.to_string(), peer.to_string());
     let opened = server.registry().direct.open(&format!("{local}/{remote}"), &[&local, &remote]);
@@ -70,26 +70,26 @@ struct DirectConnection {
     arena: Arena,
     direct: SmbDirect,
     engine: Engine,
-    /// Messages received and not yet given to the engine.
+    /// Received messages that were not yet passed to the engine.
     arrived: VecDeque<Sg>,
-    /// What they cost: see [`cost`].
+    /// The memory that they hold: see [`cost`].
     arrived_bytes: usize,
     /// An RDMA Read that waits for memory.
     waiting: Option<(Pull, BoxFuture<arena::SgMut>)>,
     ending: Ending,
     deadlines: Deadlines,
-    /// How far the peer was when that was looked at last.
+    /// The peer's progress at the last check.
     moved: Moved,
     assembling: Option<usize>,
-    /// Bytes that RDMA Reads were started for and that have not come.
+    /// Bytes of started and incomplete RDMA Reads.
     pulling: usize,
-    /// Bytes that RDMA Writes were started for that are not done.
+    /// Bytes of started and incomplete RDMA Writes.
     pushing: usize,
-    /// Bytes, each way, above which no more are started: what one peer can keep from all others by being slow.
+    /// Bytes, per direction, above which no more are started: a bound of the memory that one slow peer can hold.
     started_high: usize,
 }
 
-/// What changes when the peer takes or gives something, and by nothing that we do.
+/// Counters that only the peer's progress changes.
 #[derive(Clone, Copy, Default)]
 struct Moved {
     sent: u64,
@@ -99,22 +99,22 @@ struct Moved {
 
 /// Events taken in one turn.
 const EVENTS: usize = 64;
-/// Messages handed to the fabric and not sent, above which no more are handed to it.
+/// Unsent messages in the fabric's queue above which no more are queued.
 const QUEUED_HIGH: usize = 64;
-/// The most that [`DirectConnection::started_high`] is, in bytes.
+/// The maximum of [`DirectConnection::started_high`], in bytes.
 const STARTED_HIGH: usize = 16 << 20;
-/// The part of the arena, one in so many, that it is at most.
+/// It is at most the arena's size divided by this.
 const STARTED_SHARE: usize = 8;
 /// The bit of a transfer's id that says it is an RDMA Write; the others are its length.
 const PUSH: u64 = 1 << 63;
-/// Messages that may wait while the engine is full; each needs a credit, so an honest client stays far below.
+/// The most messages that wait while the engine is full; each needs a credit, so a well-behaved client stays far below.
 const ARRIVED_MAX: usize = 16_384;
 /// Bytes of memory that they may hold.
 const ARRIVED_BYTES_MAX: usize = 16 << 20;
-/// Messages up to this length, in bytes, do not lie in a receive buffer.
+/// Messages up to this length, in bytes, were copied out of their receive buffer.
 const SHORT: usize = 512;
-/// Bytes from which on the peer gets one credit at a time: more than a message or two, which arrive and go at once. Linux
-/// spends the few credits that it then has on requests, and has none to grant with.
+/// Bytes of waiting messages from which on the peer gets one credit at a time: more than one or two messages, which are
+/// processed at once. Linux would spend so few credits on requests, and have none left to grant credits with.
 const ARRIVED_BYTES_HIGH: usize = 4 << 20;
 
 impl DirectConnection {
@@ -159,7 +159,7 @@ impl DirectConnection {
         Poll::Pending
     }
 
-    /// Whether anything moved, and what the engine returned last.
+    /// Returns whether anything made progress, and the engine's last result.
     fn turn(&mut self, cx: &mut Context<'_>, now: Moment) -> Result<(bool, Option<Moment>), ConnectionError> {
         let (mut any, mut answered) = (false, None);
         for _ in 0..EVENTS {
@@ -195,7 +195,7 @@ impl DirectConnection {
         Ok((any, answered))
     }
 
-    /// Sees whether the peer takes what is sent and ends what it has begun.
+    /// Checks the peer's progress: whether it receives, answers RDMA Reads, and completes messages that it has begun.
     fn look(&mut self, now: Moment) -> Result<(), ConnectionError> {
         let (p, was) = (self.direct.progress(), self.moved);
         let left_bytes = self.direct.tally().get(transfers::OUT_BYTES);
@@ -213,7 +213,7 @@ impl DirectConnection {
         Ok(())
     }
 
-    /// Notes what waiting messages cost now, and slows the peer down while it is much.
+    /// Sets the memory that waiting messages hold, and throttles the peer while it is too much.
     fn count_arrived(&mut self, bytes: usize) {
         let (was, is) = (self.arrived_bytes >= ARRIVED_BYTES_HIGH, bytes >= ARRIVED_BYTES_HIGH);
         if was != is {
@@ -242,24 +242,24 @@ impl DirectConnection {
                 // The connection has ended; the reason follows.
                 self.engine.pulled(now, id, Err(NtStatus::CONNECTION_RESET))
             }
-            // A push is done: its reply was queued behind it long ago.
+            // An RDMA Write is complete: its reply was queued behind it before.
             Event::RdmaDone { id, .. } => {
                 self.pushing -= (id & !PUSH) as usize;
                 Ok(())
             }
-            // We expose nothing.
+            // We expose no memory.
             Event::Invalidated { .. } => Ok(()),
         }
     }
 
-    /// Whether the next RDMA Read may be given memory: soon there is its turn (ORD), and the peer does not keep much
-    /// waiting already.
+    /// Whether memory may be allocated for the next RDMA Read: it can be issued soon (ORD), and the peer does not
+    /// already hold too much memory.
     fn may_read(&self) -> bool {
         let waiting = self.direct.progress().reads_waiting;
         waiting < self.direct.caps().ord.max(1) as usize && self.pulling < self.started_high
     }
 
-    /// Starts the RDMA Reads that WRITEs wait for, as far as their turn comes soon and there is memory for them.
+    /// Starts the RDMA Reads that WRITEs wait for, as far as they can be issued soon and there is memory for them.
     fn pull(&mut self, cx: &mut Context<'_>) -> Result<bool, ConnectionError> {
         let mut any = false;
         loop {
@@ -282,7 +282,7 @@ impl DirectConnection {
             match smb_direct::try_sinks(&arena, &from, Class::Payload) {
                 Some(sinks) => self.read(pull, sinks)?,
                 None => {
-                    // None at all, where it can never be had: `read` refuses that.
+                    // Empty if so much memory is never available: `read` refuses that.
                     let sinks = async move { smb_direct::sinks(arena, from, Class::Payload).await };
                     self.waiting = Some((pull, Box::pin(async move { sinks.await.unwrap_or_default() })));
                 }
@@ -290,7 +290,7 @@ impl DirectConnection {
         }
     }
 
-    /// Starts an RDMA Read. What cannot be had fails the WRITE that wants it, and nothing else.
+    /// Starts an RDMA Read. If it cannot be started for lack of resources, only its WRITE fails.
     fn read(&mut self, pull: Pull, sinks: arena::SgMut) -> Result<(), ConnectionError> {
         let from = first_bytes(&pull.from, pull.length);
         match self.direct.rdma_read(pull.slot, &from, sinks) {
@@ -300,7 +300,7 @@ impl DirectConnection {
                 | SmbDirectError::TransferLength { .. }
                 | SmbDirectError::Rdma(rdma::RdmaError::NoReads)),
             ) => {
-                tracing::debug!("a WRITE is refused: {why}");
+                tracing::debug!("a WRITE was refused: {why}");
                 self.engine.pulled(self.env.moment(), pull.slot, Err(NtStatus::INSUFFICIENT_RESOURCES))
             }
             done => {
@@ -311,11 +311,11 @@ impl DirectConnection {
         }
     }
 
-    /// Hands finished messages to the fabric. Payload that goes by RDMA Write is queued before the message that tells
-    /// of it, and so arrives before it.
+    /// Queues finished messages in the fabric. The RDMA Writes of a reply are queued before the reply, and so arrive
+    /// before it.
     fn send(&mut self) -> Result<bool, ConnectionError> {
         let mut any = false;
-        // What the peer does not take stays with the engine, which then takes no more from the peer.
+        // Messages that the peer does not receive stay in the engine, which then accepts no more requests.
         while self.direct.queued() < QUEUED_HIGH
             && self.pushing + self.direct.progress().message_bytes < self.started_high
         {
@@ -338,12 +338,13 @@ impl DirectConnection {
     }
 }
 
-/// Bytes of memory that a message holds, about: a piece lies in a receive buffer, unless it is short and was copied.
+/// The approximate memory that a message holds, in bytes: each segment holds a receive buffer, unless it is short and
+/// was copied.
 fn cost(message: &Sg) -> usize {
     message.iter().map(|b| if b.len() <= SHORT { SHORT } else { b.len().max(CHUNK_MIN) }).sum()
 }
 
-/// Whether a connection ended as connections do.
+/// Whether a connection ended in an orderly way.
 fn is_orderly(e: &SmbDirectError) -> bool {
     matches!(e, SmbDirectError::Down(Down::PeerClosed | Down::Closed) | SmbDirectError::Ended)
 }

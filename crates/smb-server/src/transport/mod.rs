@@ -1,5 +1,5 @@
-//! Moving messages between an engine and a socket or a queue pair; and what both need: deadlines, an end from outside,
-//! a guard against our own faults.
+//! Moving messages between an engine and a socket or a queue pair, and the common parts: deadlines, the end of the
+//! server, a guard against panics.
 
 mod admitted;
 mod direct;
@@ -18,20 +18,20 @@ use env::{BoxFuture, Env, Moment};
 use crate::Server;
 use crate::connection::{ConnectionError, Engine};
 
-/// Turns in a row before other connections of this worker get theirs.
+/// Consecutive turns before the connection yields to others of this worker.
 const TURNS: usize = 16;
 
-/// When a peer must have moved, and the timer for that.
+/// The deadlines for a peer's progress, and their timer.
 struct Deadlines {
     env: Env,
     stall: Duration,
-    /// When the peer must have taken some data.
+    /// When the peer must have received more data.
     send_by: Option<Moment>,
     /// When the peer must have sent more of a message that it has begun.
     receive_by: Option<Moment>,
     /// When the peer must have answered an RDMA Read.
     read_by: Option<Moment>,
-    /// When the connection is closed if nothing moves until then, while the server drains.
+    /// While the server drains: when the connection is closed if there is no progress until then.
     close_by: Option<Moment>,
     timer: Option<(Instant, BoxFuture<()>)>,
 }
@@ -50,29 +50,32 @@ impl Deadlines {
         }
     }
 
-    /// Notes whether something `waits` for the peer to take it, and whether it took some since the last time.
+    /// Updates the deadline for sending: `waits` if data waits for the peer to receive it, `moved` if it received some
+    /// since the last call.
     fn sending(&mut self, now: Moment, waits: bool, moved: bool) {
         renew(&mut self.send_by, now, self.stall, waits, moved);
     }
 
-    /// Notes whether we wait for more of a message that the peer has begun, and whether some came since the last time.
+    /// Updates the deadline for receiving: `waits` if the peer has begun a message, `moved` if more of it arrived since
+    /// the last call.
     fn receiving(&mut self, now: Moment, waits: bool, moved: bool) {
         renew(&mut self.receive_by, now, self.stall, waits, moved);
     }
 
-    /// Notes whether the peer has RDMA Reads to answer, and whether it answered some since the last time: what else it
-    /// does is no reason to hold their memory longer.
+    /// Updates the deadline for RDMA Reads: `waits` if any are unanswered, `moved` if the peer answered some since the
+    /// last call. Other progress of the peer does not extend it, as the reads hold memory.
     fn reading(&mut self, now: Moment, waits: bool, moved: bool) {
         renew(&mut self.read_by, now, self.stall, waits, moved);
     }
 
-    /// Notes whether the connection is `idle` while the server drains, and whether something moved since the last time.
+    /// Updates the deadline for draining: `idle` if the server drains and the connection is idle, `moved` if there was
+    /// progress since the last call.
     fn draining(&mut self, now: Moment, idle: bool, moved: bool) {
         renew(&mut self.close_by, now, QUIET, idle, moved);
     }
 
-    /// Nothing moves: wakes up for the next deadline, if there is one. Ready when one has passed: an error, or the end of a
-    /// connection that is closed because the server drains.
+    /// There is no progress: registers a wake-up for the next deadline, if there is one. Ready when one has passed: an
+    /// error, or the end of a connection that is closed because the server drains.
     fn wait(
         &mut self,
         cx: &mut Context<'_>,
@@ -118,13 +121,13 @@ fn renew(by: &mut Option<Moment>, now: Moment, limit: Duration, waits: bool, mov
     }
 }
 
-/// How long nothing moves on a connection before a draining server closes it: a transfer sends its next request sooner.
+/// How long a connection is idle before a draining server closes it: a transfer sends its next request sooner.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// The end of the server, from one connection's view.
+/// The state of the server's shutdown, for one connection.
 struct Ending {
     draining: BoxFuture<()>,
-    /// The server drains: the connection is closed once nothing has moved for [`QUIET`].
+    /// The server drains: the connection is closed after [`QUIET`] without progress.
     drains: bool,
     cutting: BoxFuture<()>,
 }
@@ -147,8 +150,8 @@ impl Ending {
     }
 }
 
-/// Runs a turn of a connection; should it panic, the connection ends as after any other error, and what it held is
-/// closed.
+/// Runs a turn of a connection. If it panics, the connection ends as after any other error, and its sessions and opens
+/// are closed.
 fn guarded(turn: impl FnOnce() -> Poll<Result<(), ConnectionError>>) -> Poll<Result<(), ConnectionError>> {
     catch_unwind(AssertUnwindSafe(turn)).unwrap_or(Poll::Ready(Err(ConnectionError::Panicked)))
 }

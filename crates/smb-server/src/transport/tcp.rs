@@ -29,7 +29,7 @@ pub(super) async fn serve(admitted: Admitted, stream: TcpStream) {
     let (Ok(peer), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else { return };
     let server = Arc::clone(&admitted.server);
     let engine = Engine::new(admitted, TransportKind::Tcp, peer, local, MessageLimits::NONE);
-    // Replies are gathered by us; waiting for more in the kernel only adds delay.
+    // We batch replies ourselves; waiting for more in the kernel only adds delay.
     let _ = stream.set_nodelay(true);
     let id = engine.id();
     tracing::debug!(%peer, connection = id, "connected over TCP");
@@ -42,23 +42,23 @@ pub(super) async fn serve(admitted: Admitted, stream: TcpStream) {
     engine.end().await;
 }
 
-/// Silence after which the kernel asks whether a client is still there, and time between its questions.
+/// Idle time before the kernel's first keep-alive probe, and time between probes.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs(10));
-/// The same as [`LOST`], once a break was sent that another connection of the client could carry: well below the 35 s that
-/// a client has to acknowledge a break.
+/// As [`LOST`], once a break was sent that could be resent over another connection of the client: well below the 35 s
+/// that a client has to acknowledge a break.
 const LOST_SOON: Duration = Duration::from_secs(6);
 
-/// A client that has lost its power must not keep its opens and locks for ever. One that is idle answers the kernel's
-/// questions, and stays.
+/// A client that has lost power must not keep its opens and locks for ever. An idle client answers the keep-alive
+/// probes, and stays connected.
 fn keep_alive(stream: &TcpStream) {
     let done = sockopt::set_socket_keepalive(stream, true)
         .and_then(|()| sockopt::set_tcp_keepidle(stream, KEEP_ALIVE.0))
         .and_then(|()| sockopt::set_tcp_keepintvl(stream, KEEP_ALIVE.1))
-        // For how long sent data, or such a question, may stay unacknowledged. A client that has vanished loses its connection
+        // For how long sent data, or a probe, may stay unacknowledged. A client that has vanished loses its connection
         // within a minute, and with it all opens that are not durable.
         .and_then(|()| sockopt::set_tcp_user_timeout(stream, LOST.as_millis() as u32));
     if let Err(e) = done {
-        tracing::warn!("a client that vanishes will not be noticed: {e}");
+        tracing::warn!("TCP keep-alive cannot be enabled, so a lost client is not detected: {e}");
     }
 }
 
@@ -69,13 +69,13 @@ struct TcpConnection {
     receiver: Receiver,
     sender: Sender,
     pipes: Pipes,
-    /// Messages received and not yet given to the engine.
+    /// Received messages that were not yet passed to the engine.
     arrived: VecDeque<Sg>,
     ending: Ending,
     deadlines: Deadlines,
-    /// Bytes received when that was looked at last.
+    /// Bytes received at the last check.
     received: u64,
-    /// Its peer must acknowledge what is sent within [`LOST_SOON`].
+    /// Its peer must acknowledge sent data within [`LOST_SOON`].
     urgent: bool,
     ended: bool,
 }
@@ -101,7 +101,7 @@ impl TcpConnection {
         }
     }
 
-    /// Turns: take what has arrived, run what is ready, send what is finished; until nothing moves.
+    /// Runs turns until there is no progress: process received messages, poll parked requests, send finished replies.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         if let Err(e) = self.ending.poll(cx) {
             return self.fail(cx, e);
@@ -137,7 +137,7 @@ impl TcpConnection {
         Poll::Pending
     }
 
-    /// Whether anything was read or taken, and what the engine returned last.
+    /// Returns whether anything was received or processed, and the engine's last result.
     fn receive(
         &mut self,
         cx: &mut Context<'_>,
@@ -150,7 +150,7 @@ impl TcpConnection {
                 any = true;
                 continue;
             }
-            // Once per turn: what a turn brought is answered before more is read.
+            // Once per turn: the received messages are answered before more is read.
             if read || self.ended {
                 break;
             }
@@ -171,7 +171,7 @@ impl TcpConnection {
         Ok((any, answered))
     }
 
-    /// Whether nothing more is read: too much is under way.
+    /// Whether reading pauses because too much is queued.
     fn is_full(&self) -> bool {
         self.engine.is_full() || self.sender.bytes() >= SEND_HIGH
     }
@@ -201,7 +201,7 @@ impl TcpConnection {
         Ok(moved)
     }
 
-    /// Sends what can be sent at once, then ends with `error`.
+    /// Sends as much as possible without waiting, then ends with `error`.
     fn fail(&mut self, cx: &mut Context<'_>, error: ConnectionError) -> Poll<Result<(), ConnectionError>> {
         let now = self.env.moment();
         let _ = self.send(cx, now);
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
     use tokio::net::TcpListener;
 
-    /// Linux gives a silent peer up at the first unanswered question that comes when `TCP_USER_TIMEOUT` has passed.
+    /// Linux drops a silent peer at the first unanswered probe after `TCP_USER_TIMEOUT` has passed.
     #[tokio::test]
     async fn a_vanished_client_is_lost_within_a_minute() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");

@@ -1,4 +1,5 @@
-//! Further channels of a session (MS-SMB2 3.3.5.5.2): who may bind, and what is left when a channel is lost.
+//! Further channels of a session (MS-SMB2 3.3.5.5.2): which connections may bind, and what remains when a channel is
+//! lost.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ fn to(first: &Raw) -> Binding {
     Binding { session_id: first.session_id, key: first.key.clone() }
 }
 
-/// What becomes of a binding by a connection with this dialect and GUID.
+/// The status of a binding by a connection with this dialect and GUID.
 async fn bind(world: &World, dialect: u16, guid: u8, user: &str, binding: Binding) -> NtStatus {
     let mut second = Raw::new(world.dial().await.0);
     second.negotiate(dialect, guid).await;
@@ -88,9 +89,9 @@ async fn who_may_not_bind() {
     assert_eq!(bind(&world, 0x0311, 1, "alice", nobody).await, NtStatus::INVALID_PARAMETER);
     assert_eq!(bind(&world, 0x0311, 1, "alice", forger).await, NtStatus::ACCESS_DENIED);
     assert_eq!(bind(&world, 0x0311, 1, "alice", lost).await, NtStatus::USER_SESSION_DELETED);
-    // A connection is a channel of a session once.
+    // A connection can be a channel of a session only once.
     assert_eq!(first.log_on("alice", Some(right.clone())).await, NtStatus::REQUEST_NOT_ACCEPTED);
-    // None of them did the session any harm.
+    // None of them affected the session.
     first.signs = false;
     assert_eq!(first.read_status(file).await, Some(NtStatus::END_OF_FILE));
     assert_eq!(world.server.sessions()[0].channels.len(), 1);
@@ -158,8 +159,8 @@ async fn a_failed_reauthentication_ends_the_session() {
     assert_eq!(first.read_status(file).await, Some(NtStatus::USER_SESSION_DELETED));
 }
 
-/// A session whose client has authenticated again anonymously keeps what is open, and opens nothing until its account logs
-/// on again; no other account may take it (smb2.session.reauth2 shows what Windows does).
+/// A session whose client has authenticated again anonymously keeps its opens, and cannot open files until its account
+/// logs on again; no other account may take it (smb2.session.reauth2 shows what Windows does).
 #[tokio::test]
 async fn anonymous_reauthentication() {
     let world = world();
@@ -247,7 +248,7 @@ async fn logoff_ends_every_channel() {
     assert_eq!(said.expect("an answer").0.status, NtStatus::SUCCESS);
     assert!(world.server.sessions().is_empty() && world.server.opens().is_empty());
     assert_eq!(first.read_status(file).await, Some(NtStatus::USER_SESSION_DELETED));
-    // A channel that goes later takes nothing along: the next session is untouched.
+    // A channel that closes later ends nothing else: the next session is unaffected.
     let third = Raw::session(world.dial().await.0).await;
     drop((first, second));
     assert_eq!(world.server.sessions()[0].id, third.session_id);
@@ -292,19 +293,19 @@ async fn bound_channels_are_bounded() {
     let sessions = world.server.sessions();
     let third = sessions.iter().find(|s| s.id == firsts[2].session_id).expect("it is there");
     assert_eq!(third.channels.len(), 1);
-    // One that ends makes room.
+    // A session that ends makes room for another.
     assert!(world.server.close_session(firsts[0].session_id).await);
     assert_eq!(second.log_on("alice", Some(to(&firsts[2]))).await, NtStatus::SUCCESS);
 }
 
-/// MS-SMB2 3.3.4.1.1: what is refused before it is looked at is signed as well, where its session is known.
+/// MS-SMB2 3.3.4.1.1: a refusal before the request is processed is signed as well, if its session is known.
 #[tokio::test]
 async fn early_refusals_are_signed() {
     let world = world();
     let mut raw = Raw::session(world.dial().await.0).await;
     raw.signs = true;
     let key = raw.key.clone().expect("logged on");
-    // A log-on that is none; a related request with nothing before it.
+    // An invalid log-on; a related request without a previous one.
     for (command, flags) in [
         (smb_wire::Command::SESSION_SETUP, HeaderFlags::empty()),
         (smb_wire::Command::CREATE, HeaderFlags::RELATED),
@@ -328,7 +329,7 @@ async fn early_refusals_are_signed() {
     assert_eq!(refused.signature, request[4 + OFFSET_SIGNATURE..][..16]);
 }
 
-/// What is listed of a session is how its requests come.
+/// The listed protection of a session is that of its requests.
 #[tokio::test]
 async fn protection_is_listed_as_it_is() {
     let world = world();

@@ -1,4 +1,5 @@
-//! One memory budget for a thousand clients: everything is answered, and what frees memory always moves.
+//! One memory budget for a thousand clients: every request is answered, and requests that free memory always make
+//! progress.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,13 +17,13 @@ use crate::world::World;
 
 const BUDGET: usize = 64 << 20;
 const CLIENTS: usize = 1000;
-/// Lengths of the I/Os, in bytes; each client begins elsewhere in the list.
+/// Lengths of the I/Os, in bytes; each client begins at another place in the list.
 const SIZES: [u32; 8] = [1 << 20, 512, 65_536, 65_537, 4096, 300_001, 16_384, 150_000];
 /// Bytes of a part of the file, and how many there are; clients with the same part write the same there.
 const PART: u64 = 2 << 20;
 const PARTS: usize = 64;
 
-/// What a client writes to its part of the file, which begins at `offset`.
+/// The data that a client writes to its part of the file, which begins at `offset`.
 fn pattern(offset: u64, length: u32) -> Vec<u8> {
     let salt = (offset / PART) as u8;
     let mut bytes = vec![salt; length as usize];
@@ -32,7 +33,7 @@ fn pattern(offset: u64, length: u32) -> Vec<u8> {
     bytes
 }
 
-/// Sends as fast as credits come, and checks every answer: a WRITE of every length, then a READ of every length.
+/// Sends as fast as credits are granted, and checks every answer: a WRITE of every length, then a READ of every length.
 async fn work(world: &World, raw: &mut Raw, number: usize) {
     let file = raw.open("shared").await;
     for writes in [true, false] {
@@ -121,7 +122,8 @@ async fn a_thousand_clients_on_64_mib() {
     }
     drop(done);
     gate.add_permits(CLIENTS);
-    // Another connection meanwhile: what needs no payload memory is answered, however little there is.
+    // Another connection at the same time: requests that need no payload memory are answered, however little memory is
+    // left.
     let (mut left, mut peak, mut waited, mut answers) = (CLIENTS, 0, false, 0);
     let mut moved = (0, Instant::now());
     while left > 0 {

@@ -1,4 +1,4 @@
-//! Compounds (MS-SMB2 3.3.5.2.7), CANCEL (3.3.5.16), and what NEGOTIATE offers (3.3.5.4).
+//! Compounds (MS-SMB2 3.3.5.2.7), CANCEL (3.3.5.16), and the capabilities in NEGOTIATE (3.3.5.4).
 
 use env::Env;
 use smb_server::Limits;
@@ -66,7 +66,7 @@ fn create(raw: &mut Raw, name: &str) -> Vec<u8> {
     raw.encode(Command::CREATE, 1, &body, &[])
 }
 
-/// A related request with these values where its session and its tree belong.
+/// A related request with these values in SessionId and TreeId.
 fn related(raw: &mut Raw, session: u64, tree: u32, command: Command, body: &impl Encode) -> Vec<u8> {
     let own = (raw.session_id, raw.tree_id, raw.flags);
     (raw.session_id, raw.tree_id, raw.flags) = (session, tree, HeaderFlags::RELATED);
@@ -81,8 +81,8 @@ fn close(file_id: FileId) -> CloseRequest {
 
 const OTHER: FileId = FileId { persistent: 77, volatile: 78 };
 
-/// MS-SMB2 3.3.5.2.7.2: session, tree and open come from the operation before, whatever the fields say; an open that a
-/// compound made is closed by it.
+/// MS-SMB2 3.3.5.2.7.2: session, tree and open are those of the previous operation, whatever the fields contain; the
+/// compound closes an open that it made.
 #[tokio::test]
 async fn related_operations_inherit_whatever_their_fields_say() {
     let world = world();
@@ -116,8 +116,8 @@ async fn responses_are_padded() {
     assert_eq!(m[last][smb_wire::HEADER_LEN + 16..], *b"123\0\0\0\0\0");
 }
 
-/// MS-SMB2 3.3.5.2.7.2: what a failed CREATE should have opened fails as the CREATE did; without any open before it an
-/// operation has an invalid handle, without any tree an invalid parameter.
+/// MS-SMB2 3.3.5.2.7.2: an operation on the open of a failed CREATE fails with the CREATE's status; without a previous
+/// open an operation fails with an invalid handle, without a tree with an invalid parameter.
 #[tokio::test]
 async fn related_operations_inherit_a_failure() {
     let world = world();
@@ -190,7 +190,7 @@ fn lock() -> Vec<u8> {
 }
 
 /// MS-SMB2 3.3.5.2.7, note 266: the last operation of a compound may wait, and is answered with an interim response and
-/// cancelled as any other; one in the middle fails with STATUS_INTERNAL_ERROR, and those behind it go on.
+/// cancelled as any other; one in the middle fails with STATUS_INTERNAL_ERROR, and those after it continue.
 #[tokio::test]
 async fn only_the_last_of_a_compound_waits() {
     let world = world();
@@ -231,7 +231,7 @@ async fn cancel(raw: &mut Raw, message_id: u64) {
     raw.stream.write_all(&m).await.expect("sent");
 }
 
-/// MS-SMB2 3.3.5.16: a CANCEL need not be signed, even where every other request must be; a wrong signature is none.
+/// MS-SMB2 3.3.5.16: a CANCEL need not be signed, even where every other request must be; a wrong signature is refused.
 #[tokio::test]
 async fn an_unsigned_cancel_cancels() {
     let world = world();

@@ -1,4 +1,4 @@
-//! The counters against what a scripted client did: sums, transports, gauges that come back to zero.
+//! The counters against the operations of a scripted client: sums, transports, gauges that return to zero.
 
 use arena::{IoBuf, Sg, sg_len};
 use counters::{SETS, Set, Snapshot, find};
@@ -17,7 +17,7 @@ fn set(name: &str) -> &'static Set {
     find(name)[0]
 }
 
-/// What the client did on the share, by the counters' names.
+/// The operations of the client on the share, by the counters' names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Did {
     reads: u64,
@@ -64,14 +64,15 @@ impl Did {
     }
 }
 
-/// READs and WRITEs of all sizes by chance, several under way, some beyond the end of the file.
+/// READs and WRITEs of random sizes, several at a time, some beyond the end of the file.
 async fn script(file: &File, env: &Env, direct_from: u32) -> Did {
     let mut did = Did::default();
     for _ in 0..60 {
         let n = env.random_u64();
         let (count, offset) = (n % 4 + 1, (n >> 8) % 200_000);
         let length = ((n >> 32) % 70_000) as u32 + 1;
-        // What the server has too little of is not asked for by RDMA either: the request says how it goes.
+        // The length of the request decides whether it counts as RDMA, even where the file has fewer bytes than
+        // requested.
         let direct = length >= direct_from;
         if (n >> 4).is_multiple_of(2) {
             let calls: Vec<_> = (0..count).map(|_| file.submit_read(offset, length)).collect();
@@ -91,7 +92,7 @@ async fn script(file: &File, env: &Env, direct_from: u32) -> Did {
     did
 }
 
-/// Everything that goes up and down, by set, instance and metric; what is not zero.
+/// All gauges that are not zero, by set, instance and metric.
 pub fn gauges(snapshot: &Snapshot) -> Vec<(String, String, &'static str, u64)> {
     let mut found = Vec::new();
     for set in SETS.into_iter().filter(|s| s.name != "RDMA Activity") {
@@ -125,7 +126,7 @@ async fn run(world: &World, client: Client, direct_from: u32, compare_client: bo
         let of_client = client.registry().snapshot();
         let share = &of_client.of(set("SMB Client Shares"))[0].instance;
         let mut seen = Did::counted(&of_client, set("SMB Client Shares"), share);
-        // A READ for which memory was exposed goes by RDMA for the client, also where nothing came.
+        // The client counts a READ for which it exposed memory as RDMA, even if no data was written.
         seen.direct_reads = did.direct_reads;
         assert_eq!(seen, did, "the client");
     }
@@ -176,7 +177,7 @@ async fn sums_over_smb_direct() {
     }
 }
 
-/// Work requests per I/O, from both ends' connections: what a later change may save shows here.
+/// Work requests per I/O, from both ends' connections: a later change that saves some is visible here.
 #[tokio::test(start_paused = true)]
 async fn work_requests_of_a_read_and_a_write() {
     let world = World::new(Env::simulated(9), 64 << 20, Limits::default());
@@ -212,7 +213,7 @@ async fn work_requests_of_a_read_and_a_write() {
     assert_eq!(get(&c2, "memory_regions"), 0);
 }
 
-/// A lock that waits is pending for as long as it waits, and has ended when its connection has.
+/// A waiting lock is pending for as long as it waits, and not any more when its connection has ended.
 #[tokio::test]
 async fn what_waits_is_pending() {
     let world = World::new(Env::real(), 64 << 20, Limits::default());
@@ -249,7 +250,7 @@ async fn what_waits_is_pending() {
     assert_eq!((value("metadata_requests"), value("metadata_completed")), (requests, requests));
 }
 
-/// What names no tree connect has no share, and is in the totals all the same.
+/// A request without a tree connect belongs to no share, and is in the totals all the same.
 #[tokio::test]
 async fn the_totals_have_what_no_share_has() {
     let world = World::new(Env::real(), 64 << 20, Limits::default());
@@ -263,7 +264,7 @@ async fn the_totals_have_what_no_share_has() {
     assert_eq!((on_share, world.server.totals().requests), (Some(1), before + 2));
 }
 
-/// A share that goes and comes back counts on: what Prometheus shows never goes back.
+/// The counters of a removed share are kept: a counter in Prometheus never decreases.
 #[tokio::test]
 async fn counts_outlive_the_share() {
     let world = World::new(Env::real(), 64 << 20, Limits::default());

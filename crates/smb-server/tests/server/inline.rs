@@ -1,4 +1,4 @@
-//! READs and WRITEs inside SMB Direct messages, as long as either side takes.
+//! READs and WRITEs inside SMB Direct messages, up to the sizes that both sides accept.
 
 use env::Env;
 use smb_auth::crypt::Cipher;
@@ -12,7 +12,7 @@ use crate::lifecycle::connected;
 use crate::world::World;
 
 const MIB: u32 = 1 << 20;
-/// What the Linux kernel's client takes in one message, in bytes.
+/// The longest message that the Linux kernel's client receives, in bytes.
 const TAKES: u32 = 173_910;
 
 /// A client, and the longest READ that it may send.
@@ -23,8 +23,9 @@ struct Case {
     longest: u32,
 }
 
-/// MS-SMB2 3.3.5.4, 3.3.5.12; MS-SMBD 3.1.5.2: MaxReadSize and the longest READ without RDMA follow from what the client
-/// takes, to the byte; a longer one is refused, and a WRITE of MaxWriteSize is taken, encrypted or not.
+/// MS-SMB2 3.3.5.4, 3.3.5.12; MS-SMBD 3.1.5.2: MaxReadSize and the longest READ without RDMA follow exactly from the
+/// longest message that the client receives; a longer READ is refused, and a WRITE of MaxWriteSize is accepted,
+/// encrypted or not.
 #[tokio::test]
 async fn reads_are_as_long_as_the_clients_messages() {
     let sealed = Some(Cipher::Aes128Gcm);

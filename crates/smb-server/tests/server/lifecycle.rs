@@ -1,4 +1,5 @@
-//! Beginnings and ends: what is cut and when, what is bounded, and what administration takes away.
+//! Beginnings and ends of connections and sessions: which are cut off and when, the limits, and the actions of an
+//! administrator.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,7 @@ fn world(limits: Limits) -> World {
     World::new(Env::simulated(1), 64 << 20, limits)
 }
 
-/// Begun requests are answered, new connections are not taken, and nothing is left.
+/// Requests that have begun are answered, new connections are not accepted, and nothing is left.
 #[tokio::test]
 async fn draining() {
     let world = world(Limits::default());
@@ -38,7 +39,7 @@ async fn draining() {
         raws.push((raw, serving));
     }
     let idle = Raw::session(world.dial().await.0).await;
-    // The server sees the requests before it hears of the end: they were sent before.
+    // The server receives the requests before it is shut down: they were sent before.
     tokio::task::yield_now().await;
     let limit = Duration::from_secs(30);
     let begun = Instant::now();
@@ -83,8 +84,8 @@ async fn a_transfer_continues_while_the_server_drains() {
     serving.await.expect("served");
 }
 
-/// What is not done in time is given up, and what was open is closed as ever: locks are given back, files to be deleted
-/// go.
+/// Requests that do not finish in time are cancelled, and opens are closed as usual: locks are released, files to be
+/// deleted are deleted.
 #[tokio::test]
 async fn draining_cuts_what_is_left() {
     let world = world(Limits::default());
@@ -107,7 +108,7 @@ async fn draining_cuts_what_is_left() {
         ..SetInfoRequest::default()
     };
     assert_eq!(raw.call(Command::SET_INFO, &delete).await.expect("an answer").0.status, NtStatus::SUCCESS);
-    // It waits for itself: no answer will ever come.
+    // It waits for its own lock, so it is never answered.
     let waits = LockRequest { lock_sequence: 0, file_id: wanted, locks };
     let m = raw.encode(Command::LOCK, 1, &waits, &[]);
     raw.stream.write_all(&m).await.expect("sent");
@@ -128,7 +129,7 @@ async fn draining_cuts_what_is_left() {
     assert_eq!(gone.err(), Some(vfs::VfsError::NotFound));
 }
 
-/// MS-SMB2 3.3.5.13: an open for appending adds to a file, and leaves what is there.
+/// MS-SMB2 3.3.5.13: an open for appending adds to a file and cannot change its contents.
 #[tokio::test]
 async fn an_open_for_appending_only_appends() {
     let world = world(Limits::default());
@@ -179,7 +180,8 @@ async fn a_share_is_removed_under_an_open_file() {
     assert!(world.server.remove_share("IPC$").await.is_err());
 }
 
-/// An administrator ends a session while one of its requests waits for a lock: the request is answered, the lock goes.
+/// An administrator ends a session while one of its requests waits for a lock: the request is answered, the lock is
+/// released.
 #[tokio::test]
 async fn a_session_is_ended_by_an_administrator() {
     let world = world(Limits::default());
@@ -205,7 +207,7 @@ async fn a_session_is_ended_by_an_administrator() {
     assert_eq!(holder.read_status(held).await, Some(NtStatus::USER_SESSION_DELETED));
     let opens = world.server.opens();
     assert_eq!((opens.len(), opens[0].locks), (1, 1));
-    // One open is closed over its owner's head.
+    // The administrator closes one open.
     assert!(world.server.close_open(opens[0].id.0).await);
     assert_eq!(waiter.read_status(wanted).await, Some(NtStatus::FILE_CLOSED));
     assert_eq!(world.server.sessions().len(), 1);
@@ -218,7 +220,7 @@ async fn who_does_not_log_on_is_cut() {
     let mut half = Raw::new(world.dial().await.0);
     half.negotiate(0x0311, 1).await;
     let mut honest = Raw::session(world.dial().await.0).await;
-    // ECHO needs no session and buys no time.
+    // ECHO needs no session and does not extend the deadline.
     assert_eq!(half.echo().await, Some(NtStatus::SUCCESS));
     tokio::time::pause();
     let begun = Instant::now();
@@ -231,7 +233,7 @@ async fn who_does_not_log_on_is_cut() {
     assert_eq!(honest.echo().await, Some(NtStatus::SUCCESS));
 }
 
-/// Who logs off may log on again over the same connection, however old it is.
+/// A client that logs off may log on again over the same connection, however old that is.
 #[tokio::test]
 async fn logging_off_gives_time_to_log_on() {
     let world = world(Limits::default());
@@ -277,7 +279,7 @@ async fn who_stops_reading_is_cut() {
     while raw.credits < 500 {
         raw.echo().await.expect("an answer");
     }
-    // 31 MiB of answers: more than any socket buffer here takes.
+    // 31 MiB of answers: more than any socket buffer here holds.
     let out: Vec<u8> = (0..31).flat_map(|_| raw.read(file, 0, 1 << 20)).collect();
     raw.stream.write_all(&out).await.expect("sent");
     let reads = world.server.totals().reads;
@@ -318,8 +320,8 @@ async fn who_leaves_half_a_message_is_cut() {
     }
 }
 
-/// A connection over SMB Direct whose requests are made by `raw`, and what is left of its client: it is in nobody's hand
-/// once `burst` has said the last that it does.
+/// A connection over SMB Direct whose requests are made by `raw`. `burst` sends the last messages of its client, which
+/// is not polled after that.
 pub(crate) struct Piped {
     pub(crate) raw: Raw,
     burst: tokio::sync::oneshot::Sender<Vec<Vec<u8>>>,
@@ -367,7 +369,7 @@ pub(crate) async fn connected(world: &World, options: smb_direct::SmbDirectOptio
                     for m in messages.expect("said") {
                         direct.send(message(m[4..].to_vec()), None).expect("sent");
                     }
-                    // It is sent as far as credits go, and nothing is done ever after.
+                    // It is sent as far as credits allow, and the connection is not polled after that.
                     let _ = std::future::poll_fn(|cx| std::task::Poll::Ready(direct.poll_event(cx).is_ready())).await;
                     return direct;
                 }
@@ -378,7 +380,7 @@ pub(crate) async fn connected(world: &World, options: smb_direct::SmbDirectOptio
     Piped { raw, burst, client, serving }
 }
 
-/// Ends as on TCP: what takes nothing, and what does not end its message.
+/// As on TCP, the server cuts off a client that reads no answers, and one that does not finish its message.
 #[tokio::test]
 async fn who_holds_the_server_on_rdma_is_cut() {
     for takes_nothing in [true, false] {
@@ -389,7 +391,7 @@ async fn who_holds_the_server_on_rdma_is_cut() {
         while raw.credits < 64 {
             raw.echo().await.expect("an answer");
         }
-        // More than the credits that either end gives before it has to.
+        // More than the credits that either side grants without being asked.
         let m = raw.write(file, 0, &vec![7; 1_000_000]);
         let last = if takes_nothing {
             raw.stream.write_all(&m).await.expect("sent");
@@ -413,11 +415,11 @@ async fn who_holds_the_server_on_rdma_is_cut() {
     }
 }
 
-/// Half-open connections cost no payload memory, are bounded, and do not keep anybody out once they are gone.
+/// Half-open connections use no payload memory and are limited, and clients can connect again once they have ended.
 #[tokio::test]
 async fn connections_are_bounded() {
     const BOUND: usize = 500;
-    // However slow the machine: none of the kept ones is to be cut for its silence.
+    // Long timeouts, so that none of the kept connections is cut off as idle on a slow machine.
     let patient = Limits { authenticate_s: 3600, stall_s: 3600, ..Limits::default() };
     let world = world(Limits { connections: BOUND, ..patient });
     let baseline = world.arena.usage().used;

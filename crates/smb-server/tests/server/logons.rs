@@ -1,4 +1,4 @@
-//! Failed log-ons: how they are held back, and what the log says of them.
+//! Failed log-ons: their delay, and their messages in the log.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -77,7 +77,7 @@ async fn the_fourth_failure_is_held_back() {
     let begun = Instant::now();
     assert_eq!(log_on(&world, "mallory").await, NtStatus::LOGON_FAILURE);
     assert!(begun.elapsed() >= Duration::from_millis(500));
-    // A log-on clears what was before.
+    // A successful log-on clears the earlier failures.
     assert_eq!(log_on(&world, "alice").await, NtStatus::SUCCESS);
     assert_eq!(log_on(&world, "mallory").await, NtStatus::LOGON_FAILURE);
     let lines = log.lines();
@@ -89,8 +89,8 @@ async fn the_fourth_failure_is_held_back() {
     assert_eq!(refused.len(), 5);
 }
 
-/// Guesses on many connections are answered one after the other, and soon not at all; the answers that wait end with
-/// their connections.
+/// Failed log-ons on many connections are answered one after the other, and soon refused; waiting answers are dropped
+/// with their connections.
 #[tokio::test]
 async fn many_guesses_at_once_are_refused() {
     let world = world();
@@ -113,7 +113,7 @@ async fn many_guesses_at_once_are_refused() {
     }
 }
 
-/// What a client calls its user makes no line of its own, and no field of its own.
+/// A user name sent by a client cannot add a line or a field to the log.
 #[tokio::test]
 async fn names_are_escaped() {
     let (world, log) = (world(), Log::default());

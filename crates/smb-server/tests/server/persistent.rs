@@ -38,7 +38,8 @@ async fn connected(world: &World, guid: u8) -> (Raw, tokio::task::JoinHandle<()>
     (raw, serving)
 }
 
-/// Our own client gets a persistent handle where it asks for one and the share has them (MS-SMB2 3.2.4.2.2.2, 3.2.4.3.5).
+/// This project's client gets a persistent handle where it requests one and the share supports them (MS-SMB2
+/// 3.2.4.2.2.2, 3.2.4.3.5).
 #[tokio::test]
 async fn asked_for_by_our_client() {
     let (world, _folder) = world(Limits::default());
@@ -96,7 +97,7 @@ async fn opened(raw: &mut Raw) -> Result<FileId, NtStatus> {
     }
 }
 
-/// Takes a break and acknowledges it.
+/// Receives a break and acknowledges it.
 async fn acknowledge(raw: &mut Raw) {
     let (header, m) = raw.notification().await.expect("a break");
     assert_eq!((header.command, header.message_id), (Command::OPLOCK_BREAK, u64::MAX));
@@ -111,7 +112,7 @@ async fn acknowledge(raw: &mut Raw) {
     assert_eq!(header.status, NtStatus::SUCCESS);
 }
 
-/// A break that a client missed comes behind the reply by which it has reconnected, on that connection (MS-SMB2 3.3.4.7).
+/// A break that a client missed is sent after the reply to its reconnect, on that connection (MS-SMB2 3.3.4.7).
 #[tokio::test]
 async fn a_missed_break_follows_the_reconnect() {
     let (world, _folder) = world(Limits::default());
@@ -124,7 +125,7 @@ async fn a_missed_break_follows_the_reconnect() {
     let (mut b, _serving) = connected(&world, 2).await;
     let m = create(&mut b, &CreateContextsBuf::new(), OplockLevel::NONE);
     b.stream.write_all(&m).await.expect("sent");
-    // The break has begun once the server has said that the CREATE waits.
+    // The break has begun once the server has sent the interim response for the CREATE.
     let (header, _) = crate::raw::message(&mut b.stream).await.expect("an interim response");
     assert_eq!(header.status, NtStatus::PENDING);
 
@@ -136,7 +137,7 @@ async fn a_missed_break_follows_the_reconnect() {
     opened(&mut b).await.expect("opened");
 }
 
-/// CREATEs that wait leave room for what ends their wait.
+/// Waiting CREATEs leave room for the requests that end their wait.
 #[tokio::test]
 async fn pending_creates_are_bounded() {
     let (world, _folder) = world(Limits { pending_per_connection: 16, ..Limits::default() });

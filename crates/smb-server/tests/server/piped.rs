@@ -24,7 +24,7 @@ fn pipe_ends() -> usize {
     targets.filter(|to| to.to_string_lossy().starts_with("pipe:")).count()
 }
 
-/// A world with the share `disk`, which stands on `folder`.
+/// A world with the share `disk` on `folder`.
 fn world(folder: &Path) -> World {
     let world = World::new(Env::real(), 64 << 20, Limits::default());
     world.server.add_share(ShareConfig::new("disk", open_to_all(folder))).expect("a new name");
@@ -33,7 +33,7 @@ fn world(folder: &Path) -> World {
 
 #[tokio::test]
 async fn what_came_by_pipes_is_what_was_sent() {
-    // Not /tmp: that may be memory, where nothing is gained by pipes.
+    // Not /tmp: that may be in memory, where pipes are not used.
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("piped-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let world = world(&folder);
@@ -45,8 +45,8 @@ async fn what_came_by_pipes_is_what_was_sent() {
     let ram = client.tree("ram").await.expect("the share");
     let on_disk = disk.open("f", OpenOptions::create()).await.expect("created");
     let in_memory = ram.open("f", OpenOptions::create()).await.expect("created");
-    // Backwards, so that each offset counts; several at a time; some for a share that wants its payload in memory,
-    // although the one before it says that pipes are of use.
+    // Backwards, so that each offset counts; several at a time; some for a share that needs its payload in memory,
+    // although the share before it uses pipes.
     for numbers in (0..COUNT).rev().collect::<Vec<_>>().chunks(4) {
         let writes = numbers.iter().map(|&n| {
             let file = if n % 6 == 5 { &in_memory } else { &on_disk };
@@ -66,7 +66,7 @@ async fn what_came_by_pipes_is_what_was_sent() {
     let kind = rustix::fs::statfs(&folder).expect("a file system").f_type;
     assert!(used > 0 || kind != 0xef53, "ext4 takes its payload from pipes");
 
-    // What is refused is gone, and the connection goes on.
+    // The payload of a refused WRITE is discarded, and the connection continues.
     let reader = disk.open("f", OpenOptions::read()).await.expect("opened");
     let data: Sg = [IoBuf::from(payload(1))].into_iter().collect();
     assert!(reader.submit_write(0, data).await.is_err(), "it was opened to be read");

@@ -1,4 +1,4 @@
-//! A client that does as it is told, right or wrong: one TCP connection, messages made by hand.
+//! A client that sends what a test specifies, valid or not: one TCP connection, messages made by hand.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -45,12 +45,12 @@ pub struct Raw {
     /// Requests are signed with it when `signs`.
     pub key: Option<Arc<SigningKey>>,
     pub signs: bool,
-    /// The cipher that NEGOTIATE offers, and what came of it.
+    /// The cipher that NEGOTIATE offers, and the one negotiated.
     pub offers: Option<Cipher>,
     /// The signing algorithm that NEGOTIATE offers; the dialect's own otherwise.
     pub algorithm: Option<SigningAlgorithm>,
     ciphers: Option<(Sealer, Opener)>,
-    /// What NEGOTIATE and SESSION_SETUP say.
+    /// The signing flag of NEGOTIATE and SESSION_SETUP.
     pub requires_signing: bool,
     /// Each SESSION_SETUP is followed by a CANCEL of it, without a session.
     pub cancels_log_on: bool,
@@ -59,13 +59,13 @@ pub struct Raw {
     pub tree_id: u32,
     /// Of the next requests.
     pub flags: HeaderFlags,
-    /// What CREATE asks for.
+    /// The oplock level of CREATE.
     pub oplock: OplockLevel,
     /// ChannelSequence of the next requests.
     pub sequence: u16,
-    /// What the server has granted and was not used.
+    /// Credits that the server has granted and that were not used.
     pub credits: u32,
-    /// Messages that no request asked for, which came while an answer was waited for.
+    /// Unsolicited messages that arrived while the client waited for an answer.
     pub unsolicited: Vec<Vec<u8>>,
     next_id: u64,
     dialect: u16,
@@ -76,7 +76,7 @@ pub struct Raw {
 #[derive(Clone)]
 pub struct Binding {
     pub session_id: u64,
-    /// What the requests are signed with; `None`: not at all.
+    /// The key that signs the requests; `None`: they are not signed.
     pub key: Option<Arc<SigningKey>>,
 }
 
@@ -154,7 +154,7 @@ impl Raw {
         }
     }
 
-    /// The next message that no request asked for; `None` when the server has closed.
+    /// The next unsolicited message; `None` when the server has closed the connection.
     pub async fn notification(&mut self) -> Option<(Header, Vec<u8>)> {
         if !self.unsolicited.is_empty() {
             let m = self.unsolicited.remove(0);
@@ -195,7 +195,7 @@ impl Raw {
         self.next_id
     }
 
-    /// Makes this the next request's message id; what it was.
+    /// Sets the next request's message id; returns the former one.
     pub fn swap_next_id(&mut self, id: u64) -> u64 {
         std::mem::replace(&mut self.next_id, id)
     }
@@ -321,7 +321,7 @@ impl Raw {
         }
     }
 
-    /// Asks for a null session, by NTLM without SPNEGO.
+    /// Requests a null session, by NTLM without SPNEGO.
     pub async fn log_on_anonymously(&mut self) -> NtStatus {
         let flags = Flags::UNICODE.union(Flags::EXTENDED_SESSIONSECURITY).union(Flags::ANONYMOUS);
         let negotiate = Negotiate { flags }.to_bytes();

@@ -16,7 +16,7 @@ use crate::world::{World, credentials};
 /// Everything that was sent, in order.
 type Tape = Arc<Mutex<Vec<u8>>>;
 
-/// A queue pair that keeps what is sent through it.
+/// A queue pair that records the messages sent through it.
 struct Recorder<Q> {
     inner: Q,
     tape: Tape,
@@ -68,7 +68,7 @@ fn sg(length: usize, salt: usize) -> Sg {
     [IoBuf::from(bytes)].into_iter().collect()
 }
 
-/// What one client does: names, listings, I/O of all sizes and in parallel, things that fail.
+/// The operations of one client: names, listings, I/O of all sizes and in parallel, failing requests.
 async fn script(tree: &Tree, who: usize) {
     let dir = format!("d{who}");
     tree.create_dir(&dir).await.expect("made");
@@ -79,7 +79,7 @@ async fn script(tree: &Tree, who: usize) {
         file.write_at(0, sg(length, i)).await.expect("written");
         let calls: Vec<_> = (0..8u64).map(|k| file.submit_read(k * 1000, 60_000)).collect();
         for (k, call) in calls.into_iter().enumerate() {
-            // Behind the end there is nothing, and the answer says so.
+            // A READ behind the end of the file fails with END_OF_FILE.
             let outcome = call.await;
             assert!(outcome.is_ok() || k > 0);
         }

@@ -1,4 +1,4 @@
-//! ChannelSequence (MS-SMB2 3.3.5.2.10): changes that a lost channel brings late are refused.
+//! ChannelSequence (MS-SMB2 3.3.5.2.10): late changes from a lost channel are refused.
 
 use env::Env;
 use smb_server::Limits;
@@ -33,7 +33,7 @@ async fn changes_that_come_late_are_refused() {
     let no = HeaderFlags::empty();
     assert_eq!(write(&mut raw, file, 5, no).await, NtStatus::SUCCESS, "as the CREATE said");
     assert_eq!(write(&mut raw, file, 4, no).await, NtStatus::FILE_NOT_AVAILABLE);
-    // Any request of the open brings the news.
+    // Any request on the open carries the new ChannelSequence.
     raw.sequence = 6;
     assert_eq!(raw.read_status(file).await, Some(NtStatus::SUCCESS));
     assert_eq!(write(&mut raw, file, 5, no).await, NtStatus::FILE_NOT_AVAILABLE);

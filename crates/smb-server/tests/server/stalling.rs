@@ -1,4 +1,4 @@
-//! Clients that hold memory by not doing their part: what they hold is bounded, and so is the time.
+//! Clients that hold memory because they do not respond: the memory and the time are bounded.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -14,15 +14,15 @@ use crate::world::{World, credentials};
 
 const MIB: usize = 1 << 20;
 
-/// What the peer never answers.
+/// The requests that the peer never answers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Never {
     Reads,
     Writes,
 }
 
-/// The server's queue pair, as it looks when its peer never answers RDMA Reads, or takes nothing of an RDMA Write: both
-/// never complete.
+/// The server's queue pair with a peer that never answers RDMA Reads or never accepts RDMA Writes, so that these never
+/// complete.
 struct Stuck {
     inner: sim::SimQueuePair,
     never: Never,
@@ -77,8 +77,8 @@ async fn stuck(world: &World, never: Never) -> (tokio::task::JoinHandle<()>, smb
     (serving, file)
 }
 
-/// A request each 50 s that is answered, as long as the connection lasts; how long that was, and the most memory that
-/// the server held.
+/// Sends a request every 50 s as long as the connection lasts; returns how long that was, and the most memory that the
+/// server held.
 async fn chatter(
     world: &World,
     serving: tokio::task::JoinHandle<()>,

@@ -1,10 +1,10 @@
-//! One server on four workers, as the program runs it, and clients on other threads that work on the same few files of two
-//! shares at the same time: they open with oplocks and leases, lock, write, read back, rename, delete, watch, lose their
-//! connections and take their durable opens up again elsewhere; some have their session's channels on two workers.
+//! One server on four workers, as the program runs it, and clients on other threads that work on the same few files of
+//! two shares at the same time: they open with oplocks and leases, lock, write, read back, rename, delete, watch, lose
+//! their connections and reconnect their durable opens on others; some have their session's channels on two workers.
 //!
-//! Each request gets one final reply; under a lock a client reads what it has written, also after its connection was lost;
-//! at the end nothing is left. The seeds are fixed, what the threads make of them is not. `THREADS_SECONDS` (10) says for
-//! how long.
+//! Each request gets one final reply; under a lock a client reads what it has written, also after its connection was
+//! lost; at the end nothing is left. The seeds are fixed, but the order of the threads is not. `THREADS_SECONDS` (10)
+//! sets the duration.
 
 mod client;
 mod peer;
@@ -80,7 +80,7 @@ fn work(server: Arc<Server>, mut incoming: mpsc::UnboundedReceiver<std::net::Tcp
             connections.spawn(Arc::clone(&server).serve_tcp(stream));
         }
         tokio::time::timeout(PATIENCE, connections.join_all()).await.expect("all connections end");
-        // What drops have started is done here, too: opens that lost their connection are closed by this worker.
+        // Also runs the tasks that drops have started: this worker closes the opens that lost their connection.
         let empty = async {
             while !server.opens().is_empty() {
                 tokio::time::sleep(Duration::from_millis(20)).await;

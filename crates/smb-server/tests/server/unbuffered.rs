@@ -1,5 +1,5 @@
-//! FILE_NO_INTERMEDIATE_BUFFERING on a directory (MS-SMB2 2.2.13, 2.2.19, 2.2.21): the bytes that come back, from opens
-//! that go past the cache and opens that do not, over both transports.
+//! FILE_NO_INTERMEDIATE_BUFFERING on a directory (MS-SMB2 2.2.13, 2.2.19, 2.2.21): the bytes read through unbuffered
+//! and buffered opens, over both transports.
 
 use arena::{IoBuf, Sg, sg_to_vec};
 use env::Env;
@@ -12,7 +12,7 @@ use crate::world::{World, credentials};
 /// Files' ends in the test, in bytes.
 const END: u64 = 400_000;
 
-/// READs and WRITEs by chance through `files`, against a model of what is there.
+/// Random READs and WRITEs through `files`, against a model of the contents.
 async fn by_chance(files: &[&File], env: &Env, model: &mut Vec<u8>) {
     for step in 0..120 {
         let n = env.random_u64();
@@ -52,7 +52,7 @@ async fn run(world: &World, client: Client, name: &str, dir: &tempfile::TempDir)
 #[tokio::test]
 async fn what_goes_past_the_cache_comes_back() {
     let world = World::new(Env::real(), 64 << 20, Limits::default());
-    // Beside what is built: the temporary directory may be in memory, where there is nothing to go past.
+    // In the build directory: the temporary directory may be in memory, which has no cache to bypass.
     let place = std::env::current_exe().expect("this program");
     let dir = tempfile::tempdir_in(place.parent().expect("a directory")).expect("a directory");
     world.server.add_share(ShareConfig::new("dir", open_to_all(dir.path()))).expect("a new name");

@@ -53,7 +53,7 @@ pub struct World {
 }
 
 impl World {
-    /// A server that signs if the client wants it, with the shares `ram` and `null`.
+    /// A server that signs if the client requests it, with the shares `ram` and `null`.
     pub fn new(env: Env, budget: usize, limits: Limits) -> World {
         World::with_journal(env, budget, limits, None)
     }
@@ -122,7 +122,7 @@ impl World {
     }
 }
 
-/// Who logs on.
+/// The credentials of a user.
 pub fn credentials(user: &str) -> Credentials {
     Credentials {
         user: user.into(),

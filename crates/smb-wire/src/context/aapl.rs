@@ -1,5 +1,5 @@
-//! Apple's create context `AAPL` (not MS-SMB2): what a macOS client and a server tell each other at the first open of a
-//! share.
+//! Apple's create context `AAPL` (not MS-SMB2): a macOS client and a server exchange their capabilities in it at the
+//! first open of a share.
 //!
 //! ```text
 //! request    0 command (u32)   4 reserved   8 asked for (u64)   16 client's capabilities (u64)           = 24
@@ -12,7 +12,7 @@ use crate::macros::{flag_set, open_enum, record};
 use crate::{Utf16Le, WireError};
 
 open_enum! {
-    /// What a context asks for.
+    /// The command of a context.
     pub struct AaplCommand(u32) {
         /// What the server and the volume can do.
         SERVER_QUERY = 1,
@@ -24,9 +24,9 @@ open_enum! {
 flag_set! {
     /// The parts of a server query.
     pub struct AaplParts: u64 {
-        /// What the server can do.
+        /// The server's capabilities.
         const SERVER_CAPABILITIES = 1;
-        /// What the volume can do.
+        /// The volume's capabilities.
         const VOLUME_CAPABILITIES = 2;
         /// The machine's model.
         const MODEL = 4;
@@ -34,7 +34,7 @@ flag_set! {
 }
 
 flag_set! {
-    /// What a client or server can do.
+    /// The capabilities of a client or server.
     pub struct AaplCapabilities: u64 {
         /// Listings with a Mac's attributes.
         const READ_DIRECTORY_ATTRIBUTES = 1;
@@ -48,7 +48,7 @@ flag_set! {
 }
 
 flag_set! {
-    /// What a volume can do.
+    /// The capabilities of a volume.
     pub struct AaplVolumeCapabilities: u64 {
         /// [`AaplCommand::RESOLVE_ID`].
         const RESOLVE_ID = 1;
@@ -62,21 +62,21 @@ flag_set! {
 record! {
     /// A server query.
     pub struct AaplQuery [24] {
-        /// What is asked for.
+        /// The command.
         pub command: AaplCommand => pad 4,
-        /// The parts that are asked for.
+        /// The requested parts.
         pub parts: AaplParts,
-        /// What the client can do.
+        /// The client's capabilities.
         pub client: AaplCapabilities,
     }
 }
 
-/// The answer to a server query; a part that is `None` was not asked for.
+/// The answer to a server query; a part that is `None` was not requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AaplAnswer<'a> {
-    /// What the server can do.
+    /// The server's capabilities.
     pub server: Option<AaplCapabilities>,
-    /// What the volume can do.
+    /// The volume's capabilities.
     pub volume: Option<AaplVolumeCapabilities>,
     /// The machine's model.
     pub model: Option<Utf16Le<'a>>,
@@ -86,7 +86,7 @@ impl<'a> AaplAnswer<'a> {
     /// Decodes the data of the context.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes; another command than a server query is.
+    /// Malformed input from the peer, and any command but a server query.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
         const WHAT: &str = "AAPL answer";
         let mut r = Reader::new(bytes, WHAT);
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
     use crate::Utf16Buf;
 
-    /// What a Mac sends: all three parts, and all that it can do.
+    /// The query of a Mac: all three parts, with all of its capabilities.
     const QUERY: [u8; 24] = [
         1, 0, 0, 0, 0, 0, 0, 0, //
         7, 0, 0, 0, 0, 0, 0, 0, //

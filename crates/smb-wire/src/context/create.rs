@@ -97,7 +97,7 @@ impl<'a> CreateContexts<'a> {
     }
 }
 
-/// A context as it came.
+/// An undecoded context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawCreateContext<'a> {
     /// Its name: one of [`name`], or another.
@@ -142,7 +142,7 @@ record! {
     pub struct MaximalAccess [8] {
         /// Whether `access` is known.
         pub query_status: NtStatus,
-        /// What the user may do at most.
+        /// The maximal access of the user.
         pub access: AccessMask,
     }
 }
@@ -222,7 +222,7 @@ impl<'a> CreateRequestContext<'a> {
     /// Decodes the data.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes; an unknown name is not an error.
+    /// Malformed input from the peer; an unknown name is not an error.
     pub fn parse(raw: RawCreateContext<'a>) -> Result<Self, WireError> {
         let mut r = Reader::new(raw.data, "create context data");
         Ok(match raw.name {
@@ -278,7 +278,7 @@ impl<'a> CreateResponseContext<'a> {
     /// Decodes the data.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes; an unknown name is not an error.
+    /// Malformed input from the peer; an unknown name is not an error.
     pub fn parse(raw: RawCreateContext<'a>) -> Result<Self, WireError> {
         let mut r = Reader::new(raw.data, "create context data");
         Ok(match raw.name {
@@ -298,7 +298,7 @@ impl<'a> CreateResponseContext<'a> {
     }
 }
 
-/// Contexts that are being put together for a message.
+/// Builds the contexts of a message.
 #[derive(Debug, Clone, Default)]
 pub struct CreateContextsBuf {
     bytes: Vec<u8>,

@@ -19,7 +19,7 @@ record! {
         pub timeout_ms: u32,
         /// Flags.
         pub flags: DurableFlags => pad 8,
-        /// The client's name for this create.
+        /// The client's identifier of this create.
         pub create_guid: Guid,
     }
 }
@@ -29,7 +29,7 @@ record! {
     pub struct DurableReconnectV2 [36] {
         /// The open.
         pub file_id: FileId,
-        /// The name given when it was created.
+        /// The identifier given when it was created.
         pub create_guid: Guid,
         /// Flags.
         pub flags: DurableFlags,

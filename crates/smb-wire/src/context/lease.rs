@@ -16,19 +16,19 @@ flag_set! {
 }
 
 record! {
-    /// What only version 2 of a lease has.
+    /// The fields that only version 2 of a lease has.
     pub struct LeaseV2 [20] {
-        /// The lease of the directory above.
+        /// The key of the parent directory's lease.
         pub parent_lease_key: LeaseKey,
         /// Counts the changes of state.
         pub epoch: u16 => pad 2,
     }
 }
 
-/// A lease, requested or granted, of version 1 or 2: the length of the context's data tells which.
+/// A lease, requested or granted, of version 1 or 2, which the length of the context's data determines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lease {
-    /// The client's name for it.
+    /// The lease key, chosen by the client.
     pub key: LeaseKey,
     /// The state wanted or granted.
     pub state: LeaseState,

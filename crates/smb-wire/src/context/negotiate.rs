@@ -173,7 +173,7 @@ pub struct NegotiateContexts<'a> {
 }
 
 impl<'a> NegotiateContexts<'a> {
-    /// `count` contexts from the start of `bytes`; what follows them is ignored.
+    /// `count` contexts from the start of `bytes`; further bytes are ignored.
     ///
     /// # Errors
     /// `TooLarge` past [`MAX_NEGOTIATE_CONTEXTS`].
@@ -190,7 +190,7 @@ impl<'a> NegotiateContexts<'a> {
         self.bytes
     }
 
-    /// How many there should be.
+    /// The announced number.
     pub const fn count(self) -> u16 {
         self.count
     }
@@ -222,7 +222,7 @@ impl<'a> NegotiateContexts<'a> {
     }
 }
 
-/// A context as it came.
+/// An undecoded context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawNegotiateContext<'a> {
     /// Its type.
@@ -268,7 +268,7 @@ impl<'a> RawNegotiateContext<'a> {
     /// Decodes the data.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes; an unknown type is not an error.
+    /// Malformed input from the peer; an unknown type is not an error.
     pub fn parse(self) -> Result<NegotiateContext<'a>, WireError> {
         let mut r = Reader::new(self.data, "negotiate context data");
         Ok(match self.context_type {
@@ -306,7 +306,7 @@ impl<'a> RawNegotiateContext<'a> {
     }
 }
 
-/// Contexts that are being put together for a message.
+/// Builds the contexts of a message.
 #[derive(Debug, Clone, Default)]
 pub struct NegotiateContextsBuf {
     bytes: Vec<u8>,
@@ -416,7 +416,7 @@ impl NegotiateContextsBuf {
         self.push(NegotiateContextType::POSIX_EXTENSIONS, super::create::name::POSIX)
     }
 
-    /// A count, fixed bytes behind it, then identifiers.
+    /// Writes a count, fixed bytes after it, then identifiers.
     fn ids<T: Field>(
         &mut self,
         context_type: NegotiateContextType,
@@ -435,7 +435,7 @@ impl NegotiateContextsBuf {
 mod tests {
     use super::*;
 
-    /// What Linux sends for POSIX extensions: the type, 16 bytes of data, the version.
+    /// The context of a Linux client for POSIX extensions: the type, 16 bytes of data, the version.
     #[test]
     fn posix_golden() {
         let mut buf = NegotiateContextsBuf::new();

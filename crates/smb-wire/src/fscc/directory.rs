@@ -1,7 +1,7 @@
 //! Directory entries (MS-FSCC 2.4): FileDirectoryInformation, Full, IdFull, Both, IdBoth, Names, IdExtd and IdExtdBoth.
 //!
-//! The classes are prefixes and mixtures of one set of fields, so there is one [`DirectoryEntry`]; the class decides
-//! what of it is on the wire.
+//! The classes are prefixes and mixtures of one set of fields, so there is one [`DirectoryEntry`]; the class determines
+//! which of its fields are on the wire.
 //!
 //! ```text
 //! all but Names:  next, index, 4 times, end of file, allocation, attributes, name length      = 64
@@ -15,10 +15,10 @@ use super::list::{Fits, ListBuilder, split_entry};
 use crate::cursor::{Field, Reader, fit_u32, zeros};
 use crate::{AccessMask, FileAttributes, FileTime, Utf16Le, WireError};
 
-/// One entry of a directory listing. What the class does not carry is ignored when written and zero when read.
+/// One entry of a directory listing. A field that the class does not have is ignored on encoding and zero on decoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DirectoryEntry<'a> {
-    /// Position in the directory, where the file system has such a thing; else 0.
+    /// Position in the directory, if the file system has one; else 0.
     pub file_index: u32,
     /// Creation time.
     pub creation_time: FileTime,
@@ -46,15 +46,15 @@ pub struct DirectoryEntry<'a> {
     pub name: Utf16Le<'a>,
 }
 
-/// What a Mac finds in an entry of FileIdBothDirectoryInformation in place of EaSize and short name, where that was
-/// agreed on (create context `AAPL`, not MS-SMB2).
+/// The contents of an entry of FileIdBothDirectoryInformation for a Mac in place of EaSize and short name, if that was
+/// negotiated (create context `AAPL`, not MS-SMB2).
 ///
 /// ```text
 /// EaSize: maximal access   ShortNameLength: 0   ShortName: 0 length of the resource fork (u64)   8 Finder's information
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MacAttributes {
-    /// What the user may do with the file.
+    /// The maximal access of the user to the file.
     pub maximal_access: AccessMask,
     /// Bytes of the resource fork.
     pub resource_length: u64,

@@ -1,4 +1,4 @@
-//! File information of fixed size (MS-FSCC 2.4), and FileAllInformation, which strings most of it together.
+//! File information of fixed size (MS-FSCC 2.4), and FileAllInformation, which concatenates most of it.
 
 use super::names::{FileNameInformation, put_name, take_name};
 use crate::cursor::{Field, Reader};
@@ -58,7 +58,7 @@ record! {
 record! {
     /// FileAccessInformation (MS-FSCC 2.4).
     pub struct FileAccessInformation [4] {
-        /// What the open may do.
+        /// The access rights of the open.
         pub access_flags: AccessMask,
     }
 }
@@ -282,7 +282,7 @@ pub struct FileAllInformation<'a> {
     pub internal: FileInternalInformation,
     /// Bytes of extended attributes.
     pub ea: FileEaInformation,
-    /// What the open may do.
+    /// The access rights of the open.
     pub access: FileAccessInformation,
     /// Position.
     pub position: FilePositionInformation,
@@ -301,7 +301,7 @@ impl<'a> FileAllInformation<'a> {
     /// Decodes the structure; a name cut short by a small buffer (STATUS_BUFFER_OVERFLOW) is an error.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes.
+    /// Malformed input from the peer.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
         let mut r = Reader::new(bytes, "FileAllInformation");
         Ok(Self {

@@ -25,7 +25,7 @@ impl<'a> FsVolumeInformation<'a> {
     /// Decodes the structure.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes.
+    /// Malformed input from the peer.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
         let mut r = Reader::new(bytes, "FileFsVolumeInformation");
         let (creation_time, serial_number) = (r.get()?, r.get()?);
@@ -63,7 +63,7 @@ impl<'a> FsLabelInformation<'a> {
     /// Decodes the structure.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes.
+    /// Malformed input from the peer.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
         take_name(&mut Reader::new(bytes, "FileFsLabelInformation")).map(|label| Self { label })
     }
@@ -212,7 +212,7 @@ pub struct FsAttributeInformation<'a> {
     pub attributes: FileSystemAttributes,
     /// Characters in a component of a name, at most.
     pub maximum_component_name_length: u32,
-    /// The file system's name; clients draw conclusions from "NTFS".
+    /// The file system's name; clients infer features from "NTFS".
     pub file_system_name: Utf16Le<'a>,
 }
 
@@ -223,7 +223,7 @@ impl<'a> FsAttributeInformation<'a> {
     /// Decodes the structure.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes.
+    /// Malformed input from the peer.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
         let mut r = Reader::new(bytes, "FileFsAttributeInformation");
         Ok(Self {
@@ -291,7 +291,7 @@ record! {
     pub struct FsObjectIdInformation [64] {
         /// The volume's identifier.
         pub object_id: Guid,
-        /// Whatever the file system adds.
+        /// Data defined by the file system.
         pub extended_info: [[u8; 16]; 3],
     }
 }

@@ -8,7 +8,7 @@ use crate::cursor::{pad, patch_u32, slice};
 pub enum Fits {
     /// It was.
     Yes,
-    /// It would pass the budget; nothing was written.
+    /// It would exceed the budget; nothing was written.
     No,
 }
 

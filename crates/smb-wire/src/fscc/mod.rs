@@ -3,8 +3,8 @@
 //! Structures of fixed size have `decode(&[u8])` and `encode(&mut Vec<u8>)`; those with a name borrow it. Lists linked
 //! by NextEntryOffset are written by a builder with a byte budget and read by an iterator.
 //!
-//! Sections are cited without their last number, because each edition of MS-FSCC numbers them anew: the name of the
-//! structure finds them.
+//! Sections are cited without their last number, because each edition of MS-FSCC renumbers them; search for the name of
+//! the structure.
 
 mod directory;
 mod ea;

@@ -1,4 +1,4 @@
-//! Structures that are mostly a name: FileNameInformation and its kin, rename, link.
+//! Structures that consist mostly of a name: FileNameInformation and similar ones, rename, link.
 
 use crate::Utf16Le;
 use crate::WireError;
@@ -28,7 +28,7 @@ impl<'a> FileNameInformation<'a> {
     /// Decodes the structure.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes.
+    /// Malformed input from the peer.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
         take_name(&mut Reader::new(bytes, "FileNameInformation")).map(|name| Self { name })
     }
@@ -59,7 +59,7 @@ macro_rules! replacing_name {
             /// Decodes the structure.
             ///
             /// # Errors
-            /// What is wrong with the peer's bytes.
+            /// Malformed input from the peer.
             pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
                 let mut r = Reader::new(bytes, stringify!($name));
                 let replace_if_exists = r.get()?;
@@ -127,7 +127,7 @@ impl<'a> FileRenameInformationEx<'a> {
     /// Decodes the structure.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes.
+    /// Malformed input from the peer.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
         let mut r = Reader::new(bytes, "FileRenameInformationEx");
         let flags = r.get()?;

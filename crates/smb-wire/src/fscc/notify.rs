@@ -1,4 +1,4 @@
-//! FILE_NOTIFY_INFORMATION (MS-FSCC 2.7): what changed in a watched directory.
+//! FILE_NOTIFY_INFORMATION (MS-FSCC 2.7): the changes in a watched directory.
 
 use super::list::{Fits, ListBuilder, split_entry};
 use crate::cursor::{Field, Reader, fit_u32};
@@ -6,7 +6,7 @@ use crate::macros::open_enum;
 use crate::{Utf16Le, WireError};
 
 open_enum! {
-    /// What happened.
+    /// The kind of change.
     pub struct NotifyAction(u32) {
         /// Added.
         ADDED = 1,
@@ -30,7 +30,7 @@ open_enum! {
 /// One change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Change<'a> {
-    /// What happened.
+    /// The kind of change.
     pub action: NotifyAction,
     /// Path from the watched directory.
     pub name: Utf16Le<'a>,

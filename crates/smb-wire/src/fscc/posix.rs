@@ -1,5 +1,5 @@
-//! SMB 3.1.1 POSIX extensions (not MS-FSCC): what a file has that POSIX knows, in a CREATE response, as information of a
-//! file, as a directory entry, and of the file system.
+//! SMB 3.1.1 POSIX extensions (not MS-FSCC): the POSIX attributes of a file, in a CREATE response, as file information
+//! and as a directory entry, and those of the file system.
 //!
 //! ```text
 //! CREATE request   mode                                                                      =  4
@@ -43,7 +43,7 @@ impl PosixCreateResponse {
     /// Decodes the data.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes.
+    /// Malformed input from the peer.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         Self::take(&mut Reader::new(bytes, "POSIX CREATE response"))
     }
@@ -95,7 +95,7 @@ pub struct PosixInformation {
     pub inode: u64,
     /// The number of the device that it lies on.
     pub device: u32,
-    /// What the response of a CREATE has too.
+    /// The fields that a CREATE response has too.
     pub created: PosixCreateResponse,
 }
 
@@ -103,7 +103,7 @@ impl PosixInformation {
     /// Decodes the structure.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes.
+    /// Malformed input from the peer.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         Self::take(&mut Reader::new(bytes, "FilePosixInformation"))
     }
@@ -183,7 +183,7 @@ impl PosixDirectoryEntry<'_> {
 /// The least length of an entry: with SIDs of no sub-authority, and no name.
 const ENTRY_MIN: usize = 8 + 80 + 2 * 8 + 4;
 
-/// The entries of a directory listing of class 100; ends after the first that is wrong.
+/// The entries of a directory listing of class 100; ends after the first malformed one.
 #[derive(Debug, Clone)]
 pub struct PosixDirectoryEntries<'a>(Option<&'a [u8]>);
 
@@ -270,7 +270,7 @@ mod tests {
         }
     }
 
-    /// What Linux reads of the context's data: links, tag and mode, then two SIDs one after the other.
+    /// The context's data as Linux reads it: links, tag and mode, then two SIDs one after the other.
     const CREATED: [u8; 52] = [
         2, 0, 0, 0, 0, 0, 0, 0, 0xA4, 0x81, 0, 0, //
         1, 3, 0, 0, 0, 0, 0, 5, 88, 0, 0, 0, 1, 0, 0, 0, 0xE8, 3, 0, 0, //
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(found.iter().map(|e| e.information.inode).collect::<Vec<_>>(), [6, 7]);
         assert!(found.iter().all(|e| e.name == name.as_utf16()));
         assert!(PosixDirectoryEntries::new(&[]).next().is_none());
-        // A link that leads into the entry itself.
+        // A NextEntryOffset that points into the entry itself.
         out[0] = 100;
         let mut bad = PosixDirectoryEntries::new(&out);
         assert!(matches!(bad.next(), Some(Err(_))) && bad.next().is_none());

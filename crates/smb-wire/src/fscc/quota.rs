@@ -11,16 +11,16 @@ pub const MAX_QUOTAS: usize = 4096;
 const FIXED_LEN: usize = 40;
 const GET_FIXED_LEN: usize = 8;
 
-/// FILE_QUOTA_INFORMATION: what one user takes of a volume, and may take.
+/// FILE_QUOTA_INFORMATION: the space of a volume that one user occupies, and the user's limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuotaInformation {
     /// The last change of the quota.
     pub change_time: FileTime,
-    /// Bytes taken.
+    /// Bytes occupied.
     pub used: u64,
     /// Bytes from which on a warning is logged; all ones: none.
     pub threshold: u64,
-    /// Bytes that may be taken; all ones: no limit.
+    /// Bytes that the user may occupy; all ones: no limit.
     pub limit: u64,
     /// The user.
     pub sid: Sid,
@@ -50,7 +50,7 @@ impl<'v> QuotaList<'v> {
     }
 }
 
-/// Reads the SIDs whose quotas are asked for (FILE_GET_QUOTA_INFORMATION); ends after the first error.
+/// Reads the SIDs whose quotas are requested (FILE_GET_QUOTA_INFORMATION); ends after the first error.
 #[derive(Debug, Clone)]
 pub struct GetQuotas<'a> {
     rest: Option<&'a [u8]>,

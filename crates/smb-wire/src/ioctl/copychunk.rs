@@ -11,7 +11,7 @@ pub const RESUME_KEY_LEN: usize = 24;
 record! {
     /// SRV_REQUEST_RESUME_KEY response (MS-SMB2 2.2.32.3) with the empty context that Windows sends.
     pub struct ResumeKey [32] {
-        /// The server's name for the source of copies.
+        /// The server's key of the source of copies.
         pub key: [u8; 24],
         /// Zero.
         pub context_length: u32 => pad 4,
@@ -21,9 +21,9 @@ record! {
 record! {
     /// SRV_COPYCHUNK (MS-SMB2 2.2.31.1.1): one range.
     pub struct CopyChunk [24] {
-        /// Where in the source.
+        /// Offset in the source, in bytes.
         pub source_offset: u64,
-        /// Where in the target.
+        /// Offset in the target, in bytes.
         pub target_offset: u64,
         /// Bytes.
         pub length: u32 => pad 4,
@@ -48,7 +48,7 @@ impl<'a> CopyChunkRequest<'a> {
     /// Decodes the input.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes.
+    /// Malformed input from the peer.
     pub fn decode(input: &'a [u8]) -> Result<Self, WireError> {
         let mut r = Reader::new(input, "SRV_COPYCHUNK_COPY");
         let source_key = r.get()?;
@@ -73,7 +73,8 @@ impl<'a> CopyChunkRequest<'a> {
 }
 
 record! {
-    /// SRV_COPYCHUNK_RESPONSE (MS-SMB2 2.2.32.1). With STATUS_INVALID_PARAMETER the three are the server's limits.
+    /// SRV_COPYCHUNK_RESPONSE (MS-SMB2 2.2.32.1). With STATUS_INVALID_PARAMETER the three fields are the server's
+    /// limits.
     pub struct CopyChunkResponse [12] {
         /// Ranges written; or how many are allowed.
         pub chunks_written: u32,
@@ -101,7 +102,7 @@ impl<'a> SnapshotArray<'a> {
     /// Decodes the output.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes.
+    /// Malformed input from the peer.
     pub fn decode(output: &'a [u8]) -> Result<Self, WireError> {
         let mut r = Reader::new(output, "SRV_SNAPSHOT_ARRAY");
         let (number_of_snapshots, number_returned, array_size) = (r.get()?, r.get()?, r.get()?);

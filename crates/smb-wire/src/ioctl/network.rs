@@ -7,7 +7,7 @@ use crate::macros::{flag_set, record};
 use crate::msg::{Capabilities, Dialect, Dialects, MAX_DIALECTS, SecurityMode};
 use crate::{Guid, WireError};
 
-/// VALIDATE_NEGOTIATE_INFO request (MS-SMB2 2.2.31.4): what the client sent in NEGOTIATE.
+/// VALIDATE_NEGOTIATE_INFO request (MS-SMB2 2.2.31.4): the fields that the client sent in NEGOTIATE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ValidateNegotiateRequest<'a> {
     /// Capabilities.
@@ -24,7 +24,7 @@ impl<'a> ValidateNegotiateRequest<'a> {
     /// Decodes the input.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes.
+    /// Malformed input from the peer.
     pub fn decode(input: &'a [u8]) -> Result<Self, WireError> {
         let mut r = Reader::new(input, "VALIDATE_NEGOTIATE_INFO request");
         let (capabilities, guid, security_mode) = (r.get()?, r.get()?, r.get()?);
@@ -52,7 +52,7 @@ impl<'a> ValidateNegotiateRequest<'a> {
 }
 
 record! {
-    /// VALIDATE_NEGOTIATE_INFO response (MS-SMB2 2.2.32.6): what the server sent in NEGOTIATE.
+    /// VALIDATE_NEGOTIATE_INFO response (MS-SMB2 2.2.32.6): the fields that the server sent in NEGOTIATE.
     pub struct ValidateNegotiateResponse [24] {
         /// Capabilities.
         pub capabilities: Capabilities,
@@ -66,9 +66,9 @@ record! {
 }
 
 flag_set! {
-    /// What an interface can do.
+    /// The capabilities of an interface.
     pub struct InterfaceCapability: u32 {
-        /// Receive-side scaling: several connections to it are worth it.
+        /// Receive-side scaling: clients open several connections to it.
         const RSS_CAPABLE = 1;
         /// RDMA.
         const RDMA_CAPABLE = 2;
@@ -83,7 +83,7 @@ pub const MAX_INTERFACES: usize = 1024;
 pub struct NetworkInterface {
     /// The interface's number; entries of one interface share it.
     pub if_index: u32,
-    /// What it can do.
+    /// Its capabilities.
     pub capability: InterfaceCapability,
     /// Speed in bits per second.
     pub link_speed_bits_per_second: u64,

@@ -14,7 +14,7 @@ pub struct PipePeek<'a> {
     pub number_of_messages: u32,
     /// Bytes of the first message.
     pub message_length: u32,
-    /// What is there, as far as the buffer went.
+    /// The data in the pipe, as much as fits the buffer.
     pub data: &'a [u8],
 }
 
@@ -22,7 +22,7 @@ impl<'a> PipePeek<'a> {
     /// Decodes the output.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes.
+    /// Malformed input from the peer.
     pub fn decode(output: &'a [u8]) -> Result<Self, WireError> {
         let mut r = Reader::new(output, "FSCTL_PIPE_PEEK reply");
         Ok(Self {
@@ -57,7 +57,7 @@ impl<'a> PipeWait<'a> {
     /// Decodes the input.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes.
+    /// Malformed input from the peer.
     pub fn decode(input: &'a [u8]) -> Result<Self, WireError> {
         let mut r = Reader::new(input, "FSCTL_PIPE_WAIT request");
         let timeout = r.get()?;

@@ -20,7 +20,7 @@ record! {
 }
 
 record! {
-    /// FILE_ALLOCATED_RANGE_BUFFER (MS-FSCC 2.3): the range asked for, and each range of the answer.
+    /// FILE_ALLOCATED_RANGE_BUFFER (MS-FSCC 2.3): the requested range, and each range of the answer.
     pub struct AllocatedRange [16] {
         /// First byte.
         pub file_offset: u64,
@@ -62,7 +62,7 @@ impl<'a> FileLevelTrim<'a> {
     /// Decodes the input.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes.
+    /// Malformed input from the peer.
     pub fn decode(input: &'a [u8]) -> Result<Self, WireError> {
         let mut r = Reader::new(input, "FILE_LEVEL_TRIM");
         let key = r.get()?;

@@ -32,7 +32,7 @@ impl ReparseTag {
         self.0 >> 31 == 1
     }
 
-    /// Whether nothing may have the tag: 0, 1 and 2 (MS-FSCC 2.1.2.1).
+    /// Whether the tag is reserved, so that no reparse point may have it: 0, 1 and 2 (MS-FSCC 2.1.2.1).
     pub const fn is_reserved(self) -> bool {
         self.0 <= 2
     }
@@ -53,7 +53,7 @@ impl<'a> ReparseBuffer<'a> {
     /// Decodes the structure.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes.
+    /// Malformed input from the peer.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
         let mut r = Reader::new(bytes, "REPARSE_DATA_BUFFER");
         let tag = r.get()?;
@@ -73,7 +73,7 @@ impl<'a> ReparseBuffer<'a> {
         if tag.is_microsoft() { 8 } else { 24 }
     }
 
-    /// Whether there is nothing on the wire: never.
+    /// Never: it has a fixed part. For the lint that pairs it with [`ReparseBuffer::len`].
     pub const fn is_empty(&self) -> bool {
         false
     }
@@ -110,7 +110,7 @@ impl<'a> SymlinkReparse<'a> {
     /// Decodes the data of a [`ReparseBuffer`] with tag SYMLINK.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes.
+    /// Malformed input from the peer.
     pub fn decode(data: &'a [u8]) -> Result<Self, WireError> {
         const WHAT: &str = "symbolic link reparse data";
         let mut r = Reader::new(data, WHAT);

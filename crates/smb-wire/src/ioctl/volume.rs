@@ -40,9 +40,9 @@ record! {
     pub struct DuplicateExtents [40] {
         /// The open to clone from.
         pub source_file_id: FileId,
-        /// Where in the source.
+        /// Offset in the source, in bytes.
         pub source_file_offset: u64,
-        /// Where in the target.
+        /// Offset in the target, in bytes.
         pub target_file_offset: u64,
         /// Bytes.
         pub byte_count: u64,

@@ -40,7 +40,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// What to do if the file exists, and if it does not.
+    /// The action if the file exists, and if it does not.
     pub struct CreateDisposition(u32) {
         /// Replace it, or create.
         SUPERSEDE = 0,
@@ -58,7 +58,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// What CREATE did.
+    /// The action taken by CREATE.
     pub struct CreateAction(u32) {
         /// An existing file was replaced.
         SUPERSEDED = 0,
@@ -80,7 +80,7 @@ flag_set! {
         const WRITE_THROUGH = 0x0000_0002;
         /// Access will be sequential.
         const SEQUENTIAL_ONLY = 0x0000_0004;
-        /// No caching below.
+        /// No caching below the server.
         const NO_INTERMEDIATE_BUFFERING = 0x0000_0008;
         /// Ignored by servers.
         const SYNCHRONOUS_IO_ALERT = 0x0000_0010;
@@ -126,15 +126,15 @@ pub struct CreateRequest<'a> {
     pub oplock_level: OplockLevel,
     /// Impersonation level.
     pub impersonation_level: ImpersonationLevel,
-    /// Reserved by the specification; kept because some peers look at it.
+    /// Reserved by the specification; kept because some peers read it.
     pub smb_create_flags: u64,
     /// Rights wanted.
     pub desired_access: AccessMask,
     /// Attributes of a file that is created.
     pub file_attributes: FileAttributes,
-    /// What others may do meanwhile.
+    /// The access that other opens may have at the same time.
     pub share_access: ShareAccess,
-    /// What to do if the file exists.
+    /// The action if the file exists.
     pub create_disposition: CreateDisposition,
     /// Options.
     pub create_options: CreateOptions,
@@ -234,7 +234,7 @@ pub struct CreateResponse<'a> {
     pub oplock_level: OplockLevel,
     /// Flags.
     pub flags: CreateResponseFlags,
-    /// What was done.
+    /// The action taken.
     pub create_action: CreateAction,
     /// Creation time.
     pub creation_time: FileTime,

@@ -13,6 +13,6 @@ fixed_message! {
 }
 
 fixed_message! {
-    /// CANCEL request (MS-SMB2 2.2.30); the header says what is to be cancelled, and there is no response.
+    /// CANCEL request (MS-SMB2 2.2.30); the header identifies the request to cancel, and there is no response.
     pub struct CancelRequest [4, "CANCEL request", pad 2] {}
 }

@@ -6,9 +6,9 @@ use crate::macros::open_enum;
 use crate::{Decode, Encode, MessageBuilder, WireError};
 
 open_enum! {
-    /// What an error context holds (SMB 3.1.1).
+    /// The contents of an error context (SMB 3.1.1).
     pub struct ErrorId(u32) {
-        /// What the status defines: symbolic link, or the buffer size that is needed.
+        /// The error data that the status defines: symbolic link, or the buffer size that is needed.
         DEFAULT = 0,
         /// A share redirect.
         SHARE_REDIRECT = 0x7264_5253,
@@ -68,7 +68,7 @@ impl Encode for ErrorResponse<'_> {
 /// One error context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawErrorContext<'a> {
-    /// What it is.
+    /// Its identifier.
     pub id: ErrorId,
     /// Its data.
     pub data: &'a [u8],
@@ -89,7 +89,7 @@ impl RawErrorContext<'_> {
     }
 }
 
-/// Walks the contexts of an error response; ends after the first error.
+/// Iterates over the contexts of an error response; ends after the first error.
 #[derive(Debug, Clone)]
 pub struct ErrorContexts<'a> {
     bytes: &'a [u8],
@@ -124,7 +124,7 @@ impl<'a> Iterator for ErrorContexts<'a> {
 pub struct SymlinkError<'a> {
     /// Bytes of the path that come behind the link.
     pub unparsed_path_length: u16,
-    /// Where the link leads.
+    /// The link's target.
     pub link: SymlinkReparse<'a>,
 }
 
@@ -134,7 +134,7 @@ impl<'a> SymlinkError<'a> {
     /// Decodes error data.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes.
+    /// Malformed input from the peer.
     pub fn decode(data: &'a [u8]) -> Result<Self, WireError> {
         let mut r = Reader::new(data, "symbolic link error");
         r.skip(4)?; // SymLinkLength
@@ -152,7 +152,7 @@ impl<'a> SymlinkError<'a> {
     /// `Unencodable` when the names are too long.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
         let data_len = fit_u16(self.link.len(), "symbolic link names")?;
-        // SymLinkLength counts what follows it: two tags, two 16-bit fields, the data.
+        // SymLinkLength counts the bytes after it: two tags, two 16-bit fields, the data.
         (u32::from(data_len) + 12).put(out);
         SYMLINK_ERROR_TAG.put(out);
         ReparseTag::SYMLINK.put(out);

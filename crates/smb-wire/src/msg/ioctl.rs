@@ -1,4 +1,4 @@
-//! IOCTL (MS-SMB2 2.2.31, 2.2.32). What the buffers hold is in [`crate::ioctl`].
+//! IOCTL (MS-SMB2 2.2.31, 2.2.32). The contents of the buffers are in [`crate::ioctl`].
 
 use crate::cursor::{Field, Reader, fit_u32, patch_u32};
 use crate::macros::{flag_set, open_enum};
@@ -11,7 +11,7 @@ open_enum! {
         DFS_GET_REFERRALS = 0x0006_0194,
         /// DFS referral, extended.
         DFS_GET_REFERRALS_EX = 0x0006_01B0,
-        /// Look into a pipe without taking anything.
+        /// Read from a pipe without removing the data.
         PIPE_PEEK = 0x0011_400C,
         /// Wait until a pipe has a free instance.
         PIPE_WAIT = 0x0011_0018,
@@ -31,7 +31,7 @@ open_enum! {
         LMR_REQUEST_RESILIENCY = 0x0014_01D4,
         /// The server's network interfaces.
         QUERY_NETWORK_INTERFACE_INFO = 0x0014_01FC,
-        /// Was the negotiation tampered with?
+        /// Check that the negotiation was not tampered with.
         VALIDATE_NEGOTIATE_INFO = 0x0014_0204,
         /// Set a reparse point.
         SET_REPARSE_POINT = 0x0009_00A4,
@@ -47,7 +47,7 @@ open_enum! {
         SET_ZERO_DATA = 0x0009_80C8,
         /// Which ranges have storage.
         QUERY_ALLOCATED_RANGES = 0x0009_40CF,
-        /// Object identifier, made if missing.
+        /// Object identifier, created if missing.
         CREATE_OR_GET_OBJECT_ID = 0x0009_00C0,
         /// Object identifier.
         GET_OBJECT_ID = 0x0009_009C,
@@ -162,7 +162,7 @@ pub struct IoctlResponse<'a> {
     pub ctl_code: FsctlCode,
     /// The open, or [`FileId::NONE`].
     pub file_id: FileId,
-    /// Input that is given back; usually empty.
+    /// Input that is returned; usually empty.
     pub input: &'a [u8],
     /// The output.
     pub output: &'a [u8],
@@ -174,7 +174,7 @@ impl IoctlResponse<'_> {
     /// Encodes a response without input whose output `fill` appends in place.
     ///
     /// # Errors
-    /// What `fill` returns, or `Unencodable`.
+    /// The error of `fill`, or `Unencodable`.
     pub fn encode_with<E: From<WireError>>(
         ctl_code: FsctlCode,
         file_id: FileId,
@@ -240,7 +240,8 @@ struct Parts {
 
 impl Parts {
     fn new(at: usize, input: &[u8], output: &[u8]) -> Result<Self, WireError> {
-        // An empty output has the offset of the input, as Windows writes it: never one behind the message's end.
+        // An empty output has the offset of the input, as Windows writes it, and never an offset behind the message's
+        // end.
         let output_at = if output.is_empty() { at } else { (at + input.len()).next_multiple_of(8) };
         Ok(Self {
             input_at: fit_u32(at, "IOCTL input")?,

@@ -28,7 +28,7 @@ record! {
         pub offset: u64,
         /// Bytes; may be 0.
         pub length: u64,
-        /// What to do.
+        /// Lock or unlock, and how.
         pub flags: LockFlags => pad 4,
     }
 }

@@ -68,8 +68,8 @@ fn part32(at: usize, bytes: &[u8], what: &'static str) -> Result<(u16, u32), Wir
     Ok((fit_u16(at, what)?, fit_u32(bytes.len(), what)?))
 }
 
-/// Appends a request's variable part. An odd StructureSize promises at least one byte of it, and some servers
-/// count: an empty part is one zero byte.
+/// Appends a request's variable part. An odd StructureSize implies at least one byte of it, and some servers check
+/// that: an empty part is one zero byte.
 fn put_request_part(m: &mut MessageBuilder<'_>, bytes: &[u8]) {
     if bytes.is_empty() {
         m.out().push(0);

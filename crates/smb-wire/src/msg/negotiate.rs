@@ -6,7 +6,7 @@ use crate::cursor::{Field, Reader, fit_u16, fit_u32, patch_u32};
 use crate::macros::{flag_set, open_enum};
 use crate::{Decode, Encode, FileTime, Guid, MessageBuilder, WireError};
 
-/// Dialects in one request at most; there are five, and room for those to come.
+/// Dialects in one request at most; there are five, and further ones may come.
 pub const MAX_DIALECTS: usize = 64;
 
 open_enum! {
@@ -170,7 +170,7 @@ fn contexts_at<'a>(
     let Some(len) = msg.len().checked_sub(offset).filter(|&len| len > 0) else {
         return Err(WireError::Truncated { what: WHAT, need: offset.saturating_add(1), have: msg.len() });
     };
-    // MS-SMB2 2.2.3: the first context is 8-byte aligned; a peer that is not gets no benefit of the doubt.
+    // MS-SMB2 2.2.3: the first context is 8-byte aligned; any other offset is refused.
     if !offset.is_multiple_of(8) {
         return Err(WireError::malformed(WHAT));
     }
@@ -231,7 +231,7 @@ pub struct NegotiateResponse<'a> {
     pub max_write_size: u32,
     /// The server's time.
     pub system_time: FileTime,
-    /// When the server started; 0 says nothing.
+    /// When the server started; 0 when that is not given.
     pub server_start_time: FileTime,
     /// The GSS token.
     pub security_buffer: &'a [u8],

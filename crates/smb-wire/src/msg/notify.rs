@@ -13,7 +13,7 @@ flag_set! {
 }
 
 flag_set! {
-    /// What is watched.
+    /// The changes to report.
     pub struct CompletionFilter: u32 {
         /// File names.
         const FILE_NAME = 0x001;
@@ -51,7 +51,7 @@ fixed_message! {
         pub output_buffer_length: u32,
         /// The open directory.
         pub file_id: FileId,
-        /// What is watched.
+        /// The changes to report.
         pub completion_filter: CompletionFilter => pad 4,
     }
 }
@@ -76,7 +76,7 @@ impl Encode for ChangeNotifyResponse<'_> {
 }
 
 open_enum! {
-    /// What the server tells.
+    /// The notification's type.
     pub struct NotificationType(u32) {
         /// The session was closed.
         SESSION_CLOSED = 0,
@@ -86,7 +86,7 @@ open_enum! {
 fixed_message! {
     /// SERVER_TO_CLIENT_NOTIFICATION (MS-SMB2 2.2.44.1).
     pub struct ServerNotification [8, "server notification", pad 2] {
-        /// What the server tells.
+        /// The notification's type.
         pub notification_type: NotificationType,
     }
 }

@@ -1,5 +1,5 @@
-//! OPLOCK_BREAK: notifications, acknowledgments and responses for oplocks (MS-SMB2 2.2.23.1, 2.2.24.1, 2.2.25.1)
-//! and for leases (2.2.23.2, 2.2.24.2, 2.2.25.2). The StructureSize tells them apart.
+//! OPLOCK_BREAK: notifications, acknowledgments and responses for oplocks (MS-SMB2 2.2.23.1, 2.2.24.1, 2.2.25.1) and
+//! for leases (2.2.23.2, 2.2.24.2, 2.2.25.2). The StructureSize distinguishes them.
 
 use super::OplockLevel;
 use crate::cursor::Reader;
@@ -26,13 +26,13 @@ flag_set! {
     }
 }
 
-/// The client's name for a lease.
+/// The key of a lease, chosen by the client.
 pub type LeaseKey = Guid;
 
 fixed_message! {
     /// Oplock break notification, acknowledgment and response: one layout, three directions.
     pub struct OplockBreak [24, "oplock break"] {
-        /// The level that the oplock goes to.
+        /// The new level of the oplock.
         pub oplock_level: OplockLevel => pad 5,
         /// The open.
         pub file_id: FileId,
@@ -48,9 +48,9 @@ fixed_message! {
         pub flags: LeaseBreakFlags,
         /// The lease.
         pub lease_key: LeaseKey,
-        /// What it was.
+        /// The state before the break.
         pub current_lease_state: LeaseState,
-        /// What it becomes.
+        /// The state after the break.
         pub new_lease_state: LeaseState,
         /// Reserved.
         pub break_reason: u32,
@@ -68,7 +68,7 @@ fixed_message! {
         pub flags: LeaseBreakFlags,
         /// The lease.
         pub lease_key: LeaseKey,
-        /// What the client keeps.
+        /// The state that the client keeps.
         pub lease_state: LeaseState,
         /// Reserved.
         pub lease_duration: u64,

@@ -80,7 +80,7 @@ impl QueryDirectoryResponse<'_> {
     /// Encodes a response whose buffer `fill` appends in place.
     ///
     /// # Errors
-    /// What `fill` returns, or `Unencodable`.
+    /// The error of `fill`, or `Unencodable`.
     pub fn encode_with<E: From<WireError>>(
         m: &mut MessageBuilder<'_>,
         fill: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,

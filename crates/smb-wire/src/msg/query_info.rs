@@ -1,4 +1,4 @@
-//! QUERY_INFO (MS-SMB2 2.2.37, 2.2.38). What the buffers hold is in [`crate::fscc`] and [`crate::security`].
+//! QUERY_INFO (MS-SMB2 2.2.37, 2.2.38). The contents of the buffers are in [`crate::fscc`] and [`crate::security`].
 
 use super::{part32, put_request_part};
 use crate::cursor::{Field, Reader, fit_u32, patch_u32};
@@ -6,7 +6,7 @@ use crate::macros::{flag_set, open_enum, record};
 use crate::{Decode, Encode, FileId, MessageBuilder, WireError};
 
 open_enum! {
-    /// What an information class belongs to.
+    /// The type of an information class.
     pub struct InfoType(u8) {
         /// File information (MS-FSCC 2.4).
         FILE = 1,
@@ -145,7 +145,7 @@ impl QueryInfoResponse<'_> {
     /// Encodes a response whose buffer `fill` appends in place; a buffer of 64 KiB is then written once.
     ///
     /// # Errors
-    /// What `fill` returns, or `Unencodable`.
+    /// The error of `fill`, or `Unencodable`.
     pub fn encode_with<E: From<WireError>>(
         m: &mut MessageBuilder<'_>,
         fill: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,

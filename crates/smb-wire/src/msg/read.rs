@@ -6,7 +6,7 @@ use crate::macros::{flag_set, open_enum};
 use crate::{Decode, Encode, FileId, HEADER_LEN, MessageBuilder, WireError};
 
 open_enum! {
-    /// How the payload of a READ or WRITE travels.
+    /// How the payload of a READ or WRITE is transferred.
     pub struct Channel(u32) {
         /// In the message.
         NONE = 0,
@@ -32,21 +32,21 @@ flag_set! {
 /// READ request (MS-SMB2 2.2.19).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReadRequest<'a> {
-    /// Where the client would like the data in the response, in bytes from the header.
+    /// The offset that the client prefers for the data in the response, in bytes from the header.
     pub padding: u8,
     /// Flags.
     pub flags: ReadFlags,
     /// Bytes wanted.
     pub length: u32,
-    /// Where in the file.
+    /// Offset in the file, in bytes.
     pub offset: u64,
     /// The open.
     pub file_id: FileId,
     /// Fewer bytes than this are an error.
     pub minimum_count: u32,
-    /// How the payload travels.
+    /// How the payload is transferred.
     pub channel: Channel,
-    /// Bytes that later reads will ask for; a hint.
+    /// Bytes that later reads will request; a hint.
     pub remaining_bytes: u32,
     /// Buffer descriptors ([`crate::smbd`]) when `channel` is one of RDMA; empty else.
     pub channel_info: &'a [u8],

@@ -1,4 +1,4 @@
-//! SET_INFO (MS-SMB2 2.2.39, 2.2.40). What `buffer` holds is in [`crate::fscc`] and [`crate::security`].
+//! SET_INFO (MS-SMB2 2.2.39, 2.2.40). The contents of `buffer` are in [`crate::fscc`] and [`crate::security`].
 
 use super::{InfoType, SecurityInformation, part32, put_request_part};
 use crate::cursor::{Field, Reader};

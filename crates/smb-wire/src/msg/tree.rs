@@ -85,19 +85,19 @@ flag_set! {
     }
 }
 
-/// The tree connect contexts of the extension (MS-SMB2 2.2.9.2), as they came.
+/// The tree connect contexts of the extension (MS-SMB2 2.2.9.2), undecoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TreeConnectContexts<'a> {
     /// The contexts' bytes, each 8-byte aligned.
     pub bytes: &'a [u8],
-    /// How many there should be.
+    /// The announced number.
     pub count: u16,
 }
 
 /// TREE_CONNECT request (MS-SMB2 2.2.9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TreeConnectRequest<'a> {
-    /// Flags; reserved before SMB 3.1.1. EXTENSION_PRESENT is taken from here on encoding too.
+    /// Flags; reserved before SMB 3.1.1. EXTENSION_PRESENT also determines whether `encode` writes the extension.
     pub flags: TreeConnectFlags,
     /// `\\server\share`.
     pub path: Utf16Le<'a>,
@@ -168,7 +168,7 @@ fixed_message! {
         pub share_flags: ShareFlags,
         /// Capabilities.
         pub capabilities: ShareCapabilities,
-        /// What the user may do at most.
+        /// The maximal access of the user.
         pub maximal_access: AccessMask,
     }
 }

@@ -27,11 +27,11 @@ pub struct WriteRequest<'a> {
     pub data_offset: u16,
     /// Bytes of payload in the message; 0 when it goes by RDMA.
     pub length: u32,
-    /// Where in the file.
+    /// Offset in the file, in bytes.
     pub offset: u64,
     /// The open.
     pub file_id: FileId,
-    /// How the payload travels.
+    /// How the payload is transferred.
     pub channel: Channel,
     /// Bytes that go by RDMA; a hint without a channel.
     pub remaining_bytes: u32,
@@ -110,7 +110,7 @@ impl Encode for WriteRequest<'_> {
         if self.length != 0 {
             zeros(out, gap);
         } else if info_len == 0 {
-            // An odd StructureSize promises at least one byte of variable part.
+            // An odd StructureSize implies at least one byte of variable part.
             out.push(0);
         }
         Ok(())

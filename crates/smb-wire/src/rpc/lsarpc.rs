@@ -40,10 +40,10 @@ pub const MAX_SIDS: usize = 20_480;
 /// Names in one call at most (MS-LSAT 3.1.4.5).
 pub const MAX_NAMES: usize = 1000;
 
-/// LsapLookupWksta (MS-LSAT 2.2.16): everything that this machine knows.
+/// LsapLookupWksta (MS-LSAT 2.2.16): a lookup in all sources of this machine.
 pub const LOOKUP_WORKSTATION: u16 = 1;
 
-/// A request, decoded. Names of servers, and what is ignored on input, are not kept.
+/// A request, decoded. Names of servers, and fields that are ignored on input, are not kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request<'a> {
     /// LsarClose.
@@ -87,12 +87,12 @@ pub enum Request<'a> {
     },
     /// LsarGetUserName.
     GetUserName {
-        /// The domain's name is wanted too.
+        /// The domain's name is requested too.
         with_domain: bool,
     },
     /// A call that only a domain controller executes.
     ControllerOnly,
-    /// An operation that is not here; answered with a fault.
+    /// An operation that is not implemented; answered with a fault.
     Unknown(u16),
 }
 
@@ -100,7 +100,7 @@ impl<'a> Request<'a> {
     /// Decodes a stub.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes: answered with [`super::pdu::FaultStatus::BAD_STUB_DATA`].
+    /// Malformed input from the peer: answered with [`super::pdu::FaultStatus::BAD_STUB_DATA`].
     pub fn decode(opnum: u16, stub: &'a [u8]) -> Result<Self, WireError> {
         let mut r = NdrReader::new(stub);
         Ok(match opnum {
@@ -233,7 +233,7 @@ pub fn put_handle(out: &mut Vec<u8>, handle: ContextHandle, status: NtStatus) {
     w.u32(status.0);
 }
 
-/// What LsarQueryInformationPolicy shows.
+/// The information of LsarQueryInformationPolicy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PolicyInformation<'a> {
     /// PolicyPrimaryDomainInformation (3), PolicyAccountDomainInformation (5), PolicyLocalAccountDomainInformation (14).
@@ -252,7 +252,7 @@ pub enum PolicyInformation<'a> {
     },
 }
 
-/// Appends the stub of an answer to LsarQueryInformationPolicy: what `class` shows, or why there is nothing.
+/// Appends the stub of an answer to LsarQueryInformationPolicy: the information of `class`, or the error.
 ///
 /// # Errors
 /// `Unencodable`.
@@ -314,7 +314,7 @@ pub struct ReferencedDomain<'a> {
 /// A SID's name (MS-LSAT 2.2.21).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TranslatedName<'a> {
-    /// What it is.
+    /// The kind of name.
     pub usage: SidNameUse,
     /// Its name.
     pub name: &'a str,
@@ -325,7 +325,7 @@ pub struct TranslatedName<'a> {
 /// A name's SID (MS-LSAT 2.2.25).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TranslatedSid {
-    /// What it is.
+    /// The kind of name.
     pub usage: SidNameUse,
     /// Its SID, if there is one.
     pub sid: Option<Sid>,

@@ -1,4 +1,4 @@
-//! DCE/RPC over named pipes (MS-RPCE, C706), as far as clients of a file server need it.
+//! DCE/RPC over named pipes (MS-RPCE, C706): the part that clients of a file server need.
 //!
 //! A pipe's bytes are PDUs ([`pdu`]); a request's stub is NDR ([`ndr`]), 32-bit, little-endian. The interfaces are
 //! [`srvsvc`] and [`wkssvc`] (shares, sessions, the machine), [`lsarpc`] (names of SIDs) and [`samr`] (accounts). No call
@@ -73,11 +73,11 @@ impl SyntaxId {
 }
 
 record! {
-    /// A context handle (C706 14.2.16.6): what a server keeps for a client between calls.
+    /// A context handle (C706 14.2.16.6): the identifier of state that a server keeps for a client between calls.
     pub struct ContextHandle [20] {
         /// Attributes: 0.
         pub attributes: u32,
-        /// The server's name for it; all zeros for none.
+        /// The server's identifier; all zeros for none.
         pub uuid: crate::Guid,
     }
 }
@@ -88,7 +88,7 @@ impl ContextHandle {
 }
 
 crate::macros::open_enum! {
-    /// What a SID belongs to: SID_NAME_USE (MS-LSAT 2.2.13, MS-SAMR 2.2.2.3).
+    /// The kind of a SID's account: SID_NAME_USE (MS-LSAT 2.2.13, MS-SAMR 2.2.2.3).
     pub struct SidNameUse(u16) {
         /// A user.
         USER = 1,
@@ -100,7 +100,7 @@ crate::macros::open_enum! {
         ALIAS = 4,
         /// One of the well-known SIDs.
         WELL_KNOWN_GROUP = 5,
-        /// Nothing that is known.
+        /// Unknown.
         UNKNOWN = 8,
         /// An integrity level.
         LABEL = 10,

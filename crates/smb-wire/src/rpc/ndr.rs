@@ -1,4 +1,4 @@
-//! NDR in 32 bits, little-endian (C706 chapter 14), as far as the calls here need it.
+//! NDR in 32 bits, little-endian (C706 chapter 14): the part that the calls here need.
 
 use super::ContextHandle;
 use crate::cursor::{Field, Reader, fit_u16, fit_u32, pad};
@@ -78,7 +78,7 @@ impl<'a> NdrReader<'a> {
     /// The characters that belong to `header`.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes.
+    /// Malformed input from the peer.
     pub fn string_buffer(&mut self, header: StringHeader) -> Result<Utf16Le<'a>, WireError> {
         if !header.present {
             return if header.length == 0 {
@@ -97,7 +97,7 @@ impl<'a> NdrReader<'a> {
     /// An RPC_UNICODE_STRING at the top level of a call.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes.
+    /// Malformed input from the peer.
     pub fn unicode_string(&mut self) -> Result<Utf16Le<'a>, WireError> {
         let header = self.string_header()?;
         self.string_buffer(header)
@@ -106,9 +106,9 @@ impl<'a> NdrReader<'a> {
     /// An array of RPC_UNICODE_STRING, `count` of them: first the fixed parts, then the characters.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes.
+    /// Malformed input from the peer.
     pub fn unicode_strings(&mut self, count: usize) -> Result<Vec<Utf16Le<'a>>, WireError> {
-        // Not sized by `count` before the bytes are seen to be there.
+        // Not allocated for `count` elements before their bytes are known to be there.
         let mut headers = Vec::new();
         for _ in 0..count {
             headers.push(self.string_header()?);
@@ -119,7 +119,7 @@ impl<'a> NdrReader<'a> {
     /// An RPC_SID (MS-DTYP 2.4.2.3): its count comes twice.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes.
+    /// Malformed input from the peer.
     pub fn sid(&mut self) -> Result<Sid, WireError> {
         let count = self.u32()?;
         let sid: Sid = Sid::decode(self.0.rest())?;
@@ -142,7 +142,7 @@ impl<'a> NdrReader<'a> {
     /// A conformant varying string, without its terminator.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes.
+    /// Malformed input from the peer.
     pub fn string(&mut self) -> Result<Utf16Le<'a>, WireError> {
         let (max, offset, len) = (self.u32()?, self.u32()?, self.u32()? as usize);
         if offset != 0 || len > max as usize {
@@ -158,7 +158,7 @@ impl<'a> NdrReader<'a> {
     /// A unique pointer to a string at the top level of a call: the string follows at once.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes.
+    /// Malformed input from the peer.
     pub fn unique_string(&mut self) -> Result<Option<Utf16Le<'a>>, WireError> {
         if self.pointer()? { self.string().map(Some) } else { Ok(None) }
     }
@@ -216,7 +216,7 @@ impl<'v> NdrWriter<'v> {
         self.out.push(value);
     }
 
-    /// A 64-bit number of the old kind, two aligned halves (MS-SAMR 2.2.2.2).
+    /// An OLD_LARGE_INTEGER: a 64-bit number in two aligned halves (MS-SAMR 2.2.2.2).
     pub fn old_large_integer(&mut self, value: i64) {
         self.u32(value as u32);
         self.u32((value >> 32) as u32);
@@ -297,7 +297,7 @@ impl<'v> NdrWriter<'v> {
     pub fn pointer(&mut self, present: bool) {
         if present {
             self.referents += 1;
-            // Any number but 0 will do; these are the ones that Microsoft's runtime starts with.
+            // Any number but 0 is valid; Microsoft's runtime starts with these.
             self.u32(0x0002_0000 + 4 * (self.referents - 1));
         } else {
             self.u32(0);

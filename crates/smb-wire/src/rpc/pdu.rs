@@ -18,7 +18,7 @@ pub const MAX_CONTEXTS: usize = 32;
 pub const MAX_TRANSFER_SYNTAXES: usize = 16;
 /// Bytes in front of the stub in a request without object, and in a response.
 pub const STUB_OFFSET: usize = PDU_HEADER_LEN + 8;
-/// Bytes of a fragment that everybody must accept (C706 12.6.3.3).
+/// Bytes of a fragment that every implementation must accept (C706 12.6.3.3).
 pub const MUST_RECEIVE_FRAGMENT: u16 = 1432;
 
 open_enum! {
@@ -136,7 +136,7 @@ impl<'a> Pdu<'a> {
     }
 }
 
-/// Appends a PDU: header, then what `body` writes, then the length.
+/// Appends a PDU: the header, then the body that `body` writes, and patches the length.
 fn put_pdu(
     out: &mut Vec<u8>,
     pdu_type: PduType,
@@ -173,7 +173,7 @@ pub struct Bind<'a> {
     pub max_recv_frag: u16,
     /// Association group; 0 for a new one.
     pub assoc_group_id: u32,
-    /// How many presentation contexts there should be.
+    /// The announced number of presentation contexts.
     pub context_count: u8,
     contexts: &'a [u8],
 }
@@ -199,7 +199,7 @@ impl<'a> Bind<'a> {
     /// Decodes a body.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes.
+    /// Malformed input from the peer.
     pub fn decode(body: &'a [u8]) -> Result<Self, WireError> {
         let mut r = Reader::new(body, "RPC bind");
         let (max_xmit_frag, max_recv_frag, assoc_group_id) = (r.get()?, r.get()?, r.get()?);
@@ -274,7 +274,7 @@ impl ContextResult {
     /// Accepted with NDR in 32 bits.
     pub const ACCEPTED: Self = Self { result: 0, reason: 0, transfer_syntax: SyntaxId::NDR32 };
 
-    /// The answer of a server that has the interfaces given and speaks NDR in 32 bits (C706 12.6.3.4; bind-time
+    /// The answer of a server that has the interfaces given and supports NDR in 32 bits (C706 12.6.3.4; bind-time
     /// features are declined: MS-RPCE 3.3.1.5.3).
     pub fn answer(offer: &PresentationContext<'_>, interfaces: &[SyntaxId]) -> Self {
         const NO_SYNTAX: SyntaxId = SyntaxId { uuid: Guid([0; 16]), major: 0, minor: 0 };
@@ -311,7 +311,7 @@ impl<'a> BindAck<'a> {
     /// Decodes a body.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes.
+    /// Malformed input from the peer.
     pub fn decode(body: &'a [u8]) -> Result<Self, WireError> {
         let mut r = Reader::new(body, "RPC bind ack");
         let (max_xmit_frag, max_recv_frag, assoc_group_id) = (r.get()?, r.get()?, r.get()?);
@@ -394,7 +394,7 @@ impl<'a> Request<'a> {
     /// Decodes a fragment.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes.
+    /// Malformed input from the peer.
     pub fn decode(pdu: &Pdu<'a>) -> Result<Self, WireError> {
         let mut r = Reader::new(pdu.body, "RPC request");
         r.skip(4)?; // alloc_hint: a hint, not to be trusted
@@ -436,7 +436,7 @@ pub fn response_stub<'a>(pdu: &Pdu<'a>) -> Result<&'a [u8], WireError> {
     Ok(r.rest())
 }
 
-/// Appends a response in as many fragments as `max_frag` (the client's `max_recv_frag`) asks for.
+/// Appends a response in as many fragments as `max_frag` (the client's `max_recv_frag`) requires.
 ///
 /// # Errors
 /// `Unencodable` when the stub is past 4 GiB.

@@ -62,7 +62,7 @@ pub const MAX_LOOKUP: usize = 1000;
 /// SIDs in one call at most (MS-SAMR 2.2.7.5).
 pub const MAX_SIDS: usize = 1024;
 
-/// What an enumeration lists.
+/// The kind of account that an enumeration lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listed {
     /// Groups of the domain.
@@ -127,18 +127,18 @@ pub enum Request<'a> {
     Enumerate {
         /// The domain.
         domain: ContextHandle,
-        /// What to list.
+        /// The kind of account to list.
         listed: Listed,
-        /// Where to go on: 0 or what an answer said.
+        /// The enumeration context: 0, or the value of the previous answer.
         resume: u32,
-        /// Bytes of the answer, about.
+        /// The approximate size of the answer, in bytes.
         preferred_maximum_length: u32,
     },
     /// SamrGetAliasMembership.
     AliasMembership {
         /// The domain.
         domain: ContextHandle,
-        /// Members whose local groups are asked for.
+        /// Members whose local groups are requested.
         sids: Vec<Sid>,
     },
     /// SamrLookupNamesInDomain.
@@ -177,11 +177,11 @@ pub enum Request<'a> {
     },
     /// SamrGetGroupsForUser.
     GroupsForUser(ContextHandle),
-    /// An operation that is not here; answered with a fault.
+    /// An operation that is not implemented; answered with a fault.
     Unknown(u16),
 }
 
-/// What SamrOpenUser and SamrOpenAlias say.
+/// The request of SamrOpenUser and SamrOpenAlias.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenAccount {
     /// The domain.
@@ -196,7 +196,7 @@ impl<'a> Request<'a> {
     /// Decodes a stub.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes: answered with [`super::pdu::FaultStatus::BAD_STUB_DATA`].
+    /// Malformed input from the peer: answered with [`super::pdu::FaultStatus::BAD_STUB_DATA`].
     pub fn decode(opnum: u16, stub: &'a [u8]) -> Result<Self, WireError> {
         let mut r = NdrReader::new(stub);
         Ok(match opnum {

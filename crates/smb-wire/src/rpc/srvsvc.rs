@@ -1,4 +1,5 @@
-//! srvsvc (MS-SRVS): shares, sessions, opens, the server and its clock, names of resources. Nothing is changed by it.
+//! srvsvc (MS-SRVS): shares, sessions, opens, the server and its clock, names of resources. Read only: requests that
+//! would change something are refused.
 
 mod client;
 mod names;
@@ -79,7 +80,7 @@ open_enum! {
     }
 }
 
-/// What kind of share: STYPE_ values (MS-SRVS 2.2.2.4).
+/// The type of a share: STYPE_ values (MS-SRVS 2.2.2.4).
 pub mod share_type {
     /// Files.
     pub const DISK: u32 = 0;
@@ -91,14 +92,14 @@ pub mod share_type {
     pub const SPECIAL: u32 = 0x8000_0000;
 }
 
-/// What the enumerations of sessions, opens and tree connects have in common.
+/// The fields that the enumerations of sessions, opens and tree connects share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Enumeration {
     /// The level.
     pub level: u32,
     /// Bytes of the answer, about; all ones for everything.
     pub preferred_maximum_length: u32,
-    /// Where to go on.
+    /// The resume handle.
     pub resume_handle: Option<u32>,
 }
 
@@ -111,7 +112,7 @@ pub enum Request<'a> {
         level: u32,
         /// Bytes of the answer, about; all ones for everything.
         preferred_maximum_length: u32,
-        /// Where to go on.
+        /// The resume handle.
         resume_handle: Option<u32>,
     },
     /// NetrShareGetInfo.
@@ -166,27 +167,27 @@ pub enum Request<'a> {
     NameCanonicalize {
         /// The name.
         name: Utf16Le<'a>,
-        /// Characters that the answer has room for.
+        /// Characters that fit the answer's buffer.
         room: u32,
         /// One of [`NameType`].
         name_type: NameType,
-        /// 1: room for any name; 0x80000000: old rules.
+        /// 1: the buffer fits any name; 0x80000000: old rules.
         flags: u32,
     },
     /// An operation that would change something: not decoded, refused.
     Change {
-        /// The answer tells which parameter is at fault, before its status.
+        /// The answer contains the index of the invalid parameter, before its status.
         with_parameter: bool,
     },
-    /// An operation that is not here; answered with a fault.
+    /// An operation that is not implemented; answered with a fault.
     Unknown(u16),
 }
 
 impl<'a> Request<'a> {
-    /// Decodes a stub. The server's name in it is not looked at.
+    /// Decodes a stub. The server's name in it is ignored.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes: answered with [`super::pdu::FaultStatus::BAD_STUB_DATA`].
+    /// Malformed input from the peer: answered with [`super::pdu::FaultStatus::BAD_STUB_DATA`].
     pub fn decode(opnum: u16, stub: &'a [u8]) -> Result<Self, WireError> {
         let mut r = NdrReader::new(stub);
         match opnum {
@@ -240,7 +241,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The structure of an enumeration, with an empty container: no client has entries to tell.
+/// Decodes the structure of an enumeration. Its container must be empty: a client sends no entries.
 fn enumeration(r: &mut NdrReader<'_>) -> Result<Enumeration, WireError> {
     let (level, switch) = (r.u32()?, r.u32()?);
     if level != switch {

@@ -101,7 +101,7 @@ fn levels_byte_by_byte() {
     assert_eq!(out, [fixed, names(&["ab", "c", ""]), u(&[0])].concat());
 }
 
-/// C706 12.6.3.3: fragments are no longer than the client said, and only the first and last are marked.
+/// C706 12.6.3.3: fragments are no longer than the client's limit, and only the first and last are marked.
 #[test]
 fn a_long_response_is_fragmented() {
     let stub: Vec<u8> = (0..10_000u32).map(|i| i as u8).collect();

@@ -15,15 +15,15 @@ pub enum Request {
         /// 100, 101, 102.
         level: u32,
     },
-    /// An operation that is not here; answered with a fault.
+    /// An operation that is not implemented; answered with a fault.
     Unknown(u16),
 }
 
 impl Request {
-    /// Decodes a stub. The server's name in it is not looked at.
+    /// Decodes a stub. The server's name in it is ignored.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes.
+    /// Malformed input from the peer.
     pub fn decode(opnum: u16, stub: &[u8]) -> Result<Self, WireError> {
         if opnum != OP_WKSTA_GET_INFO {
             return Ok(Self::Unknown(opnum));

@@ -49,7 +49,7 @@ flag_set! {
         const OBJECT_INHERIT = 0x01;
         /// Directories below inherit it.
         const CONTAINER_INHERIT = 0x02;
-        /// What inherits it does not pass it on.
+        /// An object that inherits it does not pass it on.
         const NO_PROPAGATE_INHERIT = 0x04;
         /// It does not apply here.
         const INHERIT_ONLY = 0x08;
@@ -73,9 +73,9 @@ pub struct Ace<'a> {
     pub mask: AccessMask,
     /// The object type and the inherited object type, of the types that have them (MS-DTYP 2.4.4.3).
     pub object_types: (Option<Guid>, Option<Guid>),
-    /// Whom it is about.
+    /// The trustee.
     pub sid: Sid,
-    /// What follows the SID: a condition, an attribute; padding.
+    /// The data after the SID: a condition, an attribute; padding.
     pub application_data: &'a [u8],
 }
 
@@ -134,7 +134,7 @@ impl<'a> Ace<'a> {
     }
 }
 
-/// An access control list as it came: the header has been checked, the entries are decoded by iterating.
+/// An access control list as received: the header has been checked, the entries are decoded by iterating.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Acl<'a> {
     bytes: &'a [u8],
@@ -146,7 +146,7 @@ impl<'a> Acl<'a> {
     /// Decodes the list at the start of `bytes`.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes; the entries are not looked at.
+    /// Malformed input from the peer; the entries are not checked.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
         let mut r = Reader::new(bytes, "ACL");
         let revision: u8 = r.get()?;

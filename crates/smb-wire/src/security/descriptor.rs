@@ -52,15 +52,15 @@ flag_set! {
 }
 
 impl ControlFlags {
-    /// What belongs to the DACL: present, defaulted, inheritance required, inherited, protected.
+    /// The flags of the DACL: present, defaulted, inheritance required, inherited, protected.
     const OF_DACL: Self = Self::from_bits_retain(0x150C);
-    /// The same of the SACL.
+    /// The same flags of the SACL.
     const OF_SACL: Self = Self::from_bits_retain(0x2A30);
 }
 
 const FIXED_LEN: usize = 20;
 
-/// A descriptor as it came.
+/// A descriptor as received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SecurityDescriptor<'a> {
     /// Control.
@@ -79,7 +79,7 @@ impl<'a> SecurityDescriptor<'a> {
     /// Decodes a descriptor.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes. The entries of the lists are decoded by iterating over them.
+    /// Malformed input from the peer. The entries of the lists are decoded by iterating over them.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
         const WHAT: &str = "security descriptor";
         if bytes.len() > MAX_SECURITY_DESCRIPTOR {
@@ -127,7 +127,7 @@ impl<'a> SecurityDescriptor<'a> {
         }
     }
 
-    /// Whether every entry of both lists can be decoded: what a server should know before it keeps a descriptor.
+    /// Whether every entry of both lists can be decoded. A server checks this before it keeps a descriptor.
     ///
     /// # Errors
     /// The first error of an entry.
@@ -142,7 +142,7 @@ impl<'a> SecurityDescriptor<'a> {
 /// A descriptor that is kept or being built.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SecurityDescriptorBuf {
-    /// Control; SELF_RELATIVE and the presence of a SACL are seen to on encoding.
+    /// Control; encoding sets SELF_RELATIVE and the presence of a SACL.
     pub control: ControlFlags,
     /// Owner.
     pub owner: Option<Sid>,
@@ -207,7 +207,7 @@ impl SecurityDescriptorBuf {
         }
     }
 
-    /// Takes over the parts that a SET_INFO names; the others stay.
+    /// Replaces the parts that a SET_INFO names; the others stay.
     pub fn replace_parts(&mut self, parts: SecurityInformation, from: &SecurityDescriptor<'_>) {
         if parts.contains(SecurityInformation::OWNER) {
             self.owner = from.owner;

@@ -1,7 +1,7 @@
 //! Security descriptors, self-relative (MS-DTYP 2.4).
 //!
-//! [`SecurityDescriptor`] borrows what a peer sent; [`SecurityDescriptorBuf`] owns one that is being built, and is
-//! what a server keeps.
+//! [`SecurityDescriptor`] borrows a peer's bytes; [`SecurityDescriptorBuf`] owns one that is being built or kept by a
+//! server.
 
 mod acl;
 mod descriptor;

@@ -178,7 +178,7 @@ proptest! {
         if info.is_empty() {
             agree(&ours, &their, &mut Vec::new());
         } else {
-            // Theirs leaves the offset of the channel information to its caller.
+            // The other implementation leaves the offset of the channel information to its caller.
             they_read(&ours, &their);
         }
     }
@@ -198,7 +198,8 @@ proptest! {
         };
         let mut message = with_payload(&ours, &data);
         prop_assert_eq!(message.len(), ReadResponse::HEAD_LEN + data.len());
-        // They want the one byte of variable part that an odd StructureSize promises; we send none.
+        // The other implementation requires the one byte of variable part that an odd StructureSize implies; this crate
+        // sends none.
         message.resize(message.len().max(ReadResponse::HEAD_LEN + 1), 0);
         let decoded = theirs::read::ReadResponse::unpack(&mut ReadCursor::new(&message[HEADER_LEN..])).unwrap();
         prop_assert_eq!(&decoded, &their);

@@ -156,7 +156,7 @@ proptest! {
         agree(&ChangeNotifyResponse { buffer: &data }, &their, &mut Vec::new());
     }
 
-    /// Their reader takes what ours writes, and ours what theirs writes.
+    /// Each implementation reads the entries that the other writes.
     #[test]
     fn directory_entries(
         files in vec((any::<(u32, u64, u64, u64, u64, u64, u64, u32, u32, u64)>(), "[^\\x00/\\\\]{1,30}"), 1..6),
@@ -196,7 +196,7 @@ proptest! {
                 allocation_size: allocation,
                 file_attributes: attributes,
                 ea_size: ea,
-                // They take 0 for "no number".
+                // The other implementation treats 0 as "no number".
                 file_id: (with_id && id != 0).then_some(id),
                 file_name: text.clone(),
             });

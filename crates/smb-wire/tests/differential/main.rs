@@ -1,8 +1,8 @@
-//! Our codec against the one of the `smb2` crate, written by others for a client: what one writes the other reads,
-//! and both take it for the same.
+//! This codec against the one of the `smb2` crate, an independent client: each decodes the bytes of the other, and both
+//! decode the same value.
 //!
-//! Not compared, because `smb2` has it not: channel information with payload, leases, lock responses of its own, the
-//! newer directory classes, RPC answers.
+//! Not compared, because `smb2` does not have them: channel information with payload, leases, lock responses of its
+//! own, the newer directory classes, RPC answers.
 
 mod contexts;
 mod files;
@@ -13,7 +13,7 @@ mod session;
 use smb_wire::{Decode, Encode, FileId, HEADER_LEN, Header, MessageBuilder};
 use smb2::pack::{Pack, ReadCursor, Unpack, WriteCursor};
 
-/// Encodes ours for theirs to decode, and theirs for ours.
+/// Encodes this crate's value for the other to decode, and the other's for this crate.
 fn agree<'a, O, T>(ours: &O, theirs: &T, bytes: &'a mut Vec<u8>)
 where
     O: Decode<'a> + Encode + PartialEq + std::fmt::Debug,
@@ -21,7 +21,8 @@ where
 {
     they_read(ours, theirs);
 
-    // Some of theirs count offsets from the cursor's start, so the header is in front of them too.
+    // Some types of the other crate count offsets from the cursor's start, so the header is written in front of them
+    // too.
     let mut cursor = WriteCursor::new();
     cursor.write_bytes(&[0; HEADER_LEN]);
     theirs.pack(&mut cursor);
@@ -29,7 +30,7 @@ where
     assert_eq!(&O::decode(bytes).unwrap(), ours);
 }
 
-/// Encodes ours for theirs to decode.
+/// Encodes this crate's value for the other to decode.
 fn they_read<T: Unpack + PartialEq + std::fmt::Debug>(ours: &impl Encode, theirs: &T) {
     let mut message = Vec::new();
     MessageBuilder::new(&mut message).push(&Header::default(), ours).unwrap();

@@ -1,4 +1,4 @@
-//! Listing shares: their client's requests, our server's answers.
+//! Listing shares: the requests of the other crate's client, the answers of this crate's server.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

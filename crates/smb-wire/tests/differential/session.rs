@@ -39,7 +39,7 @@ fn dialects() -> impl Strategy<Value = Vec<(Dialect, their_types::Dialect)>> {
     proptest::sample::subsequence(all, 1..=5)
 }
 
-/// A list of contexts, as both crates have them. They know four types; the others are unknown to them.
+/// A list of contexts, as both crates have them. The `smb2` crate has four types; it decodes the others as unknown.
 fn contexts(
     salt: &[u8],
     ids: &[u16],

@@ -1,5 +1,5 @@
-//! Every parser of the crate, by family, fed with any bytes: nothing may panic, lists end, and what was decoded can be
-//! encoded and is the same when decoded again. The property tests and the fuzz targets call these.
+//! Every parser of the crate, by family, with any bytes: nothing may panic, lists end, and a decoded value can be
+//! encoded and decodes to the same value again. The property tests and the fuzz targets call these.
 
 use smb_wire::compression::Compressed;
 use smb_wire::context::*;
@@ -130,7 +130,7 @@ pub fn negotiate_contexts(bytes: &[u8]) {
     }
 }
 
-/// A structure of fixed size: what it decodes to is encoded and decoded to the same.
+/// A structure of fixed size: a decoded value is encoded and decodes to the same value.
 macro_rules! fixed {
     ($bytes:expr, $($name:ty),* $(,)?) => {$(
         if let Ok(value) = <$name>::decode($bytes) {
@@ -299,7 +299,7 @@ pub fn security(bytes: &[u8]) {
     assert_eq!((other.owner, other.dacl), (kept.owner, kept.dacl));
 }
 
-/// What may stand in front of a message, or in its place.
+/// Headers that precede a message or replace it.
 pub fn transform(bytes: &[u8]) {
     if let Ok(fields) = TransformFields::decode_header(bytes) {
         let mut again = Vec::new();

@@ -1,4 +1,4 @@
-//! Decodes any message and encodes it again: what the golden, property and fuzz tests have in common.
+//! Decodes any message and encodes it again, for the golden, property and fuzz tests.
 
 use smb_wire::msg::*;
 use smb_wire::{Command, Decode, Encode, Header, MessageBuilder, NtStatus, WireError};
@@ -8,7 +8,7 @@ pub fn recode(msg: &[u8]) -> Result<Vec<u8>, WireError> {
     let header = Header::decode(msg)?;
     let mut out = Vec::new();
     let mut m = MessageBuilder::new(&mut out);
-    // NextCommand belongs to the builder, but a message alone keeps what it had.
+    // The builder sets NextCommand, but a single message keeps its value.
     m.begin(&header);
     if header.is_response() {
         response(&header, msg, &mut m)?

@@ -6,7 +6,7 @@ use pool_seam::SpaceId;
 use crate::log::BLOCK;
 use crate::log::entry::Sums;
 
-/// The content of a row that a unit belongs to: with the unit, what a checksum depends on besides the bytes.
+/// The content of a row that a unit belongs to. A checksum depends on it, on the unit's number and on the bytes.
 ///
 /// The row is identified by its birth, so that a unit of an earlier allocation of the row does not match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,8 +24,8 @@ impl ContentId {
     /// The part of a checksum that depends on the unit's place. `unit` counts from the beginning of the column, and is
     /// less than 2^18 (a slab of 1 GiB).
     ///
-    /// No two units of a row have the same hash, so what was written to the wrong place of a row is always found; units of
-    /// two rows have with odds of 1 in 2^32.
+    /// No two units of a row have the same hash, so a unit written to the wrong place of its row is always detected.
+    /// Units of two rows have the same hash with a probability of 1 in 2^32.
     pub fn place_hash(&self, unit: u32) -> u32 {
         let row = u64::from(self.space.0) << 32 | u64::from(self.birth);
         let row = mix(row.wrapping_add(0x9e37_79b9_7f4a_7c15));
@@ -38,14 +38,14 @@ impl ContentId {
         crc_fast::crc32_iscsi(bytes) ^ self.place_hash(unit)
     }
 
-    /// Those of the whole units that these bytes are end to end; `first` is the first unit.
+    /// The checksums of the whole units in these consecutive bytes; `first` is the number of the first unit.
     pub fn checksums<'a>(&self, first: u32, bytes: impl IntoIterator<Item = &'a [u8]>) -> Sums {
         let (mut sums, mut apart) = (Sums::new(), Vec::new());
         let mut push = |crc: u32| sums.push(crc ^ self.place_hash(first + sums.len() as u32));
         for mut bytes in bytes {
             while !bytes.is_empty() {
                 if !apart.is_empty() || bytes.len() < BLOCK {
-                    // A unit that lies in several buffers.
+                    // A unit that spans several buffers.
                     let (part, rest) = bytes.split_at(bytes.len().min(BLOCK - apart.len()));
                     apart.extend_from_slice(part);
                     bytes = rest;
@@ -70,14 +70,14 @@ impl ContentId {
 /// Units of a column are numbered with so many bits.
 const UNIT_BITS: u32 = 18;
 
-/// The finish of MurmurHash3 for 32 bits, which has an inverse.
+/// The finaliser of MurmurHash3 for 32 bits, which is a bijection.
 fn mix_one_to_one(x: u32) -> u32 {
     let x = (x ^ (x >> 16)).wrapping_mul(0x85eb_ca6b);
     let x = (x ^ (x >> 13)).wrapping_mul(0xc2b2_ae35);
     x ^ (x >> 16)
 }
 
-/// The finish of SplitMix64: every bit of a row's number changes every bit of the result.
+/// The finaliser of SplitMix64: every bit of a row's number changes every bit of the result.
 fn mix(x: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -55,7 +55,7 @@ proptest! {
         prop_assert_eq!(ChecksumBlock::decode(&bytes, &ID), Ok(Box::new(block)));
     }
 
-    /// A matching checksum vouches for bytes, not for sense: what decodes is what would be encoded.
+    /// A matching checksum does not make the contents valid: every block that decodes is the encoding of its value.
     #[test]
     fn blocks_have_one_encoding(
         block in block(),

@@ -22,7 +22,7 @@ impl Units {
         self.0[unit / 64] & 1 << (unit % 64) != 0
     }
 
-    /// Puts a unit, 0 to 511, in or takes it out.
+    /// Adds or removes a unit, 0 to 511.
     pub fn set(&mut self, unit: usize, to: bool) {
         let (word, bit) = (&mut self.0[unit / 64], 1 << (unit % 64));
         if to { *word |= bit } else { *word &= !bit }

@@ -48,7 +48,7 @@ fn write(cache: &Cache<Away>, cached: &Cached) {
     cache.update(cached, |table| table.set(0, smallvec![Value::Written(1)]));
 }
 
-/// A record of its own takes what waits, and is confirmed.
+/// Commits the waiting entries in a record of their own, and confirms it.
 fn confirm(table: &mut Table) {
     static RECORDS: AtomicU64 = AtomicU64::new(1);
     let record = RECORDS.fetch_add(1, Ordering::Relaxed);
@@ -72,7 +72,7 @@ fn present(cache: &Cache<Away>) -> Vec<GroupKey> {
     all
 }
 
-/// What a cache should be, of groups of one shard.
+/// The model of a cache, for groups of one shard.
 struct Model {
     room: usize,
     /// The least recently used first; whether it is dirty.
@@ -96,7 +96,7 @@ impl Model {
         while self.bytes() > self.room * bytes() {
             let is_idle = |(k, dirty): &(GroupKey, bool)| *k != key && !dirty && !self.held.contains_key(k);
             let idle = self.tables.iter().position(is_idle);
-            // Those that it met on its way count as used then.
+            // The tables that the eviction passed count as used then.
             self.tables.rotate_left(idle.unwrap_or(0));
             match idle {
                 Some(_) => drop(self.tables.remove(0)),
@@ -169,8 +169,8 @@ async fn take(step: &Step, cache: &Cache<Away>, model: &mut Model, keys: &[Group
 }
 
 proptest! {
-    /// What is in memory is what the least recently used order says; dirty and held tables stay the same ones; and the
-    /// budget knows what there is.
+    /// The tables in memory are those of the least-recently-used order; dirty and held tables are never replaced; and
+    /// the budget matches the memory in use.
     #[test]
     fn a_cache_is_what_its_model_is(steps in steps(), room in 2..6_usize) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
@@ -198,7 +198,7 @@ proptest! {
     }
 }
 
-/// Two callers ask for a group, and are dropped at each of their awaits: one load, which goes on.
+/// Two callers request a group, and are dropped at each of their awaits: there is one load, and it completes.
 #[tokio::test]
 async fn a_group_is_loaded_once_whoever_waits() {
     for dropped_after in 0..4 {
@@ -252,7 +252,8 @@ async fn a_load_that_fails_is_tried_again() {
     assert_eq!(budget.used(), bytes());
 }
 
-/// A table that is only good to read serves readers; who needs a whole one gets that, also while the other is loaded.
+/// A table that can only be read serves readers; a caller that needs a complete one gets that, also while the other is
+/// being loaded.
 #[tokio::test]
 async fn a_whole_table_takes_the_place_of_another() {
     let budget = Budget::new(1 << 20);
@@ -274,7 +275,7 @@ async fn a_whole_table_takes_the_place_of_another() {
     assert_eq!(budget.used(), bytes() + dirty_bytes());
 }
 
-/// A row is freed while a group of it is loaded for a caller that is gone: the old table does not come back.
+/// A row is freed while a group of it is loaded for a caller that was dropped: the old table is not inserted.
 #[tokio::test]
 async fn a_forgotten_load_leaves_nothing() {
     let budget = Budget::new(1 << 20);
@@ -294,7 +295,7 @@ async fn a_forgotten_load_leaves_nothing() {
     assert_eq!(budget.used(), bytes());
 }
 
-/// Tables of an idle space give way to those of a busy one, and the budget is kept.
+/// Tables of an idle space are evicted for those of a busy one, and the budget is kept.
 #[tokio::test]
 async fn spaces_share_a_budget() {
     let budget = Budget::new(40 * bytes());
@@ -307,7 +308,7 @@ async fn spaces_share_a_budget() {
         assert!(budget.used() <= 40 * bytes());
     }
     assert!(present(&spaces[1]).len() >= 38, "{}", present(&spaces[1]).len());
-    // With nothing but dirty tables it takes more than the budget, and then less again.
+    // With dirty tables only, the cache uses more than its budget, and less again afterwards.
     for group in 1000..1100 {
         let cached = get(&spaces[1], key(group)).await;
         write(&spaces[1], &cached);
@@ -326,7 +327,7 @@ fn threads_lose_no_change() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).build().expect("threads");
     let budget = Budget::new(3 * bytes());
     let cache: Arc<Cache<Away>> = Arc::new(Cache::new(Arc::clone(&budget)));
-    // What the blocks have of unit 0 of each group.
+    // The checksum of unit 0 of each group in the blocks.
     let blocks: Arc<Mutex<BTreeMap<GroupKey, u32>>> = Arc::default();
     runtime.block_on(async {
         let tasks: Vec<_> = (0..4_u32)

@@ -1,4 +1,4 @@
-//! Units of a content that are made from other contents, because the content's own disk is slow.
+//! Recovers units of a content from other contents, because the content's own disk is slow.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::view::{Member, Route};
 use crate::write::Target;
 
 impl Inner {
-    /// The units of the target's content, made without a read of their own disk; `None` if they cannot be. No lock is held,
-    /// and nothing is repaired: the caller compares checksums.
+    /// The units of the target's content, recovered without a read of their own disk; `None` if that is not possible.
+    /// Takes no lock, and repairs nothing: the caller verifies the checksums.
     pub(crate) async fn from_others(
         self: &Arc<Inner>,
         target: &Target,
@@ -27,7 +27,7 @@ impl Inner {
             member.counts && port.is_some_and(|port| !port.is_avoided())
         };
         let usable = bits(at.members.iter().filter(is_usable).map(|m| usize::from(m.content)));
-        // Of a local code those of the group; otherwise as few as suffice, data first.
+        // With a local code, the contents of the local group; otherwise as few as suffice, data first.
         let near = code.near(content).map(others).filter(|near| near & !usable == 0);
         let wanted = near.or_else(|| {
             let all = others(usable);

@@ -1,5 +1,5 @@
-//! Stripes that a record has are written in place: by the call that changed them, by the next that uses them, and by
-//! checkpoints.
+//! Writes stripes that are in a record in place: the call that changed them does so, or the next that uses them, or a
+//! checkpoint.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,8 +22,8 @@ use crate::write::{NotYet, Target, What};
 /// See [`Failed`].
 const FAILURES_MAX: u32 = 8;
 
-/// How many stripes of each row could not be put in place in one pass. After some the others of the row are left out: each may
-/// take as long as its disks need to fail.
+/// Counts the stripes of each row that could not be put in place in one pass. After [`FAILURES_MAX`] the row's other
+/// stripes are skipped: each may take as long as its disks need to fail.
 #[derive(Default)]
 struct Failed(BTreeMap<RowNumber, u32>);
 
@@ -33,8 +33,8 @@ impl Failed {
     }
 }
 
-/// The first stripes that a record has, that are not in place, and that follow each other with payload of the same columns:
-/// those as bits, and the payload of each.
+/// The first run of stripes that are in a record and not in place, with payload of the same columns. Returns the units,
+/// the columns as bits, and the payload of each stripe.
 fn first_unplaced(table: &Table, mut units: Range<usize>) -> Option<(Range<usize>, u32, Vec<Sg>)> {
     let in_record = |unit| table.redo(unit).filter(|_| !table.waits(unit));
     let (first, (columns, payload)) = units.find_map(|unit| Some((unit, in_record(unit)?)))?;
@@ -44,16 +44,17 @@ fn first_unplaced(table: &Table, mut units: Range<usize>) -> Option<(Range<usize
 }
 
 impl Inner {
-    /// Writes what the log has of units and the disks do not have yet, in place. The caller has their lock alone.
+    /// Writes units in place that are only in the log. The caller has their exclusive lock.
     pub(crate) async fn place(
         self: &Arc<Inner>,
         target: &Target,
         cached: &Arc<Cached>,
     ) -> Result<(), SpaceError> {
-        // One that no record has yet waits for it (rule 3): its call may have ended with an error.
+        // A unit that waits for its record (rule 3): the call that changed it may have ended with an error.
         let only_waits = |table: &Table, unit| table.waits(unit) && table.redo(unit).is_some();
         loop {
-            // First: the record may need room, and the checkpoint that makes it cannot place what this call has locked.
+            // First: the record may need room, and the checkpoint that makes room cannot place the stripes that this
+            // call has locked.
             self.place_recorded(target, cached).await?;
             if !self.look(cached, |table| target.units.clone().any(|unit| only_waits(table, unit))) {
                 return Ok(());
@@ -62,7 +63,7 @@ impl Inner {
         }
     }
 
-    /// The same of those that a record has: it waits for none.
+    /// The same for units that are in a record; does not wait for a record.
     async fn place_recorded(
         self: &Arc<Inner>,
         target: &Target,
@@ -97,15 +98,16 @@ impl Inner {
             Err(NotYet::Table(load)) => drop(load.await?),
             Err(NotYet::Disk(member)) => drop(self.port(&member).await?),
             Err(NotYet::Unavailable(error)) => return Err(error),
-            // A flush waits only for values that no record has, and the slabs of these stripes have blocks.
+            // A pending flush: it waits only for values in no record, so not for this call. (The slabs of these stripes
+            // always have blocks.)
             Err(_) => self.env.sleep(RETRY).await,
         }
         Ok(())
     }
 
-    /// Writes stripes in place that only a record has: those that an opening has found in the log, and those whose placing
-    /// failed. Waits for their locks, until the log is full: their holders may wait for room then. The caller does not hold
-    /// `placing`, which the holders of these locks may wait for.
+    /// Writes stripes in place that are only in the log: those found at opening, and those whose placing failed. Waits
+    /// for their locks, but returns when the log is full, as the holders may wait for room then. The caller must not
+    /// hold `placing`, which the holders may wait for.
     pub(crate) async fn place_remaining(self: &Arc<Inner>) -> Result<(), SpaceError> {
         let mut full = std::pin::pin!(self.log().full());
         let mut failed = Failed::default();
@@ -125,9 +127,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes those of these stripes in place that no call holds a lock of; the snapshot carries the others. Waits for no lock: a
-    /// holder may wait for `placing`, or for a lock whose holder does. Returns how many were written in place since the space
-    /// was opened.
+    /// The same for those stripes that are not locked; the snapshot carries the others. Waits for no lock: a holder may
+    /// wait for `placing`, or for a lock whose holder does. Returns the number of stripes placed since the space was
+    /// opened.
     pub(crate) async fn place_unlocked(self: &Arc<Inner>) -> Result<u64, SpaceError> {
         let mut failed = Failed::default();
         loop {
@@ -150,7 +152,7 @@ impl Inner {
         }
     }
 
-    /// Writes a stripe in place, unless its disks fail or are away: the snapshot carries it then.
+    /// Writes a stripe in place. If its disks fail or are absent, the snapshot carries it.
     async fn place_now(
         self: &Arc<Inner>,
         cached: &Arc<Cached>,
@@ -167,7 +169,7 @@ impl Inner {
         }
     }
 
-    /// Tries again to write stripes in place whose placing failed.
+    /// Retries to write stripes in place whose placing failed.
     pub(crate) async fn place_stuck(self: &Arc<Inner>) -> Result<(), SpaceError> {
         if self.unplaced.is_stuck() {
             self.place_remaining().await?;
@@ -176,7 +178,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Counts the units of which snapshots have to carry changes that failed.
+    /// Counts the units whose placing failed, which snapshots have to carry.
     fn count_unplaced(&self) {
         let units = |table: &mut Table| {
             let columns = table.unplaced().iter().filter_map(|unit| Some(table.redo(unit)?.0.count_ones()));

@@ -1,10 +1,10 @@
-//! Room in a snapshot for units of stripes that are in the log and not in place: a snapshot carries them.
+//! Limits the units of stripes that are only in the log, not in place: a snapshot must have room to carry them.
 //!
 //! Invariants:
-//! 1. A change of stripes has permits for its units from before a record has them until they are in place. If placing them fails,
-//!    they keep the permits: these are *stuck* until fewer units are out of place ([`Unplaced::count`]).
-//! 2. No call waits for a permit that is stuck. When half of them are, changes of the rows with such stripes are refused; the
-//!    others go on.
+//! 1. A change of stripes has permits for its units from before a record has them until they are in place. If placing
+//!    them fails, they keep the permits: these are *stuck* until fewer units are unplaced ([`Unplaced::count`]).
+//! 2. No call waits for a permit that is stuck. When half of them are, changes of the rows with such stripes are
+//!    refused; changes of other rows continue.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ pub(crate) struct Unplaced {
     permits: Semaphore,
     most: AtomicUsize,
     stuck: Mutex<Stuck>,
-    /// More are stuck.
+    /// Notified when more permits are stuck.
     grown: Notify,
 }
 
@@ -44,14 +44,14 @@ impl Default for Unplaced {
 }
 
 impl Unplaced {
-    /// A snapshot has room for so many units. Called once.
+    /// Sets the number of units that fit a snapshot. Called once.
     pub(crate) fn allow(&self, units: usize) {
         self.most.store(units, Ordering::Relaxed);
         self.permits.add_permits(units);
     }
 
-    /// Waits for permits for so many units of a row, or for all that there are. Fails with why stripes cannot be put
-    /// in place, if too many are stuck.
+    /// Waits for permits for so many units of a row, at most for all. If too many are stuck, fails with the error of
+    /// their placing.
     pub(crate) async fn acquire(
         &self,
         row: RowNumber,
@@ -95,7 +95,7 @@ impl Unplaced {
         self.stuck.lock().permits > 0
     }
 
-    /// So many units are out of place at most, those of changes in progress included.
+    /// Releases stuck permits: at most so many units are unplaced, including those of changes in progress.
     pub(crate) fn count(&self, units: usize) {
         let mut stuck = self.stuck.lock();
         let free = stuck.permits.saturating_sub(units);
@@ -106,7 +106,7 @@ impl Unplaced {
         }
     }
 
-    /// Permits that no change has, and that are not stuck.
+    /// Permits that are neither held nor stuck.
     #[cfg(test)]
     pub(crate) fn free(&self) -> usize {
         self.permits.available_permits()

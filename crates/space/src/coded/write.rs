@@ -1,5 +1,5 @@
-//! Writing stripes. What was never written goes in place at once, like new units of a mirror. What was written changes by
-//! way of the log: the record has the new units, those of parity too, and a replay writes them again (rule 3).
+//! Writing stripes. Unwritten stripes are written in place at once, like new units of a mirror. Written stripes are
+//! changed through the log: the record has the new units, including parity, and a replay writes them again (rule 3).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(crate) struct NewColumns {
     pub(crate) columns: SmallVec<[(u8, Option<Sg>); 4]>,
 }
 
-/// Stripes as they become.
+/// The new state of stripes.
 struct Planned {
     /// By content, of all units.
     parts: Vec<Option<Vec<IoBuf>>>,
@@ -43,7 +43,7 @@ pub(crate) type ColumnRun = (Target, Option<Sg>);
 /// The new units of a column, by stripe; none: they are discarded.
 type Source = (u8, Option<Vec<IoBuf>>);
 
-/// Cuts runs of columns into pieces of which each column has the same units.
+/// Splits runs of columns into pieces in which all columns have the same units.
 pub(crate) fn stripes(runs: Vec<ColumnRun>) -> Vec<NewColumns> {
     let mut groups: Vec<(GroupKey, Vec<ColumnRun>)> = Vec::new();
     for (target, src) in runs {
@@ -87,7 +87,7 @@ impl NewColumns {
 }
 
 impl Inner {
-    /// Writes stripes, with all that they may have to wait for. Returns the table of their group.
+    /// Writes stripes; waits for decisions, loads and records as needed. Returns the table of their group.
     pub(crate) async fn write_stripes(
         self: &Arc<Inner>,
         new: &NewColumns,
@@ -116,8 +116,8 @@ impl Inner {
             }
             let is_fresh = self
                 .look(&cached, |table| new.units.clone().all(|unit| table.in_place(unit) == InPlace::Empty));
-            // Of a stripe that no record has, columns are in place and not durable. The record of a redo needs no flush, and
-            // would call them so.
+            // Columns of a stripe that is in no record are in place but not durable. The record of a redo is written
+            // without a flush, and would declare them durable.
             let is_unflushed =
                 |table: &Table, unit| table.in_place(unit) == InPlace::Empty && table.waits(unit);
             if !is_fresh
@@ -139,7 +139,8 @@ impl Inner {
         }
     }
 
-    /// What has to come before a change of units; `true`: something has, so look again.
+    /// Completes pending work on units before they are changed; returns `true` if there was any: the caller checks
+    /// again.
     async fn settle(self: &Arc<Inner>, target: &Target, cached: &Arc<Cached>) -> Result<bool, SpaceError> {
         let units = || target.units.clone();
         if self.look(cached, |table| table.has_open(units())) {
@@ -159,7 +160,7 @@ impl Inner {
         Ok(false)
     }
 
-    /// What the stripes become; `None`: a disk left meanwhile.
+    /// Computes the new state of the stripes; `None`: a disk was removed meanwhile.
     async fn plan(
         self: &Arc<Inner>,
         new: &NewColumns,
@@ -173,10 +174,11 @@ impl Inner {
             let is_zeros = |unit| self.look(cached, |table| table.value(*parity, unit).is_zeros());
             new.units.clone().any(is_zeros)
         };
-        // Where a stripe is written for the first time, also those of groups without a new column: they are zeros.
+        // When a stripe is written for the first time, also the parities of local groups without a new column: they are
+        // zeros.
         let parities = code.parities_of(changed) | bits((code.data()..code.columns()).filter(lacks_some));
         let others = all_data & !changed;
-        // Whichever reads fewer columns.
+        // Chooses the method that reads fewer columns.
         let (whole, difference) = (others, changed | parities);
         let is_written = |content: usize| {
             self.look(cached, |table| new.units.clone().any(|unit| !table.value(content, unit).is_zeros()))
@@ -184,7 +186,7 @@ impl Inner {
         let reads = |of: u32| (0..code.columns()).filter(|c| of & 1 << c != 0 && is_written(*c)).count();
         let first = if reads(whole) <= reads(difference) { whole } else { difference };
         let mut old: Columns = vec![vec![None; count]; code.columns()];
-        // Of values that no record has the stripes may be written in place again, and have columns all the same.
+        // Stripes whose values are in no record may be written in place again, but may already have columns.
         let is_empty_before = !(0..code.columns()).any(is_written);
         if !is_empty_before {
             match self.columns(target, at, cached, first).await? {
@@ -232,7 +234,7 @@ impl Inner {
                     // A parity is written where a data column is.
                     _ if is_empty => Value::Unwritten,
                     Some(bytes) => Value::Written(of(parity).checksum(first_unit, bytes)),
-                    // Nothing says what it was: it is computed when the last unit that it lacks is written.
+                    // The old parity is unknown: it is computed when its last lost unit is written.
                     None => Value::LostWithoutSum,
                 };
                 let bytes = bytes.unwrap_or_else(|| zeros.clone());
@@ -292,9 +294,9 @@ impl Inner {
     }
 }
 
-/// Gives a stripe its new values, and the log its new units.
+/// Sets the new values of a stripe, and queues its new units for the log.
 fn redo(table: &mut Table, unit: usize, at: usize, parts: &[Option<Vec<IoBuf>>], values: Values) {
-    // A parity that is lost has no bytes that mean anything.
+    // The bytes of a lost parity are undefined.
     let is_payload =
         |content: &usize| parts[*content].is_some() && matches!(values[*content], Value::Written(_));
     let columns: Vec<usize> = (0..parts.len()).filter(is_payload).collect();
@@ -306,7 +308,7 @@ fn redo(table: &mut Table, unit: usize, at: usize, parts: &[Option<Vec<IoBuf>>],
     table.set_redo(unit, values, bits(columns.into_iter()), payload);
 }
 
-/// The new bytes of a parity; none if too little is known.
+/// The new bytes of a parity; `None` if too many units are unknown.
 fn parity_of(
     code: Code,
     parity: usize,

@@ -7,7 +7,7 @@ fn every_refusal_names_its_disks() {
     assert!(error.to_string().contains("on disk 1, disk 4,"), "{error}");
 }
 
-/// The two differ for a writer: a full disk accepts the same write again when there is room.
+/// The two errors differ for a writer: a full disk accepts the same write again when it has room.
 #[test]
 fn no_room_under_a_disk_is_no_medium_error() {
     let (below, above) = (Place::new(Op::Write, 4096, 512), Place::new(Op::Write, 0, 4096));

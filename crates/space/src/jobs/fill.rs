@@ -1,9 +1,9 @@
-//! Copies that have missed regions get them: of a disk that was away, and of a slab on its way to another disk.
+//! Fills stale regions of copies: on a disk that was absent, and on the new place of a slab that is moved.
 //! `docs/0004-spaces.md`, rules 14 and 18.
 //!
-//! A region is filled unit by unit under their locks: writes go to all copies that are present, so what was filled stays
-//! so. Then its blocks are written, the disk is flushed and marked, and the metadata says that the region is not missed:
-//! each durable before the next. A disk that is set back in between has a mark with a lower count.
+//! A region is filled unit by unit under their locks: writes go to all present copies, so a filled unit stays current.
+//! Then its blocks are written, the disk is flushed and marked, and the region is recorded as current in the metadata:
+//! each step durable before the next. A disk that is rolled back in between has a mark with a lower count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::table::Value;
 use crate::view::{GroupKey, Member, block_id, route};
 use crate::write::Target;
 
-/// A region that a copy has missed.
+/// A stale region of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Piece {
     row: RowNumber,
@@ -44,7 +44,7 @@ pub(super) struct Piece {
 }
 
 impl Piece {
-    /// As [`Inner::unfilled`] and [`Inner::filling`] name it.
+    /// Its key in [`Inner::unfilled`] and [`Inner::filling`].
     fn note(&self) -> CopyRegion {
         (self.row, self.generation, 1 << self.region)
     }
@@ -66,26 +66,26 @@ impl Drop for Claim {
 /// Regions that a job has filled, and the ports through which they were written.
 type FilledRegions = Vec<(Piece, Arc<Port>)>;
 
-/// Regions that a job has filled, and the job's channel: which of them are durable, with their blocks.
+/// Regions that a job has filled, and the channel that returns which of them are durable with their blocks.
 pub(crate) struct ToFlush {
     filled: FilledRegions,
     told: oneshot::Sender<Result<FilledRegions, SpaceError>>,
 }
 
-/// How a piece ended.
+/// The outcome of a piece.
 enum Filled {
-    /// The port through which it was written.
+    /// Filled, through this port.
     Yes(Arc<Port>),
-    /// The copy is not there any more, or is complete.
+    /// The copy does not exist any more, or is complete.
     Gone,
     /// Its units cannot be read now.
     No,
 }
 
 impl Job {
-    /// Gives a disk what it has missed.
+    /// Fills the stale regions of a disk.
     pub(super) async fn resync(&mut self, disk: DiskNumber) -> Result<(), SpaceError> {
-        // Rows that their owner never made ready: a crash came first.
+        // Rows that were never initialised because of a crash.
         let view = self.inner.view.get().value;
         let is_to_fill = |copy: &SlabCopy| copy.place.disk == disk && copy.missed != 0;
         let new = view.record.rows.iter().filter(|(row, record)| record.is_new && **row != RowNumber::LOG);
@@ -111,7 +111,7 @@ impl Job {
         Ok(())
     }
 
-    /// `false`: it stays where it is.
+    /// `false`: it could not be moved.
     async fn move_slab(
         &mut self,
         row: RowNumber,
@@ -120,7 +120,7 @@ impl Job {
     ) -> Result<bool, SpaceError> {
         let is_new = |record: &Row| record.is_new && row != RowNumber::LOG;
         if self.inner.view.get().value.record.rows.get(&row).is_some_and(is_new) {
-            // Its owner never made it ready: a crash came first.
+            // It was never initialised because of a crash.
             self.inner.allocate(row).await?;
         }
         let birth = {
@@ -165,7 +165,7 @@ impl Job {
             if self.pieces(is_of_it).await? {
                 continue;
             }
-            // Otherwise its disk has left, or not all could be filled.
+            // Otherwise its disk was removed, or not all regions could be filled.
             let view = self.inner.view.get().value;
             let copy = view.record.rows.get(&row).and_then(|row| row.copy(target.into()).copied());
             let regions = Regions::new(view.slab_bytes);
@@ -181,8 +181,8 @@ impl Job {
         Ok(false)
     }
 
-    /// Waits until a move of a replica of the log ends, which the owner carries out like the join of any replica, also without
-    /// this job: no replica is given up before the new one has everything.
+    /// Waits until a move of a replica of the log ends. The owner carries it out like the join of any replica, also
+    /// without this job: the old replica is kept until the new one is complete.
     async fn replica_moves(&mut self, index: u8) -> Result<bool, SpaceError> {
         let moving = || self.inner.view.get().value.log_row().and_then(Row::moving);
         let Some(generation) = moving().map(|moving| moving.copy.generation) else { return Ok(false) };
@@ -200,7 +200,7 @@ impl Job {
         Ok(is_moved)
     }
 
-    /// Fills as many of the wanted pieces as may be done now. `false`: none is left, or the job ends.
+    /// Fills as many of the wanted pieces as may run now. `false`: none is left, or the job ends.
     pub(super) async fn pieces(&mut self, is_wanted: impl Fn(&Piece) -> bool) -> Result<bool, SpaceError> {
         let left: BTreeSet<_> = self.left.keys().copied().collect();
         let is_wanted = |piece: &Piece| is_wanted(piece) && !left.contains(&(piece.row, piece.index));
@@ -215,7 +215,7 @@ impl Job {
         }
         let claim = self.inner.claim(turn, is_wanted);
         if claim.pieces.is_empty() {
-            // Another job fills them.
+            // Another job is filling them.
             self.inner.env.sleep(RETRY).await;
             return Ok(true);
         }
@@ -237,8 +237,8 @@ impl Job {
 }
 
 impl Inner {
-    /// Has an operation carried out that may free slabs of a row: nothing of the row is in flight or being written meanwhile.
-    /// `false`: it may not be then, or does not fit the metadata.
+    /// Commits an operation that may free slabs of a row, while no write or checkpoint of the row is in progress.
+    /// `false`: `may` refuses it then, or it conflicts with the metadata.
     pub(super) async fn commit_alone(
         self: &Arc<Inner>,
         row: RowNumber,
@@ -252,13 +252,13 @@ impl Inner {
                     return if may() { self.commit_if_fits(vec![op]).await } else { Ok(false) };
                 }
             }
-            // A checkpoint comes first.
+            // A checkpoint must run first.
             self.log().has_room().await?;
         }
     }
 
-    /// The locks of all groups of a row; none if the log is full meanwhile: their holders may wait for room, which only a
-    /// checkpoint makes.
+    /// The locks of all groups of a row; `None` if the log becomes full meanwhile: the holders may wait for room, which
+    /// only a checkpoint makes.
     async fn lock_row(&self, row: RowNumber) -> Option<Vec<RangeLock>> {
         let mut full = std::pin::pin!(self.log().full());
         let mut locks = Vec::new();
@@ -272,12 +272,12 @@ impl Inner {
         Some(locks)
     }
 
-    /// The first `count` regions that copies on present disks have missed, of those that are wanted.
+    /// The first `count` wanted stale regions of copies on present disks.
     fn missing(&self, count: usize, is_wanted: impl Fn(&Piece) -> bool) -> Vec<Piece> {
         missing(&self.view.get().value).filter(is_wanted).take(count).collect()
     }
 
-    /// The same of those that no job fills.
+    /// The same for those that no job is filling.
     fn claim(self: &Arc<Inner>, count: usize, is_wanted: impl Fn(&Piece) -> bool) -> Claim {
         let mut filling = self.filling.lock();
         let pieces = self.missing(count, |piece| is_wanted(piece) && !filling.contains(&piece.note()));
@@ -295,7 +295,7 @@ impl Inner {
         slab_bytes / u64::from(Regions::new(slab_bytes).count())
     }
 
-    /// The member that a piece is about, if it still misses the group.
+    /// The member of a piece, if the group is still stale on it.
     fn target(&self, piece: &Piece, key: GroupKey) -> Option<Member> {
         let view = self.view.get().value;
         let at = route(&view, key)?;
@@ -308,7 +308,7 @@ impl Inner {
 
     async fn fill_region(self: &Arc<Inner>, piece: &Piece) -> Result<Filled, SpaceError> {
         let groups = Regions::new(self.view.get().value.slab_bytes).groups(piece.region);
-        // What is written through another handle may be lost with this one.
+        // Only writes through this handle are made durable by its flush.
         let Some(port) = self.ports.reopen(piece.disk, piece.of).await else { return Ok(Filled::Gone) };
         self.unfilled.lock().remove(&piece.note());
         for group in groups {
@@ -321,7 +321,7 @@ impl Inner {
                     Err(error @ SpaceError::Log(_)) => return Err(error),
                     Err(error) => {
                         tracing::warn!(space = self.space().0, row = piece.row.0, disk = piece.disk.0, %error,
-                            "a part of a disk could not be synchronised");
+                            "part of a slab could not be copied to a disk");
                         return Ok(Filled::No);
                     }
                 }
@@ -330,7 +330,7 @@ impl Inner {
         Ok(Filled::Yes(port))
     }
 
-    /// Gives a copy some units of a group; `false` if the copy is gone or complete.
+    /// Writes some units of a group to a copy; `false` if the copy was removed or is complete.
     async fn fill_units(
         self: &Arc<Inner>,
         piece: &Piece,
@@ -352,7 +352,7 @@ impl Inner {
             let wanted: Units = self.look(&cached, |table| {
                 let has = |unit: &usize| match table.value(content, *unit) {
                     Value::Written(_) | Value::Unknown { written: true } => true,
-                    // Of the row's code, not of its bytes.
+                    // Decided by the row's code, not by its bytes.
                     Value::Unwritten | Value::Unknown { written: false } => false,
                     Value::Lost(_) | Value::LostWithoutSum => false,
                 };
@@ -386,7 +386,7 @@ impl Inner {
         };
         let view = self.view.get().value;
         let record = view.record.rows.get(&piece.row);
-        // What a slab's new place has, or one that has missed everything, is not worth a comparison.
+        // The old content of a slab's new place, or of a wholly stale copy, is not worth a comparison.
         let is_new = record.is_some_and(|row| {
             let index = usize::from(piece.index);
             index == row.slabs.len() || row.copy(index).is_some_and(|copy| copy.missed == u64::MAX)
@@ -409,8 +409,8 @@ impl Inner {
         Ok(true)
     }
 
-    /// The checksums of a content whose block was on a disk that is away, or damaged, from its units; none of one that is not
-    /// known.
+    /// Learns the checksums of a content whose block is damaged or on an absent disk from its units' bytes; units
+    /// without bytes stay unknown.
     pub(super) fn learn<'a>(
         &self,
         target: &Target,
@@ -435,7 +435,7 @@ impl Inner {
         });
     }
 
-    /// What a copy has of units now; `None` if it cannot be read.
+    /// The current bytes of units on a copy; `None` if it cannot be read.
     async fn present(&self, port: &Arc<Port>, target: &Target, member: &Member) -> Option<Vec<u8>> {
         let length = target.units.len() * UNIT as usize;
         let dst = sized(self.arena.alloc_sg(length, Class::Control).await, length);
@@ -443,18 +443,19 @@ impl Inner {
         result.ok().map(|()| flat(&read))
     }
 
-    /// Makes blocks of filled regions durable, and the regions, together with what other jobs have filled meanwhile; then the
-    /// disks' marks. Which of the regions that came to.
+    /// Makes filled regions and their blocks durable, together with those of other jobs; then writes the disks' marks.
+    /// Returns the regions that are durable.
     async fn flush_filled(self: &Arc<Inner>, filled: FilledRegions) -> Result<FilledRegions, SpaceError> {
         let (told, flushed) = oneshot::channel();
         self.to_flush.lock().push(ToFlush { filled, told });
         {
-            // A checkpoint writes the same blocks and marks. Not longer than it takes: it makes room in the log.
+            // A checkpoint writes the same blocks and marks. The lock is held no longer than needed, as a checkpoint
+            // makes room in the log.
             let _one = self.checkpoints.lock().await;
             let all = std::mem::take(&mut *self.to_flush.lock());
             self.flush_all_filled(all).await;
         }
-        // If the job that had them was ended, they are missing still, and found again.
+        // If the task that took them ended early, they are still stale, and found again.
         flushed.await.unwrap_or(Ok(Vec::new()))
     }
 
@@ -491,15 +492,15 @@ impl Inner {
         }
     }
 
-    /// What was filled becomes durable: blocks, flush, mark, entry of the mark, and then the metadata.
+    /// Makes filled regions durable: blocks, flush, mark, entry of the mark, and then the metadata.
     async fn record_filled(self: &Arc<Inner>, filled: FilledRegions) -> Result<(), SpaceError> {
         if filled.is_empty() {
             return Ok(());
         }
         let mut done = self.flush_filled(filled).await?;
-        // Not under the lock: this may wait for room, which a checkpoint makes.
+        // Not under the lock of checkpoints: this may wait for room, which a checkpoint makes.
         if self.has_discards(&done) {
-            // Their units were not filled. A crash that loses the discard would leave the copy without the value before it.
+            // Discarded units are not filled. If a crash lost the discard, the copy would lack the value before it.
             self.flush_groups(None, FlushSet::everything()).await?;
         } else {
             self.log().durable().await?;
@@ -514,9 +515,9 @@ impl Inner {
         if ops.is_empty() {
             return Ok(());
         }
-        // They do not fit if a disk has left meanwhile: the others are found again.
+        // The operations conflict if a disk was removed meanwhile: the other regions are found again.
         self.commit_if_fits(ops).await?;
-        // A write that failed there while the metadata was changed.
+        // Marks regions stale again in which a write failed while the metadata was changed.
         loop {
             let view = self.view.get().value;
             let missed = done.iter().filter(|(piece, _)| lacks(piece)).filter_map(|(piece, _)| {
@@ -536,7 +537,8 @@ impl Inner {
                 return Ok(());
             }
             if self.view.get().value.version == view.version {
-                // No other disk has the region any more. Its checksum says that this one does not have the newest data.
+                // No other disk has the region any more. The checksums show that this one does not have the newest
+                // data.
                 return Ok(());
             }
         }
@@ -555,7 +557,7 @@ impl Inner {
         filled.any(|cached| self.look(cached, |table| table.has_discards()))
     }
 
-    /// Writes the blocks of a region to the copy that was filled; `false` if the copy is gone.
+    /// Writes the blocks of a region to the filled copy; `false` if the copy was removed.
     async fn copy_blocks(self: &Arc<Inner>, (piece, port): &(Piece, Arc<Port>)) -> Result<bool, SpaceError> {
         let groups = Regions::new(self.view.get().value.slab_bytes).groups(piece.region);
         for group in groups {
@@ -572,7 +574,7 @@ impl Inner {
                 is_known.then(|| table.begin_copy(slab));
                 table.block(usize::from(piece.content))
             });
-            // Evicted since it was filled, or its units are lost.
+            // The table was evicted since, or its units are lost.
             let Some(block) = block else { return Ok(false) };
             let id = block_id(&view, key.row, key.group, member.generation);
             let written =
@@ -586,7 +588,7 @@ impl Inner {
     }
 }
 
-/// Regions that copies on present disks have missed.
+/// Stale regions of copies on present disks.
 fn missing(view: &SpaceView) -> impl Iterator<Item = Piece> {
     let regions = Regions::new(view.slab_bytes);
     let rows = view.record.rows.iter().filter(|(row, record)| **row != RowNumber::LOG && !record.is_new);
@@ -608,12 +610,12 @@ fn missing(view: &SpaceView) -> impl Iterator<Item = Piece> {
     })
 }
 
-/// The bytes of buffers in one piece.
+/// The buffers' bytes, concatenated.
 fn flat(buffers: &SgMut) -> Vec<u8> {
     buffers.iter().flat_map(|buffer| buffer.iter().copied()).collect()
 }
 
-/// Units that follow each other, as ranges.
+/// Consecutive units, as ranges.
 fn runs(units: impl Iterator<Item = usize>) -> Vec<std::ops::Range<usize>> {
     let mut runs: Vec<std::ops::Range<usize>> = Vec::new();
     for unit in units {

@@ -1,5 +1,5 @@
-//! Rows get another number of copies: the metadata first, row by row, then new copies are filled as any that have missed
-//! regions. `docs/0004-spaces.md`, section H.
+//! Changes the number of copies of rows: first in the metadata, row by row, then new copies are filled like any stale
+//! ones. `docs/0004-spaces.md`, section H.
 
 use std::sync::Arc;
 
@@ -11,10 +11,11 @@ use crate::checkpoint::OpenPiece;
 use crate::owner::Inner;
 
 impl Job {
-    /// Gives all rows the space's present resiliency, and copies what present disks have missed.
+    /// Changes all rows to the space's current resiliency, and fills stale regions on present disks.
     pub(super) async fn reshape(&mut self) -> Result<(), SpaceError> {
         let view = self.inner.view.get().value;
-        // The log first; then from the last row on, because the metadata looks for another one from the first on.
+        // The log first; then from the last row backwards, because the metadata searches for the next one from the
+        // first on.
         let former = view.record.rows.iter().filter(|(_, row)| row.shape == Shape::Former);
         let mut rows: Vec<RowNumber> = former.map(|(row, _)| *row).collect();
         while let Some(row) = rows.pop() {
@@ -36,11 +37,11 @@ impl Job {
 }
 
 impl Inner {
-    /// Bytes of copies that were given up; or why the row keeps its shape.
+    /// Returns the bytes of copies that were freed; or why the row keeps its shape.
     async fn reshape_row(self: &Arc<Inner>, row: RowNumber) -> Result<Result<u64, Stays>, SpaceError> {
         let is_log = row == RowNumber::LOG;
         if !is_log && former(&self.view.get().value, row).is_some_and(|row| row.is_new) {
-            // Its owner never made it ready: a crash came first.
+            // It was never initialised because of a crash.
             self.allocate(row).await?;
         }
         let view = self.view.get().value;
@@ -61,7 +62,7 @@ impl Inner {
                 let now = view.record.rows.get(&row).map_or(slabs, |row| row.slabs.len());
                 Ok(Ok(slabs.saturating_sub(now) as u64 * view.slab_bytes))
             }
-            // It was freed meanwhile, or is done.
+            // It was freed meanwhile, or is complete.
             Ok(false) if former(&view, row).is_none_or(|row| row.birth != birth) => Ok(Ok(0)),
             Ok(false) => Ok(Err(Stays::Shape)),
             Err(SpaceError::Seam(SeamError::NoRoom(why))) => Ok(Err(Stays::NoPlace(why))),
@@ -71,8 +72,8 @@ impl Inner {
 }
 
 impl Inner {
-    /// Decides what is open in a row, while all of its copies are there: one of them may have been set back (rule 9). `false`:
-    /// disks are away.
+    /// Decides all undecided units of a row while all of its copies are present: one of them may have been rolled back
+    /// (rule 9). `false`: disks are absent.
     async fn resolve_row(self: &Arc<Inner>, row: RowNumber) -> Result<bool, SpaceError> {
         let is_of_row = |piece: &OpenPiece| piece.groups.iter().any(|key| key.row == row);
         for piece in self.to_resolve().iter().filter(|piece| is_of_row(piece)) {
@@ -80,7 +81,7 @@ impl Inner {
                 Ok(()) => {}
                 Err(error @ (SpaceError::Seam(_) | SpaceError::Log(_))) => return Err(error),
                 Err(error) => {
-                    tracing::debug!(space = self.space().0, row = row.0, %error, "a row keeps its copies for now");
+                    tracing::debug!(space = self.space().0, row = row.0, %error, "a row keeps its present number of copies for now");
                     return Ok(false);
                 }
             }
@@ -88,7 +89,7 @@ impl Inner {
         Ok(true)
     }
 
-    /// Whether something in a row is not decided.
+    /// Whether a row has undecided units.
     fn is_open(&self, row: RowNumber) -> bool {
         let dirty = self.cache.dirty();
         let mut dirty = dirty.iter().filter(|cached| cached.key().row == row);

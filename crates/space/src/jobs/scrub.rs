@@ -1,7 +1,7 @@
-//! Reads all copies and checksum blocks, and writes anew what is damaged.
+//! Reads all copies and checksum blocks, and rewrites damaged ones.
 //!
-//! How far it is, is recorded in the metadata after some rows, with what was found: what a record says is repaired is flushed.
-//! A row that was not read to its end is read again.
+//! The position is recorded in the metadata after some rows, with the damage found: repairs in a record are already
+//! flushed. A row that was not read to its end is read again.
 
 use std::sync::Arc;
 
@@ -21,13 +21,14 @@ use crate::table::Value;
 use crate::view::{GroupKey, Member, Route, route};
 use crate::write::Target;
 
-/// So many checkpoints at the end of a scrub: each writes blocks that were damaged, or not read because their group had changes.
+/// The number of checkpoints at the end of a scrub: each writes blocks that were damaged, or not read because their
+/// group had changes.
 const TRIES: usize = 4;
 
 /// Rows after which the position is recorded.
 const RECORD_EVERY: u32 = 64;
 
-/// What was found, and repaired or not.
+/// Counts of found and repaired damage.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Counts {
     healed: u64,
@@ -38,7 +39,7 @@ impl Job {
     /// Reads the copies of all rows, from one on.
     pub(super) async fn scrub(&mut self, from: RowNumber) -> Result<(), SpaceError> {
         let view = self.inner.view.get().value;
-        // A new row holds nothing, and has no blocks yet (rule 18): its owner may have ended meanwhile.
+        // A new row is empty, and has no blocks yet (rule 18): its former owner may have ended before it wrote them.
         let rows = view.record.rows.iter().filter(|(_, record)| !record.is_new).map(|(row, _)| *row);
         let rows: Vec<RowNumber> = rows.filter(|row| *row != RowNumber::LOG).collect();
         let groups: Vec<GroupKey> = rows.into_iter().flat_map(|row| self.inner.groups(row)).collect();
@@ -51,9 +52,9 @@ impl Job {
         let (of, skipped): (u64, u64) = (groups.iter().map(bytes).sum(), before.iter().map(bytes).sum());
         self.done.of = of - skipped;
         let (mut recorded, mut rows, mut row) = (Counts::default(), 0, None);
-        // Groups of which a checkpoint was to write the blocks.
+        // Groups whose blocks a checkpoint has to write first.
         let mut unread = Vec::new();
-        // Of the rows before the one that is being read.
+        // Counts of the rows before the current one.
         let mut whole = Counts::default();
         while let Some(next) = left.first().map(|key| key.row) {
             if rows >= RECORD_EVERY {
@@ -79,7 +80,7 @@ impl Job {
                         self.done.lost += counts.lost;
                         unread.extend((!has_read_blocks).then_some(*key));
                     }
-                    // Its newest data is on disks that are away.
+                    // Its newest data is on absent disks.
                     Err(SpaceError::Unavailable { .. } | SpaceError::Disk { .. }) => {
                         self.leave([(key.row, 0)]);
                     }
@@ -89,13 +90,13 @@ impl Job {
             }
             left = rest;
         }
-        // When it ends, what it has healed is durable, and all blocks are right.
+        // At the end of the scrub its repairs are durable, and all blocks are right.
         for tries in 1..=TRIES {
             let (healed, is_mended) = (self.done.healed, self.inner.mend_blocks().await?);
             if healed > 0 || !unread.is_empty() {
                 self.inner.checkpoint().await?;
             }
-            // What is found there, the next checkpoint writes.
+            // Wrong blocks found here are written by the next checkpoint.
             if tries == TRIES {
                 break;
             }
@@ -118,7 +119,7 @@ impl Job {
         Counts { healed: self.done.healed, lost: self.done.lost }
     }
 
-    /// Records that all rows before `next` are read, with what was found there.
+    /// Records that all rows before `next` are read, with their counts.
     async fn record_scrub(
         &self,
         next: RowNumber,
@@ -142,7 +143,7 @@ impl Job {
 }
 
 impl Inner {
-    /// What was found; whether the blocks were read, too.
+    /// Returns the counts, and whether the blocks were read, too.
     async fn scrub_group(self: &Arc<Inner>, key: GroupKey) -> Result<(Counts, bool), SpaceError> {
         let mut counts = Counts::default();
         for first in (0..GROUP_UNITS as usize).step_by(CHUNK) {
@@ -165,8 +166,8 @@ impl Inner {
         Ok((counts, blocks.is_some()))
     }
 
-    /// Reads what no block of the group says; `false`: some of its units are in use. A scrub is not waited for: until all is
-    /// known no checkpoint can write the blocks.
+    /// Learns checksums that no block of the group has by reading their units; `false`: some units are locked. Needed
+    /// at once, without waiting for a scrub: until all are known no checkpoint can write the blocks.
     pub(crate) async fn learn_units(
         self: &Arc<Inner>,
         key: GroupKey,
@@ -250,7 +251,7 @@ impl Inner {
         Ok(counts)
     }
 
-    /// The same of stripes. Of contents whose blocks are damaged it learns the checksums.
+    /// The same for stripes. Learns the checksums of contents whose blocks are damaged.
     async fn scrub_stripes(
         self: &Arc<Inner>,
         target: &Target,
@@ -273,12 +274,12 @@ impl Inner {
         Ok(counts)
     }
 
-    /// Compares the blocks of all copies with the table; how many are not right. The next checkpoint writes them anew. None:
-    /// that has changes to write, and these were not compared.
+    /// Compares the blocks of all copies with the table; returns how many are wrong. The next checkpoint rewrites them.
+    /// `None`: the group has changes to be written, and its blocks were not compared.
     async fn scrub_blocks(self: &Arc<Inner>, key: GroupKey) -> Result<Option<u64>, SpaceError> {
         let mut is_dirty = false;
         {
-            // No checkpoint writes them meanwhile.
+            // No checkpoint writes the blocks meanwhile.
             let _one = self.checkpoints.lock().await;
             let Some(cached) = self.loaded(key).await? else { return Ok(Some(0)) };
             let Some(at) = route(&self.view.get().value, key) else { return Ok(Some(0)) };

@@ -88,8 +88,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// A caller has its lock exactly when no conflicting request that is older is there: whatever was dropped, waiting or
-    /// held, at every await.
+    /// A caller holds its lock exactly when there is no older conflicting request, even if waiting or granted requests
+    /// are dropped at any await.
     #[test]
     fn locks_are_a_queue(steps in steps()) {
         let locks = RangeLocks::default();
@@ -126,7 +126,7 @@ proptest! {
     }
 }
 
-/// On several threads a counter behind an exclusive lock loses no step, and all end.
+/// On several threads a counter behind an exclusive lock loses no increment, and all threads end.
 #[test]
 fn threads_exclude_each_other() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).build().expect("threads");

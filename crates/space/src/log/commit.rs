@@ -1,17 +1,17 @@
-//! When a record begins, which callers go with it, and when it is confirmed: `docs/0004-spaces.md`, section D, "Commit",
-//! "Pull" and "Gather".
+//! Decides when a record begins, which callers it answers, and when it is confirmed: `docs/0004-spaces.md`, section D,
+//! "Commit", "Pull" and "Gather".
 //!
 //! A state machine without I/O. The log's task asks [`Core::begin`], takes entries from the space, writes the record
 //! that [`Core::begun`] returns, flushes disks for it at the same time, and reports both ([`Core::durable`],
-//! [`Core::flushed`]). `W` is a caller that waits; it is not looked at.
+//! [`Core::flushed`]). `W` is a waiting caller, opaque to this module.
 //!
 //! Invariants:
 //! 1. One record is being written at a time: the next one begins when it is durable on all replicas. No position is
-//!    given out twice (rule 7).
+//!    assigned twice (rule 7).
 //! 2. At most [`UNCONFIRMED_MAX`] records are unconfirmed. They are confirmed in the order of their sequences.
-//! 3. A caller goes with the first record that begins after its call and leaves no entries behind.
-//! 4. No record says that a flush which left units in doubt is confirmed before all `doubt` entries are in a record
-//!    before it (rule 5).
+//! 3. A caller is answered by the first record that begins after its call and leaves no entries waiting.
+//! 4. A flush that left units in doubt is declared confirmed only by a record that follows all their `doubt` entries
+//!    (rule 5).
 //! 5. The last quarter of the ring is used by snapshots only, which therefore never wait for room, and by the empty
 //!    record that ends a log.
 
@@ -29,18 +29,18 @@ pub use super::room::{Room, Size};
 /// The most unconfirmed records.
 pub const UNCONFIRMED_MAX: usize = 4;
 
-/// After this time without a commit an empty record says the last confirmation.
+/// After this time without a commit an empty record is written to store the last confirmation.
 const QUIET: Duration = Duration::from_millis(50);
 
-/// A shorter wait for more callers is not made: timers have milliseconds.
+/// A shorter wait for more callers is skipped: timers have a resolution of milliseconds.
 const GATHER_MIN: Duration = Duration::from_micros(250);
 
-/// The disks that a record's flush is about.
+/// The disks that a record's flush must cover.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlushSet {
     /// Every disk with completed and unflushed writes is flushed; otherwise those of `disks` are (FUA).
     pub everything: bool,
-    /// The disks whose failure the caller wants to know, and which are flushed in any case.
+    /// The disks whose failure is reported to the caller, and which are always flushed.
     pub disks: SmallVec<[DiskNumber; 4]>,
 }
 
@@ -56,22 +56,22 @@ impl FlushSet {
 pub struct Record {
     /// Its place in the log.
     pub id: RecordId,
-    /// What is flushed while it is written; then [`Core::flushed`] is due.
+    /// The disks to flush while it is written; then [`Core::flushed`] must be called.
     pub flush: Option<FlushSet>,
 }
 
-/// What the log's task does next.
+/// The next step of the log's task.
 #[derive(Debug)]
 pub enum Next {
-    /// Take entries for a record of this sequence, with this flush; then [`Core::begun`] is due.
+    /// Take entries for a record of this sequence, with this flush; then call [`Core::begun`].
     Take(u64, FlushSet, Room),
-    /// Nothing until another event, or this time.
+    /// Wait for another event, or until this time.
     Wait(Option<Moment>),
-    /// Nothing before the tail has moved.
+    /// Wait until the tail has moved.
     Full,
 }
 
-/// Results for callers: an error names the disk whose flush failed.
+/// Results for callers; an error has the disk whose flush failed.
 pub type Answers<W> = Vec<(W, Result<(), DiskNumber>)>;
 
 /// See the module.
@@ -81,20 +81,20 @@ pub struct Core<W> {
     ring: Ring,
     tail: u64,
     end: Point,
-    /// Callers that wait for a durable record, and for a flush besides.
+    /// Callers that wait for a durable record; below, those that also wait for a flush.
     early: Vec<W>,
     late: Vec<(W, FlushSet)>,
-    /// Those of them that go with the record for which entries are being taken, and its flush.
+    /// The callers of the record for which entries are being taken, and its flush.
     taking: Callers<W>,
     taking_flush: FlushSet,
-    /// The last record left entries behind for want of room.
+    /// The last record left entries waiting for lack of room.
     has_rest: bool,
     is_writing: bool,
     unconfirmed: VecDeque<Unconfirmed<W>>,
     confirmed: u64,
-    /// Records above this are not called confirmed before all doubt is taken (invariant 4).
+    /// Records above this are not declared confirmed before all `doubt` entries are taken (invariant 4).
     doubted: Option<u64>,
-    /// The last confirmation that a durable record says, and the last one with entries.
+    /// The last confirmation stored in a durable record, and the last record with entries.
     said: u64,
     to_say: u64,
     gather: Gather,
@@ -122,14 +122,14 @@ struct Unconfirmed<W> {
 /// When callers that wait for a flush may begin a record.
 #[derive(Debug)]
 struct Gather {
-    /// As many callers are there: those that the last flush answered, and those that waited then.
+    /// Until there are as many callers: those that the last flush answered, and those that waited then.
     callers: usize,
-    /// Until this time they are waited for.
+    /// But until this time at most.
     until: Moment,
 }
 
 impl<W> Core<W> {
-    /// A log of `epoch` whose records begin at `end`; those from position `tail` on count.
+    /// A log of `epoch` whose records begin at `end`; those from position `tail` on are valid.
     pub fn new(epoch: u64, ring: Ring, tail: u64, end: Point, now: Moment) -> Core<W> {
         let confirmed = end.sequence.saturating_sub(1);
         Core {
@@ -197,7 +197,7 @@ impl<W> Core<W> {
         Next::Take(self.end.sequence, set, Room::new(room))
     }
 
-    /// Entries of this size were taken; whether others were left behind. Returns the record, unless not even one entry
+    /// Entries of this size were taken; `has_rest` if others were left. Returns the record, unless not even one entry
     /// had room.
     pub fn begun(&mut self, now: Moment, size: Size, has_rest: bool) -> Option<Record> {
         let mut callers = std::mem::take(&mut self.taking);
@@ -218,12 +218,12 @@ impl<W> Core<W> {
         Some(record)
     }
 
-    /// A record of a snapshot, which comes before all that waits. The caller has asked [`Core::is_free`].
+    /// Begins a record of a snapshot, before all waiting entries. The caller has asked [`Core::is_free`].
     pub fn snapshot(&mut self, now: Moment, size: Size) -> Record {
         self.write(now, size, Callers::default(), None)
     }
 
-    /// The record that was begun last is durable on all replicas that it is written to.
+    /// The last record is durable on all replicas that it was written to.
     pub fn durable(&mut self, now: Moment, answers: &mut Answers<W>) {
         assert!(std::mem::take(&mut self.is_writing), "no record is being written");
         let record = self.unconfirmed.back_mut().expect("a record that is written is not confirmed");
@@ -233,7 +233,8 @@ impl<W> Core<W> {
         self.confirm(now, answers);
     }
 
-    /// The flush of a record ended. Of `failed` disks, units are in doubt: the space has noted that before this call.
+    /// The flush of a record ended. Units on the `failed` disks are in doubt: the space has recorded that before this
+    /// call.
     pub fn flushed(
         &mut self,
         now: Moment,
@@ -256,7 +257,7 @@ impl<W> Core<W> {
         self.tail = tail;
     }
 
-    /// An empty record says the last confirmation without delay from now on.
+    /// From now on the last confirmation is stored in an empty record without delay.
     pub fn finish(&mut self) {
         self.is_finishing = true;
     }
@@ -266,28 +267,28 @@ impl<W> Core<W> {
         self.unconfirmed.is_empty()
     }
 
-    /// Whether no caller waits, and nothing is being written or has to be said.
+    /// Whether no caller waits, no record is being written, and no confirmation has to be stored.
     pub fn is_idle(&self) -> bool {
         let nothing_waits = self.early.is_empty() && self.late.is_empty() && !self.has_rest;
         nothing_waits && self.doubted.is_none() && self.is_confirmed() && self.to_say <= self.said
     }
 
-    /// After the newest record.
+    /// The position and sequence after the newest record.
     pub fn end(&self) -> Point {
         self.end
     }
 
-    /// The newest confirmed record, and the newest that a durable record calls so.
+    /// The newest confirmed record, and the newest whose confirmation is stored in a durable record.
     pub fn progress(&self) -> (u64, u64) {
         (self.confirmed, self.said)
     }
 
-    /// Blocks of the ring that records have, and those of the whole ring.
+    /// Used blocks of the ring, and all of its blocks.
     pub fn used(&self) -> (u64, u64) {
         (self.end.position - self.tail, self.ring.blocks())
     }
 
-    /// Forgets all callers, and returns them.
+    /// Removes and returns all callers.
     pub fn take_callers(&mut self) -> Vec<W> {
         let (early, late) = (std::mem::take(&mut self.early), std::mem::take(&mut self.late));
         let records = std::mem::take(&mut self.unconfirmed).into_iter().map(|record| record.callers);
@@ -305,7 +306,7 @@ impl<W> Core<W> {
         here.max(after_the_end).min(self.ring.record_max())
     }
 
-    /// When the callers that wait for a flush may begin a record; `None` if an event has to come first.
+    /// When the callers that wait for a flush may begin a record; `None` if an event has to happen first.
     fn late_from(&self, now: Moment) -> Option<Moment> {
         let is_flushing = self.unconfirmed.iter().any(|record| !record.callers.late.is_empty());
         if self.late.is_empty() || is_flushing {

@@ -1,7 +1,7 @@
 //! The entries of a record's body: `docs/on-disk-format.md`, table "kind, fields, meaning" of "The space log".
 //!
-//! Each value has one encoding, and all other bytes are refused. Whether rows, columns and births exist is not
-//! decided here.
+//! Each value has one encoding, and all other bytes are refused. Whether rows, columns and births exist is not checked
+//! here.
 
 use pool_seam::{DiskNumber, RowNumber};
 use smallvec::SmallVec;
@@ -23,7 +23,7 @@ pub type Sums = SmallVec<[u32; 4]>;
 pub struct Entry {
     /// The change.
     pub change: Change,
-    /// A snapshot carries the entry, and no record has confirmed it. Only changes of units can be so.
+    /// A snapshot carries the entry, and no record has confirmed it. Possible only for changes of units.
     pub is_unconfirmed: bool,
 }
 
@@ -45,7 +45,7 @@ pub enum Change {
     Redo { first: FirstStripe, stripes: Vec<RedoStripe> },
     /// Kind 7: written units of these regions (one bit each) may be overwritten in place from now on.
     Active { row: RowNumber, birth: u32, set: u8, regions: u64 },
-    /// Kind 8: units are old or new, and it is not known which, because a write or a flush failed.
+    /// Kind 8: after a failed write or flush it is unknown whether units are old or new.
     Doubt { first: FirstUnit, count: u16 },
     /// Kind 9: a snapshot of this many records begins; blocks have all values up to the sequence `through`.
     SnapshotBegins { through: u64, records: u32 },
@@ -59,7 +59,7 @@ pub enum Change {
     SnapshotEnds,
 }
 
-/// The first of the units that an entry is about; the others follow it.
+/// The first of the consecutive units of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub struct FirstUnit {
@@ -72,7 +72,7 @@ pub struct FirstUnit {
     pub unit: u32,
 }
 
-/// The first of the stripes that an entry is about; the others follow it.
+/// The first of the consecutive stripes of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub struct FirstStripe {
@@ -102,7 +102,7 @@ pub struct RedoStripe {
     pub payload: u32,
 }
 
-/// The place of a unit: what its checksum depends on besides its bytes, and the space.
+/// The place of a unit, for the hash of its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub struct UnitPlace {

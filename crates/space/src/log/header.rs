@@ -1,7 +1,7 @@
 //! The header of a log's replica: `docs/on-disk-format.md`, "The space log", "Header".
 //!
-//! A header is one block. A replica has two places for it, in blocks 0 and 1 of its slab's data. A writer
-//! overwrites the older one, so that a cut leaves the newer one whole.
+//! A header is one block. A replica has two slots for it, in blocks 0 and 1 of its slab's data. A writer overwrites the
+//! older one, so that an interrupted write leaves the newer one intact.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ const MAGIC: &[u8; 8] = b"CWYLOGH1";
 const SEGMENTS_AT: usize = 128;
 const OPEN: u64 = u64::MAX;
 
-/// The replica that a header belongs to; another one's header is refused.
+/// The replica that a header belongs to; a header of another replica is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub struct ReplicaId {
@@ -30,14 +30,14 @@ pub struct ReplicaId {
     pub allocation: u32,
 }
 
-/// Where the records of a log are, and the owners that wrote them.
+/// The location of a log's records, and the owners that wrote them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// One more with each header of the space.
+    /// Incremented with each header of the space.
     pub serial: u64,
     /// The ring.
     pub ring: Ring,
-    /// The first record that counts.
+    /// The first valid record.
     pub tail: Point,
     /// The position from which on this replica has every record.
     pub joined: u64,
@@ -52,7 +52,7 @@ pub struct Segment {
     pub epoch: u64,
     /// The log's identity: random.
     pub log: u64,
-    /// The key of the records' checks.
+    /// The key of the records' message authentication.
     pub key: Key,
     /// The position and sequence of its first record.
     pub first: Point,
@@ -69,7 +69,7 @@ pub struct Closed {
     pub confirmed: u64,
 }
 
-/// A random key of SipHash. Its bytes are not shown, because a log with a known key can be imitated.
+/// A random key of SipHash. `Debug` hides its bytes, because records can be forged with a known key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Key(pub [u8; 16]);
 
@@ -133,7 +133,7 @@ impl Header {
         if header.is_sound() && is_zeros(r.0) { Ok(header) } else { Err(Malformed) }
     }
 
-    /// The header that counts of those in a replica's two places; `None` if neither place has a valid one.
+    /// The current one of the headers in a replica's two slots; `None` if neither slot has a valid one.
     pub fn newest(places: [Option<Header>; 2]) -> Option<Header> {
         let [a, b] = places;
         if older(a.as_ref(), b.as_ref()) == 0 { b } else { a }
@@ -148,7 +148,7 @@ impl Header {
         Header { serial: self.serial + 1, tail, ..self }
     }
 
-    /// Which of two headers of a space is newer: by the epoch of the last segment, then by serial.
+    /// The age, to order the headers of a space: by the epoch of the last segment, then by serial.
     pub fn age(&self) -> (u64, u64) {
         (self.open().epoch, self.serial)
     }
@@ -180,8 +180,7 @@ impl Header {
     }
 }
 
-/// The place, 0 or 1, that the next header of a replica is written to: the one without a valid header, or the
-/// one with the older.
+/// The slot, 0 or 1, for the next header of a replica: the one without a valid header, or with the older one.
 pub fn older(first: Option<&Header>, second: Option<&Header>) -> usize {
     usize::from(first.map(Header::age) > second.map(Header::age))
 }

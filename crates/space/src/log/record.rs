@@ -1,8 +1,8 @@
 //! A record of the log: `docs/on-disk-format.md`, "The space log", "Record".
 //!
-//! A record is its head's blocks (56 bytes, the body, zeros to the end of the last block) and then its payload
-//! units. Only a holder of the segment's key can make a head, and a head is valid at its own position only, so
-//! that payload which copies a log is not taken for records.
+//! A record is its head's blocks (56 bytes, the body, zeros to the end of the last block) and then its payload units.
+//! Only a holder of the segment's key can create a head, and a head is valid at its own position only, so that payload
+//! with a copy of a log is not taken for records.
 
 use siphasher::sip::SipHasher24;
 
@@ -27,9 +27,9 @@ const CHECK_AT: usize = 48;
 pub struct RecordId {
     /// The epoch of its segment.
     pub epoch: u64,
-    /// One more than that of the record before, across segments.
+    /// Incremented with each record, across segments.
     pub sequence: u64,
-    /// Blocks since the log was made.
+    /// Blocks since the log was created.
     pub position: u64,
     /// Every record up to this sequence was durable, data included, when this one was written; less than
     /// `sequence`.
@@ -49,7 +49,7 @@ pub struct Head {
     body_crc: u32,
 }
 
-/// The head's blocks of a record; the payload units of the entries, in order, come after them.
+/// Encodes the head's blocks of a record; the payload units of the entries follow, in order.
 ///
 /// # Panics
 /// If the record breaks a limit: the body of [`HEAD_BLOCKS_MAX`] blocks, [`PAYLOAD_UNITS_MAX`], those of
@@ -85,7 +85,7 @@ where
 }
 
 impl Head {
-    /// The head at the beginning of a block. The caller compares [`Head::id`] with what it expects.
+    /// Decodes the head at the beginning of a block. The caller compares [`Head::id`] with the expected one.
     pub fn decode(block: &[u8], key: &Key) -> Result<Head, Malformed> {
         if block.len() < HEAD_BYTES
             || block[0..4] != *MAGIC
@@ -139,9 +139,8 @@ impl Head {
     }
 }
 
-/// Compares payload units with the sums of their entries; `payload` has the blocks after the head's, and `hash`
-/// gives the hash of a place: a sum is CRC32C of the unit xor that. Fails if a unit is cut off or does not
-/// match.
+/// Compares payload units with the sums of their entries; `payload` has the blocks after the head's, and `hash` returns
+/// the hash of a place: a sum is CRC32C of the unit xor that. Fails if a unit is incomplete or does not match.
 pub fn verify_payload(
     entries: &[Entry],
     payload: &[u8],

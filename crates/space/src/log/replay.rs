@@ -2,18 +2,18 @@
 //!
 //! A state machine without I/O. The caller reads the headers ([`Header::newest`]) and begins a [`Replay`]; then
 //! it carries out the reads that [`Replay::wants`] returns, gives each result to [`Replay::give`], and takes the
-//! [`Log`] from [`Replay::finish`]. The whole ring is read once on every replica, because the search after the
-//! newest record needs all of it. Reads of one replica may overlap, but are given in their order.
+//! [`Log`] from [`Replay::finish`]. The whole ring is read once on every replica, because the search for lost records
+//! after the newest one needs all of it. Reads of one replica may overlap, but are given in their order.
 //!
 //! Invariants:
 //! 1. Positions from the tail up are examined one after the other, to the tail plus the ring's blocks.
-//! 2. A position is examined only when all replicas that take part in it have given its blocks, or failed to.
-//! 3. A replica takes part from `joined` on. One without a usable header takes part nowhere.
-//! 4. A record counts if its check, body and payload are valid, its position and epoch are those of its place,
-//!    and its sequence is not below the expected one. If it is above, records between were lost: a gap.
+//! 2. A position is examined only when its blocks were read, or failed to be read, from all replicas that contain it.
+//! 3. A replica contains the positions from `joined` on. One without a usable header contains none.
+//! 4. A record is accepted if its check, body and payload are valid, its position and epoch are those of its place, and
+//!    its sequence is not below the expected one. If it is above, the records between were lost: a gap.
 //! 5. Bytes kept of a replica: at most twice the record at the examined position and [`READS_AHEAD`] reads.
 //!
-//! Every segment is searched for lost records, not only the open one: a closed one can have lost some too.
+//! Every segment is searched for lost records, not only the open one: a closed one may have lost some too.
 
 mod log;
 mod window;
@@ -55,9 +55,9 @@ pub struct Replay<H> {
     windows: Vec<Window>,
     /// The position under examination.
     at: u64,
-    /// Blocks from there on that the examination needs.
+    /// Blocks from there on that are needed to examine it.
     needs: u64,
-    /// After the newest record that was found.
+    /// The point after the newest record found.
     after: Point,
     records: Vec<Replayed>,
     findings: Vec<Finding>,
@@ -65,15 +65,15 @@ pub struct Replay<H> {
 
 /// The result of examining a position.
 enum Examined {
-    /// This many blocks are needed from every replica that takes part.
+    /// This many blocks are needed from every replica that contains the position.
     Needs(u64),
     Record(Replayed),
     Nothing,
 }
 
 impl<H: Fn(&UnitPlace) -> u32> Replay<H> {
-    /// Begins with the newest valid header of each replica that counts (is not missed): step 1. `hash` is that
-    /// of a unit's place, as in [`record::verify_payload`]; reads have at most `read_blocks` blocks.
+    /// Begins with the newest valid header of each current replica: step 1. `hash` is that of a unit's place, as in
+    /// [`record::verify_payload`]; reads have at most `read_blocks` blocks.
     pub fn begin(headers: &[Option<Header>], read_blocks: u64, hash: H) -> Result<Replay<H>, NoHeader> {
         assert!(read_blocks > 0, "a read has blocks");
         let header = headers.iter().flatten().rev().max_by_key(|h| h.age()).ok_or(NoHeader)?.clone();
@@ -82,7 +82,7 @@ impl<H: Fn(&UnitPlace) -> u32> Replay<H> {
             let usable = own.as_ref().filter(|own| own.ring == header.ring);
             match usable {
                 None => findings.push(Finding::Unusable { replica }),
-                // A cut between the header's writes to two replicas leaves one of them one serial behind.
+                // A crash between the header's writes to two replicas leaves one of them one serial behind.
                 Some(own) if own.age() < header.age() && own.serial + 1 != header.serial => {
                     findings.push(Finding::OlderHeader { replica, has: own.age(), newest: header.age() });
                 }
@@ -110,8 +110,8 @@ impl<H: Fn(&UnitPlace) -> u32> Replay<H> {
         Some(Read { ring_block: self.header.ring.block(from), blocks })
     }
 
-    /// The result of the oldest outstanding read of a replica; `None` if it failed. To save what is readable, a
-    /// caller may read smaller parts and give zeros for the rest. Bytes of another length count as failed.
+    /// Supplies the result of the oldest outstanding read of a replica; `None` if it failed. To salvage readable parts,
+    /// a caller may read smaller ranges and supply zeros for the rest. Bytes of another length count as failed.
     ///
     /// # Panics
     /// If no read of the replica is outstanding.
@@ -121,7 +121,7 @@ impl<H: Fn(&UnitPlace) -> u32> Replay<H> {
         self.advance();
     }
 
-    /// Whether all is read.
+    /// Whether all reads are complete.
     pub fn is_done(&self) -> bool {
         self.at == self.limit()
     }
@@ -151,7 +151,7 @@ impl<H: Fn(&UnitPlace) -> u32> Replay<H> {
         self.read_blocks.min(self.header.ring.to_end(position)).min(self.limit().saturating_sub(position))
     }
 
-    /// Looks for a record at [`Self::at`], on each replica that takes part.
+    /// Searches a record at [`Self::at`], on each replica that contains the position.
     fn examine(&self) -> Examined {
         let taking_part = || self.windows.iter().enumerate().filter(|(_, w)| w.takes_part(self.at));
         if taking_part().any(|(_, window)| !window.has(self.at, 1)) {
@@ -193,8 +193,8 @@ impl<H: Fn(&UnitPlace) -> u32> Replay<H> {
         record::verify_payload(&entries, payload, &self.hash).is_ok().then_some(entries)
     }
 
-    /// A record was found: the next one (step 2), or one after a gap (step 3). Positions do not tell them apart: a
-    /// record may begin at the ring's beginning, or at that of a segment, without a loss.
+    /// A record was found: the next one (step 2), or one after a gap (step 3). Its position does not show which:
+    /// without a loss, too, a record may begin at the start of the ring or of a segment.
     fn accept(&mut self, record: Replayed) {
         let to = Point { position: record.head.id.position, sequence: record.head.id.sequence };
         if to.sequence > self.after.sequence {
@@ -205,13 +205,13 @@ impl<H: Fn(&UnitPlace) -> u32> Replay<H> {
         self.records.push(record);
     }
 
-    /// The log, when all is read: steps 3 and 4.
+    /// Returns the log, when all is read: steps 3 and 4.
     ///
     /// # Panics
     /// If [`Replay::is_done`] is false.
     pub fn finish(mut self) -> Log {
         assert!(self.is_done(), "the ring is read up to {} of {}", self.at, self.limit());
-        // The header names the records of closed segments; those that were not found are lost too.
+        // The header has the end of closed segments; their records that were not found are lost too.
         let first = self.header.open().first;
         if self.after.sequence < first.sequence {
             self.findings.push(Finding::Gap { from: self.after, to: first });

@@ -1,7 +1,7 @@
 //! Positions in a log and blocks of its ring: `docs/on-disk-format.md`, "The space log".
 //!
 //! Invariants:
-//! 1. A position counts blocks since the log was made and never decreases; position `p` is ring block `p mod n`.
+//! 1. A position counts blocks since the log was created and never decreases; position `p` is ring block `p mod n`.
 //! 2. A record is contiguous in the ring: one that would pass the ring's end begins at ring block 0, and the
 //!    blocks before it stay unused.
 //! 3. From the tail to the end of the newest record are at most `n` positions, unused ones included, so that no
@@ -14,9 +14,9 @@ pub const RING_BLOCKS_MAX: u64 = 16_384;
 /// it does not fit before the ring's end, at the ring's beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Point {
-    /// Blocks since the log was made.
+    /// Blocks since the log was created.
     pub position: u64,
-    /// Records since the log was made.
+    /// Records since the log was created.
     pub sequence: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The size of a record, and the room that it has.
+//! The size of a record, and its limit.
 
 use super::BLOCK;
 use super::record::{HEAD_BLOCKS_MAX, HEAD_BYTES, PAYLOAD_UNITS_MAX};
@@ -36,7 +36,7 @@ impl Room {
         Room { blocks, used: Size::default() }
     }
 
-    /// Whether entries of this size have room.
+    /// Whether entries of this size fit.
     pub fn has(&self, size: Size) -> bool {
         let with = self.used.and(size);
         with.blocks() <= self.blocks
@@ -44,7 +44,7 @@ impl Room {
             && with.units <= usize::from(PAYLOAD_UNITS_MAX)
     }
 
-    /// Adds entries of this size, if they have room; returns whether.
+    /// Adds entries of this size, if they fit; returns whether they do.
     pub fn add(&mut self, size: Size) -> bool {
         let has = self.has(size);
         if has {

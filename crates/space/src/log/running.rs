@@ -1,12 +1,11 @@
-//! The log that runs: [`SpaceLog`] is its handle, and one task (`task.rs`) does all its work.
+//! The running log: [`SpaceLog`] is its handle, and one task (`task.rs`) does all its work.
 //!
 //! Invariants:
-//! 1. A call has its effect before it returns; what it returns only waits. So a caller that stops waiting, at any
-//!    point, changes nothing.
-//! 2. An answer is given when the record is durable on all replicas that the coordinator does not know as left out,
-//!    and at least one of them counts. Whether the owner's lease holds is the caller's to check then (rule 4).
-//! 3. The task ends when the handle is dropped and all callers have their answer, when the ring has no room for that
-//!    then, or when another owner is found. Then every call fails, and so does every wait.
+//! 1. A call takes effect before it returns; the returned future only waits. So a caller may stop waiting at any point.
+//! 2. A caller is answered when the record is durable on all replicas that the coordinator has not removed, and at
+//!    least one of them is complete. The caller must then check that the owner's lease holds (rule 4).
+//! 3. The task ends when the handle is dropped and all callers are answered, or the ring has no room to answer them, or
+//!    when another owner is found. Then all calls and waits fail.
 
 mod open;
 mod replica;
@@ -35,7 +34,7 @@ pub use open::{OpenError, Opened, Required};
 pub use replica::{Coordination, Deposed, Replica, Verdict};
 use replica::{Live, Standing};
 
-/// What a log needs of its process and its space.
+/// The environment of a log: its process and its space.
 #[derive(Clone)]
 #[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub struct LogSettings {
@@ -45,22 +44,23 @@ pub struct LogSettings {
     pub pool: PoolId,
     pub space: SpaceId,
     pub epoch: u64,
-    /// A write or read of a replica that takes longer has failed.
+    /// The timeout of a write or read of a replica.
     pub hang: Duration,
     pub coordination: Arc<dyn Coordination>,
     pub source: Arc<dyn Source>,
 }
 
-/// The space, as its log knows it: section D, "Pull".
+/// The interface of the space for its log: section D, "Pull".
 pub trait Source: Send + Sync {
-    /// Entries for record `sequence`, as many as have room: those that need no flush, and those of units all of whose
-    /// disks `set` flushes. The space notes that the record has them. The call does not wait, and the log holds no
+    /// Takes entries for record `sequence`, as many as fit: those that need no flush, and those of units all of whose
+    /// disks `set` flushes. The space records that the record has them. The call does not wait, and the log holds no
     /// lock meanwhile.
     fn take(&self, sequence: u64, set: &FlushSet, room: &mut Room) -> Taken;
 
-    /// Makes the data of a record durable: flushes the disks of the set that have completed, unflushed writes.
-    /// Disks that fail are reported by this call, and removed when it returns. Those of them that are needed are the
-    /// result: their callers fail with the disk's name. What they may have lost is in doubt when this returns.
+    /// Makes the data of a record durable: flushes the disks of the set that have completed, unflushed writes. The call
+    /// reports disks that fail, and they are removed when it returns. It returns the failed disks that cannot be
+    /// removed because they are needed; callers that wait for them fail. Units that these may have lost are in doubt
+    /// when this returns.
     fn flush(&self, set: FlushSet) -> Io<SmallVec<[DiskNumber; 1]>>;
 }
 
@@ -69,20 +69,20 @@ pub trait Source: Send + Sync {
 pub struct Taken {
     /// The entries and their payload.
     pub content: Content,
-    /// Others had no room.
+    /// Further entries did not fit.
     pub has_rest: bool,
 }
 
-/// How far a log is: section D, "Pull".
+/// The progress of a log: section D, "Pull".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// All records up to this sequence are durable, and so is their data.
     pub confirmed: u64,
-    /// A durable record says so of all up to this one.
+    /// All records up to this one are declared confirmed in a durable record.
     pub said: u64,
-    /// Half of the ring is used, or a replica waits to count.
+    /// Half of the ring is used, or a joining replica waits for a checkpoint.
     pub is_checkpoint_due: bool,
-    /// What has to be written waits for room, which only a checkpoint makes.
+    /// Waiting entries need room, which only a checkpoint makes.
     pub is_full: bool,
 }
 
@@ -92,30 +92,30 @@ pub enum LogError {
     /// See [`Deposed`].
     #[error(transparent)]
     Deposed(#[from] Deposed),
-    /// The record is in the log, but what the disk has of its units is unknown.
+    /// The record is in the log, but the state of its units on the disk is unknown.
     #[error("disk {} could not be flushed", .0.0)]
     NotFlushed(DiskNumber),
     /// The log was closed, or its worker has ended.
     #[error("the log is closed")]
     Closed,
-    /// The ring is full, and no checkpoint can come any more.
-    #[error("the log has no room")]
+    /// The ring is full, and no checkpoint is possible any more.
+    #[error("the log is full")]
     NoRoom,
-    /// Too much for a snapshot, or for the annex; nothing is changed.
+    /// Too large for a snapshot, or for the annex; nothing was changed.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
-    /// Another checkpoint waits already.
-    #[error("another checkpoint waits already")]
+    /// Another checkpoint is waiting already.
+    #[error("another checkpoint is already waiting")]
     Busy,
     /// The place of a new replica could not be written.
     #[error("the new replica of the log could not be written: {0}")]
     NotFormatted(DiskError),
-    /// The new replica left again; of a checkpoint: no replica that counts has it.
+    /// The new replica was removed again; for a checkpoint: no complete replica has it.
     #[error("the replica of the log failed")]
     ReplicaFailed,
 }
 
-/// The result of a call, to wait for. Dropping it changes nothing.
+/// The future result of a call. Dropping it does not cancel the call.
 pub type Wait<T> = UnwrapOrElse<oneshot::Receiver<Result<T, LogError>>, fn(RecvError) -> Result<T, LogError>>;
 
 /// The other end of a [`Wait`]; its caller may have stopped waiting.
@@ -126,7 +126,7 @@ fn call<T>() -> (Answer<T>, Wait<T>) {
     (answer, result.unwrap_or_else(|_| Err(LogError::Closed)))
 }
 
-/// A running log; see the module. Dropping it ends the log when all that was enqueued is done.
+/// A running log; see the module. Dropping it ends the log after all enqueued work is done.
 pub struct SpaceLog {
     shared: Arc<Shared>,
 }
@@ -135,7 +135,7 @@ struct Shared {
     settings: LogSettings,
     ring: Ring,
     state: Mutex<State>,
-    /// The task has something to do.
+    /// Wakes the task.
     wake: Notify,
     /// Ends with the task.
     progress: watch::Receiver<Progress>,
@@ -164,34 +164,35 @@ struct Checkpoint {
     done: Answer<()>,
 }
 
-/// The handle is gone; the receiver gets the last sequence.
+/// The handle was dropped; the receiver gets the last sequence.
 type Closing = Option<Answer<u64>>;
 
 impl SpaceLog {
-    /// Resolves when all entries that need no flush, and waited when this was called, are durable.
+    /// Completes when all entries that need no flush and were waiting at the call are durable.
     pub fn durable(&self) -> Wait<()> {
         self.shared.wait(&mut self.shared.state.lock(), None)
     }
 
-    /// Resolves when all entries of units whose disks are in the set, and which waited when this was called, are
-    /// confirmed: durable, and their data too. Fails with [`LogError::NotFlushed`] if that is unknown of a disk of the
-    /// set.
+    /// Completes when all entries of units whose disks are in the set, and which were waiting at the call, are
+    /// confirmed: they and their data are durable. Fails with [`LogError::NotFlushed`] if that is unknown for a disk of
+    /// the set.
     pub fn flush(&self, set: FlushSet) -> Wait<()> {
         self.shared.wait(&mut self.shared.state.lock(), Some(set))
     }
 
-    /// How far the log is; the channel closes when the log has ended. A caller of [`SpaceLog::flush`] finds its record
-    /// confirmed there.
+    /// The progress of the log; the channel closes when the log has ended. When [`SpaceLog::flush`] completes, the
+    /// progress includes its record.
     pub fn progress(&self) -> watch::Receiver<Progress> {
         self.shared.progress.clone()
     }
 
-    /// The same now.
+    /// The current progress.
     pub fn reached(&self) -> Progress {
         self.shared.progress.get()
     }
 
-    /// Waits until a durable record says that all up to this sequence are confirmed: begins one when they are.
+    /// Waits until all records up to this sequence are declared confirmed in a durable record: begins one when they are
+    /// confirmed.
     pub async fn said(&self, sequence: u64) -> Result<(), LogError> {
         while self.until(|progress| progress.confirmed >= sequence).await?.said < sequence {
             self.durable().await?;
@@ -199,29 +200,29 @@ impl SpaceLog {
         Ok(())
     }
 
-    /// Puts a record into the annex, in place of the key's former one; resolves when that is durable (rule 19). Fails
-    /// with [`LogError::TooLarge`] before anything is changed.
+    /// Puts a record into the annex, replacing the key's former one; completes when that is durable (rule 19). Fails
+    /// with [`LogError::TooLarge`] without a change.
     pub fn annex_put(&self, key: u64, value: Vec<u8>) -> Wait<()> {
         self.annex(key, Some(value.into()))
     }
 
-    /// Removes a key's record from the annex; resolves when that is durable.
+    /// Removes a key's record from the annex; completes when that is durable.
     pub fn annex_remove(&self, key: u64) -> Wait<()> {
         self.annex(key, None)
     }
 
-    /// The records of the annex, those included whose durability is still waited for.
+    /// The records of the annex, including those that are not durable yet.
     pub fn annex_all(&self) -> Vec<(u64, Arc<[u8]>)> {
         let state = self.shared.state.lock();
         state.annex.records().iter().map(|(key, value)| (*key, Arc::clone(value))).collect()
     }
 
     /// Appends a snapshot, and moves the tail to it: steps 5 and 6 of a checkpoint. `parts` is called once, between two
-    /// records, without a lock of the log: what it returns has at least the entries of all records before. The log adds
-    /// annex records.
+    /// records, without a lock of the log: its result must have at least the entries of all earlier records. The log
+    /// adds annex records.
     ///
-    /// The wait fails with [`LogError::TooLarge`], or with [`LogError::Busy`] if `parts` has none or another checkpoint
-    /// waits, before anything is appended.
+    /// Fails with [`LogError::TooLarge`], or with [`LogError::Busy`] if `parts` returns `None` or another checkpoint is
+    /// waiting, before anything is appended.
     pub fn checkpoint_if(&self, parts: impl FnOnce() -> Option<Parts> + Send + 'static) -> Wait<()> {
         let (done, wait) = call();
         let mut state = self.shared.state.lock();
@@ -234,8 +235,8 @@ impl SpaceLog {
         wait
     }
 
-    /// Adds a replica (rule 17): makes its ring zeros, writes all records to it from now on, and a checkpoint is due.
-    /// Resolves when it counts, after the next checkpoint.
+    /// Adds a replica (rule 17): zeroes its ring, writes all further records to it, and makes a checkpoint due.
+    /// Completes when the replica is complete, after the next checkpoint.
     pub fn join(&self, replica: Replica) -> Wait<()> {
         let (done, wait) = call();
         let shared = Arc::clone(&self.shared);
@@ -261,23 +262,23 @@ impl SpaceLog {
         wait
     }
 
-    /// The coordinator removes a replica's disk: no I/O to it begins any more, and records that need one wait until the
-    /// replica has [`left`](SpaceLog::left), or [`stays`](SpaceLog::stays).
+    /// The coordinator is removing a replica's disk: no I/O to it begins any more, and records that need it wait until
+    /// the removal is durable ([`left`](SpaceLog::left)) or was refused ([`stays`](SpaceLog::stays)).
     pub fn leaving(&self, allocation: u32) {
         self.stand(allocation, Standing::Leaving);
     }
 
-    /// The removal is durable: waits for the disk end.
+    /// The removal is durable: calls no longer wait for the disk.
     pub fn left(&self, allocation: u32) {
         self.stand(allocation, Standing::Left);
     }
 
-    /// The disk is not removed after all.
+    /// The disk is not removed.
     pub fn stays(&self, allocation: u32) {
         self.stand(allocation, Standing::In);
     }
 
-    /// Waits until no write is on its way to a replica that is leaving.
+    /// Waits until no write is in flight to a replica whose disk is being removed.
     pub async fn idle(&self, allocation: u32) {
         let all = self.shared.state.lock().replicas.clone();
         for live in all.iter().filter(|live| live.id.allocation == allocation) {
@@ -285,17 +286,17 @@ impl SpaceLog {
         }
     }
 
-    /// How many units a snapshot has room for beside their entries.
+    /// How many payload units fit a snapshot besides its entries.
     pub fn carries(&self) -> usize {
         super::snapshot::share(self.shared.ring) / crate::log::BLOCK / 2
     }
 
-    /// Whether its worker has ended, well or not.
+    /// Whether its task has ended, with or without an error.
     pub fn has_ended(&self) -> bool {
         self.shared.state.lock().ended.is_some()
     }
 
-    /// Resolves when a checkpoint is due; the log may be dropped meanwhile.
+    /// Completes when a checkpoint is due; the log may be dropped meanwhile.
     pub fn checkpoint_due(&self) -> impl Future<Output = Result<(), LogError>> + Send + 'static {
         let mut progress = self.progress();
         async move {
@@ -304,19 +305,19 @@ impl SpaceLog {
         }
     }
 
-    /// Resolves when what has to be written waits for room, or the log ends.
+    /// Completes when waiting entries need room, or the log ends.
     pub async fn full(&self) {
         _ = self.progress().wait_for(|progress| progress.is_full).await;
     }
 
-    /// Resolves when nothing waits for room.
+    /// Completes when no entries need room.
     pub async fn has_room(&self) -> Result<(), LogError> {
         self.until(|progress| !progress.is_full).await?;
         self.shared.state.lock().ended.map_or(Ok(()), Err)
     }
 
-    /// Ends the log when all callers have their answer, and a durable record says what is confirmed. Resolves to the sequence of
-    /// the last record: with the epoch it is the log state for the metadata.
+    /// Ends the log when all callers are answered, and the last confirmation is in a durable record. Returns the
+    /// sequence of the last record: with the epoch it is the log state for the metadata.
     pub fn close(&self) -> Wait<u64> {
         let (done, wait) = call();
         self.shared.close(Some(done));
@@ -341,7 +342,7 @@ impl SpaceLog {
         }
     }
 
-    /// A replica that has left does not return: its disk joins as a new one.
+    /// A removed replica never returns: its disk joins as a new one.
     fn stand(&self, allocation: u32, standing: Standing) {
         let state = self.shared.state.lock();
         let joining = state.joins.iter().map(|join| &join.live);
@@ -376,7 +377,7 @@ impl Shared {
         wait
     }
 
-    /// The first call says who learns of the end.
+    /// Only the first call's channel is notified of the end.
     fn close(&self, done: Closing) {
         let mut state = self.state.lock();
         if state.closing.is_none() {
@@ -392,7 +393,7 @@ impl Shared {
 }
 
 impl State {
-    /// Whether a replica counts.
+    /// Whether a complete replica exists.
     fn counts(&self) -> bool {
         self.replicas.iter().any(|live| live.counts())
     }

@@ -1,11 +1,11 @@
-//! What a log keeps over checkpoints, and the records of a snapshot: `docs/0004-spaces.md`, section D, "Checkpoint"
-//! and "Annex".
+//! The state that a log keeps across checkpoints, and the records of a snapshot: `docs/0004-spaces.md`, section D,
+//! "Checkpoint" and "Annex".
 //!
 //! Invariants:
-//! 1. Annex records, carried entries, and active regions together with disk marks have a [`share`] of the ring each.
-//!    So a snapshot has less than a quarter of the ring, the blocks that it skips at the ring's end included.
-//! 2. The annex is what the entries of the log say from the last complete snapshot on, and what waits for a record. A
-//!    snapshot may be ahead of the records before it: later ones then say the same again.
+//! 1. Annex records, carried entries, and active regions together with disk marks have a [`share`] of the ring each. So
+//!    a snapshot takes less than a quarter of the ring, including the blocks that it skips at the ring's end.
+//! 2. The annex is the result of the log's entries from the last complete snapshot on, and of changes that wait for a
+//!    record. A snapshot may already have changes that later records repeat.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use super::ring::Ring;
 /// The smallest ring that has room for snapshots, in blocks.
 pub const RING_BLOCKS_MIN: u64 = 128;
 
-/// Blocks of a snapshot that are none of its shares: the ends of its records, of which there are at most eight, two
-/// each because the heads need room too.
+/// Blocks of a snapshot outside its shares: the unused ends of its records, of which there are at most eight, two
+/// blocks each because the heads need room too.
 const OVERHEAD: u64 = 16;
 
 /// Entries and their payload.
@@ -34,14 +34,14 @@ pub struct Content {
     pub payload: Sg,
 }
 
-/// What the space puts into a snapshot.
+/// The space's parts of a snapshot.
 #[derive(Clone, Debug, Default)]
 pub struct Parts {
-    /// `K`: blocks have all values up to this sequence, apart from those of carried entries.
+    /// `K`: blocks have all values up to this sequence, except those of carried entries.
     pub through: u64,
     /// An `active` entry for each set that has active regions, and the newest mark of each disk.
     pub state: Vec<Entry>,
-    /// The newest value of units that blocks do not have, each with its payload.
+    /// The newest values of units that are not in blocks, each with its payload.
     pub carried: Vec<(Entry, Sg)>,
 }
 
@@ -54,17 +54,17 @@ pub struct Annex {
     waiting: BTreeSet<u64>,
 }
 
-/// A share of the ring, or a record of the annex, would have more bytes than it may.
+/// A share of the ring, or a record of the annex, would exceed its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{bytes} bytes are more than the log's limit of {most}")]
+#[error("{bytes} bytes exceed the log's limit of {most}")]
 pub struct TooLarge {
-    /// How many it would have.
+    /// The bytes that it would have.
     pub bytes: usize,
-    /// How many it may have.
+    /// The limit.
     pub most: usize,
 }
 
-/// Bytes that each part of a snapshot may have: a 16th of the ring, without a part of the overhead.
+/// The limit of each part of a snapshot, in bytes: a 16th of the ring, less a part of the overhead.
 pub fn share(ring: Ring) -> usize {
     (record_max(ring) * BLOCK as u64) as usize
 }
@@ -83,7 +83,7 @@ impl Content {
 }
 
 impl Annex {
-    /// Applies an entry of the log: an annex record, or the beginning of a snapshot, which has all of them anew.
+    /// Applies an entry of the log: an annex record, or the beginning of a snapshot, which repeats all of them.
     pub fn apply(&mut self, entry: &Entry) {
         match &entry.change {
             Change::AnnexPut { key, value } => self.set(*key, Some(value.as_slice().into())),
@@ -93,7 +93,7 @@ impl Annex {
         }
     }
 
-    /// Changes a key's record, which waits for a record of the log then.
+    /// Changes a key's record; the change then waits for a record of the log.
     pub fn change(&mut self, ring: Ring, key: u64, value: Option<Arc<[u8]>>) -> Result<(), TooLarge> {
         if let Some(value) = &value {
             let replaced = self.records.get(&key).map_or(0, |value| put_bytes(value));
@@ -114,7 +114,7 @@ impl Annex {
         &self.records
     }
 
-    /// Changes that wait, as many as have room; whether others still wait.
+    /// Takes waiting changes, as many as fit; returns whether others still wait.
     pub fn take(&mut self, room: &mut Room) -> (Vec<Entry>, bool) {
         let mut taken = Vec::new();
         while let Some(key) = self.waiting.first() {

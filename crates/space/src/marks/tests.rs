@@ -25,7 +25,7 @@ proptest! {
         );
     }
 
-    /// A matching checksum vouches for bytes, not for sense: what decodes is what would be encoded.
+    /// A matching checksum does not make the contents valid: every mark that decodes is the encoding of its value.
     #[test]
     fn marks_have_one_encoding(mark in mark(), at in 12..100_usize, byte in any::<u8>()) {
         let block = resealed(mark.encode(&ID), at, byte);
@@ -45,8 +45,8 @@ proptest! {
         prop_assert_eq!(Mark::decode(&block, &ID, 0), Err(Malformed));
     }
 
-    /// An owner and its successors write marks in turn, and each write may be cut. A cut write damages at most
-    /// its own place, so the newest mark is the last one that is whole.
+    /// An owner and its successors write marks alternately, and a power cut may interrupt each write. An interrupted
+    /// write damages at most its own place, so the newest mark is the last complete one.
     #[test]
     fn a_cut_write_leaves_the_mark_before_it(writes in vec((any::<bool>(), any::<bool>()), 1..20)) {
         let mut slot = [vec![0; BLOCK], vec![0; BLOCK]];

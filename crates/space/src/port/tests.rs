@@ -8,12 +8,12 @@ use super::*;
 use crate::tests::TestLease;
 use crate::view::tests::view;
 
-/// What a port needs under a lease that holds.
+/// The access of a port with a valid lease.
 pub(crate) fn access(env: &Env, epoch: u64) -> Access {
     Access { env: env.clone(), lease: Arc::new(TestLease::new()), epoch: Epoch(epoch) }
 }
 
-/// A disk whose calls complete when a test says so.
+/// A disk whose calls complete when a test completes them.
 struct Manual {
     info: DiskInfo,
     writes: Mutex<Vec<Option<Then<Written>>>>,
@@ -70,7 +70,7 @@ impl Disk for Manual {
     }
 }
 
-/// Keeps each result that it gets, and what the port says at that moment.
+/// Keeps each result that it receives, and the port's state at that moment.
 #[derive(Default)]
 struct Caller {
     port: Mutex<Option<Arc<Port>>>,
@@ -109,7 +109,7 @@ where
     Then::new(caller, which, AT)
 }
 
-/// A call as a model has it.
+/// A call in the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
     Write,
@@ -244,8 +244,8 @@ async fn end(disk: &Arc<Manual>, port: &Arc<Port>, caller: &Arc<Caller>, outstan
 }
 
 proptest! {
-    /// A caller that learns of a write finds it among what is not durable; a flush ends that for what was complete when it
-    /// began, and for nothing else.
+    /// When a caller receives a write's completion, the write counts as not durable; a flush makes the writes durable
+    /// that had completed when it began, and no others.
     #[test]
     fn what_is_not_durable_is_counted(steps in steps(), ends_at in 0..60_usize) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
@@ -261,7 +261,7 @@ fn ports(opened: &Opened) -> Ports {
     Ports::new(access(&Env::simulated(1), 9), move |number, _| {
         let disk = Manual::new();
         opened.lock().push((number, Arc::clone(&disk)));
-        // One that this process cannot reach.
+        // A disk that this process cannot reach.
         (number.0 != 5).then_some(disk as Arc<dyn Disk>)
     })
 }
@@ -307,7 +307,7 @@ fn ports_end_with_their_membership() {
     assert!(ports.has_failed(&new), "its disk stays");
 }
 
-/// Fault 6 of the design: a disk joins while a checkpoint writes to it; the flushes that follow have it.
+/// Fault 6 of the design: a disk joins while a checkpoint writes to it; the flushes that follow include it.
 #[test]
 fn a_disk_that_joins_in_a_checkpoint_is_flushed() {
     let (disks, caller) = (Opened::default(), Arc::<Caller>::default());

@@ -57,7 +57,7 @@ impl Coordinator for Rig {
 }
 
 impl Rig {
-    /// The time that a record takes, and what happens to the messages: whether the reply is lost.
+    /// Waits for the time of a record, and applies the loss of messages; returns whether the reply is lost.
     async fn send(&self) -> Result<bool, SeamError> {
         let faults = self.state.lock().faults;
         self.env.sleep(faults.delay).await;
@@ -66,8 +66,9 @@ impl Rig {
         if is_lost && !is_reply { Err(SeamError::Unknown) } else { Ok(is_reply) }
     }
 
-    /// Removes a disk: what the owner says that it misses, and its absence, in one record. An owner that does not say
-    /// it within 10 s leaves the disk unaccounted. If the disk is needed after all, the owner is told that it stays.
+    /// Removes a disk: records the stale regions that the owner states, and its absence, in one record. Without a
+    /// statement within 10 s the disk is unaccounted. If the disk is needed after all, the owner is notified that it
+    /// stays.
     pub(super) async fn leave(&self, disk: DiskNumber, of: Membership) -> Result<Arc<SpaceView>, SeamError> {
         let (owner, delay) = {
             let state = self.state.lock();
@@ -125,7 +126,7 @@ impl State {
         suspended.map_or(Ok(()), |why| Err(SeamError::Suspended(why)))
     }
 
-    /// All operations or none, exactly once. A refused request uses its number up.
+    /// Applies all operations or none, exactly once. A refused request uses its number up.
     fn carry_out(&mut self, rig: &Rig, request: &Request) -> Result<Arc<SpaceView>, SeamError> {
         let done = self.metadata.record.ownership;
         if request.epoch == done.epoch && request.number <= done.request {

@@ -31,8 +31,8 @@ impl Rig {
         Ok(view)
     }
 
-    /// Puts an absent disk into its slot again, asks the owner what it has, and lets it join with the next membership
-    /// unless the answer is `OnlyCopy` or `Unreadable`. Returns the answer; the owner has the view.
+    /// Reinserts an absent disk, asks the owner for its state, and lets it join with the next membership unless the
+    /// answer is `OnlyCopy` or `Unreadable`. Returns the answer; the owner gets the view.
     pub(crate) async fn return_disk(&self, disk: DiskNumber) -> Result<Returned, SeamError> {
         self.machine.plug(SlotId(disk.0.into()));
         let (of, owner, delay) = {
@@ -67,15 +67,15 @@ impl Rig {
         returned
     }
 
-    /// The disk is not there when the pool opens: absent, and unaccounted until the owner has read the log. Before
-    /// there is an owner.
+    /// The disk is missing when the pool opens: absent, and unaccounted until the owner has read the log. Call it
+    /// before there is an owner.
     pub(crate) fn absent_at_opening(&self, disk: DiskNumber) {
         let mut state = self.state.lock();
         assert!(state.owner().is_none(), "the space is not open yet");
         state.record(&self.machine, |metadata| metadata.leave_unaccounted(disk));
     }
 
-    /// A disk that serves leaves without a word of the owner, as when that did not answer in time. `false`: it is needed.
+    /// Removes a disk in service without the owner's statement, as after a timeout of the owner. `false`: it is needed.
     pub(crate) fn remove_unaccounted(&self, disk: DiskNumber) -> bool {
         {
             let mut state = self.state.lock();
@@ -88,7 +88,7 @@ impl Rig {
         true
     }
 
-    /// Gives the owner the present view.
+    /// Sends the current view to the owner.
     pub(crate) fn update(&self) {
         let (owner, view) = {
             let state = self.state.lock();

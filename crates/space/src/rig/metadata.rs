@@ -1,7 +1,7 @@
-//! The metadata of a pool with one space, and what each operation does to it: pure.
+//! The metadata of a pool with one space, and its operations: pure.
 //!
-//! Slabs that are freed are not discarded, and the lowest free one of a disk is used first: an owner that trusts what
-//! a new slab holds is found out.
+//! Freed slabs are not discarded, and the lowest free one of a disk is reused first: this detects an owner that relies
+//! on the content of a new slab.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -18,7 +18,7 @@ use super::Setup;
 
 pub(crate) const POOL: PoolId = PoolId([5; 16]);
 pub(crate) const SPACE: SpaceId = SpaceId(3);
-/// A copy that has everything to miss, in slabs of any size.
+/// A wholly stale copy, in slabs of any size.
 const ALL: u64 = u64::MAX;
 
 /// See the module.
@@ -27,7 +27,7 @@ pub(crate) struct Metadata {
     pub(crate) record: SpaceRecord,
     pub(crate) version: ViewVersion,
     disks: BTreeMap<DiskNumber, DiskView>,
-    /// The newest membership of each disk, absent ones too.
+    /// The newest membership of each disk, including absent ones.
     memberships: BTreeMap<DiskNumber, Membership>,
     slab_bytes: u64,
     /// The next allocation.
@@ -78,7 +78,7 @@ impl Metadata {
         new
     }
 
-    /// As the next opening of the pool has it.
+    /// The state at the next opening of the pool.
     pub(super) fn opened(&self) -> Metadata {
         let mut opened = self.clone();
         opened.version = ViewVersion { pool_epoch: self.version.pool_epoch + 1, number: 1 };
@@ -98,7 +98,7 @@ impl Metadata {
         OwnerId { space: SPACE, node, epoch }
     }
 
-    /// What the owner sees: the disks that have slabs of the space.
+    /// The owner's view: the disks that have slabs of the space.
     pub(super) fn view(&self) -> Arc<SpaceView> {
         let copies = self.record.rows.values().flat_map(|row| row.copies());
         let used: BTreeSet<DiskNumber> = copies.map(|(_, copy)| copy.place.disk).collect();
@@ -113,7 +113,7 @@ impl Metadata {
         })
     }
 
-    /// The present membership.
+    /// The current membership.
     pub(super) fn membership(&self, disk: DiskNumber) -> Option<Membership> {
         self.disks.get(&disk).and_then(|view| view.membership)
     }
@@ -129,7 +129,7 @@ impl Metadata {
         self.disks.get_mut(&disk).expect("a disk").membership = Some(of);
     }
 
-    /// Operations 4 and 18: the disk is absent, and its copies miss these regions.
+    /// Operations 4 and 18: the disk is absent, and these regions of its copies are stale.
     pub(super) fn leave(&mut self, disk: DiskNumber, missed: &[CopyRegions]) {
         self.disks.get_mut(&disk).expect("a disk").membership = None;
         for CopyRegions { row, generation, regions } in missed {
@@ -145,21 +145,20 @@ impl Metadata {
         }
     }
 
-    /// Operations 4 and 22: the disk is absent, and the owner has not said what it misses.
+    /// Operations 4 and 22: the disk is absent, and its stale regions are not stated yet.
     pub(super) fn leave_unaccounted(&mut self, disk: DiskNumber) {
         if let Some(of) = self.disks.get_mut(&disk).expect("a disk").membership.take() {
             self.record.unaccounted.insert(disk, of);
         }
     }
 
-    /// Whether the disk has something that the other present disks do not have.
+    /// Whether the disk has data that the other present disks do not have.
     pub(super) fn needs(&self, disk: DiskNumber) -> bool {
         let here = |other: DiskNumber| other != disk && self.membership(other).is_some();
         self.record.rows.iter().any(|(number, row)| self.alone(*number, row, disk, here) != 0)
     }
 
-    /// Regions that a disk has of a row, and that the disks which are `here` cannot give without it. Without a copy on
-    /// the disk, or if they would not be enough with it either: none.
+    /// Regions of a row that need this disk: the disks in `here` cannot supply them without it, but can with it.
     fn alone(
         &self,
         number: RowNumber,
@@ -194,7 +193,7 @@ impl Metadata {
         alone
     }
 
-    /// The slabs that complete each other, and how many of them give everything.
+    /// The sets of slabs, and how many slabs of each suffice to recover it.
     fn sets(&self, number: RowNumber, row: &Row) -> Vec<(Range<usize>, usize)> {
         let resiliency = self.record.resiliency_of(row);
         let slabs = row.slabs.len();
@@ -206,7 +205,8 @@ impl Metadata {
         (0..slabs / size).map(|set| (set * size..(set + 1) * size, size - resiliency.failures())).collect()
     }
 
-    /// Operation 20: a disk that was set back misses what the other disks have, absent ones too.
+    /// Operation 20: on a disk that was rolled back, all regions that the other disks have, including absent ones, are
+    /// stale.
     pub(super) fn stale(&mut self, disk: DiskNumber) {
         let rows: Vec<(RowNumber, Row)> = self.record.rows.iter().map(|(n, row)| (*n, row.clone())).collect();
         for (number, row) in rows {
@@ -220,7 +220,7 @@ impl Metadata {
         }
     }
 
-    /// Carries out one operation. A refused one may have changed something: the caller drops it all.
+    /// Applies one operation. A refused one may have changed the value: the caller must drop it.
     pub(super) fn apply(&mut self, op: &OwnerOp) -> Result<(), Refusal> {
         let of_slab = Regions::new(self.slab_bytes);
         let regions = of_slab.all();
@@ -294,7 +294,8 @@ impl Metadata {
                     present.slabs.iter().map(|copy| copy.place.disk).collect();
                 let mut slabs = Vec::new();
                 for set in present.slabs.chunks(old) {
-                    // The best copies stay. Of no region there are fewer current ones then than before, or than are wanted.
+                    // The best copies stay, so that no region has fewer current copies than before, or than the new
+                    // number.
                     let rank = |copy: &&SlabCopy| {
                         (self.membership(copy.place.disk).is_none(), self.record.missed(copy).count_ones())
                     };
@@ -347,7 +348,7 @@ impl Metadata {
         Ok(())
     }
 
-    /// Another number of copies: rows that have it are done.
+    /// Changes the number of copies: rows that have it already are complete.
     pub(super) fn set_resiliency(&mut self, to: Resiliency) {
         let record = self.record.clone();
         self.record.resiliency = to;

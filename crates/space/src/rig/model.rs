@@ -1,11 +1,11 @@
-//! Which bytes a read may return, by unit of [`UNIT`] bytes.
+//! The bytes that a read may return, by unit of [`UNIT`] bytes.
 //!
-//! A unit keeps its writes and discards with the times when each began, ended and became durable. One is *replaced* by
+//! A unit has its writes and discards with the times when each began, ended and became durable. One is *replaced* by
 //! another that began after it had ended:
 //!
-//! 1. a read returns what no acknowledged write has replaced;
-//! 2. after a crash ([`Model::after_crash`]) what no durable write has replaced: a flush makes durable what was
-//!    acknowledged before it began;
+//! 1. a read returns a value that no acknowledged write has replaced;
+//! 2. after a crash ([`Model::after_crash`]) it returns a value that no durable write has replaced: a flush makes the
+//!    changes durable that were acknowledged before it began;
 //! 3. a write that failed may have had an effect, until it is replaced;
 //! 4. after a crash the value of the first read stays ([`Model::settled`]).
 //!
@@ -43,7 +43,7 @@ struct Time {
     call: u64,
 }
 
-/// When things happened to a write; it is acknowledged if it ended without an error.
+/// The times of a write; it is acknowledged if it ended without an error.
 #[derive(Clone, Copy)]
 struct Times {
     began: Time,
@@ -104,15 +104,15 @@ impl Model {
         times.durable = (end == End::Durable).then_some(now);
     }
 
-    /// A flush begins; its name for [`Model::flushed`].
+    /// A flush begins; returns its id for [`Model::flushed`].
     pub(crate) fn flush_begun(&mut self) -> u64 {
         let now = self.now().call;
         self.flushes.insert(now, now);
         now
     }
 
-    /// The flush was acknowledged: writes that were acknowledged before it began are durable. Of one that failed
-    /// nothing is known, so it needs no call.
+    /// The flush was acknowledged: writes that were acknowledged before it began are durable. A failed flush guarantees
+    /// nothing, so it needs no call.
     pub(crate) fn flushed(&mut self, flush: u64) {
         let now = self.now();
         let began = self.flushes.remove(&flush).expect("it began");
@@ -123,8 +123,8 @@ impl Model {
         }
     }
 
-    /// The model of the machine that goes on after a power cut at `event`: what was not durable then may have happened
-    /// or not. `u64::MAX`: after everything so far.
+    /// The model of the machine after a power cut at `event`: changes that were not durable then may have happened or
+    /// not. `u64::MAX`: after everything so far.
     pub(crate) fn after_crash(&self, event: u64, machine: &Machine) -> Model {
         let mut after = Model { machine: machine.clone(), ..self.clone() };
         // The new machine counts its events from 0.
@@ -144,11 +144,11 @@ impl Model {
         after
     }
 
-    /// What a read of the unit may find, by version; 0 are zeros.
+    /// The versions that a read of the unit may return; 0 are zeros.
     pub(crate) fn possible(&self, unit: u64) -> Vec<u64> {
         let changes = self.units.get(&unit).map_or(&[][..], Vec::as_slice);
         let times = |change: &Change| self.changes[&change.version];
-        // Everything that had ended before the last of these beginnings is replaced.
+        // All changes that had ended before the last of these began are replaced.
         let replacing = changes.iter().map(times).filter(|times| times.is_acknowledged);
         let last = replacing.map(|times| times.began.call).max();
         let is_replaced =
@@ -201,14 +201,14 @@ impl Model {
     }
 }
 
-/// The bytes of a version of a unit; versions count from 1. Each 16 bytes are different, so that a torn or moved piece
-/// is seen.
+/// The bytes of a version of a unit; versions count from 1. Each 16 bytes are different, so that torn or misplaced
+/// pieces are detected.
 pub(crate) fn fill(unit: u64, version: u64) -> IoBuf {
     let pair = |at: u64| [unit, version << 8 | at].map(u64::to_le_bytes).concat();
     IoBuf::from((0..UNIT / 16).flat_map(pair).collect::<Vec<u8>>())
 }
 
-/// Which unit and version these bytes are; version 0 for zeros, `None` for anything else.
+/// The unit and version of these bytes; version 0 for zeros, `None` for other bytes.
 pub(crate) fn tell(bytes: &[u8]) -> Option<(u64, u64)> {
     let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
     let (unit, version) = (word(0)?, word(8)? >> 8);

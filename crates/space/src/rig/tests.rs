@@ -1,4 +1,4 @@
-//! The rig does what the design says of a coordinator, and the model what it says of bytes.
+//! The rig behaves as the design requires of a coordinator, and the model of the bytes as it requires of a space.
 
 mod bytes;
 mod calls;
@@ -19,7 +19,7 @@ use super::{Rig, SPACE, Setup};
 const MIRROR: Resiliency = Resiliency::Mirror { copies: 2 };
 const ROW: RowNumber = RowNumber(0);
 
-/// Says what a test wants, and keeps the newest view.
+/// An owner that returns the answers of a test, and keeps the newest view.
 struct Answers {
     leaving: Vec<CopyRegions>,
     joining: Returned,

@@ -1,18 +1,18 @@
-//! A map from the units of a group: dense, because a table that is written has an entry for most of its units, and each
-//! write looks several of them up.
+//! A map keyed by the units of a group. Dense, because a table that is being written has entries for most of its units,
+//! and each write looks up several of them.
 
 use pool_seam::GROUP_UNITS;
 
 use crate::blocks::Units;
 
-/// See the module. None as long as there are no entries: a table at rest takes no memory for this.
+/// See the module. `None` while there are no entries: an idle table takes no memory for this.
 #[derive(Clone, Debug)]
 pub(super) struct ByUnit<T>(Option<Box<Entries<T>>>);
 
 #[derive(Clone, Debug)]
 struct Entries<T> {
     units: Units,
-    /// By unit, where its entry is; of units without one anything.
+    /// By unit, the index of its entry; undefined for units without one.
     at: [u16; GROUP_UNITS as usize],
     /// In no order.
     entries: Vec<(u16, T)>,
@@ -28,7 +28,7 @@ impl<T> ByUnit<T> {
         self.0.as_ref().map_or(0, |all| all.entries.len())
     }
 
-    /// Bytes of memory, without what the entries point to; entries for which that is.
+    /// Returns the bytes of memory, without allocations of the entries, and the number of entries they are for.
     pub(super) fn memory(&self) -> (usize, usize) {
         let Some(all) = &self.0 else { return (0, 0) };
         let entries = all.entries.capacity();
@@ -76,7 +76,7 @@ impl<T> ByUnit<T> {
         }
     }
 
-    /// Keeps those of which this is so; in no order.
+    /// Keeps the entries for which `keep` is true; visits them in no order.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(usize, &mut T) -> bool) {
         let mut at = 0;
         while let Some((unit, entry)) = self.0.as_mut().and_then(|all| all.entries.get_mut(at)) {

@@ -1,8 +1,8 @@
-//! Changes of the log as values of a table, and back.
+//! Conversion between entries of the log and values of a table.
 //!
-//! A stripe's entry gives each known column a value: a sum, or unwritten. A column that is not known keeps what it
-//! had, so a stripe has an entry although one of its disks is absent. Lost units have entries of kinds 3 and 4, which
-//! follow the entry of the stripe in the record.
+//! A stripe's entry has a value of each known column: a sum, or unwritten. An unknown column keeps its value, so that a
+//! stripe has an entry although one of its disks is absent. Lost units have entries of kinds 3 and 4, which follow the
+//! entry of the stripe in the record.
 
 use arena::Sg;
 
@@ -14,9 +14,9 @@ use crate::log::entry::{Change, Entry, FirstStripe, FirstUnit, RedoStripe, Strip
 use crate::log::{BLOCK, Taken, unit_of};
 
 impl Table {
-    /// Puts the part of an entry over the table that is about this group; entries of other rows, births, sets and groups
-    /// change nothing. To load a table, all entries of the log are put over its blocks, in their order.
-    /// `payload` is that of a redo, which may not be in place.
+    /// Applies the part of an entry for this group; entries of other rows, births, sets and groups have no effect. To
+    /// load a table, all entries of the log are applied over its blocks, in their order. `payload` is that of a redo,
+    /// which may not be in place.
     pub fn apply(&mut self, change: &Change, carrier: Carrier, payload: &Sg) {
         match change {
             Change::Written { first, sums } => {
@@ -51,8 +51,8 @@ impl Table {
         }
     }
 
-    /// Entries and payload for the record of this sequence, which has them now, as many as have room: all doubts, and values
-    /// that no write holds up ([`Table::held`]), if the record's flush is about the disks of the group or they need none.
+    /// Takes entries and payload for the record of this sequence, as many as fit: all doubts, and values that no write
+    /// blocks ([`Table::held`]), if the record's flush covers the disks of the group or they need none.
     pub fn take(&mut self, record: u64, is_flushed: bool, room: &mut Room) -> Taken {
         let (mut taken, held) = (Taken::default(), self.held());
         for unit in self.waiting().iter() {
@@ -62,7 +62,7 @@ impl Table {
             let changes = versions.iter().flat_map(|version| self.changes(unit, version));
             let entries: Vec<_> = changes.map(Entry::from).collect();
             let payload: Sg = versions.into_iter().filter_map(|v| v.redo).flat_map(|redo| redo.1).collect();
-            // Entries of neighbours become one, so this is the most that they take.
+            // Entries of adjacent units are merged, so this is an upper bound.
             let body = entries.iter().map(Entry::bytes).sum();
             if !room.add(Size { body, units: arena::sg_len(&payload) / BLOCK }) {
                 taken.has_rest = true;
@@ -76,8 +76,8 @@ impl Table {
         taken
     }
 
-    /// Entries and payload with which a snapshot carries these units: of each the confirmed value, then what is newer and
-    /// in a record, in its order and as unconfirmed (rules 12 and 13): that is open until a decision, here as in a replay.
+    /// Entries and payload with which a snapshot carries these units: the confirmed value of each, then newer values in
+    /// records, in order and marked unconfirmed (rules 12 and 13). After a replay these are open until a decision.
     pub fn carry(&mut self, units: &Units) -> Vec<(Entry, Sg)> {
         let mut out = Vec::new();
         for unit in units.iter() {
@@ -105,7 +105,7 @@ impl Table {
         let mut stripe = Stripe { written: 0, known: 0, sums: Sums::new() };
         for (column, value) in values.iter().enumerate() {
             let is_data = column < self.data;
-            // One without a sum is not unwritten for a moment, either: the entry that follows says what it is.
+            // A lost unit without a sum is declared written here, too: the following entry declares it lost.
             let is_written = value.is_written() || *value == Value::LostWithoutSum;
             stripe.written |= u32::from(is_data && is_written) << column;
             let sum = match *value {
@@ -119,7 +119,7 @@ impl Table {
         stripe
     }
 
-    /// The versions of a unit of which something is pending; otherwise none.
+    /// The versions of a pending unit; otherwise none.
     fn versions(&self, unit: usize) -> &[Version] {
         self.pending.get(unit).map_or(&[], |pending| &pending.versions)
     }
@@ -158,7 +158,7 @@ impl Table {
         out
     }
 
-    /// `value` of the entry's unit `at`; none is a doubt.
+    /// Applies `value` of the entry's unit `at`; `None` is a doubt.
     fn apply_units(
         &mut self,
         first: &FirstUnit,
@@ -209,7 +209,7 @@ impl Table {
                     (true, Some(sum), _) => Value::Written(*sum),
                     (false, Some(_), _) => Value::Unwritten,
                     (_, None, Value::Unknown { .. }) => Value::Unknown { written },
-                    // The stripe's entry calls the column written, the table does not: no checksum is known.
+                    // The stripe's entry declares the column written, but the table does not: the checksum is unknown.
                     (true, None, Value::Unwritten) => Value::LostWithoutSum,
                     (false, None, value) if value.is_written() => Value::Unwritten,
                     (_, None, value) => value,

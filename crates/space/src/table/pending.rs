@@ -1,4 +1,4 @@
-//! The values of one unit of which the newest is not confirmed durably. Pure.
+//! The versions of one unit whose newest value is not durably confirmed. Pure.
 
 use std::ops::Range;
 
@@ -7,18 +7,18 @@ use smallvec::{SmallVec, smallvec};
 
 use super::{Carrier, Value, Values, is_written};
 
-/// A value that the unit was given, and how much of that is durable.
+/// A value of the unit, and how durable it is.
 #[derive(Clone, Debug)]
 pub(super) struct Version {
     pub(super) carrier: Carrier,
     pub(super) values: Values,
-    /// The entry says only that it is not known whether the unit has this value.
+    /// The entry states only that it is unknown whether the unit has this value.
     pub(super) is_doubt: bool,
-    /// Few versions have one, and there is one of these for each unit that was written lately.
+    /// Boxed, as few versions have one, and every recently written unit has a version.
     pub(super) redo: Option<Box<Payload>>,
 }
 
-/// Columns, as bits, whose units are not in place yet, and these units.
+/// The columns, as bits, whose units are not in place yet, and these units.
 pub(super) type Payload = (u32, Sg);
 
 impl Version {
@@ -32,13 +32,13 @@ impl Version {
 /// 2. The others are newer, oldest first; the last one is the newest.
 /// 3. Waiting versions are the last ones: at most one with a value, and a doubt on either side of it.
 /// 4. There is a second version, or the first has a record or payload that is not in place: otherwise nothing is pending.
-/// 5. A version that a later doubt is about is not confirmed before a newer value is: it may not be on the disks.
-/// 6. Of the versions that records have, only the newest has payload: also that of the ones before it, of each column as long
-///    as its value stays. So each unit of payload has the checksum of its column.
+/// 5. A version with a later doubt is not confirmed before a newer value is: it may not be on the disks.
+/// 6. Of the versions in records, only the newest has payload. It includes the payload of earlier versions for each
+///    column whose value has not changed. So each unit of payload has the checksum of its column.
 #[derive(Clone, Debug)]
 pub(super) struct Pending {
     pub(super) versions: SmallVec<[Version; 2]>,
-    /// A block or a durably confirmed entry calls the unit written, and no entry since discards it (rule 2).
+    /// A block or a durably confirmed entry declares the unit written, and no later entry discards it (rule 2).
     pub(super) is_firm: bool,
 }
 
@@ -49,7 +49,7 @@ impl Pending {
         Pending { versions: smallvec![first], is_firm }
     }
 
-    /// Adds the newest version. A part is of the entry that gave the unit its newest version.
+    /// Adds the newest version. `is_part`: it belongs to the same entry as the previous version.
     pub(super) fn push(&mut self, mut version: Version, is_part: bool) {
         let (carrier, is_doubt) = (version.carrier, version.is_doubt);
         self.is_firm &= is_written(&version.values);
@@ -61,7 +61,7 @@ impl Pending {
             self.versions = smallvec![version];
             return;
         }
-        // A value that waits is replaced by a newer one. A doubt stays: it is about values that records have, too.
+        // A waiting value is replaced by a newer one. A doubt stays: it also concerns values in records.
         if carrier == Carrier::Waiting {
             let doubt =
                 self.versions.iter().rev().take_while(|v| v.carrier == carrier).find(|v| v.is_doubt).cloned();
@@ -77,7 +77,7 @@ impl Pending {
         self.refresh();
     }
 
-    /// This record has these versions now.
+    /// Records that this record has these versions.
     pub(super) fn taken(&mut self, versions: Range<usize>, record: u64) {
         for at in versions {
             let (older, newer) = self.versions.split_at_mut(at);
@@ -86,8 +86,7 @@ impl Pending {
         }
     }
 
-    /// All records up to this one are durable, and the data that they are about. Returns whether another value is the
-    /// confirmed one now.
+    /// All records up to this one and their data are durable. Returns whether the confirmed value has changed.
     pub(super) fn confirm(&mut self, record: u64) -> bool {
         let is_in = |v: &Version| matches!(v.carrier, Carrier::Record(r) if r <= record);
         let newest = self.versions.iter().rposition(|v| v.is_doubt || is_in(v)).unwrap_or(0);
@@ -95,7 +94,7 @@ impl Pending {
         if is_confirmed {
             self.versions.drain(..newest);
         }
-        // That it is in doubt is durable now, which does not end the doubt.
+        // The doubt itself is durable now, which does not end it.
         for doubt in self.versions.iter_mut().filter(|v| is_in(v) && v.is_doubt) {
             if let Carrier::Record(record) = doubt.carrier {
                 doubt.carrier = Carrier::Open(record);
@@ -104,7 +103,7 @@ impl Pending {
         is_confirmed
     }
 
-    /// A durable record says that all records up to this one are confirmed.
+    /// All records up to this one are declared confirmed in a durable record.
     pub(super) fn settle(&mut self, record: u64) {
         if matches!(self.versions[0].carrier, Carrier::Record(r) if r <= record) {
             self.versions[0].carrier = Carrier::Confirmed;
@@ -118,13 +117,13 @@ impl Pending {
         }
     }
 
-    /// Nothing is pending: the newest value is confirmed durably, and in place.
+    /// Whether nothing is pending: the newest value is durably confirmed, and in place.
     pub(super) fn is_over(&self) -> bool {
         let first = &self.versions[0];
         self.versions.len() == 1 && first.carrier == Carrier::Confirmed && first.redo.is_none()
     }
 
-    /// The record with the newest value that is more than waiting, if that is a written one.
+    /// The record with the newest value that does not wait, if that is a written one.
     pub(super) fn issued(&self) -> Option<u64> {
         let known = self.versions.iter().rfind(|v| v.carrier != Carrier::Waiting && !v.is_doubt);
         let record = |v: &Version| match v.carrier {
@@ -154,7 +153,7 @@ impl Pending {
         self.newest().is_some_and(|v| v.redo.is_some())
     }
 
-    /// The newest version with a value that an entry gave.
+    /// The newest version with a value.
     pub(super) fn newest(&self) -> Option<&Version> {
         self.versions.iter().rfind(|v| !v.is_doubt)
     }
@@ -163,8 +162,8 @@ impl Pending {
         self.versions.last().is_some_and(|v| v.carrier == Carrier::Waiting)
     }
 
-    /// The waiting versions that the next record has: those up to a doubt, and values if there is a flush for them or they
-    /// need none, as redo does and what only calls units lost.
+    /// The waiting versions for the next record: those up to a doubt, and values if there is a flush for them or they
+    /// need none, such as redo and lost units.
     pub(super) fn next(&self, values: bool, is_flushed: bool) -> Range<usize> {
         let is_lost = |value: &Value| matches!(value, Value::Lost(_) | Value::LostWithoutSum);
         let needs_none = |before: &Version, last: &Version| {
@@ -189,7 +188,7 @@ impl Pending {
     }
 }
 
-/// Invariant 6, of a version that a record has.
+/// Invariant 6, for a version in a record.
 fn inherit(older: &mut [Version], version: &mut Version) {
     if version.is_doubt {
         return;

@@ -1,4 +1,4 @@
-//! Against the history of each unit, from which rules 1, 2, 5 and 6 are read as they are written.
+//! The table against the history of each unit, to which rules 1, 2, 5 and 6 are applied literally.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::log::entry::{Change, Entry, FirstUnit, RedoStripe, Sums};
 
 const ID: TableId = TableId { row: RowNumber(3), birth: 7, set: 0, group: 2 };
 
-/// Of a value: a snapshot says that it is confirmed.
+/// In place of a record's number: a snapshot confirms the value.
 const BY_SNAPSHOT: u64 = u64::MAX;
 
 /// Units that the tests use: neighbours, so that entries have several.
@@ -44,7 +44,7 @@ impl Kind {
     }
 }
 
-/// Takes what waits into a record that has room.
+/// Takes the waiting entries into a record that has room.
 fn take(table: &mut Table, record: u64) -> Vec<Entry> {
     let taken = table.take(record, true, &mut Room::new(1024));
     assert!(!taken.has_rest);
@@ -55,10 +55,10 @@ fn take(table: &mut Table, record: u64) -> Vec<Entry> {
 #[derive(Clone, Debug)]
 struct Said {
     record: Option<u64>,
-    /// Of a doubt: what was confirmed when it came. It is about all values after that.
+    /// Of a doubt: the confirmed record when it was added. The doubt covers all values after that.
     since: u64,
     values: Option<Values>,
-    /// A snapshot has said it, as unconfirmed.
+    /// A snapshot has it, as unconfirmed.
     is_carried: bool,
 }
 
@@ -80,18 +80,18 @@ impl Said {
     }
 }
 
-/// What was said of a unit since the row was allocated, and how much of it counts.
+/// The values and doubts of a unit since the row was allocated, and how many of them count.
 struct History<'a> {
     kind: Kind,
     said: &'a [Said],
     confirmed: u64,
     settled: u64,
-    /// After a crash all that is not confirmed is open.
+    /// After a crash all unconfirmed values are open.
     is_replayed: bool,
 }
 
 impl History<'_> {
-    /// How many of the first things that were said are no newer than the value that records up to `last` confirm.
+    /// How many of the first values and doubts are no newer than the value that records up to `last` confirm.
     fn base(&self, last: u64) -> usize {
         let is_doubted = |at: usize| {
             let record = self.said[at].record.unwrap_or(0);
@@ -122,7 +122,7 @@ impl History<'_> {
         later.iter().any(|s| s.values.is_none()) || self.is_replayed && !later.is_empty()
     }
 
-    /// Rule 2, word for word.
+    /// Rule 2, literally.
     fn in_place(&self) -> InPlace {
         let (settled, later) = self.said.split_at(self.base(self.settled));
         let is_firm = settled.last().is_some_and(Said::writes) && !later.iter().any(Said::discards);
@@ -138,7 +138,7 @@ impl History<'_> {
         }
     }
 
-    /// `is_exact`: also how the unit may be written, where the table may otherwise be more careful than it has to be.
+    /// `is_exact`: also checks how the unit may be written, where the table may be more careful than necessary.
     fn check(&self, table: &Table, unit: usize, is_exact: bool) {
         let candidates = self.candidates();
         assert_eq!(table.values(unit), candidates[0], "rule 1, unit {unit}");
@@ -151,16 +151,16 @@ impl History<'_> {
     }
 }
 
-/// A group with its log and blocks, and what was said of each unit.
+/// A group with its log and blocks, and the values and doubts of each unit.
 struct World {
     kind: Kind,
     table: Table,
     said: Vec<Vec<Said>>,
     log: Vec<Vec<Entry>>,
-    /// What each record says is confirmed.
+    /// The confirmed sequence in each record.
     says: Vec<u64>,
     snapshots: BTreeSet<u64>,
-    /// The same as `said`, as the log has it: with what snapshots have carried.
+    /// The same as `said`, as the log has it: with the values that snapshots have carried.
     logged: Vec<Vec<Said>>,
     confirmed: u64,
     settled: u64,
@@ -198,7 +198,7 @@ impl World {
 
     fn say(&mut self, unit: usize, values: Option<Values>) {
         let said = &mut self.said[unit];
-        // A commit takes the newest value of a unit that waits, and doubts.
+        // A commit takes the newest waiting value of a unit, and its doubts.
         let is_replaced = |s: &Said| s.record.is_none() && (values.is_some() || s.values.is_none());
         let mut doubt: Option<Said> = None;
         while said.last().is_some_and(is_replaced) {
@@ -256,7 +256,7 @@ impl World {
         }
     }
 
-    /// Carries what is open in a record of its own, after the checkpoint's blocks.
+    /// Carries the open values in a record of its own, after the checkpoint's blocks.
     fn snapshot(&mut self) {
         let open = self.table.open();
         self.log.push(self.table.carry(&open).into_iter().map(|(entry, _)| entry).collect());
@@ -292,7 +292,7 @@ impl World {
         let blocks: Vec<_> = blocks.collect();
         let (data, _, slabs) = self.kind.shape();
         let mut table = Table::load(ID, data, slabs, &blocks).expect("sound blocks");
-        // A block says that a value is confirmed, whatever the log's records say.
+        // A value in a block is confirmed, whatever the log's records confirm.
         let is_cut = cut & ((1 << blocks.len()) - 1) != 0;
         let durable = self.last().saturating_sub(lost).max(self.confirmed).max(self.snapshot);
         let says = self.says[..durable as usize].last().copied().unwrap_or(0);
@@ -322,7 +322,7 @@ impl World {
         self.crash_in_recovery(table);
     }
 
-    /// A checkpoint of what a crash has left, and another crash.
+    /// A checkpoint of the state after a crash, and another crash.
     fn crash_in_recovery(&self, mut table: Table) {
         let entries = table.carry(&table.open()).into_iter().map(|(entry, _)| entry);
         let entries: Vec<Entry> = entries.collect();
@@ -445,7 +445,7 @@ fn written() -> (Table, Vec<ChecksumBlock>) {
     (table, blocks)
 }
 
-/// The row has got more copies or fewer since the block was written: what it says of versions counts for nothing.
+/// The number of the row's copies has changed since the block was written: its versions are ignored.
 #[test]
 fn blocks_of_sets_with_another_number_of_copies_are_loaded() {
     let block = |slabs: usize| ChecksumBlock {
@@ -470,7 +470,8 @@ fn blocks_of_sets_with_another_number_of_copies_are_loaded() {
     assert!(Table::load(ID, 1, 3, &[Some(&block(2)), None]).is_none(), "with parity the number stays");
 }
 
-/// A column whose disk is away, and whose block comes later: entries say what they know, and the block the rest.
+/// A column whose disk is absent, and whose block is read later: the entries give the values that they have, and the
+/// block the others.
 #[test]
 fn a_content_without_a_block_is_unknown_and_can_be_learnt() {
     let (whole, blocks) = written();
@@ -481,7 +482,7 @@ fn a_content_without_a_block_is_unknown_and_can_be_learnt() {
     let values: Values = smallvec![Value::Written(7), table.value(1, 0), Value::Lost(0)];
     table.set(0, values);
     table.set(1, smallvec![Value::Written(8), Value::Written(9), Value::Written(10)]);
-    // Another owner reads the entries with all blocks: it finds what this table finds when the block comes.
+    // Another owner reads the entries with all blocks: it finds the same values as this table after it has the block.
     let mut other = whole;
     let entries = take(&mut table, 2);
     entries.iter().for_each(|entry| other.apply(&entry.change, Carrier::Confirmed, &Sg::new()));
@@ -543,7 +544,7 @@ fn entries_of_others_change_nothing() {
     assert_eq!((table.value(0, 0), table.value(0, 511)), (Value::Written(1), Value::Written(512)));
 }
 
-/// What is in memory of a group is what the budget of all tables counts with.
+/// A group's size in memory is the one that the budget of all tables counts.
 #[test]
 fn a_mirrored_group_takes_less_than_the_design_says() {
     assert!(Kind::Mirror.empty().bytes() < 2500, "{}", Kind::Mirror.empty().bytes());
@@ -582,8 +583,8 @@ fn redo(sum: u32) -> (Values, Sg) {
     (values, [unit.clone(), unit].into_iter().collect())
 }
 
-/// A second change of a stripe whose first one is not in place: a replay refuses a record with payload of other bytes than
-/// its entries say.
+/// A second change of a stripe whose first one is not in place: a replay refuses a record whose payload has another
+/// length than its entries state.
 #[test]
 fn payload_of_a_column_stays_as_long_as_its_value() {
     let (mut table, _) = written();
@@ -625,7 +626,7 @@ fn a_redo_stays_one_until_its_payload_is_in_place() {
     assert_eq!(carried(&table), Some((taken.entries[0].change.clone(), false, 8192)));
     table.placed(0);
     assert!(matches!(carried(&table), Some((Change::Fresh { .. }, false, 0))));
-    // What a block has already is not durable in place: the group stays dirty until a checkpoint has flushed that.
+    // A value in a block is not durable in place yet: the group stays dirty until a checkpoint has flushed it.
     let (mut table, _) = written();
     let (values, payload) = redo(7);
     table.set_redo(0, values, 0b101, payload);
@@ -665,7 +666,7 @@ fn a_fresh_unit_is_written_again_at_once_until_a_record_has_it() {
     assert_eq!(table.in_place(0), InPlace::Issued(1));
 }
 
-/// Rule 2: an entry of a unit that is not firm says what the unit holds, so no write to it may be in flight.
+/// Rule 2: an entry of a unit that is not firm states the unit's contents, so no write to the unit may be in flight.
 #[test]
 fn a_value_that_is_being_overwritten_waits_unless_the_unit_is_firm() {
     let mut table = Kind::Mirror.empty();
@@ -711,7 +712,7 @@ fn a_snapshot_has_payload_once_for_each_stripe() {
     assert_eq!(carried(&mut table), [0, 3], "that of the older one is a part of the newer one's");
     assert_eq!(table.redo(0).map(|(columns, units)| (columns, units.len())), Some((0b111, 3)));
 
-    // What only calls a unit of it lost does not place the rest.
+    // A change that only marks a unit of the stripe as lost does not place the others.
     let lost = Change::Lost { first: table.first_unit(0, 0), sums: Sums::from_elem(7, 1) };
     for carrier in [Carrier::Open(2), Carrier::Open(3), Carrier::Confirmed] {
         let mut table = table.clone();
@@ -725,7 +726,7 @@ fn a_snapshot_has_payload_once_for_each_stripe() {
     of(fresh(&redo(5).0), Carrier::Open(4), &mut table, &Sg::new());
     assert_eq!((carried(&mut table), table.redo(0).is_some()), (vec![0, 0, 0, 0], false));
 
-    // A discard that only waits is in no record, so what is older still counts.
+    // A waiting discard is in no record, so older values still count.
     let mut table = Kind::Coded.empty();
     of(older, Carrier::Confirmed, &mut table, &older_payload);
     table.set(0, Kind::Coded.unwritten());

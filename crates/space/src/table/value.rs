@@ -9,14 +9,14 @@ pub enum Value {
     Unwritten,
     /// Its bytes have this checksum.
     Written(u32),
-    /// No copy has it; only bytes with this checksum restore it. Of a parity the checksum may be one of no bytes: it is
-    /// computed anew.
+    /// No copy has it; only bytes with this checksum restore it. The checksum of a parity may be invalid: the parity is
+    /// then recomputed.
     Lost(u32),
-    /// No copy has it, and no copy says what it was.
+    /// No copy has it, and its checksum is lost.
     LostWithoutSum,
-    /// The block of this content is not loaded, and no entry says.
+    /// The block of this content is not loaded, and no entry has the value.
     Unknown {
-        /// Whether the bitmaps of the other blocks call it written.
+        /// Whether the bitmaps of the other blocks declare it written.
         written: bool,
     },
 }
@@ -25,12 +25,12 @@ pub enum Value {
 pub type Values = SmallVec<[Value; 1]>;
 
 impl Value {
-    /// Whether nothing is written there, as far as the bitmaps say.
+    /// Whether it is unwritten, according to the bitmaps.
     pub fn is_zeros(&self) -> bool {
         matches!(self, Value::Unwritten | Value::Unknown { written: false })
     }
 
-    /// The checksum that its bytes have.
+    /// The checksum of its bytes.
     pub(super) fn sum(&self) -> Option<u32> {
         match *self {
             Value::Written(sum) | Value::Lost(sum) => Some(sum),
@@ -38,7 +38,7 @@ impl Value {
         }
     }
 
-    /// Whether the bitmap of its column calls it written.
+    /// Whether the bitmap of its column declares it written.
     pub(super) fn is_written(&self) -> bool {
         matches!(self, Value::Written(_) | Value::Lost(_) | Value::Unknown { written: true })
     }

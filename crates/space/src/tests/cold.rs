@@ -1,4 +1,4 @@
-//! Reads of groups whose table is not in memory: what they cost, and that a write which a disk has lost is noticed.
+//! Reads of groups whose table is not in memory: their cost, and the detection of a write that a disk has lost.
 
 use pool_seam::{GROUP, RowNumber, SlabPlace};
 
@@ -39,15 +39,15 @@ fn a_cold_read_costs_one_block_of_a_mirror_and_two_of_a_coded_row() {
     }
 }
 
-/// A disk says that writes are done, and they are not: its data, its checksum block or both are old. Reads notice it, whatever
-/// the disk that is read first.
+/// A disk has acknowledged writes that it did not do: its data, its checksum block or both are old. Reads detect it,
+/// whichever disk is read first.
 #[test]
 fn a_lost_write_is_noticed_by_a_cold_read() {
     for setup in [mirror(2), mirror(3), coded(7, 1), coded(7, 2)] {
         let slabs_in_row =
             setup.resiliency.copies() * usize::from(setup.columns) + setup.resiliency.parity_columns();
         for slab in 0..slabs_in_row {
-            // One of the first reads is of a unit that the old block calls zeros.
+            // One of the first reads is of a unit that is unwritten in the old block.
             let lost = [(true, false), (false, true), (true, true)];
             for ((data, blocks), first) in lost.into_iter().flat_map(|lost| [(lost, 30), (lost, 50)]) {
                 virtual_time(async {

@@ -45,7 +45,8 @@ async fn is_reshaped(world: &World, copies: usize) {
     assert!(view.log_row().is_some_and(|log| log.slabs.len() >= copies));
 }
 
-/// Users go on meanwhile, and rows are new; checkpoints write blocks of sets of both sizes, and tables are loaded from them.
+/// Users continue to write at the same time, and allocate new rows; checkpoints write blocks of sets of both sizes, and
+/// tables are loaded from them.
 #[test]
 fn rows_get_more_copies_and_give_them_up_under_load() {
     for (seed, columns) in [(1, 1), (2, 2), (3, 1), (4, 2)] {
@@ -85,7 +86,7 @@ fn rows_get_more_copies_and_give_them_up_under_load() {
     }
 }
 
-/// As many disks can be lost as the new number of copies says.
+/// As many disks can be lost as the new number of copies allows.
 #[test]
 fn two_disks_of_three_copies_may_be_lost() {
     virtual_time(async {
@@ -109,7 +110,7 @@ fn two_disks_of_three_copies_may_be_lost() {
     });
 }
 
-/// A copy that has missed something is filled before another one is given up; one on a disk that is away goes first.
+/// A copy with stale regions is filled before another copy is dropped; a copy on an absent disk is dropped first.
 #[test]
 fn copies_are_given_up_where_the_others_are_enough() {
     virtual_time(async {
@@ -127,7 +128,7 @@ fn copies_are_given_up_where_the_others_are_enough() {
         let now = world.rig.view_now().record.rows[&RowNumber(0)].clone();
         assert_eq!(now.slabs[..], row.slabs[1..]);
         copies_agree(&world).await;
-        // Two of two copies of a row cannot be given up for one that lacks something.
+        // The two current copies of a row are not dropped for one that has stale regions.
         let behind = now.slabs[0].place.disk;
         world.rig.remove_disk(behind).await.unwrap();
         world.write(0..8, true).await.unwrap();
@@ -139,7 +140,7 @@ fn copies_are_given_up_where_the_others_are_enough() {
     });
 }
 
-/// No disk has room, or too few are there: the rows keep their copies, and the job says why.
+/// No disk has room, or too few are present: the rows keep their copies, and the job reports why.
 #[test]
 fn a_row_without_a_place_keeps_its_copies() {
     virtual_time(async {
@@ -152,7 +153,7 @@ fn a_row_without_a_place_keeps_its_copies() {
             "{left:?}"
         );
         world.write(0..UNITS, true).await.unwrap();
-        // Back again there is nothing to do.
+        // After the change back there is nothing to do.
         world.rig.set_resiliency(MIRROR);
         assert_eq!(reshape(&world, 2).await, []);
         is_reshaped(&world, 2).await;
@@ -224,7 +225,7 @@ fn a_power_cut_in_a_change_loses_nothing() {
     }
 }
 
-/// Rule 9: a disk is set back to an earlier moment. Its copy is compared with the others before these are given up.
+/// Rule 9: a disk is set back to an earlier moment. Its copy is compared with the others before these are dropped.
 #[test]
 fn a_copy_that_was_set_back_is_not_the_one_that_stays() {
     for seed in 50..70 {

@@ -1,4 +1,4 @@
-//! A power cut at any event: what was flushed is there, and what two reads give is the same.
+//! A power cut at any event: flushed data is there, and two reads return the same data.
 
 use disk::sim::Moment;
 use futures_util::future::join_all;
@@ -88,13 +88,14 @@ fn what_was_flushed_to_coded_rows_survives_a_power_cut_at_every_event() {
 
 #[test]
 fn a_power_cut_in_a_checkpoint_of_coded_rows_loses_nothing() {
-    // In the last one a record takes a fresh stripe while it is planned anew.
+    // With the last seed a record commits a new stripe while that is planned again.
     for seed in (20..24).chain([5020]) {
         crashes(&coded(seed, 1 + (seed % 2) as u8), 29, true);
     }
 }
 
-/// Rules 6 and 8: whichever step of a checkpoint is cut, blocks and log together say what the units are.
+/// Rules 6 and 8: whichever step of a checkpoint the power cut interrupts, blocks and log together determine the units'
+/// contents.
 #[test]
 fn a_power_cut_in_a_checkpoint_loses_nothing() {
     for seed in 10..16 {
@@ -103,7 +104,7 @@ fn a_power_cut_in_a_checkpoint_loses_nothing() {
     }
 }
 
-/// The ring is much smaller than what is written: checkpoints make room by themselves.
+/// The ring is much smaller than the data written: checkpoints make room by themselves.
 #[test]
 fn a_log_that_fills_up_makes_room() {
     virtual_time(async {
@@ -125,7 +126,8 @@ fn a_log_that_fills_up_makes_room() {
     });
 }
 
-/// Many stripes are overwritten at a time, so that some are in a record, not in place, and wait for what has no room.
+/// Many stripes are overwritten at a time, so that some are in a record, not in place, and wait for others that have no
+/// room.
 #[test]
 fn stripes_that_wait_for_room_do_not_keep_a_checkpoint_from_making_it() {
     for seed in 60..64 {
@@ -175,10 +177,10 @@ pub(super) fn set_back(world: &World, setup: &Setup, moments: &[Moment], random:
     (rig, model)
 }
 
-/// Rule 9: any disk may be an image of an earlier moment of the same opening. What was flushed is there, on the other copy.
+/// Rule 9: any disk may be an image of an earlier moment of the same opening. Flushed data is there, on the other copy.
 #[test]
 fn a_disk_set_back_in_one_opening() {
-    // In the last one its image is from between a record and the flush of what that is about.
+    // With the last seed its image is from between a record and the flush of the record's data.
     for seed in (30..50).chain([310_039]) {
         virtual_time(async {
             let setup = Setup { disks: vec![20 << 20; 3], ..Setup::new(seed, 3, MIRROR) };
@@ -193,7 +195,8 @@ fn a_disk_set_back_in_one_opening() {
                     check(after, round).await;
                     continue;
                 }
-                // Another cut while it opens: what shows that the disk was set back is not mended before that is recorded.
+                // Another power cut during the opening: the evidence that the disk was set back is not repaired before
+                // the fact is recorded.
                 let moments = after.rig.moments();
                 let moment = &moments[(random >> 48) % moments.len()];
                 let rig = after.rig.after(moment, PowerCut::LoseAll);

@@ -1,4 +1,4 @@
-//! Discards, rows that are freed, holes on the disks, other sizes, and what is allocated.
+//! Discards, freed rows, holes on the disks, changes of the size, and allocation.
 
 use futures_util::future::join_all;
 use pool_seam::{Provisioning, RowNumber};
@@ -21,7 +21,7 @@ async fn user(world: &World, steps: usize) {
         let result = match (random >> 16) % 9 {
             0 => world.flush().await,
             1 | 2 => world.discard(units).await,
-            // All that the row has.
+            // All units of the row.
             3 => world.discard(0..40).await,
             4 => world.read(units).await,
             5 => world.write(units, true).await,
@@ -59,7 +59,7 @@ fn what_is_discarded_reads_as_zeros_and_its_row_is_freed() {
     }
 }
 
-/// Whatever the moment of a power cut: what was flushed is there, discards too.
+/// Whatever the moment of a power cut: flushed data is there, and flushed discards are kept.
 #[test]
 fn discards_in_crashes() {
     for seed in 0..16 {
@@ -101,7 +101,8 @@ fn discards_in_crashes() {
     }
 }
 
-/// After a crash the copies of units with entries are to be compared. A discard ends that: their row is freed.
+/// After a crash the copies of units with entries are to be compared. A discard makes that unnecessary: their row is
+/// freed.
 #[test]
 fn what_is_discarded_after_a_crash_is_freed_without_a_comparison() {
     for setup in [Setup::new(540, 3, Resiliency::Simple), Setup::new(541, 3, MIRROR), coded(542, 1)] {
@@ -122,11 +123,11 @@ fn what_is_discarded_after_a_crash_is_freed_without_a_comparison() {
     }
 }
 
-/// Rule 10: a copy that was away has what was discarded without it.
+/// Rule 10: a copy whose disk was absent still has data that was discarded without it.
 #[test]
 fn a_copy_that_missed_a_discard_is_not_read() {
     let mirrors = (0..12).map(|seed| Setup::new(500 + seed, 4, MIRROR));
-    // In the last ones stripes become empty while the block of a column is on a disk that is away.
+    // With the last seeds stripes become empty while the block of a column is on an absent disk.
     let others = (520..526).chain([2520, 2522, 2524]);
     for setup in mirrors.chain(others.map(|seed| coded(seed, 1 + (seed % 2) as u8))) {
         virtual_time(async {
@@ -177,7 +178,7 @@ fn a_space_grows_and_shrinks() {
     });
 }
 
-/// Writes beyond the new size, while it becomes smaller, are refused or gone; none is there after it has grown again.
+/// Writes beyond the new size, while the space shrinks, are refused or lost; none is there after it has grown again.
 #[test]
 fn a_space_that_shrinks_under_load() {
     for seed in 0..8 {
@@ -225,7 +226,7 @@ fn what_is_allocated() {
     }
 }
 
-/// The same, step by step: the copy has missed the region although nothing was written to the others.
+/// The same, step by step: the copy is stale in the region although nothing was written to the others.
 #[test]
 fn a_discard_without_a_copy_is_missed_there() {
     virtual_time(async {

@@ -29,7 +29,8 @@ fn a_disk_that_is_pulled_is_left_out_before_the_answer() {
     });
 }
 
-/// Rules 10 and 11: whatever a disk has missed is recorded, so copies that count have what reads give.
+/// Rules 10 and 11: every region in which a disk is stale is recorded, so current copies have the data that reads
+/// return.
 #[test]
 fn disks_that_come_and_go_under_load() {
     let mirror = |seed| Setup::new(seed, 4, MIRROR);
@@ -56,14 +57,14 @@ fn disks_that_come_and_go_under_load() {
     }
 }
 
-/// Every copy that counts, and whose disk is present, has what a read gives of a written unit.
+/// Checks that every current copy on a present disk has the same data of a written unit as a read.
 pub(super) async fn copies_agree(world: &World) {
     let (view, units) = (world.rig.view_now(), world.model.lock().units().collect::<Vec<_>>());
     for unit in units {
         world.read(unit..unit + 1).await.unwrap();
         let bytes = world.bytes(unit..unit + 1).await.unwrap();
         if tell(&bytes[0]).unwrap().1 == 0 {
-            // Of an unwritten unit the copies may have anything.
+            // The copies of an unwritten unit may have any contents.
             continue;
         }
         let at = crate::view::layout(&view).locate(unit * UNIT);
@@ -85,7 +86,7 @@ fn some_rows(random: u64) -> u64 {
     (random >> 40) % 8 * 512 + random % 8
 }
 
-/// Errors are allowed where the only copy is on a disk that is away.
+/// Errors are allowed where the only copy is on an absent disk.
 pub(super) async fn user(world: &World, steps: usize, first: impl Fn(u64) -> u64) {
     for _ in 0..steps {
         let random = world.rig.env.random_u64();
@@ -100,8 +101,8 @@ pub(super) async fn user(world: &World, steps: usize, first: impl Fn(u64) -> u64
     }
 }
 
-/// A table was loaded while a disk was away, which has missed nothing of a stripe that a crash has left open. The disk is back,
-/// and another one has lost its unit: with the block of the first the others make it.
+/// A table was loaded while a disk was absent that is current in a stripe that a crash has left open. The disk has
+/// returned, and another one has lost its unit: with the block of the first disk, the others reconstruct the unit.
 #[test]
 fn a_stripe_is_decided_with_the_block_of_a_disk_that_is_back() {
     virtual_time(async {
@@ -128,7 +129,7 @@ fn a_stripe_is_decided_with_the_block_of_a_disk_that_is_back() {
     });
 }
 
-/// A damaged copy is never returned, and is written anew.
+/// A damaged copy is never returned, and is written again.
 #[test]
 fn a_damaged_copy_is_healed() {
     virtual_time(async {
@@ -156,7 +157,8 @@ fn a_damaged_copy_is_healed() {
     });
 }
 
-/// Rule 3: what the log has of a stripe is read from there. Neither disks without room nor a crash changes that.
+/// Rule 3: units of a stripe that are in the log are read from there. Neither disks without room nor a crash changes
+/// that.
 #[test]
 fn stripes_that_cannot_be_put_in_place_are_read_from_the_log() {
     for seed in 9..13 {
@@ -193,7 +195,7 @@ fn stripes_that_cannot_be_put_in_place_are_read_from_the_log() {
     }
 }
 
-/// A new replica of the log has no room: that is the reason which the coordinator gets, and no flush fails because of it.
+/// A new replica of the log has no room: the coordinator gets that as the reason, and no flush fails because of it.
 #[test]
 fn a_replica_without_room_fails_no_flush() {
     virtual_time(async {
@@ -215,7 +217,8 @@ fn a_replica_without_room_fails_no_flush() {
     });
 }
 
-/// A flush that fails on the only copy: its callers learn of it, and what is read then stays.
+/// A flush that fails on the only copy: its callers get the error, and later reads return the same value as the first
+/// one.
 #[test]
 fn a_value_whose_flush_failed_is_decided_once() {
     virtual_time(async {
@@ -261,7 +264,7 @@ fn a_disk_with_an_older_mark_misses_everything() {
     });
 }
 
-/// A message about an earlier membership may be late: the disk's present replica of the log takes part all the same.
+/// A message about an earlier membership may be late: the disk's present replica of the log is used all the same.
 #[test]
 fn a_late_message_about_an_earlier_membership_changes_nothing() {
     virtual_time(async {

@@ -26,8 +26,8 @@ fn areas(world: &World) -> (std::ops::Range<u64>, std::ops::Range<u64>) {
     (data.offset..data.offset + (2 << 20), blocks.offset..blocks.offset + UNIT)
 }
 
-/// Rule 8: what the log has of groups whose disks are away is carried from one snapshot to the next, so that the log has
-/// room for the others, unless stripes have more new bytes than a snapshot may have.
+/// Rule 8: entries of groups whose disks are absent are carried from one snapshot to the next, so that the log has room
+/// for the others, unless stripes have more new bytes than a snapshot may have.
 #[test]
 fn groups_that_cannot_be_read_do_not_fill_the_log() {
     let coded = Setup { disks: vec![64 << 20; 7], ..coded(41, 1) };
@@ -96,7 +96,7 @@ fn a_flush_needs_no_disk_that_has_just_left() {
     });
 }
 
-/// An old write of the log that hangs would follow a new one: the disk is opened anew when it has answered.
+/// An old write of the log that hangs could complete after a new one: the disk is opened again when it has answered.
 #[test]
 fn a_disk_is_opened_anew_when_the_log_has_its_answers() {
     virtual_time(async {
@@ -117,8 +117,8 @@ fn a_disk_is_opened_anew_when_the_log_has_its_answers() {
     });
 }
 
-/// Rule 14: the log's write fails, so the disk is opened anew, and may have lost what was written before; the next flush
-/// says so, and the one after it does not.
+/// Rule 14: the log's write fails, so the disk is opened again, and may have lost earlier writes; the next flush
+/// reports that, and the one after it does not.
 #[test]
 fn a_flush_reports_what_another_handle_has_not_flushed() {
     virtual_time(async {
@@ -157,7 +157,7 @@ fn a_durable_write_of_a_handle_that_failed_is_not_acknowledged() {
     });
 }
 
-/// A flush that is refused while the disk was about to leave is repeated when it stays.
+/// A flush that was refused because the disk was about to leave is repeated when the disk stays.
 #[test]
 fn a_disk_that_stays_after_all_is_flushed() {
     virtual_time(async {
@@ -197,8 +197,8 @@ fn a_disk_that_is_leaving_gets_no_write() {
     });
 }
 
-/// A write that began while a disk was away goes there, too, when the disk has returned whole: it would lack the write
-/// otherwise, which a caller who takes the next disk away does not expect.
+/// A write that began while a disk was absent is written to that disk too when it has returned without stale regions.
+/// Otherwise the disk would lack the write, and a caller that removes the next disk would lose data.
 #[test]
 fn a_disk_that_returns_during_a_write_gets_it() {
     virtual_time(async {
@@ -223,7 +223,7 @@ fn a_disk_that_returns_during_a_write_gets_it() {
     });
 }
 
-/// A table is read from the disks of now, not from those of the view with which its user began.
+/// A table is loaded from the disks of the current view, not from those of the view with which its user began.
 #[test]
 fn a_table_is_loaded_though_the_view_is_old() {
     virtual_time(async {
@@ -255,7 +255,7 @@ fn a_checkpoint_that_fails_forgets_no_block() {
                 world.write(row * 512..row * 512 + 4, true).await.unwrap();
             }
             let (_, blocks) = areas(&world);
-            // The checkpoint's own flush comes after that of its commit.
+            // The checkpoint's own flush follows the flush of its commit.
             let when = if op == Op::Write { When::Nth(0) } else { When::Nth(1) };
             world.rig.machine.rule(SLOT, Rule::new(op, when, Fault::Error).within(blocks));
             world.write(100..101, false).await.unwrap();
@@ -272,7 +272,7 @@ fn a_checkpoint_that_fails_forgets_no_block() {
     }
 }
 
-/// The commit of a checkpoint has more than there is room for: the checkpoint makes room without it.
+/// The commit of a checkpoint does not fit the log: the checkpoint makes room without it.
 #[test]
 fn a_checkpoint_does_not_wait_for_room_that_only_it_makes() {
     virtual_time(async {
@@ -294,7 +294,8 @@ fn a_checkpoint_does_not_wait_for_room_that_only_it_makes() {
     });
 }
 
-/// Rule 5 (b): a write that failed in place may have left either content, also when its region was not used for long.
+/// Rule 5 (b): a write that failed in place may have left the old or the new contents, even when its region was not
+/// used for long.
 #[test]
 fn units_of_a_write_that_failed_are_old_or_new_for_good() {
     for seed in 0..8 {
@@ -385,7 +386,7 @@ fn a_space_that_closes_keeps_what_it_has_acknowledged() {
     }
 }
 
-/// Slabs have what they had before they were this space's: none of it is ever read.
+/// Slabs have contents from before they belonged to this space: these are never read.
 #[test]
 fn what_a_slab_had_before_is_never_read() {
     virtual_time(async {

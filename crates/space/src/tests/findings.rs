@@ -1,5 +1,5 @@
-//! Damage: the coordinator is told of each finding once, what is lost is known to the metadata, and a reading of all copies says
-//! how far it is.
+//! Damage: each finding is reported to the coordinator once, lost units are recorded in the metadata, and a scrub of
+//! all copies reports its progress.
 
 use disk::Image;
 use pool_seam::layout::Spot;
@@ -30,7 +30,7 @@ fn flip(world: &World, of: usize, unit: u64) {
     world.rig.machine.flip(at.slot, at.data + unit * UNIT, 3);
 }
 
-/// What was told since the last call, of row 0: the kind, which slab's disk, and the unit of the space.
+/// The findings in row 0 since the last call: the kind, the index of the disk's slab, and the unit of the space.
 fn told(world: &World, since: &mut usize) -> Vec<(Found, usize, u64)> {
     let view = world.rig.view_now();
     let found = world.rig.found();
@@ -97,7 +97,7 @@ fn damage_of_columns_is_told_with_their_addresses() {
             healed.sort_unstable();
             let expected = (0..slabs).map(|slab| (Found::Healed, slab, unit_of(slab, slab as u64)));
             assert_eq!(healed, expected.collect::<Vec<_>>());
-            // More of a stripe than its parities can make.
+            // More units of a stripe than its parities can reconstruct.
             (0..=usize::from(parity)).for_each(|slab| flip(&world, slab, 7));
             let unit = unit_of(0, 7);
             assert!(matches!(world.read(unit..unit + 1).await, Err(SpaceError::Corrupt { .. })));
@@ -109,7 +109,7 @@ fn damage_of_columns_is_told_with_their_addresses() {
     }
 }
 
-/// A lost unit is known to the metadata until it is written, and all of the space was read.
+/// A lost unit is recorded in the metadata until it is written again and the whole space was read.
 #[test]
 fn lost_units_are_recorded_until_a_reading_finds_them() {
     virtual_time(async {
@@ -146,7 +146,7 @@ fn lost_units_are_recorded_until_a_reading_finds_them() {
     });
 }
 
-/// A block that is damaged, or older than the others say: told once, and written anew.
+/// A block that is damaged, or older than the other blocks show: reported once, and written again.
 #[test]
 fn blocks_that_are_not_right_are_written_anew() {
     for (seed, setup) in [(4, Setup::new(4, 3, MIRROR)), (5, coded(5, 1)), (6, coded(6, 2))] {
@@ -178,7 +178,7 @@ fn blocks_that_are_not_right_are_written_anew() {
                     let expected = if is_warm { &[(Found::BadTable, 1, first)][..] } else { &[] };
                     assert_eq!(told(&world, &mut seen), expected, "{what}");
                     assert_eq!(scrub(&world, ROW).await.progress.healed, 0, "{what}");
-                    // Whatever the next opening reads is right.
+                    // Everything that the next opening reads is right.
                     let world = world.reopened().await;
                     world.read(0..40).await.unwrap();
                     assert_eq!(world.rig.found(), [], "{what}");
@@ -209,7 +209,7 @@ fn a_block_that_an_opening_finds_damaged_is_mended() {
     });
 }
 
-/// Rule 5 (b): a content that no record knows, after a crash.
+/// Rule 5 (b): contents that are in no record, after a crash.
 #[test]
 fn what_a_crash_left_and_no_table_knows_is_told() {
     virtual_time(async {
@@ -224,7 +224,8 @@ fn what_a_crash_left_and_no_table_knows_is_told() {
     });
 }
 
-/// One record of the log is damaged on all replicas, and a later record is valid: what the damaged one changed is unknown.
+/// One record of the log is damaged on all replicas, and a later record is valid: the changes of the damaged one are
+/// unknown.
 #[test]
 fn a_record_that_all_replicas_have_lost_is_a_loss_until_a_scrub() {
     virtual_time(async {
@@ -267,7 +268,8 @@ fn a_record_that_all_replicas_have_lost_is_a_loss_until_a_scrub() {
 /// Power cuts are no damage.
 #[test]
 fn crashes_alone_are_nothing_to_tell_of() {
-    // The last one: a write to a stripe that had been overwritten, and to one of which no record had the other columns.
+    // The last seed: a write to a stripe that had been overwritten, and to a stripe whose other columns were in no
+    // record.
     for seed in (20..26).chain([38]) {
         virtual_time(async {
             let is_mirror = seed < 26 && seed % 2 == 0;
@@ -303,7 +305,7 @@ fn crashes_alone_are_nothing_to_tell_of() {
     }
 }
 
-/// The position of a reading is in the metadata every 64 rows, and what it has found is added to what was found before.
+/// The position of a scrub is recorded in the metadata every 64 rows, and its findings are added to the earlier ones.
 #[test]
 fn a_reading_records_how_far_it_is() {
     virtual_time(async {
@@ -314,7 +316,7 @@ fn a_reading_records_how_far_it_is() {
         world.space.checkpoint().await.unwrap();
         let began = ScrubRecord { began: 7, asked: true, healed: 5, lost: 1, ..ScrubRecord::default() };
         {
-            // As the coordinator does it.
+            // As the coordinator does.
             let ownership = world.rig.view_now().record.ownership;
             let (ops, epoch) = (vec![OwnerOp::Scrub(began)], ownership.epoch);
             let number = ownership.request + 1;
@@ -354,7 +356,7 @@ fn a_reading_records_how_far_it_is() {
     });
 }
 
-/// Jobs say how much there is, and how much they have done.
+/// Jobs report the bytes of their work, and those that are done.
 #[test]
 fn jobs_report_bytes() {
     virtual_time(async {

@@ -1,4 +1,4 @@
-//! Disks that return get what they have missed, slabs move, and damage is found by reading everything.
+//! Returned disks are resynchronised, slabs move, and a scrub finds damage.
 
 use futures_util::future::join_all;
 use pool_seam::RowNumber;
@@ -14,7 +14,7 @@ async fn resync(world: &World, disk: u16) {
     assert_eq!(report.left, [], "everything is there");
 }
 
-/// Regions that present disks have missed, besides those of the log.
+/// Stale regions on present disks, without those of the log.
 fn missed(world: &World) -> u64 {
     let view = world.rig.view_now();
     let copies = view.record.rows.iter().filter(|(row, _)| **row != RowNumber::LOG);
@@ -62,7 +62,7 @@ fn a_disk_that_returns_gets_what_it_has_missed() {
     }
 }
 
-/// Users go on meanwhile, and the power fails: what was flushed is there, whichever disk is lost next.
+/// Users continue to write at the same time, and the power fails: flushed data is kept, whichever disk is lost next.
 #[test]
 fn disks_that_come_and_go_in_crashes() {
     let mirror = |seed: u64| (seed, Setup::new(100 + seed, 4, MIRROR));
@@ -95,7 +95,7 @@ fn disks_that_come_and_go_in_crashes() {
                 let rig = world.rig.after(moment, cut);
                 let model = world.model.lock().after_crash(moment.event, &rig.machine);
                 let after = World::open(rig, model).await;
-                // One that is not needed for what others lack.
+                // A disk whose data the others have.
                 let disk = (random >> 32) as u16 % disks as u16;
                 let is_away = round % 3 == 2 && after.rig.remove_disk(DiskNumber(disk)).await.is_ok();
                 after.settle(0..UNITS, &format!("seed {seed} round {round}, away {is_away}")).await;
@@ -136,7 +136,7 @@ fn a_disk_set_back_to_before_its_resync_is_seen() {
     });
 }
 
-/// A slab goes to another disk while users write; then its old disk can go.
+/// A slab moves to another disk while users write; then its old disk can be removed.
 #[test]
 fn a_slab_moves_under_load() {
     let mirrors = (0..10).map(|seed| Setup::new(200 + seed, 4, MIRROR));
@@ -165,7 +165,7 @@ fn a_slab_moves_under_load() {
     }
 }
 
-/// A disk of a coded row is away for good: its column is made from the others, and on another disk it is there again.
+/// A disk of a coded row is lost: its column is reconstructed from the others, and written to another disk.
 #[test]
 fn a_lost_column_is_made_from_the_others() {
     for parity in 1..=2 {
@@ -200,7 +200,7 @@ fn a_lost_column_is_made_from_the_others() {
     }
 }
 
-/// What a change of coded rows costs: small ones two reads and two writes besides the log, new stripes no read.
+/// The cost of changes of coded rows: small ones two reads and two writes besides the log, new stripes no read.
 #[test]
 fn what_coded_writes_cost() {
     virtual_time(async {
@@ -247,7 +247,7 @@ fn a_scrub_writes_anew_what_is_damaged() {
     });
 }
 
-/// Units of any column are made from the others, by a scrub and by a read.
+/// Units of any column are reconstructed from the others, by a scrub and by a read.
 #[test]
 fn damaged_units_of_coded_rows_are_written_anew() {
     for parity in 1..=2_u8 {
@@ -277,7 +277,8 @@ fn damaged_units_of_coded_rows_are_written_anew() {
     }
 }
 
-/// Rule 17: when the disk of a replica leaves, another one gets it, and the space survives the loss of the others.
+/// Rule 17: when the disk of a replica leaves, another disk gets a replica, and the space survives the loss of the
+/// other replicas.
 #[test]
 fn a_replica_of_the_log_is_replaced() {
     virtual_time(async {
@@ -301,7 +302,8 @@ fn a_replica_of_the_log_is_replaced() {
     });
 }
 
-/// Rule 11: a disk that leaves before the owner was asked misses what was in tables, in flight and not flushed there.
+/// Rule 11: a disk that leaves before the owner could answer is stale in the units that were in tables, in flight or
+/// not flushed there.
 #[test]
 fn a_disk_that_leaves_without_a_word_is_accounted_for() {
     let mirrors = (0..12).map(|seed| Setup::new(350 + seed, 4, MIRROR));
@@ -337,7 +339,7 @@ fn a_disk_that_leaves_without_a_word_is_accounted_for() {
     }
 }
 
-/// A view that is late says of a disk that it is not accounted for, which has returned since.
+/// A late view lists a disk as unaccounted for that has returned since.
 #[test]
 fn a_late_view_does_not_stop_a_replica() {
     virtual_time(async {
@@ -386,7 +388,7 @@ fn a_disk_that_was_lost_with_the_owner_is_accounted_for() {
     }
 }
 
-/// Rule 17: a replica goes to another disk, also the only one; then nothing reads or writes the old one any more.
+/// Rule 17: a replica, even the only one, moves to another disk; then the old one is not read or written any more.
 #[test]
 fn a_replica_of_the_log_moves_under_load() {
     let mirrors = (0..4).map(|seed| Setup::new(500 + seed, 4, MIRROR));
@@ -395,7 +397,7 @@ fn a_replica_of_the_log_moves_under_load() {
     for setup in mirrors.chain(simple).chain([coded(520, 1)]) {
         virtual_time(async {
             let world = World::new(&setup).await;
-            // So long that a write would arrive after the end of the move.
+            // Long enough for a write to complete after the end of the move.
             world.shuffle(Duration::from_millis(20));
             world.write(0..UNITS, true).await.unwrap();
             let before = world.rig.view_now().log_row().unwrap().clone();
@@ -437,7 +439,7 @@ fn a_replica_of_the_log_moves_under_load() {
     }
 }
 
-/// Whatever the moment of a power cut, there is a log with everything, and the next owner ends the move.
+/// Whatever the moment of a power cut, there is a complete log, and the next owner ends the move.
 #[test]
 fn crashes_while_a_replica_of_the_log_moves() {
     for seed in 0..6 {
@@ -486,7 +488,7 @@ fn a_replica_of_the_log_without_another_place_stays() {
     });
 }
 
-/// The disk that a replica moves to leaves: the move is called off, and another one finds a place.
+/// The target disk of a replica's move leaves: the move is cancelled, and another move finds a target.
 #[test]
 fn a_move_of_the_log_is_called_off_with_its_disk() {
     virtual_time(async {
@@ -514,8 +516,8 @@ fn a_move_of_the_log_is_called_off_with_its_disk() {
     });
 }
 
-/// Rule 18: the owner before has allocated a row and ended. It has no blocks, and what its slabs have is nothing: a scrub passes
-/// over it, and it does not keep a space from getting smaller.
+/// Rule 18: the former owner has allocated a row and ended. The row has no blocks, and its slabs' contents do not
+/// count: a scrub skips it, and it does not prevent the space from shrinking.
 #[test]
 fn a_row_that_was_never_made_ready_holds_nothing() {
     virtual_time(async {
@@ -533,7 +535,7 @@ fn a_row_that_was_never_made_ready_holds_nothing() {
     });
 }
 
-/// A slab moves while a discard is not durable. The discard is lost with the power: the new slab has what was there before.
+/// A slab moves while a discard is not durable. The discard is lost in a power cut: the new slab has the former data.
 #[test]
 fn a_slab_that_moves_has_what_a_lost_discard_brings_back() {
     for setup in [Setup::new(700, 4, MIRROR), coded(701, 1)] {

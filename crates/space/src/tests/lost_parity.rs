@@ -1,4 +1,4 @@
-//! Part 1, point 15: a unit that is lost can be written whatever else of its stripe is lost, and is there again.
+//! Part 1, point 15: a lost unit can be written and read again, whatever else of its stripe is lost.
 
 use pool_seam::RowNumber;
 
@@ -20,7 +20,7 @@ fn flip(world: &World, slab: usize) {
     world.rig.machine.flip(SlotId(place.disk.0.into()), at, 4);
 }
 
-/// Every set of columns that are more than the parities can make, every order in which their units are written.
+/// Every set of columns that the parities cannot reconstruct, and every order in which their units are written.
 #[test]
 fn a_lost_unit_is_written_beside_another() {
     for parity in 1..=2_u8 {
@@ -79,7 +79,7 @@ fn a_lost_unit_is_written_beside_another() {
                     world.read(0..24).await.unwrap();
                     let world = world.crashed(PowerCut::LoseAll, |_| {}).await;
                     world.read(0..24).await.unwrap();
-                    // All of its parities are there again: they make what is damaged now.
+                    // All of its parities are valid again: they reconstruct a unit that is damaged now.
                     world.space.run(JobId(2), JobOrder::Scrub(ROW)).wait().await.unwrap();
                     let last = order.last().map_or(0, |column| *column);
                     flip(&world, last as usize);

@@ -1,4 +1,4 @@
-//! Reads give what was written, and a flush makes it durable.
+//! Reads return the written data, and a flush makes it durable.
 
 use futures_util::future::join_all;
 
@@ -58,7 +58,7 @@ fn writes_from_buffers_of_any_length() {
     }
 }
 
-/// Many users at a time: whatever the order in which the disks answer, reads give a newest value.
+/// Many users at a time: in whatever order the disks answer, reads return one of the newest values.
 #[test]
 fn users_at_the_same_units() {
     for setup in setups() {
@@ -113,7 +113,7 @@ fn a_flush_waits_for_a_write_of_what_it_makes_durable() {
     });
 }
 
-/// What a caller stopped waiting for is done all the same.
+/// A call whose future is dropped is done all the same.
 #[test]
 fn calls_that_are_dropped_are_done() {
     virtual_time(async {
@@ -172,7 +172,7 @@ fn look_ups_of_tables_are_counted() {
     });
 }
 
-/// What a crash has left is in doubt until it is resolved.
+/// Units that a crash has left open are in doubt until they are resolved.
 #[test]
 fn a_crash_leaves_a_space_in_doubt() {
     virtual_time(async {

@@ -13,8 +13,8 @@ const GROUP: GroupKey = GroupKey { row: RowNumber(0), set: 0, group: 0 };
 const MINUTE: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A space that was opened after a crash: of stripe 8, with units 24, 28 and 32 of the space, the log has a change of which
-/// the owner does not know that it is in place.
+/// A space that was opened after a crash: the log has a change of stripe 8, with units 24, 28 and 32 of the space, and
+/// the owner does not know whether it is in place.
 async fn with_unplaced_stripe(parity: u8) -> World {
     let world = World::new(&coded(60, parity)).await;
     world.write(0..48, true).await.unwrap();
@@ -53,8 +53,8 @@ async fn after<T>(world: &World, seconds: u32, call: impl Future<Output = T>) ->
     call.await
 }
 
-/// The checkpoint waits for writes of stripes to pause; a write waits for the end of that pause and has the locks of stripes 9 to
-/// 11; another waits for these and is the first that wants stripe 8.
+/// The checkpoint waits for writes of stripes to pause; a write waits for the end of that pause and holds the locks of
+/// stripes 9 to 11; another write waits for these and is the first that needs stripe 8.
 #[test]
 fn a_checkpoint_beside_writers_that_queue_for_the_stripe_it_places() {
     for parity in 1..=2 {
@@ -78,7 +78,7 @@ fn a_checkpoint_beside_writers_that_queue_for_the_stripe_it_places() {
     }
 }
 
-/// The caller that has the lock may need other changes of stripes to go on.
+/// The caller that holds the lock may need other changes of stripes in order to continue.
 #[test]
 fn a_checkpoint_that_waits_for_a_stripe_holds_up_no_write() {
     virtual_time(async {
@@ -110,7 +110,7 @@ fn a_checkpoint_of_a_full_log_waits_for_no_stripe() {
     });
 }
 
-/// The end of a move keeps checkpoints away, and waits for locks whose holders may wait for room.
+/// The end of a move excludes checkpoints, and waits for locks whose holders may wait for room.
 #[test]
 fn a_move_that_cannot_end_does_not_keep_a_full_log_from_a_checkpoint() {
     virtual_time(async {
@@ -121,7 +121,7 @@ fn a_move_that_cannot_end_does_not_keep_a_full_log_from_a_checkpoint() {
         let order = JobOrder::Fill(vec![(RowNumber(0), 0, None)]);
         let moved = world.space.run(JobId(1), order).wait();
         let beside = async {
-            // Behind the piece of the job that waits for this one; then the job has only its end before it.
+            // Queued behind the piece of the job that waits for this lock; after that the job has only its end left.
             world.rig.env.sleep(SECOND).await;
             let next = lock(&world, last..last + 1);
             tokio::pin!(next);
@@ -141,7 +141,7 @@ fn a_move_that_cannot_end_does_not_keep_a_full_log_from_a_checkpoint() {
     });
 }
 
-/// The task that makes checkpoints has damaged blocks written anew, under a lock.
+/// The checkpoint task rewrites damaged blocks, under a lock.
 #[test]
 fn damaged_blocks_of_a_busy_group_do_not_keep_a_full_log_from_a_checkpoint() {
     virtual_time(async {
@@ -162,8 +162,9 @@ fn damaged_blocks_of_a_busy_group_do_not_keep_a_full_log_from_a_checkpoint() {
     });
 }
 
-/// One disk of a row is away, and another fails: stripes that are in the log cannot be put in place. Snapshots have room for
-/// them, because further changes of the row are refused; the log goes on, and when the disk works again all is as it was.
+/// One disk of a row is absent, and another fails: stripes in the log cannot be written in place. Snapshots have room
+/// for them, because further changes of the row are refused; the log continues, and when the disk works again, so does
+/// the row.
 #[test]
 fn stripes_that_cannot_be_put_in_place_do_not_fill_the_log() {
     virtual_time(async {

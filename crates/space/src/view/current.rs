@@ -1,8 +1,8 @@
-//! A value that is replaced now and then, and looked at by every I/O.
+//! A value that is rarely replaced, and read by every I/O.
 //!
 //! Invariants:
-//! 1. The number grows with each replacement, under the lock; so a number that was read under the lock is that of the
-//!    value that was read with it.
+//! 1. The number grows with each replacement, under the lock; so a number and a value read together under the lock
+//!    belong together.
 //! 2. When [`Current::replace`] has returned, no value from before it is current.
 
 use crate::sync::{Arc, AtomicU64, Ordering, RwLock};
@@ -13,7 +13,7 @@ pub struct Current<T> {
     value: RwLock<Arc<T>>,
 }
 
-/// A value as it was at some moment.
+/// A snapshot of the value, with its number.
 pub struct Seen<T> {
     number: u64,
     /// The value.
@@ -21,12 +21,12 @@ pub struct Seen<T> {
 }
 
 impl<T> Current<T> {
-    /// With its first value.
+    /// Creates it with its first value.
     pub fn new(value: Arc<T>) -> Current<T> {
         Current { number: AtomicU64::new(0), value: RwLock::new(value) }
     }
 
-    /// The present value.
+    /// The current value.
     pub fn get(&self) -> Seen<T> {
         let value = self.value.read();
         Seen { number: self.number.load(Ordering::Acquire), value: Arc::clone(&value) }
@@ -37,7 +37,7 @@ impl<T> Current<T> {
         self.number.load(Ordering::Acquire) == seen.number
     }
 
-    /// Replaces the value, if `is_newer` says so of the present one and this one; returns whether.
+    /// Replaces the value if `is_newer` is true of the current one and the new one; returns whether it did.
     pub fn replace(&self, value: Arc<T>, is_newer: impl FnOnce(&T, &T) -> bool) -> bool {
         let mut present = self.value.write();
         if !is_newer(&**present, &value) {

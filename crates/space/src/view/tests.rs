@@ -86,7 +86,7 @@ fn a_coded_row_is_one_set() {
     assert_eq!((found.members.len(), found.data), (3, 2));
 }
 
-/// While a job changes the resiliency, each row has the shape that it says.
+/// While a job changes the resiliency, each row has the shape of its own record.
 #[test]
 fn rows_of_the_former_shape_keep_it() {
     let mut row = Row::new(5, [copy(0, 0, 0), copy(2, 0, 0)]);

@@ -13,7 +13,7 @@ use crate::{
 
 const DESCRIPTOR: [u8; 20] = [3; 20];
 
-/// Answers with `answer`, and keeps what it was asked about: the directory, and its descriptor.
+/// Answers with `answer`, and records the directories that it was called for, with their descriptors.
 struct Check {
     answer: Option<Vec<u8>>,
     asked: Mutex<Vec<(FileKey, Option<Vec<u8>>)>>,
@@ -43,7 +43,7 @@ impl Check {
         })
     }
 
-    /// What it was asked since the last call.
+    /// The calls since the last `asked`.
     fn asked(&self) -> Vec<(FileKey, Option<Vec<u8>>)> {
         std::mem::take(&mut self.asked.lock())
     }
@@ -105,7 +105,7 @@ pub(super) async fn refused(s: &Subject) {
     assert_eq!(s.names("d").await, [""; 0]);
 }
 
-/// The check is about new files only.
+/// The check is called for new files only.
 pub(super) async fn not_asked(s: &Subject) {
     let check = Check::new(None);
     s.file("Existing").await;
@@ -124,7 +124,8 @@ pub(super) async fn not_asked(s: &Subject) {
     assert_eq!(check.asked(), []);
 }
 
-/// A stream is created with its file. Where the file exists without the stream, it is opened itself unless it may have one.
+/// A stream is created with its file. If the file exists without the stream and may not get one, the file itself is
+/// opened.
 pub(super) async fn streams(s: &Subject) {
     if !s.vfs.info().named_streams {
         return;

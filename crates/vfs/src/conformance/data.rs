@@ -56,7 +56,7 @@ pub(super) async fn end_of_file(s: &Subject) {
     s.expect(&*reader.node, 10, 100, b"gap").await;
 }
 
-/// The end of file moves; what comes back is zero.
+/// The end of file moves; the new range reads as zero.
 pub(super) async fn lengths(s: &Subject) {
     let (c, f) = (Ctx::default(), s.file("f").await);
     let data = pattern(7, 200_000);
@@ -111,7 +111,7 @@ pub(super) async fn durable(s: &Subject) {
     s.expect(&*f.node, 99_999, 2, &[1, 2]).await;
     f.node.flush(&c).wait().await.expect("flushed");
     d.node.flush(&c).wait().await.expect("flushed");
-    // Closing knows of no failure, and the file is still usable.
+    // Closing reports no failure, and the file is still usable.
     s.write(&*f.node, 400_000, &[5; 100_000]).await;
     for node in [&f.node, &d.node, &f.node] {
         node.close(&c).wait().await.expect("stored");
@@ -119,7 +119,7 @@ pub(super) async fn durable(s: &Subject) {
     s.expect(&*f.node, 499_999, 2, &[5]).await;
 }
 
-/// When a descriptor comes instead of bytes, it has those bytes.
+/// When a read returns a descriptor instead of bytes, it has those bytes.
 pub(super) async fn descriptor(s: &Subject) {
     let f = s.file("f").await;
     let data = pattern(10, 704_512);
@@ -153,7 +153,7 @@ pub(super) async fn no_memory(s: &Subject) {
     let want = || Want { length: 102_400, arena: &s.arena, file_ok: false };
     let reads = (0..3).map(|_| tokio::spawn(f.node.read(&Ctx::default(), 0, want()).wait()));
     let reads: Vec<_> = reads.collect();
-    drop(f.node.read(&Ctx::default(), 0, want())); // nobody waits for this one
+    drop(f.node.read(&Ctx::default(), 0, want())); // the future is dropped
     tokio::task::yield_now().await;
     drop(held);
     for read in reads {

@@ -18,7 +18,7 @@ pub(super) async fn second_name(s: &Subject) {
     assert_eq!(second.node.id(), f.node.id());
     assert_eq!(s.stat(&*second.node).await.links, 2);
     s.expect(&*second.node, 0, 2000, &data).await;
-    // Another name of the same file is taken like any other.
+    // Another name of the same file is a collision like any other.
     assert_eq!(s.rename("f", f.node.id(), "D\\SECOND", false).await, Err(VfsError::Exists));
     assert_eq!(s.link("f", f.node.id(), "F", false).await, Err(VfsError::Exists));
     assert_eq!(s.stat(&*f.node).await.links, 2);
@@ -29,7 +29,7 @@ pub(super) async fn second_name(s: &Subject) {
     assert_eq!(s.stat(&*f.node).await.links, 1);
 }
 
-/// What cannot be linked so.
+/// Links that are refused.
 pub(super) async fn refused(s: &Subject) {
     if !s.links {
         return;

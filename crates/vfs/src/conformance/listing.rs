@@ -35,7 +35,7 @@ pub(super) async fn small(s: &Subject) {
     assert_eq!(f.node.lookup(&c, "x").wait().await.err(), Some(VfsError::NotDirectory));
 }
 
-/// Entries that are there all the time are seen exactly once, while others come and go.
+/// Entries that exist all the time are listed exactly once, while others are created and removed.
 pub(super) async fn ten_thousand(s: &Subject) {
     const STAYING: usize = 10_000;
     let d = s.directory("d").await;

@@ -80,7 +80,7 @@ pub(super) async fn change_time(s: &Subject) {
     panic!("a write does not change the change time");
 }
 
-/// What a new file was asked to have, and what is set later.
+/// Attributes at creation, and set later.
 pub(super) async fn attributes(s: &Subject) {
     if !s.keeps_metadata {
         return;
@@ -114,7 +114,7 @@ pub(super) async fn attributes(s: &Subject) {
             }
         }
     }
-    // READONLY is for the server to heed; SPARSE_FILE is set by its own call and stays.
+    // READONLY is enforced by the server only; SPARSE_FILE is set by its own call and stays.
     let f = s.existing("File3").await;
     s.write(&*f.node, 0, b"written all the same").await;
     f.node.set_sparse(&c, true).wait().await.expect("sparse");
@@ -150,7 +150,7 @@ pub(super) async fn security(s: &Subject) {
             node.set_security(&c, descriptor.clone()).wait().await.expect("room");
             assert_eq!(node.security(&c).wait().await, Ok(Some(descriptor)));
         }
-        // A large one is kept or refused as a whole.
+        // A large one is stored or refused as a whole.
         let large = super::pattern(9, 40_000);
         let kept = match node.set_security(&c, large.clone()).wait().await {
             Ok(()) => large,
@@ -197,7 +197,7 @@ pub(super) async fn extended(s: &Subject) {
     assert_eq!(bad, Err(VfsError::InvalidArgument));
 }
 
-/// What one open sets, the others and the directory show.
+/// Metadata set through one open shows in the others and in listings.
 pub(super) async fn shared_by_opens(s: &Subject) {
     let c = Ctx::default();
     let (a, b, root) = (s.file("f").await, s.existing("F").await, s.existing("").await);

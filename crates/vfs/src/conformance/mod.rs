@@ -1,7 +1,7 @@
-//! What every backend must do, as code: one suite that is run on all of them.
+//! The conformance suite: the requirements of a backend as tests, run on all backends.
 //!
-//! A backend's test makes a [`Subject`] per check and calls [`run_all`], inside a Tokio runtime. A check that fails
-//! panics with what it expected; the random one names its seed.
+//! A backend's test calls [`run_all`] with a function that creates a [`Subject`] per check, inside a Tokio runtime. A
+//! check that fails panics with the expected result; the random one prints its seed.
 
 mod creating;
 mod data;
@@ -28,7 +28,7 @@ use crate::{
     Vfs, VfsError, VfsPath, VfsResult, Want,
 };
 
-/// A fresh, empty tree to try, and what may be expected of it.
+/// A fresh, empty tree to test, and its features.
 pub struct Subject {
     /// The tree.
     pub vfs: Arc<dyn Vfs>,
@@ -38,20 +38,20 @@ pub struct Subject {
     pub keeps_data: bool,
     /// Attributes, creation times, security descriptors and extended attributes are kept.
     pub keeps_metadata: bool,
-    /// What was never written takes no space and is told apart from data.
+    /// Ranges that were never written take no space, and are reported as holes.
     pub keeps_holes: bool,
     /// Files can have several names.
     pub links: bool,
     /// There are folders, files have any name and any length in bytes, and stay usable after they were removed. Without
     /// this lengths are multiples of 4 KiB, and names end in `.img`.
     pub any_file: bool,
-    /// What must live as long as the tree.
+    /// A value that must outlive the tree.
     pub keep: Box<dyn Any>,
 }
 
 type Check = for<'a> fn(&'a Subject) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// All checks by name; those that need only what [`Subject::any_file`] leaves are in [`PLAIN`].
+/// All checks by name; those that also run without [`Subject::any_file`] are in [`PLAIN`].
 const CHECKS: &[(&str, Check)] = &[
     ("opening::modes", |s| Box::pin(opening::modes(s))),
     ("opening::missing", |s| Box::pin(opening::missing(s))),
@@ -117,7 +117,7 @@ const PLAIN: &[(&str, Check)] = &[
 /// Runs every check on a fresh subject.
 ///
 /// # Panics
-/// When the backend does not do what it must.
+/// When the backend fails a check.
 pub async fn run_all(make: impl Fn() -> Subject) {
     run_some(make, |_| true).await;
 }
@@ -177,7 +177,7 @@ impl Random {
 }
 
 impl Subject {
-    /// The path that a check means.
+    /// The path of a check's file in the subject.
     fn path(&self, text: &str) -> VfsPath {
         match self.any_file || text.is_empty() {
             true => path(text),
@@ -208,12 +208,12 @@ impl Subject {
         made.unwrap_or_else(|e| panic!("create directory {text:?}: {e}"))
     }
 
-    /// What exists.
+    /// Opens an existing file or directory.
     async fn existing(&self, text: &str) -> Opened {
         self.open(text, OpenMode::Open, None).await.unwrap_or_else(|e| panic!("open {text:?}: {e}"))
     }
 
-    /// Why it cannot be opened.
+    /// The error of opening it.
     async fn refusal(&self, text: &str) -> Option<VfsError> {
         self.open(text, OpenMode::Open, None).await.err()
     }
@@ -243,7 +243,7 @@ impl Subject {
         }
     }
 
-    /// Asserts what a read gives, as far as the backend keeps data.
+    /// Asserts the result of a read, as far as the backend keeps data.
     async fn expect(&self, node: &dyn Node, offset: u64, length: u32, expected: &[u8]) {
         let got = self.read(node, offset, length).await.expect("a read");
         assert_eq!(got.len(), expected.len(), "length of a read of {length} at {offset}");

@@ -17,7 +17,7 @@ const STEPS: u64 = 400;
 /// The largest offset used, in bytes: a few blocks.
 const EXTENT: u64 = 300_000;
 
-/// Names to choose from; several mean the same.
+/// Names to choose from; several are equal without regard to case.
 const NAMES: [&str; 8] = ["a", "A", "b", "Bé", "bÉ", "c", "dir", "DIR"];
 
 /// A file's bytes, shared by all that have it open.
@@ -221,7 +221,7 @@ impl Run<'_> {
         Some((f, offset, length as usize))
     }
 
-    /// All names, and what is in the files.
+    /// Compares all names and the content of the files.
     async fn compare(&mut self, at: &str) {
         for directory in ["", "dir"] {
             let (mut names, full) = match self.model.list(directory) {
@@ -257,7 +257,7 @@ fn put(bytes: &Bytes, offset: usize, data: &[u8]) {
 
 impl Model {
     /// # Errors
-    /// `PathNotFound` when what is above is no directory.
+    /// `PathNotFound` when the parent is no directory.
     fn above(&self, path: &str) -> Result<(), VfsError> {
         match super::path(path).parent() {
             Some(above) if !above.is_root() => match self.entries.get(&fold(&above.to_string())) {

@@ -5,7 +5,7 @@ use env::Ctx;
 use super::Subject;
 use crate::{Attributes, Kind, OpenMode, OpenRequest, Rights, VfsError};
 
-/// Every mode on what is there and what is not, for every kind asked for.
+/// Every mode on existing and missing names, for every requested kind.
 pub(super) async fn modes(s: &Subject) {
     use OpenMode::{Create, Open, OpenOrCreate};
     let (file, directory) = (Some(Kind::File), Some(Kind::Directory));
@@ -75,7 +75,7 @@ pub(super) async fn missing(s: &Subject) {
     assert_eq!(s.names("dir").await, [""; 0]);
 }
 
-/// Names match without regard to case; what is stored comes back.
+/// Names match without regard to case; the stored spelling is returned.
 pub(super) async fn case(s: &Subject) {
     s.directory("Dir").await;
     s.directory("Dir\\Žluť").await;
@@ -100,7 +100,7 @@ pub(super) async fn case(s: &Subject) {
     assert_eq!(s.existing("Dir\\Žluť\\Straße.TXT").await.path.name(), Some("STRAßE.TXT"));
 }
 
-/// Names of every sort go in and come out.
+/// Names with all kinds of characters are stored and listed unchanged.
 pub(super) async fn unicode(s: &Subject) {
     let names = [
         "ascii",
@@ -150,7 +150,7 @@ pub(super) async fn same_file(s: &Subject) {
     assert!(space.total >= space.free && space.free >= space.available && space.total > 0);
 }
 
-/// Many want to make the same file at once, each with its own spelling: one makes it.
+/// Many concurrent creations of the same file, each with its own spelling: one succeeds.
 pub(super) async fn at_once(s: &Subject) {
     for turn in 0..20 {
         let name = format!("made once {turn}");

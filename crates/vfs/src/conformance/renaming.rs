@@ -33,7 +33,7 @@ pub(super) async fn case_only(s: &Subject) {
     assert_eq!(s.existing("name.txt").await.path.name(), Some("name.TXT"));
 }
 
-/// Over another file: only when asked to; who has that open keeps it.
+/// Over another file: only with `replace`; opens of the replaced file stay usable.
 pub(super) async fn replacing(s: &Subject) {
     let (new, old) = (s.file("new").await, s.file("Old").await);
     let (data, gone) = (pattern(1, 100), pattern(2, 200));
@@ -50,7 +50,7 @@ pub(super) async fn replacing(s: &Subject) {
     s.expect(&*old.node, 0, 1000, &gone).await;
 }
 
-/// A directory takes along what is in it.
+/// A directory is renamed with its content.
 pub(super) async fn directories(s: &Subject) {
     let d = s.directory("a").await;
     s.directory("a\\b").await;
@@ -63,7 +63,7 @@ pub(super) async fn directories(s: &Subject) {
     s.file("a").await; // the name is free
 }
 
-/// What cannot be renamed so.
+/// Renames that are refused.
 pub(super) async fn refused(s: &Subject) {
     let (f, d) = (s.file("f").await, s.directory("d").await);
     let other = s.file("other").await;
@@ -89,7 +89,7 @@ pub(super) async fn refused(s: &Subject) {
     assert_eq!(s.names("").await, ["d", "f", "full", "other"]);
 }
 
-/// Names go; open files stay.
+/// Names are removed; open files stay usable.
 pub(super) async fn removing(s: &Subject) {
     let f = s.file("F").await;
     let data = pattern(3, 5000);
@@ -106,7 +106,7 @@ pub(super) async fn removing(s: &Subject) {
     s.write(&*f.node, 5000, b"still open").await;
     s.expect(&*f.node, 4990, 100, &[&data[4990..], b"still open"].concat()).await;
     assert_eq!(s.stat(&*f.node).await.links, 0);
-    // The name means another file now, which must not be removed in its place.
+    // The name is another file's now, which must not be removed in its place.
     let new = s.file("f").await;
     assert_eq!(s.remove("f", f.node.id()).await, Err(VfsError::Stale));
     assert_eq!(s.rename("f", f.node.id(), "g", false).await, Err(VfsError::Stale));

@@ -7,7 +7,7 @@ use crate::{Attributes, ReparseKind, ReparsePoint, VfsError};
 
 const TAG: u32 = 0x8000_0014;
 
-/// They are kept, shown, replaced and removed; of files and of directories.
+/// They are stored, listed, replaced and removed; on files and on directories.
 pub(super) async fn kept(s: &Subject) {
     let c = Ctx::default();
     let point = |data: &[u8]| ReparsePoint { tag: TAG, guid: None, data: data.to_vec() };
@@ -25,7 +25,7 @@ pub(super) async fn kept(s: &Subject) {
         assert!(stat.attributes.contains(Attributes::REPARSE_POINT), "{name}");
         assert_eq!(stat.reparse, kind, "{name}");
         drop(node);
-        // What stands behind it is not looked for here.
+        // The backend does not follow it.
         let behind = s.refusal(&format!("{name}\\x")).await;
         let expected = if name == "d" { VfsError::ReparsePoint } else { VfsError::PathNotFound };
         assert_eq!(behind, Some(expected), "{name}");
@@ -49,7 +49,7 @@ pub(super) async fn kept(s: &Subject) {
     }
 }
 
-/// A full one, where the file system has room for it with a file.
+/// One of the largest size, where the file system can store that.
 pub(super) async fn largest(s: &Subject) {
     let c = Ctx::default();
     let f = s.file("f").await.node;

@@ -8,7 +8,7 @@ use env::Ctx;
 use super::{Subject, pattern};
 use crate::{Attributes, Node, VfsError};
 
-/// Far behind 4 GiB, without the space before.
+/// Data far behind 4 GiB, without allocation before it.
 pub(super) async fn sparse(s: &Subject) {
     const FAR: u64 = (4 << 30) + 5;
     let (c, f) = (Ctx::default(), s.file("f").await);
@@ -37,7 +37,7 @@ pub(super) async fn sparse(s: &Subject) {
     assert_eq!(past, []);
 }
 
-/// In order, apart, inside `within`, and covering `data`.
+/// Asserts that the ranges are in order, disjoint, inside `within`, and cover `data`.
 fn check(ranges: &[Range<u64>], within: Range<u64>, data: &[Range<u64>]) {
     for pair in ranges.windows(2) {
         assert!(pair[0].end < pair[1].start, "{ranges:?}");
@@ -66,12 +66,12 @@ pub(super) async fn zeroed(s: &Subject) {
         check(&ranges, 0..1 << 20, &[0..100, 300..65_536, 262_144..500_001, 900_003..1_048_000]);
     }
     f.node.zero(&c, 5..5).wait().await.expect("nothing to do");
-    // Nothing hides behind the end.
+    // No old data reappears behind the end.
     f.node.set_len(&c, 2 << 20).wait().await.expect("longer");
     s.expect(&*f.node, 1 << 20, 1 << 20, &vec![0; 1 << 20]).await;
 }
 
-/// A reservation does not move the end of file; a smaller one cuts it off.
+/// A reservation does not move the end of file; a smaller one truncates the file.
 pub(super) async fn reserved(s: &Subject) {
     let (c, f) = (Ctx::default(), s.file("f").await);
     let data = pattern(14, 10_000);

@@ -49,7 +49,7 @@ impl Subject {
         node.rename_stream(&Ctx::default(), &name(from), to.as_ref(), replace).wait().await
     }
 
-    /// The whole of a stream.
+    /// Asserts the whole content of a stream.
     async fn expect_stream(&self, file: &str, stream: &str, expected: &[u8]) {
         let opened = self.stream(file, stream, OpenMode::Open).await;
         let opened = opened.unwrap_or_else(|e| panic!("open {file}:{stream}: {e}"));
@@ -57,7 +57,7 @@ impl Subject {
         self.expect(&*opened.node, 0, expected.len() as u32 + 10, expected).await;
     }
 
-    /// Whether there are streams. Where there are none, opening one says so.
+    /// Whether the backend has streams. Without them, opening one fails with the error for that.
     async fn has_streams(&self) -> bool {
         if self.vfs.info().named_streams {
             return true;
@@ -170,7 +170,7 @@ pub(super) async fn metadata(s: &Subject) {
     assert_eq!(stream.list(&c, true, 1).wait().await.err(), Some(VfsError::NotDirectory));
 }
 
-/// Streams leave room for what describes the file.
+/// Streams leave room for the file's metadata.
 pub(super) async fn beside_a_descriptor(s: &Subject) {
     if !s.has_streams().await {
         return;
@@ -261,7 +261,7 @@ pub(super) async fn renaming(s: &Subject) {
     }
 }
 
-/// A file keeps its streams under every name, and takes them with it when the last name goes.
+/// A file has its streams under every name; removing the last name removes them.
 pub(super) async fn with_the_file(s: &Subject) {
     if !s.has_streams().await {
         return;
@@ -310,7 +310,7 @@ pub(super) async fn concurrent_writers(s: &Subject) {
     s.expect(&*first, 0, 10_000, &expected).await;
 }
 
-/// Random changes of one stream beside a vector.
+/// Random changes of one stream, compared with a vector.
 pub(super) async fn random(s: &Subject) {
     if !s.has_streams().await {
         return;

@@ -69,7 +69,7 @@ async fn hostdir() {
     run_all(|| host(&std::env::temp_dir(), HostDirOptions::default())).await;
 }
 
-/// As on a network's file system: nothing is done at once, nothing is remembered.
+/// As on a network file system: no call completes at once, nothing is cached.
 #[tokio::test]
 async fn hostdir_shared_with_others() {
     // Making 10,000 files reads the directory 10,000 times then: right, but not for a test.
@@ -77,14 +77,14 @@ async fn hostdir_shared_with_others() {
     run_some(|| host(&std::env::temp_dir(), options()), |name| name != "listing::ten_thousand").await;
 }
 
-/// As where the system forbids io_uring.
+/// As on a system that forbids io_uring.
 #[tokio::test]
 async fn hostdir_without_io_uring() {
     let options = || HostDirOptions { io_uring: false, ..Default::default() };
     run_some(|| host(&std::env::temp_dir(), options()), |name| name.starts_with("data::")).await;
 }
 
-/// On a file system in memory, where everything is done at once.
+/// On a file system in memory, where every call completes at once.
 #[tokio::test]
 async fn hostdir_in_memory() {
     let memory = Path::new("/dev/shm");

@@ -1,9 +1,9 @@
-//! Watching directories for changes, whatever program makes them: inotify, one instance and one thread for each tree.
+//! Watches directories for changes by any program: inotify, one instance and one thread for each tree.
 //!
 //! The thread starts with the first watch and ends with the last: users may have few inotify instances
-//! (`fs.inotify.max_user_instances`). It owns all state; others send it [`Command`]s. A watch of a whole
-//! tree is one inotify watch for each directory in it, at most [`WATCHES_MAX`] for all watches of the tree: directories
-//! past that are not seen. Directories that come later are added when their creation is read. Symbolic links are not
+//! (`fs.inotify.max_user_instances`). It owns all state; other threads send it [`Command`]s. A watch of a whole tree is
+//! one inotify watch for each directory in it, at most [`WATCHES_MAX`] for all watches of the tree: directories beyond
+//! that are not watched. Later directories are added when their creation event is read. Symbolic links are not
 //! followed. On file systems that other machines change (NFS, …) only this machine's changes are seen.
 
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ use crate::{Kind, ReportChange, TreeChange, VfsPath};
 const WATCHES_MAX: usize = 8192;
 /// For how long events are gathered before they are read.
 const GATHER: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-/// What the names begin with that this backend makes for itself.
+/// The prefix of the names of this backend's own files.
 const OWN_PREFIX: &str = ".causeway-";
 
 const SEEN: WatchFlags = WatchFlags::CREATE
@@ -37,7 +37,7 @@ const SEEN: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::ONLYDIR)
     .union(WatchFlags::EXCL_UNLINK);
 
-/// The way to a tree's thread.
+/// The handle of a tree's thread.
 pub(super) struct Changes {
     mailbox: Arc<Mailbox>,
     next: AtomicU64,
@@ -54,13 +54,13 @@ enum Command {
     End,
 }
 
-/// One watch; dropping it ends it.
+/// One watch; ends when dropped.
 pub(super) struct Guard {
     changes: Arc<Changes>,
     id: u64,
 }
 
-/// What the thread knows.
+/// The state of the thread.
 struct Watcher {
     tree: Weak<Tree>,
     queue: OwnedFd,
@@ -90,11 +90,11 @@ struct Event {
 }
 
 impl Changes {
-    /// Starts the thread; `None` when there is no inotify instance to be had.
+    /// Starts the thread; `None` when the system has no free inotify instance.
     pub(super) fn start(tree: &Arc<Tree>) -> Option<Changes> {
         let queue = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC);
         let queue = queue
-            .inspect_err(|e| tracing::warn!("changes from outside are not seen: no inotify instance: {e}"))
+            .inspect_err(|e| tracing::warn!("changes by other programs are not seen: inotify failed: {e}"))
             .ok()?;
         let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).ok()?;
         let mailbox = Arc::new(Mailbox { wake, commands: Mutex::default() });
@@ -130,7 +130,8 @@ impl Drop for Guard {
 }
 
 impl Mailbox {
-    /// A watch that ends before it has begun leaves nothing: what waits here is no more than what is watched.
+    /// A watch that ends before the thread has begun it is removed from the queue: so the queue is no longer than the
+    /// number of watches.
     fn send(&self, command: Command) {
         let mut commands = self.commands.lock();
         if let Command::Remove { id } = command
@@ -159,11 +160,12 @@ impl Watcher {
             match poll(&mut wait, None) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => {
-                    tracing::warn!("changes from outside are not seen any more: {error}");
+                    tracing::warn!("changes by other programs are no longer seen: {error}");
                     return;
                 }
             }
-            // Of the many events of a file that is being written, few are left after this: one follows the other unread.
+            // While this waits, the kernel merges equal consecutive events, so that few remain of a file that is being
+            // written.
             if wait[0].revents().contains(PollFlags::IN) {
                 let _ = poll(&mut wait[1..], Some(&GATHER));
             }
@@ -181,7 +183,7 @@ impl Watcher {
         }
     }
 
-    /// Watches a directory, and with `tree` what is below it. Entries that it has already go into `found`, if given.
+    /// Watches a directory, and with `tree` the directories below it. Adds its existing entries to `found`, if given.
     fn add(&mut self, id: u64, path: Vec<String>, tree: bool, mut found: Option<&mut Vec<TreeChange>>) {
         let Some(this) = self.tree.upgrade() else { return };
         let mut waiting = vec![path];
@@ -191,7 +193,10 @@ impl Watcher {
             let Ok(watch) = inotify::add_watch(&self.queue, link, SEEN) else { continue };
             if self.directories.len() >= WATCHES_MAX && !self.directories.contains_key(&watch) {
                 let _ = inotify::remove_watch(&self.queue, watch);
-                tracing::debug!("more than {WATCHES_MAX} directories: {} is not watched", place.disk);
+                tracing::debug!(
+                    "more than {WATCHES_MAX} directories: changes in {} by other programs are not seen",
+                    place.disk
+                );
                 return;
             }
             let directory = self.directories.entry(watch);
@@ -228,7 +233,7 @@ impl Watcher {
         });
     }
 
-    /// Reports what the kernel has queued.
+    /// Reports the events in the kernel's queue.
     fn read(&mut self) {
         let mut events = Vec::new();
         let mut buffer = [MaybeUninit::uninit(); 8192];
@@ -307,8 +312,8 @@ impl Watcher {
         }
     }
 
-    /// Whether an event is of a file that was opened without a name (`O_TMPFILE`), as this backend makes all its files: the
-    /// kernel calls it `#` and its inode number, for as long as it is open, whatever name it has got since.
+    /// Whether an event is of a file that was opened without a name (`O_TMPFILE`), as this backend makes all its files:
+    /// the kernel calls it `#` and its inode number, for as long as it is open, even if it has got a name since.
     fn is_unnamed(&self, directory: &Directory, event: &Event) -> bool {
         let named = ReadFlags::CREATE | ReadFlags::DELETE | ReadFlags::MOVED_FROM | ReadFlags::MOVED_TO;
         let number = event.name.strip_prefix('#');
@@ -319,7 +324,8 @@ impl Watcher {
         place.is_none_or(|p| beneath(&p.fd, &event.name, OFlags::PATH, Mode::empty()).is_err())
     }
 
-    /// A directory has come: trees grow by it. What is in it already is reported, some of it perhaps twice.
+    /// A directory was added: extends the watches of whole trees. Reports its existing entries, some of them perhaps
+    /// twice.
     fn added(&mut self, path: &VfsPath, watches: &[u64]) {
         let mut found = Vec::new();
         for id in watches {
@@ -333,7 +339,7 @@ impl Watcher {
         }
     }
 
-    /// A directory has another name: what is below it has another path.
+    /// A directory was renamed: updates the paths below it.
     fn rebase(&mut self, from: &VfsPath, to: &VfsPath) {
         for directory in self.directories.values_mut() {
             if let Some(rest) = directory.path.strip_prefix(from.components()) {
@@ -353,7 +359,7 @@ impl Watcher {
         });
     }
 
-    /// Calls each report of these watches once.
+    /// Calls the callback of each of these watches once.
     fn report(&self, watches: &[u64], change: &TreeChange) {
         let mut called: Vec<&ReportChange> = Vec::new();
         for watched in watches.iter().filter_map(|id| self.watches.get(id)) {
@@ -365,7 +371,7 @@ impl Watcher {
     }
 }
 
-/// The path of an entry as clients see it; `None` for one that they do not see, and for those of this backend.
+/// The path of an entry as shown to clients; `None` for hidden entries, and for this backend's own files.
 fn child(directory: &[String], disk: &str) -> Option<VfsPath> {
     if disk.is_empty() || disk.starts_with(OWN_PREFIX) {
         return None;
@@ -460,7 +466,7 @@ mod tests {
         assert!(seen.0.recv_timeout(Duration::from_secs(20)).is_err(), "the report is dropped");
     }
 
-    /// A file made under no name and named later has only its last name for those who watch.
+    /// A file created without a name and named later is reported with its final name only.
     #[test]
     fn a_file_without_a_name() {
         use std::io::Write;

@@ -1,4 +1,4 @@
-//! Compression by the file system (Btrfs): a flag of the inode, which new files take from their directory.
+//! Compression by the file system (Btrfs): a flag of the inode, which new files inherit from their directory.
 
 use rustix::fs::{IFlags, Statx, StatxAttributes};
 use rustix::io::Errno;
@@ -9,7 +9,7 @@ use crate::{VfsError, VfsResult};
 /// `FS_NOCOMP_FL`. With it the flag for compression is refused.
 const NEVER_COMPRESSED: IFlags = IFlags::from_bits_retain(0x400);
 
-/// Whether the file system compresses what is written to the file, or what is created in the directory.
+/// Whether the file system compresses the file's data, or new files in the directory.
 pub(super) fn is_compressed(stat: &Statx) -> bool {
     stat.stx_attributes.contains(StatxAttributes::COMPRESSED)
 }

@@ -19,7 +19,7 @@ use crate::{
     StreamInfo, StreamName, VfsError, VfsResult, Want,
 };
 
-/// Reads of this length and more ask for the file's size first, so as not to take memory for bytes that are not there.
+/// Reads of this length and more query the file's size first, so that no memory is allocated for bytes behind the end.
 const CLIP: usize = 64 << 10;
 
 /// The shortest read that is answered with a descriptor instead of bytes.
@@ -29,7 +29,7 @@ const SEND_FILE_MIN: usize = 64 << 10;
 pub(super) const OFFSET_MAX: u64 = i64::MAX as u64;
 
 impl HostNode {
-    /// Does `work` where it may block, at once on a memory file system.
+    /// Runs `work` in the thread pool; on a memory file system at once.
     pub(super) fn run<T: Send + 'static>(&self, work: impl FnOnce(&Open) -> T + Send + 'static) -> Io<T> {
         if self.open.shared.device.memory {
             return Io::Done(work(&self.open));
@@ -38,7 +38,7 @@ impl HostNode {
         Io::Pending(self.open.shared.tree.pool.run(move || work(&open)))
     }
 
-    /// As [`HostNode::run`] for what waits for the disk itself.
+    /// As [`HostNode::run`] for calls that wait for the disk itself.
     pub(super) fn run_slow<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Open) -> T + Send + 'static,
@@ -126,7 +126,7 @@ impl Node for HostNode {
         }
         let tree = &open.shared.tree;
         if c.flags.write_through {
-            // Not in the line: several flushes at a time share the disk's work.
+            // Not in the queue of the file's writes: concurrent flushes share the disk's work.
             return Job::write(Arc::clone(open), offset, src, true).start(move |_| total);
         }
         let mut done = 0;
@@ -136,7 +136,7 @@ impl Node for HostNode {
                 Ok(n) if n == length => return Io::Done(Ok(total)),
                 Ok(n) => done = n,
                 Err(Errno::OPNOTSUPP) => device.nowait_writes.store(false, Ordering::Relaxed),
-                // It would block; or it fails for a reason that may be no more than that (no space at hand).
+                // It would block, or it failed for a reason that may be temporary (no allocated space).
                 Err(_) => {}
             }
         }
@@ -173,7 +173,8 @@ impl Node for HostNode {
         Io::Pending(self.open.shared.tree.pool.run_in(&line, job))
     }
 
-    /// Where buffered writes that must not block are taken, the worker writes from memory at once: that is cheaper.
+    /// Where the file system accepts non-blocking buffered writes, the worker writes from memory at once, which is
+    /// cheaper.
     fn prefers_pipes(&self) -> bool {
         let device = &self.open.shared.device;
         let pool = !device.memory && !device.nowait_writes.load(Ordering::Relaxed);
@@ -200,7 +201,7 @@ impl Node for HostNode {
             let before = statx(&*open.fd)?.stx_size;
             rustix::fs::ftruncate(&*open.fd, len)?;
             if len < before {
-                open.shared.reserved.store(0, Ordering::Relaxed); // the system has given it back
+                open.shared.reserved.store(0, Ordering::Relaxed); // the system has freed it
             }
             Ok(())
         })
@@ -243,7 +244,7 @@ impl Node for HostNode {
             return Io::Done(Err(e));
         }
         target.open.wrote();
-        // In the pool unless both are in memory.
+        // In the pool unless both files are on memory file systems.
         let node = if self.open.shared.device.memory { target } else { self };
         let turn = Buffered::join(&target.open.shared);
         let (open, target) = (Arc::clone(&self.open), Arc::clone(&target.open));
@@ -318,7 +319,7 @@ impl Node for HostNode {
     }
 
     fn security(&self, _: &Ctx) -> Io<VfsResult<Option<Vec<u8>>>> {
-        // Read with the inode, and kept with it.
+        // Loaded and cached with the inode.
         if self.open.shared.device.local {
             return Io::Done(stored::security(&self.open.fd, &self.open.shared.device));
         }
@@ -354,7 +355,7 @@ impl Node for HostNode {
 }
 
 impl HostNode {
-    /// Makes everything written durable, the buffered writes that were issued before and still wait included.
+    /// Makes everything written durable, including earlier buffered writes that are still queued.
     fn sync(&self) -> Io<VfsResult<()>> {
         let sync = Job::sync(Arc::clone(&self.open));
         if self.open.shared.line.is_idle() {
@@ -392,7 +393,7 @@ impl HostNode {
         Job::read(Arc::clone(open), offset, bufs, done, length).start(Data::Bufs)
     }
 
-    /// Nothing is known to be in memory (a network's file system): all of it where it may block.
+    /// The cache state is unknown (a network file system): the whole read runs in the pool.
     fn read_in_pool(&self, offset: u64, want: Want<'_>) -> Io<VfsResult<Data>> {
         let (open, arena, length) = (Arc::clone(&self.open), want.arena.clone(), want.length as usize);
         let limit = arena.usage().budget / 2;
@@ -408,7 +409,7 @@ impl HostNode {
         })
     }
 
-    /// The arena is exhausted: that is when a read waits.
+    /// The arena is exhausted: the read waits for memory.
     fn read_when_there_is_memory(&self, offset: u64, length: usize, want: Want<'_>) -> Io<VfsResult<Data>> {
         if length > want.arena.usage().budget / 2 {
             return Io::Done(Err(VfsError::NoMemory));
@@ -422,7 +423,7 @@ impl HostNode {
 }
 
 impl Open {
-    /// How many bytes to make room for; 0 past the end.
+    /// How many bytes to allocate; 0 behind the end.
     pub(super) fn read_length(&self, offset: u64, length: usize) -> VfsResult<usize> {
         self.must_be(Kind::File)?;
         if offset > OFFSET_MAX - length as u64 || length >= CLIP {
@@ -432,14 +433,14 @@ impl Open {
         Ok(length)
     }
 
-    /// Whether the file ends at `offset` or before; if that is not known, no.
+    /// Whether the file ends at `offset` or before; false if that is unknown.
     fn ends_at(&self, offset: u64) -> bool {
         self.shared.device.local && statx(&*self.fd).is_ok_and(|s| s.stx_size <= offset)
     }
 
-    /// Whether all of it is in memory, so that sending it from the file waits for no disk. It is true now: pages that are
-    /// evicted before they are sent (a client that takes its time, memory that is short) are read by the thread that
-    /// sends, which waits for the disk then, for at most the bytes of this one read.
+    /// Whether all of it is in the page cache, so that sending it from the file does not wait for the disk. This may
+    /// change: pages that are evicted before they are sent (slow client, short memory) are read by the sending thread,
+    /// which then waits for the disk, for at most the bytes of this one read.
     fn resident(&self, offset: u64, length: usize) -> bool {
         self.shared.device.memory || cached::resident(self.fd.as_fd(), offset, length as u64) == Some(true)
     }

@@ -1,4 +1,4 @@
-//! What is known about a file system below the root.
+//! Properties of a file system below the root.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::AtomicBool;
@@ -14,29 +14,29 @@ use crate::FileKey;
 pub(super) struct Device {
     /// [`FileKey::volume`] of its files.
     pub(super) volume: u128,
-    /// What statfs(2) calls it: its type and its own number.
+    /// Its type and id of statfs(2).
     identity: (u64, u64),
-    /// It lives in memory: nothing on it blocks.
+    /// It is in memory: no call on it blocks.
     pub(super) memory: bool,
-    /// The metadata of an open file is in memory, and inotify sees every change.
+    /// The metadata of an open file is in memory, and inotify reports every change.
     pub(super) local: bool,
-    /// Mounted read-only, or not to be changed by this tree.
+    /// Mounted read-only, or this tree is read-only.
     pub(super) read_only: bool,
     /// Buffered `RWF_NOWAIT` reads have not been refused yet.
     pub(super) nowait_reads: AtomicBool,
     /// Buffered `RWF_NOWAIT` writes have not been refused yet.
     pub(super) nowait_writes: AtomicBool,
-    /// Its files have not refused what comes out of a pipe yet.
+    /// Splicing from a pipe into its files has not been refused yet.
     pub(super) splices: AtomicBool,
-    /// `O_DIRECT` has not been refused yet; there is nothing for it to go past in memory.
+    /// `O_DIRECT` has not been refused yet; false for a memory file system, which has no cache to bypass.
     pub(super) direct: AtomicBool,
-    /// It was said that unbuffered I/O is buffered here.
+    /// The warning that unbuffered I/O is buffered here was logged.
     pub(super) told_cached: AtomicBool,
-    /// It takes `user.*` attributes. Asked when it is first met; a refusal later is a failure, not the lack of them.
+    /// It supports `user.*` attributes. Checked at first use; a refusal later is a failure, not a lack of support.
     pub(super) attributes: bool,
     /// Where large streams are.
     pub(super) home: Home,
-    /// A refusal to keep something has been logged.
+    /// A refusal to store metadata was logged.
     pub(super) refused: AtomicBool,
 }
 
@@ -58,7 +58,7 @@ const LOCAL: [u64; 10] = [
 ];
 
 impl Device {
-    /// Asks the system about the file system that `fd`, of a tree with these options, lies on.
+    /// Queries the system about the file system of `fd`, for a tree with these options.
     pub(super) fn of(fd: impl AsFd, options: &HostDirOptions) -> rustix::io::Result<Device> {
         let shared = options.shared;
         let kind = rustix::fs::fstatfs(&fd)?.f_type as u64;
@@ -71,8 +71,8 @@ impl Device {
         if !attributes {
             tracing::warn!(
                 volume = %format_args!("{volume:032x}"),
-                "this file system takes no user.* attributes: DOS attributes, creation times, security descriptors \
-                 and extended attributes cannot be kept"
+                "this file system does not support user.* attributes: DOS attributes, creation times, security \
+                 descriptors and extended attributes cannot be stored"
             );
         }
         Ok(Device {
@@ -99,19 +99,19 @@ impl Device {
         FileKey { volume: self.volume, file: volume::file(stat) }
     }
 
-    /// Whether its files can be compressed one by one: other file systems keep the flag without effect, or not at all.
+    /// Whether single files can be compressed: other file systems store the flag without effect, or not at all.
     pub(super) fn compresses(&self) -> bool {
         self.identity.0 == volume::BTRFS && !self.read_only
     }
 
-    /// Whether `fd`, whose device has the same number, lies on it still: numbers are given again.
+    /// Whether `fd`, whose device has the same number, is on this file system: device numbers are reused.
     pub(super) fn holds(&self, fd: impl AsFd) -> rustix::io::Result<bool> {
         let kind = rustix::fs::fstatfs(&fd)?.f_type as u64;
         Ok(self.identity == (kind, rustix::fs::fstatvfs(&fd)?.f_fsid))
     }
 }
 
-/// Whether a file has a place for `user.*` attributes, used or not. What does not say no may say yes.
+/// Whether a file can have `user.*` attributes. Only a clear refusal counts as no.
 fn takes_attributes(fd: BorrowedFd<'_>) -> bool {
     // By its path: `fd` may be opened with `O_PATH`.
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());

@@ -1,4 +1,4 @@
-//! The system's error numbers by blame.
+//! Conversion of the system's error numbers to [`VfsError`].
 
 use rustix::io::Errno;
 

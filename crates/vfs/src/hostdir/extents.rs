@@ -1,4 +1,4 @@
-//! Where a file has space: reserving, punching holes, finding data, copying without moving it.
+//! The allocation of a file: reserving space, punching holes, finding data, copying by sharing blocks.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ impl Open {
         let (stat, reserved) = (statx(&*self.fd)?, self.shared.reserved.load(Ordering::Relaxed));
         if len > allocation(&stat, reserved) {
             match rustix::fs::fallocate(&*self.fd, FallocateFlags::KEEP_SIZE, 0, len) {
-                // It was a hint; the write will say if there is no space.
+                // It was a hint; a later write reports if there is no space.
                 Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
                 Err(e) => return Err(e.into()),
                 Ok(()) if len > stat.stx_size => {
@@ -30,7 +30,7 @@ impl Open {
         } else if len < stat.stx_size {
             self.shared.slow_close.store(true, Ordering::Relaxed);
             rustix::fs::ftruncate(&*self.fd, len)?;
-            self.shared.reserved.store(0, Ordering::Relaxed); // the system has given it back
+            self.shared.reserved.store(0, Ordering::Relaxed); // the system has freed it
         }
         Ok(())
     }
@@ -107,7 +107,7 @@ impl Open {
                 Ok(0) => break,
                 Ok(n) => done += n as u64,
                 Err(Errno::INTR) => {}
-                // Overlapping, between file systems, or not offered: the caller reads and writes.
+                // Overlapping, between file systems, or not supported: the caller reads and writes.
                 Err(Errno::INVAL | Errno::XDEV | Errno::OPNOTSUPP | Errno::NOSYS) if done == 0 => {
                     return Err(VfsError::Unsupported);
                 }

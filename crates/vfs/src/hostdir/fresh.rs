@@ -1,4 +1,4 @@
-//! New files get their names last, so that nobody ever meets one without its security descriptor.
+//! New files get their names last, so that no other open finds one without its security descriptor.
 //!
 //! | what                                          | is made                       | gets its name by          |
 //! |-----------------------------------------------|-------------------------------|---------------------------|
@@ -7,8 +7,8 @@
 //! | a directory                                   | under a temporary name        | the same                  |
 //! | either, where no descriptor can be kept       | under its name                | –                         |
 //!
-//! Temporary names ([`visible::TEMPORARY`]) are neither shown nor opened. A crash may leave an empty file or
-//! directory under one: it goes with its directory ([`clear`]), or with the next file that is made there.
+//! Temporary names ([`visible::TEMPORARY`]) are neither shown nor opened. A crash may leave an empty file or directory
+//! under one: it is removed with its directory ([`clear`]), or when the next file is created there.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::mem::MaybeUninit;
@@ -21,25 +21,25 @@ use super::place::{Place, beneath};
 use super::{Tree, device, namespace, visible};
 use crate::{Kind, VfsResult};
 
-/// A new file that has not its name yet.
+/// A new file before it gets its name.
 pub(super) enum Unnamed<'t> {
     /// It has none at all.
     None,
     /// It has a temporary one.
     Temporary(&'t str),
-    /// It has its name, because nothing is to be done before.
+    /// It has its final name, because there is no metadata to set before.
     Named(String, Kind),
 }
 
-/// A name that no other tree has, of this process or another, on this machine or another.
+/// A name that is unique among all trees, processes and machines.
 pub(super) fn temporary_name() -> String {
-    // Seeded by the system.
+    // The hasher is seeded by the system.
     let random = RandomState::new().build_hasher().finish();
     format!("{}{random:016x}", visible::TEMPORARY)
 }
 
 impl Tree {
-    /// Makes what will be `name` in `place`, whose names we hold.
+    /// Creates the file or directory that will be `name` in `place`, whose names are locked.
     ///
     /// # Errors
     /// The system's; EXIST when there is such a name.
@@ -57,7 +57,7 @@ impl Tree {
         }
         let temporary = &*self.temporary;
         let fd = match self.make_as(place, temporary, kind) {
-            // Left by a call that could not clear up: no other is under way, as the directory's names are ours.
+            // Left by a call that failed to remove it: no other call is running, as the directory's names are locked.
             Err(Errno::EXIST) => {
                 remove(&place.fd, temporary);
                 self.make_as(place, temporary, kind)?
@@ -88,7 +88,7 @@ impl Unnamed<'_> {
     /// Gives the new file `fd` its name.
     ///
     /// # Errors
-    /// `Exists` when somebody else has taken it; `NotFound` when the file, or the directory, is gone.
+    /// `Exists` when another program has taken the name; `NotFound` when the file or the directory was removed.
     pub(super) fn give_name(&self, place: &Place, fd: &OwnedFd, name: &str) -> VfsResult<()> {
         match self {
             Unnamed::None => Ok(namespace::link_to_new(fd, place, name)?),
@@ -97,7 +97,7 @@ impl Unnamed<'_> {
         }
     }
 
-    /// Removes a new file that does not get its name, or should not have it.
+    /// Removes a new file whose creation failed.
     pub(super) fn discard(&self, place: &Place) {
         match self {
             Unnamed::None => {}
@@ -110,7 +110,7 @@ impl Unnamed<'_> {
     }
 }
 
-/// Removes what crashes have left under temporary names in the directory `name`; whether there was something.
+/// Removes files under temporary names that crashes have left in the directory `name`; returns whether there were any.
 pub(super) fn clear(above: &OwnedFd, name: &str) -> bool {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
     let Ok(directory) = beneath(above, name, flags, Mode::empty()) else { return false };
@@ -121,7 +121,7 @@ pub(super) fn clear(above: &OwnedFd, name: &str) -> bool {
         match entry.file_name().to_str() {
             Ok("." | "..") => {}
             Ok(name) if visible::is_temporary(name) => left.push(name.to_owned()),
-            // It is not to be removed after all.
+            // It has another entry, so the directory is not removed.
             _ => return false,
         }
     }

@@ -1,15 +1,15 @@
-//! Writes by the page cache and writes past it exclude each other while they are done, file by file.
+//! Buffered writes and direct writes to the same file exclude each other.
 //!
-//! The kernel takes the inode's lock for both, but gives it back when a direct write of a ring is on its way to the disk.
-//! A buffered write that comes then leaves a dirty page with the old bytes beside its own, which later overwrites what
-//! the direct write has stored; the kernel reports that as EIO to the next sync. So:
+//! The kernel takes the inode's lock for both, but releases it once a direct write of a ring is submitted to the disk.
+//! A buffered write at that time leaves a dirty page that has the old bytes beside its own; writing the page back later
+//! overwrites the data of the direct write. The kernel reports that as EIO to the next sync. So:
 //!
 //! * a direct write goes through the ring only while the file has no buffered write; otherwise a thread of the pool
-//!   makes it, which keeps the inode's lock until the disk has answered;
-//! * a buffered write waits, in the pool, until the direct writes of rings have ended. From when it is issued no other
-//!   one begins, so that wait is as long as these take.
+//!   makes it, which holds the inode's lock until the disk has completed it;
+//! * a buffered write waits, in the pool, until the direct writes of rings are complete. Once it is issued no further
+//!   one begins, so the wait is bounded.
 //!
-//! Two of one kind exclude each other only where the kernel says so.
+//! Two writes of the same kind exclude each other only where the kernel requires it.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::node::Shared;
 
-/// A file's writes that are issued and have not ended.
+/// A file's incomplete writes.
 #[derive(Default)]
 pub(super) struct Groups {
     members: Mutex<Members>,
@@ -43,7 +43,7 @@ impl Buffered {
         Buffered(Arc::clone(file))
     }
 
-    /// Whether no direct write is in its way; it stays so until this is dropped.
+    /// Whether no direct write is running; then none starts until this is dropped.
     pub(super) fn may_start(&self) -> bool {
         self.0.groups.members.lock().direct == 0
     }

@@ -21,7 +21,7 @@ pub(super) struct Inside {
 }
 
 impl Inside {
-    /// Goes into a directory; `None` where the system does not let a thread have a working directory of its own.
+    /// Enters a directory; `None` where the system refuses a thread a working directory of its own.
     pub(super) fn enter(directory: &OwnedFd) -> Option<Inside> {
         let own = OWN.get().unwrap_or_else(|| {
             // SAFETY: it touches no memory. From here on this thread shares neither its working directory nor its umask with
@@ -41,7 +41,7 @@ impl Inside {
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        // It was the working directory: only its removal could make this fail, and that does no harm here.
+        // Returning to the previous directory fails only if that was removed, which is harmless.
         let _ = rustix::process::fchdir(&self.before);
     }
 }

@@ -1,11 +1,11 @@
-//! One read, write or sync that may wait for a disk, with all that it needs until it has ended.
+//! One read, write or sync that may wait for a disk, with all its resources.
 //!
-//! A [`Job`] is a loop of system calls: [`Job::judge`] says after each whether another one follows. The [`ring`] makes
-//! the calls through io_uring; without one, [`Job::run`] makes them on a thread of the pool. A job is issued by
-//! [`Job::start`] and ends by itself: dropping the future that it gives loses the result only.
+//! A [`Job`] is a loop of system calls: [`Job::judge`] decides after each whether another one follows. The [`ring`]
+//! makes the calls through io_uring; without one, [`Job::run`] makes them on a thread of the pool. [`Job::start`]
+//! issues a job, which always runs to its end: dropping the returned future loses only the result.
 //!
-//! A job past the page cache goes by the file's second descriptor until the file system refuses, and from there on by
-//! the first one.
+//! An unbuffered job uses the file's second descriptor until the file system refuses a call, and from there on the
+//! first one.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -25,9 +25,9 @@ use super::unbuffered::Direct;
 use super::{groups, ring};
 use crate::{Kind, VfsError, VfsResult};
 
-/// What one write takes of payload that has to be moved first, in bytes.
+/// The most bytes that one write copies of a payload that must be copied first.
 const PIECE: usize = 1 << 20;
-/// The most parts in memory of one call (IOV_MAX).
+/// The most buffers of one call (IOV_MAX).
 const PARTS_MAX: usize = 1024;
 /// How often the kernel may ask to repeat a call.
 const REPEATS_MAX: u32 = 1000;
@@ -36,7 +36,7 @@ const REPEATS_MAX: u32 = 1000;
 pub(super) struct Job {
     open: Arc<Open>,
     work: Work,
-    /// It goes past the page cache.
+    /// It bypasses the page cache.
     direct: bool,
     /// It is durable before it completes.
     through: bool,
@@ -59,7 +59,7 @@ enum Group {
 
 pub(super) enum Work {
     Read(SgMut),
-    /// The payload, and a copy of a part of it where the device cannot take it from where it lies.
+    /// The payload, and an aligned copy of a part of it where the device cannot read the original.
     Write(Sg, Option<Aligned>),
     Sync,
 }
@@ -73,12 +73,12 @@ pub(super) struct Aligned {
     part: Range<usize>,
 }
 
-/// What follows a call.
+/// The next step after a call.
 pub(super) enum Next {
     Call,
-    /// The rest of a write goes through the page cache: other writes may exclude it.
+    /// The rest of a write uses the page cache: it may have to wait for other writes.
     Buffered,
-    /// The job has ended.
+    /// The job is complete.
     End(VfsResult<()>),
 }
 
@@ -112,12 +112,12 @@ impl Job {
         }
     }
 
-    /// The same past the page cache.
+    /// The same, bypassing the page cache.
     pub(super) fn past_cache(self) -> Job {
         Job { direct: true, ..self }
     }
 
-    /// Issues it; `result` makes its result of what was read (nothing for writes and syncs).
+    /// Issues it; `result` converts the data read (empty for writes and syncs) to the result.
     pub(super) fn start<T: Send + 'static>(
         mut self,
         result: impl FnOnce(Sg) -> T + Send + 'static,
@@ -150,7 +150,7 @@ impl Job {
         Io::pending(async move { issued.await.map(result) })
     }
 
-    /// Whether the ring may have it; joins its group of the file's writes.
+    /// Whether it may run in the ring; joins its group of the file's writes.
     fn may_use_ring(&mut self) -> bool {
         let file = &self.open.shared;
         // Opening the second descriptor waits for the disk.
@@ -171,7 +171,7 @@ impl Job {
         may
     }
 
-    /// On a thread of its own it keeps the inode's lock, and needs no group.
+    /// In a thread of the pool the write holds the inode's lock, and needs no group.
     fn leave_direct(&mut self) {
         if let Group::Direct(_) = self.group {
             self.group = Group::None;
@@ -188,18 +188,18 @@ impl Job {
             self.prepare();
             let outcome = self.call();
             if let Next::End(result) = self.judge(outcome) {
-                return self.finish(result); // what is refused past the cache continues with the inode's lock
+                return self.finish(result); // a refused unbuffered call continues with the inode's lock
             }
         }
     }
 
     /// # Errors
-    /// What is durable only after what was lost cannot be durable.
+    /// A durable write fails after earlier data was lost.
     fn may_start(&self) -> VfsResult<()> {
         if self.through { self.open.shared.intact() } else { Ok(()) }
     }
 
-    /// Readies the next call.
+    /// Prepares the next call.
     pub(super) fn prepare(&mut self) {
         if self.direct && self.second().is_none() {
             self.direct = false;
@@ -214,7 +214,7 @@ impl Job {
         }
     }
 
-    /// The second descriptor, if there is one that takes this range.
+    /// The second descriptor, if there is one that supports this range.
     fn second(&self) -> Option<&Direct> {
         self.open.second().filter(|direct| direct.takes_range(self.offset, self.length))
     }
@@ -240,13 +240,13 @@ impl Job {
         &self.work
     }
 
-    /// Whether its next call holds a thread as long as the disk takes: syncs, write-throughs by the page cache, and reads
-    /// by it on a file system that cannot say that it would block.
+    /// Whether its next call blocks a thread during the disk's I/O: syncs, buffered write-throughs, and buffered reads
+    /// on a file system without non-blocking reads.
     pub(super) fn holds_thread(&self) -> bool {
         !self.direct && (self.through || self.is_blocking_read())
     }
 
-    /// Whether its next call, a read, would block in spite of being asked not to.
+    /// Whether its next call, a read, would block although a non-blocking read was requested.
     pub(super) fn is_blocking_read(&self) -> bool {
         let device = &self.open.shared.device;
         let says_so = device.local && device.nowait_reads.load(Ordering::Relaxed);
@@ -269,7 +269,7 @@ impl Job {
         }
     }
 
-    /// The memory of the next call, in order. It belongs to the job, and stays where it is when the job is moved.
+    /// The memory of the next call, in order. The job owns it, and its address is stable when the job is moved.
     pub(super) fn memory(&mut self) -> SmallVec<[libc::iovec; 2]> {
         let mut out: SmallVec<[libc::iovec; 2]> = SmallVec::new();
         let (mut skip, mut left) = (self.done, self.length - self.done);
@@ -298,7 +298,7 @@ impl Job {
         out
     }
 
-    /// Takes the outcome of a call: the number of bytes, or the system's error.
+    /// Processes the result of a call: the number of bytes, or the system's error.
     pub(super) fn judge(&mut self, outcome: io::Result<usize>) -> Next {
         match outcome {
             Err(Errno::INTR | Errno::AGAIN) if self.repeats < REPEATS_MAX => {
@@ -321,7 +321,7 @@ impl Job {
         let whole_sectors = !self.direct || self.second().is_some_and(|d| n.is_multiple_of(d.sector));
         match self.work {
             Work::Sync => Next::End(Ok(())),
-            // It ends in a sector only where the file does.
+            // A read that ends inside a sector has reached the end of the file.
             Work::Read(_) if n == 0 || !whole_sectors => Next::End(Ok(())),
             _ if self.done >= self.length => Next::End(Ok(())),
             Work::Write(..) if self.direct && (n == 0 || !whole_sectors) => self.buffered(),
@@ -330,7 +330,7 @@ impl Job {
         }
     }
 
-    /// The rest goes through the page cache.
+    /// Continues with the page cache.
     fn buffered(&mut self) -> Next {
         self.direct = false;
         if matches!(self.work, Work::Write(..)) { Next::Buffered } else { Next::Call }
@@ -343,7 +343,7 @@ impl Job {
         drop(file.tree.pool.run_slow(move || then(self.run())));
     }
 
-    /// What was read, once the job has ended.
+    /// The result of the job: the data read.
     pub(super) fn finish(self, result: VfsResult<()>) -> VfsResult<Sg> {
         result?;
         match self.work {
@@ -354,7 +354,7 @@ impl Job {
 }
 
 impl Aligned {
-    /// Copies what follows the first `done` bytes of `src`, at most [`PIECE`], to a multiple of `memory`.
+    /// Copies the bytes of `src` from `done` on, at most [`PIECE`], to an address that is a multiple of `memory`.
     fn copy(src: &Sg, done: usize, memory: usize) -> Aligned {
         let length = PIECE.min(sg_len(src) - done);
         let mut room: Vec<u8> = Vec::with_capacity(length + memory);
@@ -367,7 +367,7 @@ impl Aligned {
         Aligned { room, start, part: done..done + length }
     }
 
-    /// The copy of what follows the first `done` bytes of the payload.
+    /// The copy of the payload's bytes from `done` on.
     fn from(&self, done: usize) -> &[u8] {
         &self.room[self.start + done - self.part.start..]
     }

@@ -1,8 +1,8 @@
-//! A symbolic link of the host, opened itself: a file without data that is a reparse point (MS-FSCC 2.1.2.4). Its target is
-//! text for the client; no call here reads or writes it.
+//! An open of a symbolic link of the host itself: a file without data that is a reparse point (MS-FSCC 2.1.2.4). Its
+//! target is passed to the client as text; no call here accesses the target.
 //!
-//! Where it leads to a directory of the share it is an empty directory instead, as such a link is on Windows; with an exact
-//! path, whose clients know no such difference, it is a file.
+//! If its target is a directory of the share, it is shown as an empty directory, as on Windows; with an exact path it
+//! is a file, for clients that do not distinguish these links.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(super) fn is_link(stat: &Statx) -> bool {
 pub(super) fn convert(stat: &Statx, kind: Kind, id: FileKey) -> Stat {
     let known = node::Known::default();
     let mut link = node::convert(stat, kind, id, &known);
-    // Its length is its target's on the host; on Windows a link has no data.
+    // On the host its length is that of the target's text; on Windows a link has no data.
     (link.size, link.allocation) = (0, 0);
     link.attributes = match kind {
         Kind::File => Attributes::ARCHIVE | Attributes::REPARSE_POINT,
@@ -50,7 +50,7 @@ struct LinkNode {
     kind: Kind,
     /// Opened with `O_PATH`.
     fd: Arc<OwnedFd>,
-    /// Its client takes the target as the host has it.
+    /// Its client gets the target as stored on the host.
     exact: bool,
 }
 
@@ -90,8 +90,8 @@ impl Tree {
     }
 }
 
-/// The reparse point of a link to `target`. A client that is not `exact` gets a relative target with the names and the
-/// separators that it sees elsewhere.
+/// The reparse point of a link to `target`. A client that is not `exact` gets a relative target with the names and
+/// separators of listings.
 fn point(target: &str, exact: bool) -> ReparsePoint {
     let relative = !target.starts_with('/');
     let shown = |part: &str| match part {
@@ -120,7 +120,7 @@ impl LinkNode {
         if self.kind == Kind::Directory { Ok(()) } else { Err(VfsError::NotDirectory) }
     }
 
-    /// Does `work` where it may block, at once on a memory file system.
+    /// Runs `work` in the thread pool; on a memory file system at once.
     fn run<T: Send + 'static>(&self, work: impl FnOnce(&OwnedFd) -> T + Send + 'static) -> Io<T> {
         if self.device.memory {
             return Io::Done(work(&self.fd));

@@ -1,4 +1,4 @@
-//! Listing a directory: getdents on the node's own descriptor, metadata of each entry beside it.
+//! Listing a directory: getdents on the node's own descriptor, then the metadata of each entry.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -21,19 +21,19 @@ use crate::{DirEntry, EntrySecurity, Kind, Stat, VfsError, VfsResult};
 /// The position of one open directory.
 #[derive(Default)]
 pub(super) struct Listing {
-    /// Names that the kernel gave and nobody has taken yet.
+    /// Names from the kernel that were not returned yet.
     waiting: VecDeque<String>,
 }
 
 #[cfg(test)]
 impl Listing {
-    /// As if the kernel had given this name.
+    /// Adds this name as if it were from the kernel.
     pub(super) fn push(&mut self, name: &str) {
         self.waiting.push_back(name.to_owned());
     }
 }
 
-/// How much the kernel is asked for at once, in bytes.
+/// Bytes requested from the kernel at once.
 const BUFFER: usize = 32 << 10;
 
 /// The next entries.
@@ -54,21 +54,21 @@ pub(super) fn next(open: &Open, restart: bool, limit: usize) -> VfsResult<Vec<Di
         };
         match entry(open, &name, inside.as_ref()) {
             Ok(entry) => out.extend(entry),
-            // One that cannot be looked at hides itself, not the others.
+            // An entry whose metadata cannot be read is left out; the others are listed.
             Err(error) => unreadable(&name, error),
         }
     }
     Ok(out)
 }
 
-/// Whether there is no entry that a client can see.
+/// Whether the directory is empty.
 pub(super) fn is_empty(open: &Open) -> VfsResult<bool> {
     let fd = place::beneath(&open.fd, ".", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
     let mut buffer = vec![MaybeUninit::uninit(); 1024];
     let mut entries = RawDir::new(&fd, &mut buffer);
     while let Some(entry) = entries.next() {
-        // Every entry counts, seen or not: the system would refuse to remove the directory. But what a crash left of a
-        // new file goes with it.
+        // Hidden entries count too: the system would refuse to remove the directory. But new files that a crash left
+        // under temporary names are removed with it.
         let entry = entry?;
         let name = entry.file_name().to_bytes();
         if !matches!(name, b"." | b"..") && !name.starts_with(visible::TEMPORARY.as_bytes()) {
@@ -94,7 +94,7 @@ pub(super) fn lookup(open: &Open, name: &str) -> VfsResult<DirEntry> {
     entry(open, &found, None)?.ok_or(VfsError::NotFound)
 }
 
-/// The security descriptor of an entry by its name as listed. A link that leads out of the directory is an error.
+/// The security descriptor of an entry by its name as listed. A link out of the directory is an error.
 pub(super) fn security(open: &Open, name: &str) -> EntrySecurity {
     let name = visible::stored(name);
     let shows_links = open.shows_links.load(Ordering::Relaxed);
@@ -108,7 +108,7 @@ pub(super) fn security(open: &Open, name: &str) -> EntrySecurity {
     stored::security_of(Target::Followed(&format!("/proc/self/fd/{}", fd.as_raw_fd())), &device)
 }
 
-/// Asks the kernel for more names; false at the end.
+/// Reads more names from the kernel; false at the end.
 fn fill(open: &Open, waiting: &mut VecDeque<String>) -> VfsResult<bool> {
     let mut buffer = vec![MaybeUninit::uninit(); BUFFER];
     let mut entries = RawDir::new(&*open.fd, &mut buffer);
@@ -137,7 +137,8 @@ fn fill(open: &Open, waiting: &mut VecDeque<String>) -> VfsResult<bool> {
     Ok(any)
 }
 
-/// An entry by its name on the disk; `None` if it is gone or not shown. `inside`: this thread is in the directory.
+/// An entry by its name on the disk; `None` if it was removed or is hidden. `inside`: the directory is this thread's
+/// working directory.
 fn entry(open: &Open, name: &str, inside: Option<&Inside>) -> VfsResult<Option<DirEntry>> {
     let Some(shown) = visible::shown(name.as_bytes()) else {
         skipped();
@@ -167,13 +168,13 @@ fn own(open: &Open, stat: &Statx) -> VfsResult<Stat> {
     Ok(link::convert(stat, Kind::File, device.key(stat)))
 }
 
-/// Metadata of what a symbolic link in this directory means, if that lies in the tree.
+/// Metadata of the target of a symbolic link in this directory, if the target is in the tree.
 fn linked(open: &Open, name: &str) -> Option<Stat> {
     let tree = &open.shared.tree;
     let path =
         |fd: i32| rustix::fs::readlink(format!("/proc/self/fd/{fd}"), Vec::new()).ok()?.into_string().ok();
     let (root, here) = (path(tree.root.as_raw_fd())?, path(open.fd.as_raw_fd())?);
-    // Where we are below the root; should it have moved, the kernel still resolves below the root only.
+    // The directory's path below the root. If it was moved meanwhile, the kernel still resolves below the root only.
     let below = here.strip_prefix(root.trim_end_matches('/'))?.trim_start_matches('/');
     let disk = place::join(below, name);
     let target = tree.at(&disk, OFlags::PATH, Mode::empty()).ok()?;
@@ -204,20 +205,20 @@ fn stat_of(
     Ok(Some(node::convert(stat, kind, id, &known)))
 }
 
-/// Says once that an entry is left out because the system cannot tell what it is.
+/// Logs once that an entry is left out because its metadata cannot be read.
 fn unreadable(name: &str, error: VfsError) {
     static SAID: Once = Once::new();
-    tracing::debug!(name, "not listed: {error}");
+    tracing::debug!(name, "a directory entry is not listed: {error}");
     SAID.call_once(|| {
         tracing::warn!(
             name,
-            "an entry of a directory cannot be looked at and is not listed: {error}; others \
+            "a directory entry cannot be read and is not listed: {error}; further ones \
             are logged at level debug"
         );
     });
 }
 
-/// Says once that something is not shown.
+/// Logs once that entries are hidden.
 fn skipped() {
     static SAID: Once = Once::new();
     SAID.call_once(|| {

@@ -1,43 +1,44 @@
 //! A directory of any mounted file system as a [`Vfs`].
 //!
 //! **Escape-proof by construction.** Every path is resolved by the kernel from a descriptor of the root with
-//! `openat2(RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)`. Symbolic links that stay inside the tree are followed; one that
-//! leads out (absolute, or by `..`) opens as [`VfsError::Escapes`] and is not listed. Changes (create, rename,
-//! remove) act on one name in a parent directory that was resolved so, never on a path. Devices, sockets and pipes
-//! are not listed and cannot be opened.
+//! `openat2(RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)`. Symbolic links that stay inside the tree are followed; opening
+//! one that leads out (absolute, or by `..`) fails with [`VfsError::Escapes`], and it is not listed. Changes (create,
+//! rename, remove) act on one name in a parent directory that was resolved in this way, never on a path. Devices,
+//! sockets and pipes are not listed and cannot be opened.
 //!
-//! **Names** match without regard to case: the exact name first, then by folding ([`names`]); how names that Windows
-//! cannot have are shown, see [`visible`].
+//! **Names** match without regard to case: the exact name first, then by folding ([`names`]); for names that are
+//! invalid on Windows see [`visible`].
 //!
 //! **What Linux has no place for** (DOS attributes, creation time, security descriptors, extended attributes) is kept
 //! in `user.*` extended attributes; layout and fallbacks in [`stored`]. Identities of files and file systems:
 //! [`volume`]. Named streams: [`streams`].
 //!
-//! **I/O model.** What cannot block is done at once: reads of cached data (`RWF_NOWAIT`), everything on a memory file
+//! **I/O model.** Calls that cannot block run at once: reads of cached data (`RWF_NOWAIT`), everything on a memory file
 //! system, metadata of an open file that is already loaded, opens that need no right to write of names that the kernel
-//! knows (`RESOLVE_CACHED`). Reads that miss the cache, unbuffered I/O, write-through and
-//! syncs are [`job`]s, which go through the io_uring of the runtime ([`ring`]). The rest goes to a small pool of
-//! threads, and so do jobs where there is no io_uring. Buffered writes to one file go through one line of the pool,
-//! because the kernel would serialise them anyway; where the file system takes `RWF_NOWAIT` writes (XFS, Btrfs) they are
-//! tried at once first. Opens that a lease holds up take at most half of the threads. Closing is the pool's where it may
-//! block. Call it inside a Tokio runtime that has its I/O driver.
+//! knows (`RESOLVE_CACHED`). Reads that miss the cache, unbuffered I/O, write-through and syncs are [`job`]s, which go
+//! through the io_uring of the runtime ([`ring`]). All other calls run in a small pool of threads, and so do jobs
+//! without io_uring. Buffered writes to one file go through one queue of the pool, because the kernel would serialise
+//! them anyway; where the file system supports `RWF_NOWAIT` writes (XFS, Btrfs) they are tried at once first. Opens
+//! that wait for a lease take at most half of the threads. A close that may block runs in the pool. Call it inside a
+//! Tokio runtime with its I/O driver enabled.
 //!
-//! **Unbuffered I/O** ([`env::IoFlags::unbuffered`]) goes past the page cache where it can: see [`unbuffered`].
+//! **Unbuffered I/O** ([`env::IoFlags::unbuffered`]) bypasses the page cache where possible: see [`unbuffered`].
 //!
-//! **Where a caller may wait for a disk all the same.** Extended attributes of a local file that do not fit into its inode
-//! lie in a block of their own, which may have left memory before the inode has. A large cached read is answered with a descriptor. Pages that
-//! are evicted before they are sent are read by the sender, at most the bytes of that read; and when the file is closed
-//! before they are sent, the sender closes the descriptor.
+//! **Where a caller may wait for a disk nevertheless.** Extended attributes of a local file that do not fit into its
+//! inode are in a block of their own, which may have been evicted before the inode. A large cached read returns a
+//! descriptor. Pages that are evicted before they are sent are read by the sender, at most the bytes of that read; and
+//! when the file is closed before they are sent, the sender closes the descriptor.
 //!
-//! **A new file is seen only with all that belongs to it** (descriptor, attributes): see [`fresh`].
+//! **A new file becomes visible only with all its metadata** (descriptor, attributes): see [`fresh`].
 //!
-//! **What is lost is said to all.** A failed sync fails every later sync of the file until nobody has it open.
+//! **Lost data is reported to all opens.** After a failed sync every later sync of the file fails until its last open
+//! is closed.
 //!
 //! **Changes by other programs** are reported while a directory is watched ([`Vfs::watch`]): see [`changes`].
 //!
-//! **What another process does to the tree** is seen: names by inotify, data and times at once; but attributes kept
-//! in `user.*` are re-read only when a file is opened. Checks of identity before [`Vfs::remove`] and [`Vfs::rename`]
-//! are not atomic against other processes (Linux has no call for that), only against this backend.
+//! **Changes by other processes** take effect: names by inotify, data and times at once; but attributes stored in
+//! `user.*` are re-read only when a file is opened. Checks of identity before [`Vfs::remove`] and [`Vfs::rename`] are
+//! not atomic against other processes (Linux has no call for that), only against this backend.
 
 mod cached;
 mod changes;
@@ -90,24 +91,24 @@ use device::Device;
 use names::Names;
 use node::Shared;
 
-/// How a [`HostDir`] behaves.
+/// The options of a [`HostDir`].
 #[derive(Clone, Debug)]
 pub struct HostDirOptions {
     /// Shown to clients as the volume's label.
     pub label: String,
     /// Refuse every change.
     pub read_only: bool,
-    /// Other machines change the directory too, though its file system looks like a local one: nothing is taken from
-    /// what was seen before. (NFS and the like are known to be so.)
+    /// Other machines change the directory too, though its file system looks like a local one: cached names and
+    /// metadata are not trusted. (Not needed for NFS and the like, which are detected.)
     pub shared: bool,
     /// The folder of the snapshots: see [`snapshots`]. A relative path begins at the tree's root.
     pub snapshots: Option<PathBuf>,
-    /// The tree is a snapshot of that time of another tree. It is read-only, and its files are others than the files that
-    /// they were, though the file system may say that they are the same.
+    /// The tree is a snapshot of that time of another tree. It is read-only, and its files have identities of their
+    /// own, even if the file system gives them the ids of the original files.
     pub snapshot_of: Option<SnapshotTime>,
-    /// Use io_uring, where the system has it, for what waits for a disk.
+    /// Use io_uring, where the system has it, for calls that wait for a disk.
     pub io_uring: bool,
-    /// Threads for what may block; started on demand.
+    /// Threads for calls that may block; started on demand.
     pub threads: usize,
     /// Permission bits of new files, before the umask.
     pub file_mode: u32,
@@ -131,7 +132,7 @@ impl Default for HostDirOptions {
     }
 }
 
-/// What is said of a file system that does not know its size, in bytes.
+/// The reported size of a file system that does not state its size, in bytes.
 const UNKNOWN_SPACE: u64 = 1 << 40;
 
 /// A directory of a mounted file system.
@@ -139,28 +140,28 @@ pub struct HostDir {
     tree: Arc<Tree>,
 }
 
-/// What all nodes of one tree share.
+/// The state that all nodes of one tree share.
 struct Tree {
     root: Arc<OwnedFd>,
     options: HostDirOptions,
     pool: Pool,
     names: Names,
-    /// Where it was when it was opened.
+    /// The path of the root when it was opened.
     root_path: String,
     /// The number of the root's file system.
     root_device: u64,
-    /// The file systems met below the root, by device number.
+    /// The known file systems below the root, by device number.
     devices: Mutex<HashMap<u64, Arc<Device>>>,
-    /// All of them live in memory, so nothing blocks (known after the first look at each).
+    /// All of them are in memory, so no call blocks (known after the first use of each).
     all_memory: AtomicBool,
     /// The files that are open.
     files: Mutex<HashMap<FileKey, Weak<Shared>>>,
-    /// What this tree's new files are called until they have their names: no other tree's are.
+    /// The temporary name of this tree's new files, unique to this tree.
     temporary: String,
-    /// One of these is held while the names in a directory change, so that the look without regard to case and the
-    /// change are one step; which one follows from the directory's number.
+    /// One of these is held while the names in a directory change, so that the case-insensitive lookup and the change
+    /// are atomic; the directory's number selects it.
     changing: [Mutex<()>; 16],
-    /// Directories that are watched for changes, while there are some.
+    /// The watches for changes; dangling while there are none.
     changes: Mutex<Weak<Changes>>,
     info: VolumeInfo,
 }
@@ -177,7 +178,7 @@ impl HostDir {
 
     /// The tree below an open directory.
     fn of(root: OwnedFd, options: HostDirOptions) -> std::io::Result<Arc<HostDir>> {
-        // Known at once, rather than by every open failing: Linux before 5.6 and some sandboxes have no openat2.
+        // Checked here, before every open fails: Linux before 5.6 and some sandboxes have no openat2.
         place::beneath(&root, ".", OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
         let stat = node::statx(&root)?;
         let device = Arc::new(Device::of(&root, &options)?);
@@ -218,7 +219,7 @@ impl HostDir {
         Ok(Arc::new(HostDir { tree: Arc::new(tree) }))
     }
 
-    /// Does `work` where it may block, at once on a memory file system.
+    /// Runs `work` in the thread pool; on a memory file system at once.
     fn run<T: Send + 'static>(&self, work: impl FnOnce(&Arc<Tree>) -> T + Send + 'static) -> Io<T> {
         if self.tree.all_memory.load(Ordering::Relaxed) {
             return Io::Done(work(&self.tree));
@@ -237,7 +238,7 @@ impl Vfs for HostDir {
         self.run(|tree| {
             let s = rustix::fs::fstatvfs(&tree.root)?;
             if s.f_blocks == 0 {
-                // It does not say (ramfs): clients must not take that for full.
+                // The size is unknown (ramfs): clients must not see the volume as full.
                 return Ok(Space { total: UNKNOWN_SPACE, free: UNKNOWN_SPACE, available: UNKNOWN_SPACE });
             }
             let bytes = |blocks: u64| blocks.saturating_mul(s.f_frsize);
@@ -304,7 +305,7 @@ impl Vfs for HostDir {
 
 impl Tree {
     /// # Errors
-    /// `ReadOnly` when nothing may be changed.
+    /// `ReadOnly` for a read-only tree.
     fn may_change(&self) -> VfsResult<()> {
         if self.info.read_only { Err(VfsError::ReadOnly) } else { Ok(()) }
     }

@@ -1,16 +1,17 @@
-//! Looking a name up without regard to case in a directory that the kernel looks up with regard to it.
+//! Case-insensitive lookup of names in directories of case-sensitive file systems.
 //!
-//! A directory that was searched is kept as a map from folded name to names, and the kernel's inotify keeps the map
-//! exact: a change is in inotify's queue before the call that made it returns, whoever made it, and the queue is read
-//! before the map is used. So making 10,000 files costs one reading of the directory, not 10,000. File systems that
-//! other machines change (NFS, ...) have no such news, nor have directories past the limits: they are read each time.
-//! A directory is read into its map without the lock that all searches share; what changes meanwhile is noted.
+//! A directory that was searched is cached as a map from folded name to names, and inotify keeps the map exact: a
+//! change by any program is in inotify's queue before the call that made it returns, and the queue is read before the
+//! map is used. So creating 10,000 files costs one reading of the directory, not 10,000. File systems that other
+//! machines change (NFS, ...) have no such events, and directories beyond the limits are not cached: these are read
+//! each time. A directory is read into its map without holding the lock that all searches share; changes meanwhile are
+//! recorded.
 //!
 //! Invariants:
 //! 1. A directory is in `directories` exactly when its watch is in `watches`.
 //! 2. After [`Inner::catch_up`], a map holds the names that its directory had when the queue was last empty.
 //! 3. `total` is the number of names in all maps, at most `limit`.
-//! 4. While `news` is there the map is not: it is being read, and what is searched for in it is searched on the disk.
+//! 4. While `news` is set the map is invalid: the directory is being read, and searches in it read the disk.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -31,12 +32,12 @@ use crate::{VfsResult, short_name};
 
 /// The most names kept, over all directories (about 150 bytes each).
 const NAMES_MAX: usize = 1 << 18;
-/// The most directories kept, and the most remembered as too large.
+/// The most directories cached, and the most remembered as too large.
 const DIRECTORIES_MAX: usize = 256;
-/// How often a directory that was too large is searched before it is tried again: it may have shrunk.
+/// After so many searches a directory that was too large is tried again: it may have shrunk.
 const AGAIN: u32 = 256;
 
-/// Directories that were searched, kept exact.
+/// The cache of searched directories.
 pub(super) struct Names {
     inner: Mutex<Inner>,
 }
@@ -51,13 +52,13 @@ impl Default for Names {
 struct Inner {
     /// The most names kept.
     limit: usize,
-    /// Directories with more names than that, and how often they are searched as such.
+    /// Directories with more names than that, and the searches left until they are tried again.
     large: HashMap<Key, u32>,
     inotify: Option<OwnedFd>,
     directories: HashMap<Key, Directory>,
     watches: HashMap<i32, Key>,
     total: usize,
-    /// Counts searches, to find the directory that was used longest ago.
+    /// Counts searches, to evict the least recently used directory.
     tick: u64,
 }
 
@@ -70,7 +71,7 @@ struct Directory {
     names: HashMap<String, SmallVec<[String; 1]>>,
     count: usize,
     used: u64,
-    /// What came (true) and went while the directory is being read, in order.
+    /// Names added (true) and removed while the directory is being read, in order.
     news: Option<Vec<(bool, String)>>,
 }
 
@@ -80,7 +81,7 @@ impl Names {
         Names { inner: Mutex::new(Inner { limit, ..Inner::default() }) }
     }
 
-    /// The name on the disk of what clients call `name` in the directory `fd`: the exact one if it is there,
+    /// The name on the disk that matches the client's `name` in the directory `fd`: the exact one if it exists,
     /// otherwise the first that differs in case only.
     pub(super) fn find(
         &self,
@@ -100,7 +101,7 @@ impl Names {
         let tick = inner.tick;
         match inner.directories.get(&key) {
             Some(directory) if directory.news.is_none() => {}
-            // Somebody is reading it: so do we, for this name.
+            // Another search is reading it: this one reads the directory itself, for its name only.
             Some(_) => {
                 drop(inner);
                 return search(fd, name, &folded);
@@ -128,7 +129,7 @@ impl Names {
 }
 
 impl Inner {
-    /// Whether a directory has more names than are kept, as far as is known.
+    /// Whether a directory is known to have too many names for the cache.
     fn is_large(&mut self, key: Key) -> bool {
         match self.large.get_mut(&key) {
             None => false,
@@ -150,7 +151,7 @@ impl Inner {
         }
         let Some(queue) = &self.inotify else { return false };
         let changes = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVE | WatchFlags::ONLYDIR;
-        // Watched before it is read, so nothing is missed; what is seen twice does no harm.
+        // Watched before it is read, so no change is missed; a change that is both read and reported is harmless.
         let Ok(watch) = inotify::add_watch(queue, format!("/proc/self/fd/{}", fd.as_raw_fd()), changes)
         else {
             return false;
@@ -161,11 +162,11 @@ impl Inner {
         true
     }
 
-    /// Takes over what was read since [`Inner::begin`] at `tick`, with what changed meanwhile; false when the directory
-    /// is not kept. `None` was more than may be kept.
+    /// Stores the names read since [`Inner::begin`] at `tick`, and applies the changes meanwhile; false when the
+    /// directory is not cached. `None`: it has too many names for the cache.
     fn finish(&mut self, key: Key, tick: u64, read: VfsResult<Option<Directory>>) -> VfsResult<bool> {
         self.catch_up();
-        // It may have been removed, the queue been lost, and somebody else have begun anew.
+        // The entry may have been removed or the queue lost, and another search may have begun anew.
         let ours = |d: &&mut Directory| d.used == tick && d.news.is_some();
         let Some(directory) = self.directories.get_mut(&key).filter(ours) else {
             return read.map(|_| false);
@@ -191,7 +192,7 @@ impl Inner {
             self.forget(oldest);
         }
         if self.total > self.limit {
-            self.forget(key); // by what came meanwhile
+            self.forget(key); // by the names added meanwhile
         }
         Ok(self.directories.contains_key(&key))
     }
@@ -206,7 +207,7 @@ impl Inner {
         }
     }
 
-    /// Applies what the kernel has queued.
+    /// Applies the events in the kernel's queue.
     fn catch_up(&mut self) {
         let Some(queue) = self.inotify.take() else { return };
         let mut buffer = [MaybeUninit::uninit(); 4096];
@@ -257,7 +258,7 @@ impl Inner {
             self.total = self.total - before + directory.count;
         }
         if lost {
-            // News were lost: begin again, with a new queue.
+            // Events were lost: clear the cache, and use a new queue.
             let large = std::mem::take(&mut self.large);
             *self = Inner { tick: self.tick, limit: self.limit, large, ..Inner::default() };
         } else {
@@ -330,14 +331,14 @@ pub(super) fn find_short(fd: &OwnedFd, short: &str) -> VfsResult<Option<String>>
     Ok(if found.len() == 1 { found.pop() } else { None })
 }
 
-/// The exact name if it is among `same`, otherwise the first in byte order, so that the choice does not depend on
-/// the order of the directory.
+/// The exact name if it is in `same`, otherwise the first in byte order, so that the choice does not depend on the
+/// order of the directory.
 fn choose<'a>(same: impl Iterator<Item = &'a String> + Clone, name: &str) -> Option<&'a String> {
     let exact = visible::stored(name);
     same.clone().find(|n| **n == exact).or_else(|| same.min())
 }
 
-/// Calls `each` with every UTF-8 name of the directory that `fd` (opened with `O_PATH`) is, until it returns false.
+/// Calls `each` with every UTF-8 name of the directory `fd` (opened with `O_PATH`), until it returns false.
 fn each_name(fd: &OwnedFd, mut each: impl FnMut(&str) -> bool) -> VfsResult<()> {
     #[cfg(test)]
     tests::READS.with(|n| n.set(n.get() + 1));
@@ -381,7 +382,7 @@ mod tests {
         names.for_each(|i| std::fs::write(path.join(format!("File{i}")), "").expect("room"));
     }
 
-    /// A directory that is too large is read once for each search, not twice; one that has shrunk is kept again.
+    /// A directory that is too large is read once for each search, not twice; one that has shrunk is cached again.
     #[test]
     fn too_large_to_keep() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -401,7 +402,7 @@ mod tests {
         assert_eq!(READS.get(), before, "it is kept");
     }
 
-    /// What comes and goes while a directory is read is right afterwards, whether the reading saw it or not.
+    /// Names added and removed while a directory is read are correct afterwards, whether the reading saw them or not.
     #[test]
     fn changed_while_it_is_read() {
         let dir = tempfile::tempdir().expect("a directory");

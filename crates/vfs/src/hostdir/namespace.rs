@@ -13,7 +13,7 @@ use super::visible::TEMPORARY;
 use super::{Tree, device, fresh, link, node, visible};
 use crate::{FileKey, Kind, VfsError, VfsPath, VfsResult};
 
-/// How many names of our own that mean other files are passed over.
+/// How many of our own temporary names that belong to other files are skipped.
 const LEFT_MAX: u32 = 16;
 
 impl Tree {
@@ -26,7 +26,7 @@ impl Tree {
         (directory.stx_ino % self.changing.len() as u64) as usize
     }
 
-    /// The locks of two directories' names, in one order for all.
+    /// The locks of two directories' names, in a global order.
     fn changing_both(&self, a: &Statx, b: &Statx) -> (MutexGuard<'_, ()>, Option<MutexGuard<'_, ()>>) {
         let (a, b) = (self.stripe(a), self.stripe(b));
         let first = self.changing[a.min(b)].lock();
@@ -41,7 +41,7 @@ impl Tree {
         let _changing = self.changing(&place.stat).lock();
         let entry = self.entry(&place, name, id)?;
         self.same_file(&entry, id)?;
-        // A link to a directory is removed as the file that it is.
+        // A link to a directory is removed like a file.
         let flags = match node_type(&entry)? {
             Kind::Directory => AtFlags::REMOVEDIR,
             Kind::File => AtFlags::empty(),
@@ -84,14 +84,15 @@ impl Tree {
                 self.give_way(&from, &place, &there, replace)?;
                 let names = (lstatx(&from.place.fd, &from.name)?, lstatx(&place.fd, &there)?);
                 if !same(&names.0, &names.1) && self.means(&place, &there, &from.stat)? {
-                    // A link and what it leads to: the link in the file's place would lead to itself, the file be lost.
+                    // A link and its target: the link in the target's place would point to itself, and the file would
+                    // be lost.
                     return Err(VfsError::Exists);
                 }
                 if same(&names.0, &names.1) {
                     // Two names of one file: the system would do nothing (POSIX).
                     rustix::fs::unlinkat(&from.place.fd, &*from.name, AtFlags::empty())?;
                 } else {
-                    // Over the old name first, so that there is no moment without the file.
+                    // Over the existing name first, so that the name always exists.
                     let doomed = self.doomed(&place, &there)?;
                     rustix::fs::renameat(&from.place.fd, &*from.name, &place.fd, &*there)?;
                     if let Some(doomed) = doomed {
@@ -129,11 +130,11 @@ impl Tree {
             return Ok(link_to_new(&file, &place, name)?);
         };
         self.give_way(&from, &place, &there, replace)?;
-        // Under a name of our own first, then over the old one: there is no moment without it.
+        // Under a temporary name first, then over the existing one, so that the name always exists.
         let beside = link_beside(&file, &from.stat, &place)?;
         let doomed = self.doomed(&place, &there)?;
         let moved = rustix::fs::renameat(&place.fd, &*beside, &place.fd, &*there);
-        // Two names of one file: the rename does nothing then (POSIX), and says that it succeeded.
+        // Two names of one file: then the rename has no effect (POSIX), and succeeds.
         let _ = rustix::fs::unlinkat(&place.fd, &*beside, AtFlags::empty());
         moved?;
         if let Some(doomed) = doomed {
@@ -152,7 +153,7 @@ impl Tree {
         Ok(device.and_then(|device| Doomed::of(&device, &place.fd, name, &stat)))
     }
 
-    /// The name in `place` that `name` (as on the disk) would meet; with `exact`, only itself.
+    /// The name in `place` that `name` (as on the disk) would collide with; with `exact`, only the same name.
     fn taken(&self, place: &Place, name: &str, exact: bool) -> VfsResult<Option<String>> {
         match lstatx(&place.fd, name) {
             Ok(_) => Ok(Some(name.to_owned())),
@@ -165,7 +166,8 @@ impl Tree {
         }
     }
 
-    /// Whether the name `there`, links followed, means the file `stat`; a link that leads nowhere or out means none.
+    /// Whether the name `there`, links followed, is the file `stat`; false for a dangling link or one that leads out of
+    /// the tree.
     fn means(&self, place: &Place, there: &str, stat: &Statx) -> VfsResult<bool> {
         match self.peek(&join(&place.disk, there)) {
             Ok(found) => Ok(same(&found, stat)),
@@ -174,7 +176,7 @@ impl Tree {
         }
     }
 
-    /// Whether the file `there` may be replaced: not without leave, and never a directory, nor by one.
+    /// Whether the file `there` may be replaced: only with `replace`, and never a directory, nor by one.
     fn give_way(&self, from: &Entry<'_>, place: &Place, there: &str, replace: bool) -> VfsResult<()> {
         let stat = lstatx(&place.fd, there)?;
         let directory = |s: &Statx| node::kind(s) == Some(Kind::Directory);
@@ -190,7 +192,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The file that an entry means, links followed: it is what gets another name, not a link to it.
+    /// The file of an entry, links followed: the file gets another name, not a link to it.
     fn file_of(&self, entry: &Entry<'_>) -> VfsResult<OwnedFd> {
         let file =
             self.at(&join(&entry.place.disk, &entry.name), OFlags::PATH, Mode::empty()).map_err(last)?;
@@ -198,7 +200,7 @@ impl Tree {
     }
 
     /// # Errors
-    /// `Stale` when the name means another file than `id`.
+    /// `Stale` when the name is another file's than `id`.
     fn same_file(&self, entry: &Entry<'_>, id: FileKey) -> VfsResult<()> {
         let device = self.device(&entry.place.fd, device::number(&entry.place.stat))?;
         let number = device::number(&entry.stat);
@@ -212,7 +214,7 @@ impl Tree {
     }
 }
 
-/// What the name itself is, links not followed; a link counts as a file.
+/// The kind of the name itself, links not followed; a link counts as a file.
 fn node_type(entry: &Entry<'_>) -> VfsResult<Kind> {
     let stat = lstatx(&entry.place.fd, &entry.name)?;
     Ok(if node::kind(&stat) == Some(Kind::Directory) { Kind::Directory } else { Kind::File })
@@ -222,7 +224,7 @@ fn node_type(entry: &Entry<'_>) -> VfsResult<Kind> {
 pub(super) fn move_to_new(old: &OwnedFd, from: &str, place: &Place, name: &str) -> VfsResult<()> {
     let new = &place.fd;
     match rustix::fs::renameat_with(old, from, new, name, RenameFlags::NOREPLACE) {
-        // Not on this file system; the names are ours for the moment.
+        // Not supported on this file system; the names are locked.
         Err(Errno::INVAL) if matches!(lstatx(new, name), Err(Errno::NOENT)) => {
             Ok(rustix::fs::renameat(old, from, new, name)?)
         }
@@ -236,14 +238,14 @@ pub(super) fn link_to_new(file: &OwnedFd, place: &Place, name: &str) -> io::Resu
     rustix::fs::linkat(CWD, path, &place.fd, name, AtFlags::SYMLINK_FOLLOW)
 }
 
-/// Gives a file a name of our own in `place`, and tells which.
+/// Gives a file a temporary name of our own in `place`, and returns it.
 fn link_beside(file: &OwnedFd, stat: &Statx, place: &Place) -> VfsResult<String> {
     let mut left = 0;
     loop {
         let name = format!("{TEMPORARY}link-{:016x}-{:016x}-{left}", stat.stx_ino, place.stat.stx_ino);
         match link_to_new(file, place, &name) {
             Ok(()) => return Ok(name),
-            // Left by a server that was killed between two steps: then it is another name of this very file.
+            // Left by a server that was killed between two steps: it is another name of this very file.
             Err(Errno::EXIST) if lstatx(&place.fd, &name).is_ok_and(|s| same(&s, stat)) => {
                 rustix::fs::unlinkat(&place.fd, &*name, AtFlags::empty())?;
             }

@@ -24,23 +24,23 @@ pub(super) struct HostNode {
     pub(super) open: Arc<Open>,
 }
 
-/// The descriptor of one open, and what belongs to it.
+/// The descriptor of one open, and its state.
 pub(super) struct Open {
     pub(super) fd: Arc<OwnedFd>,
     pub(super) kind: Kind,
     pub(super) shared: Arc<Shared>,
     pub(super) listing: Mutex<Listing>,
-    /// A listing of the directory shows links, not what they lead to.
+    /// A listing of the directory shows links, not their targets.
     pub(super) shows_links: AtomicBool,
     /// It was opened for writing too.
     pub(super) writes: bool,
-    /// The second descriptor, once there was unbuffered I/O; none where there can be none.
+    /// The second descriptor, opened at the first unbuffered I/O; `None` where that is not supported.
     pub(super) direct: OnceLock<Option<Direct>>,
-    /// Something was written through it that its file system may refuse later: see [`Open::wrote`].
+    /// Data was written through it that its file system may refuse later: see [`Open::wrote`].
     pub(super) unsettled: AtomicBool,
 }
 
-/// What all opens of one file share.
+/// The state that all opens of one file share.
 pub(super) struct Shared {
     pub(super) tree: Arc<Tree>,
     pub(super) id: FileKey,
@@ -49,24 +49,23 @@ pub(super) struct Shared {
     pub(super) line: Arc<Line>,
     pub(super) groups: Groups,
     pub(super) stored: Mutex<Stored>,
-    /// Held while stored metadata is read, changed and written, which may block; `stored` is not.
+    /// Held during a read-modify-write of stored metadata, which may block; `stored` is not locked meanwhile.
     pub(super) setting: Mutex<()>,
-    /// Closing it may mean work for the file system: a name was removed, or the file was cut off (which ext4 takes
-    /// as a reason to write at close).
+    /// Closing it may block: a name was removed, or the file was truncated (after which ext4 writes at close).
     pub(super) slow_close: AtomicBool,
     /// How many opens there are.
     opens: AtomicUsize,
-    /// Up to where space was reserved, in bytes; what is behind the file's end the last open gives back. 0: nowhere.
+    /// The end of reserved space, in bytes; the last close frees the part behind the end of file. 0: none.
     pub(super) reserved: AtomicU64,
-    /// Why something that was written is not stored. The system says so once, to the first who asks; here it holds as
-    /// long as anybody has the file open, so that nobody takes a later success for all of the data.
+    /// Why written data was lost. The system reports this once, to the first sync; here it is kept until the last open
+    /// is closed, so that no caller mistakes a later success for all of the data.
     lost: Mutex<Option<VfsError>>,
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
         let mut files = self.tree.files.lock();
-        // Another open may have come in between, with its own.
+        // Another open may have added a new one in between.
         if files.get(&self.id).is_some_and(|w| w.strong_count() == 0) {
             files.remove(&self.id);
         }
@@ -74,8 +73,8 @@ impl Drop for Shared {
 }
 
 impl Drop for Open {
-    /// Closing may block where it frees a file or space reserved for it, writes, or goes over a network. It is known
-    /// not to for what was read only, locally, and still has a name.
+    /// Closing may block where it frees a file or its reserved space, writes data, or uses a network. It does not block
+    /// for a local file that was only read and still has a name.
     fn drop(&mut self) {
         let (tree, device) = (&self.shared.tree, &self.shared.device);
         let last = self.shared.opens.fetch_sub(1, Ordering::AcqRel) == 1;
@@ -92,7 +91,7 @@ impl Drop for Open {
         let (mut fd, writes) = (std::mem::replace(&mut self.fd, Arc::clone(&tree.root)), self.writes);
         let direct = self.direct.take();
         let close = move || {
-            drop(direct); // a lease is for who has the file open once
+            drop(direct); // a lease needs the file to be open only once
             if gives_back {
                 if !writes && let Some(own) = reserved::writable(fd.as_fd()) {
                     fd = Arc::new(own);
@@ -106,7 +105,7 @@ impl Drop for Open {
 }
 
 impl HostNode {
-    /// The same open once more.
+    /// Another reference to the same open.
     pub(super) fn again(&self) -> HostNode {
         HostNode { open: Arc::clone(&self.open) }
     }
@@ -141,10 +140,11 @@ impl Open {
         }
     }
 
-    /// Sets the change time. The system sets its own with every change, that of the record too: the record says until
-    /// which one it holds, which is a guess that is checked afterwards.
+    /// Sets the change time. The system updates its own change time with every change, also with the one that stores
+    /// this record. So the record contains the latest system change time for which it is valid: an estimate that is
+    /// checked afterwards.
     fn set_changed(&self, time: Timestamp) -> VfsResult<()> {
-        /// What writing the record may take.
+        /// How long writing the record may take.
         const LATER_NS: u32 = 20_000_000;
         for _ in 0..3 {
             let ctime = changed(&statx(&*self.fd)?);
@@ -219,20 +219,21 @@ impl Open {
         }
     }
 
-    /// Makes everything written to the file durable; it waits for the disk.
+    /// Makes everything written to the file durable; waits for the disk.
     pub(super) fn flush(&self) -> VfsResult<()> {
         self.shared.intact()?;
         rustix::fs::fsync(&*self.fd).map_err(|e| self.shared.failed(e.into()))
     }
 
-    /// Something was written: where the file system tells of a failure only at the end, somebody must ask.
+    /// Call it after a write: where the file system may report failures only later (a network file system), the close
+    /// must check for them.
     pub(super) fn wrote(&self) {
         if !self.shared.device.local {
             self.unsettled.store(true, Ordering::Release);
         }
     }
 
-    /// Whether what was written is still to be asked after; not twice.
+    /// Whether written data must still be checked for failures; returns true once.
     pub(super) fn unsettled(&self) -> bool {
         self.unsettled.swap(false, Ordering::AcqRel)
     }
@@ -254,25 +255,25 @@ impl Open {
 }
 
 impl Shared {
-    /// What is known of the file beside the system's metadata.
+    /// The file's metadata beside the system's.
     pub(super) fn known(&self) -> Known {
         Known { stored: *self.stored.lock(), reserved: self.reserved.load(Ordering::Relaxed) }
     }
 
     /// # Errors
-    /// Why something that was written is not stored.
+    /// Written data was lost.
     pub(super) fn intact(&self) -> VfsResult<()> {
         self.lost.lock().map_or(Ok(()), Err)
     }
 
-    /// A sync failed with `e`, which is given back. The system has dropped what it could not store.
+    /// Records that a sync failed with `e`, and returns `e`. The system has dropped the data that it could not store.
     pub(super) fn failed(&self, e: VfsError) -> VfsError {
         if matches!(e, VfsError::Io(_) | VfsError::NoSpace | VfsError::Quota) {
             let mut lost = self.lost.lock();
             if lost.is_none() {
                 tracing::error!(
                     file = ?self.id,
-                    "what was written to this file could not be stored: {e}"
+                    "data that was written to this file could not be stored: {e}"
                 );
             }
             lost.get_or_insert(e);
@@ -304,21 +305,21 @@ impl Tree {
         Ok(device)
     }
 
-    /// The file system with this number, if it must be the one that had it before: the root's, or one on which something
-    /// is open. Others may have been unmounted and their numbers be another's.
+    /// The known file system with this number, if it is certainly the same one: the root's, or one with an open file.
+    /// Others may have been unmounted, and their numbers reused.
     pub(super) fn known_device(&self, number: u64) -> Option<Arc<Device>> {
         let devices = self.devices.lock();
         let device = devices.get(&number)?;
         (number == self.root_device || Arc::strong_count(device) > 1).then(|| Arc::clone(device))
     }
 
-    /// What the opens of a file share, if it is open.
+    /// The shared state of a file's opens, if it is open.
     pub(super) fn shared(&self, id: FileKey) -> Option<Arc<Shared>> {
         self.files.lock().get(&id)?.upgrade()
     }
 
-    /// The node of a file just opened, and its metadata. One just made (`fresh`) has nothing stored with it; `writes`
-    /// if it was opened for writing.
+    /// The node of a file just opened, and its metadata. A new file (`fresh`) has no stored metadata; `writes` if it
+    /// was opened for writing.
     pub(super) fn node(
         self: &Arc<Tree>,
         fd: OwnedFd,
@@ -384,7 +385,7 @@ pub(super) fn statx(fd: impl AsFd) -> io::Result<Statx> {
     rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, mask)
 }
 
-/// What it is; `None` for what is not shown.
+/// The kind of file; `None` for hidden ones.
 pub(super) fn kind(stat: &Statx) -> Option<Kind> {
     match FileType::from_raw_mode(stat.stx_mode.into()) {
         FileType::RegularFile => Some(Kind::File),
@@ -393,7 +394,7 @@ pub(super) fn kind(stat: &Statx) -> Option<Kind> {
     }
 }
 
-/// The file system's birth time, or the oldest time there is.
+/// The file system's birth time, or else the oldest of the other times.
 pub(super) fn born(stat: &Statx) -> Timestamp {
     let time = |t: rustix::fs::StatxTimestamp| Timestamp { seconds: t.tv_sec, nanoseconds: t.tv_nsec };
     if StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME) {
@@ -408,14 +409,14 @@ fn changed(stat: &Statx) -> Timestamp {
     Timestamp { seconds: stat.stx_ctime.tv_sec, nanoseconds: stat.stx_ctime.tv_nsec }
 }
 
-/// Space that the data of a file takes, in bytes. The system counts what it keeps beside the data too (extended
-/// attributes, maps of extents): data takes no more than its clusters, or what is reserved for it.
+/// Space allocated to the data of a file, in bytes. The system also counts metadata blocks (extended attributes, extent
+/// maps): so the value is limited to the clusters of the data, or to its reservation.
 pub(super) fn allocation(stat: &Statx, reserved: u64) -> u64 {
     let clusters = stat.stx_size.checked_next_multiple_of(CLUSTER).unwrap_or(u64::MAX);
     stat.stx_blocks.saturating_mul(512).min(clusters.max(reserved))
 }
 
-/// What is known of a file beside the system's metadata.
+/// The metadata of a file beside the system's.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Known {
     pub(super) stored: Stored,
@@ -452,7 +453,7 @@ pub(super) fn convert(stat: &Statx, kind: Kind, id: FileKey, known: &Known) -> S
 /// Bytes in a cluster, the unit in which space is counted.
 pub(super) const CLUSTER: u64 = 4096;
 
-/// Leave this time alone.
+/// Do not change this time.
 const OMIT: Timespec = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
 
 fn timespec(t: Timestamp) -> Timespec {

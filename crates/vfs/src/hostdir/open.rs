@@ -13,15 +13,15 @@ use super::stored::Stored;
 use super::{Tree, device, link, node, stored, streams, visible};
 use crate::{Attributes, Kind, OpenMode, OpenRequest, Opened, Parent, Rights, VfsError, VfsPath, VfsResult};
 
-/// How often an open that raced other changes of the tree is begun again.
+/// How often an open that raced other changes of the tree is retried.
 const RACES: usize = 8;
 
 impl Tree {
     /// Opens or creates; see [`crate::Vfs::open`].
     ///
     /// # Errors
-    /// `Busy` when a local process holds a lease on the file: a `patient` call waits until it is given up (the system
-    /// sees to that, within a minute).
+    /// `Busy` when a local process holds a lease on the file: a `patient` call waits until the lease is released (the
+    /// system enforces that within a minute).
     pub(super) fn open(self: &Arc<Tree>, r: &OpenRequest, patient: bool) -> VfsResult<Opened> {
         streams::store::refuse(&r.path)?;
         match &r.stream {
@@ -30,8 +30,8 @@ impl Tree {
         }
     }
 
-    /// Opens what is there, if that waits for no disk: a name that the kernel has in memory, without a right to write, and
-    /// no stream. `None` for all else, and when the tree changed meanwhile.
+    /// Opens an existing file, if that does not wait for a disk: a name that the kernel has in memory, without write
+    /// access, and no stream. `None` in all other cases, and when the tree changed meanwhile.
     pub(super) fn open_cached(self: &Arc<Tree>, r: &OpenRequest) -> Option<VfsResult<Opened>> {
         if r.mode == OpenMode::Create || r.rights.write || r.stream.is_some() {
             return None;
@@ -49,7 +49,7 @@ impl Tree {
                 return Ok(opened);
             }
         }
-        // A link that leads nowhere looks like an endless race.
+        // A dangling link looks like an endless race.
         Err(if r.mode == OpenMode::Open { VfsError::NotFound } else { VfsError::AccessDenied })
     }
 
@@ -61,12 +61,12 @@ impl Tree {
             (Ok(stat), _) => self.open_existing(&disk, r.path.clone(), &stat, r, patient),
             (Err(Errno::NOENT | Errno::NOTDIR), Some((name, above))) => {
                 let place = self.directory_for(&r.path, above)?;
-                // Nobody may add a name that differs in case only between our look and our change.
+                // No name that differs in case only may be added between the lookup and the change.
                 let changing = (r.mode != OpenMode::Open).then(|| self.changing(&place.stat).lock());
                 let found = if r.path.is_exact() { None } else { self.find(&place, name)? };
                 match found {
                     Some(found) => {
-                        // It may be waited for.
+                        // The open may wait for a lease.
                         drop(changing);
                         self.open_found(place, &found, r, patient)
                     }
@@ -79,7 +79,7 @@ impl Tree {
         }
     }
 
-    /// Opens what matched without regard to case.
+    /// Opens the name that matched without regard to case.
     fn open_found(
         self: &Arc<Tree>,
         place: Place,
@@ -110,7 +110,7 @@ impl Tree {
         if link::is_link(seen) {
             return self.open_link(disk, path, seen, r);
         }
-        // Asked before it is opened: opening a device can do something.
+        // Checked before the open: opening a device may have side effects.
         let kind = node::kind(seen).ok_or(VfsError::AccessDenied)?;
         if r.mode == OpenMode::Create {
             return Err(VfsError::Exists);
@@ -145,9 +145,10 @@ impl Tree {
         Ok(Some(Opened { node: Arc::new(node), created: false, path, stream: None, stat, closed }))
     }
 
-    /// Opens a file on which somebody has a lease, as soon as that is given up.
+    /// Opens a file on which another process has a lease, after its release.
     fn wait_for(&self, disk: &str, seen: &Statx, flags: OFlags) -> io::Result<OwnedFd> {
-        // Held first, so that what is opened without NONBLOCK is the file that was seen, and no pipe.
+        // A descriptor with `O_PATH` first, so that the file opened without NONBLOCK is the one that was checked, and
+        // no pipe.
         let held = self.at(disk, OFlags::PATH, Mode::empty())?;
         if identity(&node::statx(&held)?) != identity(seen) {
             return Err(Errno::NOENT);
@@ -156,9 +157,9 @@ impl Tree {
         rustix::fs::open(format!("/proc/self/fd/{}", held.as_raw_fd()), flags, Mode::empty())
     }
 
-    /// [`Parent`] of what is created in `place`; `None` when the directory was moved meanwhile.
+    /// The [`Parent`] of a new file in `place`; `None` when the directory was moved meanwhile.
     fn parent(&self, place: &Place) -> VfsResult<Option<Parent>> {
-        // It was found before the lock and a look at all its names: it may have been moved since.
+        // The directory was resolved before the lock was taken and its names were read: it may have been moved since.
         let Some(closed) = self.closed(&place.fd, &place.disk, false)? else { return Ok(None) };
         let device = self.device(&place.fd, device::number(&place.stat))?;
         // Attributes cannot be read through `place.fd`, and by its path below `/proc` it takes twice as long.
@@ -172,7 +173,7 @@ impl Tree {
         Ok(Some(Parent { stat, security: stored::security(&fd, &device), closed }))
     }
 
-    /// Makes `name` in `place`, whose names we hold. It gets its name when it has all else: see [`fresh`].
+    /// Creates `name` in `place`, whose names are locked. The file gets its name last: see [`fresh`].
     fn create(self: &Arc<Tree>, place: Place, name: &str, r: &OpenRequest) -> VfsResult<Option<Opened>> {
         let security = match &r.create_check {
             Some(check) => {
@@ -197,7 +198,7 @@ impl Tree {
             .and_then(|()| unnamed.give_name(&place, &node.open.fd, &disk));
         if let Err(e) = done {
             unnamed.discard(&place);
-            // Somebody else has made it, or cleared up after us with the directory.
+            // Another program has created the name, or removed the directory with our temporary file.
             return if matches!(e, VfsError::Exists | VfsError::NotFound) { Ok(None) } else { Err(e) };
         }
         let stat = node.open.stat()?;
@@ -208,7 +209,7 @@ impl Tree {
     }
 }
 
-/// Which file it is, and of which type.
+/// The identity and type of a file.
 pub(super) fn identity(s: &Statx) -> (u32, u32, u64, u16) {
     (s.stx_dev_major, s.stx_dev_minor, s.stx_ino, s.stx_mode & 0o170_000)
 }
@@ -216,13 +217,13 @@ pub(super) fn identity(s: &Statx) -> (u32, u32, u64, u16) {
 fn flags(kind: Kind, rights: Rights) -> OFlags {
     match kind {
         Kind::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
-        // NONBLOCK: should it have become a pipe meanwhile, nobody waits for its other end.
+        // NONBLOCK: if it has become a pipe meanwhile, the open does not wait for its other end.
         Kind::File if rights.write => OFlags::RDWR | OFlags::NONBLOCK,
         Kind::File => OFlags::RDONLY | OFlags::NONBLOCK,
     }
 }
 
-/// Gives a new file, which has `attributes`, what it was asked to have.
+/// Stores the requested metadata of a new file, which has `attributes`.
 fn furnish(
     open: &node::Open,
     r: &OpenRequest,
@@ -230,7 +231,8 @@ fn furnish(
     attributes: Attributes,
 ) -> VfsResult<()> {
     let quietly = |done: VfsResult<()>| match done {
-        // Said when the file system was met. One that refuses now what it takes elsewhere makes no open file.
+        // Logged at the first use of the file system. One that supports attributes, but refuses them here, fails the
+        // creation.
         Err(VfsError::Unsupported) if !open.shared.device.attributes => Ok(()),
         done => done,
     };

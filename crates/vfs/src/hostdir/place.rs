@@ -1,4 +1,4 @@
-//! Finding things below the root: the only module that turns a path into a descriptor.
+//! Path resolution below the root: the only module that turns a path into a descriptor.
 
 use std::os::fd::OwnedFd;
 
@@ -33,7 +33,7 @@ pub(super) struct Entry<'a> {
     pub(super) place: &'a Place,
     /// The name on the disk.
     pub(super) name: String,
-    /// What it means, links followed; of a link that is meant itself, the link's.
+    /// The metadata, links followed; or the link's own, if the link itself was requested.
     pub(super) stat: Statx,
 }
 
@@ -44,7 +44,7 @@ impl Tree {
         beneath(&self.root, path, flags, mode)
     }
 
-    /// As [`Tree::at`], and whether no link is on the way: then the file lies where `disk` says.
+    /// As [`Tree::at`], and whether no link is on the path: then `disk` is the file's real path.
     pub(super) fn at_known(&self, disk: &str, flags: OFlags) -> (io::Result<OwnedFd>, bool) {
         let path = if disk.is_empty() { "." } else { disk };
         match resolved(&self.root, path, flags, Mode::empty(), BENEATH | ResolveFlags::NO_SYMLINKS) {
@@ -53,18 +53,18 @@ impl Tree {
         }
     }
 
-    /// What `disk` means, links followed, without opening it.
+    /// The metadata at `disk`, links followed, without opening it.
     pub(super) fn peek(&self, disk: &str) -> io::Result<Statx> {
         node::statx(&self.at(disk, OFlags::PATH, Mode::empty())?)
     }
 
-    /// As [`Tree::peek`] for `r`, which may be about a link itself.
+    /// As [`Tree::peek`] for `r`, which may request a link itself.
     pub(super) fn peek_for(&self, r: &OpenRequest, disk: &str) -> io::Result<Statx> {
         node::statx(&self.at(disk, path_flags(r), Mode::empty())?)
     }
 
-    /// The path on the disk and the metadata of what the path of `r` means exactly, if the kernel has both in memory: opening it to
-    /// read does not wait then. `None` when in doubt.
+    /// The path on the disk and the metadata of the exact path of `r`, if the kernel has both in memory: then opening
+    /// it to read does not wait. `None` if unsure.
     pub(super) fn peek_cached(&self, r: &OpenRequest) -> Option<(String, Statx)> {
         let disk = Self::disk_path(r.path.components()).ok()?;
         let (at, flags) = (if disk.is_empty() { "." } else { &disk }, path_flags(r) | OFlags::CLOEXEC);
@@ -73,7 +73,7 @@ impl Tree {
         self.known_device(device::number(&stat))?.local.then_some((disk, stat))
     }
 
-    /// The path on the disk when all names are taken as they are.
+    /// The path on the disk with all names exactly as given.
     pub(super) fn disk_path(parts: &[String]) -> VfsResult<String> {
         let mut disk = String::with_capacity(parts.iter().map(|p| p.len() + 1).sum());
         for part in parts {
@@ -91,7 +91,7 @@ impl Tree {
     /// # Errors
     /// `PathNotFound` when it does not exist or is no directory; `Escapes`.
     pub(super) fn directory(&self, parts: &[String]) -> VfsResult<Place> {
-        // The longest beginning that exists exactly; the root does.
+        // The longest prefix that exists exactly; the root always does.
         let mut exact = parts.len();
         let mut place = loop {
             match self.place(Self::disk_path(&parts[..exact])?, parts[..exact].to_vec()) {
@@ -114,7 +114,7 @@ impl Tree {
         Ok(place)
     }
 
-    /// The directory `above`, the beginning of `path`: exactly that if the path is exact.
+    /// The directory `above`, a prefix of `path`: case-sensitive if the path is exact.
     ///
     /// # Errors
     /// As [`Tree::directory`].
@@ -129,8 +129,8 @@ impl Tree {
         Ok(Place { fd, disk, path, stat })
     }
 
-    /// The name on the disk of what clients call `name` in `place`: the exact one if it is there, otherwise one that
-    /// differs in case only, otherwise the one that it is the short name of.
+    /// The name on the disk that matches the client's `name` in `place`: the exact one if it exists, otherwise one that
+    /// differs in case only, otherwise the one whose short name it is.
     pub(super) fn find(&self, place: &Place, name: &str) -> VfsResult<Option<String>> {
         let device = self.device(&place.fd, device::number(&place.stat))?;
         match self.names.find(&place.fd, &place.stat, &device, name)? {
@@ -151,7 +151,8 @@ impl Tree {
         Ok((self.directory_for(path, above)?, name))
     }
 
-    /// The entry that clients call `name` in `place`: the link itself if that is the file `id`, otherwise what it means.
+    /// The entry that matches the client's `name` in `place`: the link itself if that is the file `id`, otherwise its
+    /// target.
     ///
     /// # Errors
     /// `NotFound`, `Escapes`.
@@ -174,7 +175,7 @@ impl Tree {
     }
 }
 
-/// To look at what a request is about.
+/// Flags to open the file of a request with `O_PATH`.
 fn path_flags(r: &OpenRequest) -> OFlags {
     if r.link { OFlags::PATH | OFlags::NOFOLLOW } else { OFlags::PATH }
 }
@@ -185,7 +186,7 @@ pub(super) fn beneath(fd: &OwnedFd, path: &str, flags: OFlags, mode: Mode) -> io
 }
 
 fn resolved(fd: &OwnedFd, path: &str, flags: OFlags, mode: Mode, how: ResolveFlags) -> io::Result<OwnedFd> {
-    // openat2 takes nothing that has no meaning with O_PATH.
+    // openat2 refuses flags that have no effect with O_PATH.
     let more = if flags.contains(OFlags::PATH) { OFlags::CLOEXEC } else { OFlags::CLOEXEC | OFlags::NOCTTY };
     for _ in 0..RETRIES {
         match openat2(fd, path, flags | more, mode, how) {
@@ -202,7 +203,7 @@ pub(super) fn lstatx(fd: &OwnedFd, name: &str) -> io::Result<Statx> {
     rustix::fs::statx(fd, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, mask)
 }
 
-/// A path one deeper.
+/// Appends a name to a path.
 pub(super) fn join(disk: &str, name: &str) -> String {
     let mut path = String::with_capacity(disk.len() + 1 + name.len());
     path.push_str(disk);
@@ -222,7 +223,7 @@ pub(super) fn last(e: Errno) -> VfsError {
     if e == Errno::XDEV { VfsError::Escapes } else { e.into() }
 }
 
-/// An error of resolving a directory on the way.
+/// An error of resolving a directory on the path.
 fn on_the_way(e: Errno) -> VfsError {
     match e {
         Errno::NOENT | Errno::NOTDIR => VfsError::PathNotFound,

@@ -1,8 +1,8 @@
-//! Owner, group and mode of files, and the directories on the way to them.
+//! Owner, group and mode of files, and of the directories on their paths.
 //!
-//! The server reads and writes as its own user, so the system does not check a user's right to pass a directory. For
-//! directories without a security descriptor this module reports those that not everybody may pass
-//! ([`crate::Opened::closed`]), by the path on which the file really lies: a symbolic link opens no other way.
+//! The server reads and writes as its own user, so the system does not check a user's right to pass a directory. Of the
+//! directories without a security descriptor, this module reports those that not every user may pass
+//! ([`crate::Opened::closed`]), on the file's real path: a symbolic link does not circumvent them.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -18,20 +18,20 @@ pub(super) const ACL: &str = "system.posix_acl_access";
 /// The largest list read, in bytes: 1,000 entries, more than ext4 keeps.
 pub(super) const ACL_MAX: usize = 4 + 8 * 1000;
 
-/// An execute bit for owner, group and others: everybody may pass a directory.
+/// Execute bits for owner, group and others: every user may pass the directory.
 const PASSABLE: u16 = 0o111;
 
-/// What a POSIX access control list leaves of a mode's bits.
+/// A mode's bits, limited by a POSIX access control list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Narrowed {
-    /// The owning group's: in the mode, the list's mask stands in their place.
+    /// The owning group's bits: in the mode they are replaced by the list's mask.
     group: u32,
-    /// The most that the others may have, so that no named entry is worse off by not being looked at.
+    /// The upper bound of the others' bits: no more than any named entry has, as named entries are not evaluated.
     others: u32,
 }
 
 impl Narrowed {
-    /// Of a list that cannot be read: nothing.
+    /// For a list that cannot be read: no bits.
     pub(super) const UNREADABLE: Narrowed = Narrowed { group: 0, others: 0 };
 
     /// Reads a list as the kernel gives it: a version (2, 32 bits), then entries of tag (16 bits), permissions (16 bits)
@@ -68,7 +68,7 @@ pub(super) fn of(stat: &Statx, stored: &Stored) -> Posix {
     Posix { uid: stat.stx_uid, gid: stat.stx_gid, mode }
 }
 
-/// Where an open file lies.
+/// The path of an open file.
 pub(super) fn real_path(fd: &OwnedFd) -> Option<String> {
     rustix::fs::readlink(format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new()).ok()?.into_string().ok()
 }
@@ -81,7 +81,7 @@ impl Tree {
             return Ok(Some(Vec::new()));
         }
         let real = if direct { None } else { self.real_disk_path(fd) };
-        // Where the real path is not known, the links on `disk` are followed once more.
+        // If the real path is unknown, the links on `disk` are followed again.
         let (path, links) = (real.as_deref().unwrap_or(disk), !direct && real.is_none());
         let mut closed = Vec::new();
         let root = node::statx(&*self.root)?;
@@ -121,7 +121,7 @@ impl Tree {
         if stat.stx_mode & PASSABLE == PASSABLE { Ok(None) } else { self.closed_directory(&dir, &stat) }
     }
 
-    /// The path below the root on which a file really lies; `None` if that is not known.
+    /// The real path of a file below the root; `None` if that is unknown.
     fn real_disk_path(&self, fd: &OwnedFd) -> Option<String> {
         let real = real_path(fd)?;
         let below = |root: &str| {
@@ -163,7 +163,7 @@ mod tests {
             entry(0x20, 4, none),
         ]);
         assert_eq!(named, Narrowed { group: 0, others: 6 });
-        // Somebody is shut out by name: then the others are, for want of names.
+        // A named user has no access: then the others have none, as names are not evaluated.
         let shut = list(&[entry(2, 0, 1000), entry(4, 5, none), entry(0x10, 7, none), entry(0x20, 5, none)]);
         assert_eq!(shut, Narrowed { group: 5, others: 0 });
         assert_eq!(

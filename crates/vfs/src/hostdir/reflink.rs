@@ -38,7 +38,7 @@ pub(super) fn clone_range(
     }
 }
 
-/// Whether the file system of the directory `root` can: a file without a name is cloned onto itself.
+/// Whether the file system of the directory `root` supports it: tries to clone an unnamed file onto itself.
 pub(super) fn supported(root: impl AsFd) -> bool {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let Ok(file) = rustix::fs::openat(root, ".", flags, Mode::RUSR | Mode::WUSR) else { return false };

@@ -10,9 +10,9 @@
 //! | 8    | 16   | the GUID, zeros without                                                 |
 //! | 24   | rest | the data, at most [`ReparsePoint::DATA_MAX`] bytes                      |
 //!
-//! The tag is read with the other stored metadata when a file is opened or listed. A value that cannot be understood makes
-//! the file a reparse point all the same, with the tag [`UNREADABLE`] that no client handles: taken for an ordinary file,
-//! it would be overwritten.
+//! The tag is read with the other stored metadata when a file is opened or listed. With an invalid value the file is a
+//! reparse point nevertheless, with the tag [`UNREADABLE`] that no client handles: as an ordinary file it could be
+//! overwritten.
 
 use std::os::fd::AsRawFd;
 
@@ -26,7 +26,7 @@ use crate::{ReparseKind, ReparsePoint, VfsError, VfsResult};
 
 pub(super) const POINT: &str = "user.causeway.reparse";
 
-/// A reparse point whose value cannot be understood: its tag is IO_REPARSE_TAG_RESERVED_TWO, which nothing has.
+/// A reparse point with an invalid value: its tag is IO_REPARSE_TAG_RESERVED_TWO, which no real one has.
 const UNREADABLE: ReparseKind = ReparseKind { tag: 2, head: 0 };
 const HEAD: usize = 24;
 const WITH_GUID: u16 = 1;
@@ -50,7 +50,7 @@ fn encode(point: &ReparsePoint) -> Vec<u8> {
     b
 }
 
-/// `None` for what we did not write.
+/// `None` for an invalid value.
 fn decode(b: &[u8]) -> Option<ReparsePoint> {
     let (head, data) = b.split_first_chunk::<HEAD>()?;
     let word = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(decode(&golden), Some(link.clone()));
         let owned = ReparsePoint { tag: 0x1234, guid: Some([7; 16]), data: Vec::new() };
         assert_eq!(decode(&encode(&owned)), Some(owned));
-        // A damaged one is none.
+        // A damaged value is not decoded.
         assert_eq!(decode(&golden[..23]), None);
         golden[0] = 2;
         assert_eq!(decode(&golden), None);

@@ -1,18 +1,18 @@
 //! The io_uring of a runtime: jobs that are submitted on a worker complete on that worker.
 //!
-//! A call queues its job and wakes the driver, a task of the same runtime, so that all jobs that one turn of the
-//! runtime starts go to the kernel in one system call. The driver waits for completions on an eventfd, by the runtime's
-//! own poll. On a current-thread runtime the kernel leaves completions to this thread's next call
-//! (`IORING_SETUP_DEFER_TASKRUN`, Linux 6.1): one call takes many, and nothing interrupts the thread. Such a runtime
-//! stays on the thread that has used it. The runtime needs its I/O driver.
+//! A call queues its job and wakes the driver, a task of the same runtime, so that all jobs started in one turn of the
+//! runtime are submitted with one system call. The driver waits for completions on an eventfd, polled by the runtime.
+//! On a current-thread runtime the kernel defers completions to this thread's next call (`IORING_SETUP_DEFER_TASKRUN`,
+//! Linux 6.1): one call reaps many, and the thread is not interrupted. Such a runtime must stay on the thread that has
+//! used it. The runtime needs its I/O driver.
 //!
-//! **Bounds.** At most [`IN_KERNEL_MAX`] jobs are in the kernel, the others wait here in order; how many those can be
-//! is bounded by the credits that the callers grant. What the file system cannot do without blocking is done by the
-//! kernel's threads for this ring, [`KERNEL_THREADS`] at most. What holds such a thread as long as the disk takes
-//! (syncs, write-throughs by the page cache) has half of them: so slow ones leave the others running.
+//! **Bounds.** At most [`IN_KERNEL_MAX`] jobs are in the kernel, the others wait here in order; their number is bounded
+//! by the credits that the callers grant. Calls that the file system cannot do without blocking run on the kernel's
+//! threads for this ring, [`KERNEL_THREADS`] at most. Jobs that block such a thread during the disk's I/O (syncs,
+//! buffered write-throughs) may use half of them, so that they do not block all others.
 //!
 //! **Cancelling.** A dropped future loses the result. The job, its buffers and its file stay in their slot until the
-//! job has ended. The end of a runtime waits for its jobs, [`DRAIN_SECONDS`] without a completion at most.
+//! job is complete. The end of a runtime waits for its jobs, but at most [`DRAIN_SECONDS`] without a completion.
 //!
 //! **Unsafe.** Invariants:
 //! 1. a job lies in `slots` from when it is accepted until its last completion; it owns the file and the buffers that
@@ -47,16 +47,16 @@ use crate::VfsResult;
 
 const SUBMISSIONS: u32 = 256;
 const COMPLETIONS: u32 = 4096;
-/// With so many jobs due they are submitted at once, without the driver.
+/// With so many due jobs they are submitted at once, without the driver.
 const EAGER: usize = 8;
 /// The most jobs that are in the kernel.
 pub(super) const IN_KERNEL_MAX: usize = 1024;
-/// The most threads of the kernel for what blocks.
+/// The most threads of the kernel for blocking calls.
 const KERNEL_THREADS: u32 = 64;
-/// The most jobs in the kernel that hold one of these threads as long as the disk takes.
+/// The most jobs in the kernel that block one of these threads during the disk's I/O.
 pub(super) const SLOW_MAX: usize = KERNEL_THREADS as usize / 2;
 const DRAIN_SECONDS: u64 = 30;
-/// Rounds of submitting and taking completions before other tasks get their turn.
+/// Rounds of submitting and reaping completions before the driver yields.
 const ROUNDS_MAX: usize = 8;
 
 /// How a job's caller gets its result.
@@ -67,7 +67,7 @@ thread_local! {
     static LOCAL: RefCell<Option<(Id, Arc<Local>)>> = const { RefCell::new(None) };
 }
 
-/// No ring could be made: not tried again.
+/// No ring could be created: do not try again.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
 struct Local {
@@ -80,24 +80,24 @@ struct Ring {
     free: Vec<u32>,
     /// Jobs in the kernel.
     in_kernel: usize,
-    /// Those of them that hold a thread of the kernel as long as the disk takes.
+    /// The jobs among them that block a thread of the kernel during the disk's I/O.
     slow: usize,
     /// Slots of jobs whose next call is due.
     due: VecDeque<u32>,
-    /// Those that wait because `slow` is at its limit.
+    /// Slots of jobs that wait because `slow` is at its limit.
     parked: VecDeque<u32>,
-    /// Jobs that the ring is done with. Their callers are woken outside of the lock.
+    /// Completed jobs. Their callers are woken outside of the lock.
     ended: Vec<(Accepted, End)>,
-    /// The driver's, while it sleeps.
+    /// The driver's waker, while it sleeps.
     driver: Option<Waker>,
-    /// The driver has ended, and takes no job any more.
+    /// The driver has ended: no job is accepted any more.
     closed: bool,
 }
 
-/// How a job left the ring: with its result, or `None` where the pool does the rest.
+/// The end of a job in the ring: its result, or `None` if it continues in the pool.
 type End = Option<VfsResult<()>>;
 
-/// A job that has not ended.
+/// An incomplete job.
 struct Accepted {
     job: Job,
     reply: Reply,
@@ -116,7 +116,7 @@ unsafe impl Send for List {}
 /// Issues a job on this runtime's ring.
 ///
 /// # Errors
-/// The job, where there is no ring: the caller has another way.
+/// Returns the job if there is no ring: the caller runs it in the pool.
 pub(super) fn submit(job: Job) -> Result<oneshot::Receiver<VfsResult<arena::Sg>>, Job> {
     let Some(local) = current() else { return Err(job) };
     let mut ring = local.ring.lock();
@@ -125,10 +125,10 @@ pub(super) fn submit(job: Job) -> Result<oneshot::Receiver<VfsResult<arena::Sg>>
     }
     let (reply, result) = oneshot::channel();
     ring.accept(Accepted { job, reply, list: List::default(), is_slow: false });
-    // Of a batch of requests the disk begins with the first while the last ones are still being decoded.
+    // So the disk begins the first requests of a batch while the last ones are still being decoded.
     if ring.due.len() >= EAGER {
         ring.push_due();
-        // What the kernel does not take now, the driver submits again.
+        // The driver submits later what the kernel does not accept now.
         let _ = ring.ring.submit();
     }
     let driver = ring.driver.take();
@@ -159,7 +159,9 @@ fn current() -> Option<Arc<Local>> {
             }
             Err(error) => {
                 if !REFUSED.swap(true, Ordering::Relaxed) {
-                    tracing::warn!("no io_uring here, so at most a few I/Os of files are in flight: {error}");
+                    tracing::warn!(
+                        "io_uring cannot be used, so only a few I/Os to files run at the same time: {error}"
+                    );
                 }
                 None
             }
@@ -168,7 +170,7 @@ fn current() -> Option<Arc<Local>> {
     LOCAL.try_with(of_runtime).ok()? // the thread may be ending
 }
 
-/// Makes a ring and starts its driver.
+/// Creates a ring and starts its driver.
 ///
 /// # Errors
 /// The system's, where it has no io_uring or forbids it.
@@ -176,7 +178,7 @@ fn start(runtime: &Handle) -> io::Result<Arc<Local>> {
     let ring = make(runtime.runtime_flavor() == RuntimeFlavor::CurrentThread)?;
     let signal = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     ring.submitter().register_eventfd(signal.as_raw_fd())?;
-    // Before Linux 5.15 its own limit stands.
+    // Before Linux 5.15 the kernel's own limit applies.
     let _ = ring.submitter().register_iowq_max_workers(&mut [KERNEL_THREADS, 0]);
     // SAFETY: it owns its descriptor, which nothing replaces or closes meanwhile.
     let signal = unsafe { AsyncFd::register_with_interest(signal, Interest::READABLE) }?;
@@ -197,7 +199,7 @@ fn start(runtime: &Handle) -> io::Result<Arc<Local>> {
     Ok(local)
 }
 
-/// A ring of one thread where all its calls come from one, else any.
+/// Creates a ring; with the single-thread options if all its calls are made by one thread.
 fn make(one_thread: bool) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
     builder.setup_cqsize(COMPLETIONS);
@@ -213,10 +215,10 @@ fn make(one_thread: bool) -> io::Result<IoUring> {
     }
 }
 
-/// The task that drives a ring; its end waits for the ring's jobs.
+/// The task that drives a ring; when it ends, it waits for the ring's jobs.
 struct Driver {
     local: Arc<Local>,
-    /// Readable when completions came.
+    /// Readable when there are completions.
     signal: AsyncFd<OwnedFd>,
 }
 
@@ -284,7 +286,7 @@ impl Ring {
         self.due.push_back(slot);
     }
 
-    /// Submits what is due and takes what is complete; whether there may be more to do at once.
+    /// Submits due jobs and reaps completions; returns whether to call it again at once.
     fn turn(&mut self) -> bool {
         for _ in 0..ROUNDS_MAX {
             self.push_due();
@@ -297,7 +299,7 @@ impl Ring {
             }
             let taken = self.reap();
             if taken == 0 || self.due.is_empty() {
-                // Entries that the kernel had no memory for, and completions that it had no room for: once more.
+                // Again if the kernel had no memory for entries, or no room for completions.
                 let queue = self.ring.submission();
                 return !queue.is_empty() || queue.cq_overflow();
             }
@@ -305,7 +307,7 @@ impl Ring {
         true
     }
 
-    /// Whether the kernel has something to take, or to do before completions can be taken.
+    /// Whether there are entries to submit, or the kernel must run before completions can be reaped.
     fn has_call(&mut self) -> bool {
         let queue = self.ring.submission();
         !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
@@ -316,7 +318,7 @@ impl Ring {
             && let Some(slot) = self.due.pop_front()
         {
             if self.ring.submission().is_full() && !matches!(self.ring.submit(), Ok(n) if n > 0) {
-                return self.due.push_front(slot); // no room now: completions are taken first
+                return self.due.push_front(slot); // the queue is full: completions are reaped first
             }
             let accepted = self.slots[slot as usize].as_mut().expect("a job that is due is in its slot");
             accepted.job.prepare();
@@ -337,11 +339,11 @@ impl Ring {
         }
     }
 
-    /// Takes completions; how many there were.
+    /// Reaps completions; returns how many.
     fn reap(&mut self) -> usize {
         let mut taken = 0;
         loop {
-            // Bound first: it is not to hold the queue while jobs end.
+            // Bound to a variable first, so that the queue is not borrowed while jobs end.
             let completion = self.ring.completion().next();
             let Some(completion) = completion else { return taken };
             let (slot, result) = (completion.user_data() as u32, completion.result());
@@ -357,7 +359,7 @@ impl Ring {
         }
     }
 
-    /// Takes a job that the ring is done with out of its slot.
+    /// Removes a completed job from its slot.
     fn end(&mut self, slot: u32, end: End) {
         let accepted = self.slots[slot as usize].take().expect("a job that ends is in its slot");
         self.free.push(slot);
@@ -368,7 +370,7 @@ impl Ring {
         self.ended.push((accepted, end));
     }
 
-    /// The ring takes no entries any more: what was not submitted fails.
+    /// The ring accepts no entries any more: jobs that were not submitted fail.
     fn fail_due(&mut self, error: &io::Error) {
         let error = Errno::from_io_error(error).unwrap_or(Errno::IO);
         while let Some(slot) = self.due.pop_front() {
@@ -376,7 +378,7 @@ impl Ring {
         }
     }
 
-    /// Waits until no job is left, as long as completions come.
+    /// Waits until no job is left, or until there are no completions for too long.
     fn drain(&mut self) {
         let second = Timespec::new().sec(1);
         let mut silent = 0;
@@ -397,7 +399,7 @@ impl Drop for Ring {
             unsafe { ManuallyDrop::drop(&mut self.slots) };
             return;
         }
-        // What did not get as far as the kernel ends here.
+        // Jobs that were never submitted end here.
         for slot in std::mem::take(&mut self.due).into_iter().chain(std::mem::take(&mut self.parked)) {
             self.slots[slot as usize] = None;
         }
@@ -432,12 +434,12 @@ impl Accepted {
     }
 }
 
-/// Whether the kernel only says to call again: time is up, a signal came, or completions must be taken first.
+/// Whether the call must only be repeated: a timeout, a signal, or completions must be reaped first.
 fn is_temporary(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN))
 }
 
-/// Jobs of this thread's ring that are in the kernel, and that wait for their turn.
+/// Numbers of jobs of this thread's ring in the kernel, and waiting.
 #[cfg(test)]
 pub(super) fn load() -> (usize, usize) {
     LOCAL.with_borrow(|local| {

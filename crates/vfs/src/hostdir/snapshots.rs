@@ -1,8 +1,8 @@
 //! Snapshots of the tree: read-only copies of it, each a folder named `@GMT-YYYY.MM.DD-HH.MM.SS` (UTC) in one folder.
 //!
-//! What makes them does not matter: snapshots of Btrfs subvolumes, mounted snapshots of LVM, copies by `rsync` with hard
-//! links. Each is a tree of its own ([`HostDirOptions::snapshot_of`]), which is opened when a client asks for it and closed
-//! with what is open in it, so that an unused snapshot can be unmounted or removed.
+//! They may be snapshots of Btrfs subvolumes, mounted snapshots of LVM, or copies by `rsync` with hard links. Each is a
+//! tree of its own ([`HostDirOptions::snapshot_of`]), which is opened when a client requests it and closed with its
+//! last open file, so that an unused snapshot can be unmounted or removed.
 //!
 //! A name may be a symbolic link to another folder in the folder of snapshots; a link that leads out of it is refused.
 

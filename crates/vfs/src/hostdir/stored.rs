@@ -1,4 +1,4 @@
-//! What Linux has no place for, in extended attributes of the file.
+//! Windows metadata without a place in Linux's inode, stored in extended attributes of the file.
 //!
 //! | name                 | holds                                                                          |
 //! |----------------------|--------------------------------------------------------------------------------|
@@ -9,8 +9,8 @@
 //! | `user.causeway.volume` | on the root of a file system without a UUID, see [`super::volume`]            |
 //! | `user.NAME`          | the value of the extended attribute NAME, as other SMB servers and `getfattr` see it |
 //!
-//! `user.causeway.dos`, 20 or 44 bytes, integers little-endian, in the order of their alignment. The last 24 bytes are
-//! there only when bit 1 of the flags is set:
+//! `user.causeway.dos`, 20 or 44 bytes, integers little-endian, in the order of their alignment. The last 24 bytes
+//! exist only when bit 1 of the flags is set:
 //!
 //! | byte | size | what                                                                              |
 //! |------|------|-----------------------------------------------------------------------------------|
@@ -25,18 +25,18 @@
 //! | 32   | 8    | the change time holds until the file system's (ctime) is later: seconds            |
 //! | 40   | 4    | the same, nanoseconds                                                             |
 //!
-//! The system gives every change of a file its own change time, this record included. So a change time that a client
-//! sets holds until the system's is later than it was when the record was written; see [`Changed`].
+//! The system gives every change of a file its own change time, this record included. So a change time set by a client
+//! is valid until the system's change time is later than it was when the record was written; see [`Changed`].
 //!
-//! Without the record (or with one that is damaged or of another version) a file has ARCHIVE, and READONLY if its
-//! mode lets nobody write; a directory has no attribute. So a file made with ARCHIVE, as Windows makes them, needs
-//! no record. The mode's bits are never changed.
+//! Without the record (or with one that is damaged or of another version) a file has ARCHIVE, and READONLY if its mode
+//! has no write bit; a directory has no attribute. So a file created with ARCHIVE, as by Windows, needs no record. The
+//! mode's bits are never changed.
 //!
-//! Where the file system takes no `user.*` attributes, those defaults are all there is: setting other attributes, a
-//! security descriptor or an extended attribute is `Unsupported`, a creation time is ignored, and attributes and
-//! descriptor of a new file are dropped; one line in the log says so. Elsewhere a descriptor that cannot be read, or is
-//! of another version, is an error and never "none", which would let the mode decide. FILE_NEED_EA is not kept. Names of extended
-//! attributes match without regard to ASCII case; those that begin with `causeway.` are ours, hidden and refused.
+//! Where the file system has no `user.*` attributes, only those defaults exist: setting other attributes, a security
+//! descriptor or an extended attribute is `Unsupported`, a creation time is ignored, and attributes and descriptor of a
+//! new file are dropped; this is logged once. Elsewhere a descriptor that cannot be read, or is of another version, is
+//! an error and never "none", for then the mode would decide. FILE_NEED_EA is not stored. Names of extended attributes
+//! match without regard to ASCII case; those that begin with `causeway.` are ours, hidden and refused.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
@@ -67,7 +67,7 @@ const VALUE_MAX: usize = 65_536;
 /// The longest list of names (XATTR_LIST_MAX).
 const LIST_MAX: usize = 65_536;
 
-/// What is kept in memory of a file's stored metadata.
+/// The part of a file's stored metadata that is cached in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stored {
     pub(super) dos: Option<Dos>,
@@ -75,7 +75,7 @@ pub(super) struct Stored {
     pub(super) ea_size: u32,
     /// Its reparse point; all zeros if it has none.
     pub(super) reparse: ReparseKind,
-    /// What its POSIX access control list makes of the mode, where it has one.
+    /// The mode's bits limited by its POSIX access control list, if it has one.
     pub(super) acl: Option<Narrowed>,
 }
 
@@ -91,11 +91,11 @@ pub(super) struct Dos {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Changed {
     pub(super) time: Timestamp,
-    /// The last change time of the system for which it holds.
+    /// The last system change time for which it is valid.
     pub(super) until: Timestamp,
 }
 
-/// A file to look at.
+/// A file to read attributes of.
 #[derive(Clone, Copy)]
 pub(super) enum Target<'a> {
     Fd(&'a OwnedFd),
@@ -106,7 +106,7 @@ pub(super) enum Target<'a> {
 }
 
 impl Dos {
-    /// What holds for a file without a record.
+    /// The record that applies to a file without one.
     pub(super) fn default_for(kind: Kind, mode: u16) -> Dos {
         let attributes = match kind {
             Kind::Directory => Attributes::empty(),
@@ -116,7 +116,7 @@ impl Dos {
         Dos { attributes, created: None, changed: None }
     }
 
-    /// The change time to show for a file that the system says was changed at `ctime`.
+    /// The change time to show for a file with the system's change time `ctime`.
     pub(super) fn changed_at(&self, ctime: Timestamp) -> Timestamp {
         self.changed.filter(|c| ctime <= c.until).map_or(ctime, |c| c.time)
     }
@@ -140,7 +140,7 @@ impl Dos {
         b
     }
 
-    /// `None` for what we did not write.
+    /// `None` for an invalid record.
     fn decode(b: &[u8]) -> Option<Dos> {
         let word = |at: usize| Some(u16::from_le_bytes(b.get(at..at + 2)?.try_into().ok()?));
         let long = |at: usize| Some(u32::from_le_bytes(b.get(at..at + 4)?.try_into().ok()?));
@@ -171,12 +171,12 @@ impl Dos {
 pub(super) const KEPT: Attributes = Attributes::STORED.union(Attributes::SPARSE_FILE);
 
 impl Stored {
-    /// Attributes and creation time as they hold for a file.
+    /// The effective attributes and creation time of a file.
     pub(super) fn dos(&self, kind: Kind, stat: &Statx) -> Dos {
         self.dos.unwrap_or(Dos::default_for(kind, stat.stx_mode))
     }
 
-    /// Reads them. What cannot be read (no permission) counts as not there.
+    /// Reads it. Attributes that cannot be read (no permission) count as missing.
     pub(super) fn load(target: Target<'_>, device: &Device) -> Stored {
         if !device.attributes {
             return Stored::default();
@@ -215,7 +215,7 @@ pub(super) fn set_dos(fd: &OwnedFd, device: &Device, dos: &Dos) -> VfsResult<()>
     set(fd, device, DOS.as_bytes(), &dos.encode())
 }
 
-/// The security descriptor. `None`, which lets the mode decide, only where it is certain that there is none.
+/// The security descriptor. `None`, for which the mode decides, only where there certainly is none.
 pub(super) fn security(fd: &OwnedFd, device: &Device) -> VfsResult<Option<Vec<u8>>> {
     if !device.attributes {
         return Ok(None);
@@ -245,7 +245,7 @@ fn as_security(read: io::Result<Vec<u8>>, device: &Device) -> VfsResult<Option<V
     }
 }
 
-/// Whether a file has a security descriptor; not where that cannot be found out.
+/// Whether a file has a security descriptor; false where that cannot be determined.
 pub(super) fn has_security(target: Target<'_>, device: &Device) -> bool {
     device.attributes && target.size(SECURITY.as_bytes()).is_ok()
 }
@@ -317,7 +317,7 @@ pub(super) fn set(fd: &OwnedFd, device: &Device, name: &[u8], value: &[u8]) -> V
     }
     match rustix::fs::fsetxattr(fd, name, value, XattrFlags::empty()) {
         Ok(()) => Ok(()),
-        // Larger than the file system takes; ext4 says that it has no space, as all of a file's must fit one block.
+        // Larger than the file system allows; ext4 reports "no space", as all attributes of a file must fit one block.
         Err(e @ (Errno::TOOBIG | Errno::RANGE | Errno::NOSPC)) => {
             if e == Errno::NOSPC && rustix::fs::fstatvfs(fd).is_ok_and(|s| s.f_bavail == 0) {
                 return Err(VfsError::NoSpace);
@@ -327,7 +327,7 @@ pub(super) fn set(fd: &OwnedFd, device: &Device, name: &[u8], value: &[u8]) -> V
                     volume = %format_args!("{:032x}", device.volume),
                     attribute = ?String::from_utf8_lossy(name),
                     bytes = value.len(),
-                    "this file system does not keep an attribute of that size with a file ({e}); others are not logged"
+                    "this file system cannot store an attribute of this size ({e}); further ones are not logged"
                 );
             }
             Err(VfsError::AttributeTooLarge)
@@ -403,7 +403,7 @@ pub(super) fn split(names: &[u8]) -> impl Iterator<Item = &[u8]> {
     names.split(|b| *b == 0).filter(|n| !n.is_empty())
 }
 
-/// The name that clients see of a `user.*` attribute; `None` for what they do not see.
+/// The name of a `user.*` attribute for clients; `None` for hidden ones.
 fn shown(name: &[u8]) -> Option<&[u8]> {
     name.strip_prefix(USER.as_bytes()).filter(|n| !n.is_empty() && n.len() <= NAME_MAX && !ours(n))
 }
@@ -412,13 +412,13 @@ fn ours(name: &[u8]) -> bool {
     name.get(..OURS.len()).is_some_and(|n| n.eq_ignore_ascii_case(OURS.as_bytes()))
 }
 
-/// Whether the error means that there are no `user.*` attributes here, though the file system has them elsewhere.
+/// Whether the error means that this file cannot have `user.*` attributes, though the file system supports them.
 fn refused(e: Errno, device: &Device) -> bool {
     let refused = matches!(e, Errno::OPNOTSUPP | Errno::NOSYS);
     if refused && device.attributes && !device.refused.swap(true, Ordering::Relaxed) {
         tracing::warn!(
             volume = %format_args!("{:032x}", device.volume),
-            "this file system refuses user.* attributes that it took before: {e}"
+            "this file system now refuses user.* attributes, which it accepted before: {e}"
         );
     }
     refused

@@ -1,4 +1,4 @@
-//! What only a host directory has; what it has in common with other backends is in the conformance suite.
+//! Tests of the host directory alone; those that apply to all backends are in the conformance suite.
 
 mod escapes;
 mod faults;
@@ -109,7 +109,7 @@ async fn a_read_only_tree_refuses_every_change() {
     assert_eq!(std::fs::read(dir.path().join("f")).expect("there"), b"data");
 }
 
-/// What is copied from may be read-only, what is copied to may not.
+/// The source of a copy may be read-only, the target may not.
 #[tokio::test]
 async fn copies_between_trees() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -150,7 +150,7 @@ async fn what_is_no_file_is_not_there() {
     assert_eq!(root.node.lookup(&Ctx::default(), "pipe").wait().await.err(), Some(VfsError::NotFound));
 }
 
-/// An entry that cannot be looked at (here: a name that leads through a file) does not hide the others.
+/// An entry that cannot be read (here: a name that leads through a file) does not hide the others.
 #[tokio::test]
 async fn an_entry_that_cannot_be_looked_at() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -13,7 +13,7 @@ use crate::{VfsError, VfsResult};
 /// The most parts of one vectored call (IOV_MAX is 1024).
 const PARTS: usize = 64;
 
-/// One vectored read of the bytes from `done` to `length` into the buffers, as far as one call takes it.
+/// One vectored read of the bytes from `done` to `length` into the buffers, as much as one call reads.
 pub(super) fn read_once(
     fd: &OwnedFd,
     offset: u64,
@@ -55,7 +55,7 @@ pub(super) fn freeze(bufs: SgMut, filled: usize) -> Sg {
     out
 }
 
-/// One vectored write of what follows the first `done` bytes of `src`.
+/// One vectored write of the bytes of `src` from `done` on.
 pub(super) fn write_once(
     fd: &OwnedFd,
     offset: u64,
@@ -79,7 +79,7 @@ pub(super) fn write_once(
     io::pwritev2(fd, &parts, offset + done as u64, flags)
 }
 
-/// Writes what follows the first `done` bytes of `src`, all of it.
+/// Writes all bytes of `src` from `done` on.
 pub(super) fn write_all(
     fd: &OwnedFd,
     offset: u64,
@@ -99,7 +99,8 @@ pub(super) fn write_all(
     Ok(())
 }
 
-/// Writes all of what is in a pipe. Where the file system takes nothing from pipes, which `splices` keeps, from memory.
+/// Writes the content of a pipe. If the file system does not support splicing, which is recorded in `splices`, writes
+/// from memory.
 pub(super) fn store_all(fd: &OwnedFd, offset: u64, mut src: Piped, splices: &AtomicBool) -> VfsResult<()> {
     let (length, mut done) = (src.len(), 0);
     while done < length {
@@ -118,7 +119,7 @@ pub(super) fn store_all(fd: &OwnedFd, offset: u64, mut src: Piped, splices: &Ato
     Ok(())
 }
 
-/// A pipe that cannot be read.
+/// The error of a pipe that cannot be read.
 pub(super) fn failed(e: &std::io::Error) -> VfsError {
     VfsError::Io(e.raw_os_error().unwrap_or(Errno::IO.raw_os_error()))
 }

@@ -1,13 +1,13 @@
-//! I/O past the page cache: what opens with FILE_NO_INTERMEDIATE_BUFFERING ask for, and single READs and WRITEs with the
-//! UNBUFFERED flag (MS-SMB2 2.2.19, 2.2.21).
+//! Unbuffered I/O, which bypasses the page cache: for opens with FILE_NO_INTERMEDIATE_BUFFERING, and single READs and
+//! WRITEs with the UNBUFFERED flag (MS-SMB2 2.2.19, 2.2.21).
 //!
-//! It goes by a second descriptor of the same file, opened with `O_DIRECT` when an open needs it first, in the pool: that waits
-//! for the disk. The kernel keeps it coherent with the cache: what is dirty there is written before a read, and what
-//! a write overtakes is dropped. That it passes the cache makes nothing durable: see write-through.
+//! It uses a second descriptor of the same file, opened with `O_DIRECT` at the first use, in the pool, as that waits
+//! for the disk. The kernel keeps it coherent with the cache: dirty pages are written before a read, and pages in the
+//! range of a write are dropped. Bypassing the cache does not make data durable: see write-through.
 //!
-//! What cannot go so goes as any other I/O: offsets and lengths that are no multiples of the file's sector, file
-//! systems in memory, those without `O_DIRECT`. For the latter two the log says it once. Payload that does not lie at
-//! sectors in memory, as what came by TCP, is copied, 1 MiB at a time.
+//! I/O that is not possible in this way is buffered: offsets and lengths that are no multiples of the file's sector,
+//! file systems in memory, file systems without `O_DIRECT`. The latter two are logged once. Payload at unaligned
+//! addresses, such as that received by TCP, is copied, 1 MiB at a time.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -26,19 +26,19 @@ use crate::{Data, VfsError, VfsResult, Want};
 /// A file's second descriptor.
 pub(super) struct Direct {
     pub(super) fd: OwnedFd,
-    /// What addresses in memory are multiples of, in bytes.
+    /// The required alignment of memory addresses, in bytes.
     pub(super) memory: usize,
-    /// What offsets and lengths are multiples of, in bytes.
+    /// The required alignment of offsets and lengths, in bytes.
     pub(super) sector: usize,
 }
 
-/// The smallest sector there is, in bytes: what is no multiple of it need not be tried.
+/// The smallest possible sector, in bytes: ranges that are no multiples of it are not tried.
 const SECTOR_MIN: usize = 512;
-/// Both alignments where the kernel does not tell them (before 6.1, or a file system that does not say).
+/// Both alignments where the kernel does not report them (before 6.1, or by the file system).
 const ASSUMED: usize = 4096;
 
 impl HostNode {
-    /// A read past the cache; `None` where that cannot be.
+    /// An unbuffered read; `None` where that is not possible.
     pub(super) fn read_unbuffered(&self, offset: u64, want: &Want<'_>) -> Option<Io<VfsResult<Data>>> {
         let (open, length) = (&self.open, want.length as usize);
         if !open.shared.device.passes_cache() || !is_aligned(offset, length, SECTOR_MIN) {
@@ -72,7 +72,8 @@ impl HostNode {
         }))
     }
 
-    /// A write past the cache, of no more than `u32::MAX` bytes, which may be; `None` where it cannot go so.
+    /// An unbuffered write of at most `u32::MAX` bytes; `None` where that is not possible. The caller has checked that
+    /// the write is allowed.
     pub(super) fn write_unbuffered(
         &self,
         offset: u64,
@@ -83,14 +84,14 @@ impl HostNode {
         if !open.shared.device.passes_cache() || !is_aligned(offset, length, SECTOR_MIN) {
             return None;
         }
-        // Not in the line: a disk has more than one thing to do. What it overtakes excludes it: see `groups`.
+        // Not in the file's queue: a disk does several writes at a time. Buffered writes exclude it: see `groups`.
         let write = Job::write(Arc::clone(open), offset, src.clone(), through).past_cache();
         Some(write.start(move |_| length as u32))
     }
 }
 
 impl Open {
-    /// How many bytes to make room for: whole sectors, which may reach beyond the end of the file.
+    /// How many bytes to allocate: whole sectors, which may reach beyond the end of the file.
     fn read_sectors(&self, offset: u64, length: usize) -> VfsResult<usize> {
         let there = self.read_length(offset, length)?;
         Ok(length.min(there.next_multiple_of(ASSUMED)))
@@ -108,7 +109,7 @@ impl Direct {
         let known = StatxFlags::from_bits_retain(told.stx_mask).contains(StatxFlags::DIOALIGN);
         let (memory, sector) = match (told.stx_dio_mem_align as usize, told.stx_dio_offset_align as usize) {
             _ if !known => (ASSUMED, ASSUMED),
-            // Not this file: encrypted, compressed, journalled data.
+            // Not supported for this file: encrypted, compressed, journalled data.
             (_, 0) => return None,
             (memory, sector) => (memory.max(1), sector),
         };
@@ -119,28 +120,29 @@ impl Direct {
         let flags = access | OFlags::DIRECT | OFlags::NONBLOCK | OFlags::CLOEXEC;
         match rustix::fs::open(format!("/proc/self/fd/{}", fd.as_raw_fd()), flags, Mode::empty()) {
             Ok(fd) => {
-                // It was for the open only: on file systems that cannot do without blocking, io_uring would block then.
+                // NONBLOCK was for the open only: on file systems without non-blocking I/O, it would make io_uring
+                // block.
                 rustix::fs::fcntl_setfl(&fd, access | OFlags::DIRECT).ok()?;
                 Some(Direct { fd, memory, sector })
             }
             Err(Errno::INVAL | Errno::OPNOTSUPP) => {
                 device.direct.store(false, Ordering::Relaxed);
-                device.tell_cached("the file system has no O_DIRECT");
+                device.tell_cached("the file system does not support O_DIRECT");
                 None
             }
             Err(error) => {
-                tracing::debug!("a file is not opened past the page cache: {error}");
+                tracing::debug!("a file cannot be opened for unbuffered I/O: {error}");
                 None
             }
         }
     }
 
-    /// Whether it takes this range of a file.
+    /// Whether this range is aligned.
     pub(super) fn takes_range(&self, offset: u64, length: usize) -> bool {
         is_aligned(offset, length, self.sector)
     }
 
-    /// Whether it takes this payload from where it lies.
+    /// Whether this payload is aligned in memory.
     pub(super) fn takes(&self, src: &Sg) -> bool {
         let fits = |b: &IoBuf| {
             (b.as_ptr() as usize).is_multiple_of(self.memory) && b.len().is_multiple_of(self.sector)
@@ -150,20 +152,20 @@ impl Direct {
 }
 
 impl Device {
-    /// Whether there is anything past the page cache here.
+    /// Whether I/O can bypass the page cache.
     fn passes_cache(&self) -> bool {
         if self.memory {
-            self.tell_cached("the file system lies in memory");
+            self.tell_cached("the file system is in memory");
         }
         self.direct.load(Ordering::Relaxed)
     }
 
-    /// Says once why unbuffered I/O is buffered.
+    /// Logs once why unbuffered I/O is buffered.
     fn tell_cached(&self, why: &str) {
         if !self.told_cached.swap(true, Ordering::Relaxed) {
             tracing::info!(
                 volume = %format_args!("{:032x}", self.volume),
-                "unbuffered reads and writes go through the page cache here: {why}"
+                "unbuffered reads and writes use the page cache on this file system: {why}"
             );
         }
     }

@@ -1,8 +1,8 @@
-//! Names on the disk and names as clients see them.
+//! Conversion between names on the disk and names shown to clients.
 //!
-//! Linux takes every byte but `/` and NUL; Windows refuses control characters, `" * / < > ? | \ :` and a space or a
+//! Linux allows every byte but `/` and NUL; Windows refuses control characters, `" * / < > ? | \ :` and a space or a
 //! dot at the end (MS-FSCC 2.1.5.2). Such names are shown with the private-use characters that the Linux and macOS
-//! clients use for them, so they can be opened by what a listing shows:
+//! clients use for them, so they can be opened by the name in a listing:
 //!
 //! | on the disk    | shown           | on the disk | shown  |
 //! |----------------|-----------------|-------------|--------|
@@ -13,23 +13,23 @@
 //! | `<`            | U+F023          | last dot    | U+F029 |
 //! | `>`            | U+F024          |             |        |
 //!
-//! Names that are not UTF-8, or longer than 255 UTF-16 units, are not shown; nor are those that begin as the names that
-//! new files have before they have all that belongs to them ([`is_temporary`]).
+//! Names that are not UTF-8, or longer than 255 UTF-16 units, are not shown; nor are the temporary names of new files
+//! ([`is_temporary`]).
 
 use std::borrow::Cow;
 
 /// The longest name shown, in UTF-16 units (MS-FSCC 2.1.5).
 const SHOWN_MAX: usize = 255;
 
-/// How the names of new files begin that have not all that belongs to them yet.
+/// The prefix of the temporary names of new files.
 pub(super) const TEMPORARY: &str = ".causeway-new-";
 
-/// Whether a name on the disk is one that no client sees or gives.
+/// Whether a name on the disk is a temporary one, hidden from clients.
 pub(crate) fn is_temporary(disk: &str) -> bool {
     disk.starts_with(TEMPORARY)
 }
 
-/// A name as clients see it; `None` if they cannot.
+/// The shown form of a name; `None` if it cannot be shown.
 pub(crate) fn shown(disk: &[u8]) -> Option<Cow<'_, str>> {
     let name = std::str::from_utf8(disk).ok()?;
     if is_temporary(name) {
@@ -41,7 +41,7 @@ pub(crate) fn shown(disk: &[u8]) -> Option<Cow<'_, str>> {
     Some(shown_always(name))
 }
 
-/// A name as clients see it, whatever it is.
+/// The shown form of any name.
 pub(crate) fn shown_always(name: &str) -> Cow<'_, str> {
     let special = |b: u8| b < 0x20 || matches!(b, b'"' | b'*' | b':' | b'<' | b'>' | b'?' | b'\\' | b'|');
     if !name.bytes().any(special) && !name.ends_with([' ', '.']) {

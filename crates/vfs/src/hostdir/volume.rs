@@ -1,22 +1,22 @@
 //! The identity of a file system, for [`crate::FileKey::volume`], and of a file on it.
 //!
 //! The same in every mount and every share of the file system, and after a restart of the machine: device numbers are
-//! not used. The first of these that there is:
+//! not used. It is the first of these that exists:
 //!
 //! 1. its UUID: `FS_IOC_GETFSUUID` (Linux 6.9), otherwise the link in `/dev/disk/by-uuid` to its device;
 //! 2. `f_fsid` of statfs(2), where it is made from the UUID ([`FSID_FROM_UUID`]);
-//! 3. 128 random bits, stored once in the extended attribute [`ATTRIBUTE`] of its root directory (of its topmost
-//!    directory that is mounted, where the root is not). 18 bytes: u16 version = 1, little-endian, then the bits;
-//! 4. a number made from `f_fsid` and the source of the mount, with a warning in the log: it may change.
+//! 3. 128 random bits, stored once in the extended attribute [`ATTRIBUTE`] of its root directory (or of its topmost
+//!    mounted directory). 18 bytes: u16 version = 1, little-endian, then the bits;
+//! 4. a number computed from `f_fsid` and the source of the mount, with a warning in the log: it may change.
 //!
-//! Each subvolume of Btrfs numbers its files for itself, so it counts as a file system: the UUID is combined with
+//! Each subvolume of Btrfs numbers its files separately, so it counts as a file system: the UUID is combined with
 //! `f_fsid`, which contains the subvolume's number.
 //!
-//! A snapshot ([`super::snapshots`]) counts as a file system of its own, wherever it lies: [`of_snapshot`].
+//! A snapshot ([`super::snapshots`]) counts as a file system of its own, wherever it is: [`of_snapshot`].
 //!
 //! A file is its inode number in the low 64 bits and its time of birth in the high 64 bits: nanoseconds since 1970 as a
-//! two's complement, 0 where the file system has none. So a file that gets the number of a removed one differs from it,
-//! unless it is made within the same tick of the kernel's clock (1 to 10 ms).
+//! two's complement, 0 where the file system has none. So a file with the reused number of a removed one differs from
+//! it, unless both were created within the same tick of the kernel's clock (1 to 10 ms).
 #![allow(unsafe_code)] // one ioctl that no crate wraps
 
 use std::fmt::Write as _;
@@ -77,7 +77,7 @@ pub(super) fn identity(fd: BorrowedFd<'_>, (kind, fsid): (u64, u64)) -> u128 {
             let named = source.bytes().fold(mix(kind), |sum, b| mix(sum ^ u64::from(b)));
             tracing::warn!(
                 source,
-                "this file system has no UUID and keeps no identity ({error}): its files may have other identities \
+                "this file system has no UUID and cannot store one ({error}): its files may have other identities \
                  after a restart"
             );
             spread(fsid ^ named)
@@ -96,7 +96,7 @@ pub(super) fn file(stat: &Statx) -> u128 {
     u128::from(born as u64) << 64 | u128::from(stat.stx_ino)
 }
 
-/// What the kernel says. Some file systems (FAT) have fewer than 16 bytes: their type completes them.
+/// The UUID from the kernel. Some file systems (FAT) have fewer than 16 bytes: padded with their type.
 fn uuid(fd: BorrowedFd<'_>, kind: u64) -> Option<u128> {
     let fd = reopen(fd).ok()?;
     // SAFETY: the number says that the kernel writes a `struct fsuuid2`, whose layout `FsUuid` has.
@@ -109,7 +109,7 @@ fn uuid(fd: BorrowedFd<'_>, kind: u64) -> Option<u128> {
     Some(u128::from_be_bytes(all) ^ completed)
 }
 
-/// What udev found on the device that the file system lies on.
+/// The UUID that udev found on the file system's device.
 fn uuid_of_device(fd: BorrowedFd<'_>) -> Option<u128> {
     let device = number(&node::statx(fd).ok()?);
     for link in std::fs::read_dir("/dev/disk/by-uuid").ok()?.flatten() {
@@ -171,7 +171,7 @@ struct Mount {
 }
 
 impl Mount {
-    /// The mount that shows most of the file system of `fd`.
+    /// The mount whose root is the topmost directory of the file system of `fd`.
     fn of(fd: BorrowedFd<'_>) -> Option<Mount> {
         let stat = node::statx(fd).ok()?;
         let device = format!("{}:{}", stat.stx_dev_major, stat.stx_dev_minor);
@@ -220,20 +220,20 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Opens for reading what may be opened with `O_PATH`.
+/// Opens a descriptor for reading that may be opened with `O_PATH`.
 fn reopen(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let mut path = String::from("/proc/self/fd/");
     let _ = write!(path, "{}", fd.as_raw_fd());
     rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// What makes the identity of a file system another one in its snapshot of that time. A snapshot may have hard links to the
+/// The number that changes a file system's identity in its snapshot of that time. A snapshot may have hard links to the
 /// files of the tree that it was taken of, and a copy of a file system has its UUID.
 pub(super) fn of_snapshot(at: SnapshotTime) -> u128 {
     spread(mix(at.seconds() as u64))
 }
 
-/// 128 bits made of 64, one to one.
+/// Maps 64 bits to 128, one to one.
 fn spread(n: u64) -> u128 {
     u128::from(mix(n)) << 64 | u128::from(mix(!n))
 }

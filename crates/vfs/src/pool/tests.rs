@@ -1,4 +1,4 @@
-//! The pool: everything comes back, in order within a line, whatever happens to the waiters.
+//! The pool: every job completes, in order within a queue, even if its waiter is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -49,7 +49,7 @@ fn a_blocked_job_holds_nobody_else() {
     });
 }
 
-/// Syncs of a slow disk, more than there are threads: the rest goes on, and each has its turn.
+/// More syncs of a slow disk than there are threads: other jobs continue, and each sync completes.
 #[test]
 fn slow_jobs_leave_half_of_the_threads() {
     for threads in [1usize, 4] {
@@ -92,7 +92,7 @@ fn who_waits_behind_a_slow_job_is_told_before_the_next_one() {
         let (pool, line) = (Pool::new(1), Arc::new(Line::default()));
         let (told, hears) = mpsc::channel::<()>();
         let slow = pool.run_in(&line, || std::thread::sleep(Duration::from_millis(20)));
-        // In the same batch: it runs until the one before is known to be done.
+        // In the same batch: it runs until the completion of the previous job is received.
         let next = pool.run_in(&line, move || hears.recv_timeout(Duration::from_secs(10)));
         let next = tokio::spawn(next);
         tokio::spawn(slow).await.expect("it ran");

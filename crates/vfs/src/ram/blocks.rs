@@ -1,5 +1,5 @@
-//! The bytes of a file in memory: blocks that exist where something was written, shared with readers until they are
-//! written again.
+//! The bytes of a file in memory: blocks that exist where data was written, shared with readers until they are written
+//! again.
 //!
 //! Invariants:
 //! 1. Every block is [`BLOCK`] bytes long and all of them are initialised.
@@ -19,7 +19,7 @@ use crate::{VfsError, VfsResult};
 /// The size of a block, in bytes.
 pub(super) const BLOCK: u64 = 64 << 10;
 
-/// Where the bytes of one file are.
+/// The blocks of one file.
 pub(super) struct Blocks {
     store: Arc<Store>,
     map: BTreeMap<u64, Block>,
@@ -29,9 +29,9 @@ pub(super) struct Blocks {
 struct Block(Option<State>);
 
 enum State {
-    /// Nobody else has it.
+    /// The file is the only owner.
     Own(IoBufMut),
-    /// Readers may have it.
+    /// Readers may hold references.
     Lent(IoBuf),
 }
 
@@ -74,10 +74,10 @@ impl Blocks {
     /// Writes all of `src` at `offset`, or nothing.
     ///
     /// # Errors
-    /// `NoSpace` when the blocks that are missing are more than there is room for; `NoMemory`.
+    /// `NoSpace` when the new blocks exceed the capacity; `NoMemory`.
     pub(super) fn write(&mut self, offset: u64, src: &Sg) -> VfsResult<()> {
         let range = offset..offset + arena::sg_len(src) as u64;
-        // What can fail first, and last of it the new blocks: they are not cleared, so all of them are written to.
+        // Steps that can fail come first, the new blocks last: these are not cleared, so all of them must be written.
         self.detach(&range)?;
         self.prepare(&range)?;
         passes::count(Pass::Copy, (range.end - range.start) as usize);
@@ -99,7 +99,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// Makes the blocks of `range` that exist ours to write to; none of them changes.
+    /// Copies the existing blocks of `range` that readers hold; their content does not change.
     fn detach(&mut self, range: &Range<u64>) -> VfsResult<()> {
         if range.start < range.end {
             for (_, block) in self.map.range_mut(range.start / BLOCK..=(range.end - 1) / BLOCK) {
@@ -109,7 +109,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// Makes the blocks of `range` exist; all of them or none.
+    /// Allocates the missing blocks of `range`; all of them or none.
     fn prepare(&mut self, range: &Range<u64>) -> VfsResult<()> {
         let mut made: Vec<u64> = Vec::new();
         for (index, part) in parts(range.clone()) {
@@ -118,7 +118,7 @@ impl Blocks {
             }
             match self.store.block() {
                 Ok(mut block) => {
-                    // What will be written over need not be cleared.
+                    // The part that will be written need not be cleared.
                     block.space()[..part.start].fill(0);
                     block.space()[part.end..BLOCK as usize].fill(0);
                     block.set_len(BLOCK as usize);
@@ -134,7 +134,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// Makes `range` read as zero; whole blocks are given back.
+    /// Makes `range` read as zero; whole blocks are freed.
     ///
     /// # Errors
     /// `NoMemory` when a block that readers hold cannot be copied.
@@ -207,7 +207,7 @@ impl Block {
         shared
     }
 
-    /// The bytes to write to: copied if a reader still has them.
+    /// The bytes to write to: copied if a reader still holds them.
     fn unique(&mut self, store: &Store) -> VfsResult<&mut [u8]> {
         if let Some(State::Lent(shared)) = self.0.take_if(|s| matches!(s, State::Lent(_))) {
             match shared.try_unfreeze() {

@@ -1,4 +1,4 @@
-//! A file or directory in memory, whatever its names are.
+//! A file or directory in memory, independent of its names.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -13,18 +13,18 @@ use crate::{
     Timestamp, VfsError, VfsResult,
 };
 
-/// What a file without data is charged, in bytes.
+/// The charge for a file without data, in bytes.
 pub(super) const INODE_COST: u64 = 512;
-/// What a name is charged beside its length, in bytes.
+/// The charge for a name beside its length, in bytes.
 const NAME_COST: u64 = 128;
-/// What a name is charged, in bytes.
+/// The charge for a name, in bytes.
 pub(super) fn name_cost(name: &str) -> u64 {
     NAME_COST + name.len() as u64
 }
 
 /// The most bytes of extended attributes (FILE_FULL_EA_INFORMATION has 16-bit lengths; NTFS has this limit).
 const EXTENDED_MAX: u32 = 65_535;
-/// The largest security descriptor: far above what an ACL (16-bit length) makes.
+/// The largest security descriptor: far above the size of an ACL (16-bit length).
 const DESCRIPTOR_MAX: usize = 256 << 10;
 
 pub(super) struct Inode {
@@ -48,7 +48,7 @@ pub(super) struct State {
     reparse: Option<ReparsePoint>,
     /// The named streams. Of each of these files only the size and the content are used.
     pub(super) streams: Vec<(StreamName, Arc<Inode>)>,
-    /// What the store is charged, without blocks and names.
+    /// The charge on the store, without blocks and names.
     charged: u64,
 }
 
@@ -98,7 +98,7 @@ impl Inode {
         Inode { id, kind, store, state: Mutex::new(state) }
     }
 
-    /// Gives a new file what it was asked to have, and charges for it.
+    /// Stores the requested metadata of a new file, and charges for it.
     pub(super) fn furnish(
         &self,
         attributes: Attributes,
@@ -154,7 +154,7 @@ impl Inode {
         state.changed = now;
     }
 
-    /// Something of it changed.
+    /// Sets the change time.
     pub(super) fn touch(&self, now: Timestamp) {
         self.state.lock().changed = now;
     }
@@ -222,7 +222,7 @@ impl Inode {
         }
     }
 
-    /// Adds an entry to a directory, whose name is free and paid for.
+    /// Adds an entry to a directory; its name is free and already charged.
     pub(super) fn insert(&self, folded: String, child: Child, now: Timestamp) {
         let inode = Arc::clone(&child.inode);
         {
@@ -236,7 +236,7 @@ impl Inode {
         }
     }
 
-    /// Takes an entry out; its name remains paid for.
+    /// Removes an entry; its name stays charged.
     pub(super) fn take(&self, folded: &str, now: Timestamp) {
         let taken = {
             let mut state = self.state.lock();
@@ -250,7 +250,7 @@ impl Inode {
         }
     }
 
-    /// Takes the entries of a directory that is going away.
+    /// Removes the entries of a directory that is being dropped.
     fn empty(&mut self) -> Vec<Arc<Inode>> {
         let Content::Directory(children) = &mut self.state.get_mut().content else { return Vec::new() };
         let names = std::mem::take(children).into_values();
@@ -300,7 +300,7 @@ impl Inode {
 }
 
 impl Drop for Inode {
-    /// A deep tree ends without deep recursion: directories are emptied one after the other.
+    /// Drops a deep tree without deep recursion: directories are emptied one after the other.
     fn drop(&mut self) {
         self.store.release(self.state.get_mut().charged);
         let mut orphans = self.empty();
@@ -322,7 +322,7 @@ impl State {
         }
     }
 
-    /// Data was written or cut off.
+    /// Data was written or truncated.
     pub(super) fn data_changed(&mut self, now: Timestamp) {
         (self.written, self.changed) = (now, now);
     }

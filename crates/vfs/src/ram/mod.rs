@@ -1,17 +1,17 @@
-//! A tree in memory: `ram` keeps what is written, `null` only how long it is.
+//! A tree in memory: `ram` keeps the data, `null` only its length.
 //!
-//! **What it is.** A [`Vfs`] with all of Windows' semantics of names, and no system call: everything completes at
-//! once, time and chance come from [`Env`], so a run replays from its seed. Names match without regard to case, as in
-//! `hostdir`.
+//! **What it is.** A [`Vfs`] with all of Windows' semantics of names, without system calls: every call completes at
+//! once, time and randomness come from [`Env`], so a run replays from its seed. Names match without regard to case, as
+//! in `hostdir`.
 //!
 //! **`ram`.** A file is a map of 64 KiB blocks in an arena of its own. Reads of at least [`LEND_MIN`] bytes lend the
 //! blocks; a block that is written while it is lent is copied first. Shorter reads are copied into the caller's
 //! arena. Blocks, names and metadata are charged against [`RamOptions::capacity`].
 //!
-//! **`null`.** The same tree, but reads lend one shared buffer of zeros and writes are dropped: for measuring
-//! everything above it. The buffer takes 1 MiB of the caller's arena for good.
+//! **`null`.** The same tree, but reads lend one shared buffer of zeros and writes are dropped: for measuring all
+//! layers above it. The buffer permanently takes 1 MiB of the caller's arena.
 //!
-//! **Locks.** `names` first, then one file's state at a time; then that of one of its streams; no two files' states are
+//! **Locks.** `names` first, then one file's state, then that of one of its streams; the states of two files are never
 //! locked together.
 
 mod blocks;
@@ -37,7 +37,7 @@ use store::Store;
 
 pub use node::LEND_MIN;
 
-/// How a [`RamFs`] behaves.
+/// The options of a [`RamFs`].
 #[derive(Clone, Debug)]
 pub struct RamOptions {
     /// Shown to clients as the volume's label.
@@ -57,7 +57,7 @@ pub struct RamFs {
     tree: Arc<Tree>,
 }
 
-/// What all nodes of one tree share.
+/// The state that all nodes of one tree share.
 struct Tree {
     env: Env,
     store: Arc<Store>,
@@ -70,13 +70,13 @@ struct Tree {
     info: VolumeInfo,
 }
 
-/// The space that `null` says it has, in bytes.
+/// The reported space of `null`, in bytes.
 const NULL_SPACE: u64 = 1 << 50;
 /// The metadata that `null` keeps at most, in bytes.
 const NULL_CAPACITY: u64 = 256 << 20;
 
 impl RamFs {
-    /// An empty tree that keeps what is written.
+    /// An empty tree that keeps written data.
     ///
     /// # Errors
     /// The system's, when the address range for `capacity` cannot be mapped.
@@ -84,10 +84,10 @@ impl RamFs {
         Ok(RamFs::build(env, options.label, Store::new(options.capacity, true)?, false))
     }
 
-    /// An empty tree that drops what is written and reads as zeros.
+    /// An empty tree that drops written data and reads as zeros.
     ///
     /// # Errors
-    /// None that are known; as [`RamFs::new`].
+    /// As [`RamFs::new`]; none are expected.
     pub fn null(env: &Env, label: impl Into<String>) -> std::io::Result<Arc<RamFs>> {
         Ok(RamFs::build(env, label.into(), Store::new(NULL_CAPACITY, false)?, true))
     }
@@ -157,7 +157,7 @@ impl Vfs for RamFs {
 }
 
 impl Tree {
-    /// The directory `parts`, and the names on the way as stored.
+    /// The directory `parts`, and the names on its path as stored.
     fn walk(&self, parts: &[String], exact: bool) -> VfsResult<(Arc<Inode>, Vec<String>)> {
         let (mut at, mut path) = (Arc::clone(&self.root), Vec::with_capacity(parts.len() + 1));
         for part in parts {
@@ -197,7 +197,7 @@ impl Tree {
         Opened { node, created, path, stream: None, stat, closed: Vec::new() }
     }
 
-    /// Opens a named stream, and creates its file before it.
+    /// Opens a named stream; creates its file first if needed.
     fn open_stream(self: &Arc<Tree>, r: &OpenRequest, name: &StreamName) -> VfsResult<Opened> {
         if r.kind == Some(Kind::Directory) {
             return Err(VfsError::NotDirectory);
@@ -219,7 +219,7 @@ impl Tree {
         Ok(Opened { node: Arc::new(node), created, path, stream: Some(name), stat, closed: Vec::new() })
     }
 
-    /// The file at the request's path, whether it was created now, and its path as stored.
+    /// Returns the file at the request's path, whether this call created it, and its path as stored.
     fn find_or_create(&self, r: &OpenRequest) -> VfsResult<(Arc<Inode>, bool, VfsPath)> {
         if r.path.is_root() {
             allow(&self.root, r)?;
@@ -227,7 +227,7 @@ impl Tree {
         }
         let (directory, name, mut path) = self.above(&r.path)?;
         match directory.child(&fold(name)) {
-            // Names that differ in case only are one here.
+            // Names that differ in case only are equal in this backend.
             Some(child) if r.path.is_exact() && child.name != *name => {
                 Err(if r.mode == OpenMode::Open { VfsError::NotFound } else { VfsError::AccessDenied })
             }
@@ -268,7 +268,7 @@ impl Tree {
         Ok(Arc::new(inode))
     }
 
-    /// Gives `inode` the name `name` in `directory`, free and paid for.
+    /// Gives `inode` the name `name` in `directory`; the name is free and already charged.
     fn enter(&self, directory: &Inode, name: &str, inode: &Arc<Inode>) {
         directory.insert(fold(name), Child { name: name.to_owned(), inode: Arc::clone(inode) }, self.now());
     }
@@ -333,7 +333,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Takes out what gives way to another.
+    /// Removes an entry that is replaced by another.
     fn replaced(&self, directory: &Inode, there: Option<Child>) {
         if let Some(there) = there {
             directory.take(&fold(&there.name), self.now());
@@ -341,7 +341,7 @@ impl Tree {
         }
     }
 
-    /// Whether the way to the last name of `path` goes through the directory `id`.
+    /// Whether the path to the last name of `path` leads through the directory `id`.
     fn passes(&self, path: &VfsPath, id: FileKey) -> bool {
         let mut at = Arc::clone(&self.root);
         for part in path.components() {
@@ -361,7 +361,7 @@ impl Tree {
     }
 }
 
-/// Whether an existing file is what a request wants.
+/// Whether an existing file satisfies a request.
 fn allow(inode: &Inode, r: &OpenRequest) -> VfsResult<()> {
     match (r.mode, r.kind, inode.kind) {
         (OpenMode::Create, ..) => Err(VfsError::Exists),
@@ -371,13 +371,13 @@ fn allow(inode: &Inode, r: &OpenRequest) -> VfsResult<()> {
     }
 }
 
-/// Whether `there` is what `to` means; an exact name cannot be kept beside one that differs in case only.
+/// Whether `there` has the name of `to`; an exact name cannot be stored beside one that differs in case only.
 fn exactly(there: &Child, to: &VfsPath) -> VfsResult<()> {
     let other = to.is_exact() && to.name() != Some(&*there.name);
     if other { Err(VfsError::AccessDenied) } else { Ok(()) }
 }
 
-/// Whether `there` may be replaced by a `kind`: not without leave, and never a directory, nor by one.
+/// Whether `there` may be replaced by a `kind`: only with `replace`, and never a directory, nor by one.
 fn give_way(there: &Child, kind: Kind, replace: bool) -> VfsResult<()> {
     if !replace || there.inode.kind == Kind::Directory || kind == Kind::Directory {
         return Err(VfsError::Exists);

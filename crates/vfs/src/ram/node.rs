@@ -28,7 +28,7 @@ const COPY: u64 = 1 << 20;
 
 pub(super) struct RamNode {
     tree: Arc<Tree>,
-    /// What its data calls work on.
+    /// The inode with its data: the file's, or a named stream's.
     inode: Arc<Inode>,
     /// The file that a named stream belongs to.
     owner: Option<Arc<Inode>>,
@@ -46,7 +46,7 @@ impl RamNode {
         RamNode { tree, inode: stream, owner: Some(owner), listed: Mutex::new(None) }
     }
 
-    /// The file: everything but the data belongs to it.
+    /// The file, which has all metadata.
     fn file(&self) -> &Arc<Inode> {
         self.owner.as_ref().unwrap_or(&self.inode)
     }
@@ -95,7 +95,7 @@ impl RamNode {
                         blocks.copy(range, b.filled_mut());
                         Ok([b.freeze()].into_iter().collect())
                     }
-                    None => Ok(blocks.lend(range)), // no memory is no reason to wait here
+                    None => Ok(blocks.lend(range)), // lends the blocks instead of waiting for memory
                 }
             }
             Content::Blocks(blocks) => Ok(blocks.lend(range)),
@@ -231,7 +231,7 @@ impl Node for RamNode {
 
     fn zero(&self, _: &Ctx, range: Range<u64>) -> Io<VfsResult<()>> {
         Io::Done(self.change(|state| {
-            // To the end of the last block where that is past the end of file: nothing is there but zeros.
+            // Up to the end of the last block if the range reaches the end of file: behind it there are only zeros.
             let end = if range.end >= state.size {
                 state.size.next_multiple_of(super::blocks::BLOCK)
             } else {

@@ -8,7 +8,7 @@ use arena::{Arena, CHUNK_MAX, Class, IoBuf, IoBufMut};
 use super::blocks::{BLOCK, CLASS};
 use crate::{VfsError, VfsResult};
 
-/// Where blocks come from, and how much is used of what may be.
+/// The allocator of blocks, and the used capacity.
 pub(super) struct Store {
     /// `None` for a tree that keeps no data.
     arena: Option<Arena>,
@@ -16,7 +16,7 @@ pub(super) struct Store {
     capacity: u64,
     used: AtomicU64,
     zeros: OnceLock<IoBuf>,
-    /// A buffer of zeros in the callers' arena, and where that arena lies.
+    /// A buffer of zeros in the callers' arena, and that arena's address.
     lent: OnceLock<(usize, IoBuf)>,
 }
 
@@ -25,7 +25,7 @@ impl Store {
     /// The system's, when the address range cannot be mapped.
     pub(super) fn new(capacity: u64, keeps_data: bool) -> std::io::Result<Store> {
         let arena = if keeps_data {
-            // More than may be used: blocks that readers hold are copied when they are written.
+            // More than the capacity: blocks that readers hold are copied when they are written.
             let bytes = capacity.saturating_add(capacity / 4).saturating_add(16 << 20);
             Some(Arena::new(usize::try_from(bytes).unwrap_or(usize::MAX))?)
         } else {
@@ -68,7 +68,7 @@ impl Store {
         self.spare().inspect_err(|_| self.release(BLOCK))
     }
 
-    /// A block in place of one that is charged already.
+    /// A block that replaces one that is charged already.
     ///
     /// # Errors
     /// `NoMemory`.
@@ -81,7 +81,7 @@ impl Store {
         self.zeros.get_or_init(|| IoBuf::from(vec![0; BLOCK as usize]))
     }
 
-    /// Up to 1 MiB of zeros, in the callers' arena if it had room the first time. It stays there.
+    /// Up to 1 MiB of zeros, in the callers' arena if that had memory at the first call. It stays allocated.
     pub(super) fn lent_zeros(&self, arena: &Arena) -> &IoBuf {
         let home = arena.mapping().0.as_ptr() as usize;
         if self.lent.get().is_none()

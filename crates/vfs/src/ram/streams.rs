@@ -94,7 +94,7 @@ fn gives_way(size: u64, replace: bool) -> VfsResult<()> {
     }
 }
 
-/// What a stream is charged beside its data, in bytes.
+/// The charge for a stream beside its data, in bytes.
 fn stream_cost(name: &StreamName) -> u64 {
     INODE_COST + name_cost(name.as_str())
 }

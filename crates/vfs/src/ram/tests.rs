@@ -1,4 +1,4 @@
-//! What only the tree in memory has: its limit, lending, and that it replays.
+//! Tests of the tree in memory alone: its limit, lending, and replay.
 
 use std::sync::Arc;
 
@@ -77,7 +77,7 @@ async fn the_limit_holds_and_everything_is_given_back() {
         }
     };
     assert_eq!(full, VfsError::NoSpace);
-    // What is full can still be renamed to nothing longer, and emptied.
+    // A full tree still allows renames to names that are not longer, and truncation.
     now(fs.rename(&c, &f.path, f.node.id(), &VfsPath::parse("d\\F").expect("legal"), false))
         .expect("no more room");
     for o in made.iter().chain([&f]) {
@@ -88,7 +88,7 @@ async fn the_limit_holds_and_everything_is_given_back() {
     assert_eq!(used(&fs), empty);
 }
 
-/// A write for which there is no memory writes nothing, and shows nothing of what the memory held before.
+/// A write for which there is no memory writes nothing, and exposes no former contents of the memory.
 #[tokio::test(start_paused = true)]
 async fn a_write_without_memory() {
     const BLOCK: u32 = 64 << 10;

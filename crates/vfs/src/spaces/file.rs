@@ -1,10 +1,12 @@
-//! An open virtual disk, shared by all nodes of both its forms.
+//! An open virtual disk, shared by all nodes of both its forms (`.img` and `.vhd`).
 //!
 //! Invariants:
-//! 1. The length (`Meta::stat`) is a multiple of [`BLOCK`] and at most the size of the disk; what is between the two reads as zeros.
-//! 2. Under `disk` for writing nothing else is read or written: lengths and parts of blocks change there only.
-//! 3. A task waits for payload memory before it locks `disk`, never while it holds it: a task that waits for `disk` may
-//!    have the memory.
+//! 1. The length (`Meta::stat`) is a multiple of [`BLOCK`] and at most the size of the disk; the range between the two
+//!    reads as zeros.
+//! 2. While `disk` is locked for writing there is no other read or write: lengths and partial blocks are changed only
+//!    then.
+//! 3. A task waits for payload memory before it locks `disk`, never while it holds the lock: a task that waits for
+//!    `disk` may hold that memory.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,11 +24,11 @@ use crate::{Stat, VfsError, VfsResult};
 /// The largest size of a file.
 const SIZE_MAX: u64 = i64::MAX as u64;
 
-/// What is known of a file beside its data.
+/// The metadata of a file.
 pub(super) struct Meta {
-    /// Of an open one, `size` is the bytes of data.
+    /// For an open file, `size` is the number of bytes of data.
     pub(super) stat: Stat,
-    /// The footer that a client wrote behind these.
+    /// The footer that a client wrote behind the data.
     pub(super) footer: Option<[u8; FOOTER as usize]>,
 }
 
@@ -36,7 +38,7 @@ pub(super) struct File {
     disks: Arc<dyn VirtualDisks>,
     pub(super) number: u64,
     pub(super) meta: Arc<Mutex<Meta>>,
-    /// `None` once it was removed.
+    /// `None` once the disk was destroyed.
     disk: RwLock<Option<OpenDisk>>,
 }
 
@@ -51,7 +53,7 @@ impl File {
         let size = open.disk.info().geometry.size;
         let mut known = meta.lock();
         if known.stat.size != size {
-            // Changed while it was closed, or never seen.
+            // The size changed while it was closed, or the file is new.
             (known.stat.size, known.footer) = (size, None);
         }
         drop(known);
@@ -66,14 +68,14 @@ impl File {
     fn wrote(&self, end: u64) {
         let mut meta = self.meta.lock();
         if end > meta.stat.size {
-            // A footer that a client wrote was for the length before.
+            // A footer that a client wrote was for the previous length.
             (meta.stat.size, meta.footer) = (end, None);
         }
         let now = now(&self.env);
         (meta.stat.written, meta.stat.changed) = (now, now);
     }
 
-    /// The client's footer, else one that is made now.
+    /// The client's footer, else a computed one.
     fn footer(&self) -> [u8; FOOTER as usize] {
         let meta = self.meta.lock();
         meta.footer.unwrap_or_else(|| footer(meta.stat.id, meta.stat.size))
@@ -92,7 +94,7 @@ impl File {
         let disk = self.disk.read().await;
         let open = disk.as_ref().ok_or(VfsError::Stale)?;
         let data = self.length();
-        // It may have become longer while memory was waited for.
+        // The file may have grown while this waited for memory.
         let inside = offset..end(data.min(first + room as u64));
         let mut out = Sg::new();
         if !inside.is_empty() {
@@ -120,7 +122,7 @@ impl File {
         if offset.is_multiple_of(BLOCK) && end.is_multiple_of(BLOCK) {
             let disk = self.disk.read().await;
             let open = disk.as_ref().ok_or(VfsError::Stale)?;
-            // Behind the data of a VHD the length decides what a write means.
+            // A write behind the data of a VHD may be the footer: the length decides.
             let most = if form == Form::Vhd { self.length() } else { open.disk.info().geometry.size };
             if end <= most {
                 open.disk.write(&c, offset, src).wait().await.map_err(of_disk)?;
@@ -128,7 +130,7 @@ impl File {
                 return Ok(length);
             }
         }
-        // A change of length must not be left half known: it goes on without its caller.
+        // A change of length must not be left incomplete: it continues if the caller's future is dropped.
         let (env, file) = (self.env.clone(), self);
         env.run(async move { file.write_exclusively(&c, form, offset..end, &src).await }).await?;
         Ok(length)
@@ -163,7 +165,7 @@ impl File {
         Ok(())
     }
 
-    /// Writes bytes inside the data; the blocks that they begin and end in are read first.
+    /// Writes bytes inside the data; reads the partial first and last block before.
     async fn patch(&self, c: &Ctx, disk: &Option<OpenDisk>, at: Range<u64>, src: Sg) -> VfsResult<()> {
         let open = disk.as_ref().ok_or(VfsError::Stale)?;
         let block = async |at: u64| {
@@ -185,8 +187,8 @@ impl File {
         open.disk.write(c, first, all).wait().await.map_err(of_disk)
     }
 
-    /// Gives the file a length, and the disk a size. Where a VHD grows, the bytes of a footer that a client wrote
-    /// stay where they are, as data.
+    /// Sets the length of the file, and the size of the disk. Where a VHD grows, the bytes of a footer that a client
+    /// wrote become data.
     async fn set_length(
         &self,
         c: &Ctx,
@@ -197,7 +199,7 @@ impl File {
     ) -> VfsResult<()> {
         if disk.as_ref().ok_or(VfsError::Stale)?.disk.info().geometry.size != size {
             self.disks.resize(self.number, size).await?;
-            // The new one first: there is a guard all the time.
+            // The new one is opened first, so that there always is a guard.
             *disk = Some(self.disks.open(self.number)?);
         }
         let before = {
@@ -219,7 +221,7 @@ impl File {
     /// Sets the number of bytes of the file in this form.
     pub(super) async fn set_len(self: Arc<File>, form: Form, length: u64) -> VfsResult<()> {
         let data = match length {
-            0 => 0, // what a client does before it writes the file anew
+            0 => 0, // as a client does before it rewrites the file
             n if n > SIZE_MAX => return Err(VfsError::TooLarge),
             n => n.checked_sub(form.footer()).ok_or(VfsError::InvalidArgument)?,
         };
@@ -236,7 +238,7 @@ impl File {
         .await
     }
 
-    /// Gives the disk the length of the file, where writes made it longer.
+    /// Sets the size of the disk to the length of the file, after writes have enlarged the disk.
     pub(super) async fn settle(self: Arc<File>) -> VfsResult<()> {
         let size = self.disk.read().await.as_ref().map(|open| open.disk.info().geometry.size);
         if size.is_none_or(|size| size == self.length()) {
@@ -256,7 +258,7 @@ impl File {
         disk.as_ref().ok_or(VfsError::Stale)?.disk.flush(&c).wait().await.map_err(of_disk)
     }
 
-    /// Makes a range of the data zeros: whole blocks are discarded.
+    /// Zeroes a range of the data: whole blocks are discarded.
     pub(super) async fn zero(&self, c: &Ctx, range: Range<u64>) -> VfsResult<()> {
         let inside = || range.start..range.end.min(self.length());
         let at = inside();
@@ -304,12 +306,12 @@ impl File {
         Ok(cut.filter(|r| r.start < r.end).take(limit).collect())
     }
 
-    /// Destroys the virtual disk; what is open fails from then on.
+    /// Destroys the virtual disk; its opens fail from then on.
     pub(super) async fn remove(self: Arc<File>) -> VfsResult<()> {
         let (env, file) = (self.env.clone(), self);
         env.run(async move {
             let mut disk = file.disk.write().await;
-            *disk = None; // its guard would keep it
+            *disk = None; // its guard would prevent the removal
             let removed = file.disks.remove(file.number).await;
             if removed.is_err() {
                 *disk = file.disks.open(file.number).ok();

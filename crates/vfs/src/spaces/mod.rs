@@ -1,20 +1,20 @@
-//! A pool's virtual disks as files: each is `NAME.img` (its bytes) and `NAME.vhd` (the same and the footer of a fixed
-//! VHD). The root has no other entries and no folders.
+//! A pool's virtual disks as files: each is shown as `NAME.img` (its bytes) and `NAME.vhd` (the same bytes and the
+//! footer of a fixed VHD). The root has no other entries and no folders.
 //!
-//! **One file.** Both names have one [`FileKey`], so what the server keeps by file (share modes, locks, leases) holds
-//! across them, and across all shares of a pool, which have one [`SpaceFiles`].
+//! **One file.** Both names have one [`FileKey`], so share modes, locks and leases apply to both, and across all shares
+//! of a pool, which have one [`SpaceFiles`].
 //!
-//! **Lengths** are multiples of [`BLOCK`], plus the footer for `.vhd`; others are refused. A file that is created is a
-//! virtual disk of 0 bytes. A write past the end makes the virtual disk larger by whole steps ([`OpenDisk::step`]), so
-//! that not each write changes the pool's metadata; [`Node::flush`], [`Node::close`] and [`Node::set_len`] give it the
-//! length of the file. After a crash before these it is up to one step longer, with zeros at the end.
+//! **Lengths** are multiples of [`BLOCK`], plus the footer for `.vhd`; others are refused. A new file is a virtual disk
+//! of 0 bytes. A write past the end enlarges the virtual disk by whole steps ([`OpenDisk::step`]), so that not every
+//! write changes the pool's metadata; [`Node::flush`], [`Node::close`] and [`Node::set_len`] set its size to the length
+//! of the file. After a crash before one of these it is up to one step longer, with zeros at the end.
 //!
-//! **Data.** Payload goes to [`Disk::write`] and comes from [`Disk::read`] as it is. A write of less than a block reads the
-//! block first, under a lock that excludes other writes to the file. Zeroed ranges are discarded.
+//! **Data.** Payload is passed to [`Disk::write`] and from [`Disk::read`] without a copy. A write of less than a block
+//! reads the block first, under a lock that excludes other reads and writes of the file. Zeroed ranges are discarded.
 //!
-//! **What is kept in memory only**: times, attributes, and a footer that a client wrote (until the file has another
-//! length); after a restart of the server they are made anew. Security descriptors, extended attributes and named
-//! streams are not kept: the share's permission decides alone.
+//! **Kept in memory only**: times, attributes, and a footer that a client wrote (until the file's length changes);
+//! after a restart of the server they have default values. Security descriptors, extended attributes and named streams
+//! are not supported: only the share's permission limits access.
 
 mod file;
 mod node;
@@ -33,52 +33,53 @@ use parking_lot::Mutex;
 use crate::{Space, Stat, Timestamp, VfsResult, VolumeInfo};
 use file::{File, Meta};
 
-/// What lengths are multiples of, in bytes: the block of a virtual disk.
+/// Lengths are multiples of the block of a virtual disk, in bytes.
 pub const BLOCK: u64 = 4096;
 
 /// A pool's virtual disks, for one share.
 ///
-/// The futures run to their end when they are dropped after their first poll. Where the pool is not open, every call
-/// fails with [`crate::VfsError::Io`] and `ENODEV`.
+/// A future that is dropped after its first poll runs to its end in the background. While the pool is not open, every
+/// call fails with [`crate::VfsError::Io`] and `ENODEV`.
 pub trait VirtualDisks: Send + Sync + 'static {
     /// All of them by ascending number.
     fn list(&self) -> VfsResult<Vec<VirtualDisk>>;
 
-    /// One of them.
+    /// The virtual disk with this number.
     ///
     /// # Errors
-    /// `Stale` where there is none of that number.
+    /// `Stale` where there is none with that number.
     fn get(&self, number: u64) -> VfsResult<VirtualDisk>;
 
     /// The pool's space, in bytes.
     fn room(&self) -> VfsResult<Space>;
 
-    /// Makes one of 0 bytes, which takes space when it is written.
+    /// Creates a virtual disk of 0 bytes, which is allocated when it is written.
     ///
     /// # Errors
     /// `Exists`, `InvalidName`, `NoSpace`, `ReadOnly`, …
     fn create(&self, name: String) -> BoxFuture<VfsResult<VirtualDisk>>;
 
-    /// Opens one. Its [`Disk::discard`] makes zeros. It must be opened again after [`VirtualDisks::resize`].
+    /// Opens a virtual disk. Discarded ranges ([`Disk::discard`]) read as zeros. It must be opened again after
+    /// [`VirtualDisks::resize`].
     ///
     /// # Errors
-    /// `Stale` where there is none of that number.
+    /// `Stale` where there is none with that number.
     fn open(&self, number: u64) -> VfsResult<OpenDisk>;
 
-    /// Gives one another size: zeros are added, or what is beyond is destroyed. Nothing is written beyond a smaller
-    /// size meanwhile.
+    /// Changes the size of a virtual disk: adds zeros, or destroys the data beyond. The caller must not write beyond a
+    /// smaller size meanwhile.
     ///
     /// # Errors
     /// `Busy`: it is in use elsewhere. …
     fn resize(&self, number: u64, size: u64) -> BoxFuture<VfsResult<()>>;
 
-    /// Gives one another name.
+    /// Renames a virtual disk.
     ///
     /// # Errors
     /// As [`VirtualDisks::create`].
     fn rename(&self, number: u64, name: String) -> BoxFuture<VfsResult<()>>;
 
-    /// Destroys one and its data.
+    /// Destroys a virtual disk and its data.
     ///
     /// # Errors
     /// `Busy`: it is in use elsewhere. …
@@ -88,13 +89,13 @@ pub trait VirtualDisks: Send + Sync + 'static {
 /// A virtual disk.
 #[derive(Clone, Debug)]
 pub struct VirtualDisk {
-    /// Which: never that of another one, also after it was destroyed.
+    /// Its number, which is never reused.
     pub number: u64,
     /// Its name.
     pub name: String,
     /// In bytes.
     pub size: u64,
-    /// Bytes of it that have space in the pool.
+    /// Bytes of it that are allocated in the pool.
     pub allocated: u64,
 }
 
@@ -102,13 +103,13 @@ pub struct VirtualDisk {
 pub struct OpenDisk {
     /// Its data.
     pub disk: Arc<dyn Disk>,
-    /// What a growing one is enlarged by, in bytes: what the pool allocates at a time.
+    /// The step by which a growing disk is enlarged, in bytes: the pool's unit of allocation.
     pub step: u64,
-    /// Keeps it from being changed or destroyed by others.
+    /// While it exists, others cannot resize or destroy the virtual disk.
     pub guard: Box<dyn Any + Send + Sync>,
 }
 
-/// The files of one pool, whatever shares they are seen through.
+/// The files of one pool, common to all shares of the pool.
 pub struct SpaceFiles {
     env: Env,
     arena: Arena,
@@ -116,15 +117,15 @@ pub struct SpaceFiles {
     known: Mutex<HashMap<u64, Known>>,
 }
 
-/// What is kept of a file while the server runs, and the file while it is open.
+/// The metadata of a file, kept while the server runs, and the open file if there is one.
 type Known = (Arc<Mutex<Meta>>, Weak<File>);
 
-/// How a share shows a pool.
+/// The options of a share of a pool.
 #[derive(Clone, Debug)]
 pub struct SpacesOptions {
     /// Shown to clients as the volume's label.
     pub label: String,
-    /// The pool's identity: that of the volume.
+    /// The pool's identity, used as the volume's.
     pub volume: u128,
     /// Files can be removed, which destroys virtual disks.
     pub allow_delete: bool,
@@ -135,7 +136,7 @@ pub struct Spaces {
     tree: Arc<Tree>,
 }
 
-/// What all nodes of a share use.
+/// The state that all nodes of a share use.
 struct Tree {
     disks: Arc<dyn VirtualDisks>,
     files: Arc<SpaceFiles>,
@@ -144,7 +145,7 @@ struct Tree {
     names: tokio::sync::Mutex<()>,
 }
 
-/// The form of a virtual disk that a name means.
+/// The form in which a file shows a virtual disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Form {
     Raw,
@@ -169,7 +170,7 @@ impl Form {
         }
     }
 
-    /// The virtual disk's name and the form that a file's name means.
+    /// The virtual disk's name and the form, from a file's name.
     fn of(name: &str) -> Option<(&str, Form)> {
         let (stem, extension) = name.split_at_checked(name.len().checked_sub(".img".len())?)?;
         let form = Form::ALL.into_iter().find(|f| f.extension().eq_ignore_ascii_case(extension))?;
@@ -178,18 +179,18 @@ impl Form {
 }
 
 impl SpaceFiles {
-    /// No files yet.
+    /// Without files yet.
     pub fn new(env: Env, arena: Arena) -> Arc<SpaceFiles> {
         Arc::new(SpaceFiles { env, arena, known: Mutex::default() })
     }
 
-    /// What is known of a file; `new` if it was never seen.
+    /// The metadata of a file; `new` if it is unknown.
     fn meta(&self, number: u64, new: Stat) -> Arc<Mutex<Meta>> {
         let new = || (Arc::new(Mutex::new(Meta { stat: new, footer: None })), Weak::new());
         Arc::clone(&self.known.lock().entry(number).or_insert_with(new).0)
     }
 
-    /// The file, opened if it is not.
+    /// The open file; opens it if it is not.
     fn open(
         &self,
         disks: &Arc<dyn VirtualDisks>,

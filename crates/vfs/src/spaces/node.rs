@@ -24,7 +24,7 @@ pub(super) struct SpaceNode {
 }
 
 impl SpaceNode {
-    /// Does something with a file; the root has no data.
+    /// Runs `work` on the file; fails for the root, which has no data.
     fn data<T: Send + 'static, F>(&self, work: impl FnOnce(Arc<File>, Form) -> F) -> Io<VfsResult<T>>
     where
         F: Future<Output = VfsResult<T>> + Send + 'static,
@@ -35,7 +35,7 @@ impl SpaceNode {
         }
     }
 
-    /// Does something with the root.
+    /// Runs `work` on the root.
     fn root<T: Send + 'static>(&self, work: impl FnOnce(&Tree) -> VfsResult<T>) -> Io<VfsResult<T>> {
         Io::Done(if self.file.is_none() { work(&self.tree) } else { Err(VfsError::NotDirectory) })
     }
@@ -82,7 +82,7 @@ impl Node for SpaceNode {
         self.data(|file, form| file.write(*c, form, offset, src))
     }
 
-    /// Names are durable when they have changed.
+    /// Changes of names are durable on completion.
     fn flush(&self, c: &Ctx) -> Io<VfsResult<()>> {
         if self.file.is_none() { Io::Done(Ok(())) } else { self.data(|file, _| file.flush(*c)) }
     }
@@ -95,7 +95,7 @@ impl Node for SpaceNode {
         self.data(|file, form| file.set_len(form, len))
     }
 
-    /// Space is taken when it is written.
+    /// Space is allocated when it is written.
     fn set_allocation(&self, _: &Ctx, len: u64) -> Io<VfsResult<()>> {
         self.data(|file, form| async move {
             let there = file.meta.lock().stat.size;
@@ -104,7 +104,7 @@ impl Node for SpaceNode {
         })
     }
 
-    /// Every virtual disk is.
+    /// Every virtual disk is sparse.
     fn set_sparse(&self, _: &Ctx, _: bool) -> Io<VfsResult<()>> {
         self.data(|_, _| async { Ok(()) })
     }
@@ -119,7 +119,7 @@ impl Node for SpaceNode {
         self.data(|file, form| async move { file.allocated(&c, form, range, limit).await })
     }
 
-    /// The caller reads and writes: a copy of a virtual disk is data like any other.
+    /// Not supported: the caller reads and writes.
     fn copy_to(&self, _: &Ctx, _: u64, _: &Arc<dyn Node>, _: u64, _: u64) -> Io<VfsResult<u64>> {
         self.data(|_, _| async { Err(VfsError::Unsupported) })
     }
@@ -140,7 +140,7 @@ impl Node for SpaceNode {
         self.root(|tree| Ok(tree.entries(&mut None, 1)?.is_empty()))
     }
 
-    /// That of files without one: full control for everyone, within the share's permission.
+    /// `None`: full control for everyone, within the share's permission.
     fn security(&self, _: &Ctx) -> Io<VfsResult<Option<Vec<u8>>>> {
         Io::Done(Ok(None))
     }

@@ -16,11 +16,11 @@ use crate::{
 
 /// The root's file number.
 const ROOT: u128 = 1;
-/// That of the virtual disk 0.
+/// The file number of the virtual disk 0.
 const FIRST: u128 = 2;
 
 impl Spaces {
-    /// The virtual disks of a pool. All shares of it are given the same `files`.
+    /// The virtual disks of a pool. All shares of a pool must get the same `files`.
     pub fn new(disks: Arc<dyn VirtualDisks>, files: Arc<SpaceFiles>, options: SpacesOptions) -> Arc<Spaces> {
         let info = VolumeInfo {
             label: options.label,
@@ -101,7 +101,7 @@ impl Vfs for Spaces {
 }
 
 impl Tree {
-    /// The name of what is in the root.
+    /// The name of an entry of the root.
     fn name<'a>(&self, path: &'a VfsPath) -> VfsResult<&'a str> {
         match path.components() {
             [] => Err(VfsError::AccessDenied),
@@ -110,7 +110,7 @@ impl Tree {
         }
     }
 
-    /// What a path means: a name to the letter before one that differs in case.
+    /// The virtual disk and form of a path: an exact name before one that differs in case.
     fn find(&self, path: &VfsPath) -> VfsResult<(VirtualDisk, Form)> {
         let (name, form) = Form::of(self.name(path)?).ok_or(VfsError::NotFound)?;
         let (folded, all) = (fold(name), self.disks.list()?.into_iter());
@@ -122,7 +122,7 @@ impl Tree {
         found.map(|disk| (disk, form)).ok_or(VfsError::NotFound)
     }
 
-    /// The same of the file `id`.
+    /// As [`Tree::find`], if it is the file `id`.
     fn entry(&self, path: &VfsPath, id: FileKey) -> VfsResult<(VirtualDisk, Form)> {
         let (disk, form) = self.find(path)?;
         if self.id(disk.number) == id { Ok((disk, form)) } else { Err(VfsError::Stale) }
@@ -147,12 +147,12 @@ impl Tree {
         self.opened(&disk, form, false)
     }
 
-    /// Makes what is not there.
+    /// Creates a missing virtual disk.
     async fn create(self: &Arc<Tree>, r: &OpenRequest) -> VfsResult<Opened> {
         let _names = self.names.lock().await;
         match self.open(r) {
             Err(VfsError::NotFound) => {}
-            other => return other, // another caller has made it
+            other => return other, // another caller has created it
         }
         let (name, form) = Form::of(self.name(&r.path)?).ok_or(VfsError::InvalidName)?;
         if r.kind == Some(Kind::Directory) {
@@ -189,7 +189,7 @@ impl Tree {
     }
 
     /// # Errors
-    /// `Stale`: it is not there any more.
+    /// `Stale`: it was destroyed.
     pub(super) fn stat_of(&self, number: u64, form: Form) -> VfsResult<Stat> {
         Ok(self.stat(&self.disks.get(number)?, form))
     }
@@ -256,7 +256,7 @@ fn name_of(disk: &VirtualDisk, form: Form) -> String {
     format!("{}{}", disk.name, form.extension())
 }
 
-/// Whether a form of a virtual disk is a file: a name that no file can have is none, and a VHD has a largest size.
+/// Whether a form of a virtual disk is shown: its name must be valid for a file, and a VHD has a maximal size.
 fn is_shown(disk: &VirtualDisk, form: Form) -> bool {
     let fits = form == Form::Raw || disk.size <= super::vhd::SIZE_MAX;
     fits && VfsPath::root().join(&name_of(disk, form)).is_ok()

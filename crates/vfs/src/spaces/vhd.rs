@@ -1,5 +1,5 @@
 //! The footer of a fixed VHD: 512 bytes behind the data (Virtual Hard Disk Image Format Specification, "Hard Disk
-//! Footer Format"). Numbers are big-endian; what is not named is zero.
+//! Footer Format"). Numbers are big-endian; all other bytes are zero.
 //!
 //! | offset | bytes | |
 //! |---|---|---|
@@ -20,7 +20,7 @@ use crate::FileKey;
 
 /// Bytes of a footer.
 pub(super) const FOOTER: u64 = 512;
-/// The largest virtual disk that the format takes, in bytes.
+/// The largest virtual disk that the format supports, in bytes.
 pub(super) const SIZE_MAX: u64 = 2040 << 30;
 
 /// The footer of a virtual disk of `size` bytes.

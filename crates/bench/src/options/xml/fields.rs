@@ -77,7 +77,7 @@ pub(super) fn repeated<'a, 'i>(
 ) -> Result<Vec<Node<'a, 'i>>, XmlError> {
     let nodes: Vec<_> = parent.children().filter(Node::is_element).take(REPEATS_MAX + 1).collect();
     if nodes.len() > REPEATS_MAX {
-        return Err(XmlError::Conflict { line: line(parent), why: "more elements than a profile has" });
+        return Err(XmlError::Conflict { line: line(parent), why: "more elements than a profile may have" });
     }
     match nodes.iter().find(|n| n.tag_name().name() != name) {
         Some(other) => Err(misplaced(*other)),

@@ -1,8 +1,8 @@
 //! `causeway bench demo`: well-known demonstrations of SMB Direct, one after the other, with a table that is
 //! repainted as they run.
 //!
-//! It starts a server of its own on loopback, in a process of its own so that each side's processor time is known, and
-//! ends it; with a target it uses the server there, and removes its files at the end.
+//! Without a target it starts a server on loopback and stops it at the end. This local server is a separate process, so
+//! that the processor time of each side is known. With a target it uses that server, and removes its files at the end.
 
 mod place;
 mod pool;
@@ -34,50 +34,50 @@ pub(in crate::commands) use table::Report;
 /// The shortest measurement, in seconds.
 const SECONDS_MIN: f64 = 0.05;
 const SECONDS_MAX: f64 = 86_400.0;
-/// Bytes of files from which on writing them is announced.
+/// From this size of all files on, the time to write them is printed first; in bytes.
 const LONG_TO_WRITE: u64 = 64 << 30;
-/// The assumed write rate of a disk, in bytes per second, for that.
+/// The assumed write rate of a disk for that time, in bytes per second.
 const RATE: u64 = 1_000_000_000;
 
-/// Repeat well-known demonstrations of SMB Direct, over TCP and over SMB Direct, beside the figures published
-/// for them
+/// Repeat well-known demonstrations of SMB Direct, over TCP and over SMB Direct, and show the published figures
+/// beside the results
 #[derive(Debug, Parser)]
 #[command(name = "causeway bench demo", no_binary_name = true)]
 #[command(override_usage = "causeway bench demo [OPTIONS] [TARGET]")]
 pub(super) struct DemoArgs {
-    /// A directory of a share, smb://user@host/share/directory, instead of a server started for it; --transport
-    /// auto shows both transports
+    /// Directory of a share to use instead of a local server: smb://user@host/share/directory; --transport auto
+    /// measures both transports
     target: Option<String>,
-    /// A directory of a share whose data completes at once, for demonstrations that used such a volume
+    /// Directory of a share whose I/O completes without a disk, for the demonstrations that used such a volume
     /// [default: TARGET]
     #[arg(long, value_name = "TARGET", requires = "target")]
     null: Option<String>,
-    /// How long each is measured [default: 2; with --full 60: the originals had no time limit]
+    /// Seconds to measure each demonstration [default: 2; with --full 60]
     #[arg(long, value_parser = seconds)]
     seconds: Option<f64>,
-    /// How long each runs before it is measured
+    /// Seconds that each demonstration runs before it is measured
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     warmup: u32,
-    /// Threads, each with a connection and a file of its own [default: one for each processor, 16 at most;
+    /// Number of threads; each has its own connection and file [default: one for each processor, at most 16;
     /// with --full 16]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: Option<u32>,
-    /// Bytes of each file, in MiB
+    /// Size of each file, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
     size: u64,
-    /// The original sizes: 16 files of 128 GiB
+    /// Use the original sizes: 16 files of 128 GiB
     #[arg(long, conflicts_with = "size")]
     full: bool,
-    /// Give new files their size without writing them: they take no room, and reads need no disk
+    /// Create sparse files: they take no disk space, and reads need no disk I/O
     #[arg(long)]
     sparse: bool,
-    /// Only these, by number (S3-20)
+    /// Run only these demonstrations, by number (S3-20)
     #[arg(long, value_name = "NUMBER", value_delimiter = ',', value_parser = known)]
     only: Vec<String>,
-    /// Directory for the files of the started server [default: the temporary directory]
+    /// Directory for the files of the local server [default: the temporary directory]
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "target")]
     directory: Option<PathBuf>,
-    /// The process of the target's server, if it is on this machine: its processor time is shown
+    /// Process id of the target's server, if it runs on this machine; shows its processor time
     #[arg(long, value_name = "PID", requires = "target")]
     pid: Option<u32>,
     /// Print JSON
@@ -100,11 +100,11 @@ fn known(text: &str) -> Result<String, String> {
     let all = || ALL.iter().map(|d| d.id);
     match all().find(|id| id.eq_ignore_ascii_case(text)) {
         Some(id) => Ok(id.to_owned()),
-        None => Err(format!("there are {}", all().collect::<Vec<_>>().join(", "))),
+        None => Err(format!("the demonstrations are {}", all().collect::<Vec<_>>().join(", "))),
     }
 }
 
-/// Runs it.
+/// Runs the demonstrations and prints the report.
 ///
 /// # Errors
 /// See [`Failure`]; [`Failure::BenchWrong`] where an I/O failed.
@@ -116,14 +116,14 @@ pub(super) fn run(words: &[String], out: Output) -> Result<(), Failure> {
     let stop = interrupt::listen()?;
     let shown = args.shown();
     if shown.is_empty() {
-        return Err(Failure::Usage("a pool is made for a server of our own only: leave the target out"));
+        return Err(Failure::Usage("a demonstration with a pool needs the local server: omit TARGET"));
     }
     let places = Places::new(&args, &shown)?;
     let bytes = args.storage_bytes(&shown) + args.pool_plan(&shown).map_or(0, |plan| plan.written());
     if bytes >= LONG_TO_WRITE && !args.quiet {
         let minutes = bytes / (60 * RATE);
         complain(&format!(
-            "{} are written first: {minutes} minutes at 1 GB/s, and longer on a slower disk; --sparse does without",
+            "writing {} of files first takes {minutes} minutes at 1 GB/s, longer on a slower disk: --sparse avoids that",
             human_bytes(bytes)
         ));
     }
@@ -186,7 +186,7 @@ pub(super) fn run(words: &[String], out: Output) -> Result<(), Failure> {
 impl DemoArgs {
     fn shown(&self) -> Vec<&'static Demonstration> {
         let wanted = |d: &&Demonstration| self.only.is_empty() || self.only.iter().any(|id| id == d.id);
-        // A pool is made for a server of our own only.
+        // Only the local server has a pool.
         ALL.iter().filter(|d| wanted(d) && (d.volume != Volume::Pool || self.target.is_none())).collect()
     }
 
@@ -208,7 +208,7 @@ impl DemoArgs {
         self.threads.unwrap_or_else(|| if self.full { FULL_THREADS } else { processors() as u32 })
     }
 
-    /// Bytes of a file; none: the original size.
+    /// Size of a file in bytes; `None`: the original size.
     fn small(&self) -> Option<u64> {
         (!self.full).then_some(self.size << 20)
     }
@@ -219,7 +219,7 @@ impl DemoArgs {
         self.sizes(shown, Volume::Storage).iter().map(written).sum::<u64>() * u64::from(self.threads())
     }
 
-    /// The pool that the virtual disks fit in, if there are any.
+    /// The pool for the virtual disks, if the demonstrations use any.
     fn pool_plan(&self, shown: &[&Demonstration]) -> Option<PoolPlan> {
         let sizes = self.sizes(shown, Volume::Pool);
         (!sizes.is_empty()).then(|| PoolPlan::new(&sizes, self.threads(), self.sparse))

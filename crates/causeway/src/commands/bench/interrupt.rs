@@ -1,4 +1,4 @@
-//! SIGINT, SIGTERM and SIGHUP end a run early; a second one ends the process at once, and what it has started.
+//! SIGINT, SIGTERM and SIGHUP end a run early; a second signal exits at once and stops the started server.
 
 use std::io;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::output::complain;
 
-/// Set when the run is to end.
+/// Starts to listen for the signals; the flag is set when the run is to stop.
 pub(super) fn listen() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let set = stop.clone();
@@ -28,7 +28,7 @@ pub(super) fn listen() -> io::Result<Arc<AtomicBool>> {
                 if set.swap(true, Ordering::Relaxed) {
                     super::demo::leave(130);
                 }
-                complain("stopping; a second Ctrl-C ends this without a report");
+                complain("stopping; a second Ctrl-C exits at once without a report");
             }
         });
     })?;

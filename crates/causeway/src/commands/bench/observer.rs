@@ -55,13 +55,13 @@ impl Observer for Progress {
         }
         if self.dots && tick.dots > self.shown {
             eprint!("{}", ".".repeat((tick.dots - self.shown).min(10_000) as usize));
-            let _ = std::io::stderr().flush(); // a dot that is not seen is no loss
+            let _ = std::io::stderr().flush(); // a lost dot is harmless
             self.shown = tick.dots;
         }
         let since = self
             .before
             .map_or((0, 0, 0.0), |b| (b.ios, b.bytes, tick.elapsed.saturating_sub(b.elapsed).as_secs_f64()));
-        // Rates over a second or so stand still enough to be read.
+        // Rates over about a second are steady enough to be read.
         if since.2 >= 1.0 {
             let iops = (tick.ios - since.0) as f64 / since.2;
             let bytes = ((tick.bytes - since.1) as f64 / since.2) as u64;

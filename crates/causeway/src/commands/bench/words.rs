@@ -1,8 +1,9 @@
-//! Telling our words (two dashes) from DiskSPD's (one, or none).
+//! Separates Causeway's options (two dashes) from DiskSPD's (one dash, or none).
 
 use clap::Command;
 
-/// Splits a command line. Our options take their value with `=` or as the next word; after `--` all is a target.
+/// Splits a command line. Causeway's options take their value with `=` or as the next word; after `--` every word is a
+/// target.
 pub(super) fn split(words: Vec<String>, ours: &Command) -> (Vec<String>, Vec<String>) {
     let (mut own, mut rest) = (Vec::new(), Vec::new());
     let mut words = words.into_iter();

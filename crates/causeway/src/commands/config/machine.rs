@@ -1,4 +1,4 @@
-//! What this machine lacks for a configuration: `causeway config check` warns of it.
+//! Warnings of `causeway config check` about this machine.
 
 use std::fs::read_to_string;
 use std::net::TcpListener;
@@ -6,10 +6,10 @@ use std::path::Path;
 
 use crate::config::{Config, format_size};
 
-/// Open files that a busy server needs; a client may hold thousands.
+/// Open files that a busy server needs; a client may have thousands open.
 const FILES: u64 = 65_536;
 
-/// Files that a synchronized clock leaves: systemd-timesyncd, chrony, ntpd.
+/// Files that a running time service creates: systemd-timesyncd, chrony, ntpd.
 const CLOCKS: [&str; 4] =
     ["/run/systemd/timesync/synchronized", "/run/chrony/chronyd.pid", "/run/chronyd.pid", "/run/ntpd.pid"];
 
@@ -17,11 +17,11 @@ const CLOCKS: [&str; 4] =
 struct LimitsOf {
     files: Option<u64>,
     locked: Option<u64>,
-    /// Whose they are.
+    /// The process in words.
     whose: &'static str,
 }
 
-/// Warnings, each with its cure. `server`: the process of the server that runs with this configuration.
+/// Warnings, each with its cure. `server`: the process id of the server that runs with this configuration.
 pub(super) fn warnings(config: &Config, server: Option<u32>) -> Vec<String> {
     let mut all = Vec::new();
     if server.is_none() {
@@ -33,8 +33,10 @@ pub(super) fn warnings(config: &Config, server: Option<u32>) -> Vec<String> {
                 std::io::ErrorKind::AddrInUse => format!(
                     "{address} is in use by another program (see: ss -ltnp 'sport = :{port}'): stop it, or use another address"
                 ),
-                std::io::ErrorKind::AddrNotAvailable => format!("no interface has the address {address} now"),
-                // This user may not; the service may.
+                std::io::ErrorKind::AddrNotAvailable => format!(
+                    "no interface has the address {address} (see: ip address): configure it, or use another address"
+                ),
+                // Only the service may bind this port.
                 _ => return None,
             })
         }));
@@ -42,13 +44,13 @@ pub(super) fn warnings(config: &Config, server: Option<u32>) -> Vec<String> {
     let limits = LimitsOf::read(server);
     if let Some(files) = limits.files.filter(|n| *n < FILES) {
         all.push(format!(
-            "{} may have {files} files open: a busy server needs {FILES} (LimitNOFILE=)",
+            "{} may open only {files} files, and a busy server needs {FILES}: set LimitNOFILE= in the unit",
             limits.whose
         ));
     }
     if let Some(locked) = limits.locked.filter(|n| *n < config.server.memory) {
         all.push(format!(
-            "{} may lock {} of memory, and server.memory is {}: I/O costs more processor time (LimitMEMLOCK=)",
+            "{} may lock only {} of memory, and server.memory is {}, so I/O takes more processor time: set LimitMEMLOCK= in the unit",
             limits.whose,
             format_size(locked),
             format_size(config.server.memory)
@@ -59,7 +61,10 @@ pub(super) fn warnings(config: &Config, server: Option<u32>) -> Vec<String> {
         all.push("the kernel forbids io_uring, which files and disks of pools need: sysctl kernel.io_uring_disabled=0".to_owned());
     }
     if !CLOCKS.iter().any(|file| Path::new(file).exists()) {
-        all.push("no time service is known to run: times of files may be wrong, and log-ons of a domain fail (chrony, systemd-timesyncd)".to_owned());
+        all.push(
+            "no time service was found, so file times may be wrong: install chrony or systemd-timesyncd"
+                .to_owned(),
+        );
     }
     if let Some(why) = rdma(config) {
         all.push(why);
@@ -67,25 +72,28 @@ pub(super) fn warnings(config: &Config, server: Option<u32>) -> Vec<String> {
     all
 }
 
-/// Why clients do not find SMB Direct.
+/// Why clients cannot use SMB Direct.
 fn rdma(config: &Config) -> Option<String> {
     let server = &config.server;
     let is_local = |address: &std::net::SocketAddr| address.ip().is_loopback();
     if server.iwarp.is_empty() {
-        return Some("SMB Direct is off (server.iwarp is empty): all clients use TCP".to_owned());
+        return Some("SMB Direct is off, because server.iwarp is empty: all clients use TCP".to_owned());
     }
     if server.iwarp.iter().all(is_local) && !server.listen.iter().all(is_local) {
-        return Some("SMB Direct listens on loopback only: other machines use TCP (server.iwarp)".to_owned());
+        return Some(
+            "SMB Direct listens on loopback only: add an address to server.iwarp, or other machines use TCP"
+                .to_owned(),
+        );
     }
     None
 }
 
 impl LimitsOf {
-    /// Of the running server, else of this process, from which the service's may differ.
+    /// The limits of the running server, else of this process; those of the service may differ.
     fn read(server: Option<u32>) -> LimitsOf {
         let (process, whose) = match server {
             Some(pid) => (pid.to_string(), "the server"),
-            None => ("self".to_owned(), "a server started from here"),
+            None => ("self".to_owned(), "a server started from this shell"),
         };
         let text = read_to_string(format!("/proc/{process}/limits")).unwrap_or_default();
         // Max open files   1024   1048576   files

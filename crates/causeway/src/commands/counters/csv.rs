@@ -1,5 +1,5 @@
-//! The layout of typeperf and relog: `"(PDH-CSV 4.0) (UTC)(0)"`, then a column for each counter's path; a line for each
-//! sample, its time and values in quotation marks, `" "` where there is none.
+//! The layout of typeperf and relog: the first line has `"(PDH-CSV 4.0) (UTC)(0)"` and the path of each counter; each
+//! further line has the time and the values of a sample in quotation marks, `" "` for a missing value.
 //!
 //! The columns are those of the first snapshot. That snapshot has no line of its own: rates need two.
 
@@ -51,7 +51,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Instances that began too late to have a column.
+    /// Instances that appeared too late to have a column.
     pub(super) fn late(&self) -> usize {
         self.late.len()
     }
@@ -88,7 +88,7 @@ pub(super) fn read(file: impl BufRead, selection: &Selection) -> io::Result<Vec<
     let Some((_, header)) = lines.next() else { return Ok(Vec::new()) };
     let header = fields(&header?).ok_or_else(|| bad(1, "quotation marks do not match"))?;
     if !header.first().is_some_and(|t| t.starts_with("(PDH-CSV")) || header.len() > COLUMNS_MAX {
-        return Err(bad(1, "it does not begin as typeperf's files do"));
+        return Err(bad(1, "it does not begin with \"(PDH-CSV"));
     }
     let mut columns: Vec<Option<Series>> = header[1..].iter().map(|p| column(p, selection)).collect();
     for (number, line) in lines {

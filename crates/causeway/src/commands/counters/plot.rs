@@ -1,4 +1,4 @@
-//! Courses drawn: one line of blocks, a chart of braille dots, or a file with SVG.
+//! Draws series: one line of blocks, a chart of braille dots, or an SVG file.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use super::series::Series;
 
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// Characters of a course in one line.
+/// Characters of a one-line chart.
 const SPARK: usize = 32;
 /// A chart's size in characters; each has two by four dots.
 const COLUMNS: usize = 60;
@@ -16,7 +16,7 @@ const WIDTH: f64 = 460.0;
 const HEIGHT: f64 = 120.0;
 const MARGIN: f64 = 24.0;
 
-/// The series in at most `n` pieces of equal length: the mean of each, `None` where nothing was.
+/// The series in at most `n` pieces of equal length: the mean of each, `None` without values.
 fn pieces(series: &Series, n: usize) -> Vec<Option<f64>> {
     let count = series.points.len();
     let n = n.min(count);
@@ -39,7 +39,7 @@ pub(super) fn spark(series: &Series) -> String {
     pieces(series, SPARK).into_iter().map(|v| v.map_or(' ', block)).collect()
 }
 
-/// Some lines of braille dots, with the scale beside them.
+/// A chart of several lines of braille dots, with the scale beside it.
 pub(super) fn chart(series: &Series) -> String {
     // Bits of the dots of a character: the left column from the top, then the right column (Unicode 2800).
     const DOTS: [[u8; 4]; 2] = [[0, 1, 2, 6], [3, 4, 5, 7]];

@@ -52,7 +52,7 @@ impl<'a> Recorder<'a> {
         written.and_then(|()| file.flush()).map_err(|source| Failure::Local { path: path.clone(), source })
     }
 
-    /// Ends it; says what did not fit.
+    /// Ends the recording; prints how many instances have no column.
     ///
     /// # Errors
     /// The system's.
@@ -101,7 +101,7 @@ fn read(mut file: impl BufRead) -> io::Result<Vec<Snapshot>> {
 pub(super) fn bad(line: usize, why: &str) -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
-        format!("line {line}: this is no recording of counters: {why}"),
+        format!("line {line}: this is not a recording of counters: {why}"),
     )
 }
 

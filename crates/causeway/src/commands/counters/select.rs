@@ -1,8 +1,8 @@
-//! Which counters are meant.
+//! Selects counters by name or path.
 
 use counters::{Counter, SETS, Set, find};
 
-/// Sets, instances and counters that are wanted.
+/// The selected sets, instances and counters.
 pub(super) struct Selection {
     wanted: Vec<Wanted>,
 }
@@ -14,7 +14,7 @@ struct Wanted {
 }
 
 impl Selection {
-    /// `sets` are names or paths; none means all. `instance` narrows all of them. `None` where a name means nothing.
+    /// `sets` are names or paths; none selects all. `instance` narrows all of them. `None` if a name is unknown.
     pub(super) fn new(sets: &[String], instance: Option<&str>) -> Option<Selection> {
         let instance = instance.unwrap_or("*");
         let mut wanted = Vec::new();
@@ -45,12 +45,12 @@ impl Selection {
         SETS.into_iter().filter(|s| self.wanted.iter().any(|w| w.set.name == s.name))
     }
 
-    /// Whether an instance of a set is wanted at all.
+    /// Whether an instance of a set is selected.
     pub(super) fn has_instance(&self, set: &Set, instance: &str) -> bool {
         self.wanted.iter().any(|w| w.set.name == set.name && matches(&w.instance, instance))
     }
 
-    /// Whether a counter is wanted; of `instance`, if one is given.
+    /// Whether a counter is selected, for `instance` if it is given.
     pub(super) fn has(&self, set: &Set, instance: Option<&str>, counter: &Counter) -> bool {
         self.wanted.iter().any(|w| {
             w.set.name == set.name
@@ -74,7 +74,7 @@ pub(super) fn path(text: &str) -> Option<(&str, Option<&str>, &str)> {
     }
 }
 
-/// Whether `text` is as `pattern` says, without regard to case; `*` stands for anything.
+/// Whether `text` matches `pattern`, ignoring case; `*` matches any characters.
 fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.to_lowercase(), text.to_lowercase());
     let mut pieces = pattern.split('*');

@@ -13,17 +13,17 @@ pub(in crate::commands) struct Series {
     pub(super) instance: String,
     pub(super) counter: String,
     pub(super) unit: String,
-    /// Milliseconds since 1970 and the value; `None` where the instance was not there, or had only begun.
+    /// Milliseconds since 1970 and the value; `None` while the instance did not exist or had only one snapshot.
     pub(super) points: Vec<(u64, Option<f64>)>,
 }
 
 impl Series {
-    /// Values that there are.
+    /// The present values.
     pub(super) fn values(&self) -> impl Iterator<Item = f64> + '_ {
         self.points.iter().filter_map(|(_, v)| *v)
     }
 
-    /// Least, mean and most; `None` without values.
+    /// Minimum, mean and maximum; `None` without values.
     pub(super) fn range(&self) -> Option<(f64, f64, f64)> {
         let (mut least, mut sum, mut most, mut n) = (f64::INFINITY, 0.0, f64::NEG_INFINITY, 0.0);
         for v in self.values() {
@@ -33,7 +33,7 @@ impl Series {
     }
 }
 
-/// The values of one moment: instance, counter and value, in the order of the table.
+/// The values between two snapshots: instance, counter and value, in the order of the table.
 pub(super) fn at<'a>(
     set: &'static Set,
     selection: &'a Selection,

@@ -93,7 +93,7 @@ pub(super) fn sample(
     Ok(write!(stdout, "{clear}{time} UTC\n\n{text}")?)
 }
 
-/// Prints what a recording holds: extremes and mean of each series, and its course.
+/// Prints a recording: minimum, mean, maximum and a chart of each series.
 pub(super) fn recording(series: &[Series], draw: bool, out: Output) -> Result<(), Failure> {
     if out.json {
         return Ok(out.document(&series)?);
@@ -119,7 +119,7 @@ pub(super) fn recording(series: &[Series], draw: bool, out: Output) -> Result<()
             let cells = [least, mean, most].map(|v| number(Some(v), &s.unit));
             Some((label(&s.counter, &s.unit), [cells.to_vec(), vec![spark(s)]].concat()))
         });
-        let heads = ["minimum", "average", "maximum", "course"].map(str::to_owned);
+        let heads = ["minimum", "average", "maximum", "over time"].map(str::to_owned);
         write!(stdout, "{}", report(&title, &heads, &rows.collect::<Vec<_>>()))?;
     }
     Ok(())
@@ -167,7 +167,7 @@ pub(super) fn definitions(selection: &Selection, out: Output) -> Result<(), Fail
             )?;
         }
         for (name, why) in set.absent {
-            writeln!(stdout, "  {name}: not here, {why}")?;
+            writeln!(stdout, "  {name}: not available, {why}")?;
         }
         writeln!(stdout)?;
     }
@@ -175,7 +175,7 @@ pub(super) fn definitions(selection: &Selection, out: Output) -> Result<(), Fail
 }
 
 fn label(counter: &str, unit: &str) -> String {
-    // Rates say it in their name; of the others the unit is worth a word.
+    // The name of a rate contains its unit; others get it in brackets.
     match unit {
         "B" | "s" => format!("{counter} ({unit})"),
         _ => counter.to_owned(),
@@ -191,7 +191,7 @@ fn short(instance: &str) -> String {
     }
 }
 
-/// Rows of cells under headings, all to the right but the first column.
+/// Rows of cells under headings; all but the first column are aligned to the right.
 fn report(title: &str, heads: &[String], rows: &[(String, Vec<String>)]) -> String {
     let wide = |text: &str| text.chars().count();
     let first = rows.iter().map(|(l, _)| wide(l)).chain([wide(title)]).max().unwrap_or(0);
@@ -210,7 +210,7 @@ fn report(title: &str, heads: &[String], rows: &[(String, Vec<String>)]) -> Stri
     text + "\n"
 }
 
-/// A value as people read it: six decimals of seconds, none of what is large; nothing where there is none.
+/// A value for people: seconds with six decimals, large numbers without; empty if there is none.
 fn number(value: Option<f64>, unit: &str) -> String {
     match value {
         None => String::new(),

@@ -1,4 +1,4 @@
-//! A disk's own opinion of its health (SMART, NVMe), by smartctl.
+//! The health that a disk reports (SMART, NVMe), read with smartctl.
 
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -11,13 +11,13 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-/// How long smartctl may take: a drive that fails may not answer.
+/// How long smartctl may take: a failing drive may not answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a drive says of itself.
+/// The health that a disk reports.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub(super) struct Smart {
-    /// Whether it calls itself healthy; none if it does not say.
+    /// Whether the disk reports that it is healthy; none if it does not report it.
     pub(super) passed: Option<bool>,
     /// In words: `Passed, 34 °C, 12034 hours, 3 % of its endurance used, 0 media errors`.
     pub(super) text: String,
@@ -27,7 +27,7 @@ pub(super) struct Smart {
 const REALLOCATED: u64 = 5;
 const PENDING: u64 = 197;
 
-/// Asks a drive, with the rights of the caller; none for a disk that is a file.
+/// Asks a disk, with the rights of the caller; none for a disk that is a file.
 pub(super) async fn ask(path: &Path) -> Option<Smart> {
     let device = std::fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device());
     if !device {
@@ -48,7 +48,7 @@ async fn output(path: &Path) -> io::Result<Vec<u8>> {
         command.args(["--json", "--health", "--attributes"]).arg(path);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
     };
-    // Not in the path of every user.
+    // The PATH of many users lacks /usr/sbin.
     let child = start("smartctl").or_else(|_| start("/usr/sbin/smartctl"))?;
     let process = rustix::process::Pid::from_child(&child);
     let ended = tokio::task::spawn_blocking(move || child.wait_with_output());
@@ -56,14 +56,14 @@ async fn output(path: &Path) -> io::Result<Vec<u8>> {
     tokio::select! {
         out = ended => Ok(out.map_err(io::Error::other)??.stdout),
         () = env.sleep(PATIENCE) => {
-            // One that waits for the drive in the kernel ends when that answers.
+            // A process that waits for the drive in the kernel ends when the drive answers.
             let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
             Err(io::Error::other("no answer in 10 s: the drive may be failing"))
         }
     }
 }
 
-/// What smartctl said.
+/// Reads the output of smartctl.
 fn read(json: &[u8]) -> Smart {
     let report: Value = match serde_json::from_slice(json) {
         Ok(report) => report,

@@ -1,5 +1,5 @@
-//! `causeway job list --follow`: a bar for each job on a terminal; elsewhere the list again and again, with
-//! `--json` a line for each look.
+//! `causeway job list --follow`: a bar for each job on a terminal; elsewhere the list is printed repeatedly, with
+//! `--json` one line each time.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
@@ -13,14 +13,14 @@ use crate::control::storage::JobStatus;
 use crate::failure::Failure;
 use crate::output::{Output, human_bytes, printable, table};
 
-/// Between two looks: on a terminal, and elsewhere.
+/// The time between two requests: on a terminal, and elsewhere.
 const OFTEN: Duration = Duration::from_millis(250);
 const SELDOM: Duration = Duration::from_secs(2);
 
-/// One line of a terminal that is wide enough to work on: the reason is cut where it is not.
+/// One line of a terminal; on a narrow one the reason is cut.
 const BAR: &str = "{prefix:24!} {bar:10} {percent:>3} %  {wide_msg}";
 
-/// Shows jobs until there is none.
+/// Shows jobs until no job runs.
 pub(super) async fn run(client: &ControlClient, out: Output) -> Result<(), Failure> {
     let env = Env::real();
     let mut bars =
@@ -43,7 +43,7 @@ pub(super) async fn run(client: &ControlClient, out: Output) -> Result<(), Failu
     }
 }
 
-/// The bars of the jobs that there are.
+/// The bars of the running jobs.
 struct Bars {
     screen: MultiProgress,
     bars: BTreeMap<u64, ProgressBar>,
@@ -67,7 +67,7 @@ impl Bars {
                 bar.set_prefix(printable(&format!("{} {} {}", job.id, job.name, job.object)));
                 bar
             });
-            // A bar of no length is a full one.
+            // A bar of length 0 would be drawn full.
             bar.set_length(job.bytes_total.max(1));
             bar.set_position(job.bytes_processed);
             bar.set_message(printable(&message(job)));
@@ -81,12 +81,12 @@ impl Bars {
             }
         }
         if jobs.is_empty() && !self.seen {
-            let _ = self.screen.println("nothing runs");
+            let _ = self.screen.println("no job is running");
         }
     }
 }
 
-/// Rate, remaining time, remaining bytes, and the reason for a reduced rate: what is cut first comes last.
+/// Rate, remaining time, remaining bytes, and the reason for a reduced rate, which may be cut at the end.
 fn message(job: &JobStatus) -> String {
     let mut parts = Vec::new();
     if job.state == "Running" {
@@ -120,12 +120,12 @@ mod tests {
             reason: None,
         };
         assert_eq!(message(&job), "100 MiB/s, 00:00:31, 3 GiB left");
-        let why = Some("paced: clients' 99th percentile is 31 ms, target 20 ms".to_owned());
+        let why = Some("paced: 99th percentile of client latency is 31 ms, target 20 ms".to_owned());
         let paced = JobStatus { reason: why, ..job.clone() };
-        let said = "100 MiB/s, 00:00:31, 3 GiB left, paced: clients' 99th percentile is 31 ms, target 20 ms";
+        let said = "100 MiB/s, 00:00:31, 3 GiB left, paced: 99th percentile of client latency is 31 ms, target 20 ms";
         assert_eq!(message(&paced), said);
         let paused =
-            JobStatus { state: "Suspended".to_owned(), reason: Some("paused by hand".to_owned()), ..job };
-        assert_eq!(message(&paused), "3 GiB left, paused by hand");
+            JobStatus { state: "Suspended".to_owned(), reason: Some("paused by command".to_owned()), ..job };
+        assert_eq!(message(&paused), "3 GiB left, paused by command");
     }
 }

@@ -1,4 +1,4 @@
-//! What to do after `causeway setup`: start, firewall, and how each system mounts the share.
+//! The next steps after `causeway setup`: start, firewall, and how each system mounts the share.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -14,18 +14,18 @@ use crate::output::quoted;
 /// The commands.
 #[derive(JsonSchema, Serialize)]
 pub(super) struct Next {
-    /// On this machine, in this order.
+    /// Commands on this machine, in this order.
     next: Vec<String>,
-    /// For its firewall.
+    /// Commands for its firewall.
     firewall: Vec<String>,
-    /// On clients: the system and its command.
+    /// For clients: the system and its command.
     mount: Vec<(&'static str, String)>,
     /// The names and addresses of this machine, the most likely one first.
     names: Vec<String>,
 }
 
 impl Next {
-    /// What is left to do after the plan was carried out; `made`: the directory is new.
+    /// The steps that remain after the plan was carried out; `made`: the directory is new.
     pub(super) fn new(plan: &Plan, made: bool) -> Next {
         let names = names(plan);
         let config = quoted(&plan.config.display().to_string());
@@ -45,10 +45,10 @@ impl Next {
         }
         match &plan.share {
             None => next.push("causeway share add files /srv/files".to_owned()),
-            // With a new directory the start has done it.
+            // For a new directory the start has set it.
             Some((share, _)) if plan.user.is_some() && !(plan.start && made) => {
                 next.push(format!(
-                    "causeway share set-acl {} --to-path    # also for the directory",
+                    "causeway share set-acl {} --to-path    # also sets the permission of the directory",
                     quoted(share)
                 ));
             }
@@ -72,20 +72,20 @@ impl Next {
             list("Next:", &mut self.next.iter().cloned());
         }
         if !self.firewall.is_empty() {
-            list("This machine has a firewall; clients come in with:", &mut self.firewall.iter().cloned());
+            list("This machine has a firewall. To admit clients:", &mut self.firewall.iter().cloned());
         }
         if !self.mount.is_empty() {
-            list("Clients mount it so:", &mut self.mount.iter().map(|(what, how)| format!("{what:8} {how}")));
+            list("Commands of clients:", &mut self.mount.iter().map(|(what, how)| format!("{what:8} {how}")));
         }
         if self.names.len() > 1 {
-            list("This machine is also:", &mut self.names.iter().skip(1).cloned());
+            list("Other names and addresses of this machine:", &mut self.names.iter().skip(1).cloned());
         }
         text
     }
 }
 
 fn mounts(host: &str, share: &str, user: &str) -> Vec<(&'static str, String)> {
-    // A literal IPv6 address is a name of its own on Windows (RFC 5952 has no place in a UNC path).
+    // Windows writes a literal IPv6 address as a special name, because a UNC path cannot contain colons.
     let windows = if host.contains(':') {
         format!("{}.ipv6-literal.net", host.replace(':', "-"))
     } else {
@@ -102,7 +102,7 @@ fn mounts(host: &str, share: &str, user: &str) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The name, if it resolves to an address of this machine; then the addresses that others can reach.
+/// The name, if it resolves to an address of this machine; then the addresses that other machines can reach.
 fn names(plan: &Plan) -> Vec<String> {
     use std::net::ToSocketAddrs;
     let all = || nix::ifaddrs::getifaddrs().into_iter().flatten();
@@ -118,7 +118,7 @@ fn names(plan: &Plan) -> Vec<String> {
     is_known.then_some(host).into_iter().chain(listened.iter().map(ToString::to_string)).collect()
 }
 
-/// The commands for the firewall that this machine has.
+/// The commands for the firewall of this machine.
 fn firewall() -> Vec<String> {
     let has = |program: &str| {
         ["/usr/sbin", "/usr/bin", "/sbin"].iter().any(|d| Path::new(d).join(program).exists())

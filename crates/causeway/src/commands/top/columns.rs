@@ -3,7 +3,7 @@
 use counters::levels::{DISK_CAPACITY, POOL_CAPACITY, SPACE_CAPACITY};
 use counters::{Counter, How, Set, find};
 
-/// A column behind the name.
+/// A column to the right of the name.
 pub(super) struct Column {
     /// In JSON; ends with its unit.
     pub(super) key: &'static str,
@@ -18,7 +18,7 @@ pub(super) struct Column {
 pub(super) enum Source {
     /// One of Windows's counters, by its name in the table's set.
     Windows(&'static str),
-    /// A counter that only this view has, of the set's metrics.
+    /// A counter computed only for this view from the set's metrics.
     Own(Counter),
     /// A counter of another set, of the instance with the same name.
     Beside(&'static Set, &'static str),
@@ -113,7 +113,7 @@ impl Kind {
 }
 
 impl Column {
-    /// Its counter; none where the list of sessions says it.
+    /// Its counter; none for a value from the list of sessions.
     pub(super) fn counter(&self, set: &'static Set) -> Option<&Counter> {
         match &self.source {
             Source::Windows(name) => set.counters().find(|c| c.name == *name),
@@ -123,7 +123,7 @@ impl Column {
         }
     }
 
-    /// Its contents: the counter's name and definition.
+    /// Its meaning: the name and the definition of the counter.
     pub(super) fn meaning(&self, set: &'static Set) -> (&'static str, &'static str) {
         match &self.source {
             Source::Windows(name) | Source::Beside(_, name) => {
@@ -139,7 +139,7 @@ const fn count(key: &'static str, title: &'static str, name: &'static str) -> Co
     Column { key, title, source: Source::Windows(name), scale: 1.0 }
 }
 
-/// Decimal megabytes, as VMFleet has them.
+/// Decimal megabytes, as in VMFleet.
 const fn megabytes(key: &'static str, title: &'static str, name: &'static str) -> Column {
     Column { key, title, source: Source::Windows(name), scale: 1e-6 }
 }
@@ -148,7 +148,7 @@ const fn milliseconds(key: &'static str, title: &'static str, name: &'static str
     Column { key, title, source: Source::Windows(name), scale: 1e3 }
 }
 
-/// Decimal gigabytes of room.
+/// Decimal gigabytes of capacity.
 const fn gigabytes(key: &'static str, title: &'static str, set: &'static Set, name: &'static str) -> Column {
     Column { key, title, source: Source::Beside(set, name), scale: 1e-9 }
 }
@@ -199,7 +199,7 @@ static SESSIONS: [Column; 13] = [
     listed("opens", "Files", Listed::Opens, "Files and directories open now"),
     listed("dialect", "SMB", Listed::Dialect, "Dialect"),
     listed("protection", "Prot", Listed::Protection, "Requests are signed or encrypted"),
-    listed("idle_s", "Idle s", Listed::IdleSeconds, "Since the last request, in seconds"),
+    listed("idle_s", "Idle s", Listed::IdleSeconds, "Time since the last request, in seconds"),
     count("metadata_per_s", "Meta", "Metadata Requests/sec"),
     count("pending", "Pend", "Current Pending Requests"),
 ];
@@ -241,7 +241,7 @@ const STALLS: &[&str] = &[
     "stalls_receive_memory",
 ];
 
-/// Stalls for want of SMB Direct send credits, for the header.
+/// Stalls because SMB Direct send credits were missing, for the header.
 pub(super) const CREDIT_STALLS: &str = "Stalls (Send Credit)/sec";
 
 static RDMA: [Column; 16] = [

@@ -1,4 +1,4 @@
-//! From a view and a state to a frame: no clock, no terminal, no question to anybody.
+//! Draws a frame from a view and a state, without clock, terminal or requests.
 //!
 //! Three lines about the server, the tables of one page below each other, one line of keys. The table with the focus gets
 //! as many lines as it needs; the others keep their headings and share the rest, in order.
@@ -30,13 +30,13 @@ const HEADER_LINES: u16 = 3;
 const COMPLAINT_LINES: u16 = 3;
 /// Of a table that has no focus, its heading included.
 const LINES_LEAST: u16 = 3;
-/// The smallest screen that is worth drawing on.
+/// The smallest supported screen.
 const SCREEN_LEAST: (u16, u16) = (40, 10);
 
 const DIM: Style = Style::new().fg(Color::DarkGray);
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 
-/// The frame for `now` and the sample before it, on all of `area`; `state` loses what it has too much of a scroll.
+/// Draws the frame for `now` and the sample before it on `area`. Reduces scroll positions in `state` beyond the end.
 pub(super) fn frame(
     before: Option<&Sample>,
     now: Option<&Sample>,
@@ -70,7 +70,7 @@ pub(super) fn frame(
             line(buf, area, 0, Line::from(Span::styled("causeway top", BOLD)));
             match state.lost {
                 Some(_) => complaint(state, Rect { height: COMPLAINT_LINES.min(body.height), ..body }, buf),
-                None => line(buf, body, 0, Line::from("asking the server …")),
+                None => line(buf, body, 0, Line::from("waiting for the server …")),
             }
         }
     }
@@ -91,7 +91,7 @@ pub(super) fn whole(before: &Sample, now: &Sample, state: &mut State) -> String 
     text(&buf)
 }
 
-/// A frame as text, without what is blank at the end.
+/// A frame as text, without trailing blanks.
 pub(super) fn text(buf: &Buffer) -> String {
     let area = buf.area;
     let lines = (area.top()..area.bottom()).map(|y| {

@@ -8,7 +8,7 @@ use env::Env;
 use crate::control::client::{ControlClient, ControlError};
 use crate::control::types::{ServerStatus, SessionStatus};
 
-/// How long an answer may take.
+/// How long a response may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// One moment of a server.
@@ -16,12 +16,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) struct Sample {
     pub(super) server: ServerStatus,
     pub(super) sessions: Vec<SessionStatus>,
-    /// Asked for last: the time between two of them is what rates are over.
+    /// Requested last: rates are over the time between two of these snapshots.
     pub(super) counters: Snapshot,
 }
 
 impl Sample {
-    /// Whether `earlier` is of the same run of the same server, so that there is a difference to take.
+    /// Whether `earlier` is from the same run of the same server, so that differences are valid.
     pub(super) fn follows(&self, earlier: &Sample) -> bool {
         self.server.pid == earlier.server.pid && self.counters.at_ns > earlier.counters.at_ns
     }
@@ -32,7 +32,7 @@ impl Sample {
     }
 }
 
-/// Asks for all of it.
+/// Requests a sample from the server.
 ///
 /// # Errors
 /// See [`ControlError`]; [`ControlError::Silent`] after five seconds.
@@ -45,7 +45,7 @@ pub(super) async fn take(client: &ControlClient, env: &Env) -> Result<Sample, Co
         })
     };
     tokio::select! {
-        biased; // an answer that is there counts, however late we look
+        biased; // a response that has arrived counts, even if the timeout has passed too
         sample = asked => sample,
         () = env.sleep(PATIENCE) => Err(client.silent(PATIENCE)),
     }

@@ -9,7 +9,7 @@ use super::columns::KINDS;
 /// Steps of + and -, in milliseconds.
 const INTERVALS_MS: [u64; 9] = [200, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000, 300_000];
 
-/// How soon a server that does not answer is asked again, at most.
+/// The longest time until a server that does not respond is asked again.
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// See the module.
@@ -20,13 +20,13 @@ pub(super) struct State {
     pub(super) help: bool,
     /// First line of the help that is shown.
     pub(super) help_line: usize,
-    /// The table that has the keys, an index into [`KINDS`].
+    /// The table in focus, an index into [`KINDS`].
     pub(super) focus: usize,
     /// For each table.
     pub(super) tables: [TableState; KINDS.len()],
-    /// Why there is no answer, with the cure.
+    /// Why the server does not respond, with the cure.
     pub(super) lost: Option<String>,
-    /// Seconds since the last answer, while there is none.
+    /// Seconds since the last response, while the server does not respond.
     pub(super) lost_s: u64,
 }
 
@@ -67,12 +67,12 @@ impl State {
         }
     }
 
-    /// From one question to the server to the next.
+    /// The time from one request to the next.
     pub(super) fn pause(&self) -> Duration {
         if self.lost.is_some() { self.interval.min(AGAIN) } else { self.interval }
     }
 
-    /// Does what a key says.
+    /// Applies a key.
     pub(super) fn key(&mut self, key: KeyEvent) -> Action {
         if key.kind == KeyEventKind::Release {
             return Action::None;
@@ -94,7 +94,7 @@ impl State {
             KeyCode::Char('S') => table.sort = (table.sort + columns) % (columns + 1),
             KeyCode::Right => table.column = (table.column + 1).min(columns - 1),
             KeyCode::Left => table.column = table.column.saturating_sub(1),
-            // Too far is made good when it is drawn.
+            // A position beyond the end is reduced when it is drawn.
             KeyCode::Down => table.line += 1,
             KeyCode::Up => table.line = table.line.saturating_sub(1),
             KeyCode::PageDown => table.line += 10,

@@ -1,4 +1,4 @@
-//! The terminal: taken over, and given back as it was on leaving, on panic and on a signal.
+//! The terminal: switched to the alternate screen, and restored on exit, on panic and on a signal.
 
 use std::io::{self, Write};
 use std::sync::Once;
@@ -12,15 +12,15 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 static TAKEN: AtomicBool = AtomicBool::new(false);
 static HOOK: Once = Once::new();
 
-/// The terminal is ours until this is dropped.
+/// Holds the terminal on the alternate screen until dropped.
 #[derive(Debug)]
 pub(super) struct Screen(());
 
 impl Screen {
-    /// Takes it over: the other screen, keys unread by the line discipline, no cursor.
+    /// Switches to the alternate screen and raw mode, and hides the cursor.
     ///
     /// # Errors
-    /// The terminal's; it is as it was then.
+    /// The terminal's; it is restored then.
     pub(super) fn enter() -> io::Result<Screen> {
         // The message of a panic must appear on the normal screen.
         HOOK.call_once(|| {
@@ -31,7 +31,7 @@ impl Screen {
             }));
         });
         TAKEN.store(true, Ordering::SeqCst);
-        let screen = Screen(()); // gives back what was done when the rest fails
+        let screen = Screen(()); // restores the terminal if the rest fails
         enable_raw_mode()?;
         execute!(io::stdout(), EnterAlternateScreen, Hide)?;
         Ok(screen)
@@ -61,7 +61,7 @@ pub(super) struct Stop {
 }
 
 impl Stop {
-    /// From here on they do not end it by themselves.
+    /// Catches the signals: from here on they no longer end the process by themselves.
     pub(super) fn new() -> io::Result<Stop> {
         Ok(Stop {
             terminate: signal(SignalKind::terminate())?,

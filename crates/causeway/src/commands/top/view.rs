@@ -1,4 +1,4 @@
-//! The display of two samples, as a pure function of them.
+//! The view: the displayed values, a pure function of two samples.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::sample::Sample;
 use super::why::why_not_rdma;
 use crate::control::types::{Channel, Listener, SessionStatus};
 
-/// All that is shown.
+/// The displayed values.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub(in crate::commands) struct View {
     /// Wall clock of the later sample.
@@ -40,7 +40,7 @@ pub(in crate::commands) struct Header {
     pub(super) listeners: Vec<Listener>,
     /// Of one core.
     pub(super) cpu_percent: Option<f64>,
-    /// Memory of the whole process; an older server does not say.
+    /// Memory of the whole process; absent from older servers.
     pub(super) resident: Option<u64>,
     /// Of the process.
     pub(super) open_files: Option<u64>,
@@ -51,33 +51,33 @@ pub(in crate::commands) struct Header {
     pub(super) connections: usize,
     pub(super) sessions: usize,
     pub(super) opens: usize,
-    /// Times that sending by SMB Direct stopped for want of a credit, over all connections.
+    /// How often per second sending by SMB Direct stopped because a credit was missing, over all connections.
     pub(super) credit_stalls_per_s: Option<f64>,
 }
 
 /// One line of a table.
 #[derive(Clone, Debug, Default, JsonSchema, Serialize)]
 pub(in crate::commands) struct Row {
-    /// Of its instance.
+    /// Name of the instance.
     pub(super) name: String,
     /// The sum of the others.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) total: bool,
-    /// By column's key.
+    /// By the column's key.
     #[serde(flatten, serialize_with = "by_key")]
     #[schemars(with = "BTreeMap<String, Value>")]
     pub(super) values: Vec<(&'static str, Value)>,
-    /// A session's.
+    /// The session's details; only in rows of sessions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) session: Option<Session>,
 }
 
-/// The other contents of a session's row.
+/// The details of a session.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub(in crate::commands) struct Session {
     pub(super) id: String,
     pub(super) channels: Vec<Channel>,
-    /// None where a channel is SMB Direct.
+    /// Why no channel is SMB Direct; none if one is.
     pub(super) why_not_rdma: Option<String>,
 }
 
@@ -85,7 +85,7 @@ pub(in crate::commands) struct Session {
 #[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 #[serde(untagged)]
 pub(in crate::commands) enum Value {
-    /// Not known, or not yet.
+    /// Not known, or not known yet.
     None,
     Number(f64),
     Text(String),
@@ -96,7 +96,8 @@ fn by_key<S: serde::Serializer>(values: &[(&'static str, Value)], s: S) -> Resul
 }
 
 impl View {
-    /// Of `now` and the sample before it; values that need two are [`Value::None`] without the other.
+    /// Computes the view of `now` and the sample before it. Without the latter, values that need two samples are
+    /// [`Value::None`].
     pub(super) fn new(before: Option<&Sample>, now: &Sample) -> View {
         let before = before.filter(|b| now.follows(b));
         let [shares, sessions, smb_direct, rdma, pools, virtual_disks, physical_disks, jobs] =
@@ -164,7 +165,7 @@ fn header(before: Option<&Sample>, now: &Sample) -> Header {
     }
 }
 
-/// The instances of a set, below their sum where the table has one.
+/// The instances of a set, with their sum first if the table has one.
 fn counted(kind: Kind, before: Option<&Sample>, now: &Sample) -> Vec<Row> {
     let set = kind.set();
     let mut rows = Vec::new();

@@ -1,9 +1,8 @@
-//! Why a session has no SMB Direct channel, as far as the server knows, with the action that helps.
+//! Why a session has no SMB Direct channel, as far as the server knows, with the cure.
 
 use crate::control::types::{ServerStatus, SessionStatus};
 
-/// `None` where it has one. The server sees what it and the session are; why a client that could does not, only that
-/// client knows.
+/// `None` if it has one. The reasons are those that the server knows; others are known only to the client.
 pub(super) fn why_not_rdma(server: &ServerStatus, session: &SessionStatus) -> Option<String> {
     if session.channels.iter().any(|c| c.transport == "rdma") {
         return None;
@@ -12,13 +11,13 @@ pub(super) fn why_not_rdma(server: &ServerStatus, session: &SessionStatus) -> Op
         "the server has no SMB Direct listener: set iwarp in [server]"
     } else if session.dialect.starts_with('2') {
         // MS-SMB2 3.3.5.4: SMB2_GLOBAL_CAP_MULTI_CHANNEL exists from 3.0 on.
-        return Some(format!("dialect {} has no SMB Direct: 3.0 is the first", session.dialect));
+        return Some(format!("dialect {} has no SMB Direct, which needs dialect 3.0", session.dialect));
     } else if session.encrypted {
-        "the session is encrypted, and RDMA payload would not be"
+        "the session is encrypted, but RDMA would not encrypt its payload"
     } else if server.announces_rdma == Some(false) {
         "not announced to clients: set announce_rdma in [server]"
     } else {
-        "the client did not use it; there, causeway stat shows the reason"
+        "the client did not use it (causeway stat on the client shows why)"
     };
     Some(why.to_owned())
 }
@@ -45,7 +44,7 @@ mod tests {
         s.encrypted = true;
         assert!(why(&server, &s).contains("encrypted"));
         s.dialect = "2.1".to_owned();
-        assert_eq!(why(&server, &s), "dialect 2.1 has no SMB Direct: 3.0 is the first");
+        assert_eq!(why(&server, &s), "dialect 2.1 has no SMB Direct, which needs dialect 3.0");
         server.listeners.retain(|l| l.transport == "tcp");
         assert!(why(&server, &s).contains("set iwarp"));
     }

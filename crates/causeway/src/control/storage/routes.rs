@@ -19,7 +19,7 @@ use crate::control::health::HealthReport;
 use crate::control::types::{Changed, Fault};
 use crate::daemon::{Daemon, StorageError};
 
-/// All of them.
+/// All paths.
 pub fn router() -> Router<Arc<Daemon>> {
     Router::new()
         .route("/v1/disks", get(disks))
@@ -207,7 +207,7 @@ async fn health(State(d): Daemons) -> Answer<HealthReport> {
     d.storage().ask(|s| async move { Ok(s.health().await) }).await.map(Json)
 }
 
-/// They are at hand also while the pools are busy; these are asked only when nothing has happened to one of that name.
+/// Works while the pools are busy. The pools are queried only if there is no event of a pool of this name.
 async fn events(
     State(d): Daemons,
     query: Result<Query<EventQuery>, QueryRejection>,

@@ -46,7 +46,7 @@ impl Row for DiskStatus {
 }
 
 impl PoolStatus {
-    /// Whether the pool is open; of others most is not known.
+    /// Whether the pool is open; most facts of other pools are unknown.
     pub fn is_open(&self) -> bool {
         self.slab_size != 0
     }
@@ -118,12 +118,12 @@ impl Row for EnclosureStatus {
 }
 
 impl SpaceStatus {
-    /// Such as `Mirror`, and what it changes to.
+    /// Such as `Mirror`, with a change in progress.
     pub fn resiliency_text(&self) -> String {
         match self.copies_wanted {
             None => self.resiliency.clone(),
-            Some(1) => format!("{} (changes to 1 copy)", self.resiliency),
-            Some(copies) => format!("{} (changes to {copies} copies)", self.resiliency),
+            Some(1) => format!("{} (changing to 1 copy)", self.resiliency),
+            Some(copies) => format!("{} (changing to {copies} copies)", self.resiliency),
         }
     }
 }
@@ -178,13 +178,13 @@ impl Row for Allocation {
             self.part.clone(),
             self.number.to_string(),
             human_bytes(self.allocated),
-            self.path.as_ref().map_or_else(|| "(not here)".to_owned(), |p| p.display().to_string()),
+            self.path.as_ref().map_or_else(|| "(absent)".to_owned(), |p| p.display().to_string()),
         ]
     }
 }
 
 impl JobStatus {
-    /// How long it takes yet: `00:01:30`, or nothing while that is not known.
+    /// The remaining time, such as `00:01:30`; empty if it is not known.
     pub fn left_text(&self) -> String {
         self.eta_s.map_or_else(String::new, human_seconds)
     }
@@ -195,7 +195,7 @@ impl JobStatus {
     }
 }
 
-/// As `Get-StorageJob`, with how fast it goes and why it does not go faster.
+/// As `Get-StorageJob`, with the rate and the reason for a reduced rate.
 impl Row for JobStatus {
     const COLUMNS: &'static [Column] = &[
         Column::right("JobId"),

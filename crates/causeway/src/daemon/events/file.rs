@@ -1,4 +1,4 @@
-//! The file of events: a line of JSON for each, the newest last.
+//! The events file: a line of JSON for each event, the newest last.
 //!
 //! At [`SIZE_MAX`] bytes it is renamed and replaces the older file; the two hold more than memory keeps. It
 //! is only appended to. Lines that are no events are skipped on reading, such as an incomplete last line.
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use super::KEPT;
 use crate::control::events::Event;
 
-/// Bytes of a file, but for one event.
+/// The maximum size of a file in bytes; the last event may exceed it.
 const SIZE_MAX: u64 = 1 << 20;
 
 /// The names of the two.
@@ -22,12 +22,12 @@ const OLDER: &str = "events.jsonl.1";
 pub(super) struct EventFile {
     directory: PathBuf,
     open: Option<(File, u64)>,
-    /// An event could not be written, which was reported.
+    /// An event could not be written; this was logged.
     is_failing: bool,
 }
 
 impl EventFile {
-    /// The file of a directory, and its newest events by number. Nothing is made before the first is written.
+    /// The file of a directory, and its newest events by number. The file is created with the first event.
     pub(super) fn open(directory: &Path) -> (EventFile, Vec<Event>) {
         let mut events = Vec::new();
         for path in [OLDER, NAME].map(|name| directory.join(name)) {
@@ -35,11 +35,11 @@ impl EventFile {
                 Ok((found, 0)) => events.extend(found),
                 Ok((found, odd)) => {
                     events.extend(found);
-                    tracing::warn!(path = %path.display(), lines = odd, "not all lines of the file of events can be read");
+                    tracing::warn!(path = %path.display(), lines = odd, "some lines of the events file cannot be read");
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {
-                    tracing::error!(path = %path.display(), %error, "the events from before are not shown");
+                    tracing::error!(path = %path.display(), %error, "the events file cannot be read: its events are not shown");
                 }
             }
         }
@@ -57,12 +57,12 @@ impl EventFile {
             }
             Ok(()) => {}
             Err(error) => {
-                // The cause may be gone at the next write.
+                // The next write may succeed.
                 self.open = None;
                 if !self.is_failing {
                     self.is_failing = true;
                     let path = self.directory.join(NAME);
-                    tracing::error!(path = %path.display(), %error, "events are not kept over a restart: see server.state in the configuration");
+                    tracing::error!(path = %path.display(), %error, "cannot write the events file: events are not kept over a restart; check server.state");
                 }
             }
         }
@@ -85,7 +85,7 @@ impl EventFile {
     }
 }
 
-/// Opens the file to append to it, and its length; after a line that was cut off a new one begins.
+/// Opens the file to append to it; returns it with its length. Completes an incomplete last line first.
 fn begin(directory: &Path) -> io::Result<(File, u64)> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let mut file =
@@ -102,8 +102,7 @@ fn begin(directory: &Path) -> io::Result<(File, u64)> {
     Ok((file, size))
 }
 
-/// The events of a file, and how many lines are none. A file that is longer than ours become is read from as
-/// far from its end.
+/// The events of a file, and the number of invalid lines. Of a file that is too long only the end is read.
 fn read(path: &Path) -> io::Result<(Vec<Event>, usize)> {
     let mut file = File::open(path)?;
     let size = file.metadata()?.len();

@@ -21,7 +21,7 @@ use crate::control::client::segment;
 use crate::control::storage::Attach;
 use crate::control::types::Changed;
 
-/// The attachments of a pool's virtual disks. They end with the server, and the next one makes them again
+/// The attachments of a pool's virtual disks. They end with the server, and are restored at its next start
 /// ([`super::remembered`]).
 #[derive(Default)]
 pub(super) struct Attachments {
@@ -32,9 +32,9 @@ pub(super) struct Attachments {
 
 struct Attachment {
     way: Way,
-    /// What was asked for.
+    /// The request.
     asked: Attach,
-    /// Where clients find it.
+    /// The URL or path for clients.
     told: String,
 }
 
@@ -50,12 +50,12 @@ struct NbdServer {
 }
 
 impl Attachments {
-    /// Where a virtual disk is served.
+    /// The socket or device of a virtual disk.
     pub(super) fn place(&self, space: SpaceId) -> Option<PathBuf> {
         self.all.lock().get(&space).map(Attachment::place)
     }
 
-    /// Where clients find a virtual disk that is attached just as it is asked for.
+    /// The URL or path of a virtual disk whose attachment matches the request.
     fn matching(&self, space: SpaceId, asked: &Attach) -> Option<String> {
         self.all.lock().get(&space).filter(|a| a.asked == *asked).map(|a| a.told.clone())
     }
@@ -74,17 +74,17 @@ impl Attachments {
         shared.retain(|_, opens| *opens > 0);
     }
 
-    /// Those that shares have open.
+    /// The virtual disks that shares have open.
     pub(super) fn shared(&self) -> Vec<SpaceId> {
         self.shared.lock().keys().copied().collect()
     }
 
-    /// One that is attached, if any is.
+    /// An attached virtual disk, if there is one.
     fn any(&self) -> Option<SpaceId> {
         self.all.lock().keys().next().copied()
     }
 
-    /// Those that are attached.
+    /// The attached virtual disks.
     pub(super) fn all(&self) -> Vec<SpaceId> {
         self.all.lock().keys().copied().collect()
     }
@@ -111,14 +111,14 @@ impl Attachments {
             Some(Way::Device(device)) => {
                 let path = device.path().to_owned();
                 if let Err(error) = device.stop().await {
-                    tracing::error!(device = %path.display(), %error, "the block device is not stopped cleanly");
+                    tracing::error!(device = %path.display(), %error, "cannot stop the block device cleanly");
                 }
             }
         }
         true
     }
 
-    /// Lets clients over NBD begin to end: those that are slow at it are waited for together.
+    /// Starts to disconnect the NBD clients, so that slow ones are waited for concurrently.
     pub(super) fn begin_to_end(&self) {
         for attachment in self.all.lock().values() {
             if let Way::Nbd(server) = &attachment.way {
@@ -160,20 +160,20 @@ impl NbdServer {
         match task.await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                tracing::error!(socket = %socket.display(), %error, "NBD: the listener had failed")
+                tracing::error!(socket = %socket.display(), %error, "NBD: the listener has failed")
             }
-            Err(_) => tracing::error!(socket = %socket.display(), "NBD: the server had panicked"),
+            Err(_) => tracing::error!(socket = %socket.display(), "NBD: the server has panicked"),
         }
         let _ = fs::remove_file(&socket);
     }
 }
 
 impl Pools {
-    /// Serves a virtual disk over NBD, or makes it a block device, now and after each restart of the server; does nothing
-    /// where it is attached so already.
+    /// Attaches a virtual disk over NBD or as a block device, now and after each restart of the server. Does nothing if
+    /// it is already attached in this way.
     ///
     /// # Errors
-    /// See [`StorageError`]: it is attached otherwise, or the socket or the device cannot be made.
+    /// See [`StorageError`]: it is attached in another way, or the socket or the device cannot be created.
     pub async fn attach(&self, name: &str, attach: Attach) -> Result<Changed, StorageError> {
         if attach.nbd.is_some() == attach.ublk {
             return Err(StorageError::OneWay);
@@ -185,8 +185,7 @@ impl Pools {
         let (open, space) = self.find_space(name)?;
         let mut notes = Vec::new();
         if open.read_only && !attach.read_only {
-            notes
-                .push(format!("for reading only, because the pool {} is open for reading only", open.name()));
+            notes.push(format!("it is read-only, because the pool {} is open for reading only", open.name()));
         }
         let place = match open.attachments.matching(space, &attach) {
             Some(place) => place,
@@ -194,7 +193,9 @@ impl Pools {
                 open.refuse_attached(space)?;
                 let place = self.attach_now(&open, space, &attach).await?;
                 if let Err(error) = self.remembered.set(open.pool.id(), space, Some(attach)).await {
-                    notes.push(format!("it does not come back after a restart of the server: {error}"));
+                    notes.push(format!(
+                        "it will not be attached again after a restart of the server: {error}"
+                    ));
                 }
                 place
             }
@@ -202,14 +203,14 @@ impl Pools {
         Ok(done(format!("{} is attached: {place}", open.name_of(space)), notes))
     }
 
-    /// Makes the attachments again that a pool had when it, or the server, ended.
+    /// Restores the attachments that a pool had when it was closed or the server stopped.
     pub(super) async fn attach_again(&self, open: &OpenPool) {
-        // Those of a pool that was let go are there.
+        // Attachments that survived the suspension of the pool exist already.
         let is_there = |space| open.attachments.place(space).is_some();
         for (space, attach) in self.remembered.of(open.pool.id()).into_iter().filter(|(s, _)| !is_there(*s)) {
             if let Err(error) = self.attach_now(open, space, &attach).await {
                 let (pool, space) = (open.name(), open.name_of(space));
-                tracing::error!(pool, space, %error, "a virtual disk is not attached again");
+                tracing::error!(pool, space, %error, "cannot attach a virtual disk again");
             }
         }
     }
@@ -250,19 +251,19 @@ impl Pools {
     /// Ends the clients of a virtual disk, and flushes it.
     ///
     /// # Errors
-    /// See [`StorageError`]: it is not attached, it is a block device that is mounted, or what was written cannot be made durable.
+    /// See [`StorageError`]: it is not attached, its block device is mounted, or the flush failed.
     pub async fn detach(&self, name: &str) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
         let (open, space) = self.find_space(name)?;
         open.attachments.check_unused(space).await?;
         let (pool, mut notes) = (open.pool.id(), Vec::new());
-        // One that could not be made again is forgotten too.
+        // Also forgets an attachment that could not be restored.
         let known = self.remembered.of(pool).iter().any(|(remembered, _)| *remembered == space);
         if !open.attachments.end(space).await && !known {
             return Err(StorageError::NotAttached(name.to_owned()));
         }
         if let Err(error) = self.remembered.set(pool, space, None).await {
-            notes.push(format!("it comes back after a restart of the server: {error}"));
+            notes.push(format!("it will be attached again after a restart of the server: {error}"));
         }
         if let Ok(owners) = open.writable() {
             owners.flush(space).await?;
@@ -271,14 +272,14 @@ impl Pools {
     }
 }
 
-/// Where an NBD client finds it.
+/// The URL for NBD clients.
 fn url(name: &str, socket: &Path) -> String {
     let parts = socket.to_string_lossy();
     let parts: Vec<_> = parts.split('/').map(segment).collect();
     format!("nbd+unix:///{}?socket={}", segment(name), parts.join("/"))
 }
 
-/// A socket that only this user may connect to. A stale one without a listener is replaced.
+/// Binds a socket that only this user may connect to. Replaces a stale socket without a listener.
 fn bind(path: &Path) -> io::Result<UnixListener> {
     match std::os::unix::net::UnixStream::connect(path) {
         Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),

@@ -13,11 +13,10 @@ use crate::control::types::Changed;
 use crate::output::human_bytes;
 
 impl Pools {
-    /// Sets the number of copies of a virtual disk, and begins to make or to give up copies.
+    /// Sets the number of copies of a virtual disk, and starts to add or remove copies.
     ///
     /// # Errors
-    /// See [`StorageError`]: it has parity or would get it, too few disks have room, or another change is in progress; nothing
-    /// has changed then.
+    /// See [`StorageError`]: parity, too few disks with room, or another change in progress; nothing has changed then.
     pub(super) async fn set_space_resiliency(
         &self,
         name: &str,
@@ -38,11 +37,11 @@ impl Pools {
         let text = match change {
             Change { added: 0, freed: 0 } => format!("virtual disk {name} has {copies} of its data now"),
             Change { added: 0, freed } => format!(
-                "virtual disk {name} gets {copies} of its data, and gives {} back to the pool: see causeway job list",
+                "virtual disk {name} is changed to {copies} of its data, which frees {} of the pool: see causeway job list",
                 human_bytes(freed)
             ),
             Change { added, .. } => format!(
-                "virtual disk {name} gets {copies} of its data, which takes {} more of the pool: see causeway job list",
+                "virtual disk {name} is changed to {copies} of its data, which takes {} more of the pool: see causeway job list",
                 human_bytes(added)
             ),
         };
@@ -50,17 +49,17 @@ impl Pools {
     }
 }
 
-/// Bytes of slabs.
+/// The effect of a change, in bytes of slabs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Change {
     added: u64,
     freed: u64,
 }
 
-/// Plays the change through, as far as it is known now.
+/// Simulates the change on the present state.
 ///
 /// # Errors
-/// That cannot be.
+/// The change is not possible.
 fn plan(s: &State, space: SpaceId, to: Resiliency) -> Result<Change, StorageError> {
     let record = s.spaces.get(&space).ok_or(invalid(InvalidOp::NoSpace(space)))?;
     let name = || record.name.clone();
@@ -86,11 +85,11 @@ fn plan(s: &State, space: SpaceId, to: Resiliency) -> Result<Change, StorageErro
             Err(NoPlace::NoRoom { needed, disks, media }) => {
                 return Err(StorageError::NoRoomForCopies { name: name(), needed, disks, media });
             }
-            // It is gone.
+            // The virtual disk was destroyed.
             Err(NoPlace::NoSuchRow(_)) => continue,
         };
         match then.apply(&Op::Space { space, op: SpaceOp::Reshape { row, slabs } }) {
-            // What keeps it as it is for now ends by itself: a slab moves, or a copy is not complete.
+            // A temporary obstacle: a slab is being moved, or a copy is not complete.
             Ok(()) | Err(InvalidOp::Outdated(_) | InvalidOp::LastCopy { .. }) => {}
             Err(InvalidOp::SameDisk(disk)) => {
                 return Err(StorageError::ColumnsTogether {

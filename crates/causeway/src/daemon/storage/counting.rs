@@ -1,7 +1,7 @@
-//! The counters of disks, virtual disks and pools: which instance counts what.
+//! The counters of disks, virtual disks and pools, and their instances.
 //!
-//! A disk counts from the moment when it is opened, and a virtual disk from its first client on. [`Pools::name_counters`]
-//! gives them the names that they have now; it runs after each command, and every few seconds.
+//! Counting of a disk starts when it is opened, and of a virtual disk with its first client. [`Pools::name_counters`]
+//! updates the names of the instances; it runs after each command, and every few seconds.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -15,12 +15,12 @@ use super::error::StorageError;
 use super::open_pool::OpenPool;
 use super::pools::Pools;
 
-/// What the clients of a pool's virtual disks did, as long as it is open.
+/// The I/O of the clients of a pool's virtual disks, while it is open.
 #[derive(Default)]
 pub(super) struct SpaceTallies(Mutex<BTreeMap<SpaceId, Arc<IoTally>>>);
 
 impl OpenPool {
-    /// A virtual disk for its clients: their I/O is counted.
+    /// A virtual disk for its clients, which counts their I/O.
     ///
     /// # Errors
     /// The pool is not open now, or no such virtual disk.
@@ -86,7 +86,7 @@ impl Pools {
     }
 }
 
-/// What a pool counts, while it is open.
+/// The counters of a pool, while it is open.
 fn source(
     open: &Arc<OpenPool>,
     of: impl Fn(&OpenPool) -> IoSource + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! Making, renaming, exporting and destroying pools; disks that join and leave.
+//! Creates, exports and destroys pools; adds disks and takes them offline.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use crate::control::storage::{ClearRequest, NewDisks, NewPool};
 use crate::control::types::Changed;
 use crate::output::{quoted, some};
 
-/// The reason for an exported pool not being open: this is no fault.
+/// The reason of an exported pool for not being open, which is not a fault.
 pub(super) const EXPORTED: &str = "it was exported";
 
 impl Pools {
-    /// Makes a pool, and holds it.
+    /// Creates a pool, and keeps it open.
     ///
     /// # Errors
-    /// Which disk will not do, and why; nothing is written then.
+    /// A disk cannot be pooled; nothing is written then.
     pub async fn create_pool(&self, new: NewPool) -> Result<Changed, StorageError> {
         name_for_people(&new.name)?;
         place_for_people(&new.disks.place)?;
@@ -50,14 +50,14 @@ impl Pools {
         let notes = self.unlisted(&paths);
         let open = self.keep(pool, false, Vec::new(), None).await?;
         tracing::info!(pool = new.name, disks = paths.len(), "pool created");
-        open.teller.tell(EventKind::PoolCreated, format!("created of {}", some(paths.len(), "disk")));
-        Ok(done(format!("pool {} created of {}", new.name, some(paths.len(), "disk")), notes))
+        open.teller.tell(EventKind::PoolCreated, format!("created from {}", some(paths.len(), "disk")));
+        Ok(done(format!("pool {} created from {}", new.name, some(paths.len(), "disk")), notes))
     }
 
-    /// Adds disks to an open pool, or takes back those that are its own.
+    /// Adds disks to an open pool, or returns its own absent disks.
     ///
     /// # Errors
-    /// See [`StorageError`]; when one will not do, none is added. When one fails on the way, those before it have been.
+    /// See [`StorageError`]. If a disk cannot be pooled, none is added. If one fails later, those before it were added.
     pub async fn add_disks(&self, name: &str, new: NewDisks) -> Result<Changed, StorageError> {
         place_for_people(&new.place)?;
         let paths = real(&new.paths)?;
@@ -74,7 +74,7 @@ impl Pools {
                 let gone = |r: &pool::DiskRecord| r.id == l.label.id && r.presence != Presence::Present;
                 open.pool.read(|s| s.disks.get(&l.label.number).is_some_and(gone))
             });
-            // The pool itself knows whether it may be taken.
+            // The pool decides whether the disk may return.
             let begun = own.is_some_and(|l| !open.pool.has(l.label.id));
             found.push(match absent {
                 Some(l) => Joins::Back(self.open_disk(path, &l.label, Purpose::Write).await?),
@@ -85,8 +85,8 @@ impl Pools {
         for disk in found {
             numbers.push(match disk {
                 Joins::Back(disk) => {
-                    let number = open.bring_back(disk, new.accept_loss, "by command").await?;
-                    format!("disk {} is back in the pool {}", number.0, open.name())
+                    let number = open.bring_back(disk, new.accept_loss, "returned by command").await?;
+                    format!("disk {} returned to the pool {}", number.0, open.name())
                 }
                 Joins::New(disk, path) => {
                     let number = match open.add(&disk).await {
@@ -111,7 +111,7 @@ impl Pools {
         Ok(done(numbers.join("\n"), self.unlisted(&paths)))
     }
 
-    /// Removes a disk from service until `disk return`: to examine it, to disconnect it.
+    /// Takes a disk offline until `disk return`, to examine or disconnect it.
     ///
     /// # Errors
     /// See [`StorageError`]: the disk has the only current copy of some data, or the pool cannot
@@ -129,7 +129,7 @@ impl Pools {
         Ok(done(format!("disk {} of the pool {} is offline", number.0, open.name()), Vec::new()))
     }
 
-    /// Forgets errors that were found and repaired.
+    /// Clears the record of errors that were found and repaired.
     ///
     /// # Errors
     /// See [`StorageError`]: no such pool or disk.
@@ -138,21 +138,27 @@ impl Pools {
         let disk = request.disk.map(|disk| open.disk(&disk)).transpose()?;
         open.pool.events().clear(disk);
         let whose = disk.map_or_else(|| "all disks".to_owned(), |d| format!("disk {}", d.0));
-        Ok(done(format!("repaired errors of {whose} of the pool {} are forgotten", open.name()), Vec::new()))
+        Ok(done(
+            format!("record of repaired errors of {whose} of the pool {} cleared", open.name()),
+            Vec::new(),
+        ))
     }
 
-    /// Gives a pool up: everything is flushed, and another machine may open it.
+    /// Exports a pool: flushes it and releases it, so that another machine can open it.
     ///
     /// # Errors
-    /// See [`StorageError`]: a virtual disk of it is attached; it is suspended, and its claim stays.
+    /// See [`StorageError`]: a virtual disk of it is attached, or it is suspended and its claim remains.
     pub async fn export(&self, name: &str) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
         if let Ok((id, Known::Closed(closed))) = self.find(name)
             && let Some(kept) = { self.kept.lock().remove(&id) }
         {
-            // It was let go, and does not resume any more.
+            // The suspended pool is closed and must not resume.
             kept.attachments.end_all().await;
-            return Ok(done(format!("the clients of the pool {} have ended", closed.name), Vec::new()));
+            return Ok(done(
+                format!("the clients of the pool {} were disconnected", closed.name),
+                Vec::new(),
+            ));
         }
         let open = self.open_pool(name)?;
         open.refuse_in_use()?;
@@ -170,7 +176,7 @@ impl Pools {
         Ok(done(format!("pool {name} exported"), Vec::new()))
     }
 
-    /// Keeps in mind why a pool is not open any more.
+    /// Records why a pool is no longer open.
     fn closed(&self, open: &OpenPool, name: String, reason: String) {
         let import = format!("causeway pool import {}", quoted(&name));
         let (cure, helps) = (Some(import.clone()), vec![import]);
@@ -178,7 +184,7 @@ impl Pools {
         self.known.lock().insert(open.pool.id(), Known::Closed(entry));
     }
 
-    /// Erases a pool and all that is in it.
+    /// Erases a pool and all its data.
     ///
     /// # Errors
     /// See [`StorageError`]: a virtual disk of it is attached, or it is not open for writing.
@@ -189,7 +195,7 @@ impl Pools {
         let (id, name) = (open.pool.id(), open.name());
         let absent = open.pool.read(|s| s.disks.values().filter(|d| d.presence != Presence::Present).count());
         if let Err(error) = open.end_use().await {
-            tracing::warn!(pool = name, %error, "a pool is erased although some of its writes could not be made durable");
+            tracing::warn!(pool = name, %error, "a pool is being erased, although some of its writes could not be flushed");
         }
         if let Err(error) = open.give_up().await {
             self.closed(&open, name, error.to_string());
@@ -202,12 +208,12 @@ impl Pools {
         open.teller.tell(EventKind::PoolDestroyed, "erased, with all its data".to_owned());
         let notes = match absent {
             0 => Vec::new(),
-            n => vec![format!("{n} of its disks were not here and still have its label")],
+            n => vec![format!("{n} of its disks were absent and still have its label")],
         };
         Ok(done(format!("pool {name} destroyed"), notes))
     }
 
-    /// A disk that may be pooled, opened; `begun`: it may have a pool's label.
+    /// Opens a disk that can be pooled; `begun`: it may have a pool's label.
     async fn new_disk(
         &self,
         path: &Path,
@@ -235,7 +241,7 @@ impl Pools {
         Ok(NewDisk { overwrite: how.force, usage, media, domains, ..NewDisk::new(disk) })
     }
 
-    /// Why a disk that has a pool's label cannot be taken, for these reasons.
+    /// The error for a disk with a pool's label that cannot be pooled for these reasons.
     async fn labelled(
         &self,
         path: &Path,
@@ -263,7 +269,7 @@ impl Pools {
         StorageError::CannotPool { path, reasons }
     }
 
-    /// A disk of a pool that is open here is in use by ourselves, and no force takes it.
+    /// Refuses a disk of a pool that is open on this server, even with `--force`.
     pub(super) fn refuse_own(&self, path: &Path) -> Result<(), StorageError> {
         for open in self.open_pools() {
             let members = open.pool.members();
@@ -275,14 +281,14 @@ impl Pools {
         Ok(())
     }
 
-    /// A note about disks that the next start would not find.
+    /// Notes about disks that the server would not find at its next start.
     fn unlisted(&self, paths: &[PathBuf]) -> Vec<String> {
         let unlisted = paths.iter().filter(|p| !find::names(&self.devices, p));
         unlisted
             .map(|p| {
                 format!(
-                    "{} is in none of the places of storage.devices: add it to the configuration, or the pool will not \
-                     be found when the server starts again",
+                    "{} is not in storage.devices: add it in the configuration, or the server will not find the pool at its \
+                     next start",
                     p.display()
                 )
             })
@@ -290,15 +296,15 @@ impl Pools {
     }
 }
 
-/// A disk that is given to a pool.
+/// A disk that joins a pool.
 enum Joins<'a> {
-    /// It was one of the pool.
+    /// An absent disk of the pool.
     Back(Arc<dyn Disk>),
     New(Box<NewDisk>, &'a Path),
 }
 
 impl OpenPool {
-    /// Adds a disk; its number. Others give it its share.
+    /// Adds a disk and starts a rebalance; returns its number.
     async fn add(&self, disk: &NewDisk) -> Result<pool::DiskNumber, StorageError> {
         self.writable()?;
         let number = self.pool.add_disk(disk).await?;
@@ -312,7 +318,7 @@ impl OpenPool {
         Ok(number)
     }
 
-    /// Takes a disk back that was absent; its number. `how` it came to return, for the event.
+    /// Returns an absent disk; returns its number. `how` is the message of the event.
     pub(super) async fn bring_back(
         &self,
         disk: Arc<dyn Disk>,

@@ -1,4 +1,4 @@
-//! Pools, disks and spaces in the words of the control interface.
+//! Converts pools, disks and spaces to the documents of the control interface.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,10 +26,10 @@ impl Pools {
         self.known.lock().iter().map(|(id, known)| status(&id.to_string(), known)).collect()
     }
 
-    /// One pool and what is in it.
+    /// One pool with its disks and virtual disks.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// No pool has that name.
     pub fn pool(&self, name: &str) -> Result<PoolDetail, StorageError> {
         let (id, known) = self.find(name)?;
         let (physical_disks, virtual_disks, findings) = match &known {
@@ -64,7 +64,7 @@ fn open_status(id: &str, open: &OpenPool) -> PoolStatus {
             health::of_pool(s, &open.troubled(), suspended.is_some(), open.read_only);
         let can_lose = health::can_lose(s);
         let because = match &can_lose.limit {
-            Limit::Metadata => "fewer disks would not be enough for the pool's metadata".to_owned(),
+            Limit::Metadata => "too few disks with metadata would remain".to_owned(),
             Limit::Space(name) => format!("{name} would lose data"),
         };
         let present = |r: &&DiskRecord| r.presence == Presence::Present;
@@ -93,7 +93,7 @@ fn open_status(id: &str, open: &OpenPool) -> PoolStatus {
     })
 }
 
-/// `1 enclosure or 2 disks now`: the domains, where there are several, and the disks.
+/// `1 enclosure or 2 disks now`: the domains, if there are several, and the disks.
 pub(super) fn can_lose_text(can: &CanLose) -> String {
     let some = |n: usize, word: &str| if n == 1 { format!("1 {word}") } else { format!("{n} {word}s") };
     let mut parts: Vec<_> = can.domains.iter().map(|(level, n)| some(*n, level.word())).collect();
@@ -114,12 +114,15 @@ fn media(s: &State) -> Vec<MediaStatus> {
     all.into_values().collect()
 }
 
-/// A warning about a pool that fills up, or the media of a virtual disk: at the thresholds of health.
+/// Warnings about the capacity of the pool or of some media, with the thresholds of health.
 fn fill(s: &State) -> Vec<String> {
     let warn_at = s.policy.warn_at;
     let full = |(media, used): (MediaClass, u64)| {
-        let whose =
-            if media.is_any() { "its room".to_owned() } else { format!("the room on its {}", media.disks()) };
+        let whose = if media.is_any() {
+            "its capacity".to_owned()
+        } else {
+            format!("the capacity of its {}", media.disks())
+        };
         (used >= u64::from(warn_at)).then(|| {
             format!(
                 "{used} % of {whose} is in use (threshold {warn_at} %), and its thin virtual disks may grow: add {} (causeway pool add-disk {})",
@@ -211,7 +214,7 @@ fn pooled(
     }
 }
 
-/// A disk of a pool in a sentence: with its path, the path that it had, or its identity.
+/// A disk of a pool in a sentence: with its path, its last path, or its identity.
 pub(super) fn disk_text(s: &State, disk: DiskNumber, paths: &BTreeMap<DiskNumber, PathBuf>) -> String {
     match (paths.get(&disk), s.disks.get(&disk)) {
         (Some(path), Some(_)) if s.is_present(disk) => format!("disk {} ({})", disk.0, path.display()),
@@ -221,7 +224,7 @@ pub(super) fn disk_text(s: &State, disk: DiskNumber, paths: &BTreeMap<DiskNumber
     }
 }
 
-/// A disk of no open pool.
+/// A disk that belongs to no open pool.
 pub(super) fn candidate(found: &Qualification) -> DiskStatus {
     let info = &found.info;
     let reason = |r: &disk::qualify::CannotPoolReason| Reason {
@@ -253,7 +256,7 @@ pub(super) fn candidate(found: &Qualification) -> DiskStatus {
     }
 }
 
-/// Of a disk that an open pool has no more.
+/// The reason for a disk that was removed from an open pool.
 pub(super) fn removed(pool: &str, path: &Path) -> Reason {
     Reason {
         reason: "Removed from a pool".to_owned(),
@@ -262,7 +265,7 @@ pub(super) fn removed(pool: &str, path: &Path) -> Reason {
     }
 }
 
-/// All that was found.
+/// The result of an examination.
 pub(super) fn qualified(found: &Qualification) -> Qualified {
     Qualified {
         disk: candidate(found),
@@ -278,8 +281,8 @@ fn findings(open: &OpenPool) -> Vec<Finding> {
     let word = |found| match found {
         Found::Healed => "was damaged, and was repaired from another copy",
         Found::Unreadable => "could not be read, and was repaired from another copy",
-        Found::BadTable => "had a damaged or old checksum block, which was replaced",
-        Found::Metadata => "was a damaged label or damaged metadata, which was written again",
+        Found::BadTable => "had a damaged or stale checksum block, which was replaced",
+        Found::Metadata => "was a damaged label or damaged metadata, and was written again",
         Found::Lost => "is lost: no copy is valid",
         Found::Unsettled => "had different values on the copies after a crash, and one was chosen",
     };

@@ -1,4 +1,4 @@
-//! The disks of this machine: which there are, whether they may be pooled, and files to be disks.
+//! The disks of this machine: lists and examines them, and creates files as disks.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::control::types::Changed;
 use crate::output::some;
 
 impl Pools {
-    /// All disks: those of pools, the block devices of this machine, and what the configured places have.
+    /// All disks: those of pools, the block devices of this machine, and those of the configured paths.
     pub async fn disks(&self) -> Vec<DiskStatus> {
         // Examining a disk opens it for a moment, which would block an import.
         let _one = self.changing.lock().await;
@@ -47,10 +47,10 @@ impl Pools {
         all
     }
 
-    /// Makes sparse files to be disks.
+    /// Creates sparse files as disks.
     ///
     /// # Errors
-    /// The first that cannot be made; then there is none of them.
+    /// A file cannot be created; then none of them remains.
     pub async fn create_files(&self, new: NewFiles) -> Result<Changed, StorageError> {
         if let Some(path) = new.paths.iter().find(|p| !p.is_absolute()) {
             return Err(StorageError::NotAbsolute(path.clone()));
@@ -66,7 +66,7 @@ impl Pools {
             paths.iter().enumerate().try_for_each(|(n, path)| {
                 let is_new = std::fs::symlink_metadata(path).is_err();
                 FileDisk::open(&env, path, &options).map(drop).inspect_err(|_| {
-                    // They were just created here; the ones that cannot be removed do no harm.
+                    // They were just created; one that cannot be removed is harmless.
                     let made = &paths[..n + usize::from(is_new)];
                     made.iter().for_each(|made| drop(std::fs::remove_file(made)));
                 })
@@ -76,15 +76,15 @@ impl Pools {
         Ok(done(format!("{} created", some(made, "file")), Vec::new()))
     }
 
-    /// Examines a disk closely, and measures its flushes.
+    /// Examines a disk, and measures its flushes.
     ///
     /// # Errors
-    /// It cannot even be looked at.
+    /// It cannot be examined.
     pub async fn qualify(&self, request: QualifyRequest) -> Result<Qualified, StorageError> {
         let paths = real(std::slice::from_ref(&request.path))?;
         let mut found = self.look_at(&paths[0], request.force, true).await?;
         if self.refuse_own(&paths[0]).is_err() {
-            // That is us.
+            // This server is the process that uses it.
             found.reasons.retain(|r| !matches!(r, CannotPoolReason::InUse { .. }));
         }
         let mut qualified = describe::qualified(&found);
@@ -92,8 +92,7 @@ impl Pools {
         Ok(qualified)
     }
 
-    /// Says of a disk that was removed from a pool of ours while it was away, and still has its label, that
-    /// it is in none.
+    /// Replaces the reason of a disk that was removed from an open pool while absent and still has its label.
     async fn tell_removed(&self, path: &Path, found: &Qualification, disk: &mut DiskStatus) {
         let in_pool = |r: &CannotPoolReason| matches!(r, CannotPoolReason::InAPool { .. });
         let Some(at) = found.reasons.iter().position(in_pool) else { return };
@@ -104,7 +103,7 @@ impl Pools {
         }
     }
 
-    /// Qualifies a disk on a thread of its own, because that blocks.
+    /// Qualifies a disk on a separate thread, because that blocks.
     pub(super) async fn look_at(
         &self,
         path: &Path,
@@ -121,7 +120,7 @@ impl Pools {
         };
         let spawned = thread::Builder::new().name("qualify".to_owned()).spawn(looks);
         let thread = spawned.map_err(|_| StorageError::Stopping)?;
-        // Not before it has ended: until then its runtime and its ring have the disk, and with that its lock.
+        // Waits for the end of the thread: until then its runtime and its ring hold the disk and its lock.
         let ended = tokio::task::spawn_blocking(move || thread.join()).await;
         match ended {
             Ok(Ok(Ok(looked))) => Ok(looked?),
@@ -130,7 +129,7 @@ impl Pools {
     }
 }
 
-/// The pool that a disk's first bytes have a label of; one that this program cannot read is one, too.
+/// The pool whose label is in the first bytes of a disk; an unreadable label counts too.
 fn pool_of(head: &[u8]) -> Option<String> {
     let at = Areas::LABEL_A.offset as usize..Areas::LABEL_A.end() as usize;
     match Label::decode(head.get(at)?) {
@@ -138,11 +137,11 @@ fn pool_of(head: &[u8]) -> Option<String> {
             Some(format!("the pool '{}' (disk {}, {})", label.pool_name, label.number.0, label.pool))
         }
         Err(LabelError::Frame(FrameError::Blank | FrameError::Foreign)) => None,
-        Err(why) => Some(format!("a pool, and its label cannot be used ({why})")),
+        Err(why) => Some(format!("a pool, whose label cannot be used ({why})")),
     }
 }
 
-/// A piece of a name, as people sort them.
+/// A piece of a name in natural sort order.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Piece {
     Number(u128),

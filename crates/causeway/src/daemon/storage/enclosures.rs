@@ -1,4 +1,4 @@
-//! Enclosures, and the light that says which disk it is.
+//! Enclosures, and the identification lights of disks.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::control::storage::{EnclosureStatus, Identify};
 use crate::control::types::Changed;
 
 impl Pools {
-    /// The enclosures that the system knows, and those that disks of open pools were said to stand in.
+    /// The enclosures that the system reports, and those set for disks of open pools.
     pub fn enclosures(&self) -> Vec<EnclosureStatus> {
         let mut all: BTreeMap<String, EnclosureStatus> = BTreeMap::new();
         let named = |name: &str| EnclosureStatus {
@@ -53,7 +53,7 @@ impl Pools {
     /// Switches the light of a disk's slot on or off.
     ///
     /// # Errors
-    /// [`StorageError::NoLight`] says in words which disk it is; there is no such disk.
+    /// [`StorageError::NoLight`] with a description of the disk; there is no such disk.
     pub async fn identify(&self, request: Identify) -> Result<Changed, StorageError> {
         let info = self.info_of(&request.disk).await?;
         let words = describe(&info);
@@ -77,7 +77,7 @@ impl Pools {
         for open in self.open_pools() {
             let name =
                 disk.strip_prefix(&open.name()).and_then(|rest| rest.strip_prefix('/')).unwrap_or(disk);
-            // A bare number says nothing without a pool.
+            // A number is ambiguous without a pool.
             if name == disk && disk.parse::<u16>().is_ok() {
                 continue;
             }
@@ -101,7 +101,7 @@ impl Pools {
     }
 }
 
-/// A description of the disk for a person in front of the machine.
+/// A description that helps to find the disk in the machine.
 fn describe(info: &DiskInfo) -> String {
     let model = if info.model.is_empty() { "a disk" } else { &info.model };
     let serial = match info.serial.is_empty() {

@@ -32,27 +32,27 @@ pub enum StorageError {
     NoDisk {
         /// The pool.
         pool: String,
-        /// As it was asked for.
+        /// As requested.
         disk: String,
     },
-    /// The caller's: the name is that of several.
+    /// The caller's: several objects have the name.
     #[error("{name} is the name of several {what}")]
     Ambiguous {
-        /// It.
+        /// The name.
         name: String,
         /// `pools` or `virtual disks`.
         what: &'static str,
     },
     /// The caller's: a name that later commands could not use.
-    #[error("'{}' is no name: {why}", crate::output::printable(name))]
+    #[error("'{}' is not a valid name: {why}", crate::output::printable(name))]
     Name {
-        /// It.
+        /// The name.
         name: String,
-        /// Why not.
+        /// The reason.
         why: &'static str,
     },
-    /// The caller's: the name is taken.
-    #[error("there is a pool {0} already")]
+    /// The caller's: the name is in use.
+    #[error("a pool {0} exists already")]
     PoolExists(String),
     /// The caller's: a path that is not absolute.
     #[error("{} is not absolute", .0.display())]
@@ -60,7 +60,7 @@ pub enum StorageError {
     /// The caller's: a virtual disk that is in use.
     #[error("the virtual disk {name} is attached to {}", place.display())]
     Attached {
-        /// It.
+        /// The name.
         name: String,
         /// Where it is served.
         place: PathBuf,
@@ -68,7 +68,7 @@ pub enum StorageError {
     /// The caller's: a pool whose virtual disks are in use.
     #[error("{} of the pool {pool} {} attached", spaces.join(", "), if spaces.len() == 1 { "is" } else { "are" })]
     InUse {
-        /// It.
+        /// The name of the pool.
         pool: String,
         /// The virtual disks.
         spaces: Vec<String>,
@@ -79,24 +79,24 @@ pub enum StorageError {
     /// The caller's: a virtual disk that is not attached.
     #[error("the virtual disk {0} is not attached")]
     NotAttached(String),
-    /// The caller's: smaller than what is on it.
+    /// The caller's: there is data beyond the new size.
     #[error("the virtual disk {name} has data beyond {}, which would be lost", human_bytes(*size))]
     Shrinks {
-        /// It.
+        /// The name.
         name: String,
-        /// The size that was asked for, in bytes.
+        /// The requested size in bytes.
         size: u64,
     },
     /// The caller's: neither NBD nor ublk, or both.
-    #[error("a virtual disk is attached in one way: as an NBD socket, or as a block device")]
+    #[error("a virtual disk can be attached either as an NBD server or as a block device")]
     OneWay,
-    /// A block device cannot be made, or not be taken away.
+    /// A block device cannot be created or removed.
     #[error(transparent)]
     Device(#[from] ublk::Error),
-    /// A socket cannot be made.
-    #[error("{}: {source}", path.display())]
+    /// A socket cannot be created.
+    #[error("cannot create the socket {}: {source}", path.display())]
     Socket {
-        /// Where.
+        /// The path.
         path: PathBuf,
         /// The system's reason.
         source: io::Error,
@@ -104,40 +104,40 @@ pub enum StorageError {
     /// A virtual disk and its owner.
     #[error(transparent)]
     Owner(LocalError),
-    /// The caller's: more than the pool has room for.
-    #[error("{} do not fit into the pool {pool}: it has room for {} of this kind", human_bytes(*size), human_bytes(*room))]
+    /// The caller's: larger than the free capacity of the pool.
+    #[error("{} do not fit into the pool {pool}: it has room for {} with this resiliency", human_bytes(*size), human_bytes(*room))]
     TooLarge {
         /// The pool.
         pool: String,
-        /// Bytes asked for.
+        /// Requested bytes.
         size: u64,
-        /// Bytes that there are.
+        /// Free bytes.
         room: u64,
     },
-    /// The caller's: a fixed virtual disk that the pool has no room for in a new size.
-    #[error("the virtual disk {name} cannot have {}: the pool {pool} has room for {} of it", human_bytes(*size), human_bytes(*room))]
+    /// The caller's: the pool has no room for the new size of a fixed virtual disk.
+    #[error("the virtual disk {name} cannot be resized to {}: the pool {pool} has room for {}", human_bytes(*size), human_bytes(*room))]
     CannotGrow {
         /// The pool.
         pool: String,
-        /// It.
+        /// The name.
         name: String,
-        /// Bytes asked for.
+        /// Requested bytes.
         size: u64,
-        /// The most that it could have, in bytes.
+        /// The largest possible size in bytes.
         room: u64,
     },
-    /// The caller's: more bytes than can be counted.
-    #[error("no virtual disk has {0} bytes")]
+    /// The caller's: an invalid number of bytes.
+    #[error("a virtual disk cannot have {0} bytes")]
     Size(u64),
-    /// The caller's: parity counts among the columns.
-    #[error("{columns} columns are too few: it has {least} at least, those of parity counted")]
+    /// The caller's: too few columns; the number includes parity.
+    #[error("{columns} columns are too few: at least {least} are needed, including parity")]
     TooFewColumns {
-        /// Asked for.
+        /// The requested number.
         columns: u8,
-        /// The fewest of its kind.
+        /// The minimum for its resiliency.
         least: usize,
     },
-    /// The caller's: more disks than there are.
+    /// The caller's: the pool has too few disks.
     #[error("{} needed and the pool {pool} has {disks}", if *needed == 1 { "1 disk is".to_owned() } else { format!("{needed} disks are") })]
     TooFewDisks {
         /// The pool.
@@ -147,7 +147,7 @@ pub enum StorageError {
         /// Disks that may be used.
         disks: usize,
     },
-    /// The caller's: more disks of some media than there are.
+    /// The caller's: the pool has too few disks of the media.
     #[error("{needed} {} are needed and the pool {pool} has {disks}", media.disks())]
     TooFewOfMedia {
         /// The pool.
@@ -158,13 +158,13 @@ pub enum StorageError {
         disks: usize,
         /// The media.
         media: MediaClass,
-        /// Disks of the pool of which nothing is known.
+        /// Disks of the pool with an unknown medium.
         unknown: Vec<u16>,
     },
-    /// The caller's: data of a virtual disk would have to move to disks without room.
+    /// The caller's: the disks to which data must move have too little room.
     #[error("{} of the virtual disk {name} would have to move, and the {} have room for {}", human_bytes(*bytes), media.disks(), human_bytes(*room))]
     NoRoomThere {
-        /// It.
+        /// The name.
         name: String,
         /// Bytes of slabs on other media.
         bytes: u64,
@@ -175,22 +175,22 @@ pub enum StorageError {
     },
     /// The caller's: another number of copies for a virtual disk with parity, or parity for one with copies.
     #[error(
-        "the virtual disk {name} has parity or would get it: only the number of copies of simple and mirrored ones can change"
+        "the virtual disk {name} has parity, or parity was requested: only the number of copies of simple and mirrored ones can change"
     )]
     CopiesOfParity {
-        /// It.
+        /// The name.
         name: String,
     },
-    /// The number of copies changes already, and some of its data has the one, and some the other.
+    /// An earlier change of the number of copies is not complete.
     #[error("the number of copies of the virtual disk {name} is being changed already")]
     CopiesChange {
-        /// It.
+        /// The name.
         name: String,
     },
-    /// The caller's: more copies than disks have room for.
-    #[error("{needed} more disks with room are needed for each part of the virtual disk {name}, and there are {disks}: {}", media.disks())]
+    /// The caller's: too few disks have room for the copies.
+    #[error("each part of the virtual disk {name} needs {needed} more {} with room, and there are {disks}", media.disks())]
     NoRoomForCopies {
-        /// It.
+        /// The name.
         name: String,
         /// For one row.
         needed: usize,
@@ -201,82 +201,84 @@ pub enum StorageError {
     },
     /// Two columns of a simple virtual disk are on one disk; those of a mirror cannot be.
     #[error(
-        "two columns of the virtual disk {name} are on disk {disk}, and a mirror has each on another one"
+        "two columns of the virtual disk {name} are on disk {disk}, but a mirror needs them on different disks"
     )]
     ColumnsTogether {
-        /// It.
+        /// The name.
         name: String,
         /// The disk.
         disk: u16,
         /// Its pool.
         pool: String,
     },
-    /// The caller's: groups of columns for a kind of virtual disk that has none, or another number of them.
+    /// The caller's: a number of groups that the resiliency does not support.
     #[error("{0} groups of columns are not supported: dual parity has 1 or 2, all other kinds 1")]
     Groups(u8),
     /// The pool is known and not open.
     #[error("the pool {name} is not open: {reason}")]
     NotOpen {
-        /// It.
+        /// The name.
         name: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The caller's: one disk takes the place of one.
-    #[error("one disk replaces one disk, but {0} were given")]
+    /// The caller's: a replacement needs exactly one new disk.
+    #[error("exactly one new disk is needed, but {0} were given")]
     OneDisk(usize),
     /// The data of a disk cannot be moved to others.
-    #[error("disk {disk} cannot be removed from the pool {pool}: {left} of it fit on no other disk: {why}")]
+    #[error(
+        "disk {disk} cannot be removed from the pool {pool}: {left} of it do not fit on other disks: {why}"
+    )]
     CannotEmpty {
         /// The pool.
         pool: String,
-        /// Its number.
+        /// The number of the disk.
         disk: u16,
-        /// How much would stay.
+        /// The amount of data that does not fit.
         left: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// No light of a slot can be switched on.
-    #[error("no light can be switched on: {}; the disk is {disk}", light(why))]
+    /// The identification light of a slot cannot be switched.
+    #[error("the identification light cannot be switched: {}; the disk is {disk}", light(why))]
     NoLight {
-        /// It, in words.
+        /// The disk in words.
         disk: String,
         /// The system's reason, where there is an enclosure.
         why: Option<io::Error>,
     },
     /// An absent disk of a pool.
-    #[error("{disk} is not here")]
+    #[error("{disk} is absent")]
     NotHere {
-        /// It, in words.
+        /// The disk in words.
         disk: String,
     },
-    /// The caller's: what has no label cannot return to a pool.
+    /// The caller's: a disk without a pool's label cannot return to a pool.
     #[error("{} has no label of a pool", .0.display())]
     NoLabel(PathBuf),
-    /// The caller's: disks return to an open pool one by one.
-    #[error("the pool {name} is open, and {} not here", missing(absent))]
+    /// The caller's: the pool is open already; absent disks return one by one.
+    #[error("the pool {name} is open already, and {} absent", missing(absent))]
     Open {
-        /// It.
+        /// The name.
         name: String,
-        /// The disks that it misses.
+        /// Its absent disks.
         absent: Vec<u16>,
     },
     /// The caller's: no such disk.
     #[error("there is no disk {0}")]
     NoDiskHere(String),
-    /// The caller's: a disk that the pool cannot do without.
+    /// The caller's: a disk that the pool needs.
     #[error("disk {disk} of the pool {pool} has the only current copy of some data, or is not in service")]
     Needed {
         /// The pool.
         pool: String,
-        /// Its number.
+        /// The number of the disk.
         disk: u16,
     },
-    /// A disk that will not do.
+    /// A disk cannot be pooled.
     #[error("{} cannot be pooled: {}", path.display(), reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     CannotPool {
-        /// Where it is.
+        /// The path.
         path: PathBuf,
         /// Why not; not empty.
         reasons: Vec<CannotPoolReason>,
@@ -284,7 +286,7 @@ pub enum StorageError {
     /// A disk with a pool's label that another process uses.
     #[error("{} cannot be pooled: another process uses it{}", path.display(), holders(by))]
     HasDisk {
-        /// Where it is.
+        /// The path.
         path: PathBuf,
         /// The processes, as far as the system reports them.
         by: Vec<Holder>,
@@ -292,64 +294,64 @@ pub enum StorageError {
         pool: Option<String>,
     },
     /// A disk of a pool that is open here.
-    #[error("{} cannot be pooled: it belongs to the pool '{pool}', which is open here", path.display())]
+    #[error("{} cannot be pooled: it belongs to the pool '{pool}', which is open on this server", path.display())]
     OwnDisk {
-        /// Where it is.
+        /// The path.
         path: PathBuf,
         /// The pool.
         pool: String,
-        /// Its number.
+        /// The number of the disk.
         disk: u16,
     },
     /// A disk with the label of a pool that is open here, which was removed from that pool.
     #[error("{} has the label of the pool {pool}, but was removed from it", path.display())]
     Removed {
-        /// Where it is.
+        /// The path.
         path: PathBuf,
         /// The pool.
         pool: String,
-        /// The pool that it was to be added to, if not a new one.
+        /// The existing pool to which it was to be added.
         into: Option<String>,
     },
     /// A disk cannot be opened.
     #[error(transparent)]
     Disk(#[from] disk::OpenError),
-    /// A pool cannot be made.
+    /// A pool cannot be created.
     #[error(transparent)]
     Create(#[from] CreateError),
     /// A pool cannot be opened.
     #[error("the pool {name}: {}", why_closed(source))]
     Import {
-        /// It.
+        /// The name.
         name: String,
-        /// Why not.
+        /// The reason.
         source: OpenError,
-        /// It was to be opened for reading only.
+        /// Whether it was to be opened for reading only.
         read_only: bool,
     },
-    /// A process of this machine has the pool open and locks on its disks: `--force` cannot take them.
+    /// A process of this machine has the pool open and holds locks on its disks, which `--force` cannot break.
     #[error("the pool {name}: {}", why_closed(source))]
     HeldHere {
-        /// It.
+        /// The name.
         name: String,
         /// The owner: [`OpenError::Held`].
         source: OpenError,
     },
-    /// Its disks are here, and none can be opened.
+    /// Its disks are present, but none can be opened.
     #[error("the pool {name}: none of its disks can be opened: {why}")]
     Unopened {
-        /// It.
+        /// The name.
         name: String,
-        /// Of each.
+        /// The error of each disk.
         why: String,
     },
-    /// The virtual disks of a pool cannot be used any more.
+    /// The pool is being closed.
     #[error("the pool {0} is being closed")]
     NoData(String),
-    /// Other processes have its disks open for reading only, which excludes writers.
+    /// Other processes have its disks open for reading only, which prevents writing.
     #[error("the pool {name} is open for reading only elsewhere on this machine: {}", by.iter().map(Holder::to_string).collect::<Vec<_>>().join("; "))]
     BeingRead {
-        /// It.
+        /// The name.
         name: String,
         /// The processes; not empty.
         by: Vec<Holder>,
@@ -403,13 +405,13 @@ impl StorageError {
                 ));
             }
             StorageError::Name { .. } => {
-                "choose 1 to 255 bytes that neither begin with a dot nor have a slash, blanks around them or control characters"
+                "choose a name of 1 to 255 bytes without a slash, control characters, a dot at the beginning, or blanks around it"
             }
             StorageError::TooFewColumns { .. } => {
-                "give a larger --columns, or omit it: the number then follows from the disks"
+                "pass a larger --columns, or omit it: the default depends on the number of disks"
             }
             StorageError::Ambiguous { what: "pools", .. } => {
-                "use its identity, as causeway pool show says it"
+                "use the identity of the pool: unique_id in causeway pool list --json"
             }
             StorageError::Ambiguous { .. } => "write it POOL/NAME",
             StorageError::PoolExists(_) => "choose another name",
@@ -425,26 +427,26 @@ impl StorageError {
                 ));
             }
             StorageError::Shared(_) => {
-                "let them close it, or close it for them: causeway open list, causeway open close ID"
+                "wait until they close it, or close it: causeway open list, causeway open close ID"
             }
             StorageError::OneWay => "pass --nbd SOCKET or --ublk",
             StorageError::Device(error) => error.cure()?,
-            StorageError::Shrinks { .. } => "nothing was done; discard it first, or pass --yes to cut it off",
+            StorageError::Shrinks { .. } => {
+                "nothing was done; discard that data first, or pass --yes to destroy it"
+            }
             StorageError::NotAttached(_) => "see causeway space list",
             StorageError::Socket { source, .. } => match source.kind() {
-                io::ErrorKind::AddrInUse => "something is there: choose another path",
+                io::ErrorKind::AddrInUse => "another file or server uses this path: choose another one",
                 io::ErrorKind::NotFound => "its directory does not exist: create it, or choose another path",
-                _ => "choose a path that the server may write to, of 107 letters at most",
+                _ => "choose a path of at most 107 bytes that the server may write to",
             },
             StorageError::Needed { .. } => {
-                "bring the other disks back first, and wait until they are up to date: causeway job list"
+                "return the absent disks first, and wait until all are up to date: causeway job list"
             }
             StorageError::TooLarge { room: 0, .. } => {
-                "add disks (causeway pool add-disk), or discard or destroy what is not needed"
+                "add disks (causeway pool add-disk), discard data, or destroy virtual disks"
             }
-            StorageError::TooLarge { .. } => {
-                "choose a smaller size, add disks, or let it be thin: --provisioning thin"
-            }
+            StorageError::TooLarge { .. } => "choose a smaller size, add disks, or pass --provisioning thin",
             StorageError::CannotGrow { pool, .. } => {
                 return Some(format!(
                     "nothing was done; choose a smaller size, or add disks: causeway pool add-disk {}",
@@ -457,24 +459,24 @@ impl StorageError {
             }
             StorageError::TooFewOfMedia { pool, unknown, .. } => return Some(too_few(pool, unknown)),
             StorageError::NoRoomThere { .. } => {
-                "add disks of these media (causeway pool add-disk), or choose others"
+                "add disks of these media (causeway pool add-disk), or choose other media"
             }
             StorageError::CopiesOfParity { .. } => {
-                "create another virtual disk of that kind (causeway space create), and copy the data to it"
+                "create another virtual disk with that resiliency (causeway space create), and copy the data to it"
             }
             StorageError::CopiesChange { .. } => {
-                "wait until it has ended (causeway job list), or change it back first"
+                "wait until that change is complete (causeway job list), or revert it first"
             }
             StorageError::NoRoomForCopies { .. } => {
-                "add disks (causeway pool add-disk), or discard or destroy what is not needed"
+                "add disks (causeway pool add-disk), discard data, or destroy virtual disks"
             }
             StorageError::ColumnsTogether { pool, .. } => {
                 return Some(format!(
-                    "add disks (causeway pool add-disk), let columns move apart (causeway pool optimize {}), and try again",
+                    "add disks (causeway pool add-disk), separate the columns (causeway pool optimize {}), and try again",
                     quoted(pool)
                 ));
             }
-            StorageError::Groups(_) => "leave --groups out, or choose --resiliency dual-parity --groups 2",
+            StorageError::Groups(_) => "omit --groups, or choose --resiliency dual-parity --groups 2",
             StorageError::NotOpen { name, .. } => {
                 let name = quoted(name);
                 return Some(format!(
@@ -484,13 +486,13 @@ impl StorageError {
             StorageError::CannotPool { reasons, .. } => return reasons.first().map(CannotPoolReason::cure),
             StorageError::HasDisk { pool: Some(pool), .. } => {
                 return Some(format!(
-                    "it is in use by that process now, and --force cannot take it; if that is a server, export the pool there: causeway pool \
-                     export {}; else end that process",
+                    "that process uses the disk now, and --force does not help; if it is a server, export the pool there: causeway pool \
+                     export {}; otherwise end the process",
                     quoted(pool)
                 ));
             }
             StorageError::HasDisk { .. } => {
-                "it is in use by that process now, and --force cannot take it; end that process, or export the pool there"
+                "that process uses the disk now, and --force does not help; end the process, or export the pool there"
             }
             StorageError::OwnDisk { pool, disk, .. } => {
                 return Some(format!(
@@ -509,8 +511,8 @@ impl StorageError {
             StorageError::HeldHere { name, .. } => {
                 let name = quoted(name);
                 return Some(format!(
-                    "it is in use by that process now, and --force cannot take it; export it there: causeway pool export {name}, or end that \
-                     process; then: causeway pool import {name}"
+                    "that process uses the pool now, and --force does not help; export it there: causeway pool export {name}, or end \
+                     the process; then: causeway pool import {name}"
                 ));
             }
             StorageError::BeingRead { name, .. } => {
@@ -524,12 +526,12 @@ impl StorageError {
             StorageError::Unopened { .. } => {
                 "see causeway disk qualify PATH, and import the pool again when no other process uses its disks"
             }
-            StorageError::OneDisk(_) => "name one with --disk",
+            StorageError::OneDisk(_) => "pass one disk with --disk",
             StorageError::CannotEmpty { .. } => {
-                "add disks (causeway pool add-disk), or bring back the absent ones"
+                "add disks (causeway pool add-disk), or return the absent ones (causeway disk return)"
             }
             StorageError::NotHere { .. } => {
-                "connect it; if it is in none of the places of storage.devices, name its path: causeway disk return PATH"
+                "connect it; if its path is not in storage.devices, pass the path: causeway disk return PATH"
             }
             StorageError::Open { name, absent } => {
                 let returns =
@@ -540,13 +542,13 @@ impl StorageError {
                 "see causeway disk list; a disk is POOL/NUMBER, its path or its identity"
             }
             StorageError::NotFound(_) => {
-                "name the places of its disks with --disk, or put them into storage.devices of the configuration"
+                "pass the paths of its disks with --disk, or add them to storage.devices in the configuration"
             }
             StorageError::Admin(AdminError::StillWriting(_)) => {
                 "see causeway health; disconnect and reconnect the disk, and restart the server"
             }
             StorageError::Admin(AdminError::NotErased { .. }) => {
-                "nothing is missing from the pool; erase the disk (wipefs -a) before it is used elsewhere"
+                "the pool is complete without it; erase the disk (wipefs -a) before you use it elsewhere"
             }
             StorageError::Admin(AdminError::Stale(_)) => "pass --accept-loss if no newer copy exists",
             StorageError::Admin(AdminError::Diverged(_)) => {
@@ -579,7 +581,7 @@ impl From<SeamError> for StorageError {
 }
 
 impl StorageError {
-    /// Whether disks, or room on them, are missing.
+    /// Whether disks or free space are missing.
     pub(super) fn is_no_room(&self) -> bool {
         match self {
             StorageError::Owner(error) => error.is_no_room(),
@@ -637,7 +639,7 @@ fn missing(disks: &[u16]) -> String {
 fn light(why: &Option<io::Error>) -> String {
     match why {
         Some(error) => error.to_string(),
-        None => "the system knows of no enclosure with SES that it is in".to_owned(),
+        None => "the system reports no enclosure with SES for it".to_owned(),
     }
 }
 
@@ -655,7 +657,7 @@ fn unsuitable(why: &Unsuitable) -> Option<String> {
         Unsuitable::NoIdentity => {
             "give it a serial number; a file needs a file system with extended attributes"
         }
-        Unsuitable::Twice => "name each disk once",
+        Unsuitable::Twice => "pass each disk only once",
         Unsuitable::StillWriting => "disconnect and reconnect the disk, and restart the server",
         Unsuitable::Small { .. } => "use a larger disk, or smaller slabs: --slab-size",
         _ => return None,
@@ -663,7 +665,7 @@ fn unsuitable(why: &Unsuitable) -> Option<String> {
     Some(cure.to_owned())
 }
 
-/// Refuses ambiguous names of pools and virtual disks: `POOL/NAME`, a journal's, an empty one.
+/// Refuses ambiguous names of pools and virtual disks: with a slash as in `POOL/NAME`, reserved, or empty.
 ///
 /// # Errors
 /// [`StorageError::Name`].
@@ -680,7 +682,7 @@ pub(super) fn name_for_people(name: &str) -> Result<(), StorageError> {
     Err(StorageError::Name { name: name.to_owned(), why })
 }
 
-/// Refuses names of racks, nodes and enclosures with control characters, which no terminal should show. An
+/// Refuses names of racks, nodes and enclosures with control characters, because they are printed on terminals. An
 /// absent name is valid.
 ///
 /// # Errors
@@ -710,21 +712,21 @@ pub(super) fn why_closed(why: &OpenError) -> String {
 fn import(name: &str, why: &OpenError, read_only: bool) -> Option<String> {
     let cure = match why {
         OpenError::TooFewVoters { .. } if read_only => {
-            "bring the missing disks back; to read the data without changing anything: causeway pool import NAME --read-only --accept-loss; if they \
-             are gone for good: causeway pool import NAME --accept-loss"
+            "connect the missing disks; to read the data without any change: causeway pool import NAME --read-only --accept-loss; if the \
+             disks are lost for good: causeway pool import NAME --accept-loss"
         }
         OpenError::Diverged(_) if read_only => {
-            "remove these disks, or read without changing anything: causeway pool import NAME --read-only --accept-loss"
+            "disconnect these disks, or read without any change: causeway pool import NAME --read-only --accept-loss"
         }
         OpenError::TooFewVoters { .. } => {
-            "bring the missing disks back; if they are gone for good: causeway pool import NAME --accept-loss"
+            "connect the missing disks; if they are lost for good: causeway pool import NAME --accept-loss"
         }
-        OpenError::Diverged(_) => "remove these disks, or: causeway pool import NAME --accept-loss",
+        OpenError::Diverged(_) => "disconnect these disks, or run: causeway pool import NAME --accept-loss",
         OpenError::Held { .. } => {
-            "export it there: causeway pool export NAME; if that server is gone for certain: causeway pool import NAME --force"
+            "export it there: causeway pool export NAME; if that server certainly does not run any more: causeway pool import NAME --force"
         }
         OpenError::Shrunk { .. } => {
-            "restore its size (truncate -s for a file), or bring the other disks back; if they are gone for good, remove it: causeway pool import NAME --accept-loss"
+            "restore its size (truncate -s for a file), or connect the other disks; if they are lost for good: causeway pool import NAME --accept-loss"
         }
         OpenError::ReadOnlyFeatures { .. } => "causeway pool import NAME --read-only, or use a newer version",
         OpenError::Features { .. } => "use a newer version",
@@ -743,23 +745,23 @@ fn commit(why: &CommitError) -> Option<String> {
     Some(cure.to_owned())
 }
 
-/// What ends the suspension of a pool.
+/// The action that ends the suspension of a pool.
 pub(super) fn suspended(why: &Suspension, name: &str) -> String {
     let again = format!("causeway pool export {name}, causeway pool import {name}");
     match why {
         Suspension::Claimed { .. } | Suspension::Fenced { .. } => format!(
-            "close it here: causeway pool export {name}; to have it back, export it on that machine too, then here: causeway pool \
-             import {name}"
+            "close it on this machine: causeway pool export {name}; to use it here again, export it on that machine too, then run here: \
+             causeway pool import {name}"
         ),
         Suspension::TooFewVoters { .. } => {
             format!(
-                "bring its disks back (causeway health): it resumes by itself within seconds; if it does not: {again}"
+                "connect its absent disks (causeway health): it resumes by itself within seconds; if it does not: {again}"
             )
         }
         Suspension::NoLease { .. } => {
-            format!("bring its disks back (causeway health); if it does not resume: {again}")
+            format!("connect its absent disks (causeway health); if it does not resume: {again}")
         }
-        _ => format!("bring its disks back and open it again: {again}"),
+        _ => format!("connect its absent disks and open it again: {again}"),
     }
 }
 
@@ -781,7 +783,7 @@ mod tests {
         let here = StorageError::HeldHere { name: name(), source: held() };
         let cure = here.cure().expect("a cure");
         assert!(
-            cure.contains("in use by that process now") && !cure.contains("import 'my tank' --force"),
+            cure.contains("that process uses the pool now") && !cure.contains("import 'my tank' --force"),
             "{cure}"
         );
         assert!(here.to_string().contains("process 4211 on the machine left"), "{here}");

@@ -1,4 +1,4 @@
-//! Where disks of pools are looked for: patterns of paths, and the labels on what they name.
+//! Searches for disks of pools: patterns of paths, and the labels of the matching disks.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ use pool::format::Label;
 
 use super::pools::Pools;
 
-/// The most paths that patterns may name together.
+/// The maximum number of paths that all patterns match together.
 const PATHS_MAX: usize = 4096;
 
 /// A disk with a pool's label.
@@ -21,7 +21,7 @@ pub(super) struct Labelled {
     pub(super) label: Label,
 }
 
-/// The files and devices that the patterns name, each once, links followed.
+/// The files and devices that match the patterns, each once, with links resolved.
 pub(super) fn expand(patterns: &[String]) -> Vec<PathBuf> {
     let mut found = BTreeSet::new();
     for pattern in patterns {
@@ -40,7 +40,7 @@ pub(super) fn expand(patterns: &[String]) -> Vec<PathBuf> {
     found.into_iter().filter(|p| is_disk(p)).take(PATHS_MAX).collect()
 }
 
-/// Whether one of the patterns names it.
+/// Whether a path matches one of the patterns.
 pub(super) fn names(patterns: &[String], path: &Path) -> bool {
     fs::canonicalize(path).is_ok_and(|p| expand(patterns).contains(&p))
 }
@@ -54,7 +54,7 @@ pub(super) async fn labels(env: &Env, arena: &Arena, paths: Vec<PathBuf>) -> Vec
         let disk: Arc<dyn Disk> = match FileDisk::open(env, &path, &options) {
             Ok(disk) => disk,
             Err(error) => {
-                tracing::debug!(%error, "not looked at");
+                tracing::debug!(%error, "not examined");
                 continue;
             }
         };
@@ -67,7 +67,7 @@ pub(super) async fn labels(env: &Env, arena: &Arena, paths: Vec<PathBuf>) -> Vec
 }
 
 impl Pools {
-    /// The open pool that is named in a disk's label, if the disk was removed from it while absent.
+    /// The open pool in a disk's label, if the disk was removed from it while absent.
     pub(super) async fn removed_from(&self, path: &Path) -> Option<String> {
         let labels = labels(&self.env, &self.arena, vec![path.to_owned()]).await;
         let label = &labels.first()?.label;
@@ -90,7 +90,7 @@ fn matching(folder: &Path, pattern: &str) -> Vec<PathBuf> {
     entries.flatten().filter(|e| fits(&e.file_name().to_string_lossy())).map(|e| e.path()).collect()
 }
 
-/// `*` is any letters, `?` one.
+/// `*` matches any characters, `?` one.
 fn wildcard(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);
     let mut star = None;
@@ -102,7 +102,7 @@ fn wildcard(pattern: &[u8], name: &[u8]) -> bool {
             }
             Some(c) if *c == b'?' || *c == name[n] => (p, n) = (p + 1, n + 1),
             _ => match star {
-                // The last star takes one letter more.
+                // The last `*` matches one more character.
                 Some((at, from)) => {
                     star = Some((at, from + 1));
                     (p, n) = (at + 1, from + 1);

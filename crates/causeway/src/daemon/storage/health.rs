@@ -15,9 +15,9 @@ use crate::control::health::{FaultStatus, HealthReport};
 use crate::control::storage::DiskStatus;
 
 impl Pools {
-    /// How everything is, disks that could be pooled included.
+    /// The health of all pools, and the disks that can be pooled.
     pub async fn health(&self) -> HealthReport {
-        // Looking at disks waits for changes; health does not.
+        // The search for disks waits for changes in progress; health does not.
         let idle = self.changing.try_lock().is_ok();
         let disks = if idle { self.disks().await } else { Vec::new() };
         let free: Vec<DiskStatus> =
@@ -27,7 +27,7 @@ impl Pools {
         let taken: Vec<_> = self.known.lock().values().map(Known::name).collect();
         let action = |disk: &DiskStatus| match &pool {
             Some(pool) => words::add_disk(pool, disk),
-            // The same for each: a pool is made of all of them.
+            // The same command for each: it creates a pool from all of them.
             None => words::create(&taken, &free),
         };
         report.faults.extend(free.iter().filter_map(|d| words::free_disk(d, action(d))));

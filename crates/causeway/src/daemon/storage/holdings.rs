@@ -1,4 +1,4 @@
-//! Which virtual disks a disk holds parts of, and which disks hold a virtual disk.
+//! The virtual disks with parts on a disk, and the disks with parts of a virtual disk.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::pools::Pools;
 use crate::control::storage::{Allocation, DiskDetail, DiskStatus, SpaceDetail};
 
 impl Pools {
-    /// A disk, by `POOL/NUMBER`, path or identity, with what it holds.
+    /// A disk, by `POOL/NUMBER`, path or identity, with the parts of virtual disks on it.
     ///
     /// # Errors
     /// [`StorageError::NoDiskHere`].
@@ -33,10 +33,10 @@ impl Pools {
         Ok(DiskDetail { disk, allocations: Vec::new() })
     }
 
-    /// A virtual disk, with the disks that hold it.
+    /// A virtual disk, with the disks that store it.
     ///
     /// # Errors
-    /// There is none of that name, or there are several.
+    /// No virtual disk has that name, or several have it.
     pub fn space(&self, name: &str) -> Result<SpaceDetail, StorageError> {
         let (open, id) = self.find_space(name)?;
         let found = describe::spaces(&open).into_iter().find(|s| open.space_named(&s.name) == Some(id));

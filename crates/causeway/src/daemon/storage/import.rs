@@ -1,4 +1,4 @@
-//! Opening pools: at the start, and by command.
+//! Opens pools: at the start, and by command.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,12 +18,12 @@ use crate::control::storage::ImportRequest;
 use crate::control::types::Changed;
 use crate::output::quoted;
 
-/// How long a server that starts waits for one that ends, for each pool, and how often it looks.
+/// How long a starting server waits for a stopping one, for each pool, and the interval of its checks.
 pub(super) const ENDING: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(200);
 
 impl Pools {
-    /// Opens every pool that the configured places have.
+    /// Opens every pool that is found in the configured paths.
     pub(super) async fn import_at_start(&self) {
         let _one = self.changing.lock().await;
         for (id, disks) in self.look(Vec::new()).await {
@@ -53,10 +53,10 @@ impl Pools {
         }
     }
 
-    /// Looks for pools and opens them.
+    /// Searches for pools and opens them.
     ///
     /// # Errors
-    /// For a pool that was named: why it is not open, or that it is open and misses disks. Otherwise that is among the notes.
+    /// For a named pool: it cannot be opened, or it is open and has absent disks. For other pools these are notes.
     pub async fn import(&self, request: ImportRequest) -> Result<Changed, StorageError> {
         let more = real(&request.paths)?;
         let _one = self.changing.lock().await;
@@ -91,11 +91,11 @@ impl Pools {
                     .read(|s| s.disks.keys().copied().filter(|d| !s.is_present(*d)).map(|d| d.0).collect());
                 if open.read_only {
                     opened.push(format!(
-                        "pool {name} is open for reading only, with the disks that it had then: to write, causeway pool export {0}, causeway pool import {0}",
+                        "pool {name} is open already, for reading only, with the disks that were found then; to open it for writing: causeway pool export {0}, causeway pool import {0}",
                         quoted(&name)
                     ));
                 } else if absent.is_empty() {
-                    opened.push(format!("pool {name} is open"));
+                    opened.push(format!("pool {name} is open already"));
                 } else {
                     let missing = StorageError::Open { name, absent };
                     if request.name.is_some() {
@@ -116,7 +116,7 @@ impl Pools {
         Ok(done(text, notes))
     }
 
-    /// Waits until nothing holds the disks, or until a timeout.
+    /// Waits until no process holds locks on the disks, or until a timeout.
     pub(super) async fn wait_for_locks(&self, found: &[Labelled], patience: Instant) {
         for Labelled { path, label } in found {
             while let Err(StorageError::Disk(disk::OpenError::InUse { .. })) =
@@ -128,8 +128,8 @@ impl Pools {
         }
     }
 
-    /// Opens a disk. A lock that no process holds is that of I/O which a killed server has left, and ends with it: this waits for
-    /// that until `patience`, because the pool would be opened without the disk.
+    /// Opens a disk. A lock without a process belongs to outstanding I/O of a killed server, and ends with that I/O.
+    /// Waits for that until `patience`, because otherwise the pool would be opened without the disk.
     async fn open_unlocked(
         &self,
         Labelled { path, label }: &Labelled,
@@ -163,7 +163,7 @@ impl Pools {
         by.boot != [0; 16] && (&by.host, by.boot) == (&self.by.host, self.by.boot)
     }
 
-    /// The disks with labels in the configured places, where disks of closed pools were, and in these.
+    /// The disks with labels in the configured paths, at the paths of closed pools, and in `more`.
     pub(super) async fn all_labels(&self, more: Vec<PathBuf>) -> Vec<Labelled> {
         let mut paths = find::expand(&self.devices);
         paths.extend(more);
@@ -188,8 +188,8 @@ impl Pools {
         pools
     }
 
-    /// Opens one pool with these disks, and keeps it, or the reason why it cannot be opened. Locks that no process holds are
-    /// waited for until `patience`.
+    /// Opens one pool with these disks, and records it, or the reason why it cannot be opened. Waits for locks without
+    /// a process until `patience`.
     pub(super) async fn open(
         &self,
         id: PoolId,
@@ -226,7 +226,7 @@ impl Pools {
         };
         let result = match readers.is_empty() {
             true => self.open_with(&name, found, disks, &options, in_use, unopened).await,
-            // Without the disks that they have it might be opened, and what they read would be old.
+            // The pool could be opened without the disks of these readers, which would then read stale data.
             false => Err(StorageError::BeingRead { name: name.clone(), by: readers }),
         };
         match result {
@@ -246,7 +246,7 @@ impl Pools {
         }
     }
 
-    /// Opens a pool with those of its disks that could be opened, and puts it in use.
+    /// Opens a pool with those of its disks that could be opened, and starts its use.
     async fn open_with(
         &self,
         name: &str,
@@ -274,7 +274,7 @@ impl Pools {
         }
     }
 
-    /// The owner of a pool whose disks another process of this machine has.
+    /// The owner of a pool whose disks are in use by another process of this machine.
     async fn holder(&self, found: &[Labelled], options: &OpenOptions) -> Option<OpenError> {
         let mut disks = Vec::new();
         for Labelled { path, label } in found {
@@ -294,7 +294,7 @@ impl Pools {
         let Opened { pool, former_epoch, stale, may_be_stale, shortened, .. } = opened;
         notes.extend(shortened.iter().map(|(disk, size, had)| {
             format!(
-                "disk {} has become shorter ({size} bytes of {had}) and is not used: restore its size, or replace it (causeway pool replace-disk)",
+                "disk {} has become shorter ({size} instead of {had} bytes) and is not used: restore its size, or replace it (causeway pool replace-disk)",
                 disk.0
             )
         }));
@@ -304,14 +304,17 @@ impl Pools {
             notes.push(format!("disks {} are older than the pool's record of them", names(&stale)));
         }
         if !may_be_stale.is_empty() {
-            notes.push(format!("loss was accepted: {} may be stale", may_be_stale.join(", ")));
+            notes.push(format!(
+                "the loss of newer data was accepted: {} may be stale",
+                may_be_stale.join(", ")
+            ));
         }
         let is_same = !read_only && may_be_stale.is_empty();
         self.keep(pool, read_only, notes, is_same.then_some(former_epoch)).await
     }
 
-    /// Puts a pool in use, with the attachments that it had. `goes_on`: nothing that was flushed in the opening of this epoch
-    /// is gone or different, so that clients of one that was let go may stay.
+    /// Starts the use of a pool and restores its attachments. `goes_on`: the epoch whose flushed data is unchanged, so
+    /// that clients of that suspended pool may continue.
     pub(super) async fn keep(
         &self,
         pool: Pool,
@@ -335,7 +338,7 @@ impl Pools {
     }
 }
 
-/// Why it is not open; a disk that is there and cannot be used is the likely cause of one that is missing.
+/// The error of a pool that cannot be opened. Logs the disks that cannot be used, the likely cause of missing ones.
 fn refusal(name: String, source: OpenError, unopened: &[String], read_only: bool) -> StorageError {
     unopened.iter().for_each(|u| tracing::warn!(pool = name, "{u}"));
     match source {

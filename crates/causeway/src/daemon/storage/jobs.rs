@@ -32,7 +32,7 @@ use crate::control::types::Changed;
 /// A job that could not continue tries again after this time.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// A full file system counts as not full again from this many free bytes on.
+/// A file system with at least this many free bytes counts as not full.
 const ROOM: u64 = 4 << 20;
 
 /// How often a resync that found more to do passes again, before it waits like one that failed; and the time between.
@@ -79,13 +79,13 @@ impl Mender {
         mender
     }
 
-    /// There may be something to do: a disk joined.
+    /// Checks for work, for example because a disk joined.
     pub(super) fn look(&self) {
         self.held.lock().clear();
         self.look.notify_one();
     }
 
-    /// Ends all jobs, after the pieces that they are at.
+    /// Stops all jobs after their current pieces.
     pub(super) async fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
         self.look.notify_one();
@@ -117,7 +117,7 @@ impl Mender {
         }
     }
 
-    /// Spaces with a job at work that changes their number of copies. It also copies what their copies have missed.
+    /// Spaces with a running job that changes their number of copies. It also copies the missed writes of their copies.
     fn reshaping(&self) -> BTreeSet<SpaceId> {
         let works = |job: &JobState| matches!(job.why, None | Some(Why::Paced { .. } | Why::After(..)));
         let jobs = self.pool.jobs().list().into_iter();
@@ -135,7 +135,7 @@ impl Mender {
         self.look.notify_one();
     }
 
-    /// Disks that failed because the file system under them was full are well when it has room again.
+    /// Disks that failed because the file system under them was full may return when it has room again.
     fn look_for_room(&self) {
         for disk in self.pool.events().full() {
             let path = self.pool.members().get(disk).map(|m| m.disk.info().path.clone());
@@ -164,7 +164,7 @@ impl Mender {
         }
     }
 
-    /// Whether a job was stopped; by hand, if all of them are not.
+    /// Whether a job was stopped; by command, unless all jobs are being stopped.
     fn is_over(&self, job: &Job, what: (Kind, Subject)) -> bool {
         if job.is_stopped() && !self.stopping.load(Ordering::Relaxed) {
             self.held.lock().insert(what);
@@ -196,7 +196,7 @@ impl Mender {
                 Err(error) => Why::Failed(error.to_string()),
                 Ok(()) => Why::Away(self.pool.read(absent)),
             };
-            tracing::warn!(pool = name, %why, "not everything in doubt after a crash could be resolved");
+            tracing::warn!(pool = name, %why, "some blocks in doubt after a crash could not be resolved");
             if !job.wait_for(why, change).await {
                 self.is_over(&job, (Kind::Resolve, Subject::Pool));
                 return;
@@ -206,7 +206,7 @@ impl Mender {
 
     async fn resync(self: Arc<Mender>, job: ToldJob, disk: DiskNumber) {
         let (name, number) = (self.name(), disk.0);
-        tracing::info!(pool = name, disk = number, "a disk is brought up to date");
+        tracing::info!(pool = name, disk = number, "the resync of a disk has started");
         let mut passes = 0;
         loop {
             let change = self.change();
@@ -225,7 +225,7 @@ impl Mender {
                     return;
                 }
                 (Err(error), _) => Why::Failed(error.to_string()),
-                // Something was missed after it was looked at, or a write failed on the way: once more.
+                // Writes were missed after the check, or a write failed: another pass.
                 (Ok(()), Some(disks)) if disks.is_empty() && passes < PASSES => {
                     passes += 1;
                     self.env.sleep(SOON).await;
@@ -247,7 +247,7 @@ impl Mender {
 
     async fn reshape(self: Arc<Mender>, job: ToldJob, space: SpaceId) {
         let name = self.pool.read(|s| s.spaces.get(&space).map_or_else(String::new, |r| r.name.clone()));
-        tracing::info!(space = name, "the number of copies of a virtual disk changes");
+        tracing::info!(space = name, "the number of copies of a virtual disk is being changed");
         let mut passes = 0;
         loop {
             let change = self.change();
@@ -259,7 +259,7 @@ impl Mender {
             let is_changing = self.pool.to_reshape().contains(&space);
             let why = match result {
                 _ if !is_changing && self.pool.read(|s| !s.spaces.contains_key(&space)) => return,
-                // What copies on disks that have left or joined meanwhile lack is copied by resyncs.
+                // Resyncs copy the missed writes to disks that left or joined in the meantime.
                 Ok(_) if !is_changing => {
                     tracing::info!(space = name, "all data of the virtual disk has the new number of copies");
                     self.look.notify_one();
@@ -274,7 +274,7 @@ impl Mender {
                 Ok(why) => match (self.pool.read(absent), why) {
                     (away, _) if !away.is_empty() => Why::Away(away),
                     (_, Some(why)) => Why::Failed(why.to_string()),
-                    (_, None) => Why::Failed("rows were added meanwhile".to_owned()),
+                    (_, None) => Why::Failed("rows were added during the change".to_owned()),
                 },
                 Err(error) => Why::Failed(error.to_string()),
             };
@@ -297,10 +297,10 @@ impl Mender {
             let is_due = record.began != 0 || (record.since != 0 && now >= record.since + every);
             let kind = if is_asked { Kind::Repair } else { Kind::Scrub };
             let subject = Subject::Space(space);
-            // A repair of a space reads what its scrub would.
+            // A repair of a space reads the same as its scrub.
             let reads = |j: &JobState| j.subject == subject && matches!(j.kind, Kind::Repair | Kind::Scrub);
             if record.began == 0 && record.since == 0 && every > 0 {
-                // A pool that takes no changes says so elsewhere.
+                // That a pool accepts no changes is reported elsewhere.
                 let _ = self.pool.await_scrub(space).await;
             } else if (is_asked || (every > 0 && is_due))
                 && !self.pool.jobs().list().iter().any(reads)
@@ -350,7 +350,7 @@ impl Mender {
                 job.found(found.values().sum(), 0);
                 self.pool.events().metadata(&found);
             }
-            Err(error) => tracing::warn!(pool = self.name(), %error, "labels and metadata were not read"),
+            Err(error) => tracing::warn!(pool = self.name(), %error, "cannot read labels and metadata"),
         }
     }
 
@@ -435,9 +435,9 @@ impl Pools {
                 Err(NoJob(_)) => continue,
                 Ok(()) => {
                     let word = match change {
-                        JobChange::Pause => "paused: causeway job resume continues it, and so does a restart",
+                        JobChange::Pause => "paused until causeway job resume, or a restart of the server",
                         JobChange::Resume => "resumed",
-                        JobChange::Stop => "stopped: its completed work stays",
+                        JobChange::Stop => "stopped; its completed work is kept",
                     };
                     return Ok(done(format!("job {id} {word}"), Vec::new()));
                 }
@@ -446,7 +446,7 @@ impl Pools {
         Err(StorageError::NoJob(id))
     }
 
-    /// Begins to read every copy of a virtual disk, and to heal what is not as it was written.
+    /// Starts to read every copy of a virtual disk and to repair damaged data.
     ///
     /// # Errors
     /// See [`StorageError`]: there is none of that name, or its pool is open for reading only.
@@ -455,7 +455,7 @@ impl Pools {
         let (open, space) = self.space_to_change(name)?;
         let mender = open.mender().ok_or(StorageError::Commit(pool::CommitError::ReadOnly))?;
         let text = match mender.repair(space)? {
-            true => format!("the repair of {name} has begun: see causeway job list"),
+            true => format!("the repair of {name} has started: see causeway job list"),
             false => format!("the repair of {name} is running already: see causeway job list"),
         };
         Ok(done(text, Vec::new()))
@@ -473,13 +473,13 @@ fn behind(state: &State, reshaping: &BTreeSet<SpaceId>) -> Vec<DiskNumber> {
     behind.into_iter().filter(|d| state.is_present(*d)).collect()
 }
 
-/// Disks that are not here.
+/// The absent disks.
 fn absent(state: &State) -> Vec<DiskNumber> {
     state.disks.iter().filter(|(_, r)| r.presence != Presence::Present).map(|(d, _)| *d).collect()
 }
 
-/// The absent disks with the data that a present disk has missed in other spaces than these; empty if present disks have it; `None` if
-/// nothing was missed.
+/// The absent disks with the data that a present disk has missed, in spaces other than these. Empty if present disks
+/// have the data; `None` if nothing was missed.
 fn waits_for(state: &State, disk: DiskNumber, reshaping: &BTreeSet<SpaceId>) -> Option<Vec<DiskNumber>> {
     if !state.is_present(disk) {
         return None;

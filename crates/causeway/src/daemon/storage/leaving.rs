@@ -13,7 +13,7 @@ use crate::control::types::Changed;
 use crate::output::{human_bytes, human_seconds, quoted};
 
 impl Pools {
-    /// Takes a disk out of a pool: at once if it is empty, else when what it has is on others.
+    /// Removes a disk from a pool: at once if it is empty, else when its data is on other disks.
     ///
     /// # Errors
     /// See [`StorageError`]: other disks have no room for its data, or it has the only copy of some;
@@ -25,10 +25,10 @@ impl Pools {
         open.evacuate(number).await
     }
 
-    /// Adds a disk and lets another one leave.
+    /// Adds a disk and removes another one.
     ///
     /// # Errors
-    /// See [`StorageError`]. When the new one was added, it stays.
+    /// See [`StorageError`]. A new disk that was added stays in the pool.
     pub async fn replace_disk(&self, name: &str, old: &str, new: NewDisks) -> Result<Changed, StorageError> {
         let number = self.pool_to_change(name)?.disk(old)?;
         if new.paths.len() != 1 {
@@ -42,7 +42,7 @@ impl Pools {
         Ok(added)
     }
 
-    /// Changes what a disk is for, and where it stands.
+    /// Changes the usage, the medium and the location of a disk.
     ///
     /// # Errors
     /// See [`StorageError`]: the pool has no such disk, or takes no changes.
@@ -66,18 +66,18 @@ impl Pools {
                 .filter(|(_, p)| !p.is_empty())
                 .map(|(level, p)| format!("{level} {p}"))
                 .collect();
-            let where_to = if parts.is_empty() { "an unknown place".to_owned() } else { parts.join(", ") };
+            let where_to = if parts.is_empty() { "an unknown location".to_owned() } else { parts.join(", ") };
             open.pool.set_domains(number, place).await?;
             told.push(format!("disk {} of the pool {} is in {where_to} now", number.0, open.name()));
             notes.push(format!(
-                "existing data does not move before: causeway pool optimize {}",
+                "existing data is not moved until you run: causeway pool optimize {}",
                 quoted(&open.name())
             ));
         }
         if let Some(media) = change.media {
             let media = media_of(media);
             open.pool.set_media(number, media).await?;
-            told.push(format!("disk {} of the pool {} counts as {media} now", number.0, open.name()));
+            told.push(format!("disk {} of the pool {} has the medium {media} now", number.0, open.name()));
             notes.extend(open.bring_to_class());
         }
         if let Some(usage) = change.usage {
@@ -98,7 +98,7 @@ impl Pools {
         Ok(done(text, notes))
     }
 
-    /// Begins to move data from full disks to empty ones.
+    /// Starts to move data from full disks to empty ones.
     ///
     /// # Errors
     /// See [`StorageError`]: the pool is open for reading only.
@@ -111,7 +111,7 @@ impl Pools {
             (step.is_some(), placement::to_rebalance(s) as u64 * s.slab_bytes)
         });
         if !step {
-            let text = format!("the disks of the pool {name} are as evenly full as can be");
+            let text = format!("the disks of the pool {name} are already evenly full");
             return Ok(done(
                 text,
                 open.outside().map(|what| format!("{what}, but there is no room")).into_iter().collect(),
@@ -119,13 +119,13 @@ impl Pools {
         }
         let about = if slabs > 0 { format!(", about {}", human_bytes(slabs)) } else { String::new() };
         let text = match mover.rebalance() {
-            true => format!("data of the pool {name} is moved{about}: see causeway job list"),
-            false => format!("that is running already{about}: see causeway job list"),
+            true => format!("data of the pool {name} is being moved{about}: see causeway job list"),
+            false => format!("data of the pool {name} is being moved already{about}: see causeway job list"),
         };
         Ok(done(text, Vec::new()))
     }
 
-    /// Changes a pool's name, and what it does when it fills up or a disk is lost.
+    /// Changes the name, the capacity warning and the repair delay of a pool.
     ///
     /// # Errors
     /// See [`StorageError`].
@@ -154,8 +154,8 @@ impl Pools {
                 return Err(StorageError::PoolExists(new));
             }
             open.pool.rename(&new).await?;
-            open.teller.tell(EventKind::PoolRenamed, format!("it was {name}"));
-            told.push(format!("pool {name} is called {new} now"));
+            open.teller.tell(EventKind::PoolRenamed, format!("renamed from {name}"));
+            told.push(format!("pool {name} renamed to {new}"));
         }
         let text = if told.is_empty() { "nothing to change".to_owned() } else { told.join("\n") };
         Ok(done(text, Vec::new()))
@@ -163,7 +163,7 @@ impl Pools {
 }
 
 impl OpenPool {
-    /// Lets a disk leave for good; the caller has the pools.
+    /// Removes a disk permanently; the caller holds the lock of the pools.
     async fn evacuate(&self, number: DiskNumber) -> Result<Changed, StorageError> {
         let (pool, disk) = (self.name(), number.0);
         let plan = self.pool.read(|s| placement::evacuation(s, number));
@@ -201,16 +201,18 @@ impl OpenPool {
     fn meaning(&self, number: DiskNumber, usage: UsageSetting) -> String {
         let used = self.pool.read(|s| s.slabs_used(number).count() as u64 * s.slab_bytes);
         match usage {
-            UsageSetting::AutoSelect => "new data goes there".to_owned(),
-            UsageSetting::ManualSelect => "no new data goes there".to_owned(),
-            UsageSetting::HotSpare => "lost disks are rebuilt there".to_owned(),
+            UsageSetting::AutoSelect => "new data is allocated on it".to_owned(),
+            UsageSetting::ManualSelect => "no new data is allocated on it".to_owned(),
+            UsageSetting::HotSpare => "the data of lost disks is rebuilt on it".to_owned(),
             UsageSetting::Journal => {
-                "journals of new parity spaces go there, and no other new data".to_owned()
+                "logs of new virtual disks are allocated on it, and no other new data".to_owned()
             }
-            UsageSetting::Retired if used == 0 => "no data goes there; it is empty".to_owned(),
+            UsageSetting::Retired if used == 0 => {
+                "it is empty, and no new data is allocated on it".to_owned()
+            }
             UsageSetting::Retired => {
                 format!(
-                    "no new data goes there, and {} move to others: see causeway job list",
+                    "no new data is allocated on it, and {} are moved to other disks: see causeway job list",
                     human_bytes(used)
                 )
             }
@@ -220,7 +222,7 @@ impl OpenPool {
     fn no_room(&self, number: DiskNumber, left: usize) -> String {
         let size = self.pool.read(|s| human_bytes(left as u64 * s.slab_bytes));
         format!(
-            "{size} of disk {} fit on no other disk: add disks (causeway pool add-disk {})",
+            "{size} of disk {} do not fit on other disks: add disks (causeway pool add-disk {})",
             number.0,
             quoted(&self.name())
         )

@@ -7,7 +7,7 @@ use super::Storage;
 use super::describe;
 
 impl Storage {
-    /// Now; it does not wait for the storage thread.
+    /// The present values; does not wait for the storage thread.
     pub(in crate::daemon) fn levels(&self) -> Vec<SetSnapshot> {
         let (mut pools, mut spaces, mut disks) = (Vec::new(), Vec::new(), Vec::new());
         for status in self.pools.pools().into_iter().filter(|p| p.is_open()) {

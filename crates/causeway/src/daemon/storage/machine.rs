@@ -32,7 +32,7 @@ fn has_ended(process: u32) -> bool {
     states.peek().is_some() && states.all(|s| matches!(s, Some('Z' | 'X')))
 }
 
-/// The state in `/proc/PID/stat`: behind the name, which may have anything in it.
+/// The state in `/proc/PID/stat`: after the name, which may contain any characters.
 fn state(stat: &str) -> Option<char> {
     stat.rsplit_once(')')?.1.trim_start().chars().next()
 }

@@ -38,10 +38,10 @@ pub(super) fn class_of(media: &[ClassSetting]) -> MediaClass {
 }
 
 impl Pools {
-    /// Says which media a virtual disk may lie on, and begins to move what lies elsewhere.
+    /// Sets the media that a virtual disk may use, and starts to move data that is on other media.
     ///
     /// # Errors
-    /// See [`StorageError`]: there are too few such disks, or they have no room, or what lies elsewhere cannot move; nothing has changed then.
+    /// See [`StorageError`]: too few such disks, no room on them, or data that cannot move; nothing has changed then.
     pub(super) async fn set_space_media(
         &self,
         name: &str,
@@ -59,7 +59,7 @@ impl Pools {
         let text = match moves {
             0 => format!("virtual disk {name} may use {where_to} now"),
             _ => format!(
-                "virtual disk {name} may use {where_to} now; {} of it move there: see causeway job list",
+                "virtual disk {name} may use {where_to} now; {} of it are moved there: see causeway job list",
                 human_bytes(size)
             ),
         };
@@ -74,10 +74,10 @@ impl OpenPool {
         if let Some(mover) = self.mover() {
             mover.rebalance();
         }
-        Some(format!("{what}, and move as far as they can: see causeway job list"))
+        Some(format!("{what}, and are moved if there is room: see causeway job list"))
     }
 
-    /// That something lies on other media than it should, if it does.
+    /// A text about data on media that its virtual disk may not use, if there is any.
     pub(super) fn outside(&self) -> Option<String> {
         let bytes = self.pool.read(|s| {
             let slabs: usize = s.spaces.keys().map(|space| placement::outside(s, *space)).sum();
@@ -88,10 +88,10 @@ impl OpenPool {
     }
 }
 
-/// How many slabs of a virtual disk would have to move, if it were of this class.
+/// The number of slabs of a virtual disk that would have to move for this class.
 ///
 /// # Errors
-/// That cannot be.
+/// The class is not possible.
 fn what_moves(s: &State, space: SpaceId, media: MediaClass) -> Result<usize, StorageError> {
     let record = s.spaces.get(&space).ok_or(invalid(InvalidOp::NoSpace(space)))?;
     enough_disks(s, &pool::SpaceRecord { media, ..pool::SpaceRecord::clone(record) })?;

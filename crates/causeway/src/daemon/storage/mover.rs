@@ -1,5 +1,5 @@
-//! Moves data of an open pool to other disks automatically: off disks that are to be removed, onto others
-//! when a disk is lost, to new disks.
+//! Moves data of an open pool to other disks automatically: from disks that are to be removed, from lost disks, and
+//! to new disks.
 //!
 //! Invariants:
 //! 1. A disk that is to be removed and has data, and one that was lost longer ago than the pool's policy
@@ -26,9 +26,9 @@ use crate::control::events::EventKind;
 /// A job that could not continue tries again after this time.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// Several disks that are lost or leave at once have jobs that meet in the same rows, of which one slab moves
-/// at a time: a job that found some of its own taken tries again after so long, each time longer, as long as
-/// it gets somewhere or so often; then it waits like one that failed.
+/// If several disks are lost or leave at once, their jobs work on the same rows, of which one slab moves at a time. A
+/// job that found some of its rows in use tries again after this delay, which grows each time. After [`PASSES`]
+/// attempts without progress it waits like a failed job.
 const SOON: Duration = Duration::from_millis(200);
 const PASSES: u32 = 20;
 
@@ -54,7 +54,7 @@ pub(super) struct Mover {
 }
 
 impl Mover {
-    /// Begins to look for what is to be moved.
+    /// Starts to search for data to move.
     pub(super) fn start(env: &Env, pool: &Pool, teller: &Teller) -> Arc<Mover> {
         let mover = Arc::new(Mover {
             env: env.clone(),
@@ -84,7 +84,7 @@ impl Mover {
         !running
     }
 
-    /// Begins no more jobs; those that there are the board ends.
+    /// Starts no more jobs; the board stops the existing ones.
     pub(super) fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
         self.asked.send_modify(|n| *n += 1);
@@ -108,7 +108,7 @@ impl Mover {
         }
     }
 
-    /// How long until the first of the lost disks is to be rebuilt.
+    /// The time until the first lost disk must be rebuilt.
     fn due(&self, lost: &BTreeSet<DiskNumber>) -> Option<Duration> {
         let (now, policy) = (self.env.now(), self.pool.read(|s| s.policy));
         let mut since = self.lost.lock();
@@ -151,7 +151,7 @@ impl Mover {
         }
     }
 
-    /// Ends the rebuilding of disks that are back, and the emptying of those that are to stay.
+    /// Stops rebuilding disks that returned, and emptying disks that are to stay.
     fn end_needless(&self) {
         for job in self.pool.jobs().list() {
             let Subject::Disk(disk) = job.subject else { continue };
@@ -161,7 +161,7 @@ impl Mover {
                 _ => true,
             });
             if !needed {
-                // One that has ended meanwhile is gone already.
+                // The job may have ended in the meantime.
                 let _ = self.pool.jobs().stop(job.id);
             }
         }
@@ -187,7 +187,7 @@ impl Mover {
         }
     }
 
-    /// Whether a job is to end; one that was stopped by hand is remembered.
+    /// Whether a job is to end; remembers a job that was stopped by command.
     fn is_over(&self, job: &Job, kind: Kind, subject: Subject) -> bool {
         if job.is_stopped() && !self.stopping.load(Ordering::Relaxed) {
             self.held.lock().insert((kind, subject));
@@ -226,7 +226,7 @@ impl Mover {
                 return;
             }
             if soon.is_none() {
-                tracing::warn!(pool = name, disk = number, why, "not everything could be moved off the disk");
+                tracing::warn!(pool = name, disk = number, why, "some data could not be moved off the disk");
             }
             let time = async {
                 match soon {
@@ -242,15 +242,15 @@ impl Mover {
             }
         }
         drop(job);
-        // Takes it out, if that is what was asked for.
+        // Removes the disk, if that was requested.
         self.asked.send_modify(|n| *n += 1);
     }
 
-    /// Ends the moves that were begun, and makes the disks evenly full if that is wanted.
+    /// Completes the moves in progress, and balances the disks if that is requested or needed.
     async fn even_out(self: Arc<Mover>, job: ToldJob) {
         let name = self.name();
         let resumed = self.pool.resume_moves(&job).await;
-        // A row has one move at a time: those that a restart has cut off hid what else has to move.
+        // A row has one move at a time, so moves that a restart interrupted hide other necessary moves.
         let wanted = self.rebalance.swap(false, Ordering::Relaxed) || self.pool.read(is_uneven);
         let result = match resumed {
             Ok(()) if wanted => self.pool.optimize(&job).await,
@@ -260,14 +260,14 @@ impl Mover {
             Ok(moved) if wanted => tracing::info!(pool = name, moved, "the disks are evenly full"),
             Ok(_) => {}
             Err(error) => {
-                tracing::warn!(pool = name, %error, "the disks are not evenly full");
+                tracing::warn!(pool = name, %error, "cannot make the disks evenly full");
                 job.fail(error.to_string());
             }
         }
         self.is_over(&job, Kind::Rebalance, Subject::Pool);
     }
 
-    /// Lets a disk go that was to leave and is empty.
+    /// Removes an empty disk that was to leave.
     async fn take_out(&self, disk: DiskNumber) {
         let (name, number) = (self.name(), disk.0);
         let object = self.teller.object(Subject::Disk(disk));
@@ -290,11 +290,11 @@ impl Mover {
 /// The actions required for disks.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wants {
-    /// They leave, and have data.
+    /// Disks that leave, and have data.
     leaving: Vec<DiskNumber>,
-    /// They leave for good, and have none any more.
+    /// Disks that leave permanently, and are empty.
     empty: Vec<DiskNumber>,
-    /// They are lost, and others should have what they had.
+    /// Lost disks whose data must be rebuilt on others.
     lost: BTreeSet<DiskNumber>,
 }
 

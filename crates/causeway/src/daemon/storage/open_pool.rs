@@ -1,6 +1,6 @@
 //! A pool that is in use here: the owners of its virtual disks, its background work, and the attachments.
 //!
-//! Invariant: it has owners while it is open.
+//! Invariant: the pool has owners while it is open.
 
 mod owners;
 
@@ -29,7 +29,7 @@ use crate::control::events::EventKind;
 pub(super) struct OpenPool {
     pub(super) pool: Pool,
     pub(super) read_only: bool,
-    /// Findings of the opening, which hold as long as it is open.
+    /// Notes about the opening, valid while it is open.
     pub(super) notes: Vec<String>,
     pub(super) attachments: Arc<Attachments>,
     pub(super) tallies: Arc<SpaceTallies>,
@@ -41,18 +41,18 @@ pub(super) struct OpenPool {
     live: Owners,
 }
 
-/// What the clients of a pool have that was let go, for its next opening.
+/// The state of the clients of a suspended pool that was closed, for its next opening.
 #[derive(Default)]
 pub(super) struct Kept {
     pub(super) attachments: Arc<Attachments>,
     tallies: Arc<SpaceTallies>,
     spaces: pool_local::Kept,
-    /// Of the opening that was let go: if there was another one since, the disks may have something else.
+    /// The epoch of the closed opening: if the pool was opened elsewhere since, its contents may have changed.
     pub(super) epoch: u64,
 }
 
 impl OpenPool {
-    /// Lets the owners read the logs, and starts the repairs after a crash or an absence.
+    /// Starts the owners, which read the logs, and the repairs after a crash or an absence.
     pub(super) async fn new(
         pools: &Pools,
         pool: Pool,
@@ -82,7 +82,7 @@ impl OpenPool {
         &self.env
     }
 
-    /// Which of its disks are not as they should be.
+    /// The disks with problems.
     pub(super) fn troubled(&self) -> Troubled {
         let unlabelled = self.pool.unlabelled().into_keys();
         let events = self.pool.events();
@@ -137,14 +137,14 @@ impl OpenPool {
         self.pool.read(|s| s.spaces.get(&space).map_or_else(String::new, |r| r.name.clone()))
     }
 
-    /// Ends the clients, flushes, and gives the pool up.
+    /// Disconnects the clients, flushes, and releases the pool.
     pub(super) async fn close(&self) -> Result<(), StorageError> {
         let flushed = self.end_use().await;
         self.give_up().await?;
         flushed
     }
 
-    /// Ends the clients, and flushes: the first half of closing it.
+    /// Disconnects the clients, and flushes: the first half of closing it.
     pub(super) async fn end_use(&self) -> Result<(), StorageError> {
         let ends = async {
             self.attachments.end_all().await;
@@ -157,7 +157,7 @@ impl OpenPool {
         }
     }
 
-    /// Lets the pool go if it is suspended for good, also later: what waits for it would wait for ever.
+    /// Completes when the pool is permanently suspended: waiting calls would never complete.
     async fn lets_go(&self) -> Infallible {
         let mut changes = self.pool.changes();
         loop {
@@ -171,7 +171,7 @@ impl OpenPool {
         }
     }
 
-    /// Whether it is suspended for good.
+    /// Whether it is permanently suspended.
     pub(super) fn is_over(&self) -> bool {
         self.pool.suspended().is_some_and(|why| !matches!(why, Suspension::NoLease { .. }))
     }
@@ -184,7 +184,7 @@ impl OpenPool {
         Ok(())
     }
 
-    /// Lets it go while it is suspended; nothing is flushed, and its clients stay for the next opening.
+    /// Closes it while it is suspended, without a flush; its clients are kept for the next opening.
     pub(super) async fn abandon(&self) -> Kept {
         let spaces = self.abandon_owners().await;
         let (attachments, tallies) = (Arc::clone(&self.attachments), Arc::clone(&self.tallies));
@@ -202,10 +202,10 @@ impl OpenPool {
             let absent = s.disks.keys().filter(|n| !s.is_present(**n));
             absent.map(|n| describe::disk_text(s, *n, &paths)).collect()
         });
-        (!absent.is_empty()).then(|| format!("not here: {}", absent.join(", ")))
+        (!absent.is_empty()).then(|| format!("absent: {}", absent.join(", ")))
     }
 
-    /// Reports that it is in use, and the findings of the opening.
+    /// Reports that it is open, with the notes about the opening.
     pub(super) fn tell_opened(&self, kind: EventKind, how: &str) {
         let noticed = self.notes.iter().cloned().chain(self.absent());
         let parts: Vec<String> = [how.to_owned()].into_iter().chain(noticed).collect();

@@ -24,7 +24,7 @@ use crate::control::events::EventKind;
 use crate::control::types::Changed;
 use crate::daemon::events::Events;
 
-/// Checksum tables get this part of what there is for payload, besides it.
+/// The memory of checksum tables is this fraction of the payload memory, in addition to it.
 const TABLES_PART: usize = 4;
 
 /// See the module. Lives on the storage thread; `changing` is held over every change.
@@ -38,12 +38,12 @@ pub struct Pools {
     pub(super) by: Claimant,
     pub(super) changing: tokio::sync::Mutex<()>,
     pub(super) known: Mutex<BTreeMap<PoolId, Known>>,
-    /// Of pools that were let go and are not open again.
+    /// The clients of suspended pools that were closed and are not open again.
     pub(super) kept: Mutex<BTreeMap<PoolId, Kept>>,
     /// The reported faults.
     pub(super) watch: Watch,
     pub(super) events: Arc<Events>,
-    /// The attachments that are made again.
+    /// The attachments to restore.
     pub(super) remembered: Remembered,
 }
 
@@ -63,21 +63,21 @@ pub(super) enum Purpose {
     Look,
 }
 
-/// A pool that has been seen.
+/// A known pool.
 #[derive(Clone)]
 pub(super) enum Known {
     Open(Arc<OpenPool>),
     Closed(Closed),
 }
 
-/// A pool that is not.
+/// A pool that is not open.
 #[derive(Clone)]
 pub(super) struct Closed {
     pub(super) name: String,
     pub(super) disks: Vec<PathBuf>,
     pub(super) reason: String,
     pub(super) cure: Option<String>,
-    /// Commands that end that, as they are.
+    /// Commands that open it, which can be run unchanged.
     pub(super) helps: Vec<String>,
 }
 
@@ -129,7 +129,7 @@ impl Pools {
         }
     }
 
-    /// The same, to change it: it is not open for reading only.
+    /// An open pool that is not read-only, by name or identity.
     pub(super) fn pool_to_change(&self, name: &str) -> Result<Arc<OpenPool>, StorageError> {
         let open = self.open_pool(name)?;
         open.writable()?;
@@ -155,7 +155,7 @@ impl Pools {
         let atomic = Some(label.atomic_write);
         match self.open_reserving(path, atomic, purpose, metadata_of(&label.areas)).await {
             Err(StorageError::Disk(error @ disk::OpenError::NoRoom { .. })) => {
-                tracing::warn!("{error}; until then the pool may take no changes");
+                tracing::warn!("{error}; until then the pool may refuse changes");
                 self.open_reserving(path, atomic, purpose, Vec::new()).await
             }
             opened => opened,
@@ -173,7 +173,7 @@ impl Pools {
         atomic: Option<u32>,
         size: u64,
     ) -> Result<Arc<dyn Disk>, StorageError> {
-        // Where its metadata is does not depend on its slabs.
+        // The position of its metadata does not depend on its slabs.
         let reserve = Areas::plan(size, Areas::SLAB_MIN).as_ref().map(metadata_of).unwrap_or_default();
         self.open_reserving(path, atomic, Purpose::Write, reserve).await
     }
@@ -199,15 +199,15 @@ impl Pools {
         Ok(Counted::new(opened.await.map_err(|_| StorageError::Stopping)??, tally))
     }
 
-    /// Lets the clients over NBD of all spaces begin to end.
+    /// Starts to disconnect the NBD clients of all spaces.
     pub(super) fn begin_to_end(&self) {
         self.open_pools().iter().for_each(|open| open.attachments.begin_to_end());
         self.kept.lock().values().for_each(|kept| kept.attachments.begin_to_end());
     }
 
-    /// Ends the clients of all spaces, flushes them, and gives the pools up.
+    /// Disconnects the clients of all spaces, flushes the spaces, and releases the pools.
     pub(super) async fn close_all(&self) {
-        // A command may wait for one of them, with the lock.
+        // A command that holds the lock may wait for one of them.
         self.open_pools().iter().filter(|open| open.is_over()).for_each(|open| open.pool.abandon());
         let _one = self.changing.lock().await;
         self.begin_to_end();
@@ -218,7 +218,7 @@ impl Pools {
                     tracing::info!(pool = name, "pool exported");
                     open.teller.tell(EventKind::PoolClosed, "the server is stopping".to_owned());
                 }
-                Err(error) => tracing::error!(pool = name, %error, "pool not exported cleanly"),
+                Err(error) => tracing::error!(pool = name, %error, "cannot export the pool cleanly"),
             }
         }
         let kept = std::mem::take(&mut *self.kept.lock());

@@ -1,5 +1,5 @@
-//! The attachments that a server makes again after a restart: `attachments.json` in the folder `server.state`, replaced as
-//! a whole with each change. Without that folder they end with the server.
+//! The attachments that a server restores after a restart: `attachments.json` in the directory `server.state`, replaced
+//! as a whole with each change. Without that directory attachments end with the server.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -48,10 +48,10 @@ impl Remembered {
         all.iter().filter(|e| e.pool == pool).map(|e| (SpaceId(e.space), e.attach.clone())).collect()
     }
 
-    /// Keeps the attachment of a virtual disk in place of an earlier one; with `None`, forgets it. Durable on return.
+    /// Stores the attachment of a virtual disk, replacing an earlier one; `None` removes it. Durable on return.
     ///
     /// # Errors
-    /// The system's: the file is as before.
+    /// The system's: the file is unchanged.
     pub(super) async fn set(&self, pool: PoolId, space: SpaceId, attach: Option<Attach>) -> io::Result<()> {
         let (pool, space) = (pool.to_string(), space.0);
         let entries = {

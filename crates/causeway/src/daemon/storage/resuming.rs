@@ -1,8 +1,8 @@
-//! Suspended pools that resume by themselves.
+//! Resumes suspended pools automatically.
 //!
-//! A pool is suspended for good when too few of its disks with metadata are left. When labels of more than half of them can be
-//! read again, it is let go and opened again. Its clients stay: calls fail in between, and so does the first flush of a virtual
-//! disk. They end if another process has opened the pool meanwhile.
+//! A pool is permanently suspended when too few of its disks with metadata remain. When the labels of more than half of
+//! them can be read again, it is closed and opened again. Its clients stay connected: calls fail in between, and so
+//! does the first flush of each virtual disk. They are disconnected if another process opened the pool in the meantime.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use super::pools::{Closed, Known, Pools};
 use crate::control::events::EventKind;
 use crate::control::storage::ImportRequest;
 
-/// How long a pool is left alone that could not be opened again.
+/// The pause after a failed attempt to open a pool again.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// When a pool is tried next, and which disks had its metadata when it was suspended.
+/// The time of the next attempt for each pool, and the disks with its metadata when it was suspended.
 #[derive(Default)]
 pub(super) struct Resuming(BTreeMap<PoolId, (Instant, BTreeSet<DiskNumber>)>);
 
 impl Pools {
-    /// Opens pools again whose disks are back.
+    /// Opens pools again whose disks are present again.
     pub(super) async fn resume_suspended(&self, resuming: &mut Resuming) {
         let suspended = self.open_pools().into_iter().filter(|open| {
             !open.read_only && matches!(open.pool.suspended(), Some(Suspension::TooFewVoters { .. }))
@@ -48,10 +48,10 @@ impl Pools {
             if here * 2 <= voters.len() {
                 continue;
             }
-            // First: a command may wait for the pool, with the lock.
+            // First, because a command that holds the lock may wait for the pool.
             open.iter().for_each(|open| open.pool.abandon());
             let Ok(_one) = self.changing.try_lock() else { continue };
-            // It may have been closed, or opened, meanwhile.
+            // It may have been closed or opened in the meantime.
             let is_there = match (self.known.lock().get(&id), &open) {
                 (Some(Known::Open(now)), Some(open)) => Arc::ptr_eq(now, open),
                 (Some(Known::Closed(_)), None) => self.kept.lock().contains_key(&id),
@@ -74,7 +74,7 @@ impl Pools {
     async fn open_again(&self, id: PoolId, open: Option<Arc<OpenPool>>, found: &[Labelled]) {
         if let Some(open) = open {
             let name = open.name();
-            tracing::info!(pool = name, "enough disks of a suspended pool are back: it is opened again");
+            tracing::info!(pool = name, "enough disks of a suspended pool are present again: opening it");
             let kept = open.abandon().await;
             self.kept.lock().insert(id, kept);
             let closed = Closed {
@@ -91,8 +91,10 @@ impl Pools {
         self.wait_for_locks(found, patience).await;
         let before = self.why_closed(id);
         match self.open(id, found, &ImportRequest::default(), patience).await {
-            Ok(open) => open.tell_opened(EventKind::PoolOpened, "its disks are back, and it has resumed"),
-            // It is tried again, and said once.
+            Ok(open) => {
+                open.tell_opened(EventKind::PoolOpened, "its disks are present again, and it has resumed")
+            }
+            // Another attempt follows; the same error is logged once.
             Err(error) if self.why_closed(id) != before => {
                 tracing::error!(%error, "a suspended pool cannot be opened again");
             }

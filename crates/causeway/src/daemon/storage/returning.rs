@@ -1,9 +1,9 @@
-//! Disks that return to their pools: by command, and by themselves.
+//! Returns disks to their pools: by command, and automatically.
 //!
-//! A disk returns by itself if it went away by itself and is back in one of the configured places: it was not found, or
-//! it was disconnected. One that was removed from service for failing I/O counts as disconnected only if it was seen to be
-//! away since: a disk that is still here would fail again. One that a command took offline stays offline, and so does one
-//! that the pool would take only with `--accept-loss`.
+//! A disk returns automatically if it was not found or was disconnected, and is present again in one of the configured
+//! paths. A disk that was removed from service for failing I/O returns automatically only if it was disconnected since:
+//! otherwise it would fail again. A disk that a command took offline stays offline, and so does one that the pool would
+//! accept only with `--accept-loss`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
@@ -23,31 +23,31 @@ use crate::control::events::EventKind;
 use crate::control::storage::ReturnRequest;
 use crate::control::types::Changed;
 
-/// How often places that are new are looked at while a disk is absent, and how often all places.
+/// While a disk is absent: the interval of checks of new paths, and of all paths.
 const EVERY: Duration = Duration::from_secs(2);
 const ALL_EVERY: Duration = Duration::from_secs(60);
-/// How long a disk that returned by itself, or was refused, is left alone then.
+/// The pause after a disk returned automatically or was refused.
 const PAUSE: Duration = Duration::from_secs(30);
 
 type Key = (PoolId, DiskNumber);
 
-/// What the last look found.
+/// The result of the last check.
 #[derive(Default)]
 struct Looked {
-    /// Device and inode of each place, and its size: another disk may have the same path.
+    /// Device, inode and size of each path: another disk may have the same path.
     places: BTreeMap<PathBuf, (u64, u64, u64)>,
     all_at: Option<Instant>,
-    /// Absent disks that no place had.
+    /// Absent disks that were not found at any path.
     away: BTreeSet<Key>,
-    /// When a disk was last to return by itself, and why it was refused.
+    /// When a disk was last returned automatically, and why it was refused.
     tried: BTreeMap<Key, (Instant, Option<String>)>,
 }
 
 impl Pools {
-    /// Gives an open pool a disk back that it misses.
+    /// Returns an absent disk to its open pool.
     ///
     /// # Errors
-    /// See [`StorageError`]: it is not here, it is of no open pool, or what it has is older or newer than the pool.
+    /// See [`StorageError`]: it is absent, belongs to no open pool, or its data is older or newer than the pool's.
     pub async fn return_disk(&self, request: ReturnRequest) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
         let named = std::fs::canonicalize(&request.disk).ok();
@@ -75,7 +75,10 @@ impl Pools {
         let name = found.label.pool_name.clone();
         let open = self.open_pools().into_iter().find(|o| o.pool.id() == found.label.pool);
         let Some(open) = open else {
-            return Err(StorageError::NotOpen { name, reason: "this disk does not open it".to_owned() });
+            return Err(StorageError::NotOpen {
+                name,
+                reason: "causeway disk return does not open pools".to_owned(),
+            });
         };
         if !open.pool.has(found.label.id) {
             return Err(StorageError::Removed { path: found.path, pool: open.name(), into: None });
@@ -83,11 +86,11 @@ impl Pools {
         if open.pool.read(|s| s.is_present(found.label.number)) {
             return Ok(in_service(&open, found.label.number));
         }
-        let number = self.take_back(&open, &found, request.accept_loss, "by command").await?;
-        Ok(done(format!("disk {} is back in the pool {}", number.0, open.name()), Vec::new()))
+        let number = self.take_back(&open, &found, request.accept_loss, "returned by command").await?;
+        Ok(done(format!("disk {} returned to the pool {}", number.0, open.name()), Vec::new()))
     }
 
-    /// Takes disks back by themselves as long as the thread runs.
+    /// Returns disks automatically while the thread runs.
     pub(super) async fn watch_returns(self: Arc<Pools>) {
         let (mut looked, mut resuming) = (Looked::default(), Resuming::default());
         loop {
@@ -102,7 +105,7 @@ impl Pools {
         }
     }
 
-    /// The absent disks of pools that could take them.
+    /// The absent disks that their pools could accept.
     fn absent(&self) -> BTreeMap<Key, (Arc<OpenPool>, Absence)> {
         let mut absent = BTreeMap::new();
         for open in self.open_pools() {
@@ -150,7 +153,7 @@ impl Pools {
             if !by_itself || !open.pool.has(found.label.id) {
                 continue;
             }
-            // Until it is in service its place is looked at each time.
+            // Until it is in service its path is checked each time.
             looked.places.remove(&found.path);
             let before = looked.tried.get(&key);
             if before.is_some_and(|(at, _)| now - *at < PAUSE) {
@@ -167,12 +170,12 @@ impl Pools {
         }
     }
 
-    /// Takes back a disk that is here again; else says why not.
+    /// Returns a disk that is present again; an error is the text of the event.
     async fn returns(&self, open: &Arc<OpenPool>, found: &Labelled) -> Result<(), String> {
-        let taken = self.take_back(open, found, false, "it is back, and returned by itself").await;
+        let taken = self.take_back(open, found, false, "it was found again, and returned by itself").await;
         taken.map(drop).map_err(|error| {
             let help = error.cure().map_or_else(String::new, |c| format!(": {c}"));
-            format!("it is back at {}, and was refused: {error}{help}", found.path.display())
+            format!("it was found again at {}, but the pool refused it: {error}{help}", found.path.display())
         })
     }
 

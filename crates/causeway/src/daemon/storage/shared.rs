@@ -1,8 +1,8 @@
-//! A pool's virtual disks for a share: what the backend `spaces` stands on.
+//! A pool's virtual disks for a share: the interface of the backend `spaces`.
 //!
-//! The pool is looked for by its name in every call, so a share may be there before its pool is open. Reads of the pool's
-//! state and I/O are done on the calling thread; changes are done on the storage thread and end there, also when
-//! the caller has gone.
+//! Every call looks up the pool by its name, so a share can exist before its pool is open. Reads of the pool's state
+//! and I/O run on the calling thread. Changes run on the storage thread and complete there, even if the caller stops
+//! waiting.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ struct PoolShare {
     columns: Option<u8>,
 }
 
-/// An open file of a share: its virtual disk is neither destroyed nor resized otherwise, and its pool not exported.
+/// An open file of a share: prevents that its virtual disk is destroyed or resized, or its pool exported.
 struct InUse {
     attachments: Arc<Attachments>,
     space: SpaceId,
@@ -85,7 +85,7 @@ impl PoolShare {
         })
     }
 
-    /// What a new file is.
+    /// The virtual disk of a new file.
     fn new_space(&self, name: String) -> NewSpace {
         NewSpace {
             name,
@@ -177,7 +177,7 @@ fn volume(pool: &str) -> u128 {
     pool.bytes().fold(BASIS, |hash, byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME))
 }
 
-/// The nearest that clients of a share can be told; the log has the rest.
+/// The nearest error for clients of a share; the log has the complete error.
 fn refused(pool: &str, error: &StorageError) -> VfsError {
     let told = match error {
         StorageError::NoSpace(_) | StorageError::Owner(LocalError::NoSpace(_)) => VfsError::Stale,
@@ -190,7 +190,7 @@ fn refused(pool: &str, error: &StorageError) -> VfsError {
         StorageError::Attached { .. } | StorageError::Shared(_) => VfsError::Busy,
         _ => VfsError::Io(rustix::io::Errno::NODEV.raw_os_error()),
     };
-    tracing::warn!(pool, "a share of its virtual disks refused: {error}");
+    tracing::warn!(pool, "a request to a share of the virtual disks failed: {error}");
     told
 }
 

@@ -1,4 +1,4 @@
-//! Making, resizing, renaming and destroying virtual disks.
+//! Creates, resizes, renames and destroys virtual disks.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::output::human_bytes;
 
 /// The default interleave, in bytes: that of Windows.
 const INTERLEAVE: u32 = 256 << 10;
-/// Data columns that a mirror and a simple space get by themselves, at most.
+/// The maximum default number of data columns of a mirror and a simple space.
 const COLUMNS_MIRROR: usize = 4;
 const COLUMNS_SIMPLE: usize = 8;
 const COLUMNS_PARITY: usize = 8;
@@ -32,7 +32,7 @@ const COLUMNS_LOCAL: u8 = 8;
 const COLUMNS_LOCAL_FLASH: (usize, u8) = (16, 12);
 
 impl Pools {
-    /// Makes a virtual disk.
+    /// Creates a virtual disk.
     ///
     /// # Errors
     /// See [`StorageError`]; nothing has changed then.
@@ -57,7 +57,10 @@ impl Pools {
         let object = open.teller.object(Subject::Space(space));
         open.teller.tell_of(EventKind::VirtualDiskCreated, object, human_bytes(size));
         let more = (size > room).then(|| {
-            format!("the pool has room for {} of it now: add disks before more is written", human_bytes(room))
+            format!(
+                "the pool has room for {} of it now: add disks before more data is written",
+                human_bytes(room)
+            )
         });
         let more = why.into_iter().chain(more);
         let text =
@@ -65,10 +68,10 @@ impl Pools {
         Ok(done(text, more.collect()))
     }
 
-    /// Changes which media a virtual disk may lie on, its number of copies, and its size; or its name alone.
+    /// Changes the media, the number of copies, and the size of a virtual disk; or only its name.
     ///
     /// # Errors
-    /// See [`StorageError`]; of several changes those before have been made.
+    /// See [`StorageError`]; of several changes the earlier ones were made.
     pub async fn change_space(&self, name: &str, change: SpaceChange) -> Result<Changed, StorageError> {
         let mut all = Vec::new();
         if let Some(media) = &change.media {
@@ -90,7 +93,7 @@ impl Pools {
         Ok(done(text, all.into_iter().flat_map(|changed| changed.notes).collect()))
     }
 
-    /// Makes a virtual disk larger, or smaller where nothing is; with `destroy`, where something is too.
+    /// Resizes a virtual disk. Data beyond a smaller size is an error, unless `destroy` is set.
     ///
     /// # Errors
     /// See [`StorageError`]: it is in use, or there is data beyond the new size.
@@ -99,7 +102,7 @@ impl Pools {
         let (open, space) = self.space_to_change(name)?;
         let size = whole_units(size)?;
         if size == 0 {
-            return Err(StorageError::Size(size)); // no size destroys everything, whatever is confirmed
+            return Err(StorageError::Size(size)); // a size of 0 would destroy everything
         }
         open.refuse_attached(space)?;
         open.refuse_shared(|shared| shared == space)?;
@@ -114,17 +117,17 @@ impl Pools {
             object,
             format!("from {} to {}", sizes[0], sizes[1]),
         );
-        Ok(done(format!("virtual disk {name} has {} now", sizes[1]), Vec::new()))
+        Ok(done(format!("virtual disk {name} resized to {}", sizes[1]), Vec::new()))
     }
 
-    /// Gives a virtual disk another name; it may be in use.
+    /// Renames a virtual disk; it may be in use.
     ///
     /// # Errors
     /// See [`StorageError`]: the name is taken, or the pool takes no changes.
     pub async fn rename_space(&self, name: &str, to: &str) -> Result<Changed, StorageError> {
         let (open, space) = self.space_to_change(name)?;
         self.rename_found(&open, space, to).await?;
-        Ok(done(format!("virtual disk {name} is {to} now"), Vec::new()))
+        Ok(done(format!("virtual disk {name} renamed to {to}"), Vec::new()))
     }
 
     pub(super) async fn rename_found(
@@ -140,7 +143,7 @@ impl Pools {
         Ok(())
     }
 
-    /// Destroys a virtual disk and what is on it.
+    /// Destroys a virtual disk and its data.
     ///
     /// # Errors
     /// See [`StorageError`]: it is in use, or the pool takes no changes.
@@ -181,7 +184,7 @@ impl Pools {
         }
     }
 
-    /// The same, to change it: its pool is not open for reading only.
+    /// A virtual disk of a pool that is not read-only, by name or `pool/name`.
     pub(super) fn space_to_change(&self, name: &str) -> Result<(Arc<OpenPool>, SpaceId), StorageError> {
         let found = self.find_space(name)?;
         found.0.writable()?;
@@ -190,10 +193,10 @@ impl Pools {
 }
 
 impl OpenPool {
-    /// Gives a virtual disk another size, in whole units; what is beyond a smaller one is destroyed.
+    /// Resizes a virtual disk, in whole units; data beyond a smaller size is destroyed.
     ///
     /// # Errors
-    /// See [`StorageError`]; of a fixed one that cannot grow nothing has changed then.
+    /// See [`StorageError`]; a fixed virtual disk that cannot grow is unchanged.
     pub(super) async fn resize(&self, space: SpaceId, size: u64) -> Result<(), StorageError> {
         let owners = self.writable()?;
         let record = self.pool.read(|s| s.spaces.get(&space).map(|r| (r.size, r.provisioning)));
@@ -205,10 +208,10 @@ impl OpenPool {
         Ok(owners.resize(space, size).await?)
     }
 
-    /// Gives a fixed virtual disk a larger size and the slabs for it; where there are none it stays as it was.
+    /// Enlarges a fixed virtual disk and allocates its slabs; without free slabs it is unchanged.
     ///
     /// # Errors
-    /// [`StorageError::CannotGrow`], and what may go wrong with disks.
+    /// [`StorageError::CannotGrow`], and errors of disks.
     async fn grow_fixed(&self, space: SpaceId, had: u64, size: u64) -> Result<(), StorageError> {
         let owners = self.writable()?;
         owners.resize(space, size).await?;
@@ -244,7 +247,7 @@ fn rows_of(s: &State, space: SpaceId) -> BTreeSet<RowNumber> {
     s.rows_of(space).map(|(row, _)| row).collect()
 }
 
-/// That a fixed virtual disk has room for a new size.
+/// Checks that a fixed virtual disk has room for a new size.
 ///
 /// # Errors
 /// [`StorageError::CannotGrow`].
@@ -257,14 +260,14 @@ fn cannot_grow(s: &State, space: SpaceId, size: u64) -> StorageError {
     StorageError::CannotGrow { pool: s.name.clone(), name, size, room: size_possible(s, space) }
 }
 
-/// The largest size that a fixed virtual disk could have: the rows that it has, and those that fit.
+/// The largest possible size of a fixed virtual disk: its rows, and those that still fit.
 fn size_possible(s: &State, space: SpaceId) -> u64 {
     let Some(record) = s.spaces.get(&space) else { return 0 };
     let rows = rows_of(s, space).len() as u64 + pool::health::rows_to_grow(s, space);
     rows * record.row_bytes(s.slab_bytes)
 }
 
-/// Gives a fixed virtual disk all of its slabs.
+/// Allocates all slabs of a fixed virtual disk.
 async fn allocate(open: &OpenPool, space: SpaceId) -> Result<(), StorageError> {
     Ok(open.writable()?.allocate_all(space).await?)
 }
@@ -283,12 +286,12 @@ fn why_columns(s: &State, record: &SpaceRecord) -> String {
         let all = record.slabs_in_row();
         let most = parity_columns(disks, record.resiliency.failures() as u8);
         let why = match all < disks {
-            _ if columns < most => "as many as place no more in one enclosure, node or rack than may be lost",
-            true => "one for each disk but one, which is free for repairs",
+            _ if columns < most => "so that no enclosure, node or rack has more columns than may be lost",
+            true => "one for each disk except one, which is free for repairs",
             false => "no disk is free for repairs until one more is added",
         };
         return format!(
-            "it has {all} columns, {} of them parity: {why}; 2 to {COLUMNS_PARITY} of data are chosen",
+            "it has {all} columns, {} of them parity: {why}; the default is 2 to {COLUMNS_PARITY} columns of data",
             record.resiliency.failures()
         );
     }
@@ -324,16 +327,16 @@ pub(super) fn usable(s: &State, media: MediaClass) -> usize {
     usable_disks(s, media).count()
 }
 
-/// They.
+/// The disks that new slabs of a virtual disk of this class may go to.
 pub(super) fn usable_disks(s: &State, media: MediaClass) -> impl Iterator<Item = (&DiskNumber, &DiskRecord)> {
     let auto = s.disks.iter().filter(|(d, r)| r.usage == Usage::AutoSelect && s.is_present(**d));
     auto.filter(move |(_, r)| media.takes(r.media()))
 }
 
-/// That a row of such a virtual disk finds disks enough.
+/// Checks that the pool has enough disks for a row of such a virtual disk.
 ///
 /// # Errors
-/// It does not.
+/// It has too few.
 pub(super) fn enough_disks(s: &State, record: &SpaceRecord) -> Result<(), StorageError> {
     let (disks, media, pool) = (usable(s, record.media), record.media, s.name.clone());
     let needed = match record.resiliency {
@@ -361,7 +364,7 @@ pub(super) fn resiliency_of(setting: ResiliencySetting) -> Resiliency {
     }
 }
 
-/// The virtual disk that is asked for, and how many bytes of its kind the pool has room for.
+/// The requested virtual disk, and the number of bytes of its resiliency that the pool has room for.
 pub(super) fn shape(s: &State, new: &NewSpace) -> Result<(SpaceRecord, u64), StorageError> {
     let resiliency = match (new.resiliency, new.groups) {
         (setting, None | Some(1)) => resiliency_of(setting),
@@ -383,7 +386,7 @@ pub(super) fn shape(s: &State, new: &NewSpace) -> Result<(SpaceRecord, u64), Sto
         }
         Resiliency::LocalParity { .. } => local_columns(s, media, usable),
     };
-    // People count the columns of parity too.
+    // The requested number includes the columns of parity.
     let least = resiliency.parity_columns() + if resiliency.is_parity() { 2 } else { 1 };
     if let Some(columns) = new.columns.filter(|c| usize::from(*c) < least) {
         return Err(StorageError::TooFewColumns { columns, least });

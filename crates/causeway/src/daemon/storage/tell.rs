@@ -23,7 +23,7 @@ pub(super) struct Teller {
     env: Env,
     events: Arc<Events>,
     pool: Pool,
-    /// Where disks are, and where those were that are not here.
+    /// The paths of disks; of absent disks the last ones.
     paths: Arc<Mutex<BTreeMap<DiskNumber, PathBuf>>>,
 }
 
@@ -45,7 +45,7 @@ impl Teller {
         teller
     }
 
-    /// Where its disks are. Of those that are not here, where they were last since the pool was opened.
+    /// The paths of its disks; of absent disks the last ones since the pool was opened.
     pub(super) fn paths(&self) -> BTreeMap<DiskNumber, PathBuf> {
         let mut paths = self.paths.lock();
         paths.extend(self.pool.members().iter().map(|m| (m.number, m.disk.info().path.clone())));
@@ -62,7 +62,7 @@ impl Teller {
         self.events.record(self.happening(kind, object, message));
     }
 
-    /// Reports something that wants to be looked at.
+    /// Reports a warning.
     pub(super) fn tell_warning(&self, kind: EventKind, subject: Subject, message: String) {
         let what = self.happening(kind, self.object(subject), message);
         self.events.record(Happening { perceived_severity: WARNING, ..what });
@@ -81,11 +81,11 @@ impl Teller {
         })
     }
 
-    /// Starts a job and reports it. `None`: there is one for this object already, or all are stopping.
+    /// Starts a job and reports it. `None` if the object has such a job already, or all jobs are being stopped.
     pub(super) fn begin(&self, board: &Arc<Board>, kind: Kind, subject: Subject) -> Option<ToldJob> {
         let job = board.begin(kind, subject)?;
         let object = self.object(subject);
-        let message = format!("{} (job {}) has begun", kind.name(), job.id().0);
+        let message = format!("{} (job {}) has started", kind.name(), job.id().0);
         self.tell_of(EventKind::JobStarted, object.clone(), message);
         let (began, failure, teller) = (self.env.now(), Mutex::default(), self.clone());
         Some(ToldJob { job, kind, object, began, failure, teller })
@@ -97,12 +97,12 @@ impl Teller {
 }
 
 impl ToldJob {
-    /// It ends, because something has failed.
+    /// Records that the job failed.
     pub(super) fn fail(&self, why: String) {
         *self.failure.lock() = Some(why);
     }
 
-    /// How bad it is how it ended, and how.
+    /// The severity and the text of the result.
     fn result(&self) -> (u8, String) {
         let ((done, total), (healed, lost)) = (self.job.bytes(), self.job.findings());
         let elapsed = self.teller.env.now().saturating_duration_since(self.began);
@@ -112,15 +112,15 @@ impl ToldJob {
             None if self.job.is_stopped() && total == 0 => (INFORMATION, "was stopped".to_owned()),
             None if self.job.is_stopped() => {
                 let (done, total) = (human_bytes(done), human_bytes(total));
-                (INFORMATION, format!("was stopped after {time}, with {done} of {total} done"))
+                (INFORMATION, format!("was stopped after {time}, with {done} of {total} completed"))
             }
-            None if done == 0 => (INFORMATION, format!("is done after {time}")),
-            None => (INFORMATION, format!("is done: {} in {time}", human_bytes(done))),
+            None if done == 0 => (INFORMATION, format!("is complete after {time}")),
+            None => (INFORMATION, format!("is complete: {} in {time}", human_bytes(done))),
         };
         match (healed, lost) {
             (0, 0) => (severity, ended),
-            (_, 0) => (severity, format!("{ended}, {} healed", some(healed as usize, "unit"))),
-            _ => (ERROR, format!("{ended}, {} healed, {lost} lost", some(healed as usize, "unit"))),
+            (_, 0) => (severity, format!("{ended}, {} repaired", some(healed as usize, "block"))),
+            _ => (ERROR, format!("{ended}, {} repaired, {lost} lost", some(healed as usize, "block"))),
         }
     }
 }

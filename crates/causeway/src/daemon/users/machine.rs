@@ -17,7 +17,7 @@ pub(super) fn user(account: &str) -> Option<MachineUser> {
     let found = |name: &str| match User::from_name(name) {
         Ok(user) => user,
         Err(error) => {
-            tracing::warn!(user = name, "the machine's users cannot be asked: {error}");
+            tracing::warn!(user = name, "cannot look up the user of this machine: {error}");
             None
         }
     };

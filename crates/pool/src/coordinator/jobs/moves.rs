@@ -1,4 +1,4 @@
-//! Slabs move to other disks: of disks that leave or are lost.
+//! Moves slabs of retired or lost disks to other disks.
 
 use std::collections::BTreeMap;
 
@@ -16,23 +16,22 @@ pub(super) const MOVES_AT_ONCE: usize = 64;
 /// Regions of one slab that are filled at a time.
 const REGIONS_AT_ONCE: usize = 4;
 
-/// How many slabs each disk reads or writes while a disk is emptied: those of which it has the copy that is read, and those
-/// that it was chosen for. Where they are read is decided already; to be ready at the same time, disks that read much write
-/// little.
+/// How many slabs each disk reads or writes while a disk is emptied: those whose source copy it has, and those placed
+/// on it. The sources are fixed; for equal total work, disks that read much write little.
 struct Work {
     slabs: Mutex<BTreeMap<DiskNumber, usize>>,
-    /// Each disk of the same medium has room for twice its part: otherwise only room counts, because the last slabs may have
-    /// few places to go.
+    /// Every disk of the same medium has room for twice its share. Otherwise only free space decides, because the last
+    /// slabs may have few possible places.
     is_ample: bool,
 }
 
-/// What an order says of a slab.
+/// A slab in an order: its row, its index, and its target.
 type Fill = (RowNumber, u8, Option<SlabPlace>);
 
 impl Pool {
-    /// Moves everything on a disk to others: to automatically selected disks and hot spares, using their reserve too. The disk
-    /// may be present or absent; data that is only on absent disks stays. Errors: the first; what could be moved has
-    /// moved all the same.
+    /// Moves everything on a disk to others: to automatically selected disks and hot spares, including their reserve.
+    /// The disk may be present or absent; data that is only on absent disks stays. Errors: the first; all other slabs
+    /// are moved nevertheless.
     pub async fn evacuate(&self, from: DiskNumber, job: &Job) -> Result<Evacuated, SeamError> {
         let rows = in_turns(self.read(|s| s.rows_on(from).map(|(space, row, _)| (space, row)).collect()));
         job.expect(rows.iter().map(|(_, row)| self.bytes_of(*row)).sum());
@@ -51,7 +50,8 @@ impl Pool {
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
-        // Of data if possible: a log may lie on faster media than that, so disks that would do for it may not be enough.
+        // The reason of a data slab if possible: a log may need faster media, so disks suitable for it may not suffice
+        // for data.
         result.why = stays.into_values().next();
         if let Some(error) = failed {
             return Err(error);
@@ -65,8 +65,8 @@ impl Pool {
         Ok(result)
     }
 
-    /// Continues moves that no job works on: those that there were before a restart. Errors: the first; the other moves
-    /// are continued all the same.
+    /// Continues moves without a job: those from before a restart. Errors: the first; the other moves are continued
+    /// nevertheless.
     pub async fn resume_moves(&self, job: &Job) -> Result<(), SeamError> {
         let moves = self.read(|s| {
             let rows = s.spaces.iter().flat_map(|(space, record)| {
@@ -86,7 +86,7 @@ impl Pool {
         at_once(MOVES_AT_ONCE, each).await.into_iter().collect()
     }
 
-    /// Moves what a row has on a disk; how many slabs.
+    /// Moves a row's slabs off a disk; returns how many.
     async fn move_off(
         &self,
         from: DiskNumber,
@@ -97,7 +97,7 @@ impl Pool {
     ) -> Result<Result<usize, Stays>, SeamError> {
         let Some(_mine) = self.orders().moving(space, row) else { return Ok(Err(Stays::Unfinished)) };
         let mut left = None;
-        // The second time, if that disk has no room by now, the owner asks for any other.
+        // In the second attempt, if the chosen disk has no room any more, the owner requests any other.
         for work in [Some(work), None] {
             let fills = match self.read(|s| s.moves_off(from, space, row, work)) {
                 Ok(fills) if fills.is_empty() => return Ok(Ok(0)),
@@ -117,7 +117,8 @@ impl Pool {
         }
     }
 
-    /// Moves slabs of a row, one after the other; why one of them stays, if possible one without a place. The caller has the row.
+    /// Moves slabs of a row, one after the other; returns why one of them stays, preferably one without a target. The
+    /// caller has the row's [`Moving`].
     pub(super) async fn fill(
         &self,
         space: SpaceId,
@@ -129,7 +130,7 @@ impl Pool {
         let most = REGIONS_AT_ONCE.min(regions);
         let report = self.order(job, space, JobOrder::Fill(fills), region_bytes, most).await?;
         if report.left.is_empty() {
-            // What was not written is done, too.
+            // Unwritten bytes count as done, too.
             job.did(bytes.saturating_sub(report.progress.bytes));
         }
         let mut left: Vec<Stays> = report.left.into_iter().map(|(_, _, why)| why).collect();
@@ -164,7 +165,7 @@ impl Work {
         Work { slabs: Mutex::new(all), is_ample }
     }
 
-    /// A place for a slab on the disk that has the least to do of those that will do; none if there is none.
+    /// A place for a slab on the suitable disk with the least work; `None` if there is none.
     fn place(&self, state: &State, space: SpaceId, row: RowNumber, index: u8) -> Option<SlabPlace> {
         if !self.is_ample {
             return None;
@@ -178,8 +179,8 @@ impl Work {
 }
 
 impl State {
-    /// What an order says to move the slabs of a row off a disk. A move that there is in the row is completed first; one to
-    /// this disk is given up.
+    /// The slabs of an order that moves a row off a disk. An existing move in the row is completed first; one to this
+    /// disk is cancelled.
     fn moves_off(
         &self,
         from: DiskNumber,
@@ -200,7 +201,7 @@ impl State {
         if !here.is_empty() && !self.is_present(from) && self.is_only_copy(from, space, row) {
             return Err(Stays::OnlyCopy(space));
         }
-        // Where the one that is completed first will be, this one must not be.
+        // Must not use the target of the move that is completed first.
         let work = work.filter(|_| fills.is_empty() && row != RowNumber::LOG);
         let is_done = |index: u8| fills.iter().any(|(_, done, _)| *done == index);
         let to = |index| work.and_then(|work| work.place(self, space, row, index));
@@ -221,7 +222,7 @@ impl State {
     }
 }
 
-/// Rows of the first space, the second and so on, and again: so that several owners work at a time.
+/// Interleaves the rows of all spaces, so that several owners work at a time.
 fn in_turns(rows: Vec<(SpaceId, RowNumber)>) -> Vec<(SpaceId, RowNumber)> {
     let mut seen: BTreeMap<SpaceId, usize> = BTreeMap::new();
     let mut turns: Vec<(usize, (SpaceId, RowNumber))> = Vec::with_capacity(rows.len());

@@ -1,4 +1,5 @@
-//! Slabs move until the disks are evenly full, copies stand far apart, and all lie on media of their space's class.
+//! Moves slabs until the disks are evenly full, copies are in different fault domains, and all are on media of their
+//! space's class.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,22 +13,23 @@ use crate::placement::{self, Step};
 use crate::state::SpaceOp;
 use crate::{Op, Pool, RowNumber, SpaceId, State};
 
-/// How often a row's move may be refused before the row is left alone.
+/// How often a row's move may be refused before the row is skipped.
 const REFUSED_MAX: usize = 8;
 
-/// Rows that are left alone, each with its space.
+/// Skipped rows, each with its space.
 type Skip = BTreeSet<(SpaceId, RowNumber)>;
 
 impl Pool {
-    /// Moves slabs until the disks are as evenly full, and the copies as far apart, as can be; how many moved. Errors:
-    /// the first; moves that were begun are completed before.
+    /// Moves slabs until fill levels and fault domains cannot be improved; returns how many were moved. Errors: the
+    /// first; running moves are completed before.
     pub async fn optimize(&self, job: &Job) -> Result<usize, SeamError> {
         let (slabs, slab_bytes) = self.read(|s| (placement::to_rebalance(s), s.slab_bytes));
         job.expect(slabs as u64 * slab_bytes);
         self.optimize_by(job, placement::rebalance).await
     }
 
-    /// The same with other steps: `next` chooses one on a state that has the moves in flight, and leaves these rows alone.
+    /// The same with other steps: `next` chooses one for a state that includes the moves in flight, and skips these
+    /// rows.
     pub async fn optimize_by(
         &self,
         job: &Job,
@@ -52,7 +54,7 @@ impl Pool {
             match result {
                 Ok(true) => moved += 1,
                 Ok(false) => {
-                    // A user took the slab or freed the row, most of the time: there is another.
+                    // Mostly a client has allocated the slab or freed the row meanwhile: choose another step.
                     let times = refused.entry(row).or_default();
                     *times += 1;
                     if *times == REFUSED_MAX {
@@ -79,7 +81,7 @@ impl Pool {
         for step in steps.values() {
             let Step { space, row, to, .. } = *step;
             let index = step.index as u8;
-            // One that has begun does not fit.
+            // A move that has begun is refused here.
             let _ = state.apply(&Op::Space { space, op: SpaceOp::BeginMove { row, index, to } });
         }
         state

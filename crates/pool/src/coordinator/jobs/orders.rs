@@ -12,13 +12,13 @@ use pool_seam::{JobId, JobOrder, JobReport, Owner, Progress, SeamError, Turn};
 use crate::jobs::{Asked, Job, Progress as JobProgress};
 use crate::{Pool, RowNumber, SpaceId};
 
-/// Pieces in a turn of an order that this coordinator did not give: nothing is known of a job for it.
+/// Pieces in a turn of an order from another coordinator: its job is unknown.
 const PIECES: u8 = 4;
 
 /// How long a turn waits for the board to change.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Before an order is repeated whose answer is not known.
+/// The delay before an order without a known answer is repeated.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Bits of an order's number below the job's.
@@ -28,23 +28,23 @@ const JOB_SHIFT: u32 = 32;
 #[derive(Default)]
 pub(crate) struct Orders {
     running: Mutex<BTreeMap<JobId, Running>>,
-    /// Rows with a move that an order is about.
+    /// Rows whose move has an order.
     moving: Mutex<BTreeSet<(SpaceId, RowNumber)>>,
     next: AtomicU64,
 }
 
 struct Running {
     job: Arc<JobProgress>,
-    /// The largest piece, and how many of them the owner does at the same time.
+    /// The largest piece, and how many pieces the owner processes concurrently.
     piece_bytes: u64,
     most: u8,
-    /// Pieces of the present turn.
+    /// Pieces of the current turn.
     outstanding: u8,
-    /// What was reported.
+    /// The reported progress.
     done: Progress,
 }
 
-/// An order from when it is given until its end; dropped before, it is stopped.
+/// An order until its end; dropping it before stops it.
 pub(super) struct Order {
     orders: Arc<Orders>,
     owner: Arc<dyn Owner>,
@@ -52,14 +52,14 @@ pub(super) struct Order {
     is_running: bool,
 }
 
-/// The right to give an order about a row's move.
+/// The right to order a row's move.
 pub(super) struct Moving<'a> {
     orders: &'a Orders,
     of: (SpaceId, RowNumber),
 }
 
 impl Orders {
-    /// `None`: another order is about it.
+    /// `None`: another order has it.
     pub(super) fn moving(&self, space: SpaceId, row: RowNumber) -> Option<Moving<'_>> {
         let is_free = self.moving.lock().insert((space, row));
         is_free.then_some(Moving { orders: self, of: (space, row) })
@@ -79,7 +79,7 @@ impl Orders {
         Order { orders: Arc::clone(self), owner, id, is_running: true }
     }
 
-    /// Takes a report: the outstanding pieces have ended. `None`: there is no such order.
+    /// Processes a report: the outstanding pieces are complete. `None`: there is no such order.
     fn report(&self, id: JobId, done: Progress) -> Option<()> {
         let mut running = self.running.lock();
         let order = running.get_mut(&id)?;
@@ -97,7 +97,7 @@ impl Orders {
             let later = {
                 let mut running = self.running.lock();
                 let workers = running.len();
-                // Its caller has gone.
+                // Its caller was dropped.
                 let Some(order) = running.get_mut(&id) else { return Turn::Stop };
                 match order.job.pieces(order.piece_bytes, order.most, workers) {
                     Asked::Stop => return Turn::Stop,
@@ -168,7 +168,7 @@ impl Pool {
         Io::pending(async move { orders.turn(&env, id).await })
     }
 
-    /// An order to the owner of a space, of pieces of `piece_bytes` of which it does up to `most` at the same time.
+    /// Begins an order to the owner of a space, with pieces of `piece_bytes`, up to `most` of them concurrently.
     /// Errors: [`SeamError::Failed`]: no owner is linked.
     pub(super) fn begin_order(
         &self,
@@ -182,7 +182,7 @@ impl Pool {
         Ok(self.orders().begin(owner, job, piece_bytes, most))
     }
 
-    /// The same, to its end.
+    /// Runs an order to its end.
     pub(super) async fn order(
         &self,
         job: &Job,

@@ -1,4 +1,4 @@
-//! The rows of a space get another number of copies.
+//! Changes the number of copies of a space's rows.
 
 use pool_seam::{JobOrder, Regions, RowNumber, SeamError, Shape, Stays};
 
@@ -9,22 +9,22 @@ use crate::{Pool, SpaceId, State};
 const REGIONS_AT_ONCE: usize = 8;
 
 impl Pool {
-    /// Spaces with rows that have another number of copies than new ones get.
+    /// Spaces with rows whose number of copies differs from that of new rows.
     pub fn to_reshape(&self) -> Vec<SpaceId> {
         self.read(|s| {
             s.spaces.iter().filter(|(_, record)| record.is_changing()).map(|(space, _)| *space).collect()
         })
     }
 
-    /// Gives the rows of a space its present number of copies, and copies what present disks have missed of it. Returns why a
-    /// row or copy is not done, if one is not. Errors: the space is not open, or has another owner.
+    /// Changes the rows of a space to its current number of copies, and fills stale regions on present disks. Returns
+    /// why a row or copy is incomplete, if one is. Errors: the space is not open, or has another owner.
     pub async fn reshape(&self, space: SpaceId, job: &Job) -> Result<Option<Stays>, SeamError> {
         let (region_bytes, _) = self.regions();
         let bytes = self.read(|s| s.bytes_to_reshape(space));
         job.expect(bytes);
         let report = self.order(job, space, JobOrder::Reshape, region_bytes, REGIONS_AT_ONCE).await?;
         if report.left.is_empty() {
-            // What was not written is done, too.
+            // Unwritten bytes count as done, too.
             job.did(bytes.saturating_sub(report.progress.bytes));
         }
         Ok(report.left.into_iter().next().map(|(.., why)| why))
@@ -32,7 +32,7 @@ impl Pool {
 }
 
 impl State {
-    /// Bytes of copies that are to be made or given up, and of regions that copies have missed.
+    /// Bytes of copies to create or free, and of stale regions.
     fn bytes_to_reshape(&self, space: SpaceId) -> u64 {
         let regions = Regions::new(self.slab_bytes);
         let region_bytes = self.slab_bytes / u64::from(regions.count());

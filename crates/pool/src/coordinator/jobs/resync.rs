@@ -1,4 +1,4 @@
-//! A disk that was away gets what it has missed.
+//! Fills the stale regions of a disk that was absent.
 
 use pool_seam::{JobOrder, Regions, SeamError};
 
@@ -10,8 +10,8 @@ use crate::{DiskNumber, Pool, RowNumber, SpaceId, State};
 const REGIONS_AT_ONCE: usize = 8;
 
 impl Pool {
-    /// Disks in service whose copies have missed something. Slabs on the move belong to the job that moves them, and replicas
-    /// of logs are their owners' business.
+    /// Disks in service with stale copies. Without slabs that are being moved, which belong to the job that moves them,
+    /// and replicas of logs, which their owners repair.
     pub fn behind(&self) -> Vec<DiskNumber> {
         self.read(|s| {
             let disks = s.disks.keys().filter(|disk| s.is_present(**disk));
@@ -19,8 +19,8 @@ impl Pool {
         })
     }
 
-    /// Copies to a disk what its copies have missed, as far as present disks have it. Errors: the first; the other
-    /// spaces are done all the same.
+    /// Fills the stale regions of a disk, as far as present disks have the data. Errors: the first; the other spaces
+    /// are processed nevertheless.
     pub async fn resync(&self, disk: DiskNumber, job: &Job) -> Result<(), SeamError> {
         let (region_bytes, _) = self.regions();
         let spaces = self.read(|s| {
@@ -38,7 +38,7 @@ impl Pool {
             let most = REGIONS_AT_ONCE.min(regions as usize);
             let report = self.order(job, space, JobOrder::Resync(disk), region_bytes, most).await?;
             if report.left.is_empty() {
-                // What was not written or was there already is done, too.
+                // Unwritten bytes and those that were already current count as done, too.
                 job.did((regions * region_bytes).saturating_sub(report.progress.bytes));
             }
             Ok(report)
@@ -48,7 +48,7 @@ impl Pool {
 }
 
 impl State {
-    /// The spaces with copies on a disk that have missed something, and for each row the number of regions.
+    /// The spaces with stale copies on a disk, and for each row the number of stale regions.
     fn missed_on(&self, disk: DiskNumber) -> impl Iterator<Item = (SpaceId, u64)> + '_ {
         let all = Regions::new(self.slab_bytes).all();
         self.rows_on(disk).filter(|(_, number, _)| *number != RowNumber::LOG).filter_map(

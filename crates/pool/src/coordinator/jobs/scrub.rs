@@ -1,5 +1,5 @@
-//! All copies of a space are read, and what is damaged is written anew. How far that is, and what was found, is in the
-//! metadata ([`ScrubRecord`]).
+//! Reads all copies of a space, and rewrites damaged ones. The position and the damage found are in the metadata
+//! ([`ScrubRecord`]).
 
 use pool_seam::{GROUP, JobOrder, RowNumber, ScrubRecord, SeamError};
 
@@ -10,9 +10,9 @@ use crate::state::SpaceOp;
 use crate::{Op, Pool, SpaceId};
 
 impl Pool {
-    /// Reads every copy of a space's rows, and repairs damage. After a stop or a restart it continues at its last row, unless
-    /// it is to begin `anew`. Returns whether it reached the end. `repair`: it was asked for by command. Errors: the
-    /// space is not open, or the metadata takes no changes.
+    /// Reads every copy of a space's rows, and repairs damage. After a stop or a restart it continues at its last row,
+    /// unless `anew` is set. Returns whether it reached the end. `repair`: it was requested by command. Errors: the
+    /// space is not open, or the metadata accepts no changes.
     pub async fn scrub(
         &self,
         space: SpaceId,
@@ -30,7 +30,7 @@ impl Pool {
         job.skip(before);
         job.expect(ahead);
         let report = self.order(job, space, JobOrder::Scrub(record.next), GROUP, 1).await?;
-        // Its owner has recorded what it has read.
+        // The owner has recorded its progress.
         let record = self.scrub_record(space)?;
         if let Some(next) = report.left.iter().map(|(row, ..)| *row).min() {
             if next < record.next {
@@ -47,7 +47,7 @@ impl Pool {
         Ok(true)
     }
 
-    /// The time until the next scrub begins to count now, where it does not yet. Errors: when the metadata takes no
+    /// Starts the interval until the next scrub, if it is not running yet. Errors: when the metadata accepts no
     /// changes.
     pub async fn await_scrub(&self, space: SpaceId) -> Result<(), SeamError> {
         let record = self.scrub_record(space)?;

@@ -10,7 +10,7 @@ use crate::{
     SpaceId, SpaceOp, SpaceRecord, State, Usage,
 };
 
-/// What a state becomes of the operations that it takes.
+/// The state after the operations that it accepts.
 pub fn state(ops: &[Op]) -> State {
     let mut s = State::new(PoolId([9; 16]), "tank".into(), 2 << 20);
     for op in ops {

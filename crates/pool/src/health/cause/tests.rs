@@ -49,7 +49,7 @@ fn space(s: &mut State, name: &str, resiliency: Resiliency, size: u64, rows: &[&
 }
 
 fn lose(s: &mut State, disk: u16, why: Absence) {
-    // It had every write, as the owners say.
+    // The owners answer that the disk has every write.
     let answers = s.spaces.keys().map(|space| (*space, Vec::new())).collect();
     let ops = s.leave(DiskNumber(disk), why, &answers);
     s.apply_all(&ops).expect("it leaves");
@@ -137,7 +137,8 @@ fn an_enclosure_away_is_one_fault() {
     lose(&mut s, 1, Absence::Gone);
     let all = "5 enclosure a DomainAway [5 disk 0 Absent; 5 disk 1 Absent; 5 space 0 Redundancy]";
     assert_eq!(told(&now(&s)), [all]);
-    // One of it was away before, whatever for; disks that all failed are not away with their enclosure.
+    // One of its disks was absent before, for any reason; disks that all failed are not counted as absent with their
+    // enclosure.
     for (before, after, is_one) in [
         (Absence::WriteFailed, Absence::Gone, true),
         (Absence::Asked, Absence::NotFound, true),
@@ -181,7 +182,7 @@ fn a_disk_behind_explains_what_its_copies_lack() {
     snapshot.jobs = vec![resync(Some(Why::Paused))];
     let kind = FaultKind::Behind { bytes: SLAB / 2, waits: Some(Why::Paused) };
     assert_eq!(super::faults(&snapshot)[0].kind, kind);
-    // What it has missed is on a disk that is away: that is the cause.
+    // Its stale data is on an absent disk: that is the cause.
     let mut s = pool(&["", "", "", ""]);
     let vm = space(&mut s, "vm", MIRROR, SLAB, &[&[0, 1]]);
     s.miss(vm, RowNumber(0), 1, 6).expect("missed");
@@ -296,12 +297,12 @@ fn a_thin_pool_that_fills_up() {
     assert_eq!(faults[0].kind, FaultKind::Capacity { percent: 75, threshold: 70, media: MediaClass::ANY });
     (6..8).for_each(|row| add(&mut s, row));
     assert_eq!(told(&now(&s)), ["6 pool Capacity [6 space 0 Full]"]);
-    // One that cannot grow any more needs no room.
+    // A space that cannot grow any more needs no room.
     s.apply(&Op::Space { space: vm, op: SpaceOp::SetSize { size: 8 * SLAB } }).expect("smaller");
     assert_eq!(told(&now(&s)), [""; 0]);
 }
 
-/// What is away is given slabs where too few are here: that is what a write would do.
+/// Absent disks get slabs if too few are present: a write would do the same.
 #[test]
 fn a_disk_away_takes_no_room() {
     let parity = Resiliency::Parity { parity: 1 };
@@ -317,7 +318,7 @@ fn a_disk_away_takes_no_room() {
         });
         lose(&mut s, 0, Absence::Gone);
         assert!(told(&now(&s)).iter().all(|f| !f.contains("Full")), "{:?}", told(&now(&s)));
-        // And it is full when a write finds nothing.
+        // And the pool is full when a write finds no place.
         let mut row = 0;
         while may_grow(&s, vm) {
             let slabs = crate::placement::row(&s, vm, |_| true).expect("a place");
@@ -379,7 +380,7 @@ fn what_a_class_cannot_rebuild() {
     lose(&mut s, 1, Absence::Gone);
     let faults = super::faults(&now(&s));
     assert!(faults[0].consequences.iter().any(|f| f.kind == kind), "{faults:?}");
-    // A space that may lie anywhere takes room from it, and needs none of it.
+    // A space that may use any medium occupies space there, and needs no reserve there.
     let kind = FaultKind::NoReserve { needed: 6 * SLAB, free: 3 * SLAB, media };
     space(&mut s, "any", MIRROR, 3 * SLAB, &[&[0, 3]]);
     let faults = super::faults(&now(&s));
@@ -414,7 +415,8 @@ fn what_can_be_lost_by_domain() {
     assert_eq!(can_lose(&pool(&["", "", ""])).domains, []);
 }
 
-/// By domain too the formula is the definition: every set of so many domains may go, and some set of one more may not.
+/// The formula agrees with the definition by domain too: every set of that many domains may be lost, and some set of
+/// one more may not.
 #[test]
 fn what_can_be_lost_by_domain_is_exact() {
     use super::super::can_lose;

@@ -44,7 +44,7 @@ fn space(s: &mut State, name: &str, resiliency: Resiliency, columns: u8, rows: &
 }
 
 fn lose(s: &mut State, disk: u16) {
-    // It had every write, as the owners say.
+    // The owners answer that the disk has every write.
     let answers = s.spaces.keys().map(|space| (*space, Vec::new())).collect();
     let ops = s.leave(DiskNumber(disk), Absence::Gone, &answers);
     s.apply_all(&ops).expect("it leaves");
@@ -76,7 +76,7 @@ fn a_mirror_can_lose_one_disk_and_then_none() {
     s.miss(vm, RowNumber(0), 1, 4).expect("a write that it missed");
     assert_eq!(of_space(&s, vm), Health::new("Degraded", "Warning"));
     assert_eq!(of_pool(&s, &Troubled::default(), false, false), Health::new("Degraded", "Warning"));
-    // It returns: what it missed has to be copied, until then the other is the only one.
+    // It returns: its stale regions have to be copied; until then the other copy is the only one.
     s.apply(&Op::DiskPresent { disk: DiskNumber(1), membership: crate::Membership(2) }).expect("back");
     assert_eq!(of_space(&s, vm), Health::new("In service", "Warning"));
     assert_eq!(can_lose(&s).disks, 0);
@@ -106,7 +106,7 @@ fn who_may_leave() {
     let may = |s: &State| (0..4).map(|d| may_leave(s, DiskNumber(d))).collect::<Vec<_>>();
     assert_eq!(may(&s), [true; 4]);
     lose(&mut s, 1);
-    // Disk 0 has the only copy, disk 1 is away; of the three voters that are left two must stay.
+    // Disk 0 has the only copy, disk 1 is absent; of the three voters left two must stay.
     assert_eq!(may(&s), [false, false, true, true]);
     space(&mut s, "scratch", Resiliency::Simple, 1, &[&[2]]);
     assert_eq!(may(&s), [false, false, false, true]);
@@ -127,7 +127,7 @@ fn the_weakest_space_decides() {
         can_lose(&s),
         CanLose { disks: 1, limit: Limit::Space("two".to_owned()), domains: Vec::new() }
     );
-    // One that nothing was written to has nothing to lose.
+    // A space to which nothing was written has nothing to lose.
     let scratch = space(&mut s, "scratch", Resiliency::Simple, 2, &[]);
     assert_eq!(can_lose(&s).disks, 1);
     s.apply(&Op::Space { space: scratch, op: SpaceOp::Destroy }).expect("gone");
@@ -141,7 +141,7 @@ fn the_weakest_space_decides() {
     assert_eq!(of_pool(&s, &Troubled::default(), false, false).health, "Unhealthy");
 }
 
-/// The formula against the definition: every set of that many disks may go, and some set of one more may not.
+/// The formula against the definition: every set of that many disks may be lost, and some set of one more may not.
 #[test]
 fn what_can_be_lost_is_exact() {
     let mut s = state(&[8; 5]);
@@ -195,7 +195,7 @@ fn rows_fit_as_placement_finds_them() {
             s.apply(&Op::Space { space: id, op }).expect("larger");
             let record = SpaceRecord::clone(&s.spaces[&id]);
             let (fit, with_log) = (rows_to_grow(&s, id), rows_that_fit(&s, &record));
-            // Of a class, on its disks only; one of which nothing is known is in none.
+            // Of a class, on its disks only; a disk of unknown medium is in no class.
             let class = SpaceRecord { media: MediaClass::of([Media::Nvme]), ..record.clone() };
             assert_eq!(rows_that_fit(&s, &class), 0);
             let mut mixed = state(&[slabs.clone(), vec![50, 50, 50]].concat());

@@ -34,7 +34,7 @@ async fn paused_resumed_and_stopped() {
     let id = job.id();
     drop(job);
     assert_eq!(board.pause(id), Err(NoJob(id)));
-    // The pause outlives the job.
+    // The pause applies to the next job too.
     let again = board.begin(Kind::Resync, disk(2)).expect("again");
     let mut piece = Box::pin(again.piece(4096));
     assert!(piece.as_mut().now_or_never().is_none());
@@ -122,8 +122,8 @@ async fn what_is_shown() {
     assert_eq!((shown.eta, shown.why.as_ref()), (None, Some(&Why::Paused)));
 }
 
-/// A client that takes 10 ms, and 5 more for each piece under way: the jobs find their place below the
-/// target, and a pool without clients is all theirs.
+/// A client's request takes 10 ms, and 5 ms more for each piece of a job in progress: the jobs' rate settles below the
+/// target latency, and without clients they run at full speed.
 #[tokio::test(start_paused = true)]
 async fn a_target_is_kept_in_virtual_time() {
     let env = Env::simulated(1);
@@ -164,7 +164,7 @@ async fn a_target_is_kept_in_virtual_time() {
 #[test]
 fn reasons_are_told() {
     let paced = Why::Paced { p99: Some(Duration::from_millis(31)), target: Duration::from_millis(20) };
-    assert_eq!(paced.to_string(), "paced: clients' 99th percentile is 31 ms, target 20 ms");
-    assert_eq!(Why::Away(vec![DiskNumber(2)]).to_string(), "disk 2 is away");
+    assert_eq!(paced.to_string(), "paced: 99th percentile of client latency is 31 ms, target 20 ms");
+    assert_eq!(Why::Away(vec![DiskNumber(2)]).to_string(), "disk 2 is absent");
     assert_eq!(Why::After(Kind::Resync, JobId(7)).to_string(), "waits for job 7 (Resync)");
 }

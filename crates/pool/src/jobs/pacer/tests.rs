@@ -14,7 +14,8 @@ fn start() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// A world whose clients have this latency whatever jobs do, for so long; pieces take no time. How many pieces began.
+/// Simulates clients with this latency, independent of the jobs, for `lasts`; pieces take no time. Returns how many
+/// pieces began.
 fn run(pacer: &mut Pacer, from: Instant, lasts: Duration, latency: Option<Duration>) -> u64 {
     let (mut now, mut pieces) = (from, 0);
     while now < from + lasts {
@@ -76,9 +77,9 @@ fn clients_that_suffer_slow_jobs_to_the_minimum() {
     assert_eq!((pacer.window, pacer.gap), (1, Pacing::default().longest(PIECE_BYTES)));
     assert!(pacer.load().held_back && pacer.load().p99 > Some(MS * 40));
     let pieces = run(&mut pacer, begin + MS * 4000, MS * 10_000, Some(MS * 50));
-    // 4 MiB/s are 16 pieces; a client's I/O of 50 ms may be in the way of asking.
+    // 4 MiB/s are 16 pieces; a client's I/O of 50 ms may delay a request.
     assert!((70..=161).contains(&pieces), "{pieces}");
-    // They have enough: jobs go faster again, and at full speed when they have gone.
+    // The clients reach their target: jobs become faster again, and run at full speed when there are no clients.
     run(&mut pacer, begin + MS * 14_000, MS * 5000, Some(MS));
     assert_eq!((pacer.window, pacer.gap), (16, Duration::ZERO));
 }
@@ -134,7 +135,7 @@ fn step_of() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Invariants 1 to 3, and no answer that keeps its asker waiting for a time that has passed.
+    /// Invariants 1 to 3, and no answer with a time to wait for that has passed.
     #[test]
     fn whatever_happens(steps in prop::collection::vec(step_of(), 1..400), at_once in 1..20_usize, minimum in 1..(64_u64 << 20)) {
         let pacing = Pacing { at_once, minimum, ..Pacing::default() };

@@ -1,4 +1,4 @@
-//! Disks that join and leave, and which of them vote.
+//! Joining and removed disks, and the choice of voters.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::state::Answers;
 use crate::{Absence, DiskNumber, Op, voters};
 
 impl Writer {
-    /// Makes a disk absent. A voter must not be counted among those that are left. [`CommitError::Needed`]:
+    /// Removes a disk from service. A removed voter does not count among the remaining ones. [`CommitError::Needed`]:
     /// it stays, and nothing has changed.
     pub(in crate::metadata) async fn leave(
         &mut self,
@@ -35,12 +35,12 @@ impl Writer {
         let too_few = left < self.config().1;
         let needed = match reason {
             Absence::Asked => too_few,
-            // It has not failed: the decision used the acknowledged state, which may be older than the
-            // shadow.
+            // The disk has not failed: check again, as the decision used the acknowledged state, which may be older
+            // than the shadow.
             Absence::Slow => too_few || self.shadow.needs(disk),
-            // Its only copies may still be readable, and failed writes are reported where they happen.
+            // Its only copies may still be readable, and each failed write is reported to its caller.
             Absence::WriteFailed | Absence::FlushFailed => self.shadow.needs(disk),
-            // Likewise, if it was an I/O that failed; a more specific reason is kept.
+            // Likewise after a failed I/O; a more specific reason is kept.
             Absence::Gone => matches!(life, Life::Of(_)) && self.shadow.needs(disk),
             _ => false,
         };
@@ -49,7 +49,7 @@ impl Writer {
         }
         self.configs.push(self.config());
         self.voters.remove(&disk);
-        // Of another membership they mean nothing.
+        // Answers for another membership are invalid.
         let of = self.shadow.membership(disk);
         let answers = answers.filter(|(asked, _)| Some(*asked) == of).map(|(_, answers)| answers);
         let ops = self.leaving(disk, reason, &answers.unwrap_or_default())?;
@@ -65,7 +65,7 @@ impl Writer {
     ) -> Result<(), CommitError> {
         let disk = member.number;
         self.unfit.remove(&disk);
-        // Before the state says that it is present: a write that sees it present must find it.
+        // Before the state declares it present: a write that uses this state must find the member.
         self.shared.add_member(member);
         if let Err(e) = self.commit(ops).await {
             self.shared.remove_member(disk);
@@ -74,8 +74,9 @@ impl Writer {
         self.rechoose().await
     }
 
-    /// Another disk votes first, if there is one: a crash in between leaves as many voters as before. The disk's own vote ends
-    /// in the same record, in the set that is in force then: a voter that was dropped since the caller looked stays so.
+    /// Another disk becomes a voter first, if there is one, so that a crash in between leaves as many voters as before.
+    /// The disk stops being a voter in the record of its removal, relative to the set in force then: a voter that was
+    /// dropped since the caller's check stays dropped.
     pub(in crate::metadata) async fn remove(&mut self, disk: DiskNumber) -> Result<(), CommitError> {
         let removal = |voters: &BTreeSet<DiskNumber>| {
             let mut voters = voters.clone();
@@ -83,16 +84,16 @@ impl Writer {
             ended.into_iter().chain([Op::RemoveDisk { disk }]).collect::<Vec<_>>()
         };
         if self.shadow.voters.contains(&disk) {
-            // One that is refused changes nothing.
+            // A refused removal must not change anything.
             self.shadow.clone().apply_all(&removal(&self.shadow.voters))?;
-            // A disk that fails when it is to vote does not join again.
+            // The loop ends, as a disk that fails to become a voter is not tried again.
             while self.fill_up(Some(disk)).await? {}
         }
         self.commit(removal(&self.shadow.voters)).await
     }
 
-    /// Up to five voters on as many fault domains as there are. One that joins has a claim and a checkpoint
-    /// before it counts.
+    /// Chooses up to five voters on as many fault domains as possible. A new voter has a claim and a checkpoint before
+    /// it counts.
     pub(in crate::metadata) async fn rechoose(&mut self) -> Result<(), CommitError> {
         self.running()?;
         self.fill_up(None).await?;
@@ -101,7 +102,7 @@ impl Writer {
         while let Some((out, new)) = voters::apart(&self.shadow, &fits) {
             self.let_vote(&members, vec![new]).await?;
             if !self.shadow.voters.contains(&new) || !self.shadow.voters.contains(&out) {
-                // It failed: the remaining disks are considered when a disk joins, or at the next opening.
+                // It failed: the remaining disks are tried when a disk joins, or at the next opening.
                 break;
             }
             let voters = self.shadow.voters.iter().copied().filter(|v| *v != out).collect();
@@ -110,7 +111,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Lets disks vote until there are enough, as if `leaving` were no voter; whether there were any to join.
+    /// Adds voters until there are enough, not counting `leaving`; returns whether it added any.
     async fn fill_up(&mut self, leaving: Option<DiskNumber>) -> Result<bool, CommitError> {
         let members = Arc::clone(&self.shared.members.read());
         let fits = self.fits(&members);
@@ -123,7 +124,7 @@ impl Writer {
         Ok(has_any)
     }
 
-    /// Whether a disk's metadata has room for twice what there is, and for every opening to come.
+    /// Whether a disk's metadata area has space for twice the current state, and for all future openings.
     fn fits(&self, members: &Arc<Members>) -> impl Fn(DiskNumber) -> bool + use<> {
         let bound = state_size_bound(&self.shadow);
         let needed = bound.max(2 * (bound - EPOCHS_BYTES)) as u64;
@@ -131,7 +132,8 @@ impl Writer {
         move |disk| !unfit.contains(&disk) && members.get(disk).is_some_and(|m| Voter::room(m) > needed)
     }
 
-    /// Lets disks vote. One has a checkpoint and, by the authority, a claim before it counts; that fails, and it leaves.
+    /// Makes disks voters. Each gets a checkpoint and, from the authority, a claim before it counts; a disk that fails
+    /// is removed.
     async fn let_vote(&mut self, members: &Members, joining: Vec<DiskNumber>) -> Result<(), CommitError> {
         let mut failed = Vec::new();
         for disk in joining {
@@ -148,7 +150,7 @@ impl Writer {
             self.commit(vec![Op::Voters { voters }]).await?;
         }
         for (disk, error) in failed {
-            // Not `leave`: that would choose again.
+            // Not `leave`, which would choose voters again.
             if self.shadow.is_present(disk) {
                 self.configs.push(self.config());
                 let ops = self.dropping(disk, &error)?;
@@ -158,9 +160,9 @@ impl Writer {
         Ok(())
     }
 
-    /// The operations for a disk whose metadata could not be written, applied to the shadow: it is removed
-    /// from service. A disk with the only current copy of some data stays for that, without a vote, and so does one with
-    /// slabs of spaces, whose owners would have to be asked first; the users of its data find out whether it works.
+    /// The operations for a disk whose metadata could not be written, applied to the shadow: it is removed from
+    /// service. A disk with the only current copy of some data stays in service, but is no voter. So does one with
+    /// slabs of spaces, whose owners would have to be asked first; their I/O shows whether the disk works.
     pub(super) fn dropping(&mut self, disk: DiskNumber, error: &DiskError) -> Result<Vec<Op>, CommitError> {
         if !self.shadow.disks.contains_key(&disk) {
             // It failed in the record that removes it.
@@ -172,7 +174,7 @@ impl Writer {
         }
         self.unfit.insert(disk);
         let left: BTreeSet<_> = self.shadow.voters.iter().copied().filter(|v| *v != disk).collect();
-        // The last voter goes by suspending the pool, which `enough_left` says.
+        // The last voter is not dropped: `enough_left` suspends the pool.
         if left.is_empty() || left.len() == self.shadow.voters.len() {
             return Ok(Vec::new());
         }
@@ -181,7 +183,7 @@ impl Writer {
         Ok(vec![op])
     }
 
-    /// The operations that make a disk absent, applied to the shadow.
+    /// The operations that remove a disk from service, applied to the shadow.
     fn leaving(
         &mut self,
         disk: DiskNumber,
@@ -189,7 +191,7 @@ impl Writer {
         answers: &Answers,
     ) -> Result<Vec<Op>, CommitError> {
         self.shared.remove_member(disk);
-        // The last voter leaves by suspending the pool, which `enough_left` says.
+        // The last voter is not dropped: `enough_left` suspends the pool.
         if self.shadow.voters.iter().all(|v| *v == disk) {
             return Ok(Vec::new());
         }

@@ -1,4 +1,4 @@
-//! The writer's side of the pool's authority: what it agrees with it, and whether it may write.
+//! The writer's use of the pool's authority: updates of its value, and the right to write.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::Writer;
 use crate::DiskNumber;
 use crate::authority::{self, AuthorityValue, CasError};
 
-/// Between attempts to reach the authority.
+/// The delay between attempts to contact the authority.
 const AGAIN: Duration = Duration::from_millis(500);
 
 impl Writer {
@@ -26,8 +26,8 @@ impl Writer {
         given_up.map(drop).map_err(|_| CommitError::Suspended(Suspension::Exported))
     }
 
-    /// Before a record that changes the voters or the absent disks, the authority has them; a voter that did not take
-    /// its claim is returned. While the authority does not answer, nothing goes on.
+    /// Updates the authority before a record that changes the voters or the absent disks; returns a voter that could
+    /// not store its claim. Blocks while the authority does not respond.
     pub(super) async fn agree(&mut self) -> Result<Option<(DiskNumber, DiskError)>, CommitError> {
         let absent = self.shadow.disks.keys().copied().filter(|d| !self.shadow.is_present(*d)).collect();
         let value = AuthorityValue { voters: self.shadow.voters.clone(), absent, ..self.agreed.clone() };
@@ -39,7 +39,7 @@ impl Writer {
                     self.agreed.voters.remove(&disk);
                     return Ok(Some((disk, error)));
                 }
-                // An earlier attempt was made after all.
+                // An earlier attempt has taken effect.
                 Err(CasError::Conflict(revision, now)) if self.is_mine(&now) => {
                     (self.revision, self.agreed) = (revision, *now);
                 }
@@ -59,7 +59,7 @@ impl Writer {
         (value.epoch, value.incarnation) == (self.agreed.epoch, self.agreed.incarnation)
     }
 
-    /// Invariant 0. Where too many voters fail to say whose the pool is, that is a failure of theirs as any other.
+    /// Invariant 0. If too many voters fail to confirm the owner, they are handled as failed voters.
     pub(in crate::metadata) async fn owned(&mut self) -> Result<(), CommitError> {
         self.running()?;
         if self.shared.tenure.holds() {
@@ -87,9 +87,8 @@ impl Writer {
         Err(why.into())
     }
 
-    /// The same in the middle of a commit, which may have taken long. The shadow has its operations and a sequence number
-    /// is given to them, so an error that passes would leave the shadow ahead of the state: this waits until the pool's
-    /// owner is known.
+    /// The same in the middle of a long commit. Its operations are in the shadow with a sequence number, so a temporary
+    /// error would leave the shadow ahead of the state: so this waits until the pool's owner is known.
     pub(super) async fn regain(&mut self) -> Result<(), CommitError> {
         while self.owned().await.is_err() {
             self.running()?;

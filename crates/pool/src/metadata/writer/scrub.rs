@@ -1,5 +1,5 @@
-//! Reads back the metadata on the voters: while a pool is open it is not read otherwise, so damage would be
-//! found only at the next opening, and then on too many of them at once.
+//! Reads back the metadata on the voters: an open pool does not read it otherwise, so damage would be found only at the
+//! next opening, perhaps on too many voters at once.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use crate::CommitError;
 use crate::authority::CasError;
 
 impl Writer {
-    /// Reads claims, checkpoints and journals of all voters, and writes damaged ones again (claims by the authority);
-    /// returns the number of damaged places of each disk. A disk that does not answer is skipped; its I/O error is
+    /// Reads claims, checkpoints and journals of all voters, and rewrites damaged ones (claims through the authority);
+    /// returns the number of damaged places of each disk. A disk that does not respond is skipped; its I/O error is
     /// handled elsewhere.
     pub(in crate::metadata) async fn scrub(&mut self) -> Result<BTreeMap<DiskNumber, u64>, CommitError> {
         self.running()?;
@@ -32,7 +32,7 @@ impl Writer {
             }
         }
         if !found.is_empty() {
-            // There are two places of each, and they take turns. A checkpoint also empties the journal.
+            // Twice, as there are two checkpoint slots, written in turn. A checkpoint also empties the journal.
             for _ in 0..2 {
                 self.checkpoint().await;
                 self.running()?;

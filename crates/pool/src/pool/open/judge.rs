@@ -1,4 +1,4 @@
-//! Which of the present disks have current metadata, and whether they are enough.
+//! Determines which of the present disks have current metadata, and whether they are enough.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,18 +11,18 @@ use crate::{DiskNumber, State};
 /// The combined metadata of all disks.
 pub(super) struct Verdict<'a> {
     pub(super) newest: &'a History,
-    /// Its present voters with a vote.
+    /// The present disks among the voters.
     pub(super) seen: BTreeSet<DiskNumber>,
-    /// The disks with a vote, and how many must be seen.
+    /// The voters, and how many of them must be present.
     voters: BTreeSet<DiskNumber>,
     needed: usize,
     pub(super) shown: BTreeMap<DiskNumber, Shown>,
 }
 
-/// The newest state, and whose word counts: `register` names the voters if another authority than the disks does, and one
-/// of those is enough. `is_written`: the owner before may have written records while the disks were read. A disk that was read
-/// early lacks those, and seems old. It counts all the same if its records are of the newest epoch; `Pool::open` judges the
-/// disks again when that owner's lease has ended.
+/// Computes the newest state, and the disks that count for it. `register` has the voters if the authority is not on the
+/// disks; one of them is enough then. `is_written`: the previous owner may have written records while the disks were
+/// read. A disk that was read early lacks these, and seems stale. It counts nevertheless if its records are of the
+/// newest epoch; `Pool::open` evaluates the disks again when that owner's lease has ended.
 pub(super) fn judge<'a>(
     found: &'a Candidates,
     register: Option<&BTreeSet<DiskNumber>>,
@@ -74,15 +74,15 @@ pub(super) fn judge<'a>(
     Ok(Verdict { newest, seen, voters, needed, shown })
 }
 
-/// A disk gets its label of an epoch when a checkpoint of that epoch is durable on every voter, and a later
-/// voter gets a newer label. So a voter whose history ends before its label has lost that checkpoint, and
-/// uses the previous one: complete, but old.
+/// A disk gets its label of an epoch when a checkpoint of that epoch is durable on every voter, and a later voter gets
+/// a newer label. So a voter whose history ends before its label has lost that checkpoint, and has only the previous
+/// one: intact, but stale.
 fn is_before(point: &Point, label: &Label) -> bool {
     point.epoch < label.epoch
 }
 
-/// A record is written when the one before is durable on every voter, or the voter without it has been
-/// dropped. So one that still is a voter lacks the last record at most.
+/// A record is written when the one before is durable on every voter, or the voter without it has been dropped. So a
+/// voter lacks at most the last record.
 fn is_behind(point: &Point, newest: &Point) -> bool {
     point.epoch == newest.epoch
         && point.incarnation == newest.incarnation
@@ -105,7 +105,7 @@ pub(super) fn enough(
         return Ok(true);
     }
     if let Some(ignored) = found.shortened.first() {
-        // It is the missing one.
+        // It is the missing disk.
         return Err(shrunk(ignored));
     }
     let name = |d: &DiskNumber| state.disks.get(d).map_or(String::new(), |r| r.name.clone());

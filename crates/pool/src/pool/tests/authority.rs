@@ -1,4 +1,4 @@
-//! Who owns a pool, by its labels and by a register elsewhere (`docs/0004-spaces.md`, section C).
+//! Ownership of a pool, by its labels and by an external register (`docs/0004-spaces.md`, section C).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::authority::{AuthorityValue, CasError, Lease, PoolAuthority, Revision,
 use crate::format::Claim;
 use crate::{Absence, Deadlines};
 
-/// Disks that several machines share, each with handles of its own, and what says who owns the pool on them.
+/// Disks that several machines share, each with handles of its own, and the register of the pool's owner.
 struct Shared {
     env: Env,
     arena: Arena,
@@ -83,7 +83,7 @@ async fn a_scrub_after_a_forced_import_suspends() {
         let first = s.create().await;
         let second = s.open(by_b).await.unwrap();
         let areas = first.members().get(DiskNumber(1)).unwrap().areas;
-        // What the second did not write.
+        // A place that the second owner did not write.
         let place = match damaged {
             Some(Damaged::Claim) => Some(areas.claim_place(1)),
             Some(Damaged::Checkpoint) => Some(areas.checkpoint_0),
@@ -104,20 +104,20 @@ async fn a_scrub_after_a_forced_import_suspends() {
         for claim in s.claims(&second).await {
             assert_eq!(claim.map(|c| (c.epoch, c.by)), Some((second.epoch(), host("b"))));
         }
-        // The new owner's damage is its own to repair.
+        // The new owner repairs its damage itself.
         let found = second.scrub_metadata().await.unwrap();
         assert_eq!(found.is_empty(), damaged.is_none(), "{found:?}");
     }
 }
 
-/// The table of section C: a pool of two disks, one dies.
+/// The table of section C: a pool of two disks, one of which fails.
 #[tokio::test(start_paused = true)]
 async fn of_two_disks_one_dies() {
     for register in [None, Some(Register::default())] {
         let external = register.is_some();
         let s = Shared::new(2, register.clone());
         let pool = s.create().await;
-        // While it runs: the other is dropped, and the pool goes on.
+        // While it runs: the failed voter is dropped, and the pool continues.
         s.machine.pull(SlotId(1), PowerCut::KeepAll);
         pool.rename("lake").await.unwrap();
         pool.read(|s| {
@@ -133,7 +133,7 @@ async fn of_two_disks_one_dies() {
         let pool = s.open(|_| {}).await.unwrap();
         assert_eq!(pool.read(|s| s.name.clone()), "lake");
         drop(pool);
-        // With the other one only: it may be the newer for all that labels say; the register names the survivor.
+        // With the failed disk only: by the labels alone it might be the newer one; the register names the survivor.
         s.machine.pull(SlotId(0), PowerCut::KeepAll);
         s.machine.plug(SlotId(1));
         let refused = s.open(|_| {}).await.map(drop).unwrap_err();
@@ -149,7 +149,7 @@ async fn of_two_disks_one_dies() {
     }
 }
 
-/// The last row: both halves apart, each on a machine that sees one disk.
+/// The last row: both halves separated, each on a machine that sees one disk.
 #[tokio::test(start_paused = true)]
 async fn of_two_halves_the_first_that_the_register_takes_opens() {
     for register in [None, Some(Register::default())] {
@@ -183,7 +183,7 @@ async fn of_two_halves_the_first_that_the_register_takes_opens() {
     }
 }
 
-/// Whatever becomes of a reply, a voter is dropped by the register before a record says so, and once.
+/// Even if a reply is lost, the register drops a voter before a record does, and only once.
 #[tokio::test(start_paused = true)]
 async fn a_lost_reply_is_read_again() {
     for faults in [
@@ -269,7 +269,8 @@ async fn only_an_import_from_an_owner_that_may_run_waits() {
     }
 }
 
-/// A process that claimed by force and ended before it had opened the pool says nothing of the owner before it.
+/// The claim of a process that imported by force and ended before it had opened the pool does not show that the owner
+/// before it has stopped.
 #[tokio::test(start_paused = true)]
 async fn an_import_after_one_that_was_cut_off_waits_too() {
     let s = Shared::new(2, None);
@@ -283,7 +284,7 @@ async fn an_import_after_one_that_was_cut_off_waits_too() {
     assert!(matches!(first.rename("mine").await, Err(CommitError::Suspended(Suspension::Claimed { .. }))));
 }
 
-/// What the owner before had acknowledged until its lease ended is there.
+/// Changes that the former owner acknowledged before its lease ended are there.
 #[tokio::test(start_paused = true)]
 async fn a_change_that_was_acknowledged_during_the_wait_counts() {
     for register in [None, Some(Register::default())] {
@@ -306,7 +307,7 @@ async fn a_change_that_was_acknowledged_during_the_wait_counts() {
     }
 }
 
-/// One disk of two that hangs suspends nothing: a claim is read where a record would be written.
+/// A hanging disk of two does not suspend the pool: claims are read from the disks to which a record would be written.
 #[tokio::test(start_paused = true)]
 async fn a_disk_that_hangs_keeps_no_lease_from_being_renewed() {
     let s = Shared::new(2, None);
@@ -322,8 +323,8 @@ async fn a_disk_that_hangs_keeps_no_lease_from_being_renewed() {
     pool.disk_failed(DiskNumber(1), Absence::Asked).await.unwrap();
 }
 
-/// A record that is on its way when the lease ends is acknowledged when the owner is confirmed again, and those after it
-/// follow it: no caller gets an error for a change that is made all the same.
+/// A record that is being written when the lease ends is acknowledged when the lease is renewed, and the records after
+/// it follow: no caller gets an error for a change that is made all the same.
 #[tokio::test(start_paused = true)]
 async fn a_record_that_outlasts_the_lease_is_finished_when_it_is_renewed() {
     let s = Shared::new(2, Some(Register::default()));
@@ -357,7 +358,7 @@ async fn a_record_that_outlasts_the_lease_is_finished_when_it_is_renewed() {
     assert_eq!(pool.read(|s| s.name.clone()), "lake");
 }
 
-/// An export of a pool that was taken by force says whose it is, and leaves the new owner's claims.
+/// An export of a pool that another owner imported by force reports that owner, and keeps the new owner's claims.
 #[tokio::test(start_paused = true)]
 async fn an_export_after_a_forced_import_changes_nothing() {
     let s = Shared::new(2, None);

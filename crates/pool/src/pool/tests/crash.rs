@@ -14,7 +14,8 @@ use env::Env;
 use super::*;
 use crate::placement;
 
-/// What the operations of a workload change: all else (presence, voters, labels, epochs) belongs to the disks' fates.
+/// The state that the operations of a workload change: everything else (presence, voters, labels, epochs) depends on
+/// the disks' failures.
 #[derive(Clone, Debug, PartialEq)]
 struct Visible {
     name: String,
@@ -25,7 +26,7 @@ struct Visible {
 fn visible(s: &State) -> Visible {
     Visible {
         name: s.name.clone(),
-        // Who owns them, and which disks are not accounted for, is a matter of openings and of disks that leave.
+        // Ownership and unaccounted disks are left out: they depend on openings and on disks that leave.
         spaces: s
             .spaces
             .iter()
@@ -43,7 +44,7 @@ fn below(env: &Env, n: u64) -> u64 {
     env.random_u64() % n
 }
 
-/// Something that the state allows.
+/// A random change that the state allows.
 fn change(env: &Env, s: &State, step: u64) -> Vec<Op> {
     let rename = vec![Op::RenamePool { name: format!("tank{step}") }];
     let pick = |n: usize| below(env, n.max(1) as u64) as usize;
@@ -70,7 +71,7 @@ fn change(env: &Env, s: &State, step: u64) -> Vec<Op> {
         }
         _ => rename.clone(),
     };
-    // A long record now and then: it goes round the ring faster, and is a checkpoint when it is too long.
+    // A long record now and then: the ring wraps sooner, and a record that is too long becomes a checkpoint.
     let padded = |n: usize| (0..n).flat_map(|_| rename.clone()).chain(ops.clone()).collect::<Vec<_>>();
     let ops = match below(env, 16) {
         0 => padded(1200),
@@ -98,7 +99,7 @@ async fn open(env: &Env, arena: &Arena, disks: &[Arc<dyn Disk>]) -> Result<Opene
     Pool::open(env, arena, disks, &OpenOptions::new(host("a"))).await
 }
 
-/// Runs `test` for each seed; a failure says which.
+/// Runs `test` for each seed; a failure names the seed.
 fn seeds<F: Future<Output = ()>>(seeds: std::ops::Range<u64>, test: impl Fn(u64, Env, Arena) -> F) {
     for seed in seeds {
         let runtime =

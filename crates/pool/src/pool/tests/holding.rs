@@ -30,7 +30,7 @@ async fn a_second_importer_is_refused_and_told_who_holds_it() {
     assert_eq!(w.open_with(&[0, 1], next(8, |_| false)).await.unwrap().pool.epoch(), 4);
 }
 
-/// Equal names do not make one machine of two.
+/// Two machines with equal names are different machines.
 #[tokio::test(start_paused = true)]
 async fn two_machines_without_an_id_are_two() {
     let w = World::new(2);
@@ -52,7 +52,7 @@ async fn two_machines_without_an_id_are_two() {
 
 #[tokio::test(start_paused = true)]
 async fn who_lost_the_pool_by_force_stops_writing() {
-    // Each machine has handles of its own, and what one refuses the other's take.
+    // Each machine has handles of its own, and I/O that one handle refuses is accepted by the other's.
     let env = Env::simulated(1);
     let machine = Machine::new(&env, 1);
     let arena = Arena::new(4 << 20).unwrap();
@@ -70,8 +70,8 @@ async fn who_lost_the_pool_by_force_stops_writing() {
     drop((first, second));
 }
 
-/// Disks that can refuse an epoch exclude the former owner from the moment on at which the pool is taken by
-/// force: none of its later I/O counts, and its commits until then do.
+/// Disks that can refuse an epoch exclude the former owner from the moment on at which the pool is taken by force: its
+/// later I/O has no effect, and its commits until then are kept.
 #[tokio::test(start_paused = true)]
 async fn who_lost_the_pool_by_force_is_kept_out() {
     let w = World::new(2);
@@ -85,7 +85,8 @@ async fn who_lost_the_pool_by_force_is_kept_out() {
     assert!(second.suspended().is_none());
 }
 
-/// The owner before goes on until it notices: a disk that was read before others lacks records that they have.
+/// The former owner continues to write until it notices the claim: a disk that was read before others lacks records
+/// that they have.
 #[tokio::test(start_paused = true)]
 async fn a_pool_is_taken_while_it_is_written() {
     let env = Env::simulated(1);
@@ -143,8 +144,8 @@ async fn of_two_that_open_at_once_one_at_most_does() {
     }
 }
 
-/// One that looks for long at what the disks have must not write over the claim of another that came and went
-/// on meanwhile.
+/// A process that reads the disks' metadata for long must not overwrite the claim that another process made in the
+/// meantime.
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_was_made_while_the_metadata_was_read_is_seen() {
     let env = Env::simulated(1);
@@ -182,7 +183,7 @@ async fn pools_that_are_mixed_up_show() {
     let opened = w.open_with(&[0, 1, 2, 3], |o| o.pool = Some(b.id())).await.unwrap().pool;
     assert_eq!((opened.id(), opened.members().iter().count()), (b.id(), 2));
     assert!(matches!(opened.return_disk(w.disk(0), false).await, Err(AdminError::Stranger { .. })));
-    // One pool's journal on another's disk is not taken for its own.
+    // A pool's journal on another pool's disk is not accepted as that pool's.
     let journal = a.members().get(DiskNumber(0)).unwrap().areas;
     let mut image = w.disks[0].image();
     image.copy_from(
@@ -257,7 +258,7 @@ async fn features_of_a_newer_version_are_refused_by_name() {
     write(&label(FeatureClass::Incompatible, "parity journal")).await;
     let refused = w.open(&[0]).await.map(|_| ()).unwrap_err();
     assert!(
-        refused.to_string().contains("uses parity journal which this version does not know"),
+        refused.to_string().contains("uses parity journal, which this version does not support"),
         "{refused}"
     );
     write(&label(FeatureClass::ReadOnly, "quotas")).await;
@@ -280,7 +281,10 @@ async fn disks_that_will_not_do() {
         }
     };
     let torn = refuse(|o| (o.logical_block, o.atomic_write) = (512, 512)).await;
-    assert_eq!(torn.to_string(), "a power cut could tear a 4 KiB write: the disk guarantees 512 bytes");
+    assert_eq!(
+        torn.to_string(),
+        "a power cut could tear a 4 KiB write: the disk writes only 512 bytes atomically"
+    );
     assert!(matches!(refuse(|o| o.size = 8 * MIB).await, Unsuitable::Small { .. }));
     assert_eq!(refuse(|o| o.serial = "disk0".into()).await, Unsuitable::Twice);
     assert_eq!(refuse(|o| o.logical_block = 8192).await, Unsuitable::Blocks(8192));
@@ -291,7 +295,7 @@ async fn disks_that_will_not_do() {
     assert_eq!(Pool::create(&w.env, &w.arena, &[], options()).await.map(|_| ()), Err(CreateError::NoDisks));
 }
 
-/// What may be a pool's is not erased because this version cannot read it.
+/// A disk that may belong to a pool is not erased because this version cannot read its label.
 #[tokio::test(start_paused = true)]
 async fn a_label_that_cannot_be_read_is_not_written_over() {
     let mut w = World::new(2);

@@ -59,7 +59,8 @@ async fn voters_go_apart_when_somebody_says_where_disks_stand() {
     let space = make(&pool, mirror("m")).await;
     drop(pool);
     w.power_cut();
-    // Whichever enclosure is lost, the others know the newest; the one that voted first cannot go on alone.
+    // Whichever enclosure is lost, the others have the newest metadata; the enclosure with the first voters cannot open
+    // the pool alone.
     assert!(w.open(&[0, 1, 2]).await.is_err());
     let opened = w.open(&[3, 4, 5, 6, 7, 8]).await.unwrap();
     assert!(opened.pool.read(|s| s.spaces.contains_key(&space)));
@@ -79,7 +80,7 @@ async fn a_voter_that_fails_is_dropped_and_may_return() {
     });
     assert_eq!(missed(&pool, space), [0, u64::MAX], "until its owner answers, all counts as missing");
     assert!(pool.members().get(DiskNumber(2)).is_none());
-    // Two voters: both are needed, and the dropped one has no say.
+    // Two voters: both are needed, and the dropped one has no vote.
     w.disks[2] = w.disks[2].restart();
     drop(pool);
     w.power_cut();
@@ -169,7 +170,7 @@ async fn an_addition_that_was_cut_off_is_in_nobodys_way() {
     // And it may be added again.
     let pool = opened.pool;
     assert_eq!(pool.add_disk(&NewDisk::new(w.disk(2))).await, Ok(DiskNumber(3)));
-    // What was one of the pool may not: it may have data that was never given up here.
+    // A former disk of the pool may not: it may have data whose loss was never accepted here.
     assert!(matches!(
         pool.add_disk(&NewDisk::new(w.disk(3))).await,
         Err(AdminError::Unsuitable(Unsuitable::InPool { .. }))
@@ -196,11 +197,11 @@ async fn the_last_disk_with_metadata_cannot_be_asked_to_leave() {
     pool.take_offline(DiskNumber(1)).await.unwrap();
     assert_eq!(pool.take_offline(DiskNumber(0)).await, Err(CommitError::Needed(DiskNumber(0))));
     pool.rename("still here").await.unwrap();
-    // One that is only slow is waited for.
+    // A disk that is only slow is not dropped.
     let slow = pool.disk_failed(DiskNumber(0), Absence::Slow).await;
     assert_eq!(slow, Err(CommitError::Needed(DiskNumber(0))));
     pool.rename("still here too").await.unwrap();
-    // It did not ask to fail.
+    // A failure is no request of an administrator.
     let failed = pool.disk_failed(DiskNumber(0), Absence::WriteFailed).await;
     assert!(matches!(failed, Err(CommitError::Suspended(Suspension::TooFewVoters { left: 0, .. }))));
 }
@@ -215,12 +216,12 @@ async fn a_slow_disk_that_alone_has_data_does_not_leave() {
     let slow = pool.disk_failed(DiskNumber(0), Absence::Slow).await;
     assert_eq!(slow, Err(CommitError::Needed(DiskNumber(0))));
     assert!(pool.read(|s| s.is_present(DiskNumber(0))) && pool.members().get(DiskNumber(0)).is_some());
-    // One that has nothing may.
+    // A disk without data may leave.
     pool.disk_failed(DiskNumber(2), Absence::Slow).await.unwrap();
     assert!(!pool.read(|s| s.is_present(DiskNumber(2))));
 }
 
-/// Makes spaces until there is no room for one more: how many, and why.
+/// Creates spaces until there is no room for another; returns their number, and the error.
 async fn fill(pool: &Pool) -> (u32, CommitError) {
     let mut made = 0;
     loop {
@@ -239,7 +240,7 @@ async fn metadata_that_would_not_fit_is_refused_before_it_is_written() {
     let (made, refused) = fill(&pool).await;
     let CommitError::Full { room, needed, .. } = refused else { panic!("{refused}") };
     assert!(needed > room && room > 250 << 10 && made > 300);
-    // What needs no more room goes on.
+    // A change that needs no more room is accepted.
     pool.metadata().commit(vec![Op::Space { space: SpaceId(3), op: SpaceOp::Destroy }]).await.unwrap();
     make(&pool, mirror("again")).await;
     pool.metadata().export().await.unwrap();

@@ -1,4 +1,4 @@
-//! What is missing, old, or was used elsewhere.
+//! Disks that are missing, outdated, or were used elsewhere.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ async fn a_disk_dropped_while_the_pool_ran_lets_it_open_without() {
     w.power_cut();
     let opened = w.open(&[0]).await.unwrap();
     assert!(opened.missing.is_empty(), "it was known to be away");
-    // And the one that was dropped does not open without the other, nor has it a say beside it.
+    // And the dropped disk does not open the pool without the other, nor is its metadata used beside the other's.
     drop(opened);
     assert!(matches!(w.open(&[1]).await, Err(OpenError::TooFewVoters { .. })));
     let opened = w.open(&[0, 1]).await.unwrap();
@@ -66,7 +66,7 @@ async fn halves_that_were_used_without_each_other_are_not_joined_silently() {
         assert_eq!(pool.epoch(), 2, "neither knows of the other");
         pool.rename(name).await.unwrap();
     }
-    // The same epoch, and yet not the same: the random numbers tell.
+    // The same epoch number, but different openings: the random numbers show that.
     let refused = w.open(&[0, 1]).await.map(|_| ()).unwrap_err();
     let OpenError::Diverged(disks) = refused else { panic!("{refused}") };
     assert_eq!(disks.len(), 1);
@@ -87,7 +87,7 @@ async fn a_disk_that_comes_back_from_the_other_half_is_old() {
     let (pool, space) = mirrored(&w).await;
     drop(pool);
     w.power_cut();
-    // Disk 1 goes through three openings of its own, so its epochs are higher.
+    // Disk 1 is opened three times alone, so its epochs are higher.
     for _ in 0..3 {
         w.open_with(&[1], |o| o.accept_loss = true).await.unwrap();
     }
@@ -103,7 +103,7 @@ async fn a_disk_that_comes_back_from_the_other_half_is_old() {
     assert_eq!(opened.pool.read(|s| s.name.clone()), "kept", "its higher epochs have no say any more");
 }
 
-/// Disk 1 goes on alone in the opening that both know, and so without an epoch of its own: its records tell.
+/// Disk 1 continues alone in the opening that both disks have, and so without a new epoch: its records show it.
 #[tokio::test(start_paused = true)]
 async fn what_a_disk_alone_went_on_with_is_not_written_over_unasked() {
     for open in [false, true] {
@@ -124,7 +124,7 @@ async fn what_a_disk_alone_went_on_with_is_not_written_over_unasked() {
             let refused = w.open(&[0, 1]).await.map(|_| ()).unwrap_err();
             let OpenError::Diverged(disks) = refused else { panic!("{refused}") };
             assert_eq!(disks, [DiskNumber(1)]);
-            // It is not lost: by itself it is what it was.
+            // Its data is not lost: opened alone, the disk has its former state.
             let image = w.disks[1].image();
             let alone = w.open(&[1]).await.unwrap().pool;
             assert_eq!(alone.read(|s| s.name.clone()), "went on");
@@ -138,7 +138,7 @@ async fn what_a_disk_alone_went_on_with_is_not_written_over_unasked() {
             w.open(&[0, 1]).await.unwrap();
         }
     }
-    // One that had not gone on comes back without a word.
+    // A disk that did not continue alone returns without confirmation.
     for open in [false, true] {
         let mut w = World::new(2);
         let (pool, _) = mirrored(&w).await;
@@ -166,7 +166,7 @@ async fn an_old_image_of_a_disk_has_missed_everything() {
     pool.rename("newer").await.unwrap();
     drop(pool);
     w.disks[1] = MemoryDisk::with_image(w.disks[1].info().clone(), old.clone());
-    // It has no say: two of three voters are here, and it is not one that counts.
+    // It has no vote: two of three voters are present, but this one does not count.
     assert!(matches!(w.open(&[1, 2]).await, Err(OpenError::TooFewVoters { seen: 1, .. })));
     let opened = w.open(&[0, 1, 2]).await.unwrap();
     assert_eq!(opened.stale, [DiskNumber(1)]);
@@ -175,7 +175,7 @@ async fn an_old_image_of_a_disk_has_missed_everything() {
     drop(opened);
     w.open(&[0, 1, 2]).await.unwrap();
 
-    // The original comes back instead of the image, which is the one that was written to meanwhile.
+    // The original disk returns in place of the image, which was written to in the meantime.
     let mut w = World::new(3);
     let (pool, space) = mirrored(&w).await;
     let image = w.disks[1].image();
@@ -192,7 +192,7 @@ async fn an_old_image_of_a_disk_has_missed_everything() {
     w.disks[1] = MemoryDisk::with_image(w.disks[1].info().clone(), original);
     assert_eq!(w.open(&[0, 1, 2]).await.unwrap().stale, [DiskNumber(1)]);
 
-    // With the only copy of something, it stays away until its loss is accepted.
+    // If it has the only copy of some data, it stays absent until the loss is accepted.
     let mut w = World::new(3);
     let pool = w.create().await;
     let simple = SpaceRecord { resiliency: Resiliency::Simple, ..mirror("s") };
@@ -220,7 +220,7 @@ async fn a_voter_that_lost_records_has_no_say_and_old_data() {
         pool.rename(&format!("n{n}")).await.unwrap();
     }
     drop(pool);
-    // Its journal goes back to what it was; its labels are current.
+    // Its journal has its former contents; its labels are current.
     let mut image = w.disks[1].image();
     image.copy_from(&old, journal.offset, journal.length);
     w.disks[1] = MemoryDisk::with_image(w.disks[1].info().clone(), image);
@@ -229,7 +229,7 @@ async fn a_voter_that_lost_records_has_no_say_and_old_data() {
     assert_eq!(missed(&opened.pool, space), [0, u64::MAX]);
 }
 
-/// Its older checkpoint is of the opening before: what it says is whole, and long ago.
+/// Its older checkpoint is of the opening before: it is valid, but outdated.
 #[tokio::test(start_paused = true)]
 async fn a_voter_whose_newest_checkpoint_rots_has_no_say() {
     let mut w = World::new(2);
@@ -254,8 +254,8 @@ async fn a_voter_whose_newest_checkpoint_rots_has_no_say() {
     assert!(matches!(&opens[..], [Err(OpenError::TooFewVoters { seen: 1, .. }), Ok(2)]), "{opens:?}");
 }
 
-/// An opening without two of five voters is cut off: those that have its record and those that have not are
-/// not both enough.
+/// An opening without two of five voters is interrupted: the voters with its record and those without it cannot both be
+/// a quorum.
 #[tokio::test(start_paused = true)]
 async fn an_opening_that_drops_two_voters_and_fails_divides_nobody() {
     let env = Env::simulated(1);
@@ -326,8 +326,8 @@ async fn a_journal_with_a_gap_has_no_say_though_its_disk_is_well() {
     assert_eq!(w.open(&[1, 2]).await.unwrap().pool.read(|s| s.name.clone()), "n8");
 }
 
-/// A disk that has the newest data of something alone is not dropped when its metadata cannot be written: it
-/// only has no vote any more.
+/// A disk that has the only current copy of some data is not dropped when its metadata cannot be written: it only loses
+/// its vote.
 #[tokio::test(start_paused = true)]
 async fn a_voter_with_an_only_copy_stays_without_a_vote() {
     let env = Env::simulated(1);
@@ -352,11 +352,11 @@ async fn a_voter_with_an_only_copy_stays_without_a_vote() {
         assert_eq!(s.voters, [1, 2].map(DiskNumber).into());
     });
     assert!(pool.members().get(DiskNumber(0)).is_some(), "it is used for its data");
-    // One that others can do without leaves.
+    // A disk that the others can replace leaves.
     fails(2);
     pool.rename("pond").await.unwrap();
     assert!(!pool.read(|s| s.is_present(DiskNumber(2))));
-    // The vote comes back with the disk.
+    // The disk becomes a voter again when it returns.
     machine.no_rules(slots[0]);
     catches_up(&pool, space, 0b1).await;
     pool.disk_failed(DiskNumber(0), Absence::Asked).await.unwrap();
@@ -364,7 +364,7 @@ async fn a_voter_with_an_only_copy_stays_without_a_vote() {
     assert_eq!(pool.read(|s| s.voters.clone()), [0, 1].map(DiskNumber).into());
 }
 
-/// The disk to remove and a voter that fails are on their way at the same time: the one does not bring the other back.
+/// A disk is removed and a voter fails at the same time: the one change does not undo the other.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_voter_stays_dropped() {
     let env = Env::simulated(1);
@@ -374,7 +374,7 @@ async fn a_dropped_voter_stays_dropped() {
     let new = slots.map(|s| NewDisk::new(machine.open(s).unwrap()));
     let pool = Pool::create(&env, &arena, &new, options()).await.unwrap();
     let space = make(&pool, mirror("m")).await;
-    // Disk 0 has the only copy of something: it stays when it fails, without a vote.
+    // Disk 0 has the only copy of some data: when it fails it stays, without a vote.
     allocate(&pool, space, [0, 1], 1).await;
     misses(&pool, space, 0b1).await;
     let journal = pool.members().get(DiskNumber(0)).unwrap().areas.journal;
@@ -394,7 +394,7 @@ async fn a_dropped_voter_stays_dropped() {
     assert!(pool.members().get(DiskNumber(0)).is_some());
 }
 
-/// So is one whose label alone cannot be written: it keeps the one that it has.
+/// So is a disk whose label alone cannot be written: it keeps its old label.
 #[tokio::test(start_paused = true)]
 async fn a_disk_with_an_only_copy_stays_with_its_old_label() {
     for (renames, both) in [(true, true), (true, false), (false, true), (false, false)] {
@@ -423,13 +423,13 @@ async fn a_disk_with_an_only_copy_stays_with_its_old_label() {
         let pool = if renames { pool } else { open().await.pool };
         pool.rename("lake").await.unwrap();
         well(&pool);
-        // One that others can do without leaves.
+        // A disk that the others can replace leaves.
         fails(2);
         pool.rename("pond").await.unwrap();
         assert!(!pool.read(|s| s.is_present(DiskNumber(2))));
         assert_eq!(pool.unlabelled().into_keys().collect::<Vec<_>>(), [DiskNumber(0)], "it is reported");
         drop(pool);
-        // Its label is as the metadata remembers it, so it is not an old one, whether it can be written or not.
+        // Its label is the one recorded in the metadata, so the disk is not outdated, whether it can be written or not.
         for _ in 0..2 {
             let opened = open().await;
             assert!(opened.stale.is_empty() && opened.missing.is_empty());

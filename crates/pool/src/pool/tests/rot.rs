@@ -6,8 +6,8 @@ use super::*;
 use crate::Deadlines;
 use crate::format::{BLOCK, Extent};
 
-/// The first block of every place that has something, and its name. A new pool has written one claim and one
-/// checkpoint on each disk; a row and a space are in its journal.
+/// The first block of every place with contents, and its name. A new pool has written one claim and one checkpoint on
+/// each disk; a row and a space are in its journal.
 fn places(pool: &Pool, disk: u16) -> Vec<(&'static str, Extent)> {
     let members = pool.members();
     let areas = members.get(DiskNumber(disk)).unwrap().areas;
@@ -21,7 +21,7 @@ fn places(pool: &Pool, disk: u16) -> Vec<(&'static str, Extent)> {
     ]
 }
 
-/// Changes a bit behind the pool's back.
+/// Flips a bit on a disk without the pool's knowledge.
 async fn rots(w: &World, disk: u16, at: Extent, byte: usize) {
     let io = DiskIo::new(&w.env, &w.arena, DiskIo::LOOKING, Deadlines::default());
     let disk = w.disk(usize::from(disk));
@@ -68,7 +68,7 @@ async fn each_place_is_looked_at_and_written_anew() {
     }
 }
 
-/// Of two disks both are needed to open a pool. First all on the one rots, then all on the other.
+/// Of two disks both are needed to open a pool. First all metadata on one is damaged, then all on the other.
 #[tokio::test(start_paused = true)]
 async fn one_disk_after_the_other_is_not_too_many() {
     let mut w = World::new(2);
@@ -80,7 +80,7 @@ async fn one_disk_after_the_other_is_not_too_many() {
             rots(&w, disk, *at, 20).await;
         }
         let found = pool.scrub_metadata().await.unwrap();
-        // Checkpoint and journal go together: without a valid checkpoint the start of its journal is unknown.
+        // Checkpoint and journal belong together: without a valid checkpoint the start of its journal is unknown.
         assert_eq!(found, one(disk, 4));
     }
     pool.rename("lake").await.unwrap();
@@ -92,7 +92,7 @@ async fn one_disk_after_the_other_is_not_too_many() {
     opened.pool.read(|s| assert_eq!((rows(s), s.name.as_str()), (rows(&before), "lake")));
 }
 
-/// One that cannot be written leaves, and the rest goes on.
+/// A disk that cannot be written leaves, and the pool continues with the others.
 #[tokio::test(start_paused = true)]
 async fn a_disk_that_does_not_take_it_leaves() {
     let w = World::new(3);

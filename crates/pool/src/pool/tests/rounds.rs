@@ -11,7 +11,7 @@ use super::*;
 use crate::Absence;
 use crate::metadata::Life;
 
-/// An owner that lacks nothing, and records which disks leave.
+/// An owner without stale regions, which records the disks that leave.
 #[derive(Default)]
 struct Recorder(Mutex<Vec<(DiskNumber, Membership)>>);
 

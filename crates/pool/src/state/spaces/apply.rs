@@ -82,7 +82,7 @@ impl State {
                 self.space_mut(space)?.unaccounted.insert(*disk, *of);
             }
             SpaceOp::BeginMove { row, index, to } => {
-                // Of the log every slab is a replica.
+                // Every slab of the log is a replica.
                 let present = self.row_mut(space, *row, None)?.clone();
                 let resiliency = self.space(space)?.resiliency_of(&present);
                 let simple = resiliency == Resiliency::Simple && *row != RowNumber::LOG;
@@ -99,7 +99,7 @@ impl State {
                 let present = self.row_mut(space, *row, None)?.clone();
                 let Moving { index, copy } = present.moving().ok_or(outdated.clone())?;
                 let old = *present.copy(usize::from(index)).ok_or(outdated.clone())?;
-                // What an absent disk has is not known, and with this the old slab is freed.
+                // The content of an absent disk is uncertain, and this operation frees the old slab.
                 check(copy.missed & !old.missed & all == 0 && self.is_present(copy.place.disk))?;
                 let row_now = self.row_mut(space, *row, None)?;
                 row_now.set_moving(None);
@@ -112,7 +112,7 @@ impl State {
                 let old = *present.copy(usize::from(moving.index)).ok_or(outdated)?;
                 let (record, disk) = (self.space(space)?, moving.copy.place.disk);
                 let last = match record.resiliency_of(&present) {
-                    // The owner calls that off only when the disk of the new replica has left.
+                    // The owner cancels such a move only when the disk of the new replica was removed.
                     _ if *row == RowNumber::LOG => 0,
                     // The disk may have another column of the row, which stays there.
                     Resiliency::Simple => {
@@ -163,7 +163,7 @@ impl State {
             SpaceOp::Scrub { record } => self.space_mut(space)?.scrub = *record,
             SpaceOp::Lost { record } => {
                 if !record.is_sound() {
-                    return Err(InvalidOp::BadShape("nothing is lost like that"));
+                    return Err(InvalidOp::BadShape("the record of lost data is invalid"));
                 }
                 self.space_mut(space)?.loss = record.clone();
             }
@@ -196,7 +196,7 @@ impl State {
         copy.filter(|copy| copy.generation == generation).ok_or(InvalidOp::Outdated(space))
     }
 
-    /// A free slab for a row; it has missed everything.
+    /// Allocates a free slab for a row; it is wholly stale.
     pub(super) fn take(
         &mut self,
         space: SpaceId,
@@ -218,7 +218,7 @@ impl State {
     fn create_space(&mut self, space: SpaceId, record: &SpaceRecord) -> Result<(), InvalidOp> {
         next(u64::from(space.0), u64::from(self.next_space))?;
         let after =
-            self.next_space.checked_add(1).ok_or(InvalidOp::BadShape("a pool has had 4 billion spaces"))?;
+            self.next_space.checked_add(1).ok_or(InvalidOp::BadShape("all virtual disk numbers are used"))?;
         self.check_space(record)?;
         self.check_space_name(&record.name)?;
         if !record.rows.is_empty() || !record.unaccounted.is_empty() || record.is_changing() {
@@ -238,7 +238,7 @@ impl State {
         let is_taken = self.spaces.values().any(|other| other.slot == record.slot);
         let may_change = record.former.can_become(record.resiliency);
         if record.slot >= SLOTS || is_taken || !may_change || !record.loss.is_sound() {
-            return Err(InvalidOp::BadShape("no space is like that"));
+            return Err(InvalidOp::BadShape("the record of a virtual disk is invalid"));
         }
         Ok(())
     }
@@ -303,7 +303,7 @@ impl State {
         Ok(())
     }
 
-    /// What other disks have, absent ones too, the copies of this one have missed.
+    /// Marks all regions of this disk's copies stale that other disks have, including absent ones.
     pub(in crate::state) fn stale(&mut self, space: SpaceId, disk: DiskNumber) -> Result<(), InvalidOp> {
         let record = Arc::clone(self.space(space)?);
         let rows: Vec<RowNumber> =
@@ -319,7 +319,7 @@ impl State {
         Ok(())
     }
 
-    /// A disk that was removed for good has nothing to account for.
+    /// A permanently removed disk is no longer unaccounted.
     pub(in crate::state) fn forget_unaccounted(&mut self, disk: DiskNumber) {
         let lists = self.spaces.iter().filter(|(_, record)| record.unaccounted.contains_key(&disk));
         let spaces: Vec<SpaceId> = lists.map(|(space, _)| *space).collect();

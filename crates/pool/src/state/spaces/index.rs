@@ -1,4 +1,4 @@
-//! Which rows have slabs on which disks, derived from the rows.
+//! An index of the rows with slabs on each disk, derived from the rows.
 //!
 //! Invariant: no count is 0, so that equal sets are equal values.
 
@@ -16,13 +16,13 @@ pub(in crate::state) struct Index {
 }
 
 impl Index {
-    /// A row has one slab more on a disk.
+    /// Adds a slab of a row on a disk.
     pub(super) fn insert(&mut self, space: SpaceId, row: RowNumber, disk: DiskNumber) {
         more(&mut self.rows, (disk, space, row));
         more(&mut self.disks, (space, disk));
     }
 
-    /// One less.
+    /// Removes one.
     pub(super) fn remove(&mut self, space: SpaceId, row: RowNumber, disk: DiskNumber) {
         fewer(&mut self.rows, (disk, space, row));
         fewer(&mut self.disks, (space, disk));

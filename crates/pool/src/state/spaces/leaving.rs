@@ -1,4 +1,4 @@
-//! The operations on spaces for a disk that leaves.
+//! The operations on spaces when a disk is removed from service.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use super::{ALL, SpaceOp, alone};
 use crate::state::State;
 use crate::{DiskNumber, Op, RowNumber, SpaceId};
 
-/// What owners say that a leaving disk may lack of their spaces. A space without an answer is not accounted for.
+/// The stale regions on a disk that the owners of spaces state. For a space without an answer the disk is unaccounted.
 pub type Answers = BTreeMap<SpaceId, Vec<CopyRegions>>;
 
 impl State {
-    /// For each space with slabs on the disk: what its owner says that the disk misses; or that the disk is not accounted
-    /// for. Regions that no other disk could give are not marked: the disk has them.
+    /// For each space with slabs on the disk: marks the regions stale that its owner states, or the disk as
+    /// unaccounted. Regions that no other disk could supply are not marked: the disk has them.
     pub(in crate::state) fn account(&self, disk: DiskNumber, answers: &Answers) -> Vec<Op> {
         let mut ops = Vec::new();
         for space in self.spaces_on(disk) {
@@ -25,7 +25,7 @@ impl State {
             };
             let said = |number: RowNumber, generation: u32, row: &Row| {
                 if row.is_new && number != RowNumber::LOG {
-                    // Its owner may not have seen it yet. It holds nothing, so it has nothing to lose.
+                    // The row is new, perhaps unknown to its owner, and empty: so nothing can be lost.
                     return ALL;
                 }
                 let of = |said: &&CopyRegions| said.row == number && said.generation == generation;

@@ -13,50 +13,50 @@ use crate::{DiskNumber, RowNumber};
 pub enum SpaceOp {
     /// A new space without rows; its number is the next one.
     Create { record: Box<SpaceRecord> },
-    /// The space is gone, and its slabs are free.
+    /// Removes the space, and frees its slabs.
     Destroy,
-    /// Another size, in bytes; no rows are beyond it.
+    /// Changes the size, in bytes; there must be no rows beyond it.
     SetSize { size: u64 },
-    /// Another name.
+    /// Renames it.
     Rename { name: String },
-    /// Which disks its slabs may lie on from now on; those that there are stay where they are until they are moved.
+    /// Changes the media for its slabs; existing slabs stay until they are moved.
     SetMedia { media: MediaClass },
-    /// Slabs for a row, in its order, with generations from `first` on, and whether each has missed everything, because
-    /// its disk is absent. The row is new.
+    /// Slabs for a row, in its order, with generations from `first` on, and whether each is wholly stale, because its
+    /// disk is absent. The row is new.
     Allocate { row: RowNumber, first: u32, slabs: Vec<(SlabPlace, bool)> },
     /// The row's blocks are written.
     Ready { row: RowNumber, birth: u32 },
     /// The row's slabs are free; it reads as zeros.
     Free { row: RowNumber, birth: u32 },
-    /// A copy does not have the newest writes of these regions.
+    /// These regions of a copy become stale.
     Missed { row: RowNumber, index: u8, generation: u32, regions: u64 },
-    /// A copy has these regions again, durably.
+    /// These regions of a copy are current again, durably.
     NotMissed { row: RowNumber, index: u8, generation: u32, regions: u64 },
-    /// The disk was set back: its copies have missed all that others have.
+    /// The disk was rolled back: all regions of its copies that others have become stale.
     Stale { disk: DiskNumber, of: Membership },
-    /// The disk's copies count again.
+    /// The disk is accounted for: its copies are usable again.
     Accounted { disk: DiskNumber, of: Membership },
-    /// The disk's copies count for nothing until an owner has accounted for them.
+    /// The disk is unaccounted: its copies are not usable until an owner has stated their stale regions.
     Unaccounted { disk: DiskNumber, of: Membership },
-    /// A slab begins to move to a free one, which has missed everything.
+    /// A slab begins to move to a free one, which is wholly stale.
     BeginMove { row: RowNumber, index: u8, to: SlabPlace },
-    /// The new slab has all that the old one has, and takes its place.
+    /// The new slab has all regions of the old one, and replaces it.
     EndMove { row: RowNumber },
-    /// The slab stays where it is.
+    /// Cancels the move.
     CancelMove { row: RowNumber },
-    /// Another slab is this one of the row from now on; it has missed everything.
+    /// Replaces a slab of the row by another one, which is wholly stale.
     Replace { row: RowNumber, index: u8, to: SlabPlace },
-    /// Another resiliency for new rows; those that have another one are of the former shape.
+    /// Changes the resiliency of new rows; existing rows with another one are of the former shape.
     SetResiliency { resiliency: Resiliency },
     /// A row gets the space's resiliency, with these slabs.
     Reshape { row: RowNumber, slabs: Vec<NewSlab> },
-    /// Another owner.
+    /// Changes the owner.
     Own { ownership: Ownership },
-    /// The owner's request of this number is carried out, or refused.
+    /// The owner's request of this number was carried out, or refused.
     Done { epoch: SpaceEpoch, number: u64 },
-    /// What the log has at least.
+    /// The minimum state of the log.
     Log { state: LogState },
-    /// How far the reading of all copies is.
+    /// The progress of a scrub.
     Scrub { record: ScrubRecord },
     /// Known lost units.
     Lost { record: LossRecord },
@@ -66,8 +66,8 @@ pub enum SpaceOp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // of the fields, which are what their types say
 pub enum NewSlab {
-    /// The one that has this index now.
+    /// The slab that has this index now.
     Kept { index: u8 },
-    /// A free one, which has missed everything.
+    /// A free slab, which is wholly stale.
     Free { place: SlabPlace },
 }

@@ -1,4 +1,4 @@
-//! Spaces as a checkpoint has them: not to be trusted until they have been checked.
+//! Spaces as decoded from a checkpoint: untrusted until they are checked.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::state::State;
 use crate::{InvalidOp, RowNumber, SpaceId};
 
 impl State {
-    /// Takes the spaces of a state whose disks are known, and derives the rest.
+    /// Adds the spaces to a state whose disks are known, and derives the rest.
     pub(in crate::state) fn take_spaces(
         &mut self,
         spaces: &Tree<SpaceId, Arc<SpaceRecord>>,

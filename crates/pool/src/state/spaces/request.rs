@@ -1,4 +1,5 @@
-//! A request of an owner as operations. Pure: the coordinator's choices are made on the state that the record follows.
+//! Translates a request of an owner into operations. Pure: the coordinator's choices use the state that precedes the
+//! record.
 
 use pool_seam::{NoPlace, OwnerOp, Request, SlabPlace, SpaceEpoch};
 
@@ -6,7 +7,7 @@ use super::{SpaceOp, alone};
 use crate::state::State;
 use crate::{DiskNumber, InvalidOp, Op, RowNumber, SpaceId, placement};
 
-/// What becomes of a request.
+/// The result of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Carried {
     /// It was carried out before.
@@ -15,7 +16,7 @@ pub(crate) enum Carried {
     Deposed(SpaceEpoch),
     /// There is no such space, or no such owner yet.
     Unknown,
-    /// These operations, in one record. Of a refused request they say only that its number is used up.
+    /// These operations, in one record. Those of a refused request only use its number up.
     Record { ops: Vec<Op>, refused: Option<Refusal> },
 }
 
@@ -65,8 +66,7 @@ pub(crate) fn carry_out(state: &State, request: &Request, usable: impl Fn(DiskNu
     Carried::Record { ops, refused }
 }
 
-/// The operation that the metadata has for it, if there is anything to change, with the places that the coordinator
-/// chooses.
+/// The corresponding operation of the metadata, if it changes anything, with the places that the coordinator chooses.
 fn translate(
     state: &State,
     space: SpaceId,
@@ -96,8 +96,8 @@ fn translate(
             if state.membership(disk) != seen {
                 return Err(Refusal::Invalid);
             }
-            // What is said of a disk that is not accounted for is what it may lack, not what it does: as when a disk leaves, regions that
-            // no other disk could give are not marked.
+            // For an unaccounted disk the owner states regions that may be stale: as at a disk's removal, regions that
+            // no other disk could supply are not marked.
             let kept = match record.unaccounted.contains_key(&disk) {
                 true => alone(record, row, present, disk, |other| other != disk),
                 false => 0,
@@ -123,7 +123,7 @@ fn translate(
             if usize::from(index) >= slabs.len() {
                 return Err(Refusal::Invalid);
             }
-            // A place that is taken by now is as good as another one of its disk.
+            // If the place was allocated meanwhile, any other one on its disk is equivalent.
             let may = |disk: DiskNumber| usable(disk) && to.is_none_or(|to| to.disk == disk);
             let chosen = placement::slab(state, space, row, index, may).map_err(Refusal::NoRoom)?;
             let is_free = |to: &SlabPlace| to.disk == chosen.disk && state.check_free(*to).is_ok();

@@ -1,9 +1,10 @@
-//! Another number of copies for the rows of a space, one after the other (`docs/0004-spaces.md`, section H). Every check
-//! before the first change.
+//! Changes the number of copies of the rows of a space, one after the other (`docs/0004-spaces.md`, section H). All
+//! checks precede the first change.
 //!
 //! Invariants:
-//! 1. All rows of the former shape have the space's former resiliency. It is another one than the present exactly while there
-//!    are such rows. The log counts as one of them while it has fewer replicas than the present resiliency asks for.
+//! 1. All rows of the former shape have the space's former resiliency. It differs from the current one exactly while
+//!    there are such rows. The log counts as one of them while it has fewer replicas than the current resiliency
+//!    requires.
 //! 2. A region of a set has as many current copies after a reshape as before, or as many as the new resiliency has.
 
 use std::collections::BTreeSet;
@@ -16,11 +17,12 @@ use crate::state::State;
 use crate::{InvalidOp, RowNumber, SpaceId, placement};
 
 impl State {
-    /// Sets the resiliency of new rows. Rows that have it already are of the present shape then, the others of the former one.
+    /// Sets the resiliency of new rows. Rows that have it already are then of the current shape, the others of the
+    /// former one.
     pub(super) fn set_resiliency(&mut self, space: SpaceId, to: Resiliency) -> Result<(), InvalidOp> {
         let record = Arc::clone(self.space(space)?);
         if !record.resiliency.can_become(to) {
-            return Err(InvalidOp::BadShape("the number of copies changes only where there is no parity"));
+            return Err(InvalidOp::BadShape("the number of copies can be changed only without parity"));
         }
         let mut changed = SpaceRecord { resiliency: to, ..SpaceRecord::clone(&record) };
         self.check_shape(&changed)?;
@@ -28,7 +30,7 @@ impl State {
             record.data_rows().map(|(_, row)| record.resiliency_of(row)).filter(|had| *had != to);
         let former = others.next();
         if others.any(|other| Some(other) != former) {
-            return Err(InvalidOp::BadShape("its rows have two other numbers of copies"));
+            return Err(InvalidOp::BadShape("its rows already have two different numbers of copies"));
         }
         let before = if record.resiliency == to { record.former } else { record.resiliency };
         let former = former.unwrap_or(before);
@@ -128,7 +130,7 @@ impl State {
                 if after < before.min(size) {
                     last |= 1 << bit;
                 }
-                // What an absent disk has is not given up for a copy that nothing is known of.
+                // The content of an absent disk is not given up for an uncertain copy.
                 let has = |index: &usize| record.missed(&row.slabs[*index]) & 1 << bit == 0;
                 if !kept.iter().any(has) && set.clone().any(|index| row.slabs[index].missed & 1 << bit == 0) {
                     last |= 1 << bit;

@@ -8,7 +8,7 @@ use crate::{Absence, InvalidOp, Op, PoolId, SlabPlace, placement};
 
 const SPACE: SpaceId = SpaceId(0);
 const ROW: RowNumber = RowNumber(0);
-/// Of a disk that has not been away.
+/// The membership of a disk that has never been absent.
 const SEEN: Option<Membership> = Some(Membership(1));
 
 fn op(op: SpaceOp) -> Op {
@@ -29,7 +29,7 @@ fn pool(disks: u16) -> State {
     s
 }
 
-/// Asks for operations, as the owner of epoch 1; the refusal.
+/// Requests operations as the owner of epoch 1; returns the refusal.
 fn ask(s: &mut State, number: u64, ops: impl IntoIterator<Item = OwnerOp>) -> Option<Refusal> {
     let request =
         Request { space: SPACE, epoch: SpaceEpoch::first(1), number, ops: ops.into_iter().collect() };
@@ -93,7 +93,7 @@ fn all_operations_of_a_request_or_none() {
     assert_eq!(s.slabs_allocated(), 2, "the log's");
 }
 
-/// What is late names a generation, a birth, a membership or a size that is not any more.
+/// A late request names a generation, a birth, a membership or a size that is no longer current.
 #[test]
 fn late_requests_do_nothing_to_another_row_disk_or_size() {
     let mut s = written(4);
@@ -153,11 +153,11 @@ fn the_last_copy_is_never_written_off() {
     assert_eq!(ask(&mut s, 4, [missed(1, 1)]), Some(Refusal::Invalid));
     let disks: Vec<DiskNumber> = row(&s).slabs.iter().map(|copy| copy.place.disk).collect();
     assert!(s.needs(disks[1]) && s.has_only_copies(disks[1]));
-    // Another disk that is not accounted for counts for nothing.
+    // Another disk that is unaccounted for does not count.
     assert!(!s.needs(disks[0]));
     s.apply(&op(SpaceOp::Unaccounted { disk: disks[1], of: Membership(1) })).unwrap();
     assert!(s.needs(disks[0]), "the other copy counts for nothing");
-    // Of itself nothing is written off that no other has, whatever it may lack.
+    // A disk's only current copy is not marked stale, whatever its owner reports.
     assert_eq!(ask(&mut s, 5, [missed(1, 0b11)]), None);
     assert_eq!(row(&s).slabs[1].missed, 0b10);
     // The log keeps a replica.
@@ -218,7 +218,7 @@ fn a_disk_leaves_with_the_answers_of_owners() {
     left.apply_all(&left.leave(disk, Absence::Gone, &Answers::new())).unwrap();
     assert_eq!(left.spaces[&SPACE].unaccounted, [(disk, Membership(1))].into());
     assert_eq!(row(&left).slabs[1].missed, 0);
-    // A row that its owner has not seen yet, and what no other disk has.
+    // A row that its owner does not know yet, and a region that no other disk has.
     let mut s = s;
     let generation = row(&s).slabs[0].generation;
     assert_eq!(
@@ -235,7 +235,7 @@ fn a_disk_leaves_with_the_answers_of_owners() {
     }
 }
 
-/// What a write says that began while the disk was away, after the disk has returned.
+/// The report of a write that began while the disk was absent and completes after the disk has returned.
 #[test]
 fn a_disk_that_has_returned_misses_nothing_that_was_said_of_it_before() {
     let mut s = written(3);

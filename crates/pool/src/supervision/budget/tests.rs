@@ -10,7 +10,7 @@ fn never_more_than_two_percent_and_not_all_at_once() {
         assert!(hedged * READS_FOR_ONE <= reads);
     }
     assert_eq!(hedged, 199);
-    // A long time without: no more than is saved.
+    // After a long time without hedged reads, no more than `SAVED_MAX` are allowed.
     let burst = (0..1000).filter(|_| budget.take(1_000_000)).count();
     assert_eq!(burst as u64, SAVED_MAX);
 }

@@ -7,7 +7,7 @@ fn looks(took: &[u32]) -> BTreeMap<DiskNumber, Look> {
     of_both(took.iter().map(|ms| (*ms, *ms)))
 }
 
-/// Of medians and means.
+/// The same, from medians and means.
 fn of_both(both: impl Iterator<Item = (u32, u32)>) -> BTreeMap<DiskNumber, Look> {
     let look = |(median, mean)| {
         let latency = Latency { median: MS * median, mean: MS * mean, crowded: false };
@@ -47,7 +47,7 @@ fn what_all_have_is_nobodys_fault() {
     let mut s = Standings::default();
     for _ in 0..50 {
         assert_eq!(s.span(&looks(&[80, 85, 90, 90])), Verdict::default());
-        // Two that stood still together.
+        // Two disks that were slow at the same time.
         assert_eq!(s.span(&looks(&[4000, 4000])), Verdict::default());
         // Short ones, whatever the peers'.
         assert_eq!(s.span(&looks(&[1, 1, 20])), Verdict::default());
@@ -62,7 +62,8 @@ fn what_all_have_is_nobodys_fault() {
 fn who_does_as_much_as_its_peers_is_well() {
     let mut s = Standings::default();
     for _ in 0..50 {
-        // I/Os of 4 and of 100 ms, let through in bursts: somewhat more and somewhat less than half of them waited.
+        // I/Os of 4 and of 100 ms, in bursts: on two disks somewhat more than half of them waited, on two somewhat
+        // less.
         let bursts = of_both([(4, 48), (4, 50), (100, 56), (100, 54)].into_iter());
         assert_eq!(s.span(&bursts), Verdict::default());
         // One of 2.9 s among a hundred.
@@ -83,7 +84,8 @@ fn a_long_queue_is_told_after_a_minute_and_no_reason_to_leave() {
         let verdict = s.span(&crowded);
         assert!(verdict.slow[&disk].crowded && verdict.leave.is_empty());
     }
-    // Nor with one span that says more; with three it is surely slow, and with a minute of them it leaves.
+    // Nor with one span without crowding; after three such spans it is certainly slow, and after a minute of them it
+    // leaves.
     let sure: Vec<_> = (0..LEAVES).map(|_| s.span(&alone)).collect();
     let from = |is: &dyn Fn(&Verdict) -> bool| sure.iter().position(is).map(|at| at as u32 + 1);
     assert_eq!(from(&|v| !v.slow[&disk].crowded), Some(SLOW));
@@ -106,7 +108,7 @@ fn one_io_of_seconds_is_enough() {
     let mut s = Standings::default();
     let mut one = looks(&[1, 1, 1]);
     one.get_mut(&DiskNumber(1)).expect("it is there").longest = Duration::from_millis(11_700);
-    // In a long queue it says no more than others do.
+    // In a long queue one slow I/O counts no more than others.
     let mut queued = Standings::default();
     let spans: Vec<_> = (0..2 * LEAVES).map(|_| queued.span(&one)).collect();
     assert!(spans.iter().all(|v| v.leave.is_empty() && v.slow.values().all(|why| why.crowded)));
@@ -119,7 +121,7 @@ fn one_io_of_seconds_is_enough() {
         assert!(s.span(&one).leave.is_empty());
     }
     assert_eq!(s.span(&one).leave, [DiskNumber(1)]);
-    // A span without I/O says nothing.
+    // A span without I/O changes nothing.
     let idle: BTreeMap<_, _> = (0..3).map(|d| (DiskNumber(d), Look::default())).collect();
     assert_eq!(s.span(&idle).slow.len(), 1);
 }

@@ -1,4 +1,4 @@
-//! What we emit, as an independent decoder sees it: tshark finds MPA, DDP and RDMAP in it, and nothing malformed.
+//! The output of the core in an independent decoder: tshark finds MPA, DDP and RDMAP in it, and nothing malformed.
 
 use std::process::{Command, Stdio};
 
@@ -75,11 +75,11 @@ impl Capture {
         }
     }
 
-    /// tshark's account of it, or `None` (said loudly) where there is no tshark.
+    /// tshark's dissection, or `None` (with a message) if there is no tshark.
     fn dissect(&self, arguments: &[&str]) -> Option<String> {
         let tshark = Command::new("tshark")
             .args(["-o", "tcp.try_heuristic_first:TRUE", "-o", "tcp.desegment_tcp_streams:FALSE"])
-            // Our payload is none of the protocols that it guesses at.
+            // The payload is none of the protocols that tshark would guess.
             .args(["--disable-protocol", "rpcordma", "--disable-protocol", "smb_direct"])
             .args(["-o", "tcp.check_checksum:FALSE", "-o", "ip.check_checksum:FALSE", "-r", "-"])
             .args(arguments)

@@ -1,4 +1,4 @@
-//! How a connection ends on a real socket, with a peer that does not do its part.
+//! The end of a connection on a real socket, with a peer that does not respond.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -28,7 +28,7 @@ async fn half() -> (IwarpQueuePair, TcpStream) {
     (qp, theirs.expect("connected"))
 }
 
-/// Polls until it is down; how often that was.
+/// Polls until it is down; returns the reason and the number of polls.
 async fn down(qp: &mut IwarpQueuePair) -> (Down, usize) {
     let (mut done, mut polls) = (Vec::new(), 0);
     let why = poll_fn(|cx| {
@@ -45,13 +45,13 @@ async fn down(qp: &mut IwarpQueuePair) -> (Down, usize) {
     (why, polls)
 }
 
-/// The operation codes of all that a queue pair said.
+/// The operation codes of a queue pair's output.
 fn opcodes(said: &[u8]) -> Vec<u8> {
     let header = |f: &&[u8]| Header::parse(&f[2..]).expect("version 1").expect("a header").0.control();
     fpdus(said).iter().map(header).collect()
 }
 
-/// A Terminate that cannot leave, as the peer reads nothing, is waited for without a turn of the processor.
+/// A Terminate that cannot be sent, because the peer reads nothing, is waited for without polling.
 #[tokio::test]
 async fn a_terminate_that_cannot_leave() {
     let (mut qp, mut peer) = half().await;
@@ -71,8 +71,8 @@ async fn a_terminate_that_cannot_leave() {
     assert!(took >= LINGER && polls < 50, "{polls} polls in {took:?}");
 }
 
-/// The Terminate reaches a peer that goes on sending: a socket closed with bytes unread would reset the connection, and
-/// what is on its way would be lost.
+/// The Terminate reaches a peer that continues to send: a socket closed with bytes unread would reset the connection,
+/// and the Terminate would be lost.
 #[tokio::test]
 async fn a_terminate_outlives_what_comes_after_the_offence() {
     for _ in 0..5 {
@@ -105,7 +105,7 @@ async fn what_is_queued_last_arrives() {
     qp.close();
     assert_eq!(down(&mut qp).await.0, Down::Closed);
     drop(qp);
-    // This is not read any more.
+    // The queue pair does not read this any more.
     peer.write_all(&hostile::message(b"too late")).await.expect("taken");
     let mut said = Vec::new();
     peer.read_to_end(&mut said).await.expect("no reset");

@@ -79,7 +79,7 @@ fn sg(bytes: &[u8]) -> Sg {
     bytes.chunks(7).map(|c| IoBuf::from(c.to_vec())).collect()
 }
 
-/// Asked for what siw did, our core says the same bytes, padding and trailer included.
+/// With the same requests, this core sends the same bytes as siw, padding and trailer included.
 #[test]
 fn the_core_says_what_siw_says() {
     let mut peer = Peer::new(1, config());
@@ -88,7 +88,7 @@ fn the_core_says_what_siw_says() {
     let to = Remote { stag: Stag(0xAA21_9901), offset: 0xFF11_0000_042E_B000, length: 5 };
     peer.post(2, Wr::Write { src: sg(b"tiny\n"), to });
     let write = peer.say_all();
-    // siw leaves in the padding what was there; RFC 5044 4.1 wants zeroes.
+    // siw does not clear the padding; RFC 5044 4.1 requires zeroes.
     let (ours, theirs) = (fpdus(&write)[0], unhex(WRITE));
     assert_eq!((ours.len(), &ours[..21]), (28, &theirs[..21]));
     assert_eq!(ours[21..], [0; 7]);
@@ -97,7 +97,7 @@ fn the_core_says_what_siw_says() {
     assert_eq!(peer.say_all(), unhex(SEND_INVALIDATE));
 }
 
-/// siw cut 64 KiB into 46 FPDUs of one 1448-byte TCP segment each; so do we.
+/// siw splits 64 KiB into 46 FPDUs of one 1448-byte TCP segment each; so does this core.
 #[test]
 fn a_read_response_is_cut_like_siws() {
     let mut peer = Peer::new(1, config());
@@ -114,7 +114,7 @@ fn a_read_response_is_cut_like_siws() {
     assert_eq!(all[45][..16], unhex("050a c142 e7bb0501 ff11000003c0fb04"));
 }
 
-/// siw's bytes, given to our core, do what they did to ksmbd.
+/// siw's bytes have the same effect on this core as on ksmbd.
 #[test]
 fn the_core_hears_what_siw_says() {
     let arena = memory();
@@ -124,7 +124,7 @@ fn the_core_hears_what_siw_says() {
     }
     peer.hear(&unhex(SEND));
     assert!(matches!(&peer.done[0].result, Ok(Done::Recv { buf, .. }) if buf[..] == fpdu(SEND).1));
-    // The tag is ours to choose here, so it is put in.
+    // This side chooses the tag here, so it is inserted.
     let mut theirs = unhex(SEND_INVALIDATE);
     let e = peer.sink(&arena, 4096);
     theirs[4..8].copy_from_slice(&e.stag.0.to_be_bytes());

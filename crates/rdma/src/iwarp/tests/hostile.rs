@@ -1,5 +1,5 @@
-//! A peer that breaks the rules, one at a time: each ends that connection, with the code the RFCs give it, and
-//! before a byte is placed.
+//! A peer that violates one rule at a time: each violation ends that connection, with the code from the RFCs, before a
+//! byte is placed.
 
 use super::*;
 use crate::iwarp::core::Phase;
@@ -57,7 +57,7 @@ pub(super) fn message(payload: &[u8]) -> Vec<u8> {
     untagged(SEND, 0, 1, 0, true, payload)
 }
 
-/// What a connection under attack has to lose.
+/// A connection under attack.
 struct Victim {
     peer: Peer,
     arena: Arena,
@@ -97,7 +97,7 @@ impl Victim {
         let (header, at) = Header::parse(&last[2..]).expect("version 1").expect("a header");
         assert_eq!((header.control(), header.last()), (TERMINATE, true));
         assert_eq!(terminate::parse(&last[2 + at..]), Ok(expected.code));
-        // Whatever follows is not even looked at.
+        // Further input is ignored.
         self.peer.hear(stream);
         assert!(self.peer.core.ready_to_end());
         self.peer.core.end(down);
@@ -142,12 +142,12 @@ fn nothing_is_placed_by_a_bad_segment() {
     assert_ne!(stag, v.sink.stag, "a tag is not given out again soon");
     let mut bad = bad;
     bad[4..8].copy_from_slice(&stag.0.to_be_bytes());
-    // Only the length is lied about: 2 bytes from the last one.
+    // Only the length is wrong: 2 bytes from the last one.
     v.peer.hear(&bad[..bad.len() - 6]);
     assert_eq!(*v.peer.core.phase(), Phase::Terminating(Violation::BOUNDS.into()));
 }
 
-/// A tag invalidated in the middle of a segment: what is still to come is not placed.
+/// A tag invalidated in the middle of a segment: the rest of the segment is not placed.
 #[test]
 fn invalidated_while_bytes_arrive() {
     let mut v = victim(false);
@@ -171,7 +171,7 @@ fn read_responses() {
         let v = victim(false);
         tagged(READ_RESPONSE, v.reading, offset, last, &vec![1; n])
     };
-    // RFC 5040 5.2: into the sink of the oldest Read, from where it stands, no more and no less.
+    // RFC 5040 5.2: into the sink of the oldest Read, from its next byte on, no more and no less.
     victim(false).falls_to(&tagged(READ_RESPONSE, Stag(5), 0, true, &[1; 8]), Violation::INVALID_STAG);
     let sink = victim(false).sink.stag;
     victim(false).falls_to(&tagged(READ_RESPONSE, sink, 0, true, &[1; 8]), Violation::INVALID_STAG);
@@ -182,7 +182,7 @@ fn read_responses() {
     victim(false).falls_to(&respond(0, true, 2999), Violation::RESPONSE_SIZE);
     let twice = [respond(0, false, 100), respond(0, false, 100)].concat();
     victim(false).falls_to(&twice, Violation::BOUNDS);
-    // Once it has been answered its tag is dead.
+    // Once it has been answered its tag is invalid.
     let mut v = victim(false);
     v.peer.hear(&respond(0, true, 3000));
     assert!(matches!(v.peer.done[0].result, Ok(Done::Read(_))));
@@ -233,7 +233,7 @@ fn read_requests() {
     victim(false).falls_to(&three, Violation::NO_BUFFER);
 }
 
-/// A source invalidated while the peer's Read of it is being answered: no further byte of it leaves.
+/// A source invalidated while the peer's Read of it is being answered: no further byte of it is sent.
 #[test]
 fn source_invalidated_while_read() {
     let mut v = victim(false);
@@ -257,7 +257,7 @@ fn segments_that_are_none() {
     victim(false).falls_to(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", Violation::UNTAGGED_VERSION);
 }
 
-/// A Terminate ends it without an answer; one too short to say why is a violation itself.
+/// A Terminate ends the connection without an answer; one without a complete code is a violation itself.
 #[test]
 fn terminates() {
     let mut v = victim(false);
@@ -294,7 +294,7 @@ fn bad_crc() {
     }
 }
 
-/// What is held of an unfinished FPDU is less than one FPDU.
+/// The bytes held of an unfinished FPDU are less than one FPDU.
 #[test]
 fn a_slow_peer_makes_us_hold_little() {
     for crc in [false, true] {
@@ -312,8 +312,8 @@ fn a_slow_peer_makes_us_hold_little() {
     }
 }
 
-/// RFC 5044 7.1.2: the responder says nothing before the initiator's first FPDU; RFC 6581 8: which may be any of the
-/// ready-to-receive messages, a Send among them taking no receive.
+/// RFC 5044 7.1.2: the responder sends nothing before the initiator's first FPDU; RFC 6581 8: that may be any of the
+/// ready-to-receive messages, and a Send among them uses no receive.
 #[test]
 fn the_responder_waits() {
     let ready = [

@@ -1,4 +1,4 @@
-//! The conformance suite over TCP on the loopback interface, in the shapes that the wire can have.
+//! The conformance suite over TCP on the loopback interface, with the variants of the wire format.
 
 use std::net::{Ipv4Addr, SocketAddr};
 

@@ -27,7 +27,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 
 const AREA: usize = 10_000;
 
-/// One direction: what `from` asks of `to`, and what must come of it.
+/// One direction: the requests of `from` to `to`, and their expected results.
 struct Direction {
     sink: Exposure,
     expected_sink: Vec<u8>,
@@ -139,7 +139,7 @@ proptest! {
                 break;
             }
         }
-        // One side may never have had a turn in `pieces`.
+        // `pieces` may never have selected one of the sides.
         loop {
             let (x, y) = (a.say(700), b.say(700));
             b.hear(&x);
@@ -154,14 +154,14 @@ proptest! {
         prop_assert!(a.held.is_empty() && b.held.is_empty());
         verify(&mut a, &mut b, &there)?;
         verify(&mut b, &mut a, &here)?;
-        // Ended now, nothing keeps a buffer.
+        // After the end nothing holds a buffer.
         for mut peer in [a, b] {
             peer.core.end(crate::Down::PeerClosed);
         }
         prop_assert_eq!(arena.usage().used, 0);
     }
 
-    /// The stream may end anywhere: every request is flushed or done, every exposure gone.
+    /// The stream may end anywhere: every request is flushed or complete, every exposure has ended.
     #[test]
     fn ended_anywhere(crc: bool, seed: u64, forth in ops(), back in ops(), cut in 0usize..60_000) {
         let arena = memory();
@@ -192,14 +192,14 @@ proptest! {
         }
     }
 
-    /// No input panics; whatever comes ends at most the connection.
+    /// No input panics; any input ends at most the connection.
     #[test]
     fn no_input_panics(crc: bool, stream in proptest::collection::vec(any::<u8>(), 0..600)) {
         super::super::fuzzing::connection(crc, &memory(), &stream);
         super::super::fuzzing::frame(&stream);
     }
 
-    /// The same from a stream that begins well: FPDUs with a few bytes changed.
+    /// The same with a stream that begins with valid FPDUs, of which a few bytes are changed.
     #[test]
     fn no_damaged_input_panics(ops in ops(), seed: u64, damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)) {
         let arena = memory();

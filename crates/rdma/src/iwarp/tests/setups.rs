@@ -1,4 +1,4 @@
-//! The MPA start-up over loopback: what is negotiated, refused, and cut off.
+//! The MPA start-up over loopback: negotiation, refusals, and interrupted frames.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ async fn listener(options: Options) -> (Listener, std::net::SocketAddr) {
     (listener, addr)
 }
 
-/// What the responder makes of `bytes`, and what it answers.
+/// The responder's result for `bytes`, and the stream with its answer.
 async fn request(options: Options, bytes: &[u8]) -> (Result<Incoming, SetupError>, TcpStream) {
     let (listener, addr) = listener(options).await;
     let mut stream = TcpStream::connect(addr).await.expect("connected");
@@ -26,7 +26,7 @@ async fn request(options: Options, bytes: &[u8]) -> (Result<Incoming, SetupError
     (incoming, stream)
 }
 
-/// What the initiator makes of `bytes` as an answer.
+/// The initiator's result for `bytes` as an answer.
 async fn reply(options: Options, bytes: &[u8]) -> Result<(), SetupError> {
     let (listener, addr) = listener(options.clone()).await;
     let answer = async {
@@ -64,7 +64,7 @@ async fn read_reply(stream: &mut TcpStream) -> Frame {
     Frame::parse(Kind::Reply, &fixed, &tail).expect("a reply")
 }
 
-/// siw's request (golden) gets the reply that siw understands: no CRC, no markers, our depths, our private data.
+/// siw's request (golden) gets the reply that siw understands: no CRC, no markers, this side's depths and private data.
 #[tokio::test]
 async fn answers_siw() {
     let siw = unhex("4d504120494420526571204672616d65 1002000c 00200000 2000000001000000");
@@ -79,7 +79,7 @@ async fn answers_siw() {
     assert_eq!((qp.caps().ird, qp.caps().ord), (1, 8));
 }
 
-/// RFC 5044 7.1: CRCs are on when either side asks; a side that has them turned off refuses.
+/// RFC 5044 7.1: CRCs are on when either side requests them; a side that has them turned off refuses.
 #[tokio::test]
 async fn crc_negotiation() {
     for (ask, on) in [(Crc::IfAsked, false), (Crc::Require, true)] {
@@ -102,7 +102,7 @@ async fn crc_negotiation() {
     assert_eq!(reply(off, &bytes(&asking)).await, Err(SetupError::Crc));
 }
 
-/// RFC 6581 9: IRD and ORD; ours never exceed what the other side says.
+/// RFC 6581 9: IRD and ORD; this side's ORD never exceeds the other side's IRD.
 #[tokio::test]
 async fn depths() {
     for (ird, ord, expected) in [(4, 9, (3, 4)), (0x3FFF, 0x3FFF, (3, 7)), (0, 0, (3, 0))] {
@@ -115,7 +115,7 @@ async fn depths() {
         let said = read_reply(&mut stream).await.enhanced.expect("enhanced, as asked");
         assert_eq!((u32::from(said.ird), u32::from(said.ord)), expected);
     }
-    // Revision 1 says nothing about them: the upper layer does.
+    // Revision 1 does not negotiate them: the upper layer does.
     let options = Options { revision: 1, ird: 5, ord: 6, ..Options::default() };
     let (a, b) = connected(options).await;
     assert_eq!((a.caps().ird, a.caps().ord, b.caps().ird, b.caps().ord), (5, 6, 5, 6));
@@ -186,7 +186,7 @@ async fn truncated_frames() {
     assert_eq!(incoming.private_data, [1; 8]);
 }
 
-/// A peer that says nothing is given up after the deadline, and meanwhile others are served.
+/// A peer that sends nothing is disconnected after the deadline, and others are served in the meantime.
 #[tokio::test]
 async fn a_silent_peer_holds_up_nobody() {
     let (listener, addr) =

@@ -37,11 +37,11 @@ impl Core {
             Some(SMB2) => self.plain(now, message, invalidated, false),
             Some(TRANSFORM) => {
                 let channel =
-                    self.channel.clone().ok_or(Lost::Protocol("an encrypted message before a log-on"))?;
+                    self.channel.clone().ok_or(Lost::Protocol("an encrypted message before the log-on"))?;
                 let plain = protect::open(&channel, &self.arena, &message)?;
                 match first_four(&plain) {
                     Some(SMB2) => self.plain(now, plain, invalidated, true),
-                    _ => Err(Lost::Protocol("an encrypted message holds no SMB2 message")),
+                    _ => Err(Lost::Protocol("an encrypted message contains no SMB2 message")),
                 }
             }
             _ => Err(Lost::Protocol("not an SMB2 message")),
@@ -92,10 +92,10 @@ impl Core {
         }
         // MS-SMB2 3.2.5.1.2.
         let Some(flight) = self.flights.get_mut(&header.message_id) else {
-            return Err(Lost::Protocol("an answer to nothing that was asked"));
+            return Err(Lost::Protocol("a response without a request"));
         };
         if header.command != flight.command {
-            return Err(Lost::Protocol("an answer to another command"));
+            return Err(Lost::Protocol("a response to another command than the requested one"));
         }
         let pending = header.status == NtStatus::PENDING && header.flags.contains(HeaderFlags::ASYNC);
         authenticate(self.channel.as_deref(), flight, &header, &message, encrypted, pending)?;
@@ -137,11 +137,11 @@ impl Core {
         exposed: Option<Exposed>,
     ) -> Result<(), Lost> {
         let Entry::Occupied(parked) = self.parked.entry(stag.0) else {
-            return Err(Lost::Protocol("a steering tag that was not in use"));
+            return Err(Lost::Protocol("it invalidated a steering tag that was not in use"));
         };
         // Its callers stay registered until the end of the connection completes them.
         let Some(exposed) = exposed else {
-            return Err(Lost::Protocol("it invalidated a steering tag after its answer"));
+            return Err(Lost::Protocol("it invalidated a steering tag after its response"));
         };
         let (mut flight, response) = parked.remove();
         flight.exposed = Some(exposed);
@@ -181,7 +181,7 @@ fn authenticate(
         return Ok(());
     }
     if flight.encrypted {
-        return Err(Lost::Protocol("an answer in the clear to an encrypted request"));
+        return Err(Lost::Protocol("an unencrypted response to an encrypted request"));
     }
     // The log-on checks its own answers; an interim response carries nothing to believe.
     let Some(channel) = channel.filter(|_| !flight.setup && !pending) else { return Ok(()) };
@@ -192,7 +192,7 @@ fn authenticate(
         return Ok(());
     }
     let (command, status) = (header.command, header.status);
-    tracing::warn!(?command, %status, signed, "an answer is not authentic");
+    tracing::warn!(?command, %status, signed, "the signature of a response is missing or wrong");
     Err(Lost::NotAuthentic)
 }
 

@@ -37,7 +37,7 @@ fn encoded(mode: u32, kind: Kind) -> Vec<u8> {
     bytes
 }
 
-/// What the owner, a member of the group and a stranger may do, of [`ALL`].
+/// The rights of the owner, of a member of the group and of another user, out of [`ALL`].
 fn may(mode: u32, kind: Kind) -> [AccessMask; 3] {
     let bytes = encoded(mode, kind);
     [user(Some(1000), &[100]), user(Some(1001), &[100]), user(None, &[])]

@@ -20,7 +20,7 @@ fn of_create(uid: u32, gid: u32, mode: u32) -> Vec<u8> {
     [head, nfs(1, uid), nfs(2, gid), dacl.concat()].concat()
 }
 
-/// A user with the tokens of one who logged on: of "authenticated users" too.
+/// A user with the groups of a logged-on user: "authenticated users" too.
 fn somebody(rid: u32) -> User {
     let mut user = user(rid);
     user.groups.push(Sid::AUTHENTICATED_USERS);
@@ -39,7 +39,7 @@ fn a_file_made_with_idsfromsid_and_modefromsid() {
     assert_eq!(maximal(&me, Some(&made)), AccessMask::FILE_ALL_ACCESS);
 }
 
-// MS-DTYP 2.5.3.2: an owner's rights are for the account that is mapped to the number, and for nobody else.
+// MS-DTYP 2.5.3.2: only the account that is mapped to the number has the owner's rights.
 #[test]
 fn a_posix_owner_is_a_name_until_it_is_mapped() {
     let (me, other) = (somebody(1), somebody(2));
@@ -48,7 +48,8 @@ fn a_posix_owner_is_a_name_until_it_is_mapped() {
     let owned = descriptor(nfs::owner(1000), &[]);
     assert_eq!(maximal(&me, Some(&owned)), AccessMask::empty());
     assert_eq!(maximal(&mapped, Some(&owned)), OWNER_MAY);
-    // What the folder passes on to "creator owner" is the creator's, who else would have nothing.
+    // An entry that the folder passes on for "creator owner" applies to the creator, who would otherwise have no
+    // access.
     let flags = AceFlags::OBJECT_INHERIT | AceFlags::INHERIT_ONLY;
     let parent = descriptor(sid(9), &[(ALLOW, flags, AccessMask::GENERIC_ALL, Sid::CREATOR_OWNER)]);
     let owner = SecurityDescriptorBuf { owner: Some(nfs::owner(1000)), ..Default::default() };
@@ -57,7 +58,7 @@ fn a_posix_owner_is_a_name_until_it_is_mapped() {
     assert_eq!(maximal(&other, Some(&made)), AccessMask::empty());
 }
 
-// chown of a mount with `idsfromsid`; another account's file it is still not (STATUS_INVALID_OWNER).
+// chown of a mount with `idsfromsid`; the file cannot be given to another account (STATUS_INVALID_OWNER).
 #[test]
 fn chown_to_a_number() {
     let me = somebody(1);

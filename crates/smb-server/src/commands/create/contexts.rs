@@ -1,7 +1,8 @@
-//! Create contexts (MS-SMB2 2.2.13.2, 2.2.14.2): what a request asks for beside the open, and what is answered.
+//! Create contexts (MS-SMB2 2.2.13.2, 2.2.14.2): what a request asks for in addition to the open, and the contexts of
+//! the response.
 //!
-//! The context of POSIX extensions counts where they were negotiated. A Mac's `AAPL` is answered with what the server can
-//! do: it is Unix-based, and its listings have a Mac's attributes where files have named streams.
+//! The context of POSIX extensions is honoured where they were negotiated. A Mac's `AAPL` is answered with the server's
+//! capabilities: it is Unix-based, and its listings have a Mac's attributes where files have named streams.
 
 use smb_wire::context::{
     AaplAnswer, AaplCapabilities, AaplCommand, AaplParts, AaplQuery, AaplVolumeCapabilities, CreateContexts,
@@ -20,7 +21,7 @@ use crate::open::AppInstance;
 #[derive(Default)]
 pub(super) struct Wanted {
     pub(super) extended_attributes: Vec<ExtendedAttribute>,
-    /// Self-relative, as sent; judged by `access`.
+    /// Self-relative, as sent; validated by `access`.
     pub(super) security: Option<Vec<u8>>,
     /// Bytes to reserve for a file that is created or overwritten.
     pub(super) allocation: Option<u64>,
@@ -41,7 +42,7 @@ pub(super) struct Wanted {
     pub(super) aapl: Option<AaplQuery>,
 }
 
-/// A durable open that a client has come back for.
+/// The durable open that a client reconnects to.
 #[derive(Clone, Copy)]
 pub(super) enum Reconnect {
     V1(FileId),
@@ -62,7 +63,7 @@ pub(super) fn read(contexts: CreateContexts<'_>, posix: bool) -> Result<Wanted, 
             }
             CreateRequestContext::SecurityDescriptor(bytes) => w.security = Some(bytes.to_vec()),
             CreateRequestContext::AllocationSize(bytes) => {
-                // A signed number that is not negative: what Windows' NtCreateFile says of others.
+                // A signed number that is not negative: Windows' NtCreateFile refuses others with this status.
                 if bytes > i64::MAX as u64 {
                     return Err(NtStatus::INVALID_PARAMETER);
                 }
@@ -96,8 +97,8 @@ pub(super) fn read(contexts: CreateContexts<'_>, posix: bool) -> Result<Wanted, 
     if v2 || reconnect_v2 { Err(NtStatus::INVALID_PARAMETER) } else { Ok(w) }
 }
 
-/// What a Mac asks for. As with Samba, what is no server query fails the CREATE: the client asks that only of a server
-/// that said it could do more.
+/// What a Mac asks for. As with Samba, any command but a server query fails the CREATE: clients send the others only to
+/// servers that announced them.
 fn read_aapl(bytes: &[u8]) -> Result<AaplQuery, NtStatus> {
     match AaplQuery::decode(bytes) {
         Ok(q) if q.command == AaplCommand::SERVER_QUERY && bytes.len() == AaplQuery::LEN => Ok(q),
@@ -106,7 +107,7 @@ fn read_aapl(bytes: &[u8]) -> Result<AaplQuery, NtStatus> {
 }
 
 impl Wanted {
-    /// Whether a Mac asks for its attributes in listings: it looks for the answer then.
+    /// Whether a Mac asks for its attributes in listings.
     pub(super) fn wants_mac_listings(&self) -> bool {
         self.aapl.is_some_and(|q| {
             q.parts.contains(AaplParts::SERVER_CAPABILITIES)
@@ -122,7 +123,7 @@ impl Wanted {
 /// Reads a list of extended attributes (MS-FSCC 2.4.16).
 ///
 /// # Errors
-/// EA_LIST_INCONSISTENT, INVALID_EA_NAME, as NTFS says.
+/// EA_LIST_INCONSISTENT, INVALID_EA_NAME, as NTFS.
 pub(crate) fn read_attributes(bytes: &[u8]) -> Result<Vec<ExtendedAttribute>, NtStatus> {
     let mut list = Vec::new();
     for ea in FullEas::new(bytes) {

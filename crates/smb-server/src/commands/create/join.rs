@@ -1,5 +1,5 @@
-//! Joining the file that an open has found, while other requests change names: an open that a change has overtaken starts
-//! again, and a CREATE that fails takes back what it has created.
+//! Joining the file that an open has found, while other requests change names: an open that lost the race against a
+//! change retries, and a CREATE that fails removes what it has created.
 
 use std::sync::Arc;
 
@@ -20,13 +20,13 @@ use crate::replay::Reserved;
 use crate::request::Reply;
 use crate::status;
 
-/// How often an open starts again because its name changed meanwhile.
+/// How often an open retries because its name changed meanwhile.
 const ATTEMPTS: usize = 64;
-/// After so many attempts that lost, names do not change until it has won.
+/// After so many lost attempts, changes of names are blocked until the open has succeeded.
 const PATIENCE: usize = 4;
 
 impl Plan<'_> {
-    /// Opens until the open has joined its file, or is refused for good.
+    /// Retries until the open has joined its file, or is finally refused.
     pub(super) async fn carry_out(&self, reserved: Option<Reserved>) -> Result<Reply, NtStatus> {
         let mut races = 0;
         let mut removal_deadline = None;
@@ -49,7 +49,8 @@ impl Plan<'_> {
                     self.release();
                     self.r.server.send_breaks(&file, &contention.notices);
                     if status == NtStatus::DELETE_PENDING {
-                        // However often the file changes meanwhile, the wait for its removal ends.
+                        // One deadline for all attempts: the wait for the file's removal ends however often the file
+                        // changes.
                         removal_deadline = removal_deadline.or(contention.wait_until);
                         contention.wait_until =
                             removal_deadline.filter(|until| self.r.server.env.moment() < *until);
@@ -63,7 +64,7 @@ impl Plan<'_> {
         }
     }
 
-    /// Finds or makes the file and joins it.
+    /// Finds or creates the file and joins it.
     async fn attempt(&self) -> Result<Done, Refusal> {
         let snapshot = self.r.server.namespace.snapshot();
         let found = self.open().await.map_err(Refusal::Status)?.ok_or(Refusal::Again)?;
@@ -79,7 +80,7 @@ impl Plan<'_> {
         }
     }
 
-    /// Joins the file, which judges share modes, and makes the open.
+    /// Joins the file, which checks share modes, and creates the open.
     fn join(&self, found: &Found, snapshot: Snapshot) -> Result<Loose, Refusal> {
         let (server, opens) = (&self.r.server, &self.r.server.opens);
         let (id, persistent) = (found.opened.node.id(), opens.persistent_id());
@@ -92,7 +93,7 @@ impl Plan<'_> {
         let member = Member {
             open: persistent,
             stream: found.opened.stream.clone(),
-            // Overwriting is judged like an open for writing.
+            // Overwriting counts as an open for writing.
             mode: ShareMode { access, share: self.q.share_access },
             looks: Looks::of(access),
             holder: None,
@@ -145,8 +146,8 @@ impl Plan<'_> {
         Ok(Loose::new(server, Arc::new(open)))
     }
 
-    /// Joins a file that this CREATE has made while names changed: it is not made twice, and not mistaken for one that
-    /// was there.
+    /// Joins a file that this CREATE has created while names changed: it is not created twice, and not mistaken for one
+    /// that existed before.
     async fn join_created(&self, mut found: Found) -> Result<Done, Refusal> {
         let rights = Rights { read: false, write: false };
         for attempt in 0..ATTEMPTS {
@@ -170,12 +171,12 @@ impl Plan<'_> {
                 Ok(open) => return Ok(Done { open, found }),
             }
         }
-        // Were it tried again, this CREATE would meet its own file.
+        // A retry of this CREATE would find its own file.
         self.undo(&found).await;
         Err(Refusal::Status(NtStatus::SHARING_VIOLATION))
     }
 
-    /// An attempt lost against a change of names: waits until the next one has a chance.
+    /// An attempt lost the race against a change of names: backs off, and later blocks changes of names.
     async fn lost(&self, attempt: usize) {
         let (namespace, share) = (&self.r.server.namespace, self.share);
         if self.hold.lock().is_some() {
@@ -194,15 +195,15 @@ impl Plan<'_> {
         *self.hold.lock() = None;
     }
 
-    /// Removes the file or stream that this CREATE has created and cannot open: a CREATE that fails leaves nothing. It stays
-    /// if another open has it by now.
+    /// Removes the file or stream that this CREATE has created and cannot open: a CREATE that fails leaves nothing
+    /// behind. It stays if another open has joined it by now.
     pub(super) async fn undo(&self, found: &Found) {
         self.release();
         let (path, id) = (&found.opened.path, found.opened.node.id());
         if let Some(name) = &self.stream {
             let opened = self.r.server.files.find(id).is_some_and(|file| file.has_stream(name));
             if !opened && let Err(e) = found.opened.node.remove_stream(&self.r.ctx(), name).wait().await {
-                tracing::debug!(%path, stream = %name, "not removed after a CREATE that failed: {e}");
+                tracing::debug!(%path, stream = %name, "a stream could not be removed after a failed CREATE: {e}");
             }
             if !found.made_file {
                 return;
@@ -212,13 +213,13 @@ impl Plan<'_> {
         let Some(_claim) = self.r.server.files.claim(id) else { return };
         change.touch(path, id);
         if let Err(e) = self.vfs.remove(&self.r.ctx(), path, id).wait().await {
-            tracing::debug!(path = ?path.to_string(), "not removed after a CREATE that failed: {e}");
+            tracing::debug!(path = ?path.to_string(), "a file could not be removed after a failed CREATE: {e}");
         }
         // Before the claim: an open that asked the backend until now must not join after.
         drop(change);
     }
 
-    /// Closes an open that no client will hear of, and takes back what it has made.
+    /// Closes an open that is reported to no client, and removes what its CREATE has created.
     pub(super) async fn give_up(loose: Loose, found: &Found) {
         if found.opened.created
             && let Some(f) = loose.get().file()

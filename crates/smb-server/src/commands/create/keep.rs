@@ -1,5 +1,5 @@
-//! What of a CREATE concerns others and later times: caching rights, durability, replays, application instances (MS-SMB2
-//! 3.3.5.9, "Oplock Acquisition" and 3.3.5.9.6 to 3.3.5.9.13).
+//! The parts of a CREATE that concern other opens and later requests: caching rights, durability, replays, application
+//! instances (MS-SMB2 3.3.5.9, "Oplock Acquisition" and 3.3.5.9.6 to 3.3.5.9.13).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -60,7 +60,7 @@ pub(super) fn parent_lease(wish: Wish) -> Option<LeaseKey> {
     }
 }
 
-/// Whether a CREATE has a name by which it may be sent again.
+/// Whether a CREATE has a CreateGuid by which the client may replay it.
 pub(crate) fn is_named(r: &Request) -> bool {
     let named = |q: CreateRequest<'_>| q.contexts.raw().any(|c| c.is_ok_and(|c| c.name == name::DH2_Q));
     CreateRequest::decode(&r.message).is_ok_and(named)
@@ -68,15 +68,15 @@ pub(crate) fn is_named(r: &Request) -> bool {
 
 /// What a CREATE with a CreateGuid is.
 pub(super) enum Replayed {
-    /// It was carried out before, and made this open.
+    /// It was carried out before, and created this open.
     Answer(Arc<Open>),
-    /// Likewise; the client was away, and has reconnected by it.
+    /// Likewise; the client was disconnected, and the replay reconnects it.
     TakenOver(Arc<Open>),
     New(Option<Reserved>),
 }
 
 impl Plan<'_> {
-    /// What later requests are compared with.
+    /// The parameters that replays are compared with.
     pub(super) fn created(&self, action: CreateAction) -> Created {
         Created {
             client: self.r.facts.client_guid,
@@ -90,7 +90,7 @@ impl Plan<'_> {
         }
     }
 
-    /// The CreateOptions that count: on a continuously available share every write is durable before it is answered
+    /// The effective CreateOptions: on a continuously available share every write is durable before it is answered
     /// (MS-SMB2 3.3.5.9).
     pub(super) fn options(&self) -> CreateOptions {
         let persistent = Capabilities::PERSISTENT_HANDLES.bits();
@@ -98,8 +98,8 @@ impl Plan<'_> {
         self.q.create_options | if through { CreateOptions::WRITE_THROUGH } else { CreateOptions::empty() }
     }
 
-    /// What is wished of the file that was found. On a directory there are leases of version 2 only, without writing, if
-    /// they were negotiated (MS-SMB2 3.3.5.9.8, 3.3.5.9.11; MS-FSA 2.1.5.18).
+    /// The oplock or lease to request on the file that was found. A directory has only leases of version 2, without
+    /// write caching, if they were negotiated (MS-SMB2 3.3.5.9.8, 3.3.5.9.11; MS-FSA 2.1.5.18).
     pub(super) fn wish_for(&self, directory: bool) -> Wish {
         let negotiated = self.r.facts.server_capabilities & Capabilities::DIRECTORY_LEASING.bits() != 0;
         match self.wish {
@@ -120,7 +120,7 @@ impl Plan<'_> {
             && self.wanted.durable_v2.is_some_and(|d| d.flags.contains(DurableFlags::PERSISTENT))
     }
 
-    /// How long the client may take to answer a break: longer for a persistent open (MS-SMB2 3.3.4.6, 3.3.4.7).
+    /// How long the client may take to acknowledge a break: longer for a persistent open (MS-SMB2 3.3.4.6, 3.3.4.7).
     pub(super) fn patience(&self) -> Option<Duration> {
         let lease = matches!(self.wish, Wish::Lease(_));
         self.wants_persistent().then_some(if lease {
@@ -130,7 +130,7 @@ impl Plan<'_> {
         })
     }
 
-    /// MS-SMB2 3.3.5.9: a request that is sent again is answered by the open that it made.
+    /// MS-SMB2 3.3.5.9: a replayed request is answered with the open that it created.
     pub(super) async fn replayed(&self) -> Result<Replayed, NtStatus> {
         let Some(durable) = self.wanted.durable_v2 else { return Ok(Replayed::New(None)) };
         let is_replay = self.r.header.flags.contains(HeaderFlags::REPLAY) && self.r.facts.dialect >= 0x0300;
@@ -150,8 +150,8 @@ impl Plan<'_> {
         }
     }
 
-    /// MS-SMB2 3.3.5.9: a replayed CREATE finds the persistent open of a client that is away, after the server was started
-    /// again for example, and takes it over.
+    /// MS-SMB2 3.3.5.9: a replayed CREATE finds the persistent open of a disconnected client, for example after the
+    /// server's restart, and takes it over.
     async fn take_over(&self, open: &Arc<Open>) -> Result<(), NtStatus> {
         let here = open.file().is_some_and(|f| f.file.is_of_share(open.persistent, self.share));
         if open.created.user != Some(self.r.session.user.sid) || !here {
@@ -171,7 +171,7 @@ impl Plan<'_> {
             self.r.server.disconnect_or_close(open).await;
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
-        // The CREATE that made it may still be waiting for its record.
+        // The CREATE that created it may still be waiting for its record to be stored.
         if let Err(e) = self.r.server.store_open(open).await {
             if let Some(open) = self.r.server.release(open) {
                 open.close().await;
@@ -184,12 +184,12 @@ impl Plan<'_> {
     /// The answer to a client that has taken an open over, and the break that it missed.
     pub(super) async fn answer_taken_over(&self, open: &Arc<Open>) -> Result<Reply, NtStatus> {
         let reply = self.answer_again(open).await;
-        // Others may have closed it meanwhile: an administrator, the end of the session.
+        // It may have been closed meanwhile: by an administrator, or the end of the session.
         if !open.is_of_session(&self.r.session) {
             return Err(NtStatus::FILE_CLOSED);
         }
         if reply.is_err() {
-            // The client does not have it: it is away as before.
+            // The reconnect failed: the open is disconnected as before.
             self.r.session.remove_open(open.persistent);
             self.r.server.disconnect_or_close(open).await;
         }
@@ -221,7 +221,8 @@ impl Plan<'_> {
     pub(super) async fn answer_again(&self, open: &Arc<Open>) -> Result<Reply, NtStatus> {
         let f = open.file().ok_or(NtStatus::INVALID_PARAMETER)?;
         let stat = f.stat(&self.r.ctx(), &self.r.server.env).await.map_err(crate::status::of_vfs)?;
-        // What it asks for now counts, as far as the open has it.
+        // The response has the oplock level of this request, not the one that was granted; a lease is stated as the
+        // open has it.
         let level = self.q.oplock_level;
         let durable = matches!(level, OplockLevel::BATCH | OplockLevel::LEASE)
             || open.durable.lock().kept == Kept::Persistent;
@@ -258,7 +259,7 @@ impl Plan<'_> {
     }
 
     /// MS-SMB2 3.3.5.9 <301>: a file that a persistent open of an absent client has open is not available, unless that
-    /// client caches the handle and can be asked to give it up.
+    /// client caches the handle, which a break can end.
     pub(super) fn check_absent(&self, id: FileKey) -> Result<(), Refusal> {
         let Some(file) = self.r.server.files.find(id) else { return Ok(()) };
         for open in file.opens().into_iter().filter_map(|o| self.r.server.opens.find(o)) {
@@ -305,7 +306,7 @@ impl Plan<'_> {
     }
 }
 
-/// What the answer says to a client with POSIX extensions of a file that was opened before.
+/// The POSIX context of the response for a file that was opened before.
 pub(super) async fn posix_now(
     r: &Request,
     wanted: &Wanted,
@@ -319,7 +320,7 @@ pub(super) async fn posix_now(
     Ok(Some(posix_created(&r.session.user, stat, security.as_deref())))
 }
 
-/// The reply of a CREATE that gave `open`. `durable` says whether a durable handle is mentioned.
+/// The reply of a CREATE that resulted in `open`. `durable` says whether the reply has a durable handle's context.
 pub(super) fn answer(
     open: &Open,
     stat: &Stat,

@@ -1,5 +1,5 @@
 //! The check of a new file (MS-FSA 2.1.5.1.1): whether the user may create it, and its security descriptor. The backend
-//! asks when it holds the very directory that the file is created in.
+//! calls it when it has opened the directory that it creates the file in.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,12 +13,12 @@ use crate::Server;
 use crate::access;
 use crate::session::Session;
 
-/// What a CREATE asks for, as far as a new file depends on it.
+/// The parts of a CREATE that determine a new file.
 pub(super) struct NewFile {
     server: Arc<Server>,
     session: Arc<Session>,
     kind: Kind,
-    /// What the share lets the user do.
+    /// The rights that the share grants to the user.
     ceiling: AccessMask,
     read_only_volume: bool,
     /// A file with FILE_ATTRIBUTE_READONLY is to be deleted on close.
@@ -27,7 +27,7 @@ pub(super) struct NewFile {
     security: Option<Vec<u8>>,
     /// The mode that a client with POSIX extensions sends.
     mode: Option<u32>,
-    /// The last answer: the descriptor of the new file.
+    /// The last result of the check: the descriptor of the new file.
     answer: Mutex<Option<Result<Vec<u8>, NtStatus>>>,
     /// The existing file that may have a new stream.
     stream_of: OnceLock<FileKey>,
@@ -51,20 +51,20 @@ impl NewFile {
         }
     }
 
-    /// The descriptor of the file that was created, or why that was refused; `None` if no file was to be created.
+    /// The descriptor of the file that was created, or why the check refused it; `None` if no file was to be created.
     pub(super) fn answer(&self) -> Option<Result<Vec<u8>, NtStatus>> {
         self.answer.lock().take()
     }
 
     /// The user may create the stream in this file, which exists.
     pub(super) fn allow_stream(&self, file: FileKey) {
-        // Set once: an open that the name of another file overtakes starts again with another check.
+        // Set once: if the name becomes that of another file meanwhile, the open retries with a new check.
         let _ = self.stream_of.set(file);
     }
 
     fn judge(&self, parent: &Parent) -> Result<Vec<u8>, NtStatus> {
         let (user, accounts) = (&self.session.user, &*self.server.users);
-        // MS-FSA 2.1.5.1, phase 6: the way to the file, and a volume on which no file can be created.
+        // MS-FSA 2.1.5.1, phase 6: the directories on the path, and a volume on which no file can be created.
         access::may_pass(user, accounts, &parent.closed)?;
         if let (Ok(None), Some(posix)) = (&parent.security, &parent.stat.posix) {
             access::may_pass(user, accounts, std::slice::from_ref(posix))?;

@@ -10,18 +10,18 @@ use super::new_file::NewFile;
 use super::{Found, Plan};
 use crate::status;
 
-/// Rights that the backend must open a file for writing for.
+/// Rights that need the file to be opened for writing in the backend.
 pub(super) const WRITES: AccessMask = AccessMask::WRITE_DATA.union(AccessMask::APPEND_DATA);
 /// Rights that need the file's data.
 const READS: AccessMask = AccessMask::READ_DATA.union(AccessMask::EXECUTE);
 
 impl Plan<'_> {
-    /// A request for what this CREATE names.
+    /// The backend's open request for the file or stream that this CREATE names.
     pub(super) fn own_request(&self, mode: OpenMode, kind: Option<Kind>, rights: Rights) -> OpenRequest {
         OpenRequest { stream: self.stream.clone(), mode, kind, rights, ..self.file_request() }
     }
 
-    /// To look at the file of what this CREATE names, which may be a stream.
+    /// An open request to read the metadata of the file that this CREATE names, or whose stream it names.
     fn file_request(&self) -> OpenRequest {
         OpenRequest { link: self.shows_links(), ..OpenRequest::look(self.path.clone()) }
     }
@@ -36,7 +36,8 @@ impl Plan<'_> {
         }
     }
 
-    /// Opens what the CREATE names, or creates it, in one call of the backend; `None` when the name has changed meanwhile.
+    /// Opens or creates the file or stream that the CREATE names in one call of the backend; `None` when the name has
+    /// changed meanwhile.
     pub(super) async fn open(&self) -> Result<Option<Found>, NtStatus> {
         let check = self.may_create().then(|| Arc::new(NewFile::of(self)));
         let (opened, denied) = self.call(check.as_ref()).await?;
@@ -65,8 +66,8 @@ impl Plan<'_> {
         }
     }
 
-    /// Calls the backend. MAXIMUM_ALLOWED is also an open without the right to write, where the backend denies that: the
-    /// rights that it denied are in the result.
+    /// Calls the backend. With MAXIMUM_ALLOWED the file is opened without the right to write where the backend denies
+    /// that; the result has the denied rights.
     async fn call(&self, check: Option<&Arc<NewFile>>) -> Result<(Opened, AccessMask), NtStatus> {
         let rights = self.rights();
         let mut denied = AccessMask::empty();

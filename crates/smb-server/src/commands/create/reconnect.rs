@@ -1,4 +1,4 @@
-//! A client comes back for a durable open (MS-SMB2 3.3.5.9.7, 3.3.5.9.12).
+//! A client reconnects to a durable open (MS-SMB2 3.3.5.9.7, 3.3.5.9.12).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::open::{FileOpen, Open, Owner};
 use crate::request::{Reply, Request};
 use crate::status;
 
-/// How long a reconnect waits for the end of the connection before it.
+/// How long a reconnect waits for the end of the client's previous connection.
 const PATIENCE: Duration = Duration::from_millis(500);
 const POLL: Duration = Duration::from_millis(5);
 
@@ -41,16 +41,16 @@ pub(super) async fn run(
     }
     let limit = r.server.config.limits.opens_per_session;
     if !r.session.add_open(limit, open.persistent, &r.tree) {
-        // The session has ended meanwhile, or has no room: the client is away as before.
+        // The session has ended meanwhile, or is full: the open is disconnected as before.
         r.server.disconnect_or_close(&open).await;
         return Err(NtStatus::INSUFFICIENT_RESOURCES);
     }
     match answer(r, contexts, &open, f).await {
-        // Others may have closed it meanwhile: an administrator, the end of the session.
+        // It may have been closed meanwhile: by an administrator, or the end of the session.
         Ok(_) if !open.is_of_session(&r.session) => Err(NOT_FOUND),
         Ok(reply) => Ok(reply.with_notice(r.server.missed_break(&open))),
         Err(s) => {
-            // The client does not have it: it is away as before.
+            // The reconnect failed: the open is disconnected as before.
             r.session.remove_open(open.persistent);
             r.server.disconnect_or_close(&open).await;
             Err(s)
@@ -58,8 +58,8 @@ pub(super) async fn run(
     }
 }
 
-/// The end of the client's old connection may reach the server after its new one: the open is waited for until it has no
-/// owner, for [`PATIENCE`] at most. (Both sections refuse an open that has a session, and clients take that as final.)
+/// The server may notice the end of the client's old connection after its new one: waits until the open has no owner,
+/// for [`PATIENCE`] at most. (Both sections refuse an open that has a session, and clients treat that as final.)
 async fn until_away(r: &Request, open: &Open) {
     let env = &r.server.env;
     let deadline = env.moment().after(PATIENCE);

@@ -1,8 +1,9 @@
-//! Reparse points on the way of a CREATE (MS-SMB2 3.3.5.9, MS-FSA 2.1.5.1). The server follows none: a client learns where a
-//! symbolic link leads, and asks again; of all others it learns that the server does not handle them.
+//! Reparse points on the way of a CREATE (MS-SMB2 3.3.5.9, MS-FSA 2.1.5.1). The server follows none: for a symbolic
+//! link the client gets the target, and sends another CREATE; for all other reparse points it gets the status that the
+//! server does not handle them.
 //!
-//! The last component's is seen when it is opened, for the tag is among its metadata. A folder on the way that is a
-//! reparse point is empty, so the way through it fails: that is when it is looked for.
+//! The tag of the last component is in the metadata of its open. A folder on the path that is a reparse point is empty,
+//! so an open through it fails: only then are the components searched for one.
 
 use smb_wire::NtStatus;
 use smb_wire::ioctl::{ReparseTag, SymlinkReparse};
@@ -27,13 +28,13 @@ pub(super) fn pass(stat: &Stat) -> Result<(), NtStatus> {
 }
 
 impl Plan<'_> {
-    /// As [`pass`], of what the CREATE names; any may be opened with FILE_OPEN_REPARSE_POINT.
+    /// As [`pass`], for the last component of the path; any may be opened with FILE_OPEN_REPARSE_POINT.
     pub(super) fn pass_last(&self, stat: &Stat) -> Result<(), NtStatus> {
         if self.opens_points() { Ok(()) } else { pass(stat) }
     }
 
-    /// Whether the CREATE is about a link of the backend's own, not about what it leads to: those are for clients that do
-    /// not ask for links, which could not follow one.
+    /// Whether the CREATE opens a symbolic link of the backend itself, not its target. Clients that do not ask for
+    /// links get the target: they could not follow a link.
     pub(super) fn shows_links(&self) -> bool {
         self.opens_points() || self.wanted.posix.is_some()
     }
@@ -42,10 +43,11 @@ impl Plan<'_> {
         self.q.create_options.contains(CreateOptions::OPEN_REPARSE_POINT)
     }
 
-    /// The reply of a CREATE that failed with `failed`. A reparse point on its way is the reason, if there is one.
+    /// The reply of a CREATE that failed with `failed`. If there is a reparse point on its path, the reply reports that
+    /// instead.
     pub(super) async fn refused(&self, failed: NtStatus) -> Reply {
         let last = self.path.components().len();
-        // Numbers of components that lead to what may be the reason.
+        // Lengths, in components, of the path prefixes that may be the reparse point.
         let depths = match failed {
             NtStatus::STOPPED_ON_SYMLINK | NtStatus::IO_REPARSE_TAG_NOT_HANDLED => 1..last + 1,
             NtStatus::OBJECT_PATH_NOT_FOUND => 1..last,
@@ -55,7 +57,7 @@ impl Plan<'_> {
         };
         for depth in depths {
             let Some(found) = self.open_beginning(depth).await else { break };
-            // A name that exists is not reported to a user who may not pass the way to it.
+            // A user who may not pass the directories on the path does not learn that the name exists.
             if access::may_reach(self.r, &found).is_err() {
                 return Reply::error(if depth == last { NtStatus::ACCESS_DENIED } else { failed });
             }

@@ -18,7 +18,7 @@ impl Plan<'_> {
         opened: Opened,
         mut denied: AccessMask,
     ) -> Result<Found, NtStatus> {
-        // MS-FSA 2.1.5.1, phase 6: the way to the file.
+        // MS-FSA 2.1.5.1, phase 6: the directories on the path.
         access::may_reach(self.r, &opened)?;
         self.pass_last(&opened.stat)?;
         let attributes = file_attributes(&opened.stat);
@@ -33,7 +33,7 @@ impl Plan<'_> {
         }
         let security = access::descriptor(self.r, &opened.node, &opened.stat).await?;
         let granted = self.grant(security.as_deref(), denied).await?;
-        // MAXIMUM_ALLOWED may come to less than what deleting needs.
+        // The result of MAXIMUM_ALLOWED may lack DELETE.
         if self.q.create_options.contains(CreateOptions::DELETE_ON_CLOSE)
             && !granted.contains(AccessMask::DELETE)
         {
@@ -42,8 +42,9 @@ impl Plan<'_> {
         Ok(Found { opened, made_file: false, granted, security })
     }
 
-    /// What the descriptor of an existing file grants (MS-FSA 2.1.5.1.2.1), and where it does not suffice, its folder's: the
-    /// right to delete the folder's children grants DELETE, the right to list it grants FILE_READ_ATTRIBUTES.
+    /// The rights that the descriptor of an existing file grants (MS-FSA 2.1.5.1.2.1), and where these do not suffice,
+    /// its folder's: the right to delete the folder's children grants DELETE, the right to list it grants
+    /// FILE_READ_ATTRIBUTES.
     async fn grant(&self, security: Option<&[u8]>, denied: AccessMask) -> Result<AccessMask, NtStatus> {
         let user = &self.r.session.user;
         let maximal = access::maximal(user, security) & self.ceiling & !denied;
@@ -56,7 +57,7 @@ impl Plan<'_> {
         if wanted.intersects(from_parent)
             && let Some(parent) = self.path.parent()
         {
-            // What the share allows of it is judged below: "change" has no right to delete children, and may delete.
+            // The share's limit is applied below: "change" lacks the right to delete children, but allows DELETE.
             let of_parent = access::maximal(user, self.security_of(&parent).await?.as_deref());
             if of_parent.contains(AccessMask::DELETE_CHILD) {
                 extra |= AccessMask::DELETE & self.ceiling;
@@ -83,7 +84,7 @@ impl Plan<'_> {
         let parent = match self.vfs.open(&ctx, q).wait().await {
             Ok(o) => o,
             Err(VfsError::NotFound) => return Err(NtStatus::OBJECT_PATH_NOT_FOUND),
-            // MS-FSA 2.1.5.1: a file on the way.
+            // MS-FSA 2.1.5.1: a component of the path is a file.
             Err(VfsError::NotDirectory) => return Err(NtStatus::OBJECT_PATH_NOT_FOUND),
             Err(e) => return Err(status::of_vfs(e)),
         };
@@ -117,7 +118,7 @@ impl Plan<'_> {
 
     /// The rights to a file that this CREATE has created (MS-FSA 2.1.5.1.1).
     pub(super) async fn judge_new(&self, opened: Opened, check: &NewFile) -> Result<Found, NtStatus> {
-        // The backend asked before it created the file.
+        // The backend called the check before it created the file.
         let security = check.answer().unwrap_or(Err(NtStatus::INTERNAL_ERROR))?;
         let mut granted = self.desired & !AccessMask::MAXIMUM_ALLOWED;
         if self.desired.contains(AccessMask::MAXIMUM_ALLOWED) {

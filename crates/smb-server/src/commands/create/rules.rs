@@ -11,10 +11,10 @@ const OPTIONS_VALID: u32 = 0x00FF_FFFF;
 /// FILE_CREATE_TREE_CONNECTION, FILE_OPEN_BY_FILE_ID, FILE_RESERVE_OPFILTER.
 const OPTIONS_UNSUPPORTED: u32 = 0x0010_2080;
 /// Attributes that a client may send (MS-FSCC 2.6); the others, of which FILE_ATTRIBUTE_DEVICE (0x40) and
-/// FILE_ATTRIBUTE_VOLUME (0x8) once meant something, are refused.
+/// FILE_ATTRIBUTE_VOLUME (0x8) are obsolete, are refused.
 const ATTRIBUTES_VALID: u32 = 0x0000_7FB7;
 
-/// Refuses what no file could satisfy.
+/// Refuses requests that no file could satisfy.
 ///
 /// # Errors
 /// The status that Windows gives.
@@ -67,7 +67,7 @@ fn check_access(access: AccessMask, options: CreateOptions) -> Result<(), NtStat
     if access.is_empty() || access.bits() & ACCESS_INVALID != 0 {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    // MS-FSA 2.1.5.1: who deletes on close needs the right to delete.
+    // MS-FSA 2.1.5.1: DELETE_ON_CLOSE needs the right to delete.
     let deletes = AccessMask::DELETE | AccessMask::GENERIC_ALL | AccessMask::MAXIMUM_ALLOWED;
     if options.contains(CreateOptions::DELETE_ON_CLOSE) && !access.intersects(deletes) {
         return Err(NtStatus::INVALID_PARAMETER);
@@ -75,7 +75,7 @@ fn check_access(access: AccessMask, options: CreateOptions) -> Result<(), NtStat
     Ok(())
 }
 
-/// What a volume that may not be changed refuses whatever the file is (MS-FSA 2.1.5.1, 2.1.5.1.2.1).
+/// What a read-only volume refuses for any file (MS-FSA 2.1.5.1, 2.1.5.1.2.1).
 ///
 /// # Errors
 /// MEDIA_WRITE_PROTECTED, CANNOT_DELETE.
@@ -89,7 +89,7 @@ pub(super) fn check_volume(q: &CreateRequest<'_>, read_only: bool) -> Result<(),
     }
 }
 
-/// What an existing file with these attributes lets be done (MS-FSA 2.1.5.1.2).
+/// Whether a request is allowed for an existing file with these attributes (MS-FSA 2.1.5.1.2).
 ///
 /// # Errors
 /// ACCESS_DENIED, CANNOT_DELETE.
@@ -122,7 +122,7 @@ pub(super) fn check_replaced(
     q: &CreateRequest<'_>,
     overwrites: bool,
 ) -> Result<(), NtStatus> {
-    // Overwriting must not lose "hidden" and "system": who overwrites has to ask for them again.
+    // Overwriting must not lose "hidden" and "system": the request has to contain them again.
     let kept = FileAttributes::HIDDEN | FileAttributes::SYSTEM;
     if overwrites && !q.file_attributes.contains(existing & kept) {
         return Err(NtStatus::ACCESS_DENIED);
@@ -142,7 +142,7 @@ pub(super) fn stream(
     let (directory, file) = (CreateOptions::DIRECTORY_FILE, CreateOptions::NON_DIRECTORY_FILE);
     match part {
         StreamPart::None => Ok(None),
-        // There the colon is part of no legal name, with or without a stream's name behind it.
+        // On such a volume a colon is invalid in any name, with or without a stream's name behind it.
         _ if !has_streams => Err(NtStatus::OBJECT_NAME_INVALID),
         StreamPart::Directory if options.contains(file) => Err(NtStatus::FILE_IS_A_DIRECTORY),
         StreamPart::Directory => {

@@ -11,7 +11,7 @@ use crate::request::Request;
 use crate::share::Share;
 use crate::status;
 
-/// Takes the first @GMT token out of a name: it asks for what SMB2_CREATE_TIMEWARP_TOKEN asks for.
+/// Takes the first @GMT token out of a name: it is equivalent to SMB2_CREATE_TIMEWARP_TOKEN.
 pub(super) fn take_token(name: String, wanted: &mut Wanted) -> String {
     let mut parts: Vec<&str> = name.split('\\').collect();
     let found = parts.iter().enumerate().find_map(|(i, part)| Some((i, SnapshotTime::parse(part)?)));
@@ -21,8 +21,8 @@ pub(super) fn take_token(name: String, wanted: &mut Wanted) -> String {
     parts.join("\\")
 }
 
-/// The snapshot. Nothing changes in it, so a client that opens a file there gets no right to cache it, and its handle goes
-/// with the connection.
+/// Opens in a snapshot. A snapshot never changes, so its opens get no oplock or lease, and are closed with the
+/// connection.
 ///
 /// # Errors
 /// OBJECT_NAME_NOT_FOUND when there is none of that time, …

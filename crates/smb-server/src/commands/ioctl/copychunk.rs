@@ -77,7 +77,7 @@ pub(super) async fn copy(
         written += 1;
         total += chunk.length;
     }
-    // MS-SMB2 3.3.5.15.6: as WRITEs. One flush makes all chunks durable before any is acknowledged.
+    // MS-SMB2 3.3.5.15.6: durable as WRITEs are. One flush makes all chunks durable before the request is acknowledged.
     if written > 0 {
         target.write_out(&r.ctx()).await.map_err(status::of_vfs)?;
     }
@@ -137,11 +137,11 @@ impl Job<'_> {
         if self.copy(c).await.map_err(status::of_vfs)? { Ok(()) } else { Err(INVALID_VIEW_SIZE) }
     }
 
-    /// Whether all of it was there.
+    /// Copies one chunk. Returns false if the source ended before it.
     async fn copy(&self, c: &CopyChunk) -> Result<bool, VfsError> {
         let ctx = self.r.ctx();
         let (from, to) = (&self.source.node, &self.target.node);
-        // Inside one file the ranges may overlap: all is read before any is written.
+        // Inside one file the ranges may overlap: the whole chunk is read before any of it is written.
         if from.id() != to.id() {
             let copied =
                 from.copy_to(&ctx, c.source_offset, to, c.target_offset, c.length.into()).wait().await;
@@ -155,7 +155,7 @@ impl Job<'_> {
         let Data::Bufs(data) = from.read(&ctx, c.source_offset, want).wait().await? else {
             return Err(VfsError::Unsupported);
         };
-        // The source has become shorter since its size was asked.
+        // The source has become shorter since its size was queried.
         if arena::sg_len(&data) != c.length as usize {
             return Ok(false);
         }

@@ -15,14 +15,14 @@ use crate::request::{ConnectionFacts, Reply, Request};
 /// The dialects that exist.
 const DIALECTS: [u16; 5] = [0x0202, 0x0210, 0x0300, 0x0302, 0x0311];
 
-/// Tells the client what was negotiated, for it to compare; what does not agree with what it says it sent was tampered
-/// with on the way, and ends the connection without an answer.
+/// Returns the negotiated values, for the client to compare. If the values that the client says it sent differ from
+/// those received, the negotiation was tampered with: the connection ends without a reply.
 pub(super) fn validate_negotiate(r: &Request, q: &IoctlRequest<'_>) -> Reply {
     let config = &r.server.config;
     let agreed = ValidateNegotiateRequest::decode(q.input)
         .is_ok_and(|v| agrees(&r.facts, &v, config.dialect_min, config.dialect_max));
     if !agreed || (q.max_output_response as usize) < ValidateNegotiateResponse::LEN {
-        let why = "the negotiation that the client validates is not the one that was had";
+        let why = "the negotiation that the client reports differs from the one that took place";
         return Reply::error(NtStatus::ACCESS_DENIED).with(|extra| extra.drop_connection = Some(why));
     }
     let mut output = Vec::new();
@@ -41,7 +41,7 @@ pub(super) fn validate_negotiate(r: &Request, q: &IoctlRequest<'_>) -> Reply {
     })
 }
 
-/// Whether a client says that it sent what has come here.
+/// Whether the values that the client says it sent are those that were received.
 fn agrees(facts: &ConnectionFacts, v: &ValidateNegotiateRequest<'_>, min: u16, max: u16) -> bool {
     // MS-SMB2 3.3.5.15.12: 3.1.1 validates by its preauthentication hash, and never asks.
     if facts.dialect == 0x0311 {
@@ -57,7 +57,7 @@ fn agrees(facts: &ConnectionFacts, v: &ValidateNegotiateRequest<'_>, min: u16, m
 
 /// The server's interfaces, for multichannel.
 pub(super) fn interfaces(r: &Request, q: &IoctlRequest<'_>) -> Result<Output, NtStatus> {
-    // MS-SMB2 3.3.5.15.11: it is about no open.
+    // MS-SMB2 3.3.5.15.11: the request must name no open.
     if !q.file_id.is_none() {
         return Err(NtStatus::INVALID_PARAMETER);
     }

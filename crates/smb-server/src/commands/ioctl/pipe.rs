@@ -17,7 +17,7 @@ pub(super) async fn transceive(r: &Request, open: &Open, q: &IoctlRequest<'_>) -
     Ok(Output { status, bytes })
 }
 
-/// Waits until a pipe has a free instance: those that exist always have.
+/// Waits until a pipe has a free instance: every pipe that exists always has one.
 pub(super) fn wait(r: &Request, q: &IoctlRequest<'_>) -> Result<Output, NtStatus> {
     // MS-SMB2 3.3.5.15.10: on IPC$, with no open.
     if r.tree.share.vfs().is_some() {
@@ -29,7 +29,7 @@ pub(super) fn wait(r: &Request, q: &IoctlRequest<'_>) -> Result<Output, NtStatus
     if Pipe::exists(&name) { Ok(Output::none()) } else { Err(NtStatus::OBJECT_NAME_NOT_FOUND) }
 }
 
-/// What waits to be read.
+/// The data that is available to read, without consuming it.
 pub(super) fn peek(open: &Open, room: usize) -> Result<Output, NtStatus> {
     /// FILE_PIPE_CONNECTED_STATE.
     const CONNECTED: u32 = 3;

@@ -13,7 +13,7 @@ use crate::status;
 /// Ranges in one trim at most.
 const TRIM_RANGES_MAX: usize = 4096;
 
-/// A position that a signed number reaches.
+/// A position that fits a signed number.
 fn signed(n: u64) -> Result<u64, NtStatus> {
     if n > i64::MAX as u64 { Err(NtStatus::INVALID_PARAMETER) } else { Ok(n) }
 }
@@ -77,7 +77,7 @@ pub(super) async fn allocated(
     let fits = room / AllocatedRange::LEN;
     let stat = f.node.stat(&r.ctx()).wait().await.map_err(status::of_vfs)?;
     let list = if stat.attributes.contains(Attributes::SPARSE_FILE) {
-        // One more than there is room for tells whether there are more.
+        // One more than fits, to detect whether there are more.
         f.node.allocated(&r.ctx(), from..to, fits + 1).wait().await.map_err(status::of_vfs)?
     } else {
         // MS-FSA 2.1.5.10.22: a file that is not sparse is allocated from end to end.

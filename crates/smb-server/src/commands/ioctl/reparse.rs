@@ -1,9 +1,9 @@
-//! Reparse points (MS-FSCC 2.1.2): what a file or an empty directory stands for. The backend keeps them; only symbolic links
-//! mean something to the server (`create::reparse`).
+//! Reparse points (MS-FSCC 2.1.2): what a file or an empty directory stands for. The backend stores them; the server
+//! interprets only symbolic links (`create::reparse`).
 //!
-//! Everybody who may write a file's attributes may make it a reparse point, a symbolic link too: the server never follows
-//! one, so no privilege is needed (MS-FSA 2.1.5.10.37, HasCreateSymbolicLinkAccess). Extended attributes and a reparse
-//! point may be on one file, against MS-FSA 2.1.5.10.37: Windows 10 allows it, and files of Linux have both.
+//! Every user who may write a file's attributes may make it a reparse point, also a symbolic link: the server never
+//! follows one, so no privilege is needed (MS-FSA 2.1.5.10.37, HasCreateSymbolicLinkAccess). Extended attributes and a
+//! reparse point may be on one file, against MS-FSA 2.1.5.10.37: Windows 10 allows it, and files of Linux have both.
 
 use smb_wire::ioctl::{ReparseBuffer, ReparseTag, SymlinkReparse};
 use smb_wire::msg::CompletionFilter;
@@ -42,7 +42,7 @@ pub(super) async fn set(r: &Request, open: &Open, f: &FileOpen, input: &[u8]) ->
     if sent.tag == ReparseTag::MOUNT_POINT && kind != Kind::Directory {
         return Err(NtStatus::NOT_A_DIRECTORY);
     }
-    // NTFS keeps no link that leads nowhere by its form.
+    // NTFS does not store a symbolic link with a malformed target.
     if sent.tag == ReparseTag::SYMLINK && SymlinkReparse::decode(sent.data).is_err() {
         return Err(NtStatus::IO_REPARSE_DATA_INVALID);
     }
@@ -88,9 +88,9 @@ fn may_change(open: &Open, f: &FileOpen) -> Result<(), NtStatus> {
     if changeable(f)?.reparse_points { Ok(()) } else { Err(NtStatus::INVALID_DEVICE_REQUEST) }
 }
 
-/// A buffer of exactly the length that its tag makes it have.
+/// Decodes a buffer, which must have exactly the length that its tag implies.
 fn parse(input: &[u8]) -> Result<ReparseBuffer<'_>, NtStatus> {
-    // As Windows, which has no buffer to look into then.
+    // As Windows answers to an empty buffer.
     if input.is_empty() {
         return Err(NtStatus::INVALID_BUFFER_SIZE);
     }
@@ -119,7 +119,7 @@ fn buffer(point: &ReparsePoint) -> ReparseBuffer<'_> {
     ReparseBuffer { tag: ReparseTag(point.tag), guid, data: &point.data }
 }
 
-/// What both changes do to a file beside.
+/// What setting and deleting a reparse point change of a file besides.
 async fn changed(r: &Request, open: &Open, f: &FileOpen, attributes: Attributes) -> Result<Output, NtStatus> {
     let with_archive = attributes | Attributes::ARCHIVE;
     if f.node.kind() == Kind::File && with_archive != attributes {

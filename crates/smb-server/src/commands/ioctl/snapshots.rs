@@ -1,5 +1,5 @@
-//! FSCTL_SRV_ENUMERATE_SNAPSHOTS (MS-SMB2 2.2.32.2, 3.3.5.15.1): the snapshots of the share. Whether a file exists in one, the
-//! client finds out by opening it.
+//! FSCTL_SRV_ENUMERATE_SNAPSHOTS (MS-SMB2 2.2.32.2, 3.3.5.15.1): the snapshots of the share. A client opens a file to
+//! find out whether it exists in one.
 
 use smb_wire::ioctl::SnapshotArray;
 use smb_wire::{NtStatus, Utf16Buf};

@@ -27,7 +27,7 @@ const SIGNATURE: &[u8] = b"AFP\0";
 /// 2000-01-01 in seconds after 1970.
 const EPOCH: i64 = 946_684_800;
 
-/// The attributes of an entry of `directory`. What cannot be looked at is left out.
+/// The attributes of an entry of `directory`. Attributes that cannot be read are left out.
 pub(super) async fn attributes(
     r: &Request,
     f: &FileOpen,
@@ -49,7 +49,7 @@ pub(super) async fn attributes(
     }
     let (Ok(path), Some(vfs)) = (directory.join(&entry.name), f.share.vfs()) else { return mac };
     let Ok(opened) = vfs.open(&r.ctx(), request(&path, None)).wait().await else { return mac };
-    // The name may be another file's by now, which was not judged.
+    // The name may be another file's by now, whose access was not checked.
     if opened.node.id() != entry.stat.id {
         return mac;
     }
@@ -93,7 +93,7 @@ async fn read(
     }
 }
 
-/// Finder's information as a listing has it; nothing of what does not look like it.
+/// Finder's information in the layout of a listing; zeros if the stream's content is malformed.
 fn finder(information: &[u8], entry: &DirEntry) -> [u8; 16] {
     let mut finder = [0; 16];
     if information.len() < INFORMATION_LEN as usize || !information.starts_with(SIGNATURE) {

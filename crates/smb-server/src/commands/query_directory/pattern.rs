@@ -1,28 +1,29 @@
-//! Search patterns (MS-FSA 2.1.4.4): `*` and `?`, and the three that stand for DOS's idea of them.
+//! Search patterns (MS-FSA 2.1.4.4): `*` and `?`, and three wildcards with DOS semantics.
 //!
 //! - `*` any characters, `?` one character.
 //! - `<` (DOS_STAR) any characters up to the last period of the name, not that.
 //! - `>` (DOS_QM) one character, or none at a period or the name's end.
 //! - `"` (DOS_DOT) a period, or nothing at the name's end.
 
-/// Longest pattern, in characters: names are not longer. Its places, of which there is one more, fit [`Places`].
+/// Longest pattern, in characters: names are not longer. Its positions, one more than characters, fit [`Places`].
 pub(super) const PATTERN_MAX: usize = 255;
 
 /// A search pattern.
 ///
-/// A name is matched in one pass, without memory of its own: what was read of it may lead to several places in the
-/// expression, which are the bits of one number; each character moves all of them at once.
+/// A name is matched in one pass without allocation, as by a nondeterministic automaton: the prefix read so far may
+/// lead to several positions in the expression, which are the bits of one number; each character moves all of them at
+/// once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern {
     text: String,
-    /// Characters of the expression: the place of its end.
+    /// Characters of the expression: the position of its end.
     length: usize,
     star: Places,
     dos_star: Places,
     question: Places,
     dos_question: Places,
     dos_dot: Places,
-    /// Where each other character stands, folded; sorted.
+    /// The positions of each other character, folded; sorted.
     literals: Vec<(char, Places)>,
 }
 
@@ -87,8 +88,8 @@ impl Pattern {
         places.through(self.empty_before(None)).has(self.length)
     }
 
-    /// The places that may be passed without reading: `*` and `<` always, `>` before a period or the end, `"` at the
-    /// end.
+    /// The positions that may be passed without reading a character: `*` and `<` always, `>` before a period or the
+    /// end, `"` at the end.
     fn empty_before(&self, next: Option<char>) -> Places {
         let always = self.star | self.dos_star;
         match next {
@@ -98,7 +99,7 @@ impl Pattern {
         }
     }
 
-    /// Where a character leads.
+    /// The positions after reading a character.
     fn step(&self, places: Places, c: char, is_last_period: bool) -> Places {
         let stay = if is_last_period { self.star } else { self.star | self.dos_star };
         let literal = self.literals.binary_search_by_key(&c, |(c, _)| *c);
@@ -108,7 +109,7 @@ impl Pattern {
     }
 }
 
-/// A set of places in an expression, as bits.
+/// A set of positions in an expression, as bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Places([u64; 4]);
 
@@ -123,7 +124,7 @@ impl Places {
         self.0[place / 64] & 1 << (place % 64) != 0
     }
 
-    /// Each one further.
+    /// Every position moved by one.
     fn next(self) -> Places {
         let mut carry = 0;
         Places(self.0.map(|word| {
@@ -133,8 +134,8 @@ impl Places {
         }))
     }
 
-    /// With the places that can be reached through `empty` ones: adding a place to the run of empty places that it is
-    /// in carries a bit to the place behind the run.
+    /// Adds the positions that can be reached through `empty` ones: adding a position to its run of empty positions
+    /// carries a bit to the position behind the run.
     fn through(self, empty: Places) -> Places {
         let mut carry = false;
         let mut sum = empty;
@@ -259,7 +260,7 @@ mod tests {
             prop_assert_eq!(matches(&e, &n), e.is_empty() || model(&ec, &nc));
         }
 
-        /// Expressions of more than one word of places: what stands before shifts all of them.
+        /// Expressions whose positions need more than one word: a prefix shifts all of them.
         #[test]
         fn as_the_naive_model_further_on(e in "[*?<>\"A.]{0,7}", n in "[AB.]{0,7}", before in 50..248usize) {
             let (ec, nc): (Vec<char>, Vec<char>) = (e.chars().collect(), n.chars().collect());

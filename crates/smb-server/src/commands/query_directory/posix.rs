@@ -1,4 +1,5 @@
-//! Listings of class 100 (SMB 3.1.1 POSIX extensions): with owner, group and mode of each entry, and names to the letter.
+//! Listings of class 100 (SMB 3.1.1 POSIX extensions): with owner, group and mode of each entry; names are
+//! case-sensitive.
 
 use smb_wire::NtStatus;
 use smb_wire::Utf16Buf;
@@ -55,7 +56,7 @@ pub(super) async fn fill(
     Ok(Listing { status: NtStatus::BUFFER_OVERFLOW, bytes })
 }
 
-/// The descriptors that count for entries. The directory above is shown with this one's, as its metadata is.
+/// The effective descriptors of entries. The entry `..` is shown with this directory's descriptor, as its metadata is.
 async fn descriptors<'e>(
     r: &Request,
     f: &FileOpen,

@@ -49,7 +49,7 @@ pub(super) async fn query(
             encode_name(&FileNameInformation { name: name.as_utf16() }, &mut bytes)?;
             return Ok(Answer::structure(bytes, NAME_FIXED));
         }
-        // MS-FSCC 2.4: for local use only, or of what is not here.
+        // MS-FSCC 2.4: for local use only, or of unsupported features.
         C::NAME | C::OBJECT_ID | C::QUOTA | C::REPARSE_POINT | C::VALID_DATA_LENGTH | C::LINK => {
             return Err(NtStatus::NOT_SUPPORTED);
         }
@@ -77,7 +77,8 @@ pub(super) async fn query(
     Ok(Answer::structure(bytes, fixed))
 }
 
-/// The 8.3 name of an open's file (MS-FSA 2.1.5.12.5): where there are none for long names, only what is one already.
+/// The 8.3 name of an open's file (MS-FSA 2.1.5.12.5). Where long names get no 8.3 names, only a name that already is
+/// one.
 fn alternate_name(r: &Request, open: &Open, f: &FileOpen) -> Result<String, NtStatus> {
     let path = f.file.path_of(open.persistent);
     let name = path.name().ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
@@ -178,7 +179,7 @@ async fn streams(r: &Request, f: &FileOpen, q: &QueryInfoRequest<'_>) -> Result<
             if i > 0 {
                 break;
             }
-            // Not even the first: what of it fits.
+            // Not even the first one fits: the part of it that does.
             StreamList::new(&mut bytes, usize::MAX).push(&entry).map_err(|_| NtStatus::INTERNAL_ERROR)?;
             break;
         }
@@ -256,7 +257,7 @@ async fn extended_attributes(
             if i == 0 {
                 return Err(NtStatus::BUFFER_TOO_SMALL);
             }
-            // Those before it go out.
+            // The entries before it are returned.
             complete = false;
             break;
         }
@@ -264,7 +265,7 @@ async fn extended_attributes(
     Ok(Answer { bytes, fixed: 0, complete })
 }
 
-/// What a pipe shows of itself.
+/// File information of a pipe.
 pub(super) fn of_pipe(open: &Open, q: &QueryInfoRequest<'_>) -> Result<Answer, NtStatus> {
     use FileInfoClass as C;
     let mut bytes = Vec::new();

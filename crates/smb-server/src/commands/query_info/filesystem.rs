@@ -79,7 +79,7 @@ pub(super) async fn query(r: &Request, open: &Open, q: &QueryInfoRequest<'_>) ->
             FsDeviceInformation { device_type: DeviceType::DISK, characteristics }.encode(&mut bytes);
         }
         FsInfoClass::CONTROL => {
-            // MS-FSA 2.1.5.13.2: quotas, of which there are none; whoever reads them may read the volume's data.
+            // MS-FSA 2.1.5.13.2: quotas, of which there are none; reading them needs the right to read data.
             if !AccessMask::from_bits_retain(open.access).contains(AccessMask::READ_DATA) {
                 return Err(NtStatus::ACCESS_DENIED);
             }

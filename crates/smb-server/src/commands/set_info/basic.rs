@@ -16,7 +16,7 @@ pub(super) async fn set(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -
     let b = short(FileBasicInformation::decode(buffer))?;
     let attributes = attributes(b.file_attributes, f.node.kind())?;
     let _one = f.file.metadata().await;
-    // Even when no time is set: what was written shows from now on.
+    // Even when no time is set: makes the time of earlier writes visible.
     f.write_time.flush();
     let now = f.stat(&r.ctx(), &r.server.env).await.map_err(status::of_vfs)?;
     let created = match asked(b.creation_time)? {
@@ -34,7 +34,7 @@ pub(super) async fn set(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -
             Asked::Leave => {}
             Asked::Freeze => *kept = Some(current),
             Asked::Thaw => *kept = None,
-            // A time that was set is not moved any more by what happens through this open.
+            // Later operations through this open no longer update a time that was set.
             Asked::Set(t) => (*change, *kept) = (Some(t), Some(t)),
         }
     }
@@ -50,7 +50,7 @@ pub(super) async fn set(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -
     Ok(())
 }
 
-/// What watchers are told of a change (MS-FSA 2.1.5.15.2). There is no filter for the change time.
+/// The change notification filters that match a change (MS-FSA 2.1.5.15.2). There is no filter for the change time.
 fn changed(change: &BasicChange) -> CompletionFilter {
     let mut filter = CompletionFilter::empty();
     filter.set(CompletionFilter::ATTRIBUTES, change.attributes.is_some());
@@ -65,7 +65,7 @@ fn attributes(a: FileAttributes, kind: Kind) -> Result<Option<vfs::Attributes>, 
     if a.is_empty() {
         return Ok(None);
     }
-    // MS-FSA 2.1.5.15.2: what a file cannot become.
+    // MS-FSA 2.1.5.15.2: attributes that contradict the kind of file.
     match kind {
         Kind::File if a.contains(FileAttributes::DIRECTORY) => Err(NtStatus::INVALID_PARAMETER),
         Kind::Directory if a.contains(FileAttributes::TEMPORARY) => Err(NtStatus::INVALID_PARAMETER),

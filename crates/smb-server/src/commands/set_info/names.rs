@@ -17,7 +17,7 @@ use crate::status;
 
 /// Least bytes of the structures: MS-FSCC 2.4.42.2 and 2.4.28.2 with their alignment.
 const NAME_STRUCTURE_MIN: usize = 24;
-/// How often the new name is looked at again because somebody made it meanwhile.
+/// How often the new name is checked again because another request created it meanwhile.
 const ATTEMPTS: usize = 16;
 
 struct Target {
@@ -56,8 +56,8 @@ pub(super) async fn link(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) 
     if f.node.kind() == Kind::Directory {
         return Err(NtStatus::FILE_IS_A_DIRECTORY);
     }
-    // Windows asks for no right on the open of the file (FILE_LINK_INFORMATION: "no specific access rights"): the new name
-    // gives nobody more of it than its descriptor does. What is needed is needed on the folder.
+    // Windows asks for no right on the open of the file (FILE_LINK_INFORMATION: "no specific access rights"): the new
+    // name grants no more rights to the file than its descriptor does. The rights needed are those to the folder.
     let vfs = r.tree.share.vfs().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
     writable_tree(r)?;
     let (_change, folder) = loop {
@@ -65,14 +65,15 @@ pub(super) async fn link(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) 
             wait_for_folder(r, refusal).await?;
             continue;
         }
-        // For POSIX a second name is nothing that a cached handle is in the way of. The Linux client, which keeps the handle
-        // of a file that it has closed, would have to give it up in the middle of the compound that asks for the link.
+        // With POSIX extensions a cached handle does not prevent a second name. The Linux client, which caches the
+        // handle of a file that it has closed, would have to acknowledge a break in the middle of the compound that
+        // creates the link.
         if !f.posix {
             r.contend(f, Operation::Names).await?;
         }
         let mut change = r.server.namespace.begin_change(&r.tree.share).await;
         change.touch(&to.path, f.node.id());
-        // Again: from here on the names stay what they are.
+        // Checked again: from here on names cannot change.
         match check_folder(r, &to.path, false).await {
             Ok(folder) => break (change, folder),
             Err(refusal) => {
@@ -163,20 +164,20 @@ async fn rename_to(r: &Request, open: &Open, f: &FileOpen, to: Target) -> Result
     if f.file.is_delete_pending() {
         return Err(NtStatus::DELETE_PENDING);
     }
-    // MS-FSA 2.1.5.15.11: what is open below a directory holds it where it is.
+    // MS-FSA 2.1.5.15.11: a directory with opens below it is not renamed.
     if directory && !change.hold_directory(files, &from) {
         return Err(NtStatus::ACCESS_DENIED);
     }
     for _ in 0..ATTEMPTS {
         let replaced = check_replaced(r, f, &to, folder).await?;
         match vfs.rename(&r.ctx(), &from, id, &to.path, to.replace && replaced.is_there()).wait().await {
-            // Made in the meantime: it is judged like one that was there.
+            // Created in the meantime: checked like one that existed before.
             Err(VfsError::Exists) if to.replace && !replaced.is_there() => {}
             // A directory is never replaced.
             Err(VfsError::IsDirectory | VfsError::NotEmpty | VfsError::NotDirectory) => break,
             Err(e) => return Err(status::of_vfs(e)),
             Ok(()) => {
-                // At once: until the paths follow, nothing else may happen.
+                // At once: no other operation may run before the paths are updated.
                 change.renamed(files, id, &from, &to.path);
                 let stored = stored_path(r, id, &to.path).await;
                 change.renamed(files, id, &to.path, &stored);
@@ -193,14 +194,14 @@ fn publish_rename(r: &Request, f: &FileOpen, from: &VfsPath, to: &VfsPath, repla
     let kind = f.node.kind();
     let what = What::Renamed { to, kind, replaced };
     r.server.publish(&r.tree.share, &Event { path: from, what, origin: f.origin() });
-    // MS-FSA 2.1.5.15.12: it wants archiving, which is published when it is closed.
+    // MS-FSA 2.1.5.15.12: sets FILE_ATTRIBUTE_ARCHIVE, which is reported to watches when the file is closed.
     if kind == Kind::File {
         f.file.owe(CompletionFilter::ATTRIBUTES);
     }
 }
 
-/// The path of a file that was just renamed, as the backend stores it: folders on the way may be written otherwise than
-/// the client wrote them, and what is open below a folder is found by its path.
+/// The path of a file that was just renamed, as the backend stores it: the folders on the path may have a different
+/// case than in the client's request, and opens below a folder are found by their path.
 async fn stored_path(r: &Request, id: FileKey, path: &VfsPath) -> VfsPath {
     match find(r, path, path.is_exact()).await {
         Ok(opened) if opened.node.id() == id => opened.path,
@@ -208,15 +209,15 @@ async fn stored_path(r: &Request, id: FileKey, path: &VfsPath) -> VfsPath {
     }
 }
 
-/// What has the new name already.
+/// The file that already has the new name.
 enum Replaced<'t> {
     Nothing,
-    /// The file that is renamed: the name in another case, which the backend takes for no collision, or another of its
-    /// names, which is one.
+    /// The file that is renamed: the same name in another case, which is no collision for the backend, or another hard
+    /// link, which is one.
     Itself,
     /// A file that may be replaced, and is not opened until that is done.
     Another {
-        /// `None` when all its opens have POSIX extensions: they stay, and only the name changes its file.
+        /// `None` when all its opens have POSIX extensions: these stay open, and only the name moves to the other file.
         _claim: Option<Claim<'t>>,
     },
 }
@@ -227,8 +228,8 @@ impl Replaced<'_> {
     }
 }
 
-/// Waits for the breaks of handle leases that a folder was refused for; any other refusal is final. Call it without a
-/// `Change`, which others wait for.
+/// Waits for the breaks of handle leases because of which a folder was refused; any other refusal is final. The caller
+/// must not hold a `Change`: other requests wait for that.
 async fn wait_for_folder(r: &Request, refusal: Refusal) -> Result<(), NtStatus> {
     match refusal {
         Refusal::Again => Ok(()),
@@ -243,7 +244,8 @@ async fn wait_for_folder(r: &Request, refusal: Refusal) -> Result<(), NtStatus> 
     }
 }
 
-/// Whether the user may put something into the folder that the new name lies in; all that the user may do with it.
+/// Checks that the user may create a child in the folder of the new name. Returns the user's maximal access to the
+/// folder.
 async fn check_folder(r: &Request, path: &VfsPath, directory: bool) -> Result<AccessMask, Refusal> {
     let status = Refusal::Status;
     let folder = path.parent().ok_or(status(NtStatus::OBJECT_NAME_INVALID))?;
@@ -251,7 +253,7 @@ async fn check_folder(r: &Request, path: &VfsPath, directory: bool) -> Result<Ac
     match find(r, &folder, false).await {
         Ok(found) if found.stat.kind == Kind::Directory => {
             access::may_reach(r, &found).map_err(status)?;
-            // What is behind a reparse point is elsewhere.
+            // The target of a reparse point is elsewhere.
             if found.stat.attributes.contains(Attributes::REPARSE_POINT) {
                 return Err(status(NtStatus::DIRECTORY_IS_A_REPARSE_POINT));
             }
@@ -260,8 +262,8 @@ async fn check_folder(r: &Request, path: &VfsPath, directory: bool) -> Result<Ac
             if !allowed.contains(needed) {
                 return Err(status(NtStatus::ACCESS_DENIED));
             }
-            // The folder is opened for the time of the rename, and keeps it from going away: Windows shares it for
-            // reading and writing only, and asks for the right to delete itself.
+            // The folder is open during the rename, which prevents its removal: Windows shares it for reading and
+            // writing only, and requests DELETE for itself.
             let held =
                 ShareMode { access: AccessMask::DELETE, share: ShareAccess::READ | ShareAccess::WRITE };
             r.server.files.admits(found.node.id(), held, r.server.env.moment())?;
@@ -274,9 +276,10 @@ async fn check_folder(r: &Request, path: &VfsPath, directory: bool) -> Result<Ac
     }
 }
 
-/// Judges the file that has the new name already (MS-FSA 2.1.5.15.11): the file itself under another case may be
-/// renamed; a directory, a read-only or an open file is not replaced, and none becomes open while it is. `folder` is what
-/// the user may do with the folder: who may delete its children may replace them.
+/// Checks the file that already has the new name (MS-FSA 2.1.5.15.11). The renamed file itself in another case is
+/// allowed; a directory, a read-only or an open file is not replaced, and the claim prevents opens until it is
+/// replaced. `folder` is the user's access to the folder: the right to delete its children includes the right to
+/// replace them.
 async fn check_replaced<'r>(
     r: &'r Request,
     f: &FileOpen,
@@ -310,7 +313,7 @@ async fn check_replaced<'r>(
     Ok(Replaced::Another { _claim })
 }
 
-/// Opens what a path means, or with `link` the link of the backend's own that is there.
+/// Opens the file at a path, or with `link` the backend's symbolic link itself.
 async fn find(r: &Request, path: &VfsPath, link: bool) -> Result<Opened, VfsError> {
     let vfs = r.tree.share.vfs().ok_or(VfsError::Unsupported)?;
     let request = OpenRequest { link, ..OpenRequest::look(path.clone()) };

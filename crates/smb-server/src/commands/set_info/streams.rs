@@ -20,7 +20,7 @@ pub(super) async fn rename(
     let name = if f.posix { return None } else { name.to_string().ok()? };
     match name.starts_with(':') {
         true => Some(rename_to(r, open, f, &name, replace).await),
-        // As Windows answers: the open stream keeps its file where it is.
+        // As Windows: an open stream prevents the rename of its file.
         false if f.stream.is_named() => Some(Err(NtStatus::SHARING_VIOLATION)),
         false => None,
     }
@@ -43,11 +43,11 @@ async fn rename_to(
         }
         Ok(StreamPart::None) | Err(_) => return Err(NtStatus::INVALID_PARAMETER),
     };
-    // The unnamed stream of a file stays where it is: its data would have to be copied.
+    // The unnamed stream cannot be renamed: its data would have to be copied.
     let from = f.file.stream_name(&f.stream).ok_or(NtStatus::INVALID_PARAMETER)?;
     let _one = f.file.metadata().await;
     match &to {
-        // MS-FSA 2.1.5.15.12.1: case apart, it has this name.
+        // MS-FSA 2.1.5.15.12.1: it has this name already, except for case.
         Some(to) if *to == from => return Ok(()),
         Some(to) if replace && f.file.has_stream(to) => return Err(NtStatus::INVALID_PARAMETER),
         _ => {}

@@ -11,7 +11,7 @@ fn disposition(delete_pending: bool) -> Vec<u8> {
 
 const DISPOSITION: u8 = FileInfoClass::DISPOSITION.0;
 
-// MS-FSA 2.1.5.4: with the last open; nobody joins meanwhile.
+// MS-FSA 2.1.5.4: with the last open; no open is added in between.
 #[tokio::test(start_paused = true)]
 async fn delete_on_close() {
     let w = World::new();
@@ -46,7 +46,7 @@ async fn a_filled_directory_stays() {
     w.close(f).await;
     assert_eq!(w.set(d, DISPOSITION, &disposition(true)).await, NtStatus::DIRECTORY_NOT_EMPTY);
     w.close(d).await;
-    // Delete-on-close is not checked when it is asked for; it fails when it is due.
+    // Delete-on-close is not checked when it is requested; it fails when it is due.
     let on_close =
         How { options: CreateOptions::DELETE_ON_CLOSE | CreateOptions::DIRECTORY_FILE, ..How::OPEN };
     let d = w.create("d", on_close).await;
@@ -54,7 +54,7 @@ async fn a_filled_directory_stays() {
     assert!(w.exists("d\\f").await);
 }
 
-// What is being written through an open is written before its locks and share mode are given back, and nothing after.
+// Pending writes of an open complete before its locks and share mode are released, and none is done after.
 #[tokio::test(start_paused = true)]
 async fn closing_waits_for_what_is_being_written() {
     let w = World::new();
@@ -79,11 +79,11 @@ async fn closing_twice() {
     assert_eq!(crate::commands::close::handle(w.request(&again)).await.status, NtStatus::FILE_CLOSED);
 }
 
-/// Where the next process finds its disk.
+/// The environment variable with the second process's disk.
 const DISK: &str = "SMB_SERVER_TEST_DISK";
 
-/// On a file system that tells of a failed write only at close, CLOSE tells the client (MS-SMB2 3.3.5.10). A disk that
-/// has room for less than it says is mounted in a second process.
+/// On a file system that reports a failed write only at close, CLOSE reports it to the client (MS-SMB2 3.3.5.10). A
+/// second process mounts a disk that has less free space than it reports.
 #[test]
 fn what_is_not_stored_is_told_at_close() {
     let dir = std::env::temp_dir().join(format!("smb-server-disk-{}", std::process::id()));

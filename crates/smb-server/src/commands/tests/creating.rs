@@ -3,7 +3,7 @@ use smb_wire::security::{Ace, AceFlags, AceType, AclBuf, ControlFlags, SecurityD
 
 use super::*;
 
-// MS-SMB2 3.3.5.9, MS-FSA 2.1.5.1: disposition, whether the file exists, and what comes of it.
+// MS-SMB2 3.3.5.9, MS-FSA 2.1.5.1: the result of each disposition, for an existing file and for a new one.
 #[tokio::test(start_paused = true)]
 async fn dispositions() {
     use CreateDisposition as D;
@@ -48,7 +48,8 @@ async fn names() {
     assert_eq!(w.try_create("f", How::MKDIR).await, Err(NtStatus::OBJECT_NAME_COLLISION));
 }
 
-// MS-FSA 2.1.5.1.2.2: judged at once with joining, whoever the other is; what takes no part hinders nobody.
+// MS-FSA 2.1.5.1.2.2: share modes are checked when the open joins the file, for opens of all sessions; an open for
+// attributes only conflicts with no other.
 #[tokio::test(start_paused = true)]
 async fn share_modes() {
     let w = World::new();
@@ -66,7 +67,7 @@ async fn share_modes() {
     assert!(w.session.opens().is_empty() && other.session.opens().is_empty());
 }
 
-// Overwriting needs to write, even by an open that does not ask for it (MS-FSA 2.1.5.1.2).
+// Overwriting counts as write access, even if the open does not request it (MS-FSA 2.1.5.1.2).
 #[tokio::test(start_paused = true)]
 async fn overwriting_is_judged_like_writing() {
     let w = World::new();
@@ -76,7 +77,7 @@ async fn overwriting_is_judged_like_writing() {
     assert_eq!(w.try_create("f", how).await, Err(NtStatus::SHARING_VIOLATION));
 }
 
-// MS-DTYP 2.5.3.2 and the folder's say (MS-FSA 2.1.5.1.2.1).
+// MS-DTYP 2.5.3.2, and the rights that the folder gives (MS-FSA 2.1.5.1.2.1).
 #[tokio::test(start_paused = true)]
 async fn security() {
     let w = World::new();
@@ -115,7 +116,7 @@ fn of_owner_only(user: &User) -> Vec<u8> {
     bytes
 }
 
-// A session holds only so many opens, and one that is given up in the middle leaves nothing behind.
+// The number of a session's opens is limited, and a CREATE that is abandoned in the middle leaves no open behind.
 #[tokio::test(start_paused = true)]
 async fn no_open_is_lost() {
     let w = World::new();
@@ -129,7 +130,7 @@ async fn no_open_is_lost() {
     assert_eq!(other.try_create("f", exclusive).await, Err(NtStatus::SHARING_VIOLATION));
 }
 
-// A CREATE that fails leaves nothing of its own, and takes nothing of anybody else's.
+// A CREATE that fails removes the file that it created, and no other file.
 #[tokio::test(start_paused = true)]
 async fn what_a_failed_creation_made_is_gone() {
     let (w, kept) = (World::new(), Err(NtStatus::INSUFFICIENT_RESOURCES));

@@ -1,6 +1,7 @@
-//! Leases on directories (MS-SMB2 3.3.5.9.11, MS-FSA 2.1.5.18): what is granted, and what of the entries breaks them.
+//! Leases on directories (MS-SMB2 3.3.5.9.11, MS-FSA 2.1.5.18): the states granted, and the changes of entries that
+//! break them.
 //!
-//! What is expected is what Windows does, as Samba's smb2.dirlease says.
+//! The expected results are those of Windows, according to Samba's test smb2.dirlease.
 
 use std::os::unix::fs::PermissionsExt;
 use std::task::{Context, Waker};
@@ -181,7 +182,7 @@ async fn changes_of_entries() {
     assert_eq!(l.all_broken().await, [], "the lease has gone");
 }
 
-/// Each of the two directories is judged by itself; of one directory there is one break.
+/// Each of the two directories is checked by itself; within one directory there is one break.
 #[tokio::test(start_paused = true)]
 async fn renames() {
     let mut l = Leases::new(Capabilities::LEASING | Capabilities::DIRECTORY_LEASING);
@@ -223,7 +224,7 @@ async fn removals() {
                 l.w.close(again).await;
             }
             let options = if on_create { CreateOptions::DELETE_ON_CLOSE } else { CreateOptions::empty() };
-            // The last to be opened would not come after the mark.
+            // The last open must exist before the file is marked.
             let closer = l.file("d\\f", How::OPEN, Some(last)).await;
             let marker = l.file("d\\f", How { options, ..How::OPEN }, Some(DIR)).await;
             if !on_create {
@@ -298,7 +299,7 @@ async fn queued_breaks_move_to_another_connection() {
     assert!(matches!(sent, Some(Notice::LeaseBreak(b)) if b.lease_key == DIR), "{sent:?}");
 }
 
-/// What a client caches of a file ends when another program writes to it, and not when the server does.
+/// A client's lease on a file is broken when another program writes to the file, and not when the server does.
 #[tokio::test]
 async fn a_file_that_another_program_writes() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -307,7 +308,7 @@ async fn a_file_that_another_program_writes() {
     let l = Leases { w: hosted(l.w, directory.path()), ..l };
     let (id, granted) = l.try_open("f", How::OPEN_IF, lease(OTHER, RWH, None)).await.expect("created");
     assert_eq!(granted, Some(RWH));
-    // The system watches the folder soon after; the server's own write is not one of another program.
+    // The system watches the folder soon after; the server's own write does not count as another program's.
     let size = FileEndOfFileInformation { end_of_file: 100 };
     let mut bytes = Vec::new();
     size.encode(&mut bytes);

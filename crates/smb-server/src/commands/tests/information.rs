@@ -21,7 +21,7 @@ async fn link(w: &World, file: FileId, name: &str) -> NtStatus {
 #[tokio::test]
 async fn a_file_that_is_deleted_gets_no_further_name() {
     let w = World::new();
-    // No right on the file is asked for.
+    // The open has no right on the file.
     w.close(w.create("f", How::CREATE).await).await;
     let reader = w.create("f", How { access: AccessMask::READ_ATTRIBUTES, ..How::OPEN }).await;
     assert_eq!(link(&w, reader, "g").await, NtStatus::SUCCESS);
@@ -82,7 +82,7 @@ async fn every_part_of_a_descriptor_needs_its_right() {
     assert_ne!(stored(writer).await, before);
 }
 
-// A size is a signed number that is not negative, as Windows' NtCreateFile says.
+// A size is a signed number that is not negative, as in Windows' NtCreateFile.
 #[tokio::test]
 async fn an_allocation_size_has_63_bits() {
     let w = World::new();

@@ -86,7 +86,7 @@ async fn patterns_and_flags() {
     assert_eq!(query(&w, d, "a\\b", reopen, 4096).await, Err(NtStatus::OBJECT_NAME_INVALID));
 }
 
-// MS-FSA 2.1.5.6.3: not even the fixed part fits; the name does not; and then it goes on.
+// MS-FSA 2.1.5.6.3: a buffer too small for the fixed part; one too small for the name; then the listing continues.
 #[tokio::test(start_paused = true)]
 async fn too_small() {
     let w = World::new();

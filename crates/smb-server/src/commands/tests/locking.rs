@@ -4,7 +4,8 @@ use super::*;
 
 const EXCLUSIVE: LockFlags = LockFlags::EXCLUSIVE_LOCK;
 
-// MS-SMB2 3.3.5.14.2: waits, is told that it does, and is granted when the other goes.
+// MS-SMB2 3.3.5.14.2: the request waits, the client gets an interim response, and the lock is granted when the other
+// open closes.
 #[tokio::test(start_paused = true)]
 async fn waiting_for_another() {
     let w = World::new();
@@ -42,7 +43,7 @@ async fn giving_up() {
     let waiting = super::super::lock::handle(w.lock_request(b, 0, 1, EXCLUSIVE));
     let (reply, ()) = join(waiting, w.close(b)).await;
     assert_eq!(reply.status, NtStatus::RANGE_NOT_LOCKED);
-    // A handler that is dropped leaves the line too: the lock is free for the next.
+    // A handler that is dropped leaves the queue too: the lock is free for the next request.
     let b = w.create("f", How::OPEN).await;
     let mut dropped = Box::pin(super::super::lock::handle(w.lock_request(b, 0, 1, EXCLUSIVE)));
     assert!(poll_immediate(&mut dropped).await.is_none());

@@ -1,4 +1,4 @@
-//! What a Mac asks for in the first CREATE, and what its listings have from then on.
+//! The query of a Mac in its first CREATE, and the contents of its listings after that.
 
 use smb_wire::context::{
     AaplAnswer, AaplCapabilities, AaplCommand, AaplParts, AaplQuery, CreateContextsBuf, CreateRequestContext,
@@ -17,7 +17,7 @@ async fn write(w: &World, path: &str, bytes: &[u8]) {
     w.close(id).await;
 }
 
-/// The first open of a Mac; what the server says that it can do.
+/// The first open of a Mac; returns the server's capabilities.
 async fn greet(w: &World, client: AaplCapabilities) -> AaplCapabilities {
     let (mut data, mut contexts) = (Vec::new(), CreateContextsBuf::new());
     let (command, parts) = (AaplCommand::SERVER_QUERY, AaplParts::all());
@@ -66,7 +66,7 @@ async fn listings() {
     information[40..42].copy_from_slice(&[1, 2]);
     write(&w, "f:AFP_AfpInfo", &information).await;
 
-    // A client that does not ask for READ_DIRECTORY_ATTRIBUTES gets the ordinary listing.
+    // A client that does not request READ_DIRECTORY_ATTRIBUTES gets the ordinary listing.
     assert_eq!(greet(&w, AaplCapabilities::empty()).await, AaplCapabilities::UNIX_BASED);
     let plain = entry(&w, "f").await;
     assert_eq!(plain[64..94], [0; 30]);
@@ -82,7 +82,7 @@ async fn listings() {
     let names: Vec<_> = read.map(|e| e.expect("sound").name.to_string().expect("UTF-16")).collect();
     assert_eq!(names, ["f"], "the rest of an entry is as ever");
 
-    // What has no signature is no information.
+    // Data without the signature is ignored.
     write(&w, "f:AFP_AfpInfo", b"nonsense").await;
     assert_eq!(entry(&w, "f").await[78..94], [0; 16]);
 }

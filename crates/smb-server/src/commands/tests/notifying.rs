@@ -32,7 +32,7 @@ fn ask(w: &World, id: FileId, tree: bool, filter: F, output: u32) -> Pending {
     pending
 }
 
-/// A request whose answer is there.
+/// The answer to a request.
 async fn told(w: &World, id: FileId, tree: bool, filter: F) -> Vec<(A, String)> {
     events(&crate::commands::notify::handle(notify(w, id, tree, filter, 4096)).await)
 }
@@ -67,7 +67,7 @@ async fn world() -> (World, FileId) {
     (w, d)
 }
 
-// MS-SMB2 3.3.1.3: one change answers the oldest request; what comes between requests is kept.
+// MS-SMB2 3.3.1.3: one change answers the oldest request; changes between requests are kept.
 #[tokio::test(start_paused = true)]
 async fn changes_are_told_and_kept() {
     let (w, d) = world().await;
@@ -117,7 +117,7 @@ async fn trees_and_filters() {
     w.close(y).await;
 }
 
-// MS-FSA 2.1.5.3, 2.1.5.4: what a WRITE has changed is told with the close, once.
+// MS-FSA 2.1.5.3, 2.1.5.4: the changes of a WRITE are reported once, with the close.
 #[tokio::test(start_paused = true)]
 async fn writes_are_told_at_close() {
     let (w, d) = world().await;
@@ -199,7 +199,7 @@ pub(super) fn hosted(w: World, directory: &Path) -> World {
     World { tree, ..w }
 }
 
-/// What is told until `last` is.
+/// The changes reported up to and including `last`.
 async fn until(w: &World, id: FileId, last: &str) -> Vec<(A, String)> {
     let mut all = Vec::new();
     while !all.iter().any(|(_, name)| name == last) {
@@ -209,7 +209,7 @@ async fn until(w: &World, id: FileId, last: &str) -> Vec<(A, String)> {
     all
 }
 
-// What other programs change is told, what the server changes is told once.
+// The changes of other programs are reported; the changes of the server are reported only once.
 #[tokio::test]
 async fn changes_from_outside() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -217,7 +217,7 @@ async fn changes_from_outside() {
     let w = hosted(World::new(), directory.path());
     let top = w.create("", How { access: AccessMask::READ_DATA, ..How::OPEN }).await;
     drop(ask(&w, top, true, F::all(), 4096));
-    // Until the system watches it.
+    // Writes files until the system watches the directory.
     let probe = async {
         for i in 0.. {
             std::fs::write(directory.path().join(format!("probe{i}")), "").expect("written");

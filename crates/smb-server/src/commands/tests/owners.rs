@@ -1,4 +1,4 @@
-//! Files that were there before they were shared: who may do what follows from owner, group and mode.
+//! Files that existed before they were shared: the access of a user follows from owner, group and mode.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -10,7 +10,7 @@ fn chmod(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("ours");
 }
 
-/// A world whose user 1000 is this machine's user and whose other users are nobody here, on a share of `dir`.
+/// A world whose user 1000 is this machine's user and whose other users are unknown to it, on a share of `dir`.
 fn world_on(dir: &Path) -> World {
     let w = World::new();
     let vfs = vfs::HostDir::open(dir, vfs::HostDirOptions::default()).expect("a directory");
@@ -61,7 +61,7 @@ async fn existing_files_keep_their_protection() {
     }
     assert_eq!(other.try_create("new", How::CREATE).await.map(|_| ()), denied, "the directory is 0755");
     assert_eq!(other.try_create("shut\\new", How::CREATE).await.map(|_| ()), denied);
-    // Nor may it create below a directory that it may not pass, or learn which names exist there.
+    // Nor may a user create below a directory that it may not traverse, or learn which names exist there.
     std::fs::create_dir(dir.path().join("shut/in")).expect("room");
     chmod(&dir.path().join("shut/in"), 0o777);
     for name in ["shut\\in\\new", "shut\\in\\new:s", "shut\\public", "shut\\in"] {
@@ -71,7 +71,7 @@ async fn existing_files_keep_their_protection() {
     owner.try_create("shut\\in\\new", How::OPEN_IF).await.expect("the owner passes");
 }
 
-// What an open gives away of a file's mode is what `ls -l` shows, until somebody sets a descriptor.
+// The access to a file follows from the mode that `ls -l` shows, until a descriptor is set.
 #[tokio::test]
 async fn chmod_counts_until_a_descriptor_is_set() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -86,7 +86,7 @@ async fn chmod_counts_until_a_descriptor_is_set() {
     chmod(&path, 0o604);
     let f = other.create("f", read).await;
     other.close(f).await;
-    // MS-DTYP 2.5.3.2: with a stored descriptor, the mode says nothing.
+    // MS-DTYP 2.5.3.2: with a stored descriptor, the mode has no effect.
     let f = owner.create("f", How { access: AccessMask::WRITE_DAC, ..How::OPEN }).await;
     let nobody = smb_wire::security::SecurityDescriptorBuf {
         control: smb_wire::security::ControlFlags::DACL_PRESENT,

@@ -9,7 +9,7 @@ use super::*;
 use crate::connection::Outcome;
 use crate::{ShareGrant, ShareLevel, ShareProtection};
 
-/// TREE_CONNECT, and what the answer says.
+/// TREE_CONNECT; returns the maximal access and the flags of the answer.
 fn connect(w: &World) -> Result<(AccessMask, ShareFlags), NtStatus> {
     let path = Utf16Buf::from("\\\\server\\files");
     let q = TreeConnectRequest { path: path.as_utf16(), ..TreeConnectRequest::default() };
@@ -30,7 +30,7 @@ fn protect(w: &World, grants: &[(Sid, ShareLevel)], access_based_enumeration: bo
     w.server.protect_share("FILES", protection).expect("there");
 }
 
-// MS-SMB2 3.3.5.7: the ceiling is in the answer, and who is granted nothing does not connect.
+// MS-SMB2 3.3.5.7: the answer contains the maximal access, and a user without any access is refused.
 #[tokio::test(start_paused = true)]
 async fn the_ceiling_of_a_tree() {
     let w = World::new();
@@ -49,7 +49,7 @@ async fn the_ceiling_of_a_tree() {
     assert_eq!(connect(&other), Err(NtStatus::ACCESS_DENIED));
 }
 
-// "Change" may delete by the folder's leave, and may not change descriptors (MS-FSA 2.1.5.1.2.1).
+// "Change" may delete if the folder allows it, and may not change descriptors (MS-FSA 2.1.5.1.2.1).
 #[tokio::test(start_paused = true)]
 async fn what_change_may_do() {
     let w = World::new();

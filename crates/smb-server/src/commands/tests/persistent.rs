@@ -1,5 +1,5 @@
-//! Persistent opens (MS-SMB2 3.3.5.9.10, 3.3.5.9.12, 3.3.7.1): restarts of the server, journals that fail, clients that are
-//! away.
+//! Persistent opens (MS-SMB2 3.3.5.9.10, 3.3.5.9.12, 3.3.7.1): restarts of the server, failing journals, disconnected
+//! clients.
 
 mod breaking;
 mod expiring;
@@ -50,7 +50,7 @@ struct Client {
     inbox: Arc<Inbox>,
 }
 
-/// What a CREATE asks for beside the file.
+/// The contexts of a CREATE.
 #[derive(Clone, Copy)]
 struct Ask {
     /// CreateGuid of a persistent open.
@@ -110,7 +110,7 @@ impl Run {
         Run { journal, vfs, w, boot }
     }
 
-    /// The server is killed; the next one finds what was on stable storage. How many opens it has.
+    /// Kills the server and starts another with the records on stable storage. Returns it with the number of its opens.
     async fn restarted(&self) -> (Run, usize) {
         let next = Run::on(self.journal.reopened(), Arc::clone(&self.vfs), self.boot + 1);
         let (restored, lost) = next.w.server.restore_opens().await;
@@ -175,7 +175,7 @@ impl Client {
         Box::pin(async move { opened(super::super::create::handle(request).await) })
     }
 
-    /// Comes back for a persistent open by its FileId.
+    /// Reconnects a persistent open by its FileId.
     async fn reconnect(&self, path: &str, before: FileId, ask: Ask) -> Result<Opened, NtStatus> {
         let name = ask.create.expect("a persistent open");
         let ask = Ask { create: None, reconnect: Some((before, name)), ..ask };

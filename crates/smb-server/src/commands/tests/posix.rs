@@ -1,4 +1,4 @@
-//! POSIX extensions: owner, group and mode; names to the letter; names that go while a file is open.
+//! POSIX extensions: owner, group and mode; case-sensitive names; names that are removed while a file is open.
 
 use smb_wire::context::{CreateContextsBuf, CreateRequestContext, CreateResponseContext};
 use smb_wire::fscc::{
@@ -26,7 +26,7 @@ fn world_on(dir: &std::path::Path) -> World {
 /// An open to read.
 const READ: How = How { access: AccessMask::READ_DATA.union(AccessMask::READ_ATTRIBUTES), ..How::OPEN };
 
-/// Opens with the context; what the answer's context says.
+/// Opens with the context; returns the context of the answer.
 async fn open(
     w: &World,
     path: &str,
@@ -159,7 +159,7 @@ async fn a_name_goes_while_the_file_is_open() {
     let first = made(&w, "f").await;
     unlink(&w, "f").await;
     assert!(!dir.path().join("f").exists());
-    // The name is free; closing the old file takes nothing with it.
+    // The name is free; closing the old file does not remove the new one.
     let second = made(&w, "f").await;
     w.close(first).await;
     w.close(second).await;
@@ -186,13 +186,13 @@ async fn a_rename_replaces_an_open_file() {
     w.close(onto).await;
     w.close(from).await;
     assert_eq!(names(&w).await, [("onto".to_owned(), 0o644)]);
-    // What is open without the extensions is not replaced.
+    // A file that is open without the extensions is not replaced.
     let (from, onto) = (made(&w, "from").await, w.create("onto", READ).await);
     assert_eq!(w.set(from, FileInfoClass::RENAME.0, &buffer).await, NtStatus::ACCESS_DENIED);
     w.close(onto).await;
 }
 
-/// A link of the host: Linux sees the link, and where it leads; other clients what it leads to.
+/// A symbolic link of the host: a Linux client sees the link and its target path, other clients see the target file.
 #[tokio::test]
 async fn links_of_the_host() {
     use smb_wire::msg::{CreateOptions, ErrorResponse, SymlinkError};
@@ -202,7 +202,7 @@ async fn links_of_the_host() {
     std::fs::write(dir.path().join("file"), "data").expect("room");
     for (to, name) in [("file", "link"), ("../out/side", "dangling"), ("/etc/passwd", "absolute")] {
         symlink(to, dir.path().join(name)).expect("room");
-        // MS-SMB2 2.2.2.2.1: text for the client, as it is.
+        // MS-SMB2 2.2.2.2.1: the target's text is sent to the client unchanged.
         let (mut data, mut contexts) = (Vec::new(), CreateContextsBuf::new());
         PosixCreateRequest { mode: 0 }.encode(&mut data);
         contexts.request(&CreateRequestContext::Posix(&data)).expect("short");
@@ -220,7 +220,7 @@ async fn links_of_the_host() {
     for ((name, mode), (_, wanted)) in names.iter().zip(listed).filter(|((n, _), _)| n != "file") {
         assert_eq!(*mode, wanted, "{name}");
     }
-    // Without the extensions, and without FILE_OPEN_REPARSE_POINT, the server follows what stays inside.
+    // Without the extensions, and without FILE_OPEN_REPARSE_POINT, the server follows links that stay inside the share.
     assert!(w.exists("link").await);
     let inside = w.create("link", READ).await;
     let itself = How { options: CreateOptions::OPEN_REPARSE_POINT, ..READ };
@@ -231,7 +231,7 @@ async fn links_of_the_host() {
     assert_eq!(w.try_create("dangling", READ).await.err(), Some(NtStatus::ACCESS_DENIED));
     w.close(inside).await;
     w.close(link).await;
-    // The link goes, not the file. Who may delete in the folder may delete a link.
+    // The link is removed, not the file. A user who may delete in the folder may delete a link.
     let access = AccessMask::DELETE | AccessMask::READ_ATTRIBUTES;
     let how = How { access, options: itself.options | CreateOptions::DELETE_ON_CLOSE, ..READ };
     for name in ["link", "dangling", "absolute"] {

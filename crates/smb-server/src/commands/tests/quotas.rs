@@ -1,4 +1,4 @@
-//! Quotas, of which there are none (MS-SMB2 3.3.5.20.4, 3.3.5.21.4).
+//! Quotas on volumes that have none (MS-SMB2 3.3.5.20.4, 3.3.5.21.4).
 
 use smb_wire::msg::{QueryInfoRequest, QueryInfoResponse, QueryQuotaInfo};
 
@@ -43,7 +43,7 @@ async fn users_have_no_quota() {
         let open = w.create(name, How::OPEN).await;
         let both = [entry(56), vec![0; 4], entry(0)].concat();
         assert_eq!(query(&w, open, list(40), &sids, 108).await, (NtStatus::SUCCESS, both));
-        // One that fits, or one that is asked for.
+        // One entry, because only one fits or only one is requested.
         assert_eq!(query(&w, open, list(40), &sids, 107).await, (NtStatus::SUCCESS, entry(0)));
         let single = QueryQuotaInfo { return_single: true, ..list(40) };
         assert_eq!(query(&w, open, single, &sids, 108).await, (NtStatus::SUCCESS, entry(0)));

@@ -9,7 +9,7 @@ use vfs::{FileKey, OpenRequest, Opened, Space, Vfs, VfsPath, VfsResult, VolumeIn
 
 use super::*;
 
-/// Yields before and after each change or lookup of a name, as often as chance says.
+/// Yields a random number of times before and after each change or lookup of a name.
 struct Yielding {
     inner: Arc<dyn Vfs>,
     env: Env,
@@ -125,7 +125,7 @@ async fn client(w: World, env: Env, changing: Arc<AtomicUsize>) {
     }
 }
 
-/// What is open lies where the table says: the backend takes its path and identity together.
+/// Checks that the path of each open in the table leads to its file at the backend.
 async fn check_paths(w: &World, changing: &AtomicUsize) {
     let before = w.server.namespace.snapshot();
     if changing.load(Ordering::Relaxed) != 0 {
@@ -137,7 +137,7 @@ async fn check_paths(w: &World, changing: &AtomicUsize) {
         let path = f.file.path_of(open.persistent);
         let request = OpenRequest::look(path.clone());
         let found = vfs.open(&Ctx::default(), request).wait().await;
-        // Names that change meanwhile prove nothing.
+        // A comparison during which names change proves nothing.
         let quiet = changing.load(Ordering::Relaxed) == 0 && w.server.namespace.snapshot() == before;
         if quiet && w.server.opens.find(open.persistent).is_some() {
             let id = found.unwrap_or_else(|e| panic!("{path}: {e}")).node.id();
@@ -165,7 +165,7 @@ async fn rename(w: &World, id: FileId, to: &str) -> NtStatus {
     w.set(id, FileInfoClass::RENAME.0, &bytes).await
 }
 
-/// Makes, renames and deletes a file again and again, until told to stop.
+/// Creates, renames and deletes a file repeatedly, until `stop` is set.
 async fn churn(w: World, names: [&str; 2], stop: Arc<AtomicBool>) {
     while !stop.load(Ordering::Relaxed) {
         let options = CreateOptions::DELETE_ON_CLOSE;
@@ -197,7 +197,7 @@ async fn other_directories_do_not_interfere() {
     assert_eq!(w.server.namespace.overtaken(), 0);
 }
 
-// An open of the very name that is renamed and deleted without pause succeeds, or says truly what it met.
+// An open of a name that is renamed and deleted without pause succeeds, or returns the file's true state.
 #[tokio::test(start_paused = true)]
 async fn an_open_that_loses_gets_its_turn() {
     let (w, ..) = yielding(2).await;

@@ -41,7 +41,8 @@ async fn onto_something() {
     assert_eq!(rename(&w, reader, "c", false).await, NtStatus::ACCESS_DENIED);
 }
 
-// Another name of the same file is replaced like any other: when the client says so (MS-FSA 2.1.5.15.6, 2.1.5.15.11).
+// Another name of the same file is replaced like any other name: when the client requests it (MS-FSA 2.1.5.15.6,
+// 2.1.5.15.11).
 #[tokio::test(start_paused = true)]
 async fn onto_another_of_its_names() {
     let w = World::new();
@@ -68,7 +69,7 @@ async fn a_directory_with_open_children_stays() {
     assert_eq!(paths(&w), ["e"]);
 }
 
-// What is deleted at close is what was opened, under the name it has by then.
+// Delete-on-close deletes the file that was opened, under its name at the close.
 #[tokio::test(start_paused = true)]
 async fn delete_on_close_follows_a_rename() {
     let w = World::new();
@@ -80,7 +81,7 @@ async fn delete_on_close_follows_a_rename() {
     assert!(w.exists("f").await && !w.exists("g").await);
 }
 
-// What is open below a directory holds it, however the client wrote its name.
+// Opens below a directory prevent its rename, in whatever case the client wrote its name.
 #[tokio::test(start_paused = true)]
 async fn a_new_path_is_kept_as_it_is_stored() {
     let w = World::new();

@@ -1,4 +1,4 @@
-//! Reparse points: FSCTLs, and what a CREATE says of one on its way.
+//! Reparse points: FSCTLs, and the answer to a CREATE with a reparse point in its path.
 
 use smb_wire::FileAttributes;
 use smb_wire::fscc::{
@@ -97,12 +97,12 @@ async fn set_get_delete() {
     let first = point(0x8000_0014, 0, b"some data");
     assert_eq!(set(&w, file, &first).await, NtStatus::SUCCESS);
     assert_eq!(get(&w, file).await, (NtStatus::SUCCESS, first));
-    // Another one with the same tag takes its place; one with another tag does not.
+    // A reparse point with the same tag replaces it; one with another tag does not.
     let second = point(0x8000_0014, 0, b"other");
     assert_eq!(set(&w, file, &second).await, NtStatus::SUCCESS);
     assert_eq!(set(&w, file, &point(0x8000_0024, 0, &[])).await, NtStatus::IO_REPARSE_TAG_MISMATCH);
     assert_eq!(delete(&w, file, &point(0x8000_0024, 0, &[])).await, NtStatus::IO_REPARSE_TAG_MISMATCH);
-    // MS-FSCC 2.3.28: as much as there is room for, and no less than the head.
+    // MS-FSCC 2.3.28: as much as fits the buffer, and at least the header.
     let code = FsctlCode::GET_REPARSE_POINT;
     assert_eq!(fsctl(&w, file, code, &[], 7).await.0, NtStatus::BUFFER_TOO_SMALL);
     let some = (NtStatus::BUFFER_OVERFLOW, second[..10].to_vec());
@@ -177,7 +177,7 @@ async fn a_link_stops_a_create() {
         for how in [How::OPEN, How::OPEN_IF, How::CREATE] {
             assert_eq!(stopped(&w, "d\\file", how).await, (0, "..\\target".into()));
             assert_eq!(stopped(&w, "D\\FOLDER", how).await, (0, "elsewhere".into()));
-            // On the way: the bytes behind the link, the separator included.
+            // A link within the path: the length of the rest of the path, the separator included.
             assert_eq!(stopped(&w, "d\\folder\\a\\ž.doc", how).await, (16, "elsewhere".into()));
             assert_eq!(stopped(&w, "d\\folder\\b", how).await, (4, "elsewhere".into()));
             assert_eq!(stopped(&w, "d\\file\\b", how).await, (4, "..\\target".into()));
@@ -195,11 +195,11 @@ async fn a_link_stops_a_create() {
     let how = How { disposition: CreateDisposition::CREATE, ..POINT };
     assert_eq!(refusal(&w, "d\\file", how).await, Some(NtStatus::OBJECT_NAME_COLLISION));
     assert_eq!(stopped(&w, "d\\folder\\b", how).await, (4, "elsewhere".into()));
-    // What has nothing to do with it fails as ever.
+    // Paths without a link fail as usual.
     assert_eq!(refusal(&w, "d\\none", How::OPEN).await, Some(NtStatus::OBJECT_NAME_NOT_FOUND));
     assert_eq!(refusal(&w, "none\\a\\b", How::OPEN).await, Some(NtStatus::OBJECT_PATH_NOT_FOUND));
     assert_eq!(refusal(&w, "d", How::CREATE).await, Some(NtStatus::OBJECT_NAME_COLLISION));
-    // Removed by name, as every file.
+    // Removed by name, like every file.
     let how = How { options: POINT.options | CreateOptions::DELETE_ON_CLOSE, ..POINT };
     w.close(w.create("d\\file", how).await).await;
     assert!(!w.exists("d\\file").await);
@@ -262,7 +262,7 @@ async fn what_is_shown() {
         let shown = if extended.contains(&class) { entry.reparse_tag } else { entry.ea_size };
         assert_eq!((entry.file_attributes, shown), (wanted, tag), "{class:?}");
     }
-    // Setting attributes leaves it.
+    // Setting attributes keeps it.
     let basic = [&[0; 32][..], &FileAttributes::HIDDEN.bits().to_le_bytes(), &[0; 4]].concat();
     assert_eq!(w.set(open.file_id, FileInfoClass::BASIC.0, &basic).await, NtStatus::SUCCESS);
     assert_eq!(get(&w, open.file_id).await, (NtStatus::SUCCESS, buffer));

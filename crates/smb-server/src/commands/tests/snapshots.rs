@@ -100,7 +100,7 @@ async fn list(w: &World, file_id: FileId, room: u32) -> Result<(u32, u32, u32, S
     Ok((a.number_of_snapshots, a.number_returned, a.array_size, a.names.to_string().expect("text")))
 }
 
-/// What the mode of the files lets everybody do.
+/// The access that the files' mode gives every user.
 const READ_WRITE: How = How {
     access: AccessMask::READ_DATA.union(AccessMask::WRITE_DATA).union(AccessMask::READ_ATTRIBUTES),
     ..How::OPEN

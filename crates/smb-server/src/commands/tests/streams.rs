@@ -43,7 +43,7 @@ async fn creating() {
     w.create("d:s", How::CREATE).await;
 }
 
-// MS-FSA 2.1.5.1.2.2: share modes are per stream; 2.1.5.1.2.1: but the unnamed one is deleted with all.
+// MS-FSA 2.1.5.1.2.2: share modes are per stream; 2.1.5.1.2.1: but deleting the unnamed stream deletes all.
 #[tokio::test(start_paused = true)]
 async fn share_modes() {
     let w = World::new();
@@ -65,7 +65,7 @@ async fn share_modes() {
     w.create("g:t", alone).await;
 }
 
-// MS-FSA 2.1.5.4: a stream goes with its last open, alone.
+// MS-FSA 2.1.5.4: a stream is deleted with its last open, without its file.
 #[tokio::test(start_paused = true)]
 async fn deleting() {
     let w = World::new();
@@ -89,7 +89,7 @@ async fn deleting() {
     assert_eq!(w.server.files.open_files(), 0);
 }
 
-/// The last open of a file may be that of a stream which goes: the file goes after it.
+/// The last open of a file may be that of a stream to be deleted: the file is deleted after it.
 #[tokio::test(start_paused = true)]
 async fn a_stream_and_its_file_at_once() {
     let w = World::new();
@@ -137,7 +137,7 @@ async fn renaming() {
     }
     assert_eq!(rename(&w, s, ":a:$OTHER", true).await, NtStatus::OBJECT_TYPE_MISMATCH);
     assert_eq!(rename(&w, s, "g", true).await, NtStatus::SHARING_VIOLATION);
-    // The open follows: it excludes others under the new name, and the new name is deleted.
+    // The open keeps its stream: it excludes other opens under the new name, and the new name is deleted.
     let alone = How { share: ShareAccess::READ, ..How::OPEN };
     assert_eq!(w.try_create("f:empty", alone).await, Err(NtStatus::SHARING_VIOLATION));
     assert_eq!(dispose(&w, s).await, NtStatus::SUCCESS);

@@ -49,7 +49,7 @@ fn seconds_after(t: FileTime, seconds: u64) -> FileTime {
     FileTime(t.0 + seconds * 10_000_000)
 }
 
-// MS-FSA 2.1.4.17: the first write shows after two seconds, later ones when the file is closed.
+// MS-FSA 2.1.4.17: the first write becomes visible after two seconds, later ones when the file is closed.
 #[tokio::test(start_paused = true)]
 async fn writes_show_late() {
     let (w, f) = file().await;
@@ -68,7 +68,7 @@ async fn writes_show_late() {
     assert_eq!(basic(&w, again).await.last_write_time, closed);
 }
 
-// FLUSH and SET_INFO make a write visible at once; closing then moves nothing.
+// FLUSH and SET_INFO make a write visible at once; closing then changes no time.
 #[tokio::test(start_paused = true)]
 async fn writes_show_when_they_are_flushed() {
     let nothing = [0; 40];
@@ -85,7 +85,7 @@ async fn writes_show_when_they_are_flushed() {
     }
 }
 
-// MS-FSA 2.1.5.15.2: a time that was set is not moved by writes through the same open, and stays.
+// MS-FSA 2.1.5.15.2: a time that was set is not changed by writes through the same open, and stays.
 #[tokio::test(start_paused = true)]
 async fn times_that_were_set_stay() {
     let (w, f) = file().await;
@@ -128,7 +128,8 @@ async fn the_index_of_quotas() {
     w.close(index).await;
 }
 
-// MS-SMB2 2.2.4: MaxTransactSize. A QUERY_DIRECTORY may ask for as much as a READ, and gets no more than that.
+// MS-SMB2 2.2.4: MaxTransactSize. A QUERY_DIRECTORY may request as much as a READ, and gets no more than
+// MaxTransactSize.
 #[tokio::test]
 async fn no_more_than_a_mebibyte() {
     let w = World::new();

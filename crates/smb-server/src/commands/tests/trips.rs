@@ -11,11 +11,11 @@ use super::*;
 
 type Step = Box<dyn FnOnce(&dyn Vfs) + Send>;
 
-/// Counts the calls that open.
+/// Counts the calls that open files.
 struct Counted {
     inner: Arc<dyn Vfs>,
     opens: AtomicUsize,
-    /// What another program does just before the next call that may create.
+    /// The action of another program just before the next call that may create a file.
     before_creation: Mutex<Option<Step>>,
 }
 
@@ -56,7 +56,7 @@ impl Counted {
         self.inner.open(&Ctx::default(), request).wait().await.expect("there").node
     }
 
-    /// Lets the user do no more than this with a directory, and pass on no rights.
+    /// Restricts the user's rights on a directory to `mask`, without inheritance.
     async fn restrict(&self, directory: &str, user: &User, mask: AccessMask) {
         let mut dacl = AclBuf::new();
         dacl.push(&Ace::new(AceType::ACCESS_ALLOWED, AceFlags::empty(), mask, user.sid)).expect("one");
@@ -104,7 +104,8 @@ async fn one_trip_for_a_new_file() {
         let maximal = How { access: AccessMask::MAXIMUM_ALLOWED, ..how };
         assert_eq!(trips(&format!("d\\maximal{i}"), maximal).await, (Ok(()), 1), "{i}");
     }
-    // What exists takes one trip as before; a name that is taken is looked at, for it may be a link.
+    // Opening an existing file takes one trip as before; a name that exists takes a second one, because it may be a
+    // link.
     for how in [How::OPEN, How::OPEN_IF, OVERWRITE_IF] {
         assert_eq!(trips("d\\new0", how).await, (Ok(()), 1));
     }

@@ -1,4 +1,4 @@
-//! Changes of metadata as a backend sees them: one after the other, and stored when that was asked for.
+//! Changes of metadata as a backend receives them: one after the other, and stored when that was requested.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use vfs::{
 
 use super::*;
 
-/// What was seen.
+/// The observed calls.
 #[derive(Default)]
 struct Seen {
     flushes: AtomicUsize,

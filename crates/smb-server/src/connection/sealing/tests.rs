@@ -1,4 +1,4 @@
-//! Encryption with and without memory to spare.
+//! Encryption with and without free memory.
 
 use arena::{CHUNK_MAX, CHUNK_MIN};
 use smb_auth::crypt::Cipher;
@@ -12,7 +12,7 @@ use crate::session::BindingFacts;
 const CIPHERS: [Cipher; 4] = [Cipher::Aes128Ccm, Cipher::Aes128Gcm, Cipher::Aes256Ccm, Cipher::Aes256Gcm];
 const KEY: [u8; 32] = [7; 32];
 
-/// A session that sends with one key, and what opens that.
+/// A session that encrypts with a key, and the opener that decrypts its messages.
 fn session(cipher: Cipher) -> (Session, Opener) {
     let key = &KEY[..cipher.key_len()];
     let made = "a key of the cipher's length";
@@ -31,7 +31,7 @@ fn bytes(length: usize) -> Vec<u8> {
     (0..length).map(|i| ((i * 31) >> 3) as u8).collect()
 }
 
-/// Payload in chunks of the arena, each its own only one's.
+/// Payload in chunks of the arena that have no other owner.
 fn payload(arena: &Arena, data: &[u8]) -> Sg {
     let mut left = data;
     let bufs = arena.try_alloc_sg(data.len(), Class::Payload).expect("there is memory");
@@ -47,12 +47,12 @@ fn message(arena: &Arena, data: &[u8]) -> OutMessage {
     OutMessage { payload: Data::Bufs(payload(arena, data)), ..OutMessage::plain(bytes(80)) }
 }
 
-/// All of the payload's memory.
+/// Allocates all free memory of the arena.
 fn spend(arena: &Arena) -> Vec<IoBufMut> {
     std::iter::from_fn(|| arena.try_alloc(CHUNK_MIN, Class::Payload)).collect()
 }
 
-/// What a client reads in an encrypted message.
+/// The decrypted bytes of a message, as a client reads them.
 fn opened(opener: &Opener, mut sent: OutMessage) -> Vec<u8> {
     let header = sent.head.as_slice().try_into().expect("a transform header");
     let mut body = sg_to_vec(bufs(&mut sent.payload));
@@ -78,7 +78,7 @@ fn replies_are_sealed_with_and_without_memory() {
             assert_eq!(opened(&opener, out), plain, "{cipher:?}, {length} bytes");
             assert_eq!(arena.usage().used, 0);
 
-            // Nothing is left of the arena but what the payload has: that is where it goes.
+            // The arena has no free memory beside the payload's buffers: the result is written into these.
             let mut m = message(&arena, &bytes(length));
             let held = spend(&arena);
             let used = arena.usage().used;
@@ -91,7 +91,7 @@ fn replies_are_sealed_with_and_without_memory() {
     }
 }
 
-/// Payload that others have too is not written over; the reply waits, and may get its memory in pieces.
+/// Payload with other owners is not overwritten; the reply waits for memory, and may get it in pieces.
 #[tokio::test]
 async fn what_is_lent_waits_for_memory() {
     let (session, opener) = session(Cipher::Aes128Gcm);
@@ -104,7 +104,7 @@ async fn what_is_lent_waits_for_memory() {
     let mut held = spend(&arena);
     let Sealed::NoMemory(memory) = seal(&arena, &session, &mut m) else { panic!("there is no memory") };
     assert_eq!(m.len(), 80 + lent.len(), "it is as it was");
-    // What becomes free lies in single pages.
+    // The memory that is freed consists of single pages.
     let mut pages = 0;
     held.retain(|_| {
         pages += 1;
@@ -116,7 +116,7 @@ async fn what_is_lent_waits_for_memory() {
     assert_eq!(&*lent, bytes(lent.len()));
 }
 
-/// A request, as the other end sends it.
+/// A request, as the peer sends it.
 fn request(session: &Session, length: usize) -> ([u8; TRANSFORM_LEN], Vec<u8>) {
     let mut body = bytes(length);
     let header = ciphers(session).sealer.seal_message(session.id, &mut body).expect("nonces are left");

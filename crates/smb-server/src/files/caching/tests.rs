@@ -36,7 +36,7 @@ fn what_an_open_alone_is_granted() {
     assert_eq!(granted(&mut Caching::default(), 1, lease(A, R | W | H), locked), NONE);
 }
 
-// MS-FSA 2.1.4.12: a second open takes W, waits for the answer, and both go on reading.
+// MS-FSA 2.1.4.12: a second open breaks W and waits for the acknowledgement; then both have read caching.
 #[test]
 fn a_second_open_takes_w() {
     let mut c = Caching::default();
@@ -54,7 +54,8 @@ fn a_second_open_takes_w() {
     assert_eq!(granted(&mut c, 2, lease(B, R | W | H), SHARED), R | H);
 }
 
-// As Windows does: handles and writes go first, reading last; who waited for the first step waits for all.
+// As Windows does: handle and write caching are broken first, read caching last; an open that waited for the first step
+// waits for all.
 #[test]
 fn an_overwriting_open_during_a_break_breaks_in_steps() {
     let mut c = Caching::default();
@@ -79,7 +80,7 @@ fn a_client_that_does_not_answer_loses_all() {
     assert_eq!(c.summary(), 0);
 }
 
-// MS-FSA 2.1.4.12, WRITE: LEVEL_II of all opens, the writer's own too; of leases, those of others.
+// MS-FSA 2.1.4.12, WRITE: breaks LEVEL_II of all opens, the writer's own too, and the leases of others.
 #[test]
 fn a_change_of_data() {
     let mut c = Caching::default();
@@ -203,7 +204,8 @@ fn a_missed_break_is_sent_again() {
     assert_eq!(c.acknowledge(A, R | H, late), Ok(None));
 }
 
-// One of two that are recorded as writing had lost it before the crash: invariant 1 holds after a restart.
+// Two holders are recorded with write caching, of which one had lost it before the crash: invariant 1 holds after a
+// restart.
 #[test]
 fn of_two_writers_from_before_a_restart_neither_caches() {
     let mut c = Caching::default();

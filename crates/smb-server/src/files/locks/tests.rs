@@ -37,7 +37,7 @@ fn stacking() {
     assert!(!t.unlock(2, range(0, 4)));
 }
 
-// What is taken back is what was taken, not an older lock of the same range.
+// Undoing a request removes the locks of that request, not an older lock of the same range.
 #[test]
 fn undoing() {
     let mut t = LockTable::default();

@@ -31,7 +31,7 @@ fn admit<E: Entry>(c: &Context<'_>, e: Enumeration) -> Result<(), Win32> {
     if E::has_level(e.level) { Ok(()) } else { Err(Win32::INVALID_LEVEL) }
 }
 
-/// Appends the entries that there is room for from the resume handle on, which is an index; or why there are none.
+/// Appends the entries that fit, starting at the resume handle, which is an index; on an error, its status.
 fn put<E: Entry>(entries: Result<Vec<E>, Win32>, e: Enumeration, out: &mut Vec<u8>) -> Result<(), WireError> {
     let entries = match entries {
         Ok(entries) => entries,
@@ -170,7 +170,7 @@ pub(super) fn connections(
                     opens: tree.opens as u32,
                     age_s: session.age.as_secs() as u32,
                     user: session.user.clone(),
-                    // MS-SRVS 2.2.4.2: the name that the qualifier does not give.
+                    // MS-SRVS 2.2.4.2: the name that is not the qualifier.
                     net_name: if by_client { tree.share } else { client.clone() },
                 });
             }

@@ -1,4 +1,5 @@
-//! lsarpc and samr: handles, access and bounds. What the answers look like, other people's clients judge.
+//! lsarpc and samr: handles, access and bounds. The format of the answers is tested with other implementations'
+//! clients.
 
 use smb_wire::rpc::ContextHandle;
 use smb_wire::rpc::ndr::NdrReader;
@@ -51,7 +52,7 @@ async fn handles_are_checked_and_bounded() {
     let policy = open_policy(&pipe, MAXIMUM_ALLOWED).expect("opened");
     let answer = lookup_sids(&pipe, policy, &[Sid::EVERYONE]).expect("executed");
     assert_eq!(status(&answer), 0);
-    // C706 5.1.6: handles of another pipe, closed ones and invented ones are a fault.
+    // C706 5.1.6: handles of another pipe, closed ones and unknown ones are a fault.
     let mismatch = Err(FaultStatus::CONTEXT_MISMATCH);
     assert_eq!(lookup_sids(&lsa(&w), policy, &[]), mismatch);
     assert_eq!(lookup_sids(&pipe, ContextHandle::NULL, &[]), mismatch);
@@ -68,7 +69,8 @@ async fn handles_are_checked_and_bounded() {
     assert_eq!(open_policy(&pipe, MAXIMUM_ALLOWED), Err(NtStatus::INSUFFICIENT_RESOURCES));
 }
 
-// MS-LSAD 3.1.4.2.2: rights to change are refused to users; what a handle was not opened for it does not do.
+// MS-LSAD 3.1.4.2.2: rights to change are refused to users; a call is refused if its handle was opened without the
+// right for it.
 #[tokio::test(start_paused = true)]
 async fn access_is_checked() {
     let w = World::new();
@@ -83,7 +85,7 @@ async fn access_is_checked() {
     assert!(open_policy(&theirs, 0x000F_0FFF).is_ok());
 }
 
-// MS-LSAT 3.1.4.9, 3.1.4.11: all, some, none; a long answer comes in fragments.
+// MS-LSAT 3.1.4.9, 3.1.4.11: all, some or none are found; a long answer is sent in fragments.
 #[tokio::test(start_paused = true)]
 async fn many_sids() {
     let w = World::new();
@@ -117,7 +119,8 @@ fn open_domain(pipe: &Pipe, sid: Sid) -> Result<ContextHandle, NtStatus> {
     opened(&call(pipe, samr::OP_OPEN_DOMAIN, &open).expect("executed"))
 }
 
-// MS-SAMR 3.1.5.2.5: pages of an enumeration go on behind the last account given; a domain's handle is no user's.
+// MS-SAMR 3.1.5.2.5: the next page of an enumeration begins after the last account returned; a domain's handle is not
+// accepted as a user's.
 #[tokio::test(start_paused = true)]
 async fn accounts() {
     let w = World::new();
@@ -166,7 +169,7 @@ async fn accounts() {
     }
 }
 
-// A stub cut short, or with another byte changed, is a fault or an answer, and never more.
+// A stub that is truncated or has a changed byte gets a fault or an answer, and nothing worse.
 #[tokio::test(start_paused = true)]
 async fn hostile_stubs() {
     let w = World::new();

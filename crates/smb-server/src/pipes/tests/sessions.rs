@@ -1,4 +1,4 @@
-//! srvsvc: what only administrators see, and names.
+//! srvsvc: information for administrators only, and names.
 
 use smb_wire::rpc::ndr::NdrReader;
 use smb_wire::rpc::srvsvc::{self, NameType};
@@ -28,7 +28,7 @@ fn enumeration(qualifiers: &[Option<&str>], level: u32, preferred: u32, resume: 
     })
 }
 
-/// Status, entries given, entries that there are, resume handle.
+/// Status, entries returned, total entries, resume handle.
 fn outcome(answer: &[u8]) -> (Win32, u32, u32, u32) {
     let mut r = NdrReader::new(answer);
     let (_, _, container) = (r.u32(), r.u32(), r.pointer().expect("a container or none"));
@@ -41,7 +41,7 @@ fn outcome(answer: &[u8]) -> (Win32, u32, u32, u32) {
 }
 
 // MS-SRVS 3.1.4.1, 3.1.4.2, 3.1.4.5: for administrators only.
-/// Operation, names, level; the status and how many are told.
+/// Operation, names, level; the status and the number of entries.
 type Case<'a> = (u16, &'a [Option<&'a str>], u32, Win32, u32);
 
 #[tokio::test(start_paused = true)]
@@ -75,7 +75,7 @@ async fn administrators_see_sessions() {
         let denied = outcome(&call(&one, opnum, &request).expect("executed"));
         assert_eq!((denied.0, denied.1), (Win32::ACCESS_DENIED, 0));
     }
-    // What does not fit goes on at the resume handle.
+    // Entries that do not fit are returned from the resume handle on.
     let (mut resume, mut seen) = (0, 0);
     loop {
         let request = enumeration(&two, 10, 200, resume);

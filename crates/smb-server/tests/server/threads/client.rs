@@ -1,4 +1,4 @@
-//! What one client does: by its seed, until the time is up.
+//! The operations of one client, chosen by its seed, until the time is up.
 
 use std::ops::AddAssign;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ const BLOCKS: u64 = 8;
 /// How long the server keeps a durable open whose client does not reclaim it, in ms.
 const DURABLE_MS: u32 = 2000;
 
-/// How often something was done.
+/// The number of operations of each kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Did {
     opened: usize,
@@ -93,7 +93,7 @@ pub struct Client {
     env: Env,
     number: u8,
     random: u64,
-    /// Names what it creates, and what it writes.
+    /// Source of unique names and data.
     counter: u64,
     did: Did,
 }
@@ -110,9 +110,9 @@ struct Session {
 struct Open {
     id: FileId,
     share: usize,
-    /// What it was opened by; the file may have another name by now.
+    /// The name in the CREATE; the file may have another name by now.
     name: &'static str,
-    /// The name of the CREATE and of the lease, if it has one.
+    /// The CreateGuid, and the lease key, if it has one.
     create: Guid,
     leased: bool,
 }
@@ -169,7 +169,7 @@ impl Client {
         Session { peer, trees, watch: None }
     }
 
-    /// Closes what it has open, and has a reply to everything.
+    /// Closes its opens, and waits for the replies to all requests.
     async fn leave(&mut self, mut session: Session) {
         if let Some((id, ticket)) = session.watch.take() {
             session.peer.cancel(ticket, session.trees[1]).await;
@@ -198,7 +198,7 @@ impl Client {
         (header.status, message)
     }
 
-    /// Has a CHANGE_NOTIFY out on the root of a share.
+    /// Sends a CHANGE_NOTIFY on the root of a share.
     async fn watch(&mut self, session: &mut Session) {
         let id = match session.watch {
             Some((_, ticket)) if !session.peer.is_answered(ticket) => return,
@@ -233,7 +233,7 @@ impl Client {
         session.watch = Some((id, ticket));
     }
 
-    /// Opens one of the files, or finds that somebody deletes it.
+    /// Opens one of the files; `None` when another client is deleting it.
     async fn open(&mut self, session: &mut Session, how: How) -> Option<Open> {
         let (share, name, create) = (self.pick(2), NAMES[self.pick(NAMES.len() as u64)], self.guid());
         let mut contexts = CreateContextsBuf::new();
@@ -288,7 +288,7 @@ impl Client {
         assert_eq!(status, NtStatus::SUCCESS, "CLOSE");
     }
 
-    /// Locks a block, waiting or not; whether it was granted.
+    /// Locks a block, waiting or not; returns whether it was granted.
     async fn lock(&mut self, session: &mut Session, open: Open, block: u64) -> bool {
         let waits = self.pick(2) == 0;
         let flags = if waits { LockFlags::empty() } else { LockFlags::FAIL_IMMEDIATELY };
@@ -359,7 +359,7 @@ impl Client {
             if self.write_locked(session, open, block).await.is_none() {
                 continue;
             }
-            // Closing gives a lock back, too.
+            // Closing releases a lock, too.
             if self.pick(4) == 0 {
                 break;
             }
@@ -368,7 +368,7 @@ impl Client {
         self.close(session, open).await;
     }
 
-    /// Reads several blocks at once, without locks: each word was written to this block by somebody.
+    /// Reads several blocks at once, without locks: each word was written to this block by one of the clients.
     async fn read(&mut self, session: &mut Session) {
         let Some(open) = self.open_somehow(session).await else { return };
         let mut tickets = Vec::new();
@@ -442,8 +442,8 @@ impl Client {
         self.close(session, open).await;
     }
 
-    /// Loses all connections while it holds a lock through a durable open, and takes that up again over others: what it has
-    /// written is there, and its own. Somebody else may have had it closed meanwhile.
+    /// Loses all connections while it holds a lock through a durable open, and reconnects the open over others: the
+    /// data that it has written is still there. Another client may have caused the open to be closed in between.
     async fn lose(&mut self, mut session: Session) -> Session {
         let Some(open) = self.open(&mut session, How::Durable).await else { return session };
         let block = self.pick(BLOCKS) as u64;

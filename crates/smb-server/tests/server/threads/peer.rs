@@ -1,5 +1,5 @@
-//! A client of one session over one or two connections: it matches replies to requests, and acknowledges breaks whenever they
-//! come.
+//! A client of one session over one or two connections: it matches replies to requests, and acknowledges breaks at any
+//! time.
 
 use std::collections::HashMap;
 use std::task::{Context, Poll, ready};
@@ -14,7 +14,7 @@ use crate::raw::{Binding, Raw};
 
 /// How long a reply may take, in a debug build on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// MessageId of what no request asked for (MS-SMB2 3.3.4.6).
+/// MessageId of unsolicited messages (MS-SMB2 3.3.4.6).
 const UNSOLICITED: u64 = u64::MAX;
 
 /// A request that was sent: the connection, and the MessageId.
@@ -37,7 +37,7 @@ struct Line {
 }
 
 impl Peer {
-    /// Logs on over `lines` connections, each on another worker, and connects to the shares; gives their tree ids.
+    /// Logs on over `lines` connections, each on another worker, and connects to the shares; returns their tree ids.
     pub async fn log_on(
         workers: &Workers,
         guid: u8,
@@ -97,7 +97,7 @@ impl Peer {
         ticket
     }
 
-    /// Asks to cancel a request; that itself has no reply.
+    /// Sends a CANCEL for a request; the CANCEL has no reply.
     pub async fn cancel(&mut self, ticket: Ticket, tree: u32) {
         let raw = &mut self.lines[ticket.0].raw;
         raw.tree_id = tree;
@@ -126,7 +126,7 @@ impl Peer {
         self.replies.contains_key(&ticket)
     }
 
-    /// Takes what has come, and comes within a moment.
+    /// Handles the messages that have arrived, until none arrives for `moment`.
     pub async fn look(&mut self, moment: Duration) {
         loop {
             let next = std::future::poll_fn(|cx| self.poll(cx));
@@ -135,7 +135,7 @@ impl Peer {
         }
     }
 
-    /// All requests have their final replies.
+    /// Checks that all requests have their final replies.
     pub fn assert_nothing_waits(&self) {
         let waiting: Vec<_> = self.waiting.iter().filter(|(t, _)| !self.ignored.contains(t)).collect();
         assert!(waiting.is_empty(), "without a reply: {waiting:?}");

@@ -271,7 +271,7 @@ pub fn put_alias(
 pub struct UserInformation<'a> {
     /// Account name.
     pub name: &'a str,
-    /// A text for people.
+    /// The full name, for display.
     pub full_name: &'a str,
     /// Relative identifier.
     pub id: u32,
@@ -355,7 +355,7 @@ fn put_user_all(w: &mut NdrWriter<'_>, user: &UserInformation<'_>) -> Result<(),
     for value in [0, 0, 0, 0] {
         w.u16(value); // wrong passwords, log-ons, country, code page
     }
-    w.u32(0); // four flags of passwords that are not here
+    w.u32(0); // four flags about the passwords that are left out
     w.string_buffer(user.name)?;
     w.string_buffer(user.full_name)?;
     for value in [1260, 0, u32::from(HOURS / 8)] {

@@ -1,4 +1,4 @@
-//! The client's half of NetrShareEnum.
+//! The client's part of NetrShareEnum.
 
 use super::Win32;
 use crate::cursor::{Field, Reader};
@@ -51,9 +51,9 @@ pub struct ShareEnumResponse<'a> {
     strings: NdrReader<'a>,
     /// Shares that there are.
     pub total_entries: u32,
-    /// Where to go on.
+    /// The resume handle.
     pub resume_handle: Option<u32>,
-    /// SUCCESS, MORE_DATA, or why there is nothing.
+    /// SUCCESS, MORE_DATA, or the error.
     pub status: Win32,
 }
 
@@ -64,7 +64,7 @@ impl<'a> ShareEnumResponse<'a> {
     /// Decodes a stub.
     ///
     /// # Errors
-    /// What is wrong with the peer's bytes.
+    /// Malformed input from the peer.
     pub fn decode(stub: &'a [u8]) -> Result<Self, WireError> {
         let mut r = NdrReader::new(stub);
         if r.u32()? != 1 || r.u32()? != 1 {
@@ -100,7 +100,7 @@ impl<'a> ShareEnumResponse<'a> {
     }
 }
 
-/// Walks the shares of an answer; ends after the first error.
+/// Iterates over the shares of an answer; ends after the first error.
 #[derive(Debug, Clone)]
 pub struct ShareEntries<'a> {
     entries: &'a [u8],

@@ -6,12 +6,12 @@ use crate::rpc::ndr::NdrWriter;
 
 /// Characters of a canonical name at most (MS-SRVS 3.1.4.33).
 pub const MAX_CANONICAL: usize = 64_000;
-/// Flags of NetprNameCanonicalize: room for every name of the type, rules of old.
+/// Flags of NetprNameCanonicalize: the buffer fits every name of the type; the old rules apply.
 const ROOM_FOR_ANY: u32 = 1;
 const OLD_RULES: u32 = 0x8000_0000;
 
 open_enum! {
-    /// What a name is of.
+    /// The type of a name.
     pub struct NameType(u32) {
         /// User.
         USER = 1,

@@ -1,4 +1,4 @@
-//! The server itself: what it is, what time it has.
+//! Information about the server, and its time.
 
 use std::time::Duration;
 

@@ -38,7 +38,7 @@ pub struct SessionEntry {
     pub age_s: u32,
     /// Seconds since its last request.
     pub idle_s: u32,
-    /// How it comes.
+    /// Its transport.
     pub transport: &'static str,
 }
 
@@ -152,7 +152,7 @@ impl Entry for ConnectionEntry {
     }
 }
 
-/// Appends the stub of an answer to an enumeration: entries, or why there are none.
+/// Appends the stub of an answer to an enumeration: the entries, or the error.
 ///
 /// # Errors
 /// `Unencodable`.

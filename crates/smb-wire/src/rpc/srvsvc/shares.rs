@@ -47,7 +47,7 @@ impl ShareInfo<'_> {
         match level {
             501 => w.u32(self.flags),
             2 | 502 | 503 => {
-                w.u32(0); // permissions: of share-level security, which there is no more
+                w.u32(0); // permissions: of share-level security, which no longer exists
                 w.u32(self.max_uses);
                 w.u32(self.current_uses);
                 w.pointer(true);
@@ -64,7 +64,7 @@ impl ShareInfo<'_> {
         }
     }
 
-    /// What its pointers point to.
+    /// The strings and the descriptor that its pointers point to.
     fn put_deferred(&self, w: &mut NdrWriter<'_>, level: u32) -> Result<(), WireError> {
         if level == 1005 {
             return Ok(());

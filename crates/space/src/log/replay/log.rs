@@ -1,4 +1,4 @@
-//! What a replay found: records, findings, and the place for the next segment.
+//! The result of a replay: records, findings, and the place for the next segment.
 
 use crate::log::entry::{Change, Entry};
 use crate::log::header::{Closed, Header};
@@ -9,33 +9,33 @@ use crate::table::Carrier;
 /// The contents of a log: steps 2 to 5 of `docs/on-disk-format.md`, "Reading a log".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
-    /// The header that counts.
+    /// The current header.
     pub header: Header,
     /// The records from the tail on, in order.
     pub records: Vec<Replayed>,
-    /// What proves damage or lost writes.
+    /// Evidence of damage or lost writes.
     pub findings: Vec<Finding>,
-    /// The end of the open segment: what the next owner's header says of it.
+    /// The end of the open segment, for the next owner's header.
     pub closed: Closed,
-    /// After everything valid: the first position and sequence of the next owner's segment. The position is past
-    /// the end of the open segment if a replica joined there and the records before were lost, because a replica
-    /// takes no part in earlier ones.
+    /// The first position and sequence of the next owner's segment, after all valid records. The position is past the
+    /// end of the open segment if a replica joined there and the records before were lost, because a replica does not
+    /// contain earlier positions.
     pub next: Point,
 }
 
 /// A record that a replay found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replayed {
-    /// Its head. The payload units lie in the ring from position [`Head::payload`] on.
+    /// Its head. The payload units are in the ring from position [`Head::payload`] on.
     pub head: Head,
     /// Its body.
     pub entries: Vec<Entry>,
     /// The first replica that has it.
     pub replica: usize,
-    /// The replicas that take part in its position and do not have it.
+    /// The replicas that should contain it and do not.
     pub lacking: Vec<usize>,
-    /// False if the data of its units may be missing (rule 5). A record that its own segment left unconfirmed
-    /// stays so, whatever later segments say (rule 13).
+    /// False if the data of its units may be missing (rule 5). A record that its own segment left unconfirmed stays
+    /// unconfirmed, regardless of later segments (rule 13).
     pub confirmed: bool,
 }
 
@@ -50,12 +50,12 @@ pub enum Finding {
     /// The replica lacks records that were durable on it: `records` of them, from sequence `first` to `last`.
     /// A record was durable on all replicas if it is confirmed, or if the same owner wrote another one after it.
     Lacks { replica: usize, records: u64, first: u64, last: u64 },
-    /// Between these points is no valid record: no replica has the sequences from `from` to before `to`.
+    /// There is no valid record between these points: no replica has the sequences from `from` to before `to`.
     Gap { from: Point, to: Point },
 }
 
 impl Log {
-    /// Says which records are confirmed, and which replicas lack records that were durable.
+    /// Determines which records are confirmed, and which replicas lack records that were durable.
     pub(super) fn new(
         header: Header,
         mut records: Vec<Replayed>,
@@ -94,9 +94,9 @@ impl Log {
         Log { header, records, findings, closed, next }
     }
 
-    /// Ends what the owner before left of a checkpoint. The last complete snapshot becomes the tail: all that a header
-    /// follows is done (rule 8). An incomplete one at the end is cut off, so that its part of the ring is free for
-    /// another: the next segment begins where it does.
+    /// Completes or discards a checkpoint that the previous owner left unfinished. The last complete snapshot becomes
+    /// the tail: only the header was missing (rule 8). An incomplete one at the end is cut off, so that its part of the
+    /// ring is free for another: the next segment begins at its start.
     pub fn settle_snapshot(&mut self) {
         while let Some(at) = self.records.iter().rposition(|record| snapshot_records(record).is_some()) {
             let head = self.records[at].head.id;
@@ -110,7 +110,7 @@ impl Log {
                 return;
             }
             self.records.truncate(at);
-            // If it is not the end, a replica joined after it, and nothing may be written before that position.
+            // Otherwise a replica joined after it, and nothing may be written before that position.
             if self.next.position == self.closed.end {
                 self.next.position = first.position;
             }
@@ -120,7 +120,7 @@ impl Log {
         }
     }
 
-    /// Records that were durable and that no replica has, from the tail on; [`Log::settle_snapshot`] comes first.
+    /// Number of durable records from the tail on that no replica has. Call [`Log::settle_snapshot`] first.
     pub fn lost(&self) -> u64 {
         let lost = |finding: &Finding| match finding {
             Finding::Gap { from, to } => {
@@ -132,7 +132,7 @@ impl Log {
         self.findings.iter().map(lost).sum()
     }
 
-    /// The entries that count, in order: those of incomplete snapshots do not.
+    /// The valid entries, in order: without those of incomplete snapshots.
     pub fn entries(&self) -> impl Iterator<Item = (&Replayed, &Entry)> {
         let mut skipped = 0;
         let counts = move |(at, record): &(usize, &Replayed)| {
@@ -145,11 +145,11 @@ impl Log {
         records.flat_map(|(_, record)| record.entries.iter().map(move |entry| (record, entry)))
     }
 
-    /// How durable the values of an entry are for a table, which is advanced to what each record says before the record's
-    /// entries are applied.
+    /// How durable the values of an entry are, for a table to which each record's confirmation is applied before its
+    /// entries.
     pub fn carrier(&self, record: &Replayed, entry: &Entry) -> Carrier {
         let sequence = record.head.id.sequence;
-        // A complete snapshot says itself what is confirmed. After an opening it is at the tail.
+        // A complete snapshot states itself which entries are confirmed. After an opening it is at the tail.
         let tail =
             self.records.first().and_then(|first| Some((first.head.id.sequence, snapshot_records(first)?)));
         let is_of_snapshot =
@@ -161,8 +161,8 @@ impl Log {
         }
     }
 
-    /// Whether the snapshot that begins with a record is complete: its owner wrote as many records, each when the one
-    /// before was durable. Those that cannot be read are a gap.
+    /// Whether the snapshot that begins with a record is complete: its owner wrote all its records, each after the
+    /// previous one was durable. Unreadable records form a gap.
     fn is_complete(&self, at: usize) -> bool {
         let id = &self.records[at].head.id;
         let segment = self.header.segment_at(id.position).expect("a record has a segment");
@@ -171,8 +171,8 @@ impl Log {
         snapshot_records(&self.records[at]).is_some_and(|count| id.sequence + u64::from(count) <= end)
     }
 
-    /// Whether the log is older than what the pool knows of it: the epoch and sequence of the metadata's log
-    /// state, which it must contain, and the highest mark of a disk (step 5).
+    /// Whether the log was rolled back: whether it lacks the epoch and sequence of the metadata's log state, or the
+    /// highest mark of a disk (step 5).
     pub fn is_set_back(&self, state: (u64, u64), mark: u64) -> bool {
         let last = (self.header.open().epoch, self.next.sequence.saturating_sub(1));
         last < state || last.1 < mark

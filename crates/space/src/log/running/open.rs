@@ -1,9 +1,9 @@
-//! Makes a log, or opens one: `docs/on-disk-format.md`, "Reading a log".
+//! Creates a log, or opens one: `docs/on-disk-format.md`, "Reading a log".
 //!
-//! Opening reads all replicas, and refuses a log that was set back. Then, each step durable before the next: replicas
-//! that cannot be used or were set back are reported (rules 10 and 16), records that a replica lacks are written to it again (rule 7), and a
-//! header with a segment of the new owner is written to one replica after the other. A cut leaves a log that opens in
-//! the same way, because nothing but lacking records and headers is written.
+//! Opening reads all replicas, and refuses a log that was rolled back. Then, each step durable before the next:
+//! replicas that cannot be used or were rolled back are reported (rules 10 and 16), records that a replica lacks are
+//! written to it again (rule 7), and a header with a segment of the new owner is written to one replica after the
+//! other. After a crash the log opens in the same way, because only missing records and headers are written.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -31,7 +31,7 @@ use crate::log::replay::{Finding, Log, NoHeader, READ_BLOCKS, Replay};
 use crate::log::ring::{Point, Ring};
 use crate::log::snapshot::{Annex, RING_BLOCKS_MIN};
 
-/// What a log must contain not to be called set back; zeros where a loss is accepted.
+/// The state that a log must contain, or else it was rolled back; zeros where a loss is accepted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Required {
     /// Epoch and sequence of the metadata's log state.
@@ -40,55 +40,55 @@ pub struct Required {
     pub mark: u64,
 }
 
-/// What was found in a log.
+/// The content of an opened log.
 #[derive(Debug)]
 pub struct Opened {
-    /// Its records from the tail on, and what is wrong with its replicas; indices are those of the list that was given.
+    /// Its records from the tail on, and the findings about its replicas, by their index in the caller's list.
     pub log: Log,
     /// The payload of its records, by sequence.
     pub payloads: BTreeMap<u64, Sg>,
     /// The first position and sequence of this owner.
     pub first: Point,
-    /// The header has many segments: a checkpoint comes before anything is served.
+    /// The header has many segments: a checkpoint must be made before the space serves calls.
     pub is_checkpoint_required: bool,
 }
 
-/// Why a log does not open.
+/// Why a log cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum OpenError {
     /// A ring has 128 blocks at least.
-    #[error("a ring of {0} blocks is too small")]
+    #[error("a log of {0} blocks is too small")]
     TooSmall(u64),
     /// No replica has a header.
     #[error(transparent)]
     NoHeader(#[from] NoHeader),
-    /// The log lacks what the metadata or a disk knows of.
-    #[error("the log is set back: its last record is {has}")]
+    /// The log lacks records that the metadata or a disk refers to.
+    #[error("the log is older than its disks or the metadata: its last record is {has}")]
     SetBack { has: u64 },
     /// An owner of this epoch or a higher one wrote the log.
     #[error("the log was written by an owner of epoch {0}")]
     NewerOwner(u64),
-    /// The header takes no more segments.
-    #[error("the log has {SEGMENTS_MAX} segments with records")]
+    /// The header is full of segments.
+    #[error("the log already has {SEGMENTS_MAX} segments with records, which is the limit")]
     Segments,
     /// A replica that is needed cannot be read or written now.
-    #[error("the replica of the log with allocation {allocation}: {error}")]
+    #[error("the replica of the log with allocation {allocation} cannot be read or written: {error}")]
     Replica { allocation: u32, error: DiskError },
-    /// All replicas left.
-    #[error("no replica of the log is left")]
+    /// All replicas were removed.
+    #[error("all replicas of the log have failed")]
     NoReplica,
     /// See [`Deposed`].
     #[error(transparent)]
     Deposed(#[from] Deposed),
 }
 
-/// From this many segments on a checkpoint is required: as many owners again may crash before they made one.
+/// From this many segments on a checkpoint is required: so that as many further owners may crash before they make one.
 const SEGMENTS_MANY: usize = SEGMENTS_MAX / 2;
 
 impl SpaceLog {
-    /// Makes a log with an empty ring on these replicas, and runs it. Its first record has the sequence `first`, at
-    /// least 1 (rule 20). What a dropped call began continues, and its log ends.
+    /// Creates a log with an empty ring on these replicas, and runs it. Its first record has the sequence `first`, at
+    /// least 1 (rule 20). If the call is dropped, its I/O continues, and the log ends.
     pub async fn create(
         settings: LogSettings,
         ring: Ring,
@@ -114,9 +114,8 @@ impl SpaceLog {
         .await
     }
 
-    /// Opens a log with those of its replicas that have not missed anything, and runs it. What a dropped call began
-    /// continues, and its log ends. Only [`OpenError::Replica`], `NoReplica` and `Deposed` come after something was
-    /// written.
+    /// Opens a log with its complete replicas, and runs it. If the call is dropped, its I/O continues, and the log
+    /// ends. Only the errors [`OpenError::Replica`], `NoReplica` and `Deposed` may occur after something was written.
     pub async fn open(
         settings: LogSettings,
         replicas: Vec<Replica>,
@@ -155,7 +154,7 @@ impl SpaceLog {
                 Some(Arc::new(Live::new(&settings, replica, joined, place, true)))
             };
             let lives: Vec<_> = replicas.iter().zip(&places).zip(&failed).map(live).collect();
-            // A cut between this and the next header leaves a replica one serial behind, and never two.
+            // A crash between this header and the next leaves a replica one serial behind, and never two.
             for (live, places) in lives.iter().zip(&places) {
                 let own = Header::newest(places.clone()).map(|own| own.age());
                 if let Some(live) = live.as_deref().filter(|_| own != Some(found.age())) {
@@ -175,7 +174,7 @@ impl SpaceLog {
     }
 }
 
-/// The headers in a replica's two places.
+/// The headers in a replica's two slots.
 type Places = [Option<Header>; 2];
 
 impl LogSettings {
@@ -282,7 +281,7 @@ impl LogSettings {
     }
 }
 
-/// Has those replicas left out that lack what was durable there (rule 16).
+/// Removes the replicas that lack records that were durable there (rule 16).
 async fn set_back(w: &LogSettings, log: &Log, replicas: &[Replica]) -> Result<Vec<u32>, OpenError> {
     let lacks = |finding: &Finding| match finding {
         Finding::Lacks { replica, .. } | Finding::OlderHeader { replica, .. } => {
@@ -317,7 +316,7 @@ async fn payloads(w: &LogSettings, log: &Log, replicas: &[Replica]) -> Result<BT
     Ok(payloads)
 }
 
-/// Writes the records that a replica lacks to it: all have the same from the tail on, whichever is lost next.
+/// Writes missing records to a replica, so that all replicas are equal from the tail on, whichever is lost next.
 async fn repair(
     w: &LogSettings,
     log: &Log,

@@ -1,7 +1,7 @@
-//! One replica of a running log: where it lies, and writes that end only when the coordinator knows of their failure.
+//! One replica of a running log: its location, and writes whose failure is handled with the coordinator.
 //!
-//! Invariant: a write returns when it is durable, or when the replica is left out by a durable record of the
-//! coordinator (rule 10). No other failure is visible to the log.
+//! Invariant: a write returns when it is durable, or when the coordinator has durably removed the replica (rule 10). No
+//! other failure is visible to the log.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -17,58 +17,59 @@ use crate::log::ring::Ring;
 use crate::log::{BLOCK, LogError, LogSettings};
 use crate::port::Port;
 
-/// Between a write that failed on a disk that is needed, and the next try.
+/// The delay before a failed write to a needed disk is retried.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Blocks of zeros that are written with one deadline.
 const FORMAT_BLOCKS: u64 = 256;
 
-/// Blocks before the ring; the first two are the places of the header.
+/// Blocks before the ring; the first two are the slots of the header.
 const RING_AT: u64 = 16;
 
 /// A place for a replica: a slab of the log's row.
 #[derive(Clone)]
 pub struct Replica {
-    /// The index of the slab in the row that it is, or will be when a move ends.
+    /// The index of the slab in the row, now or when a move ends.
     pub index: u8,
-    /// The generation with which the slab was allocated: what the log and its space name the replica by.
+    /// The generation with which the slab was allocated: it identifies the replica for the log and its space.
     pub allocation: u32,
-    /// The disk: what the log asks of it is outstanding there like the space's own calls, so that it is opened anew only
-    /// when it has answered all of them.
+    /// The disk's port: the log's calls are outstanding there like the space's own, so that the disk is reopened only
+    /// when it has completed all of them.
     pub port: Arc<Port>,
     /// The byte at which the slab's data begins on the disk.
     pub offset: u64,
 }
 
-/// What the coordinator says to a replica's failed write.
+/// The coordinator's decision about a replica's failed write.
 pub enum Verdict {
-    /// The replica has missed everything: durable.
+    /// The replica is removed, durably.
     LeftOut,
-    /// The replica is needed: the log writes again, on this port of its disk, and nothing is acknowledged before.
-    /// No earlier write may be outstanding there.
+    /// The replica is needed: the log retries the write, on this port of its disk, and acknowledges nothing before. No
+    /// earlier write may be outstanding there.
     Again(Arc<Port>),
 }
 
-/// Another owner has the space: nothing may be acknowledged any more.
+/// The space has another owner: nothing may be acknowledged any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("another owner has the space")]
+#[error("the virtual disk has another owner")]
 pub struct Deposed;
 
-/// The coordinator, as the log knows it. A call that cannot be answered yet waits.
+/// The interface of the coordinator for the log. A call that cannot be answered yet waits.
 pub trait Coordination: Send + Sync {
-    /// A write of this replica failed, or was not done in time.
+    /// A write to this replica failed, or timed out.
     fn replica_failed(&self, allocation: u32, error: DiskError) -> Io<Result<Verdict, Deposed>>;
 
-    /// These replicas lack what was durable there: their disks were set back. Returns those that are left out, when that is
-    /// durable; what shows it stays until then.
+    /// These replicas lack records that were durable there: their disks were rolled back. Returns the replicas that are
+    /// removed, when that is durable; the evidence must not be overwritten before.
     fn replicas_set_back(&self, allocations: Vec<u32>) -> Io<Result<Vec<u32>, Deposed>>;
 
-    /// The replica has everything from the log's tail on; returns when that is durable, and it counts from then on.
+    /// The replica has all records from the log's tail on; returns when that is durable: the replica is complete from
+    /// then on.
     fn replica_joined(&self, allocation: u32) -> Io<Result<(), Deposed>>;
 }
 
 impl LogSettings {
-    /// What a call to a disk gives, or that it has taken too long. It may still take effect then.
+    /// The result of a call to a disk, or a timeout, after which the call may still take effect.
     async fn in_time<T>(
         &self,
         call: impl Future<Output = Result<T, DiskError>>,
@@ -82,27 +83,27 @@ impl LogSettings {
     }
 }
 
-/// Whether a replica takes part.
+/// The state of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     In,
-    /// No I/O begins; the coordinator decides.
+    /// Its disk is being removed: no I/O begins until the coordinator has decided.
     Leaving,
     Left,
 }
 
-/// A replica that takes part, or did.
+/// A replica in use, or removed.
 pub(super) struct Live {
     pub(super) id: ReplicaId,
     pub(super) joined: AtomicU64,
     offset: u64,
     port: Mutex<Arc<Port>>,
-    /// The place of the next header.
+    /// The slot for the next header.
     header_place: AtomicUsize,
-    /// What it has counts for acknowledgements.
+    /// It is complete: acknowledgements may rely on it.
     pub(super) counts: AtomicBool,
     pub(super) standing: watch::Sender<Standing>,
-    /// Held while a write is on its way.
+    /// Held while a write is in flight.
     writing: tokio::sync::Mutex<()>,
 }
 
@@ -130,7 +131,7 @@ impl Live {
         self.standing.get() == Standing::Left
     }
 
-    /// Waits until no write is on its way; none begins if the replica is leaving.
+    /// Waits until no write is in flight; none begins while the replica's disk is being removed.
     pub(super) async fn is_idle(&self) {
         drop(self.writing.lock().await);
     }
@@ -140,7 +141,7 @@ impl Live {
         self.counts.load(Ordering::Relaxed) && !self.has_left()
     }
 
-    /// Writes blocks of the ring, durably; false if the replica is left out instead.
+    /// Writes blocks of the ring, durably; false if the replica was removed instead.
     pub(super) async fn write_ring(
         &self,
         w: &LogSettings,
@@ -150,7 +151,7 @@ impl Live {
         self.write(w, RING_AT + ring_block, src).await
     }
 
-    /// Writes a header with this replica's `joined` into the older place; false if the replica is left out instead.
+    /// Writes a header with this replica's `joined` into the older slot; false if the replica was removed instead.
     pub(super) async fn write_header(&self, w: &LogSettings, header: &Header) -> Result<bool, Deposed> {
         let block = Header { joined: self.joined.load(Ordering::Relaxed), ..header.clone() }.encode(&self.id);
         let place = self.header_place.load(Ordering::Relaxed);
@@ -159,7 +160,7 @@ impl Live {
         Ok(done)
     }
 
-    /// Formats the place of a replica that joins. Fails with [`LogError::ReplicaFailed`] if its disk leaves.
+    /// Formats the slab of a replica that joins. Fails with [`LogError::ReplicaFailed`] if its disk is removed.
     pub(super) async fn format(
         &self,
         w: &LogSettings,
@@ -191,7 +192,7 @@ impl Live {
             }
             let port = Arc::clone(&*self.port.lock());
             if port.is_leaving() {
-                // The coordinator decides.
+                // Wait for the coordinator's decision.
                 w.env.sleep(RETRY).await;
                 continue;
             }
@@ -222,7 +223,7 @@ impl Replica {
         ReplicaId { pool: w.pool, space: w.space, index: self.index, allocation: self.allocation }
     }
 
-    /// Makes headers and ring zeros, durably.
+    /// Zeroes headers and ring, durably.
     pub(super) async fn format(&self, w: &LogSettings, ring: Ring) -> Result<(), DiskError> {
         let blocks = RING_AT + ring.blocks();
         for first in (0..blocks).step_by(FORMAT_BLOCKS as usize) {
@@ -234,8 +235,8 @@ impl Replica {
         w.in_time(self.port.flush(), Op::Flush).await
     }
 
-    /// The two places of the header; a place without a valid one is `None`, and one that the medium does not give, unless
-    /// there is no other.
+    /// The headers in the two slots. `None` for a slot without a valid one, or with a medium error; fails if both slots
+    /// have medium errors.
     pub(super) async fn headers(&self, w: &LogSettings) -> Result<[Option<Header>; 2], DiskError> {
         let (id, mut places, mut bad) = (self.id(w), [None, None], None);
         for (block, place) in (0..).zip(&mut places) {
@@ -247,7 +248,7 @@ impl Replica {
         bad.filter(|_| places == [None, None]).map_or(Ok(places), Err)
     }
 
-    /// Blocks of the ring. Those that the medium does not give are zeros.
+    /// Blocks of the ring. Blocks with a medium error are zeros.
     pub(super) async fn read_ring(
         &self,
         w: &LogSettings,

@@ -2,10 +2,10 @@
 //! in parallel, a header on one after the other, or a replica that joins. Flushes of the space's disks run beside it.
 //!
 //! Invariants:
-//! 1. A record is kept until a replica has it, and is written again at the same place to the replicas that there are
-//!    then (rule 7).
-//! 2. While no replica counts, records are written to those that join, and nothing is answered.
-//! 3. A replica joins between two records, and not inside of a snapshot as long as another one is there.
+//! 1. A record is kept until a replica has it, and is written again at the same place to the replicas that exist then
+//!    (rule 7).
+//! 2. While no replica is complete, records are written to those that join, and no caller is answered.
+//! 3. A replica joins between two records, and not inside of a snapshot as long as another one exists.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,15 +35,15 @@ pub(super) struct Task {
     header: Header,
     work: Option<BoxFuture<Result<Done, Deposed>>>,
     flushes: FuturesUnordered<BoxFuture<(u64, SmallVec<[DiskNumber; 1]>)>>,
-    /// The record that is being written, or that no replica took.
+    /// The record that is being written, or that no replica has stored.
     unwritten: Option<Unwritten>,
     checkpoint: Option<Running>,
-    /// Results that wait for a replica that counts.
+    /// Results that wait for a complete replica.
     answers: Answers<Answer<()>>,
     progress: watch::Sender<Progress>,
-    /// There is no room for what has to be written.
+    /// There is no room for waiting entries.
     is_full: bool,
-    /// Replicas that do not count yet, with the callers of [`super::SpaceLog::join`].
+    /// Replicas that are not complete yet, with the callers of [`super::SpaceLog::join`].
     joining: Vec<(Arc<Live>, Answer<()>)>,
     ended: LogError,
 }
@@ -62,12 +62,12 @@ struct Running {
     done: Answer<()>,
 }
 
-/// Finished work.
+/// The result of a piece of work.
 enum Done {
     /// Whether a replica has the record.
     Record(bool),
     Header(Header),
-    /// A new replica has its header, or has left again.
+    /// A new replica has its header, or was removed again.
     Joined,
 }
 
@@ -122,13 +122,13 @@ impl Task {
             };
             self.answer();
             if is_confirmed {
-                // The callers that were answered may have more, which then goes along.
+                // Lets answered callers enqueue more work for the next record.
                 tokio::task::yield_now().await;
             }
         }
     }
 
-    /// Begins the next piece of work, if none is in progress. Returns when to look again without another event.
+    /// Begins the next piece of work, if none is in progress. Returns when to call it again without another event.
     fn begin(&mut self) -> Option<Moment> {
         if self.work.is_some() {
             return None;
@@ -151,14 +151,14 @@ impl Task {
             return None;
         }
         if self.checkpoint.is_none() && state.checkpoint.is_some() && !state.core.is_confirmed() {
-            // Or the snapshot would have to say of values that they are not confirmed, which a later record cannot mend.
+            // Otherwise the snapshot would have to declare values unconfirmed, which a later record cannot correct.
             return None;
         }
         if self.checkpoint.is_none()
             && let Some(ordered) = state.checkpoint.take()
         {
             drop(state);
-            // Until the snapshot's first record, this task appends nothing else.
+            // This task appends nothing else before the snapshot's first record.
             let parts = (ordered.parts)();
             state = shared.state.lock();
             match parts.map(|parts| state.annex.pack(shared.ring, parts)) {
@@ -222,7 +222,7 @@ impl Task {
         self.unwritten = Some(unwritten);
     }
 
-    /// Whether the payload is what the entries say.
+    /// Whether the payload matches the checksums in the entries.
     fn is_valid(&self, content: &Content) -> bool {
         let units: Vec<u8> = content.payload.iter().flat_map(|unit| unit.iter().copied()).collect();
         let count = content.entries.iter().flat_map(Entry::payload).count();
@@ -251,7 +251,7 @@ impl Task {
         })
     }
 
-    /// The header of a checkpoint, on one replica after the other; then replicas that have everything count.
+    /// The header of a checkpoint, on one replica after the other; then replicas that have all records become complete.
     fn write_headers(&self, state: &State) -> BoxFuture<Result<Done, Deposed>> {
         let tail = self.checkpoint.as_ref().expect("checked").tail;
         let header = self.header.clone().next(tail);
@@ -273,7 +273,7 @@ impl Task {
         })
     }
 
-    /// A new replica gets the header that counts, and every record from the next one on.
+    /// A new replica gets the current header, and every record from the next one on.
     fn join(&mut self, state: &mut State, Join { live, done, .. }: Join) {
         let joined = self.unwritten.as_ref().map_or(state.core.end().position, |record| record.position);
         live.joined.store(joined, Ordering::Relaxed);
@@ -298,7 +298,7 @@ impl Task {
             Done::Header(header) => {
                 state.core.trim(header.tail.position);
                 let running = self.checkpoint.take().expect("a header is a checkpoint's");
-                // Without one that counts nothing is answered before another checkpoint.
+                // Without a complete replica no caller is answered before another checkpoint.
                 let result = state.counts().then_some(());
                 _ = running.done.send(result.ok_or(LogError::ReplicaFailed));
                 self.header = header;
@@ -307,7 +307,7 @@ impl Task {
         }
     }
 
-    /// Publishes how far the log is, and answers callers, if a replica counts (invariant 2).
+    /// Publishes the progress, and answers callers, if a replica is complete (invariant 2).
     fn answer(&mut self) {
         let state = self.shared.state.lock();
         let (counts, is_checkpoint_due) = (state.counts(), state.is_checkpoint_due());
@@ -331,7 +331,7 @@ impl Task {
         }
     }
 
-    /// Forgets replicas that have left, and answers those that wanted to join.
+    /// Drops removed replicas, and answers the callers that wanted to join them.
     fn forget_left(&mut self, state: &mut State) {
         state.replicas.retain(|live| !live.has_left());
         let failed = self.joining.extract_if(.., |(live, _)| live.has_left());
@@ -344,17 +344,17 @@ impl Task {
             return false;
         }
         let has_checkpoint = self.checkpoint.is_some() || state.checkpoint.is_some();
-        // Only a checkpoint makes room, and the handle that could request one was dropped.
+        // Only a checkpoint makes room, and the handle that could request one was dropped: the task must end.
         if self.is_full && !has_checkpoint && state.core.is_confirmed() {
             self.ended = LogError::NoRoom;
             return true;
         }
-        // Without replicas nothing can be done any more.
+        // Without replicas no work is possible any more.
         !has_checkpoint && state.core.is_idle() && self.answers.is_empty() || state.replicas.is_empty()
     }
 }
 
-/// However the task ends, also with its worker: every call that waits fails.
+/// When the task ends in any way, also with its worker, all waiting calls fail.
 impl Drop for Task {
     fn drop(&mut self) {
         let error = self.ended;
@@ -372,6 +372,6 @@ impl Drop for Task {
         checkpoint.into_iter().for_each(|ordered| _ = ordered.done.send(Err(error)));
         let result = if is_closed { Ok(last) } else { Err(error) };
         closing.flatten().into_iter().for_each(|done| _ = done.send(result));
-        // What else is waited for fails when the senders are dropped with this.
+        // All other waits fail when the senders are dropped with this.
     }
 }

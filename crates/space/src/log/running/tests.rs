@@ -29,7 +29,7 @@ impl SpaceLog {
     }
 }
 
-/// One for all worlds: a mapping for each would cost more than most of them.
+/// One arena for all worlds: a mapping for each would take longer than most tests.
 fn arena() -> Arena {
     static ARENA: OnceLock<Arena> = OnceLock::new();
     ARENA.get_or_init(|| Arena::new(64 << 20).expect("a mapping")).clone()

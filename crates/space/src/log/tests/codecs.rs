@@ -112,7 +112,7 @@ proptest! {
         prop_assert!(Header::decode(&noise, &values::ID).is_err());
     }
 
-    /// A matching checksum vouches for bytes, not for sense: what decodes is what would be encoded.
+    /// A matching checksum does not make the contents valid: every header that decodes is the encoding of its value.
     #[test]
     fn headers_have_one_encoding(header in values::header(), at in 12..700_usize, byte in any::<u8>()) {
         let mut bytes = header.encode(&values::ID);
@@ -160,7 +160,7 @@ proptest! {
         prop_assert!(decode(&bytes, &KEY).is_err());
     }
 
-    /// With the right key around arbitrary numbers and bodies: refused, or what would be encoded.
+    /// Arbitrary numbers and bodies with the right key: refused, or equal to the encoding of their value.
     #[test]
     fn records_that_were_never_written(
         seeds in vec(any::<u8>(), 0..3),

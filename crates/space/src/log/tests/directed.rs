@@ -84,7 +84,7 @@ fn the_search_after_a_gap() {
     assert_eq!(log.next, history.end);
 }
 
-/// Lost at the end of a closed segment: the header says that there was a record.
+/// A record lost at the end of a closed segment: the header shows that there was one.
 #[test]
 fn a_gap_at_the_end_of_a_closed_segment() {
     let mut history = history(3);
@@ -147,7 +147,7 @@ fn a_record_of_another_epoch_or_sequence() {
     }
 }
 
-/// A segment ends where its header says: a record that its next owner did not see does not come back.
+/// A segment ends at the position in its header: a record that the next owner did not find is not replayed later.
 #[test]
 fn a_record_after_the_end_of_its_segment() {
     let mut history = history(3);
@@ -166,7 +166,7 @@ fn a_record_after_the_end_of_its_segment() {
     assert_eq!((log.records.len(), log.next, log.findings), (3, history.end, vec![]));
 }
 
-/// A head of one replica and the body of another make no record.
+/// The head from one replica and the body from another are not accepted as a record.
 #[test]
 fn parts_of_two_replicas() {
     let mut history = history(1);
@@ -177,8 +177,8 @@ fn parts_of_two_replicas() {
     assert_eq!(read(&history).records.len(), 1);
 }
 
-/// Valid records, by their bytes, that would pass the ring's end or lie on the tail: a replay neither takes them
-/// nor waits for more than the ring has.
+/// Records with a valid checksum that would exceed the ring's end or overlap the tail: a replay does not accept them
+/// and does not wait for more than the ring has.
 #[test]
 fn a_record_longer_than_its_place() {
     for (tail, position, is_found) in [(14, 14, false), (20, 32, false), (21, 32, true)] {
@@ -212,7 +212,7 @@ fn a_skipped_end_of_the_ring() {
     assert!(history.written.windows(2).any(|w| w[0].id.position + 5 < w[1].id.position), "one was skipped");
 }
 
-/// `joined`: a replica is asked for no earlier record, whatever its ring has, and blamed for none.
+/// `joined`: no earlier record of a replica is used, whatever its ring has, and none is reported as missing.
 #[test]
 fn a_replica_that_joined() {
     let mut history = history(3);
@@ -224,7 +224,7 @@ fn a_replica_that_joined() {
     assert!(matches!(log.findings[..], [Finding::Gap { .. }]), "{:?}", log.findings);
 }
 
-/// Rule 13: what a segment left unconfirmed stays so, although a later owner confirms higher sequences.
+/// Rule 13: records that a segment left unconfirmed stay unconfirmed, although a later owner confirms higher sequences.
 #[test]
 fn unconfirmed_in_a_closed_segment() {
     let mut history = history(3);

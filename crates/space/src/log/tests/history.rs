@@ -56,7 +56,7 @@ pub(super) struct History {
     pub(super) chance: Chance,
     pub(super) ring: Ring,
     pub(super) replicas: Vec<Replica>,
-    /// Every record of every owner: epoch and position say which.
+    /// Every record of every owner, identified by epoch and position.
     pub(super) written: Vec<Written>,
     pub(super) segments: Vec<Segment>,
     pub(super) tail: Point,
@@ -105,7 +105,7 @@ impl History {
         self.write_header(|_| true, None);
     }
 
-    /// Goes on from what was read.
+    /// Continues from the replayed log.
     pub(super) fn recover(&mut self, log: &crate::log::replay::Log, skip: u64) {
         self.segments.clone_from(&log.header.segments);
         (self.tail, self.end, self.serial) = (log.header.tail, log.next, log.header.serial);
@@ -155,7 +155,8 @@ impl History {
         self.write_header(|_| true, None);
     }
 
-    /// A checkpoint whose header is cut: only some replicas have it, and the writer does not use its room.
+    /// A checkpoint whose header write is interrupted: only some replicas have it, and the writer does not use the
+    /// freed room.
     pub(super) fn torn_checkpoint(&mut self, keep: usize, on: u64) {
         let (tail, segments) = (self.tail, self.segments.clone());
         self.trim(keep);
@@ -163,7 +164,7 @@ impl History {
         (self.tail, self.segments) = (tail, segments);
     }
 
-    /// Another slab becomes a replica: with nothing, or with an old replica's ring.
+    /// Another slab becomes a replica: empty, or with an old replica's ring.
     pub(super) fn replace(&mut self, replica: usize) {
         self.replicas[replica].headers = [None, None];
         match self.chance.below(3) {

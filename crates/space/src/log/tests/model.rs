@@ -45,7 +45,7 @@ pub(super) fn replay(replicas: &[Replica], read_blocks: u64, chance: &mut Chance
     Ok(replay.finish())
 }
 
-/// What a replay must find, from the records that were written and the bytes that are there.
+/// The log that a replay must find, from the written records and the present bytes.
 fn expected(history: &History) -> Option<Log> {
     let newest: Vec<Option<&Header>> = history.replicas.iter().map(Replica::newest).collect();
     let age = newest.iter().flatten().map(|h| h.age()).max()?;
@@ -202,7 +202,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Destroys what the replicas have after the writer stopped. Returns whether they broke their promises.
+/// Damages the replicas after the writer stopped. Returns whether a durable write was lost.
 fn break_down(history: &mut History, images: &[Vec<Replica>], crash: &Crash) -> bool {
     let mut broken = false;
     if let Some((keep, on)) = crash.torn_header {
@@ -238,8 +238,8 @@ fn break_down(history: &mut History, images: &[Vec<Replica>], crash: &Crash) -> 
     broken
 }
 
-/// What the writer knows, without a look at the replicas: if they kept their promises, every record that was
-/// durable on all of them is found, and every confirmed one is called so.
+/// Checks the log against the writer's history alone: unless a replica lost a durable write, every record that was
+/// durable on all of them is found, and every confirmed one is found as confirmed.
 fn kept(history: &History, log: &Log, torn: bool) {
     let open = log.header.open();
     let ours = |w: &&Written| w.id.epoch == open.epoch && w.id.position >= log.header.tail.position;

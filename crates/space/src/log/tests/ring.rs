@@ -18,7 +18,7 @@ fn a_record_that_would_pass_the_end_begins_at_block_0() {
 }
 
 proptest! {
-    /// Against a ring that remembers which record each block has.
+    /// Against a model ring that records which record each block has.
     #[test]
     fn no_live_record_is_overwritten(blocks in 1..40_u64, steps in vec((1..12_u64, 0..4_usize), 1..200)) {
         let ring = Ring::new(blocks).unwrap();

@@ -1,4 +1,4 @@
-//! The data of a stream that is in its record, and how it leaves the record.
+//! Access to the data of a stream in its record, and its move to a sidecar.
 
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,7 +13,7 @@ use super::{INLINE_MAX, Place, Stream, store};
 use crate::hostdir::node::{HostNode, Open};
 use crate::{VfsError, VfsResult};
 
-/// What a call on a stream did: all of its work, or nothing, because the sidecar does it.
+/// The result of a call on a stream: complete, or not begun, because the sidecar has the data.
 pub(super) enum Step<T> {
     Done(T),
     Sidecar(HostNode),
@@ -57,7 +57,7 @@ impl Stream {
         self.change(len, |data| data.resize(len, 0))
     }
 
-    /// A hint while the data is small, unless it cuts.
+    /// Without effect while the data is small, unless it truncates.
     pub(super) fn set_allocation(&self, len: u64) -> VfsResult<Step<()>> {
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         self.change(0, |data| data.truncate(len))
@@ -73,7 +73,7 @@ impl Stream {
         })
     }
 
-    /// Looks at data in the record.
+    /// Reads data in the record.
     fn inline<T>(&self, look: impl FnOnce(&[u8]) -> T) -> VfsResult<Step<T>> {
         match self.place()? {
             Place::Inline(Record { content: Content::Inline(data), .. }, _lock) => {
@@ -84,7 +84,7 @@ impl Stream {
         }
     }
 
-    /// Changes data in the record, which may grow to `end` bytes; moves it to a sidecar where that is too much.
+    /// Changes data in the record, which may grow to `end` bytes; moves it to a sidecar where that is too large.
     fn change<T>(&self, end: usize, change: impl FnOnce(&mut Vec<u8>) -> T) -> VfsResult<Step<T>> {
         self.file.shared.tree.may_change()?;
         self.wrote.store(true, Ordering::Relaxed);
@@ -113,7 +113,7 @@ impl Stream {
     }
 }
 
-/// Data of the file was written now (MS-FSA 2.1.4.17): of a stream, which the system does not count as such.
+/// Sets the file's last write time to now (MS-FSA 2.1.4.17): the system does not do so for data of a stream.
 pub(super) fn touch(file: &Open) -> VfsResult<()> {
     let times = Timestamps {
         last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },

@@ -1,4 +1,4 @@
-//! Finding a file by a handle, whatever it is called: name_to_handle_at(2), open_by_handle_at(2).
+//! Opening a file by its handle, independent of its name: name_to_handle_at(2), open_by_handle_at(2).
 //!
 //! A stored handle, integers little-endian: i32 type, then the bytes that the file system gave, at most [`MAX`].
 #![allow(unsafe_code)] // two system calls that no crate wraps

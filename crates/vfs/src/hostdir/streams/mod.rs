@@ -1,11 +1,11 @@
 //! Named streams (MS-FSA 2.1.1.5): small ones in an extended attribute of the file, large ones in a file of their own.
 //!
 //! **Records.** Each stream has one extended attribute `user.causeway.stream.IDENTITY` of its file or directory, so it
-//! goes wherever the inode goes, renamed by any process. IDENTITY is 16 hexadecimal digits of a random number that no
-//! other stream has. The value ([`record`] has the byte map) is the stream's name and, up to [`INLINE_MAX`] bytes, its
-//! data. Reading Windows' `Zone.Identifier` or macOS' `AFP_AfpInfo` costs one system call more than finding it.
+//! stays with the inode when any process renames the file. IDENTITY is 16 hexadecimal digits of a unique random number.
+//! The value ([`record`] has the byte map) is the stream's name and, up to [`INLINE_MAX`] bytes, its data. Reading
+//! Windows' `Zone.Identifier` or macOS' `AFP_AfpInfo` costs one system call more than looking it up.
 //!
-//! **Sidecars.** A stream that grows beyond that moves to a file in `.causeway-streams` ([`store`]), named by the
+//! **Sidecars.** A stream that grows beyond that is moved to a file in `.causeway-streams` ([`store`]), named by the
 //! file's identity and the stream's, and stays there until it is removed. The same happens to all small streams of a
 //! file whose security descriptor or attributes need the space ([`Open::make_room`]).
 //!
@@ -13,14 +13,14 @@
 //! ([`lock`]), which all trees of this process share: two shares that show one file serialise. Other processes that
 //! write streams are not excluded.
 //!
-//! **Crashes.** A sidecar is created, filled and (if it has data) synced before the record names it, and unlinked after
-//! the record is gone; the records of a file go with its inode, before its sidecars. So no record loses its data, and a
-//! crash leaves only sidecars that no record names. They are removed at the next start ([`store::Store::collect`]).
-//! FLUSH and write-through of a stream sync the sidecar, its directory and the file.
+//! **Crashes.** A sidecar is created, filled and (if it has data) synced before the record refers to it, and unlinked
+//! after the record is removed; the records of a file are removed with its inode, before its sidecars. So no record
+//! loses its data, and a crash leaves only orphaned sidecars. They are removed at the next start
+//! ([`store::Store::collect`]). FLUSH and write-through of a stream sync the sidecar, its directory and the file.
 //!
-//! **Copies by other programs.** What copies extended attributes (`cp --preserve=xattr`, `rsync -X`) copies small
-//! streams with the file. The record of a large one names a sidecar that the copy does not have: opening it is
-//! [`VfsError::Damaged`], it can be listed and removed.
+//! **Copies by other programs.** Programs that copy extended attributes (`cp --preserve=xattr`, `rsync -X`) copy small
+//! streams with the file. The copied record of a large one refers to a sidecar that the copy does not have: opening the
+//! stream fails with [`VfsError::Damaged`]; it can be listed and removed.
 
 mod data;
 mod handle;
@@ -45,8 +45,8 @@ use record::{Content, Record};
 pub(super) use node::StreamNode;
 pub(super) use store::is_store;
 
-/// The most data that is kept in a record, in bytes: what programs put there on every file is smaller, and ext4 has
-/// room for 4 KiB of attributes in all.
+/// The most data that is stored in a record, in bytes. The streams that programs add to every file are smaller, and
+/// ext4 has space for 4 KiB of attributes in all.
 const INLINE_MAX: usize = 1024;
 
 /// One open of a named stream.
@@ -54,27 +54,27 @@ pub(super) struct Stream {
     /// The file or directory, opened for reading.
     file: Arc<Open>,
     id: u64,
-    /// Where the data is, once that is a sidecar. It never moves back.
+    /// The sidecar, once the data is in one. It never moves back.
     sidecar: OnceLock<HostNode>,
     /// Data was written through this open.
     wrote: AtomicBool,
 }
 
-/// Where the data of a stream is now.
+/// The current location of a stream's data.
 enum Place {
     /// In the record, which is locked.
     Inline(Record, MutexGuard<'static, ()>),
     Sidecar(HostNode),
 }
 
-/// The lock of a file's streams, in all trees. It is held while the file system works.
+/// Locks a file's streams, in all trees. The lock is held during calls of the file system.
 fn lock(file: FileKey) -> MutexGuard<'static, ()> {
     static LOCKS: [Mutex<()>; 64] = [const { Mutex::new(()) }; 64];
     LOCKS[(file.number() % LOCKS.len() as u64) as usize].lock()
 }
 
 impl Tree {
-    /// Opens a named stream, and creates its file before it.
+    /// Opens a named stream; creates its file first if needed.
     pub(super) fn open_stream(
         self: &Arc<Tree>,
         r: &OpenRequest,
@@ -110,7 +110,7 @@ impl Tree {
             }
         };
         if id.is_err() && opened.created {
-            // It was created for the stream. Where that cannot be undone either, an empty file stays.
+            // The file was created for the stream: remove it. If that fails too, an empty file stays.
             let _ = self.remove(&opened.path, file.shared.id);
         }
         let (id, sidecar, wrote) = (id?, OnceLock::new(), AtomicBool::new(created));
@@ -175,13 +175,14 @@ impl Open {
         let other = record::find(self, to)?.filter(|other| other.id != record.id);
         if let Some(other) = &other {
             gives_way(self.size(other), replace)?;
-            // A crash between the two leaves an empty stream out, never one with data.
+            // A crash between the two steps loses an empty stream, never one with data.
             self.drop_stream(other)?;
         }
         record::set(self, &Record { name: to.clone(), ..record })
     }
 
-    /// Moves the data of a stream to the unnamed stream. A crash leaves it in both, or part of it in the unnamed one.
+    /// Moves the data of a stream to the unnamed stream. A crash may leave the data in both, or in part in the unnamed
+    /// one.
     fn move_to_unnamed(&self, record: &Record, replace: bool) -> VfsResult<()> {
         if self.kind == Kind::Directory {
             return Err(VfsError::InvalidArgument);
@@ -196,7 +197,7 @@ impl Open {
         self.drop_stream(record)
     }
 
-    /// Moves all small streams to sidecars, so that their space can be used for something else. Whether there were any.
+    /// Moves all small streams to sidecars, to free space for other attributes. Returns whether there were any.
     pub(super) fn make_room(&self) -> VfsResult<bool> {
         let _lock = lock(self.shared.id);
         store::promote_all(self)
@@ -211,7 +212,7 @@ impl Open {
 }
 
 impl Stream {
-    /// Where the data is.
+    /// Finds the location of the data.
     ///
     /// # Errors
     /// `Stale` when the stream was removed, `Damaged` when its sidecar is missing.
@@ -227,7 +228,7 @@ impl Stream {
         }
     }
 
-    /// The data is in a sidecar from now on.
+    /// Records that the data is in a sidecar from now on.
     fn moved(&self, node: HostNode) -> HostNode {
         self.sidecar.get_or_init(|| node).again()
     }
@@ -242,7 +243,7 @@ impl Stream {
             }
             Place::Sidecar(node) => {
                 let data = node.open.stat()?;
-                // The file's time follows at the close.
+                // The file's own time is updated at close.
                 let written = self.wrote.load(Ordering::Relaxed).then_some(data.written);
                 (data.size, data.allocation, written)
             }

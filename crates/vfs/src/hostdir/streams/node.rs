@@ -1,4 +1,4 @@
-//! The [`Node`] of a named stream: data calls work on the record or go to the sidecar's node, all others to the file's.
+//! The [`Node`] of a named stream: calls for data use the record or the sidecar's node, all others the file's node.
 
 use std::any::Any;
 use std::ops::Range;
@@ -29,13 +29,13 @@ impl StreamNode {
         StreamNode { stream: Arc::new(stream), file }
     }
 
-    /// Does `work` where it may block, at once on a memory file system.
+    /// Runs `work` in the thread pool; on a memory file system at once.
     fn run<T: Send + 'static>(&self, work: impl FnOnce(&Stream) -> T + Send + 'static) -> Io<T> {
         let stream = Arc::clone(&self.stream);
         self.file.run(move |_| work(&stream))
     }
 
-    /// Calls the sidecar's node, at once if there is known to be one; otherwise looks at the record first.
+    /// Calls the sidecar's node, directly if one is known; otherwise reads the record first.
     fn data<T: Send + 'static>(
         &self,
         inline: impl FnOnce(&Stream) -> VfsResult<Step<T>> + Send + 'static,
@@ -86,7 +86,7 @@ impl Node for StreamNode {
 
     fn set_basic(&self, c: &Ctx, change: BasicChange) -> Io<VfsResult<()>> {
         if change.written.is_some() {
-            self.stream.wrote.store(false, Ordering::Relaxed); // what was written before no longer sets the time
+            self.stream.wrote.store(false, Ordering::Relaxed); // earlier writes no longer set the time
         }
         self.file.set_basic(c, change)
     }
@@ -142,7 +142,7 @@ impl Node for StreamNode {
         }
     }
 
-    /// The file's time of writing follows what was written to a sidecar.
+    /// Updates the file's last write time after writes to a sidecar.
     fn close(&self, c: &Ctx) -> Io<VfsResult<()>> {
         let Some(node) = self.stream.sidecar.get() else { return Io::Done(Ok(())) };
         let wrote = self.stream.wrote.swap(false, Ordering::Relaxed);
@@ -185,7 +185,7 @@ impl Node for StreamNode {
         self.data(move |stream| stream.allocated(&range, limit), move |node| node.allocated(&c, again, limit))
     }
 
-    /// Between sidecars; small streams are read and written by the caller.
+    /// Copies between sidecars only; for small streams the caller reads and writes.
     fn copy_to(
         &self,
         c: &Ctx,
@@ -258,7 +258,7 @@ impl Node for StreamNode {
     }
 }
 
-/// Bytes in the caller's memory, or in their own if that is exhausted: they are few.
+/// Copies the bytes into the caller's arena, or keeps their own memory if that is exhausted: they are few.
 fn lend(arena: &Arena, bytes: Vec<u8>) -> Data {
     if bytes.is_empty() {
         return Data::Bufs(Sg::new());

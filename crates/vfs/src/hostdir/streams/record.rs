@@ -10,8 +10,8 @@
 //! | 6    | n    | the name, UTF-8, without colons and type                                            |
 //! | 6+n  | rest | the data                                                                            |
 //!
-//! The data is last, so that its length need not be stored and cannot disagree with the value's.
-//! A record that is damaged or of another version is left out and logged; nothing overwrites it.
+//! The data is last, so that its length is implied by the value's and cannot contradict it. A record that is damaged or
+//! of another version is ignored and logged, and never overwritten.
 
 use rustix::io::Errno;
 
@@ -19,13 +19,13 @@ use super::super::node::Open;
 use super::super::stored::{self, Target};
 use crate::{StreamName, VfsError, VfsResult};
 
-/// What the names of the attributes begin with.
+/// The prefix of the attributes' names.
 const PREFIX: &str = "user.causeway.stream.";
 const VERSION: u16 = 1;
 const SIDECAR: u16 = 1;
 const HEAD: usize = 6;
 
-/// What is stored about a stream.
+/// The decoded record of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) id: u64,
@@ -55,7 +55,7 @@ impl Record {
         b
     }
 
-    /// `None` for what this version did not write.
+    /// `None` for an invalid record.
     fn decode(id: u64, b: &[u8]) -> Option<Record> {
         let (head, rest) = b.split_at_checked(HEAD)?;
         let word = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
@@ -116,7 +116,7 @@ pub(super) fn create(file: &Open, name: &StreamName) -> VfsResult<u64> {
 /// Stores a record.
 ///
 /// # Errors
-/// `AttributeTooLarge` when the file system does not keep that much with the file, …
+/// `AttributeTooLarge` when the file system cannot store that much with the file, …
 pub(super) fn set(file: &Open, record: &Record) -> VfsResult<()> {
     stored::set(&file.fd, &file.shared.device, key(record.id).as_bytes(), &record.encode())
 }
@@ -139,7 +139,7 @@ pub(super) fn ids(file: Target<'_>) -> VfsResult<Vec<u64>> {
     Ok(stored::split(&names).filter_map(digits).collect())
 }
 
-/// Whether the file has a record of this stream that names a sidecar. If that is not certain, yes.
+/// Whether the file has a record of this stream that refers to a sidecar; true if that cannot be determined.
 pub(super) fn names_sidecar(file: Target<'_>, id: u64) -> bool {
     let mut value = [0; HEAD];
     match file.get(&key(id), &mut value) {

@@ -5,13 +5,13 @@
 //! It has one file, mode 0600, per large stream: `FILE-STREAM`, the file's number on its file system
 //! ([`crate::FileKey::file`], 32 hexadecimal digits) and the stream's identity (16). Its content is the stream's data,
 //! nothing else. Its extended attribute `user.causeway.stream-of` is u16 version = 1, little-endian, and the handle of
-//! the stream's file ([`super::handle`]), by which [`Store::collect`] finds out whether the file still exists.
+//! the stream's file ([`super::handle`]), which [`Store::collect`] uses to check whether the file still exists.
 //!
-//! Trees whose roots lie on one file system share their stores while they are open ([`STORES`]), so a file that moves
-//! from one share to another, or is shown by two, has its streams in both.
+//! Trees whose roots lie on one file system share their stores while they are open ([`STORES`]), so a file that is
+//! moved from one share to another, or is in two shares, has its streams in both.
 //!
-//! The directory is locked (flock): exclusively while orphans are collected, shared while it is used, so one
-//! server does not collect what another one is about to name.
+//! The directory is locked (flock): exclusively while orphans are collected, shared while it is used, so one server
+//! does not collect a sidecar whose record another one is about to write.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock, Weak};
@@ -33,7 +33,7 @@ use crate::{FileKey, Kind, VfsError, VfsPath, VfsResult};
 /// The name of the directory.
 const NAME: &str = ".causeway-streams";
 const FOLDED: &str = ".CAUSEWAY-STREAMS";
-/// The attribute of a sidecar that says whose it is.
+/// The attribute of a sidecar that identifies its file.
 const OWNER: &str = "user.causeway.stream-of";
 const VERSION: u16 = 1;
 
@@ -48,7 +48,7 @@ pub(in crate::hostdir) struct Store {
     fd: OwnedFd,
 }
 
-/// Whether a name is that of a store, which clients do not see.
+/// Whether a name is that of a store, which is hidden from clients.
 pub(in crate::hostdir) fn is_store(name: &str) -> bool {
     is_folded(name, FOLDED)
 }
@@ -64,8 +64,8 @@ pub(in crate::hostdir) fn refuse(path: &VfsPath) -> VfsResult<()> {
 }
 
 impl Store {
-    /// Opens the store in the directory `top` of the file system `volume`; `None` if there is none. Orphans are collected
-    /// if it may be changed.
+    /// Opens the store in the directory `top` of the file system `volume`; `None` if there is none. Orphans are
+    /// collected unless it is read-only.
     pub(in crate::hostdir) fn open(
         top: BorrowedFd<'_>,
         volume: u128,
@@ -93,7 +93,7 @@ impl Store {
             return Ok(Some(store));
         }
         if !alone {
-            store.share(); // waits until another server has collected
+            store.share(); // waits until another server has finished collecting
             return Ok(Some(store));
         }
         let collector = Arc::clone(&store);
@@ -101,9 +101,9 @@ impl Store {
             collector.collect();
             collector.share();
         };
-        // On a thread: it looks at every sidecar.
+        // On a thread of its own: it checks every sidecar.
         if let Err(e) = std::thread::Builder::new().name("stream-orphans".into()).spawn(work) {
-            tracing::warn!("orphaned streams are not collected: {e}");
+            tracing::warn!("orphaned streams could not be removed: {e}");
             store.share();
         }
         Ok(Some(store))
@@ -112,12 +112,12 @@ impl Store {
     /// Takes the shared lock, in place of the exclusive one.
     fn share(&self) {
         if let Err(e) = rustix::fs::flock(&self.fd, FlockOperation::LockShared) {
-            tracing::debug!("the directory of large streams is not locked: {e}");
+            tracing::debug!("the directory of large streams could not be locked: {e}");
         }
     }
 
-    /// Removes the sidecars that no record names: their file was removed by another program, or a crash came between
-    /// two steps. Returns how many. Without CAP_DAC_READ_SEARCH none can be found.
+    /// Removes orphaned sidecars: their file was removed by another program, or a crash interrupted a change. Returns
+    /// how many. Without CAP_DAC_READ_SEARCH none can be found.
     pub(in crate::hostdir) fn collect(&self) -> usize {
         let mut removed = 0;
         let listed = self.list();
@@ -131,7 +131,7 @@ impl Store {
                     tracing::info!("orphaned streams are kept: finding them needs CAP_DAC_READ_SEARCH");
                     break;
                 }
-                Err(e) => tracing::debug!(name, "a stream is kept, its file cannot be looked for: {e}"),
+                Err(e) => tracing::debug!(name, "a stream is kept: its file could not be searched for: {e}"),
             }
         }
         if removed > 0 {
@@ -152,7 +152,7 @@ impl Store {
             file => file?,
         };
         if volume::file(&node::statx(&file)?) != key.file {
-            return Ok(true); // another file has its number
+            return Ok(true); // the file's number was reused
         }
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         Ok(!record::names_sidecar(Target::Followed(&path), id))
@@ -180,7 +180,7 @@ fn parse(text: &str) -> Option<(String, u128, u64)> {
     (name(file, id) == text).then(|| (text.to_owned(), file, id))
 }
 
-/// Where the stores of a file system are.
+/// The store of a file system.
 #[derive(Default)]
 pub(in crate::hostdir) struct Home(OnceLock<Arc<Store>>);
 
@@ -197,7 +197,7 @@ impl Device {
         }
     }
 
-    /// The store that new sidecars go to; makes it.
+    /// The store for new sidecars; creates it if there is none.
     fn make_store(&self, file: &Open) -> VfsResult<&Arc<Store>> {
         if let Some(store) = self.home.0.get() {
             return Ok(store);
@@ -258,7 +258,7 @@ fn opened(file: &Open, fd: OwnedFd) -> VfsResult<HostNode> {
     Ok(tree.node(fd, &stat, Kind::File, (true, !tree.info.read_only))?.0)
 }
 
-/// Size and allocation of a sidecar, in bytes; nothing if it is missing.
+/// Size and allocation of a sidecar, in bytes; zeros if it is missing.
 pub(super) fn sizes(file: &Open, id: u64) -> (u64, u64) {
     let name = name(file.shared.id.file, id);
     let found = file.shared.device.stores().into_iter().find_map(|s| lstatx(&s.fd, &name).ok());
@@ -278,7 +278,7 @@ pub(super) fn promote(file: &Open, record: &Record) -> VfsResult<HostNode> {
                 let owner = [&VERSION.to_le_bytes()[..], &handle].concat();
                 rustix::fs::fsetxattr(&fd, OWNER, &owner, XattrFlags::empty())?;
             }
-            // It is kept for ever then, should the file be removed by another program.
+            // Then the sidecar stays for ever if another program removes the file.
             Err(e) => tracing::debug!("the file of a stream has no handle: {e}"),
         }
         if !bytes.is_empty() {
@@ -294,7 +294,8 @@ pub(super) fn promote(file: &Open, record: &Record) -> VfsResult<HostNode> {
     opened(file, fd)
 }
 
-/// Moves all streams of a file that have data to sidecars; whether there was one. The file's streams are locked.
+/// Moves all streams of a file that have data to sidecars; returns whether there were any. The file's streams are
+/// locked.
 pub(super) fn promote_all(file: &Open) -> VfsResult<bool> {
     let mut any = false;
     for record in record::all(file)? {
@@ -326,7 +327,7 @@ pub(super) fn unlink(file: FileKey, id: u64) {
     }
 }
 
-/// The sidecars of a file that is about to lose a name, to be removed if that was the last one.
+/// The sidecars of a file that is about to lose a name. They are removed if that was the file's last name.
 pub(in crate::hostdir) struct Doomed {
     file: OwnedFd,
     key: FileKey,
@@ -334,7 +335,7 @@ pub(in crate::hostdir) struct Doomed {
 }
 
 impl Doomed {
-    /// Looks at `name` in `place`, which is the file `stat`, before it is unlinked.
+    /// Reads the streams of `name` in `place`, which is the file `stat`, before it is unlinked.
     pub(in crate::hostdir) fn of(
         device: &Device,
         place: &OwnedFd,
@@ -351,7 +352,7 @@ impl Doomed {
         (!ids.is_empty()).then(|| Doomed { key: device.key(stat), file, ids })
     }
 
-    /// The name is gone.
+    /// The name was removed: removes the sidecars if it was the last one.
     pub(in crate::hostdir) fn remove(self) {
         let _lock = lock(self.key);
         if node::statx(&self.file).is_ok_and(|s| s.stx_nlink == 0) {

@@ -1,4 +1,4 @@
-//! No path leaves the tree, whatever its links say and whoever changes them meanwhile.
+//! No path leads out of the tree, whatever its links point to, even while another process changes them.
 
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 
-/// A tree with a secret beside it.
+/// A tree with a secret file outside it.
 struct Prison {
     _keep: tempfile::TempDir,
     inside: PathBuf,
@@ -97,7 +97,7 @@ async fn links_that_stay_inside() {
     assert_eq!(listed(&*p.vfs, "a").await, ["b", "file"]);
 }
 
-/// While somebody exchanges a directory with a link that leads out, again and again.
+/// While another thread repeatedly exchanges a directory with a link that leads out of the tree.
 #[tokio::test]
 async fn a_race_with_a_link() {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -124,7 +124,7 @@ async fn a_race_with_a_link() {
             Ok(opened) => {
                 assert_eq!(read(&*opened.node, 10).await, b"inside");
                 inside += 1;
-                // A removal that loses the race is refused, and never takes the other file.
+                // A removal that loses the race is refused, and never removes the other file.
                 if i % 10 == 0 {
                     let other = crate::FileKey { file: 1, ..opened.node.id() };
                     assert!(p.vfs.remove(&c, &path("d\\secret"), other).wait().await.is_err());

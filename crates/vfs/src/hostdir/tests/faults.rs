@@ -1,11 +1,11 @@
-//! File systems that are full or can do little: made in a mount namespace of a second process.
+//! File systems that are full or lack features, mounted in the mount namespace of a second process.
 
 use std::process::Command;
 
 use super::*;
 use crate::conformance::{Subject, run_all};
 
-/// Tells the second process where its file system is.
+/// The environment variable with the second process's mount point.
 const MOUNTED: &str = "VFS_TEST_MOUNTED";
 
 /// Runs the test `inner` of this binary with `file_system` mounted; false when that cannot be done here.
@@ -82,7 +82,7 @@ fn what_cannot_be_stored() {
     prepared(SMALLER_THAN_IT_SAYS, "hostdir::tests::faults::what_cannot_be_stored_inner");
 }
 
-/// Run by [`what_cannot_be_stored`]. The system tells of the failure once; whoever asks later must hear of it too.
+/// Run by [`what_cannot_be_stored`]. The system reports the failure once; later flushes must fail too.
 #[tokio::test]
 async fn what_cannot_be_stored_inner() {
     let Some(dir) = here() else { return };
@@ -110,7 +110,7 @@ fn what_is_refused_at_close() {
     prepared(SMALLER_THAN_IT_SAYS, "hostdir::tests::faults::what_is_refused_at_close_inner");
 }
 
-/// Run by [`what_is_refused_at_close`]: as on a network's file system, where closing says what writing could not.
+/// Run by [`what_is_refused_at_close`]: as on a network file system, which reports a failed write only at close.
 #[tokio::test]
 async fn what_is_refused_at_close_inner() {
     let Some(dir) = here() else { return };
@@ -118,7 +118,7 @@ async fn what_is_refused_at_close_inner() {
     let (vfs, c) = (HostDir::open(&dir.join("m"), options).expect("a directory"), Ctx::default());
     let reader = open(&*vfs, "f", OpenMode::Create).await.expect("made").node;
     let f = existing(&*vfs, "f").await.node;
-    // Not waited for: closing comes after it all the same.
+    // The write's result is dropped; the close waits for the write all the same.
     drop(f.write(&c, 0, payload(&vec![1; 4 << 20])));
     assert_eq!(reader.close(&c).wait().await, Ok(()), "nothing was written through it");
     assert_eq!(f.close(&c).wait().await, Err(VfsError::NoSpace));
@@ -130,7 +130,7 @@ fn another_file_system_with_the_number() {
     mounted("tmpfs", "size=1m", "hostdir::tests::faults::another_file_system_with_the_number_inner");
 }
 
-/// Run by [`another_file_system_with_the_number`]: what is known of one that is gone is not held against the next.
+/// Run by [`another_file_system_with_the_number`]: state about an unmounted file system is not applied to the next one.
 #[tokio::test]
 async fn another_file_system_with_the_number_inner() {
     let Some(dir) = here() else { return };

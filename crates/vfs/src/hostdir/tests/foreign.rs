@@ -1,4 +1,4 @@
-//! What others left on the disk, and what we leave for them.
+//! Files on the disk from other programs, and files that this server leaves for them.
 
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 

@@ -1,4 +1,4 @@
-//! New files are met only with all that belongs to them.
+//! New files become visible only with all of their metadata.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -15,20 +15,20 @@ fn furnished(name: &str, kind: Kind) -> OpenRequest {
     OpenRequest { create_check: Some(create_check), ..request(name, OpenMode::Create, Some(kind)) }
 }
 
-/// Where extended attributes are kept: not everywhere the temporary directory is.
+/// A directory with extended attributes, which not every temporary directory supports.
 fn scratch() -> Option<tempfile::TempDir> {
     let dir = tempfile::tempdir().expect("a directory");
     let kept = rustix::fs::setxattr(dir.path(), "user.test", b"1", rustix::fs::XattrFlags::empty());
     kept.is_ok().then_some(dir)
 }
 
-/// What is on the disk under a temporary name.
+/// The files under a temporary name.
 fn temporary(dir: &Path) -> Vec<String> {
     let names = std::fs::read_dir(dir).expect("there").map(|e| e.expect("read").file_name());
     names.filter_map(|n| n.into_string().ok()).filter(|n| n.starts_with(TEMPORARY)).collect()
 }
 
-/// Another opener and another lister, as fast as they can, while files and directories are made and removed.
+/// One thread opens and another lists as fast as they can, while files and directories are created and removed.
 #[test]
 fn nobody_meets_a_file_without_its_descriptor() {
     let Some(dir) = scratch() else { return };
@@ -77,7 +77,7 @@ fn nobody_meets_a_file_without_its_descriptor() {
     assert!(temporary(dir.path()).is_empty());
 }
 
-/// Where there are no files without a name, a temporary one serves.
+/// If the file system has no unnamed files, a temporary name is used.
 #[tokio::test]
 async fn a_file_by_way_of_a_temporary_name() {
     let Some(dir) = scratch() else { return };
@@ -101,7 +101,7 @@ async fn a_file_by_way_of_a_temporary_name() {
     assert!(temporary(dir.path()).is_empty());
 }
 
-/// What a crash has left is no hindrance: not to the next file, nor to removing the directory.
+/// A file left by a crash prevents neither the next creation nor the removal of the directory.
 #[tokio::test]
 async fn after_a_crash() {
     let Some(dir) = scratch() else { return };

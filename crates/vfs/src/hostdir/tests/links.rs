@@ -17,7 +17,7 @@ fn linked() -> (tempfile::TempDir, Arc<HostDir>) {
     (dir, vfs)
 }
 
-/// A link in the place of what it leads to would lead to itself, and the data be gone.
+/// A link that replaced its target would point to itself, and the data would be lost.
 #[tokio::test]
 async fn a_link_is_not_renamed_onto_its_target() {
     let (dir, vfs) = linked();
@@ -66,7 +66,7 @@ async fn a_link_to_a_link_is_one_to_the_file() {
     assert_eq!(linked, Err(VfsError::IsDirectory));
 }
 
-/// What a crash left between the two steps of a replacing link is no obstacle, nor is it taken for rubbish unseen.
+/// A name left by a crash between the two steps of a replacing link is no obstacle, and it is not removed unchecked.
 #[tokio::test]
 async fn names_left_by_a_crash() {
     use std::os::unix::fs::MetadataExt;
@@ -130,7 +130,7 @@ async fn a_link_itself() {
         itself(&*vfs, path("link")).await.expect("there").node.id(),
         existing(&*vfs, "link").await.node.id()
     );
-    // One to a directory is one, and empty.
+    // A link to a directory is an empty directory.
     symlink("d", dir.path().join("folder")).expect("a link");
     let folder = itself(&*vfs, path("folder")).await.expect("there");
     assert_eq!((folder.stat.kind, folder.node.kind()), (Kind::Directory, Kind::Directory));
@@ -154,7 +154,7 @@ async fn a_link_itself() {
     assert_eq!(std::fs::read(dir.path().join("file")).expect("there"), b"data");
 }
 
-/// A listing by an exact path shows links; another one what they lead to.
+/// A listing by an exact path shows links; any other listing shows their targets.
 #[tokio::test]
 async fn links_in_listings() {
     let (dir, vfs) = linked();
@@ -178,7 +178,7 @@ async fn links_in_listings() {
     assert_eq!(listed(exact).await, names(&all));
 }
 
-/// A link to a folder whose own name clients cannot see: what is in it is reached by the link.
+/// A link to a folder whose own name clients cannot see: the files in it are reached through the link.
 #[tokio::test]
 async fn a_link_to_a_folder_whose_name_is_no_text() {
     use std::os::unix::ffi::OsStrExt;

@@ -1,4 +1,4 @@
-//! Names that only Linux has, and names that others change.
+//! Names that are valid only on Linux, and names that other programs change.
 
 use std::os::unix::ffi::OsStrExt;
 
@@ -26,7 +26,7 @@ async fn names_that_windows_cannot_have() {
     assert_eq!(root.node.is_empty(&c).wait().await, Ok(false), "it could not be removed");
 }
 
-/// Exact paths: names that differ in case only are two, and those of other opens find the one that is written so.
+/// Exact paths: names that differ in case only are two names, and other opens find the one with the same case.
 #[tokio::test]
 async fn exact_names() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -46,7 +46,7 @@ async fn exact_names() {
     assert_eq!(existing(&*vfs, "CASE").await.path.name(), Some("Case"));
     std::fs::create_dir(dir.path().join("Folder")).expect("room");
     assert_eq!(error(exact("folder\\x", OpenMode::Create).await), Some(VfsError::PathNotFound));
-    // A rename meets the exact name only.
+    // A rename replaces a file of exactly the same name only.
     let from = existing(&*vfs, "a\u{f022}b").await;
     let (old, new) = (from.path.clone(), VfsPath::parse_posix("CASE").expect("legal"));
     vfs.rename(&c, &old, from.node.id(), &new, true).wait().await.expect("free");
@@ -73,7 +73,7 @@ async fn short_names() {
     assert_eq!(refusal(&*vfs, &short).await, Some(VfsError::NotFound));
 }
 
-/// The look without regard to case stays right while others change the directory.
+/// Lookups without regard to case stay correct while other programs change the directory.
 #[tokio::test]
 async fn others_change_the_directory() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -143,7 +143,8 @@ async fn many_directories() {
     }
 }
 
-/// Names that differ in case only, made by others: the exact one, otherwise always the same one.
+/// Names that differ in case only, created by other programs: a lookup finds the exact one, otherwise always the same
+/// one.
 #[tokio::test]
 async fn names_that_differ_in_case_only() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! Owner, group and mode, and the directories on the way that not everybody may pass.
+//! Owner, group and mode, and directories in the path that not every user may traverse.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
@@ -11,7 +11,7 @@ fn chmod(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("ours");
 }
 
-/// A tree whose root everybody may pass.
+/// A tree whose root every user may traverse.
 fn scratch() -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a directory");
     chmod(dir.path(), 0o755);
@@ -51,7 +51,7 @@ async fn directories_that_not_everybody_may_pass() {
     assert_eq!(modes("direct").await, [0o750]);
     assert_eq!(modes("open\\shut").await, [], "the file itself is judged by its mode");
     assert_eq!(modes("").await, []);
-    // With a descriptor, it is that which counts.
+    // With a descriptor, only the descriptor counts.
     let shut = existing(&*tree, "open\\shut").await.node;
     if shut.set_security(&Ctx::default(), vec![1, 2, 3]).wait().await.is_ok() {
         assert_eq!(modes("link\\f").await, []);
@@ -60,7 +60,7 @@ async fn directories_that_not_everybody_may_pass() {
     assert_eq!(modes("open").await, [0o700], "the root");
 }
 
-/// Keeps the modes of the parent and of the directories on the way to it.
+/// Records the modes of the parent and of the directories in its path.
 #[derive(Default)]
 struct Modes(Mutex<Option<(u32, Vec<u32>)>>);
 

@@ -1,5 +1,5 @@
-//! I/O in flight in a ring. Pipes stand for disks that take their time: what reads from an empty one or writes to a
-//! full one ends when the test wants it to.
+//! I/O in flight in a ring. Pipes simulate slow disks: a read from an empty pipe or a write to a full one completes
+//! when the test lets it.
 
 use std::future::Future;
 use std::io::{Read, Write};
@@ -21,7 +21,7 @@ use crate::hostdir::unbuffered::Direct;
 
 const THROUGH: Ctx = Ctx { flags: IoFlags { write_through: true, unbuffered: false }, ..PAST };
 
-/// Both ends of a pipe: the file of a node, and what is done to it from outside.
+/// Both ends of a pipe: the file of a node, and the end that the test uses.
 fn slow_reads(vfs: &HostDir) -> (Arc<Open>, std::io::PipeWriter) {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     (opened(vfs, reader.into()), writer)
@@ -63,7 +63,7 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
     panic!("{what}: {:?} in the kernel and waiting", load());
 }
 
-/// Whether this system has io_uring; said if not.
+/// Whether this system has io_uring; prints a message if not.
 fn has_ring() -> bool {
     let made = io_uring::IoUring::new(2);
     if let Err(e) = &made {
@@ -89,7 +89,7 @@ async fn as_many_as_are_issued_are_in_flight() {
     assert_eq!(load(), (0, 0));
 }
 
-/// More than the ring takes wait in it, and each has its turn.
+/// More requests than the ring holds: the others wait, and each completes.
 #[tokio::test]
 async fn a_full_ring() {
     const MORE: usize = 100;
@@ -110,7 +110,7 @@ async fn a_full_ring() {
     assert_eq!((load(), arena.usage().used), ((0, 0), 0));
 }
 
-/// Syncs and write-throughs that take their time hold up neither unbuffered I/O nor cache misses.
+/// Slow syncs and write-through writes delay neither unbuffered I/O nor cache misses.
 #[tokio::test]
 async fn slow_syncs_hold_up_nothing_else() {
     if !has_ring() {
@@ -143,7 +143,7 @@ async fn slow_syncs_hold_up_nothing_else() {
     assert!(reader.join().expect("no panic").expect("read").ends_with(&[b'x'; SLOW_MAX + 5]));
 }
 
-/// The memory that the kernel writes to stays the job's until it is done, and its file open.
+/// The job keeps the memory that the kernel writes to until the I/O has completed, and keeps its file open.
 #[tokio::test]
 async fn a_dropped_read_keeps_its_memory() {
     if !has_ring() {
@@ -170,7 +170,7 @@ fn poll_some(future: &mut env::BoxFuture<bool>, times: usize) -> bool {
     (0..times).any(|_| Pin::new(&mut *future).poll(&mut Context::from_waker(Waker::noop())).is_ready())
 }
 
-/// Every call, dropped after so many polls: what was issued is done, and nothing is left.
+/// Every call, dropped after each number of polls: issued I/O completes, and no job is left.
 #[tokio::test]
 async fn dropped_at_each_await() {
     let Some(dir) = disk() else { return };
@@ -211,7 +211,7 @@ async fn dropped_at_each_await() {
     }
 }
 
-/// The end of a runtime waits for what was issued, and the next one on the thread has a ring of its own.
+/// The end of a runtime waits for issued I/O, and the next runtime on the thread has a ring of its own.
 #[test]
 fn a_runtime_ends_after_its_jobs() {
     let Some(dir) = disk() else { return };
@@ -229,7 +229,7 @@ fn a_runtime_ends_after_its_jobs() {
     }
 }
 
-/// Two runtimes that take turns on a thread, each with I/O in flight.
+/// Two runtimes that alternate on a thread, each with I/O in flight.
 #[test]
 fn runtimes_in_turns() {
     let Some(dir) = disk() else { return };
@@ -247,7 +247,7 @@ fn runtimes_in_turns() {
     }
 }
 
-/// Workers with a ring each, on one file: each has blocks of its own, and all flush.
+/// Workers with a ring each, on one file: each writes blocks of its own, and all flush.
 #[test]
 fn four_workers() {
     const BLOCKS: u64 = 64;
@@ -305,7 +305,7 @@ async fn a_flush_waits_for_the_line() {
     busy.await.expect("released");
 }
 
-/// Writes by the page cache and past it, at the same time and side by side in the same pages: each is there afterwards,
+/// Buffered and unbuffered writes, at the same time and side by side in the same pages: all data is there afterwards,
 /// and nothing is reported as lost.
 #[tokio::test]
 async fn both_kinds_of_writes_at_once() {
@@ -335,7 +335,8 @@ async fn both_kinds_of_writes_at_once() {
     }
 }
 
-/// What the file system refuses past the cache (here: memory that no device can read from) goes through it.
+/// I/O that the file system refuses without the page cache (here: memory that no device can read from) goes through the
+/// cache.
 #[tokio::test]
 async fn refused_past_the_cache() {
     let Some(dir) = disk() else { return };
@@ -360,7 +361,7 @@ async fn refused_past_the_cache() {
     assert!((0..16).all(|i| now[i * 4096..][..4096] == [i as u8; 4096]));
 }
 
-/// Without io_uring all of it goes by the pool.
+/// Without io_uring the pool does all I/O.
 #[tokio::test]
 async fn without_a_ring() {
     let Some(dir) = disk() else { return };

@@ -1,4 +1,4 @@
-//! Where named streams are stored, and what is left of them after a crash or another program's changes.
+//! The storage of named streams, and their state after a crash or another program's changes.
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -230,7 +230,7 @@ async fn a_start_collects() {
     panic!("the sidecar is still there");
 }
 
-/// A copy that another program made has the small streams; of the large ones it can be rid.
+/// A copy made by another program has the small streams; its references to large ones can be removed.
 #[tokio::test]
 async fn a_copy_with_attributes() {
     let Some(dir) = directory() else { return };

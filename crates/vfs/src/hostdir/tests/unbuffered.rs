@@ -1,4 +1,4 @@
-//! Past the page cache: shown by what is in it, and against a model beside buffered I/O on the same file.
+//! Unbuffered I/O: checked by the pages in the cache, and against a model together with buffered I/O on the same file.
 
 use std::os::fd::AsFd;
 
@@ -12,9 +12,9 @@ use crate::hostdir::node::HostNode;
 pub(super) const PAST: Ctx =
     Ctx { deadline: None, epoch: env::Epoch(0), flags: IoFlags { write_through: false, unbuffered: true } };
 
-/// A directory whose file system has a page cache to go past, and says so; `None`, said, where there is none.
+/// A directory on a file system that supports I/O without its page cache; `None`, with a message, if there is none.
 pub(super) fn disk() -> Option<tempfile::TempDir> {
-    // Beside what is built: the temporary directory may be in memory.
+    // In the build directory: the temporary directory may be in memory.
     let place = std::env::current_exe().expect("this program");
     let dir = tempfile::tempdir_in(place.parent().expect("a directory")).expect("a directory");
     let file = std::fs::File::create(dir.path().join("probe")).expect("room");
@@ -37,7 +37,7 @@ fn in_cache(node: &Arc<dyn Node>, length: usize) -> u64 {
     cached::pages(host(node).open.fd.as_fd(), 0, length as u64).expect("asked before")
 }
 
-/// Writes what is dirty and takes all of it out of the cache.
+/// Writes the dirty pages and evicts all pages from the cache.
 fn forget(node: &Arc<dyn Node>, length: usize) {
     let fd = &*host(node).open.fd;
     rustix::fs::fsync(fd).expect("synced");
@@ -47,7 +47,7 @@ fn forget(node: &Arc<dyn Node>, length: usize) {
 
 pub(super) async fn read_at(node: &Arc<dyn Node>, c: &Ctx, offset: u64, length: u32) -> VfsResult<Vec<u8>> {
     let arena = arena();
-    // A descriptor would be read through the cache by who sends it, though it is welcome.
+    // Allows a descriptor as the result, though its sender would read it through the cache.
     let file_ok = c.flags.unbuffered && (offset | u64::from(length)).is_multiple_of(512);
     match node.read(c, offset, Want { length, arena: &arena, file_ok }).wait().await? {
         Data::Bufs(sg) => Ok(sg_to_vec(&sg)),
@@ -95,12 +95,12 @@ async fn the_cache_has_nothing_of_it() {
         std::fs::write(dir.path().join("f"), &bytes).expect("room");
         forget(&node, LENGTH);
     }
-    // The same buffered, and what is no sector even where it was asked for.
+    // A buffered read, and an unbuffered one that is not aligned to sectors, go through the cache.
     let got = read_at(&node, &Ctx::default(), 65536, 4096).await.expect("read");
     assert!(got == bytes[65536..69632] && in_cache(&node, LENGTH) > 0);
     forget(&node, LENGTH);
     assert!(read_at(&node, &PAST, 3, 5).await.expect("read") == bytes[3..8] && in_cache(&node, LENGTH) > 0);
-    // What a buffered write has left dirty in the cache is what is read past it.
+    // An unbuffered read returns the data that a buffered write has left dirty in the cache.
     node.write(&Ctx::default(), 4096, payload(&[9; 512])).wait().await.expect("written");
     assert_eq!(read_at(&node, &PAST, 4096, 512).await.expect("read"), [9; 512]);
 }
@@ -123,7 +123,7 @@ async fn ends_and_holes() {
         assert_eq!(got.expect("read"), vec![5; there], "{length} bytes at {offset}");
     }
     assert_eq!(read_at(&node, &PAST, i64::MAX as u64 - 511, 512).await, Ok(vec![]));
-    // Beyond its end: a hole before what is written.
+    // Beyond its end: a hole before the written data.
     let data = payload_at(&arena(), &[7; 8192], true);
     assert_eq!(node.write(&PAST, 1 << 20, data).wait().await, Ok(8192));
     let stat = node.stat(&Ctx::default()).wait().await.expect("there");
@@ -134,7 +134,7 @@ async fn ends_and_holes() {
     );
     assert_eq!(read_at(&node, &PAST, (1 << 20) - 512, 1024).await, Ok([[0; 512], [7; 512]].concat()));
     assert_eq!(read_at(&node, &PAST, 65536, 65536).await, Ok(vec![0; 65536]));
-    // Of an open that only reads nothing is written, and one that only writes is not read.
+    // A write through a read-only open fails, and so does a read through a write-only open.
     let mut reader = request("f", OpenMode::Open, None);
     reader.rights.write = false;
     let reader = vfs.open(&Ctx::default(), reader).wait().await.expect("there").node;
@@ -144,7 +144,7 @@ async fn ends_and_holes() {
     drop((node, reader));
 }
 
-/// Buffered and unbuffered, at sectors and elsewhere, from all kinds of memory, against the bytes that it should be.
+/// Buffered and unbuffered, at sectors and elsewhere, from all kinds of memory, against the expected bytes.
 #[tokio::test]
 async fn as_the_model() {
     let Some(dir) = disk() else { return };
@@ -186,7 +186,7 @@ async fn as_the_model() {
     }
 }
 
-/// Space reserved behind the end is given back though there were two descriptors.
+/// Space reserved behind the end is freed although the file had two descriptors.
 #[tokio::test]
 async fn the_last_close_gives_back_what_was_reserved() {
     let Some(dir) = disk() else { return };
@@ -211,7 +211,7 @@ async fn the_last_close_gives_back_what_was_reserved() {
     panic!("{} blocks are still there", blocks());
 }
 
-/// Where there is nothing to go past it is I/O as any other.
+/// On a file system without a cache to bypass, it is ordinary I/O.
 #[tokio::test]
 async fn in_memory_it_is_as_any_other() {
     let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {

@@ -1,4 +1,4 @@
-//! What is done at once and what goes to the pool.
+//! Which calls complete at once and which go to the pool.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -9,8 +9,9 @@ use rustix::fs::{Advice, fadvise};
 use super::*;
 use crate::hostdir::cached::resident;
 
-/// What is not in the page cache is read by the pool; what is, at once. The kernel may read ahead while it is asked, and
-/// may evict what it has just read: each is seen once in some tries, and the bytes are right in all of them.
+/// The pool reads data that is not in the page cache; cached data is read at once. The kernel may read ahead during the
+/// test, or evict pages that it has just read: each case occurs at least once in some tries, and the bytes are right in
+/// all of them.
 #[tokio::test]
 async fn a_cold_file_does_not_block() {
     const LENGTH: u64 = 1 << 20;
@@ -48,7 +49,7 @@ async fn a_cold_file_does_not_block() {
     assert!(matches!(node.stat(&c), Io::Done(Ok(_))));
 }
 
-/// Half of it is in memory: the rest comes from the pool, the whole is right.
+/// Half of the file is in memory: the pool reads the rest, and all bytes are right.
 #[tokio::test]
 async fn a_lukewarm_file() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -82,7 +83,7 @@ async fn without_nowait() {
     assert_eq!(read(&*node, 100).await, b"help!");
 }
 
-/// What was reserved goes back with the last open, whichever that is, and only if nobody else has the file open.
+/// Reserved space is freed with the last open, whichever that is, and only if no other process has the file open.
 #[tokio::test]
 async fn reserved_space_is_given_back() {
     use std::os::unix::fs::MetadataExt;
@@ -130,7 +131,7 @@ fn descriptors(path: &Path) -> usize {
         .count()
 }
 
-/// Closing what was written, or what has no name any more, is left to the pool; what was only read is closed at once.
+/// The pool closes files that were written or have no name any more; files that were only read are closed at once.
 #[tokio::test]
 async fn closing_does_not_block() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -163,7 +164,8 @@ async fn closing_does_not_block() {
     assert_eq!(descriptors(&file), 0);
 }
 
-/// A file that a local process holds a lease on is opened when that has been given up, and nobody else waits.
+/// The open of a file on which a local process holds a lease waits until the lease is released, and no other call
+/// waits.
 #[tokio::test]
 async fn a_lease_is_waited_for() {
     for above in [std::env::temp_dir(), "/dev/shm".into()] {
@@ -189,7 +191,8 @@ async fn a_lease_is_waited_for() {
     }
 }
 
-/// As above, by a name that differs in case, which might be created: meanwhile names beside it change.
+/// As above, by a name that differs in case and might be created: other names in the directory can change during the
+/// wait.
 #[tokio::test]
 async fn a_lease_is_waited_for_without_the_names() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -211,7 +214,7 @@ async fn a_lease_is_waited_for_without_the_names() {
     assert!(!waiting.await.expect("no panic").expect("free now").0);
 }
 
-/// Takes or gives back a lease; the signal that asks for it is one that does nothing.
+/// Acquires or releases a lease; the signal of the lease break has no effect.
 #[allow(unsafe_code)] // rustix has no leases
 fn lease(file: &std::fs::File, kind: i32) -> bool {
     use std::os::fd::AsRawFd;
@@ -223,7 +226,7 @@ fn lease(file: &std::fs::File, kind: i32) -> bool {
     }
 }
 
-/// A write that fails without waiting is tried again where it may wait, and fails there.
+/// A write that fails without waiting is retried in the pool, where it may wait, and fails there.
 #[tokio::test]
 async fn only_success_is_taken_at_once() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -240,7 +243,7 @@ async fn only_success_is_taken_at_once() {
     assert_eq!(write.wait().await, Err(VfsError::AccessDenied), "not open for writing");
 }
 
-/// A dropped write is still written, in its turn.
+/// A write whose future is dropped is still written, in its order.
 #[tokio::test]
 async fn issued_and_forgotten() {
     let dir = tempfile::tempdir().expect("a directory");

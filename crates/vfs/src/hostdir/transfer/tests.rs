@@ -37,7 +37,7 @@ fn at_its_offset_and_once_more_over_it() {
     assert!(splices.load(Ordering::Relaxed));
 }
 
-/// What takes nothing from pipes (here: a file that is open for appending) gets it from memory, now and later.
+/// A file that refuses data from pipes (here: one that is open for appending) gets it from memory, this time and later.
 #[test]
 fn a_file_that_refuses_pipes() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -186,7 +186,7 @@ async fn whole_blocks_go_to_the_disk_as_they_are() {
     assert_eq!([0, 1, 2, 3].map(|i| after[i] - before[i]), [1, 1, 0, 1], "write, discard, no flush, through");
 }
 
-/// Parts of blocks written at a time lose nothing of each other.
+/// Concurrent writes of parts of the same block do not overwrite each other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn neighbours_in_a_block_do_not_overwrite_each_other() {
     let share = share();
@@ -236,7 +236,7 @@ async fn a_pool_that_takes_no_changes_leaves_files_as_they_were() {
     assert_eq!(share.whole(&raw).await, [1; 4096]);
 }
 
-/// Random calls on both names against two vectors: the data, and what is behind it.
+/// Random calls on both names against two vectors: the data, and the footer behind it.
 #[tokio::test]
 async fn both_forms_are_the_bytes_that_were_written() {
     for seed in 0..40 {
@@ -247,7 +247,7 @@ async fn both_forms_are_the_bytes_that_were_written() {
 struct Model {
     random: u64,
     data: Vec<u8>,
-    /// What a client wrote behind the data.
+    /// The bytes that a client wrote behind the data.
     footer: Option<Vec<u8>>,
 }
 
@@ -291,7 +291,7 @@ impl Model {
         self.footer.clone().unwrap_or_else(made)
     }
 
-    /// The data becomes so long; a footer that was written by the VHD's name stays where it is.
+    /// Resizes the data; a footer that was written by the VHD's name keeps its position.
     fn resize(&mut self, length: u64, by_vhd: bool) {
         let kept = (length as usize != self.data.len()).then(|| self.footer.take()).flatten();
         let old = self.data.len();

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::super::{BLOCK, OpenDisk, VirtualDisk, VirtualDisks};
 use crate::{Space, VfsError, VfsResult};
 
-/// What a growing virtual disk grows by.
+/// The step by which a virtual disk grows.
 pub(super) const STEP: u64 = 64 << 10;
 
 /// A pool.
@@ -26,7 +26,7 @@ struct State {
     next: u64,
     disks: BTreeMap<u64, Entry>,
     resizes: usize,
-    /// Nothing can be changed.
+    /// Every change fails.
     broken: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Where the demonstrations' files are: on a server of our own or on one that was named.
+//! Where the demonstrations' files are: on the local server or on the target's server.
 
 use arena::Arena;
 use bench::demo::{Demonstration, Transport, Volume};
@@ -17,7 +17,7 @@ const MEMORY: usize = 16 << 20;
 
 /// See the module.
 pub(super) struct Places {
-    /// Ours; it ends with this.
+    /// The local server, if there is no target; dropping this stops it.
     server: Option<Server>,
     pid: Option<u32>,
     storage: Directory,
@@ -27,7 +27,7 @@ pub(super) struct Places {
     files: Vec<(Volume, String)>,
 }
 
-/// A directory of a share, and how to get there.
+/// A directory of a share, and how to connect to it.
 struct Directory {
     host: String,
     port: u16,
@@ -37,7 +37,7 @@ struct Directory {
 }
 
 impl Places {
-    /// Starts a server, or asks for the password of the one that was named.
+    /// Starts the local server, or asks for the password of the target's server.
     pub(super) fn new(args: &DemoArgs, shown: &[&'static Demonstration]) -> Result<Places, Failure> {
         let files = shown.iter().flat_map(|d| (1..=args.threads()).map(|n| (d.volume, d.file(n))));
         let mut files: Vec<_> = files.collect();
@@ -63,12 +63,12 @@ impl Places {
         Ok(Places { server: None, pid: args.pid, storage, null, pool: None, files })
     }
 
-    /// The server's process, where it is known.
+    /// The server's process id, if known.
     pub(super) fn server_pid(&self) -> Option<u32> {
         self.pid
     }
 
-    /// What the pool of our server has read until now, if the data is on it.
+    /// The counters of the local server's pool, if the demonstration's data is on it.
     ///
     /// # Errors
     /// The server does not answer.
@@ -79,7 +79,7 @@ impl Places {
         }
     }
 
-    /// The files of a demonstration's threads, as they are called and as they are reached.
+    /// The files of a demonstration's threads: the names and the places.
     pub(super) fn of(
         &self,
         d: &Demonstration,
@@ -90,10 +90,10 @@ impl Places {
         (1..=threads).map(|n| directory.file(&d.file(n), transport)).unzip()
     }
 
-    /// Removes the files from a server that is not ours, and ends one that is.
+    /// Removes the files from the target's server, or stops the local server.
     ///
     /// # Errors
-    /// That a file is there still.
+    /// A file could not be removed.
     pub(super) fn remove(self) -> Result<(), Failure> {
         match &self.server {
             Some(_) => Ok(()),
@@ -112,14 +112,14 @@ impl Places {
         match volume {
             Volume::Storage => &self.storage,
             Volume::Null => &self.null,
-            // Only a server of our own has one.
+            // Only the local server has a pool.
             Volume::Pool => self.pool.as_ref().unwrap_or(&self.storage),
         }
     }
 }
 
 impl Directory {
-    /// The one that `text` names. The password is asked for once for each server.
+    /// The directory of a URL. The password is requested once for each server.
     fn named(text: &str, args: &DemoArgs, known: Option<&Directory>) -> Result<Directory, Failure> {
         let at = Location::parse(text)?;
         let share = at.share()?.to_owned();
@@ -159,7 +159,7 @@ impl Directory {
     /// Asks the server whether so many bytes fit, before any are written.
     ///
     /// # Errors
-    /// That they do not, or the server's.
+    /// [`Failure::NoRoom`], or the error of the server.
     fn has_room(&self, bytes: u64) -> Result<(), Failure> {
         if bytes == 0 {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The pool of the demonstrations' server: files as disks, and what their counters say.
+//! The pool of the local server: files as disks, and their counters.
 
 use std::fs::File;
 use std::io;
@@ -18,10 +18,10 @@ pub(super) const NAME: &str = "bench";
 const COPIES: u64 = 2;
 const SLAB_MIN: u64 = 16 << 20;
 const SLAB_MAX: u64 = 256 << 20;
-/// Slabs of a disk that are left over: reserves of the pool, labels and metadata.
+/// Slabs of a disk that hold no data: reserves of the pool, labels and metadata.
 const SLABS_SPARE: u64 = 16;
 
-/// How large its disks are.
+/// The sizes of its disks and slabs, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PoolPlan {
     slab: u64,
@@ -47,12 +47,12 @@ impl PoolPlan {
         self.written
     }
 
-    /// Bytes that its files take: data, and what is allocated for labels and metadata.
+    /// Bytes that its files take: data, labels and metadata.
     pub(super) fn bytes(&self) -> u64 {
         self.written + POOL_DISKS as u64 * (self.disk / 1000 + SLAB_MIN)
     }
 
-    /// Makes its disks in this directory, and of them the pool on a server.
+    /// Creates the disks in this directory, and the pool on the server.
     ///
     /// # Errors
     /// The file system's or the server's.
@@ -75,7 +75,7 @@ impl PoolPlan {
     }
 }
 
-/// Reads of the pool's virtual disks and of its disks: how many, and the nanoseconds that they took.
+/// Reads of the pool's virtual disks and of its disks: number and total nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PoolReads {
     pool: (u64, u64),
@@ -83,7 +83,7 @@ pub(super) struct PoolReads {
 }
 
 impl PoolReads {
-    /// Until now.
+    /// The totals since counting began.
     ///
     /// # Errors
     /// The server's.
@@ -99,7 +99,7 @@ impl PoolReads {
         Ok(PoolReads { pool: sum(counters::STORAGE_POOLS.set()), disks: sum(counters::PHYSICAL_DISKS.set()) })
     }
 
-    /// The cost of a read since then.
+    /// The cost of a read since `before`.
     pub(super) fn since(&self, before: &PoolReads) -> Option<PoolCost> {
         let less = |a: (u64, u64), b: (u64, u64)| (a.0.saturating_sub(b.0), a.1.saturating_sub(b.1));
         PoolCost::new(less(self.pool, before.pool), less(self.disks, before.disks))

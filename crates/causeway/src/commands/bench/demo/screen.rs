@@ -1,4 +1,4 @@
-//! The table as it grows, on standard error: repainted in place on a terminal, a line for each row elsewhere.
+//! The growing table on standard error: repainted in place on a terminal, one line for each row elsewhere.
 
 use std::io::{IsTerminal, Write};
 
@@ -10,13 +10,13 @@ use super::table::{grouped, painted};
 use crate::failure::Failure;
 use crate::output::human_bytes;
 
-const TITLE: &str = "The field's demonstrations of SMB Direct, here";
+const TITLE: &str = "Well-known demonstrations of SMB Direct, repeated";
 
 /// See the module.
 pub(super) struct Screen {
     terminal: bool,
     quiet: bool,
-    /// Lines that stand there.
+    /// Painted lines on the screen.
     lines: usize,
 }
 
@@ -41,7 +41,7 @@ impl Screen {
         let cut = |line: &&str| line.chars().take(columns - 1).collect::<String>();
         let body: String = shown.iter().map(|l| cut(l) + "\n").collect();
         let over = self.over();
-        // One write, so that nothing flickers; a repaint that is not seen is no loss.
+        // One write, so that nothing flickers; a failed repaint is harmless.
         let _ = std::io::stderr().lock().write_all(format!("{over}{body}").as_bytes());
         self.lines = shown.len();
     }
@@ -51,7 +51,7 @@ impl Screen {
         if self.lines == 0 { String::new() } else { format!("\x1b[{}F\x1b[J", self.lines) }
     }
 
-    /// A row is there.
+    /// A row is complete: repaints, or prints it as a line.
     pub(super) fn done(&self, what: &str, row: &Row) {
         if !self.terminal && !self.quiet {
             let (iops, mb) = (grouped(row.iops), grouped(row.mb_per_s));
@@ -59,7 +59,7 @@ impl Screen {
         }
     }
 
-    /// Takes everything away.
+    /// Clears the painted lines.
     pub(super) fn clear(&mut self) {
         let _ = std::io::stderr().lock().write_all(self.over().as_bytes());
         self.lines = 0;
@@ -77,7 +77,7 @@ pub(super) struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    /// `pool_reads`: what the pool has read until now, if the data is on one.
+    /// `pool_reads` returns the pool's counters, if the data is on a pool.
     pub(super) fn new(
         screen: &'a mut Screen,
         rows: &'a [Row],
@@ -88,7 +88,7 @@ impl<'a> Watch<'a> {
         Watch { screen, rows, what, before: None, pool_reads, read: Vec::new() }
     }
 
-    /// The cost of the pool's reads in the time that was measured.
+    /// The cost of the pool's reads during the measurement.
     ///
     /// # Errors
     /// The server did not answer.
@@ -115,7 +115,7 @@ impl Observer for Watch<'_> {
         let before =
             self.before.unwrap_or(Tick { ios: 0, bytes: 0, elapsed: std::time::Duration::ZERO, ..*tick });
         let seconds = tick.elapsed.saturating_sub(before.elapsed).as_secs_f64();
-        // A rate over a fifth of a second can be read.
+        // Rates over at least a fifth of a second are readable.
         if seconds < 0.2 {
             return;
         }

@@ -1,6 +1,6 @@
-//! A server for the demonstrations: on loopback, in a process and a directory of its own, with a share on a
-//! directory, one on nothing, and one of a pool's virtual disks where there are any. It ends and the directory goes when
-//! this is dropped, or by [`leave`].
+//! The local server of the demonstrations: a process on loopback with its own directory. It has a share of a
+//! directory, a share on the backend `null`, and, if needed, a share of a pool's virtual disks. Dropping it, or
+//! [`leave`], stops the process and removes the directory.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, BufRead, BufReader};
@@ -24,7 +24,7 @@ use crate::failure::Failure;
 
 const USER: &str = "bench";
 const CONTROL: &str = "control.sock";
-/// How long the server may take to end before it is killed.
+/// How long the server may take to stop before it is killed.
 const END: Duration = Duration::from_secs(10);
 /// The space that must stay free on the disk, in bytes.
 const SPARE: u64 = 256 << 20;
@@ -38,24 +38,24 @@ pub(super) struct Server {
     password: NtHash,
 }
 
-/// A directory that goes.
+/// A directory that is removed on drop.
 struct Scratch(PathBuf);
 
-/// Files and processes that would remain if this process ended now.
+/// The files and the process that would remain if this process exited now.
 struct Left {
     place: PathBuf,
-    /// The server, until it is known to have ended: then its number may be another's.
+    /// The server, until it is known to have exited: then its process id may be reused.
     server: Option<Pid>,
 }
 
-/// Held while any of it is made or ends, so that nothing is ever missing here.
+/// Locked while any of these is created or removed, so that the record is always complete.
 static LEFT: Mutex<Option<Left>> = Mutex::new(None);
 
 fn left() -> MutexGuard<'static, Option<Left>> {
     LEFT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends this process, and leaves neither a server nor its directory; from any thread.
+/// Exits this process after stopping the server and removing its directory; may be called from any thread.
 pub(in super::super) fn leave(code: i32) -> ! {
     let left = left(); // no other reference exists any more
     if let Some(Left { place, server }) = &*left {
@@ -87,10 +87,10 @@ impl Drop for Scratch {
 }
 
 impl Server {
-    /// Starts one whose files are in a new directory under `parent`, where `bytes` of them must fit.
+    /// Starts a server whose files are in a new directory under `parent`, which needs `bytes` of free space.
     ///
     /// # Errors
-    /// That there is no room, or that the server does not start; it says why on standard error.
+    /// Too little free space, or the server does not start; its reason is on standard error.
     pub(super) fn start(
         parent: Option<&Path>,
         bytes: u64,
@@ -115,7 +115,7 @@ impl Server {
             .arg(config)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            // Ctrl-C is for us: it ends with us, after the last I/O.
+            // Ctrl-C is for this process only: the server stops with it, after the last I/O.
             .process_group(0)
             .spawn()?;
         if let Some(left) = &mut *left {
@@ -132,10 +132,9 @@ impl Server {
         match (port("tcp"), port("iwarp")) {
             (Some(tcp), Some(iwarp)) => (server.tcp, server.iwarp) = (tcp, iwarp),
             _ => {
-                return Err(io::Error::other(
-                    "the server for the demonstrations did not start, as it said above",
-                )
-                .into());
+                return Err(
+                    io::Error::other("the local server did not start: see its error message above").into()
+                );
             }
         }
         if let Some(pool) = pool {
@@ -148,10 +147,10 @@ impl Server {
         ControlClient::new(&self.place.0.join(CONTROL))
     }
 
-    /// What its pool has read until now.
+    /// The counters of its pool.
     ///
     /// # Errors
-    /// It does not answer.
+    /// The server does not answer.
     pub(super) fn pool_reads(&self) -> Result<PoolReads, Failure> {
         crate::commands::block_on(PoolReads::read(&self.control()))
     }
@@ -164,7 +163,7 @@ impl Server {
         self.tcp
     }
 
-    /// How to log on to it.
+    /// The options to log on to the server.
     pub(super) fn options(&self) -> ConnectOptions {
         let mut options = ConnectOptions::new(Credentials {
             user: USER.to_owned(),

@@ -1,4 +1,4 @@
-//! The result: one table, what remote invalidation saves, and what cannot be shown here; or all of it as JSON.
+//! The result: a table, the savings of remote invalidation, and the limits of this repetition; or all as JSON.
 
 use std::io::{self, Write};
 
@@ -14,26 +14,26 @@ const LEGEND: [&str; 5] = [
     "Queue: I/Os in flight.",
     "Client, Server: processor time of each process for an I/O, in microseconds.",
     "WR: RDMA work requests that the client posts for an I/O (register, send, local invalidate).",
-    "Pool: how long a virtual disk takes for an I/O. Disk: I/Os of disks for each of these, and how long one takes. \
-     Published: what was found elsewhere, a reference for another machine.",
-    "-BN goes past the server's page cache, so each read waits for the disk, where the file system has O_DIRECT. -BYRT of a \
+    "Pool: mean time of an I/O of a virtual disk. Disk: number of disk I/Os for each of them, and the mean time of one. \
+     Published: figures of others, measured on other machines.",
+    "-BN bypasses the server's page cache if the file system supports O_DIRECT: each read then waits for the disk. -BYRT on a \
      directory reads from the cache.",
 ];
 
-/// All that was found.
+/// All results.
 #[derive(JsonSchema, Serialize)]
 pub(in crate::commands) struct Report<'a> {
     tool: &'static str,
     version: &'static str,
-    /// How long each was measured.
+    /// How long each demonstration was measured.
     seconds: f64,
     threads: u32,
     processors: usize,
-    /// Whether files were given their size only.
+    /// Whether the files are sparse.
     sparse: bool,
-    /// Whether the server was started for this.
+    /// Whether the local server was used.
     own_server: bool,
-    /// The number of rows without an interruption.
+    /// The number of rows of a complete run.
     planned: usize,
     #[schemars(with = "Vec<serde_json::Value>")]
     rows: &'a [Row],
@@ -59,7 +59,7 @@ impl output::Row for Line<'_> {
         Column::right("Pool ms").rank(6),
         Column::right("Disk I/O").rank(7),
         Column::right("Disk ms").rank(7),
-        Column::new("Published (a reference for another machine)").wraps().rank(8),
+        Column::new("Published (on another machine)").wraps().rank(8),
     ];
 
     fn cells(&self) -> Vec<String> {
@@ -118,7 +118,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// To standard output.
+    /// Prints the report to standard output.
     ///
     /// # Errors
     /// Standard output's.
@@ -140,7 +140,7 @@ impl<'a> Report<'a> {
             text += "The files are sparse: reads return blocks that were never written, without disk I/O.\n";
         }
         if rows < self.planned {
-            text += &format!("Stopped: {rows} of {} are shown.\n", self.planned);
+            text += &format!("Stopped early: {rows} of {} rows are complete.\n", self.planned);
         }
         for c in &self.remote_invalidation {
             text += &format!(
@@ -163,7 +163,7 @@ impl<'a> Report<'a> {
             }
         }
         if !told.is_empty() {
-            text += "\nShown there and not reproduced here:\n";
+            text += "\nDifferences from the published demonstrations:\n";
         }
         for (lacks, names) in told {
             text += &format!("{}\n", wrapped(&format!("  {}: {lacks}", names.join("; ")), "    "));

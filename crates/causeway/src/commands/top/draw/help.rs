@@ -1,4 +1,4 @@
-//! The help: keys, and what each column of the table in focus means, in the words of the counters' definitions.
+//! The help: keys, and the definition of each column of the table in focus.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -12,12 +12,12 @@ use super::{BOLD, CELL, DIM};
 
 const KEYS: [(&str, &str); 7] = [
     ("q", "quit"),
-    ("1..8, Tab", "table; 5..8 are the second screen: Pools, Virtual disks, Disks, Jobs"),
-    ("s, S", "sort by the next, the previous column (numbers: most first)"),
-    ("arrows", "more columns, more lines; Home: back to the first"),
+    ("1..8, Tab", "select a table; 5..8 (second screen): Pools, Virtual disks, Disks, Jobs"),
+    ("s, S", "sort by the next or the previous column (numbers: largest first)"),
+    ("arrows", "scroll columns and lines; Home: back to the first"),
     ("p", "pause the display"),
-    ("+, -", "a longer, a shorter interval"),
-    ("h, Esc", "this help; 1..8 for other tables, arrows for more"),
+    ("+, -", "longer or shorter interval"),
+    ("h, Esc", "open or close this help (in it, 1..8: other tables, arrows: scroll)"),
 ];
 
 pub(super) fn draw(state: &mut State, area: Rect, buf: &mut Buffer) {

@@ -55,7 +55,7 @@ impl Block {
         Block { kind, sort, lines, rows: rows.iter().filter(|r| !r.total).count() }
     }
 
-    /// Lines, with the heading; a table without rows says so.
+    /// Lines, with the heading; a table without rows has one line for that.
     pub(super) fn wants(&self) -> u16 {
         let lines = if self.rows == 0 { 1 } else { self.lines.len() };
         u16::try_from(lines + 1).unwrap_or(u16::MAX / 8)
@@ -78,7 +78,7 @@ impl Block {
         names.max().unwrap_or(0).clamp(NAME_LEAST, NAME_MOST)
     }
 
-    /// Draws it on `area`, and takes back what was scrolled too far.
+    /// Draws it on `area`. Scroll positions beyond the end are reduced.
     pub(super) fn draw(&self, state: &mut TableState, focus: bool, area: Rect, buf: &mut Buffer) {
         if area.height == 0 {
             return;
@@ -86,7 +86,7 @@ impl Block {
         let columns = self.kind.columns();
         let width = usize::from(area.width);
         let fit = |name: usize| width.saturating_sub(name) / CELL;
-        // A longer name may have what no column needs.
+        // A longer name may use the width that no column needs.
         let shown = fit(NAME_LEAST).min(columns.len());
         let name = self.name_wants().min(width - shown * CELL);
         state.column = state.column.min(columns.len() - shown);
@@ -144,7 +144,7 @@ impl Block {
     }
 }
 
-/// A row's name as it is shown: an SMB Direct connection's is the peer, as the listener is the same for all.
+/// The displayed name of a row. For an SMB Direct connection it is the peer, because the listener is the same for all.
 fn shown(kind: Kind, row: &Row) -> String {
     let name = match kind {
         Kind::Direct => row.name.split_once('/').map_or(row.name.as_str(), |(_, remote)| remote),
@@ -187,7 +187,7 @@ fn compare(a: &Value, b: &Value) -> Ordering {
     }
 }
 
-/// As much of a name as fits.
+/// A name cut to a width.
 fn cut(text: &str, width: usize) -> String {
     if Span::raw(text).width() <= width {
         return text.to_owned();
@@ -212,7 +212,7 @@ fn cell(value: &Value) -> (String, bool) {
     }
 }
 
-/// Six characters at most, with three digits that count at least.
+/// A number with at most six characters and at least three significant digits.
 pub(super) fn number(n: f64) -> String {
     match n {
         0.0 => "0".to_owned(),

@@ -28,12 +28,12 @@ pub(super) fn open(open: &OpenPool) -> HealthNode {
     })
 }
 
-/// One that is not.
+/// A pool that is not open.
 pub(super) fn closed(closed: &Closed) -> HealthNode {
     node("Pool", closed.name.clone(), Health::new("Not open", "Unknown"), Vec::new())
 }
 
-/// The domains of the farthest level that has names, and what is in them; then the disks that are in none.
+/// The domains of the highest level with names, and their disks; then the disks that are in no domain.
 fn below(
     s: &State,
     levels: &[Level],

@@ -13,10 +13,10 @@ use crate::control::events::{Event, EventKind, Happening};
 use crate::control::health::{FaultStatus, INFORMATION};
 use crate::output::human_seconds;
 
-/// How often it is looked.
+/// The interval between two checks.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// The faults that there were.
+/// The faults of the last check.
 #[derive(Default)]
 pub(in super::super) struct Watch {
     faults: Mutex<BTreeMap<String, Seen>>,
@@ -37,7 +37,7 @@ struct Changes {
 }
 
 impl Watch {
-    /// Says since when faults are known.
+    /// Sets the time when each fault was first seen.
     pub(super) fn date(&self, faults: &mut [FaultStatus]) {
         let seen = self.faults.lock();
         for fault in faults {
@@ -45,14 +45,14 @@ impl Watch {
         }
     }
 
-    /// One is known for longer than this run of the server.
+    /// Sets the time of a fault that began before this run of the server.
     fn backdate(&self, fault_id: &str, since_unix_s: u64) {
         if let Some(seen) = self.faults.lock().get_mut(fault_id) {
             seen.since_unix_s = since_unix_s;
         }
     }
 
-    /// Takes the faults that there are now. One that has become better or worse has ended and begun.
+    /// Compares the present faults with the last ones. A fault whose severity changed has ended and begun again.
     fn look(&self, now: Vec<(String, FaultStatus)>, unix_s: u64) -> Changes {
         let mut seen = self.faults.lock();
         let mut changes = Changes::default();
@@ -86,9 +86,9 @@ impl Pools {
         }
     }
 
-    /// `earlier`: faults of the run of the server before this one, until the first look.
+    /// `earlier`: faults of the previous run of the server, until the first check.
     fn tell(&self, pools: Vec<(String, Vec<FaultStatus>)>, earlier: &mut BTreeMap<String, Event>) {
-        // Each pool is counted from the first look on, with or without faults.
+        // Each pool has counters from the first check on, with or without faults.
         pools.iter().for_each(|(name, _)| drop(counters::pool_health(name)));
         let of =
             |(pool, faults): (String, Vec<FaultStatus>)| faults.into_iter().map(move |f| (pool.clone(), f));
@@ -97,7 +97,7 @@ impl Pools {
         let changes = self.watch.look(faults, now_unix_s);
         for Seen { pool, fault, since_unix_s } in &changes.cleared {
             let message =
-                format!("it is over after {}", human_seconds(now_unix_s.saturating_sub(*since_unix_s)));
+                format!("the fault ended after {}", human_seconds(now_unix_s.saturating_sub(*since_unix_s)));
             self.events.record(cleared(raised(pool, fault), message));
             counters::pool_health(pool).add(CLEARED, 1);
             counters::pool_health(pool).sub(cell(fault), 1);
@@ -105,7 +105,7 @@ impl Pools {
             tracing::info!(pool, fault = kind, id = fault.fault_id, "fault cleared: {object}");
         }
         for Seen { pool, fault, .. } in &changes.raised {
-            // One that was there before the server started is the same one.
+            // A fault that existed before the start of the server is the same fault.
             match earlier.remove(&fault.fault_id) {
                 Some(b) if b.what.perceived_severity == fault.perceived_severity => {
                     self.watch.backdate(&fault.fault_id, b.time_unix_s);
@@ -142,9 +142,9 @@ fn cleared(raised: Happening, message: String) -> Happening {
     Happening { kind: EventKind::FaultCleared, perceived_severity: INFORMATION, message, ..raised }
 }
 
-/// One that was raised in the run of the server before this one.
+/// A fault of the previous run of the server that has ended.
 fn over(raised: Event) -> Happening {
-    cleared(raised.what, "it was not there any more, as it had been, when the server started".to_owned())
+    cleared(raised.what, "the fault no longer existed when the server started".to_owned())
 }
 
 fn cell(fault: &FaultStatus) -> counters::Cell {

@@ -1,4 +1,4 @@
-//! Texts of faults, with commands that can be run as they are.
+//! Texts of faults, with commands that can be run unchanged.
 
 #[cfg(test)]
 mod tests;
@@ -18,14 +18,14 @@ use crate::control::health::FaultStatus;
 use crate::control::storage::DiskStatus;
 use crate::output::{human_bytes, quoted, some};
 
-/// The pool's names and paths that the texts use.
+/// The names and paths of a pool for the texts.
 pub(super) struct Words<'a> {
     pub(super) id: PoolId,
     pub(super) state: &'a State,
     /// Paths of the present disks.
     pub(super) paths: BTreeMap<DiskNumber, PathBuf>,
     pub(super) jobs: &'a [JobState],
-    /// Disks that could be added, as of the last search.
+    /// Disks that can be added, as of the last search.
     pub(super) free: &'a [DiskStatus],
 }
 
@@ -65,7 +65,7 @@ impl Words<'_> {
                 };
                 let list: Vec<_> = disks.iter().map(|d| d.0.to_string()).collect();
                 let text = format!(
-                    "All disks of the {word} are absent: {}. Check its power and cables; its disks return to the pool by themselves, or by the commands",
+                    "All disks of the {word} are absent: disks {}. Check its power and cables. Its disks then return to the pool by themselves, or with the commands",
                     list.join(", ")
                 );
                 (kind, text, disks.iter().map(|d| self.returns(*d)).collect())
@@ -80,7 +80,7 @@ impl Words<'_> {
                     && self.state.slabs_used(*disk).next().is_none()
                 {
                     text.push_str(
-                        ". It holds no data of the pool any more: if it does not return, the other command removes it from the pool",
+                        ". It holds no data of the pool any more. If it does not return, the other command removes it from the pool",
                     );
                     actions.push(format!("causeway pool remove-disk {pool} {}", disk.0));
                 }
@@ -89,8 +89,8 @@ impl Words<'_> {
             (FaultKind::Failing { error }, Place::Disk(disk)) => (
                 "PhysicalDisk.FailedMedia",
                 format!(
-                    "An I/O failed ({error}). The disk stays in service because it has the only current copy of some data. Bring the others \
-                     back; when they are up to date, it can be taken offline"
+                    "An I/O failed ({error}). The disk stays in service because it has the only current copy of some data. Return the absent \
+                     disks; when they are up to date, this disk can be taken offline"
                 ),
                 self.all_return().into_iter().chain([format!("causeway pool offline-disk {pool} {}", disk.0)]).collect(),
             ),
@@ -106,8 +106,8 @@ impl Words<'_> {
                 }
                 actions.push(format!("causeway pool clear {pool} {}", disk.0));
                 let text = format!(
-                    "{} of 4 KiB {} damaged on this disk and repaired from other copies. Read everything once: if \
-                     no more are found, this fault ends; if more are, replace the disk",
+                    "{} of 4 KiB {} damaged on this disk and repaired from other copies. Read all data once: if no \
+                     more damage is found, this fault ends; otherwise replace the disk",
                     some(*units as usize, "block"),
                     one_or(*units, "was", "were")
                 );
@@ -125,24 +125,24 @@ impl Words<'_> {
             (FaultKind::Behind { bytes, waits }, place) => self.behind(*bytes, waits.as_ref(), place),
             (FaultKind::Redundancy { left: 0, promised }, _) => (
                 "VirtualDisks.LastCopy",
-                format!("Part of it would not survive the loss of one more disk: it promises to survive {promised}"),
+                format!("Part of it would not survive the loss of one more disk; it should survive the loss of {promised}"),
                 self.jobs_or_return(),
             ),
             (FaultKind::Redundancy { left, promised }, _) => (
                 "VirtualDisks.NeedsRepair",
-                format!("It can lose {left} more, and promises to survive {promised}"),
+                format!("The number of disks that it can lose is {left}, and should be {promised}"),
                 self.jobs_or_return(),
             ),
             (FaultKind::Unavailable, _) => (
                 "VirtualDisks.Detached",
-                "The newest data of parts of it is on absent disks: reading these parts fails. Bring the missing disks back".to_owned(),
+                "The newest data of parts of it is on absent disks, so reading these parts fails. Connect the absent disks".to_owned(),
                 self.all_return(),
             ),
             (FaultKind::InDoubt { groups }, _) => (
                 "VirtualDisks.InDoubt",
                 format!(
-                    "{} of 2 MiB {} being written when the server crashed, and the copies have not been compared since: the job \
-                     waits. A region is also compared when it is read",
+                    "{} of 2 MiB {} being written when the server crashed, and the copies have not been compared since, because \
+                     the job waits. A region is also compared when it is read",
                     some(*groups, "region"),
                     one_or(*groups as u64, "was", "were")
                 ),
@@ -151,17 +151,17 @@ impl Words<'_> {
             (FaultKind::Metadata { voters }, _) => (
                 "StoragePool.MetadataRedundancy",
                 match voters {
-                    1 => "1 disk has its metadata, and if it fails the pool stops".to_owned(),
-                    n => format!("{n} disks have its metadata, and if one of them fails the pool stops"),
+                    1 => "Only 1 disk has its metadata; if it fails, the pool stops".to_owned(),
+                    n => format!("Only {n} disks have its metadata; if one of them fails, the pool stops"),
                 },
                 vec![self.add(MediaClass::ANY)],
             ),
             (FaultKind::Capacity { percent, threshold, media }, _) if percent < threshold => (
                 "StoragePool.PoolCapacityThresholdExceeded",
                 format!(
-                    "{percent} % of {} is in use, but a thin virtual disk cannot grow: too few of the present disks have room. Bring \
-                     back the absent ones, or add {}",
-                    if media.is_any() { "it".to_owned() } else { format!("its {}", media.disks()) },
+                    "{percent} % of {} is in use, but a thin virtual disk cannot grow: too few of the present disks have room. \
+                     Return the absent disks, or add {}",
+                    if media.is_any() { "its capacity".to_owned() } else { format!("its {}", media.disks()) },
                     media.disks()
                 ),
                 self.all_return().into_iter().chain([self.add(*media)]).collect(),
@@ -169,9 +169,9 @@ impl Words<'_> {
             (FaultKind::Capacity { percent, threshold, media }, _) => (
                 "StoragePool.PoolCapacityThresholdExceeded",
                 format!(
-                    "{percent} % of {} is in use (threshold {threshold} %), and its thin virtual disks may grow: when it is full, writes to \
-                     new places fail. Add {}, or discard what is not needed",
-                    if media.is_any() { "it".to_owned() } else { format!("its {}", media.disks()) },
+                    "{percent} % of {} is in use (threshold {threshold} %), and its thin virtual disks may grow: when it is full, writes \
+                     that need new space fail. Add {}, or discard data",
+                    if media.is_any() { "its capacity".to_owned() } else { format!("its {}", media.disks()) },
                     media.disks()
                 ),
                 vec![self.add(*media)],
@@ -179,7 +179,7 @@ impl Words<'_> {
             (FaultKind::Full, place) => (
                 "VirtualDisks.NoRoom",
                 format!(
-                    "There is no room{} for new data: such writes fail; reads, and writes over existing data, continue",
+                    "There is no room{} for new data: writes that need new space fail; reads and overwrites continue",
                     self.class(place).map_or_else(String::new, |media| format!(" on {}", media.disks()))
                 ),
                 vec![self.add(self.class(place).unwrap_or_default())],
@@ -187,7 +187,7 @@ impl Words<'_> {
             (FaultKind::NoReserve { needed, free, media }, _) => (
                 "StoragePool.InsufficientReserveCapacityFault",
                 format!(
-                    "A disk that fails could not be rebuilt on {}: {} would be needed, and {} are free. Add {}",
+                    "A failed disk could not be rebuilt on {}: {} would be needed, and {} are free. Add {}",
                     if media.is_any() { "the others".to_owned() } else { format!("other {}", media.disks()) },
                     human_bytes(*needed),
                     human_bytes(*free),
@@ -204,8 +204,8 @@ impl Words<'_> {
         }
     }
 
-    /// The command that gives the pool room on these media: it adds the largest free disk, if one is known;
-    /// else it lists disks.
+    /// The command that adds capacity on these media: it adds the largest free disk if one is known, else it
+    /// lists disks.
     fn add(&self, media: MediaClass) -> String {
         let fits = |d: &&DiskStatus| media.is_any() || media.media().any(|m| m.to_string() == d.media_type);
         match self.free.iter().filter(fits).max_by_key(|d| d.size) {
@@ -214,7 +214,7 @@ impl Words<'_> {
         }
     }
 
-    /// The class of a virtual disk that has one.
+    /// The media class of a virtual disk, if it has one.
     fn class(&self, place: &Place) -> Option<MediaClass> {
         let Place::Space(space) = place else { return None };
         self.state.spaces.get(space).map(|r| r.media).filter(|m| !m.is_any())
@@ -222,8 +222,8 @@ impl Words<'_> {
 
     fn other_media(&self, bytes: u64, place: &Place) -> (&'static str, String, Vec<String>) {
         let disks = self.class(place).unwrap_or_default().disks();
-        let what = format!("{} of it are on other disks than {disks}", human_bytes(bytes));
-        let text = format!("{what}. They move there, as far as there is room");
+        let what = format!("{} of it are on disks other than {disks}", human_bytes(bytes));
+        let text = format!("{what}. They are moved there if there is room");
         let action = format!("causeway pool optimize {}", quoted(&self.state.name));
         ("VirtualDisks.OtherMedia", text, vec![action, "causeway job list".to_owned()])
     }
@@ -248,7 +248,7 @@ impl Words<'_> {
             "{at_least}{} of 4 KiB of {name} {} no valid copy on any disk{}{first}: reading {them} fails until {} written again. ",
             some(units as usize, "block"),
             one_or(units, "has", "have"),
-            if away.is_empty() { "" } else { " that is here" },
+            if away.is_empty() { "" } else { " that is present" },
             one_or(units, "it is", "they are"),
         );
         if away.is_empty() {
@@ -258,9 +258,8 @@ impl Words<'_> {
             return (text, vec![format!("causeway {repair}")]);
         }
         let text = format!(
-            "{fails}{}, which {} not here, may have a valid copy: connect {} again before anything else. The commands \
-             then return {} to the pool, read everything, and clear the fault. Restore only what is still lost after \
-             that from a backup",
+            "{fails}{}, which {} absent, may have a valid copy: connect {} again first. The commands then return {} to the \
+             pool, read everything, and clear the fault. After that, restore only what is still lost from a backup",
             away.join(" and "),
             one_or(away.len() as u64, "is", "are"),
             one_or(away.len() as u64, "it", "them"),
@@ -351,7 +350,7 @@ fn outlier(slow: &Slowness, place: &Place, pool: &str) -> (String, Vec<String>) 
         )
     };
     text.push_str(if slow.crowded {
-        " in long queues; too few began in a short queue to decide. It may only have more load than its peers, so reads do not avoid it and it stays in service. If it is as slow with little load, retire it, which moves its data to other disks, and replace it"
+        " with a long queue; too few I/Os started in a short queue to decide. The disk may only have more load than its peers, so reads do not avoid it and it stays in service. If it is as slow with little load, retire it, which moves its data to other disks, and replace it"
     } else {
         ". Reads avoid it if other disks have the data. If it stays slow, it is removed from service as soon as that puts no data at risk. Retire it, which moves its data to other disks, and replace it"
     });
@@ -372,7 +371,7 @@ fn number_of(place: &Place) -> String {
     }
 }
 
-/// To two digits or so.
+/// A duration with about two digits.
 fn human_time(time: Duration) -> String {
     match time.as_secs_f64() {
         s if s >= 1.0 => format!("{s:.1} s"),
@@ -386,23 +385,23 @@ fn absent(why: Absence) -> (&'static str, &'static str) {
     match why {
         Absence::NotFound => (
             "PhysicalDisk.LostCommunication",
-            "It was not found when the pool was opened. Connect it again: it returns to the pool by itself, or by the command if it is elsewhere, and receives the writes that it missed",
+            "It was not found when the pool was opened. Connect it again: it returns to the pool by itself, or with the command if its path is not in storage.devices. Missed writes are then copied to it",
         ),
         Absence::Gone => (
             "PhysicalDisk.LostCommunication",
-            "It was disconnected while in use, or its file was removed, truncated or overwritten. Bring it back as it was: it returns to the pool by itself, or by the command if it is elsewhere, and receives the writes that it missed",
+            "It was disconnected while in use, or its file was removed, truncated or overwritten. Restore it unchanged: it returns to the pool by itself, or with the command if its path is not in storage.devices. Missed writes are then copied to it",
         ),
         Absence::WriteFailed => (
             "PhysicalDisk.FailedMedia",
-            "A write to it failed, and it was removed from service. Replace it; if the cause was its cable, or a full file system that holds it, fix that, and the command returns it to the pool",
+            "A write to it failed, and it was removed from service. Replace it. If the cause was its cable, or a full file system under its file, repair that; the command then returns it to the pool",
         ),
         Absence::FlushFailed => (
             "PhysicalDisk.FailedMedia",
-            "A flush failed, so it may have lost acknowledged writes. Replace it; if the cause was its cable, the command returns it to the pool",
+            "A flush failed, so it may have lost acknowledged writes. Replace it. If the cause was its cable, repair that; the command then returns it to the pool",
         ),
         Absence::Slow => (
             "PhysicalDisk.Unresponsive",
-            "Its I/O took too long, and it was removed from service. Replace it; if the cause was elsewhere, the command returns it to the pool",
+            "Its I/O took too long, and it was removed from service. Replace it. If the cause was not the disk, repair that; the command then returns it to the pool",
         ),
         Absence::Asked => (
             "PhysicalDisk.MaintenanceMode",
@@ -410,7 +409,7 @@ fn absent(why: Absence) -> (&'static str, &'static str) {
         ),
         Absence::Stale => (
             "PhysicalDisk.UnrecognizedMetadata",
-            "It is older than the pool's record of it: it has lost writes, or is a copy. The command returns it to the pool, and all its data is copied again",
+            "Its contents are older than the pool's record of it: it lost writes, or is an old copy. The command returns it to the pool, and all its data is copied again",
         ),
     }
 }
@@ -451,14 +450,14 @@ fn places(disks: &[DiskStatus]) -> String {
     paths.map(|p| format!(" {}", quoted(&p.display().to_string()))).collect()
 }
 
-/// A disk that could be pooled, and the command for it.
+/// The information that a disk can be pooled, and the command for it.
 pub(super) fn free_disk(disk: &DiskStatus, action: String) -> Option<FaultStatus> {
     let path = disk.path.as_ref()?.display().to_string();
     Some(FaultStatus {
         fault_id: identity(&format!("{}/PhysicalDisk.CanPool", disk.unique_id)),
         fault_type: "PhysicalDisk.CanPool".to_owned(),
         perceived_severity: Severity::Information as u8,
-        reason: format!("{} that no pool uses", human_bytes(disk.size)),
+        reason: format!("A disk of {} that no pool uses", human_bytes(disk.size)),
         faulting_object_description: format!("{} ({path})", disk.friendly_name),
         faulting_object_location: path,
         recommended_actions: vec![action],
@@ -467,7 +466,7 @@ pub(super) fn free_disk(disk: &DiskStatus, action: String) -> Option<FaultStatus
     })
 }
 
-/// 16 digits that are always the same for the same text (FNV-1a).
+/// The hash of a text (FNV-1a), in 16 digits.
 fn identity(text: &str) -> String {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     format!("{:016x}", text.bytes().fold(0xcbf2_9ce4_8422_2325, step))

@@ -13,10 +13,10 @@ use crate::daemon::storage::error::StorageError;
 use crate::daemon::storage::jobs::Mender;
 use crate::daemon::storage::mover::Mover;
 
-/// How often it is checked that the disks are still those that were opened.
+/// The interval of the check that the disks are still those that were opened.
 const CHECKS: Duration = Duration::from_secs(2);
 
-/// How long the jobs of a pool that is let go may take to end.
+/// How long the jobs of a suspended pool may take to end when it is closed.
 const STOP: Duration = Duration::from_secs(10);
 
 /// See the module; none when the pool is closed.
@@ -85,23 +85,23 @@ impl OpenPool {
         *self.live.0.lock() = Some(Live { owners, workers });
     }
 
-    /// Lets the owners go, with a pool that is suspended.
+    /// Drops the owners of a suspended pool.
     pub(super) async fn abandon_owners(&self) -> Kept {
         let Some(Live { owners, workers }) = self.live.0.lock().take() else { return Kept::default() };
-        // First: what the others wait for will not come.
+        // First, because the others wait for calls that cannot complete.
         self.pool.abandon();
         if let Some(Workers { mender, mover }) = workers {
             mover.stop();
-            // Longer only if I/O of a job hangs.
+            // Takes longer only if I/O of a job hangs.
             let _ = tokio::time::timeout(STOP, mender.stop()).await;
         }
         owners.abandon().await
     }
 
-    /// Ends the owners: everything is flushed, and no virtual disk may be used meanwhile.
+    /// Stops the owners: flushes everything; the virtual disks must not be in use.
     pub(super) async fn end_owners(&self) -> Result<(), StorageError> {
         let Some(Live { owners, workers }) = self.live.0.lock().take() else { return Ok(()) };
-        // Of one that is open for reading only nothing is to be made durable.
+        // A pool that is open for reading only has nothing to flush.
         let Some(Workers { mender, mover }) = workers else { return Ok(()) };
         mover.stop();
         mender.stop().await;
@@ -113,10 +113,10 @@ impl OpenPool {
 async fn check_disks(env: Env, owners: Weak<LocalPool>) {
     loop {
         env.sleep(CHECKS).await;
-        // Between the checks nothing here keeps the pool, and with it its disks, open.
+        // Between the checks this task holds no reference to the pool and its disks.
         let Some(owners) = owners.upgrade() else { return };
         if let Err(error) = owners.pool().check_disks().await {
-            tracing::debug!(%error, "a disk that is gone could not be removed from service");
+            tracing::debug!(%error, "cannot remove an absent disk from service");
         }
     }
 }

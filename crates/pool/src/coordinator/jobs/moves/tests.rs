@@ -25,13 +25,14 @@ fn disks_that_read_much_write_little() {
         let place = work.place(&s, SPACE, RowNumber(row), 0).expect("there is room");
         *targets.entry(place.disk.0).or_default() += 1;
     }
-    // In the end all have three or four to do, or two and no row left for them, but the one that has six to read.
+    // In the end each disk has three or four slabs to write, or two and no other row possible, except the disk that has
+    // six to read.
     let to = |disk| targets.get(&disk).copied().unwrap_or(0);
     assert_eq!(to(1), 0, "{targets:?}");
     assert_eq!((to(2) + 2).max(to(3)).max(to(4)), 4, "{targets:?}");
 }
 
-/// What another medium has room for says nothing of this one.
+/// Free space on another medium does not count.
 #[test]
 fn room_is_asked_of_disks_of_the_same_medium() {
     let is_ample = |flash: u32, other: u32| {

@@ -1,10 +1,11 @@
-//! The power goes at every write and flush of a run, in four ways each, and then any of the disks may be missing too.
+//! The power fails at every write and flush of a run, in four ways each, and then any of the disks may be missing too.
 
 use disk::PowerCut;
 
 use super::*;
 
-/// A run: opening, changes, a disk that leaves, returns, opening again. What was acknowledged, at which event.
+/// A run: opening, changes, a disk that leaves and returns, opening again. Returns the acknowledged states, each with
+/// the number of its event.
 async fn run(seed: u64, env: &Env, arena: &Arena, machine: &Machine, disks: usize) -> Vec<(u64, Visible)> {
     let mut pool = pool_on(env, arena, machine, disks).await;
     machine.record();
@@ -55,13 +56,13 @@ async fn every_cut(seed: u64, env: Env, arena: Arena) {
                 );
             };
             let after = moment.cut(&env, *cut);
-            // Whichever disks are there: what opens is what was acknowledged.
+            // With any set of disks present: a pool that opens has the acknowledged state.
             for missing in 0..disks {
                 let after = moment.cut(&env, *cut);
                 let some = open_all(&after, (0..disks).filter(|n| *n != missing));
                 match open(&env, &arena, &some).await {
                     Ok(opened) => check(&opened.pool, &format!("without disk {missing}")),
-                    // The last: the one that is there was about to be taken back.
+                    // The last case: the present disk was about to be returned.
                     Err(OpenError::TooFewVoters { .. } | OpenError::NoMetadata { .. }) => {}
                     Err(e) => panic!("without disk {missing}, {cut:?} at {moment:?}: {e}"),
                 }

@@ -1,6 +1,6 @@
-//! Cycle after cycle some of the disks are present, some fail or vanish or lose power in the middle, old ones
-//! return. There is one history: every opening has the last acknowledged change, and perhaps the one change
-//! after it whose outcome was not reported.
+//! In each cycle some of the disks are present, some fail, disappear or lose power in the middle, and old ones return.
+//! There is one history: every opening has the last acknowledged change, and perhaps the one change after it whose
+//! outcome was not reported.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use disk::{Op as DiskOp, PowerCut};
 
 use super::*;
 
-/// How often things happened, over all seeds: a test in which nothing does proves nothing.
+/// The number of events of each kind over all seeds: a test without events proves nothing.
 #[derive(Default)]
 struct Tally {
     opened: AtomicU64,
@@ -24,7 +24,7 @@ fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// What must be found: acknowledged, and what may have become of the change after it.
+/// The expected states: the last acknowledged one, and the possible results of the change after it.
 struct Model {
     acknowledged: Visible,
     in_doubt: Option<Visible>,
@@ -50,7 +50,7 @@ impl Model {
     }
 }
 
-/// Something happens to a disk, or to all.
+/// Causes a random failure of one disk or all.
 fn trouble(env: &Env, machine: &Machine, disks: usize) {
     let cut = match below(env, 4) {
         0 => PowerCut::LoseAll,
@@ -134,7 +134,7 @@ async fn cycles(seed: u64, env: Env, arena: Arena, tally: &Tally) {
             }
         }
     }
-    // In the end everything is there and nothing fails: what is not merely old opens.
+    // In the end all disks are present and none fails: disks that are not outdated open.
     machine.restart();
     for n in 0..disks {
         machine.no_rules(SlotId(n));
@@ -155,8 +155,8 @@ fn there_is_one_history() {
     assert!(counts.iter().all(|n| *n >= 50), "{counts:?}");
 }
 
-/// The record that makes disk 2 a voter reaches it, or not, while an old voter fails too: the two that failed
-/// must not be able to open what the third has gone on with.
+/// The record that makes disk 2 a voter reaches it, or not, while an old voter fails too: the two that failed must not
+/// be able to open the pool with which the third has continued.
 #[test]
 fn a_voter_that_joins_while_others_fail() {
     let went_on = AtomicU64::new(0);

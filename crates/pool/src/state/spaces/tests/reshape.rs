@@ -17,7 +17,7 @@ fn reshape(s: &mut State, number: u64, row: RowNumber) -> Option<Refusal> {
     ask(s, number, [OwnerOp::Reshape { row, birth }])
 }
 
-/// Every copy of the row has everything.
+/// Makes every copy of the row current.
 fn fill(s: &mut State) {
     for index in 0..row(s).slabs.len() {
         s.catch_up(SPACE, ROW, index as u8, ALL).unwrap();
@@ -53,7 +53,7 @@ fn a_row_gets_a_third_copy_and_gives_it_up() {
     let log = &record(&s).rows[&RowNumber::LOG];
     assert_eq!((log.slabs.len(), log.slabs[2].missed), (3, ALL));
     assert!(!record(&s).is_changing() && record(&s).former == THREE);
-    // The other way: the copy that has nothing goes.
+    // The other way: the copy without current regions is removed.
     let used = s.slabs_allocated();
     set(&mut s, TWO).unwrap();
     assert_eq!(reshape(&mut s, 7, ROW), None);
@@ -83,7 +83,7 @@ fn a_copy_is_given_up_only_where_the_others_are_enough() {
     let mut all = s.clone();
     (0..3).for_each(|index| all.miss(SPACE, ROW, index, 1 << index).unwrap());
     assert_eq!(reshape(&mut all, 5, ROW), Some(Refusal::Invalid));
-    // A copy on an absent disk goes first, and not if it has the only one of something.
+    // A copy on an absent disk is removed first, unless it has the only current copy of a region.
     let mut away = s.clone();
     let disk = disks(&away)[1];
     away.apply_all(&away.leave(disk, Absence::Gone, &Answers::from([(SPACE, Vec::new())]))).unwrap();
@@ -93,7 +93,7 @@ fn a_copy_is_given_up_only_where_the_others_are_enough() {
     only.miss(SPACE, ROW, 0, 1).unwrap();
     only.miss(SPACE, ROW, 2, 1).unwrap();
     assert_eq!(reshape(&mut only, 5, ROW), Some(Refusal::Invalid));
-    // To one copy: what it lacks, no other may have.
+    // To one copy: no other copy may have a region that this one lacks.
     set(&mut s, Resiliency::Simple).unwrap();
     (0..3).for_each(|index| s.miss(SPACE, ROW, index, 1 << index).unwrap());
     assert_eq!(reshape(&mut s, 5, ROW), Some(Refusal::Invalid));
@@ -129,7 +129,7 @@ fn a_change_that_cannot_be_is_refused() {
     assert_eq!(ask(&mut s, 6, [OwnerOp::BeginMove { row: ROW, birth, index: 0, to: None }]), None);
     assert_eq!(reshape(&mut s, 7, ROW), Some(Refusal::Invalid));
     assert_eq!(ask(&mut s, 8, [OwnerOp::CancelMove { row: ROW, birth }]), None);
-    // Slabs that are not as the shape says.
+    // Slabs that do not match the shape.
     let (kept, free) = (
         |index| NewSlab::Kept { index },
         |disk, slab| NewSlab::Free { place: SlabPlace { disk: DiskNumber(disk), slab } },

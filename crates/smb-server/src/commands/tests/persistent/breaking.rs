@@ -1,13 +1,13 @@
-//! Breaks of leases whose clients are away (MS-SMB2 3.3.4.7).
+//! Breaks of leases whose clients are disconnected (MS-SMB2 3.3.4.7).
 
 use super::*;
 
-/// The timer of a break does not run while its client is away; the client hears of the break after the reply by which it has
-/// reconnected.
+/// The timer of a break does not run while its client is disconnected; the break is sent to the client after the reply
+/// to its reconnect.
 #[tokio::test(start_paused = true)]
 async fn while_the_client_is_away() {
     let ask = Ask { timeout_ms: 300_000, ..persistent(1, RWH) };
-    // The break is sent before the client is away, or cannot be sent.
+    // The break is sent before the client disconnects, or cannot be sent.
     for before in [true, false] {
         let run = Run::new();
         let (a, b) = (run.client(1), run.client(2));
@@ -37,7 +37,7 @@ async fn while_the_client_is_away() {
     }
 }
 
-/// A client that reconnects and does not acknowledge loses the lease in the end.
+/// A client that reconnects and does not acknowledge loses the lease after the timeout.
 #[tokio::test(start_paused = true)]
 async fn the_timer_begins_with_the_reconnect() {
     let run = Run::new();
@@ -56,7 +56,7 @@ async fn the_timer_begins_with_the_reconnect() {
     assert_eq!(run.journal.record(made.id.persistent).map(|r| r.caching.is_some()), Some(true));
 }
 
-/// A client that does not come back: its opens are closed at the end of their time, and the other goes on.
+/// A client that does not reconnect: its opens are closed at their timeout, and the other client continues.
 #[tokio::test(start_paused = true)]
 async fn the_client_does_not_come_back() {
     let run = Run::new();

@@ -1,8 +1,9 @@
-//! Clients that do not come back, and clients that do not acknowledge: what others do relies on it only once it is stored.
+//! Clients that do not reconnect, and clients that do not acknowledge: other clients' opens succeed only after the loss
+//! is stored.
 
 use super::*;
 
-/// The end of an absence.
+/// The timeout of a disconnected open.
 #[tokio::test(start_paused = true)]
 async fn an_open() {
     let run = Run::new();
@@ -21,7 +22,7 @@ async fn an_open() {
     assert_eq!(run.restarted().await.1, 0);
 }
 
-/// An end that cannot be stored: the client has another absence.
+/// An end that cannot be stored: the open gets another timeout.
 #[tokio::test(start_paused = true)]
 async fn an_open_whose_end_is_not_stored() {
     let run = Run::new();
@@ -43,7 +44,7 @@ async fn an_open_whose_end_is_not_stored() {
     assert_eq!((run.w.server.opens().len(), run.journal.len()), (0, 0));
 }
 
-/// What a lease lost is stored: the leases of both clients come back as they were.
+/// A reduction of a lease is stored: after a restart the leases of both clients are as before.
 #[tokio::test(start_paused = true)]
 async fn a_break_that_is_not_acknowledged() {
     let run = Run::new();
@@ -60,7 +61,7 @@ async fn a_break_that_is_not_acknowledged() {
     assert_eq!((first.state(), second.state()), (NONE, RH));
 }
 
-/// The same, where the other client's open is not persistent: nothing of it is left but what it wrote.
+/// The same, where the other client's open is not persistent: only the data that it wrote remains.
 #[tokio::test(start_paused = true)]
 async fn a_loss_is_stored_first() {
     let run = Run::new();
@@ -78,7 +79,7 @@ async fn a_loss_is_stored_first() {
     assert_eq!(again.state(), NONE);
 }
 
-/// An application that was moved takes its files (MS-SMB2 3.3.5.9.13), once the open that it left cannot come back.
+/// An application that was moved can open its files (MS-SMB2 3.3.5.9.13), once its former open cannot be reconnected.
 #[tokio::test(start_paused = true)]
 async fn an_application_that_was_moved() {
     let run = Run::new();
@@ -100,8 +101,8 @@ async fn an_application_that_was_moved() {
     assert_eq!(run.restarted().await.1, 2);
 }
 
-/// MS-SMB2 3.3.5.9.12: an open that has a session is refused. But the end of the old connection may be noticed after the
-/// client is back on its new one.
+/// MS-SMB2 3.3.5.9.12: an open that has a session is refused. But the server may notice the end of the old connection
+/// after the client has reconnected on a new one.
 #[tokio::test(start_paused = true)]
 async fn an_open_whose_client_is_back_before_its_connection_has_ended() {
     let run = Run::new();

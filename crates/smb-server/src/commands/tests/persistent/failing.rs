@@ -1,8 +1,8 @@
-//! Journals that fail, and that take their time.
+//! Journals that fail or are slow.
 
 use super::*;
 
-/// What is not stored was not made: no open, no lease, no file.
+/// A CREATE that is not stored leaves nothing: no open, no lease, no file.
 #[tokio::test(start_paused = true)]
 async fn a_create() {
     let run = Run::new();
@@ -25,7 +25,8 @@ async fn a_create() {
     assert_eq!(made.state(), RWH);
 }
 
-/// A file that this CREATE made with its stream goes with it, also where nothing was joined.
+/// A file that this CREATE made with its stream is removed with the stream, also where the CREATE failed before it
+/// joined the file.
 #[tokio::test(start_paused = true)]
 async fn a_create_of_a_stream_with_its_file() {
     let run = Run::new();
@@ -41,7 +42,7 @@ async fn a_create_of_a_stream_with_its_file() {
     assert!(a.w.exists("h").await && !a.w.exists("h:s").await);
 }
 
-/// A CREATE is answered once its record is stored, and not before.
+/// A CREATE is answered only after its record is stored.
 #[tokio::test(start_paused = true)]
 async fn a_create_waits_for_its_record() {
     let run = Run::new();
@@ -55,7 +56,7 @@ async fn a_create_waits_for_its_record() {
     assert_eq!(run.restarted().await.1, 1);
 }
 
-/// A LOCK that is not stored takes nothing, and is carried out when it is sent again (MS-SMB2 3.3.5.14).
+/// A LOCK that is not stored acquires no lock, and is carried out when it is sent again (MS-SMB2 3.3.5.14).
 #[tokio::test(start_paused = true)]
 async fn a_lock() {
     let run = Run::new();
@@ -70,7 +71,7 @@ async fn a_lock() {
     assert_eq!(number(made.id), 0xFF);
     assert_eq!(a.lock(made.id, 100, 0x21, false).await, NtStatus::SUCCESS);
     assert_eq!((run.w.server.opens()[0].locks, number(made.id)), (2, 1));
-    // What is unlocked stays so: the request is only stored when it is sent again.
+    // An unlocked range stays unlocked; when the request is sent again, only its record is stored.
     run.journal.fail(true);
     assert_eq!(a.lock(made.id, 100, 0x22, true).await, NtStatus::INSUFFICIENT_RESOURCES);
     assert_eq!(a.lock(made.id, 100, 0x22, true).await, NtStatus::INSUFFICIENT_RESOURCES);
@@ -80,7 +81,7 @@ async fn a_lock() {
     assert_eq!(run.journal.record(made.id.persistent).expect("stored").locks, [(0, 10, true)]);
 }
 
-/// The same LOCK over another channel, while the first is being stored: both are answered by what becomes of that.
+/// The same LOCK over another channel, while the first is being stored: both get the result of that.
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_repeated_while_it_is_stored() {
     for fails in [false, true] {
@@ -118,8 +119,8 @@ async fn an_unlock_that_fails_in_the_middle() {
     assert_eq!(run.journal.record(made.id.persistent).expect("stored").locks, []);
 }
 
-/// A lease's loss that is not stored: the client's acknowledgement succeeds, what waits for it does not; after a restart
-/// the client has what its record says.
+/// A reduction of a lease that is not stored: the client's acknowledgement succeeds, the open that waits for it fails;
+/// after a restart the client has the state of its record.
 #[tokio::test(start_paused = true)]
 async fn an_acknowledgement() {
     let run = Run::new();

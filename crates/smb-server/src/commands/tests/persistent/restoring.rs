@@ -1,8 +1,8 @@
-//! What a restart of the server keeps.
+//! The state that survives a restart of the server.
 
 use super::*;
 
-/// Lease, locks and their numbers are there again; only the client that had the open gets it.
+/// Lease, locks and their sequence numbers are restored; only the client that had the open can reconnect it.
 #[tokio::test(start_paused = true)]
 async fn an_open_with_a_lease_and_a_lock() {
     let run = Run::new();
@@ -28,7 +28,7 @@ async fn an_open_with_a_lease_and_a_lock() {
     assert_eq!((run.journal.len(), run.restarted().await.1), (0, 0));
 }
 
-/// An open of an absent client keeps its file (MS-SMB2 3.3.5.9 <301>), until its time is over.
+/// An open of a disconnected client keeps its file (MS-SMB2 3.3.5.9 <301>) until its timeout.
 #[tokio::test(start_paused = true)]
 async fn an_open_whose_client_does_not_come_back() {
     let run = Run::new();
@@ -61,7 +61,8 @@ async fn a_file_that_was_renamed() {
     assert_eq!(old.expect_err("not its name"), NtStatus::INVALID_PARAMETER);
 }
 
-/// The disposition of a file holds for all its opens: it is deleted with the last one, and none is added.
+/// The delete disposition of a file applies to all its opens: the file is deleted with the last one, and no open is
+/// added.
 #[tokio::test(start_paused = true)]
 async fn a_file_that_is_to_be_deleted() {
     let run = Run::new();
@@ -84,7 +85,7 @@ async fn a_file_that_is_to_be_deleted() {
     assert_eq!(a.w.try_create("g", How::OPEN).await, Err(NtStatus::DELETE_PENDING));
 }
 
-/// A disposition that was taken back is not found again.
+/// A delete disposition that was cleared is not restored.
 #[tokio::test(start_paused = true)]
 async fn a_file_that_is_spared() {
     let run = Run::new();
@@ -141,8 +142,8 @@ async fn an_open_with_posix_extensions() {
     a.w.close(made.id).await;
 }
 
-/// Leases of two clients, as their records have them; what may have been missed is purged by the epoch (MS-SMB2
-/// 3.2.5.7.5).
+/// Leases of two clients, as in their records; a client that may have missed a change purges its cache because of the
+/// epoch (MS-SMB2 3.2.5.7.5).
 #[tokio::test(start_paused = true)]
 async fn leases_that_share() {
     let run = Run::new();
@@ -163,8 +164,8 @@ async fn leases_that_share() {
     assert_eq!(now.epoch(), first.epoch() + 2);
 }
 
-/// MS-SMB2 3.3.5.9: a CREATE that is sent again finds its open by the CreateGuid, over any connection; not while another
-/// session has it.
+/// MS-SMB2 3.3.5.9: a CREATE that is sent again finds its open by the CreateGuid, over any connection; but not while
+/// another session has the open.
 #[tokio::test(start_paused = true)]
 async fn taking_over() {
     let run = Run::new();
@@ -197,7 +198,7 @@ async fn taking_over() {
     assert_eq!(run.w.server.opens()[0].locks, 1);
 }
 
-/// An open that is closed while it is taken over is not given out.
+/// An open that is closed during a reconnect is not returned.
 #[tokio::test(start_paused = true)]
 async fn closed_while_it_is_taken_over() {
     let run = Run::new();

@@ -6,7 +6,7 @@ use super::*;
 const ALONE: usize = 10_000;
 const TOGETHER: usize = 1000;
 
-/// All opens come back in one go, with their leases and locks, and each is found by its CreateGuid.
+/// All opens are restored at once, with their leases and locks, and each is found by its CreateGuid.
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_opens() {
     let run = Run::new();

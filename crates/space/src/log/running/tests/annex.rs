@@ -65,7 +65,7 @@ fn the_annex_survives_snapshots_and_many_laps_of_the_ring() {
     });
 }
 
-/// Fills the ring until nothing more is taken.
+/// Fills the ring until it accepts nothing more.
 async fn fill(world: &World, log: &SpaceLog) -> Vec<Wait<()>> {
     let mut waits = Vec::new();
     for unit in 100.. {
@@ -122,7 +122,7 @@ fn a_snapshot_with_too_much_is_refused_before_it_begins() {
     });
 }
 
-/// The handle that could request a checkpoint was dropped, so what has no room fails.
+/// The handle that could request a checkpoint was dropped, so entries without room fail.
 #[test]
 fn a_full_ring_does_not_keep_a_log_from_ending() {
     for closes in [true, false] {
@@ -159,7 +159,7 @@ fn a_full_ring_takes_the_last_confirmation() {
     });
 }
 
-/// Each cut of a snapshot into a full ring leaves room for the next owner's snapshot.
+/// A crash at any point of a snapshot into a full ring leaves room for the next owner's snapshot.
 #[test]
 fn a_cut_in_a_checkpoint_leaves_room_for_another() {
     for cuts in 0..12 {
@@ -185,7 +185,7 @@ fn a_cut_in_a_checkpoint_leaves_room_for_another() {
                 drop(log);
                 world.env.sleep(Duration::from_secs(1)).await;
                 world.machine.restart();
-                // What the coordinator did without power did not happen.
+                // Undoes the coordinator's changes after the power cut.
                 world.coordinator.change(|rows| rows.values_mut().for_each(|place| place.missed = false));
                 world = world.next();
                 let opened;

@@ -11,7 +11,7 @@ use super::super::*;
 use super::in_virtual_time;
 use super::world::{SLOTS, World, early, first_of, flush, unit_of};
 
-/// Polls a future a number of times, at each event of the runtime, and drops it; whether it had a result.
+/// Polls a future a number of times, at each event of the runtime, and drops it; returns whether it had a result.
 async fn dropped_after(
     polls: usize,
     world: &World,
@@ -26,7 +26,7 @@ async fn dropped_after(
     false
 }
 
-/// A world whose disks take their time, with a log.
+/// A world with slow disks and a log.
 async fn slow() -> (World, SpaceLog) {
     let world = World::new(1, 256, 2);
     let log = world.create().await;
@@ -36,7 +36,7 @@ async fn slow() -> (World, SpaceLog) {
     (world, log)
 }
 
-/// What a later owner finds: units, and keys of the annex.
+/// The units and the keys of the annex that a later owner finds.
 async fn found(world: &World, log: SpaceLog) -> (BTreeSet<u32>, Vec<u64>) {
     world.env.sleep(Duration::from_secs(1)).await;
     log.close().await.expect("closed");
@@ -52,7 +52,7 @@ fn same_after_every_drop(call: impl AsyncFn(&World, &SpaceLog)) {
         let found = in_virtual_time(async {
             let (world, log) = slow().await;
             let is_done = dropped_after(polls, &world, Box::pin(call(&world, &log))).await;
-            // What was never polled was never called.
+            // A future that was never polled has not called anything.
             (polls > 0).then_some((found(&world, log).await, is_done))
         });
         let Some((found, is_done)) = found else { break };

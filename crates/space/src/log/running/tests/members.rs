@@ -23,7 +23,7 @@ fn found(opened: &Opened) -> Vec<u32> {
     opened.log.entries().filter_map(|(_, entry)| unit_of(entry)).collect()
 }
 
-/// The next owner opens the log and finds what the model says.
+/// The next owner opens the log and finds the records of the model.
 async fn check_next(world: &World, model: &Model) {
     let world = world.next();
     let (log, opened) = world.open().await;
@@ -288,7 +288,7 @@ fn a_fenced_log_answers_everything_with_deposed() {
     });
 }
 
-/// A record that only one replica got before a cut stays when that replica is lost afterwards.
+/// A record that only one replica had before a power cut is kept when that replica is lost afterwards.
 #[test]
 fn opening_gives_a_record_to_the_replicas_that_lack_it() {
     in_virtual_time(async {

@@ -1,4 +1,4 @@
-//! What was appended and acknowledged, and what a later owner must find.
+//! The appended and acknowledged entries, and those that a later owner must find.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::super::*;
 use super::world::{World, redo, unit_of, written};
 use crate::log::entry::{Change, Entry};
 
-/// The history of a log. All is noted with the number of events of the machine at that time.
+/// The history of a log. Each step is recorded with the machine's number of events at that time.
 pub(super) struct Model {
     machine: Machine,
     next: Mutex<u32>,
@@ -63,7 +63,7 @@ impl Model {
         self.units.lock().get_mut(&unit).expect("a unit").doubted = true;
     }
 
-    /// Notes a change of a key; returns its number.
+    /// Records a change of a key; returns its number.
     pub(super) fn annex(&self, key: u64, value: Option<Vec<u8>>) -> usize {
         let mut annex = self.annex.lock();
         let puts = annex.entry(key).or_default();
@@ -96,7 +96,7 @@ impl Model {
         parts
     }
 
-    /// Compares with what an owner finds that opened the log after a cut before event `cut`.
+    /// Compares the history with the log of an owner that opened it after a power cut before event `cut`.
     pub(super) fn check(&self, world: &World, log: &SpaceLog, opened: &Opened, cut: u64, what: &str) {
         assert_eq!(opened.log.findings, [], "{what}: honest disks");
         let mut found: BTreeSet<u32> = BTreeSet::new();

@@ -15,7 +15,7 @@ use super::model::Model;
 use super::world::{DATA, SLOTS, World};
 use super::{Chance, in_virtual_time};
 
-/// What happened in all histories.
+/// Counts of the events in all histories.
 #[derive(Debug, Default)]
 struct Reached {
     left: usize,

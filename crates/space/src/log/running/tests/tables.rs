@@ -36,7 +36,7 @@ impl Tables {
         self.table.lock().set(0, smallvec![Value::Written(sum)]);
     }
 
-    /// The table after it was told how far the log is.
+    /// The table after an update with the log's progress.
     fn look<T>(&self, log: &SpaceLog, look: impl FnOnce(&mut Table) -> T) -> T {
         let Progress { confirmed, said, .. } = log.reached();
         let mut table = self.table.lock();
@@ -71,7 +71,7 @@ async fn log(world: &World, tables: &Arc<Tables>) -> SpaceLog {
     SpaceLog::create(settings, world.ring, world.replicas(), 1).await.expect("a new log")
 }
 
-/// What the next owner finds after a power cut, over the blocks of the last checkpoint.
+/// The table that the next owner loads after a power cut, with the blocks of the last checkpoint.
 async fn found(world: &World, block: Option<&ChecksumBlock>) -> Table {
     world.machine.cut(PowerCut::LoseAll);
     world.machine.restart();

@@ -27,7 +27,7 @@ pub(super) const SLOTS: usize = 5;
 pub(super) const DATA: SlotId = SlotId(SLOTS);
 pub(super) const DATA_DISK: DiskNumber = DiskNumber(SLOTS as u16);
 
-/// What the metadata says of a replica.
+/// The metadata of a replica.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) slot: SlotId,
@@ -57,7 +57,7 @@ pub(super) struct TestSpace {
     waiting: Arc<Mutex<VecDeque<Append>>>,
 }
 
-/// An entry that waits, and the flush that its caller wants.
+/// A waiting entry, and the flush that its caller requests.
 #[derive(Clone, Debug)]
 pub(super) struct Append {
     pub(super) entry: Entry,
@@ -118,7 +118,7 @@ impl TestCoordinator {
     }
 }
 
-/// The first allocation of a slab of the row, and each later one 256 more: it says of which slab it is.
+/// The first allocation of a slab of the row. Each later one is 256 more, so that the number identifies the slab.
 pub(super) fn first_of(index: u8) -> u32 {
     u32::from(index) + 1
 }
@@ -269,7 +269,7 @@ impl World {
         Replica { index, allocation: place.allocation, port, offset: OFFSET }
     }
 
-    /// The replicas that are not missed.
+    /// The current replicas.
     pub(super) fn replicas(&self) -> Vec<Replica> {
         let rows = self.coordinator.rows();
         rows.iter()
@@ -298,7 +298,7 @@ impl World {
         self.replica(index, &place.expect("a place"))
     }
 
-    /// Gives the space an entry, and waits for it as it says.
+    /// Adds an entry to the space, and waits for it, with the flush if it has one.
     pub(super) fn append(&self, log: &SpaceLog, append: Append) -> Wait<()> {
         let flush = append.flush.clone();
         self.disks.waiting.lock().push_back(append);

@@ -152,7 +152,7 @@ fn spaces_and_classes_of_media_are_named() {
     assert_eq!(lost.faulting_object_location, "pool tank, virtual disk vm");
     let other = fault(FaultKind::OtherMedia { bytes: 1 << 20 }, Place::Space(SpaceId(0)));
     let other = told(&s, &[], &other);
-    assert!(other.reason.starts_with("1 MiB of it are on other disks than SSD disks"), "{}", other.reason);
+    assert!(other.reason.starts_with("1 MiB of it are on disks other than SSD disks"), "{}", other.reason);
     assert_eq!(other.recommended_actions[0], "causeway pool optimize tank");
 }
 
@@ -172,15 +172,15 @@ fn a_loss_that_a_disk_would_end_names_it() {
     s.fill(space, RowNumber(0), [0, 1].map(|n| SlabPlace { disk: DiskNumber(n), slab: 3 }))
         .expect("free slabs");
     let lost = fault(FaultKind::Lost { units: 2, at_least: false, first: Some(0) }, Place::Space(space));
-    assert!(!told(&s, &[], &lost).reason.contains("not here"));
+    assert!(!told(&s, &[], &lost).reason.contains("absent"));
     let ops = s.leave(DiskNumber(1), Absence::Asked, &pool::Answers::new());
     s.apply_all(&ops).expect("it leaves");
     let told = told(&s, &[], &lost);
     assert!(
-        told.reason.contains("no valid copy on any disk that is here")
+        told.reason.contains("no valid copy on any disk that is present")
             && told
                 .reason
-                .contains("disk 1 (was /dev/disk/by-id/x y), which is not here, may have a valid copy"),
+                .contains("disk 1 (was /dev/disk/by-id/x y), which is absent, may have a valid copy"),
         "{}",
         told.reason
     );

@@ -38,7 +38,7 @@ impl Words<'_> {
         ("PhysicalDisk.Retired", format!("{what}{text}"), vec![action])
     }
 
-    /// For such a disk that is empty.
+    /// For a retired disk, or one that is to be removed, which is empty.
     pub(super) fn empty(&self, place: &Place) -> (&'static str, String, Vec<String>) {
         let (pool, number) = (quoted(&self.state.name), number_of(place));
         let remove = format!("causeway pool remove-disk {pool} {number}");
