@@ -279,7 +279,7 @@ def test_a_virtual_disk_shrinks_where_nothing_is(machine):
     machine("space", "detach", "vm")
     machine("space", "resize", "vm", "--size", "8MiB")
     # What is no size destroys nothing, whatever is confirmed.
-    assert "has 0 bytes" in machine.refused("space", "resize", "vm", "--size", "0", "--yes")
+    assert "cannot have 0 bytes" in machine.refused("space", "resize", "vm", "--size", "0", "--yes")
     machine.attach()
     machine.qemu_io("read -P 6 0 4M")
     machine("space", "detach", "vm")

@@ -29,7 +29,7 @@ def test_copies_are_made_and_given_up_under_load_and_kill_9(machine):
     load = load_on(machine)
     time.sleep(0.3)
     told = machine("space", "set", "vm", "--redundancy", "2")
-    assert "gets 3 copies" in told and "causeway job list" in told, told
+    assert "is changed to 3 copies" in told and "causeway job list" in told, told
     reads = all_written(load)
     until_copies(machine, 3)
     assert space(machine)["redundancy"] == 2 and len(data_on(machine)) >= 3

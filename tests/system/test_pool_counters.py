@@ -210,7 +210,7 @@ def test_a_disk_that_was_taken_offline_waits_for_the_command(machine):
     assert "causeway disk return tank/1" in fault["RecommendedActions"]
     assert "has no label of a pool" in machine.refused("disk", "return", "/etc/hostname")
     assert "disk 1 returned to the pool tank" in machine("disk", "return", "tank/1")
-    assert until_told(machine, "DiskReturned")["message"] == f"by command, at {machine.path('b')}"
+    assert until_told(machine, "DiskReturned")["message"] == f"returned by command, at {machine.path('b')}"
     machine.until_healthy()
     # From a place that the configuration does not name, by its path.
     machine("pool", "offline-disk", "tank", "1")

@@ -309,7 +309,7 @@ impl OpenPool {
         self.writable()?;
         let number = self.pool.add_disk(disk).await?;
         self.tell_joined(EventKind::DiskAdded, number, "added");
-        self.joined();
+        self.look_for_jobs();
         if disk.usage == Usage::AutoSelect
             && let Some(mover) = self.mover()
         {
@@ -328,7 +328,7 @@ impl OpenPool {
         self.writable()?;
         let number = self.pool.return_disk(disk, accept_loss).await?;
         self.tell_joined(EventKind::DiskReturned, number, how);
-        self.joined();
+        self.look_for_jobs();
         Ok(number)
     }
 

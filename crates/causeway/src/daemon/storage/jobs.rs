@@ -32,8 +32,9 @@ use crate::control::types::Changed;
 /// A job that could not continue tries again after this time.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// A file system with at least this many free bytes counts as not full.
+/// A file system with at least this many free bytes counts as not full; how often full ones are checked.
 const ROOM: u64 = 4 << 20;
+const ROOM_EVERY: Duration = Duration::from_secs(5);
 
 /// How often a resync that found more to do passes again, before it waits like one that failed; and the time between.
 const PASSES: u32 = 20;
@@ -94,7 +95,8 @@ impl Mender {
 
     async fn run(self: Arc<Mender>) {
         while !self.stopping.load(Ordering::Relaxed) {
-            let change = self.change();
+            let full = !self.pool.events().full().is_empty();
+            let change = self.change_within(if full { ROOM_EVERY } else { AGAIN });
             if !self.local.in_doubt().is_empty()
                 && let Some(job) = self.begin(Kind::Resolve, Subject::Pool)
             {
@@ -153,13 +155,17 @@ impl Mender {
 
     /// A disk joins or leaves, or a minute passes.
     fn change(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.change_within(AGAIN)
+    }
+
+    fn change_within(&self, time: Duration) -> impl Future<Output = ()> + Send + use<> {
         let (mut changes, env) = (self.pool.changes(), self.env.clone());
         async move {
             let changed = std::pin::pin!(changes.changed());
-            let minute = std::pin::pin!(env.sleep(AGAIN));
-            if let Either::Left((Err(_), minute)) = select(changed, minute).await {
+            let passed = std::pin::pin!(env.sleep(time));
+            if let Either::Left((Err(_), passed)) = select(changed, passed).await {
                 // All changes have stopped.
-                minute.await;
+                passed.await;
             }
         }
     }

@@ -92,8 +92,8 @@ impl OpenPool {
         }
     }
 
-    /// A disk has joined: the writes that it missed are copied to it.
-    pub(super) fn joined(&self) {
+    /// A disk has joined, so its missed writes are to be copied; or its storage may have room again.
+    pub(super) fn look_for_jobs(&self) {
         if let Some(mender) = self.mender() {
             mender.look();
         }

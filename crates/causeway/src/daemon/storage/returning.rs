@@ -56,6 +56,8 @@ impl Pools {
             None => (Some(self.disk_of_pool(&request.disk)?), find::expand(&self.devices)),
         };
         let in_service = |open: &OpenPool, number: DiskNumber| {
+            // Its storage may have been full, and may have room again.
+            open.look_for_jobs();
             done(format!("disk {} of the pool {} is in service", number.0, open.name()), Vec::new())
         };
         if let Some((open, number)) = wanted.as_ref().filter(|(o, n)| o.pool.read(|s| s.is_present(*n))) {
