@@ -11,7 +11,7 @@ use env::{Ctx, Epoch, Io};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::{Disk, DiskError, IO_MAX, Op, Outcome, Place, Read, Then, Told, Written, sized};
+use crate::{Completion, Disk, DiskError, IO_MAX, Op, Outcome, Place, Read, Then, Written, sized};
 
 /// The shortest disk that the suite runs on, in bytes.
 pub const SIZE_MIN: u64 = 4 << 20;
@@ -62,8 +62,8 @@ impl<T> Default for Ear<T> {
     }
 }
 
-impl<T: Outcome> Told<T> for Ear<T> {
-    fn told(self: Arc<Self>, which: usize, outcome: T) {
+impl<T: Outcome> Completion<T> for Ear<T> {
+    fn completed(self: Arc<Self>, which: usize, outcome: T) {
         self.heard.lock().push((which, outcome));
         self.more.notify_one();
     }

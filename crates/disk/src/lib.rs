@@ -58,7 +58,7 @@ pub use memory::{MemoryDisk, MemoryOptions};
 pub use overlay::{Overlay, Room};
 pub use slow_reads::SlowReads;
 pub use store::PowerCut;
-pub use then::{Outcome, Read, Then, Told, Written};
+pub use then::{Completion, Outcome, Read, Then, Written};
 pub use zeros::write_zeros;
 
 use std::ops::Range;

@@ -57,11 +57,11 @@ impl Outcome for Read {
 }
 
 /// Receives the results of I/Os.
-pub trait Told<T: Outcome>: Send + Sync {
+pub trait Completion<T: Outcome>: Send + Sync {
     /// The I/O with the receiver's number `which` has completed: called once for each, perhaps before the
     /// call that started it returns. The caller holds no lock of the disk, and does nothing for the I/O
     /// afterwards.
-    fn told(self: Arc<Self>, which: usize, outcome: T);
+    fn completed(self: Arc<Self>, which: usize, outcome: T);
 
     /// The disk has not completed the I/O in the time in which it usually completes one: a caller that can get the data
     /// elsewhere may do so. Only a disk whose latencies are supervised calls this ([`Disk::slow_reads`](crate::Disk::slow_reads)), for reads, about
@@ -71,7 +71,7 @@ pub trait Told<T: Outcome>: Send + Sync {
 
 /// The receiver; when this is dropped unused, it reports that the result is unknown ([`DiskError::Timeout`]).
 pub struct Then<T: Outcome> {
-    who: Option<Arc<dyn Told<T>>>,
+    receiver: Option<Arc<dyn Completion<T>>>,
     which: usize,
     at: Place,
     /// What counts it, and its bytes.
@@ -79,9 +79,9 @@ pub struct Then<T: Outcome> {
 }
 
 impl<T: Outcome> Then<T> {
-    /// A callback to `who` for the I/O with the receiver's number `which`.
-    pub fn new(who: Arc<dyn Told<T>>, which: usize, at: Place) -> Then<T> {
-        Then { who: Some(who), which, at, counts: None }
+    /// A callback to `receiver` for the I/O with the receiver's number `which`.
+    pub fn new(receiver: Arc<dyn Completion<T>>, which: usize, at: Place) -> Then<T> {
+        Then { receiver: Some(receiver), which, at, counts: None }
     }
 
     /// The same, counted as the end of an I/O of so many bytes.
@@ -90,19 +90,19 @@ impl<T: Outcome> Then<T> {
         self
     }
 
-    /// The receiver and its number of the I/O, for [`Told::late`].
-    pub fn receiver(&self) -> Option<(Arc<dyn Told<T>>, usize)> {
-        self.who.clone().map(|who| (who, self.which))
+    /// The receiver and its number of the I/O, for [`Completion::late`].
+    pub fn receiver(&self) -> Option<(Arc<dyn Completion<T>>, usize)> {
+        self.receiver.clone().map(|receiver| (receiver, self.which))
     }
 
     /// It has ended.
-    pub fn tell(mut self, outcome: T) {
+    pub fn complete(mut self, outcome: T) {
         let outcome = match self.counts.take() {
             Some((io, bytes)) => outcome.counted(io, bytes),
             None => outcome,
         };
-        if let Some(who) = self.who.take() {
-            who.told(self.which, outcome);
+        if let Some(receiver) = self.receiver.take() {
+            receiver.completed(self.which, outcome);
         }
     }
 
@@ -113,8 +113,8 @@ impl<T: Outcome> Then<T> {
     /// Outside of a Tokio runtime, if it is not complete.
     pub fn when(self, io: Io<T>) {
         match io {
-            Io::Done(outcome) => self.tell(outcome),
-            Io::Pending(io) => drop(tokio::spawn(async move { self.tell(io.await) })),
+            Io::Done(outcome) => self.complete(outcome),
+            Io::Pending(io) => drop(tokio::spawn(async move { self.complete(io.await) })),
         }
     }
 }
@@ -124,8 +124,8 @@ impl<T: Outcome> Drop for Then<T> {
         if let Some((io, _)) = self.counts.take() {
             io.failed();
         }
-        if let Some(who) = self.who.take() {
-            who.told(self.which, T::unknown(self.at));
+        if let Some(receiver) = self.receiver.take() {
+            receiver.completed(self.which, T::unknown(self.at));
         }
     }
 }
@@ -140,17 +140,17 @@ mod tests {
     fn who_hears_nothing_hears_that() {
         let (ear, at) = (Arc::<Ear<Written>>::default(), Place::new(Op::Write, 8, 8));
         let then = |which| {
-            let who: Arc<Ear<Written>> = Arc::clone(&ear);
-            Then::new(who, which, at)
+            let receiver: Arc<Ear<Written>> = Arc::clone(&ear);
+            Then::new(receiver, which, at)
         };
         drop(then(3));
-        then(4).tell(Ok(()));
+        then(4).complete(Ok(()));
         then(5).when(Io::Done(Err(DiskError::Medium { at })));
         let expected = [(3, Err(DiskError::Timeout { at })), (4, Ok(())), (5, Err(DiskError::Medium { at }))];
         assert_eq!(*ear.heard.lock(), expected);
         let (ear, at) = (Arc::<Ear<Read>>::default(), Place::new(Op::Read, 8, 8));
-        let who: Arc<Ear<Read>> = Arc::clone(&ear);
-        drop(Then::new(who, 6, at));
+        let receiver: Arc<Ear<Read>> = Arc::clone(&ear);
+        drop(Then::new(receiver, 6, at));
         let heard = std::mem::take(&mut *ear.heard.lock());
         let [(6, (Err(DiskError::Timeout { at: told }), none))] = &heard[..] else {
             panic!("{}", heard.len())

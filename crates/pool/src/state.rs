@@ -115,8 +115,8 @@ impl State {
     }
 
     /// How many voters must remain so that the others can be dropped.
-    pub fn needed_to_go_on(&self) -> usize {
-        voters::needed_to_go_on(self.voters.len(), self.failures_promised())
+    pub fn quorum_to_continue(&self) -> usize {
+        voters::quorum_to_continue(self.voters.len(), self.failures_promised())
     }
 
     /// How many of the voters must be seen to open the pool.

@@ -41,7 +41,7 @@ use crate::{DiskNumber, Pool};
 use handle::OwnerDisk;
 use hedge::Hedging;
 use record::Record;
-use standing::Standings;
+use standing::OutlierScores;
 pub use task::HANGS;
 
 /// The minimum of [`Deadlines::data`](crate::Deadlines::data): the task has to sleep in between.
@@ -59,7 +59,7 @@ pub(crate) struct Supervision {
     runs: AtomicBool,
     /// Owned by handles and outstanding I/Os.
     records: Mutex<Vec<Weak<Record>>>,
-    standings: Mutex<Standings>,
+    standings: Mutex<OutlierScores>,
     hedging: Hedging,
 }
 

@@ -15,14 +15,14 @@ use crate::{DiskNumber, DiskRecord, Presence, State};
 /// How many voters must remain to drop the others and continue: `W(n, f)`.
 ///
 /// `failures` is the largest number of disks that a space of the pool promises to survive.
-pub fn needed_to_go_on(voters: usize, failures: usize) -> usize {
+pub fn quorum_to_continue(voters: usize, failures: usize) -> usize {
     let majority = voters / 2 + 1;
     majority.min(voters.saturating_sub(failures.max(1))).max(1)
 }
 
 /// How many of the newest voters must be seen to open a pool.
 pub fn needed_to_open(voters: usize, failures: usize) -> usize {
-    let go_on = needed_to_go_on(voters, failures);
+    let go_on = quorum_to_continue(voters, failures);
     go_on.max(voters + 1 - go_on)
 }
 

@@ -140,13 +140,13 @@ impl Stags {
 
     /// Releases a reserved tag.
     pub(crate) fn release(&mut self, stag: Stag) {
-        self.bury(stag);
+        self.retire_tag(stag);
     }
 
     /// Ends an exposure; returns its buffer, or `None` when the tag is not valid.
     pub(crate) fn invalidate(&mut self, stag: Stag) -> Option<Exposed> {
         let region = self.live.remove(&stag)?;
-        self.bury(stag);
+        self.retire_tag(stag);
         Some(region.end())
     }
 
@@ -233,7 +233,7 @@ impl Stags {
         }
     }
 
-    fn bury(&mut self, stag: Stag) {
+    fn retire_tag(&mut self, stag: Stag) {
         self.taken.insert(stag, ());
         self.dead.push_back(stag);
         if self.dead.len() > REMEMBERED

@@ -13,7 +13,7 @@ use smb_wire::{Command, Guid, NtStatus};
 
 use crate::Server;
 use crate::commands::create::keep::is_named;
-use crate::durable::{Kept, TIMEOUT_MAX};
+use crate::durable::{Durability, TIMEOUT_MAX};
 use crate::files::caching::{self, Contention, HolderId, LeaseId, Operation};
 use crate::files::{FileState, StreamState};
 use crate::inbox::{Inbox, Notice};
@@ -109,7 +109,7 @@ impl Server {
     pub(crate) fn send_breaks(self: &Arc<Self>, file: &Arc<FileState>, notices: &[caching::Notice]) {
         for notice in notices {
             if !self.send_break(notice) {
-                self.give_up_holder(file, notice);
+                self.expire_holder(file, notice);
             }
         }
     }
@@ -190,7 +190,7 @@ impl Server {
     /// within `timeout`, or the opens are closed.
     pub(crate) fn suspend_break(&self, open: &Open, timeout: Duration) {
         let Some((f, id)) = open.file().and_then(|f| Some((f, f.holder?))) else { return };
-        if open.durable.lock().kept != Kept::Persistent {
+        if open.durable.lock().kept != Durability::Persistent {
             return;
         }
         let mut opens = f.file.opens_of(id).into_iter().filter_map(|id| self.opens.find(id));
@@ -203,10 +203,10 @@ impl Server {
     /// MS-SMB2 3.3.4.6, 3.3.4.7: the notification could not be sent. Persistent opens keep their oplock or lease until
     /// their client reconnects; a durable open without a client is closed. A request that waits for the break waits for
     /// that close.
-    fn give_up_holder(self: &Arc<Self>, file: &Arc<FileState>, notice: &caching::Notice) {
+    fn expire_holder(self: &Arc<Self>, file: &Arc<FileState>, notice: &caching::Notice) {
         let opens: Vec<_> =
             file.opens_of(notice.holder).into_iter().filter_map(|id| self.opens.find(id)).collect();
-        let persistent = opens.iter().find(|o| o.durable.lock().kept == Kept::Persistent);
+        let persistent = opens.iter().find(|o| o.durable.lock().kept == Durability::Persistent);
         if let Some(open) = persistent.filter(|_| notice.acknowledge) {
             self.suspend_break(open, TIMEOUT_MAX);
             return;
@@ -222,7 +222,7 @@ impl Server {
                 // cached any more.
                 Some(_) => {}
                 // Resilient and persistent opens are preserved, without the oplock or lease.
-                None if open.durable.lock().kept == Kept::Durable => self.close_away(&open),
+                None if open.durable.lock().kept == Durability::Durable => self.close_away(&open),
                 None => file.revoke(notice.holder),
             }
         }

@@ -14,14 +14,14 @@ use smb_wire::Guid;
 use smb_wire::msg::LeaseState;
 
 use crate::Server;
-use crate::commands::close::Loose;
+use crate::commands::close::UnattachedOpen;
 use crate::journal::Forgotten;
 use crate::open::{Open, Owner};
 use crate::session::Session;
 
 /// The kind of handle, which decides whether the open survives its connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum Durability {
     /// Nothing.
     #[default]
     No,
@@ -36,7 +36,7 @@ pub(crate) enum Kept {
 /// The durability of an open.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Durable {
-    pub(crate) kept: Kept,
+    pub(crate) kept: Durability,
     /// How long it is kept without a connection.
     pub(crate) timeout: Duration,
 }
@@ -64,9 +64,9 @@ impl Open {
     /// Whether it survives the loss of its connection (MS-SMB2 3.3.7.1).
     pub(crate) fn stays(&self) -> bool {
         match self.durable.lock().kept {
-            Kept::No => false,
-            Kept::Resilient | Kept::Persistent => true,
-            Kept::Durable => {
+            Durability::No => false,
+            Durability::Resilient | Durability::Persistent => true,
+            Durability::Durable => {
                 let held = self.file().and_then(|f| f.file.held(f.holder?));
                 held.is_some_and(|h| h.state.contains(LeaseState::HANDLE_CACHING) && !h.breaking)
             }
@@ -87,20 +87,25 @@ impl Open {
 
 impl Server {
     /// Removes an open from the server's tables, to close it; `None` when it is being closed already.
-    pub(crate) fn release(self: &Arc<Self>, open: &Arc<Open>) -> Option<Loose> {
+    pub(crate) fn release(self: &Arc<Self>, open: &Arc<Open>) -> Option<UnattachedOpen> {
         let owner = open.tenure.begin_close(None)?;
         Some(self.detach(open, owner, self.forget_stored(open)))
     }
 
     /// Removes an open that is being closed, and had this owner, from the tables. `forgotten` completes when its record
     /// is removed from the journal.
-    fn detach(self: &Arc<Self>, open: &Arc<Open>, owner: Option<Owner>, forgotten: Forgotten) -> Loose {
+    fn detach(
+        self: &Arc<Self>,
+        open: &Arc<Open>,
+        owner: Option<Owner>,
+        forgotten: Forgotten,
+    ) -> UnattachedOpen {
         if let Some(owner) = owner {
             owner.session.remove_open(open.persistent);
         }
         self.opens.remove(open.persistent);
         self.creates.forget(open);
-        Loose::forgotten(self, Arc::clone(open), forgotten)
+        UnattachedOpen::forgotten(self, Arc::clone(open), forgotten)
     }
 
     /// Disconnects or closes the opens of a session that ends. The opens that must be closed are closed when the future
@@ -111,7 +116,7 @@ impl Server {
         how: SessionEnd,
     ) -> impl Future<Output = ()> + Send + use<> {
         let opens: Vec<_> = session.end().into_iter().filter_map(|id| self.opens.find(id)).collect();
-        let closing: Vec<Loose> = opens
+        let closing: Vec<UnattachedOpen> = opens
             .iter()
             .filter(|open| how == SessionEnd::Closed || !self.disconnect(open))
             .filter_map(|open| self.release(open))
@@ -125,7 +130,7 @@ impl Server {
 
     /// The disconnected persistent open that the CREATE with this CreateGuid created.
     pub(crate) fn find_persistent(&self, create_guid: Guid) -> Option<Arc<Open>> {
-        let is_it = |open: &Arc<Open>| open.durable.lock().kept == Kept::Persistent && open.is_away();
+        let is_it = |open: &Arc<Open>| open.durable.lock().kept == Durability::Persistent && open.is_away();
         self.opens.made_by(create_guid).into_iter().find(is_it)
     }
 
@@ -174,7 +179,7 @@ impl Server {
         if let Err(e) = self.forget_stored(open).await {
             tracing::error!("the end of a persistent open cannot be stored, so the open is kept: {e}");
             *open.forgotten.lock() = false;
-            let absence = open.tenure.stays_away();
+            let absence = open.tenure.disconnected_id();
             // The removal may have reached stable storage in part.
             let _ = self.store_open(open).await;
             return Some(absence);

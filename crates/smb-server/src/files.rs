@@ -43,7 +43,7 @@ use smb_wire::{AccessMask, NtStatus};
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard, Notify};
 use vfs::{FileKey, StreamName, VfsPath, WatchGuard};
 
-use self::caching::{Caching, Contention, Held, HolderId, LeaseId, Wish};
+use self::caching::{Caching, CachingRequest, Contention, Held, HolderId, LeaseId};
 pub(crate) use self::removal::Removal;
 use self::share_mode::ShareMode;
 pub(crate) use self::stream::{LockWait, StreamState};
@@ -92,7 +92,7 @@ struct State {
 
 /// How limited the access of an open is (MS-FSA 2.1.4.12, OPEN).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Looks {
+pub(crate) enum AccessClass {
     /// It reads attributes only.
     AttributesOnly,
     /// It reads the security descriptor too: this breaks oplocks, but not leases.
@@ -101,14 +101,14 @@ pub(crate) enum Looks {
     No,
 }
 
-impl Looks {
+impl AccessClass {
     /// The kind of an open with this access.
-    pub(crate) fn of(access: AccessMask) -> Looks {
+    pub(crate) fn of(access: AccessMask) -> AccessClass {
         let attributes = AccessMask::READ_ATTRIBUTES | AccessMask::WRITE_ATTRIBUTES | AccessMask::SYNCHRONIZE;
         match access {
-            a if attributes.contains(a) => Looks::AttributesOnly,
-            a if (attributes | AccessMask::READ_CONTROL).contains(a) => Looks::SecurityToo,
-            _ => Looks::No,
+            a if attributes.contains(a) => AccessClass::AttributesOnly,
+            a if (attributes | AccessMask::READ_CONTROL).contains(a) => AccessClass::SecurityToo,
+            _ => AccessClass::No,
         }
     }
 }
@@ -128,7 +128,7 @@ pub(crate) struct Member {
     pub(crate) stream: Option<StreamName>,
     pub(crate) mode: ShareMode,
     /// How limited its access is: limited opens break no caching rights of others.
-    pub(crate) looks: Looks,
+    pub(crate) looks: AccessClass,
     /// The oplock or lease of this open, once it has joined.
     pub(crate) holder: Option<HolderId>,
     /// The lease on its directory that operations through this open do not break.
@@ -155,7 +155,7 @@ pub(crate) enum Refusal {
 /// The parameters of a join beside the member.
 #[derive(Clone, Copy)]
 pub(crate) struct Joining {
-    pub(crate) wish: Wish,
+    pub(crate) wish: CachingRequest,
     pub(crate) overwrites: bool,
     pub(crate) directory: bool,
     /// The number of a new caching holder.
@@ -255,7 +255,7 @@ impl FileState {
     }
 
     /// Records a change, to be published later.
-    pub(crate) fn owe(&self, filter: CompletionFilter) {
+    pub(crate) fn add_pending_change(&self, filter: CompletionFilter) {
         // Nearly always it is recorded already: then the cache line stays shared by all workers.
         if self.owed.load(Ordering::Relaxed) & filter.bits() != filter.bits() {
             self.owed.fetch_or(filter.bits(), Ordering::Relaxed);
@@ -268,7 +268,7 @@ impl FileState {
     }
 
     /// Takes the changes since the last call.
-    pub(crate) fn take_owed(&self) -> CompletionFilter {
+    pub(crate) fn take_pending_changes(&self) -> CompletionFilter {
         CompletionFilter::from_bits_retain(self.owed.swap(0, Ordering::Relaxed))
     }
 }

@@ -28,11 +28,11 @@ use vfs::{FileKey, Kind, OpenRequest, Opened, Rights, StreamName, VfsPath};
 
 use crate::Server;
 use crate::breaks::LeasedFile;
-use crate::durable::{Durable, Kept};
+use crate::durable::{Durability, Durable};
 use crate::files::caching::{HolderId, LeaseId, LeaseVersion, Restored, level_of, state_of};
 use crate::files::locks::LockRange;
 use crate::files::share_mode::ShareMode;
-use crate::files::{FileState, Looks, Member};
+use crate::files::{AccessClass, FileState, Member};
 use crate::open::{AppInstance, Created, FIRST_ABSENCE, FileOpen, LockSequences, Open, OpenTarget, Sequence};
 use crate::share::Share;
 
@@ -130,7 +130,7 @@ impl Open {
     pub(crate) fn record(&self) -> Option<OpenRecord> {
         let durable = *self.durable.lock();
         let f = self.file()?;
-        if durable.kept != Kept::Persistent {
+        if durable.kept != Durability::Persistent {
             return None;
         }
         let (share, path) = f.file.place_of(self.persistent)?;
@@ -225,7 +225,7 @@ impl Server {
     /// Removes the record of an open that is closed.
     pub(crate) fn forget_stored(&self, open: &Open) -> Forgotten {
         if let Some(journal) = &self.config.journal
-            && open.durable.lock().kept == Kept::Persistent
+            && open.durable.lock().kept == Durability::Persistent
         {
             let mut forgotten = open.forgotten.lock();
             *forgotten = true;
@@ -282,7 +282,7 @@ impl Server {
             open: record.id,
             stream: record.stream.as_deref().and_then(|s| StreamName::new(s).ok()),
             mode: ShareMode { access, share: ShareAccess::from_bits_retain(record.share_access) },
-            looks: Looks::of(access),
+            looks: AccessClass::of(access),
             holder: None,
             parent_lease: match version_in(record) {
                 LeaseVersion::V2 { parent, .. } => parent,
@@ -311,7 +311,8 @@ impl Server {
         let created = created_in(record);
         let mut open = Open::absent(record.id, &share, record.access, target, Sequence::new(0), created);
         open.durable =
-            Durable { kept: Kept::Persistent, timeout: Duration::from_millis(record.timeout_ms) }.into();
+            Durable { kept: Durability::Persistent, timeout: Duration::from_millis(record.timeout_ms) }
+                .into();
         if let Ok(bytes) = record.lock_sequences.as_slice().try_into() {
             open.lock_sequences = LockSequences::from_bytes(bytes).into();
         }

@@ -198,7 +198,7 @@ impl FileOpen {
 
     /// Records that a write through this open begins (MS-FSA 2.1.4.17).
     pub(crate) fn note_write(&self, env: &Env) {
-        self.file.owe(CompletionFilter::SIZE | CompletionFilter::LAST_WRITE);
+        self.file.add_pending_change(CompletionFilter::SIZE | CompletionFilter::LAST_WRITE);
         let written = || match self.node.stat(&env::Ctx::default()) {
             Io::Done(Ok(stat)) => Some(stat.written),
             _ => None,

@@ -26,7 +26,7 @@ use crate::log::snapshot::Parts;
 use crate::owner::{Inner, RETRY, Space};
 use crate::port::Port;
 use crate::view::{GroupKey, Member, block_id, route};
-use crate::write::{NotYet, Target};
+use crate::write::{Blocked, Target};
 
 /// Groups whose blocks are written at a time.
 const AT_ONCE: usize = 16;
@@ -122,13 +122,13 @@ impl Inner {
             if let Err(error) = space.account().await {
                 tracing::warn!(space = space.space().0, %error, "the stale regions of a disk cannot be recorded");
             }
-            if let Err(error) = space.mend_log().await {
+            if let Err(error) = space.repair_log().await {
                 tracing::warn!(space = space.space().0, %error, "a missing replica of the log of a virtual disk cannot be replaced");
             }
             if let Err(error) = space.record_losses().await {
                 tracing::warn!(space = space.space().0, %error, "the addresses of lost data cannot be recorded");
             }
-            if let Err(error) = space.mend_blocks().await {
+            if let Err(error) = space.repair_blocks().await {
                 tracing::debug!(space = space.space().0, %error, "damaged checksum blocks cannot be rewritten");
             }
             if let Err(error) = space.place_stuck().await {
@@ -259,8 +259,8 @@ impl Inner {
         let at = route(&view, key).filter(|at| !at.is_new);
         let loaded = match at.map(|at| self.table(key, &at)) {
             Some(Ok(cached)) => Some(cached),
-            Some(Err(NotYet::Table(load))) => Some(load.await?),
-            Some(Err(NotYet::Unavailable(error))) => return Err(error),
+            Some(Err(Blocked::Table(load))) => Some(load.await?),
+            Some(Err(Blocked::Unavailable(error))) => return Err(error),
             Some(Err(_)) | None => None,
         };
         self.overlay.loaded(&key);

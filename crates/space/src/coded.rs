@@ -25,7 +25,7 @@ use crate::log::commit::FlushSet;
 use crate::owner::Inner;
 use crate::table::{Value, Values};
 use crate::view::{Member, Route, route};
-use crate::write::{NotYet, Target, What, unavailable};
+use crate::write::{Blocked, Target, What, unavailable};
 
 /// The units of a range, by content: those that were read, or are zeros because they are unwritten.
 pub(crate) type Columns = Vec<Vec<Option<IoBuf>>>;
@@ -336,8 +336,8 @@ impl Inner {
         }
         let begun = match self.begin(target, What::Decision) {
             Ok(begun) => begun,
-            Err(NotYet::Unavailable(error)) => return Err(error),
-            Err(NotYet::Disk(member)) => return self.port(&member).await.map(|_| false),
+            Err(Blocked::Unavailable(error)) => return Err(error),
+            Err(Blocked::Disk(member)) => return self.port(&member).await.map(|_| false),
             Err(_) => return Ok(false),
         };
         let change = Change { inner: Arc::clone(self), target: target.clone(), begun, right: None };

@@ -16,7 +16,7 @@ use crate::coded::{NewColumns, stripes};
 use crate::owner::{Inner, RETRY, Space};
 use crate::table::Value;
 use crate::view::{layout, route};
-use crate::write::{NotYet, Target};
+use crate::write::{Blocked, Target};
 
 /// Bytes of the space that are cut into runs at a time.
 const WINDOW: u64 = 64 << 20;
@@ -89,8 +89,8 @@ impl Inner {
             let Some(at) = route(&view, target.key).filter(|at| !at.is_new) else { return Ok(()) };
             match self.table(target.key, &at) {
                 Ok(cached) => break cached,
-                Err(NotYet::Table(load)) => drop(load.await?),
-                Err(NotYet::Unavailable(error)) => return Err(error),
+                Err(Blocked::Table(load)) => drop(load.await?),
+                Err(Blocked::Unavailable(error)) => return Err(error),
                 Err(_) => {}
             }
         };

@@ -114,7 +114,7 @@ impl Inner {
 
     /// Prepares wrong blocks to be rewritten by the next checkpoint; returns `false` if some have to wait for room in
     /// the log.
-    pub(crate) async fn mend_blocks(self: &Arc<Inner>) -> Result<bool, SpaceError> {
+    pub(crate) async fn repair_blocks(self: &Arc<Inner>) -> Result<bool, SpaceError> {
         let _one = self.findings.mending.lock().await;
         let groups = std::mem::take(&mut *self.findings.to_write.lock());
         for key in groups {

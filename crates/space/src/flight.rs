@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use arena::Sg;
-use disk::{DiskError, Op, Place, Then, Told, Written};
+use disk::{Completion, DiskError, Op, Place, Then, Written};
 use parking_lot::Mutex;
 use pool_seam::{Absence, OwnerOp, Regions};
 use smallvec::{SmallVec, smallvec};
@@ -265,8 +265,8 @@ enum Judged {
     Again,
 }
 
-impl Told<Written> for Flight {
-    fn told(self: Arc<Flight>, which: usize, result: Written) {
+impl Completion<Written> for Flight {
+    fn completed(self: Arc<Flight>, which: usize, result: Written) {
         let mut state = self.0.lock();
         state.results[which] = result;
         state.left -= 1;

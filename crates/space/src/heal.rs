@@ -18,7 +18,7 @@ use crate::log::BLOCK;
 use crate::owner::{Inner, RETRY, Reported};
 use crate::table::{Value, Values};
 use crate::view::{Member, Route, route};
-use crate::write::{NotYet, Target, What, unavailable};
+use crate::write::{Blocked, Target, What, unavailable};
 
 /// The content of a unit on a complete copy; `None` after a medium error.
 type Content = (Member, Option<IoBuf>);
@@ -152,8 +152,8 @@ impl Inner {
             Decision::Bytes(bytes) => {
                 let begun = match self.begin(&target, What::Decision) {
                     Ok(begun) => begun,
-                    Err(NotYet::Unavailable(error)) => return Err(error),
-                    Err(NotYet::Disk(member)) => return self.port(&member).await.map(|_| false),
+                    Err(Blocked::Unavailable(error)) => return Err(error),
+                    Err(Blocked::Disk(member)) => return self.port(&member).await.map(|_| false),
                     // The caller checks again.
                     Err(_) => return Ok(false),
                 };

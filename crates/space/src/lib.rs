@@ -9,11 +9,11 @@
 //! Each path in one line of function names:
 //!
 //! * write: `Space::write` → `Inner::begin` (`route`, `table`, `members`, `how`, `Active::begin`, `Table::begin_write`) →
-//!   `Change::start` → `Port::write_then` for each copy → `Flight::told` → `Rest::end` (`judge`, if anything failed) →
+//!   `Change::start` → `Port::write_then` for each copy → `Flight::completed` → `Rest::end` (`judge`, if anything failed) →
 //!   `Change::written` → `Table::set` → `Waiting::add`
 //! * flush: `Space::flush` → `Inner::flush_groups` → `SpaceLog::flush` → `Link::take` → `Table::take` → the record on each
 //!   replica, and `Inner::flush_port` for each disk with unflushed writes → `Core::confirm` → `Lease::hold`
-//! * read: `Space::read` → `Inner::read_run` (`route`, `table`, `known`) → `Port::read_then` → `Reading::told` compares
+//! * read: `Space::read` → `Inner::read_run` (`route`, `table`, `known`) → `Port::read_then` → `Reading::completed` compares
 //!   checksums; if they differ `Inner::read_units` → `read_copies` → `rewrite`, or `decide` where a crash left the unit open;
 //!   if the disk is late `Reading::late` → `hedge` → another copy, or `Inner::from_others`
 //!

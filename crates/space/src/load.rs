@@ -19,7 +19,7 @@ use crate::owner::Inner;
 use crate::port::Port;
 use crate::table::{Table, TableId};
 use crate::view::{GroupKey, Member, Route, block_id, route};
-use crate::write::{NotYet, unavailable};
+use crate::write::{Blocked, unavailable};
 
 /// The result of reading a block.
 pub(crate) enum ReadBlock {
@@ -41,7 +41,7 @@ impl ReadBlock {
 
 impl Inner {
     /// The table of a group.
-    pub(crate) fn table(self: &Arc<Inner>, key: GroupKey, at: &Route) -> Result<Arc<Cached>, NotYet> {
+    pub(crate) fn table(self: &Arc<Inner>, key: GroupKey, at: &Route) -> Result<Arc<Cached>, Blocked> {
         let load = || {
             let (inner, at) = (Arc::clone(self), at.clone());
             async move { Ok((inner.load(key, at).await?, Source::All)) }
@@ -56,7 +56,7 @@ impl Inner {
         key: GroupKey,
         at: &Route,
         member: &Member,
-    ) -> Result<Arc<Cached>, NotYet> {
+    ) -> Result<Arc<Cached>, Blocked> {
         let load = || {
             let (inner, at, member) = (Arc::clone(self), at.clone(), *member);
             async move {
@@ -74,7 +74,7 @@ impl Inner {
         key: GroupKey,
         at: &Route,
         loaded: Io<Result<Arc<Cached>, SpaceError>>,
-    ) -> Result<Arc<Cached>, NotYet> {
+    ) -> Result<Arc<Cached>, Blocked> {
         match loaded {
             Io::Done(Ok(cached)) if cached.birth() == at.birth => Ok(cached),
             Io::Done(Ok(cached)) => {
@@ -83,10 +83,10 @@ impl Inner {
                 if cached.birth() < at.birth {
                     self.cache.forget(|other| *other == key);
                 }
-                Err(NotYet::Row)
+                Err(Blocked::Row)
             }
-            Io::Done(Err(error)) => Err(NotYet::Unavailable(error)),
-            Io::Pending(load) => Err(NotYet::Table(load)),
+            Io::Done(Err(error)) => Err(Blocked::Unavailable(error)),
+            Io::Pending(load) => Err(Blocked::Table(load)),
         }
     }
 

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arena::{Sg, SgMut, sg_len};
-use disk::{Disk, DiskError, Op, Outcome, Place, Read, SlowReads, Then, Told, Written};
+use disk::{Completion, Disk, DiskError, Op, Outcome, Place, Read, SlowReads, Then, Written};
 use env::{Ctx, Env, Epoch, Io, IoFlags};
 use parking_lot::{Mutex, RwLock};
 use pool_seam::{DiskNumber, Lease, Membership, PortStats, SeamError, SpaceView, Suspension, ViewVersion};
@@ -254,7 +254,7 @@ impl Port {
         then: Then<T>,
     ) -> Option<Then<T>>
     where
-        Port: Told<T>,
+        Port: Completion<T>,
     {
         let mut state = self.state.lock();
         if self.has_ended() || state.is_leaving {
@@ -309,23 +309,23 @@ impl<T: Outcome> Once<T> {
     }
 }
 
-impl<T: Outcome> Told<T> for Once<T> {
-    fn told(self: Arc<Self>, _: usize, outcome: T) {
+impl<T: Outcome> Completion<T> for Once<T> {
+    fn completed(self: Arc<Self>, _: usize, outcome: T) {
         if let Some(sender) = self.0.lock().take() {
             drop(sender.send(outcome));
         }
     }
 }
 
-impl Told<Read> for Port {
-    fn told(self: Arc<Port>, which: usize, outcome: Read) {
+impl Completion<Read> for Port {
+    fn completed(self: Arc<Port>, which: usize, outcome: Read) {
         let call = {
             let mut state = self.state.lock();
             self.answered(&mut state);
             state.reads.try_remove(which)
         };
         if let Some((then, _)) = call {
-            then.tell(outcome);
+            then.complete(outcome);
         }
     }
 
@@ -339,8 +339,8 @@ impl Told<Read> for Port {
     }
 }
 
-impl Told<Written> for Port {
-    fn told(self: Arc<Port>, which: usize, outcome: Written) {
+impl Completion<Written> for Port {
+    fn completed(self: Arc<Port>, which: usize, outcome: Written) {
         let then = {
             let mut state = self.state.lock();
             self.answered(&mut state);
@@ -353,7 +353,7 @@ impl Told<Written> for Port {
             }
             then
         };
-        then.tell(outcome);
+        then.complete(outcome);
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arena::passes::{Pass, count};
 use arena::{Class, IoBuf, IoBufMut, SgMut, Shape, parts};
-use disk::{DiskError, Op, Place, Read, Then, Told, sized};
+use disk::{Completion, DiskError, Op, Place, Read, Then, sized};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use pool_seam::layout::Run;
@@ -25,7 +25,7 @@ use crate::log::entry::Sums;
 use crate::owner::{Inner, Space};
 use crate::table::{Table, Value};
 use crate::view::{Member, Route, layout, route};
-use crate::write::{NotYet, Target, unavailable};
+use crate::write::{Blocked, Target, unavailable};
 
 /// The result of a read, with its buffers.
 pub type SpaceRead = (Result<(), SpaceError>, SgMut);
@@ -127,7 +127,7 @@ impl Inner {
         };
         let cached = match self.table_to_read(target.key, &at, member) {
             Ok(cached) => cached,
-            Err(NotYet::Table(load)) => {
+            Err(Blocked::Table(load)) => {
                 let inner = Arc::clone(self);
                 return env::Io::pending(self.env.run(async move {
                     // Held so that it is not evicted before its use.
@@ -214,8 +214,8 @@ impl Inner {
             };
             let cached = match self.table(target.key, &at) {
                 Ok(cached) => cached,
-                Err(NotYet::Table(load)) => load.await?,
-                Err(NotYet::Unavailable(error)) => return Err(error),
+                Err(Blocked::Table(load)) => load.await?,
+                Err(Blocked::Unavailable(error)) => return Err(error),
                 Err(_) => continue,
             };
             let open = |table: &mut Table| target.units.clone().find(|unit| !table.is_readable(*unit));
@@ -365,8 +365,8 @@ impl Reading {
     }
 }
 
-impl Told<Read> for Reading {
-    fn told(self: Arc<Reading>, _: usize, (result, dst): Read) {
+impl Completion<Read> for Reading {
+    fn completed(self: Arc<Reading>, _: usize, (result, dst): Read) {
         match result {
             Ok(()) if self.is_valid(&dst) && self.inner.lease.holds() => return self.answer((Ok(()), dst)),
             // The disk was removed, and the caller has the data from another one.

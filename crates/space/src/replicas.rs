@@ -85,7 +85,7 @@ impl Inner {
     }
 
     /// Adds missing replicas: a present copy joins, for an absent one another disk is requested.
-    pub(crate) async fn mend_log(self: &Arc<Inner>) -> Result<(), SpaceError> {
+    pub(crate) async fn repair_log(self: &Arc<Inner>) -> Result<(), SpaceError> {
         loop {
             let view = self.view.get().value;
             if self.end_log_move(&view).await? {

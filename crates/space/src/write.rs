@@ -39,7 +39,7 @@ pub(crate) struct Target {
 }
 
 /// Why a run cannot begin now.
-pub(crate) enum NotYet {
+pub(crate) enum Blocked {
     /// Its row has no slabs, or they have no blocks.
     Row,
     /// Its table is not in memory.
@@ -285,36 +285,36 @@ impl Inner {
                 Err(not_yet) => not_yet,
             };
             match not_yet {
-                NotYet::Row => {
+                Blocked::Row => {
                     // The allocation may take long.
                     drop(right);
                     self.allocate_for(&target).await?;
                     right = self.right(&target).await?;
                 }
-                NotYet::Table(load) => drop(load.await?),
-                NotYet::Open(cached, unit) => {
+                Blocked::Table(load) => drop(load.await?),
+                Blocked::Open(cached, unit) => {
                     Box::pin(self.decide(&target.only(unit), &cached)).await?;
                 }
-                NotYet::Issued(record) => self.log().said(record).await?,
-                NotYet::Region(set, region) => {
+                Blocked::Issued(record) => self.log().said(record).await?,
+                Blocked::Region(set, region) => {
                     let wanted = self.active.want(set, region);
                     self.log().durable().await?;
                     wanted.is_durable();
                     _wanted = Some(wanted);
                 }
-                NotYet::Flush => {
+                Blocked::Flush => {
                     self.log().flush(FlushSet::everything()).await?;
                 }
-                NotYet::Disk(member) => drop(self.port(&member).await?),
-                NotYet::Unavailable(error) => return Err(error),
+                Blocked::Disk(member) => drop(self.port(&member).await?),
+                Blocked::Unavailable(error) => return Err(error),
             }
         }
     }
 
     /// Decides how a run may be written now, and marks it in flight. The caller has the lock of its units.
-    pub(crate) fn begin(self: &Arc<Inner>, target: &Target, what: What) -> Result<Begun, NotYet> {
+    pub(crate) fn begin(self: &Arc<Inner>, target: &Target, what: What) -> Result<Begun, Blocked> {
         let seen = self.view.get();
-        let route = route(&seen.value, target.key).filter(|route| !route.is_new).ok_or(NotYet::Row)?;
+        let route = route(&seen.value, target.key).filter(|route| !route.is_new).ok_or(Blocked::Row)?;
         let cached = self.table(target.key, &route)?;
         let members = self.members(target, &route)?;
         let is_whole = members.iter().filter(|(member, _)| member.counts).count() == route.counting();
@@ -324,18 +324,18 @@ impl Inner {
         let mut overwrite = None;
         let holds = self.look(&cached, |table| {
             let how = how(table, target.units.clone(), what).map_err(|(issued, unit)| match issued {
-                Some(record) => NotYet::Issued(record),
-                None => NotYet::Open(Arc::clone(&cached), unit),
+                Some(record) => Blocked::Issued(record),
+                None => Blocked::Open(Arc::clone(&cached), unit),
             })?;
             if how == InPlace::Firm {
-                overwrite = Some(self.active.begin(set, region).ok_or(NotYet::Region(set, region))?);
+                overwrite = Some(self.active.begin(set, region).ok_or(Blocked::Region(set, region))?);
             }
             // An acknowledged flush must not rely on values that this write blocks until it has ended.
             let holds = !table.begin_write(target.units.clone());
             let holding = if holds { self.waiting.hold(&cached).map(Some) } else { Some(None) };
             holding.ok_or_else(|| {
                 table.end_write(target.units.clone());
-                NotYet::Flush
+                Blocked::Flush
             })
         });
         let holding = holds?;
@@ -343,19 +343,19 @@ impl Inner {
     }
 
     /// The members of a route that are present, with their ports.
-    fn members(&self, target: &Target, route: &Route) -> Result<Members, NotYet> {
+    fn members(&self, target: &Target, route: &Route) -> Result<Members, Blocked> {
         let mut members = Members::new();
         for member in &route.members {
             let Some(of) = member.membership else { continue };
             // Without a port the disk must be reopened; or the view is stale, also for the other disks.
-            let port = self.ports.get(member.disk, of).ok_or(NotYet::Disk(*member))?;
+            let port = self.ports.get(member.disk, of).ok_or(Blocked::Disk(*member))?;
             members.push((*member, port));
         }
         let counting = members.iter().filter(|(member, _)| member.counts);
         if route.decodes(counting.fold(0, |have, (member, _)| have | 1 << member.content)) {
             return Ok(members);
         }
-        Err(NotYet::Unavailable(unavailable(target.key.row, &route.members)))
+        Err(Blocked::Unavailable(unavailable(target.key.row, &route.members)))
     }
 }
 

@@ -154,11 +154,11 @@ impl Shared {
     fn submit(self: &Arc<Shared>, task: Task) {
         let mut state = self.state.lock();
         state.queue.push_back(task);
-        self.rouse(state);
+        self.wake_or_spawn(state);
     }
 
     /// Wakes an idle thread for a queued task, or starts one, if the limit allows.
-    fn rouse(self: &Arc<Shared>, mut state: parking_lot::MutexGuard<'_, State>) {
+    fn wake_or_spawn(self: &Arc<Shared>, mut state: parking_lot::MutexGuard<'_, State>) {
         if state.idle > 0 {
             state.idle -= 1;
             drop(state);
@@ -191,7 +191,7 @@ impl Shared {
                 loop {
                     if let Some(task) = state.take(self.max) {
                         if !state.queue.is_empty() {
-                            self.rouse(state); // this task may block, so another thread takes the next one
+                            self.wake_or_spawn(state); // this task may block, so another thread takes the next one
                         }
                         break task;
                     }
@@ -200,7 +200,7 @@ impl Shared {
                         return;
                     }
                     state.idle += 1;
-                    self.wake.wait(&mut state); // no spurious wake-ups, so `rouse` has decremented `idle`
+                    self.wake.wait(&mut state); // no spurious wake-ups, so `wake_or_spawn` has decremented `idle`
                 }
             };
             self.perform(task);

@@ -156,7 +156,7 @@ fn an_end_that_is_not_stored_meets_its_client() {
         let table = Arc::new(table);
         let ending = spawn(&table, |table| {
             let open = open(table).expect("it is not closed");
-            open.tenure.begin_end(FIRST_ABSENCE).then(|| open.tenure.stays_away())
+            open.tenure.begin_end(FIRST_ABSENCE).then(|| open.tenure.disconnected_id())
         });
         let back = open(&table).is_some_and(|open| open.tenure.reconnect(2, 2, 2));
         let again = ending.join().expect("no panic");

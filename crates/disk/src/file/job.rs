@@ -196,22 +196,22 @@ impl Job {
                     pages.empty(dst.iter_mut().map(|b| b.filled_mut()));
                     count(Passes::Copy, at.length as usize);
                 }
-                reply.tell((result, dst));
+                reply.complete((result, dst));
             }
             Work::Write(reply, src, pages) => {
                 drop((src, pages));
-                reply.tell(result);
+                reply.complete(result);
             }
-            Work::Flush(reply) | Work::Discard(reply) => reply.tell(result),
+            Work::Flush(reply) | Work::Discard(reply) => reply.complete(result),
         }
     }
 }
 
 impl<T: Outcome> Reply<T> {
-    fn tell(self, outcome: T) {
+    fn complete(self, outcome: T) {
         match self {
             Reply::Waits(who) => drop(who.send(outcome)),
-            Reply::Then(then) => then.tell(outcome),
+            Reply::Then(then) => then.complete(outcome),
         }
     }
 }

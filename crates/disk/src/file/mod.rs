@@ -177,7 +177,7 @@ impl Disk for FileDisk {
         let at = of_read(offset, &dst);
         match self.enter(c, at) {
             Ok(held) => self.submit(c, at, self.work_of_read(Reply::Then(then), dst), held),
-            Err(error) => then.tell((Err(error), dst)),
+            Err(error) => then.complete((Err(error), dst)),
         }
     }
 
@@ -193,7 +193,7 @@ impl Disk for FileDisk {
         let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
         match self.enter(c, at) {
             Ok(held) => self.submit(c, at, self.work_of_write(Reply::Then(then), src), held),
-            Err(error) => then.tell(Err(error)),
+            Err(error) => then.complete(Err(error)),
         }
     }
 

@@ -156,7 +156,7 @@ impl Drop for Driver {
             ring.driven = false;
             std::mem::take(&mut ring.ended)
         };
-        tell(ended);
+        complete_all(ended);
     }
 }
 
@@ -178,7 +178,7 @@ async fn drive(driver: Driver) {
             std::mem::swap(&mut ended, &mut ring.ended);
             more
         };
-        tell(ended.drain(..));
+        complete_all(ended.drain(..));
         if more {
             local.work.notify_one();
         }
@@ -426,7 +426,7 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         self.drain();
-        tell(std::mem::take(&mut self.ended));
+        complete_all(std::mem::take(&mut self.ended));
         if self.flying == 0 {
             // SAFETY: dropped once, here, and nothing of it is in the kernel (invariant 2).
             unsafe { ManuallyDrop::drop(&mut self.slots) };
@@ -470,7 +470,7 @@ fn pieces(work: &mut Work, length: usize, done: usize) -> SmallVec<[libc::iovec;
 }
 
 /// Notifies the waiters.
-fn tell(ended: impl IntoIterator<Item = (Job, Result<(), DiskError>)>) {
+fn complete_all(ended: impl IntoIterator<Item = (Job, Result<(), DiskError>)>) {
     ended.into_iter().for_each(|(job, result)| job.finish(result));
 }
 

@@ -260,7 +260,7 @@ fn spaces(now: &Snapshot<'_>) -> Vec<(SpaceId, Fault)> {
 fn metadata(state: &State) -> Option<Fault> {
     let voters = state.voters.len();
     let promises = state.spaces.values().any(|s| s.resiliency.failures() > 0);
-    let bare = promises && state.disks.len() > 1 && voters <= state.needed_to_go_on();
+    let bare = promises && state.disks.len() > 1 && voters <= state.quorum_to_continue();
     bare.then(|| Fault::new(Place::Pool, Severity::Warning, FaultKind::Metadata { voters }))
 }
 

@@ -42,7 +42,7 @@ pub fn can_lose(state: &State) -> CanLose {
 }
 
 fn worst<'a>(state: &'a State, domain: &dyn Fn(DiskNumber) -> Domain<'a>) -> (usize, Limit) {
-    let spare = state.voters.len().saturating_sub(state.needed_to_go_on());
+    let spare = state.voters.len().saturating_sub(state.quorum_to_continue());
     let mut worst = (survives(state.voters.iter().copied(), spare, domain), Limit::Metadata);
     let rows = state.spaces.values().flat_map(|record| record.data_rows().map(move |(_, row)| (record, row)));
     for (record, row) in rows {

@@ -109,7 +109,7 @@ pub fn may_leave(state: &State, disk: DiskNumber) -> bool {
     let ops = state.leave(disk, Absence::Asked, &crate::Answers::new());
     let all = |s: &State, space| redundancy(s, space).health != "Unhealthy";
     state.is_present(disk)
-        && left >= state.needed_to_go_on()
+        && left >= state.quorum_to_continue()
         && after.apply_all(&ops).is_ok()
         && state.spaces.keys().all(|space| all(&after, *space) || !all(state, *space))
 }

@@ -171,12 +171,12 @@ impl Writer {
     /// Writes operations that the shadow already contains, and retries until every remaining voter has all records.
     async fn commit_tried(&mut self, ops: Vec<Op>, form: Form) -> Result<(), CommitError> {
         let failed = self.put(ops, form).await?;
-        self.go_on_without(failed).await
+        self.drop_voters(failed).await
     }
 
     /// Drops failed voters, and retries until every remaining one has all records. Invariant 5: each is dropped by a
     /// record of its own.
-    async fn go_on_without(&mut self, failed: Vec<(DiskNumber, DiskError)>) -> Result<(), CommitError> {
+    async fn drop_voters(&mut self, failed: Vec<(DiskNumber, DiskError)>) -> Result<(), CommitError> {
         let mut failed = VecDeque::from(failed);
         loop {
             for (disk, error) in &failed {
@@ -278,7 +278,7 @@ impl Writer {
 
     fn config(&self) -> Config {
         let needed = match self.authority.quorum() {
-            Quorum::Voters => self.shadow.needed_to_go_on(),
+            Quorum::Voters => self.shadow.quorum_to_continue(),
             Quorum::Register => 1,
         };
         (self.shadow.voters.clone(), needed)

@@ -7,7 +7,7 @@ use pool_seam::media_number;
 
 use super::create::{NewDisk, describe, suitable};
 use super::error::{AdminError, Unsuitable};
-use super::plan::{Freshness, Shown, freshness, went_on};
+use super::plan::{Freshness, Shown, continued_alone, freshness};
 use super::{Pool, labels};
 use crate::format::Label;
 use crate::metadata::{Member, Survey};
@@ -106,7 +106,7 @@ impl Pool {
             incarnation: label.incarnation,
             sequence: label.sequence,
             behind: false,
-            went_on: self.went_on(&disk, &label).await,
+            continued_alone: self.continued_alone(&disk, &label).await,
         };
         // A pool that accepts no changes must not write a label.
         let mut missed = Vec::new();
@@ -128,7 +128,7 @@ impl Pool {
         let spaces = self.ask_joining(number, membership, &disk, accept_loss).await?;
         // Before it gets a label, with which it would look current.
         inner.changing()?.commit(missed).await?;
-        labels::silence(&inner.io, &disk, &label.areas).await.map_err(Unsuitable::Disk)?;
+        labels::invalidate_metadata(&inner.io, &disk, &label.areas).await.map_err(Unsuitable::Disk)?;
         let member = Arc::new(Member { number, id: label.id, disk, areas: label.areas });
         let sequence = record.next_label(label.sequence);
         let name = self.read(|s| s.name.clone());
@@ -144,13 +144,13 @@ impl Pool {
     }
 
     /// Whether the metadata of a returning disk continues beyond an accepted loss. Read only if there was one.
-    async fn went_on(&self, disk: &Arc<dyn Disk>, label: &Label) -> bool {
+    async fn continued_alone(&self, disk: &Arc<dyn Disk>, label: &Label) -> bool {
         if self.read(|s| s.given_up.is_empty()) {
             return false;
         }
         let (io, number) = (&self.inner.io, label.number);
         let seen = Survey::new().look(io, disk, &label.areas, label.pool, number).await;
-        seen.history.is_ok_and(|h| self.read(|s| went_on(s, &h.point)))
+        seen.history.is_ok_and(|h| self.read(|s| continued_alone(s, &h.point)))
     }
 
     /// Sets the policy for full pools and lost disks. Errors: [`CommitError::Invalid`]: an invalid percentage.

@@ -119,7 +119,11 @@ const DISCARD: u64 = 1 << 30;
 const MARKS: u64 = 16 * 2 * crate::UNIT;
 
 /// Invalidates the checkpoints and claims of a returning disk: they are stale, whatever their numbers.
-pub(crate) async fn silence(io: &DiskIo, disk: &Arc<dyn Disk>, areas: &Areas) -> Result<(), DiskError> {
+pub(crate) async fn invalidate_metadata(
+    io: &DiskIo,
+    disk: &Arc<dyn Disk>,
+    areas: &Areas,
+) -> Result<(), DiskError> {
     for at in [areas.claim, first_block(areas.checkpoint_0), first_block(areas.checkpoint_1)] {
         io.clear(disk, at).await?;
     }

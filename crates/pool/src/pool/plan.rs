@@ -16,8 +16,8 @@ pub(super) struct Shown {
     pub(super) sequence: u64,
     /// A voter whose journal has lost records: its data may be stale, too.
     pub(super) behind: bool,
-    /// See [`went_on`].
-    pub(super) went_on: bool,
+    /// See [`continued_alone`].
+    pub(super) continued_alone: bool,
 }
 
 /// The age of a disk's contents.
@@ -45,7 +45,7 @@ pub(super) struct Plan {
 
 /// Whether a disk whose metadata ends at `point` has records that this history lacks: the pool was opened without it,
 /// with its loss accepted, after it had been used alone.
-pub(super) fn went_on(state: &State, point: &Point) -> bool {
+pub(super) fn continued_alone(state: &State, point: &Point) -> bool {
     let mut later = state.given_up.range((Bound::Excluded(point.epoch), Bound::Unbounded));
     later.next().is_some_and(|(_, after)| point.sequence > *after)
 }
@@ -55,7 +55,7 @@ pub(super) fn freshness(state: &State, disk: DiskNumber, shown: &Shown) -> Fresh
     let remembered = state.disks.get(&disk).map_or(0, |d| d.label_sequence);
     let ours = state.epochs.get(&shown.epoch) == Some(&shown.incarnation);
     let forgotten = state.epochs.first_key_value().is_some_and(|(first, _)| shown.epoch < *first);
-    if shown.went_on || (!ours && !forgotten) {
+    if shown.continued_alone || (!ours && !forgotten) {
         Freshness::Diverged
     } else if !ours || shown.sequence < remembered || shown.behind {
         Freshness::Old

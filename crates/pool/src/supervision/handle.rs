@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arena::{Sg, SgMut, sg_len};
-use disk::{Disk, DiskError, DiskInfo, Op, Place, Read, SlowReads, Then, Told, Written};
+use disk::{Completion, Disk, DiskError, DiskInfo, Op, Place, Read, SlowReads, Then, Written};
 use env::{Ctx, Epoch, Io};
 use futures_util::future::{Either, select};
 
@@ -50,10 +50,10 @@ impl Disk for OwnerDisk {
         let at = place_of(offset, &dst);
         match self.0.begin(c, at, Caller::Reads(then)) {
             Ok((disk, which)) => {
-                let io: Arc<dyn Told<Read>> = Arc::<SpaceIo>::clone(&self.0);
+                let io: Arc<dyn Completion<Read>> = Arc::<SpaceIo>::clone(&self.0);
                 disk.read_then(&self.below(c), offset, dst, Then::new(io, which, at));
             }
-            Err((error, Caller::Reads(then))) => then.tell((Err(error), dst)),
+            Err((error, Caller::Reads(then))) => then.complete((Err(error), dst)),
             Err(_) => {}
         }
     }
@@ -67,10 +67,10 @@ impl Disk for OwnerDisk {
         let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
         match self.0.begin(c, at, Caller::Writes(then)) {
             Ok((disk, which)) => {
-                let io: Arc<dyn Told<Written>> = Arc::<SpaceIo>::clone(&self.0);
+                let io: Arc<dyn Completion<Written>> = Arc::<SpaceIo>::clone(&self.0);
                 disk.write_then(&self.below(c), offset, src, Then::new(io, which, at));
             }
-            Err((error, Caller::Writes(then))) => then.tell(Err(error)),
+            Err((error, Caller::Writes(then))) => then.complete(Err(error)),
             Err(_) => {}
         }
     }

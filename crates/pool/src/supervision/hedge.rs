@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::Supervision;
 use super::budget::Budget;
-use super::lately::Lately;
+use super::lately::RecentLatencies;
 use crate::{DiskNumber, Pool};
 
 /// The minimum time before a read is late: timers have a precision of a millisecond, and faster reads need no hedge.
@@ -53,7 +53,7 @@ impl Drop for Running {
 }
 
 /// The latency after which a read of a disk is late: the 99th percentile of its recent reads, within bounds.
-pub(crate) fn hedge_after(reads: &Lately) -> Duration {
+pub(crate) fn hedge_after(reads: &RecentLatencies) -> Duration {
     let is_known = reads.count() >= KNOWN;
     let of = |percent| reads.percentile(percent).filter(|_| is_known);
     let after = match (of(99), of(50)) {

@@ -8,14 +8,14 @@ use super::spread::Spread;
 use super::standing::{Latency, SAMPLES, SPAN};
 
 /// Counts of one span and of the one before it.
-pub(crate) struct Lately {
+pub(crate) struct RecentLatencies {
     all: Spread,
     short: Spread,
 }
 
-impl Lately {
-    pub(crate) fn new() -> Lately {
-        Lately { all: Spread::new(SPAN), short: Spread::new(SPAN) }
+impl RecentLatencies {
+    pub(crate) fn new() -> RecentLatencies {
+        RecentLatencies { all: Spread::new(SPAN), short: Spread::new(SPAN) }
     }
 
     /// An I/O that took this many nanoseconds has ended; whether it began in a short queue.
@@ -27,7 +27,7 @@ impl Lately {
     }
 
     /// Adds those of another space.
-    pub(crate) fn add_all(&mut self, other: &mut Lately, now: Moment) {
+    pub(crate) fn add_all(&mut self, other: &mut RecentLatencies, now: Moment) {
         self.all.add_all(&mut other.all, now);
         self.short.add_all(&mut other.short, now);
     }

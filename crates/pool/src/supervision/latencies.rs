@@ -5,13 +5,13 @@ use std::time::Duration;
 use disk::{DiskInfo, Media, Op};
 use env::Moment;
 
-use super::lately::Lately;
+use super::lately::RecentLatencies;
 use super::standing::{Look, SAMPLES};
 
 /// See the module.
 pub(crate) struct Latencies {
-    pub(crate) reads: Lately,
-    writes: Lately,
+    pub(crate) reads: RecentLatencies,
+    writes: RecentLatencies,
     /// The longest I/O since the last check, in nanoseconds. Flushes do not count: their time depends on earlier
     /// writes.
     longest: u64,
@@ -21,7 +21,12 @@ pub(crate) struct Latencies {
 
 impl Latencies {
     pub(crate) fn new() -> Latencies {
-        Latencies { reads: Lately::new(), writes: Lately::new(), longest: 0, longest_short: 0 }
+        Latencies {
+            reads: RecentLatencies::new(),
+            writes: RecentLatencies::new(),
+            longest: 0,
+            longest_short: 0,
+        }
     }
 
     /// An I/O that took so many nanoseconds has ended; `short`: it began in a short queue.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use disk::{Disk, DiskError, Gate, Op, Outcome, Pass, Place, Read, Then, Told, Written};
+use disk::{Completion, Disk, DiskError, Gate, Op, Outcome, Pass, Place, Read, Then, Written};
 use env::{BoxFuture, Ctx, Io, Moment};
 use parking_lot::Mutex;
 use pool_seam::SpaceId;
@@ -58,7 +58,7 @@ struct Outstanding {
 type Registered = (Arc<Arc<dyn Disk>>, usize);
 
 /// The callback for a late read, and the caller's number of the read.
-pub(super) type Receiver = (Arc<dyn Told<Read>>, usize);
+pub(super) type Receiver = (Arc<dyn Completion<Read>>, usize);
 
 /// The caller of an I/O.
 pub(super) enum Caller {
@@ -146,7 +146,7 @@ impl SpaceIo {
     }
 
     /// The disk has completed an I/O: returns its caller, unless that was called already.
-    pub(super) fn completed(&self, which: usize) -> Option<Caller> {
+    pub(super) fn take_caller(&self, which: usize) -> Option<Caller> {
         let now = self.record.supervision.env.moment();
         let mut state = self.state.lock();
         let old = state.outstanding[which].as_ref()?;
@@ -299,19 +299,19 @@ impl State {
 }
 
 /// The callback of the disk for the read `which`.
-impl Told<Read> for SpaceIo {
-    fn told(self: Arc<SpaceIo>, which: usize, outcome: Read) {
-        if let Some(Caller::Reads(then)) = self.completed(which) {
-            then.tell(outcome);
+impl Completion<Read> for SpaceIo {
+    fn completed(self: Arc<SpaceIo>, which: usize, outcome: Read) {
+        if let Some(Caller::Reads(then)) = self.take_caller(which) {
+            then.complete(outcome);
         }
     }
 }
 
 /// The same for a write.
-impl Told<Written> for SpaceIo {
-    fn told(self: Arc<SpaceIo>, which: usize, outcome: Written) {
-        if let Some(Caller::Writes(then)) = self.completed(which) {
-            then.tell(outcome);
+impl Completion<Written> for SpaceIo {
+    fn completed(self: Arc<SpaceIo>, which: usize, outcome: Written) {
+        if let Some(Caller::Writes(then)) = self.take_caller(which) {
+            then.complete(outcome);
         }
     }
 }
@@ -319,7 +319,7 @@ impl Told<Written> for SpaceIo {
 impl Begun {
     fn completed(mut self) {
         self.has_completed = true;
-        self.of.completed(self.which);
+        self.of.take_caller(self.which);
     }
 }
 

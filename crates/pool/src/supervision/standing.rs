@@ -124,11 +124,11 @@ pub struct Verdict {
 
 /// The disks of a pool. See the module.
 #[derive(Debug, Default)]
-pub struct Standings {
+pub struct OutlierScores {
     disks: BTreeMap<DiskNumber, Standing>,
 }
 
-impl Standings {
+impl OutlierScores {
     /// A span has ended; `looks` has all disks in service.
     pub fn span(&mut self, looks: &BTreeMap<DiskNumber, Look>) -> Verdict {
         self.disks.retain(|d, _| looks.contains_key(d));

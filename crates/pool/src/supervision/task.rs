@@ -177,7 +177,7 @@ pub(crate) fn goes_on_without(state: &State, disk: DiskNumber, hung: &BTreeSet<D
     let answers = |d: DiskNumber| state.is_present(d) && !hung.contains(&d);
     let alone = state.has_alone(disk, |other| other != disk && answers(other));
     let left = state.voters.iter().filter(|v| **v != disk && !hung.contains(v)).count();
-    !alone && (!state.voters.contains(&disk) || left >= state.needed_to_go_on())
+    !alone && (!state.voters.contains(&disk) || left >= state.quorum_to_continue())
 }
 
 /// Whether a merely slow disk may be removed: the pool continues without it, and then no more disks are

@@ -15,7 +15,11 @@ fn the_cases_that_people_have() {
         (5, 2, 3, 3),
     ];
     for (n, f, go_on, open) in cases {
-        assert_eq!((needed_to_go_on(n, f), needed_to_open(n, f)), (go_on, open), "{n} voters, {f} failures");
+        assert_eq!(
+            (quorum_to_continue(n, f), needed_to_open(n, f)),
+            (go_on, open),
+            "{n} voters, {f} failures"
+        );
     }
 }
 
@@ -84,7 +88,7 @@ fn a_pool_that_grows_by_enclosures_has_voters_in_each() {
 fn no_two_histories() {
     for n in 1..=7_usize {
         for f in 0..=3 {
-            let (go_on, open) = (needed_to_go_on(n, f), needed_to_open(n, f));
+            let (go_on, open) = (quorum_to_continue(n, f), needed_to_open(n, f));
             assert!(go_on >= 1 && open <= n);
             for seen in 0_u32..1 << n {
                 if (seen.count_ones() as usize) < open {

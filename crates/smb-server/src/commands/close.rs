@@ -52,7 +52,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
 
 /// An open that is in no session: before it is added to one, or after it was removed. It is always closed: in the
 /// background if the request that has it is dropped.
-pub(crate) struct Loose {
+pub(crate) struct UnattachedOpen {
     server: Arc<Server>,
     open: Arc<Open>,
     /// Completes when its record is removed from the journal.
@@ -60,14 +60,14 @@ pub(crate) struct Loose {
     done: bool,
 }
 
-impl Loose {
-    pub(crate) fn new(server: &Arc<Server>, open: Arc<Open>) -> Loose {
-        Loose { server: Arc::clone(server), open, forgotten: None, done: false }
+impl UnattachedOpen {
+    pub(crate) fn new(server: &Arc<Server>, open: Arc<Open>) -> UnattachedOpen {
+        UnattachedOpen { server: Arc::clone(server), open, forgotten: None, done: false }
     }
 
     /// An open whose record is being removed from the journal.
-    pub(crate) fn forgotten(server: &Arc<Server>, open: Arc<Open>, forgotten: Forgotten) -> Loose {
-        Loose { server: Arc::clone(server), open, forgotten: Some(forgotten), done: false }
+    pub(crate) fn forgotten(server: &Arc<Server>, open: Arc<Open>, forgotten: Forgotten) -> UnattachedOpen {
+        UnattachedOpen { server: Arc::clone(server), open, forgotten: Some(forgotten), done: false }
     }
 
     pub(crate) fn get(&self) -> &Arc<Open> {
@@ -100,7 +100,7 @@ impl Loose {
     }
 }
 
-impl Drop for Loose {
+impl Drop for UnattachedOpen {
     fn drop(&mut self) {
         if !self.done {
             let (server, open) = (Arc::clone(&self.server), Arc::clone(&self.open));
@@ -140,7 +140,7 @@ async fn close_file(server: &Arc<Server>, open: &Arc<Open>, f: &FileOpen) -> Vfs
         let share = f.file.share_of(open.persistent);
         tracing::error!(path = ?path.to_string(), ?share, "a file was closed, but data written to it could not be stored: {e}");
     }
-    server.publish_owed(open, f);
+    server.publish_pending_changes(open, f);
     let directory = match f.node.kind() {
         Kind::Directory => f.file.place_of(open.persistent),
         Kind::File => None,
@@ -240,7 +240,7 @@ impl FileOpen {
         let Ok(stat) = self.node.stat(ctx).wait().await else { return };
         if !stat.attributes.intersects(Attributes::ARCHIVE | Attributes::DIRECTORY) {
             change.attributes = Some((stat.attributes & Attributes::STORED) | Attributes::ARCHIVE);
-            self.file.owe(CompletionFilter::ATTRIBUTES);
+            self.file.add_pending_change(CompletionFilter::ATTRIBUTES);
         }
         if (change.attributes.is_some()
             || change.accessed.is_some()

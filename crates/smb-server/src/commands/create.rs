@@ -29,10 +29,10 @@ use vfs::{Opened, StreamName, StreamPart, Vfs, VfsPath};
 
 use self::contexts::Wanted;
 pub(crate) use self::contexts::read_attributes;
-use super::close::Loose;
+use super::close::UnattachedOpen;
 use super::metadata::posix_created;
 use crate::access;
-use crate::files::caching::Wish;
+use crate::files::caching::CachingRequest;
 use crate::namespace::{Event, Hold, What};
 use crate::open::Open;
 use crate::replay::Reserved;
@@ -145,7 +145,7 @@ struct Plan<'a> {
     /// The rights that the share grants to this user.
     ceiling: AccessMask,
     /// The oplock or lease that is asked for.
-    wish: Wish,
+    wish: CachingRequest,
     /// Blocks changes of the share's names, after several attempts lost the race against them.
     hold: Mutex<Option<Hold>>,
 }
@@ -315,6 +315,6 @@ impl<'a> Plan<'a> {
 
 /// An open that has joined its file and is not in its session yet.
 struct Done {
-    open: Loose,
+    open: UnattachedOpen,
     found: Found,
 }

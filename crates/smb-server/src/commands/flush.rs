@@ -22,7 +22,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
         }
         f.node.flush(&r.ctx()).wait().await.map_err(status::of_vfs)?;
         f.write_time.flush();
-        r.server.publish_owed(&open, f);
+        r.server.publish_pending_changes(&open, f);
     }
     Ok(Reply::ok(&FlushResponse {}))
 }

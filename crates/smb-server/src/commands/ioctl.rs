@@ -20,7 +20,7 @@ use smb_wire::msg::{FsctlCode, IoctlFlags, IoctlRequest, IoctlResponse};
 use smb_wire::{AccessMask, Decode, Guid, NtStatus};
 use vfs::VolumeInfo;
 
-use crate::durable::{Kept, RESILIENT_DEFAULT, TIMEOUT_MAX};
+use crate::durable::{Durability, RESILIENT_DEFAULT, TIMEOUT_MAX};
 use crate::open::{FileOpen, Open, Pass};
 use crate::request::{Reply, Request};
 
@@ -156,8 +156,8 @@ fn resiliency(r: &Request, open: &Open, input: &[u8]) -> Result<Output, NtStatus
     }
     let mut durable = open.durable.lock();
     // A persistent handle is stronger than a resilient one.
-    if durable.kept != Kept::Persistent {
-        durable.kept = Kept::Resilient;
+    if durable.kept != Durability::Persistent {
+        durable.kept = Durability::Resilient;
     }
     durable.timeout = if ms == 0 { RESILIENT_DEFAULT } else { asked };
     Ok(Output::none())

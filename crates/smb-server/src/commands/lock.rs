@@ -9,7 +9,7 @@ use smb_wire::msg::{Capabilities, LockElement, LockFlags, LockRequest, LockRespo
 use smb_wire::{AccessMask, Decode, NtStatus};
 use vfs::Kind;
 
-use crate::durable::Kept;
+use crate::durable::Durability;
 use crate::files::LockWait;
 use crate::files::locks::{LockRange, LockRefusal};
 use crate::open::{FileOpen, Open};
@@ -98,7 +98,7 @@ type Taken = (LockRange, bool);
 fn verifies_sequences(r: &Request, open: &Open) -> bool {
     let multichannel = Capabilities::MULTI_CHANNEL.bits();
     r.facts.dialect != 0x0202
-        && (open.durable.lock().kept != Kept::No
+        && (open.durable.lock().kept != Durability::No
             || (r.facts.dialect >= 0x0300 && r.facts.server_capabilities & multichannel != 0))
 }
 

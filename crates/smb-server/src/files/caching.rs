@@ -48,14 +48,14 @@ pub(crate) enum HolderId {
 
 /// What a CREATE asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum CachingRequest {
     Nothing,
     Oplock(OplockLevel),
-    Lease(LeaseWish),
+    Lease(LeaseRequest),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LeaseWish {
+pub(crate) struct LeaseRequest {
     pub(crate) id: LeaseId,
     pub(crate) state: LeaseState,
     pub(crate) version: LeaseVersion,
@@ -272,20 +272,20 @@ impl Caching {
     pub(crate) fn grant(
         &mut self,
         open: u64,
-        wish: Wish,
+        wish: CachingRequest,
         s: Situation,
         token: u64,
         patience: Option<Duration>,
     ) -> Option<(HolderId, Held)> {
         let id = match wish {
-            Wish::Nothing => return None,
-            Wish::Oplock(_) => HolderId::Oplock(open),
-            Wish::Lease(l) => HolderId::Lease(l.id),
+            CachingRequest::Nothing => return None,
+            CachingRequest::Oplock(_) => HolderId::Oplock(open),
+            CachingRequest::Lease(l) => HolderId::Lease(l.id),
         };
         let granted = self.grantable(id, wish, s);
         if let Some(holder) = self.holders.iter_mut().find(|h| h.id == id) {
             holder.opens += 1;
-            let wanted = if let Wish::Lease(l) = wish { l.state } else { NONE };
+            let wanted = if let CachingRequest::Lease(l) = wish { l.state } else { NONE };
             // MS-SMB2 3.3.5.9.8: promoted only to a superset, in full, and not while it breaks.
             let promotes = wanted.contains(holder.state) && granted == wanted && granted != holder.state;
             if promotes && holder.breaking.is_none() {
@@ -295,12 +295,12 @@ impl Caching {
             return Some((id, holder.held()));
         }
         let version = match wish {
-            Wish::Lease(LeaseWish { version: LeaseVersion::V2 { parent, epoch }, .. }) => {
+            CachingRequest::Lease(LeaseRequest { version: LeaseVersion::V2 { parent, epoch }, .. }) => {
                 LeaseVersion::V2 { parent, epoch: epoch.wrapping_add(1) }
             }
             _ => LeaseVersion::V1,
         };
-        if matches!(wish, Wish::Oplock(_)) && granted.is_empty() {
+        if matches!(wish, CachingRequest::Oplock(_)) && granted.is_empty() {
             return None;
         }
         let patience = patience.unwrap_or(ACKNOWLEDGE);
@@ -310,14 +310,14 @@ impl Caching {
         Some((id, held))
     }
 
-    fn grantable(&self, id: HolderId, wish: Wish, s: Situation) -> LeaseState {
+    fn grantable(&self, id: HolderId, wish: CachingRequest, s: Situation) -> LeaseState {
         let others = || self.holders.iter().filter(|h| h.id != id && !h.state.is_empty());
         let is_lease = |h: &Holder| matches!(h.id, HolderId::Lease(_));
         let mut state = match wish {
-            Wish::Nothing => NONE,
-            Wish::Oplock(_) if s.directory => NONE,
-            Wish::Oplock(level) => state_of(level),
-            Wish::Lease(l) => l.state & (R | W | H),
+            CachingRequest::Nothing => NONE,
+            CachingRequest::Oplock(_) if s.directory => NONE,
+            CachingRequest::Oplock(level) => state_of(level),
+            CachingRequest::Lease(l) => l.state & (R | W | H),
         };
         if s.directory {
             state &= !W;
@@ -331,9 +331,9 @@ impl Caching {
         }
         match wish {
             // An oplock is not granted beside a lease with handle caching, which would need the break of a lease.
-            Wish::Oplock(_) if others().any(|h| is_lease(h) && h.state.contains(H)) => NONE,
-            Wish::Oplock(_) if state != R | W && state != R | W | H => R,
-            Wish::Lease(_) if others().any(|h| !is_lease(h)) => state & !H,
+            CachingRequest::Oplock(_) if others().any(|h| is_lease(h) && h.state.contains(H)) => NONE,
+            CachingRequest::Oplock(_) if state != R | W && state != R | W | H => R,
+            CachingRequest::Lease(_) if others().any(|h| !is_lease(h)) => state & !H,
             _ => state,
         }
     }

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use smb_wire::NtStatus;
 use vfs::StreamName;
 
-use super::caching::{self, Caching, Contention, HolderId, LeaseId, Operation, Situation, Wish};
+use super::caching::{self, Caching, CachingRequest, Contention, HolderId, LeaseId, Operation, Situation};
 use super::locks::LockRefusal;
-use super::{FileState, Joined, Joining, Looks, Member, State, StreamEntry, StreamState};
+use super::{AccessClass, FileState, Joined, Joining, Member, State, StreamEntry, StreamState};
 
 impl State {
     /// Whether a member may join: share modes first, then caching rights (MS-FSA 2.1.5.1.2.2, 2.1.5.1.2).
@@ -18,7 +18,7 @@ impl State {
         joining: Joining,
     ) -> Result<Vec<caching::Notice>, (NtStatus, Contention)> {
         let by = match joining.wish {
-            Wish::Lease(l) => Some(HolderId::Lease(l.id)),
+            CachingRequest::Lease(l) => Some(HolderId::Lease(l.id)),
             _ => None,
         };
         let overwrites = joining.overwrites;
@@ -50,8 +50,8 @@ impl State {
             }
         }
         let contention = match member.looks {
-            Looks::AttributesOnly if !overwrites => return Ok(Vec::new()),
-            Looks::SecurityToo if !overwrites => contend(Operation::OpenSecurity),
+            AccessClass::AttributesOnly if !overwrites => return Ok(Vec::new()),
+            AccessClass::SecurityToo if !overwrites => contend(Operation::OpenSecurity),
             _ => contend(Operation::Open { overwrites }),
         };
         match contention.wait_until {
@@ -73,11 +73,11 @@ impl State {
     pub(super) fn add(&mut self, file: &Arc<FileState>, mut member: Member, joining: Joining) -> Joined {
         let at = self.stream_entry(&member.stream);
         let own = match joining.wish {
-            Wish::Lease(l) => Some(HolderId::Lease(l.id)),
+            CachingRequest::Lease(l) => Some(HolderId::Lease(l.id)),
             _ => None,
         };
         let another = |m: &Member| own.is_none() || m.holder != own;
-        let little = if own.is_some() { Looks::SecurityToo } else { Looks::AttributesOnly };
+        let little = if own.is_some() { AccessClass::SecurityToo } else { AccessClass::AttributesOnly };
         let others = self.members.iter().any(|m| m.stream == member.stream && m.looks > little && another(m));
         let entry = &mut self.streams[at];
         let locked = entry.stream.lock_count.load(Ordering::Acquire) > 0;

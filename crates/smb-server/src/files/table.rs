@@ -116,14 +116,18 @@ impl FileTable {
             state.removing = state.delete_pending.clone();
             true
         } else {
-            FileTable::let_go(&mut files, file, &mut state)
+            FileTable::remove_if_unused(&mut files, file, &mut state)
         };
         Left { lease_gone, remove, remove_stream }
     }
 
     /// Called when a member has left or a stream is removed: removes a file without members and streams from the table.
     /// Returns true if the file must be removed from the backend first.
-    fn let_go(files: &mut HashMap<FileKey, Arc<FileState>>, file: &FileState, state: &mut State) -> bool {
+    fn remove_if_unused(
+        files: &mut HashMap<FileKey, Arc<FileState>>,
+        file: &FileState,
+        state: &mut State,
+    ) -> bool {
         // Its name is being removed: `removed` removes the entry later.
         if state.removing.is_some() {
             return false;
@@ -146,7 +150,7 @@ impl FileTable {
         let mut files = self.by_id.lock();
         let mut state = file.state.lock();
         state.streams.retain(|e| !std::ptr::eq(&*e.stream, stream));
-        let remove = FileTable::let_go(&mut files, file, &mut state);
+        let remove = FileTable::remove_if_unused(&mut files, file, &mut state);
         drop((state, files));
         file.has_changed();
         remove
@@ -158,7 +162,7 @@ impl FileTable {
         let mut files = self.by_id.lock();
         let mut state = file.state.lock();
         (state.removing, state.delete_pending) = (None, None);
-        FileTable::let_go(&mut files, file, &mut state);
+        FileTable::remove_if_unused(&mut files, file, &mut state);
         drop((state, files));
         file.has_changed();
     }

@@ -20,7 +20,7 @@ pub(crate) fn member(open: u64, share: &Arc<Share>, at: &str) -> Member {
         open,
         stream: None,
         mode: ShareMode { access: AccessMask::READ_DATA, share: ShareAccess::READ },
-        looks: Looks::No,
+        looks: AccessClass::No,
         holder: None,
         parent_lease: None,
         posix: false,
@@ -31,7 +31,7 @@ pub(crate) fn member(open: u64, share: &Arc<Share>, at: &str) -> Member {
 }
 
 pub(crate) const PLAIN: Joining = Joining {
-    wish: Wish::Nothing,
+    wish: CachingRequest::Nothing,
     overwrites: false,
     directory: false,
     token: 1,

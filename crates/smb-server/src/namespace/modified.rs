@@ -14,12 +14,12 @@ use crate::open::{FileOpen, Open};
 impl Server {
     /// Publishes a change of a file through an open, and the file's pending notifications.
     pub(crate) fn modified(self: &Arc<Self>, open: &Open, f: &FileOpen, filter: CompletionFilter) {
-        f.file.owe(filter);
-        self.publish_owed(open, f);
+        f.file.add_pending_change(filter);
+        self.publish_pending_changes(open, f);
     }
 
     /// Publishes a file's pending notifications, under the path of `open`.
-    pub(crate) fn publish_owed(self: &Arc<Self>, open: &Open, f: &FileOpen) {
+    pub(crate) fn publish_pending_changes(self: &Arc<Self>, open: &Open, f: &FileOpen) {
         if !f.file.owes() {
             return;
         }
@@ -28,7 +28,7 @@ impl Server {
         if !share.is_watched() {
             return;
         }
-        let what = What::Modified(f.file.take_owed());
+        let what = What::Modified(f.file.take_pending_changes());
         self.publish(&share, &Event { path: &path, what, origin: f.origin() });
     }
 }

@@ -35,7 +35,7 @@ pub(crate) struct Sequenced {
 impl Sequenced {
     /// Begins a request of `open`: `Ok(None)` for one that may run without being counted, an error for one that must
     /// fail with STATUS_FILE_NOT_AVAILABLE.
-    pub(crate) fn begin(open: Arc<Open>, header: &Header) -> Result<Option<Sequenced>, Late> {
+    pub(crate) fn begin(open: Arc<Open>, header: &Header) -> Result<Option<Sequenced>, StaleSequence> {
         let sequence = header.channel_sequence();
         let replay = header.flags.contains(HeaderFlags::REPLAY);
         let counted = open.sequence.change(|counts| counts.begin(sequence, replay));
@@ -48,7 +48,7 @@ impl Sequenced {
                 Ok(None)
             }
             true => Ok(Some(Sequenced { open, sequence })),
-            false if changes => Err(Late),
+            false if changes => Err(StaleSequence),
             false => Ok(None),
         }
     }
@@ -56,7 +56,7 @@ impl Sequenced {
 
 /// A change that is stale, or a replay whose original may still be running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Late;
+pub(crate) struct StaleSequence;
 
 impl Drop for Sequenced {
     fn drop(&mut self) {

@@ -117,7 +117,7 @@ impl<O: Clone> Tenure<O> {
     }
 
     /// Begins to close it at the end of this absence; returns false if the absence has ended already. On true the
-    /// caller must call [`Tenure::end`] or [`Tenure::stays_away`].
+    /// caller must call [`Tenure::end`] or [`Tenure::disconnected_id`].
     pub(crate) fn begin_end(&self, absence: u64) -> bool {
         let mut state = self.state.lock();
         let may = matches!(state.presence, Presence::Away(now) if now == absence);
@@ -133,7 +133,7 @@ impl<O: Clone> Tenure<O> {
     }
 
     /// The removal of its record could not be stored: it stays disconnected. Returns the number of the new absence.
-    pub(crate) fn stays_away(&self) -> u64 {
+    pub(crate) fn disconnected_id(&self) -> u64 {
         let mut state = self.state.lock();
         state.absences += 1;
         state.presence = Presence::Away(state.absences);

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::Server;
-use crate::commands::close::Loose;
+use crate::commands::close::UnattachedOpen;
 use crate::durable::SessionEnd;
 use crate::session::Session;
 use crate::share::Tree;
@@ -64,7 +64,7 @@ impl Server {
         tree: &Tree,
     ) -> impl Future<Output = ()> + Send + use<> {
         let opens = session.opens().into_iter().filter_map(|id| self.opens.find(id));
-        let closing: Vec<Loose> =
+        let closing: Vec<UnattachedOpen> =
             opens.filter(|o| o.is_of_tree(tree.id)).filter_map(|o| self.release(&o)).collect();
         async move {
             for open in closing {

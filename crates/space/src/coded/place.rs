@@ -17,7 +17,7 @@ use crate::locks::Mode;
 use crate::owner::{Inner, RETRY};
 use crate::table::Table;
 use crate::view::route;
-use crate::write::{NotYet, Target, What};
+use crate::write::{Blocked, Target, What};
 
 /// See [`Failed`].
 const FAILURES_MAX: u32 = 8;
@@ -95,9 +95,9 @@ impl Inner {
                 let change = Change { inner: Arc::clone(self), target, begun, right: None };
                 change.begin(New::Stripes(stripes)).await?;
             }
-            Err(NotYet::Table(load)) => drop(load.await?),
-            Err(NotYet::Disk(member)) => drop(self.port(&member).await?),
-            Err(NotYet::Unavailable(error)) => return Err(error),
+            Err(Blocked::Table(load)) => drop(load.await?),
+            Err(Blocked::Disk(member)) => drop(self.port(&member).await?),
+            Err(Blocked::Unavailable(error)) => return Err(error),
             // A pending flush: it waits only for values in no record, so not for this call. (The slabs of these stripes
             // always have blocks.)
             Err(_) => self.env.sleep(RETRY).await,

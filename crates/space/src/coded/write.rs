@@ -19,7 +19,7 @@ use crate::log::unit_of;
 use crate::owner::Inner;
 use crate::table::{InPlace, Table, Value, Values};
 use crate::view::{GroupKey, Route, route};
-use crate::write::{NotYet, Right, Target, What};
+use crate::write::{Blocked, Right, Target, What};
 
 /// New bytes of some columns of stripes, all of the same units; a column without bytes is discarded.
 #[derive(Clone)]
@@ -107,8 +107,8 @@ impl Inner {
             let code = at.code.expect("a coded row");
             let cached = match self.table(new.key, &at) {
                 Ok(cached) => cached,
-                Err(NotYet::Table(load)) => load.await?,
-                Err(NotYet::Unavailable(error)) => return Err(error),
+                Err(Blocked::Table(load)) => load.await?,
+                Err(Blocked::Unavailable(error)) => return Err(error),
                 Err(_) => continue,
             };
             if self.settle(&target, &cached).await? {
@@ -249,9 +249,9 @@ impl Inner {
         // The plan waited for reads: a record may have the former values by now.
         let begun = match self.begin(target, What::Fresh) {
             Ok(begun) => begun,
-            Err(NotYet::Disk(member)) => return self.port(&member).await.map(|_| false),
-            Err(NotYet::Unavailable(error)) => return Err(error),
-            Err(NotYet::Flush) => {
+            Err(Blocked::Disk(member)) => return self.port(&member).await.map(|_| false),
+            Err(Blocked::Unavailable(error)) => return Err(error),
+            Err(Blocked::Flush) => {
                 self.log().flush(FlushSet::everything()).await?;
                 return Ok(false);
             }

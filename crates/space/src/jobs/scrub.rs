@@ -92,7 +92,7 @@ impl Job {
         }
         // At the end of the scrub its repairs are durable, and all blocks are right.
         for tries in 1..=TRIES {
-            let (healed, is_mended) = (self.done.healed, self.inner.mend_blocks().await?);
+            let (healed, is_mended) = (self.done.healed, self.inner.repair_blocks().await?);
             if healed > 0 || !unread.is_empty() {
                 self.inner.checkpoint().await?;
             }

@@ -32,7 +32,7 @@ use super::ring::Ring;
 use super::snapshot::{Annex, Content, Parts, TooLarge};
 pub use open::{OpenError, Opened, Required};
 pub use replica::{Coordination, Deposed, Replica, Verdict};
-use replica::{Live, Standing};
+use replica::{Live, ReplicaState};
 
 /// The environment of a log: its process and its space.
 #[derive(Clone)]
@@ -265,17 +265,17 @@ impl SpaceLog {
     /// The coordinator is removing a replica's disk: no I/O to it begins any more, and records that need it wait until
     /// the removal is durable ([`left`](SpaceLog::left)) or was refused ([`stays`](SpaceLog::stays)).
     pub fn leaving(&self, allocation: u32) {
-        self.stand(allocation, Standing::Leaving);
+        self.stand(allocation, ReplicaState::Leaving);
     }
 
     /// The removal is durable: calls no longer wait for the disk.
     pub fn left(&self, allocation: u32) {
-        self.stand(allocation, Standing::Left);
+        self.stand(allocation, ReplicaState::Left);
     }
 
     /// The disk is not removed.
     pub fn stays(&self, allocation: u32) {
-        self.stand(allocation, Standing::In);
+        self.stand(allocation, ReplicaState::In);
     }
 
     /// Waits until no write is in flight to a replica whose disk is being removed.
@@ -343,12 +343,12 @@ impl SpaceLog {
     }
 
     /// A removed replica never returns: its disk joins as a new one.
-    fn stand(&self, allocation: u32, standing: Standing) {
+    fn stand(&self, allocation: u32, standing: ReplicaState) {
         let state = self.shared.state.lock();
         let joining = state.joins.iter().map(|join| &join.live);
         for live in state.replicas.iter().chain(joining).filter(|live| live.id.allocation == allocation) {
             live.standing.send_if_modified(|now| {
-                let changes = *now != Standing::Left && *now != standing;
+                let changes = *now != ReplicaState::Left && *now != standing;
                 if changes {
                     *now = standing;
                 }

@@ -77,16 +77,16 @@ struct Caller {
     told: Mutex<Vec<(usize, Written, u64)>>,
 }
 
-impl Told<Written> for Caller {
-    fn told(self: Arc<Caller>, which: usize, outcome: Written) {
+impl Completion<Written> for Caller {
+    fn completed(self: Arc<Caller>, which: usize, outcome: Written) {
         let unflushed = self.port.lock().as_ref().map_or(0, |port| port.stats().unflushed);
         self.told.lock().push((which, outcome, unflushed));
     }
 }
 
-impl Told<Read> for Caller {
-    fn told(self: Arc<Caller>, which: usize, (outcome, _): Read) {
-        Told::<Written>::told(self, which, outcome);
+impl Completion<Read> for Caller {
+    fn completed(self: Arc<Caller>, which: usize, (outcome, _): Read) {
+        Completion::<Written>::completed(self, which, outcome);
     }
 }
 
@@ -103,7 +103,7 @@ fn port(disk: &Arc<Manual>) -> (Arc<Port>, Arc<Caller>) {
 
 fn then<T: Outcome>(caller: &Arc<Caller>, which: usize) -> Then<T>
 where
-    Caller: Told<T>,
+    Caller: Completion<T>,
 {
     let caller: Arc<Caller> = Arc::clone(caller);
     Then::new(caller, which, AT)
@@ -198,11 +198,11 @@ async fn complete(disk: &Manual, call: Call, sort: usize, outcome: Written) {
     match call {
         Call::Write | Call::Through => {
             let then = disk.writes.lock()[sort].take().expect("outstanding");
-            then.tell(outcome);
+            then.complete(outcome);
         }
         Call::Read => {
             let then = disk.reads.lock()[sort].take().expect("outstanding");
-            then.tell((outcome, SgMut::new()));
+            then.complete((outcome, SgMut::new()));
         }
         Call::Flush | Call::Discard => {
             let other = disk.others.lock()[sort].take().expect("outstanding");
@@ -231,7 +231,7 @@ async fn end(disk: &Arc<Manual>, port: &Arc<Port>, caller: &Arc<Caller>, outstan
     assert_eq!(caller.told.lock().iter().map(|t| (t.0, t.1)).collect::<Vec<_>>(), [(99, unknown); 3]);
     assert_eq!(disk.calls(), calls);
     // The disk answers late.
-    std::mem::take(&mut *disk.writes.lock()).into_iter().flatten().for_each(|then| then.tell(Ok(())));
+    std::mem::take(&mut *disk.writes.lock()).into_iter().flatten().for_each(|then| then.complete(Ok(())));
     std::mem::take(&mut *disk.reads.lock()).into_iter().flatten().for_each(drop);
     let others = std::mem::take(&mut *disk.others.lock());
     others.into_iter().flatten().for_each(|other| other.send(Ok(())).expect("the port waits for it"));
@@ -295,7 +295,7 @@ fn ports_end_with_their_membership() {
     assert!(ports.get(DiskNumber(0), Membership(7)).is_none(), "an old write may follow a new one");
     let reopen = || ports.reopen(DiskNumber(0), Membership(7)).now_or_never();
     assert!(reopen().is_none() && ports.drained(DiskNumber(0)).now_or_never().is_none());
-    disks.lock()[0].1.writes.lock()[0].take().expect("outstanding").tell(Ok(()));
+    disks.lock()[0].1.writes.lock()[0].take().expect("outstanding").complete(Ok(()));
     assert!(ports.drained(DiskNumber(0)).now_or_never().is_some());
     let new = reopen().flatten().expect("in service again");
     let again = reopen().flatten().expect("it is there");
@@ -319,7 +319,7 @@ fn a_disk_that_joins_in_a_checkpoint_is_flushed() {
     port.write_then(0, Sg::new(), false, then(&caller, 1));
     assert!(ports.dirty().is_empty(), "it is not complete");
     let disk = disks.lock().iter().find(|(number, _)| number.0 == 0).expect("opened").1.clone();
-    disk.writes.lock()[0].take().expect("outstanding").tell(Ok(()));
+    disk.writes.lock()[0].take().expect("outstanding").complete(Ok(()));
     assert_eq!(ports.dirty().iter().map(|p| p.number()).collect::<Vec<_>>(), [DiskNumber(0)]);
 }
 

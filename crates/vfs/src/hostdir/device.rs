@@ -31,7 +31,7 @@ pub(super) struct Device {
     /// `O_DIRECT` has not been refused yet; false for a memory file system, which has no cache to bypass.
     pub(super) direct: AtomicBool,
     /// The warning that unbuffered I/O is buffered here was logged.
-    pub(super) told_cached: AtomicBool,
+    pub(super) warned_buffered: AtomicBool,
     /// It supports `user.*` attributes. Checked at first use; a refusal later is a failure, not a lack of support.
     pub(super) attributes: bool,
     /// Where large streams are.
@@ -85,7 +85,7 @@ impl Device {
             nowait_reads: AtomicBool::new(!memory),
             nowait_writes: AtomicBool::new(!memory),
             direct: AtomicBool::new(!memory),
-            told_cached: AtomicBool::new(false),
+            warned_buffered: AtomicBool::new(false),
             attributes,
             home: Home::default(),
             refused: AtomicBool::new(false),

@@ -8,7 +8,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, Statx};
 use rustix::io::{self, Errno};
 
 use super::place::{Entry, Place, join, last, lstatx};
-use super::streams::store::{Doomed, refuse};
+use super::streams::store::{PendingRemoval, refuse};
 use super::visible::TEMPORARY;
 use super::{Tree, device, fresh, link, node, visible};
 use crate::{FileKey, Kind, VfsError, VfsPath, VfsResult};
@@ -81,7 +81,7 @@ impl Tree {
             Some(there) if within && there == from.name && there == name => return Ok(()),
             Some(there) if within && there == from.name => {} // a change of case only
             Some(there) => {
-                self.give_way(&from, &place, &there, replace)?;
+                self.check_replaceable(&from, &place, &there, replace)?;
                 let names = (lstatx(&from.place.fd, &from.name)?, lstatx(&place.fd, &there)?);
                 if !same(&names.0, &names.1) && self.means(&place, &there, &from.stat)? {
                     // A link and its target: the link in the target's place would point to itself, and the file would
@@ -129,7 +129,7 @@ impl Tree {
         let Some(there) = self.taken(&place, name, to.is_exact())? else {
             return Ok(link_to_new(&file, &place, name)?);
         };
-        self.give_way(&from, &place, &there, replace)?;
+        self.check_replaceable(&from, &place, &there, replace)?;
         // Under a temporary name first, then over the existing one, so that the name always exists.
         let beside = link_beside(&file, &from.stat, &place)?;
         let doomed = self.doomed(&place, &there)?;
@@ -147,10 +147,10 @@ impl Tree {
     }
 
     /// The large streams of a file that is about to lose its name `name`.
-    fn doomed(&self, place: &Place, name: &str) -> VfsResult<Option<Doomed>> {
+    fn doomed(&self, place: &Place, name: &str) -> VfsResult<Option<PendingRemoval>> {
         let stat = lstatx(&place.fd, name)?;
         let device = self.devices.lock().get(&device::number(&stat)).cloned();
-        Ok(device.and_then(|device| Doomed::of(&device, &place.fd, name, &stat)))
+        Ok(device.and_then(|device| PendingRemoval::of(&device, &place.fd, name, &stat)))
     }
 
     /// The name in `place` that `name` (as on the disk) would collide with; with `exact`, only the same name.
@@ -177,7 +177,13 @@ impl Tree {
     }
 
     /// Whether the file `there` may be replaced: only with `replace`, and never a directory, nor by one.
-    fn give_way(&self, from: &Entry<'_>, place: &Place, there: &str, replace: bool) -> VfsResult<()> {
+    fn check_replaceable(
+        &self,
+        from: &Entry<'_>,
+        place: &Place,
+        there: &str,
+        replace: bool,
+    ) -> VfsResult<()> {
         let stat = lstatx(&place.fd, there)?;
         let directory = |s: &Statx| node::kind(s) == Some(Kind::Directory);
         if !replace || directory(&stat) || directory(&from.stat) {

@@ -194,7 +194,7 @@ impl Tree {
         let (fd, unnamed) = made;
         let stat = node::statx(&fd)?;
         let (node, stat) = self.node(fd, &stat, kind, (true, kind == Kind::File))?;
-        let done = furnish(&node.open, r, security.as_deref(), stat.attributes)
+        let done = set_initial_metadata(&node.open, r, security.as_deref(), stat.attributes)
             .and_then(|()| unnamed.give_name(&place, &node.open.fd, &disk));
         if let Err(e) = done {
             unnamed.discard(&place);
@@ -224,7 +224,7 @@ fn flags(kind: Kind, rights: Rights) -> OFlags {
 }
 
 /// Stores the requested metadata of a new file, which has `attributes`.
-fn furnish(
+fn set_initial_metadata(
     open: &node::Open,
     r: &OpenRequest,
     security: Option<&[u8]>,

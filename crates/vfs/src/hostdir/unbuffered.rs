@@ -127,7 +127,7 @@ impl Direct {
             }
             Err(Errno::INVAL | Errno::OPNOTSUPP) => {
                 device.direct.store(false, Ordering::Relaxed);
-                device.tell_cached("the file system does not support O_DIRECT");
+                device.warn_buffered("the file system does not support O_DIRECT");
                 None
             }
             Err(error) => {
@@ -155,14 +155,14 @@ impl Device {
     /// Whether I/O can bypass the page cache.
     fn passes_cache(&self) -> bool {
         if self.memory {
-            self.tell_cached("the file system is in memory");
+            self.warn_buffered("the file system is in memory");
         }
         self.direct.load(Ordering::Relaxed)
     }
 
     /// Logs once why unbuffered I/O is buffered.
-    fn tell_cached(&self, why: &str) {
-        if !self.told_cached.swap(true, Ordering::Relaxed) {
+    fn warn_buffered(&self, why: &str) {
+        if !self.warned_buffered.swap(true, Ordering::Relaxed) {
             tracing::info!(
                 volume = %format_args!("{:032x}", self.volume),
                 "unbuffered reads and writes use the page cache on this file system: {why}"

@@ -99,7 +99,7 @@ impl Inode {
     }
 
     /// Stores the requested metadata of a new file, and charges for it.
-    pub(super) fn furnish(
+    pub(super) fn set_initial_metadata(
         &self,
         attributes: Attributes,
         security: Option<&[u8]>,

@@ -264,7 +264,11 @@ impl Tree {
             Some(Kind::Directory) => Inode::directory(id, store, self.now()),
             _ => Inode::file(id, store, self.now(), self.discards),
         };
-        inode.furnish(r.attributes & Attributes::STORED, security.as_deref(), &r.extended_attributes)?;
+        inode.set_initial_metadata(
+            r.attributes & Attributes::STORED,
+            security.as_deref(),
+            &r.extended_attributes,
+        )?;
         Ok(Arc::new(inode))
     }
 
@@ -302,7 +306,7 @@ impl Tree {
         let there = target.child(&fold(new)).filter(|_| !same_entry);
         if let Some(there) = &there {
             exactly(there, to)?;
-            give_way(there, child.inode.kind, replace)?;
+            check_replaceable(there, child.inode.kind, replace)?;
         }
         let (before, after) = (name_cost(&child.name), name_cost(new));
         self.store.charge(after.saturating_sub(before))?; // nothing can fail from here
@@ -324,7 +328,7 @@ impl Tree {
         let there = target.child(&fold(new));
         if let Some(there) = &there {
             exactly(there, to)?;
-            give_way(there, child.inode.kind, replace)?;
+            check_replaceable(there, child.inode.kind, replace)?;
         }
         self.store.charge(name_cost(new))?;
         self.replaced(&target, there);
@@ -378,7 +382,7 @@ fn exactly(there: &Child, to: &VfsPath) -> VfsResult<()> {
 }
 
 /// Whether `there` may be replaced by a `kind`: only with `replace`, and never a directory, nor by one.
-fn give_way(there: &Child, kind: Kind, replace: bool) -> VfsResult<()> {
+fn check_replaceable(there: &Child, kind: Kind, replace: bool) -> VfsResult<()> {
     if !replace || there.inode.kind == Kind::Directory || kind == Kind::Directory {
         return Err(VfsError::Exists);
     }

@@ -52,7 +52,7 @@ impl Inode {
         let other = position(&state, to).filter(|other| *other != at);
         if let Some(other) = other {
             let size = state.streams[other].1.state.lock().size;
-            gives_way(size, replace)?;
+            check_replaceable_at(size, replace)?;
         }
         let before =
             stream_cost(&state.streams[at].0) + other.map_or(0, |o| stream_cost(&state.streams[o].0));
@@ -69,7 +69,7 @@ impl Inode {
         if self.kind == Kind::Directory {
             return Err(VfsError::InvalidArgument);
         }
-        gives_way(state.size, replace)?;
+        check_replaceable_at(state.size, replace)?;
         let (name, data) = state.streams.remove(at);
         {
             let mut stream = data.state.lock();
@@ -86,7 +86,7 @@ fn position(state: &State, name: &StreamName) -> Option<usize> {
 }
 
 /// Whether a stream of `size` bytes may be replaced by a renamed one (MS-FSA 2.1.5.15.12.1).
-fn gives_way(size: u64, replace: bool) -> VfsResult<()> {
+fn check_replaceable_at(size: u64, replace: bool) -> VfsResult<()> {
     match (replace, size) {
         (false, _) => Err(VfsError::Exists),
         (true, 0) => Ok(()),

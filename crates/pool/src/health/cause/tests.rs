@@ -438,7 +438,7 @@ fn what_can_be_lost_by_domain_is_exact() {
             };
             let left = s.voters.iter().filter(|v| !is_gone(**v)).count();
             let copy = |row: &crate::Row| row.slabs.iter().any(|c| !is_gone(c.place.disk));
-            left >= s.needed_to_go_on() && s.rows_of(SpaceId(0)).all(|(_, row)| copy(row))
+            left >= s.quorum_to_continue() && s.rows_of(SpaceId(0)).all(|(_, row)| copy(row))
         };
         let [(Level::Enclosure, can)] = can_lose(&s).domains[..] else { panic!("several enclosures") };
         let sets =

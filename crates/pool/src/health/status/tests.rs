@@ -150,7 +150,7 @@ fn what_can_be_lost_is_exact() {
         let is_gone = |d: DiskNumber| gone >> d.0 & 1 == 1;
         let left = s.voters.iter().filter(|v| !is_gone(**v)).count();
         let copy = |row: &Row| row.slabs.iter().any(|c| s.is_present(c.place.disk) && !is_gone(c.place.disk));
-        left >= s.needed_to_go_on() && s.rows_of(SpaceId(0)).all(|(_, row)| copy(row))
+        left >= s.quorum_to_continue() && s.rows_of(SpaceId(0)).all(|(_, row)| copy(row))
     };
     for lost in [None, Some(0), Some(3)] {
         let mut s = s.clone();

@@ -20,7 +20,7 @@ impl Writer {
             }
             Err(CasError::Disk { disk, error }) => {
                 self.configs.push(self.config());
-                self.go_on_without(vec![(disk, error)]).await?;
+                self.drop_voters(vec![(disk, error)]).await?;
                 BTreeMap::from([(disk, 1)])
             }
             Err(CasError::Unknown | CasError::Unreachable(_)) => BTreeMap::new(),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Candidates, OpenError, OpenOptions, shrunk};
 use crate::format::Label;
 use crate::metadata::{History, Point};
-use crate::pool::plan::{Freshness, Shown, freshness, went_on};
+use crate::pool::plan::{Freshness, Shown, continued_alone, freshness};
 use crate::{DiskNumber, State};
 
 /// The combined metadata of all disks.
@@ -42,7 +42,7 @@ pub(super) fn judge<'a>(
             incarnation: c.label.incarnation,
             sequence: c.label.sequence,
             behind: votes && history.is_some_and(|h| is_behind(&h.point, &newest.point)),
-            went_on: history.is_some_and(|h| went_on(&newest.state, &h.point)),
+            continued_alone: history.is_some_and(|h| continued_alone(&newest.state, &h.point)),
         };
         let fresh = freshness(&newest.state, number, &label);
         let of = |point: &Point| (point.epoch, point.incarnation);

@@ -4,7 +4,7 @@ const MS: u64 = 1_000_000;
 
 #[test]
 fn a_short_queue_counts_where_there_was_one() {
-    let (mut lately, now) = (Lately::new(), Moment::START);
+    let (mut lately, now) = (RecentLatencies::new(), Moment::START);
     for _ in 0..SAMPLES {
         lately.add(100 * MS, false, now);
     }
@@ -12,7 +12,7 @@ fn a_short_queue_counts_where_there_was_one() {
     let latency = lately.latency(now, SAMPLES).expect("there were enough");
     assert!(latency.crowded && latency.mean > Duration::from_millis(90), "{latency:?}");
     assert!(lately.latency(now, 1).is_some_and(|l| l.crowded), "one of many");
-    let mut few = Lately::new();
+    let mut few = RecentLatencies::new();
     few.add(2 * MS, true, now);
     assert!(few.latency(now, 1).is_some_and(|l| !l.crowded && l.mean == Duration::from_millis(2)));
     assert_eq!(few.latency(now, SAMPLES), None);

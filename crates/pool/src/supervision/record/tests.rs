@@ -28,18 +28,18 @@ async fn the_queue_of_a_disk_is_that_of_all_spaces() {
     let behind = begin(&two);
     assert!(!record.is_idle());
     env.sleep(Duration::from_millis(10)).await;
-    queue.into_iter().for_each(|which| drop(one.completed(which)));
+    queue.into_iter().for_each(|which| drop(one.take_caller(which)));
     let long = Duration::from_secs(1);
     env.sleep(long).await;
     let look = record.look(env.moment());
     assert!(look.longest > long && look.longest_short < long, "{look:?}");
-    drop(two.completed(behind));
+    drop(two.take_caller(behind));
     // Alone again, after a while.
     let alone = begin(&two);
     env.sleep(long).await;
     let look = record.look(env.moment());
     assert!(look.longest_short >= long, "{look:?}");
-    drop(two.completed(alone));
+    drop(two.take_caller(alone));
     assert!(record.is_idle());
     let reads = record.reads();
     drop(one);
@@ -54,7 +54,7 @@ async fn how_long_reads_take_is_known_from_all_spaces() {
     for _ in 0..60 {
         let each = spaces.each_ref().map(|io| (io, begin(io)));
         env.sleep(Duration::from_millis(8)).await;
-        each.into_iter().for_each(|(io, which)| drop(io.completed(which)));
+        each.into_iter().for_each(|(io, which)| drop(io.take_caller(which)));
     }
     env.sleep(RENEWAL).await;
     record.late_reads(env.moment());

@@ -19,7 +19,7 @@ fn of_both(both: impl Iterator<Item = (u32, u32)>) -> BTreeMap<DiskNumber, Look>
 
 #[test]
 fn an_outlier_is_slow_after_three_spans_and_well_when_it_has_been_for_as_long() {
-    let mut s = Standings::default();
+    let mut s = OutlierScores::default();
     let bad = looks(&[4, 5, 80, 6]);
     assert!(s.span(&bad).slow.is_empty() && s.span(&bad).slow.is_empty());
     let verdict = s.span(&bad);
@@ -36,7 +36,7 @@ fn an_outlier_is_slow_after_three_spans_and_well_when_it_has_been_for_as_long() 
 
 #[test]
 fn a_minute_of_it_and_it_should_leave() {
-    let mut s = Standings::default();
+    let mut s = OutlierScores::default();
     let spans = (1..).find(|_| !s.span(&looks(&[4, 5, 80])).leave.is_empty());
     assert_eq!(spans, Some(LEAVES));
     assert!(SPAN * LEAVES == Duration::from_secs(60));
@@ -44,7 +44,7 @@ fn a_minute_of_it_and_it_should_leave() {
 
 #[test]
 fn what_all_have_is_nobodys_fault() {
-    let mut s = Standings::default();
+    let mut s = OutlierScores::default();
     for _ in 0..50 {
         assert_eq!(s.span(&looks(&[80, 85, 90, 90])), Verdict::default());
         // Two disks that were slow at the same time.
@@ -60,7 +60,7 @@ fn what_all_have_is_nobodys_fault() {
 
 #[test]
 fn who_does_as_much_as_its_peers_is_well() {
-    let mut s = Standings::default();
+    let mut s = OutlierScores::default();
     for _ in 0..50 {
         // I/Os of 4 and of 100 ms, in bursts: on two disks somewhat more than half of them waited, on two somewhat
         // less.
@@ -74,7 +74,7 @@ fn who_does_as_much_as_its_peers_is_well() {
 
 #[test]
 fn a_long_queue_is_told_after_a_minute_and_no_reason_to_leave() {
-    let (mut s, disk) = (Standings::default(), DiskNumber(1));
+    let (mut s, disk) = (OutlierScores::default(), DiskNumber(1));
     let alone = looks(&[1, 80, 1]);
     let mut crowded = alone.clone();
     crowded.get_mut(&disk).and_then(|l| l.reads.as_mut()).expect("it is there").crowded = true;
@@ -94,7 +94,7 @@ fn a_long_queue_is_told_after_a_minute_and_no_reason_to_leave() {
 
 #[test]
 fn what_another_medium_has_in_common_is_no_excuse() {
-    let mut s = Standings::default();
+    let mut s = OutlierScores::default();
     let mut mixed = looks(&[4000, 4000, 4000, 1, 1, 1]);
     for disk in 2..6 {
         mixed.get_mut(&DiskNumber(disk)).expect("it is there").media = 3;
@@ -105,11 +105,11 @@ fn what_another_medium_has_in_common_is_no_excuse() {
 
 #[test]
 fn one_io_of_seconds_is_enough() {
-    let mut s = Standings::default();
+    let mut s = OutlierScores::default();
     let mut one = looks(&[1, 1, 1]);
     one.get_mut(&DiskNumber(1)).expect("it is there").longest = Duration::from_millis(11_700);
     // In a long queue one slow I/O counts no more than others.
-    let mut queued = Standings::default();
+    let mut queued = OutlierScores::default();
     let spans: Vec<_> = (0..2 * LEAVES).map(|_| queued.span(&one)).collect();
     assert!(spans.iter().all(|v| v.leave.is_empty() && v.slow.values().all(|why| why.crowded)));
     assert_eq!(spans.iter().position(|v| !v.slow.is_empty()), Some(LEAVES as usize - 1));

@@ -10,10 +10,10 @@ use vfs::{Kind, OpenMode, Rights, VfsError};
 use super::keep::parent_lease;
 use super::{Done, Found, Plan};
 use crate::breaks::LeasedFile;
-use crate::commands::close::Loose;
-use crate::files::caching::Wish;
+use crate::commands::close::UnattachedOpen;
+use crate::files::caching::CachingRequest;
 use crate::files::share_mode::ShareMode;
-use crate::files::{Joining, Looks, Member, Refusal};
+use crate::files::{AccessClass, Joining, Member, Refusal};
 use crate::namespace::Snapshot;
 use crate::open::{FileOpen, Open, OpenTarget, Owner, Sequence};
 use crate::replay::Reserved;
@@ -81,7 +81,7 @@ impl Plan<'_> {
     }
 
     /// Joins the file, which checks share modes, and creates the open.
-    fn join(&self, found: &Found, snapshot: Snapshot) -> Result<Loose, Refusal> {
+    fn join(&self, found: &Found, snapshot: Snapshot) -> Result<UnattachedOpen, Refusal> {
         let (server, opens) = (&self.r.server, &self.r.server.opens);
         let (id, persistent) = (found.opened.node.id(), opens.persistent_id());
         if self.share.continuous {
@@ -95,7 +95,7 @@ impl Plan<'_> {
             stream: found.opened.stream.clone(),
             // Overwriting counts as an open for writing.
             mode: ShareMode { access, share: self.q.share_access },
-            looks: Looks::of(access),
+            looks: AccessClass::of(access),
             holder: None,
             parent_lease: parent_lease(self.wish),
             posix: self.wanted.posix.is_some(),
@@ -115,14 +115,14 @@ impl Plan<'_> {
             leased.file.id() == id && leased.file.stream_name(&leased.stream) == self.stream
         };
         // A lease's key names one file, also where no lease is granted.
-        if let Wish::Lease(l) = self.wish
+        if let CachingRequest::Lease(l) = self.wish
             && server.leases.find(l.id).is_some_and(|leased| !is_this(&leased))
         {
             return Err(Refusal::Status(NtStatus::INVALID_PARAMETER));
         }
         let join = || server.files.join(&server.namespace, id, snapshot, member, joining);
         let (joined, notices) = match wish {
-            Wish::Lease(l) => server.leases.join(
+            CachingRequest::Lease(l) => server.leases.join(
                 l.id,
                 is_this,
                 || Refusal::Status(NtStatus::INVALID_PARAMETER),
@@ -143,7 +143,7 @@ impl Plan<'_> {
         let access = found.granted.bits();
         let created = self.created(self.action(found.opened.created));
         let open = Open::new(persistent, opens.number(), owner, access, target, sequence, created);
-        Ok(Loose::new(server, Arc::new(open)))
+        Ok(UnattachedOpen::new(server, Arc::new(open)))
     }
 
     /// Joins a file that this CREATE has created while names changed: it is not created twice, and not mistaken for one
@@ -220,7 +220,7 @@ impl Plan<'_> {
     }
 
     /// Closes an open that is reported to no client, and removes what its CREATE has created.
-    pub(super) async fn give_up(loose: Loose, found: &Found) {
+    pub(super) async fn give_up(loose: UnattachedOpen, found: &Found) {
         if found.opened.created
             && let Some(f) = loose.get().file()
         {

@@ -19,11 +19,11 @@ use super::Plan;
 use super::contexts::{self, DurableAnswer, Facts, Wanted};
 use crate::access;
 use crate::commands::metadata::{basic, posix_created};
-use crate::durable::{DURABLE_TIMEOUT, Kept, TIMEOUT_DEFAULT, TIMEOUT_MAX};
+use crate::durable::{DURABLE_TIMEOUT, Durability, TIMEOUT_DEFAULT, TIMEOUT_MAX};
 use crate::files::Refusal;
 use crate::files::caching::{
-    ACKNOWLEDGE_PERSISTENT_LEASE, ACKNOWLEDGE_PERSISTENT_OPLOCK, HolderId, LeaseId, LeaseVersion, LeaseWish,
-    Wish, level_of,
+    ACKNOWLEDGE_PERSISTENT_LEASE, ACKNOWLEDGE_PERSISTENT_OPLOCK, CachingRequest, HolderId, LeaseId,
+    LeaseRequest, LeaseVersion, level_of,
 };
 use crate::open::{Created, FileOpen, Open, Owner};
 use crate::replay::{Named, Reserved};
@@ -33,12 +33,20 @@ use crate::request::{Reply, Request};
 ///
 /// # Errors
 /// INVALID_PARAMETER for a lease of a version that the dialect does not have.
-pub(super) fn wish(r: &Request, q: &CreateRequest<'_>, lease: Option<&Lease>) -> Result<Wish, NtStatus> {
+pub(super) fn wish(
+    r: &Request,
+    q: &CreateRequest<'_>,
+    lease: Option<&Lease>,
+) -> Result<CachingRequest, NtStatus> {
     let level = q.oplock_level;
     if level != OplockLevel::LEASE {
-        return Ok(if level == OplockLevel::NONE { Wish::Nothing } else { Wish::Oplock(level) });
+        return Ok(if level == OplockLevel::NONE {
+            CachingRequest::Nothing
+        } else {
+            CachingRequest::Oplock(level)
+        });
     }
-    let Some(lease) = lease.filter(|_| r.facts.dialect >= 0x0210) else { return Ok(Wish::Nothing) };
+    let Some(lease) = lease.filter(|_| r.facts.dialect >= 0x0210) else { return Ok(CachingRequest::Nothing) };
     let version = match lease.v2 {
         None => LeaseVersion::V1,
         Some(_) if r.facts.dialect < 0x0300 => return Err(NtStatus::INVALID_PARAMETER),
@@ -49,13 +57,13 @@ pub(super) fn wish(r: &Request, q: &CreateRequest<'_>, lease: Option<&Lease>) ->
         }
     };
     let id = LeaseId { client: r.facts.client_guid, key: lease.key };
-    Ok(Wish::Lease(LeaseWish { id, state: lease.state, version }))
+    Ok(CachingRequest::Lease(LeaseRequest { id, state: lease.state, version }))
 }
 
 /// The lease on its directory that an open names.
-pub(super) fn parent_lease(wish: Wish) -> Option<LeaseKey> {
+pub(super) fn parent_lease(wish: CachingRequest) -> Option<LeaseKey> {
     match wish {
-        Wish::Lease(LeaseWish { version: LeaseVersion::V2 { parent, .. }, .. }) => parent,
+        CachingRequest::Lease(LeaseRequest { version: LeaseVersion::V2 { parent, .. }, .. }) => parent,
         _ => None,
     }
 }
@@ -100,14 +108,15 @@ impl Plan<'_> {
 
     /// The oplock or lease to request on the file that was found. A directory has only leases of version 2, without
     /// write caching, if they were negotiated (MS-SMB2 3.3.5.9.8, 3.3.5.9.11; MS-FSA 2.1.5.18).
-    pub(super) fn wish_for(&self, directory: bool) -> Wish {
+    pub(super) fn wish_for(&self, directory: bool) -> CachingRequest {
         let negotiated = self.r.facts.server_capabilities & Capabilities::DIRECTORY_LEASING.bits() != 0;
         match self.wish {
-            Wish::Lease(lease) if directory => match lease.version {
-                LeaseVersion::V2 { .. } if negotiated => {
-                    Wish::Lease(LeaseWish { state: lease.state - LeaseState::WRITE_CACHING, ..lease })
-                }
-                _ => Wish::Nothing,
+            CachingRequest::Lease(lease) if directory => match lease.version {
+                LeaseVersion::V2 { .. } if negotiated => CachingRequest::Lease(LeaseRequest {
+                    state: lease.state - LeaseState::WRITE_CACHING,
+                    ..lease
+                }),
+                _ => CachingRequest::Nothing,
             },
             wish => wish,
         }
@@ -122,7 +131,7 @@ impl Plan<'_> {
 
     /// How long the client may take to acknowledge a break: longer for a persistent open (MS-SMB2 3.3.4.6, 3.3.4.7).
     pub(super) fn patience(&self) -> Option<Duration> {
-        let lease = matches!(self.wish, Wish::Lease(_));
+        let lease = matches!(self.wish, CachingRequest::Lease(_));
         self.wants_persistent().then_some(if lease {
             ACKNOWLEDGE_PERSISTENT_LEASE
         } else {
@@ -205,14 +214,14 @@ impl Plan<'_> {
             _ => None,
         };
         let directory = open.file().is_some_and(|f| f.node.kind() == Kind::Directory);
-        let asked = if let Wish::Lease(l) = self.wish_for(directory) { Some(l.id) } else { None };
+        let asked = if let CachingRequest::Lease(l) = self.wish_for(directory) { Some(l.id) } else { None };
         if held != asked {
             return Err(NtStatus::ACCESS_DENIED);
         }
         if !open.is_of_session(&self.r.session) {
             return Err(NtStatus::DUPLICATE_OBJECTID);
         }
-        let persistent = open.durable.lock().kept == Kept::Persistent;
+        let persistent = open.durable.lock().kept == Durability::Persistent;
         let asks = self.wanted.durable_v2.is_some_and(|d| d.flags.contains(DurableFlags::PERSISTENT));
         if persistent && !asks { Err(NtStatus::INVALID_PARAMETER) } else { Ok(()) }
     }
@@ -225,7 +234,7 @@ impl Plan<'_> {
         // open has it.
         let level = self.q.oplock_level;
         let durable = matches!(level, OplockLevel::BATCH | OplockLevel::LEASE)
-            || open.durable.lock().kept == Kept::Persistent;
+            || open.durable.lock().kept == Durability::Persistent;
         let posix = posix_now(self.r, &self.wanted, f, &stat).await?;
         let reply = answer(open, &stat, &self.wanted, None, open.created.action, durable, posix);
         Ok(if level == OplockLevel::LEASE { reply } else { with_level(reply, level) })
@@ -263,7 +272,7 @@ impl Plan<'_> {
     pub(super) fn check_absent(&self, id: FileKey) -> Result<(), Refusal> {
         let Some(file) = self.r.server.files.find(id) else { return Ok(()) };
         for open in file.opens().into_iter().filter_map(|o| self.r.server.opens.find(o)) {
-            let absent = open.is_away() && open.durable.lock().kept == Kept::Persistent;
+            let absent = open.is_away() && open.durable.lock().kept == Durability::Persistent;
             let held = open.file().and_then(|f| f.file.held(f.holder?));
             let caches = held.is_some_and(|h| h.state.contains(LeaseState::HANDLE_CACHING));
             if absent && !caches {
@@ -287,9 +296,9 @@ impl Plan<'_> {
                 asked => asked.min(TIMEOUT_MAX),
             };
             if self.wants_persistent() {
-                durable.kept = Kept::Persistent;
+                durable.kept = Durability::Persistent;
             } else if caches_handle {
-                durable.kept = Kept::Durable;
+                durable.kept = Durability::Durable;
             }
             let works = AccessMask::READ_DATA
                 | AccessMask::EXECUTE
@@ -297,10 +306,11 @@ impl Plan<'_> {
                 | AccessMask::APPEND_DATA
                 | AccessMask::DELETE;
             let granted = AccessMask::from_bits_retain(open.access);
-            let replayable = durable.kept == Kept::Persistent || (!is_directory && granted.intersects(works));
+            let replayable =
+                durable.kept == Durability::Persistent || (!is_directory && granted.intersects(works));
             open.replayable.store(replayable, Ordering::Relaxed);
         } else if self.wanted.durable && caches_handle {
-            durable.kept = Kept::Durable;
+            durable.kept = Durability::Durable;
             durable.timeout = DURABLE_TIMEOUT;
         }
     }
@@ -373,13 +383,13 @@ fn with_level(mut reply: Reply, level: OplockLevel) -> Reply {
 
 fn durable_answer(open: &Open, wanted: &Wanted) -> Option<DurableAnswer> {
     let durable = *open.durable.lock();
-    if durable.kept == Kept::No {
+    if durable.kept == Durability::No {
         return None;
     }
     if wanted.durable_v2.is_none() {
         return wanted.durable.then_some(DurableAnswer::V1);
     }
     let mut flags = DurableFlags::empty();
-    flags.set(DurableFlags::PERSISTENT, durable.kept == Kept::Persistent);
+    flags.set(DurableFlags::PERSISTENT, durable.kept == Durability::Persistent);
     Some(DurableAnswer::V2(DurableResponseV2 { timeout_ms: durable.timeout.as_millis() as u32, flags }))
 }

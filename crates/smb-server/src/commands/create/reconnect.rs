@@ -10,7 +10,7 @@ use vfs::VfsPath;
 
 use super::contexts::{Reconnect, Wanted};
 use super::keep;
-use crate::durable::Kept;
+use crate::durable::Durability;
 use crate::files::caching::{HolderId, LeaseVersion, level_of};
 use crate::open::{FileOpen, Open, Owner};
 use crate::request::{Reply, Request};
@@ -110,22 +110,22 @@ fn check(
     if let Reconnect::V2(d) = wanted {
         let persistent = d.flags.contains(DurableFlags::PERSISTENT);
         if open.created.create_guid.unwrap_or_default() != d.create_guid
-            || (kept == Kept::Persistent && !persistent)
+            || (kept == Durability::Persistent && !persistent)
         {
             return Err(NOT_FOUND);
         }
-        if kept != Kept::Persistent && persistent {
+        if kept != Durability::Persistent && persistent {
             return Err(NtStatus::INVALID_PARAMETER);
         }
     }
-    if kept == Kept::No || !open.is_away() {
+    if kept == Durability::No || !open.is_away() {
         return Err(NOT_FOUND);
     }
     let asked = contexts.lease.filter(|_| q.oplock_level == OplockLevel::LEASE || contexts.lease.is_some());
     match (lease, asked) {
         (None, None) => {
             let batch = f.holder.and_then(|id| f.file.held(id)).map(|h| level_of(h.state));
-            if kept == Kept::Durable && batch != Some(OplockLevel::BATCH) {
+            if kept == Durability::Durable && batch != Some(OplockLevel::BATCH) {
                 return Err(NOT_FOUND);
             }
         }
@@ -134,7 +134,7 @@ fn check(
             if asked.key != id.key || v2 != asked.v2.is_some() {
                 return Err(NOT_FOUND);
             }
-            if kept == Kept::Durable && !held.state.contains(LeaseState::HANDLE_CACHING) {
+            if kept == Durability::Durable && !held.state.contains(LeaseState::HANDLE_CACHING) {
                 return Err(NOT_FOUND);
             }
             if !f.file.is_known_as(open.persistent, &r.tree.share, path) {

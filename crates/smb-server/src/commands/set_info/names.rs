@@ -196,7 +196,7 @@ fn publish_rename(r: &Request, f: &FileOpen, from: &VfsPath, to: &VfsPath, repla
     r.server.publish(&r.tree.share, &Event { path: from, what, origin: f.origin() });
     // MS-FSA 2.1.5.15.12: sets FILE_ATTRIBUTE_ARCHIVE, which is reported to watches when the file is closed.
     if kind == Kind::File {
-        f.file.owe(CompletionFilter::ATTRIBUTES);
+        f.file.add_pending_change(CompletionFilter::ATTRIBUTES);
     }
 }
 

@@ -8,12 +8,12 @@ const ALONE: Situation = Situation { others: false, locked: false, directory: fa
 const SHARED: Situation = Situation { others: true, ..ALONE };
 const NOW: Moment = Moment::START;
 
-fn lease(id: HolderId, state: LeaseState) -> Wish {
+fn lease(id: HolderId, state: LeaseState) -> CachingRequest {
     let HolderId::Lease(id) = id else { unreachable!("a lease") };
-    Wish::Lease(LeaseWish { id, state, version: LeaseVersion::V2 { parent: None, epoch: 0 } })
+    CachingRequest::Lease(LeaseRequest { id, state, version: LeaseVersion::V2 { parent: None, epoch: 0 } })
 }
 
-fn granted(c: &mut Caching, open: u64, wish: Wish, s: Situation) -> LeaseState {
+fn granted(c: &mut Caching, open: u64, wish: CachingRequest, s: Situation) -> LeaseState {
     c.grant(open, wish, s, open, None).map_or(NONE, |(_, held)| held.state)
 }
 
@@ -31,7 +31,10 @@ fn what_an_open_alone_is_granted() {
     }
     let directory = Situation { directory: true, ..ALONE };
     assert_eq!(granted(&mut Caching::default(), 1, lease(A, R | W | H), directory), R | H);
-    assert_eq!(granted(&mut Caching::default(), 1, Wish::Oplock(OplockLevel::BATCH), directory), NONE);
+    assert_eq!(
+        granted(&mut Caching::default(), 1, CachingRequest::Oplock(OplockLevel::BATCH), directory),
+        NONE
+    );
     let locked = Situation { locked: true, ..ALONE };
     assert_eq!(granted(&mut Caching::default(), 1, lease(A, R | W | H), locked), NONE);
 }
@@ -74,7 +77,7 @@ fn an_overwriting_open_during_a_break_breaks_in_steps() {
 #[test]
 fn a_client_that_does_not_answer_loses_all() {
     let mut c = Caching::default();
-    granted(&mut c, 1, Wish::Oplock(OplockLevel::BATCH), ALONE);
+    granted(&mut c, 1, CachingRequest::Oplock(OplockLevel::BATCH), ALONE);
     let until = c.contend(None, Operation::Open { overwrites: false }, NOW).wait_until.expect("waits");
     assert_eq!(c.contend(None, Operation::Open { overwrites: false }, until), Contention::default());
     assert_eq!(c.summary(), 0);
@@ -85,7 +88,7 @@ fn a_client_that_does_not_answer_loses_all() {
 fn a_change_of_data() {
     let mut c = Caching::default();
     for open in [1, 2] {
-        assert_eq!(granted(&mut c, open, Wish::Oplock(OplockLevel::LEVEL_II), SHARED), R);
+        assert_eq!(granted(&mut c, open, CachingRequest::Oplock(OplockLevel::LEVEL_II), SHARED), R);
     }
     assert_eq!(granted(&mut c, 3, lease(A, R | H), SHARED), R, "no H beside oplocks");
     assert_eq!(c.summary(), u64::MAX);
@@ -93,7 +96,7 @@ fn a_change_of_data() {
     assert_eq!(change.notices.len(), 2, "{change:?}");
     assert_eq!((c.summary(), change.wait_until), (3, None));
     let mut c = Caching::default();
-    granted(&mut c, 1, Wish::Oplock(OplockLevel::LEVEL_II), ALONE);
+    granted(&mut c, 1, CachingRequest::Oplock(OplockLevel::LEVEL_II), ALONE);
     assert_eq!(c.summary(), u64::MAX, "its own writes break it");
     assert_eq!(c.contend(Some(HolderId::Oplock(1)), Operation::Data, NOW).notices.len(), 1);
 }
@@ -110,7 +113,7 @@ fn a_lease_is_shared_promoted_and_left() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Open(usize, Wish, bool),
+    Open(usize, CachingRequest, bool),
     Leave(usize),
     Data(usize),
     Names(usize),
@@ -121,9 +124,9 @@ enum Step {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let states = prop::sample::select(vec![NONE, R, R | W, R | H, R | W | H]);
     let wishes = prop_oneof![
-        Just(Wish::Nothing),
+        Just(CachingRequest::Nothing),
         prop::sample::select(vec![OplockLevel::LEVEL_II, OplockLevel::EXCLUSIVE, OplockLevel::BATCH])
-            .prop_map(Wish::Oplock),
+            .prop_map(CachingRequest::Oplock),
         (prop::sample::select(vec![A, B]), states.clone()).prop_map(|(id, s)| lease(id, s)),
     ];
     let step = prop_oneof![
@@ -147,7 +150,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Open(n, wish, overwrites) if opens[n].is_none() => {
-                    let by = if let Wish::Lease(l) = wish { Some(HolderId::Lease(l.id)) } else { None };
+                    let by = if let CachingRequest::Lease(l) = wish { Some(HolderId::Lease(l.id)) } else { None };
                     if c.contend(by, Operation::Open { overwrites }, now).wait_until.is_some() {
                         continue;
                     }

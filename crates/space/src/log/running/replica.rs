@@ -85,7 +85,7 @@ impl LogSettings {
 
 /// The state of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum ReplicaState {
     In,
     /// Its disk is being removed: no I/O begins until the coordinator has decided.
     Leaving,
@@ -102,7 +102,7 @@ pub(super) struct Live {
     header_place: AtomicUsize,
     /// It is complete: acknowledgements may rely on it.
     pub(super) counts: AtomicBool,
-    pub(super) standing: watch::Sender<Standing>,
+    pub(super) standing: watch::Sender<ReplicaState>,
     /// Held while a write is in flight.
     writing: tokio::sync::Mutex<()>,
 }
@@ -122,13 +122,13 @@ impl Live {
             port: Mutex::new(Arc::clone(&replica.port)),
             header_place: AtomicUsize::new(header_place),
             counts: AtomicBool::new(counts),
-            standing: watch::Sender::new(Standing::In),
+            standing: watch::Sender::new(ReplicaState::In),
             writing: tokio::sync::Mutex::default(),
         }
     }
 
     pub(super) fn has_left(&self) -> bool {
-        self.standing.get() == Standing::Left
+        self.standing.get() == ReplicaState::Left
     }
 
     /// Waits until no write is in flight; none begins while the replica's disk is being removed.
@@ -170,7 +170,7 @@ impl Live {
         let mut standing = self.standing.subscribe();
         let result = tokio::select! {
             biased;
-            _ = standing.wait_for(|standing| *standing != Standing::In) => return Err(LogError::ReplicaFailed),
+            _ = standing.wait_for(|standing| *standing != ReplicaState::In) => return Err(LogError::ReplicaFailed),
             result = replica.format(w, ring) => result,
         };
         match result {
@@ -182,12 +182,12 @@ impl Live {
     async fn write(&self, w: &LogSettings, block: u64, src: Sg) -> Result<bool, Deposed> {
         let mut standing = self.standing.subscribe();
         loop {
-            let now = standing.wait_for(|standing| *standing != Standing::Leaving).await;
-            if now.expect("the sender is a part of this") == Standing::Left {
+            let now = standing.wait_for(|standing| *standing != ReplicaState::Leaving).await;
+            if now.expect("the sender is a part of this") == ReplicaState::Left {
                 return Ok(false);
             }
             let _writing = self.writing.lock().await;
-            if self.standing.get() != Standing::In {
+            if self.standing.get() != ReplicaState::In {
                 continue;
             }
             let port = Arc::clone(&*self.port.lock());
@@ -200,14 +200,14 @@ impl Live {
             let result = tokio::select! {
                 biased;
                 result = w.in_time(write, Op::Write) => result,
-                _ = standing.wait_for(|standing| *standing == Standing::Left) => return Ok(false),
+                _ = standing.wait_for(|standing| *standing == ReplicaState::Left) => return Ok(false),
             };
             match result {
                 Ok(()) => return Ok(true),
                 Err(DiskError::Fenced { .. }) => return Err(Deposed),
                 Err(error) => match w.coordination.replica_failed(self.id.allocation, error).wait().await? {
                     Verdict::LeftOut => {
-                        self.standing.send_replace(Standing::Left);
+                        self.standing.send_replace(ReplicaState::Left);
                         return Ok(false);
                     }
                     Verdict::Again(port) => *self.port.lock() = port,

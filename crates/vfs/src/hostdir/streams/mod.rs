@@ -174,7 +174,7 @@ impl Open {
         let Some(to) = to else { return self.move_to_unnamed(&record, replace) };
         let other = record::find(self, to)?.filter(|other| other.id != record.id);
         if let Some(other) = &other {
-            gives_way(self.size(other), replace)?;
+            check_replaceable_at(self.size(other), replace)?;
             // A crash between the two steps loses an empty stream, never one with data.
             self.drop_stream(other)?;
         }
@@ -187,7 +187,7 @@ impl Open {
         if self.kind == Kind::Directory {
             return Err(VfsError::InvalidArgument);
         }
-        gives_way(self.stat()?.size, replace)?;
+        check_replaceable_at(self.stat()?.size, replace)?;
         let file = data::writable(self)?;
         match &record.content {
             Content::Inline(bytes) => data::fill(&file, bytes)?,
@@ -254,7 +254,7 @@ impl Stream {
 }
 
 /// Whether a stream of `size` bytes may be replaced by a renamed one (MS-FSA 2.1.5.15.12.1).
-fn gives_way(size: u64, replace: bool) -> VfsResult<()> {
+fn check_replaceable_at(size: u64, replace: bool) -> VfsResult<()> {
     match (replace, size) {
         (false, _) => Err(VfsError::Exists),
         (true, 0) => Ok(()),

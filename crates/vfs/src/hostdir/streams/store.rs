@@ -328,20 +328,20 @@ pub(super) fn unlink(file: FileKey, id: u64) {
 }
 
 /// The sidecars of a file that is about to lose a name. They are removed if that was the file's last name.
-pub(in crate::hostdir) struct Doomed {
+pub(in crate::hostdir) struct PendingRemoval {
     file: OwnedFd,
     key: FileKey,
     ids: Vec<u64>,
 }
 
-impl Doomed {
+impl PendingRemoval {
     /// Reads the streams of `name` in `place`, which is the file `stat`, before it is unlinked.
     pub(in crate::hostdir) fn of(
         device: &Device,
         place: &OwnedFd,
         name: &str,
         stat: &rustix::fs::Statx,
-    ) -> Option<Doomed> {
+    ) -> Option<PendingRemoval> {
         let last = node::kind(stat)? == Kind::Directory || stat.stx_nlink == 1;
         if !last || !device.attributes || device.stores().is_empty() {
             return None;
@@ -349,7 +349,7 @@ impl Doomed {
         let file = beneath(place, name, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty()).ok()?;
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let ids = record::ids(Target::Followed(&path)).ok()?;
-        (!ids.is_empty()).then(|| Doomed { key: device.key(stat), file, ids })
+        (!ids.is_empty()).then(|| PendingRemoval { key: device.key(stat), file, ids })
     }
 
     /// The name was removed: removes the sidecars if it was the last one.

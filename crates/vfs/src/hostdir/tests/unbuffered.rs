@@ -224,5 +224,5 @@ async fn in_memory_it_is_as_any_other() {
     assert_eq!(node.write(&PAST, 4096, payload(&[4; 4096])).wait().await, Ok(4096));
     assert_eq!(read_at(&node, &PAST, 0, 8192).await, Ok([[3; 4096], [4; 4096]].concat()));
     assert!(host(&node).open.direct.get().is_none());
-    assert!(host(&node).open.shared.device.told_cached.load(std::sync::atomic::Ordering::Relaxed));
+    assert!(host(&node).open.shared.device.warned_buffered.load(std::sync::atomic::Ordering::Relaxed));
 }

@@ -159,7 +159,7 @@ fn there_is_one_history() {
 /// be able to open the pool with which the third has continued.
 #[test]
 fn a_voter_that_joins_while_others_fail() {
-    let went_on = AtomicU64::new(0);
+    let continued_alone = AtomicU64::new(0);
     seeds(0..60, async |seed, env, arena| {
         let machine = Machine::new(&env, seed);
         let pool = pool_on(&env, &arena, &machine, 2).await;
@@ -177,7 +177,7 @@ fn a_voter_that_joins_while_others_fail() {
         let _ = pool.add_disk(&new).await;
         let acknowledged = pool.rename("acknowledged").await.is_ok();
         assert_eq!(acknowledged, seed % 3 == 0, "one of three may fail, not two");
-        went_on.fetch_add(u64::from(acknowledged), Ordering::Relaxed);
+        continued_alone.fetch_add(u64::from(acknowledged), Ordering::Relaxed);
         drop(pool);
         machine.record();
         let now = machine.recorded().pop().unwrap();
@@ -189,5 +189,5 @@ fn a_voter_that_joins_while_others_fail() {
             }
         }
     });
-    assert_eq!(went_on.load(Ordering::Relaxed), 20);
+    assert_eq!(continued_alone.load(Ordering::Relaxed), 20);
 }
