@@ -6,6 +6,7 @@ all do, and `offload` is as `rdma`.
 """
 
 import filecmp
+import os
 import shutil
 import tarfile
 
@@ -158,8 +159,7 @@ def test_default_sizes_over_rdma(kind, serve, signing, options, kernel):
         relaxed = {} if signing is None else {"signing": signing}
         server = serve(host=guest.HOST, port=445, iwarp_port=5445, prefix=network.prefix, **relaxed)
         given = server.path() / "given"
-        with open("/dev/urandom", "rb") as random:
-            given.write_bytes(random.read(size))
+        given.write_bytes(os.urandom(size))
         out = Place(network, server)(SIZES.format(options=options), "rdma", kernel=kernel, timeout=400)
         assert "DONE" in out, out
         for file in ("copied", "direct"):

@@ -119,7 +119,7 @@ pub(crate) fn of_entry(r: &Request, security: EntrySecurity, stat: &Stat) -> Opt
     stored(security).unwrap_or_else(|_| Some(Vec::new())).or_else(|| computed(stat, &*r.server.users))
 }
 
-/// A user sees an entry who has all of these rights: to read data, attributes and extended attributes.
+/// An entry is visible to users with all of these rights: to read data, attributes and extended attributes.
 const SEEN_WITH: AccessMask =
     AccessMask::READ_DATA.union(AccessMask::READ_EA).union(AccessMask::READ_ATTRIBUTES);
 

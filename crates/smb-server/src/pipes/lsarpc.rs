@@ -1,4 +1,4 @@
-//! lsarpc (MS-LSAT, MS-LSAD): names of SIDs, for every user who has a session.
+//! lsarpc (MS-LSAT, MS-LSAD): names of SIDs, for every user with a session.
 
 use smb_wire::rpc::lsarpc::{
     self, LOOKUP_WORKSTATION, PolicyInformation, ReferencedDomain, Request, TranslatedName, TranslatedSid,

@@ -1,4 +1,4 @@
-//! samr (MS-SAMR): the machine's accounts and the BUILTIN groups, read only, for every user who has a session.
+//! samr (MS-SAMR): the machine's accounts and the BUILTIN groups, read only, for every user with a session.
 
 use smb_wire::rpc::pdu::FaultStatus;
 use smb_wire::rpc::samr::{

@@ -1,5 +1,5 @@
-//! srvsvc (MS-SRVS): shares, and name and version of the server, for every user who has a session; sessions, opens and
-//! tree connects for administrators.
+//! srvsvc (MS-SRVS). Every user with a session may list the shares, and read the name and version of the server.
+//! Administrators may list sessions, opens and tree connects.
 
 mod sessions;
 
