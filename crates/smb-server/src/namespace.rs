@@ -147,12 +147,10 @@ impl Server {
     /// Reports an event to the watches of a share, and breaks the leases on its directory. Call it after the backend's
     /// call, and for a rename before its [`Change`] ends, so that the events of one name are in order.
     pub(crate) fn publish(self: &Arc<Self>, share: &Share, event: &Event<'_>) {
-        if !share.is_watched() {
-            return;
-        }
         let parent_lease = match event.origin {
             Origin::Outside => None,
             Origin::Open { parent_lease } => {
+                // Even if nobody waits for this change: the system reports it later, and a watch may have begun then.
                 if let Some(outside) = share.outside.get() {
                     match event.what {
                         What::Renamed { to, .. } => outside.made(&[event.path, to]),
@@ -162,6 +160,9 @@ impl Server {
                 parent_lease
             }
         };
+        if !share.is_watched() {
+            return;
+        }
         let notices = event.notices();
         share.watches.report(&notices);
         for directory in share.leases.concerned(&notices) {

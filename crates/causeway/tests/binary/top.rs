@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use serde_json::Value;
@@ -363,6 +364,10 @@ impl Shown {
         self.until("tables", |s| s.other && s.shows("2 Sessions") && !s.shows("running?"));
     }
 
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it runs");
+    }
+
     fn is_raw(&self) -> bool {
         !tcgetattr(&self.slave).expect("a terminal").local_modes.contains(LocalModes::ICANON)
     }
@@ -402,20 +407,22 @@ fn the_terminal_is_given_back_and_a_server_that_comes_and_goes_is_followed() {
     shown.resize(30, 100);
     shown.until("the keys in the last line", |s| s.lines[29].iter().collect::<String>().contains("quit"));
     assert!(!shown.screen.lines[23].iter().collect::<String>().contains("quit"));
+    // A new size and a key that arrive together: neither is lost.
+    shown.signal(Signal::STOP);
+    shown.resize(28, 100);
     shown.master.write_all(b"h").expect("typed");
+    shown.signal(Signal::CONT);
     shown.until("help", |s| s.shows("previous") && !s.shows("2 Sessions"));
     shown.master.write_all(b"h").expect("typed");
     shown.until_tables();
     shown.master.write_all(b"q").expect("typed");
     shown.ends_well();
 
-    for signal in [rustix::process::Signal::TERM, rustix::process::Signal::INT, rustix::process::Signal::HUP]
-    {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let mut shown = Shown::start(&control);
         shown.until_tables();
         assert!(shown.is_raw());
-        rustix::process::kill_process(rustix::process::Pid::from_child(&shown.child), signal)
-            .expect("it runs");
+        shown.signal(signal);
         shown.ends_well();
     }
 }

@@ -82,7 +82,7 @@ impl State {
                     .checked_add(1)
                     .ok_or(InvalidOp::BadShape("all 65,535 disk numbers are used"))?;
                 if self.disks.values().any(|d| d.id == record.id) {
-                    return Err(InvalidOp::DiskInUse(*disk));
+                    return Err(InvalidOp::BadShape("the pool already has a disk with this identity"));
                 }
                 self.next_disk = after;
                 Arc::make_mut(&mut self.disks).insert(*disk, record.clone());

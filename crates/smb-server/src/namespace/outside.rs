@@ -153,9 +153,10 @@ impl Inbox {
     async fn run(self: Arc<Self>, env: Env, server: Weak<Server>, share: Weak<Share>) {
         loop {
             self.arrived.notified().await;
+            // Taken before the delay, so that none of them waits for less.
+            let reports = std::mem::take(&mut *self.reports.lock());
             env.sleep(DELAY).await;
             let (Some(server), Some(share)) = (server.upgrade(), share.upgrade()) else { return };
-            let reports = std::mem::take(&mut *self.reports.lock());
             server.publish_outside(&share, reports);
         }
     }

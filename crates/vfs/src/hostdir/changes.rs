@@ -169,7 +169,10 @@ impl Watcher {
             if wait[0].revents().contains(PollFlags::IN) {
                 let _ = poll(&mut wait[1..], Some(&GATHER));
             }
-            for command in mailbox.take() {
+            let commands = mailbox.take();
+            // What happened before a watch began belongs to the earlier watches of its directory only.
+            self.read();
+            for command in commands {
                 match command {
                     Command::Add { id, directory, tree, report } => {
                         self.watches.insert(id, Watched { tree, report });
@@ -179,7 +182,6 @@ impl Watcher {
                     Command::End => return,
                 }
             }
-            self.read();
         }
     }
 

@@ -209,6 +209,18 @@ async fn until(w: &World, id: FileId, last: &str) -> Vec<(A, String)> {
     all
 }
 
+/// Writes files until the system watches the directory.
+async fn until_watched(w: &World, id: FileId, directory: &Path) {
+    let probe = async {
+        for i in 0.. {
+            std::fs::write(directory.join(format!("probe{i}")), "").expect("written");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let first = told(w, id, true, F::all());
+    futures_util::future::select(std::pin::pin!(first), std::pin::pin!(probe)).await;
+}
+
 // The changes of other programs are reported; the changes of the server are reported only once.
 #[tokio::test]
 async fn changes_from_outside() {
@@ -217,15 +229,7 @@ async fn changes_from_outside() {
     let w = hosted(World::new(), directory.path());
     let top = w.create("", How { access: AccessMask::READ_DATA, ..How::OPEN }).await;
     drop(ask(&w, top, true, F::all(), 4096));
-    // Writes files until the system watches the directory.
-    let probe = async {
-        for i in 0.. {
-            std::fs::write(directory.path().join(format!("probe{i}")), "").expect("written");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    let first = told(&w, top, true, F::all());
-    futures_util::future::select(std::pin::pin!(first), std::pin::pin!(probe)).await;
+    until_watched(&w, top, directory.path()).await;
     touch(&w, "own").await;
     std::fs::write(directory.path().join("foreign"), "x").expect("written");
     tokio::time::sleep(Duration::from_millis(400)).await;
@@ -234,4 +238,28 @@ async fn changes_from_outside() {
     let of = |name: &str| all.iter().filter(|(_, n)| n == name).map(|(a, _)| *a).collect::<Vec<_>>();
     assert_eq!(of("own"), [A::ADDED]);
     assert_eq!(of("foreign"), [A::ADDED, A::MODIFIED]);
+}
+
+// MS-FSA 2.1.5.11: a watch reports what happens after it has begun. The system reports a change of the server's own a
+// little later, also when there was no watch at the time of the change (here it watches the folder of a cached file).
+#[tokio::test]
+async fn own_changes_before_the_watch() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777)).expect("ours");
+    let w = hosted(World::new(), directory.path());
+    w.create_with("cached", How::CREATE, OplockLevel::BATCH, &CreateContextsBuf::new()).await;
+    let look = How { access: AccessMask::READ_DATA, ..How::OPEN };
+    let first = w.create("", look).await;
+    until_watched(&w, first, directory.path()).await;
+    w.close(first).await;
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    touch(&w, "own").await;
+    let second = w.create("", look).await;
+    let all = until(&w, second, "end");
+    let end = async {
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        std::fs::write(directory.path().join("end"), "x").expect("written");
+    };
+    let (all, ()) = futures_util::future::join(all, end).await;
+    assert!(!all.iter().any(|(_, name)| name == "own"), "{all:?}");
 }
