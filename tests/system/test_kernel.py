@@ -146,7 +146,7 @@ umount /mnt/x; clean; echo DONE
 @pytest.mark.parametrize("signing,options", [(None, ""), (None, ",sign"), (None, ",seal"), ("enabled", ""), ("enabled", ",seal")],
                          ids=["default", "sign", "seal", "unsigned", "unsigned-seal"])
 def test_default_sizes_over_rdma(kind, serve, signing, options, kernel):
-    """100 MiB there and back with the kernel's own rsize and wsize, through its cache and past it (MS-SMB2 3.3.5.12).
+    """32 MiB there and back with the kernel's own rsize and wsize, through its cache and past it (MS-SMB2 3.3.5.12).
 
     Signed, the kernel sends and takes payload inside messages as long as either side takes. Sealed without signing, its
     READs and WRITEs are MaxReadSize and MaxWriteSize long, also inside messages. With neither it uses RDMA: that takes a
@@ -154,7 +154,7 @@ def test_default_sizes_over_rdma(kind, serve, signing, options, kernel):
     """
     if kind.name != "causeway":
         pytest.skip("smbd has no SMB Direct; ksmbd's shipped settings differ")
-    size = 100 << 20
+    size = 32 << 20
     with Network(mtu=4000) as network:
         relaxed = {} if signing is None else {"signing": signing}
         server = serve(host=guest.HOST, port=445, iwarp_port=5445, prefix=network.prefix, **relaxed)
@@ -219,7 +219,7 @@ def test_fio_verifies(place, transport):
     jobs = ""
     for number, (rw, size, depth, direct) in enumerate(FIO):
         blocks = f"--bsrange={size}" if "-" in size else f"--bs={size}"
-        jobs += (f"fio --name=j{number} --filename=/mnt/x/fio --size=24m --io_size=24m --rw={rw} {blocks} --iodepth={depth} --direct={direct} "
+        jobs += (f"fio --name=j{number} --filename=/mnt/x/fio --size=12m --io_size=12m --rw={rw} {blocks} --iodepth={depth} --direct={direct} "
                  f"--ioengine=libaio --verify=crc32c --verify_fatal=1 --do_verify=1 --randseed={number} --minimal --output=/tmp/o "
                  f"|| {{ cat /tmp/o; fail 'fio {rw} {size}'; }}; echo fio {rw} {size} {depth} {direct} verified; rm -f /mnt/x/fio\n")
     script = f"mnt /mnt/x {options(transport)}\nover {transport}\n{jobs}\numount /mnt/x; clean; echo DONE\n"

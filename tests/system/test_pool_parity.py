@@ -48,13 +48,13 @@ def test_a_disk_with_columns_leaves_under_load(machine, words, names, promise):
     made(machine, words, names)
     victim = max(disks(machine).values(), key=lambda d: d["allocated"])
     assert victim["allocated"] > 0
-    load = load_on(machine, writes=3000)
+    load = load_on(machine, writes=2000)
     assert f"disk {victim['number']} will be removed from the pool tank when" in machine("pool", "remove-disk", "tank", str(victim["number"]))
     while victim["number"] in disks(machine):
         shown = machine.status()
         assert shown["can_lose"] == promise and all(s["health_status"] == "Healthy" for s in shown["virtual_disks"]), shown
         time.sleep(0.1)
-    reads = all_written(load, writes=3000) + REST
+    reads = all_written(load, writes=2000) + REST
     machine.until_healthy()
     machine.server.kill()
     Path(victim["path"]).unlink()
