@@ -136,7 +136,7 @@ grep -m1 ' cifs ' /proc/mounts | tr , '\n' | grep -E '^(rsize|wsize|sign|seal)'
 cp /mnt/x/given /tmp/a; cp /tmp/a /mnt/x/copied
 umount /mnt/x; mnt /mnt/x rdma{options}
 dd if=/mnt/x/given bs=8M count=2 iflag=direct of=/tmp/b 2>/dev/null || fail "read past the cache"
-head -c 16M /tmp/a | cmp - /tmp/b || fail "the two reads differ"
+head -c 16777216 /tmp/a | cmp - /tmp/b || fail "the two reads differ"
 dd if=/tmp/b of=/mnt/x/direct bs=8M oflag=direct 2>/dev/null || fail "written past the cache"
 umount /mnt/x; clean; echo DONE
 """
