@@ -150,7 +150,7 @@ impl Server {
         let parent_lease = match event.origin {
             Origin::Outside => None,
             Origin::Open { parent_lease } => {
-                // Even if nobody waits for this change: the system reports it later, and a watch may have begun then.
+                // Also without a watch: one may begin before inotify reports this change.
                 if let Some(outside) = share.outside.get() {
                     match event.what {
                         What::Renamed { to, .. } => outside.made(&[event.path, to]),
