@@ -57,7 +57,8 @@ pub struct Limits {
     pub trees_per_session: usize,
     /// Opens in one session.
     pub opens_per_session: usize,
-    /// Requests of one connection that wait for something (locks, slow disks).
+    /// Waiting requests of one connection from which on a further one that may wait for other clients is refused, and
+    /// slow ones get no interim response.
     pub pending_per_connection: usize,
     /// Connections at once.
     pub connections: usize,
@@ -77,7 +78,7 @@ impl Default for Limits {
             sessions_per_connection: 4096,
             trees_per_session: 4096,
             opens_per_session: 65_536,
-            pending_per_connection: 8192,
+            pending_per_connection: 4096,
             connections: 65_536,
             unauthenticated: 1024,
             authenticate_s: 45,

@@ -199,16 +199,16 @@ impl FileState {
         }
     }
 
-    /// The server begins to change data of the file.
+    /// The server begins to change data of the file, or has done so.
     #[inline]
     pub(crate) fn note_change(&self, now: Moment) {
         self.changed_at.store(now.ns_since(Moment::START), Ordering::Relaxed);
     }
 
-    /// Whether the server has begun to change data of the file within this time.
-    pub(crate) fn has_changed_within(&self, time: Duration, now: Moment) -> bool {
+    /// Whether the server was last known to change data of the file less than `lag` before `when`, or later.
+    pub(crate) fn has_changed_since(&self, when: Moment, lag: Duration) -> bool {
         let at = self.changed_at.load(Ordering::Relaxed);
-        at != 0 && Duration::from_nanos(now.ns_since(Moment::START).saturating_sub(at)) < time
+        at != 0 && Duration::from_nanos(when.ns_since(Moment::START).saturating_sub(at)) < lag
     }
 
     /// A client caches the file: the first time, calls `watch` to watch its folder.

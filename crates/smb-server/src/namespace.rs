@@ -170,10 +170,14 @@ impl Server {
         }
     }
 
-    /// Events of a share were lost: its watches report that their directories must be listed again, and all directory
-    /// leases are broken.
-    fn publish_lost(self: &Arc<Self>, share: &Share) {
+    /// Events of a share were lost: its watches report that their directories must be listed again, and all leases of
+    /// directories and data are broken.
+    fn publish_lost(self: &Arc<Self>, share: &Arc<Share>) {
         share.watches.lost();
+        let now = self.env.moment();
+        for file in self.files.open_paths(share).values() {
+            self.send_breaks(file, &file.data_changed_outside(now).notices);
+        }
         for directory in share.leases.all() {
             self.break_directory(&directory, None);
         }

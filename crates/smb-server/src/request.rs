@@ -256,7 +256,7 @@ impl From<Result<Reply, NtStatus>> for Reply {
 /// Whether a request was cancelled; handlers that may wait long check it.
 #[derive(Clone, Default)]
 pub(crate) struct Cancel {
-    /// `None` for requests that never wait long: no handler checks it.
+    /// `None` for requests that cannot be cancelled: no handler checks it.
     inner: Option<Arc<CancelState>>,
 }
 
@@ -272,8 +272,8 @@ const ABANDONED: u8 = 1;
 const CANCELLED: u8 = 2;
 
 impl Cancel {
-    /// For a request that may wait. READs and WRITEs of files are too short and too frequent for one: they have the
-    /// default.
+    /// For a request that can be cancelled. A READ or WRITE of a file cannot, and has the default: a WRITE in the
+    /// backend could overwrite a later one, and no backend takes a request back.
     pub(crate) fn lasting() -> Cancel {
         Cancel { inner: Some(Arc::default()) }
     }

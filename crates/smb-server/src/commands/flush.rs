@@ -1,5 +1,8 @@
-//! FLUSH (MS-SMB2 3.3.5.11).
+//! FLUSH (MS-SMB2 3.3.5.11). A CANCEL ends it (3.3.5.16); what it has begun continues in the backend.
 
+use std::pin::pin;
+
+use futures_util::future::{Either, select};
 use smb_wire::msg::{FlushRequest, FlushResponse};
 use smb_wire::{AccessMask, Decode, NtStatus};
 
@@ -20,7 +23,11 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
         if !AccessMask::from_bits_retain(open.access).intersects(writes) {
             return Err(NtStatus::ACCESS_DENIED);
         }
-        f.node.flush(&r.ctx()).wait().await.map_err(status::of_vfs)?;
+        let flush = f.node.flush(&r.ctx()).wait();
+        match select(pin!(flush), pin!(r.cancel.cancelled_by_client())).await {
+            Either::Left((flushed, _)) => flushed.map_err(status::of_vfs)?,
+            Either::Right(_) => return Err(NtStatus::CANCELLED),
+        }
         f.write_time.flush();
         r.server.publish_pending_changes(&open, f);
     }

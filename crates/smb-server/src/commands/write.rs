@@ -168,6 +168,7 @@ impl Job {
             Io::Done(result) => Outcome::Reply(finish(result)),
             Io::Pending(future) => Outcome::Pending(Box::pin(async move {
                 let reply = finish(future.await);
+                pass.open().file().into_iter().for_each(|f| f.file.note_change(self.server.env.moment()));
                 drop(pass);
                 reply
             })),

@@ -86,6 +86,8 @@ impl From<Refusal> for Started {
 /// A request that was parked.
 pub(super) struct Running {
     pub(super) header: Header,
+    /// When it was parked.
+    pub(super) since: Moment,
     pub(super) signing: Signing,
     pub(super) cancel: Cancel,
     /// The client's steering tag that the reply invalidates.

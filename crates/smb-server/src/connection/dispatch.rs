@@ -13,7 +13,7 @@ use super::encode::COMPOUND_MAX;
 use super::handlers::Starting;
 use super::incoming::{InMessage, Item};
 use super::verify;
-use super::{ConnectionError, Engine, Pull, Slotted};
+use super::{ConnectionError, Engine, Pull, SLOW, Slotted};
 use crate::commands;
 use crate::durable::SessionEnd;
 use crate::request::Reply;
@@ -64,9 +64,19 @@ impl Engine {
             Outcome::Pending(future) => (Some(future), None, None),
             Outcome::Pull { from, length, then } => (None, Some((from, length)), Some(then)),
         };
-        let (async_id, refused) = (None, false);
-        let running =
-            Running { header, signing, cancel, invalidate, async_id, refused, then, counting, sequenced };
+        let (since, async_id, refused) = (self.now, None, false);
+        let running = Running {
+            header,
+            since,
+            signing,
+            cancel,
+            invalidate,
+            async_id,
+            refused,
+            then,
+            counting,
+            sequenced,
+        };
         let slot = self.park(chain, running);
         self.running.extend(future.map(|future| Slotted { slot, future }));
         self.pulls.extend(pull.map(|(from, length)| Pull { slot, from, length }));
@@ -78,6 +88,7 @@ impl Engine {
         let slot = self.next_slot;
         self.next_slot += 1;
         self.parked_ids.insert(running.header.message_id, slot);
+        self.interims_at.get_or_insert(running.since.after(SLOW));
         if running.header.command == Command::READ {
             chain.message.leave_chunk();
         }
@@ -151,7 +162,7 @@ impl Engine {
         };
         let item = &Item { header, range: item.range.clone() };
         // MS-SMB2 3.3.5.2.4, 3.3.5.2.8, 3.3.5.2.9.
-        let now_us = self.server.uptime_us(self.now);
+        let (now_us, crowded) = (self.server.uptime_us(self.now), self.is_crowded());
         let channel = match verify::session(&mut self.channels, message, item, now_us) {
             Ok(channel) => channel,
             Err(refusal) => {
@@ -172,7 +183,7 @@ impl Engine {
             inbox: &self.inbox,
             now: self.now,
             slot: self.next_slot,
-            crowded: self.parked.len() >= self.server.config.limits.pending_per_connection / 2,
+            crowded,
         };
         starting.start(channel, related, message, item)
     }

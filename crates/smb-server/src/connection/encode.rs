@@ -11,7 +11,7 @@ use smb_wire::{Command, HEADER_LEN, Header, HeaderFlags, NtStatus};
 use vfs::Data;
 
 use super::chain::{Chain, Finished, Signing};
-use super::{Engine, OutMessage};
+use super::{Engine, OutMessage, SLOW};
 use crate::session::Session;
 
 /// The body of an error reply: structure size 9, no contexts, no data (MS-SMB2 2.2.2).
@@ -137,6 +137,44 @@ impl Engine {
             } else {
                 any |= self.send_interim(slot, &mut chain);
             }
+            self.parked.insert(slot, chain);
+        }
+        any
+    }
+
+    /// Sends an interim response for each request that has been parked for [`SLOW`], whatever it waits for, unless
+    /// requests follow it in its message. Returns whether there were any.
+    ///
+    /// An interim response grants credits, so the client can send more requests. None are sent while the connection
+    /// is crowded: then the client's credits limit the number of parked requests.
+    pub(super) fn send_slow_interims(&mut self) -> bool {
+        if self.interims_at.is_none_or(|at| at > self.now) {
+            return false;
+        }
+        let mut slow = Vec::new();
+        self.interims_at = None;
+        for (slot, chain) in &self.parked {
+            // A log-on that failed is answered late on purpose.
+            let Some(running) = chain.running.as_ref().filter(|r| r.header.command != Command::SESSION_SETUP)
+            else {
+                continue;
+            };
+            if running.async_id.is_some() || chain.waiting.len() > 0 {
+                continue;
+            }
+            let at = running.since.after(SLOW);
+            if at <= self.now && !self.is_crowded() {
+                slow.push(*slot);
+            } else {
+                let at = at.max(self.now.after(SLOW / 10));
+                self.interims_at = Some(self.interims_at.map_or(at, |first| first.min(at)));
+            }
+        }
+        slow.sort_unstable();
+        let mut any = false;
+        for slot in slow {
+            let Some(mut chain) = self.parked.remove(&slot) else { continue };
+            any |= self.send_interim(slot, &mut chain);
             self.parked.insert(slot, chain);
         }
         any

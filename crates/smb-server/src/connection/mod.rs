@@ -45,7 +45,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arena::{Piped, Sg};
 use env::{BoxFuture, Moment};
@@ -83,6 +83,8 @@ pub(crate) struct Engine {
     parked: FxHashMap<u64, Box<Chain>>,
     /// Which slot a parked request is in, by its MessageId.
     parked_ids: FxHashMap<u64, u64>,
+    /// See [`Engine::interims_at`]; not later than when a parked request has been so for [`SLOW`].
+    interims_at: Option<Moment>,
     running: FuturesUnordered<Slotted>,
     next_slot: u64,
     /// Notices from other threads.
@@ -129,6 +131,9 @@ pub(crate) struct Pull {
 const OUT_HIGH: usize = 4 << 20;
 /// Messages waiting to be sent above which no further request is started.
 const OUT_MESSAGES: usize = 2048;
+/// A request that has been parked for so long gets an interim response (MS-SMB2 3.3.4.2): the client then knows that
+/// the server works on it, and waits longer.
+const SLOW: Duration = Duration::from_millis(100);
 /// The most replies to parked requests that are sent together.
 const GROUP: usize = 8;
 /// The longest message accepted before the first log-on, in bytes: with its framing the initial size of a receiver. A
@@ -192,6 +197,7 @@ impl Engine {
             setups: HashMap::new(),
             parked: FxHashMap::default(),
             parked_ids: FxHashMap::default(),
+            interims_at: None,
             running: FuturesUnordered::new(),
             next_slot: 1,
             inbox,
@@ -219,12 +225,20 @@ impl Engine {
         if self.channels.is_empty() { UNAUTHENTICATED_MAX } else { self.facts.max_io as usize + OVERHEAD }
     }
 
-    /// Whether the next message should wait: too much is queued to be sent, or too much is running.
+    /// Whether the next message should wait, because too much is queued to be sent. However many requests are parked,
+    /// an acknowledgement, CLOSE or CANCEL, for which they may wait, is read.
     pub(crate) fn is_full(&self) -> bool {
-        !self.unsealed.is_empty()
-            || self.out_bytes >= OUT_HIGH
-            || self.out.len() >= OUT_MESSAGES
-            || self.parked.len() >= self.server.config.limits.pending_per_connection
+        !self.unsealed.is_empty() || self.out_bytes >= OUT_HIGH || self.out.len() >= OUT_MESSAGES
+    }
+
+    /// Whether so many requests are parked that no further one may wait for other clients.
+    fn is_crowded(&self) -> bool {
+        self.parked.len() >= self.server.config.limits.pending_per_connection
+    }
+
+    /// When the next interim responses may be due.
+    pub(crate) fn interims_at(&self) -> Option<Moment> {
+        self.interims_at
     }
 
     /// Whether anything is still to be answered or sent.
@@ -235,7 +249,7 @@ impl Engine {
     /// When the connection of a client that has not logged on is closed; `None` once it has, and while a request is
     /// parked.
     pub(crate) fn authenticate_by(&self) -> Option<Instant> {
-        let limit = std::time::Duration::from_secs(self.server.config.limits.authenticate_s);
+        let limit = Duration::from_secs(self.server.config.limits.authenticate_s);
         let since = self.unauthenticated.as_ref()?.since;
         self.parked.is_empty().then(|| since + limit)
     }
@@ -287,7 +301,7 @@ impl Engine {
             // A break that a request has caused is sent before the replies to later requests.
             any |= self.take_notices(cx);
             self.ended()?;
-            any |= self.send_interims();
+            any |= self.send_interims() | self.send_slow_interims();
             match next {
                 Poll::Ready(Some((slot, reply))) => {
                     (any, finished) = (true, finished + 1);

@@ -2,8 +2,8 @@
 //!
 //! The backend reports the server's own changes, too. So each report is delayed by [`DELAY`], until the server has
 //! published its own change. A report is dropped if the server has published a change of the same name lately
-//! ([`RECENT`]), has changed data of that file lately, or has the file open whose metadata changed. A change of the
-//! same name by another program in that time is missed.
+//! ([`RECENT`]), has changed data of that file shortly before ([`LAG`]), or has the file open whose metadata changed. A
+//! change of the same name by another program in that time is missed.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::Hasher;
@@ -25,6 +25,8 @@ use crate::share::Share;
 const DELAY: Duration = Duration::from_millis(100);
 /// For how long a report about a name counts as the server's own change.
 const RECENT: Duration = Duration::from_secs(2);
+/// How long after a change of data its report may arrive.
+const LAG: Duration = Duration::from_millis(500);
 /// The most names remembered.
 const NAMES_MAX: usize = 4096;
 /// The most pending reports; beyond that, all watches overflow.
@@ -46,7 +48,8 @@ pub(crate) struct Outside {
 
 #[derive(Default)]
 struct Inbox {
-    reports: Mutex<Vec<TreeChange>>,
+    /// With the time of their arrival.
+    reports: Mutex<Vec<(Moment, TreeChange)>>,
     arrived: Notify,
 }
 
@@ -68,8 +71,8 @@ impl Outside {
     fn start(server: &Arc<Server>, share: &Arc<Share>) -> Outside {
         let (env, inbox) = (server.env.clone(), Arc::<Inbox>::default());
         env.spawn(Arc::clone(&inbox).run(env.clone(), Arc::downgrade(server), Arc::downgrade(share)));
-        let theirs = Arc::clone(&inbox);
-        let report: ReportChange = Arc::new(move |change| theirs.put(change));
+        let (theirs, clock) = (Arc::clone(&inbox), env.clone());
+        let report: ReportChange = Arc::new(move |change| theirs.put(clock.moment(), change));
         Outside { env, inbox, report, made: Mutex::default(), folders: Mutex::default() }
     }
 
@@ -138,13 +141,15 @@ fn is_recent(at: Moment, now: Moment) -> bool {
 }
 
 impl Inbox {
-    fn put(&self, change: TreeChange) {
+    fn put(&self, now: Moment, change: TreeChange) {
         let mut reports = self.reports.lock();
         if reports.len() >= REPORTS_MAX {
             reports.clear();
-            reports.push(TreeChange::Lost);
-        } else if reports.last() != Some(&change) {
-            reports.push(change);
+            reports.push((now, TreeChange::Lost));
+        } else {
+            // Of equal reports in a row the last one counts.
+            reports.pop_if(|(_, last)| *last == change);
+            reports.push((now, change));
         }
         drop(reports);
         self.arrived.notify_one();
@@ -163,19 +168,19 @@ impl Inbox {
 }
 
 impl Server {
-    fn publish_outside(self: &Arc<Self>, share: &Arc<Share>, reports: Vec<TreeChange>) {
+    fn publish_outside(self: &Arc<Self>, share: &Arc<Share>, reports: Vec<(Moment, TreeChange)>) {
         let Some(outside) = share.outside.get() else { return };
         let content = |c: &TreeChange| matches!(c, TreeChange::Data(_) | TreeChange::Metadata(_));
-        let open = match reports.iter().any(content) {
+        let open = match reports.iter().any(|(_, change)| content(change)) {
             true => self.files.open_paths(share),
             false => HashMap::new(),
         };
         let now = self.env.moment();
         let mut modified = HashSet::new();
-        for change in reports {
+        for (arrived, change) in reports {
             let own = match &change {
                 // The server publishes its changes of an open file late: compare with the time of the change itself.
-                TreeChange::Data(path) => open.get(path).map(|file| file.has_changed_within(RECENT, now)),
+                TreeChange::Data(path) => open.get(path).map(|file| file.has_changed_since(arrived, LAG)),
                 TreeChange::Metadata(path) => open.get(path).map(|_| true),
                 _ => None,
             };

@@ -93,7 +93,7 @@ impl Deadlines {
         if self.close_by.is_some_and(|by| by <= now) {
             return Poll::Ready(Ok(()));
         }
-        let moments = stalled.into_iter().chain([self.close_by]).flatten();
+        let moments = stalled.into_iter().chain([self.close_by, engine.interims_at()]).flatten();
         let first = moments.min().map(|by| self.env.instant(by));
         let Some(by) = [first, log_on].into_iter().flatten().min() else {
             self.timer = None;

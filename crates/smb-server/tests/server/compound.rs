@@ -224,7 +224,7 @@ async fn only_the_last_of_a_compound_waits() {
 }
 
 /// Sends a CANCEL by MessageId; it uses up no id of its own.
-async fn cancel(raw: &mut Raw, message_id: u64) {
+pub async fn cancel(raw: &mut Raw, message_id: u64) {
     let next = raw.swap_next_id(message_id);
     let m = raw.encode(Command::CANCEL, 0, &CancelRequest {}, &[]);
     raw.swap_next_id(next);

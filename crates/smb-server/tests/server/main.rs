@@ -13,6 +13,7 @@ mod piped;
 mod raw;
 mod replay;
 mod sequence;
+mod slow;
 mod stalling;
 mod threads;
 mod unbuffered;

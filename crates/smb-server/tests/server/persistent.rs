@@ -140,7 +140,7 @@ async fn a_missed_break_follows_the_reconnect() {
 /// Waiting CREATEs leave room for the requests that end their wait.
 #[tokio::test]
 async fn pending_creates_are_bounded() {
-    let (world, _folder) = world(Limits { pending_per_connection: 16, ..Limits::default() });
+    let (world, _folder) = world(Limits { pending_per_connection: 8, ..Limits::default() });
     let (mut a, _serving) = connected(&world, 1).await;
     let m = persistent(&mut a, None);
     a.stream.write_all(&m).await.expect("sent");

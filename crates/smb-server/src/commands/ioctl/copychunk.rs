@@ -69,6 +69,10 @@ pub(super) async fn copy(
     let size = source.node.stat(&r.ctx()).wait().await.map_err(status::of_vfs)?.size;
     let (mut written, mut total, mut status) = (0, 0, NtStatus::SUCCESS);
     for chunk in &chunks {
+        // MS-SMB2 3.3.5.16. A chunk in progress is not cancelled: it could overwrite a later WRITE.
+        if r.cancel.is_by_client() {
+            return Err(NtStatus::CANCELLED);
+        }
         let job = Job { r, from: &from, source, to: open, target };
         if let Err(error) = job.run(chunk, size).await {
             status = error;
@@ -134,7 +138,9 @@ impl Job<'_> {
         }
         self.target.note_write(&self.r.server.env);
         self.target.changes_data(&self.r.server);
-        if self.copy(c).await.map_err(status::of_vfs)? { Ok(()) } else { Err(INVALID_VIEW_SIZE) }
+        let copied = self.copy(c).await;
+        self.target.file.note_change(self.r.server.env.moment());
+        if copied.map_err(status::of_vfs)? { Ok(()) } else { Err(INVALID_VIEW_SIZE) }
     }
 
     /// Copies one chunk. Returns false if the source ended before it.
