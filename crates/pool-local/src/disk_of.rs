@@ -29,6 +29,9 @@ pub struct VirtualDisk {
     doubts: AtomicU64,
 }
 
+/// What most disks require of buffers in memory, in bytes. To those that require more, each copy is copied once.
+const DMA_ALIGNMENT: u32 = 512;
+
 /// A call from its beginning until its result.
 type Call = (Pass, Option<ClientIo>);
 
@@ -52,7 +55,7 @@ impl VirtualDisk {
                 logical_block: UNIT as u32,
                 physical_block: UNIT as u32,
                 atomic_write: UNIT as u32,
-                dma_alignment: UNIT as u32,
+                dma_alignment: DMA_ALIGNMENT,
             },
             media: Media::Unspecified,
             rotational: false,

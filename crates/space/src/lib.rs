@@ -6,18 +6,7 @@
 //! owner's [`view`] of the metadata, [`locks`] of units, and a [`port`] to each disk. `docs/0004-spaces.md` states the
 //! rules, and `docs/on-disk-format.md` has the byte maps.
 //!
-//! Each path in one line of function names:
-//!
-//! * write: `Space::write` → `Inner::begin` (`route`, `table`, `members`, `how`, `Active::begin`, `Table::begin_write`) →
-//!   `Change::start` → `Port::write_then` for each copy → `Flight::completed` → `Rest::end` (`judge`, if anything failed) →
-//!   `Change::written` → `Table::set` → `Waiting::add`
-//! * flush: `Space::flush` → `Inner::flush_groups` → `SpaceLog::flush` → `Link::take` → `Table::take` → the record on each
-//!   replica, and `Inner::flush_port` for each disk with unflushed writes → `Core::confirm` → `Lease::hold`
-//! * read: `Space::read` → `Inner::read_run` (`route`, `table`, `known`) → `Port::read_then` → `Reading::completed` compares
-//!   checksums; if they differ `Inner::read_units` → `read_copies` → `rewrite`, or `decide` where a crash left the unit open;
-//!   if the disk is late `Reading::late` → `hedge` → another copy, or `Inner::from_others`
-//!
-//! Coded rows differ in `coded`: `Inner::write_stripes` → `plan` → `write_fresh`, or `write_redo` → the log → `place`.
+//! `ARCHITECTURE.md` has the path of a write, a flush and a read in function names.
 //!
 //! **What it is not.** It decides nothing about the pool: places, members and owners come from the pool's
 //! coordinator in values of [`pool_seam`].

@@ -14,13 +14,15 @@ mod reshape;
 mod resync;
 mod scrub;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use futures_util::{StreamExt, stream};
 use pool_seam::{GROUP, JobOrder, JobReport, Regions, SeamError};
 
 pub(crate) use orders::Orders;
 
 use crate::jobs::Job;
-use crate::{Pool, SpaceId};
+use crate::{DiskNumber, Pool, SpaceId};
 
 /// Spaces whose owners work for a job at a time.
 const SPACES_AT_ONCE: usize = 8;
@@ -36,9 +38,26 @@ impl Pool {
         first_error(at_once(SPACES_AT_ONCE, each).await)
     }
 
-    /// Whether a space with a linked owner has undecided units after a crash.
-    pub fn in_doubt(&self) -> bool {
-        self.metadata().owners().all().iter().any(|(_, owner)| owner.status().unverified > 0)
+    /// The open spaces with undecided units after a crash: a copy of theirs may be older than the metadata says, so no
+    /// other one may be taken out of service (0004, rule 9).
+    pub fn unverified(&self) -> BTreeSet<SpaceId> {
+        self.verification()
+            .into_iter()
+            .filter(|(_, is_verified)| !is_verified)
+            .map(|(space, _)| space)
+            .collect()
+    }
+
+    /// A space with slabs on a disk that is unverified, or not open.
+    pub fn unverified_on(&self, disk: DiskNumber) -> Option<SpaceId> {
+        let open = self.verification();
+        self.read(|s| s.spaces_on(disk).find(|space| open.get(space) != Some(&true)))
+    }
+
+    /// The open spaces, and whether they have no undecided units.
+    fn verification(&self) -> BTreeMap<SpaceId, bool> {
+        let owners = self.metadata().owners().all().into_iter();
+        owners.map(|(space, owner)| (space, owner.status().unverified == 0)).collect()
     }
 
     /// The largest piece of a copy that an owner fills at a time, and how many a slab has.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pool_seam::code::Code;
 
 use crate::domains::{Domain, Level, domain};
-use crate::{DiskNumber, Row, SlabCopy, SpaceRecord, State};
+use crate::{DiskNumber, Row, SlabCopy, SpaceId, SpaceRecord, State};
 
 /// How many disks, or fault domains, may fail simultaneously, in any combination, without data loss or an interruption
 /// of the pool.
@@ -30,23 +30,33 @@ pub enum Limit {
 
 /// See [`CanLose`]. Computes for each column, and for the metadata, the failures that it survives if the disks or
 /// domains with most of it fail first. The minimum is exact for disks. For domains with several slabs of a row with
-/// local reconstruction it is a lower bound, as slabs of different groups may be lost.
-pub fn can_lose(state: &State) -> CanLose {
-    let (disks, limit) = worst(state, &|d| Domain::Disk(d));
+/// local reconstruction it is a lower bound, as slabs of different groups may be lost. An unverified space
+/// ([`crate::Pool::unverified`]) survives no failure.
+pub fn can_lose(state: &State, unverified: &BTreeSet<SpaceId>) -> CanLose {
+    let (disks, limit) = worst(state, unverified, &|d| Domain::Disk(d));
     let domains = Level::ALL.into_iter().filter_map(|level| {
         let names: BTreeSet<&str> = state.disks.values().map(|d| level.name_of(&d.domains)).collect();
         let several = names.iter().filter(|n| !n.is_empty()).count() > 1;
-        several.then(|| (level, worst(state, &|d| domain(state, d, &[level])).0))
+        several.then(|| (level, worst(state, unverified, &|d| domain(state, d, &[level])).0))
     });
     CanLose { disks, limit, domains: domains.collect() }
 }
 
-fn worst<'a>(state: &'a State, domain: &dyn Fn(DiskNumber) -> Domain<'a>) -> (usize, Limit) {
+fn worst<'a>(
+    state: &'a State,
+    unverified: &BTreeSet<SpaceId>,
+    domain: &dyn Fn(DiskNumber) -> Domain<'a>,
+) -> (usize, Limit) {
     let spare = state.voters.len().saturating_sub(state.quorum_to_continue());
     let mut worst = (survives(state.voters.iter().copied(), spare, domain), Limit::Metadata);
-    let rows = state.spaces.values().flat_map(|record| record.data_rows().map(move |(_, row)| (record, row)));
-    for (record, row) in rows {
-        let may = row_survives(state, record, row, domain).unwrap_or(0);
+    let spaces = state.spaces.iter();
+    let rows =
+        spaces.flat_map(|(space, record)| record.data_rows().map(move |(_, row)| (space, record, row)));
+    for (space, record, row) in rows {
+        let may = match unverified.contains(space) {
+            true => 0,
+            false => row_survives(state, record, row, domain).unwrap_or(0),
+        };
         let is_space = matches!(worst.1, Limit::Space(_));
         if may < worst.0 || (may == worst.0 && !is_space) {
             worst = (may, Limit::Space(record.name.clone()));

@@ -95,7 +95,9 @@ impl Supervision {
         }
         pool.events().slow_now(&slow);
         for disk in leave {
-            if pool.read(|s| may_spare(s, disk))
+            let unverified = pool.unverified();
+            let is_verified = |s: &State| !s.spaces_on(disk).any(|space| unverified.contains(&space));
+            if pool.read(|s| may_spare(s, disk) && is_verified(s))
                 && let Some(record) = records.iter().find(|record| record.number == disk)
             {
                 remove(pool, record, slow.get(&disk).copied()).await;

@@ -11,6 +11,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use arena::passes::{Pass, count};
 use arena::{Arena, Class, IoBuf, Sg, sg_len, sg_slice, sg_to_vec};
 use disk::{DiskError, sized};
 use env::{Ctx, Env};
@@ -125,6 +126,7 @@ impl File {
             // A write behind the data of a VHD may be the footer: the length decides.
             let most = if form == Form::Vhd { self.length() } else { open.disk.info().geometry.size };
             if end <= most {
+                let src = self.aligned(src, open.disk.info().geometry.dma_alignment as usize);
                 open.disk.write(&c, offset, src).wait().await.map_err(of_disk)?;
                 self.wrote(end);
                 return Ok(length);
@@ -134,6 +136,35 @@ impl File {
         let (env, file) = (self.env.clone(), self);
         env.run(async move { file.write_exclusively(&c, form, offset..end, &src).await }).await?;
         Ok(length)
+    }
+
+    /// Payload in pieces that disks can take; copied if it is not, once instead of once for each copy of the data. If no
+    /// memory is free at once, the disks copy it.
+    fn aligned(&self, src: Sg, alignment: usize) -> Sg {
+        let fits =
+            |b: &IoBuf| b.as_ptr().addr().is_multiple_of(alignment) && b.len().is_multiple_of(BLOCK as usize);
+        if src.iter().all(fits) {
+            return src;
+        }
+        let length = sg_len(&src);
+        let Some(mut memory) = self.arena.try_alloc_sg(length, Class::Payload) else { return src };
+        let mut pieces = src.iter().map(|b| &**b).filter(|b| !b.is_empty());
+        let mut rest: &[u8] = &[];
+        for buffer in &mut memory {
+            loop {
+                if rest.is_empty() {
+                    let Some(next) = pieces.next() else { break };
+                    rest = next;
+                }
+                let taken = buffer.append(rest);
+                rest = &rest[taken..];
+                if !rest.is_empty() {
+                    break;
+                }
+            }
+        }
+        count(Pass::Copy, length);
+        memory.into_iter().map(|buffer| buffer.freeze()).collect()
     }
 
     async fn write_exclusively(&self, c: &Ctx, form: Form, at: Range<u64>, src: &Sg) -> VfsResult<()> {

@@ -123,6 +123,14 @@ impl Pools {
         if !open.pool.read(|s| pool::health::may_leave(s, number)) {
             return Err(StorageError::Needed { pool: open.name(), disk: number.0 });
         }
+        if let Some(space) = open.pool.unverified_on(number) {
+            let name = open.pool.read(|s| s.spaces.get(&space).map(|record| record.name.clone()));
+            return Err(StorageError::Unverified {
+                pool: open.name(),
+                disk: number.0,
+                space: name.unwrap_or_default(),
+            });
+        }
         open.pool.take_offline(number).await?;
         let object = open.teller.object(Subject::Disk(number));
         open.teller.tell_of(EventKind::DiskLeft, object, "taken offline by command".to_owned());

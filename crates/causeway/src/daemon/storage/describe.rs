@@ -58,11 +58,11 @@ fn status(id: &str, known: &Known) -> PoolStatus {
 }
 
 fn open_status(id: &str, open: &OpenPool) -> PoolStatus {
-    let suspended = open.pool.suspended();
+    let (suspended, unverified) = (open.pool.suspended(), open.unverified());
     open.pool.read(|s| {
         let Health { operational, health } =
             health::of_pool(s, &open.troubled(), suspended.is_some(), open.read_only);
-        let can_lose = health::can_lose(s);
+        let can_lose = health::can_lose(s, &unverified);
         let because = match &can_lose.limit {
             Limit::Metadata => "too few disks with metadata would remain".to_owned(),
             Limit::Space(name) => format!("{name} would lose data"),

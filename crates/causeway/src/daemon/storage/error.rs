@@ -275,6 +275,18 @@ pub enum StorageError {
         /// The number of the disk.
         disk: u16,
     },
+    /// The caller's: a disk whose data is still being compared with that of others.
+    #[error(
+        "after a crash, the copies of the virtual disk {space} were not compared yet: disk {disk} of the pool {pool} may have the only current one"
+    )]
+    Unverified {
+        /// The pool.
+        pool: String,
+        /// The number of the disk.
+        disk: u16,
+        /// The virtual disk.
+        space: String,
+    },
     /// A disk cannot be pooled.
     #[error("{} cannot be pooled: {}", path.display(), reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     CannotPool {
@@ -442,6 +454,9 @@ impl StorageError {
             },
             StorageError::Needed { .. } => {
                 "return the absent disks first, and wait until all are up to date: causeway job list"
+            }
+            StorageError::Unverified { .. } => {
+                "wait until the job Resolve is complete (causeway job list --follow); if none is running: causeway health show"
             }
             StorageError::TooLarge { room: 0, .. } => {
                 "add disks (causeway pool add-disk), discard data, or destroy virtual disks"

@@ -4,6 +4,7 @@
 
 mod owners;
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -80,6 +81,11 @@ impl OpenPool {
 
     pub(super) fn env(&self) -> &Env {
         &self.env
+    }
+
+    /// See [`pool::Pool::unverified`]. In a pool that is open for reading only, each read verifies its own units.
+    pub(super) fn unverified(&self) -> BTreeSet<SpaceId> {
+        if self.read_only { BTreeSet::new() } else { self.pool.unverified() }
     }
 
     /// The disks with problems.

@@ -70,7 +70,7 @@ fn what_a_crash_left_open_is_decided() {
         let owned = world.own(&pool, space).await.expect("the next owner");
         let job = begin(&pool, Kind::Resolve, Subject::Pool);
         pool.resolve_all(&job).await.expect("all is decided");
-        assert!(!pool.in_doubt());
+        assert!(pool.unverified().is_empty());
         for unit in 0..64 {
             let is_old_or_new = owned.has(unit..unit + 1, 1).await.expect("a read")
                 || owned.has(unit..unit + 1, 2).await.expect("a read");

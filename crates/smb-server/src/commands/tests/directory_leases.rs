@@ -313,6 +313,7 @@ async fn a_file_that_another_program_writes() {
     let mut bytes = Vec::new();
     size.encode(&mut bytes);
     assert_eq!(l.w.set(id, FileInfoClass::END_OF_FILE.0, &bytes).await, NtStatus::SUCCESS);
+    let own = std::time::Instant::now();
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(l.broken().is_none());
     let broken = tokio::time::timeout(Duration::from_secs(20), async {
@@ -326,4 +327,5 @@ async fn a_file_that_another_program_writes() {
     });
     let broken = broken.await.expect("a break");
     assert_eq!((broken.lease_key, broken.new_lease_state), (OTHER, LeaseState::empty()));
+    assert!(own.elapsed() < Duration::from_millis(1900), "{:?} after the server's own change", own.elapsed());
 }

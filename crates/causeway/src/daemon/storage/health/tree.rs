@@ -16,6 +16,7 @@ use crate::control::health::HealthNode;
 pub(super) fn open(open: &OpenPool) -> HealthNode {
     let (suspended, troubled, paths) =
         (open.pool.suspended().is_some(), open.troubled(), open.teller.paths());
+    let unverified = open.unverified();
     open.pool.read(|s| {
         let all: Vec<DiskNumber> = s.disks.keys().copied().collect();
         let mut children = below(s, &Level::ALL, &all, &|d| disk(s, d, &paths, &troubled));
@@ -24,7 +25,8 @@ pub(super) fn open(open: &OpenPool) -> HealthNode {
         };
         children.extend(s.spaces.iter().map(space));
         let pool = node("Pool", s.name.clone(), of_pool(s, &troubled, suspended, open.read_only), children);
-        HealthNode { can_lose: Some(describe::can_lose_text(&pool::health::can_lose(s))), ..pool }
+        let can_lose = pool::health::can_lose(s, &unverified);
+        HealthNode { can_lose: Some(describe::can_lose_text(&can_lose)), ..pool }
     })
 }
 
