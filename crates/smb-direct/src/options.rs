@@ -64,6 +64,14 @@ impl Default for SmbDirectOptions {
     }
 }
 
+impl SmbDirectOptions {
+    /// The options of a server: a client that vanished is noticed within a minute, as over TCP, because others wait for
+    /// the files that it has open. MS-SMBD 3.1.1.1 has 120 s for the idle connection timer.
+    pub fn server() -> SmbDirectOptions {
+        SmbDirectOptions { idle_timeout: Duration::from_secs(25), ..SmbDirectOptions::default() }
+    }
+}
+
 /// The negotiated limits, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {

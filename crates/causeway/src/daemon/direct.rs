@@ -54,7 +54,7 @@ async fn establish(stream: TcpStream, context: &Context) -> Result<(SmbDirect, S
     let reply = said.map_or_else(Vec::new, |_| [ird.to_be_bytes(), ord.to_be_bytes()].concat());
     let queue_pair = Box::new(incoming.accept(&reply, ird, ord).await?);
     let (arena, env) = (context.arena.clone(), context.env.clone());
-    let direct = SmbDirect::accept(queue_pair, arena, env, SmbDirectOptions::default()).await?;
+    let direct = SmbDirect::accept(queue_pair, arena, env, SmbDirectOptions::server()).await?;
     Ok((direct, local))
 }
 

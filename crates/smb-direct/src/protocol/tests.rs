@@ -505,6 +505,27 @@ fn fragmentation_at_the_boundaries() {
     }
 }
 
+/// A client that vanished ends its connection to a server within a minute (MS-SMBD 3.1.6.2), whether the keep-alive is
+/// sent, has no credit, or finds the send queue full.
+#[test]
+fn a_server_notices_a_vanished_client() {
+    for (credits, is_sent) in [(2, true), (0, false), (2, false)] {
+        let mut p = established(SmbDirectOptions::server());
+        p.send_credits = credits;
+        let end = loop {
+            let at = p.poll_timeout().expect("established");
+            if let Err(end) = p.handle_timeout(at) {
+                break (at, end);
+            }
+            if is_sent && p.poll_transmit(at).is_some() {
+                p.handle_keep_alive_left(at);
+            }
+        };
+        assert_eq!(end.1, End::TimedOut(Timer::KeepAlive));
+        assert!(end.0 < Duration::from_secs(55), "{credits} credits: after {:?}", end.0);
+    }
+}
+
 /// A grant is not answered by a grant for ever, and the last credit is not spent without one.
 #[test]
 fn quiet_when_nothing_is_sent() {

@@ -384,7 +384,8 @@ pub(crate) async fn connected(world: &World, options: smb_direct::SmbDirectOptio
 #[tokio::test]
 async fn who_holds_the_server_on_rdma_is_cut() {
     for takes_nothing in [true, false] {
-        let world = world(Limits::default());
+        // Sooner than by its silence.
+        let world = world(Limits { stall_s: 20, ..Limits::default() });
         let Piped { mut raw, burst, client, serving } = piped(&world).await;
         raw.tree("ram").await;
         let file = raw.open("f").await;
@@ -407,12 +408,31 @@ async fn who_holds_the_server_on_rdma_is_cut() {
         serving.await.expect("served");
         let took = begun.elapsed().as_secs();
         // And up to five seconds for the queue pair to end.
-        assert!((59..=66).contains(&took), "takes nothing: {takes_nothing}; cut after {took} s");
+        assert!((19..=26).contains(&took), "takes nothing: {takes_nothing}; cut after {took} s");
         assert!(world.server.sessions().is_empty() && world.server.opens().is_empty());
         assert_eq!(world.server.totals().written_bytes, if takes_nothing { 1_000_000 } else { 0 });
         tokio::time::resume();
         drop(held);
     }
+}
+
+/// The opens of a client that vanished are closed within a minute over SMB Direct too.
+#[tokio::test]
+async fn who_vanishes_on_rdma_is_cut() {
+    let world = world(Limits::default());
+    let Piped { mut raw, burst, client, serving } = piped(&world).await;
+    raw.tree("ram").await;
+    raw.open("f").await;
+    assert_eq!(world.server.opens().len(), 1);
+    assert!(burst.send(Vec::new()).is_ok());
+    let held = client.await.expect("nobody polls it");
+    tokio::time::pause();
+    let begun = Instant::now();
+    serving.await.expect("served");
+    let took = begun.elapsed().as_secs();
+    assert!(took < 60, "cut after {took} s");
+    assert!(world.server.sessions().is_empty() && world.server.opens().is_empty());
+    drop(held);
 }
 
 /// Half-open connections use no payload memory and are limited, and clients can connect again once they have ended.

@@ -95,7 +95,7 @@ impl World {
         let (server, arena, env) = (Arc::clone(&self.server), self.arena.clone(), self.env.clone());
         let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 5445));
         tokio::spawn(async move {
-            if let Ok(direct) = SmbDirect::accept(queue_pair, arena, env, SmbDirectOptions::default()).await {
+            if let Ok(direct) = SmbDirect::accept(queue_pair, arena, env, SmbDirectOptions::server()).await {
                 server.serve_direct(direct, nowhere, nowhere).await;
             }
         })
