@@ -184,7 +184,7 @@ async fn close_file(server: &Arc<Server>, open: &Arc<Open>, f: &FileOpen) -> Vfs
 async fn remove_stream(server: &Server, open: &Open, name: &StreamName) -> bool {
     let Some(f) = open.file() else { return false };
     if let Err(e) = f.node.remove_stream(&env::Ctx::default(), name).wait().await {
-        tracing::debug!(stream = %name, "a stream could not be removed at close: {e}");
+        tracing::debug!(stream = ?name, "a stream could not be removed at close: {e}");
     }
     server.files.stream_removed(&f.file, &f.stream)
 }

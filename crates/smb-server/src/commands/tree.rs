@@ -56,7 +56,7 @@ fn try_connect(
     let maximal = ceiling & share.protection.read().granted(&session.user, &*server.users).bits();
     // MS-SMB2 3.3.5.7: a user who is granted nothing does not connect.
     if share.vfs().is_some() && maximal == 0 {
-        tracing::info!(peer = %facts.peer, user = %session.user.name, share = %share.name,
+        tracing::info!(peer = %facts.peer, user = ?session.user.name, share = ?share.name,
             "tree connect refused: the share's permission grants the user no access (causeway share set-acl)");
         return Err(NtStatus::ACCESS_DENIED);
     }

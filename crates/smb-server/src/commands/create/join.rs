@@ -203,7 +203,7 @@ impl Plan<'_> {
         if let Some(name) = &self.stream {
             let opened = self.r.server.files.find(id).is_some_and(|file| file.has_stream(name));
             if !opened && let Err(e) = found.opened.node.remove_stream(&self.r.ctx(), name).wait().await {
-                tracing::debug!(%path, stream = %name, "a stream could not be removed after a failed CREATE: {e}");
+                tracing::debug!(path = ?path.to_string(), stream = ?name, "a stream could not be removed after a failed CREATE: {e}");
             }
             if !found.made_file {
                 return;

@@ -112,3 +112,58 @@ async fn access_based_enumeration() {
     assert_eq!(names(&other, "mine").await, Err(NtStatus::NO_SUCH_FILE), "by its name neither");
     assert_eq!(names(&other, "o*").await.expect("one"), ["ours"]);
 }
+
+/// The lines that a thread logs.
+#[derive(Clone, Default)]
+struct Log(Arc<parking_lot::Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Names sent by a client, or stored in accounts and shares, cannot add a line or a field to the log.
+#[tokio::test]
+async fn names_are_escaped() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_max_level(tracing::Level::DEBUG)
+        .with_writer(move || writer.clone());
+    let _guard = tracing::subscriber::set_default(subscriber.finish());
+
+    let w = World::new();
+    protect(&w, &[], false);
+    let mut me = w.another(1000);
+    Arc::get_mut(&mut me.session).expect("its only holder").user.name = "eve\n INFO forged".into();
+    assert_eq!(connect(&me), Err(NtStatus::ACCESS_DENIED));
+
+    // The record of a stream is gone, so it cannot be removed at close.
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777))
+        .expect("ours");
+    let w = super::notifying::hosted(World::new(), directory.path());
+    let options = CreateOptions::DELETE_ON_CLOSE;
+    let stream = w.create("f:eve\n INFO forged", How { options, ..How::CREATE }).await;
+    let file = directory.path().join("f");
+    let mut names = vec![0; 4096];
+    let length = rustix::fs::listxattr(&file, &mut names[..]).expect("attributes");
+    let names = String::from_utf8(names[..length].to_vec()).expect("text");
+    for record in names.split_terminator('\0').filter(|n| n.contains(".stream.")) {
+        rustix::fs::removexattr(&file, record).expect("there");
+    }
+    w.close(stream).await;
+
+    let text = String::from_utf8(log.0.lock().clone()).expect("text");
+    assert!(
+        text.contains("tree connect refused") && text.contains("a stream could not be removed"),
+        "{text}"
+    );
+    assert!(!text.lines().any(|line| line.starts_with(" INFO forged")), "{text}");
+}
