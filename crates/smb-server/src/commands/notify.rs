@@ -48,10 +48,10 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
         share.watches.request(open.persistent, f.file.path_of(open.persistent), scope, outside)
     };
     match waiting.ready() {
-        Some(report) => answer(report, room),
+        Some(report) => answer(r, report, room).await,
         // A request that is not the last of its compound cannot wait (MS-SMB2 3.3.5.2.7).
         None if r.header.next_command != 0 => Err(NtStatus::INTERNAL_ERROR),
-        None => answer(wait_for(r, waiting).await?, room),
+        None => answer(r, wait_for(r, waiting).await?, room).await,
     }
 }
 
@@ -73,14 +73,17 @@ async fn wait_for(r: &Request, mut waiting: Waiting<'_>) -> Result<Report, NtSta
     }
 }
 
-fn answer(report: Report, room: usize) -> Result<Reply, NtStatus> {
+async fn answer(r: &Request, report: Report, room: usize) -> Result<Reply, NtStatus> {
     let all = match report {
         Report::Events(events) => list(&events, room),
         Report::Overflow => None,
         Report::Ended(status) => return Err(status),
     };
     Ok(match all {
-        Some(bytes) => Reply::ok(&ChangeNotifyResponse { buffer: &bytes }),
+        Some(bytes) => {
+            let reply = Reply::ok(&ChangeNotifyResponse { buffer: &bytes });
+            reply.charged(&r.server.arena, bytes.len()).await
+        }
         None => Reply::with_status(NtStatus::NOTIFY_ENUM_DIR, &ChangeNotifyResponse { buffer: &[] }),
     })
 }

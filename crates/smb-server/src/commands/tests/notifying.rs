@@ -263,3 +263,26 @@ async fn own_changes_before_the_watch() {
     let (all, ()) = futures_util::future::join(all, end).await;
     assert!(!all.iter().any(|(_, name)| name == "own"), "{all:?}");
 }
+
+// A long list of changes is charged to the arena, like every long reply: one that its client does not receive holds
+// memory within the budget.
+#[tokio::test(start_paused = true)]
+async fn a_long_answer_is_memory_of_the_arena() {
+    let (w, d) = world().await;
+    let first = ask(&w, d, false, NAMES, 65_536);
+    touch(&w, "d\\first").await;
+    assert_eq!(events(&first.await).len(), 1);
+    let names: Vec<_> = (0..40).map(|n| format!("{n:0200}")).collect();
+    for name in &names {
+        touch(&w, &format!("d\\{name}")).await;
+    }
+    let before = w.server.arena.usage().used;
+    let mut reply = crate::commands::notify::handle(notify(&w, d, false, NAMES, 65_536)).await;
+    let vfs::Data::Bufs(payload) = &reply.payload else { panic!("output is no file") };
+    assert!(arena::sg_len(payload) > 40 * 400, "{} bytes", arena::sg_len(payload));
+    assert!(w.server.arena.usage().used >= before + arena::sg_len(payload));
+    let payload = arena::sg_to_vec(payload);
+    reply.message.extend(payload);
+    let told: Vec<_> = events(&reply).into_iter().map(|(_, name)| name).collect();
+    assert_eq!(told, names);
+}
