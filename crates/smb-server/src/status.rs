@@ -33,7 +33,7 @@ pub(crate) fn of_vfs(e: VfsError) -> NtStatus {
         VfsError::CrossDevice => NtStatus::NOT_SAME_DEVICE,
         VfsError::TooManyLinks => TOO_MANY_LINKS,
         VfsError::Busy => NtStatus::SHARING_VIOLATION,
-        VfsError::Damaged => NtStatus::ACCESS_DENIED,
+        VfsError::Damaged => NtStatus::FILE_CORRUPT_ERROR,
         VfsError::Unsupported => NtStatus::NOT_SUPPORTED,
         VfsError::Cancelled => NtStatus::CANCELLED,
         VfsError::Io(ENODEV) => DEVICE_NOT_READY,

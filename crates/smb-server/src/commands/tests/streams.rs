@@ -147,3 +147,19 @@ async fn renaming() {
     assert_eq!(rename(&w, full, "::$DATA", true).await, NtStatus::SUCCESS);
     assert!(!w.exists("f:full").await);
 }
+
+/// A stream of more than 1 KiB is in a file of its own. When that is missing the stream is damaged; access to it is not
+/// denied, and it can be removed.
+#[tokio::test]
+async fn a_stream_whose_data_is_missing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777))
+        .expect("ours");
+    let w = super::notifying::hosted(World::new(), directory.path());
+    let large = w.create("f:large", How::CREATE).await;
+    write(&w, large, &[7; 5000]).await;
+    w.close(large).await;
+    std::fs::remove_dir_all(directory.path().join(".causeway-streams")).expect("the stream is there");
+    assert_eq!(w.try_create("f:large", How::OPEN).await, Err(NtStatus::FILE_CORRUPT_ERROR));
+    w.create("f", How::OPEN).await;
+}
