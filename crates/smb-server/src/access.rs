@@ -5,7 +5,7 @@
 //! none of these (`ram`), it has [`default`]: owned by the administrators, full control for everyone, inherited by what
 //! is created below. A new file gets the descriptor that its creator sends, else the inheritable entries of its folder,
 //! else full control for its owner and the system; its owner is the user of the session. Mandatory labels and central
-//! access policies are stored and not evaluated; a SACL is stored and audits nothing.
+//! access policies are stored and not evaluated; a SACL is stored and inherited, and audits nothing.
 //!
 //! Access is checked here and not by the system's permissions: the backend runs as the server's own user.
 
@@ -247,7 +247,7 @@ pub(crate) fn of_dacl(user: &User, is_owner: bool, dacl: Acl<'_>, mut allowed: A
 /// The descriptor of a new file (MS-DTYP 2.5.3.4): what its creator sends, before what it inherits from its folder.
 ///
 /// # Errors
-/// INVALID_SECURITY_DESCR, INVALID_OWNER.
+/// INVALID_SECURITY_DESCR, INVALID_OWNER, PRIVILEGE_NOT_HELD.
 pub(crate) fn for_new(
     user: &User,
     parent: Option<&[u8]>,
@@ -274,12 +274,21 @@ pub(crate) fn for_new(
             parts |= SecurityInformation::DACL;
             has_dacl = true;
         }
+        if let Some(sacl) = sent.sacl {
+            if !(user.is_administrator() || needs_no_privilege(sacl)) {
+                return Err(NtStatus::PRIVILEGE_NOT_HELD);
+            }
+            parts |= SecurityInformation::SACL;
+        }
         replace(user, &mut new, parts, &sent)?;
     }
+    // A POSIX owner may have no account on this server: "creator owner" is then the user.
+    let owner = new.owner.filter(|o| !nfs::is_owner(o) || user.is(o)).unwrap_or(user.sid);
+    let group = new.group.unwrap_or(user.sid);
+    let auto = parent.control.contains(ControlFlags::SACL_AUTO_INHERITED);
+    let inherited = parent.sacl.as_ref().map(|s| inherit(s.as_acl(), auto, &owner, &group, directory));
+    add_to_sacl(&mut new, inherited, auto, user.is_administrator());
     if !has_dacl {
-        // A POSIX owner may have no account on this server: "creator owner" is then the user.
-        let owner = new.owner.filter(|o| !nfs::is_owner(o) || user.is(o)).unwrap_or(user.sid);
-        let group = new.group.unwrap_or(user.sid);
         let auto = parent.control.contains(ControlFlags::DACL_AUTO_INHERITED);
         let inherited = parent.dacl.as_ref().map(|d| inherit(d.as_acl(), auto, &owner, &group, directory));
         new.control |= ControlFlags::DACL_PRESENT;
@@ -294,6 +303,45 @@ pub(crate) fn for_new(
     let mut out = Vec::new();
     new.encode(&mut out);
     Ok(out)
+}
+
+/// Whether a creator without SeSecurityPrivilege may send this SACL: a list of resource attributes and labels, for which
+/// SET_INFO does not need ACCESS_SYSTEM_SECURITY either ([`needed_to_set`]). The rule for CREATE is in Microsoft's
+/// "SACL for a New Object": it depends on the privilege, not on the access that the open requests.
+fn needs_no_privilege(sacl: Acl<'_>) -> bool {
+    let harmless = |a: Ace<'_>| {
+        matches!(a.ace_type, AceType::SYSTEM_MANDATORY_LABEL | AceType::SYSTEM_RESOURCE_ATTRIBUTE)
+    };
+    !sacl.is_empty() && sacl.iter().map_while(Result::ok).all(harmless)
+}
+
+/// Appends the entries that a new file inherits to the explicit ones of the SACL that its creator sent, unless that is
+/// protected (MS-DTYP 2.5.3.4.2). Only a user with SeSecurityPrivilege may protect it: else it would not be audited.
+fn add_to_sacl(new: &mut SecurityDescriptorBuf, inherited: Option<AclBuf>, auto: bool, privileged: bool) {
+    if !privileged {
+        new.control.remove(ControlFlags::SACL_PROTECTED);
+    }
+    let protected = new.control.contains(ControlFlags::SACL_PROTECTED);
+    let inherited = inherited.filter(|acl| !protected && !acl.as_acl().is_empty());
+    if auto && inherited.is_some() {
+        new.control |= ControlFlags::SACL_AUTO_INHERITED;
+    }
+    let Some(sent) = new.sacl.take() else {
+        new.sacl = inherited;
+        return;
+    };
+    let mut acl = AclBuf::new();
+    // MS-DTYP 2.5.3.4.6: entries that the creator marks as inherited are not explicit. In a protected list all are.
+    for ace in mapped(sent.as_acl()).as_acl().iter().map_while(Result::ok) {
+        if protected || !ace.flags.contains(AceFlags::INHERITED) {
+            let _ = acl.push(&Ace { flags: ace.flags & !AceFlags::INHERITED, ..ace });
+        }
+    }
+    for ace in inherited.iter().flat_map(|acl| acl.as_acl().iter().map_while(Result::ok)) {
+        // A list that grows past its bound loses inherited entries at its end.
+        let _ = acl.push(&ace);
+    }
+    new.sacl = Some(acl);
 }
 
 /// The DACL of a new file that inherits nothing from its folder: as a token's default DACL.
@@ -311,8 +359,8 @@ const INHERITANCE: AceFlags = AceFlags::OBJECT_INHERIT
     .union(AceFlags::NO_PROPAGATE_INHERIT)
     .union(AceFlags::INHERIT_ONLY);
 
-/// The entries that a folder's DACL passes on (MS-DTYP 2.5.3.4.1, 2.5.3.4.4). An entry for "creator owner" or with
-/// generic rights becomes two on a folder: one that applies to the folder, one for its children to inherit.
+/// The entries that a folder's DACL or SACL passes on (MS-DTYP 2.5.3.4.1, 2.5.3.4.4). An entry for "creator owner" or
+/// with generic rights becomes two on a folder: one that applies to the folder, one for its children to inherit.
 fn inherit(parent: Acl<'_>, auto: bool, owner: &Sid, group: &Sid, directory: bool) -> AclBuf {
     let mut acl = AclBuf::new();
     for ace in parent.iter().map_while(Result::ok) {

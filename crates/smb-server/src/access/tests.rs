@@ -129,6 +129,89 @@ fn creator_owner_becomes_somebody() {
     assert_eq!((d.owner, d.group), (Some(sid(1)), Some(sid(513))));
 }
 
+const AUDIT: AceType = AceType::SYSTEM_AUDIT;
+const LABEL: AceType = AceType::SYSTEM_MANDATORY_LABEL;
+
+/// A descriptor with a SACL of these entries alone.
+fn audited(control: ControlFlags, entries: &[(AceType, AceFlags, AccessMask, Sid)]) -> Vec<u8> {
+    let mut sacl = AclBuf::new();
+    for (ace_type, flags, mask, sid) in entries {
+        sacl.push(&Ace::new(*ace_type, *flags, *mask, *sid)).expect("fits");
+    }
+    encoded(&SecurityDescriptorBuf { control, sacl: Some(sacl), ..SecurityDescriptorBuf::default() })
+}
+
+fn administrator() -> User {
+    User { groups: vec![Sid::EVERYONE, Sid::BUILTIN_ADMINISTRATORS], ..user(1) }
+}
+
+type Entries = Vec<(AceFlags, AccessMask, Sid)>;
+
+/// The entries of a descriptor's SACL, and whether it is auto-inherited and protected.
+fn sacl_of(bytes: &[u8]) -> (Option<Entries>, bool, bool) {
+    let d = SecurityDescriptor::decode(bytes).expect("our own");
+    let entries = d.sacl.map(|s| {
+        s.iter().map(|a| a.map(|a| (a.flags, a.mask, a.sid)).expect("our own")).collect::<Entries>()
+    });
+    let has = |flag| d.control.contains(flag);
+    (entries, has(ControlFlags::SACL_AUTO_INHERITED), has(ControlFlags::SACL_PROTECTED))
+}
+
+// MS-DTYP 2.5.3.4.1, step 4: a SACL is inherited as a DACL is, whoever creates the file.
+#[test]
+fn audit_entries_are_inherited() {
+    let (oi, ci, failed) = (AceFlags::OBJECT_INHERIT, AceFlags::CONTAINER_INHERIT, AceFlags::FAILED_ACCESS);
+    let entries = [(AUDIT, oi | ci | failed, READ, sid(2)), (AUDIT, failed, WRITE, sid(3))];
+    for (control, auto) in [(ControlFlags::empty(), false), (ControlFlags::SACL_AUTO_INHERITED, true)] {
+        let parent = audited(control, &entries);
+        let mark = if auto { AceFlags::INHERITED } else { AceFlags::empty() };
+        for maker in [user(1), administrator()] {
+            let file = for_new(&maker, Some(&parent), None, false).expect("made");
+            assert_eq!(sacl_of(&file), (Some(vec![(failed | mark, READ, sid(2))]), auto, false));
+            let folder = for_new(&maker, Some(&parent), None, true).expect("made");
+            assert_eq!(sacl_of(&folder), (Some(vec![(oi | ci | failed | mark, READ, sid(2))]), auto, false));
+        }
+    }
+    let parent = audited(ControlFlags::SACL_AUTO_INHERITED, &entries[1..]);
+    let file = for_new(&user(1), Some(&parent), None, false).expect("made");
+    assert_eq!(sacl_of(&file), (None, false, false), "nothing is passed on");
+}
+
+// MS-DTYP 2.5.3.4.2: a creator's explicit entries come first, unless it protects its list.
+#[test]
+fn a_creator_sends_audit_entries() {
+    let (oi, failed) = (AceFlags::OBJECT_INHERIT, AceFlags::FAILED_ACCESS);
+    let parent = audited(ControlFlags::SACL_AUTO_INHERITED, &[(AUDIT, oi | failed, READ, sid(2))]);
+    let inherited = (failed | AceFlags::INHERITED, READ, sid(2));
+    let entries = [
+        (AUDIT, failed, AccessMask::GENERIC_WRITE, sid(3)),
+        (AUDIT, failed | AceFlags::INHERITED, WRITE, sid(4)),
+    ];
+    let explicit = (failed, AccessMask::FILE_GENERIC_WRITE, sid(3));
+    let made = |user: &User, sent: &[u8]| for_new(user, Some(&parent), Some(sent), false);
+    let sent = audited(ControlFlags::empty(), &entries);
+    let file = made(&administrator(), &sent).expect("by the privilege");
+    assert_eq!(sacl_of(&file), (Some(vec![explicit, inherited]), true, false));
+    let protected = audited(ControlFlags::SACL_PROTECTED, &entries);
+    let file = made(&administrator(), &protected).expect("by the privilege");
+    assert_eq!(sacl_of(&file), (Some(vec![explicit, (failed, WRITE, sid(4))]), false, true));
+
+    // Without SeSecurityPrivilege: only labels and resource attributes, which do not end the audit of the folder.
+    let empty = audited(ControlFlags::SACL_PROTECTED, &[]);
+    let label = (LABEL, AceFlags::empty(), READ, sid(5));
+    let both = audited(ControlFlags::empty(), &[label, entries[0]]);
+    for refused in [&sent, &protected, &empty, &both] {
+        assert_eq!(made(&user(1), refused), Err(NtStatus::PRIVILEGE_NOT_HELD));
+    }
+    let file = made(&user(1), &audited(ControlFlags::SACL_PROTECTED, &[label])).expect("a label");
+    assert_eq!(sacl_of(&file), (Some(vec![(AceFlags::empty(), READ, sid(5)), inherited]), true, false));
+    // SACL_PRESENT without a list: none is sent.
+    let mut none = descriptor(sid(1), &[]);
+    none[2] |= ControlFlags::SACL_PRESENT.bits() as u8;
+    let file = made(&user(1), &none).expect("no list");
+    assert_eq!(sacl_of(&file), (Some(vec![inherited]), true, false));
+}
+
 // MS-FSA 2.1.5.17: parts that are not named stay; a file cannot be given to another user.
 #[test]
 fn changing() {

@@ -1,5 +1,8 @@
-use smb_wire::msg::CreateAction;
-use smb_wire::security::{Ace, AceFlags, AceType, AclBuf, ControlFlags, SecurityDescriptorBuf};
+use smb_wire::context::create::name;
+use smb_wire::msg::{CreateAction, SecurityInformation};
+use smb_wire::security::{
+    Ace, AceFlags, AceType, AclBuf, ControlFlags, SecurityDescriptor, SecurityDescriptorBuf,
+};
 
 use super::*;
 
@@ -101,6 +104,47 @@ async fn security() {
     other.try_create("f", delete).await.expect("by the folder's leave");
     let system = How { access: AccessMask::ACCESS_SYSTEM_SECURITY | AccessMask::READ_DATA, ..How::OPEN };
     assert_eq!(w.try_create("f", system).await, Err(NtStatus::PRIVILEGE_NOT_HELD));
+}
+
+// MS-SMB2 3.3.5.9.2: a SACL in SMB2_CREATE_SD_BUFFER needs SeSecurityPrivilege, and counts for a new file only.
+#[tokio::test(start_paused = true)]
+async fn a_sacl_at_create() {
+    let w = World::new();
+    let mut administrator = user(1001);
+    administrator.groups.push(Sid::BUILTIN_ADMINISTRATORS);
+    let (session, tree) = World::connect(&w.server, 1001, administrator);
+    let administrator = World { server: Arc::clone(&w.server), facts: Arc::clone(&w.facts), session, tree };
+    let inheritable = AceFlags::OBJECT_INHERIT | AceFlags::CONTAINER_INHERIT | AceFlags::FAILED_ACCESS;
+    let mut sacl = AclBuf::new();
+    let audit = Ace::new(AceType::SYSTEM_AUDIT, inheritable, AccessMask::WRITE_DATA, Sid::EVERYONE);
+    sacl.push(&audit).expect("fits");
+    let mut sd = Vec::new();
+    SecurityDescriptorBuf { sacl: Some(sacl), ..SecurityDescriptorBuf::default() }.encode(&mut sd);
+    let mut contexts = CreateContextsBuf::new();
+    contexts.push(name::SEC_D, &sd).expect("fits");
+
+    let create = async |w: &World, how| w.create_with("d", how, OplockLevel::NONE, &contexts).await.status;
+    let make = How { disposition: CreateDisposition::OPEN_IF, ..How::MKDIR };
+    assert_eq!(create(&w, make).await, NtStatus::PRIVILEGE_NOT_HELD);
+    assert!(!w.exists("d").await);
+    assert_eq!(create(&administrator, make).await, NtStatus::SUCCESS);
+    assert_eq!(create(&w, make).await, NtStatus::SUCCESS, "ignored for a directory that exists");
+    // The server reads the list that the child inherits; the user may not.
+    w.create("d\\f", How::CREATE).await;
+    let how = How { access: AccessMask::ACCESS_SYSTEM_SECURITY, ..How::OPEN };
+    let f = administrator.create("d\\f", how).await;
+    let q = QueryInfoRequest {
+        info_type: InfoType::SECURITY,
+        additional_information: SecurityInformation::SACL,
+        output_buffer_length: 4096,
+        file_id: f,
+        ..QueryInfoRequest::default()
+    };
+    let reply = crate::commands::query_info::handle(administrator.request(&q)).await;
+    let answer = success::<QueryInfoResponse<'_>>(&reply).expect("an administrator");
+    let d = SecurityDescriptor::decode(answer.buffer).expect("our own");
+    let entries: Vec<_> = d.sacl.expect("inherited").iter().map(|a| a.expect("our own")).collect();
+    assert_eq!(entries, [Ace { flags: AceFlags::FAILED_ACCESS, ..audit }]);
 }
 
 fn of_owner_only(user: &User) -> Vec<u8> {
