@@ -32,6 +32,20 @@ pub struct DiskInfo {
     pub queue_depth: u32,
     /// Whether it has a write cache that a power cut empties.
     pub write_cache: WriteCache,
+    /// How it lies on other disks; `None` if it is no virtual disk.
+    pub layout: Option<Layout>,
+}
+
+/// How a virtual disk lies on other disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Bytes that keep all of its disks busy: columns times interleave. With parity, a write of whole stripes needs no
+    /// reads.
+    pub stripe: u64,
+    /// Bytes that are allocated at a time.
+    pub row: u64,
+    /// How many disks, or fault domains where the disks have several, may be lost.
+    pub failures: usize,
 }
 
 /// The identity of a disk; compared as a whole.

@@ -53,7 +53,7 @@ pub use error::{DiskError, Op, Place};
 pub use file::{FileDisk, FileOptions, FixedBuffers, Holder, OpenError};
 pub use gate::{FlushLatch, Gate, Pass};
 pub use image::{Image, PAGE, append};
-pub use info::{DiskId, DiskInfo, EnclosureSlot, Geometry, IdKind, Media, WriteCache};
+pub use info::{DiskId, DiskInfo, EnclosureSlot, Geometry, IdKind, Layout, Media, WriteCache};
 pub use memory::{MemoryDisk, MemoryOptions};
 pub use overlay::{Overlay, Room};
 pub use slow_reads::SlowReads;

@@ -75,6 +75,7 @@ impl MemoryOptions {
             enclosure: self.enclosure.clone(),
             queue_depth: 1024,
             write_cache: if self.volatile_cache { WriteCache::Volatile } else { WriteCache::None },
+            layout: None,
         }
     }
 }

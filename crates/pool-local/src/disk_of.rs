@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arena::{Sg, SgMut, sg_len};
-use disk::{Disk, DiskError, DiskId, DiskInfo, Gate, Geometry, IdKind, Media, Op, Pass, Place, WriteCache};
+use disk::{
+    Disk, DiskError, DiskId, DiskInfo, Gate, Geometry, IdKind, Layout, Media, Op, Pass, Place, WriteCache,
+};
 use env::{Ctx, Epoch, Io};
 use pool::PoolId;
 use pool::jobs::ClientIo;
@@ -41,8 +43,11 @@ impl VirtualDisk {
         slot: Arc<Slot>,
         pool: PoolId,
         record: &SpaceRecord,
+        slab_bytes: u64,
         is_read_only: bool,
     ) -> VirtualDisk {
+        // The slowest that it may lie on.
+        let media = record.media.media().next().unwrap_or(Media::Unspecified);
         let serial = format!("{pool}/{}", slot.id().0);
         let info = DiskInfo {
             id: DiskId { kind: IdKind::File, value: serial.clone() },
@@ -57,12 +62,17 @@ impl VirtualDisk {
                 atomic_write: UNIT as u32,
                 dma_alignment: DMA_ALIGNMENT,
             },
-            media: Media::Unspecified,
-            rotational: false,
+            media,
+            rotational: media == Media::Hdd,
             removable: false,
             enclosure: None,
             queue_depth: QUEUE,
             write_cache: WriteCache::Volatile,
+            layout: Some(Layout {
+                stripe: u64::from(record.columns) * u64::from(record.interleave),
+                row: record.row_bytes(slab_bytes),
+                failures: record.promised(),
+            }),
         };
         let doubts = AtomicU64::new(slot.doubts());
         VirtualDisk { slot, info, is_read_only, gate: Arc::default(), doubts }

@@ -139,8 +139,10 @@ impl LocalPool {
 
     /// A space as a disk. One that is not open yet answers with the reason.
     pub fn disk(&self, space: SpaceId) -> Result<VirtualDisk, LocalError> {
-        let record = self.pool.read(|s| s.spaces.get(&space).cloned()).ok_or(LocalError::NoSpace(space))?;
-        Ok(VirtualDisk::new(self.slot(space)?, self.pool.id(), &record, self.pool.is_read_only()))
+        let of = self.pool.read(|s| s.spaces.get(&space).cloned().map(|record| (record, s.slab_bytes)));
+        let (record, slab_bytes) = of.ok_or(LocalError::NoSpace(space))?;
+        let is_read_only = self.pool.is_read_only();
+        Ok(VirtualDisk::new(self.slot(space)?, self.pool.id(), &record, slab_bytes, is_read_only))
     }
 
     /// Makes a space; it has no slabs but for its log until it is written. Errors: of one that was made and could not

@@ -15,8 +15,6 @@ pub struct Options {
     pub read_only: bool,
     /// Discarded blocks read as zeros (true for a space; not for every physical disk).
     pub discard_zeros: bool,
-    /// Bytes that keep all of its disks busy: columns times interleave; 0 where that is not known.
-    pub stripe: u64,
 }
 
 /// The limits of a request; every one is validated before it is executed.
@@ -56,7 +54,8 @@ pub(crate) fn of(info: &DiskInfo, options: &Options, memory: u64) -> Result<(Par
     let logical_shift = block.trailing_zeros() as u8;
     let physical_shift = physical.trailing_zeros() as u8;
     // The driver takes powers of two only: the largest one that stripes are a multiple of.
-    let stripe_shift = if options.stripe == 0 { 0 } else { options.stripe.trailing_zeros().min(30) as u8 };
+    let stripe = info.layout.map_or(0, |layout| layout.stripe);
+    let stripe_shift = if stripe == 0 { 0 } else { stripe.trailing_zeros().min(30) as u8 };
     let mut attributes = ATTRIBUTE_VOLATILE_CACHE | ATTRIBUTE_FUA;
     for (is, attribute) in [(options.read_only, ATTRIBUTE_READ_ONLY), (info.rotational, ATTRIBUTE_ROTATIONAL)]
     {
@@ -82,7 +81,7 @@ pub(crate) fn of(info: &DiskInfo, options: &Options, memory: u64) -> Result<(Par
 
 #[cfg(test)]
 mod tests {
-    use disk::{Disk, MemoryDisk, MemoryOptions};
+    use disk::{Disk, Layout, MemoryDisk, MemoryOptions};
 
     use super::*;
 
@@ -94,7 +93,8 @@ mod tests {
     fn a_disk_becomes_a_device() {
         let mut info = info();
         info.rotational = false;
-        let options = Options { stripe: 3 * (256 << 10), ..Options::default() };
+        info.layout = Some(Layout { stripe: 3 * (256 << 10), row: 3 << 30, failures: 1 });
+        let options = Options::default();
         let (p, bounds) = of(&info, &options, 256 << 20).expect("fit");
         assert_eq!(p.attributes, ATTRIBUTE_VOLATILE_CACHE | ATTRIBUTE_FUA, "or the kernel sends no FLUSH");
         assert_eq!((p.logical_shift, p.sectors), (12, (64 << 20) / 512));
@@ -110,7 +110,8 @@ mod tests {
     #[test]
     fn unknown_and_odd_stripes_are_at_least_a_block() {
         for stripe in [0, 512, 3 << 10] {
-            let (p, _) = of(&info(), &Options { stripe, ..Options::default() }, 256 << 20).expect("fit");
+            let info = DiskInfo { layout: Some(Layout { stripe, row: 1 << 30, failures: 1 }), ..info() };
+            let (p, _) = of(&info, &Options::default(), 256 << 20).expect("fit");
             assert_eq!(p.optimal_shift, p.physical_shift, "{stripe}");
         }
     }

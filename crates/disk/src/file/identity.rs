@@ -56,6 +56,7 @@ pub(crate) fn of_device(path: &Path, geometry: Geometry, device: Option<&Device>
             enclosure: None,
             queue_depth: QUEUE_DEPTH_DEVICE,
             write_cache: WriteCache::Unknown,
+            layout: None,
         };
     };
     DiskInfo {
@@ -71,6 +72,7 @@ pub(crate) fn of_device(path: &Path, geometry: Geometry, device: Option<&Device>
         enclosure: d.enclosure(),
         queue_depth: d.queue_depth().unwrap_or(QUEUE_DEPTH_DEVICE),
         write_cache: d.write_cache(),
+        layout: None,
     }
 }
 

@@ -301,6 +301,7 @@ fn file_info(
         enclosure: None,
         queue_depth: QUEUE_DEPTH_FILE,
         write_cache: WriteCache::Unknown,
+        layout: None,
     })
 }
 

@@ -175,8 +175,9 @@ impl File {
                 _ => at.end.next_multiple_of(BLOCK),
             };
             let open = disk.as_ref().ok_or(VfsError::Stale)?;
-            let size = open.disk.info().geometry.size;
-            let steps = data.checked_next_multiple_of(open.step.max(BLOCK)).filter(|s| *s <= SIZE_MAX);
+            let (size, row) =
+                (open.disk.info().geometry.size, open.disk.info().layout.map_or(BLOCK, |l| l.row));
+            let steps = data.checked_next_multiple_of(row.max(BLOCK)).filter(|s| *s <= SIZE_MAX);
             let size = if data > size { steps.ok_or(VfsError::TooLarge)? } else { size };
             self.set_length(c, &mut disk, form, data, size).await?;
         }

@@ -101,10 +101,8 @@ pub struct VirtualDisk {
 
 /// A virtual disk that is open.
 pub struct OpenDisk {
-    /// Its data.
+    /// Its data. When a file grows, it is enlarged by whole rows ([`disk::Layout`]).
     pub disk: Arc<dyn Disk>,
-    /// The step by which a growing disk is enlarged, in bytes: the pool's unit of allocation.
-    pub step: u64,
     /// While it exists, others cannot resize or destroy the virtual disk.
     pub guard: Box<dyn Any + Send + Sync>,
 }

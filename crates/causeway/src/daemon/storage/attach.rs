@@ -222,11 +222,7 @@ impl Pools {
         attach: &Attach,
     ) -> Result<String, StorageError> {
         let read_only = attach.read_only || open.read_only;
-        let shown = open.pool.read(|s| {
-            let record = s.spaces.get(&space)?;
-            Some((record.name.clone(), u64::from(record.columns) * u64::from(record.interleave)))
-        });
-        let (name, stripe) = shown.unwrap_or_default();
+        let name = open.name_of(space);
         let disk = open.space_for_clients(space)?;
         let (way, place) = match &attach.nbd {
             Some(path) => {
@@ -236,7 +232,7 @@ impl Pools {
                 (Way::Nbd(server), url(&name, path))
             }
             None => {
-                let options = ublk::Options { read_only, discard_zeros: true, stripe };
+                let options = ublk::Options { read_only, discard_zeros: true };
                 let device = ublk::Device::start(disk, options, &self.arena, &self.env).await?;
                 let place = device.path().display().to_string();
                 (Way::Device(device), place)

@@ -132,13 +132,8 @@ impl VirtualDisks for PoolShare {
     fn open(&self, number: u64) -> VfsResult<OpenDisk> {
         let (open, space) = (self.pool()?, id(number).map_err(|_| VfsError::Stale)?);
         let disk = open.space_for_clients(space).map_err(|e| refused(&self.pool, &e))?;
-        let step = open.pool.read(|s| s.spaces.get(&space).map_or(0, |r| r.row_bytes(s.slab_bytes)));
         open.attachments.share(space);
-        Ok(OpenDisk {
-            disk,
-            step,
-            guard: Box::new(InUse { attachments: Arc::clone(&open.attachments), space }),
-        })
+        Ok(OpenDisk { disk, guard: Box::new(InUse { attachments: Arc::clone(&open.attachments), space }) })
     }
 
     fn resize(&self, number: u64, size: u64) -> BoxFuture<VfsResult<()>> {

@@ -313,7 +313,7 @@ async fn a_file_that_another_program_writes() {
     let mut bytes = Vec::new();
     size.encode(&mut bytes);
     assert_eq!(l.w.set(id, FileInfoClass::END_OF_FILE.0, &bytes).await, NtStatus::SUCCESS);
-    let own = std::time::Instant::now();
+    let own = tokio::time::Instant::now();
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(l.broken().is_none());
     let broken = tokio::time::timeout(Duration::from_secs(20), async {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arena::{Sg, SgMut, sg_len, sg_to_vec};
-use disk::{Disk, DiskError, DiskId, DiskInfo, Geometry, IdKind, Media, Op, Place, WriteCache};
+use disk::{Disk, DiskError, DiskId, DiskInfo, Geometry, IdKind, Layout, Media, Op, Place, WriteCache};
 use env::{BoxFuture, Ctx, Epoch, Io};
 use parking_lot::Mutex;
 
@@ -126,7 +126,7 @@ impl VirtualDisks for Memory {
             let entry = s.disks.get(&number).ok_or(VfsError::Stale)?;
             let size = entry.data.lock().all.len() as u64;
             let disk = Arc::new(Handle { info: info(size), data: Arc::clone(&entry.data) });
-            Ok(OpenDisk { disk, step: STEP, guard: Box::new(Arc::clone(&entry.in_use)) })
+            Ok(OpenDisk { disk, guard: Box::new(Arc::clone(&entry.in_use)) })
         })
     }
 
@@ -184,6 +184,7 @@ fn info(size: u64) -> DiskInfo {
         enclosure: None,
         queue_depth: 1,
         write_cache: WriteCache::Volatile,
+        layout: Some(Layout { stripe: BLOCK, row: STEP, failures: 1 }),
     }
 }
 
