@@ -262,10 +262,9 @@ async fn check_folder(r: &Request, path: &VfsPath, directory: bool) -> Result<Ac
             if !allowed.contains(needed) {
                 return Err(status(NtStatus::ACCESS_DENIED));
             }
-            // The folder is open during the rename, which prevents its removal: Windows shares it for reading and
-            // writing only, and requests DELETE for itself.
-            let held =
-                ShareMode { access: AccessMask::DELETE, share: ShareAccess::READ | ShareAccess::WRITE };
+            // MS-FSA 2.1.5.15.12: the folder is open during the rename, to add an entry. As in <185> it is not shared for
+            // DELETE, which prevents its removal.
+            let held = ShareMode { access: needed, share: ShareAccess::READ | ShareAccess::WRITE };
             r.server.files.admits(found.node.id(), held, r.server.env.moment())?;
             Ok(allowed)
         }

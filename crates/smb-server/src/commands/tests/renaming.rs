@@ -56,6 +56,35 @@ async fn onto_another_of_its_names() {
     assert!(!w.exists("f").await && w.exists("g").await);
 }
 
+// MS-FSA 2.1.5.15.12 <185>: a rename opens the new folder to add an entry, and shares it for reading and writing.
+#[tokio::test(start_paused = true)]
+async fn into_a_folder_that_is_open() {
+    let w = World::new();
+    let made = w.create("d", How::MKDIR).await;
+    w.close(made).await;
+    let (file, folder) = (w.create("f", How::CREATE).await, w.create("g", How::MKDIR).await);
+    let (success, violation) = (NtStatus::SUCCESS, NtStatus::SHARING_VIOLATION);
+    for (access, share, outcome) in [
+        (AccessMask::READ_DATA, SHARE_ALL, success),
+        (AccessMask::READ_DATA, ShareAccess::READ | ShareAccess::WRITE, success),
+        (AccessMask::READ_DATA, ShareAccess::READ | ShareAccess::DELETE, violation),
+        (AccessMask::READ_DATA, ShareAccess::empty(), violation),
+        (AccessMask::READ_ATTRIBUTES, ShareAccess::empty(), success),
+        (AccessMask::DELETE, SHARE_ALL, violation),
+    ] {
+        let how = How { access, share, options: CreateOptions::DIRECTORY_FILE, ..How::OPEN };
+        let open = w.create("d", how).await;
+        for (id, name) in [(file, "f"), (folder, "g")] {
+            let renamed = rename(&w, id, &format!("d\\{name}"), false).await;
+            assert_eq!(renamed, outcome, "{name}, {access:?}, {share:?}");
+            if renamed == success {
+                assert_eq!(rename(&w, id, name, false).await, success, "back");
+            }
+        }
+        w.close(open).await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_directory_with_open_children_stays() {
     let w = World::new();
