@@ -250,10 +250,12 @@ impl Plan<'_> {
             if !same_file || open.created.client == self.r.facts.client_guid {
                 continue;
             }
-            if self.r.facts.dialect == 0x0311
-                && let Some(had) = old.version
-                && instance.version.is_none_or(|new| had >= new)
-            {
+            let refused = match (old.version, instance.version) {
+                (Some(had), Some(new)) => self.r.facts.dialect == 0x0311 && had >= new,
+                (Some(_), None) => true,
+                (None, _) => false,
+            };
+            if refused {
                 return Err(NtStatus::FILE_FORCED_CLOSED);
             }
             let security = access::descriptor_now(self.r, &f.node).await?;

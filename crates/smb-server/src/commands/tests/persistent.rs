@@ -1,9 +1,10 @@
-//! Persistent opens (MS-SMB2 3.3.5.9.10, 3.3.5.9.12, 3.3.7.1): restarts of the server, failing journals, disconnected
-//! clients.
+//! Persistent and resilient opens (MS-SMB2 3.3.5.9.10, 3.3.5.9.12, 3.3.5.15.9, 3.3.7.1): restarts of the server, failing
+//! journals, disconnected clients.
 
 mod breaking;
 mod expiring;
 mod failing;
+mod resilient;
 mod restoring;
 mod scale;
 
@@ -12,8 +13,8 @@ use std::time::Duration;
 
 use futures_util::future::poll_immediate;
 use smb_wire::context::{
-    CreateRequestContext, CreateResponseContext, DurableFlags, DurableReconnectV2, DurableRequestV2, Lease,
-    LeaseFlags, LeaseV2,
+    AppInstanceVersion, CreateRequestContext, CreateResponseContext, DurableFlags, DurableReconnectV2,
+    DurableRequestV2, Lease, LeaseFlags, LeaseV2,
 };
 use smb_wire::fscc::{FileDispositionInformation, FileInfoClass, FileRenameInformation, PosixCreateRequest};
 use smb_wire::msg::{
@@ -60,6 +61,8 @@ struct Ask {
     posix: bool,
     /// AppInstanceId.
     instance: Option<u8>,
+    /// AppInstanceVersion, high and low half.
+    version: Option<(u64, u64)>,
     replay: bool,
     reconnect: Option<(FileId, u8)>,
 }
@@ -70,6 +73,7 @@ const PLAIN: Ask = Ask {
     lease: None,
     posix: false,
     instance: None,
+    version: None,
     replay: false,
     reconnect: None,
 };
@@ -163,6 +167,10 @@ impl Client {
                 })
             }),
             ask.instance.map(|id| CreateRequestContext::AppInstanceId(Guid([id; 16]))),
+            ask.version.map(|(high, low)| {
+                let structure_size = AppInstanceVersion::LEN as u16;
+                CreateRequestContext::AppInstanceVersion(AppInstanceVersion { structure_size, high, low })
+            }),
             ask.posix.then_some(CreateRequestContext::Posix(&posix)),
         ];
         for context in all.into_iter().flatten() {

@@ -101,6 +101,31 @@ async fn an_application_that_was_moved() {
     assert_eq!(run.restarted().await.1, 2);
 }
 
+/// MS-SMB2 3.3.5.9.13: where the old instance of the application has a version, only a newer one takes its file.
+#[tokio::test(start_paused = true)]
+async fn an_application_with_versions() {
+    let run = Run::new();
+    let (a, mut b) = (run.client(1), run.client(2));
+    let alone = How { share: ShareAccess::empty(), ..How::OPEN_IF };
+    let of = |version| Ask { instance: Some(7), version, ..PLAIN };
+    let old = a.create("f", alone, of(Some((2, 5)))).await.expect("made");
+    for version in [Some((2, 5)), Some((2, 4)), Some((1, 6)), None] {
+        let refused = b.create("f", alone, of(version)).await.expect_err("not newer");
+        assert_eq!(refused, NtStatus::FILE_FORCED_CLOSED, "{version:?}");
+        assert_eq!(a.w.flush(old.id).await, NtStatus::SUCCESS, "the old open stays");
+    }
+    // A request without a version is refused in all dialects.
+    Arc::make_mut(&mut b.w.facts).dialect = 0x0302;
+    let refused = b.create("f", alone, of(None)).await.expect_err("no version");
+    assert_eq!(refused, NtStatus::FILE_FORCED_CLOSED);
+    Arc::make_mut(&mut b.w.facts).dialect = 0x0311;
+
+    let newer = b.create("f", alone, of(Some((2, 6)))).await.expect("a higher low half");
+    assert_eq!(a.w.flush(old.id).await, NtStatus::FILE_CLOSED);
+    a.create("f", alone, of(Some((3, 0)))).await.expect("a higher high half");
+    assert_eq!(b.w.flush(newer.id).await, NtStatus::FILE_CLOSED);
+}
+
 /// MS-SMB2 3.3.5.9.12: an open that has a session is refused. But the server may notice the end of the old connection
 /// after the client has reconnected on a new one.
 #[tokio::test(start_paused = true)]
