@@ -1,7 +1,7 @@
 //! Compounds (MS-SMB2 3.3.5.2.7), CANCEL (3.3.5.16), and the capabilities in NEGOTIATE (3.3.5.4).
 
 use env::Env;
-use smb_server::Limits;
+use smb_server::{FileJournal, Limits};
 use smb_wire::header::{RELATED_SESSION_ID, RELATED_TREE_ID};
 use smb_wire::ioctl::{ReparseBuffer, ReparseTag, SymlinkReparse};
 use smb_wire::msg::{
@@ -266,28 +266,42 @@ async fn an_unsigned_cancel_cancels() {
     assert_eq!((cancelled.status, cancelled.message_id), (NtStatus::CANCELLED, interim.message_id));
 }
 
-/// MS-SMB2 3.3.5.4: several channels, and encryption of 3.0, only for a client that offers them.
+/// MS-SMB2 3.3.5.4: several channels, encryption of 3.0, leases on directories and persistent handles, only for a client
+/// that offers them.
 #[tokio::test]
 async fn capabilities_are_those_that_the_client_offers() {
-    let world = world();
-    for offered in [
-        Capabilities::empty(),
-        Capabilities::MULTI_CHANNEL,
-        Capabilities::ENCRYPTION,
-        Capabilities::MULTI_CHANNEL | Capabilities::ENCRYPTION,
-    ] {
-        let mut raw = Raw::new(world.dial().await.0);
-        let dialects = 0x0302u16.to_le_bytes();
-        let body = NegotiateRequest {
-            security_mode: SecurityMode::SIGNING_ENABLED,
-            capabilities: offered,
-            client_guid: Guid([1; 16]),
-            dialects: Dialects::from_bytes(&dialects).expect("one"),
-            ..NegotiateRequest::default()
-        };
-        let (_, m) = raw.call(Command::NEGOTIATE, &body).await.expect("an answer");
-        let said = NegotiateResponse::decode(&m).expect("sound").capabilities;
-        assert_eq!(said & (Capabilities::MULTI_CHANNEL | Capabilities::ENCRYPTION), offered);
+    let folder = tempfile::tempdir().expect("a folder");
+    let journal = FileJournal::open(&folder.path().join("opens.journal")).expect("made");
+    let with_journal = World::with_journal(Env::real(), 64 << 20, Limits::default(), Some(journal));
+    let optional = Capabilities::MULTI_CHANNEL
+        | Capabilities::ENCRYPTION
+        | Capabilities::DIRECTORY_LEASING
+        | Capabilities::PERSISTENT_HANDLES;
+    // Persistent handles need a journal.
+    for (world, absent) in
+        [(with_journal, Capabilities::empty()), (world(), Capabilities::PERSISTENT_HANDLES)]
+    {
+        for offered in [
+            Capabilities::empty(),
+            Capabilities::MULTI_CHANNEL,
+            Capabilities::ENCRYPTION,
+            Capabilities::DIRECTORY_LEASING,
+            Capabilities::PERSISTENT_HANDLES,
+            optional,
+        ] {
+            let mut raw = Raw::new(world.dial().await.0);
+            let dialects = 0x0302u16.to_le_bytes();
+            let body = NegotiateRequest {
+                security_mode: SecurityMode::SIGNING_ENABLED,
+                capabilities: offered,
+                client_guid: Guid([1; 16]),
+                dialects: Dialects::from_bytes(&dialects).expect("one"),
+                ..NegotiateRequest::default()
+            };
+            let (_, m) = raw.call(Command::NEGOTIATE, &body).await.expect("an answer");
+            let said = NegotiateResponse::decode(&m).expect("sound").capabilities;
+            assert_eq!(said & optional, offered & !absent);
+        }
     }
 }
 
