@@ -174,8 +174,14 @@ def held(server):
     return Counter((open["path"].split("\\")[0], open["locks"]) for open in opens if "\\held-" in open["path"])
 
 
+def leases(client, word):
+    """How many of the files the client had open under a lease with R, H and W, each time that it said this word."""
+    return [int(count) for count in re.findall(rf"\b{word} with (\d+) leases", client.said())]
+
+
 def test_ten_thousand_opens_are_reclaimed(kind, serve, tmp_path):
-    """MS-SMB2 3.3.5.9.12: after a kill each of them has its lock and its content, and another client still meets the lock."""
+    """MS-SMB2 3.3.5.9.12: after a kill each of them has its lock or lease and its content, and another client still meets the
+    lock."""
     with Network(mtu=4000) as network:
         server = serve(host=guest.HOST, port=445, iwarp_port=5445, prefix=network.prefix, share_settings=SHARE)
         client = guest.Guest(network, PREAMBLE.format(server=server) + HOLD.format(count=HELD // 2), kernel=UML, files=[PEERS / "bin" / "holder"])
@@ -186,6 +192,7 @@ def test_ten_thousand_opens_are_reclaimed(kind, serve, tmp_path):
 
         try:
             until("READY")
+            assert leases(client, "HELD") == [HELD // 2], client.said()
             assert held(server) == {("leased", 0): HELD // 2, ("locked", 1): HELD // 2}
             server.kill()
             server.start()
@@ -193,6 +200,7 @@ def test_ten_thousand_opens_are_reclaimed(kind, serve, tmp_path):
             for folder in ("leased", "locked"):
                 (server.path() / folder / "check").touch()
             until("AGAIN")
+            assert leases(client, "CHECKED") == [HELD // 2], client.said()
             print(f"reclaimed and checked within {time.monotonic() - began:.1f} s")
             assert held(server) == {("leased", 0): HELD // 2, ("locked", 1): HELD // 2}
             other = run([*server.prefix, "smbclient", server.unc(), "-p", server.port, "-U", f"{server.user}%{server.password}",
