@@ -223,7 +223,12 @@ fn by_description(
     if device.is_some_and(Device::read_only) {
         out.push(CannotPoolReason::ReadOnly);
     }
-    if let Some(transport) = device.and_then(Device::network) {
+    let file_system = || rustix::fs::statfs(&info.path).ok().and_then(|fs| network_file_system(fs.f_type));
+    let transport = match device {
+        Some(device) => device.network(),
+        None => file_system(),
+    };
+    if let Some(transport) = transport {
         out.push(CannotPoolReason::Shared { transport });
     }
     if info.geometry.logical_block > 4096 || device.is_some_and(Device::zoned) {
@@ -240,6 +245,26 @@ fn by_description(
         }
     }
     out
+}
+
+/// The name of a file system that other machines use, too, by its number in `statfs` (linux/magic.h and the file
+/// systems' own headers).
+fn network_file_system(magic: impl TryInto<i64>) -> Option<&'static str> {
+    const ALL: [(i64, &str); 10] = [
+        (0x6969, "NFS"),
+        (0xff53_4d42, "SMB"),
+        (0xfe53_4d42, "SMB"),
+        (0x517b, "SMB"),
+        (0x00c3_6400, "Ceph"),
+        (0x0116_1970, "GFS2"),
+        (0x7461_636f, "OCFS2"),
+        (0x0bd0_0bd0, "Lustre"),
+        (0x4750_4653, "GPFS"),
+        (0x5346_414f, "AFS"),
+    ];
+    // A 32-bit number may have been sign-extended.
+    let magic = magic.try_into().ok()? & 0xffff_ffff;
+    ALL.iter().find(|(number, _)| *number == magic).map(|(_, name)| *name)
 }
 
 /// The first and the last bytes of a disk, as many as are looked at.

@@ -113,6 +113,18 @@ async fn each_refusal_has_its_reason_and_a_cure() {
     assert!(qualify(&env, folder.path(), &small()).await.is_err());
 }
 
+#[test]
+fn file_systems_of_a_network() {
+    for (magic, name) in
+        [(0x6969, Some("NFS")), (0xfe53_4d42, Some("SMB")), (0xef53, None), (0x0102_1994, None)]
+    {
+        assert_eq!(network_file_system(magic), name, "{magic:x}");
+    }
+    assert_eq!(network_file_system(0xfe53_4d42_u32 as i32), Some("SMB"), "sign-extended");
+    let here = rustix::fs::statfs(folder().path()).expect("a file system");
+    assert_eq!(network_file_system(here.f_type), None);
+}
+
 #[tokio::test]
 async fn a_mounted_device_says_where() {
     let device = match LoopDevice::new(64 << 20) {
