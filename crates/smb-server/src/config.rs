@@ -55,8 +55,10 @@ pub struct Limits {
     pub sessions_per_connection: usize,
     /// Tree connects in one session.
     pub trees_per_session: usize,
-    /// Opens in one session.
-    pub opens_per_session: usize,
+    /// Opens of all clients. An open of a file takes up to two descriptors of the process.
+    pub opens: usize,
+    /// Opens of one user, in all sessions and disconnected ones.
+    pub opens_per_user: usize,
     /// Waiting requests of one connection from which on a further one that may wait for other clients is refused, and
     /// slow ones get no interim response.
     pub pending_per_connection: usize,
@@ -77,7 +79,8 @@ impl Default for Limits {
             max_credits: 8192,
             sessions_per_connection: 4096,
             trees_per_session: 4096,
-            opens_per_session: 65_536,
+            opens: 1 << 20,
+            opens_per_user: 65_536,
             pending_per_connection: 4096,
             connections: 65_536,
             unauthenticated: 1024,

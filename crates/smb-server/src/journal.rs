@@ -309,7 +309,10 @@ impl Server {
         let options = smb_wire::msg::CreateOptions::from_bits_retain(record.options);
         let target = OpenTarget::File(FileOpen::new(opened.node, Arc::clone(&share), joined, options));
         let created = created_in(record);
-        let mut open = Open::absent(record.id, &share, record.access, target, Sequence::new(0), created);
+        // A record without a user is of no account: no client can reconnect to its open.
+        let slot = self.restore_open_slot(created.user.unwrap_or(Sid::EVERYONE));
+        let mut open =
+            Open::absent(record.id, &share, record.access, target, Sequence::new(0), created, slot);
         open.durable =
             Durable { kept: Durability::Persistent, timeout: Duration::from_millis(record.timeout_ms) }
                 .into();

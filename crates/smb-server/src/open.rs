@@ -28,6 +28,7 @@ use crate::files::{FileState, Joined, StreamState};
 use crate::namespace::Origin;
 use crate::opens::Identified;
 use crate::pipes::Pipe;
+use crate::server::OpenSlot;
 use crate::session::Session;
 use crate::share::{OpenCounted, Share, Tree};
 
@@ -55,6 +56,7 @@ pub(crate) struct Open {
     /// Numbers of completed LOCK requests, to detect resent ones (MS-SMB2 3.3.5.14).
     pub(crate) lock_sequences: Mutex<LockSequences>,
     pub(crate) _counted: OpenCounted,
+    pub(crate) _slot: Arc<OpenSlot>,
 }
 
 /// The session and tree connect that own an open.
@@ -238,18 +240,19 @@ impl Identified for Open {
 
 impl Open {
     pub(crate) fn new(
-        persistent: u64,
-        volatile: u64,
+        id: FileId,
         owner: Owner,
         access: u32,
         target: OpenTarget,
         sequence: Sequence,
         created: Created,
+        slot: Arc<OpenSlot>,
     ) -> Open {
         Open {
-            persistent,
+            persistent: id.persistent,
             _counted: OpenCounted::new(&owner.tree.share),
-            tenure: tenure::Tenure::new(owner.clone(), owner.tree.id, volatile),
+            _slot: slot,
+            tenure: tenure::Tenure::new(owner.clone(), owner.tree.id, id.volatile),
             access,
             target,
             sequence,
@@ -270,10 +273,12 @@ impl Open {
         target: OpenTarget,
         sequence: Sequence,
         created: Created,
+        slot: Arc<OpenSlot>,
     ) -> Open {
         Open {
             persistent,
             _counted: OpenCounted::new(share),
+            _slot: slot,
             tenure: tenure::Tenure::away(),
             access,
             target,

@@ -2,6 +2,7 @@
 
 mod connections;
 mod listings;
+mod open_slots;
 mod sessions;
 mod shares;
 mod unauthenticated;
@@ -19,6 +20,7 @@ use tokio::sync::Notify;
 
 pub(crate) use self::connections::ConnectionGuard;
 pub use self::listings::{ChannelInfo, OpenInfo, SessionInfo, ShareInfo, Totals};
+pub(crate) use self::open_slots::OpenSlot;
 pub(crate) use self::sessions::SessionId;
 pub use self::shares::ShareError;
 use self::shares::fold;
@@ -52,6 +54,7 @@ pub struct Server {
     /// Ids of sessions that are being set up.
     reserved_ids: Mutex<HashSet<u64>>,
     pub(crate) opens: OpenTable<Open>,
+    open_slots: Arc<open_slots::OpenSlots>,
     pub(crate) leases: LeaseTable,
     pub(crate) clients: Clients,
     pub(crate) creates: CreateTable,
@@ -119,6 +122,7 @@ impl Server {
             sessions: Mutex::default(),
             reserved_ids: Mutex::default(),
             opens,
+            open_slots: Arc::default(),
             leases: LeaseTable::default(),
             clients: Clients::default(),
             creates: CreateTable::default(),

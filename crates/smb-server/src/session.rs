@@ -183,10 +183,11 @@ impl Session {
         self.trees.lock().values().cloned().collect()
     }
 
-    /// Adds an open by its persistent id; false when the session is full or has ended (the caller closes it then).
-    pub(crate) fn add_open(&self, limit: usize, open: u64, tree: &Tree) -> bool {
+    /// Adds an open by its persistent id; false when the session or the tree connect has ended (the caller closes it
+    /// then).
+    pub(crate) fn add_open(&self, open: u64, tree: &Tree) -> bool {
         let mut opens = self.opens.lock();
-        let may = opens.len() < limit && !self.is_ended() && tree.is_live();
+        let may = !self.is_ended() && tree.is_live();
         if may {
             opens.insert(open);
         }

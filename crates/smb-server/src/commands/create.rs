@@ -251,12 +251,11 @@ impl<'a> Plan<'a> {
         let open = Arc::clone(loose.get());
         self.keep(&open);
         self.r.server.opens.insert(Arc::clone(&open));
-        let limit = self.r.server.config.limits.opens_per_session;
         // From here on other requests can find the open and close it.
         loose.keep();
-        let stored = match self.r.session.add_open(limit, open.persistent, &self.r.tree) {
+        let stored = match self.r.session.add_open(open.persistent, &self.r.tree) {
             true => self.r.server.store_open(&open).await,
-            false => Err(NtStatus::INSUFFICIENT_RESOURCES),
+            false => Err(NtStatus::FILE_CLOSED),
         };
         if let Err(s) = stored {
             if let Some(loose) = self.r.server.release(&open) {

@@ -134,6 +134,13 @@ impl World {
         World { server, facts: Arc::new(facts), session, tree }
     }
 
+    /// The same server with other bounds for opens.
+    fn bounded(mut self, opens: usize, opens_per_user: usize) -> World {
+        let server = Arc::get_mut(&mut self.server).expect("not shared yet");
+        server.config.limits = Limits { opens, opens_per_user, ..server.config.limits };
+        self
+    }
+
     fn connect(server: &Arc<Server>, id: u64, user: User) -> (Arc<Session>, Arc<Tree>) {
         let binding = BindingFacts { dialect: 0x0311, client_guid: Guid([2; 16]), cipher: None };
         let key = Arc::new(SigningKey::new(SigningAlgorithm::AesCmac, &[3; 16]));

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use smb_wire::NtStatus;
 use smb_wire::msg::CreateOptions;
+use smb_wire::{FileId, NtStatus};
 use vfs::{Kind, OpenMode, Rights, VfsError};
 
 use super::keep::parent_lease;
@@ -18,6 +18,7 @@ use crate::namespace::Snapshot;
 use crate::open::{FileOpen, Open, OpenTarget, Owner, Sequence};
 use crate::replay::Reserved;
 use crate::request::Reply;
+use crate::server::OpenSlot;
 use crate::status;
 
 /// How often an open retries because its name changed meanwhile.
@@ -28,10 +29,11 @@ const PATIENCE: usize = 4;
 impl Plan<'_> {
     /// Retries until the open has joined its file, or is finally refused.
     pub(super) async fn carry_out(&self, reserved: Option<Reserved>) -> Result<Reply, NtStatus> {
+        let slot = self.r.server.take_open_slot(&self.r.session.user)?;
         let mut races = 0;
         let mut removal_deadline = None;
         loop {
-            match self.attempt().await {
+            match self.attempt(&slot).await {
                 Ok(done) => {
                     self.release();
                     return self.finish(done, reserved).await;
@@ -65,11 +67,11 @@ impl Plan<'_> {
     }
 
     /// Finds or creates the file and joins it.
-    async fn attempt(&self) -> Result<Done, Refusal> {
+    async fn attempt(&self, slot: &Arc<OpenSlot>) -> Result<Done, Refusal> {
         let snapshot = self.r.server.namespace.snapshot();
         let found = self.open().await.map_err(Refusal::Status)?.ok_or(Refusal::Again)?;
-        match self.join(&found, snapshot) {
-            Err(Refusal::Again) if found.opened.created => self.join_created(found).await,
+        match self.join(&found, snapshot, slot) {
+            Err(Refusal::Again) if found.opened.created => self.join_created(found, slot).await,
             Err(e) => {
                 if found.opened.created {
                     self.undo(&found).await;
@@ -81,7 +83,12 @@ impl Plan<'_> {
     }
 
     /// Joins the file, which checks share modes, and creates the open.
-    fn join(&self, found: &Found, snapshot: Snapshot) -> Result<UnattachedOpen, Refusal> {
+    fn join(
+        &self,
+        found: &Found,
+        snapshot: Snapshot,
+        slot: &Arc<OpenSlot>,
+    ) -> Result<UnattachedOpen, Refusal> {
         let (server, opens) = (&self.r.server, &self.r.server.opens);
         let (id, persistent) = (found.opened.node.id(), opens.persistent_id());
         if self.share.continuous {
@@ -142,13 +149,14 @@ impl Plan<'_> {
         let sequence = Sequence::new(self.r.header.channel_sequence());
         let access = found.granted.bits();
         let created = self.created(self.action(found.opened.created));
-        let open = Open::new(persistent, opens.number(), owner, access, target, sequence, created);
+        let id = FileId { persistent, volatile: opens.number() };
+        let open = Open::new(id, owner, access, target, sequence, created, Arc::clone(slot));
         Ok(UnattachedOpen::new(server, Arc::new(open)))
     }
 
     /// Joins a file that this CREATE has created while names changed: it is not created twice, and not mistaken for one
     /// that existed before.
-    async fn join_created(&self, mut found: Found) -> Result<Done, Refusal> {
+    async fn join_created(&self, mut found: Found, slot: &Arc<OpenSlot>) -> Result<Done, Refusal> {
         let rights = Rights { read: false, write: false };
         for attempt in 0..ATTEMPTS {
             let snapshot = self.r.server.namespace.snapshot();
@@ -162,7 +170,7 @@ impl Plan<'_> {
                     return Err(Refusal::Status(status::of_vfs(e)));
                 }
             }
-            match self.join(&found, snapshot) {
+            match self.join(&found, snapshot, slot) {
                 Err(Refusal::Again) => self.lost(attempt).await,
                 Err(e) => {
                     self.undo(&found).await;

@@ -172,13 +172,12 @@ impl Plan<'_> {
             return Err(NtStatus::CONTEXT_MISMATCH);
         }
         let owner = Owner { session: Arc::clone(&self.r.session), tree: Arc::clone(&self.r.tree) };
-        let limit = self.r.server.config.limits.opens_per_session;
         if !open.reconnect(owner, self.r.server.opens.number()) {
             return Err(NtStatus::FILE_NOT_AVAILABLE);
         }
-        if !self.r.session.add_open(limit, open.persistent, &self.r.tree) {
+        if !self.r.session.add_open(open.persistent, &self.r.tree) {
             self.r.server.disconnect_or_close(open).await;
-            return Err(NtStatus::INSUFFICIENT_RESOURCES);
+            return Err(NtStatus::FILE_CLOSED);
         }
         // The CREATE that created it may still be waiting for its record to be stored.
         if let Err(e) = self.r.server.store_open(open).await {

@@ -39,11 +39,10 @@ pub(super) async fn run(
     if !open.reconnect(owner, r.server.opens.number()) {
         return Err(NOT_FOUND);
     }
-    let limit = r.server.config.limits.opens_per_session;
-    if !r.session.add_open(limit, open.persistent, &r.tree) {
-        // The session has ended meanwhile, or is full: the open is disconnected as before.
+    if !r.session.add_open(open.persistent, &r.tree) {
+        // The session has ended meanwhile: the open is disconnected as before.
         r.server.disconnect_or_close(&open).await;
-        return Err(NtStatus::INSUFFICIENT_RESOURCES);
+        return Err(NOT_FOUND);
     }
     match answer(r, contexts, &open, f).await {
         // It may have been closed meanwhile: by an administrator, or the end of the session.

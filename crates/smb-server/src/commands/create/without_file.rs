@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use smb_wire::msg::{CreateAction, CreateRequest, CreateResponse};
-use smb_wire::{AccessMask, FileAttributes, NtStatus};
+use smb_wire::{AccessMask, FileAttributes, FileId, NtStatus};
 
 use crate::open::{Created, Open, OpenTarget, Owner, Sequence};
 use crate::pipes::Pipe;
@@ -37,20 +37,19 @@ fn open_without_file(
     target: OpenTarget,
     body: CreateResponse<'_>,
 ) -> Result<Reply, NtStatus> {
+    let slot = r.server.take_open_slot(&r.session.user)?;
     let granted = match q.desired_access.map_generic() {
         a if a.contains(AccessMask::MAXIMUM_ALLOWED) => AccessMask::FILE_ALL_ACCESS,
         a => a,
     };
     let owner = Owner { session: Arc::clone(&r.session), tree: Arc::clone(&r.tree) };
-    let (persistent, volatile) = (r.server.opens.persistent_id(), r.server.opens.number());
+    let id = FileId { persistent: r.server.opens.persistent_id(), volatile: r.server.opens.number() };
     let sequence = Sequence::new(r.header.channel_sequence());
-    let open = Open::new(persistent, volatile, owner, granted.bits(), target, sequence, Created::default());
-    let id = open.id();
+    let open = Open::new(id, owner, granted.bits(), target, sequence, Created::default(), slot);
     r.server.opens.insert(Arc::new(open));
-    let limit = r.server.config.limits.opens_per_session;
-    if !r.session.add_open(limit, persistent, &r.tree) {
-        r.server.opens.remove(persistent);
-        return Err(NtStatus::INSUFFICIENT_RESOURCES);
+    if !r.session.add_open(id.persistent, &r.tree) {
+        r.server.opens.remove(id.persistent);
+        return Err(NtStatus::FILE_CLOSED);
     }
     let body = CreateResponse { create_action: CreateAction::OPENED, file_id: id, ..body };
     Ok(Reply::ok(&body).with(|extra| extra.file_id = Some(id)))

@@ -160,13 +160,13 @@ fn of_owner_only(user: &User) -> Vec<u8> {
     bytes
 }
 
-// The number of a session's opens is limited, and a CREATE that is abandoned in the middle leaves no open behind.
+// A CREATE of a session that ends meanwhile leaves no open behind.
 #[tokio::test(start_paused = true)]
 async fn no_open_is_lost() {
     let w = World::new();
     w.create("f", How::CREATE).await;
     w.session.end();
-    assert_eq!(w.try_create("f", How::OPEN).await, Err(NtStatus::INSUFFICIENT_RESOURCES));
+    assert_eq!(w.try_create("f", How::OPEN).await, Err(NtStatus::FILE_CLOSED));
     assert!(w.session.opens().is_empty());
     // The file's first open was taken out of the session but not closed: it still counts.
     let exclusive = How { share: ShareAccess::empty(), ..How::OPEN };
@@ -177,7 +177,7 @@ async fn no_open_is_lost() {
 // A CREATE that fails removes the file that it created, and no other file.
 #[tokio::test(start_paused = true)]
 async fn what_a_failed_creation_made_is_gone() {
-    let (w, kept) = (World::new(), Err(NtStatus::INSUFFICIENT_RESOURCES));
+    let (w, kept) = (World::new(), Err(NtStatus::FILE_CLOSED));
     let other = w.another(1001);
     other.create("there", How::CREATE).await;
     // No open is added to it any more.
@@ -186,4 +186,35 @@ async fn what_a_failed_creation_made_is_gone() {
     assert_eq!(w.try_create("d", How::MKDIR).await, kept);
     assert_eq!(w.try_create("there", How::OPEN_IF).await, kept);
     assert!(!other.exists("f").await && !other.exists("d").await && other.exists("there").await);
+}
+
+// A user's opens are bounded in all sessions together, and so are those of the server: one user cannot take all
+// descriptors (MS-SMB2 3.3.5.9). A CREATE that fails takes none.
+#[tokio::test(start_paused = true)]
+async fn opens_are_bounded() {
+    const FULL: Result<Created, NtStatus> = Err(NtStatus::TOO_MANY_OPENED_FILES);
+    let w = World::new().bounded(3, 2);
+    let (second, other) = (w.another(1000), w.another(1001));
+    let first = w.create("a", How::CREATE).await;
+    second.create("b", How::CREATE).await;
+    assert_eq!(w.try_create("a", How::OPEN).await, FULL, "two are the user's most");
+    assert_eq!(second.try_create("c", How::CREATE).await, FULL, "in another session too");
+    let quotas = How { access: AccessMask::READ_DATA, ..How::OPEN };
+    assert_eq!(
+        w.try_create("$Extend\\$Quota:$Q:$INDEX_ALLOCATION", quotas).await,
+        FULL,
+        "without a file too"
+    );
+    for _ in 0..5 {
+        assert_eq!(other.try_create("x", How::OPEN).await, Err(NtStatus::OBJECT_NAME_NOT_FOUND));
+        assert_eq!(other.try_create("a", How::CREATE).await, Err(NtStatus::OBJECT_NAME_COLLISION));
+    }
+    let last = other.create("a", How::OPEN).await;
+    assert_eq!(other.try_create("a", How::OPEN).await, FULL, "three are the server's most");
+    w.close(first).await;
+    assert!(!other.exists("c").await, "nothing was created");
+    other.create("b", How::OPEN).await;
+    assert_eq!(w.try_create("a", How::OPEN).await, FULL);
+    other.close(last).await;
+    w.create("a", How::OPEN).await;
 }

@@ -1,6 +1,7 @@
 //! Persistent and resilient opens (MS-SMB2 3.3.5.9.10, 3.3.5.9.12, 3.3.5.15.9, 3.3.7.1): restarts of the server, failing
 //! journals, disconnected clients.
 
+mod bounded;
 mod breaking;
 mod expiring;
 mod failing;
