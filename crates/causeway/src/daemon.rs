@@ -15,6 +15,7 @@
 mod admin;
 mod backends;
 pub mod demo;
+pub(crate) mod descriptors;
 mod direct;
 mod events;
 mod identity;
@@ -38,7 +39,6 @@ use std::time::Instant;
 use arena::Arena;
 use env::Env;
 use parking_lot::Mutex;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use smb_auth::users::UserFileError;
 use smb_server::{Limits, Server, ServerConfig};
 use thiserror::Error;
@@ -201,15 +201,20 @@ pub fn serve(config_path: PathBuf, started: impl FnOnce(&Daemon)) -> Result<(), 
     for warning in warnings.0 {
         tracing::warn!("{warning}");
     }
-    raise_open_files();
+    let limits = descriptors::limits(descriptors::raise_limit(), config.server.opens_per_user);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|source| ServeError::System { what: "runtime", source })?;
-    runtime.block_on(run(config_path, config, started))
+    runtime.block_on(run(config_path, config, limits, started))
 }
 
-async fn run(config_path: PathBuf, config: Config, started: impl FnOnce(&Daemon)) -> Result<(), ServeError> {
+async fn run(
+    config_path: PathBuf,
+    config: Config,
+    limits: Limits,
+    started: impl FnOnce(&Daemon),
+) -> Result<(), ServeError> {
     let env = Env::real();
     let signals =
         signals::Signals::new().map_err(|source| ServeError::System { what: "signal handler", source })?;
@@ -240,7 +245,7 @@ async fn run(config_path: PathBuf, config: Config, started: impl FnOnce(&Daemon)
     let machine = identity.guid.0;
     let users = Arc::new(Users::open(&config.server.users, &env)?);
     let server = Server::new(
-        server_config(&config, &bound, identity),
+        server_config(&config, &bound, identity, limits),
         Arc::clone(&users) as _,
         arena.clone(),
         env.clone(),
@@ -355,7 +360,12 @@ impl Daemon {
     }
 }
 
-fn server_config(config: &Config, bound: &[listen::Bound], identity: Identity) -> ServerConfig {
+fn server_config(
+    config: &Config,
+    bound: &[listen::Bound],
+    identity: Identity,
+    limits: Limits,
+) -> ServerConfig {
     let protection = |p| match p {
         Protection::Off => smb_server::Protection::Off,
         Protection::Enabled => smb_server::Protection::Enabled,
@@ -373,7 +383,7 @@ fn server_config(config: &Config, bound: &[listen::Bound], identity: Identity) -
         dialect_min: s.min_dialect.0,
         dialect_max: s.max_dialect.0,
         interfaces: Arc::new(interfaces::SystemInterfaces::new(rdma)),
-        limits: Limits::default(),
+        limits,
     }
 }
 
@@ -388,17 +398,6 @@ fn say_ready(daemon: &Daemon) {
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "ready: {}", places.join(", "));
     let _ = out.flush();
-}
-
-/// Raises the limit of open files: each open file of a client takes a descriptor.
-fn raise_open_files() {
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current != limit.maximum {
-        let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-        if let Err(error) = raised {
-            tracing::warn!(%error, "cannot raise the limit of open files from {:?}", limit.current);
-        }
-    }
 }
 
 /// Removes the control socket at the end.

@@ -48,6 +48,11 @@ iwarp = ["0.0.0.0:5445"]
 # Number of worker threads; 0: one for each core.
 # workers = 0
 
+# Open files and directories that one user may have, in all sessions together; an open of another one then fails with
+# STATUS_TOO_MANY_OPENED_FILES. 0: half of those that all users may have. These are at most 1048576, and three eighths of
+# the process' limit of open files (LimitNOFILE= in the unit).
+# opens_per_user = 0
+
 # Seconds that a stop waits for running transfers of clients. A client that sends nothing for a second is disconnected.
 # drain_seconds = 10
 

@@ -26,6 +26,7 @@ const RAM_SIZE: Range<u64> = (1 << 20)..(1 << 44) + 1;
 /// The default capacity of a `ram` share.
 const RAM_DEFAULT: u64 = 256 << 20;
 const WORKERS: Range<u64> = 0..1025;
+const OPENS: Range<u64> = 0..(1 << 20) + 1;
 const DRAIN_S: Range<u64> = 0..3601;
 const DRAIN_DEFAULT: Duration = Duration::from_secs(10);
 
@@ -64,6 +65,7 @@ impl Default for ServerSection {
             max_dialect: Dialect(0x0311),
             memory: MEMORY_DEFAULT,
             workers: 0,
+            opens_per_user: 0,
             drain: DRAIN_DEFAULT,
             metrics: None,
         }
@@ -166,6 +168,9 @@ fn read_server(t: Table<'_, '_>) -> ServerSection {
     }
     if let Some(n) = t.number("workers", WORKERS, "workers = 0") {
         s.workers = n as usize;
+    }
+    if let Some(n) = t.number("opens_per_user", OPENS, "opens_per_user = 0") {
+        s.opens_per_user = n as usize;
     }
     if let Some(n) = t.number("drain_seconds", DRAIN_S, "drain_seconds = 10") {
         s.drain = Duration::from_secs(n);

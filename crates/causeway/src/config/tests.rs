@@ -38,6 +38,7 @@ min_dialect = "3.1.1"
 max_dialect = "2.1"
 memory = "1 apple"
 workers = 5000
+opens_per_user = 2000000
 drain_seconds = -1
 
 [[share]]
@@ -81,20 +82,21 @@ c.toml:9: server.encryption: needs encryption, which is not supported before dia
 c.toml:10: server.min_dialect: 3.1.1 is newer than max_dialect 2.1: swap them
 c.toml:12: server.memory: "1 apple" is not a size: write it like "512MiB" or "4GiB"
 c.toml:13: server.workers: 5000 is out of range: use 0 to 1024
-c.toml:14: server.drain_seconds: -1 is out of range: use 0 to 3600
-c.toml:18: share.files.path: /nonexistent/x does not exist: create it or change the path
-c.toml:19: share.files.size: is not valid for backend "hostdir": remove it, or use backend = "ram"
-c.toml:20: share.files.readonly: there is no such key: did you mean read_only?
-c.toml:23: share.FILES.name: "FILES" is also the name of the share in line 17: rename one (upper and lower case count as equal)
-c.toml:25: share.FILES.size: 1KiB is out of range: use 1MiB to 16TiB
-c.toml:26: share.FILES.path: is not valid for backend "ram": remove it, or use backend = "hostdir"
-c.toml:29: share.a/b.name: "a/b" cannot be a name: use 1 to 80 characters without control characters and " / \ [ ] : | < > + = ; , * ?, and not IPC$
-c.toml:30: share.a/b.path: /dev/null is not a directory: share the directory that contains it
-c.toml:34: share.c.path: relative is not absolute: begin it with /
-c.toml:35: share.c.comment: is a whole number, not a string: write comment = "Files"
-c.toml:37: share.name: is missing: add name = "files"
-c.toml:40: share.d.path: is missing: add path = "/srv/files"
-c.toml:43: client: there is no such key: remove it; the keys here are server, storage, share"#;
+c.toml:14: server.opens_per_user: 2000000 is out of range: use 0 to 1048576
+c.toml:15: server.drain_seconds: -1 is out of range: use 0 to 3600
+c.toml:19: share.files.path: /nonexistent/x does not exist: create it or change the path
+c.toml:20: share.files.size: is not valid for backend "hostdir": remove it, or use backend = "ram"
+c.toml:21: share.files.readonly: there is no such key: did you mean read_only?
+c.toml:24: share.FILES.name: "FILES" is also the name of the share in line 18: rename one (upper and lower case count as equal)
+c.toml:26: share.FILES.size: 1KiB is out of range: use 1MiB to 16TiB
+c.toml:27: share.FILES.path: is not valid for backend "ram": remove it, or use backend = "hostdir"
+c.toml:30: share.a/b.name: "a/b" cannot be a name: use 1 to 80 characters without control characters and " / \ [ ] : | < > + = ; , * ?, and not IPC$
+c.toml:31: share.a/b.path: /dev/null is not a directory: share the directory that contains it
+c.toml:35: share.c.path: relative is not absolute: begin it with /
+c.toml:36: share.c.comment: is a whole number, not a string: write comment = "Files"
+c.toml:38: share.name: is missing: add name = "files"
+c.toml:41: share.d.path: is missing: add path = "/srv/files"
+c.toml:44: client: there is no such key: remove it; the keys here are server, storage, share"#;
     assert_eq!(problems(text), expected);
 }
 

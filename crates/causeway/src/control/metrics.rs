@@ -24,6 +24,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use crate::daemon::Daemon;
+use crate::daemon::descriptors::FailedAccepts;
 
 /// The content type (OpenMetrics 1.0).
 const CONTENT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -56,6 +57,7 @@ pub async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 pub async fn serve(listener: TcpListener, daemon: Arc<Daemon>) {
     let router = Router::new().route("/metrics", get(metrics)).with_state(Arc::clone(&daemon));
     let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut failed = FailedAccepts::default();
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         match listener.accept().await {
@@ -69,7 +71,9 @@ pub async fn serve(listener: TcpListener, daemon: Arc<Daemon>) {
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept connections for metrics");
+                if let Some(failures) = failed.add(daemon.env().now()) {
+                    tracing::warn!(%error, failures, "cannot accept connections for metrics");
+                }
                 daemon.env().sleep(PAUSE).await;
             }
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket};
 
+use super::descriptors::FailedAccepts;
 use super::worker::Incoming;
 use super::{Daemon, ServeError};
 use crate::config::ServerSection;
@@ -87,6 +88,7 @@ impl Bound {
 
     /// Hands connections to the workers for as long as it is polled.
     pub(super) async fn accept(self, daemon: Arc<Daemon>) {
+        let mut failed = FailedAccepts::default();
         loop {
             match self.listener.accept().await {
                 Ok((stream, peer)) => {
@@ -103,7 +105,9 @@ impl Bound {
                 // A connection that was closed before it was accepted needs no pause.
                 Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
-                    tracing::error!(address = %self.address, %error, "cannot accept connections");
+                    if let Some(failures) = failed.add(daemon.env.now()) {
+                        tracing::error!(address = %self.address, %error, failures, "cannot accept connections");
+                    }
                     daemon.env.sleep(PAUSE).await;
                 }
             }
