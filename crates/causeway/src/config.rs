@@ -73,7 +73,7 @@ pub struct ServerSection {
     pub memory: u64,
     /// Worker threads; 0: one for each core.
     pub workers: usize,
-    /// Open files and directories of one user; 0: half of those that the limit of descriptors allows.
+    /// Open files and directories of one user; 0: three quarters of those that the limit of descriptors allows.
     pub opens_per_user: usize,
     /// How long a stop waits for running transfers.
     pub drain: Duration,

@@ -49,7 +49,7 @@ iwarp = ["0.0.0.0:5445"]
 # workers = 0
 
 # Open files and directories that one user may have, in all sessions together; an open of another one then fails with
-# STATUS_TOO_MANY_OPENED_FILES. 0: half of those that all users may have. These are at most 1048576, and three eighths of
+# STATUS_TOO_MANY_OPENED_FILES. 0: three quarters of those that all may have. These are at most 1048576, and three quarters of
 # the process' limit of open files (LimitNOFILE= in the unit).
 # opens_per_user = 0
 

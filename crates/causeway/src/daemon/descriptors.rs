@@ -5,15 +5,14 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use smb_server::Limits;
 
-/// Descriptors that an open of a file may take: a second one for I/O past the cache, or for the data of a stream.
-const PER_OPEN: u64 = 2;
 /// The part of the limit, one in so many, that opens leave to connections, disks of pools, rings and files of the
-/// server.
+/// server, and to their own second descriptors: for I/O past the cache, which is buffered without one, and for the data
+/// of a stream.
 const RESERVE_PART: u64 = 4;
 /// That reserve is at least this, or half of the limit.
 const RESERVE_MIN: u64 = 256;
-/// The part of the opens, one in so many, that one user may have.
-const USER_PART: usize = 2;
+/// The part of the opens, one in so many, that one user leaves to others.
+const OTHERS_PART: usize = 4;
 /// The time between two messages about failures to accept.
 const LOGGED: Duration = Duration::from_secs(10);
 
@@ -37,10 +36,11 @@ pub(super) fn limits(descriptors: Option<u64>, opens_per_user: usize) -> Limits 
     let limits = Limits::default();
     let room = descriptors.map_or(u64::MAX, |all| {
         let reserve = (all / RESERVE_PART).max(RESERVE_MIN).min(all / 2);
-        (all - reserve) / PER_OPEN
+        all - reserve
     });
     let opens = limits.opens.min(usize::try_from(room).unwrap_or(usize::MAX));
-    let opens_per_user = if opens_per_user == 0 { opens / USER_PART } else { opens_per_user.min(opens) };
+    let opens_per_user =
+        if opens_per_user == 0 { opens - opens / OTHERS_PART } else { opens_per_user.min(opens) };
     Limits { opens, opens_per_user, ..limits }
 }
 
@@ -73,15 +73,15 @@ mod tests {
             let limits = limits(descriptors, per_user);
             (limits.opens, limits.opens_per_user)
         };
-        assert_eq!(of(Some(1 << 20), 0), (393_216, 196_608));
-        assert_eq!(of(Some(1024), 0), (384, 192));
-        assert_eq!(of(Some(400), 0), (100, 50));
-        assert_eq!(of(Some(400), 70), (100, 70));
-        assert_eq!(of(Some(400), 1000), (100, 100));
-        assert_eq!(of(None, 0), (1 << 20, 1 << 19));
+        assert_eq!(of(Some(1 << 20), 0), (786_432, 589_824));
+        assert_eq!(of(Some(1024), 0), (768, 576));
+        assert_eq!(of(Some(400), 0), (200, 150));
+        assert_eq!(of(Some(400), 70), (200, 70));
+        assert_eq!(of(Some(400), 1000), (200, 200));
+        assert_eq!(of(None, 0), (1 << 20, 3 << 18));
         for all in [0, 1, 7, 255, 256, 511, 5000] {
             let (opens, _) = of(Some(all), 0);
-            assert!(opens as u64 * PER_OPEN <= all - all / RESERVE_PART, "{all}");
+            assert!(opens as u64 <= all - all / RESERVE_PART, "{all}");
         }
     }
 
