@@ -20,7 +20,7 @@ use crate::SpaceError;
 use crate::blocks::{ContentId, Units};
 use crate::cache::Cached;
 use crate::flight::{Change, Ended, New, Stripes};
-use crate::heal::ReadCopy;
+use crate::heal::{ReadCopy, Reason};
 use crate::log::commit::FlushSet;
 use crate::owner::Inner;
 use crate::table::{Value, Values};
@@ -82,34 +82,34 @@ impl Inner {
             return Ok(None);
         }
         let of_wanted = |content: &usize| wanted & 1 << content != 0;
-        // With a local code, the contents of the local group first.
-        for near in [Self::near(code, wanted), code.all()] {
+        // With a local code, the contents of the local group first. At last copies that are not complete (rule 21).
+        for sources in [Some(Self::near(code, wanted)), Some(code.all()), None] {
             if !lacks(&made.columns, wanted) {
                 break;
             }
             let has = |c: &usize| of_wanted(c) || made.columns[*c].iter().all(Option::is_some);
             let have = bits((0..code.columns()).filter(has));
-            if !self.read_columns(target, at, cached, near & !have, &mut made, &mut bad).await? {
+            let is_read = match sources {
+                Some(near) => {
+                    self.read_columns(target, at, cached, near & !have, &mut made, &mut bad).await?
+                }
+                None => self.read_stale(target, at, cached, &mut made.columns).await?,
+            };
+            if !is_read {
                 return Ok(None);
             }
-            let columns = &mut made.columns;
             for unit in 0..target.units.len() {
-                let is_lost = |c: &usize| of_wanted(c) && columns[*c][unit].is_none();
+                let is_lost = |c: &usize| of_wanted(c) && made.columns[*c][unit].is_none();
                 let lost = bits((0..code.columns()).filter(is_lost));
-                if lost == 0 {
-                    continue;
-                }
-                let mut stripe: Vec<Option<Vec<u8>>> =
-                    columns.iter().map(|column| column[unit].as_ref().map(|bytes| bytes.to_vec())).collect();
-                if !code.recover(UNIT as usize, &mut stripe, lost) {
-                    continue;
-                }
-                for (content, bytes) in stripe.into_iter().enumerate().filter(|(c, _)| lost & 1 << c != 0) {
-                    let Some(bytes) = bytes.map(IoBuf::from) else { continue };
-                    if self.is_of_value(target, at.birth, cached, content, unit, &bytes) {
-                        columns[content][unit] = Some(bytes);
-                    }
-                }
+                self.recover(target, at, cached, &mut made.columns, unit, lost);
+            }
+        }
+        // Units that were found bad are rewritten, even if they are not wanted.
+        for Bad { member, unit, .. } in &bad {
+            let content = usize::from(member.content);
+            let value = self.look(cached, |table| table.value(content, target.units.start + unit));
+            if matches!(value, Value::Written(_)) && made.columns[content][*unit].is_none() {
+                self.recover(target, at, cached, &mut made.columns, *unit, 1 << content);
             }
         }
         for Bad { member, unit, bytes } in bad {
@@ -132,6 +132,30 @@ impl Inner {
             self.found_lost(member.map_or(&at.members, std::slice::from_ref), &target, &lost);
         }
         Ok(Some(made))
+    }
+
+    /// Computes missing contents (bits) of a unit from the others; adds those with the right checksum.
+    fn recover(
+        &self,
+        target: &Target,
+        at: &Route,
+        cached: &Arc<Cached>,
+        columns: &mut Columns,
+        unit: usize,
+        missing: u32,
+    ) {
+        let code = at.code.expect("a coded row");
+        let mut stripe: Vec<Option<Vec<u8>>> =
+            columns.iter().map(|column| column[unit].as_ref().map(|bytes| bytes.to_vec())).collect();
+        if missing == 0 || !code.recover(UNIT as usize, &mut stripe, missing) {
+            return;
+        }
+        for (content, bytes) in stripe.into_iter().enumerate().filter(|(c, _)| missing & 1 << c != 0) {
+            let Some(bytes) = bytes.map(IoBuf::from) else { continue };
+            if self.is_of_value(target, at.birth, cached, content, unit, &bytes) {
+                columns[content][unit] = Some(bytes);
+            }
+        }
     }
 
     fn near(code: Code, wanted: u32) -> u32 {
@@ -230,14 +254,33 @@ impl Inner {
         Ok(true)
     }
 
-    /// Rule 5 for a stripe: the newest of its values that can be recovered from the columns. The caller has its
-    /// exclusive lock.
+    /// Adds missing units that copies have that are not complete (rule 21). `false`: a disk was removed meanwhile.
+    async fn read_stale(
+        &self,
+        target: &Target,
+        at: &Route,
+        cached: &Arc<Cached>,
+        columns: &mut Columns,
+    ) -> Result<bool, SpaceError> {
+        for (content, units) in columns.iter_mut().enumerate() {
+            let of = Target { column: content as u8, ..target.clone() };
+            let missing = target.units.clone().zip(units.iter()).filter(|(_, bytes)| bytes.is_none());
+            let missing: Units = missing.map(|(unit, _)| unit).collect();
+            let Some(stale) = self.stale_units(&of, at, cached, &missing).await? else { return Ok(false) };
+            units.iter_mut().zip(stale).for_each(|(unit, bytes)| *unit = unit.take().or(bytes));
+        }
+        Ok(true)
+    }
+
+    /// Rule 5 for a stripe: the newest of its values that can be recovered from the columns. Of a lost one (rule 21),
+    /// also single columns are restored. The caller has its exclusive lock.
     pub(crate) async fn decide_stripe(
         self: &Arc<Inner>,
         target: &Target,
         cached: &Arc<Cached>,
         at: &Route,
         code: Code,
+        reason: Reason,
     ) -> Result<bool, SpaceError> {
         let unit = target.units.start;
         self.learn_blocks(target.key, at, cached, u32::MAX).await;
@@ -260,24 +303,49 @@ impl Inner {
             of.checksum(target.first(), bytes)
         };
         let zeros = IoBuf::from(vec![0; UNIT as usize]);
-        let has = |content: usize, value: &Value| match *value {
+        let has = |content: usize, value: &Value, stale: &Columns| match *value {
             value if value.is_zeros() => Some(zeros.clone()),
             Value::Written(wanted) | Value::Lost(wanted) => {
-                let bytes = found[content].iter().filter_map(|(_, bytes)| bytes.as_ref());
+                let bytes = found[content].iter().map(|(_, bytes)| bytes).chain(&stale[content]).flatten();
                 bytes.into_iter().find(|bytes| sum(content, bytes) == wanted).cloned()
             }
             _ => None,
         };
-        let candidates = self.look(cached, |table| table.candidates(unit));
+        let candidates = self.look(cached, |table| match reason {
+            Reason::Open => table.candidates(unit),
+            Reason::Lost => vec![table.values(unit)],
+        });
         let is_read = found.iter().flatten().any(|(_, bytes)| bytes.is_some());
         let is_unwritten = |values: &Values| values.iter().all(Value::is_zeros);
-        let chosen = candidates.iter().enumerate().find_map(|(which, values)| {
+        let stripe = |values: &Values, stale: &Columns| {
             let stripe: Vec<Option<IoBuf>> =
-                values.iter().enumerate().map(|(c, value)| has(c, value)).collect();
+                values.iter().enumerate().map(|(c, value)| has(c, value, stale)).collect();
             let have = bits((0..stripe.len()).filter(|c| stripe[*c].is_some()));
-            let is_chosen = if is_unwritten(values) { which == 0 || is_read } else { code.decodes(have) };
-            is_chosen.then_some((values.clone(), stripe, have))
-        });
+            (stripe, have)
+        };
+        let choose = |stale: &Columns| {
+            candidates.iter().enumerate().find_map(|(which, values)| {
+                let (stripe, have) = stripe(values, stale);
+                let is_chosen = if is_unwritten(values) { which == 0 || is_read } else { code.decodes(have) };
+                is_chosen.then_some((values.clone(), stripe, have))
+            })
+        };
+        let mut stale: Columns = vec![vec![None]; code.columns()];
+        let mut chosen = choose(&stale);
+        if chosen.is_none() {
+            if !self.read_stale(target, at, cached, &mut stale).await? {
+                return Ok(false);
+            }
+            chosen = choose(&stale);
+        }
+        if chosen.is_none() && reason == Reason::Lost {
+            let (stripe, have) = stripe(&candidates[0], &stale);
+            let is_restored = |c: usize| matches!(candidates[0][c], Value::Lost(_)) && stripe[c].is_some();
+            if !(0..code.data()).any(is_restored) {
+                return Ok(false);
+            }
+            chosen = Some((candidates[0].clone(), stripe, have));
+        }
         let Some((mut values, stripe, have)) = chosen else {
             if !is_whole {
                 return Err(unavailable(target.key.row, &at.members));
@@ -285,7 +353,7 @@ impl Inner {
             // Units with the right checksum stay valid, the others are lost.
             let mut values = candidates[0].clone();
             for (content, value) in values.iter_mut().enumerate() {
-                if let (Value::Written(wanted), None) = (*value, has(content, value)) {
+                if let (Value::Written(wanted), None) = (*value, has(content, value, &stale)) {
                     *value = Value::Lost(wanted);
                     if content < code.data() {
                         let target = Target { column: content as u8, ..target.clone() };
@@ -301,8 +369,17 @@ impl Inner {
             return Ok(true);
         }
         let mut bytes: Vec<Option<Vec<u8>>> = stripe.iter().map(|b| b.as_ref().map(|b| b.to_vec())).collect();
-        if !code.recover(UNIT as usize, &mut bytes, code.all() & !have) {
+        if code.decodes(have) && !code.recover(UNIT as usize, &mut bytes, code.all() & !have) {
             return Err(unavailable(target.key.row, &at.members));
+        }
+        let is_newest = |(content, bytes): (usize, &Option<Vec<u8>>)| match (values[content], bytes) {
+            (Value::Written(wanted) | Value::Lost(wanted), Some(bytes)) if content < code.data() => {
+                sum(content, bytes) == wanted
+            }
+            _ => true,
+        };
+        if reason == Reason::Lost && !bytes.iter().enumerate().all(is_newest) {
+            return Ok(false);
         }
         let may_differ = !self.look(cached, |table| table.is_known(unit));
         // A parity is written only where a data column is written.

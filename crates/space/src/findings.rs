@@ -90,6 +90,18 @@ impl Inner {
 
     /// Called at the end of a scrub with its counts: lost units that can be read again are removed from the list.
     pub(crate) async fn settle_losses(self: &Arc<Inner>, scrub: ScrubRecord) -> Result<(), SpaceError> {
+        let gone = self.not_lost_any_more().await;
+        self.remove_losses(gone, Some(scrub)).await
+    }
+
+    /// Called at the end of a resync: removes lost units from the list that the disk has restored.
+    pub(crate) async fn settle_restored(self: &Arc<Inner>) -> Result<(), SpaceError> {
+        let gone = self.not_lost_any_more().await;
+        if gone.is_empty() { Ok(()) } else { self.remove_losses(gone, None).await }
+    }
+
+    /// Addresses on the list of lost units that can be read.
+    async fn not_lost_any_more(self: &Arc<Inner>) -> BTreeSet<u64> {
         let known = {
             let found = self.findings.lost.lock();
             found.union(&self.view.get().value.record.loss.at).copied().collect::<BTreeSet<u64>>()
@@ -103,11 +115,22 @@ impl Inner {
                 gone.insert(address);
             }
         }
+        gone
+    }
+
+    /// Removes addresses from the list of lost units, and records the end of a scrub.
+    async fn remove_losses(&self, gone: BTreeSet<u64>, scrub: Option<ScrubRecord>) -> Result<(), SpaceError> {
         let _one = self.findings.recording.lock().await;
         let view = self.view.get().value;
-        let loss = view.record.loss.settled(&self.findings.lost.lock(), &gone, scrub.lost);
-        let ops = (loss != view.record.loss).then_some(OwnerOp::Lost(loss));
-        self.commit(ops.into_iter().chain([OwnerOp::Scrub(scrub)]).collect()).await?;
+        let loss = &view.record.loss;
+        let left = loss.units.saturating_sub(gone.len() as u64);
+        let counted = scrub.as_ref().map_or(left, |scrub| scrub.lost);
+        let settled = loss.settled(&self.findings.lost.lock(), &gone, counted);
+        let ops = (settled != *loss).then_some(OwnerOp::Lost(settled));
+        let ops: Vec<_> = ops.into_iter().chain(scrub.map(OwnerOp::Scrub)).collect();
+        if !ops.is_empty() {
+            self.commit(ops).await?;
+        }
         self.findings.lost.lock().retain(|address| !gone.contains(address));
         Ok(())
     }

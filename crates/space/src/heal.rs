@@ -7,7 +7,7 @@ use arena::{Class, IoBuf, Sg};
 use disk::{DiskError, sized};
 use futures_util::future::join_all;
 use pool_seam::{Absence, Found, Regions};
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::active::SetKey;
 use crate::blocks::{ContentId, Units};
@@ -35,6 +35,15 @@ pub(crate) enum ReadCopy {
     Changed,
 }
 
+/// Why a unit is decided.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// It is open (rule 5).
+    Open,
+    /// It is not open, and lost: only bytes with its checksum are accepted (rule 21).
+    Lost,
+}
+
 /// The decision about a unit.
 enum Decision {
     /// These bytes are written to all copies.
@@ -57,7 +66,7 @@ impl Inner {
         let mut ports: Vec<_> = at.members.iter().filter_map(port).collect();
         let (mut decided, mut failed) = (Units::default(), None);
         for unit in self.look(cached, |table| table.open_units(target.units.clone())) {
-            match self.decide_unit(target, cached, unit).await {
+            match self.decide_unit(target, cached, unit, Reason::Open).await {
                 Ok(is_to_confirm) => decided.set(unit, is_to_confirm),
                 Err(error) => {
                     failed = Some(error);
@@ -82,12 +91,38 @@ impl Inner {
         failed.map_or(Ok(()), Err)
     }
 
+    /// Restores the lost units of a run that any present copy has (rule 21), and waits until this is confirmed. Returns
+    /// how many are restored. None of the units is open, and the caller has their exclusive lock.
+    pub(crate) async fn restore(
+        self: &Arc<Inner>,
+        target: &Target,
+        cached: &Arc<Cached>,
+    ) -> Result<u64, SpaceError> {
+        let mut restored = Units::default();
+        for unit in self.look(cached, |table| table.lost(target.units.clone())) {
+            match self.decide_unit(target, cached, unit, Reason::Lost).await {
+                Ok(is_restored) => restored.set(unit, is_restored),
+                Err(SpaceError::Unavailable { .. } | SpaceError::Disk { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if !restored.is_empty() {
+            self.confirm_decisions(target, cached, restored).await?;
+        }
+        // A write of a restored unit may have failed.
+        while self.look(cached, |table| table.has_open(target.units.clone())) {
+            self.decide(target, cached).await?;
+        }
+        Ok(restored.iter().count() as u64)
+    }
+
     /// Decides one unit; returns whether the decision has to be confirmed.
     async fn decide_unit(
         self: &Arc<Inner>,
         target: &Target,
         cached: &Arc<Cached>,
         unit: usize,
+        reason: Reason,
     ) -> Result<bool, SpaceError> {
         let target = target.only(unit);
         let seen = self.view.get();
@@ -96,22 +131,36 @@ impl Inner {
             if self.look(cached, |table| table.redo(unit).is_some()) {
                 return self.place(&target, cached).await.map(|()| false);
             }
-            return self.decide_stripe(&target, cached, &at, code).await;
+            return self.decide_stripe(&target, cached, &at, code, reason).await;
         }
         let Some(contents) = self.contents(&target, &at).await? else { return Ok(false) };
-        let (candidates, former) = self.look(cached, |table| (table.candidates(unit), table.former(unit)));
+        let (candidates, former) = self.look(cached, |table| match reason {
+            Reason::Open => (table.candidates(unit), table.former(unit)),
+            Reason::Lost => (vec![table.values(unit)], SmallVec::new()),
+        });
         let is_whole = contents.len() == at.members.iter().filter(|member| member.counts).count();
         let set = SetKey { row: target.key.row, birth: at.birth, set: target.key.set };
         let region = Regions::new(seen.value.slab_bytes).of_group(target.key.group);
         let content = ContentId { space: self.space(), birth: at.birth, content: target.column };
         let sum = |bytes: &[u8]| content.checksum(target.first(), bytes);
-        let may_be_strange = self.active.has(set, region) && self.look(cached, |table| table.is_firm(unit));
-        let decision = match choose(&candidates, &former, &contents, may_be_strange, sum) {
+        let may_be_strange = reason == Reason::Open
+            && self.active.has(set, region)
+            && self.look(cached, |table| table.is_firm(unit));
+        let one: Units = std::iter::once(unit).collect();
+        let mut decision = choose(&candidates, &former, &contents, may_be_strange, sum);
+        if decision.is_none() {
+            let Some(mut stale) = self.stale_units(&target, &at, cached, &one).await? else {
+                return Ok(false);
+            };
+            decision = stale.pop().flatten().map(Decision::Bytes);
+        }
+        let decision = match decision {
             Some(decision) => decision,
+            None if reason == Reason::Lost => return Ok(false),
             // An absent disk may have one of the candidates.
             None if !is_whole => return Err(unavailable(target.key.row, &at.members)),
             None => {
-                self.found_lost(&at.members, &target, &std::iter::once(unit).collect());
+                self.found_lost(&at.members, &target, &one);
                 Decision::Value(lost(&candidates))
             }
         };
@@ -186,6 +235,44 @@ impl Inner {
             }
         }
         Ok(Some(contents))
+    }
+
+    /// Rule 21: units of the target's content on present copies that are not complete, for units that no complete copy
+    /// has. Only bytes with the newest checksum are returned, and only if that is certain, so that old data cannot come
+    /// back. An element is `None` for units that are not wanted, or that no such copy has. `None`: a disk was removed
+    /// meanwhile.
+    pub(crate) async fn stale_units(
+        &self,
+        target: &Target,
+        at: &Route,
+        cached: &Arc<Cached>,
+        wanted: &Units,
+    ) -> Result<Option<Vec<Option<IoBuf>>>, SpaceError> {
+        let (content, start) = (at.content(target.column), target.units.start);
+        let of = ContentId { space: self.space(), birth: at.birth, content: target.column };
+        let mut found: Vec<Option<IoBuf>> = vec![None; target.units.len()];
+        let stale = |m: &&Member| !m.counts && m.membership.is_some() && usize::from(m.content) == content;
+        for member in at.members.iter().filter(stale) {
+            let sums: Vec<(usize, u32)> = self.look(cached, |table| {
+                let lacking = wanted.iter().filter(|unit| found[unit - start].is_none());
+                lacking.filter_map(|unit| Some((unit - start, table.certain_sum(content, unit)?))).collect()
+            });
+            if sums.is_empty() {
+                break;
+            }
+            match self.read_copy(target, member).await? {
+                ReadCopy::Bytes(mut bytes) => {
+                    for (index, sum) in sums {
+                        let is_newest =
+                            |bytes: &IoBuf| of.checksum(target.first() + index as u32, bytes) == sum;
+                        found[index] = bytes[index].take().filter(is_newest);
+                    }
+                }
+                ReadCopy::Away | ReadCopy::Failed(_) => {}
+                ReadCopy::Changed => return Ok(None),
+            }
+        }
+        Ok(Some(found))
     }
 
     /// Units of one copy, one buffer each.

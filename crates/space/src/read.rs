@@ -261,7 +261,7 @@ impl Inner {
         dst: &mut SgMut,
     ) -> Result<bool, SpaceError> {
         if at.code.is_none() {
-            return self.read_copies(target, &at.members, cached, at.birth, wanted, dst).await;
+            return self.read_copies(target, at, cached, wanted, dst).await;
         }
         let content = usize::from(target.column);
         let Some(mut made) = self.columns(target, at, cached, 1 << content).await? else {
@@ -279,17 +279,18 @@ impl Inner {
         Ok(true)
     }
 
-    /// Reads the wanted units of all copies in turn; `false` if a disk was removed meanwhile.
+    /// Reads the wanted units of all complete copies in turn, then of others (rule 21); `false` if a disk was removed
+    /// meanwhile.
     async fn read_copies(
         &self,
         target: &Target,
-        members: &[Member],
+        at: &Route,
         cached: &Arc<Cached>,
-        birth: u32,
         mut wanted: Units,
         dst: &mut SgMut,
     ) -> Result<bool, SpaceError> {
-        let content = ContentId { space: self.space(), birth, content: target.column };
+        let (members, start) = (&at.members, target.units.start);
+        let content = ContentId { space: self.space(), birth: at.birth, content: target.column };
         let (mut damaged, mut good) = (Vec::new(), Vec::new());
         // The error if not all copies were read.
         let mut unread = None;
@@ -313,18 +314,28 @@ impl Inner {
                 if !wanted.has(unit) {
                     continue;
                 }
-                let at = unit - target.units.start;
+                let index = unit - start;
                 let value = self.look(cached, |table| table.value(0, unit));
-                let sum = |bytes: &IoBuf| Value::Written(content.checksum(target.first() + at as u32, bytes));
+                let sum =
+                    |bytes: &IoBuf| Value::Written(content.checksum(target.first() + index as u32, bytes));
                 let found = if bytes.is_some() { Found::Healed } else { Found::Unreadable };
                 match bytes.filter(|bytes| sum(bytes) == value) {
                     Some(bytes) => {
-                        fill(dst, at, Some(&bytes), 1);
+                        fill(dst, index, Some(&bytes), 1);
                         wanted.set(unit, false);
                         good.push((unit, bytes));
                     }
                     None => damaged.push((member, unit, found)),
                 }
+            }
+        }
+        if !wanted.is_empty() {
+            let Some(stale) = self.stale_units(target, at, cached, &wanted).await? else { return Ok(false) };
+            for (index, bytes) in stale.into_iter().enumerate() {
+                let Some(bytes) = bytes else { continue };
+                fill(dst, index, Some(&bytes), 1);
+                wanted.set(start + index, false);
+                good.push((start + index, bytes));
             }
         }
         for (member, unit, found) in damaged {

@@ -250,6 +250,26 @@ impl Table {
         (0..self.contents.len()).map(|content| self.value(content, unit)).collect()
     }
 
+    /// The checksum of a unit's newest bytes; `None` if it is unknown or not certain: the unit reads as zeros, or a
+    /// crash or a failed write has left it undecided between several values. The checksum 0 of a lost parity is invalid
+    /// ([`normalize`]).
+    pub fn certain_sum(&self, content: usize, unit: usize) -> Option<u32> {
+        let is_certain = self.is_known(unit) || !self.is_open(unit);
+        match self.value(content, unit) {
+            Value::Written(sum) if is_certain => Some(sum),
+            Value::Lost(sum) if is_certain && (content < self.data || sum != 0) => Some(sum),
+            _ => None,
+        }
+    }
+
+    /// Units of a range with lost data whose checksum is known.
+    pub fn lost(&self, units: Range<usize>) -> Vec<usize> {
+        let is_lost =
+            |c: &Content, unit: usize| c.lost.has(unit) && c.written.has(unit) && !c.unknown.has(unit);
+        let has_lost = |unit: &usize| self.contents[..self.data].iter().any(|c| is_lost(c, *unit));
+        units.filter(has_lost).collect()
+    }
+
     /// Whether the unit, or any unit of the stripe, was written since it was discarded.
     fn is_written(&self, unit: usize) -> bool {
         let is_lost = |c: &Content| c.lost.has(unit) && !c.unknown.has(unit);

@@ -10,6 +10,7 @@ mod findings;
 mod jobs;
 mod lost_parity;
 mod path;
+mod stale_copies;
 mod waits;
 
 use std::sync::Arc;

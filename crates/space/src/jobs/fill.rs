@@ -94,7 +94,7 @@ impl Job {
         }
         self.done.of = self.inner.count_missing(|piece| piece.disk == disk) * self.inner.region_bytes();
         while self.pieces(|piece| piece.disk == disk).await? {}
-        Ok(())
+        self.inner.settle_restored().await
     }
 
     /// Moves slabs to other places.
@@ -343,10 +343,17 @@ impl Inner {
         let target = Target { key, column, units: units.clone() };
         let _lock = self.locks.lock(key, units.clone(), Mode::Exclusive).await;
         let mut dst = SgMut::new();
+        let mut is_restored = false;
         let wanted = loop {
             let Some(cached) = self.loaded(key).await? else { return Ok(false) };
             if self.look(&cached, |table| table.has_open(units.clone())) {
                 self.decide(&target, &cached).await?;
+                continue;
+            }
+            if !is_restored {
+                // The copy that is filled may have units that are lost elsewhere.
+                self.restore(&target, &cached).await?;
+                is_restored = true;
                 continue;
             }
             let wanted: Units = self.look(&cached, |table| {

@@ -153,6 +153,7 @@ impl Inner {
             while self.look(&cached, |table| table.has_open(target.units.clone())) {
                 self.decide(&target, &cached).await?;
             }
+            counts.healed += self.restore(&target, &cached).await?;
             let view = self.view.get().value;
             let Some(at) = route(&view, key) else { return Ok((counts, true)) };
             let found = match at.code {
@@ -213,37 +214,42 @@ impl Inner {
                 ReadCopy::Away | ReadCopy::Failed(_) | ReadCopy::Changed => {}
             }
         }
-        let is_whole = copies.len() == counting.len();
+        let mut is_whole = copies.len() == counting.len();
+        let is_good = |unit: usize, bytes: &IoBuf| match value(unit) {
+            Value::Written(sum) => {
+                content.checksum(target.first() + (unit - target.units.start) as u32, bytes) == sum
+            }
+            _ => false,
+        };
+        let good: Vec<Option<IoBuf>> = (target.units.clone().enumerate())
+            .map(|(which, unit)| {
+                let mut all = copies.iter().filter_map(|(_, bytes)| bytes[which].as_ref());
+                all.find(|bytes| is_good(unit, bytes)).cloned()
+            })
+            .collect();
+        let lacking = target.units.clone().zip(&good).filter(|(_, good)| good.is_none());
+        let lacking: Units = lacking.map(|(unit, _)| unit).collect();
+        let stale = self.stale_units(target, at, cached, &lacking).await?;
+        is_whole &= stale.is_some();
+        let stale = stale.unwrap_or_else(|| vec![None; good.len()]);
         let mut lost = Units::NONE;
-        for (which, unit) in target.units.clone().enumerate() {
-            let value = value(unit);
-            let is_good = |bytes: &&IoBuf| match value {
-                Value::Written(sum) | Value::Lost(sum) => {
-                    content.checksum(target.first() + which as u32, bytes) == sum
-                }
-                _ => false,
-            };
-            if value.is_zeros() {
+        for (which, (unit, good)) in target.units.clone().zip(good).enumerate() {
+            if value(unit).is_zeros() {
                 continue;
             }
-            let good = copies.iter().filter_map(|(_, bytes)| bytes[which].as_ref()).find(is_good).cloned();
-            let Some(good) = good else {
+            let Some(good) = good.or_else(|| stale[which].clone()) else {
                 lost.set(unit, is_whole);
                 continue;
             };
             for (member, bytes) in &copies {
                 let found = match &bytes[which] {
-                    Some(bytes) if is_good(&bytes) => continue,
+                    Some(bytes) if is_good(unit, bytes) => continue,
                     Some(_) => Found::Healed,
                     None => Found::Unreadable,
                 };
                 self.found(found, member.disk, target, unit);
                 self.rewrite(target, member, unit, good.clone()).await;
                 counts.healed += 1;
-            }
-            if let Value::Lost(sum) = value {
-                self.look(cached, |table| table.set(unit, [Value::Written(sum)].into_iter().collect()));
-                self.waiting.add(cached);
             }
         }
         self.found_lost(&at.members, target, &lost);

@@ -1,0 +1,240 @@
+//! Rule 21: the newest bytes are also taken from a copy that has missed the region. The region of a disk that leaves is
+//! missed even if few or none of its units have changed.
+
+use pool_seam::{Found, LossRecord, RowNumber};
+
+use super::failures::copies_agree;
+use super::*;
+
+const ROW: RowNumber = RowNumber(0);
+/// Units that are written, and those of the damaged stripe: one of each data column.
+const UNITS: u64 = 24;
+
+/// A setup, and the sets of slabs that are damaged while slab `away` is absent: together more than the row survives.
+fn cases() -> Vec<(Setup, usize, Vec<usize>)> {
+    let mirror = |away: usize| (Setup::new(1 + away as u64, 2, MIRROR), away, vec![1 - away]);
+    let mut all: Vec<_> = (0..2).map(mirror).collect();
+    let three = Setup::new(3, 3, Resiliency::Mirror { copies: 3 });
+    all.push((three, 1, vec![0, 2]));
+    for parity in 1..=2 {
+        let slabs = 3 + usize::from(parity);
+        for away in 0..slabs {
+            let damaged = (1..=usize::from(parity)).map(|next| (away + next) % slabs).collect();
+            all.push((coded(10 + away as u64, parity), away, damaged));
+        }
+    }
+    all
+}
+
+fn disk_of(world: &World, slab: usize) -> DiskNumber {
+    world.rig.view_now().record.rows[&ROW].slabs[slab].place.disk
+}
+
+/// Damages unit 2 of a slab.
+fn flip(world: &World, slab: usize) {
+    let view = world.rig.view_now();
+    let place = view.record.rows[&ROW].slabs[slab].place;
+    let at = view.disks[&place.disk].areas.data(place.slab).offset + 2 * UNIT;
+    world.rig.machine.flip(SlotId(place.disk.0.into()), at, 4);
+}
+
+/// The units of the space with unit 2 of a data column.
+fn units_of_stripe(setup: &Setup) -> Vec<u64> {
+    if setup.columns == 1 { vec![2] } else { (0..3).map(|column| column * 4 + 2).collect() }
+}
+
+async fn resync(world: &World, disk: DiskNumber) -> pool_seam::JobReport {
+    world.space.run(JobId(9), JobOrder::Resync(disk)).wait().await.unwrap()
+}
+
+async fn scrub(world: &World) -> pool_seam::JobReport {
+    world.space.run(JobId(8), JobOrder::Scrub(ROW)).wait().await.unwrap()
+}
+
+fn missed(world: &World) -> bool {
+    world.rig.view_now().record.rows[&ROW].slabs.iter().any(|copy| copy.missed != 0)
+}
+
+fn loss(world: &World) -> LossRecord {
+    world.rig.view_now().record.loss.clone()
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum First {
+    Read,
+    Resync,
+    Scrub,
+    /// Also before the disk returns: its units are recorded as lost.
+    ReadWhileAway,
+}
+
+#[test]
+fn a_disk_that_returns_has_what_is_damaged_elsewhere() {
+    for (setup, away, damaged) in cases() {
+        for first in [First::Read, First::Resync, First::Scrub, First::ReadWhileAway] {
+            for is_written_elsewhere in [false, true] {
+                let what = format!("{:?} {away} {damaged:?} {first:?}", setup.resiliency);
+                virtual_time(async {
+                    let world = World::new(&setup).await;
+                    world.write(0..UNITS, true).await.unwrap();
+                    let disk = disk_of(&world, away);
+                    world.rig.remove_disk(disk).await.unwrap();
+                    if is_written_elsewhere {
+                        world.write(UNITS..UNITS + 4, true).await.unwrap();
+                    }
+                    damaged.iter().for_each(|slab| flip(&world, *slab));
+                    if first == First::ReadWhileAway {
+                        assert!(matches!(world.read(0..UNITS).await, Err(SpaceError::Corrupt { .. })));
+                        world.rig.env.sleep(Duration::from_secs(1)).await;
+                        assert_ne!(loss(&world), LossRecord::default());
+                    }
+                    world.rig.return_disk(disk).await.unwrap();
+                    assert!(missed(&world), "{what}");
+                    match first {
+                        First::Read => assert_eq!(world.read(0..UNITS).await, Ok(()), "{what}"),
+                        First::Scrub => assert_eq!(scrub(&world).await.progress.lost, 0, "{what}"),
+                        First::Resync | First::ReadWhileAway => {}
+                    }
+                    assert_eq!(resync(&world, disk).await.left, [], "{what}");
+                    assert!(!missed(&world), "{what}");
+                    assert_eq!(world.read(0..UNITS).await, Ok(()), "{what}");
+                    let lost = world.rig.found().iter().any(|finding| finding.found == Found::Lost);
+                    assert_eq!(lost, first == First::ReadWhileAway, "{what}");
+                    world.rig.env.sleep(Duration::from_secs(1)).await;
+                    assert_eq!(loss(&world), LossRecord::default(), "{what}");
+                    // The damaged copies are good again: the other one is not needed any more.
+                    world.flush().await.unwrap();
+                    copies_agree(&world).await;
+                    flip(&world, away);
+                    assert_eq!(world.read(0..UNITS).await, Ok(()), "{what}");
+                    let world = world.crashed(PowerCut::LoseAll, |_| {}).await;
+                    assert_eq!(world.read(0..UNITS).await, Ok(()), "{what}");
+                });
+            }
+        }
+    }
+}
+
+/// After a crash, units that no complete copy has are declared lost in the log. They are restored when the disk returns.
+#[test]
+fn a_unit_that_is_declared_lost_is_restored_by_a_disk_that_returns() {
+    for (setup, away, damaged) in cases() {
+        for is_scrub in [false, true] {
+            let what = format!("{:?} {away} {damaged:?} scrub {is_scrub}", setup.resiliency);
+            virtual_time(async {
+                let world = World::new(&setup).await;
+                world.write(0..UNITS, true).await.unwrap();
+                world.write(UNITS..UNITS + 4, true).await.unwrap();
+                world.rig.env.sleep(Duration::from_secs(1)).await;
+                let disk = disk_of(&world, away);
+                world.rig.remove_disk(disk).await.unwrap();
+                let world = world.crashed(PowerCut::LoseAll, |_| {}).await;
+                damaged.iter().for_each(|slab| flip(&world, *slab));
+                world.space.resolve().await.unwrap();
+                scrub(&world).await;
+                assert!(matches!(world.read(0..UNITS).await, Err(SpaceError::Corrupt { .. })), "{what}");
+                world.space.checkpoint().await.unwrap();
+                world.rig.return_disk(disk).await.unwrap();
+                assert!(missed(&world), "{what}");
+                if is_scrub {
+                    assert_eq!(scrub(&world).await.progress.lost, 0, "{what}");
+                    assert_eq!(world.read(0..UNITS).await, Ok(()), "{what}");
+                }
+                assert_eq!(resync(&world, disk).await.left, [], "{what}");
+                assert_eq!(world.read(0..UNITS).await, Ok(()), "{what}");
+                assert_eq!(loss(&world), LossRecord::default(), "{what}");
+                copies_agree(&world).await;
+                let world = world.crashed(PowerCut::LoseAll, |_| {}).await;
+                flip(&world, away);
+                assert_eq!(world.read(0..UNITS).await, Ok(()), "{what}");
+            });
+        }
+    }
+}
+
+/// Too many columns are damaged to compute them, but the disk has its own one.
+#[test]
+fn a_column_is_restored_beside_lost_ones() {
+    for is_crash in [false, true] {
+        virtual_time(async {
+            let mut world = World::new(&coded(30, 1)).await;
+            world.write(0..UNITS, true).await.unwrap();
+            world.write(UNITS..UNITS + 4, true).await.unwrap();
+            world.rig.env.sleep(Duration::from_secs(1)).await;
+            let disk = disk_of(&world, 0);
+            world.rig.remove_disk(disk).await.unwrap();
+            if is_crash {
+                world = world.crashed(PowerCut::LoseAll, |_| {}).await;
+            }
+            (1..3).for_each(|slab| flip(&world, slab));
+            world.space.resolve().await.unwrap();
+            scrub(&world).await;
+            assert!(matches!(world.read(2..3).await, Err(SpaceError::Corrupt { .. })));
+            world.rig.return_disk(disk).await.unwrap();
+            assert_eq!(resync(&world, disk).await.left, []);
+            for unit in 0..UNITS {
+                let read = world.read(unit..unit + 1).await;
+                assert_eq!(read.is_err(), unit == 6 || unit == 10, "unit {unit} {is_crash}: {read:?}");
+            }
+            world.rig.env.sleep(Duration::from_secs(1)).await;
+            assert_eq!(loss(&world).at, [6 * UNIT, 10 * UNIT].into());
+        });
+    }
+}
+
+/// The unit was overwritten while the disk was absent: what the disk has is old, and never returned.
+#[test]
+fn old_data_does_not_come_back() {
+    for (setup, away, damaged) in cases() {
+        for (is_cold, is_set_back) in [(false, false), (true, false), (false, true)] {
+            let what = format!("{:?} {away} {damaged:?} {is_cold} {is_set_back}", setup.resiliency);
+            virtual_time(async {
+                let mut world = World::new(&setup).await;
+                world.write(0..UNITS, true).await.unwrap();
+                world.space.checkpoint().await.unwrap();
+                let disk = disk_of(&world, away);
+                let slot = SlotId(disk.0.into());
+                let before = world.rig.machine.image(slot);
+                if is_set_back {
+                    world.write(0..UNITS, true).await.unwrap();
+                    world.space.checkpoint().await.unwrap();
+                }
+                world.rig.remove_disk(disk).await.unwrap();
+                if is_set_back {
+                    world.rig.machine.roll_back(slot, &before, 0, 64 << 20);
+                } else {
+                    world.write(0..UNITS, true).await.unwrap();
+                }
+                if is_cold {
+                    // The region is not active any more: damage there does not count as a write in flight (rule 5 b).
+                    for _ in 0..2 {
+                        world.space.checkpoint().await.unwrap();
+                    }
+                    world = world.reopened().await;
+                }
+                damaged.iter().for_each(|slab| flip(&world, *slab));
+                world.rig.return_disk(disk).await.unwrap();
+                let stripe = units_of_stripe(&setup);
+                let reads = async |world: &World, what: &str| {
+                    let mut lost = 0;
+                    for unit in 0..UNITS {
+                        // The model refuses old data.
+                        match world.read(unit..unit + 1).await {
+                            Ok(()) => {}
+                            Err(SpaceError::Corrupt { .. }) if stripe.contains(&unit) => lost += 1,
+                            other => panic!("{what} unit {unit}: {other:?}"),
+                        }
+                    }
+                    assert!(lost > 0, "{what}");
+                };
+                reads(&world, &what).await;
+                assert_ne!(resync(&world, disk).await.left, [], "{what}");
+                reads(&world, &what).await;
+                assert_ne!(scrub(&world).await.progress.lost, 0, "{what}");
+                reads(&world, &what).await;
+                assert_ne!(loss(&world), LossRecord::default(), "{what}");
+                assert!(world.rig.found().iter().any(|finding| finding.found == Found::Lost), "{what}");
+            });
+        }
+    }
+}
