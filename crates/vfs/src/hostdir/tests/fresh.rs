@@ -1,6 +1,6 @@
 //! New files become visible only with all of their metadata.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use super::*;
@@ -28,19 +28,24 @@ fn temporary(dir: &Path) -> Vec<String> {
     names.filter_map(|n| n.into_string().ok()).filter(|n| n.starts_with(TEMPORARY)).collect()
 }
 
-/// One thread opens and another lists as fast as they can, while files and directories are created and removed.
+/// One thread opens and another lists as fast as they can, while files and directories are created and removed, until
+/// both have opened enough of them.
 #[test]
 fn nobody_meets_a_file_without_its_descriptor() {
     let Some(dir) = scratch() else { return };
+    const ROUNDS_MIN: usize = 2000;
+    const ROUNDS_MAX: usize = 50_000;
+    const ENOUGH: usize = 100;
     let done = AtomicBool::new(false);
+    let met = [AtomicUsize::new(0), AtomicUsize::new(0)];
+    let enough = || met.iter().all(|met| met.load(Ordering::Relaxed) >= ENOUGH);
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("threads");
     thread::scope(|s| {
-        let watcher = |listing: bool| {
-            let (done, dir) = (&done, dir.path());
-            move || {
+        let watch = |listing: bool| {
+            let (done, dir, met) = (&done, dir.path(), &met[usize::from(listing)]);
+            s.spawn(move || {
                 let tree = tree(dir);
                 runtime().block_on(async {
-                    let mut met = 0;
                     while !done.load(Ordering::Relaxed) {
                         if listing {
                             for name in listed(&*tree, "").await {
@@ -51,17 +56,20 @@ fn nobody_meets_a_file_without_its_descriptor() {
                             let Ok(found) = open(&*tree, name, OpenMode::Open).await else { continue };
                             let security = found.node.security(&Ctx::default()).wait().await;
                             assert_eq!(security.expect("readable").as_deref(), Some(SECURITY), "{name}");
-                            met += 1;
+                            met.fetch_add(1, Ordering::Relaxed);
                         }
                     }
-                    met
-                })
-            }
+                });
+            })
         };
-        let watchers = [s.spawn(watcher(false)), s.spawn(watcher(true))];
+        let watchers = [watch(false), watch(true)];
         let tree = tree(dir.path());
         runtime().block_on(async {
-            for _ in 0..2000 {
+            for round in 0..ROUNDS_MAX {
+                // A watcher ends early when it panics.
+                if round >= ROUNDS_MIN && (enough() || watchers.iter().any(|w| w.is_finished())) {
+                    break;
+                }
                 for (name, kind) in [("file", Kind::File), ("dir", Kind::Directory)] {
                     let c = Ctx::default();
                     let made = tree.open(&c, furnished(name, kind)).wait().await.expect("free");
@@ -71,9 +79,8 @@ fn nobody_meets_a_file_without_its_descriptor() {
             }
         });
         done.store(true, Ordering::Relaxed);
-        let met: usize = watchers.into_iter().map(|w| w.join().expect("no panic")).sum();
-        eprintln!("met {met} times");
     });
+    assert!(enough(), "too few files were met: {met:?}");
     assert!(temporary(dir.path()).is_empty());
 }
 
