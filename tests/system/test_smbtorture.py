@@ -41,3 +41,8 @@ def test_smbtorture(outcomes, test):
 def test_known_failures_exist(kind):
     """A name in the list that is no test hides nothing and means nothing."""
     assert torture.KnownFailures(kind.name).unused(TESTS) == []
+
+
+def test_known_failures_say_what_windows_does():
+    known = torture.KnownFailures("causeway")
+    assert [name for name, reason in (known.reasons | known.newer).items() if "Windows" not in reason] == []
