@@ -252,7 +252,7 @@ impl Table {
 
     /// The checksum of a unit's newest bytes; `None` if it is unknown or not certain: the unit reads as zeros, or a
     /// crash or a failed write has left it undecided between several values. The checksum 0 of a lost parity is invalid
-    /// ([`normalize`]).
+    /// (`normalize`).
     pub fn certain_sum(&self, content: usize, unit: usize) -> Option<u32> {
         let is_certain = self.is_known(unit) || !self.is_open(unit);
         match self.value(content, unit) {

@@ -116,7 +116,7 @@ async fn each_refusal_has_its_reason_and_a_cure() {
 #[test]
 fn file_systems_of_a_network() {
     for (magic, name) in
-        [(0x6969, Some("NFS")), (0xfe53_4d42, Some("SMB")), (0xef53, None), (0x0102_1994, None)]
+        [(0x6969, Some("NFS")), (0xfe53_4d42_i64, Some("SMB")), (0xef53, None), (0x0102_1994, None)]
     {
         assert_eq!(network_file_system(magic), name, "{magic:x}");
     }
