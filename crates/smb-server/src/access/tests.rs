@@ -157,7 +157,7 @@ fn sacl_of(bytes: &[u8]) -> (Option<Entries>, bool, bool) {
     (entries, has(ControlFlags::SACL_AUTO_INHERITED), has(ControlFlags::SACL_PROTECTED))
 }
 
-// MS-DTYP 2.5.3.4.1, step 4: a SACL is inherited as a DACL is, whoever creates the file.
+// MS-DTYP 2.5.3.4.1, step 4: the rules of inheritance for SACLs are those for DACLs, and do not depend on the creator.
 #[test]
 fn audit_entries_are_inherited() {
     let (oi, ci, failed) = (AceFlags::OBJECT_INHERIT, AceFlags::CONTAINER_INHERIT, AceFlags::FAILED_ACCESS);

@@ -402,7 +402,7 @@ async fn who_holds_the_server_on_rdma_is_cut() {
             vec![m]
         };
         assert!(burst.send(last).is_ok());
-        let held = client.await.expect("nobody polls it");
+        let held = client.await.expect("a client that is never polled");
         tokio::time::pause();
         let begun = Instant::now();
         serving.await.expect("served");
@@ -425,7 +425,7 @@ async fn who_vanishes_on_rdma_is_cut() {
     raw.open("f").await;
     assert_eq!(world.server.opens().len(), 1);
     assert!(burst.send(Vec::new()).is_ok());
-    let held = client.await.expect("nobody polls it");
+    let held = client.await.expect("a client that is never polled");
     tokio::time::pause();
     let begun = Instant::now();
     serving.await.expect("served");

@@ -148,19 +148,11 @@ impl File {
         }
         let length = sg_len(&src);
         let Some(mut memory) = self.arena.try_alloc_sg(length, Class::Payload) else { return src };
-        let mut pieces = src.iter().map(|b| &**b).filter(|b| !b.is_empty());
-        let mut rest: &[u8] = &[];
+        let mut done = 0;
         for buffer in &mut memory {
-            loop {
-                if rest.is_empty() {
-                    let Some(next) = pieces.next() else { break };
-                    rest = next;
-                }
-                let taken = buffer.append(rest);
-                rest = &rest[taken..];
-                if !rest.is_empty() {
-                    break;
-                }
+            let room = buffer.spare().len().min(length - done);
+            for piece in sg_slice(&src, done, room) {
+                done += buffer.append(&piece);
             }
         }
         count(Pass::Copy, length);
