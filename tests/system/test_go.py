@@ -132,14 +132,15 @@ def test_floods_leave_clients_served(kind, serve, flood):
                 "-mode", "randread", "-bs", "8192", "-size", str(16 << 20), "-secs", str(seconds), "-pid", str(server.pid)]
 
     flows = [threading.Thread(target=flow) for _ in range(4)]
-    with subprocess.Popen(load(5), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as before:
+    with subprocess.Popen(load(6), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as before:
         time.sleep(1)
         for one in flows:
             one.start()
         try:
             time.sleep(1)
             # The flood keeps what it has open, and there are three times as many as may be open without a log-on.
-            later = run(load(1), timeout=60, status=None)
+            # Long enough that one pause of the machine (1.3 s was seen) is not taken for a server that does not serve.
+            later = run(load(3), timeout=60, status=None)
             out = before.communicate(timeout=60)[0]
         finally:
             over.set()

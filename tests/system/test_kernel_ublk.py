@@ -36,6 +36,8 @@ start() {{
 }}
 # attach WORDS: the device
 attach() {{ causeway space attach vm --ublk "$@" | tee /tmp/attached; DEVICE=$(grep -o '/dev/ublkb[0-9]*' /tmp/attached); BLOCK=/sys/block/${{DEVICE#/dev/}}; [ -b "$DEVICE" ] || fail "no $DEVICE"; }}
+# grow WORDS: whether the virtual disk has another size now
+grow() {{ causeway space resize vm "$@" > /tmp/grown 2>&1; }}
 # statistic N: the N-th field of the device's stat (Documentation/block/stat.rst)
 statistic() {{ awk "{{ print \\$$1 }}" $BLOCK/stat; }}
 footprint() {{ causeway --json space show vm | tr ',{{' '\\n\\n' | sed -n 's/.*"footprint": *\\([0-9]*\\).*/\\1/p'; }}
@@ -144,7 +146,21 @@ mkdir -p /mnt/x; mount -t ext4 -o discard $DEVICE /mnt/x || fail mount
 mkdir /mnt/x/d; cp /tmp/a /mnt/x/d/a; sync
 refused space detach vm | grep -q "in use" || fail "detached under a file system"
 cmp /tmp/a /mnt/x/d/a || fail "after the refusal"
+
+# It grows under the file system, where the driver can resize.
+if grow --size 120MiB; then
+  [ "$(cat $BLOCK/size)" = $((120 * 2048)) ] || fail "size after the growth: $(cat $BLOCK/size)"
+  refused space resize vm --size 96MiB | grep -q "detach it first" || fail "shrunk under a file system"
+else
+  uname -r | grep -q '^6[.]12' || fail "growth: $(cat /tmp/grown)"
+  grep -q "6.16 or newer" /tmp/grown && [ "$(cat $BLOCK/size)" = $((96 * 2048)) ] || fail "growth: $(cat /tmp/grown)"
+fi
+echo 3 > /proc/sys/vm/drop_caches; cmp /tmp/a /mnt/x/d/a || fail "after the growth"
 umount /mnt/x
+if [ $(cat $BLOCK/size) = $((120 * 2048)) ]; then
+  dd if=/tmp/a of=$DEVICE bs=1M seek=104 conv=fsync 2> /dev/null || fail "beyond the former end"
+  echo 3 > /proc/sys/vm/drop_caches; tail -c 16777216 $DEVICE | cmp - /tmp/a || fail "beyond the former end"
+fi
 causeway space detach vm
 [ ! -e $DEVICE ] && [ ! -e /dev/ublkc${DEVICE#/dev/ublkb} ] || fail "left: $(ls /dev/ublk*)"
 refused space detach vm | grep -q "not attached" || fail "detached twice"

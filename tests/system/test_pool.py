@@ -1,5 +1,6 @@
 """Pools on plain files, driven by `causeway disk`, `pool` and `space`; what is on their virtual disks by QEMU over NBD, across kill -9 and lost disks."""
 
+import contextlib
 import fcntl
 import json
 import os
@@ -82,6 +83,24 @@ class Machine:
         if status == 0:
             assert "failed" not in out.lower(), out
         return out
+
+    @contextlib.contextmanager
+    def connected(self, name="vm"):
+        """A client that stays connected: a function that makes it do commands."""
+        words = ["stdbuf", "-oL", "qemu-io", "-f", "raw", "-t", "none", self.url(name)]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as one:
+
+            def do(*commands):
+                for command in commands:
+                    one.stdin.write(command + "\n")
+                    one.stdin.flush()
+                    lines = []
+                    while not lines or "ops" not in lines[-1]:
+                        lines.append(one.stdout.readline())
+                        assert lines[-1] and "failed" not in lines[-1].lower(), lines
+
+            yield do
+            one.stdin.close()
 
     def status(self, name="tank"):
         return self.json("pool", "show", name)
@@ -481,10 +500,15 @@ def test_spaces_grow_and_go(machine):
     machine.mirror()
     machine.attach()
     machine.qemu_io("write -P 6 0 1M", "flush")
-    assert "detach it first" in machine.refused("space", "resize", "vm", "--size", SPACE + MIB)
+    assert "detach it first" in machine.refused("space", "resize", "vm", "--size", MIB)
+    with machine.connected() as connected:
+        connected("read -P 6 0 1M")
+        assert "when they connect again" in machine("space", "resize", "vm", "--size", SPACE + MIB)
+        connected("write -P 7 64k 64k", f"read -P 0 {SPACE - MIB} 1M")
+    # A new client has it all.
+    machine.qemu_io("write -P 6 64k 64k", f"write -P 9 {SPACE} 1M", "flush", f"read -P 9 {SPACE} 1M")
     machine("space", "detach", "vm")
     assert "has data beyond" in machine.refused("space", "resize", "vm", "--size", MIB // 2)
-    machine("space", "resize", "vm", "--size", SPACE + MIB)
     machine.attach()
     machine.qemu_io("read -P 6 0 1M", f"write -P 8 {SPACE} 1M", "flush", f"read -P 8 {SPACE} 1M")
     machine("space", "detach", "vm")

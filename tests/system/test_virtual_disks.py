@@ -181,7 +181,13 @@ def test_sizes_go_both_ways_while_another_disk_is_attached(share):
         assert "have the virtual disk vm open" in share.refused("space", "resize", "vm", "--size", "8MiB")
         assert "have the virtual disk vm open" in share.refused("space", "destroy", "vm", "--yes")
         assert "other of the pool tank is attached" in share.refused("pool", "export", "tank")
-    share.qemu_io("read -P 3 0 1M", name="other")
+    # An attached one grows, but does not become smaller under its other client.
+    with client(share) as c, c.open("other.img") as f:
+        set_size(f, 2 * SPACE)
+        set_size(f, MIB, p.SHARING_VIOLATION)
+        f.write(b"new", 2 * SPACE - 3)
+        f.flush()
+    share.qemu_io("read -P 3 0 1M", f"read -P 0 {SPACE} 1M", f"write -P 4 {SPACE} 1M", name="other")
     share("space", "detach", "other")
     share("space", "resize", "vm", "--size", "8MiB")
     assert names(share)["vm"] == 8 * MIB

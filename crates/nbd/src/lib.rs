@@ -25,7 +25,7 @@ pub mod message;
 mod server;
 mod target;
 
-pub use server::{Export, Limits, Server};
+pub use server::{Export, Exports, Limits, Server};
 
 /// Outstanding requests of one connection.
 pub const IN_FLIGHT: usize = 64;

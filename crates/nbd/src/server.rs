@@ -7,6 +7,7 @@ use std::time::Duration;
 use arena::Arena;
 use disk::Disk;
 use env::Env;
+use parking_lot::Mutex;
 use tokio::net::UnixListener;
 use tokio::sync::{Semaphore, watch};
 
@@ -35,6 +36,20 @@ pub struct Export {
     pub discard_zeros: bool,
 }
 
+/// The exports of a server, to change them while it serves.
+#[derive(Clone)]
+pub struct Exports(Arc<Mutex<Vec<Export>>>);
+
+impl Exports {
+    /// Replaces the disk of all exports, by a larger one. Clients see it when they connect again (NBD has no
+    /// message for a new size): those that are connected keep the former one.
+    pub fn replace_disk(&self, disk: &Arc<dyn Disk>) {
+        for export in self.0.lock().iter_mut() {
+            export.disk = Arc::clone(disk);
+        }
+    }
+}
+
 /// How long a client may keep others waiting; one that takes longer loses its connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -56,7 +71,7 @@ impl Default for Limits {
 
 /// Serves exports over Unix sockets.
 pub struct Server {
-    exports: Vec<Export>,
+    exports: Exports,
     limits: Limits,
     arena: Arena,
     env: Env,
@@ -65,7 +80,12 @@ pub struct Server {
 impl Server {
     /// A server of these exports; payload goes through `arena`.
     pub fn new(exports: Vec<Export>, arena: Arena, env: Env) -> Server {
-        Server { exports, limits: Limits::default(), arena, env }
+        Server { exports: Exports(Arc::new(Mutex::new(exports))), limits: Limits::default(), arena, env }
+    }
+
+    /// Its exports.
+    pub fn exports(&self) -> Exports {
+        self.exports.clone()
     }
 
     /// The same with other limits.
@@ -134,12 +154,12 @@ impl Server {
                 rotational: e.disk.info().rotational,
             }
         };
-        self.exports.iter().map(describe).collect()
+        self.exports.0.lock().iter().map(describe).collect()
     }
 
     pub(crate) fn connect(&self, agreed: Agreed, payload_max: u32) -> Target {
         Target {
-            export: self.exports[agreed.export].clone(),
+            export: self.exports.0.lock()[agreed.export].clone(),
             payload_max,
             agreed,
             share: self.share(),

@@ -21,6 +21,9 @@ pub(crate) const GET_FEATURES: u32 = encoded(READ, 0x13, CONTROL_COMMAND_BYTES a
 /// Deletes without waiting for programs that still have the block device open; from Linux 6.7 on.
 pub(crate) const DELETE_DEVICE_SOON: u32 = encoded(READ, 0x14, CONTROL_COMMAND_BYTES as u32);
 
+/// Sets the size, whose sectors are [`ControlCommand::value`]; only with [`FEATURE_UPDATE_SIZE`].
+pub(crate) const UPDATE_SIZE: u32 = encoded(READ_WRITE, 0x15, CONTROL_COMMAND_BYTES as u32);
+
 /// Commands to `/dev/ublkcN`, each with an [`io_command`].
 pub(crate) const FETCH: u32 = encoded(READ_WRITE, 0x20, IO_COMMAND_BYTES as u32);
 pub(crate) const COMMIT_AND_FETCH: u32 = encoded(READ_WRITE, 0x21, IO_COMMAND_BYTES as u32);
@@ -28,6 +31,8 @@ pub(crate) const COMMIT_AND_FETCH: u32 = encoded(READ_WRITE, 0x21, IO_COMMAND_BY
 /// Features, and flags of a device.
 pub(crate) const FEATURE_COMMANDS_ENCODED: u64 = 1 << 6;
 pub(crate) const FEATURE_USER_COPY: u64 = 1 << 7;
+/// From Linux 6.16 on.
+pub(crate) const FEATURE_UPDATE_SIZE: u64 = 1 << 10;
 
 /// A device that is not in use: not started, stopped, or its server is gone.
 pub(crate) const STATE_DEAD: u16 = 0;
@@ -245,6 +250,7 @@ mod tests {
         assert_eq!(SET_PARAMETERS, 0xc020_7508);
         assert_eq!(GET_FEATURES, 0x8020_7513);
         assert_eq!(DELETE_DEVICE_SOON, 0x8020_7514);
+        assert_eq!(UPDATE_SIZE, 0xc020_7515);
         assert_eq!(FETCH, 0xc010_7520);
         assert_eq!(COMMIT_AND_FETCH, 0xc010_7521);
     }

@@ -10,8 +10,8 @@ use tokio::sync::oneshot;
 
 use crate::abi::{
     ADD_DEVICE, ANY_DEVICE, DELETE_DEVICE, DELETE_DEVICE_SOON, DEVICE_INFO_BYTES, DeviceInfo,
-    FEATURE_COMMANDS_ENCODED, FEATURE_USER_COPY, GET_DEVICE_INFO, GET_FEATURES, Parameters, SET_PARAMETERS,
-    START_DEVICE, STATE_DEAD, STOP_DEVICE,
+    FEATURE_COMMANDS_ENCODED, FEATURE_UPDATE_SIZE, FEATURE_USER_COPY, GET_DEVICE_INFO, GET_FEATURES,
+    Parameters, SECTOR, SET_PARAMETERS, START_DEVICE, STATE_DEAD, STOP_DEVICE, UPDATE_SIZE,
 };
 use crate::{Error, QUEUE_DEPTH, ring};
 
@@ -22,6 +22,7 @@ const OURS: u32 = u32::from_be_bytes(*b"cswy");
 #[derive(Clone)]
 pub(crate) struct Control {
     file: Arc<File>,
+    features: u64,
 }
 
 impl Control {
@@ -31,7 +32,7 @@ impl Control {
     /// `NoDriver`, `NotAllowed`, `NoRing`, `TooOld`.
     pub(crate) async fn open() -> Result<Control, Error> {
         let file = OpenOptions::new().read(true).write(true).open(CONTROL).map_err(unavailable)?;
-        let control = Control { file: Arc::new(file) };
+        let mut control = Control { file: Arc::new(file), features: 0 };
         let asked = control.ask(GET_FEATURES, 0, 0, [0; 8]).await;
         let features = match asked {
             Ok(bytes) => u64::from_ne_bytes(bytes),
@@ -39,6 +40,7 @@ impl Control {
             Err(e) => return Err(refused("report its features", e)),
         };
         judge(features)?;
+        control.features = features;
         Ok(control)
     }
 
@@ -53,7 +55,7 @@ impl Control {
             state: STATE_DEAD,
             transfer_max,
             device: ANY_DEVICE,
-            flags: FEATURE_USER_COPY,
+            flags: FEATURE_USER_COPY | self.features & FEATURE_UPDATE_SIZE,
             own: own(std::process::id()),
         };
         let added = self.ask(ADD_DEVICE, ANY_DEVICE, 0, info.encode()).await;
@@ -76,6 +78,17 @@ impl Control {
     pub(crate) async fn start(&self, device: u32) -> Result<(), Error> {
         let started = self.ask(START_DEVICE, device, u64::from(std::process::id()), []).await;
         started.map(drop).map_err(|e| refused("start the device", e))
+    }
+
+    /// Whether [`Control::resize`] is possible.
+    pub(crate) fn can_resize(&self) -> bool {
+        self.features & FEATURE_UPDATE_SIZE != 0
+    }
+
+    /// Sets the size of a started device, in bytes: the kernel announces it to whoever uses the block device.
+    pub(crate) async fn resize(&self, device: u32, size: u64) -> Result<(), Error> {
+        let resized = self.ask(UPDATE_SIZE, device, size / SECTOR, []).await;
+        resized.map(drop).map_err(|e| refused("change the size of the device", e))
     }
 
     /// Stops the block device after the page cache has been written back, so requests must be served

@@ -19,6 +19,9 @@ pub enum Error {
         "this kernel's ublk driver is too old: it does not report its features, or does not support UBLK_F_USER_COPY"
     )]
     TooOld,
+    /// The system's: a driver from before Linux 6.16.
+    #[error("this kernel's ublk driver cannot change the size of a block device")]
+    CannotResize,
     /// The system's: no io_uring.
     #[error("this system does not permit io_uring: {0}")]
     NoRing(#[source] io::Error),
@@ -61,6 +64,9 @@ impl Error {
             ),
             Error::NotAllowed(_) => Some("run the server as root, or with CAP_SYS_ADMIN"),
             Error::TooOld => Some("use Linux 6.5 or newer"),
+            Error::CannotResize => {
+                Some("detach it first (causeway space detach), or use Linux 6.16 or newer")
+            }
             Error::NoRing(_) => {
                 Some("allow io_uring: sysctl kernel.io_uring_disabled=0, and no seccomp filter against it")
             }

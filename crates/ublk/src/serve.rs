@@ -14,6 +14,7 @@ use disk::{Disk, DiskError, sized, write_zeros};
 use env::{BoxFuture, Ctx, IoFlags};
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::{mpsc, oneshot};
 
 use crate::QUEUE_DEPTH;
 use crate::abi::{Descriptor, payload_at};
@@ -28,11 +29,16 @@ pub(crate) struct Server {
     queue: Queue,
     target: Arc<Target>,
     under_way: FuturesUnordered<BoxFuture<(u16, i32)>>,
+    new_disks: mpsc::UnboundedReceiver<NewDisk>,
     /// Tags that nothing comes for any more.
     over: u16,
 }
 
+/// A disk for the requests from now on, and where to say that it is used.
+pub(crate) type NewDisk = (Arc<dyn Disk>, oneshot::Sender<()>);
+
 /// The shared state of requests.
+#[derive(Clone)]
 struct Target {
     name: String,
     disk: Arc<dyn Disk>,
@@ -51,10 +57,11 @@ impl Server {
         bounds: Bounds,
         options: Options,
         arena: Arena,
+        new_disks: mpsc::UnboundedReceiver<NewDisk>,
     ) -> Server {
         let file = Arc::clone(queue.file());
         let target = Arc::new(Target { name, disk, bounds, options, arena, file });
-        Server { queue, target, under_way: FuturesUnordered::new(), over: 0 }
+        Server { queue, target, under_way: FuturesUnordered::new(), new_disks, over: 0 }
     }
 
     /// Serves until the device is stopped, or removed by another process.
@@ -80,10 +87,20 @@ impl Server {
             tokio::select! {
                 biased;
                 Some((tag, result)) = self.under_way.next() => self.queue.answer(tag, result)?,
+                Some((disk, taken)) = self.new_disks.recv() => {
+                    self.replace_disk(disk);
+                    let _ = taken.send(());
+                }
                 ready = fd.readable() => ready?.clear_ready(),
                 () = std::future::ready(()), if more => {}
             }
         }
+    }
+
+    /// Requests that are under way keep the former disk.
+    fn replace_disk(&mut self, disk: Arc<dyn Disk>) {
+        let bounds = Bounds { size: disk.info().geometry.size, ..self.target.bounds };
+        self.target = Arc::new(Target { disk, bounds, ..Target::clone(&self.target) });
     }
 
     /// Answers completed requests and starts new ones; returns whether more may be available at once.

@@ -5,8 +5,10 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use arena::Arena;
+use disk::Disk;
 use env::Env;
 use parking_lot::Mutex;
 use pool::SpaceId;
@@ -44,6 +46,7 @@ enum Way {
 }
 
 struct NbdServer {
+    exports: nbd::Exports,
     socket: PathBuf,
     stop: watch::Sender<bool>,
     task: JoinHandle<io::Result<()>>,
@@ -102,6 +105,27 @@ impl Attachments {
         check.await
     }
 
+    /// Whether a virtual disk can grow where it is attached.
+    fn check_growth(&self, space: SpaceId) -> Result<(), ublk::Error> {
+        match self.all.lock().get(&space) {
+            Some(Attachment { way: Way::Device(device), .. }) => device.check_resizable(),
+            _ => Ok(()),
+        }
+    }
+
+    /// A virtual disk has grown: gives its clients the larger one. A note for the user, if they have to do something.
+    async fn grown(&self, space: SpaceId, disk: Arc<dyn Disk>) -> Result<Option<&'static str>, ublk::Error> {
+        let resized = match self.all.lock().get(&space).map(|a| &a.way) {
+            None => return Ok(None),
+            Some(Way::Nbd(server)) => {
+                server.exports.replace_disk(&disk);
+                return Ok(Some("NBD clients see the new size when they connect again"));
+            }
+            Some(Way::Device(device)) => device.resize(disk),
+        };
+        resized.await.map(|()| None)
+    }
+
     /// Ends the clients of a virtual disk after their outstanding requests; false if it is not attached.
     async fn end(&self, space: SpaceId) -> bool {
         let attachment = self.all.lock().remove(&space);
@@ -150,12 +174,13 @@ impl NbdServer {
         let listener = bind(socket)?;
         let (stop, stopped) = watch::channel(false);
         let server = nbd::Server::new(vec![export], arena.clone(), env.clone());
+        let exports = server.exports();
         let task = tokio::spawn(server.serve(listener, stopped));
-        Ok(NbdServer { socket: socket.to_owned(), stop, task })
+        Ok(NbdServer { exports, socket: socket.to_owned(), stop, task })
     }
 
     async fn end(self) {
-        let NbdServer { socket, stop, task } = self;
+        let NbdServer { socket, stop, task, .. } = self;
         stop.send_replace(true);
         match task.await {
             Ok(Ok(())) => {}
@@ -265,6 +290,25 @@ impl Pools {
             owners.flush(space).await?;
         }
         Ok(done(format!("{name} is detached"), notes))
+    }
+}
+
+impl OpenPool {
+    /// Resizes a virtual disk, which may be attached if it grows; a note for the user, if any.
+    ///
+    /// # Errors
+    /// See [`StorageError`]: it is attached and would shrink, or the kernel cannot resize its block device.
+    pub(super) async fn resize_in_use(
+        &self,
+        space: SpaceId,
+        size: u64,
+    ) -> Result<Option<&'static str>, StorageError> {
+        if size < self.size_of(space) {
+            self.refuse_attached(space)?;
+        }
+        self.attachments.check_growth(space)?;
+        self.resize(space, size).await?;
+        Ok(self.attachments.grown(space, self.space_for_clients(space)?).await?)
     }
 }
 

@@ -138,6 +138,11 @@ impl OpenPool {
         }
     }
 
+    /// A virtual disk's size, in bytes; 0 if there is none.
+    pub(super) fn size_of(&self, space: SpaceId) -> u64 {
+        self.pool.read(|s| s.spaces.get(&space).map_or(0, |record| record.size))
+    }
+
     /// A virtual disk's name.
     pub(super) fn name_of(&self, space: SpaceId) -> String {
         self.pool.read(|s| s.spaces.get(&space).map_or_else(String::new, |r| r.name.clone()))

@@ -139,8 +139,7 @@ impl VirtualDisks for PoolShare {
     fn resize(&self, number: u64, size: u64) -> BoxFuture<VfsResult<()>> {
         self.change(move |_, open| async move {
             let space = id(number)?;
-            open.refuse_attached(space)?;
-            open.resize(space, size).await
+            open.resize_in_use(space, size).await.map(drop)
         })
     }
 

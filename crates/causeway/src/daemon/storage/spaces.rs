@@ -104,20 +104,23 @@ impl Pools {
         if size == 0 {
             return Err(StorageError::Size(size)); // a size of 0 would destroy everything
         }
-        open.refuse_attached(space)?;
         open.refuse_shared(|shared| shared == space)?;
-        let had = open.pool.read(|s| s.spaces.get(&space).map_or(0, |r| r.size));
+        let had = open.size_of(space);
+        if size < had {
+            open.refuse_attached(space)?;
+        }
         if size < had && !destroy && !open.writable()?.is_unwritten(space, size, had - size).await? {
             return Err(StorageError::Shrinks { name: name.to_owned(), size });
         }
-        open.resize(space, size).await?;
+        let note = open.resize_in_use(space, size).await?;
         let (object, sizes) = (open.teller.object(Subject::Space(space)), [had, size].map(human_bytes));
         open.teller.tell_of(
             EventKind::VirtualDiskResized,
             object,
             format!("from {} to {}", sizes[0], sizes[1]),
         );
-        Ok(done(format!("virtual disk {name} resized to {}", sizes[1]), Vec::new()))
+        let notes = note.into_iter().map(str::to_owned).collect();
+        Ok(done(format!("virtual disk {name} resized to {}", sizes[1]), notes))
     }
 
     /// Renames a virtual disk; it may be in use.
