@@ -6,8 +6,9 @@
 //!
 //! **Races.** An open holds no lock during the backend's call. It takes a [`Snapshot`], calls the backend, and joins
 //! its file with that snapshot; if a change of the same name or file began or ended meanwhile, it retries
-//! (`files::Refusal::Again`). Changes of other names do not interfere. While a directory is renamed no file below it is
-//! opened, and it is not renamed while a file below it is open. An open that lost the race several times blocks the
+//! (`files::Refusal::Again`). Changes of other names do not interfere. A directory's rename concerns the names below its
+//! former and its new path: while it is renamed no file below it is opened, and it is not renamed while a file below it
+//! is open. An open that lost the race several times blocks the
 //! changes of its share for one attempt ([`Namespace::hold`]).
 //!
 //! Changes wait for those of their own share only: a backend that hangs blocks no other share.
@@ -247,7 +248,7 @@ impl<'n> Change<'n> {
 
     /// Begins to move a directory: no file below it is opened until this is dropped. Returns false without effect when
     /// a file below it is open.
-    pub(crate) fn hold_directory(&mut self, files: &FileTable, directory: &VfsPath) -> bool {
+    pub(crate) fn hold_directory(&mut self, files: &FileTable, directory: &VfsPath, to: &VfsPath) -> bool {
         assert!(matches!(self.tree_lock, TreeLock::Alone { .. }), "a directory is renamed alone");
         // In this order: an open that joins its file either sees the directory here or is seen by the search.
         self.namespace.moving.lock().push((Arc::clone(&self.share), directory.clone()));
@@ -257,8 +258,9 @@ impl<'n> Change<'n> {
             self.stop_moving();
             return false;
         }
-        self.keys.push(Key::Tree);
-        self.namespace.log.record(&self.share, &[Key::Tree]);
+        let both = [directory, to].map(Key::below);
+        self.keys.extend(both);
+        self.namespace.log.record(&self.share, &both);
         true
     }
 

@@ -141,14 +141,21 @@ impl VfsPath {
         Some(VfsPath { parts: above.to_vec(), exact: self.exact })
     }
 
-    /// Hashes the path without regard to case: paths that differ in case only have one hash.
-    pub fn hash_folded(&self, state: &mut impl Hasher) {
-        for part in &self.parts {
-            for c in part.chars() {
-                state.write_u32(fold_char(c) as u32);
-            }
+    /// The hashes of the root, of each directory on the way, and of the path itself, without regard to case: paths that
+    /// differ in case only have the same.
+    pub fn folded_hashes<H: Hasher + Clone + Default>(&self) -> impl Iterator<Item = u64> {
+        let mut state = H::default();
+        let parts = self.parts.iter().map(move |part| {
+            part.chars().for_each(|c| state.write_u32(fold_char(c) as u32));
             state.write_u32(u32::from(b'\\'));
-        }
+            state.finish()
+        });
+        std::iter::once(H::default().finish()).chain(parts)
+    }
+
+    /// The last of [`VfsPath::folded_hashes`].
+    pub fn folded_hash<H: Hasher + Clone + Default>(&self) -> u64 {
+        self.folded_hashes::<H>().last().expect("the root's")
     }
 
     /// Whether `self` is below `above`, or equal to it.

@@ -4,8 +4,8 @@
 //! position of the clock; an answer of the backend is current when no later entry concerns its name or file. The log
 //! keeps the last [`ENTRIES_MAX`] entries. An open that takes longer than that many changes must retry.
 
+use std::cell::LazyCell;
 use std::collections::VecDeque;
-use std::hash::Hasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -37,8 +37,8 @@ pub(super) enum Key {
     Name(u64),
     /// A file, under any name and in any share.
     File(FileKey),
-    /// All names of the share.
-    Tree,
+    /// A directory that moves, or where it moves to, with all names below: the hash of its path.
+    Below(u64),
 }
 
 struct Entry {
@@ -49,9 +49,11 @@ struct Entry {
 
 impl Key {
     pub(super) fn name(path: &VfsPath) -> Key {
-        let mut hasher = FxHasher::default();
-        path.hash_folded(&mut hasher);
-        Key::Name(hasher.finish())
+        Key::Name(path.folded_hash::<FxHasher>())
+    }
+
+    pub(super) fn below(directory: &VfsPath) -> Key {
+        Key::Below(directory.folded_hash::<FxHasher>())
     }
 }
 
@@ -85,11 +87,17 @@ impl Log {
         }
         let share = Arc::as_ptr(share).addr();
         let name = Key::name(path);
+        // A path may have thousands of components.
+        let directories = LazyCell::new(|| {
+            let mut hashes: Vec<u64> = path.folded_hashes::<FxHasher>().collect();
+            hashes.sort_unstable();
+            hashes
+        });
         let entries = self.entries.lock();
         let newer = self.clock.load(Ordering::Acquire) - snapshot.0;
         let concerns = |e: &Entry| match e.key {
             Key::File(file) => file == id,
-            Key::Tree => e.share == share,
+            Key::Below(directory) => e.share == share && directories.binary_search(&directory).is_ok(),
             Key::Name(_) => e.share == share && e.key == name,
         };
         newer <= entries.len() as u64 && !entries.iter().rev().take(newer as usize).any(concerns)

@@ -6,7 +6,6 @@
 //! change of the same name by another program in that time is missed.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::hash::Hasher;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -131,9 +130,7 @@ impl Drop for Outside {
 }
 
 fn hash(name: &VfsPath) -> u64 {
-    let mut hasher = FxHasher::default();
-    name.hash_folded(&mut hasher);
-    hasher.finish()
+    name.folded_hash::<FxHasher>()
 }
 
 fn is_recent(at: Moment, now: Moment) -> bool {

@@ -165,7 +165,7 @@ async fn rename_to(r: &Request, open: &Open, f: &FileOpen, to: Target) -> Result
         return Err(NtStatus::DELETE_PENDING);
     }
     // MS-FSA 2.1.5.15.11: a directory with opens below it is not renamed.
-    if directory && !change.hold_directory(files, &from) {
+    if directory && !change.hold_directory(files, &from, &to.path) {
         return Err(NtStatus::ACCESS_DENIED);
     }
     for _ in 0..ATTEMPTS {
