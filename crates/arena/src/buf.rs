@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use smallvec::SmallVec;
 
 use crate::region::Region;
-use crate::{CHUNK_MIN, magazine};
+use crate::{CHUNK_MIN, Pages, magazine};
 
 /// A unique buffer of the arena: a fixed capacity, of which the first `len` bytes are filled. Dropping it returns
 /// its memory.
@@ -68,6 +68,7 @@ pub(crate) enum Block {
     Piece(Owner, usize, usize),
     /// As it came: giving back what a vector has to spare costs more than keeping it as long as its message.
     Heap(Vec<u8>),
+    Pages(Pages),
     /// So many bytes of a few, in the block itself.
     Short([u8; SHORT], u8),
 }
@@ -257,6 +258,7 @@ impl IoBuf {
                 std::slice::from_raw_parts_mut(chunk.chunk().at.add(*start).as_ptr(), *len)
             },
             Block::Heap(b) => b,
+            Block::Pages(b) => b,
             Block::Short(b, len) => &mut b[..usize::from(*len)],
         };
         let start = at - whole.as_ptr() as usize;
@@ -290,6 +292,14 @@ impl From<Vec<u8>> for IoBuf {
     }
 }
 
+impl From<Pages> for IoBuf {
+    fn from(pages: Pages) -> IoBuf {
+        assert!(pages.len() <= u32::MAX as usize);
+        let len = pages.len();
+        IoBuf::new(Block::Pages(pages), len)
+    }
+}
+
 impl Owner {
     fn new(block: Block) -> Owner {
         Owner(ManuallyDrop::new(Arc::new(block)))
@@ -315,6 +325,7 @@ impl Owner {
                 std::slice::from_raw_parts(chunk.chunk().at.add(*start).as_ptr(), *len)
             },
             Block::Heap(b) => b,
+            Block::Pages(b) => b,
             Block::Short(b, len) => &b[..usize::from(*len)],
         }
     }

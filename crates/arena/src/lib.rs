@@ -6,7 +6,7 @@
 //! several buffers is an [`Sg`]. Because it is one mapping, a ring or a protection domain registers it once.
 //!
 //! **What it is not.** It is no general allocator (chunks are 4 KiB to 1 MiB, runs up to 16 MiB) and no cache. Headers and other
-//! small things live in ordinary vectors, which [`IoBuf::from`] wraps.
+//! small things live in ordinary vectors, and what is computed for a disk in [`Pages`], which [`IoBuf::from`] wraps.
 //!
 //! **The budget.** When payload memory is exhausted [`Arena::try_alloc`] says so and [`Arena::alloc`] waits: that
 //! is the server's back-pressure. A reserve that only [`Class::Control`] may use keeps CLOSE, CANCEL and break
@@ -27,6 +27,7 @@ mod buf;
 mod data;
 pub mod heads;
 mod magazine;
+mod pages;
 pub mod passes;
 mod piped;
 mod region;
@@ -34,6 +35,7 @@ mod shape;
 
 pub use buf::{IoBuf, IoBufMut};
 pub use data::Data;
+pub use pages::Pages;
 pub use piped::{Piped, Pipes};
 pub use region::{Arena, Class, Usage};
 pub use shape::Shape;

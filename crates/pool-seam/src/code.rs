@@ -45,6 +45,11 @@ pub struct Code {
     global: usize,
 }
 
+/// The bytes of a column, in any container.
+pub trait Unit: AsRef<[u8]> + From<Vec<u8>> {}
+
+impl<T: AsRef<[u8]> + From<Vec<u8>>> Unit for T {}
+
 impl Code {
     /// A code with this many data columns in this many groups of the same size, with or without a global
     /// parity.
@@ -176,7 +181,7 @@ impl Code {
 
     /// Fills in those missing units of a stripe that are `wanted`, by bit; others of them may be filled in
     /// too. False, with nothing changed, when too few are there.
-    pub fn recover(self, length: usize, columns: &mut [Option<Vec<u8>>], wanted: u32) -> bool {
+    pub fn recover<U: Unit>(self, length: usize, columns: &mut [Option<U>], wanted: u32) -> bool {
         let missing =
             columns.iter().enumerate().filter(|(_, c)| c.is_none()).fold(0_u32, |m, (c, _)| m | 1 << c);
         let alone = |g: &usize| {
@@ -199,9 +204,9 @@ impl Code {
         for (group, lost) in whole.iter().filter(|(_, lost)| needed(*lost)) {
             let mut sum = vec![0; length];
             for c in bits(self.members(*group) & !lost) {
-                field::mul_add(&mut sum, columns[c].as_ref().expect("one is missing"), 1);
+                field::mul_add(&mut sum, columns[c].as_ref().expect("one is missing").as_ref(), 1);
             }
-            columns[lost.trailing_zeros() as usize] = Some(sum);
+            columns[lost.trailing_zeros() as usize] = Some(sum.into());
         }
         if left & wanted == 0 {
             return true;
@@ -212,21 +217,21 @@ impl Code {
         // All data is there.
         for j in 0..self.parity() {
             if columns[self.data + j].is_none() && wanted & 1 << (self.data + j) != 0 {
-                columns[self.data + j] = Some(self.rest(j, length, columns));
+                columns[self.data + j] = Some(self.rest(j, length, columns).into());
             }
         }
         true
     }
 
     /// Makes two units of a group, of which at least one is data, with the global parity; all data of others is there.
-    fn recover_two(self, length: usize, columns: &mut [Option<Vec<u8>>], group: usize, lost: u32) {
+    fn recover_two<U: Unit>(self, length: usize, columns: &mut [Option<U>], group: usize, lost: u32) {
         let q = self.groups;
         let data: Vec<usize> = bits(lost & self.covers(self.data + group)).collect();
         match data[..] {
             [x] => {
                 let mut found = vec![0; length];
                 field::mul_add(&mut found, &self.rest(q, length, columns), inverse(self.factor(q, x)));
-                columns[x] = Some(found);
+                columns[x] = Some(found.into());
             }
             [x, y] => {
                 // a = Dx + Dy, b = g^x Dx + g^y Dy: so (g^x + g^y) Dx = b + g^y a.
@@ -237,7 +242,7 @@ impl Code {
                 field::mul_add(&mut first, &b, inverse(fx ^ fy));
                 let mut second = a;
                 field::mul_add(&mut second, &first, 1);
-                (columns[x], columns[y]) = (Some(first), Some(second));
+                (columns[x], columns[y]) = (Some(first.into()), Some(second.into()));
             }
             _ => unreachable!("a group has one parity"),
         }
@@ -245,11 +250,12 @@ impl Code {
 
     /// From a parity unit (zeros if it is missing) and all present units that it depends on: the sum of the
     /// missing ones.
-    fn rest(self, parity: usize, length: usize, columns: &[Option<Vec<u8>>]) -> Vec<u8> {
-        let mut rest = columns[self.data + parity].clone().unwrap_or_else(|| vec![0; length]);
+    fn rest<U: Unit>(self, parity: usize, length: usize, columns: &[Option<U>]) -> Vec<u8> {
+        let mut rest =
+            columns[self.data + parity].as_ref().map_or_else(|| vec![0; length], |u| u.as_ref().to_vec());
         for (i, bytes) in columns[..self.data].iter().enumerate() {
             if let Some(bytes) = bytes {
-                self.add(parity, i, bytes, &mut rest);
+                self.add(parity, i, bytes.as_ref(), &mut rest);
             }
         }
         rest

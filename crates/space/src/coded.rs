@@ -145,13 +145,12 @@ impl Inner {
         missing: u32,
     ) {
         let code = at.code.expect("a coded row");
-        let mut stripe: Vec<Option<Vec<u8>>> =
-            columns.iter().map(|column| column[unit].as_ref().map(|bytes| bytes.to_vec())).collect();
+        let mut stripe: Vec<Option<IoBuf>> = columns.iter().map(|column| column[unit].clone()).collect();
         if missing == 0 || !code.recover(UNIT as usize, &mut stripe, missing) {
             return;
         }
         for (content, bytes) in stripe.into_iter().enumerate().filter(|(c, _)| missing & 1 << c != 0) {
-            let Some(bytes) = bytes.map(IoBuf::from) else { continue };
+            let Some(bytes) = bytes else { continue };
             if self.is_of_value(target, at.birth, cached, content, unit, &bytes) {
                 columns[content][unit] = Some(bytes);
             }
@@ -368,11 +367,11 @@ impl Inner {
             self.set_decided(cached, unit, values);
             return Ok(true);
         }
-        let mut bytes: Vec<Option<Vec<u8>>> = stripe.iter().map(|b| b.as_ref().map(|b| b.to_vec())).collect();
+        let mut bytes = stripe;
         if code.decodes(have) && !code.recover(UNIT as usize, &mut bytes, code.all() & !have) {
             return Err(unavailable(target.key.row, &at.members));
         }
-        let is_newest = |(content, bytes): (usize, &Option<Vec<u8>>)| match (values[content], bytes) {
+        let is_newest = |(content, bytes): (usize, &Option<IoBuf>)| match (values[content], bytes) {
             (Value::Written(wanted) | Value::Lost(wanted), Some(bytes)) if content < code.data() => {
                 sum(content, bytes) == wanted
             }
@@ -403,7 +402,7 @@ impl Inner {
                 }
             }
             if !is_everywhere {
-                parts[content] = Some(Sg::from_iter([IoBuf::from(bytes)]));
+                parts[content] = Some(Sg::from_iter([bytes]));
             }
         }
         let is_known = self.look(cached, |table| table.is_known(unit) && table.values(unit) == values);

@@ -21,7 +21,7 @@ pub mod snapshot;
 #[cfg(test)]
 mod tests;
 
-use arena::IoBuf;
+use arena::{IoBuf, Pages};
 
 pub use running::{
     Coordination, Deposed, LogError, LogSettings, OpenError, Opened, Progress, Replica, Required, Source,
@@ -36,7 +36,7 @@ pub(crate) fn unit_of(bytes: &[IoBuf], unit: usize) -> IoBuf {
     let mut parts = arena::sg_slice(bytes, unit * BLOCK, BLOCK);
     match parts.len() {
         1 => parts.remove(0),
-        _ => IoBuf::from(parts.iter().flat_map(|part| part.iter().copied()).collect::<Vec<u8>>()),
+        _ => IoBuf::from(Pages::copied(parts.iter().map(|part| &**part))),
     }
 }
 

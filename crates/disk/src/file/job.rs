@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arena::passes::{Pass as Passes, count};
-use arena::{Arena, Sg, SgMut};
+use arena::{Arena, IoBuf, Pages, Sg, SgMut};
 use env::Epoch;
 use rustix::fs::{SeekFrom, fstat, seek};
 use tokio::sync::oneshot;
 
 use super::hold::Hold;
-use super::pages::Pages;
 use crate::{DiskError, FlushLatch, Gate, Op, Outcome, Place, Read, Then, Written};
 
 /// An open file or device, kept open by every I/O on it.
@@ -30,11 +29,11 @@ pub(super) struct Target {
     pub(super) arena: Option<Arena>,
 }
 
-/// The operation, with its waiter, the buffers and, if they are not aligned for the device, pages to copy to
-/// or from.
+/// The operation, with its waiter and the buffers; with pages to copy from if those of a read are not aligned for the
+/// device.
 pub(super) enum Work {
     Read(Reply<Read>, SgMut, Option<Pages>),
-    Write(Reply<Written>, Sg, Option<Pages>),
+    Write(Reply<Written>, Sg),
     Flush(Reply<Written>),
     Discard(Reply<Written>),
 }
@@ -118,21 +117,19 @@ impl Work {
     pub(super) fn read(reply: Reply<Read>, mut dst: SgMut, alignment: u32, block: u32) -> Work {
         let length = dst.iter().map(|b| b.len()).sum();
         let fits = fits(dst.iter_mut().map(|b| &*b.filled_mut()), alignment, block);
-        let pages = (!fits).then(|| Pages::new(length));
+        let pages = (!fits).then(|| Pages::zeros(length));
         Work::Read(reply, dst, pages)
     }
 
     /// The same for a write.
     pub(super) fn write(reply: Reply<Written>, src: Sg, alignment: u32, block: u32) -> Work {
         let fits = fits(src.iter().map(|b| &**b), alignment, block);
-        let pages = (!fits).then(|| {
-            let length = arena::sg_len(&src);
-            let mut pages = Pages::new(length);
-            pages.fill(src.iter().map(|b| &**b));
-            count(Passes::Copy, length);
-            pages
-        });
-        Work::Write(reply, src, pages)
+        if fits {
+            return Work::Write(reply, src);
+        }
+        let pages = Pages::copied(src.iter().map(|b| &**b));
+        count(Passes::Copy, pages.len());
+        Work::Write(reply, Sg::from_iter([IoBuf::from(pages)]))
     }
 }
 
@@ -193,13 +190,18 @@ impl Job {
         match work {
             Work::Read(reply, mut dst, pages) => {
                 if let (Some(pages), Ok(())) = (pages, result) {
-                    pages.empty(dst.iter_mut().map(|b| b.filled_mut()));
+                    let mut left = &*pages;
+                    for piece in dst.iter_mut().map(|b| b.filled_mut()) {
+                        let here;
+                        (here, left) = left.split_at(piece.len());
+                        piece.copy_from_slice(here);
+                    }
                     count(Passes::Copy, at.length as usize);
                 }
                 reply.complete((result, dst));
             }
-            Work::Write(reply, src, pages) => {
-                drop((src, pages));
+            Work::Write(reply, src) => {
+                drop(src);
                 reply.complete(result);
             }
             Work::Flush(reply) | Work::Discard(reply) => reply.complete(result),

@@ -22,7 +22,6 @@ mod holders;
 mod identity;
 mod job;
 mod open;
-mod pages;
 mod ring;
 #[cfg(test)]
 mod tests;

@@ -457,13 +457,13 @@ fn pieces(work: &mut Work, length: usize, done: usize) -> SmallVec<[libc::iovec;
         }
     };
     match work {
-        Work::Read(.., Some(pages)) | Work::Write(.., Some(pages)) => add(pages.as_mut_ptr(), length),
+        Work::Read(_, _, Some(pages)) => add(pages.as_mut_ptr(), length),
         Work::Read(_, dst, None) => dst.iter_mut().for_each(|b| {
             let b = b.filled_mut();
             add(b.as_mut_ptr(), b.len());
         }),
         // The kernel only reads from it.
-        Work::Write(_, src, None) => src.iter().for_each(|b| add(b.as_ptr().cast_mut(), b.len())),
+        Work::Write(_, src) => src.iter().for_each(|b| add(b.as_ptr().cast_mut(), b.len())),
         Work::Flush(_) | Work::Discard(_) => {}
     }
     out

@@ -42,10 +42,10 @@ impl Inner {
             return None;
         }
         let one = |unit: usize| {
-            let units = made.columns.iter().map(|column| column[unit].as_ref().map(|bytes| bytes.to_vec()));
-            let mut stripe: Vec<Option<Vec<u8>>> = units.collect();
+            let mut stripe: Vec<Option<IoBuf>> =
+                made.columns.iter().map(|column| column[unit].clone()).collect();
             let is_made = code.recover(UNIT as usize, &mut stripe, 1 << content);
-            stripe.swap_remove(content).filter(|_| is_made).map(IoBuf::from)
+            stripe.swap_remove(content).filter(|_| is_made)
         };
         (0..target.units.len()).map(one).collect()
     }

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arena::{IoBuf, Sg};
+use arena::{IoBuf, Pages, Sg};
 use pool_seam::UNIT;
 use pool_seam::code::Code;
 use smallvec::SmallVec;
@@ -206,7 +206,7 @@ impl Inner {
         let sources: Vec<Source> = sources.collect();
         let mut parts: Vec<Option<Vec<IoBuf>>> = vec![None; code.columns()];
         let mut all_values = Vec::with_capacity(count);
-        let zeros = vec![0; UNIT as usize];
+        let zeros = IoBuf::from(Pages::zeros(UNIT as usize));
         for unit in 0..count {
             let mut values = self.look(cached, |table| table.values(new.units.start + unit));
             let of =
@@ -228,7 +228,9 @@ impl Inner {
                 let bytes = if is_empty {
                     Some(zeros.clone())
                 } else {
-                    parity_of(code, parity, covers, changed, unit, &sources, &old, is_empty_before)
+                    let made =
+                        parity_of(code, parity, covers, changed, unit, &sources, &old, is_empty_before);
+                    made.map(IoBuf::from)
                 };
                 values[parity] = match &bytes {
                     // A parity is written where a data column is.
@@ -238,7 +240,7 @@ impl Inner {
                     None => Value::LostWithoutSum,
                 };
                 let bytes = bytes.unwrap_or_else(|| zeros.clone());
-                parts[parity].get_or_insert_default().push(IoBuf::from(bytes));
+                parts[parity].get_or_insert_default().push(bytes);
             }
             all_values.push(values);
         }
@@ -318,13 +320,16 @@ fn parity_of(
     sources: &[Source],
     old: &Columns,
     is_empty_before: bool,
-) -> Option<Vec<u8>> {
+) -> Option<Pages> {
     let number = parity - code.data();
     let source =
         |column: usize| sources.iter().find(|(c, _)| usize::from(*c) == column).and_then(|(_, s)| s.as_ref());
     let others = (0..code.data()).filter(|c| covers & !changed & 1 << c != 0);
     let whole = is_empty_before || others.clone().all(|column| old[column][unit].is_some());
-    let mut sum = if whole { vec![0; UNIT as usize] } else { old[parity][unit].as_ref()?.to_vec() };
+    let mut sum = match whole {
+        true => Pages::zeros(UNIT as usize),
+        false => Pages::copied(std::iter::once(&**old[parity][unit].as_ref()?)),
+    };
     if whole {
         others
             .filter_map(|c| Some((c, old[c][unit].as_ref()?)))

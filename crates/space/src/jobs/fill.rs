@@ -6,9 +6,10 @@
 //! each step durable before the next. A disk that is rolled back in between has a mark with a lower count.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 use std::sync::Arc;
 
-use arena::{Class, IoBuf, Sg, SgMut};
+use arena::{Class, IoBuf, IoBufMut, Sg, SgMut, sg_slice};
 use disk::sized;
 use futures_util::future::join_all;
 use pool_seam::{
@@ -376,9 +377,7 @@ impl Inner {
                 dst = sized(self.arena.alloc_sg(length, Class::Control).await, length);
             }
             if self.read_wanted(&target, &at, &cached, wanted, &mut dst).await? {
-                let bytes = flat(&dst);
-                let unit = |at: usize| Some(&bytes[at * UNIT as usize..(at + 1) * UNIT as usize]);
-                self.learn(&target, at.birth, &cached, content, unit);
+                self.learn(&target, at.birth, &cached, content, |at| Some(unit_of(&dst, at)));
                 break wanted;
             }
         };
@@ -386,11 +385,7 @@ impl Inner {
         if wanted.is_empty() {
             return Ok(true);
         }
-        let good = flat(&dst);
-        let unit_of = |unit: usize| {
-            let at = (unit - units.start) * UNIT as usize;
-            &good[at..at + UNIT as usize]
-        };
+        let good: Sg = dst.into_iter().map(IoBufMut::freeze).collect();
         let view = self.view.get().value;
         let record = view.record.rows.get(&piece.row);
         // The old content of a slab's new place, or of a wholly stale copy, is not worth a comparison.
@@ -400,15 +395,13 @@ impl Inner {
         });
         let present = if is_new { None } else { self.present(port, &target, &member).await };
         let differs = |unit: &usize| {
-            present.as_ref().is_none_or(|present| {
-                let at = (*unit - units.start) * UNIT as usize;
-                present[at..at + UNIT as usize] != *unit_of(*unit)
-            })
+            let at = *unit - units.start;
+            present.as_ref().is_none_or(|present| unit_of(present, at) != unit_of(&good, at))
         };
         for run in runs(wanted.iter().filter(differs)) {
             let offset = member.data + run.start as u64 * UNIT;
-            let src: Vec<u8> = run.clone().flat_map(|unit| unit_of(unit).iter().copied()).collect();
-            if let Err(error) = port.write(offset, Sg::from_iter([IoBuf::from(src)]), false).await {
+            let src = sg_slice(&good, (run.start - units.start) * UNIT as usize, run.len() * UNIT as usize);
+            if let Err(error) = port.write(offset, src, false).await {
                 self.leave_out(piece.disk, piece.of, Absence::WriteFailed, error).await?;
                 return Ok(false);
             }
@@ -443,11 +436,11 @@ impl Inner {
     }
 
     /// The current bytes of units on a copy; `None` if it cannot be read.
-    async fn present(&self, port: &Arc<Port>, target: &Target, member: &Member) -> Option<Vec<u8>> {
+    async fn present(&self, port: &Arc<Port>, target: &Target, member: &Member) -> Option<SgMut> {
         let length = target.units.len() * UNIT as usize;
         let dst = sized(self.arena.alloc_sg(length, Class::Control).await, length);
         let (result, read) = port.read(member.data + target.offset(), dst).await;
-        result.ok().map(|()| flat(&read))
+        result.ok().map(|()| read)
     }
 
     /// Makes filled regions and their blocks durable, together with those of other jobs; then writes the disks' marks.
@@ -617,9 +610,16 @@ fn missing(view: &SpaceView) -> impl Iterator<Item = Piece> {
     })
 }
 
-/// The buffers' bytes, concatenated.
-fn flat(buffers: &SgMut) -> Vec<u8> {
-    buffers.iter().flat_map(|buffer| buffer.iter().copied()).collect()
+/// A unit in buffers of whole units.
+fn unit_of<B: Deref<Target = [u8]>>(buffers: &[B], unit: usize) -> &[u8] {
+    let mut at = unit * UNIT as usize;
+    for buffer in buffers {
+        match at.checked_sub(buffer.len()) {
+            Some(rest) => at = rest,
+            None => return &buffer[at..at + UNIT as usize],
+        }
+    }
+    unreachable!("no unit {unit}")
 }
 
 /// Consecutive units, as ranges.

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use arena::{IoBuf, Sg};
+use arena::{IoBuf, Pages, Sg};
 use env::{BoxFuture, Moment, watch};
 use futures_util::StreamExt;
 use futures_util::future::try_join_all;
@@ -215,7 +215,8 @@ impl Task {
             self.flushes.push(Box::pin(async move { (id.sequence, flush.wait().await) }));
         }
         debug_assert!(self.is_valid(&content), "no replay would accept: {:?}", content.entries);
-        let head = IoBuf::from(record::encode(&id, &self.key, &content.entries));
+        let head = record::encode(&id, &self.key, &content.entries);
+        let head = IoBuf::from(Pages::copied(std::iter::once(&*head)));
         let bytes = std::iter::once(head).chain(content.payload).collect();
         let unwritten = Unwritten { position: id.position, bytes };
         self.work = Some(self.write(&self.shared.state.lock(), &unwritten));
