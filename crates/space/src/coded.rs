@@ -1,6 +1,7 @@
 //! Coded rows: reading, recovering and deciding the contents of stripes. `docs/0004-spaces.md`, rule 5 ("Coded") and
 //! section E.
 
+mod implied;
 mod others;
 mod place;
 mod unplaced;
@@ -195,13 +196,15 @@ impl Inner {
         bad: &mut Vec<Bad>,
     ) -> Result<bool, SpaceError> {
         self.learn_blocks(target.key, at, cached, wanted).await;
+        let code = at.code.expect("a coded row");
         let zeros = IoBuf::from(vec![0; UNIT as usize]);
         let value = |content: usize, unit: usize| {
             self.look(cached, |table| table.value(content, target.units.start + unit))
         };
         let columns = &mut made.columns;
-        let logged: Vec<_> =
-            self.look(cached, |table| target.units.clone().map(|unit| table.redo(unit)).collect());
+        let logged: Vec<_> = self.look(cached, |table| {
+            target.units.clone().map(|unit| implied::payload(code, table, unit, wanted)).collect()
+        });
         let logged = |content: usize, unit: usize| unit_of_content(logged[unit].as_ref()?, content);
         let mut reads = Vec::new();
         for content in (0..at.contents()).filter(|c| wanted & 1 << c != 0) {

@@ -7,6 +7,7 @@ mod discards;
 mod failures;
 mod faults;
 mod findings;
+mod implied_parity;
 mod jobs;
 mod lost_parity;
 mod path;

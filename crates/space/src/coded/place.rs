@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use arena::Sg;
 use pool_seam::RowNumber;
+use pool_seam::code::Code;
 
+use super::implied;
 use crate::SpaceError;
 use crate::cache::Cached;
 use crate::flight::{Change, New, Stripes};
@@ -35,8 +37,12 @@ impl Failed {
 
 /// The first run of stripes that are in a record and not in place, with payload of the same columns. Returns the units,
 /// the columns as bits, and the payload of each stripe.
-fn first_unplaced(table: &Table, mut units: Range<usize>) -> Option<(Range<usize>, u32, Vec<Sg>)> {
-    let in_record = |unit| table.redo(unit).filter(|_| !table.waits(unit));
+fn first_unplaced(
+    code: Code,
+    table: &Table,
+    mut units: Range<usize>,
+) -> Option<(Range<usize>, u32, Vec<Sg>)> {
+    let in_record = |unit| implied::payload(code, table, unit, code.all()).filter(|_| !table.waits(unit));
     let (first, (columns, payload)) = units.find_map(|unit| Some((unit, in_record(unit)?)))?;
     let others = units.map_while(|unit| in_record(unit).filter(|(of, _)| *of == columns));
     let payload: Vec<Sg> = std::iter::once(payload).chain(others.map(|(_, payload)| payload)).collect();
@@ -69,11 +75,12 @@ impl Inner {
         target: &Target,
         cached: &Arc<Cached>,
     ) -> Result<(), SpaceError> {
-        while let Some((units, columns, payload)) =
-            self.look(cached, |table| first_unplaced(table, target.units.clone()))
-        {
+        loop {
             let view = self.view.get().value;
             let Some(at) = route(&view, target.key) else { return Ok(()) };
+            let Some(code) = at.code else { return Ok(()) };
+            let found = self.look(cached, |table| first_unplaced(code, table, target.units.clone()));
+            let Some((units, columns, payload)) = found else { return Ok(()) };
             let mut parts: Vec<Option<Sg>> = vec![None; at.contents()];
             for stripe in payload {
                 let contents = (0..at.contents()).filter(|content| columns & 1 << content != 0);
@@ -84,7 +91,6 @@ impl Inner {
             let stripes = Stripes { parts, values: None };
             self.try_place(Target { units, ..target.clone() }, stripes).await?;
         }
-        Ok(())
     }
 
     /// One try to write stripes in place.

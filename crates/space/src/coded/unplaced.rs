@@ -3,8 +3,8 @@
 //! Invariants:
 //! 1. A change of stripes has permits for its units from before a record has them until they are in place. If placing
 //!    them fails, they keep the permits: these are *stuck* until fewer units are unplaced ([`Unplaced::count`]).
-//! 2. No call waits for a permit that is stuck. When half of them are, changes of the rows with such stripes are
-//!    refused; changes of other rows continue.
+//! 2. No call waits for a permit that is stuck. Changes of the rows with such stripes are refused when more than half
+//!    of the permits could be stuck after them; changes of other rows continue.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -75,7 +75,7 @@ impl Unplaced {
 
     fn refusal(&self, row: RowNumber, units: usize) -> Option<SpaceError> {
         let (stuck, most) = (self.stuck.lock(), self.most.load(Ordering::Relaxed));
-        let of_row = stuck.rows.get(&row).filter(|_| stuck.permits * 2 > most);
+        let of_row = stuck.rows.get(&row).filter(|_| (stuck.permits + units) * 2 > most);
         let any = || stuck.rows.values().next().filter(|_| stuck.permits + units > most);
         of_row.or_else(any).cloned()
     }

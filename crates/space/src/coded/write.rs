@@ -9,6 +9,7 @@ use pool_seam::UNIT;
 use pool_seam::code::Code;
 use smallvec::SmallVec;
 
+use super::implied::implied;
 use super::{Columns, bits, lacks};
 use crate::SpaceError;
 use crate::blocks::ContentId;
@@ -31,11 +32,13 @@ pub(crate) struct NewColumns {
 
 /// The new state of stripes.
 struct Planned {
-    /// By content, of all units.
-    parts: Vec<Option<Vec<IoBuf>>>,
+    parts: Parts,
     /// By unit.
     values: Vec<Values>,
 }
+
+/// New units, by content and stripe.
+type Parts = Vec<Option<Vec<IoBuf>>>;
 
 /// A run of a column, and its bytes; none: it is discarded.
 pub(crate) type ColumnRun = (Target, Option<Sg>);
@@ -131,7 +134,7 @@ impl Inner {
             };
             let is_done = match is_fresh {
                 true => self.write_fresh(&target, planned).await?,
-                false => self.write_redo(&target, &cached, planned).await?,
+                false => self.write_redo(&target, code, &cached, planned).await?,
             };
             if is_done {
                 return Ok(cached);
@@ -204,7 +207,7 @@ impl Inner {
         let units = |src: &Sg| (0..count).map(|unit| unit_of(src, unit)).collect();
         let sources = new.columns.iter().map(|(column, src)| (*column, src.as_ref().map(units)));
         let sources: Vec<Source> = sources.collect();
-        let mut parts: Vec<Option<Vec<IoBuf>>> = vec![None; code.columns()];
+        let mut parts: Parts = vec![None; code.columns()];
         let mut all_values = Vec::with_capacity(count);
         let zeros = IoBuf::from(Pages::zeros(UNIT as usize));
         for unit in 0..count {
@@ -268,11 +271,13 @@ impl Inner {
     async fn write_redo(
         self: &Arc<Inner>,
         target: &Target,
+        code: Code,
         cached: &Arc<Cached>,
         planned: Planned,
     ) -> Result<bool, SpaceError> {
         let Planned { parts, values } = planned;
-        let (columns, most) = (parts.iter().flatten().count().max(1), self.log().carries());
+        let stored = |values: &Values| payload_of(code, &parts, values).count_ones() as usize;
+        let (columns, most) = (values.iter().map(stored).max().unwrap_or(0).max(1), self.log().carries());
         let at_once = (most / 4 / columns).max(1);
         let units: Vec<usize> = target.units.clone().collect();
         for (piece, first) in units.chunks(at_once).zip((0..).step_by(at_once)) {
@@ -280,7 +285,7 @@ impl Inner {
             let _placing = self.placing.read().await;
             self.look(cached, |table| {
                 for (at, unit) in (first..).zip(piece) {
-                    redo(table, *unit, at, &parts, values[at].clone());
+                    redo(code, table, *unit, at, &parts, values[at].clone());
                 }
             });
             self.waiting.add_urgent(cached);
@@ -297,17 +302,23 @@ impl Inner {
 }
 
 /// Sets the new values of a stripe, and queues its new units for the log.
-fn redo(table: &mut Table, unit: usize, at: usize, parts: &[Option<Vec<IoBuf>>], values: Values) {
-    // The bytes of a lost parity are undefined.
-    let is_payload =
-        |content: &usize| parts[*content].is_some() && matches!(values[*content], Value::Written(_));
-    let columns: Vec<usize> = (0..parts.len()).filter(is_payload).collect();
-    if columns.is_empty() {
+fn redo(code: Code, table: &mut Table, unit: usize, at: usize, parts: &Parts, values: Values) {
+    let contents = payload_of(code, parts, &values);
+    if contents == 0 {
         table.set(unit, values);
         return;
     }
-    let payload: Sg = columns.iter().filter_map(|c| Some(parts[*c].as_ref()?[at].clone())).collect();
-    table.set_redo(unit, values, bits(columns.into_iter()), payload);
+    let of_payload = parts.iter().enumerate().filter(|(content, _)| contents & 1 << content != 0);
+    let payload: Sg = of_payload.filter_map(|(_, part)| Some(part.as_ref()?[at].clone())).collect();
+    table.set_redo(unit, values, contents, payload);
+}
+
+/// The contents (bits) of which the log gets new units: those that are not implied. The bytes of a lost parity are
+/// undefined.
+fn payload_of(code: Code, parts: &Parts, values: &Values) -> u32 {
+    let is_new = |content: &usize| parts[*content].is_some() && matches!(values[*content], Value::Written(_));
+    let new = bits((0..parts.len()).filter(is_new));
+    new & !implied(code, values, new)
 }
 
 /// The new bytes of a parity; `None` if too many units are unknown.

@@ -26,7 +26,9 @@ async fn stuck_permits_are_waited_for_by_no_call() {
     assert!(unplaced.acquire(OTHER, 3).await.is_ok(), "other rows go on");
     assert_eq!(unplaced.acquire(OTHER, 4).await.err(), Some(why()));
     unplaced.count(4);
-    assert!(unplaced.acquire(DEAD, 4).await.is_ok(), "half of them are free");
+    assert_eq!(unplaced.acquire(DEAD, 1).await.err(), Some(why()), "more than half would be stuck");
+    unplaced.count(2);
+    assert!(unplaced.acquire(DEAD, 2).await.is_ok());
     unplaced.count(0);
     assert_eq!((unplaced.free(), unplaced.is_stuck()), (8, false));
 }
