@@ -28,7 +28,7 @@ pub use acl::{AclEntry, AclLevel};
 pub use problem::{ConfigError, Problem, ProblemKind, Problems, Severity};
 pub use section::check_share;
 pub use size::{format_size, parse_size};
-pub use storage::{JobsSection, StorageSection};
+pub use storage::{JobsSection, StorageSection, TimeoutsSection};
 #[cfg(test)]
 pub(crate) use tests::Scratch;
 

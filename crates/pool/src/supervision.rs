@@ -29,7 +29,6 @@ pub(crate) mod task;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
 
 use disk::{Disk, DiskId};
 use env::{Env, Epoch};
@@ -37,23 +36,20 @@ use parking_lot::Mutex;
 use pool_seam::{Membership, OwnerId, SpaceId};
 
 use crate::pool::WeakPool;
-use crate::{DiskNumber, Pool};
+use crate::{Deadlines, DiskNumber, Pool};
 use handle::OwnerDisk;
 use hedge::Hedging;
 use record::Record;
 use standing::OutlierScores;
 pub use task::HANGS;
 
-/// The minimum of [`Deadlines::data`](crate::Deadlines::data): the task has to sleep in between.
-const HANGS_LEAST: Duration = Duration::from_millis(100);
-
 /// See the module. One for each open pool.
 pub(crate) struct Supervision {
     env: Env,
     /// The pool's epoch.
     epoch: Epoch,
-    /// See [`Deadlines::data`](crate::Deadlines::data).
-    hangs: Duration,
+    /// Each at least [`Deadlines::LEAST`].
+    deadlines: Deadlines,
     pool: OnceLock<WeakPool>,
     /// The task is running.
     runs: AtomicBool,
@@ -64,11 +60,11 @@ pub(crate) struct Supervision {
 }
 
 impl Supervision {
-    pub(crate) fn new(env: &Env, epoch: u64, hangs: Duration) -> Arc<Supervision> {
+    pub(crate) fn new(env: &Env, epoch: u64, deadlines: Deadlines) -> Arc<Supervision> {
         Arc::new(Supervision {
             env: env.clone(),
             epoch: Epoch(epoch),
-            hangs: hangs.max(HANGS_LEAST),
+            deadlines: deadlines.supervised(),
             pool: OnceLock::new(),
             runs: AtomicBool::new(false),
             records: Mutex::default(),

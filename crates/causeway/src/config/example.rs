@@ -63,6 +63,12 @@ iwarp = ["0.0.0.0:5445"]
 # Paths where the server searches for disks of pools when it starts, to open the pools. * and ? match characters of a
 # name. Without the section [storage] the server does not search.
 # devices = ["/dev/disk/by-id/*", "/var/lib/causeway/disks/*.disk"]
+# A disk with an I/O that takes longer is removed from service, if all data is available without it: for reads, writes,
+# and flushes of virtual disks, in milliseconds. metadata_timeout_ms is for the pool's metadata on a disk.
+# read_timeout_ms = 10000
+# write_timeout_ms = 10000
+# flush_timeout_ms = 10000
+# metadata_timeout_ms = 30000
 # Read and repair every copy of each virtual disk once in this number of days; 0: never.
 # scrub_days = 28
 # Jobs (resync, repair, scrub) slow down while the 99th percentile of the clients' latency is above job_latency_ms, but

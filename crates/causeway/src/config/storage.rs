@@ -1,4 +1,4 @@
-//! `[storage]`: the paths of disks, and the settings of jobs.
+//! `[storage]`: the paths of disks, the time-outs of their I/O, and the settings of jobs.
 
 use super::reader::Table;
 
@@ -8,8 +8,29 @@ use super::reader::Table;
 pub struct StorageSection {
     /// Absolute paths that are searched for disks at the start; `*` and `?` match characters of a name.
     pub devices: Vec<String>,
+    /// The time-outs of disks.
+    pub timeouts: TimeoutsSection,
     /// The settings of jobs.
     pub jobs: JobsSection,
+}
+
+/// How long an I/O to a disk of a pool may take, in milliseconds; also used without the section.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeoutsSection {
+    /// Reads of virtual disks' data.
+    pub read_ms: u64,
+    /// Writes of virtual disks' data and logs.
+    pub write_ms: u64,
+    /// Flushes and discards of virtual disks.
+    pub flush_ms: u64,
+    /// Reads and writes of the pool's own metadata.
+    pub metadata_ms: u64,
+}
+
+impl Default for TimeoutsSection {
+    fn default() -> TimeoutsSection {
+        TimeoutsSection { read_ms: 10_000, write_ms: 10_000, flush_ms: 10_000, metadata_ms: 30_000 }
+    }
 }
 
 /// The settings of jobs; also used without the section.
@@ -32,11 +53,22 @@ impl Default for JobsSection {
 /// The range of the minimum rate: with lower rates jobs would never complete, higher ones would disable the pacing.
 const MINIMUM: std::ops::Range<u64> = 64 << 10..(1 << 40) + 1;
 
+/// The range of the time-outs: healthy disks exceed shorter ones, and clients give up before longer ones end.
+const TIMEOUT_MS: std::ops::Range<u64> = 100..60_001;
+
 /// The default of `devices`.
 const USUAL: [&str; 2] = ["/dev/disk/by-id/*", "/var/lib/causeway/disks/*.disk"];
 
 pub(super) fn read_storage(t: Table<'_, '_>) -> StorageSection {
     let devices = t.patterns("devices", "devices = [\"/dev/disk/by-id/*\"]");
+    let usual = TimeoutsSection::default();
+    let timeout = |key, example, usual| t.number(key, TIMEOUT_MS, example).unwrap_or(usual);
+    let timeouts = TimeoutsSection {
+        read_ms: timeout("read_timeout_ms", "read_timeout_ms = 10000", usual.read_ms),
+        write_ms: timeout("write_timeout_ms", "write_timeout_ms = 10000", usual.write_ms),
+        flush_ms: timeout("flush_timeout_ms", "flush_timeout_ms = 10000", usual.flush_ms),
+        metadata_ms: timeout("metadata_timeout_ms", "metadata_timeout_ms = 30000", usual.metadata_ms),
+    };
     let usual = JobsSection::default();
     let jobs = JobsSection {
         scrub_days: t.number("scrub_days", 0..3651, "scrub_days = 28").unwrap_or(usual.scrub_days),
@@ -44,5 +76,5 @@ pub(super) fn read_storage(t: Table<'_, '_>) -> StorageSection {
         minimum: t.size("job_minimum", MINIMUM, "job_minimum = \"4MiB\"").unwrap_or(usual.minimum),
     };
     t.finish();
-    StorageSection { jobs, devices: devices.unwrap_or_else(|| USUAL.map(str::to_owned).to_vec()) }
+    StorageSection { timeouts, jobs, devices: devices.unwrap_or_else(|| USUAL.map(str::to_owned).to_vec()) }
 }

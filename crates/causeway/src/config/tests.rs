@@ -215,11 +215,13 @@ fn devices_are_absolute_patterns() {
     assert_eq!((jobs.scrub_days, jobs.latency_ms, jobs.minimum), (0, 5, 64 << 20));
     let none = problems("[storage]\njob_latency_ms = 0\n");
     assert!(none.contains("job_latency_ms: 0 is out of range: use 1 to 10000"), "{none}");
-    let jobs = "[storage]\nscrub_days = 0\njob_latency_ms = 5\njob_minimum = \"64MiB\"\n";
-    let jobs = parse(jobs, "c.toml").0.storage.jobs;
-    assert_eq!((jobs.scrub_days, jobs.latency_ms, jobs.minimum), (0, 5, 64 << 20));
-    let none = problems("[storage]\njob_latency_ms = 0\n");
-    assert!(none.contains("job_latency_ms: 0 is out of range: use 1 to 10000"), "{none}");
+    let timeouts = "[storage]\nread_timeout_ms = 300\nwrite_timeout_ms = 400\nflush_timeout_ms = 500\nmetadata_timeout_ms = 600\n";
+    let timeouts = parse(timeouts, "c.toml").0.storage.timeouts;
+    let expected = TimeoutsSection { read_ms: 300, write_ms: 400, flush_ms: 500, metadata_ms: 600 };
+    assert_eq!(timeouts, expected);
+    let none = problems("[storage]\nread_timeout_ms = 99\nmetadata_timeout_ms = 60001\n");
+    assert!(none.contains("read_timeout_ms: 99 is out of range: use 100 to 60000"), "{none}");
+    assert!(none.contains("metadata_timeout_ms: 60001 is out of range: use 100 to 60000"), "{none}");
     let text = "[storage]\ndevices = [\"disks/*\", 7]\ndevise = 1\n";
     let wrong: Vec<_> = problems_of(text).into_iter().filter(|l| l.contains("storage")).collect();
     let expected = [

@@ -149,7 +149,7 @@ impl Metadata {
     pub(crate) async fn open(io: DiskIo, opening: Opening) -> Result<Metadata, CommitError> {
         let me = (opening.point.epoch, opening.point.incarnation);
         let tenure = Tenure::new(&io.env, Arc::clone(&opening.authority), me);
-        let supervision = Supervision::new(&io.env, tenure.epoch(), io.deadlines.data);
+        let supervision = Supervision::new(&io.env, tenure.epoch(), io.deadlines);
         let shared = Shared::new(opening.state.clone(), opening.members.clone(), tenure, supervision);
         let (requests, queue) = mpsc::channel(QUEUE);
         let (ops, needed) = (opening.ops.clone(), opening.needed);

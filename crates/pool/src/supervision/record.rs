@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use super::Supervision;
 use super::hedge::{HEDGE_MOST, RENEWAL, TRIAL, hedge_after};
 use super::latencies::Latencies;
-use super::space_io::{Receiver, SpaceIo};
+use super::space_io::{Due, Receiver, SpaceIo};
 use super::standing::Look;
 
 /// How long the count of outstanding I/Os is used before it is updated.
@@ -197,9 +197,9 @@ impl Record {
         self.spaces().iter().any(|io| io.is_modifying())
     }
 
-    /// When the oldest I/O with a waiting caller began.
-    pub(super) fn oldest(&self) -> Option<Moment> {
-        self.spaces().iter().filter_map(|io| io.oldest()).min()
+    /// The I/O with a waiting caller that passes its deadline first.
+    pub(super) fn first_due(&self) -> Option<Due> {
+        self.spaces().iter().filter_map(|io| io.first_due()).min()
     }
 
     /// The recent I/O; see [`Latencies::look`].

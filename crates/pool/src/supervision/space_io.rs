@@ -54,6 +54,13 @@ struct Outstanding {
     _pass: Pass,
 }
 
+/// The deadline of an outstanding I/O, and when it began.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Due {
+    pub(super) at: Moment,
+    pub(super) began: Moment,
+}
+
 /// The disk to start an I/O on, and its number.
 type Registered = (Arc<Arc<dyn Disk>>, usize);
 
@@ -190,10 +197,12 @@ impl SpaceIo {
         self.state.lock().modifying > 0
     }
 
-    /// When the oldest I/O with a waiting caller began.
-    pub(super) fn oldest(&self) -> Option<Moment> {
+    /// The I/O with a waiting caller that passes its deadline first.
+    pub(super) fn first_due(&self) -> Option<Due> {
+        let deadlines = &self.record.supervision.deadlines;
         let state = self.state.lock();
-        state.outstanding.iter().flatten().filter(|io| io.caller.is_some()).map(|io| io.began).min()
+        let waited = state.outstanding.iter().flatten().filter(|io| io.caller.is_some());
+        waited.map(|io| Due { at: io.began.after(deadlines.of(io.at.op)), began: io.began }).min()
     }
 
     /// Adds the callers of reads that have become late, after `after`; returns when the next one will be late.

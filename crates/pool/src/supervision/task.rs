@@ -5,8 +5,8 @@
 //! * A disk that is slow according to [`standing`](super::standing) is reported, and owners read other copies if there
 //!   are any, unless a long queue may be the reason. One that should be removed is removed if it may be
 //!   [spared](may_spare): it still serves its data, so this is not urgent.
-//! * A disk with an I/O that has not completed after [`Deadlines::data`](crate::Deadlines::data) is removed if the pool
-//!   can [continue](goes_on_without) without it and the other disks that hang. Its waiting I/O then fails over.
+//! * A disk with an I/O that has not completed at its [deadline](crate::Deadlines::of) is removed if the pool can
+//!   [continue](goes_on_without) without it and the other disks that hang. Its waiting I/O then fails over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -44,19 +44,21 @@ impl Drop for Running {
 pub(super) async fn run(running: Running) {
     let supervision = Arc::clone(&running.0);
     let env = supervision.env.clone();
+    let least = supervision.deadlines.least();
     let mut span_ends = env.moment().after(SPAN);
     loop {
         let now = env.moment();
         // A disk that hangs and cannot be removed is checked again later.
-        let hangs = |o: Moment| o.after(supervision.hangs);
-        let next = |o: Moment| if hangs(o) > now { hangs(o) } else { now.after(LATE.min(supervision.hangs)) };
-        let oldest = supervision.records().iter().filter_map(|record| record.oldest()).min();
-        // An I/O that begins meanwhile cannot hang earlier.
-        let wake = oldest.map_or(hangs(now), next).min(span_ends);
+        let again = now.after(LATE.min(least));
+        let due = supervision.records().iter().filter_map(|record| record.first_due()).min();
+        let due = due.map(|due| if due.at > now { due.at } else { again });
+        // An I/O that begins meanwhile may have a shorter deadline.
+        let wake =
+            [due, Some(now.after(least)), Some(span_ends)].into_iter().flatten().min().unwrap_or(again);
         env.sleep_until(env.instant(wake)).await;
         let Some(pool) = supervision.pool.get().and_then(|pool| pool.upgrade()) else { return };
         let now = env.moment();
-        let late = Duration::from_nanos(now.ns_since(wake)) >= LATE.min(supervision.hangs / 2);
+        let late = Duration::from_nanos(now.ns_since(wake)) >= LATE.min(least / 2);
         if !late {
             supervision.drop_hung(&pool).await;
         }
@@ -132,8 +134,11 @@ impl Supervision {
     fn hung(&self, pool: &Pool) -> Vec<(Arc<Record>, Duration)> {
         let now = self.env.moment();
         let records = self.in_service(pool).into_iter();
-        let age = |r: Arc<Record>| r.oldest().map(|began| (r, Duration::from_nanos(now.ns_since(began))));
-        let mut hung: Vec<_> = records.filter_map(age).filter(|(_, age)| *age >= self.hangs).collect();
+        let age = |r: Arc<Record>| {
+            let due = r.first_due().filter(|due| due.at <= now)?;
+            Some((r, Duration::from_nanos(now.ns_since(due.began))))
+        };
+        let mut hung: Vec<_> = records.filter_map(age).collect();
         hung.sort_by_key(|(_, age)| std::cmp::Reverse(*age));
         hung
     }

@@ -44,8 +44,11 @@ impl Pools {
             }
             disks.push(self.new_disk(path, &new.disks, false, None).await?);
         }
-        let options =
-            CreateOptions { slab_bytes: new.slab_size, ..CreateOptions::new(&new.name, self.by.clone()) };
+        let options = CreateOptions {
+            slab_bytes: new.slab_size,
+            deadlines: self.deadlines,
+            ..CreateOptions::new(&new.name, self.by.clone())
+        };
         let pool = Pool::create(&self.env, &self.arena, &disks, options).await?;
         let notes = self.unlisted(&paths);
         let open = self.keep(pool, false, Vec::new(), None).await?;

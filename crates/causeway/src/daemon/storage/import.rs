@@ -222,6 +222,7 @@ impl Pools {
             read_only: request.read_only,
             accept_loss: request.accept_loss,
             force: request.force,
+            deadlines: self.deadlines,
             ..OpenOptions::new(self.by.clone())
         };
         let result = match readers.is_empty() {

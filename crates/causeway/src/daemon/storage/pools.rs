@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use arena::Arena;
 use counters::IoTally;
 use disk::{Counted, Disk, FileDisk, FileOptions};
 use env::Env;
 use parking_lot::Mutex;
-use pool::PoolId;
 use pool::format::{Areas, Claimant, Label};
+use pool::{Deadlines, PoolId};
 use pool_local::TableBudget;
 
 use super::error::StorageError;
@@ -19,7 +20,7 @@ use super::health::Watch;
 use super::machine;
 use super::open_pool::{Kept, OpenPool};
 use super::remembered::Remembered;
-use crate::config::{JobsSection, StorageSection};
+use crate::config::{JobsSection, StorageSection, TimeoutsSection};
 use crate::control::events::EventKind;
 use crate::control::types::Changed;
 use crate::daemon::events::Events;
@@ -35,6 +36,8 @@ pub struct Pools {
     pub(super) tables: Arc<TableBudget>,
     pub(super) devices: Vec<String>,
     pub(super) jobs: JobsSection,
+    /// The deadlines of disks.
+    pub(super) deadlines: Deadlines,
     pub(super) by: Claimant,
     pub(super) changing: tokio::sync::Mutex<()>,
     pub(super) known: Mutex<BTreeMap<PoolId, Known>>,
@@ -50,6 +53,13 @@ pub struct Pools {
 /// The areas with reserved space in the file system: labels, claims, marks, the metadata.
 fn metadata_of(areas: &Areas) -> Vec<Range<u64>> {
     vec![areas.label_a.offset..areas.journal.end(), areas.label_b.offset..areas.label_b.end()]
+}
+
+fn deadlines(timeouts: TimeoutsSection) -> Deadlines {
+    let TimeoutsSection { read_ms, write_ms, flush_ms, metadata_ms } = timeouts;
+    let [reads, writes, flushes, metadata] =
+        [read_ms, write_ms, flush_ms, metadata_ms].map(Duration::from_millis);
+    Deadlines { reads, writes, flushes, metadata }
 }
 
 /// The purpose of opening a disk.
@@ -100,6 +110,7 @@ impl Pools {
             tables,
             devices,
             jobs,
+            deadlines: deadlines(section.timeouts),
             by: machine::claimant(machine),
             changing,
             known,
@@ -256,3 +267,6 @@ pub(super) fn real(paths: &[PathBuf]) -> Result<Vec<PathBuf>, StorageError> {
     };
     paths.iter().map(real).collect()
 }
+
+#[cfg(test)]
+mod tests;

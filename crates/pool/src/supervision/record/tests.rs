@@ -9,7 +9,12 @@ use super::*;
 
 fn record(env: &Env) -> Arc<Record> {
     let disk = MemoryDisk::new(&MemoryOptions::new("a", 1 << 20));
-    Record::new(&Supervision::new(env, 1, crate::HANGS), DiskNumber(0), Membership::default(), disk)
+    Record::new(
+        &Supervision::new(env, 1, crate::Deadlines::default()),
+        DiskNumber(0),
+        Membership::default(),
+        disk,
+    )
 }
 
 fn begin(io: &Arc<SpaceIo>) -> usize {

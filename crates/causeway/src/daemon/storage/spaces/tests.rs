@@ -4,7 +4,7 @@ use env::{Ctx, Env};
 use pool::{CreateOptions, NewDisk, Pool};
 
 use super::*;
-use crate::config::{JobsSection, StorageSection};
+use crate::config::StorageSection;
 use crate::daemon::events::Events;
 use crate::daemon::storage::open_pool::Kept;
 use crate::daemon::storage::remembered::Remembered;
@@ -14,7 +14,7 @@ const SLAB: u64 = 2 << 20;
 /// A pool of two disks in memory with a fixed mirror of four rows.
 async fn with_fixed() -> (Arc<OpenPool>, SpaceId) {
     let (env, arena) = (Env::simulated(1), Arena::new(64 << 20).expect("memory"));
-    let section = StorageSection { devices: Vec::new(), jobs: JobsSection::default() };
+    let section = StorageSection::default();
     let pools = Pools::new(
         &section,
         arena.clone(),
