@@ -254,6 +254,24 @@ pub(crate) fn mirror(name: &str) -> SpaceRecord {
     }
 }
 
+/// Puts the disks of a pool into nodes of three disks each.
+pub(crate) async fn put_into_nodes(pool: &Pool) {
+    for disk in pool.read(|s| s.disks.keys().copied().collect::<Vec<_>>()) {
+        let domains = FaultDomains { node: format!("node{}", disk.0 / 3), ..FaultDomains::default() };
+        pool.set_domains(disk, domains).await.expect("it is recorded");
+    }
+}
+
+/// The disks of a node with two of the voters.
+pub(crate) fn node_with_two_voters(pool: &Pool) -> Vec<DiskNumber> {
+    let voters = pool.read(|s| s.voters.clone());
+    let node_of = |disk: &DiskNumber| disk.0 / 3;
+    let node =
+        voters.iter().map(node_of).find(|node| voters.iter().filter(|v| node_of(v) == *node).count() == 2);
+    let first = 3 * node.expect("five voters in three nodes");
+    (first..first + 3).map(DiskNumber).collect()
+}
+
 /// A thin space of 16 MiB with 2 data columns and one of parity.
 pub(crate) fn coded(name: &str) -> SpaceRecord {
     SpaceRecord { resiliency: Resiliency::Parity { parity: 1 }, columns: 2, ..mirror(name) }

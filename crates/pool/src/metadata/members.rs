@@ -73,6 +73,13 @@ impl Life {
     }
 }
 
+/// A disk to remove from service.
+pub(crate) struct Removal {
+    pub(crate) disk: DiskNumber,
+    pub(crate) life: Life,
+    pub(crate) reason: Absence,
+}
+
 /// The reason of absence of a disk after a write failed with this error.
 pub(crate) fn absence(error: &DiskError) -> Absence {
     match error {

@@ -31,7 +31,7 @@ mod writer;
 #[cfg(test)]
 pub(crate) use encoded::Encoded;
 pub(crate) use io::DiskIo;
-pub(crate) use members::{Life, absence};
+pub(crate) use members::{Life, Removal, absence};
 pub use members::{Member, Members};
 pub(crate) use replay::{History, Point};
 pub use store::{CommitError, Suspension};

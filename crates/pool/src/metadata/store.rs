@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use disk::DiskError;
 use env::{Env, watch};
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join_all};
 use parking_lot::RwLock;
 use pool_seam::{Membership, SpaceView};
 use tokio::sync::{mpsc, oneshot};
 
 use super::io::DiskIo;
-use super::members::{Member, Members};
+use super::members::{Member, Members, Removal};
 use super::replay::Point;
 use super::voter::Voter;
-use super::writer::Writer;
+use super::writer::{Leaver, Writer};
 use crate::authority::{AuthorityValue, PoolAuthority, Revision, Tenure};
 use crate::coordinator::{Owners, Views};
 use crate::format::Claimant;
@@ -122,6 +122,8 @@ pub(crate) type Act = Box<dyn for<'a> FnOnce(&'a mut Writer) -> BoxFuture<'a, ()
 pub(crate) enum Request {
     /// Several share a record.
     Commit { decide: Decide, done: Done },
+    /// Disks to remove from service; those of several requests share a record too.
+    Leave(Vec<(Leaver, Done)>),
     /// Anything else, between two records.
     Do(Act),
 }
@@ -236,33 +238,59 @@ impl Metadata {
         life: Life,
         reason: Absence,
     ) -> Result<(), CommitError> {
-        let of = self.read(|s| s.membership(disk).filter(|_| s.has_rows(disk)));
-        // Checked after the membership was read, which may be that of a disk that has returned.
-        if life.is_over(self.members().get(disk)) {
-            return Ok(());
-        }
-        let Some(of) = of else {
-            return self.change(move |writer| Box::pin(writer.leave(disk, life, reason, None))).await;
-        };
-        // The owners that were asked must be notified of the result, also if the caller stops waiting.
-        let metadata = self.clone();
-        self.env.run(async move { metadata.leave_after_round(disk, of, life, reason).await }).await
+        let mut left = self.leave_all(vec![Removal { disk, life, reason }]).await;
+        left.remove(0)
     }
 
-    /// Asks the owners of spaces first.
-    async fn leave_after_round(
+    /// The same for several disks, such as those of a node that does not respond: in one record, as far as they may be
+    /// absent together. Returns the result of each.
+    pub(crate) async fn leave_all(&self, removals: Vec<Removal>) -> Vec<Result<(), CommitError>> {
+        let (mut leaving, mut is_over) = (Vec::new(), Vec::new());
+        for removal in removals {
+            let of = self.read(|s| s.membership(removal.disk).filter(|_| s.has_rows(removal.disk)));
+            // Checked after the membership was read, which may be that of a disk that has returned.
+            is_over.push(removal.life.is_over(self.members().get(removal.disk)));
+            if is_over.last() == Some(&false) {
+                leaving.push((removal, of));
+            }
+        }
+        let mut left = Vec::new();
+        if !leaving.is_empty() {
+            // The owners that were asked must be notified of the result, also if the caller stops waiting.
+            let metadata = self.clone();
+            left = self.env.run(async move { metadata.leave_after_rounds(leaving).await }).await;
+        }
+        let mut left = left.into_iter();
+        is_over.iter().map(|over| if *over { None } else { left.next() }.unwrap_or(Ok(()))).collect()
+    }
+
+    /// Asks the owners of spaces first, about each disk with a membership.
+    async fn leave_after_rounds(
         &self,
-        disk: DiskNumber,
-        of: Membership,
-        life: Life,
-        reason: Absence,
-    ) -> Result<(), CommitError> {
-        let spaces = || self.read(|s| s.spaces_on(disk).collect());
-        let mut round = self.shared.owners.ask(&self.env, disk, of, spaces).await;
-        let answers = Some((of, std::mem::take(&mut round.answers)));
-        let left = self.change(move |writer| Box::pin(writer.leave(disk, life, reason, answers))).await;
-        if self.read(|s| s.membership(disk)) == Some(of) {
-            round.stays();
+        leaving: Vec<(Removal, Option<Membership>)>,
+    ) -> Vec<Result<(), CommitError>> {
+        let rounds = leaving.iter().map(async |(removal, of)| {
+            let (disk, of) = (removal.disk, (*of)?);
+            let spaces = || self.read(|s| s.spaces_on(disk).collect());
+            Some((disk, of, self.shared.owners.ask(&self.env, disk, of, spaces).await))
+        });
+        let mut rounds = join_all(rounds).await;
+        let (mut leavers, mut results) = (Vec::new(), Vec::new());
+        for ((removal, _), round) in leaving.into_iter().zip(&mut rounds) {
+            let answers = round.as_mut().map(|(_, of, round)| (*of, std::mem::take(&mut round.answers)));
+            let (done, result) = oneshot::channel();
+            leavers.push((Leaver { removal, answers }, done));
+            results.push(result);
+        }
+        let ended = || CommitError::Suspended(self.shared.tenure.over().unwrap_or(Suspension::Ended));
+        // Without a writer, the request is dropped, and `done` with it.
+        let _ = self.requests.send(Request::Leave(leavers)).await;
+        let left = join_all(results).await.into_iter().map(|left| left.unwrap_or_else(|_| Err(ended())));
+        let left = left.collect();
+        for (disk, of, round) in rounds.into_iter().flatten() {
+            if self.read(|s| s.membership(disk)) == Some(of) {
+                round.stays();
+            }
         }
         left
     }

@@ -1,7 +1,8 @@
 //! The one task that changes the metadata: its requests, and records. Changes of the voters are in
-//! `disks.rs`, the writer's side of the pool's authority in `owner.rs`. The invariants are the module's (`mod.rs`).
+//! `disks.rs` and `leaving.rs`, the writer's side of the pool's authority in `owner.rs`. The invariants are the module's (`mod.rs`).
 
 mod disks;
+mod leaving;
 mod owner;
 mod scrub;
 
@@ -20,6 +21,7 @@ use super::voter::{Put, Voter};
 use crate::authority::{AuthorityValue, Config, InForce, PoolAuthority, Quorum, Revision};
 use crate::format::{encode_record, state_size_bound};
 use crate::{DiskNumber, Op, State};
+pub(super) use leaving::Leaver;
 
 pub(crate) struct Writer {
     io: DiskIo,
@@ -110,17 +112,23 @@ impl Writer {
     pub(crate) async fn run(mut self, mut queue: mpsc::Receiver<Request>) {
         let mut batch = Vec::new();
         while queue.recv_many(&mut batch, BATCH).await > 0 {
-            let mut commits = Vec::new();
+            let (mut commits, mut leavers) = (Vec::new(), Vec::new());
             for request in batch.drain(..) {
+                // In their order: at most one of both has entries.
+                if !matches!(request, Request::Commit { .. }) {
+                    self.commit_batch(std::mem::take(&mut commits)).await;
+                }
+                if !matches!(request, Request::Leave(_)) {
+                    self.leave(std::mem::take(&mut leavers)).await;
+                }
                 match request {
                     Request::Commit { decide, done } => commits.push((decide, done)),
-                    Request::Do(act) => {
-                        self.commit_batch(std::mem::take(&mut commits)).await;
-                        act(&mut self).await;
-                    }
+                    Request::Leave(more) => leavers.extend(more),
+                    Request::Do(act) => act(&mut self).await,
                 }
             }
             self.commit_batch(commits).await;
+            self.leave(leavers).await;
             if self.voters.values().any(Voter::is_filling) {
                 self.checkpoint().await;
             }

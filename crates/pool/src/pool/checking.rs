@@ -8,8 +8,8 @@ use futures_util::future::join_all;
 
 use super::{Pool, labels};
 use crate::format::{Areas, FrameError, LabelError};
-use crate::metadata::Life;
-use crate::{Absence, CommitError, Member};
+use crate::metadata::{Life, Removal};
+use crate::{Absence, CommitError, DiskNumber, Member};
 
 impl Pool {
     /// Checks every disk of a pool whose spaces have owners, and its labels, once. A disk that is not the opened one is
@@ -17,11 +17,18 @@ impl Pool {
     /// metadata cannot be changed.
     pub async fn check_disks(&self) -> Result<(), CommitError> {
         let members = self.members();
-        let looks = members.iter().map(async |member| (member, self.check(member).await));
-        for (member, found) in join_all(looks).await {
-            if let Err(error) = found {
-                self.fails_check(member, &error).await?;
-            }
+        let looks = members.iter().map(async |member| Some((member, self.check(member).await.err()?)));
+        let failed = join_all(looks).await.into_iter().flatten();
+        // A fenced disk is healthy: another process owns the pool.
+        let failed: Vec<_> = failed.filter(|(_, e)| !matches!(e, DiskError::Fenced { .. })).collect();
+        let removal = |(member, _): &(&Arc<Member>, DiskError)| Removal {
+            disk: member.number,
+            life: Life::Of(Arc::clone(member)),
+            reason: Absence::Gone,
+        };
+        let left = self.metadata().leave_all(failed.iter().map(removal).collect()).await;
+        for ((member, error), left) in failed.iter().zip(left) {
+            self.failed_check(member.number, error, left)?;
         }
         Ok(())
     }
@@ -45,13 +52,13 @@ impl Pool {
         }
     }
 
-    async fn fails_check(&self, member: &Arc<Member>, error: &DiskError) -> Result<(), CommitError> {
-        if matches!(error, DiskError::Fenced { .. }) {
-            // The disk is healthy: another process owns the pool.
-            return Ok(());
-        }
-        let disk = member.number;
-        match self.metadata().leave(disk, Life::Of(Arc::clone(member)), Absence::Gone).await {
+    fn failed_check(
+        &self,
+        disk: DiskNumber,
+        error: &DiskError,
+        left: Result<(), CommitError>,
+    ) -> Result<(), CommitError> {
+        match left {
             Ok(()) => {
                 tracing::warn!(disk = disk.0, %error, "a disk was replaced or changed after it was opened, and was removed from service");
                 Ok(())

@@ -19,7 +19,7 @@ use env::Moment;
 use super::Supervision;
 use super::record::Record;
 use super::standing::{Look, SPAN, Slowness, Verdict};
-use crate::metadata::Life;
+use crate::metadata::{Life, Removal};
 use crate::{Absence, DiskNumber, MediaClass, Pool, State};
 
 /// The default of the [deadline](crate::Deadlines) after which a disk with an incomplete I/O is removed, if possible:
@@ -102,7 +102,7 @@ impl Supervision {
             if pool.read(|s| may_spare(s, disk) && is_verified(s))
                 && let Some(record) = records.iter().find(|record| record.number == disk)
             {
-                remove(pool, record, slow.get(&disk).copied()).await;
+                remove(pool, vec![(Arc::clone(record), slow.get(&disk).copied())]).await;
             }
         }
         slow.is_empty() && looks.values().all(|look| look.longest.is_zero()) && self.is_quiet()
@@ -113,20 +113,26 @@ impl Supervision {
         self.records().iter().all(|record| record.has_ended() || record.is_idle())
     }
 
-    /// Removes disks with an I/O that hangs, as far as possible.
+    /// Removes disks with an I/O that hangs, as far as possible: those that hang now together.
     async fn drop_hung(&self, pool: &Pool) {
         let mut seen = BTreeSet::new();
-        // Each removal may take long: the next disk is chosen among those that hang then.
-        while let Some((record, _)) = self.hung(pool).into_iter().find(|(r, _)| seen.insert(r.number)) {
+        loop {
+            // Each removal may take long: the next disks are chosen among those that hang then.
+            let new: BTreeSet<_> = self.hung(pool).iter().map(|(record, _)| record.number).collect();
+            let new: BTreeSet<_> = new.difference(&seen).copied().collect();
+            if new.is_empty() {
+                return;
+            }
             self.env.sleep(NUDGE).await;
             let hung = self.hung(pool);
-            let Some((_, age)) = hung.iter().find(|(other, _)| Arc::ptr_eq(other, &record)) else { continue };
             let numbers: BTreeSet<_> = hung.iter().map(|(record, _)| record.number).collect();
-            if pool.read(|s| goes_on_without(s, record.number, &numbers)) {
-                let zero = Duration::ZERO;
-                let why = Slowness { median: zero, peers: zero, longest: *age, crowded: false };
-                remove(pool, &record, Some(why)).await;
-            }
+            let zero = Duration::ZERO;
+            let why = |age| Slowness { median: zero, peers: zero, longest: age, crowded: false };
+            let leave = hung.into_iter().filter(|(record, _)| {
+                new.contains(&record.number) && pool.read(|s| goes_on_without(s, record.number, &numbers))
+            });
+            remove(pool, leave.map(|(record, age)| (record, Some(why(age)))).collect()).await;
+            seen.extend(new);
         }
     }
 
@@ -149,23 +155,34 @@ impl Supervision {
     }
 }
 
-/// Removes a slow disk from service. Only one task does this, so each decision includes the previous removals.
-async fn remove(pool: &Pool, record: &Record, why: Option<Slowness>) {
-    let number = record.number;
-    let is_in_service = || pool.read(|s| s.membership(number)) == Some(record.of);
+/// Removes slow disks from service. Only one task does this, so each decision includes the previous removals.
+async fn remove(pool: &Pool, slow: Vec<(Arc<Record>, Option<Slowness>)>) {
+    let is_in_service = |record: &Record| pool.read(|s| s.membership(record.number)) == Some(record.of);
+    let (members, mut removals) = (pool.members(), Vec::new());
     // If it is no member any more, it is already being removed.
-    let Some(member) = pool.members().get(number).cloned().filter(|_| is_in_service()) else { return };
-    match pool.metadata().leave(number, Life::Of(member), Absence::Slow).await {
-        Ok(()) if !is_in_service() => {
-            tracing::warn!(disk = number.0, ?why, "a disk is too slow and was removed from service");
-            if let Some(why) = why {
-                pool.events().leaves_slow(number, why);
+    let is_leaving = |record: &Record| members.get(record.number).is_none() || !is_in_service(record);
+    let slow: Vec<_> = slow.into_iter().filter(|(record, _)| !is_leaving(record)).collect();
+    for member in slow.iter().filter_map(|(record, _)| members.get(record.number)) {
+        let life = Life::Of(Arc::clone(member));
+        removals.push(Removal { disk: member.number, life, reason: Absence::Slow });
+    }
+    let left = pool.metadata().leave_all(removals).await;
+    for ((record, why), left) in slow.into_iter().zip(left) {
+        let number = record.number;
+        match left {
+            Ok(()) if !is_in_service(&record) => {
+                tracing::warn!(disk = number.0, ?why, "a disk is too slow and was removed from service");
+                if let Some(why) = why {
+                    pool.events().leaves_slow(number, why);
+                }
+            }
+            // It has returned meanwhile.
+            Ok(()) => {}
+            // It is needed by now, or the pool accepts no changes.
+            Err(error) => {
+                tracing::warn!(disk = number.0, %error, "a disk is too slow, but cannot be removed")
             }
         }
-        // It has returned meanwhile.
-        Ok(()) => {}
-        // It is needed by now, or the pool accepts no changes.
-        Err(error) => tracing::warn!(disk = number.0, %error, "a disk is too slow, but cannot be removed"),
     }
 }
 

@@ -1,7 +1,8 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use disk::{DiskError, Op, Place};
+use disk::sim::SlotId;
+use disk::{DiskError, Op, Place, PowerCut};
 use env::{Env, Io};
 use parking_lot::Mutex;
 use pool::Pool;
@@ -10,7 +11,7 @@ use pool_seam::{
     Owner, OwnerId, OwnerOp, OwnerStatus, Request, Returned, RowNumber, SeamError, SpaceView,
 };
 
-use crate::world::{World, mirror, virtual_time};
+use crate::world::{World, mirror, node_with_two_voters, put_into_nodes, virtual_time};
 
 /// An owner that answers after a while, and records its calls.
 struct Puppet {
@@ -110,6 +111,41 @@ fn a_disk_leaves_in_one_record_with_what_its_owner_says() {
         let record = pool.read(|s| s.spaces[&owner.space].clone());
         assert_eq!(record.rows[&RowNumber(0)].slabs[0].missed, 1);
         assert!(record.unaccounted.is_empty() && pool.read(|s| s.membership(disk).is_none()));
+    });
+}
+
+/// The disks of a node leave in one record, also if some are voters: the owner is asked about each, and gets one view.
+#[test]
+fn disks_that_leave_together_leave_in_one_record() {
+    virtual_time(async {
+        let world = World::new(24, 9);
+        let pool = world.create().await;
+        put_into_nodes(&pool).await;
+        let space = pool.create_space(mirror("vm")).await.expect("a space");
+        let owner = pool.owner(space).expect("an owner");
+        let takes = Duration::from_secs(1);
+        let puppet =
+            Arc::new(Puppet { env: world.env.clone(), takes, says: Vec::new(), told: Mutex::default() });
+        let link: Arc<dyn Owner> = Arc::<Puppet>::clone(&puppet);
+        pool.link(owner, Arc::downgrade(&link) as Weak<dyn Owner>);
+        for row in 0..8 {
+            allocate(&pool, owner, 1 + u64::from(row), row).await;
+        }
+        let members = pool.read(|s| s.disks.len());
+        let node = node_with_two_voters(&pool);
+        for disk in &node {
+            world.machine.pull(SlotId(disk.0.into()), PowerCut::LoseAll);
+        }
+        puppet.told.lock().clear();
+        pool.check_disks().await.expect("they leave");
+        let mut told = puppet.told.lock().clone();
+        assert_eq!(told.pop(), Some(format!("update {}", members - node.len())));
+        assert_eq!(told, node.iter().map(|disk| format!("leaving {} 1", disk.0)).collect::<Vec<_>>());
+        pool.read(|s| {
+            assert!(node.iter().all(|disk| !s.is_present(*disk)));
+            assert_eq!((s.voters.len(), s.voters.iter().filter(|v| node.contains(v)).count()), (5, 0));
+        });
+        assert_eq!(pool.suspended(), None);
     });
 }
 

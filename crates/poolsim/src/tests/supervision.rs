@@ -4,10 +4,11 @@ use std::time::Duration;
 use disk::sim::{Fault, Rule, SlotId, When};
 use disk::{Disk, DiskError, Op, PowerCut};
 use env::{Ctx, Epoch, Io};
-use pool::{Absence, AdminError, Deadlines, Pool, Presence};
+use futures_util::future::join_all;
+use pool::{Absence, AdminError, Deadlines, HANGS, Pool, Presence};
 use pool_seam::{Areas, DiskNumber, JobId, JobOrder, Membership, Owner, OwnerId, RowNumber, SpaceId};
 
-use crate::world::{Owned, World, mirror, virtual_time};
+use crate::world::{Owned, World, mirror, node_with_two_voters, put_into_nodes, virtual_time};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -77,6 +78,37 @@ fn a_disk_that_hangs_leaves_and_calls_end_on_the_others() {
             );
         });
     }
+}
+
+/// The disks of a node hang: they leave together, and no record waits for those of them that are voters.
+#[test]
+fn the_disks_of_a_node_that_hang_leave_together() {
+    virtual_time(async {
+        let world = World::new(50, 9);
+        let pool = world.create().await;
+        put_into_nodes(&pool).await;
+        let space = pool.create_space(mirror("vm")).await.expect("a space");
+        let owned = world.own(&pool, space).await.expect("an owner");
+        for row in 0..8 {
+            owned.write(row * 512..row * 512 + 8, 1).await.expect("a write");
+        }
+        owned.flush().await.expect("a flush");
+        let node = node_with_two_voters(&pool);
+        for disk in &node {
+            assert!(pool.read(|s| s.slabs_used(*disk).count() > 0));
+            slow(&world, *disk, Op::Write, When::From(0), HOUR);
+        }
+        let began = world.env.now();
+        let writes = (0..8).map(|row| owned.write(row * 512..row * 512 + 8, 2));
+        for written in join_all(writes).await {
+            written.expect("a write");
+        }
+        owned.flush().await.expect("a flush");
+        let took = world.env.now() - began;
+        assert!(took >= HANGS && took < HANGS + SECOND, "{took:?}");
+        assert!(node.iter().all(|disk| presence(&pool, *disk) == Presence::Absent(Absence::Slow)));
+        assert!(owned.has(0..8, 2).await.expect("a read"));
+    });
 }
 
 /// The only copy is waited for, and so are two disks that hang together when one of them is needed.

@@ -1,63 +1,21 @@
-//! Joining and removed disks, and the choice of voters.
+//! Joining disks, disks removed for good, and the choice of voters. Disks that are removed from service are in
+//! `leaving.rs`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use disk::DiskError;
-use pool_seam::Membership;
-
 use super::{Form, Writer};
 use crate::format::{EPOCHS_BYTES, state_size_bound};
+use crate::metadata::absence;
 use crate::metadata::encoded::Encoded;
 use crate::metadata::members::{Member, Members};
 use crate::metadata::store::{CommitError, Suspension};
 use crate::metadata::voter::Voter;
-use crate::metadata::{Life, absence};
 use crate::state::Answers;
-use crate::{Absence, DiskNumber, Op, voters};
+use crate::{DiskNumber, Op, voters};
+use disk::DiskError;
 
 impl Writer {
-    /// Removes a disk from service. A removed voter does not count among the remaining ones. [`CommitError::Needed`]:
-    /// it stays, and nothing has changed.
-    pub(in crate::metadata) async fn leave(
-        &mut self,
-        disk: DiskNumber,
-        life: Life,
-        reason: Absence,
-        answers: Option<(Membership, Answers)>,
-    ) -> Result<(), CommitError> {
-        self.running()?;
-        let over = life.is_over(self.shared.members.read().get(disk));
-        if over || !self.shadow.is_present(disk) {
-            return Ok(());
-        }
-        let left = self.shadow.voters.iter().filter(|v| **v != disk).count();
-        let too_few = left < self.config().1;
-        let needed = match reason {
-            Absence::Asked => too_few,
-            // The disk has not failed: check again, as the decision used the acknowledged state, which may be older
-            // than the shadow.
-            Absence::Slow => too_few || self.shadow.needs(disk),
-            // Its only copies may still be readable, and each failed write is reported to its caller.
-            Absence::WriteFailed | Absence::FlushFailed => self.shadow.needs(disk),
-            // Likewise after a failed I/O; a more specific reason is kept.
-            Absence::Gone => matches!(life, Life::Of(_)) && self.shadow.needs(disk),
-            _ => false,
-        };
-        if needed {
-            return Err(CommitError::Needed(disk));
-        }
-        self.configs.push(self.config());
-        self.voters.remove(&disk);
-        // Answers for another membership are invalid.
-        let of = self.shadow.membership(disk);
-        let answers = answers.filter(|(asked, _)| Some(*asked) == of).map(|(_, answers)| answers);
-        let ops = self.leaving(disk, reason, &answers.unwrap_or_default())?;
-        self.enough_left()?;
-        self.commit_tried(ops, Form::Record).await?;
-        self.rechoose().await
-    }
-
     pub(in crate::metadata) async fn join(
         &mut self,
         member: Arc<Member>,
@@ -181,25 +139,6 @@ impl Writer {
         let op = Op::Voters { voters: left };
         self.shadow.apply(&op).map_err(|e| self.suspend(Suspension::Unaccountable(e)))?;
         Ok(vec![op])
-    }
-
-    /// The operations that remove a disk from service, applied to the shadow.
-    fn leaving(
-        &mut self,
-        disk: DiskNumber,
-        reason: Absence,
-        answers: &Answers,
-    ) -> Result<Vec<Op>, CommitError> {
-        self.shared.remove_member(disk);
-        // The last voter is not dropped: `enough_left` suspends the pool.
-        if self.shadow.voters.iter().all(|v| *v == disk) {
-            return Ok(Vec::new());
-        }
-        let ops = self.shadow.leave(disk, reason, answers);
-        for op in &ops {
-            self.shadow.apply(op).map_err(|e| self.suspend(Suspension::Unaccountable(e)))?;
-        }
-        Ok(ops)
     }
 
     /// Invariant 2.

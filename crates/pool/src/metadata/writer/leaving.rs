@@ -1,0 +1,127 @@
+//! Removes disks from service.
+
+use std::collections::BTreeSet;
+
+use pool_seam::Membership;
+
+use super::{Form, Writer};
+use crate::metadata::members::{Life, Removal};
+use crate::metadata::store::{CommitError, Done, Suspension};
+use crate::state::Answers;
+use crate::{Absence, DiskNumber, Op};
+
+/// A disk to remove from service, and what the owners of its spaces answered in this membership.
+pub(in crate::metadata) struct Leaver {
+    pub(in crate::metadata) removal: Removal,
+    pub(in crate::metadata) answers: Option<(Membership, Answers)>,
+}
+
+impl Writer {
+    /// Removes disks from service, each with a result of its own. A removed voter does not count among the remaining
+    /// ones. [`CommitError::Needed`]: the disk stays, and nothing has changed.
+    ///
+    /// Those that may be absent at the same time share a record; the others follow, as if they had failed later.
+    pub(in crate::metadata) async fn leave(&mut self, mut leavers: Vec<(Leaver, Done)>) {
+        while !leavers.is_empty() {
+            let owned = self.owned().await;
+            let (mut leaving, mut disks, mut done) = (Vec::new(), BTreeSet::new(), Vec::new());
+            let mut later = Vec::new();
+            for (leaver, result) in std::mem::take(&mut leavers) {
+                match owned.clone().and_then(|()| self.may_leave(&leaver.removal, &disks)) {
+                    Ok(true) => {
+                        disks.insert(leaver.removal.disk);
+                        leaving.push(leaver);
+                        done.push(result);
+                    }
+                    // Alone it may be another case.
+                    Ok(false) | Err(CommitError::Needed(_)) if !disks.is_empty() => {
+                        later.push((leaver, result));
+                    }
+                    decided => {
+                        let _ = result.send(decided.map(drop)); // the caller may have been dropped
+                    }
+                }
+            }
+            if !leaving.is_empty() {
+                let left = self.leave_together(leaving).await;
+                for result in done {
+                    let _ = result.send(left.clone());
+                }
+            }
+            leavers = later;
+        }
+    }
+
+    /// Whether a disk is to be removed from service together with the disks in `with`; false: it is no longer in service.
+    fn may_leave(&self, removal: &Removal, with: &BTreeSet<DiskNumber>) -> Result<bool, CommitError> {
+        let Removal { disk, life, reason } = removal;
+        let over = life.is_over(self.shared.members.read().get(*disk));
+        if over || with.contains(disk) || !self.shadow.is_present(*disk) {
+            return Ok(false);
+        }
+        let stays = |other: DiskNumber| other != *disk && !with.contains(&other);
+        let needs = || self.shadow.has_alone(*disk, |other| stays(other) && self.shadow.is_present(other));
+        let too_few = self.shadow.voters.iter().filter(|v| stays(**v)).count() < self.config().1;
+        let is_needed = match reason {
+            Absence::Asked => too_few,
+            // The disk has not failed: check again, as the decision used the acknowledged state, which may be older
+            // than the shadow.
+            Absence::Slow => too_few || needs(),
+            // Its only copies may still be readable, and each failed write is reported to its caller.
+            Absence::WriteFailed | Absence::FlushFailed => needs(),
+            // Likewise after a failed I/O; a more specific reason is kept.
+            Absence::Gone => matches!(life, Life::Of(_)) && needs(),
+            _ => false,
+        };
+        // Without these voters the pool would stop, while it may choose others after each.
+        let is_too_much = !with.is_empty() && too_few && self.shadow.voters.contains(disk);
+        if is_needed || is_too_much { Err(CommitError::Needed(*disk)) } else { Ok(true) }
+    }
+
+    /// Removes disks in one record, after a record for each further voter among them (invariant 5). No record waits for
+    /// one of them.
+    async fn leave_together(&mut self, leavers: Vec<Leaver>) -> Result<(), CommitError> {
+        let disks = leavers.iter().map(|leaver| leaver.removal.disk);
+        disks.clone().for_each(|disk| self.shared.remove_member(disk));
+        let voters: Vec<_> = disks.filter(|disk| self.shadow.voters.contains(disk)).collect();
+        self.configs.push(self.config());
+        self.voters.retain(|disk, _| !voters.contains(disk));
+        for disk in voters.iter().skip(1) {
+            let left = self.shadow.voters.iter().copied().filter(|v| v != disk).collect();
+            let op = Op::Voters { voters: left };
+            self.shadow.apply(&op).map_err(|e| self.suspend(Suspension::Unaccountable(e)))?;
+            self.enough_left()?;
+            self.commit_tried(vec![op], Form::Record).await?;
+            self.configs.push(self.config());
+        }
+        let mut ops = Vec::new();
+        for Leaver { removal: Removal { disk, reason, .. }, answers } in leavers {
+            // Answers for another membership are invalid.
+            let of = self.shadow.membership(disk);
+            let answers = answers.filter(|(asked, _)| Some(*asked) == of).map(|(_, answers)| answers);
+            ops.extend(self.leaving(disk, reason, &answers.unwrap_or_default())?);
+        }
+        self.enough_left()?;
+        self.commit_tried(ops, Form::Record).await?;
+        self.rechoose().await
+    }
+
+    /// The operations that remove a disk from service, applied to the shadow.
+    pub(super) fn leaving(
+        &mut self,
+        disk: DiskNumber,
+        reason: Absence,
+        answers: &Answers,
+    ) -> Result<Vec<Op>, CommitError> {
+        self.shared.remove_member(disk);
+        // The last voter is not dropped: `enough_left` suspends the pool.
+        if self.shadow.voters.iter().all(|v| *v == disk) {
+            return Ok(Vec::new());
+        }
+        let ops = self.shadow.leave(disk, reason, answers);
+        for op in &ops {
+            self.shadow.apply(op).map_err(|e| self.suspend(Suspension::Unaccountable(e)))?;
+        }
+        Ok(ops)
+    }
+}
