@@ -257,12 +257,13 @@ async fn run(
     let events = Events::open(config.server.state.as_deref(), &env)
         .map_err(|source| ServeError::System { what: "thread", source })?;
     let events = Arc::new(events);
+    let workers = Workers::start(&config.server, &arena, &env)
+        .map_err(|source| ServeError::System { what: "thread", source })?;
+    let state = config.server.state.as_deref();
     let storage =
-        Storage::start(&config.storage, &arena, &env, &events, config.server.state.as_deref(), machine)
-            .map_err(|source| ServeError::State {
-                path: config.server.state.clone().unwrap_or_default(),
-                source,
-            })?;
+        Storage::start(&config.storage, &arena, &env, &events, state, machine, workers.runtimes()).map_err(
+            |source| ServeError::State { path: config.server.state.clone().unwrap_or_default(), source },
+        )?;
     let storage = Arc::new(storage);
     if config.shares.iter().any(|s| s.pool.is_some()) {
         // Reconnecting clients find their files.
@@ -279,8 +280,6 @@ async fn run(
     if restored + lost > 0 {
         tracing::info!(restored, lost, "persistent opens of the previous run were restored");
     }
-    let workers = Workers::start(&config.server, &arena, &env)
-        .map_err(|source| ServeError::System { what: "thread", source })?;
     let watchdog =
         Watchdog::start(workers.pulses()).map_err(|source| ServeError::System { what: "thread", source })?;
     let daemon = Arc::new(Daemon {

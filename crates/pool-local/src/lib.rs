@@ -30,6 +30,7 @@ use pool::{Pool, SpaceId, SpaceRecord};
 use pool_seam::SeamError;
 use space::SpaceError;
 pub use space::cache::Budget as TableBudget;
+use tokio::runtime::Handle;
 
 pub use disk_of::VirtualDisk;
 use slot::Slot;
@@ -45,11 +46,24 @@ const PATIENCE: Duration = Duration::from_secs(15);
 pub struct LocalOptions {
     /// Memory for checksum tables, which all pools of the process share.
     pub tables: Arc<TableBudget>,
+    /// The runtimes of the threads that the work of spaces is spread over. They end after the spaces.
+    pub workers: Vec<Handle>,
+}
+
+impl LocalOptions {
+    /// The runtime for the tasks of a space; without workers, the current one.
+    ///
+    /// # Panics
+    /// Outside of a Tokio runtime, without workers.
+    pub fn worker_of(&self, space: SpaceId) -> Handle {
+        let at = (space.0 as usize).checked_rem(self.workers.len());
+        at.map_or_else(Handle::current, |at| self.workers[at].clone())
+    }
 }
 
 impl Default for LocalOptions {
     fn default() -> LocalOptions {
-        LocalOptions { tables: TableBudget::new(256 << 20) }
+        LocalOptions { tables: TableBudget::new(256 << 20), workers: Vec::new() }
     }
 }
 

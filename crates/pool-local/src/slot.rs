@@ -170,5 +170,7 @@ async fn open(local: &LocalPool, owner: OwnerId) -> Result<Space, SpaceError> {
         lease: Arc::new(pool.lease()),
         open: Box::new(move |disk, of| handles.disk_of(owner, disk, of)),
     };
-    Space::open(settings, view).await
+    // The tasks of its log run where it is opened.
+    let opened = local.options.worker_of(owner.space).spawn(Space::open(settings, view));
+    opened.await.expect("a worker ends after the spaces that it has opened")
 }

@@ -9,7 +9,9 @@ use disk::{Disk, MemoryOptions, PowerCut, sized};
 use env::Env;
 use pool::authority::PoolAuthority;
 use pool::format::Claimant;
-use pool::{CreateOptions, Deadlines, NewDisk, OpenError, OpenOptions, Opened, Pool, SpaceRecord};
+use pool::{
+    CreateOptions, Deadlines, FaultDomains, NewDisk, OpenError, OpenOptions, Opened, Pool, SpaceRecord,
+};
 use pool_local::{LocalOptions, LocalPool};
 use pool_seam::{
     Coordinator, DiskNumber, MediaClass, Membership, NodeId, Owner, Provisioning, Resiliency, SpaceId, UNIT,

@@ -43,6 +43,7 @@ use std::thread::{self, JoinHandle};
 use arena::Arena;
 use env::{BoxFuture, Env};
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use vfs::SpaceFiles;
 
@@ -72,7 +73,8 @@ enum Request {
 
 impl Storage {
     /// Starts the thread. Requests wait until the search for pools is complete. Attachments are stored in the directory
-    /// `state`; `machine` identifies this machine if the system has no machine id.
+    /// `state`; `machine` identifies this machine if the system has no machine id. Virtual disks are served on
+    /// `workers`, each by one of them, which end later than this.
     pub(super) fn start(
         section: &StorageSection,
         arena: &Arena,
@@ -80,6 +82,7 @@ impl Storage {
         events: &Arc<Events>,
         state: Option<&Path>,
         machine: [u8; 16],
+        workers: Vec<Handle>,
     ) -> io::Result<Storage> {
         let attachments = Remembered::open(state)?;
         let (requests, receiver) = mpsc::channel(WAITING);
@@ -91,6 +94,7 @@ impl Storage {
             Arc::clone(events),
             attachments,
             machine,
+            workers,
         ));
         let theirs = Arc::clone(&pools);
         let thread = thread::Builder::new()

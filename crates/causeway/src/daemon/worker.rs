@@ -11,6 +11,7 @@ use arena::Arena;
 use env::Env;
 use parking_lot::Mutex;
 use smb_server::Admitted;
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 
 use super::direct;
@@ -42,6 +43,7 @@ struct Worker {
     connections: Arc<AtomicUsize>,
     pulse: Arc<Pulse>,
     stop: Arc<Notify>,
+    runtime: Handle,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -67,6 +69,7 @@ impl Workers {
             let context =
                 Context { arena: arena.clone(), env: env.clone(), connections: Arc::clone(&connections) };
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let handle = runtime.handle().clone();
             let (beating, stopped) = (Arc::clone(&pulse), Arc::clone(&stop));
             let thread = thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
                 runtime.spawn(beating.beat());
@@ -78,7 +81,8 @@ impl Workers {
                 });
                 runtime.shutdown_timeout(END);
             })?;
-            Ok(Worker { incoming: sender, connections, pulse, stop, thread: Mutex::new(Some(thread)) })
+            let thread = Mutex::new(Some(thread));
+            Ok(Worker { incoming: sender, connections, pulse, stop, runtime: handle, thread })
         };
         let workers = (0..count).map(start).collect::<io::Result<_>>()?;
         Ok(Workers { workers })
@@ -108,6 +112,11 @@ impl Workers {
                 tracing::error!("a worker thread has panicked");
             }
         }
+    }
+
+    /// For tasks that are not those of a connection.
+    pub(super) fn runtimes(&self) -> Vec<Handle> {
+        self.workers.iter().map(|w| w.runtime.clone()).collect()
     }
 
     /// For the watchdog.

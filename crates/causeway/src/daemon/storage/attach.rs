@@ -13,6 +13,7 @@ use env::Env;
 use parking_lot::Mutex;
 use pool::SpaceId;
 use tokio::net::UnixListener;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -170,12 +171,23 @@ impl Attachment {
 }
 
 impl NbdServer {
-    fn begin(export: nbd::Export, socket: &Path, arena: &Arena, env: &Env) -> io::Result<NbdServer> {
-        let listener = bind(socket)?;
+    /// Serves it on a worker.
+    fn begin(
+        worker: &Handle,
+        export: nbd::Export,
+        socket: &Path,
+        arena: &Arena,
+        env: &Env,
+    ) -> io::Result<NbdServer> {
+        let listener = {
+            // The listener belongs to the worker's runtime.
+            let _entered = worker.enter();
+            bind(socket)?
+        };
         let (stop, stopped) = watch::channel(false);
         let server = nbd::Server::new(vec![export], arena.clone(), env.clone());
         let exports = server.exports();
-        let task = tokio::spawn(server.serve(listener, stopped));
+        let task = worker.spawn(server.serve(listener, stopped));
         Ok(NbdServer { exports, socket: socket.to_owned(), stop, task })
     }
 
@@ -248,17 +260,19 @@ impl Pools {
     ) -> Result<String, StorageError> {
         let read_only = attach.read_only || open.read_only;
         let name = open.name_of(space);
-        let disk = open.space_for_clients(space)?;
+        let (disk, worker) = (open.space_for_clients(space)?, self.local.worker_of(space));
         let (way, place) = match &attach.nbd {
             Some(path) => {
                 let export = nbd::Export { name: name.clone(), disk, read_only, discard_zeros: true };
-                let server = NbdServer::begin(export, path, &self.arena, &self.env)
+                let server = NbdServer::begin(&worker, export, path, &self.arena, &self.env)
                     .map_err(|source| StorageError::Socket { path: path.clone(), source })?;
                 (Way::Nbd(server), url(&name, path))
             }
             None => {
                 let options = ublk::Options { read_only, discard_zeros: true };
-                let device = ublk::Device::start(disk, options, &self.arena, &self.env).await?;
+                let (arena, env) = (self.arena.clone(), self.env.clone());
+                let start = async move { ublk::Device::start(disk, options, &arena, &env).await };
+                let device = worker.spawn(start).await.map_err(|_| StorageError::Stopping)??;
                 let place = device.path().display().to_string();
                 (Way::Device(device), place)
             }

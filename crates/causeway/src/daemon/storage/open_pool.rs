@@ -13,7 +13,7 @@ use arena::Arena;
 use env::Env;
 use pool::health::Troubled;
 use pool::{DiskNumber, Pool, SpaceId, Suspension};
-use pool_local::TableBudget;
+use pool_local::LocalOptions;
 
 use owners::Owners;
 
@@ -37,7 +37,7 @@ pub(super) struct OpenPool {
     pub(super) teller: Teller,
     env: Env,
     arena: Arena,
-    tables: Arc<TableBudget>,
+    local: LocalOptions,
     jobs: JobsSection,
     live: Owners,
 }
@@ -71,7 +71,7 @@ impl OpenPool {
             tallies,
             env: pools.env.clone(),
             arena: pools.arena.clone(),
-            tables: Arc::clone(&pools.tables),
+            local: pools.local.clone(),
             jobs: pools.jobs,
             live: Owners::default(),
         };

@@ -13,7 +13,8 @@ use env::Env;
 use parking_lot::Mutex;
 use pool::format::{Areas, Claimant, Label};
 use pool::{Deadlines, PoolId};
-use pool_local::TableBudget;
+use pool_local::{LocalOptions, TableBudget};
+use tokio::runtime::Handle;
 
 use super::error::StorageError;
 use super::health::Watch;
@@ -32,8 +33,8 @@ const TABLES_PART: usize = 4;
 pub struct Pools {
     pub(super) env: Env,
     pub(super) arena: Arena,
-    /// Memory for the checksum tables of all pools.
-    pub(super) tables: Arc<TableBudget>,
+    /// Memory for the checksum tables of all pools, and the workers.
+    pub(super) local: LocalOptions,
     pub(super) devices: Vec<String>,
     pub(super) jobs: JobsSection,
     /// The deadlines of disks.
@@ -99,15 +100,16 @@ impl Pools {
         events: Arc<Events>,
         remembered: Remembered,
         machine: [u8; 16],
+        workers: Vec<Handle>,
     ) -> Pools {
         let (devices, jobs) = (section.devices.clone(), section.jobs);
         let (changing, known, kept) = (tokio::sync::Mutex::default(), Mutex::default(), Mutex::default());
         let watch = Watch::default();
-        let tables = TableBudget::new(arena.budget() / TABLES_PART);
+        let local = LocalOptions { tables: TableBudget::new(arena.budget() / TABLES_PART), workers };
         Pools {
             env,
             arena,
-            tables,
+            local,
             devices,
             jobs,
             deadlines: deadlines(section.timeouts),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use env::Env;
 use parking_lot::Mutex;
 use pool::CommitError;
-use pool_local::{Kept, LocalOptions, LocalPool};
+use pool_local::{Kept, LocalPool};
 
 use super::OpenPool;
 use crate::daemon::storage::error::StorageError;
@@ -72,8 +72,8 @@ impl OpenPool {
 
     /// Opens the virtual disks: their owners read the logs.
     pub(super) async fn start_owners(&self, kept: Kept) {
-        let options = LocalOptions { tables: Arc::clone(&self.tables) };
-        let owners = LocalPool::open_again(&self.env, &self.arena, &self.pool, options, kept).await;
+        let owners =
+            LocalPool::open_again(&self.env, &self.arena, &self.pool, self.local.clone(), kept).await;
         let workers = || Workers {
             mender: Mender::start(&self.env, &self.pool, &owners, self.jobs, &self.teller),
             mover: Mover::start(&self.env, &self.pool, &self.teller),

@@ -10,7 +10,7 @@ async fn pools_have_the_configured_timeouts() {
     let (env, arena) = (Env::real(), Arena::new(64 << 20).expect("memory"));
     let events = Arc::new(Events::open(None, &env).expect("no file"));
     let remembered = Remembered::open(None).expect("no file");
-    let pools = Pools::new(&section, arena, env, events, remembered, [1; 16]);
+    let pools = Pools::new(&section, arena, env, events, remembered, [1; 16], Vec::new());
     let scratch = Scratch::new("timeouts");
     let path = scratch.0.join("a.disk");
     let file = std::fs::File::create(&path).expect("a file");

@@ -22,6 +22,7 @@ async fn with_fixed() -> (Arc<OpenPool>, SpaceId) {
         Arc::new(Events::open(None, &env).expect("no file")),
         Remembered::open(None).expect("no file"),
         [1; 16],
+        Vec::new(),
     );
     let disk = |n| MemoryDisk::new(&MemoryOptions::new(format!("d{n}"), 64 << 20)) as Arc<dyn Disk>;
     let disks: Vec<NewDisk> = (0..2).map(|n| NewDisk::new(disk(n))).collect();
