@@ -94,20 +94,21 @@ fn the_disks_of_a_node_that_hang_leave_together() {
         }
         owned.flush().await.expect("a flush");
         let node = node_with_two_voters(&pool);
-        for disk in &node {
-            assert!(pool.read(|s| s.slabs_used(*disk).count() > 0));
-            slow(&world, *disk, Op::Write, When::From(0), HOUR);
-        }
+        node.iter().for_each(|disk| slow(&world, *disk, Op::Write, When::From(0), HOUR));
+        let owner = pool.owner(space).expect("an owner");
+        let at = pool.read(|s| s.disks[&node[0]].areas.slabs.offset);
+        let handles: Vec<_> = node.iter().map(|disk| handle(&pool, owner, *disk)).collect();
         let began = world.env.now();
-        let writes = (0..8).map(|row| owned.write(row * 512..row * 512 + 8, 2));
-        for written in join_all(writes).await {
-            written.expect("a write");
+        for written in join_all(handles.iter().map(|disk| write(disk, owner.epoch.0, at))).await {
+            assert!(matches!(written, Err(DiskError::Timeout { .. })), "{written:?}");
         }
-        owned.flush().await.expect("a flush");
         let took = world.env.now() - began;
         assert!(took >= HANGS && took < HANGS + SECOND, "{took:?}");
         assert!(node.iter().all(|disk| presence(&pool, *disk) == Presence::Absent(Absence::Slow)));
+        owned.write(0..8, 2).await.expect("a write");
+        owned.flush().await.expect("a flush");
         assert!(owned.has(0..8, 2).await.expect("a read"));
+        assert!(world.env.now() - began < HANGS + SECOND);
     });
 }
 

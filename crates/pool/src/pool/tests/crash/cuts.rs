@@ -3,6 +3,8 @@
 use disk::PowerCut;
 
 use super::*;
+use crate::Absence;
+use crate::metadata::{Life, Removal};
 
 /// A run: opening, changes, a disk that leaves and returns, opening again. Returns the acknowledged states, each with
 /// the number of its event.
@@ -100,6 +102,35 @@ fn two_disks_may_be_lost_at_every_moment_of_the_removal_of_another() {
                 let opened = open(&env, &arena, &some).await;
                 assert!(opened.is_ok(), "without {a} and {b}, at {moment:?}: {:?}", opened.err());
             }
+        }
+    });
+}
+
+/// Two of five voters leave together: the pool opens without them at every moment, and with all disks.
+#[test]
+fn two_voters_leave_together_at_every_moment() {
+    seeds(0..4, async |seed, env, arena| {
+        let machine = Machine::new(&env, seed);
+        let pool = pool_on(&env, &arena, &machine, 7).await;
+        let voters: Vec<_> = pool.read(|s| s.voters.iter().copied().collect());
+        assert_eq!(voters.len(), 5);
+        let leave = [voters[1], voters[3]];
+        let removal = |disk| Removal { disk, life: Life::Any, reason: Absence::Gone };
+        machine.record();
+        let left = pool.metadata().leave_all(leave.map(removal).into()).await;
+        assert_eq!(left, [Ok(()), Ok(())]);
+        pool.read(|s| {
+            assert!(leave.iter().all(|disk| !s.is_present(*disk) && !s.voters.contains(disk)));
+            assert_eq!(s.voters.len(), 5);
+        });
+        for moment in machine.recorded() {
+            let after = moment.cut(&env, PowerCut::LoseAll);
+            let others = open_all(&after, (0..7).filter(|n| !leave.contains(&DiskNumber(*n as u16))));
+            let opened = open(&env, &arena, &others).await;
+            assert!(opened.is_ok(), "without them, at {moment:?}: {:?}", opened.err());
+            let after = moment.cut(&env, PowerCut::LoseAll);
+            let opened = open(&env, &arena, &open_all(&after, 0..7)).await;
+            assert!(opened.is_ok(), "with them, at {moment:?}: {:?}", opened.err());
         }
     });
 }
