@@ -43,6 +43,7 @@ const TIME: [usize; 3] = [10, 11, 12];
 const HEDGED: usize = 13;
 const HITS: usize = 14;
 const MISSES: usize = 15;
+const RETRIES: usize = 16;
 
 /// Nanoseconds of the smallest bucket, as a power of two.
 const FINEST: u32 = 7;
@@ -59,6 +60,8 @@ pub(crate) type Histogram = [u64; BUCKETS];
 pub struct IoSource {
     /// Reads that took so long that another copy was read too.
     pub hedged: u64,
+    /// Reads, writes and flushes of virtual disks that were repeated because a disk failed them.
+    pub retries: u64,
     /// Checksum tables that were in memory when they were needed.
     pub cache_hits: u64,
     /// Those that had to be read.
@@ -147,7 +150,7 @@ impl IoSums {
             (self.values[ENDED[kind]], self.values[TIME[kind]]) =
                 all.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
         }
-        self.values[HEDGED] = source.hedged;
+        (self.values[HEDGED], self.values[RETRIES]) = (source.hedged, source.retries);
         (self.values[HITS], self.values[MISSES]) = (source.cache_hits, source.cache_misses);
         self
     }
@@ -198,7 +201,7 @@ pub(crate) fn outstanding(v: &Values) -> u64 {
 }
 
 pub(crate) fn source(v: &Values) -> IoSource {
-    IoSource { hedged: v[HEDGED], cache_hits: v[HITS], cache_misses: v[MISSES] }
+    IoSource { hedged: v[HEDGED], retries: v[RETRIES], cache_hits: v[HITS], cache_misses: v[MISSES] }
 }
 
 #[cfg(test)]
@@ -226,7 +229,7 @@ mod tests {
             name: "percentiles/0".to_owned(),
             labels: ["percentiles", "0", "/d"].map(str::to_owned).to_vec(),
             tallies: vec![Arc::clone(&tally)],
-            source: Box::new(|| IoSource { hedged: 7, ..IoSource::default() }),
+            source: Box::new(|| IoSource { hedged: 7, retries: 8, ..IoSource::default() }),
         };
         crate::PHYSICAL_DISKS.replace_io(vec![instance]);
         let mut snapshots = Vec::new();
@@ -257,7 +260,8 @@ mod tests {
         near(value(1, "Avg. Disk Queue Length"), 1.0);
         assert_eq!(value(1, "Avg. Disk Bytes/Write"), 512.0);
         assert_eq!([median, most].map(|name| value(2, name)), [0.0, 0.0]);
-        assert_eq!(snapshots[2].value(set, "percentiles/0", "hedged_reads"), Some(7));
+        let sources = ["hedged_reads", "retries"].map(|name| snapshots[2].value(set, "percentiles/0", name));
+        assert_eq!(sources, [Some(7), Some(8)]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -28,6 +28,7 @@ use parking_lot::Mutex;
 use pool::coordinator::NotMade;
 use pool::{Pool, SpaceId, SpaceRecord};
 use pool_seam::SeamError;
+pub use space::Retries;
 use space::SpaceError;
 pub use space::cache::Budget as TableBudget;
 use tokio::runtime::Handle;
@@ -105,6 +106,7 @@ pub struct LocalPool {
     arena: Arena,
     pool: Pool,
     options: LocalOptions,
+    retries: Arc<Retries>,
     spaces: Mutex<BTreeMap<SpaceId, Arc<Slot>>>,
     /// One space is made or destroyed at a time.
     changing: tokio::sync::Mutex<()>,
@@ -133,6 +135,7 @@ impl LocalPool {
             arena: arena.clone(),
             pool: pool.clone(),
             options,
+            retries: Arc::default(),
             spaces: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
         });
@@ -264,6 +267,11 @@ impl LocalPool {
     pub fn hedged_reads(&self, space: SpaceId) -> u64 {
         let open = self.slot(space).and_then(|slot| slot.space());
         open.map_or(0, |space| space.hedged_reads())
+    }
+
+    /// The number of repeated calls to the pool's disks, since it was opened.
+    pub fn retries(&self) -> &Retries {
+        &self.retries
     }
 
     fn slot(&self, space: SpaceId) -> Result<Arc<Slot>, LocalError> {

@@ -166,6 +166,7 @@ async fn open(local: &LocalPool, owner: OwnerId) -> Result<Space, SpaceError> {
         node: owner.node,
         budget: Arc::clone(&local.options.tables),
         hang: local.pool.deadlines().log(),
+        retries: Arc::clone(&local.retries),
         coordinator: Arc::new(pool.clone()),
         lease: Arc::new(pool.lease()),
         open: Box::new(move |disk, of| handles.disk_of(owner, disk, of)),

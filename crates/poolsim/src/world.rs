@@ -17,7 +17,7 @@ use pool_seam::{
     Coordinator, DiskNumber, MediaClass, Membership, NodeId, Owner, Provisioning, Resiliency, SpaceId, UNIT,
 };
 use space::cache::Budget;
-use space::{Settings, Space, SpaceError};
+use space::{Retries, Settings, Space, SpaceError};
 
 use crate::process::{Fences, Process};
 
@@ -33,6 +33,7 @@ pub(crate) struct World {
     arena: Arena,
     slab_bytes: u64,
     pub(crate) deadlines: Deadlines,
+    pub(crate) retries: Arc<Retries>,
     rates: Option<Arc<Rates>>,
 }
 
@@ -79,6 +80,7 @@ impl World {
             arena,
             slab_bytes: 2 * MIB,
             deadlines: Deadlines::default(),
+            retries: Arc::default(),
             rates: None,
         }
     }
@@ -184,6 +186,7 @@ impl World {
             budget: Budget::new(1 << 20),
             // The pool decides on disks that hang.
             hang: self.deadlines.log(),
+            retries: Arc::clone(&self.retries),
             coordinator,
             lease: Arc::new(pool.lease()),
             open: Box::new(open),

@@ -303,6 +303,12 @@ impl Rest {
                 Ok(_) => {
                     // Until the next attempt succeeds, the units may be old or new.
                     change.failed(&new);
+                    let ports = change.begun.members.iter().map(|(_, port)| port).zip(&results);
+                    for (port, _) in
+                        ports.filter(|(port, r)| r.is_err() || change.inner.ports.has_failed(port))
+                    {
+                        change.inner.note_retry(port.number());
+                    }
                     let Change { inner, target, begun, right } = change;
                     drop(begun);
                     match (right, new) {

@@ -71,6 +71,7 @@ impl Inner {
                 }
                 if matches!(error, DiskError::Timeout { .. }) && !port.has_ended() {
                     // The disk could not be removed.
+                    self.note_retry(disk);
                     self.env.sleep(RETRY).await;
                     continue;
                 }

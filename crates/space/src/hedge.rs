@@ -96,6 +96,9 @@ impl Reading {
             Err(_) => return,
         };
         // The checksum differs: the unit was written meanwhile, or this copy is damaged.
+        if result.is_err() || self.has_known_sums() {
+            inner.note_retry(other.disk);
+        }
         let read = inner.read_slowly(target.clone(), damaged, Some(other.disk)).wait().await;
         if read.0.is_ok() {
             self.answer(read);

@@ -43,6 +43,7 @@ mod owner;
 pub mod port;
 mod read;
 mod replicas;
+mod retries;
 #[cfg(test)]
 mod rig;
 mod size;
@@ -58,4 +59,5 @@ mod write;
 pub use error::{Disks, SpaceError};
 pub use owner::{OpenDisk, Settings, Space};
 pub use read::SpaceRead;
+pub use retries::Retries;
 pub use size::Allocated;

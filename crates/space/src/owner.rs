@@ -31,6 +31,7 @@ use crate::marks::Mark;
 use crate::overlay::Overlay;
 use crate::port::{Access, Port, Ports};
 use crate::replicas::Replicas;
+use crate::retries::Retries;
 use crate::size::Limit;
 use crate::view::{GroupKey, View, block_id, layout};
 use crate::waiting::Waiting;
@@ -58,6 +59,8 @@ pub struct Settings {
     pub budget: Arc<Budget>,
     /// The timeout of an I/O to the log.
     pub hang: Duration,
+    /// Counts repeated calls, shared with other spaces of the pool.
+    pub retries: Arc<Retries>,
     pub coordinator: Arc<dyn Coordinator>,
     pub lease: Arc<dyn Lease>,
     /// Opens a disk of the space, in a membership; `None` if this process cannot access it.
@@ -114,6 +117,7 @@ pub(crate) struct Inner {
     pub(crate) placed: AtomicU64,
     pub(crate) jobs: Jobs,
     pub(crate) hedged: AtomicU64,
+    retries: Arc<Retries>,
     pub(crate) limit: Limit,
     /// Regions of incomplete copies that lack a write.
     pub(crate) unfilled: parking_lot::Mutex<BTreeSet<CopyRegion>>,
@@ -221,7 +225,7 @@ impl Space {
 
 impl Inner {
     pub(crate) fn new(settings: Settings, view: Arc<SpaceView>) -> Arc<Inner> {
-        let Settings { env, arena, node, budget, coordinator, lease, open, .. } = settings;
+        let Settings { env, arena, node, budget, coordinator, lease, open, retries, .. } = settings;
         let epoch = view.record.ownership.epoch;
         let permits = WRITES_FOR_DISK * view.disks.len();
         let access = Access { env: env.clone(), lease: Arc::clone(&lease), epoch: Epoch(epoch.0) };
@@ -255,6 +259,7 @@ impl Inner {
             placed: AtomicU64::new(0),
             jobs: Jobs::default(),
             hedged: AtomicU64::new(0),
+            retries,
             limit: Limit::default(),
             unfilled: parking_lot::Mutex::default(),
             filling: parking_lot::Mutex::default(),
@@ -272,6 +277,11 @@ impl Inner {
 
     pub(crate) fn space(&self) -> SpaceId {
         self.owner.space
+    }
+
+    /// Counts a call to a disk that is repeated.
+    pub(crate) fn note_retry(&self, disk: DiskNumber) {
+        self.retries.add(self.space(), disk);
     }
 
     /// The log.

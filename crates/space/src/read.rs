@@ -37,11 +37,13 @@ pub(crate) struct Reading {
     pub(crate) target: Target,
     /// The content of the units.
     pub(crate) content: ContentId,
+    /// The content's index in the table.
+    table_content: usize,
     /// The disk that is read first.
     pub(crate) disk: DiskNumber,
     pub(crate) of: Membership,
     /// Held so that a small cache does not evict the table, which is needed on a mismatch.
-    _cached: Arc<Cached>,
+    cached: Arc<Cached>,
     pub(crate) shape: Shape,
     sums: Sums,
     /// `None`: the caller was answered.
@@ -169,9 +171,10 @@ impl Inner {
             inner: Arc::clone(self),
             content: ContentId { space: self.space(), birth: at.birth, content: target.column },
             target,
+            table_content: content,
             disk: member.disk,
             of: port.membership(),
-            _cached: cached,
+            cached,
             shape: Shape::of(&dst),
             sums,
             answer: Mutex::new(Some(answer)),
@@ -306,6 +309,7 @@ impl Inner {
                     continue;
                 }
                 ReadCopy::Failed(error) => {
+                    self.note_retry(member.disk);
                     unread.get_or_insert(SpaceError::Disk { disk: member.disk, error });
                     continue;
                 }
@@ -362,6 +366,12 @@ impl Reading {
         has_sums(self.content, &self.target, &self.sums, dst)
     }
 
+    /// Whether the checksums are still those that were known when the read began.
+    pub(crate) fn has_known_sums(&self) -> bool {
+        let known = |table: &mut Table| known(table, &self.target, self.table_content);
+        matches!(self.inner.look(&self.cached, known), Known::Sums(sums) if sums == self.sums)
+    }
+
     /// Whether the caller was answered, or does not wait any more.
     pub(crate) fn is_answered(&self) -> bool {
         self.answer.lock().as_ref().is_none_or(oneshot::Sender::is_closed)
@@ -382,8 +392,10 @@ impl Completion<Read> for Reading {
             Ok(()) if self.is_valid(&dst) && self.inner.lease.holds() => return self.answer((Ok(()), dst)),
             // The disk was removed, and the caller has the data from another one.
             Err(DiskError::Timeout { .. } | DiskError::Gone { .. }) if self.is_answered() => return,
+            // The units were overwritten meanwhile, or another process may own the space.
+            Ok(()) if self.is_valid(&dst) || !self.has_known_sums() => {}
             // Also if the caller has the data: damage must be repaired.
-            _ => {}
+            _ => self.inner.note_retry(self.disk),
         }
         let env = self.inner.env.clone();
         env.spawn_if_running(async move {

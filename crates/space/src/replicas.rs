@@ -209,6 +209,7 @@ impl Inner {
                 Some(taking) => {
                     if let Some(port) = opened {
                         taking.port = Arc::clone(&port);
+                        self.note_retry(disk);
                         return Ok(Verdict::Again(port));
                     }
                 }

@@ -86,6 +86,7 @@ impl World {
             node: NodeId(0),
             budget: Budget::new(1 << 20),
             hang: Duration::from_secs(10),
+            retries: Arc::default(),
             coordinator: Arc::new(rig.clone()),
             lease: Arc::<TestLease>::clone(&lease),
             open: Box::new(move |disk, of| disks.open_disk(disk, of)),

@@ -59,6 +59,7 @@ fn facts(i: &InstanceSnapshot) -> Vec<(&'static str, String)> {
         ("Flushes", io("flushes", None, "flush_latency_ns")),
         ("QueueLength", value("queue_length").to_string()),
         ("Errors", value("errors").to_string()),
+        ("Retries", value("retries").to_string()),
     ];
     if i.values.contains_key("hedged_reads") {
         lines.push(("HedgedReads", value("hedged_reads").to_string()));

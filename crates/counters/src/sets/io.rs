@@ -5,7 +5,7 @@ use crate::io::IoKind::{Flush, Read, Write};
 use crate::io::{ERRORS, bytes, ended, outstanding, source, time};
 use Unit::{Bytes, Count, Nanoseconds};
 
-static METRICS: [Metric; 13] = [
+static METRICS: [Metric; 14] = [
     count("reads", Count, |v, _| ended(v, Read), "Reads completed"),
     count("writes", Count, |v, _| ended(v, Write), "Writes completed"),
     count("flushes", Count, |v, _| ended(v, Flush), "Flushes completed"),
@@ -16,6 +16,7 @@ static METRICS: [Metric; 13] = [
     count("flush_time_ns", Nanoseconds, |v, _| time(v, Flush), "Total time of completed flushes"),
     gauge("queue_length", |v, _| outstanding(v), "Reads and writes outstanding"),
     count("errors", Count, |v, _| v[ERRORS.0 as usize], "Reads, writes and flushes that failed"),
+    count("retries", Count, |v, _| source(v).retries, "I/Os that were repeated because a disk failed them"),
     histogram("read_latency_ns", |v, _| ended(v, Read), "Duration of completed reads"),
     histogram("write_latency_ns", |v, _| ended(v, Write), "Duration of completed writes"),
     histogram("flush_latency_ns", |v, _| ended(v, Flush), "Duration of completed flushes"),
@@ -37,7 +38,7 @@ const TIMES: &[&str] = &["read_time_ns", "write_time_ns"];
 const READ: &str = "read_latency_ns";
 const WRITE: &str = "write_latency_ns";
 
-static COUNTERS: [Counter; 21] = [
+static COUNTERS: [Counter; 22] = [
     counter("Disk Transfers/sec", How::Rate(ALL), "1/s", "Reads and writes completed"),
     counter("Disk Reads/sec", How::Rate(&["reads"]), "1/s", "Reads completed"),
     counter("Disk Writes/sec", How::Rate(&["writes"]), "1/s", "Writes completed"),
@@ -118,6 +119,12 @@ static COUNTERS: [Counter; 21] = [
         How::Value(&["errors"]),
         "",
         "Reads, writes and flushes that failed since the counters started",
+    ),
+    counter(
+        "Disk Retries",
+        How::Value(&["retries"]),
+        "",
+        "I/Os of virtual disks that were repeated because a disk failed them or returned damaged data",
     ),
 ];
 

@@ -53,6 +53,54 @@ fn a_mirror_survives_a_disk_and_a_power_cut() {
     }
 }
 
+/// A repeated I/O counts for the disk that failed it and for the space; what succeeds at once, and what another copy
+/// makes unnecessary, does not.
+#[test]
+fn repeated_ios_are_counted() {
+    virtual_time(async {
+        let world = World::new(7, 2);
+        let pool = world.create().await;
+        let space = pool.create_space(mirror("vm")).await.expect("a space");
+        let owned = world.own(&pool, space).await.expect("an owner");
+        owned.write(0..64, 1).await.expect("a write");
+        owned.flush().await.expect("a flush");
+        assert!(owned.has(0..64, 1).await.expect("a read"));
+        let counted = || (world.retries.of_disk(DiskNumber(0)), world.retries.of_disk(DiskNumber(1)));
+        assert_eq!(counted(), (0, 0));
+
+        // A damaged copy: the first read of it is repeated.
+        let slab = pool.read(|s| {
+            let row = &s.spaces[&space].rows[&RowNumber(0)];
+            let (_, copy) = row.copies().find(|(_, copy)| copy.place.disk == DiskNumber(0)).expect("a copy");
+            s.disks[&DiskNumber(0)].areas.data(copy.place.slab)
+        });
+        world.machine.scribble(SlotId(0), slab.offset, &vec![0xee; 64 * UNIT as usize]);
+        for _ in 0..4 {
+            assert!(owned.has(0..64, 1).await.expect("a read"));
+        }
+        let (first, other) = counted();
+        assert!((1..=64).contains(&first) && other == 0, "{:?}", counted());
+
+        // The only disk with the log refuses a record once.
+        pool.take_offline(DiskNumber(1)).await.expect("the other has everything");
+        let log = pool.read(|s| {
+            let row = &s.spaces[&space].rows[&RowNumber::LOG];
+            let (_, copy) =
+                row.copies().find(|(_, copy)| copy.place.disk == DiskNumber(0)).expect("a replica");
+            s.disks[&DiskNumber(0)].areas.data(copy.place.slab)
+        });
+        let rule = Rule::new(Op::Write, When::Nth(0), Fault::Error).within(log.offset..log.end());
+        world.machine.rule(SlotId(0), rule);
+        owned.write(0..1, 2).await.expect("a write");
+        // Unflushed writes before the failure may be lost, which the next flush reports.
+        drop(owned.flush().await);
+        owned.flush().await.expect("a flush");
+        let (second, other) = counted();
+        assert!(second > first && other == 0, "{:?}", counted());
+        assert_eq!((world.retries.of_space(space), world.retries.total()), (second, second));
+    });
+}
+
 /// The pool is full, and a discard makes room: writes wait until the disks have discarded what it frees.
 #[test]
 fn writes_get_the_room_that_a_discard_makes() {

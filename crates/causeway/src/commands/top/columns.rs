@@ -284,6 +284,7 @@ macro_rules! storage {
             milliseconds("flush_p99_ms", "Fl p99", "99th Percentile Disk sec/Flush"),
             count("queue_now", "QueNow", "Current Disk Queue Length"),
             count("errors", "Errors", "Disk Errors"),
+            count("retries", "Retry", "Disk Retries"),
             $($more),*
         ]
     };
@@ -293,20 +294,20 @@ const HEDGED: Column = count("hedged_reads_per_s", "Hedged", "Hedged Reads/sec")
 const HITS: Column = count("cache_hits_per_s", "Hits", "Table Cache Hits/sec");
 const MISSES: Column = count("cache_misses_per_s", "Misses", "Table Cache Misses/sec");
 
-static POOLS: [Column; 22] = storage![
+static POOLS: [Column; 23] = storage![
     HEDGED,
     HITS,
     MISSES,
     gigabytes("size_gb", "SizeGB", &POOL_CAPACITY, "Size"),
     gigabytes("allocated_gb", "UsedGB", &POOL_CAPACITY, "Allocated Size")
 ];
-static SPACES: [Column; 21] = storage![
+static SPACES: [Column; 22] = storage![
     HITS,
     MISSES,
     gigabytes("size_gb", "SizeGB", &SPACE_CAPACITY, "Size"),
     gigabytes("footprint_gb", "UsedGB", &SPACE_CAPACITY, "Footprint On Pool")
 ];
-static DISKS: [Column; 20] = storage![
+static DISKS: [Column; 21] = storage![
     HEDGED,
     gigabytes("size_gb", "SizeGB", &DISK_CAPACITY, "Size"),
     gigabytes("allocated_gb", "UsedGB", &DISK_CAPACITY, "Allocated Size")

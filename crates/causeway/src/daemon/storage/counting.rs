@@ -10,6 +10,7 @@ use counters::{IoInstance, IoSource, IoTally, PHYSICAL_DISKS, STORAGE_POOLS, VIR
 use disk::{Counted, Disk};
 use parking_lot::Mutex;
 use pool::SpaceId;
+use pool_local::Retries;
 
 use super::error::StorageError;
 use super::open_pool::OpenPool;
@@ -44,15 +45,16 @@ impl Pools {
                 let (number, path) =
                     (member.number.0.to_string(), member.disk.info().path.display().to_string());
                 let disk = member.number;
-                let hedged = move |open: &OpenPool| IoSource {
+                let elsewhere = move |open: &OpenPool| IoSource {
                     hedged: open.pool.hedged_reads_of(disk),
+                    retries: retries(open, |retries| retries.of_disk(disk)),
                     ..IoSource::default()
                 };
                 disks.push(IoInstance {
                     name: format!("{name}/{number}"),
                     labels: vec![name.clone(), number, path],
                     tallies: member.disk.tally().into_iter().cloned().collect(),
-                    source: source(&open, hedged),
+                    source: source(&open, elsewhere),
                 });
             }
             let shown =
@@ -65,7 +67,8 @@ impl Pools {
                     tallies: vec![open.tally(id)],
                     source: source(&open, move |open| {
                         let hedged = open.owners().map_or(0, |owners| owners.hedged_reads(id));
-                        IoSource { hedged, ..tables(open, [id]) }
+                        let retries = retries(open, |retries| retries.of_space(id));
+                        IoSource { hedged, retries, ..tables(open, [id]) }
                     }),
                 });
             }
@@ -76,6 +79,7 @@ impl Pools {
                 tallies: ids.iter().map(|id| open.tally(*id)).collect(),
                 source: source(&open, move |open| IoSource {
                     hedged: open.pool.hedged_reads().1,
+                    retries: retries(open, Retries::total),
                     ..tables(open, ids.iter().copied())
                 }),
             });
@@ -93,6 +97,11 @@ fn source(
 ) -> Box<dyn Fn() -> IoSource + Send + Sync> {
     let open: Weak<OpenPool> = Arc::downgrade(open);
     Box::new(move || open.upgrade().map_or_else(IoSource::default, |open| of(&open)))
+}
+
+/// Repeated calls to disks.
+fn retries(open: &OpenPool, of: impl Fn(&Retries) -> u64) -> u64 {
+    open.owners().map_or(0, |owners| of(owners.retries()))
 }
 
 /// The look-ups of checksum tables of virtual disks.
