@@ -93,9 +93,9 @@ impl Inner {
     /// See [`Owner::close`](pool_seam::Owner::close). Calls after this one fail.
     pub(crate) async fn close(self: &Arc<Inner>) -> Result<LogState, SpaceError> {
         // With all permits no write is in flight, and none can begin.
-        let all = u32::try_from(self.permits).expect("few disks");
-        drop(self.writes.acquire_many(all).await);
+        let all = self.all_writes().await;
         self.writes.close();
+        drop(all);
         self.checkpoint().await?;
         let sequence = self.log().close().await?;
         let state = LogState { epoch: self.owner.epoch, sequence, is_closed: true };

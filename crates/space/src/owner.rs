@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use pool_seam::{
     Row, RowNumber, SeamError, SpaceId, SpaceView, Turn, ViewVersion,
 };
 use smallvec::smallvec;
-use tokio::sync::{Mutex, Notify, RwLock, Semaphore};
+use tokio::sync::{Mutex, Notify, RwLock, Semaphore, SemaphorePermit};
 
 use crate::SpaceError;
 use crate::active::Active;
@@ -97,7 +97,7 @@ pub(crate) struct Inner {
     pub(crate) unmarked: parking_lot::Mutex<BTreeSet<GroupKey>>,
     pub(crate) writes: Arc<Semaphore>,
     /// All permits of `writes`.
-    pub(crate) permits: usize,
+    pub(crate) permits: AtomicUsize,
     pub(crate) budget: Arc<Budget>,
     pub(crate) log: OnceLock<SpaceLog>,
     pub(crate) replicas: Replicas,
@@ -247,7 +247,7 @@ impl Inner {
             marks: DiskMarks::default(),
             unmarked: parking_lot::Mutex::default(),
             writes: Arc::new(Semaphore::new(permits)),
-            permits,
+            permits: AtomicUsize::new(permits),
             log: OnceLock::new(),
             replicas: Replicas::default(),
             findings: Findings::default(),
@@ -307,8 +307,28 @@ impl Inner {
                 return;
             }
         }
+        self.allow_writes(WRITES_FOR_DISK * view.disks.len());
         self.follow_replicas(&view);
         self.view_changed.notify_waiters();
+    }
+
+    /// Allows so many writes in flight, unless more are allowed already: the space has got more disks.
+    fn allow_writes(&self, permits: usize) {
+        let before = self.permits.fetch_max(permits, Ordering::SeqCst);
+        self.writes.add_permits(permits.saturating_sub(before));
+    }
+
+    /// All permits of writes: those that began before have ended.
+    pub(crate) async fn all_writes(&self) -> Result<SemaphorePermit<'_>, LogError> {
+        loop {
+            let all = self.permits.load(Ordering::SeqCst);
+            let number = u32::try_from(all).expect("few disks");
+            let permits = self.writes.acquire_many(number).await.map_err(|_| LogError::Closed)?;
+            // More may be allowed meanwhile.
+            if self.permits.load(Ordering::SeqCst) == all {
+                return Ok(permits);
+            }
+        }
     }
 
     /// Waits until the view is at least as new as the ports. Blocks briefly.

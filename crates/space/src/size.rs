@@ -82,8 +82,7 @@ impl Inner {
         self.limit.0.store(to, Ordering::SeqCst);
         let _limited = Limited(&self.limit);
         // With all permits earlier writes have ended, and later ones see the limit.
-        let all = u32::try_from(self.permits).expect("few disks");
-        drop(self.writes.acquire_many(all).await.map_err(|_| crate::log::LogError::Closed)?);
+        drop(self.all_writes().await?);
         if destroy {
             self.discard(to..from).await?;
         } else {

@@ -10,6 +10,7 @@ mod findings;
 mod implied_parity;
 mod jobs;
 mod lost_parity;
+mod many_disks;
 mod path;
 mod stale_copies;
 mod waits;
