@@ -97,6 +97,11 @@ impl Inner {
         self.writes.close();
         drop(all);
         self.checkpoint().await?;
+        // Its snapshot has the regions that were overwritten since the one before. Nothing overwrites them any more: in the
+        // next opening, damage there is damage, and no write that a crash interrupted.
+        if !self.active.is_empty() {
+            self.checkpoint().await?;
+        }
         let sequence = self.log().close().await?;
         let state = LogState { epoch: self.owner.epoch, sequence, is_closed: true };
         self.commit(vec![OwnerOp::Log(state)]).await?;

@@ -224,6 +224,26 @@ fn what_a_crash_left_and_no_table_knows_is_told() {
     });
 }
 
+/// Rule 2: after a close no overwrite can be in flight, so that damage beside the last one is damage, and not a write that a
+/// crash interrupted.
+#[test]
+fn what_is_damaged_after_a_close_is_never_returned() {
+    for setup in [Setup::new(7, 3, MIRROR), coded(7, 1)] {
+        virtual_time(async {
+            let world = World::new(&setup).await;
+            world.write(0..8, true).await.unwrap();
+            world.write(0..1, true).await.unwrap();
+            let world = world.reopened().await;
+            (0..2).for_each(|slab| flip(&world, slab, 2));
+            assert!(!world.space.is_in_doubt(), "{setup:?}");
+            let read = world.read(2..3).await;
+            assert!(matches!(read, Err(SpaceError::Corrupt { .. })), "{read:?}");
+            world.read(0..2).await.unwrap();
+            world.read(3..4).await.unwrap();
+        });
+    }
+}
+
 /// One record of the log is damaged on all replicas, and a later record is valid: the changes of the damaged one are
 /// unknown.
 #[test]
