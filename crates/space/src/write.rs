@@ -380,9 +380,12 @@ fn how(table: &Table, units: Range<usize>, what: What) -> Result<InPlace, (Optio
     Ok(strictest)
 }
 
-/// The error of units whose copies cannot be read.
+/// The error of units whose copies cannot be read. It names the absent disks; a copy on a present one was not valid.
 pub(crate) fn unavailable(row: RowNumber, members: &[Member]) -> SpaceError {
-    let mut counting = members.iter().filter(|member| member.counts).map(|member| member.disk);
+    let counting = members.iter().filter(|member| member.counts);
+    let is_any_absent = counting.clone().any(|member| member.membership.is_none());
+    let named = counting.filter(|member| !is_any_absent || member.membership.is_none());
+    let mut counting = named.map(|member| member.disk);
     match counting.next() {
         Some(first) => SpaceError::Unavailable { row, disks: Disks::new(first, counting) },
         // The metadata always has a complete copy, but the state of an unaccounted disk is not known yet.
