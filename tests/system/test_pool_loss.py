@@ -1,0 +1,103 @@
+"""Blocks without a valid copy, on pools of plain files: what a read reports, and which advice ends it."""
+
+import shlex
+
+import pytest
+
+from test_pool import SPACE, machine, pytestmark  # noqa: F401  the fixture and the marks
+from test_pool_admin import until_idle
+
+A, B = 0xB7, 0x5A
+
+
+def blocks_of(machine, names, pattern):
+    """Where 4 KiB that are all `pattern` lie: (disk, offset), in the order of the disk."""
+    found = []
+    for name in names:
+        data = machine.path(name).read_bytes()
+        found += [(name, at) for at in range(0, len(data), 4096) if data[at:at + 4096] == bytes([pattern]) * 4096]
+    return found
+
+
+def damage(machine, place):
+    name, at = place
+    with open(machine.path(name), "r+b") as file:
+        file.seek(at + 100)
+        file.write(b"rot")
+
+
+def do(machine, action):
+    """Runs a command that `health` names."""
+    words = shlex.split(action)
+    assert words[0] == "causeway", action
+    machine(*words[1:])
+    until_idle(machine)
+
+
+def fails(machine, at):
+    return "read failed: Input/output error" in machine.qemu_io(f"read {at} 4k", status=None)
+
+
+def find(machine, kind):
+    """The fault of that kind, also one that another one has caused."""
+    faults = machine.health()[0]["faults"]
+    every = [*faults, *[c for f in faults for c in f.get("Consequences", [])]]
+    return next((f for f in every if f["FaultType"] == kind), None)
+
+
+@pytest.mark.parametrize("other", ["data", "parity"])
+def test_a_lost_unit_is_written_beside_another(machine, other):
+    """Two columns of a stripe that survives the loss of one: reads of the data fail, and writing it is the repair that `health` names."""
+    machine.pool("abcd")
+    machine("space", "create", "vm", "--pool", "tank", "--resiliency", "parity", "--size", SPACE)
+    machine.attach()
+    piece = machine.json("space", "show", "vm")["interleave"]
+    machine.qemu_io(*[f"write -P {p} {(2 * n + c) * piece} {piece}" for n in range(8) for c, p in enumerate([A, B])], "flush")
+    machine("space", "detach", "vm")
+    assert machine.server.stop() == 0
+    columns = {p: blocks_of(machine, "abcd", p) for p in (A, B, A ^ B)}
+    for places in columns.values():
+        assert len(places) == 8 * piece // 4096 and len({name for name, _ in places}) == 1, "whole stripes are not in the log"
+    # Stripe 5 of the third piece.
+    nth, first = 2 * piece // 4096 + 5, 4 * piece + 5 * 4096
+    second = first + piece
+    damage(machine, columns[A][nth])
+    damage(machine, columns[B if other == "data" else A ^ B][nth])
+    machine.server.start()
+    machine.attach()
+    assert find(machine, "VirtualDisks.DataLoss") is None
+    assert fails(machine, first) and fails(machine, second) == (other == "data")
+    lost = find(machine, "VirtualDisks.DataLoss")
+    blocks = "2 blocks" if other == "data" else "1 block"
+    assert f"{blocks} of 4 KiB of the virtual disk vm" in lost["Reason"] and f"the first at byte {first}: reading" in lost["Reason"], lost
+    assert "written again" in lost["Reason"] and "no valid copy on any disk, " in lost["Reason"], lost
+    [repair] = lost["RecommendedActions"]
+    # The command alone restores nothing.
+    do(machine, repair)
+    assert find(machine, "VirtualDisks.DataLoss")["Reason"] == lost["Reason"] and fails(machine, first)
+    machine.qemu_io(f"write -P 1 {first} 4k", "flush", f"read -P 1 {first} 4k")
+    assert fails(machine, second) == (other == "data")
+    rest = [f"read -P {A} {4 * piece} 20k", f"read -P 1 {first} 4k", f"read -P {A} {first + 4096} {piece - 6 * 4096}",
+            f"read -P {B} {5 * piece} 20k", f"read -P {B} {second + 4096} {piece - 6 * 4096}"]
+    for end in [machine.server.stop, machine.server.kill]:
+        end()
+        machine.server.start()
+        machine.attach()
+        machine.qemu_io(*rest)
+        assert fails(machine, second) == (other == "data")
+    do(machine, repair)
+    if other == "data":
+        assert f"1 block of 4 KiB of the virtual disk vm has no valid copy on any disk, the first at byte {second}" in find(machine, "VirtualDisks.DataLoss")["Reason"]
+        machine.qemu_io(f"write -P 2 {second} 4k", "flush")
+        do(machine, repair)
+    rest.append(f"read -P {2 if other == 'data' else B} {second} 4k")
+    assert find(machine, "VirtualDisks.DataLoss") is None
+    # The parity is good again, too: one column may be damaged, another time.
+    machine.qemu_io(*rest)
+    machine("space", "detach", "vm")
+    assert machine.server.stop() == 0
+    for name, at in [columns[A][nth], columns[A][nth + 1]]:
+        damage(machine, (name, at))
+    machine.server.start()
+    machine.attach()
+    machine.qemu_io(*rest)
