@@ -1,5 +1,6 @@
-"""Blocks without a valid copy, on pools of plain files: what a read reports, and which advice ends it."""
+"""Blocks without a valid copy, on pools of plain files: what a read reports, which advice ends it, and records of errors that were repaired."""
 
+import re
 import shlex
 
 import pytest
@@ -101,3 +102,45 @@ def test_a_lost_unit_is_written_beside_another(machine, other):
     machine.server.start()
     machine.attach()
     machine.qemu_io(*rest)
+
+
+def test_errors_are_cleared_and_counted_again(machine):
+    """HighErrorCount of a disk ends with `pool clear`, for that disk only, and begins again with the next error."""
+    machine.pool()
+    machine.mirror()
+    machine.attach()
+    machine.qemu_io(f"write -P {A} 0 4M", "flush")
+    machine("space", "detach", "vm")
+    assert machine.server.stop() == 0
+    on = {name: blocks_of(machine, name, A) for name in "ab"}
+    for place in on["a"][:8] + on["b"][512:520]:
+        damage(machine, place)
+    machine.server.start()
+    machine.attach()
+
+    def counts():
+        """Errors of the disks, by number."""
+        found = [f for f in machine.health()[0]["faults"] if f["FaultType"] == "PhysicalDisk.HighErrorCount"]
+        return {int(re.search(r"disk (\d+)", f["FaultingObjectDescription"])[1]): int(f["Reason"].split()[0]) for f in found}
+
+    def scrub():
+        machine("space", "repair", "vm")
+        until_idle(machine)
+
+    assert counts() == {}
+    scrub()
+    assert counts() == {0: 8, 1: 8}
+    [action] = [a for a in find(machine, "PhysicalDisk.HighErrorCount")["RecommendedActions"] if "pool clear" in a]
+    assert action == "causeway pool clear tank 0"
+    do(machine, action)
+    assert counts() == {1: 8}
+    # New errors count from zero; those of the other disk go on.
+    for place in on["a"][100:103] + on["b"][600:601]:
+        damage(machine, place)
+    scrub()
+    assert counts() == {0: 3, 1: 9}
+    machine("pool", "clear", "tank")
+    assert counts() == {}
+    assert "PhysicalDisk.HighErrorCount" not in machine("health", status=None)
+    machine.qemu_io(f"read -P {A} 0 4M")
+    assert counts() == {}
