@@ -7,6 +7,7 @@ import pytest
 
 from test_pool import SPACE, machine, pytestmark  # noqa: F401  the fixture and the marks
 from test_pool_admin import until_idle
+from test_pool_media import data_on
 
 A, B = 0xB7, 0x5A
 
@@ -102,6 +103,97 @@ def test_a_lost_unit_is_written_beside_another(machine, other):
     machine.server.start()
     machine.attach()
     machine.qemu_io(*rest)
+
+
+def restart(machine):
+    """A disk that leaves later has missed only what is written from now on."""
+    assert machine.server.stop() == 0
+    machine.server.start()
+    machine.attach()
+
+
+@pytest.mark.parametrize(("resiliency", "missed", "restarts"), [("mirror", False, True), ("parity", False, True), ("mirror", True, True), ("parity", True, False)])
+def test_an_absent_disk_is_asked_for(machine, resiliency, missed, restarts):
+    """What is damaged on the disks that are here is good on one that is away: `health` names that disk, and with it everything reads as before. `missed`: it has missed a write beside the damage, so its copy does not count; of parity, a server that was not restarted knows its checksums (0004, section K)."""
+    names = "abcd"
+    machine.pool(names)
+    machine("space", "create", "vm", "--pool", "tank", "--resiliency", resiliency, "--size", SPACE)
+    machine.attach()
+    piece = machine.json("space", "show", "vm")["interleave"]
+    written = [(p, (2 * n + c) * piece) for n in range(4) for c, p in enumerate([A, B])]
+    machine.qemu_io(*[f"write -P {p} {at} {piece}" for p, at in written], "flush")
+    restart(machine)
+    away = min(name for name, _ in blocks_of(machine, names, A))
+    number = names.index(away)
+    # The fourth unit: the other copy, or the column that it is computed from.
+    damaged = [place for place in blocks_of(machine, names, A if resiliency == "mirror" else B) if place[0] != away][3]
+    # The checksums of all columns are in memory.
+    machine.qemu_io(f"read -P {A} 0 4k")
+    machine("pool", "offline-disk", "tank", str(number))
+    first = 1 if missed else A
+    if missed:
+        machine.qemu_io("write -P 1 0 4k", "flush")
+    reads = [f"read -P {first} 0 4k", f"read -P {A} 4k {piece - 4096}", *[f"read -P {p} {at} {piece}" for p, at in written[1:]]]
+    if restarts:
+        assert machine.server.stop() == 0
+    machine.lose(away)
+    damage(machine, damaged)
+    if restarts:
+        machine.server.start()
+        machine.attach()
+    # No write was in flight at the stop: this is damage, and not what a crash has left.
+    assert fails(machine, 3 * 4096)
+    absent = find(machine, "PhysicalDisk.MaintenanceMode")
+    assert f"disk {number} (" in absent["FaultingObjectDescription"] and absent["RecommendedActions"] == [f"causeway disk return tank/{number}"], absent
+    lost = find(machine, "VirtualDisks.DataLoss")
+    assert bool(lost) == missed
+    assert missed or f"the newest data is on disk {number}, which cannot be read; bring one of them back" in machine.server.log.read_text()
+    repair = "causeway space repair tank/vm"
+    if lost:
+        assert "1 block of 4 KiB of the virtual disk vm has no valid copy on any disk that is present" in lost["Reason"], lost
+        assert f"disk {number} (" in lost["Reason"] and "which is absent, may have a valid copy: connect it again first" in lost["Reason"], lost
+        assert lost["RecommendedActions"] == [*absent["RecommendedActions"], repair], lost
+    machine.bring(away)
+    for action in [*absent["RecommendedActions"], repair]:
+        do(machine, action)
+    machine.qemu_io(*reads)
+    assert find(machine, "VirtualDisks.DataLoss") is None
+    machine.kill_and_start()
+    machine.attach()
+    machine.qemu_io(*reads)
+
+
+def test_the_newest_data_on_an_absent_disk_is_no_loss(machine):
+    """Of two copies one has missed a write, and the disk with the other one is away: reads of it fail, and `health` names the disk that has to come back."""
+    names = "abcd"
+    machine.pool(names)
+    machine.mirror()
+    machine.attach()
+    machine.qemu_io(f"write -P {A} 0 2M", "flush")
+    first, second = sorted(data_on(machine))
+    machine("pool", "offline-disk", "tank", str(first))
+    machine.qemu_io(f"write -P {B} 1M 1M", "flush")
+    assert machine.server.stop() == 0
+    machine.lose(names[second])
+    machine.server.start()
+    machine.attach()
+    machine("disk", "return", f"tank/{first}")
+    assert fails(machine, 1 << 20)
+    report, status = machine.health()
+    assert status == 1
+    [absent] = [f for f in report["faults"] if f["FaultType"] == "PhysicalDisk.LostCommunication"]
+    assert f"disk {second} (" in absent["FaultingObjectDescription"] and absent["RecommendedActions"] == [f"causeway disk return tank/{second}"], absent
+    follows = [c for c in absent["Consequences"] if c["FaultType"] == "VirtualDisks.Detached"]
+    assert follows and "is on absent disks, so reading these parts fails. Connect the absent disks" in follows[0]["Reason"], absent
+    assert find(machine, "VirtualDisks.DataLoss") is None and "backup" not in machine("health", status=1)
+    machine.bring(names[second])
+    do(machine, absent["RecommendedActions"][0])
+    reads = [f"read -P {A} 0 1M", f"read -P {B} 1M 1M"]
+    machine.qemu_io(*reads)
+    machine.until_healthy()
+    # The first one has got what it had missed.
+    machine("pool", "offline-disk", "tank", str(second))
+    machine.qemu_io(*reads)
 
 
 def test_errors_are_cleared_and_counted_again(machine):
