@@ -11,6 +11,7 @@ mod implied_parity;
 mod jobs;
 mod lost_parity;
 mod many_disks;
+mod owners;
 mod path;
 mod stale_copies;
 mod waits;
@@ -25,6 +26,7 @@ use env::Io;
 use pool_seam::{DiskNumber, JobId, JobOrder, Lease, NodeId, Owner, Resiliency, Returned, SeamError, UNIT};
 
 use crate::cache::Budget;
+use crate::owner::OpenDisk;
 use crate::rig::{End, Model, Rig, Setup, fill, tell, virtual_time};
 use crate::{Settings, Space, SpaceError};
 
@@ -78,9 +80,14 @@ impl World {
     }
 
     async fn open(rig: Rig, model: Model) -> World {
+        let disks = rig.clone();
+        World::open_with(rig, model, Box::new(move |disk, of| disks.open_disk(disk, of))).await
+    }
+
+    /// The same with other handles of the disks.
+    async fn open_with(rig: Rig, model: Model, open: OpenDisk) -> World {
         let lease = Arc::new(TestLease::new());
         let arena = Arena::new(64 << 20).expect("memory");
-        let disks = rig.clone();
         let settings = Settings {
             env: rig.env.clone(),
             arena: arena.clone(),
@@ -90,7 +97,7 @@ impl World {
             retries: Arc::default(),
             coordinator: Arc::new(rig.clone()),
             lease: Arc::<TestLease>::clone(&lease),
-            open: Box::new(move |disk, of| disks.open_disk(disk, of)),
+            open,
         };
         let space = Space::open(settings, rig.view_now()).await.expect("a space that opens");
         let owner: Arc<dyn Owner> = Arc::new(space.clone());

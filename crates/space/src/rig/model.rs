@@ -75,6 +75,11 @@ impl Model {
         }
     }
 
+    /// Uses so many versions up.
+    pub(crate) fn skip(&mut self, versions: u64) {
+        self.clock += versions;
+    }
+
     /// A write of these units begins; its version, for [`fill`].
     pub(crate) fn write_begun(&mut self, units: Range<u64>) -> u64 {
         self.begun(units, |version| version)
