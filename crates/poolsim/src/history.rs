@@ -23,6 +23,7 @@ mod jobs;
 mod last;
 mod life;
 mod random;
+mod second;
 mod shape;
 mod users;
 
@@ -38,7 +39,8 @@ use shape::Shape;
 pub(crate) fn run(seed: u64) -> Vec<Image> {
     virtual_time(async {
         let mut random = Random::new(seed);
-        let shape = Shape { copies_change: copies::change_in(seed), ..Shape::of(&mut random) };
+        let (copies_change, second_leaves) = (copies::change_in(seed), second::leaves_in(seed));
+        let shape = Shape { copies_change, second_leaves, ..Shape::of(&mut random) };
         let (bed, mut site) = Bed::create(seed, shape).await;
         let history = async {
             let lives = 1 + random.below(4);

@@ -31,6 +31,8 @@ pub(super) struct Bed {
     pub(super) pulled: RefCell<BTreeSet<usize>>,
     /// Of these the ones with contents that nobody wrote there, or that are old.
     pub(super) lying: RefCell<BTreeSet<usize>>,
+    /// Of these the ones that are old, and otherwise as they were written.
+    pub(super) set_back: RefCell<BTreeSet<usize>>,
     /// The pool's numbers of the disks, by slot.
     pub(super) numbers: RefCell<BTreeMap<usize, DiskNumber>>,
     /// Images of the pool's disks at some moments, by slot.
@@ -67,7 +69,7 @@ impl Bed {
             pool.create_space(record.clone()).await.expect("a space");
         }
         let (models, bad, pulled, lying, numbers, images, is_busy, jobs, notes) = Default::default();
-        let removes_bad = Cell::default();
+        let (removes_bad, set_back) = Default::default();
         let began = env.now();
         let bed = Bed {
             seed,
@@ -78,6 +80,7 @@ impl Bed {
             bad,
             pulled,
             lying,
+            set_back,
             numbers,
             images,
             is_busy,
@@ -148,10 +151,9 @@ impl Bed {
 
     /// Whether another disk, or this one again, may become bad.
     pub(super) fn may_spoil(&self, slot: usize) -> bool {
-        let bad = self.bad.borrow();
-        self.shape.has_mishaps
-            && !self.removes_bad.get()
-            && (bad.contains(&slot) || bad.len() < self.shape.budget())
+        let (bad, budget) = (self.bad.borrow(), self.shape.budget());
+        let has_room = bad.len() < budget || bad.len() == budget && bad.contains(&slot);
+        self.shape.has_mishaps && !self.removes_bad.get() && has_room
     }
 
     pub(super) fn spoil(&self, slot: usize) {

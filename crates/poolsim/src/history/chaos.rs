@@ -7,8 +7,8 @@ use pool::{Absence, AdminError};
 use pool_seam::{JobOrder, Owner, RowNumber, UNIT};
 
 use super::bed::{Bed, Site};
-use super::copies;
 use super::random::Random;
+use super::{copies, second};
 use crate::model::Model;
 use crate::process::Reach;
 
@@ -38,6 +38,9 @@ pub(super) async fn chaos(bed: &Bed, site: &Site, steps: u64, mut random: Random
             8 => mend(bed, site).await,
             _ => {}
         }
+        if bed.shape.second_leaves && random.one_in(2) {
+            second::take_offline(bed, site, &mut random).await;
+        }
     }
 }
 
@@ -63,6 +66,7 @@ pub(super) fn pull(bed: &Bed, slot: usize, random: &mut Random) {
     bed.note(|| format!("disk {slot} is pulled, {cut:?}"));
     bed.spoil(slot);
     bed.pulled.borrow_mut().insert(slot);
+    bed.set_back.borrow_mut().remove(&slot);
     bed.machine.pull(SlotId(slot), cut);
 }
 
@@ -125,6 +129,7 @@ fn damage(bed: &Bed, site: &Site, slot: usize, random: &mut Random) {
     bed.note(|| format!("disk {slot} is damaged"));
     bed.spoil(slot);
     bed.lying.borrow_mut().insert(slot);
+    bed.set_back.borrow_mut().remove(&slot);
     bed.mirrored(Model::flipped);
     for _ in 0..1 + random.below(12) {
         let (_, slab) = *random.pick(&slabs).expect("there are some");
@@ -166,6 +171,7 @@ pub(super) async fn mend(bed: &Bed, site: &Site) {
     bed.note(|| "mended".into());
     bed.bad.borrow_mut().clear();
     bed.lying.borrow_mut().clear();
+    bed.set_back.borrow_mut().clear();
 }
 
 pub(super) async fn checkpoint(bed: &Bed, site: &Site, space: usize) {

@@ -94,7 +94,7 @@ impl Bed {
     /// The disk is none of the pool's any more.
     fn forget(&self, slot: usize) {
         self.numbers.borrow_mut().remove(&slot);
-        for set in [&self.bad, &self.pulled, &self.lying] {
+        for set in [&self.bad, &self.pulled, &self.lying, &self.set_back] {
             set.borrow_mut().remove(&slot);
         }
     }

@@ -12,7 +12,7 @@ use pool_seam::Owner;
 
 use super::bed::{Bed, Site, options};
 use super::random::Random;
-use super::{chaos, copies, jobs, users};
+use super::{chaos, copies, jobs, second, users};
 use crate::process::{Fences, Reach};
 use crate::world::World;
 
@@ -170,6 +170,9 @@ async fn begin(bed: &Bed, site: &Site, random: &mut Random) {
     bed.note(|| "owned".into());
     bed.learn_disks(site);
     jobs::restore_sizes(bed, site).await;
+    if bed.shape.second_leaves && random.one_in(2) {
+        second::take_offline(bed, site, random).await;
+    }
     match random.below(4) {
         0 => users::read_all(bed, site).await,
         1 => {
@@ -212,6 +215,7 @@ fn between(bed: &Bed, random: &mut Random) {
             match random.below(12) {
                 0 => chaos::pull(bed, slot, random),
                 1 | 2 => set_back(bed, slot, random),
+                3..7 if bed.shape.second_leaves => set_back(bed, slot, random),
                 _ => {}
             }
         }
@@ -224,6 +228,7 @@ fn set_back(bed: &Bed, slot: usize, random: &mut Random) {
     bed.note(|| format!("disk {slot} is set back"));
     bed.spoil(slot);
     bed.lying.borrow_mut().insert(slot);
+    bed.set_back.borrow_mut().insert(slot);
     bed.machine.replace(SlotId(slot), &options(slot), image.clone());
     if let Some(delay) = bed.shape.delay {
         bed.machine.shuffle(SlotId(slot), delay);

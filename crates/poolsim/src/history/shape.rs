@@ -23,6 +23,8 @@ pub(super) struct Shape {
     pub(super) has_mishaps: bool,
     /// The number of copies of spaces changes.
     pub(super) copies_change: bool,
+    /// A disk is taken offline beside one that was set back.
+    pub(super) second_leaves: bool,
 }
 
 impl Shape {
@@ -41,7 +43,8 @@ impl Shape {
         let spaces: Vec<_> = (0..spaces).map(|n| space(n, disks, is_simple, random)).collect();
         let delay = (!random.one_in(5)).then(|| Duration::from_millis(1 + random.below(4)));
         let is_fenced = !random.one_in(3);
-        Shape { disks, spaces, delay, is_fenced, has_mishaps: !is_simple, copies_change: false }
+        let (copies_change, second_leaves) = (false, false);
+        Shape { disks, spaces, delay, is_fenced, has_mishaps: !is_simple, copies_change, second_leaves }
     }
 
     /// The numbers of copies that a space may get.

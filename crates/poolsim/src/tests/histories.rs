@@ -99,9 +99,23 @@ fn copies_change_and_nothing_flushed_is_lost() {
     (200_000..200_020).for_each(|seed| drop(run(seed)));
 }
 
+/// Disks are taken offline beside others that were set back and may not be verified yet.
+#[test]
+fn a_second_disk_leaves_and_nothing_flushed_is_lost() {
+    (400_000..400_020).for_each(|seed| drop(run(seed)));
+}
+
+/// One replica of a log is on a disk that was set back, and the disk with the other one is taken offline and returns: the resync of
+/// the first disk does not end.
+#[test]
+#[ignore = "known fault: the log waits for a complete replica for ever"]
+fn a_log_goes_on_after_its_only_complete_replica_returns() {
+    run(420_120);
+}
+
 #[test]
 fn a_seed_replays_byte_for_byte() {
-    for seed in (0..6).chain([70_388, 200_001]) {
+    for seed in (0..6).chain([70_388, 200_001, 400_001]) {
         assert!(run(seed) == run(seed), "seed {seed}");
     }
 }

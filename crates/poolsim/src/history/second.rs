@@ -1,0 +1,59 @@
+//! A second disk is taken offline beside one that was set back and is not verified yet. Only seeds from [`FIRST`] on do that: the
+//! histories of the others stay as they were.
+//!
+//! More disks are bad then than the spaces survive. The pool allows it only when the others have everything, so every call must
+//! still succeed. Nothing else may happen to the disks until all are well again ([`Bed::may_spoil`]).
+//!
+//! `POOLSIM_PLANT=needed` plants a bug: disks leave although they are needed, or others are not verified.
+
+use pool_seam::JobOrder;
+
+use super::bed::{Bed, Site};
+use super::chaos::{is_over, run};
+use super::random::Random;
+
+/// See the module.
+const FIRST: u64 = 400_000;
+
+/// Whether second disks are taken offline in this history.
+pub(super) fn leaves_in(seed: u64) -> bool {
+    seed >= FIRST
+}
+
+/// Takes one offline as the server's command does, if nothing is wrong but disks that were set back and are in service.
+pub(super) async fn take_offline(bed: &Bed, site: &Site, random: &mut Random) {
+    let present = |slot: &usize| {
+        let number = bed.number(*slot);
+        number.is_some_and(|number| site.pool.read(|s| s.membership(number).is_some()))
+    };
+    let all: Vec<usize> = bed.numbers.borrow().keys().copied().collect();
+    let (bad, good): (Vec<usize>, Vec<usize>) =
+        all.into_iter().partition(|slot| bed.bad.borrow().contains(slot));
+    let is_only_set_back = bad.iter().all(|slot| bed.set_back.borrow().contains(slot) && present(slot));
+    if bad.is_empty() || !is_only_set_back || bed.removes_bad.get() || bed.is_busy.get() {
+        return;
+    }
+    let Some(slot) = random.pick(&good).copied().filter(present) else { return };
+    if random.one_in(2) {
+        for space in 0..site.spaces.len() {
+            run(bed, site, space, JobOrder::Resolve).await;
+        }
+    }
+    let number = bed.number(slot).expect("a disk of the pool");
+    if is_over(bed, site) || !present(&slot) {
+        return;
+    }
+    let is_planted = std::env::var("POOLSIM_PLANT").is_ok_and(|plant| plant == "needed");
+    if !is_planted && !site.pool.read(|s| pool::health::may_leave(s, number)) {
+        return bed.note(|| format!("disk {slot} stays beside {bad:?}: it is needed"));
+    }
+    if let Some(space) = site.pool.unverified_on(number).filter(|_| !is_planted) {
+        return bed.note(|| format!("disk {slot} stays beside {bad:?}: space {} is not verified", space.0));
+    }
+    bed.spoil(slot);
+    let taken = site.pool.take_offline(number).await;
+    bed.note(|| format!("disk {slot} is taken offline beside {bad:?}: {taken:?}"));
+    if taken.is_err() && !is_over(bed, site) {
+        bed.bad.borrow_mut().remove(&slot);
+    }
+}
