@@ -82,7 +82,7 @@ pub struct Progress {
     pub said: u64,
     /// Half of the ring is used, or a joining replica waits for a checkpoint.
     pub is_checkpoint_due: bool,
-    /// Waiting entries need room, which only a checkpoint makes.
+    /// Waiting callers need a checkpoint: it makes room for their entries, or the replicas complete.
     pub is_full: bool,
 }
 
@@ -305,7 +305,7 @@ impl SpaceLog {
         }
     }
 
-    /// Completes when waiting entries need room, or the log ends.
+    /// Completes when waiting callers need a checkpoint ([`Progress::is_full`]), or the log ends.
     pub async fn full(&self) {
         _ = self.progress().wait_for(|progress| progress.is_full).await;
     }

@@ -312,11 +312,13 @@ impl Task {
     fn answer(&mut self) {
         let state = self.shared.state.lock();
         let (counts, is_checkpoint_due) = (state.counts(), state.is_checkpoint_due());
+        // With replicas that only join no caller is answered before a checkpoint (invariant 2).
+        let is_full = self.is_full || !counts && !state.replicas.is_empty();
         let (confirmed, said) = state.core.progress();
         drop(state);
         self.progress.send_if_modified(|progress| {
             let before = *progress;
-            (progress.is_checkpoint_due, progress.is_full) = (is_checkpoint_due, self.is_full);
+            (progress.is_checkpoint_due, progress.is_full) = (is_checkpoint_due, is_full);
             if counts {
                 (progress.confirmed, progress.said) = (confirmed, said);
             }
