@@ -1,5 +1,5 @@
-//! The pools of this server. One thread with a current-thread runtime runs their tasks, the I/O of their disks and the
-//! clients of their spaces.
+//! The pools of this server. One thread with a current-thread runtime runs their tasks; the logs of their spaces, and the
+//! clients of these, are served by the workers.
 //!
 //! **Lifecycle.** [`Storage::start`] → the configured paths are searched and every pool found is opened → requests,
 //! each a task → [`Storage::stop`]: clients of spaces ended, spaces flushed, pools exported.
