@@ -36,17 +36,15 @@ pub struct Export {
     pub discard_zeros: bool,
 }
 
-/// The exports of a server, to change them while it serves.
+/// The exports of a server and their sizes in bytes, to change these while it serves.
 #[derive(Clone)]
-pub struct Exports(Arc<Mutex<Vec<Export>>>);
+pub struct Exports(Arc<Mutex<Vec<(Export, u64)>>>);
 
 impl Exports {
-    /// Replaces the disk of all exports, by a larger one. Clients see it when they connect again (NBD has no
-    /// message for a new size): those that are connected keep the former one.
-    pub fn replace_disk(&self, disk: &Arc<dyn Disk>) {
-        for export in self.0.lock().iter_mut() {
-            export.disk = Arc::clone(disk);
-        }
+    /// The disks of all exports have this size now, which their [`disk::DiskInfo`] need not show. Clients see it when they
+    /// connect again: NBD has no message for a new size.
+    pub fn grow(&self, size: u64) {
+        self.0.lock().iter_mut().for_each(|(_, of)| *of = size);
     }
 }
 
@@ -80,7 +78,12 @@ pub struct Server {
 impl Server {
     /// A server of these exports; payload goes through `arena`.
     pub fn new(exports: Vec<Export>, arena: Arena, env: Env) -> Server {
-        Server { exports: Exports(Arc::new(Mutex::new(exports))), limits: Limits::default(), arena, env }
+        let sized = |export: Export| {
+            let size = export.disk.info().geometry.size;
+            (export, size)
+        };
+        let exports = Exports(Arc::new(Mutex::new(exports.into_iter().map(sized).collect())));
+        Server { exports, limits: Limits::default(), arena, env }
     }
 
     /// Its exports.
@@ -142,12 +145,12 @@ impl Server {
 
     pub(crate) fn describe(&self) -> Vec<Description> {
         let share = u32::try_from(self.share()).unwrap_or(u32::MAX);
-        let describe = |e: &Export| {
+        let describe = |(e, size): &(Export, u64)| {
             let geometry = e.disk.info().geometry;
             let block = geometry.logical_block.max(1);
             Description {
                 name: e.name.clone(),
-                size: geometry.size,
+                size: *size,
                 block,
                 payload_max: (PAYLOAD_MAX.min(share) / block * block).max(block),
                 read_only: e.read_only,
@@ -158,8 +161,10 @@ impl Server {
     }
 
     pub(crate) fn connect(&self, agreed: Agreed, payload_max: u32) -> Target {
+        let (export, size) = self.exports.0.lock()[agreed.export].clone();
         Target {
-            export: self.exports.0.lock()[agreed.export].clone(),
+            export,
+            size,
             payload_max,
             agreed,
             share: self.share(),

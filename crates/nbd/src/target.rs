@@ -21,6 +21,8 @@ const EXTENTS_MAX: usize = PAGE / size_of::<(u32, u32)>();
 /// The shared state of requests.
 pub(crate) struct Target {
     pub(crate) export: Export,
+    /// Its size when the client connected, in bytes.
+    pub(crate) size: u64,
     pub(crate) payload_max: u32,
     pub(crate) agreed: Agreed,
     /// Bytes that its outstanding requests may hold.
@@ -134,7 +136,7 @@ impl Target {
         if !offset.is_multiple_of(block) || !length.is_multiple_of(block) || length == 0 {
             return Err(ErrorNumber::EINVAL);
         }
-        if offset.checked_add(length).is_none_or(|end| end > geometry.size) {
+        if offset.checked_add(length).is_none_or(|end| end > self.size) {
             // NBD: writing past the end has an errno of its own.
             return Err(if writes { ErrorNumber::ENOSPC } else { ErrorNumber::EINVAL });
         }

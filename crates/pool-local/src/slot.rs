@@ -7,6 +7,7 @@ use parking_lot::RwLock;
 use pool::SpaceId;
 use pool::jobs::{Board, ClientIo};
 use pool_seam::{Coordinator, NodeId, Owner, OwnerId, SeamError};
+use space::log::LogError;
 use space::{Settings, Space, SpaceError};
 
 use crate::{LocalError, LocalPool};
@@ -173,5 +174,6 @@ async fn open(local: &LocalPool, owner: OwnerId) -> Result<Space, SpaceError> {
     };
     // The tasks of its log run where it is opened.
     let opened = local.options.worker_of(owner.space).spawn(Space::open(settings, view));
-    opened.await.expect("a worker ends after the spaces that it has opened")
+    // The server's start has failed, and its workers end.
+    opened.await.unwrap_or(Err(SpaceError::Log(LogError::Closed)))
 }

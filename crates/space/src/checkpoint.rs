@@ -25,6 +25,7 @@ use crate::log::commit::FlushSet;
 use crate::log::snapshot::Parts;
 use crate::owner::{Inner, RETRY, Space};
 use crate::port::Port;
+use crate::table::Table;
 use crate::view::{GroupKey, Member, block_id, route};
 use crate::write::{Blocked, Target};
 
@@ -98,9 +99,12 @@ impl Inner {
         drop(all);
         self.checkpoint().await?;
         // Its snapshot has the regions that were overwritten since the one before. Nothing overwrites them any more: in the
-        // next opening, damage there is damage, and no write that a crash interrupted.
-        if !self.active.is_empty() {
-            self.checkpoint().await?;
+        // next opening, damage there is damage, and no write that a crash interrupted. Once more, as the first may have
+        // run in a full log. (Regions that are not resolved since a crash stay.)
+        for _ in 0..2 {
+            if !self.active.is_empty() {
+                self.checkpoint().await?;
+            }
         }
         let sequence = self.log().close().await?;
         let state = LogState { epoch: self.owner.epoch, sequence, is_closed: true };
@@ -232,12 +236,15 @@ impl Inner {
         is_committed: bool,
     ) -> Result<bool, SpaceError> {
         let inner = Arc::clone(self);
-        let parts = move || {
+        let parts = move |(confirmed, said): (u64, u64)| {
             let active = inner.active.snapshot(is_committed);
             let state = active.into_iter().chain(inner.marks.snapshot()).collect();
             // Before the dirty tables are read: a group may only move from here to there.
             let mut unloaded = inner.overlay.groups();
             let dirty = inner.cache.dirty();
+            // While no replica of the log is complete, this is more than is published.
+            let advance = |table: &mut Table| table.advance(confirmed, said);
+            dirty.iter().for_each(|cached| inner.cache.update(cached, advance));
             unloaded.retain(|key| dirty.binary_search_by_key(key, |cached| cached.key()).is_err());
             let mut carried: Vec<_> = dirty.iter().flat_map(|cached| inner.carried(cached)).collect();
             carried.extend(unloaded.into_iter().flat_map(|key| inner.carried_unloaded(key)));

@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::abi::Parameters;
 use crate::control::{self, Control};
 use crate::ring::Queue;
-use crate::serve::{NewDisk, Server};
+use crate::serve::{NewSize, Server};
 use crate::shape;
 use crate::{Error, Options, QUEUE_DEPTH};
 
@@ -29,7 +29,7 @@ pub struct Device {
     number: u32,
     path: PathBuf,
     control: Control,
-    disks: mpsc::UnboundedSender<NewDisk>,
+    sizes: mpsc::UnboundedSender<NewSize>,
     ended: watch::Receiver<bool>,
 }
 
@@ -50,10 +50,10 @@ impl Device {
         let (parameters, bounds) = shape::of(disk.info(), &options, arena.usage().budget as u64)?;
         let control = Control::open().await?;
         let number = control.add(bounds.transfer_max as u32).await?;
-        let (disks, new_disks) = mpsc::unbounded_channel();
-        let server = |queue, name| Server::new(queue, name, disk, bounds, options, arena.clone(), new_disks);
+        let (sizes, new_sizes) = mpsc::unbounded_channel();
+        let server = |queue, name| Server::new(queue, name, disk, bounds, options, arena.clone(), new_sizes);
         match Device::begin(&control, number, &parameters, server, env).await {
-            Ok(ended) => Ok(Device { number, path: block_path(number), control, disks, ended }),
+            Ok(ended) => Ok(Device { number, path: block_path(number), control, sizes, ended }),
             Err(e) => {
                 if let Err(left) = control.delete(number).await {
                     tracing::warn!("ublk: device {number} could not be deleted: {left}");
@@ -115,19 +115,18 @@ impl Device {
         if self.control.can_resize() { Ok(()) } else { Err(Error::CannotResize) }
     }
 
-    /// Replaces the disk by one of another size, otherwise the same. Requests that were begun before go to the former one.
+    /// The disk has another size now, in bytes, which its [`DiskInfo`](disk::DiskInfo) need not show.
     ///
     /// # Errors
     /// `CannotResize`, `Command`: the kernel keeps the former size.
-    pub fn resize(&self, disk: Arc<dyn Disk>) -> impl Future<Output = Result<(), Error>> + use<> {
+    pub fn resize(&self, size: u64) -> impl Future<Output = Result<(), Error>> + use<> {
         let (can, control, number) = (self.check_resizable(), self.control.clone(), self.number);
-        let disks = self.disks.clone();
+        let sizes = self.sizes.clone();
         async move {
             can?;
-            let size = disk.info().geometry.size;
             let (taken, is_taken) = oneshot::channel();
             // If the task has ended, so has the device: the driver says so.
-            if disks.send((disk, taken)).is_ok() {
+            if sizes.send((size, taken)).is_ok() {
                 let _ = is_taken.await;
             }
             control.resize(number, size).await

@@ -29,13 +29,13 @@ pub(crate) struct Server {
     queue: Queue,
     target: Arc<Target>,
     under_way: FuturesUnordered<BoxFuture<(u16, i32)>>,
-    new_disks: mpsc::UnboundedReceiver<NewDisk>,
+    new_sizes: mpsc::UnboundedReceiver<NewSize>,
     /// Tags that nothing comes for any more.
     over: u16,
 }
 
-/// A disk for the requests from now on, and where to say that it is used.
-pub(crate) type NewDisk = (Arc<dyn Disk>, oneshot::Sender<()>);
+/// The size for the requests from now on, in bytes, and where to say that it is used.
+pub(crate) type NewSize = (u64, oneshot::Sender<()>);
 
 /// The shared state of requests.
 #[derive(Clone)]
@@ -57,11 +57,11 @@ impl Server {
         bounds: Bounds,
         options: Options,
         arena: Arena,
-        new_disks: mpsc::UnboundedReceiver<NewDisk>,
+        new_sizes: mpsc::UnboundedReceiver<NewSize>,
     ) -> Server {
         let file = Arc::clone(queue.file());
         let target = Arc::new(Target { name, disk, bounds, options, arena, file });
-        Server { queue, target, under_way: FuturesUnordered::new(), new_disks, over: 0 }
+        Server { queue, target, under_way: FuturesUnordered::new(), new_sizes, over: 0 }
     }
 
     /// Serves until the device is stopped, or removed by another process.
@@ -87,8 +87,8 @@ impl Server {
             tokio::select! {
                 biased;
                 Some((tag, result)) = self.under_way.next() => self.queue.answer(tag, result)?,
-                Some((disk, taken)) = self.new_disks.recv() => {
-                    self.replace_disk(disk);
+                Some((size, taken)) = self.new_sizes.recv() => {
+                    self.set_size(size);
                     let _ = taken.send(());
                 }
                 ready = fd.readable() => ready?.clear_ready(),
@@ -97,10 +97,9 @@ impl Server {
         }
     }
 
-    /// Requests that are under way keep the former disk.
-    fn replace_disk(&mut self, disk: Arc<dyn Disk>) {
-        let bounds = Bounds { size: disk.info().geometry.size, ..self.target.bounds };
-        self.target = Arc::new(Target { disk, bounds, ..Target::clone(&self.target) });
+    fn set_size(&mut self, size: u64) {
+        let bounds = Bounds { size, ..self.target.bounds };
+        self.target = Arc::new(Target { bounds, ..Target::clone(&self.target) });
     }
 
     /// Answers completed requests and starts new ones; returns whether more may be available at once.

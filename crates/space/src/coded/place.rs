@@ -42,7 +42,10 @@ fn first_unplaced(
     table: &Table,
     mut units: Range<usize>,
 ) -> Option<(Range<usize>, u32, Vec<Sg>)> {
-    let in_record = |unit| implied::payload(code, table, unit, code.all()).filter(|_| !table.waits(unit));
+    let in_record = |unit| match table.waits(unit) {
+        true => None,
+        false => implied::payload(code, table, unit, code.all()),
+    };
     let (first, (columns, payload)) = units.find_map(|unit| Some((unit, in_record(unit)?)))?;
     let others = units.map_while(|unit| in_record(unit).filter(|(of, _)| *of == columns));
     let payload: Vec<Sg> = std::iter::once(payload).chain(others.map(|(_, payload)| payload)).collect();

@@ -160,7 +160,7 @@ struct Join {
 
 /// A checkpoint that was not begun yet.
 struct Checkpoint {
-    parts: Box<dyn FnOnce() -> Option<Parts> + Send>,
+    parts: Box<dyn FnOnce((u64, u64)) -> Option<Parts> + Send>,
     done: Answer<()>,
 }
 
@@ -218,12 +218,15 @@ impl SpaceLog {
     }
 
     /// Appends a snapshot, and moves the tail to it: steps 5 and 6 of a checkpoint. `parts` is called once, between two
-    /// records, without a lock of the log: its result must have at least the entries of all earlier records. The log
-    /// adds annex records.
+    /// records, without a lock of the log, with what is confirmed and said to be ([`Progress`], which has less while no
+    /// replica is complete): its result must have at least the entries of all earlier records. The log adds annex records.
     ///
     /// Fails with [`LogError::TooLarge`], or with [`LogError::Busy`] if `parts` returns `None` or another checkpoint is
     /// waiting, before anything is appended.
-    pub fn checkpoint_if(&self, parts: impl FnOnce() -> Option<Parts> + Send + 'static) -> Wait<()> {
+    pub fn checkpoint_if(
+        &self,
+        parts: impl FnOnce((u64, u64)) -> Option<Parts> + Send + 'static,
+    ) -> Wait<()> {
         let (done, wait) = call();
         let mut state = self.shared.state.lock();
         match state.ended.or(state.checkpoint.is_some().then_some(LogError::Busy)) {

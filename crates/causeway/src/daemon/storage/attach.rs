@@ -1,14 +1,13 @@
 //! Attachments of virtual disks: an NBD server on a Unix socket, or a block device of the kernel by ublk.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use arena::Arena;
-use disk::Disk;
 use env::Env;
 use parking_lot::Mutex;
 use pool::SpaceId;
@@ -114,15 +113,15 @@ impl Attachments {
         }
     }
 
-    /// A virtual disk has grown: gives its clients the larger one. A note for the user, if they have to do something.
-    async fn grown(&self, space: SpaceId, disk: Arc<dyn Disk>) -> Result<Option<&'static str>, ublk::Error> {
+    /// A virtual disk has this size now: tells its clients. A note for the user, if they have to do something.
+    async fn grown(&self, space: SpaceId, size: u64) -> Result<Option<&'static str>, ublk::Error> {
         let resized = match self.all.lock().get(&space).map(|a| &a.way) {
             None => return Ok(None),
             Some(Way::Nbd(server)) => {
-                server.exports.replace_disk(&disk);
+                server.exports.grow(size);
                 return Ok(Some("NBD clients see the new size when they connect again"));
             }
-            Some(Way::Device(device)) => device.resize(disk),
+            Some(Way::Device(device)) => device.resize(size),
         };
         resized.await.map(|()| None)
     }
@@ -317,12 +316,13 @@ impl OpenPool {
         space: SpaceId,
         size: u64,
     ) -> Result<Option<&'static str>, StorageError> {
-        if size < self.size_of(space) {
-            self.refuse_attached(space)?;
+        match size.cmp(&self.size_of(space)) {
+            Ordering::Less => self.refuse_attached(space)?,
+            Ordering::Equal => {}
+            Ordering::Greater => self.attachments.check_growth(space)?,
         }
-        self.attachments.check_growth(space)?;
         self.resize(space, size).await?;
-        Ok(self.attachments.grown(space, self.space_for_clients(space)?).await?)
+        Ok(self.attachments.grown(space, size).await?)
     }
 }
 

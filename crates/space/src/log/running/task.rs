@@ -157,9 +157,10 @@ impl Task {
         if self.checkpoint.is_none()
             && let Some(ordered) = state.checkpoint.take()
         {
+            let progress = state.core.progress();
             drop(state);
             // This task appends nothing else before the snapshot's first record.
-            let parts = (ordered.parts)();
+            let parts = (ordered.parts)(progress);
             state = shared.state.lock();
             match parts.map(|parts| state.annex.pack(shared.ring, parts)) {
                 None => _ = ordered.done.send(Err(LogError::Busy)),

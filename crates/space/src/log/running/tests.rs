@@ -25,7 +25,7 @@ impl SpaceLog {
     }
 
     fn checkpoint(&self, parts: impl FnOnce() -> Parts + Send + 'static) -> Wait<()> {
-        self.checkpoint_if(|| Some(parts()))
+        self.checkpoint_if(|_| Some(parts()))
     }
 }
 
