@@ -45,6 +45,21 @@ pub(crate) struct Owned {
     arena: Arena,
 }
 
+/// A pool with a mirror, of which some units have the value 1, durably.
+pub(crate) async fn filled(seed: u64, disks: u16) -> (World, Pool, Owned, SpaceId) {
+    filled_in(World::new(seed, disks)).await
+}
+
+/// The same on this machine.
+pub(crate) async fn filled_in(world: World) -> (World, Pool, Owned, SpaceId) {
+    let pool = world.create().await;
+    let space = pool.create_space(mirror("vm")).await.expect("a space");
+    let owned = world.own(&pool, space).await.expect("an owner");
+    owned.write(0..64, 1).await.expect("a write");
+    owned.flush().await.expect("a flush");
+    (world, pool, owned, space)
+}
+
 impl World {
     /// A machine with so many disks of 64 MiB.
     pub(crate) fn new(seed: u64, disks: u16) -> World {

@@ -85,7 +85,7 @@ impl Control {
         self.features & FEATURE_UPDATE_SIZE != 0
     }
 
-    /// Sets the size of a started device, in bytes: the kernel announces it to whoever uses the block device.
+    /// Sets the size of a started device, in bytes. The kernel notifies the users of the block device.
     pub(crate) async fn resize(&self, device: u32, size: u64) -> Result<(), Error> {
         let resized = self.ask(UPDATE_SIZE, device, size / SECTOR, []).await;
         resized.map(drop).map_err(|e| refused("change the size of the device", e))

@@ -1,5 +1,5 @@
-//! The one task that changes the metadata: its requests, and records. Changes of the voters are in
-//! `disks.rs` and `leaving.rs`, the writer's side of the pool's authority in `owner.rs`. The invariants are the module's (`mod.rs`).
+//! The one task that changes the metadata: its requests, and records. Changes of the voters are in `disks.rs` and
+//! `leaving.rs`, the writer's side of the pool's authority in `owner.rs`. The invariants are the module's (`mod.rs`).
 
 mod disks;
 mod leaving;

@@ -7,7 +7,7 @@ use pool::Pool;
 use pool::authority::memory::{Fault as Unconfirmed, MemoryAuthority, Register};
 use pool_seam::{DiskNumber, JobId, JobOrder, Owner, RowNumber, SpaceId, UNIT};
 
-use crate::world::{World, mirror, virtual_time};
+use crate::world::{World, filled, mirror, virtual_time};
 
 /// The disks with slabs of the space's rows.
 fn disks_of(pool: &Pool, space: SpaceId) -> Vec<DiskNumber> {
@@ -23,12 +23,7 @@ fn disks_of(pool: &Pool, space: SpaceId) -> Vec<DiskNumber> {
 fn a_mirror_survives_a_disk_and_a_power_cut() {
     for lost in 0..3_u16 {
         virtual_time(async {
-            let world = World::new(u64::from(lost), 3);
-            let pool = world.create().await;
-            let space = pool.create_space(mirror("vm")).await.expect("a space");
-            let owned = world.own(&pool, space).await.expect("an owner");
-            owned.write(0..64, 1).await.expect("a write");
-            owned.flush().await.expect("a flush");
+            let (world, pool, owned, space) = filled(u64::from(lost), 3).await;
             assert!(owned.has(0..64, 1).await.expect("a read"));
 
             let is_used = pool.read(|s| s.slabs_used(DiskNumber(lost)).next().is_some());
@@ -58,22 +53,20 @@ fn a_mirror_survives_a_disk_and_a_power_cut() {
 #[test]
 fn repeated_ios_are_counted() {
     virtual_time(async {
-        let world = World::new(7, 2);
-        let pool = world.create().await;
-        let space = pool.create_space(mirror("vm")).await.expect("a space");
-        let owned = world.own(&pool, space).await.expect("an owner");
-        owned.write(0..64, 1).await.expect("a write");
-        owned.flush().await.expect("a flush");
+        let (world, pool, owned, space) = filled(7, 2).await;
         assert!(owned.has(0..64, 1).await.expect("a read"));
         let counted = || (world.retries.of_disk(DiskNumber(0)), world.retries.of_disk(DiskNumber(1)));
         assert_eq!(counted(), (0, 0));
 
         // A damaged copy: the first read of it is repeated.
-        let slab = pool.read(|s| {
-            let row = &s.spaces[&space].rows[&RowNumber(0)];
-            let (_, copy) = row.copies().find(|(_, copy)| copy.place.disk == DiskNumber(0)).expect("a copy");
-            s.disks[&DiskNumber(0)].areas.data(copy.place.slab)
-        });
+        let slab_of = |row: RowNumber| {
+            pool.read(|s| {
+                let mut copies = s.spaces[&space].rows[&row].copies();
+                let (_, copy) = copies.find(|(_, copy)| copy.place.disk == DiskNumber(0)).expect("a copy");
+                s.disks[&DiskNumber(0)].areas.data(copy.place.slab)
+            })
+        };
+        let slab = slab_of(RowNumber(0));
         world.machine.scribble(SlotId(0), slab.offset, &vec![0xee; 64 * UNIT as usize]);
         for _ in 0..4 {
             assert!(owned.has(0..64, 1).await.expect("a read"));
@@ -83,12 +76,7 @@ fn repeated_ios_are_counted() {
 
         // The only disk with the log refuses a record once.
         pool.take_offline(DiskNumber(1)).await.expect("the other has everything");
-        let log = pool.read(|s| {
-            let row = &s.spaces[&space].rows[&RowNumber::LOG];
-            let (_, copy) =
-                row.copies().find(|(_, copy)| copy.place.disk == DiskNumber(0)).expect("a replica");
-            s.disks[&DiskNumber(0)].areas.data(copy.place.slab)
-        });
+        let log = slab_of(RowNumber::LOG);
         let rule = Rule::new(Op::Write, When::Nth(0), Fault::Error).within(log.offset..log.end());
         world.machine.rule(SlotId(0), rule);
         owned.write(0..1, 2).await.expect("a write");
@@ -191,12 +179,7 @@ fn a_space_that_could_not_be_destroyed_is_opened_again() {
 #[test]
 fn a_disk_returns_and_is_filled() {
     virtual_time(async {
-        let world = World::new(4, 2);
-        let pool = world.create().await;
-        let space = pool.create_space(mirror("vm")).await.expect("a space");
-        let owned = world.own(&pool, space).await.expect("an owner");
-        owned.write(0..64, 1).await.expect("a write");
-        owned.flush().await.expect("a flush");
+        let (world, pool, owned, space) = filled(4, 2).await;
         let (away, other) = (DiskNumber(1), DiskNumber(0));
         assert!(disks_of(&pool, space).contains(&away));
         world.machine.pull(SlotId(1), PowerCut::LoseAll);
@@ -231,12 +214,7 @@ fn a_disk_returns_and_is_filled() {
 fn a_disk_that_joins_while_an_owner_opens_is_not_trusted() {
     for (opens, fails) in [(false, false), (true, false), (true, true)] {
         virtual_time(async {
-            let world = World::new(7, 2);
-            let pool = world.create().await;
-            let space = pool.create_space(mirror("vm")).await.expect("a space");
-            let owned = world.own(&pool, space).await.expect("an owner");
-            owned.write(0..64, 1).await.expect("a write");
-            owned.flush().await.expect("a flush");
+            let (world, pool, owned, space) = filled(7, 2).await;
             owned.space.checkpoint().await.expect("a checkpoint");
             drop(owned);
             let disks = disks_of(&pool, space);
@@ -331,12 +309,7 @@ fn a_disk_that_was_set_back_is_filled_again() {
 #[test]
 fn a_disk_that_leaves_without_an_owner_is_accounted_for_by_the_next() {
     virtual_time(async {
-        let world = World::new(12, 2);
-        let pool = world.create().await;
-        let space = pool.create_space(mirror("vm")).await.expect("a space");
-        let owned = world.own(&pool, space).await.expect("an owner");
-        owned.write(0..64, 1).await.expect("a write");
-        owned.flush().await.expect("a flush");
+        let (world, pool, owned, space) = filled(12, 2).await;
         drop(owned);
         let away = DiskNumber(1);
         pool.take_offline(away).await.expect("it leaves");

@@ -8,26 +8,13 @@ use futures_util::future::join_all;
 use pool::{Absence, AdminError, Deadlines, HANGS, Pool, Presence};
 use pool_seam::{Areas, DiskNumber, JobId, JobOrder, Membership, Owner, OwnerId, RowNumber, SpaceId};
 
-use crate::world::{Owned, World, mirror, node_with_two_voters, put_into_nodes, virtual_time};
+use crate::world::{World, filled, filled_in, mirror, node_with_two_voters, put_into_nodes, virtual_time};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// A mirror with its first units written and flushed.
-async fn filled(seed: u64, disks: u16) -> (World, Pool, Owned, SpaceId) {
-    filled_in(World::new(seed, disks)).await
-}
-
-async fn filled_in(world: World) -> (World, Pool, Owned, SpaceId) {
-    let pool = world.create().await;
-    let space = pool.create_space(mirror("vm")).await.expect("a space");
-    let owned = world.own(&pool, space).await.expect("an owner");
-    owned.write(0..64, 1).await.expect("a write");
-    owned.flush().await.expect("a flush");
-    (world, pool, owned, space)
-}
-
 /// The disks of the first row.
 fn disks_of(pool: &Pool, space: SpaceId) -> Vec<DiskNumber> {
     pool.read(|s| s.spaces[&space].rows[&RowNumber(0)].copies().map(|(_, copy)| copy.place.disk).collect())

@@ -4,6 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use disk::DiskError;
+
 use super::{Form, Writer};
 use crate::format::{EPOCHS_BYTES, state_size_bound};
 use crate::metadata::absence;
@@ -13,7 +15,6 @@ use crate::metadata::store::{CommitError, Suspension};
 use crate::metadata::voter::Voter;
 use crate::state::Answers;
 use crate::{DiskNumber, Op, voters};
-use disk::DiskError;
 
 impl Writer {
     pub(in crate::metadata) async fn join(
