@@ -7,6 +7,7 @@ their own with a short name, because a Unix socket's path has 107 bytes at most.
 import getpass
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -21,11 +22,21 @@ START_SECONDS = 20
 STOP_SECONDS = 20
 
 
+GIVEN = set()
+
+
 def free_port():
-    """A TCP port that nothing on loopback listens on now."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """A TCP port of loopback that nobody uses now. It is below the range from which the kernel takes the ports of connections (32768 and up), so that no client has it when the server comes to listen, and it is given once."""
+    while True:
+        port = random.randrange(10000, 32768)
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in GIVEN:
+            GIVEN.add(port)
+            return port
 
 
 class Server:

@@ -105,13 +105,7 @@ pub fn of_pool(state: &State, troubled: &Troubled, suspended: bool, read_only: b
 /// Whether the pool continues without a present disk, with all its present data.
 pub fn may_leave(state: &State, disk: DiskNumber) -> bool {
     let left = state.voters.iter().filter(|v| **v != disk).count();
-    let mut after = state.clone();
-    let ops = state.leave(disk, Absence::Asked, &crate::Answers::new());
-    let all = |s: &State, space| redundancy(s, space).health != "Unhealthy";
-    state.is_present(disk)
-        && left >= state.quorum_to_continue()
-        && after.apply_all(&ops).is_ok()
-        && state.spaces.keys().all(|space| all(&after, *space) || !all(state, *space))
+    state.is_present(disk) && left >= state.quorum_to_continue() && !state.needs(disk)
 }
 
 /// How many whole rows of such a space fit the pool, besides its log: each takes `slabs_in_row` slabs, for a mirror on

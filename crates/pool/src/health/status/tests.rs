@@ -113,6 +113,17 @@ fn who_may_leave() {
     assert_eq!(may(&s), [false, false, true, true]);
     space(&mut s, "scratch", Resiliency::Simple, 1, &[&[2]]);
     assert_eq!(may(&s), [false, false, false, true]);
+    // A space that lacks a row keeps the rest of its data, and the only replica of its log.
+    let mut s = state(&[8; 9]);
+    let vm = space(&mut s, "vm", MIRROR, 1, &[&[0, 1], &[2, 3]]);
+    let log = [4, 5].map(|d| SlabPlace { disk: DiskNumber(d), slab: 7 }).to_vec();
+    s.fill(vm, RowNumber::LOG, log).expect("a log");
+    (0..2).for_each(|disk| lose(&mut s, disk));
+    assert_eq!(of_space(&s, vm).health, "Unhealthy");
+    let may = |s: &State| (2..9).map(|d| may_leave(s, DiskNumber(d))).collect::<Vec<_>>();
+    assert_eq!(may(&s), [true; 7]);
+    [2, 4].into_iter().for_each(|disk| lose(&mut s, disk));
+    assert_eq!(may(&s), [false, false, false, false, true, true, true]);
     assert!(!may_leave(&state(&[8]), DiskNumber(0)), "a pool has a disk");
 }
 
