@@ -430,7 +430,7 @@ def instructions(place):
     disks, out = RamDisks(2, GIB // 4), {}
     try:
         for name in COUNTED:
-            write, random, block, depth, _ = RAM[name]
+            _, write, random, block, depth, _ = RAM[name]
             profile = Path(place) / f"callgrind-{name}"
             under = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={profile}", "--log-file=/dev/null"]
             with Load(disks.paths, "mirror", 1, 64 * MIB, under=under) as load:

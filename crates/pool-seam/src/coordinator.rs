@@ -72,8 +72,9 @@ pub struct Request {
 pub enum OwnerOp {
     /// Slabs for a row; the coordinator chooses them. The row is *new* until `Ready` (rule 18).
     Allocate { row: RowNumber },
-    /// The row's blocks are written, durably.
-    Ready { row: RowNumber, birth: u32 },
+    /// The blocks of a new row are written, durably, on these disks, all that are present; its other copies have missed
+    /// everything. Of a log it is known before which replicas have it.
+    Ready { row: RowNumber, birth: u32, written: Vec<(DiskNumber, Membership)> },
     /// The row's slabs are free; it reads as zeros.
     Free { row: RowNumber, birth: u32 },
     /// A copy does not have the newest writes of these regions (rule 10). `seen` is the membership that its disk has in the

@@ -64,11 +64,8 @@ impl Pool {
         let decide = move |s: &crate::State| {
             let space = SpaceId(s.next_space);
             let planned = s.new_space(record).ok_or(NoPlace::NoSuchRow(space)).and_then(|record| {
-                let log = placement::log_row(s, &record, |_| true)?
-                    .into_iter()
-                    .map(|place| (place, false))
-                    .collect();
-                let log = SpaceOp::Allocate { row: RowNumber::LOG, first: s.next_generation, slabs: log };
+                let slabs = placement::log_row(s, &record, |_| true)?;
+                let log = SpaceOp::Allocate { row: RowNumber::LOG, first: s.next_generation, slabs };
                 Ok([SpaceOp::Create { record: Box::new(record) }, log].map(|op| Op::Space { space, op }))
             });
             match planned {

@@ -48,8 +48,9 @@ pub fn allocate(
     slabs: impl IntoIterator<Item = SlabPlace>,
 ) -> [Op; 2] {
     let first = s.next_generation;
-    let slabs = slabs.into_iter().map(|place| (place, false)).collect();
-    let ops = [SpaceOp::Allocate { row, first, slabs }, SpaceOp::Ready { row, birth: first }];
+    let slabs = slabs.into_iter().collect();
+    let ready = SpaceOp::Ready { row, birth: first, missed: Vec::new() };
+    let ops = [SpaceOp::Allocate { row, first, slabs }, ready];
     ops.map(|op| Op::Space { space, op })
 }
 

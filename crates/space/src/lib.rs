@@ -18,6 +18,7 @@
 //! a bug and panic.
 
 mod active;
+mod allocate;
 pub mod blocks;
 pub mod cache;
 mod checkpoint;

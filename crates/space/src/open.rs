@@ -49,7 +49,7 @@ impl Space {
                 let blocks = RING_BLOCKS.min(view.slab_bytes / BLOCK as u64 / 2);
                 let ring = Ring::new(blocks).expect("a slab has room");
                 let log = SpaceLog::create(settings, ring, replicas, 1).await.map_err(failed)?;
-                ops.push(OwnerOp::Ready { row: RowNumber::LOG, birth: row.birth });
+                ops.push(OwnerOp::Ready { row: RowNumber::LOG, birth: row.birth, written: Vec::new() });
                 (log, 0)
             } else {
                 let state = (view.record.log.epoch.0, view.record.log.sequence);

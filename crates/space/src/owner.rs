@@ -1,12 +1,11 @@
 //! The owner of a space: the state that all of its calls share, and its requests to the coordinator.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use arena::{Arena, IoBuf, Sg};
+use arena::Arena;
 use disk::{Disk, DiskError, Op, Place};
 use env::{Env, Epoch, Io};
 use pool_seam::{
@@ -14,12 +13,10 @@ use pool_seam::{
     Lease, LogState, Membership, NodeId, Owner, OwnerId, OwnerOp, OwnerStatus, Regions, Request, Returned,
     Row, RowNumber, SeamError, SpaceId, SpaceView, Turn, ViewVersion,
 };
-use smallvec::smallvec;
 use tokio::sync::{Mutex, Notify, RwLock, Semaphore, SemaphorePermit};
 
 use crate::SpaceError;
 use crate::active::Active;
-use crate::blocks::{self, ChecksumBlock, Units};
 use crate::cache::{Budget, Cache};
 use crate::coded::Unplaced;
 use crate::disk_marks::DiskMarks;
@@ -29,18 +26,15 @@ use crate::locks::RangeLocks;
 use crate::log::{LogError, Progress, SpaceLog};
 use crate::marks::Mark;
 use crate::overlay::Overlay;
-use crate::port::{Access, Port, Ports};
+use crate::port::{Access, Ports};
 use crate::replicas::Replicas;
 use crate::retries::Retries;
 use crate::size::Limit;
-use crate::view::{GroupKey, View, block_id, layout};
+use crate::view::{GroupKey, View};
 use crate::waiting::Waiting;
 
 /// Runs of writes that are in flight at a time for each disk of the space.
 const WRITES_FOR_DISK: usize = 64;
-
-/// Rows that are allocated with one request.
-const ROWS_AT_ONCE: u32 = 16;
 
 /// The delay before a failed operation is retried; also the first pause before an unanswered request is repeated.
 pub(crate) const RETRY: Duration = Duration::from_millis(100);
@@ -213,13 +207,6 @@ impl Space {
     /// Reads that took so long that the data was read from other disks too, since the space was opened.
     pub fn hedged_reads(&self) -> u64 {
         self.0.hedged.load(Ordering::Relaxed)
-    }
-
-    /// Allocates the slabs of all rows of the space's size, for fixed provisioning. After [`SeamError::NoRoom`] the
-    /// rows allocated so far stay allocated.
-    pub async fn allocate_all(&self) -> Result<(), SpaceError> {
-        let inner = Arc::clone(&self.0);
-        self.0.env.run(async move { inner.allocate_all().await }).await
     }
 }
 
@@ -592,108 +579,6 @@ impl Inner {
         here.for_each(|(_, copy)| act(log, copy.generation));
     }
 
-    /// Allocates and initialises a row: rule 18.
-    pub(crate) async fn allocate(self: &Arc<Inner>, row: RowNumber) -> Result<(), SpaceError> {
-        self.allocate_rows(row.0..row.0 + 1).await
-    }
-
-    async fn allocate_all(self: &Arc<Inner>) -> Result<(), SpaceError> {
-        let mut first = 0;
-        loop {
-            // It may have another size by now.
-            let view = self.view.get().value;
-            let rows = view.record.size.div_ceil(layout(&view).row_bytes()) as u32;
-            if first >= rows {
-                return Ok(());
-            }
-            let end = rows.min(first + ROWS_AT_ONCE);
-            self.allocate_rows(first..end).await?;
-            first = end;
-        }
-    }
-
-    /// Allocates and initialises rows, in two requests if no disk is removed meanwhile.
-    async fn allocate_rows(self: &Arc<Inner>, rows: Range<u32>) -> Result<(), SpaceError> {
-        let mut has_waited = false;
-        loop {
-            // Not held while this waits for a checkpoint: a call that blocks checkpoints may wait for this lock.
-            let one = self.allocating.lock().await;
-            let view = self.view.get().value;
-            let rows = || rows.clone().map(RowNumber);
-            let missing = rows().filter(|row| !view.record.rows.contains_key(row));
-            let missing: Vec<OwnerOp> = missing.map(|row| OwnerOp::Allocate { row }).collect();
-            if !missing.is_empty() {
-                match self.commit(missing).await {
-                    Ok(()) => {}
-                    // A checkpoint frees emptied groups and rows. One may be doing so now.
-                    Err(SpaceError::Seam(SeamError::NoRoom(_)))
-                        if self.has_emptied.load(Ordering::Relaxed) || !has_waited =>
-                    {
-                        drop(one);
-                        has_waited = true;
-                        drop(self.checkpoints.lock().await);
-                        if self.has_emptied.load(Ordering::Relaxed) {
-                            Box::pin(self.checkpoint()).await?;
-                        }
-                    }
-                    Err(error) => return Err(error),
-                }
-                continue;
-            }
-            let mut ready = Vec::new();
-            let new = |row: RowNumber| Some((row, view.record.rows.get(&row).filter(|row| row.is_new)?));
-            for (row, record) in rows().filter_map(new) {
-                if !self.write_empty_blocks(&view, row, record).await? {
-                    break;
-                }
-                ready.push(OwnerOp::Ready { row, birth: record.birth });
-            }
-            if !ready.is_empty() {
-                self.commit(ready).await?;
-            } else if rows().all(|row| new(row).is_none()) {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Writes the blocks of a new row, durably; `false` if a disk was removed meanwhile.
-    async fn write_empty_blocks(
-        &self,
-        view: &SpaceView,
-        row: RowNumber,
-        record: &Row,
-    ) -> Result<bool, SpaceError> {
-        let resiliency = view.record.resiliency_of(record);
-        let (data, slabs) = match resiliency.is_parity() {
-            true => (usize::from(view.record.columns), record.slabs.len()),
-            false => (1, resiliency.copies()),
-        };
-        let block = ChecksumBlock {
-            version: 0,
-            writing: 0,
-            lost: Units::NONE,
-            written: smallvec![Units::NONE; data],
-            versions: smallvec![0; slabs],
-            sums: [0; pool_seam::GROUP_UNITS as usize],
-        };
-        for (_, copy) in record.copies() {
-            let disk = copy.place.disk;
-            let Some((at, of)) = view.disks.get(&disk).and_then(|at| Some((at, at.membership?))) else {
-                continue;
-            };
-            let id = |group| block_id(view, row, group, copy.generation);
-            let bytes: Vec<u8> =
-                (0..(view.slab_bytes / GROUP) as u32).flat_map(|group| block.encode(&id(group))).collect();
-            let offset = blocks::position(at.areas.checksums(copy.place.slab).offset, 0);
-            let Some(port) = self.port_of(disk, of).await? else { return Ok(false) };
-            let written = write_durably(&port, offset, IoBuf::from(bytes)).await;
-            if let Err(error) = written {
-                return self.leave_out(disk, of, Absence::WriteFailed, error).await.map(|()| false);
-            }
-        }
-        Ok(true)
-    }
-
     /// Waits for a flush of a set, and then for the lease (rule 4).
     pub(crate) async fn confirmed(
         &self,
@@ -702,9 +587,4 @@ impl Inner {
         wait.await?;
         self.lease.hold().wait().await.map_err(SpaceError::from)
     }
-}
-
-async fn write_durably(port: &Arc<Port>, offset: u64, bytes: IoBuf) -> Result<(), DiskError> {
-    port.write(offset, Sg::from_iter([bytes]), false).await?;
-    port.flush().await
 }

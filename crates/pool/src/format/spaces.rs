@@ -43,7 +43,7 @@ choice!(SpaceOp {
     4 => Rename { name },
     5 => SetMedia { media },
     6 => Allocate { row, first, slabs },
-    7 => Ready { row, birth },
+    7 => Ready { row, birth, missed },
     8 => Free { row, birth },
     9 => Missed { row, index, generation, regions },
     10 => NotMissed { row, index, generation, regions },

@@ -6,22 +6,20 @@ use super::{Eligible, NoPlace, keeps_enough, mates, place, shared};
 use crate::{DiskNumber, Resiliency, Row, RowNumber, SlabPlace, SpaceId, SpaceRecord, State, Usage};
 
 /// Places for a new row of a space, in the row's order, on disks that are `usable`. If there are too few, some are on
-/// disks that are absent or not usable, at most as many as the row can lose; these are marked `true`: they are wholly
-/// stale.
+/// disks that are absent or not usable, at most as many as the row can lose.
 pub fn row(
     state: &State,
     space: SpaceId,
     usable: impl Fn(DiskNumber) -> bool,
-) -> Result<Vec<(SlabPlace, bool)>, NoPlace> {
+) -> Result<Vec<SlabPlace>, NoPlace> {
     let record = state.spaces.get(&space).ok_or(NoPlace::NoSuchRow(space))?;
     let eligible = Eligible::for_data(state, record.media);
     let here = |disk: DiskNumber| is_reachable(state, disk, record.slot) && usable(disk);
-    let places = place(state, record, &eligible, here, |_| true, tie(state)).or_else(|full| {
+    place(state, record, &eligible, here, |_| true, tie(state)).or_else(|full| {
         let may = |disk: DiskNumber| has_slot(state, disk, record.slot);
         let places = place(state, record, &eligible, may, here, tie(state));
         places.ok().filter(|places| keeps_enough(record, places, here)).ok_or(full)
-    })?;
-    Ok(places.into_iter().map(|place| (place, !here(place.disk))).collect())
+    })
 }
 
 /// How many replicas the log of such a space has if the pool has enough disks.

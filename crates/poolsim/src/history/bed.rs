@@ -35,8 +35,8 @@ pub(super) struct Bed {
     pub(super) set_back: RefCell<BTreeSet<usize>>,
     /// The pool's numbers of the disks, by slot.
     pub(super) numbers: RefCell<BTreeMap<usize, DiskNumber>>,
-    /// Images of the pool's disks at some moments, by slot.
-    pub(super) images: RefCell<Vec<BTreeMap<usize, Image>>>,
+    /// Images of the pool's disks at some moments, by slot, and whether the disk was damaged then.
+    pub(super) images: RefCell<Vec<BTreeMap<usize, (Image, bool)>>>,
     /// Something is changed that keeps slabs on their disks.
     pub(super) is_busy: Cell<bool>,
     /// A bad disk is being removed: until it is, the pool counts it.

@@ -57,7 +57,12 @@ fn keep_images(bed: &Bed, random: &mut Random) {
             images.swap_remove(at);
         }
         let slots = bed.numbers.borrow().keys().copied().collect::<Vec<_>>();
-        images.push(slots.into_iter().map(|slot| (slot, bed.machine.image(SlotId(slot)))).collect());
+        let (lying, set_back) = (bed.lying.borrow(), bed.set_back.borrow());
+        let image = |slot| {
+            let is_damaged = lying.contains(&slot) && !set_back.contains(&slot);
+            (slot, (bed.machine.image(SlotId(slot)), is_damaged))
+        };
+        images.push(slots.into_iter().map(image).collect());
     }
 }
 
@@ -222,7 +227,8 @@ async fn resync(bed: &Bed, site: &Site, space: usize) {
             bed.fail(&format!("space {space} is still behind: {what}"));
         }
         for number in site.pool.members().iter().map(|member| member.number).collect::<Vec<_>>() {
-            run(bed, site, space, JobOrder::Resync(number)).await;
+            let report = run(bed, site, space, JobOrder::Resync(number)).await;
+            bed.note(|| format!("resync of disk {} in space {space}: {report:?}", number.0));
         }
         // A replica of the log joins by itself, at the next checkpoint.
         bed.env.sleep(Duration::from_secs(if attempt == 0 { 0 } else { 5 })).await;

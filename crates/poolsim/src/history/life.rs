@@ -224,11 +224,14 @@ fn between(bed: &Bed, random: &mut Random) {
 
 fn set_back(bed: &Bed, slot: usize, random: &mut Random) {
     let images = bed.images.borrow();
-    let Some(image) = random.pick(&images).and_then(|images| images.get(&slot)) else { return };
-    bed.note(|| format!("disk {slot} is set back"));
+    let Some((image, is_damaged)) = random.pick(&images).and_then(|images| images.get(&slot)) else { return };
+    bed.note(|| format!("disk {slot} is set back, to a damaged image: {is_damaged}"));
     bed.spoil(slot);
     bed.lying.borrow_mut().insert(slot);
-    bed.set_back.borrow_mut().insert(slot);
+    match is_damaged {
+        true => bed.set_back.borrow_mut().remove(&slot),
+        false => bed.set_back.borrow_mut().insert(slot),
+    };
     bed.machine.replace(SlotId(slot), &options(slot), image.clone());
     if let Some(delay) = bed.shape.delay {
         bed.machine.shuffle(SlotId(slot), delay);

@@ -39,7 +39,8 @@ pub(super) async fn take_offline(bed: &Bed, site: &Site, random: &mut Random) {
             run(bed, site, space, JobOrder::Resolve).await;
         }
     }
-    let number = bed.number(slot).expect("a disk of the pool");
+    // It may have been taken away meanwhile.
+    let Some(number) = bed.number(slot) else { return };
     if is_over(bed, site) || !present(&slot) {
         return;
     }

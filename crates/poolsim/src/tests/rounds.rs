@@ -64,8 +64,12 @@ async fn staged(world: &World, takes: Duration, says: Vec<CopyRegions>) -> (Pool
     let link: Arc<dyn Owner> = Arc::<Puppet>::clone(&puppet);
     pool.link(owner, Arc::downgrade(&link) as Weak<dyn Owner>);
     allocate(&pool, owner, 1, 0).await;
-    let birth = pool.read(|s| s.spaces[&space].rows[&RowNumber(0)].birth);
-    ask(&pool, owner, 2, OwnerOp::Ready { row: RowNumber(0), birth }).await;
+    let (birth, written) = pool.read(|s| {
+        let row = &s.spaces[&space].rows[&RowNumber(0)];
+        let disks = row.slabs.iter().map(|copy| copy.place.disk);
+        (row.birth, disks.filter_map(|disk| Some((disk, s.membership(disk)?))).collect())
+    });
+    ask(&pool, owner, 2, OwnerOp::Ready { row: RowNumber(0), birth, written }).await;
     (pool, owner, puppet)
 }
 

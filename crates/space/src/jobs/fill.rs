@@ -13,8 +13,8 @@ use arena::{Class, IoBuf, IoBufMut, Sg, SgMut, sg_slice};
 use disk::sized;
 use futures_util::future::join_all;
 use pool_seam::{
-    Absence, DiskNumber, GROUP_UNITS, Membership, OwnerOp, Regions, Row, RowNumber, SeamError, SlabCopy,
-    SlabPlace, SpaceView, Stays, UNIT,
+    Absence, DiskNumber, GROUP_UNITS, Membership, OwnerOp, Regions, Row, RowNumber, SeamError, SlabPlace,
+    SpaceView, Stays, UNIT,
 };
 use tokio::sync::oneshot;
 
@@ -86,13 +86,6 @@ enum Filled {
 impl Job {
     /// Fills the stale regions of a disk.
     pub(super) async fn resync(&mut self, disk: DiskNumber) -> Result<(), SpaceError> {
-        // Rows that were never initialised because of a crash.
-        let view = self.inner.view.get().value;
-        let is_to_fill = |copy: &SlabCopy| copy.place.disk == disk && copy.missed != 0;
-        let new = view.record.rows.iter().filter(|(row, record)| record.is_new && **row != RowNumber::LOG);
-        for (row, _) in new.filter(|(_, record)| record.copies().any(|(_, copy)| is_to_fill(copy))) {
-            self.inner.allocate(*row).await?;
-        }
         self.done.of = self.inner.count_missing(|piece| piece.disk == disk) * self.inner.region_bytes();
         while self.pieces(|piece| piece.disk == disk).await? {}
         self.inner.settle_restored().await

@@ -137,6 +137,8 @@ impl Metadata {
             let index = row_now
                 .as_ref()
                 .and_then(|row| Some(row.copies().find(|(_, copy)| copy.generation == *generation)?.0));
+            // A new row holds nothing that could be missed.
+            let row_now = row_now.filter(|of| !of.is_new || *row == RowNumber::LOG);
             let copy = row_now.zip(index).and_then(|(row, index)| row.copy_mut(index));
             if let Some(copy) = copy.filter(|copy| copy.place.disk == disk) {
                 let missed = if *row == RowNumber::LOG && *regions != 0 { ALL } else { *regions };
@@ -209,7 +211,7 @@ impl Metadata {
     /// stale.
     pub(super) fn stale(&mut self, disk: DiskNumber) {
         let rows: Vec<(RowNumber, Row)> = self.record.rows.iter().map(|(n, row)| (*n, row.clone())).collect();
-        for (number, row) in rows {
+        for (number, row) in rows.into_iter().filter(|(n, row)| !row.is_new || *n == RowNumber::LOG) {
             let alone = self.alone(number, &row, disk, |other| other != disk);
             let of_disk = row.copies().filter(|(_, copy)| copy.place.disk == disk);
             for (index, _) in of_disk {
@@ -226,7 +228,7 @@ impl Metadata {
         let regions = of_slab.all();
         match *op {
             OwnerOp::Allocate { row } => self.allocate(row)?,
-            OwnerOp::Ready { row, birth } => self.row(row, birth)?.is_new = false,
+            OwnerOp::Ready { row, birth, ref written } => self.ready(row, birth, written)?,
             OwnerOp::Free { row, birth } => {
                 self.row(row, birth)?;
                 self.record.rows.remove(&row).filter(|_| row != RowNumber::LOG).ok_or(Refusal::Invalid)?;
@@ -237,6 +239,9 @@ impl Metadata {
                 let disk = self.copy(row, index, generation)?.place.disk;
                 check(self.membership(disk) == seen)?;
                 let present = &self.record.rows[&row];
+                if present.is_new && row != RowNumber::LOG {
+                    return Ok(());
+                }
                 // Regions that no other disk has are not marked.
                 let kept = match self.record.unaccounted.contains_key(&disk) {
                     true => self.alone(row, present, disk, |other| other != disk),
@@ -381,6 +386,30 @@ impl Metadata {
         let count = self.record.slabs_in_row();
         let slabs = self.slabs(count, &BTreeSet::new())?;
         self.record.rows.insert(row, Row::new(slabs[0].generation, slabs));
+        Ok(())
+    }
+
+    fn ready(
+        &mut self,
+        number: RowNumber,
+        birth: u32,
+        written: &[(DiskNumber, Membership)],
+    ) -> Result<(), Refusal> {
+        let mut row = self.row(number, birth)?.clone();
+        check(row.is_new)?;
+        if number != RowNumber::LOG {
+            for index in 0..row.copies().count() {
+                let copy = row.copy_mut(index).expect("it is one of its copies");
+                let of = self.membership(copy.place.disk);
+                check(of.is_none_or(|of| written.contains(&(copy.place.disk, of))))?;
+                copy.missed = if of.is_some() { 0 } else { Regions::new(self.slab_bytes).missed(0, ALL) };
+            }
+        }
+        let whole = |slab: &usize| row.slabs[*slab].missed == 0;
+        let is_enough = |(set, needed): (Range<usize>, usize)| set.filter(whole).count() >= needed;
+        check(self.sets(number, &row).into_iter().all(is_enough))?;
+        row.is_new = false;
+        self.record.rows.insert(number, row);
         Ok(())
     }
 

@@ -80,9 +80,16 @@ async fn commit(rig: &Rig, ops: &[OwnerOp]) -> Result<Arc<SpaceView>, SeamError>
 /// A row that is ready.
 async fn allocated(rig: &Rig) -> Row {
     let view = commit(rig, &[OwnerOp::Allocate { row: ROW }]).await.expect("room");
-    let birth = view.record.rows.get(&ROW).expect("a row").birth;
-    let view = commit(rig, &[OwnerOp::Ready { row: ROW, birth }]).await.expect("it fits");
+    let view = commit(rig, &[ready(&view)]).await.expect("it fits");
     view.record.rows.get(&ROW).expect("a row").clone()
+}
+
+/// All present disks have the blocks of the row.
+fn ready(view: &SpaceView) -> OwnerOp {
+    let row = row(view, ROW);
+    let disks = row.slabs.iter().map(|copy| copy.place.disk);
+    let written = disks.filter_map(|disk| Some((disk, view.membership(disk)?))).collect();
+    OwnerOp::Ready { row: ROW, birth: row.birth, written }
 }
 
 fn row(view: &SpaceView, row: RowNumber) -> &Row {

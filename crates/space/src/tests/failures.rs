@@ -23,7 +23,7 @@ fn a_disk_that_is_pulled_is_left_out_before_the_answer() {
         assert_ne!(missed, 0, "it lacks what was written without it");
         world.read(0..8).await.unwrap();
         world.flush().await.unwrap();
-        assert_eq!(world.rig.return_disk(DiskNumber(2)).await, Ok(Returned::Behind));
+        assert_eq!(world.rig.return_disk(DiskNumber(2)).await, Ok(Returned::Proven { mark: 0 }));
         world.write(0..8, false).await.unwrap();
         world.read(0..8).await.unwrap();
     });
@@ -260,6 +260,31 @@ fn a_disk_with_an_older_mark_misses_everything() {
         assert!(!here.is_empty() && here.iter().all(|missed| *missed != 0), "{here:?}");
         for row in 0..4 {
             world.read(row * 512..row * 512 + 4).await.unwrap();
+        }
+    });
+}
+
+/// Rule 18: it lacks the first blocks of a row, in which nothing was written yet, and there was no checkpoint since.
+#[test]
+fn a_disk_set_back_to_before_a_row_misses_everything() {
+    virtual_time(async {
+        let setup = Setup { disks: vec![20 << 20; 4], log_replicas: 2, ..Setup::new(7, 4, MIRROR) };
+        let world = World::new(&setup).await;
+        let earlier = world.rig.machine.image(SlotId(3));
+        for row in 0..4 {
+            world.space.0.allocate(RowNumber(row)).await.unwrap();
+        }
+        let set_back = |rig: &Rig| rig.machine.roll_back(SlotId(3), &earlier, 0, 20 << 20);
+        let world = world.crashed(PowerCut::LoseAll, set_back).await;
+        let view = world.rig.view_now();
+        let copies = view.record.rows.values().flat_map(|row| row.copies().collect::<Vec<_>>());
+        let here: Vec<u64> = copies
+            .filter(|(_, copy)| copy.place.disk == DiskNumber(3))
+            .map(|(_, copy)| copy.missed)
+            .collect();
+        assert!(!here.is_empty() && here.iter().all(|missed| *missed != 0), "{here:?}");
+        for row in 0..4 {
+            world.write(row * 512..row * 512 + 4, false).await.unwrap();
         }
     });
 }

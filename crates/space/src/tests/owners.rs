@@ -169,7 +169,7 @@ fn an_owner_that_is_not_told_of_the_next_one_changes_nothing() {
                 (0..4).map(|n| user(&old, &is_deposed, &acknowledged, Random(setup.seed * 10 + n + 1))),
             );
             let next = async {
-                rig.env.sleep(Duration::from_micros(60_000 + random.below(60_000))).await;
+                rig.env.sleep(Duration::from_micros(100_000 + random.below(60_000))).await;
                 rig.next_owner();
                 let model = Model::new(&rig.machine);
                 let new = World::open_with(rig.clone(), model, Box::new(gates.open(&rig))).await;

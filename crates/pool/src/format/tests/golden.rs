@@ -70,10 +70,12 @@ fn ops() -> Vec<Op> {
     };
     let of_space = [
         create(space_of("m", 4 << 20, mirror, 1, 3)),
-        SpaceOp::Allocate { row: log, first: 1, slabs: vec![(place(0, 3), false), (place(1, 4), false)] },
-        SpaceOp::Ready { row: log, birth: 1 },
-        SpaceOp::Allocate { row, first: 3, slabs: vec![(place(0, 1), false), (place(1, 2), false)] },
-        SpaceOp::Missed { row, index: 1, generation: 4, regions: 0b110 },
+        SpaceOp::Allocate { row: log, first: 1, slabs: vec![place(0, 3), place(1, 4)] },
+        SpaceOp::Ready { row: log, birth: 1, missed: Vec::new() },
+        SpaceOp::Allocate { row, first: 3, slabs: vec![place(0, 1), place(1, 2)] },
+        SpaceOp::Ready { row, birth: 3, missed: vec![1] },
+        SpaceOp::NotMissed { row, index: 1, generation: 4, regions: 0b001 },
+        SpaceOp::Missed { row, index: 0, generation: 3, regions: 0b001 },
         SpaceOp::BeginMove { row, index: 1, to: place(2, 5) },
         SpaceOp::Unaccounted { disk: DiskNumber(1), of: Membership(1) },
         SpaceOp::Log { state: LogState { epoch, sequence: 0x0506, is_closed: false } },

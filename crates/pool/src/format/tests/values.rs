@@ -128,9 +128,10 @@ fn space_op() -> impl Strategy<Value = SpaceOp> {
         1 => name().prop_map(|name| SpaceOp::Rename { name }),
         1 => media().prop_map(|media| SpaceOp::SetMedia { media }),
         1 => any::<u16>().prop_map(|mib| SpaceOp::SetSize { size: u64::from(mib) << 20 }),
-        8 => (row(), generation(), prop::collection::vec((place(), prop::bool::weighted(0.1)), 1..5))
+        8 => (row(), generation(), prop::collection::vec(place(), 1..5))
             .prop_map(|(row, first, slabs)| SpaceOp::Allocate { row, first, slabs }),
-        1 => (row(), generation()).prop_map(|(row, birth)| SpaceOp::Ready { row, birth }),
+        1 => (row(), generation(), prop::collection::vec(0..3_u8, 0..2))
+            .prop_map(|(row, birth, missed)| SpaceOp::Ready { row, birth, missed }),
         1 => (row(), generation()).prop_map(|(row, birth)| SpaceOp::Free { row, birth }),
         1 => copy().prop_map(|(row, index, generation, regions)| SpaceOp::Missed { row, index, generation, regions }),
         1 => copy().prop_map(|(row, index, generation, regions)| SpaceOp::NotMissed { row, index, generation, regions }),

@@ -226,7 +226,7 @@ fn rows_fit_as_placement_finds_them() {
             assert_eq!(rows_to_grow(&logged, id), with_log, "{slabs:?} {resiliency:?} {columns}");
             let mut rows = 0;
             while let Ok(places) = crate::placement::row(&s, id, |_| true) {
-                s.fill(id, RowNumber(rows), places.into_iter().map(|(place, _)| place)).expect("a row");
+                s.fill(id, RowNumber(rows), places).expect("a row");
                 rows += 1;
             }
             assert_eq!(fit, u64::from(rows), "{slabs:?} {resiliency:?} {columns}");

@@ -42,7 +42,7 @@ impl State {
             }
             SpaceOp::SetMedia { media } => self.space_mut(space)?.media = *media,
             SpaceOp::Allocate { row, first, slabs } => self.allocate(space, *row, *first, slabs)?,
-            SpaceOp::Ready { row, birth } => self.row_mut(space, *row, Some(*birth))?.is_new = false,
+            SpaceOp::Ready { row, birth, missed } => self.ready(space, *row, *birth, missed)?,
             SpaceOp::Free { row, birth } => {
                 check(*row != RowNumber::LOG)?;
                 self.row_mut(space, *row, Some(*birth))?;
@@ -254,7 +254,7 @@ impl State {
         space: SpaceId,
         row: RowNumber,
         first: u32,
-        slabs: &[(SlabPlace, bool)],
+        slabs: &[SlabPlace],
     ) -> Result<(), InvalidOp> {
         let record = Arc::clone(self.space(space)?);
         let bad = InvalidOp::BadRow { space, row, slabs: slabs.len() };
@@ -270,11 +270,8 @@ impl State {
         }
         next(u64::from(first), u64::from(self.next_generation))?;
         let mut seen: BTreeMap<DiskNumber, BTreeSet<u32>> = BTreeMap::new();
-        for (place, missed) in slabs {
+        for place in slabs {
             self.check_free(*place)?;
-            if !missed && !self.is_present(place.disk) {
-                return Err(InvalidOp::Outdated(space));
-            }
             if self.disks.get(&place.disk).is_none_or(|disk| disk.areas.slots() <= record.slot) {
                 return Err(InvalidOp::NotFree(*place));
             }
@@ -286,20 +283,33 @@ impl State {
             }
         }
         self.next_generation.checked_add(slabs.len() as u32).ok_or(bad.clone())?;
-        let kept = |set: std::ops::Range<usize>| slabs[set].iter().filter(|(_, missed)| !missed).count();
-        let new = Row::new(
-            first,
-            slabs.iter().map(|(place, _)| SlabCopy { place: *place, generation: 0, missed: 0 }),
-        );
-        if sets(&record, row, &new).into_iter().any(|(set, needed)| kept(set) < needed) {
-            return Err(bad);
-        }
-        let copies = slabs.iter().map(|(place, missed)| {
-            let copy = self.take(space, row, *place)?;
-            Ok(SlabCopy { missed: if *missed { ALL } else { 0 }, ..copy })
-        });
+        // A new row holds nothing, so no copy lacks anything.
+        let copies = slabs.iter().map(|place| Ok(SlabCopy { missed: 0, ..self.take(space, row, *place)? }));
         let copies = copies.collect::<Result<Vec<SlabCopy>, InvalidOp>>()?;
         self.space_mut(space)?.rows.insert(row, Row::new(first, copies));
+        Ok(())
+    }
+
+    fn ready(
+        &mut self,
+        space: SpaceId,
+        number: RowNumber,
+        birth: u32,
+        missed: &[u8],
+    ) -> Result<(), InvalidOp> {
+        let mut row = self.row_mut(space, number, Some(birth))?.clone();
+        let lacks = |index: usize| missed.iter().any(|other| usize::from(*other) == index);
+        let whole = |set: std::ops::Range<usize>| set.filter(|index| !lacks(*index)).count();
+        let record = self.space(space)?;
+        if !row.is_new || sets(record, number, &row).into_iter().any(|(set, needed)| whole(set) < needed) {
+            return Err(InvalidOp::Outdated(space));
+        }
+        row.is_new = false;
+        for index in 0..row.copies().count() {
+            let copy = row.copy_mut(index).expect("it is one of its copies");
+            copy.missed = if lacks(index) { Regions::new(self.slab_bytes).missed(0, ALL) } else { 0 };
+        }
+        *self.row_mut(space, number, Some(birth))? = row;
         Ok(())
     }
 
@@ -309,7 +319,8 @@ impl State {
         let rows: Vec<RowNumber> =
             self.index.rows_on(disk).filter(|(of, _)| *of == space).map(|(_, row)| row).collect();
         for number in rows {
-            let Some(row) = record.rows.get(&number) else { continue };
+            let row = record.rows.get(&number).filter(|row| !row.is_new || number == RowNumber::LOG);
+            let Some(row) = row else { continue };
             let alone = alone(&record, number, row, disk, |other| other != disk);
             for (index, copy) in row.copies().filter(|(_, copy)| copy.place.disk == disk) {
                 let missed = Regions::new(self.slab_bytes).missed(copy.missed, !alone);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pool_seam::{CopyRegions, Row};
+use pool_seam::CopyRegions;
 
 use super::{ALL, SpaceOp, alone};
 use crate::state::State;
@@ -23,20 +23,20 @@ impl State {
                 ops.push(Op::Space { space, op });
                 continue;
             };
-            let said = |number: RowNumber, generation: u32, row: &Row| {
-                if row.is_new && number != RowNumber::LOG {
-                    // The row is new, perhaps unknown to its owner, and empty: so nothing can be lost.
-                    return ALL;
-                }
+            let said = |number: RowNumber, generation: u32| {
                 let of = |said: &&CopyRegions| said.row == number && said.generation == generation;
                 let regions = answer.iter().filter(of).fold(0, |all, said| all | said.regions);
                 if number == RowNumber::LOG && regions != 0 { ALL } else { regions }
             };
             let rows = self.index.rows_on(disk).filter(|(of, _)| *of == space);
             for (number, row) in rows.filter_map(|(_, row)| Some((row, record.rows.get(&row)?))) {
+                // A new row holds nothing that could be missed.
+                if row.is_new && number != RowNumber::LOG {
+                    continue;
+                }
                 let alone = alone(record, number, row, disk, |other| other != disk);
                 for (index, copy) in row.copies().filter(|(_, copy)| copy.place.disk == disk) {
-                    let missed = said(number, copy.generation, row) & !alone & !copy.missed;
+                    let missed = said(number, copy.generation) & !alone & !copy.missed;
                     let regions = if number == RowNumber::LOG && missed != 0 { ALL } else { missed };
                     if regions != 0 {
                         let (index, generation) = (index as u8, copy.generation);

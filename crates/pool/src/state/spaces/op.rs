@@ -21,11 +21,10 @@ pub enum SpaceOp {
     Rename { name: String },
     /// Changes the media for its slabs; existing slabs stay until they are moved.
     SetMedia { media: MediaClass },
-    /// Slabs for a row, in its order, with generations from `first` on, and whether each is wholly stale, because its
-    /// disk is absent. The row is new.
-    Allocate { row: RowNumber, first: u32, slabs: Vec<(SlabPlace, bool)> },
-    /// The row's blocks are written.
-    Ready { row: RowNumber, birth: u32 },
+    /// Slabs for a row, in its order, with generations from `first` on. The row is new.
+    Allocate { row: RowNumber, first: u32, slabs: Vec<SlabPlace> },
+    /// The row's blocks are written, except for these of its copies, which are wholly stale.
+    Ready { row: RowNumber, birth: u32, missed: Vec<u8> },
     /// The row's slabs are free; it reads as zeros.
     Free { row: RowNumber, birth: u32 },
     /// These regions of a copy become stale.

@@ -1,7 +1,7 @@
 //! Translates a request of an owner into operations. Pure: the coordinator's choices use the state that precedes the
 //! record.
 
-use pool_seam::{NoPlace, OwnerOp, Request, SlabPlace, SpaceEpoch};
+use pool_seam::{NoPlace, OwnerOp, Request, SlabCopy, SlabPlace, SpaceEpoch};
 
 use super::{SpaceOp, alone};
 use crate::state::State;
@@ -88,13 +88,31 @@ fn translate(
             let slabs = placement::row(state, space, usable).map_err(Refusal::NoRoom)?;
             SpaceOp::Allocate { row, first: state.next_generation, slabs }
         }
-        OwnerOp::Ready { row, birth } => SpaceOp::Ready { row, birth },
+        OwnerOp::Ready { row, birth, ref written } => {
+            let copies = birth_of(row, birth)?.copies();
+            let here = |copy: &SlabCopy| Some((copy.place.disk, state.membership(copy.place.disk)?));
+            // The owner writes the blocks to a disk that has returned meanwhile, too.
+            let lacks = |copy: &SlabCopy| here(copy).is_some_and(|here| !written.contains(&here));
+            if row != RowNumber::LOG && copies.clone().any(|(_, copy)| lacks(copy)) {
+                return Err(Refusal::Invalid);
+            }
+            let is_missed = |copy: &SlabCopy| match row {
+                RowNumber::LOG => copy.missed != 0,
+                _ => here(copy).is_none(),
+            };
+            let missed = copies.filter(|(_, copy)| is_missed(copy)).map(|(index, _)| index as u8);
+            SpaceOp::Ready { row, birth, missed: missed.collect() }
+        }
         OwnerOp::Free { row, birth } => SpaceOp::Free { row, birth },
         OwnerOp::Missed { row, index, generation, regions, seen } => {
             let present = record.rows.get(&row).ok_or(Refusal::Invalid)?;
             let disk = present.copy(usize::from(index)).ok_or(Refusal::Invalid)?.place.disk;
             if state.membership(disk) != seen {
                 return Err(Refusal::Invalid);
+            }
+            // A new row holds nothing that could be missed.
+            if present.is_new && row != RowNumber::LOG {
+                return Ok(None);
             }
             // For an unaccounted disk the owner states regions that may be stale: as at a disk's removal, regions that
             // no other disk could supply are not marked.

@@ -24,7 +24,7 @@ fn pool(disks: u16) -> State {
     s.apply(&Op::Opened { epoch: 1, incarnation: 7 }).unwrap();
     s.make(mirror("m"));
     let record = SpaceRecord::clone(&s.spaces[&SPACE]);
-    let slabs = placement::log_row(&s, &record, |_| true).unwrap().into_iter().map(|p| (p, false)).collect();
+    let slabs = placement::log_row(&s, &record, |_| true).unwrap();
     s.apply(&op(SpaceOp::Allocate { row: RowNumber::LOG, first: 1, slabs })).unwrap();
     s
 }
@@ -48,10 +48,50 @@ fn row(s: &State) -> &Row {
 fn written(disks: u16) -> State {
     let mut s = pool(disks);
     assert_eq!(ask(&mut s, 1, [OwnerOp::Allocate { row: ROW }]), None);
-    let birth = row(&s).birth;
     assert!(row(&s).is_new);
-    assert_eq!(ask(&mut s, 2, [OwnerOp::Ready { row: ROW, birth }]), None);
+    let ready = ready(&s, Membership(1));
+    assert_eq!(ask(&mut s, 2, [ready]), None);
     s
+}
+
+/// All disks of the row have its blocks, in this membership.
+fn ready(s: &State, of: Membership) -> OwnerOp {
+    let written = row(s).slabs.iter().map(|copy| (copy.place.disk, of)).collect();
+    OwnerOp::Ready { row: ROW, birth: row(s).birth, written }
+}
+
+/// A new row holds nothing, so a disk that leaves misses nothing of it. When it is ready, all copies without its blocks
+/// have missed everything.
+#[test]
+fn a_row_is_ready_where_its_blocks_are() {
+    let mut new = pool(2);
+    assert_eq!(ask(&mut new, 1, [OwnerOp::Allocate { row: ROW }]), None);
+    let missed = |s: &State| row(s).slabs.iter().map(|copy| copy.missed).collect::<Vec<_>>();
+    let [first, second] = [0, 1].map(|index: usize| row(&new).slabs[index].place.disk);
+    for disk in [first, second] {
+        let ops = new.leave(disk, Absence::Gone, &[(SPACE, Vec::new())].into());
+        new.apply_all(&ops).unwrap();
+        assert_eq!(missed(&new), [0, 0]);
+        new.apply(&Op::DiskPresent { disk, membership: Membership(2) }).unwrap();
+    }
+    let of = |written| OwnerOp::Ready { row: ROW, birth: row(&new).birth, written };
+    let one = of(vec![(first, Membership(2)), (second, Membership(1))]);
+    assert_eq!(
+        ask(&mut new.clone(), 2, [one.clone()]),
+        Some(Refusal::Invalid),
+        "the second one has returned"
+    );
+    let mut s = new.clone();
+    let leave = |s: &mut State, disk| {
+        let ops = s.leave(disk, Absence::Gone, &[(SPACE, Vec::new())].into());
+        s.apply_all(&ops).unwrap();
+    };
+    leave(&mut s, second);
+    let mut none = s.clone();
+    assert_eq!(ask(&mut s, 2, [one.clone()]), None);
+    assert_eq!((missed(&s), row(&s).is_new), (vec![0, ALL], false));
+    leave(&mut none, first);
+    assert_eq!(ask(&mut none, 2, [one]), Some(Refusal::Invalid), "no disk with its blocks is present");
 }
 
 #[test]
@@ -100,7 +140,7 @@ fn late_requests_do_nothing_to_another_row_disk_or_size() {
     let old = row(&s).clone();
     let on = old.slabs[0].place.disk;
     let late = [
-        OwnerOp::Ready { row: ROW, birth: old.birth },
+        ready(&s, Membership(1)),
         OwnerOp::Free { row: ROW, birth: old.birth },
         OwnerOp::Missed { row: ROW, index: 0, generation: old.slabs[0].generation, regions: 1, seen: SEEN },
         OwnerOp::BeginMove { row: ROW, birth: old.birth, index: 0, to: None },
@@ -124,8 +164,8 @@ fn late_requests_do_nothing_to_another_row_disk_or_size() {
         ask(&mut s, 3, [OwnerOp::Free { row: ROW, birth: old.birth }, OwnerOp::Allocate { row: ROW }]),
         None
     );
-    let birth = row(&s).birth;
-    assert_eq!(ask(&mut s, 4, [OwnerOp::Ready { row: ROW, birth }]), None);
+    let now = ready(&s, Membership(1));
+    assert_eq!(ask(&mut s, 4, [now]), None);
     for n in 0..4 {
         s.apply(&Op::DiskPresent { disk: DiskNumber(n), membership: Membership(2) }).unwrap();
     }
@@ -180,7 +220,7 @@ fn a_replica_of_the_log_moves() {
     let mut s = pool(3);
     let log = |s: &State| s.spaces[&SPACE].rows[&RowNumber::LOG].clone();
     let (before, row) = (log(&s), RowNumber::LOG);
-    s.apply(&op(SpaceOp::Ready { row, birth: before.birth })).unwrap();
+    s.apply(&op(SpaceOp::Ready { row, birth: before.birth, missed: Vec::new() })).unwrap();
     let birth = before.birth;
     assert_eq!(
         ask(&mut s, 1, [OwnerOp::BeginMove { row, birth, index: 2, to: None }]),
@@ -303,25 +343,15 @@ fn new_slabs_are_on_usable_disks() {
         let carried = carry_out(&s, &request, |disk| disk != leaving);
         let Carried::Record { ops, refused: None } = carried else { panic!("{carried:?}") };
         let Op::Space { op: SpaceOp::Allocate { slabs, .. }, .. } = &ops[0] else { panic!("{ops:?}") };
-        assert!(slabs.len() == 2 && slabs.iter().all(|(place, missed)| place.disk != leaving && !missed));
+        assert!(slabs.len() == 2 && slabs.iter().all(|place| place.disk != leaving));
     }
-    // Where there are no others, the row has a slab on a disk that cannot be used, which has missed everything.
+    // Where there are no others, the row has a slab on a disk that cannot be used.
     let one = carry_out(&s, &request, |disk| disk == DiskNumber(0));
     let Carried::Record { ops, refused: None } = one else { panic!("{one:?}") };
     let mut with_one = s.clone();
     with_one.apply_all(&ops).unwrap();
-    let copies: Vec<_> =
-        row(&with_one).slabs.iter().map(|copy| (copy.place.disk.0 == 0, copy.missed)).collect();
-    assert_eq!(copies, [(true, 0), (false, ALL)]);
-    let none = SpaceOp::Allocate {
-        row: ROW,
-        first: s.next_generation,
-        slabs: (0..2).map(|n| (SlabPlace { disk: DiskNumber(n), slab: 7 }, true)).collect(),
-    };
-    assert!(
-        matches!(s.clone().apply(&op(none)), Err(InvalidOp::BadRow { .. })),
-        "a copy has to have something"
-    );
+    let copies: Vec<_> = row(&with_one).slabs.iter().map(|copy| copy.place.disk.0 == 0).collect();
+    assert_eq!(copies, [true, false]);
     let one = carry_out(&s, &request, |_| false);
     assert!(matches!(one, Carried::Record { refused: Some(Refusal::NoRoom(_)), .. }), "{one:?}");
     let mut record = SpaceRecord { former: mirror("m").resiliency, slot: 16, ..mirror("m") };
@@ -351,7 +381,6 @@ fn the_log_state_only_grows() {
     assert_eq!(ask(&mut s, 3, [log(2, 11)]), Some(Refusal::Invalid));
     assert_eq!(ask(&mut s, 4, [log(4, 10)]), None);
     let place = SlabPlace { disk: DiskNumber(0), slab: 7 };
-    let twice =
-        SpaceOp::Allocate { row: ROW, first: s.next_generation, slabs: vec![(place, false), (place, false)] };
+    let twice = SpaceOp::Allocate { row: ROW, first: s.next_generation, slabs: vec![place, place] };
     assert_eq!(s.apply(&op(twice)), Err(InvalidOp::SameDisk(DiskNumber(0))));
 }

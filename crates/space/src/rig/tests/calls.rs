@@ -12,7 +12,7 @@ use pool_seam::{
 };
 
 use super::super::{Faults, POOL, SPACE, virtual_time};
-use super::{MIRROR, ROW, allocated, commit, request, rig, row};
+use super::{MIRROR, ROW, allocated, commit, ready, request, rig, row};
 
 #[test]
 fn a_row_lies_on_distinct_disks_and_is_new_until_it_is_ready() {
@@ -26,9 +26,11 @@ fn a_row_lies_on_distinct_disks_and_is_new_until_it_is_ready() {
         assert!(disks.iter().all(|disk| view.disks.contains_key(disk)));
         let log: BTreeSet<_> = row(&view, RowNumber::LOG).slabs.iter().map(|copy| copy.place.disk).collect();
         assert_eq!(log, [DiskNumber(0), DiskNumber(1)].into());
-        let wrong = commit(&rig, &[OwnerOp::Ready { row: ROW, birth: new.birth + 9 }]).await;
+        let OwnerOp::Ready { written, .. } = ready(&view) else { panic!("it is one") };
+        let wrong = OwnerOp::Ready { row: ROW, birth: new.birth + 9, written };
+        let wrong = commit(&rig, &[wrong]).await;
         assert!(matches!(wrong, Err(SeamError::Invalid(_))));
-        let view = commit(&rig, &[OwnerOp::Ready { row: ROW, birth: new.birth }]).await.expect("it fits");
+        let view = commit(&rig, &[ready(&view)]).await.expect("it fits");
         assert!(!row(&view, ROW).is_new);
         let twice = commit(&rig, &[OwnerOp::Allocate { row: ROW }]).await;
         assert!(matches!(twice, Err(SeamError::Invalid(_))));

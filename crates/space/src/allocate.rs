@@ -1,0 +1,188 @@
+//! Allocating rows and writing their first blocks: `docs/0004-spaces.md`, rule 18.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arena::{IoBuf, Sg};
+use disk::DiskError;
+use futures_util::future::join_all;
+use pool_seam::{
+    Absence, DiskNumber, GROUP, Membership, OwnerOp, Row, RowNumber, SeamError, SlabCopy, SpaceView,
+};
+use smallvec::{SmallVec, smallvec};
+
+use crate::SpaceError;
+use crate::blocks::{self, ChecksumBlock, Units};
+use crate::owner::{Inner, Space};
+use crate::port::Port;
+use crate::view::{GroupKey, Member, Route, block_id, layout, route};
+use crate::write::unavailable;
+
+/// Rows that are allocated with one request.
+const ROWS_AT_ONCE: u32 = 16;
+
+/// Disks in their memberships.
+type Disks = Vec<(DiskNumber, Membership)>;
+
+impl Space {
+    /// Allocates the slabs of all rows of the space's size, for fixed provisioning. After [`SeamError::NoRoom`] the
+    /// rows allocated so far stay allocated.
+    pub async fn allocate_all(&self) -> Result<(), SpaceError> {
+        let inner = Arc::clone(&self.0);
+        self.0.env.run(async move { inner.allocate_all().await }).await
+    }
+}
+
+impl Inner {
+    /// Allocates and initialises a row: rule 18.
+    pub(crate) async fn allocate(self: &Arc<Inner>, row: RowNumber) -> Result<(), SpaceError> {
+        self.allocate_rows(row.0..row.0 + 1).await
+    }
+
+    async fn allocate_all(self: &Arc<Inner>) -> Result<(), SpaceError> {
+        let mut first = 0;
+        loop {
+            // It may have another size by now.
+            let view = self.view.get().value;
+            let rows = view.record.size.div_ceil(layout(&view).row_bytes()) as u32;
+            if first >= rows {
+                return Ok(());
+            }
+            let end = rows.min(first + ROWS_AT_ONCE);
+            self.allocate_rows(first..end).await?;
+            first = end;
+        }
+    }
+
+    /// Allocates and initialises rows, in two requests if no disk is removed meanwhile.
+    async fn allocate_rows(self: &Arc<Inner>, rows: Range<u32>) -> Result<(), SpaceError> {
+        let mut has_waited = false;
+        let mut has_freed = false;
+        // Rows, by their births, whose blocks these disks have.
+        let mut written: Option<(Vec<(RowNumber, u32)>, Disks)> = None;
+        loop {
+            // Not held while this waits for a checkpoint: a call that blocks checkpoints may wait for this lock.
+            let one = self.allocating.lock().await;
+            let view = self.view.get().value;
+            let rows = || rows.clone().map(RowNumber);
+            let missing = rows().filter(|row| !view.record.rows.contains_key(row));
+            let missing: Vec<OwnerOp> = missing.map(|row| OwnerOp::Allocate { row }).collect();
+            if !missing.is_empty() {
+                match self.commit(missing).await {
+                    Ok(()) => {}
+                    // A checkpoint frees emptied groups and rows. One may be doing so now.
+                    Err(SpaceError::Seam(SeamError::NoRoom(_)))
+                        if self.has_emptied.load(Ordering::Relaxed) || !has_waited =>
+                    {
+                        drop(one);
+                        has_waited = true;
+                        drop(self.checkpoints.lock().await);
+                        if self.has_emptied.load(Ordering::Relaxed) {
+                            Box::pin(self.checkpoint()).await?;
+                        }
+                    }
+                    Err(error) => return Err(error),
+                }
+                continue;
+            }
+            let new: Vec<(RowNumber, &Row)> = rows()
+                .filter_map(|row| Some((row, view.record.rows.get(&row).filter(|row| row.is_new)?)))
+                .collect();
+            if new.is_empty() {
+                return Ok(());
+            }
+            // Disks may have been removed since its slabs were chosen; others may have room.
+            let lacks =
+                |(row, record): &(RowNumber, &Row)| Some((*row, record.birth, lacks_disks(&view, *row)?));
+            if let Some((row, birth, members)) = new.iter().find_map(lacks) {
+                if std::mem::replace(&mut has_freed, true) {
+                    return Err(unavailable(row, &members));
+                }
+                self.commit_if_fits(vec![OwnerOp::Free { row, birth }]).await?;
+                continue;
+            }
+            let births: Vec<(RowNumber, u32)> =
+                new.iter().map(|(row, record)| (*row, record.birth)).collect();
+            if let Some((_, disks)) = written.take().filter(|(of, _)| *of == births) {
+                let ready = |(row, birth)| OwnerOp::Ready { row, birth, written: disks.clone() };
+                self.commit_if_fits(births.into_iter().map(ready).collect()).await?;
+                continue;
+            }
+            written = self.write_empty_blocks(&view, &new).await?.map(|disks| (births, disks));
+            drop(one);
+            // The log has the marks before a row is ready.
+            self.log().durable().await?;
+        }
+    }
+
+    /// Writes the blocks of new rows, durably, and marks their disks, so that an older image of one is detected. Returns
+    /// the disks; `None` if one was removed meanwhile.
+    async fn write_empty_blocks(
+        &self,
+        view: &SpaceView,
+        rows: &[(RowNumber, &Row)],
+    ) -> Result<Option<Disks>, SpaceError> {
+        let mut on_disks: BTreeMap<(DiskNumber, Membership), Vec<(RowNumber, &Row, &SlabCopy)>> =
+            BTreeMap::new();
+        for (row, record) in rows {
+            for (_, copy) in record.copies() {
+                if let Some(of) = view.membership(copy.place.disk) {
+                    on_disks.entry((copy.place.disk, of)).or_default().push((*row, record, copy));
+                }
+            }
+        }
+        let disks: Disks = on_disks.keys().copied().collect();
+        let written = on_disks.into_iter().map(|((disk, of), copies)| async move {
+            let Some(port) = self.port_of(disk, of).await? else { return Ok(false) };
+            if let Err(error) = write_durably(&port, view, &copies).await {
+                self.leave_out(disk, of, Absence::WriteFailed, error).await?;
+                return Ok(false);
+            }
+            self.mark_again(&port).await
+        });
+        let written: Vec<bool> = join_all(written).await.into_iter().collect::<Result<_, SpaceError>>()?;
+        Ok(written.into_iter().all(|is_written| is_written).then_some(disks))
+    }
+}
+
+/// The members of a set of a new row of which too few are present to write its blocks.
+fn lacks_disks(view: &SpaceView, row: RowNumber) -> Option<SmallVec<[Member; 3]>> {
+    let record = view.record.rows.get(&row)?;
+    let resiliency = view.record.resiliency_of(record);
+    let sets = if resiliency.is_parity() { 1 } else { view.record.columns };
+    let mut sets = (0..sets).filter_map(|set| route(view, GroupKey { row, set, group: 0 }));
+    let absent = |route: &Route| route.members.iter().filter(|member| member.membership.is_none()).count();
+    sets.find(|route| absent(route) > resiliency.failures()).map(|route| route.members)
+}
+
+/// Writes the first blocks of slabs of one disk.
+async fn write_durably(
+    port: &Arc<Port>,
+    view: &SpaceView,
+    copies: &[(RowNumber, &Row, &SlabCopy)],
+) -> Result<(), DiskError> {
+    for (row, record, copy) in copies {
+        let Some(at) = view.disks.get(&copy.place.disk) else { continue };
+        let resiliency = view.record.resiliency_of(record);
+        let (data, slabs) = match resiliency.is_parity() {
+            true => (usize::from(view.record.columns), record.slabs.len()),
+            false => (1, resiliency.copies()),
+        };
+        let block = ChecksumBlock {
+            version: 0,
+            writing: 0,
+            lost: Units::NONE,
+            written: smallvec![Units::NONE; data],
+            versions: smallvec![0; slabs],
+            sums: [0; pool_seam::GROUP_UNITS as usize],
+        };
+        let id = |group| block_id(view, *row, group, copy.generation);
+        let groups = 0..(view.slab_bytes / GROUP) as u32;
+        let bytes: Vec<u8> = groups.flat_map(|group| block.encode(&id(group))).collect();
+        let offset = blocks::position(at.areas.checksums(copy.place.slab).offset, 0);
+        port.write(offset, Sg::from_iter([IoBuf::from(bytes)]), false).await?;
+    }
+    port.flush().await
+}
