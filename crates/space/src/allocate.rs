@@ -23,6 +23,9 @@ use crate::write::unavailable;
 /// Rows that are allocated with one request.
 const ROWS_AT_ONCE: u32 = 16;
 
+/// A copy of a new row.
+type NewCopy<'a> = (RowNumber, &'a Row, &'a SlabCopy);
+
 /// Disks in their memberships.
 type Disks = Vec<(DiskNumber, Membership)>;
 
@@ -124,8 +127,7 @@ impl Inner {
         view: &SpaceView,
         rows: &[(RowNumber, &Row)],
     ) -> Result<Option<Disks>, SpaceError> {
-        let mut on_disks: BTreeMap<(DiskNumber, Membership), Vec<(RowNumber, &Row, &SlabCopy)>> =
-            BTreeMap::new();
+        let mut on_disks: BTreeMap<(DiskNumber, Membership), Vec<NewCopy<'_>>> = BTreeMap::new();
         for (row, record) in rows {
             for (_, copy) in record.copies() {
                 if let Some(of) = view.membership(copy.place.disk) {
@@ -158,11 +160,7 @@ fn lacks_disks(view: &SpaceView, row: RowNumber) -> Option<SmallVec<[Member; 3]>
 }
 
 /// Writes the first blocks of slabs of one disk.
-async fn write_durably(
-    port: &Arc<Port>,
-    view: &SpaceView,
-    copies: &[(RowNumber, &Row, &SlabCopy)],
-) -> Result<(), DiskError> {
+async fn write_durably(port: &Arc<Port>, view: &SpaceView, copies: &[NewCopy<'_>]) -> Result<(), DiskError> {
     for (row, record, copy) in copies {
         let Some(at) = view.disks.get(&copy.place.disk) else { continue };
         let resiliency = view.record.resiliency_of(record);
