@@ -188,6 +188,11 @@ impl SpaceRecord {
         self.rows.iter().filter(|(number, _)| **number != RowNumber::LOG).map(|(number, row)| (*number, row))
     }
 
+    /// Those of them that hold something, as a new row does not (rule 18).
+    pub fn ready_rows(&self) -> impl Iterator<Item = (RowNumber, &Row)> {
+        self.data_rows().filter(|(_, row)| !row.is_new)
+    }
+
     /// The regions that a copy has missed: all, while its disk is not accounted for.
     pub fn missed(&self, copy: &SlabCopy) -> u64 {
         if self.unaccounted.contains_key(&copy.place.disk) { u64::MAX } else { copy.missed }

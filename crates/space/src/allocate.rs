@@ -1,6 +1,6 @@
 //! Allocating rows and writing their first blocks: `docs/0004-spaces.md`, rule 18.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,13 +9,14 @@ use arena::{IoBuf, Sg};
 use disk::DiskError;
 use futures_util::future::join_all;
 use pool_seam::{
-    Absence, DiskNumber, GROUP, Membership, OwnerOp, Row, RowNumber, SeamError, SlabCopy, SpaceView,
+    Absence, DiskNumber, GROUP, Membership, OwnerOp, Provisioning, Row, RowNumber, SeamError, SlabCopy,
+    SpaceView,
 };
 use smallvec::{SmallVec, smallvec};
 
 use crate::SpaceError;
 use crate::blocks::{self, ChecksumBlock, Units};
-use crate::owner::{Inner, Space};
+use crate::owner::{Inner, RETRY, Reported, Space};
 use crate::port::Port;
 use crate::view::{GroupKey, Member, Route, block_id, layout, route};
 use crate::write::unavailable;
@@ -62,7 +63,7 @@ impl Inner {
     /// Allocates and initialises rows, in two requests if no disk is removed meanwhile.
     async fn allocate_rows(self: &Arc<Inner>, rows: Range<u32>) -> Result<(), SpaceError> {
         let mut has_waited = false;
-        let mut has_freed = false;
+        let mut freed = BTreeSet::new();
         // Rows, by their births, whose blocks these disks have.
         let mut written: Option<(Vec<(RowNumber, u32)>, Disks)> = None;
         loop {
@@ -96,11 +97,11 @@ impl Inner {
             if new.is_empty() {
                 return Ok(());
             }
-            // Disks may have been removed since its slabs were chosen; others may have room.
+            // Disks may have been removed since its slabs were chosen; others may have room. A fixed space keeps its slabs.
             let lacks =
                 |(row, record): &(RowNumber, &Row)| Some((*row, record.birth, lacks_disks(&view, *row)?));
             if let Some((row, birth, members)) = new.iter().find_map(lacks) {
-                if std::mem::replace(&mut has_freed, true) {
+                if view.record.provisioning == Provisioning::Fixed || !freed.insert(row) {
                     return Err(unavailable(row, &members));
                 }
                 self.commit_if_fits(vec![OwnerOp::Free { row, birth }]).await?;
@@ -138,11 +139,19 @@ impl Inner {
         let disks: Disks = on_disks.keys().copied().collect();
         let written = on_disks.into_iter().map(|((disk, of), copies)| async move {
             let Some(port) = self.port_of(disk, of).await? else { return Ok(false) };
-            if let Err(error) = write_durably(&port, view, &copies).await {
-                self.leave_out(disk, of, Absence::WriteFailed, error).await?;
-                return Ok(false);
+            let result = match write_durably(&port, view, &copies).await {
+                Ok(()) => self.mark_again(&port).await,
+                failed => failed,
+            };
+            let Err(error) = result else { return Ok(true) };
+            if self.report(disk, of, Absence::WriteFailed, error).await? == Reported::Needed {
+                if !matches!(error, DiskError::Timeout { .. }) {
+                    return Err(SpaceError::Disk { disk, error });
+                }
+                // Its removal was refused, or it hangs: the only choice is to retry.
+                self.env.sleep(RETRY).await;
             }
-            self.mark_again(&port).await
+            Ok(false)
         });
         let written: Vec<bool> = join_all(written).await.into_iter().collect::<Result<_, SpaceError>>()?;
         Ok(written.into_iter().all(|is_written| is_written).then_some(disks))

@@ -1,7 +1,8 @@
 //! The marks of a space's disks, which detect a disk with a rolled-back state: `docs/0004-spaces.md`, rule 9.
 //!
-//! A checkpoint writes a mark to every disk after the data that the mark covers is durable there, and the log keeps the
-//! newest mark of each disk. A disk with an older mark than the log was rolled back.
+//! A checkpoint writes a mark to every disk after the data that the mark covers is durable there; a resync, and the
+//! allocation of a row, write it again with a higher count. The log keeps the newest mark of each disk. A disk with an older
+//! mark than the log was rolled back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use disk::{DiskError, sized};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use pool_seam::{Absence, DiskNumber, OwnerOp, SpaceView};
+use tokio::sync::OwnedMutexGuard;
 
 use crate::SpaceError;
 use crate::log::BLOCK;
@@ -22,7 +24,11 @@ use crate::port::Port;
 
 /// The newest durable mark of each disk, according to the log.
 #[derive(Default)]
-pub(crate) struct DiskMarks(Mutex<Marks>);
+pub(crate) struct DiskMarks {
+    marks: Mutex<Marks>,
+    /// Held while the mark of a disk is written: otherwise two would have the same count, and the same place.
+    writing: Mutex<BTreeMap<DiskNumber, Arc<tokio::sync::Mutex<()>>>>,
+}
 
 #[derive(Default)]
 struct Marks {
@@ -41,7 +47,7 @@ struct Known {
 impl DiskMarks {
     /// Restores the marks from a log's entries, in their order.
     pub(crate) fn restore<'a>(&self, changes: impl Iterator<Item = &'a Change>) {
-        let mut all = self.0.lock();
+        let mut all = self.marks.lock();
         for change in changes {
             match *change {
                 Change::SnapshotBegins { .. } => all.known.clear(),
@@ -55,13 +61,13 @@ impl DiskMarks {
 
     /// The entries of a snapshot.
     pub(crate) fn snapshot(&self) -> Vec<Entry> {
-        let all = self.0.lock();
+        let all = self.marks.lock();
         all.known.iter().map(|(disk, known)| known.entry(*disk)).collect()
     }
 
     /// Takes waiting entries, as many as fit; returns whether others still wait.
     pub(crate) fn take(&self, room: &mut Room) -> (Vec<Entry>, bool) {
-        let (mut all, mut entries) = (self.0.lock(), Vec::new());
+        let (mut all, mut entries) = (self.marks.lock(), Vec::new());
         while let Some(disk) = all.waiting.first().copied() {
             let entry = all.known[&disk].entry(disk);
             if !room.add(Size { body: entry.bytes(), units: 0 }) {
@@ -75,13 +81,13 @@ impl DiskMarks {
 
     /// Whether a disk with this mark, or none, was rolled back.
     pub(crate) fn is_set_back(&self, disk: DiskNumber, found: Option<Mark>) -> bool {
-        let known = self.0.lock().known.get(&disk).copied();
+        let known = self.marks.lock().known.get(&disk).copied();
         known.is_some_and(|known| found.is_none_or(|found| found.count < known.count))
     }
 
     /// Records a mark found on a disk, which the log may not have.
     pub(crate) fn found(&self, disk: DiskNumber, membership: u64, found: Mark) {
-        let mut all = self.0.lock();
+        let mut all = self.marks.lock();
         let known = all.known.entry(disk).or_insert(Known { mark: 0, count: 0, membership });
         if found.count > known.count {
             *known = Known { mark: found.mark, count: found.count, membership };
@@ -90,14 +96,20 @@ impl DiskMarks {
 
     /// The next mark of a disk, with a higher count.
     fn next(&self, disk: DiskNumber, epoch: u64) -> Mark {
-        let known = self.0.lock().known.get(&disk).copied();
+        let known = self.marks.lock().known.get(&disk).copied();
         let (mark, count) = known.map_or((0, 0), |known| (known.mark, known.count));
         Mark { epoch, count: count + 1, mark }
     }
 
+    /// The right to write the mark of a disk.
+    async fn turn(&self, disk: DiskNumber) -> OwnedMutexGuard<()> {
+        let one = Arc::clone(self.writing.lock().entry(disk).or_default());
+        one.lock_owned().await
+    }
+
     /// Queues the mark of a disk for the next record.
     fn wait(&self, disk: DiskNumber) {
-        self.0.lock().waiting.insert(disk);
+        self.marks.lock().waiting.insert(disk);
     }
 }
 
@@ -139,9 +151,7 @@ impl Inner {
     /// snapshot has the marks.
     pub(crate) async fn write_marks(&self, through: u64) -> Result<(), SpaceError> {
         let ports = self.ports.all();
-        let mark =
-            |port: &Arc<Port>| Mark { mark: through, ..self.marks.next(port.number(), self.owner.epoch.0) };
-        let writes: Vec<_> = ports.iter().map(|port| self.write_mark(port, mark(port))).collect();
+        let writes: Vec<_> = ports.iter().map(|port| self.write_mark(port, Some(through))).collect();
         for (port, result) in ports.iter().zip(join_all(writes).await) {
             if let Err(error) = result {
                 let (disk, of) = (port.number(), port.membership());
@@ -151,21 +161,19 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes the mark of a disk with a higher count after a resync: the next record of the log has it, so that an
-    /// older image of the disk is detected. `false`: the disk was removed.
-    pub(crate) async fn mark_again(&self, port: &Arc<Port>) -> Result<bool, SpaceError> {
-        let (disk, of) = (port.number(), port.membership());
-        match self.write_mark(port, self.marks.next(disk, self.owner.epoch.0)).await {
-            Ok(()) => self.marks.wait(disk),
-            Err(error) => {
-                self.leave_out(disk, of, Absence::WriteFailed, error).await?;
-                return Ok(false);
-            }
-        }
-        Ok(true)
+    /// Writes the mark of a disk with a higher count, after a resync or for a new row: the next record of the log has
+    /// it, so that an older image of the disk is detected.
+    pub(crate) async fn mark_again(&self, port: &Arc<Port>) -> Result<(), DiskError> {
+        self.write_mark(port, None).await?;
+        self.marks.wait(port.number());
+        Ok(())
     }
 
-    async fn write_mark(&self, port: &Arc<Port>, mark: Mark) -> Result<(), DiskError> {
+    /// Writes the next mark of a disk; `through`: everything up to this sequence is durable there.
+    async fn write_mark(&self, port: &Arc<Port>, through: Option<u64>) -> Result<(), DiskError> {
+        let _turn = self.marks.turn(port.number()).await;
+        let next = self.marks.next(port.number(), self.owner.epoch.0);
+        let mark = Mark { mark: through.unwrap_or(next.mark), ..next };
         let view = self.view.get().value;
         // A disk without slabs of this space is not in its view.
         let Some(at) = view.disks.get(&port.number()) else { return Ok(()) };

@@ -88,7 +88,7 @@ impl Inner {
         Ok(rows().is_empty())
     }
 
-    /// Frees a row that was never initialised because of a crash: it is empty (rule 18).
+    /// Frees a new row: it holds nothing (rule 18). A call that initialises it finds another one, or none.
     async fn free_new(&self, row: RowNumber) -> Result<(), SpaceError> {
         // No call initialises it meanwhile.
         let _one = self.allocating.lock().await;

@@ -98,7 +98,7 @@ pub(crate) struct Inner {
     pub(crate) findings: Findings,
     /// The number of the last request; held while one is outstanding.
     requests: Mutex<u64>,
-    /// Held while a row is allocated.
+    /// Held while slabs of rows are allocated, their first blocks written, and the rows declared ready.
     pub(crate) allocating: Mutex<()>,
     /// Held during a checkpoint, or while filled regions become durable.
     pub(crate) checkpoints: Mutex<()>,
@@ -558,7 +558,9 @@ impl Inner {
         }
         let others = |row: &Row| row.copies().any(|(_, copy)| copy.place.disk != disk && copy.missed == 0);
         let on_disk = |row: &Row| row.copies().any(|(_, copy)| copy.place.disk == disk);
-        let only = view.record.rows.iter().filter(|(_, row)| on_disk(row) && !others(row));
+        // A new row holds nothing.
+        let rows = view.record.rows.iter().filter(|(row, of)| !of.is_new || **row == RowNumber::LOG);
+        let only = rows.filter(|(_, row)| on_disk(row) && !others(row));
         let only: Vec<RowNumber> = only.map(|(row, _)| *row).collect();
         if only.is_empty() { Returned::Behind } else { Returned::OnlyCopy(only) }
     }

@@ -235,7 +235,7 @@ fn spaces(now: &Snapshot<'_>) -> Vec<(SpaceId, Fault)> {
     let mut out = Vec::new();
     for (&space, record) in &state.spaces {
         let promised = |row: &Row| record.resiliency_of(row).failures();
-        let spares = record.data_rows().map(|(_, row)| (spare_in_row(state, record, row), promised(row)));
+        let spares = record.ready_rows().map(|(_, row)| (spare_in_row(state, record, row), promised(row)));
         let fault = |severity, kind| (space, Fault::new(Place::Space(space), severity, kind));
         match spares.filter(|(left, promised)| *left < Some(*promised)).min() {
             Some((None, _)) => out.push(fault(Severity::Error, FaultKind::Unavailable)),

@@ -51,7 +51,7 @@ fn worst<'a>(
     let mut worst = (survives(state.voters.iter().copied(), spare, domain), Limit::Metadata);
     let spaces = state.spaces.iter();
     let rows =
-        spaces.flat_map(|(space, record)| record.data_rows().map(move |(_, row)| (space, record, row)));
+        spaces.flat_map(|(space, record)| record.ready_rows().map(move |(_, row)| (space, record, row)));
     for (space, record, row) in rows {
         let may = match unverified.contains(space) {
             true => 0,

@@ -37,7 +37,7 @@ pub fn of_space(state: &State, space: SpaceId) -> Health {
 /// The status of its redundancy.
 fn redundancy(state: &State, space: SpaceId) -> Health {
     let Some(record) = state.spaces.get(&space) else { return Health::new("Unknown", "Unknown") };
-    let rows = || record.data_rows();
+    let rows = || record.ready_rows();
     let full = |row: &Row| record.resiliency_of(row).failures();
     let spares: Vec<_> = rows().map(|(_, row)| (spare_in_row(state, record, row), full(row))).collect();
     if spares.iter().any(|(spare, _)| spare.is_none()) {

@@ -38,7 +38,7 @@ pub(super) async fn jobs(bed: &Bed, site: &Site, steps: u64, mut random: Random)
 async fn move_slab(bed: &Bed, site: &Site, space: usize, random: &mut Random) {
     let id = site.spaces[space].id;
     let slabs: Vec<(RowNumber, u8, SlabPlace)> = site.pool.read(|s| {
-        let rows = s.spaces[&id].data_rows().filter(|(_, of)| !of.is_new);
+        let rows = s.spaces[&id].ready_rows();
         rows.flat_map(|(row, of)| {
             let slabs = of.slabs.iter().enumerate();
             slabs.map(|(index, copy)| (row, index as u8, copy.place)).collect::<Vec<_>>()

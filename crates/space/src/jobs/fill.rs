@@ -113,9 +113,18 @@ impl Job {
         to: Option<SlabPlace>,
     ) -> Result<bool, SpaceError> {
         let is_new = |record: &Row| record.is_new && row != RowNumber::LOG;
+        let before = self.inner.view.get().value.record.rows.get(&row).map(|record| record.birth);
         if self.inner.view.get().value.record.rows.get(&row).is_some_and(is_new) {
             // It was never initialised because of a crash.
-            self.inner.allocate(row).await?;
+            match self.inner.allocate(row).await {
+                Ok(()) => {}
+                Err(SpaceError::Seam(SeamError::NoRoom(why))) => {
+                    self.left.insert((row, index), Stays::NoPlace(why));
+                    return Ok(true);
+                }
+                Err(SpaceError::Unavailable { .. }) => return Ok(false),
+                Err(error) => return Err(error),
+            }
         }
         let birth = {
             let view = self.inner.view.get().value;
@@ -123,6 +132,10 @@ impl Job {
                 return Ok(false);
             };
             let birth = record.birth;
+            if before != Some(birth) {
+                // It has other slabs now.
+                return Ok(false);
+            }
             match record.moving() {
                 Some(_) if usize::from(index) == record.slabs.len() => {
                     return self.inner.commit_alone(row, OwnerOp::CancelMove { row, birth }, || true).await;
@@ -473,7 +486,10 @@ impl Inner {
         }
         let marked = join_all(ports.values().map(|port| async move {
             let is_flushed = self.flush_port(port).await.is_none();
-            let marked = if is_flushed { self.mark_again(port).await } else { Ok(false) };
+            let marked = match is_flushed {
+                true => self.mark_filled(port).await,
+                false => Ok(false),
+            };
             (port.number(), marked)
         }));
         let marked: BTreeMap<DiskNumber, _> = marked.await.into_iter().collect();
@@ -483,6 +499,13 @@ impl Inner {
             there.retain(|(piece, _)| marked[&piece.disk] == Ok(true));
             _ = told.send(failed.map_or(Ok(there), Err));
         }
+    }
+
+    /// `false`: the disk was removed.
+    async fn mark_filled(&self, port: &Arc<Port>) -> Result<bool, SpaceError> {
+        let Err(error) = self.mark_again(port).await else { return Ok(true) };
+        self.leave_out(port.number(), port.membership(), Absence::WriteFailed, error).await?;
+        Ok(false)
     }
 
     /// Makes filled regions durable: blocks, flush, mark, entry of the mark, and then the metadata.

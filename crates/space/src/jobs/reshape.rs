@@ -42,7 +42,12 @@ impl Inner {
         let is_log = row == RowNumber::LOG;
         if !is_log && former(&self.view.get().value, row).is_some_and(|row| row.is_new) {
             // It was never initialised because of a crash.
-            self.allocate(row).await?;
+            match self.allocate(row).await {
+                Ok(()) => {}
+                Err(SpaceError::Seam(SeamError::NoRoom(why))) => return Ok(Err(Stays::NoPlace(why))),
+                Err(SpaceError::Unavailable { .. }) => return Ok(Err(Stays::Unfinished)),
+                Err(error) => return Err(error),
+            }
         }
         let view = self.view.get().value;
         let Some((birth, slabs)) = former(&view, row).map(|row| (row.birth, row.slabs.len())) else {

@@ -3,7 +3,7 @@
 use disk::sim::{Fault, Rule, When};
 use disk::{DiskError, Op};
 use futures_util::future::join_all;
-use pool_seam::{Membership, RowNumber};
+use pool_seam::{Membership, OwnerOp, Provisioning, RowNumber};
 
 use super::*;
 use crate::log::LogError;
@@ -286,6 +286,80 @@ fn a_disk_set_back_to_before_a_row_misses_everything() {
         for row in 0..4 {
             world.write(row * 512..row * 512 + 4, false).await.unwrap();
         }
+    });
+}
+
+/// Rule 18: all disks of two rows are gone before the rows were ready. They hold nothing and get other slabs; a fixed space
+/// waits for the disks.
+#[test]
+fn a_new_row_whose_disks_are_gone_gets_others() {
+    for provisioning in [Provisioning::Thin, Provisioning::Fixed] {
+        virtual_time(async {
+            let disks = vec![20 << 20; 6];
+            let setup = Setup { disks, log_replicas: 2, provisioning, ..Setup::new(7, 6, MIRROR) };
+            let world = World::new(&setup).await;
+            let rows = (0..5).map(|row| OwnerOp::Allocate { row: RowNumber(row) });
+            world.space.0.commit(rows.collect()).await.unwrap();
+            let gone = [4, 5].map(DiskNumber);
+            let lacking = |world: &World| {
+                let view = world.rig.view_now();
+                let rows = view.record.ready_rows().count();
+                let is_gone =
+                    |row: &&pool_seam::Row| row.copies().all(|(_, copy)| gone.contains(&copy.place.disk));
+                (view.record.data_rows().map(|(_, row)| row).filter(is_gone).count(), rows)
+            };
+            assert_eq!(lacking(&world), (2, 0));
+            for disk in gone {
+                world.rig.remove_disk(disk).await.unwrap();
+            }
+            match provisioning {
+                Provisioning::Thin => {
+                    world.space.allocate_all().await.unwrap();
+                    assert_eq!(lacking(&world), (0, 8));
+                }
+                Provisioning::Fixed => {
+                    let error = world.space.allocate_all().await.unwrap_err();
+                    assert!(matches!(error, SpaceError::Unavailable { .. }), "{error}");
+                    for disk in gone {
+                        world.rig.return_disk(disk).await.unwrap();
+                    }
+                    world.space.allocate_all().await.unwrap();
+                    assert_eq!(lacking(&world), (2, 8));
+                }
+            }
+            for row in 0..5 {
+                world.write(row * 512..row * 512 + 4, true).await.unwrap();
+            }
+            assert_eq!(missed_here(&world), 0);
+        });
+    }
+}
+
+/// Stale regions on present disks.
+fn missed_here(world: &World) -> u64 {
+    let view = world.rig.view_now();
+    let copies =
+        view.record.data_rows().flat_map(|(_, row)| row.copies().map(|(_, copy)| *copy).collect::<Vec<_>>());
+    copies.filter(|copy| view.membership(copy.place.disk).is_some()).map(|copy| copy.missed).sum()
+}
+
+/// A checkpoint and two rows write the mark of a disk at the same time: each has its own count.
+#[test]
+fn marks_of_a_disk_are_written_one_after_the_other() {
+    virtual_time(async {
+        let world = World::new(&Setup::new(9, 3, MIRROR)).await;
+        world.write(0..8, true).await.unwrap();
+        world.space.checkpoint().await.unwrap();
+        world.shuffle(std::time::Duration::from_millis(2));
+        let (inner, view) = (&world.space.0, world.rig.view_now());
+        let disk = DiskNumber(1);
+        let port = inner.ports.get(disk, view.membership(disk).unwrap()).unwrap();
+        let before = inner.read_mark(&view, &port).await.unwrap().unwrap();
+        let (one, two, all) =
+            tokio::join!(inner.mark_again(&port), inner.mark_again(&port), inner.write_marks(before.mark));
+        assert_eq!((one, two, all), (Ok(()), Ok(()), Ok(())));
+        let after = inner.read_mark(&view, &port).await.unwrap().unwrap();
+        assert_eq!(after.count, before.count + 3);
     });
 }
 

@@ -102,6 +102,18 @@ fn a_disk_in_trouble_says_so_while_it_takes_part() {
     assert_eq!(all(&troubled), (vec!["IO error", "Abnormal latency"], degraded));
 }
 
+/// A crash has left a row without its first blocks: it holds nothing that could be lost.
+#[test]
+fn a_new_row_needs_no_disk() {
+    let mut s = state(&[8; 5]);
+    let vm = space(&mut s, "vm", MIRROR, 1, &[&[0, 1]]);
+    let slabs = [2, 3].map(|d| SlabPlace { disk: DiskNumber(d), slab: 7 }).to_vec();
+    let op = SpaceOp::Allocate { row: RowNumber(1), first: s.next_generation, slabs };
+    s.apply(&Op::Space { space: vm, op }).expect("a row");
+    [2, 3].into_iter().for_each(|disk| lose(&mut s, disk));
+    assert_eq!(of_space(&s, vm), Health::OK);
+}
+
 #[test]
 fn who_may_leave() {
     let mut s = state(&[8; 4]);
