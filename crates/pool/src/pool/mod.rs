@@ -185,7 +185,8 @@ impl Pool {
         &self.inner.metadata
     }
 
-    /// Removes a disk from service on request. Errors: [`CommitError::Needed`]: too few would be left.
+    /// Removes a disk from service on request. Errors: [`CommitError::Needed`]: too few would be left, or it has the
+    /// only current copy of something.
     pub async fn take_offline(&self, disk: DiskNumber) -> Result<(), CommitError> {
         self.inner.changing()?;
         self.disk_failed(disk, Absence::Asked).await

@@ -4,7 +4,8 @@
 //! More disks are bad then than the spaces survive. The pool allows it only when the others have everything, so every call must
 //! still succeed. Nothing else may happen to the disks until all are well again ([`Bed::may_spoil`]).
 //!
-//! `POOLSIM_PLANT=needed` plants a bug: disks leave although they are needed, or others are not verified.
+//! `POOLSIM_PLANT=needed` plants a bug: disks leave although others are not verified. Whether they are needed is checked
+//! again when they leave.
 
 use pool_seam::JobOrder;
 

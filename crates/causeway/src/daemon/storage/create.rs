@@ -7,7 +7,8 @@ use disk::Disk;
 use disk::qualify::CannotPoolReason;
 use pool::jobs::Subject;
 use pool::{
-    AdminError, CreateError, CreateOptions, FaultDomains, NewDisk, Pool, Presence, UNIT, Unsuitable, Usage,
+    AdminError, CommitError, CreateError, CreateOptions, FaultDomains, NewDisk, Pool, Presence, UNIT,
+    Unsuitable, Usage,
 };
 
 use super::error::{StorageError, name_for_people, place_for_people};
@@ -134,7 +135,11 @@ impl Pools {
                 space: name.unwrap_or_default(),
             });
         }
-        open.pool.take_offline(number).await?;
+        open.pool.take_offline(number).await.map_err(|error| match error {
+            // Another change came first.
+            CommitError::Needed(disk) => StorageError::Needed { pool: open.name(), disk: disk.0 },
+            error => error.into(),
+        })?;
         let object = open.teller.object(Subject::Disk(number));
         open.teller.tell_of(EventKind::DiskLeft, object, "taken offline by command".to_owned());
         Ok(done(format!("disk {} of the pool {} is offline", number.0, open.name()), Vec::new()))

@@ -63,10 +63,9 @@ impl Writer {
         let needs = || self.shadow.has_alone(*disk, |other| stays(other) && self.shadow.is_present(other));
         let too_few = self.shadow.voters.iter().filter(|v| stays(**v)).count() < self.config().1;
         let is_needed = match reason {
-            Absence::Asked => too_few,
             // The disk has not failed: check again, as the decision used the acknowledged state, which may be older
             // than the shadow.
-            Absence::Slow => too_few || needs(),
+            Absence::Asked | Absence::Slow => too_few || needs(),
             // Its only copies may still be readable, and each failed write is reported to its caller.
             Absence::WriteFailed | Absence::FlushFailed => needs(),
             // Likewise after a failed I/O; a more specific reason is kept.

@@ -445,18 +445,19 @@ async fn a_disk_with_an_only_copy_stays_with_its_old_label() {
     }
 }
 
-/// The failure may have been found with the state from before another disk's removal.
+/// The failure may have been found, and the request made, with the state from before another disk's removal.
 #[tokio::test(start_paused = true)]
 async fn the_last_copy_stays_whatever_failed() {
     let w = World::new(3);
     let (pool, _) = mirrored(&w).await;
     pool.take_offline(DiskNumber(1)).await.unwrap();
-    for why in [Absence::WriteFailed, Absence::FlushFailed, Absence::Gone] {
+    for why in [Absence::WriteFailed, Absence::FlushFailed, Absence::Gone, Absence::Asked] {
         let member = pool.members().get(DiskNumber(0)).cloned().unwrap();
         let failed = pool.metadata().leave(DiskNumber(0), Life::Of(member), why).await;
         assert_eq!(failed, Err(CommitError::Needed(DiskNumber(0))));
         assert!(pool.read(|s| s.is_present(DiskNumber(0))));
     }
+    assert_eq!(pool.take_offline(DiskNumber(0)).await, Err(CommitError::Needed(DiskNumber(0))));
     pool.disk_failed(DiskNumber(2), Absence::WriteFailed).await.unwrap();
     assert!(!pool.read(|s| s.is_present(DiskNumber(2))));
 }
