@@ -235,6 +235,15 @@ fn a_value_whose_flush_failed_is_decided_once() {
     });
 }
 
+/// All copies on a disk are stale.
+fn misses_everything(world: &World, disk: DiskNumber) {
+    let view = world.rig.view_now();
+    let copies = view.record.rows.values().flat_map(|row| row.copies().collect::<Vec<_>>());
+    let here = copies.filter(|(_, copy)| copy.place.disk == disk).map(|(_, copy)| copy.missed);
+    let here: Vec<u64> = here.collect();
+    assert!(!here.is_empty() && here.iter().all(|missed| *missed != 0), "{here:?}");
+}
+
 /// Rule 9: its mark is older than the one that the log has.
 #[test]
 fn a_disk_with_an_older_mark_misses_everything() {
@@ -251,13 +260,7 @@ fn a_disk_with_an_older_mark_misses_everything() {
         world.space.checkpoint().await.unwrap();
         let set_back = |rig: &Rig| rig.machine.roll_back(SlotId(3), &earlier, 0, 20 << 20);
         let world = world.crashed(PowerCut::LoseAll, set_back).await;
-        let view = world.rig.view_now();
-        let copies = view.record.rows.values().flat_map(|row| row.copies().collect::<Vec<_>>());
-        let here: Vec<u64> = copies
-            .filter(|(_, copy)| copy.place.disk == DiskNumber(3))
-            .map(|(_, copy)| copy.missed)
-            .collect();
-        assert!(!here.is_empty() && here.iter().all(|missed| *missed != 0), "{here:?}");
+        misses_everything(&world, DiskNumber(3));
         for row in 0..4 {
             world.read(row * 512..row * 512 + 4).await.unwrap();
         }
@@ -276,13 +279,7 @@ fn a_disk_set_back_to_before_a_row_misses_everything() {
         }
         let set_back = |rig: &Rig| rig.machine.roll_back(SlotId(3), &earlier, 0, 20 << 20);
         let world = world.crashed(PowerCut::LoseAll, set_back).await;
-        let view = world.rig.view_now();
-        let copies = view.record.rows.values().flat_map(|row| row.copies().collect::<Vec<_>>());
-        let here: Vec<u64> = copies
-            .filter(|(_, copy)| copy.place.disk == DiskNumber(3))
-            .map(|(_, copy)| copy.missed)
-            .collect();
-        assert!(!here.is_empty() && here.iter().all(|missed| *missed != 0), "{here:?}");
+        misses_everything(&world, DiskNumber(3));
         for row in 0..4 {
             world.write(row * 512..row * 512 + 4, false).await.unwrap();
         }
