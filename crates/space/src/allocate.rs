@@ -10,7 +10,7 @@ use disk::DiskError;
 use futures_util::future::join_all;
 use pool_seam::{
     Absence, DiskNumber, GROUP, Membership, OwnerOp, Provisioning, Row, RowNumber, SeamError, SlabCopy,
-    SpaceView,
+    SpaceView, Stays,
 };
 use smallvec::{SmallVec, smallvec};
 
@@ -43,6 +43,19 @@ impl Inner {
     /// Allocates and initialises a row: rule 18.
     pub(crate) async fn allocate(self: &Arc<Inner>, row: RowNumber) -> Result<(), SpaceError> {
         self.allocate_rows(row.0..row.0 + 1).await
+    }
+
+    /// The same for a job, of a row that a crash has left new; or why the job has to skip it.
+    pub(crate) async fn initialise(
+        self: &Arc<Inner>,
+        row: RowNumber,
+    ) -> Result<Result<(), Stays>, SpaceError> {
+        match self.allocate(row).await {
+            Ok(()) => Ok(Ok(())),
+            Err(SpaceError::Seam(SeamError::NoRoom(why))) => Ok(Err(Stays::NoPlace(why))),
+            Err(SpaceError::Unavailable { .. }) => Ok(Err(Stays::Unfinished)),
+            Err(error) => Err(error),
+        }
     }
 
     async fn allocate_all(self: &Arc<Inner>) -> Result<(), SpaceError> {

@@ -114,17 +114,11 @@ impl Job {
     ) -> Result<bool, SpaceError> {
         let is_new = |record: &Row| record.is_new && row != RowNumber::LOG;
         let before = self.inner.view.get().value.record.rows.get(&row).map(|record| record.birth);
-        if self.inner.view.get().value.record.rows.get(&row).is_some_and(is_new) {
-            // It was never initialised because of a crash.
-            match self.inner.allocate(row).await {
-                Ok(()) => {}
-                Err(SpaceError::Seam(SeamError::NoRoom(why))) => {
-                    self.left.insert((row, index), Stays::NoPlace(why));
-                    return Ok(true);
-                }
-                Err(SpaceError::Unavailable { .. }) => return Ok(false),
-                Err(error) => return Err(error),
-            }
+        if self.inner.view.get().value.record.rows.get(&row).is_some_and(is_new)
+            && let Err(why) = self.inner.initialise(row).await?
+        {
+            self.left.insert((row, index), why);
+            return Ok(true);
         }
         let birth = {
             let view = self.inner.view.get().value;

@@ -40,14 +40,11 @@ impl Inner {
     /// Returns the bytes of copies that were freed; or why the row keeps its shape.
     async fn reshape_row(self: &Arc<Inner>, row: RowNumber) -> Result<Result<u64, Stays>, SpaceError> {
         let is_log = row == RowNumber::LOG;
-        if !is_log && former(&self.view.get().value, row).is_some_and(|row| row.is_new) {
-            // It was never initialised because of a crash.
-            match self.allocate(row).await {
-                Ok(()) => {}
-                Err(SpaceError::Seam(SeamError::NoRoom(why))) => return Ok(Err(Stays::NoPlace(why))),
-                Err(SpaceError::Unavailable { .. }) => return Ok(Err(Stays::Unfinished)),
-                Err(error) => return Err(error),
-            }
+        if !is_log
+            && former(&self.view.get().value, row).is_some_and(|row| row.is_new)
+            && let Err(why) = self.initialise(row).await?
+        {
+            return Ok(Err(why));
         }
         let view = self.view.get().value;
         let Some((birth, slabs)) = former(&view, row).map(|row| (row.birth, row.slabs.len())) else {
