@@ -3,7 +3,8 @@
 //! A [`Table`] has the newest value of every unit of every content of a set: one content for a simple or mirrored
 //! column, each column for a coded row. It is loaded from the blocks of the group with the log's entries applied over
 //! them. In addition it has a small map of the units whose newest value is not durably confirmed: with the confirmed
-//! value, and every newer one with its record. In a coded row a unit is a stripe: all of its contents change together.
+//! value, and every newer one with its record; units with no more than a waiting value over a confirmed one have a
+//! smaller form ([`overwritten`]). In a coded row a unit is a stripe: all of its contents change together.
 //!
 //! The states of a value: it *waits* ([`Table::set`]) until a record takes it ([`Table::take`]). When the record and
 //! the data are durable it is *confirmed*, and may be written to blocks. When a durable record states that, the
@@ -17,6 +18,7 @@
 
 mod by_unit;
 mod changes;
+mod overwritten;
 mod pending;
 mod value;
 
@@ -29,6 +31,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::blocks::{ChecksumBlock, Units, newer};
 use by_unit::ByUnit;
+use overwritten::Overwritten;
 use pending::{Pending, Version};
 pub use value::{Value, Values};
 use value::{is_written, normalize, value_of};
@@ -79,7 +82,9 @@ pub struct Table {
     id: TableId,
     data: usize,
     contents: Vec<Content>,
+    /// No unit is both in this and in `overwritten`.
     pending: ByUnit<Pending>,
+    overwritten: Overwritten,
     /// The version of the newest block that was loaded or created.
     version: u64,
     writing: u64,
@@ -131,6 +136,7 @@ impl Table {
             data,
             contents: vec![content; contents],
             pending: ByUnit::new(),
+            overwritten: Overwritten::default(),
             version: 0,
             writing: 0,
             versions: smallvec![0; slabs],
@@ -230,7 +236,8 @@ impl Table {
         // A pending unit mostly has two versions; the values of several contents are allocated separately.
         let values = if self.is_coded() { 2 * self.contents.len() * size_of::<Value>() } else { 0 };
         let (pending, entries) = self.pending.memory();
-        size_of::<Table>() + self.contents.len() * size_of::<Content>() + pending + entries * values
+        let contents = self.contents.len() * size_of::<Content>();
+        size_of::<Table>() + contents + self.overwritten.memory() + pending + entries * values
     }
 
     /// The newest value of a unit, 0 to 511.
@@ -320,7 +327,8 @@ impl Table {
 
     /// Units with a value that is not confirmed, or was not confirmed before it came into doubt.
     pub fn unconfirmed(&self) -> Units {
-        self.units(|pending| pending.versions.len() > 1)
+        let several = self.units(|pending| pending.versions.len() > 1);
+        several.iter().chain(self.overwritten.units().iter()).collect()
     }
 
     /// Whether the unit is *open*: undecided between old and new, or new only in the log. A read or write must decide
@@ -400,13 +408,18 @@ impl Table {
 
     /// Whether the newest value is confirmed, so that only the copies have to be compared.
     pub fn is_known(&self, unit: usize) -> bool {
-        !self.pending.has(unit)
+        !self.pending.has(unit) && !self.overwritten.has(unit)
     }
 
     /// The values that rule 5 tries: the newest entry's or a failed write's, then older unconfirmed ones, newest first,
     /// then the confirmed one; each once.
     pub fn candidates(&self, unit: usize) -> Vec<Values> {
-        let Some(pending) = self.pending.get(unit) else { return vec![self.values(unit)] };
+        let Some(pending) = self.pending.get(unit) else {
+            let confirmed = self.overwritten.get(unit).map(|sum| smallvec![Value::Written(sum)]);
+            let newest = self.values(unit);
+            let older = confirmed.filter(|confirmed| *confirmed != newest);
+            return std::iter::once(newest).chain(older).collect();
+        };
         let mut all: Vec<Values> = Vec::new();
         // Only the last doubt has a value that was not replaced.
         let last = pending.versions.len() - 1;
@@ -467,12 +480,12 @@ impl Table {
 
     /// Whether the newest value of a unit, or a doubt, waits for a record.
     pub fn waits(&self, unit: usize) -> bool {
-        self.pending.get(unit).is_some_and(Pending::waits)
+        self.overwritten.has(unit) || self.pending.get(unit).is_some_and(Pending::waits)
     }
 
     /// Units whose newest value, or doubt, waits for a record.
     pub fn waiting(&self) -> Units {
-        self.units(Pending::waits)
+        self.units(Pending::waits).iter().chain(self.overwritten.units().iter()).collect()
     }
 
     /// Updates the progress of the log: all records up to `confirmed` and their data are durable, and all up to `said`
@@ -499,14 +512,16 @@ impl Table {
     pub fn is_dirty(&self) -> bool {
         !self.stale.is_empty()
             || !self.pending.is_empty()
+            || !self.overwritten.is_empty()
             || !self.in_flight.is_empty()
             || self.unresolved.is_some()
     }
 
     /// Whether all units are unwritten, and no pending value can change that. Blocks may not be up to date yet.
     pub fn is_void(&self) -> bool {
-        let is_settled = self.pending.is_empty() && self.in_flight.is_empty() && self.unresolved.is_none();
-        is_settled && self.written() == Units::NONE
+        let is_settled = self.pending.is_empty() && self.overwritten.is_empty();
+        let is_still = self.in_flight.is_empty() && self.unresolved.is_none();
+        is_settled && is_still && self.written() == Units::NONE
     }
 
     /// Units that rule 5 has to decide, see [`Table::is_open`].
@@ -584,6 +599,9 @@ impl Table {
             confirmed.put(unit, values[content]);
             written.iter_mut().zip(values).for_each(|(w, value)| w.set(unit, value.is_written()));
         }
+        for unit in self.overwritten.units().iter() {
+            confirmed.sums[unit] = self.overwritten.get(unit).unwrap_or(confirmed.sums[unit]);
+        }
         let Content { sums, lost, .. } = confirmed;
         let (version, writing, versions) = (self.version, self.writing, self.versions.clone());
         Some(Box::new(ChecksumBlock { version, writing, lost, written, versions, sums }))
@@ -613,12 +631,30 @@ impl Table {
             version.carrier = Carrier::Open(0);
         }
         let before = self.values(unit);
+        if let (&[Value::Written(sum)], false) = (&before[..], self.pending.has(unit))
+            && version.only_waits()
+        {
+            if !self.overwritten.has(unit) {
+                self.overwritten.add(unit, sum);
+            }
+            return self.contents[0].put(unit, version.values[0]);
+        }
+        self.expand(unit);
         self.contents.iter_mut().zip(&version.values).for_each(|(content, value)| content.put(unit, *value));
         let pending = self.pending.get_or_insert_with(unit, || Pending::new(before));
         pending.push(version, is_part);
         if pending.is_over() {
             self.pending.remove(unit);
             self.stale.set(unit, true);
+        }
+    }
+
+    /// Gives a unit that is only overwritten its versions.
+    fn expand(&mut self, unit: usize) {
+        if let Some(confirmed) = self.overwritten.remove(unit) {
+            let newest = Version::new(Carrier::Waiting, self.values(unit));
+            let confirmed = || Pending::new(smallvec![Value::Written(confirmed)]);
+            self.pending.get_or_insert_with(unit, confirmed).push(newest, false);
         }
     }
 }

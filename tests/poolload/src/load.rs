@@ -135,7 +135,9 @@ impl Load {
                     let at = load.place(size, chance, &shared);
                     let began = env.now();
                     let result = if load.write {
-                        let from = (chance >> 20) as usize % (SOURCE - load.block + 1) / 4096 * 4096;
+                        // A buffer for each outstanding write, as fio has them.
+                        let buffers = load.depth.min(SOURCE / load.block);
+                        let from = (chance >> 20) as usize % buffers * load.block;
                         let src = [source.slice(from..from + load.block)].into_iter().collect();
                         let written = space.write(&through, at, src).wait().await;
                         match load.sync {

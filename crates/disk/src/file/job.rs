@@ -181,8 +181,8 @@ impl Job {
     }
 
     /// Completes the waiter; the buffers are returned.
-    pub(super) fn finish(self, result: Result<(), DiskError>) {
-        let Job { held, work, through, at, .. } = self;
+    pub(super) fn finish(self: Box<Job>, result: Result<(), DiskError>) {
+        let Job { held, work, through, at, .. } = *self;
         // A write-through write may fail in its flush, and this is the only report of that failure.
         let result = if through || at.op == Op::Flush { held.target.latch.pass(result) } else { result };
         // Before the completion: its receiver may open the disk again, or fence it.

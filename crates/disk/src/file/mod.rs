@@ -112,7 +112,8 @@ impl FileDisk {
 
     /// Starts one that was let in.
     fn submit(&self, c: &Ctx, at: Place, work: Work, held: Held) {
-        ring::submit(&self.env, Job { held, work, at, through: is_through(c, at), done: 0, again: 0 });
+        let through = is_through(c, at);
+        ring::submit(&self.env, Box::new(Job { held, work, at, through, done: 0, again: 0 }));
     }
 
     fn start<T: Outcome>(

@@ -75,11 +75,12 @@ struct Ring {
 }
 
 /// Jobs and their results.
-type Ended = Vec<(Job, Result<(), DiskError>)>;
+type Ended = Vec<(Box<Job>, Result<(), DiskError>)>;
 
 /// A job that has not ended.
 struct Accepted {
-    job: Job,
+    /// Boxed, as it moves several times.
+    job: Box<Job>,
     /// The pieces that its entry points to, if it points to any.
     pieces: Pieces,
 }
@@ -117,7 +118,7 @@ pub(super) fn prepare() -> io::Result<()> {
 ///
 /// # Panics
 /// Outside of a Tokio runtime, or in one without its I/O driver.
-pub(super) fn submit(env: &Env, job: Job) {
+pub(super) fn submit(env: &Env, job: Box<Job>) {
     if let Err(e) = prepare() {
         let error = DiskError::Refused { at: job.at, errno: e.raw_os_error().unwrap_or(libc::EIO) };
         return job.finish(Err(error));
@@ -245,7 +246,7 @@ impl Ring {
         fd.try_clone_to_owned()
     }
 
-    fn accept(&mut self, job: Job) {
+    fn accept(&mut self, job: Box<Job>) {
         if self.fixed.is_none() {
             self.fixed =
                 job.held.target.arena.as_ref().map(|arena| Fixed::new(arena.clone(), &self.ring.submitter()));
@@ -470,7 +471,7 @@ fn pieces(work: &mut Work, length: usize, done: usize) -> SmallVec<[libc::iovec;
 }
 
 /// Notifies the waiters.
-fn complete_all(ended: impl IntoIterator<Item = (Job, Result<(), DiskError>)>) {
+fn complete_all(ended: impl IntoIterator<Item = (Box<Job>, Result<(), DiskError>)>) {
     ended.into_iter().for_each(|(job, result)| job.finish(result));
 }
 

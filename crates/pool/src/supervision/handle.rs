@@ -86,7 +86,7 @@ impl Disk for OwnerDisk {
     /// Fails with [`DiskError::Timeout`] at the deadline, and when the disk is removed from service: an earlier owner's
     /// I/O may then still be outstanding.
     fn fence(&self, c: &Ctx, epoch: Epoch) -> Io<Written> {
-        let fenced = match self.0.gate.fence(epoch) {
+        let fenced = match self.0.fence(epoch) {
             Io::Done(fenced) => return Io::Done(fenced),
             Io::Pending(fenced) => fenced,
         };
@@ -109,10 +109,9 @@ impl Disk for OwnerDisk {
 
     fn allocated(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<Vec<Range<u64>>, DiskError>> {
         let at = Place::new(Op::Check, offset, length);
-        match (self.0.gate.enter(c, at), self.0.record.disk()) {
-            (Ok(_), Some(disk)) => disk.allocated(&self.below(c), offset, length),
-            (Ok(_), None) => Io::Done(Err(DiskError::Gone { at })),
-            (Err(error), _) => Io::Done(Err(error)),
+        match self.0.disk(c, at) {
+            Ok(disk) => disk.allocated(&self.below(c), offset, length),
+            Err(error) => Io::Done(Err(error)),
         }
     }
 

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use disk::{Completion, Disk, DiskError, Gate, Op, Outcome, Pass, Place, Read, Then, Written};
-use env::{BoxFuture, Ctx, Io, Moment};
+use disk::{Completion, Disk, DiskError, Op, Outcome, Place, Read, Then, Written};
+use env::{BoxFuture, Ctx, Epoch, Io, Moment};
 use parking_lot::Mutex;
 use pool_seam::SpaceId;
+use tokio::sync::Notify;
 
 use super::latencies::Latencies;
 use super::record::Record;
@@ -22,9 +23,9 @@ use super::standing::SHORT;
 pub(super) struct SpaceIo {
     pub(super) record: Arc<Record>,
     pub(super) space: SpaceId,
-    /// Closes the disk to earlier owners of the space.
-    pub(super) gate: Arc<Gate>,
     state: Mutex<State>,
+    /// Notified when an I/O of an earlier owner has completed.
+    drained: Notify,
     /// Number of outstanding I/Os, to be read without the lock.
     queue: AtomicUsize,
 }
@@ -32,6 +33,8 @@ pub(super) struct SpaceIo {
 struct State {
     /// `None`: the membership has ended. A separate reference count per space, to avoid contention.
     disk: Option<Arc<Arc<dyn Disk>>>,
+    /// I/O of earlier owners of the space does not begin.
+    fence: Epoch,
     /// `None`: there was no I/O recently.
     latencies: Option<Box<Latencies>>,
     outstanding: Vec<Option<Outstanding>>,
@@ -50,8 +53,8 @@ struct Outstanding {
     is_late: bool,
     /// `None`: the callback was called already.
     caller: Option<Caller>,
-    /// The space's gate counts the I/O.
-    _pass: Pass,
+    /// Of the space's owner.
+    epoch: Epoch,
 }
 
 /// The deadline of an outstanding I/O, and when it began.
@@ -93,6 +96,7 @@ impl SpaceIo {
     pub(super) fn new(record: &Arc<Record>, space: SpaceId, disk: Option<Arc<dyn Disk>>) -> Arc<SpaceIo> {
         let state = State {
             disk: disk.map(Arc::new),
+            fence: Epoch::default(),
             latencies: None,
             outstanding: Vec::new(),
             free: Vec::new(),
@@ -100,7 +104,7 @@ impl SpaceIo {
             reads: 0,
         };
         let (record, queue) = (Arc::clone(record), AtomicUsize::new(0));
-        Arc::new(SpaceIo { record, space, gate: Arc::default(), state: Mutex::new(state), queue })
+        Arc::new(SpaceIo { record, space, state: Mutex::new(state), drained: Notify::new(), queue })
     }
 
     /// Registers an I/O, which the caller then starts on the disk. Errors: it may not begin, because the space has
@@ -111,10 +115,6 @@ impl SpaceIo {
         at: Place,
         caller: Caller,
     ) -> Result<Registered, (DiskError, Caller)> {
-        let pass = match self.gate.enter(c, at) {
-            Ok(pass) => pass,
-            Err(error) => return Err((error, caller)),
-        };
         let supervision = &self.record.supervision;
         let began = supervision.env.moment();
         if at.op == Op::Read {
@@ -123,11 +123,12 @@ impl SpaceIo {
         }
         let begun = {
             let mut state = self.state.lock();
-            let Some(disk) = state.disk.clone() else {
-                return Err((DiskError::Gone { at }, caller));
+            let disk = match state.admit(c, at) {
+                Ok(disk) => disk,
+                Err(error) => return Err((error, caller)),
             };
             let short = state.queue().max(self.record.queue(began)) < SHORT;
-            let new = Outstanding { began, at, short, is_late: false, caller: Some(caller), _pass: pass };
+            let new = Outstanding { began, at, short, is_late: false, caller: Some(caller), epoch: c.epoch };
             let which = state.add(new);
             self.queue.store(state.queue(), Ordering::Relaxed);
             (disk, which)
@@ -159,8 +160,7 @@ impl SpaceIo {
         let old = state.outstanding[which].as_ref()?;
         let (op, took, short) = (old.at.op, now.ns_since(old.began), old.short);
         state.latencies.get_or_insert_with(|| Box::new(Latencies::new())).add(op, took, short, now);
-        let caller = state.remove(which);
-        self.queue.store(state.queue(), Ordering::Relaxed);
+        let caller = self.remove(&mut state, which);
         drop(state);
         if op == Op::Read {
             self.record.note_read(now);
@@ -168,12 +168,52 @@ impl SpaceIo {
         caller
     }
 
+    /// The disk for an I/O that does not change it and is not supervised.
+    ///
+    /// # Errors
+    /// As of any I/O.
+    pub(super) fn disk(&self, c: &Ctx, at: Place) -> Result<Arc<Arc<dyn Disk>>, DiskError> {
+        self.state.lock().admit(c, at)
+    }
+
+    /// See [`Disk::fence`], with the epochs of the space.
+    pub(super) fn fence(self: &Arc<SpaceIo>, epoch: Epoch) -> Io<Written> {
+        {
+            let mut state = self.state.lock();
+            if epoch < state.fence {
+                let at = Place::whole(Op::Fence);
+                return Io::Done(Err(DiskError::Fenced { at, had: epoch, epoch: state.fence }));
+            }
+            state.fence = epoch;
+            if !state.has_older(epoch) {
+                return Io::Done(Ok(()));
+            }
+        }
+        let io = Arc::clone(self);
+        Io::pending(async move {
+            loop {
+                let mut drained = std::pin::pin!(io.drained.notified());
+                drained.as_mut().enable();
+                if !io.state.lock().has_older(epoch) {
+                    return Ok(());
+                }
+                drained.await;
+            }
+        })
+    }
+
+    fn remove(&self, state: &mut State, which: usize) -> Option<Caller> {
+        let (caller, epoch) = state.remove(which)?;
+        self.queue.store(state.queue(), Ordering::Relaxed);
+        if epoch < state.fence {
+            self.drained.notify_waiters();
+        }
+        caller
+    }
+
     /// Removes an I/O without a known latency.
     fn forget(&self, which: usize) {
-        let mut state = self.state.lock();
-        let caller = state.remove(which);
-        self.queue.store(state.queue(), Ordering::Relaxed);
-        drop(state);
+        let caller = self.remove(&mut self.state.lock(), which);
         drop(caller);
     }
 
@@ -281,6 +321,19 @@ impl State {
         self.outstanding.len() - self.free.len()
     }
 
+    /// Whether an I/O may begin; returns the disk.
+    fn admit(&self, c: &Ctx, at: Place) -> Result<Arc<Arc<dyn Disk>>, DiskError> {
+        if c.epoch < self.fence {
+            return Err(DiskError::Fenced { at, had: c.epoch, epoch: self.fence });
+        }
+        self.disk.clone().ok_or(DiskError::Gone { at })
+    }
+
+    /// Whether an I/O of an earlier owner is outstanding.
+    fn has_older(&self, epoch: Epoch) -> bool {
+        self.outstanding.iter().flatten().any(|io| io.epoch < epoch)
+    }
+
     fn add(&mut self, new: Outstanding) -> usize {
         self.modifying += usize::from(new.at.op != Op::Read);
         self.reads += u64::from(new.at.op == Op::Read);
@@ -296,14 +349,15 @@ impl State {
         }
     }
 
-    /// Removes an I/O and returns its caller, without moving the rest of it, which would cost time for every I/O.
-    fn remove(&mut self, which: usize) -> Option<Caller> {
+    /// Removes an I/O and returns its caller and epoch, without moving the rest of it, which would cost time for every
+    /// I/O.
+    fn remove(&mut self, which: usize) -> Option<(Option<Caller>, Epoch)> {
         let old = self.outstanding[which].as_mut()?;
-        let caller = old.caller.take();
+        let (caller, epoch) = (old.caller.take(), old.epoch);
         self.modifying -= usize::from(old.at.op != Op::Read);
         self.outstanding[which] = None;
         self.free.push(which);
-        caller
+        Some((caller, epoch))
     }
 }
 

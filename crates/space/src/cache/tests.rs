@@ -34,7 +34,7 @@ fn bytes() -> usize {
 /// Of a table with a unit that waits.
 fn dirty_bytes() -> usize {
     let mut table = table(key(0));
-    table.set(0, smallvec![Value::Written(1)]);
+    change(&mut table);
     assert!(table.bytes() > bytes(), "pending units take memory");
     table.bytes()
 }
@@ -45,7 +45,12 @@ async fn get(cache: &Cache<Away>, key: GroupKey) -> Arc<Cached> {
 }
 
 fn write(cache: &Cache<Away>, cached: &Cached) {
-    cache.update(cached, |table| table.set(0, smallvec![Value::Written(1)]));
+    cache.update(cached, change);
+}
+
+/// Its memory is the same whatever the unit was before.
+fn change(table: &mut Table) {
+    table.set(0, smallvec![Value::Unwritten]);
 }
 
 /// Commits the waiting entries in a record of their own, and confirms it.

@@ -56,6 +56,7 @@ impl Table {
     pub fn take(&mut self, record: u64, is_flushed: bool, room: &mut Room) -> Taken {
         let (mut taken, held) = (Taken::default(), self.held());
         for unit in self.waiting().iter() {
+            self.expand(unit);
             let Some(pending) = self.pending.get(unit) else { continue };
             let next = pending.next(!held.has(unit), is_flushed);
             let versions = pending.versions[next.clone()].to_vec();
@@ -81,6 +82,7 @@ impl Table {
     pub fn carry(&mut self, units: &Units) -> Vec<(Entry, Sg)> {
         let mut out = Vec::new();
         for unit in units.iter() {
+            self.expand(unit);
             for version in self.pending.get_mut(unit).into_iter().flat_map(|p| &mut p.versions[1..]) {
                 if let Carrier::Record(record) = version.carrier {
                     version.carrier = Carrier::Open(record);

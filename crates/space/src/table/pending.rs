@@ -25,6 +25,12 @@ impl Version {
     pub(super) fn new(carrier: Carrier, values: Values) -> Version {
         Version { carrier, values, is_doubt: false, redo: None }
     }
+
+    /// Whether it is a written value of one content that waits for a record, and no more.
+    pub(super) fn only_waits(&self) -> bool {
+        let is_plain = !self.is_doubt && self.redo.is_none() && self.carrier == Carrier::Waiting;
+        is_plain && matches!(self.values[..], [Value::Written(_)])
+    }
 }
 
 /// Invariants:

@@ -413,6 +413,7 @@ fn run(kind: Kind, steps: &[Step]) {
     world.check(true);
     let doubts = (0..UNITS).filter(|unit| world.table.is_open(*unit)).count();
     assert_eq!(world.table.pending.len(), doubts, "nothing else is remembered");
+    assert!(world.table.overwritten.is_empty());
 }
 
 proptest! {
