@@ -272,9 +272,10 @@ impl Request {
     /// # Errors
     /// As [`Request::wait_for_breaks`] and [`Server::store_lost_caching`].
     pub(crate) async fn contend(&self, f: &FileOpen, operation: Operation) -> Result<(), NtStatus> {
+        let stream = (operation != Operation::Names).then_some(&*f.stream);
         loop {
             let now = self.server.env.moment();
-            let contention = f.file.contend(&f.stream, f.holder, operation, now);
+            let contention = f.file.contend(stream, f.holder, operation, now);
             self.server.send_breaks(&f.file, &contention.notices);
             if contention.wait_until.is_none() {
                 return self.server.store_lost_caching(&f.file).await;
@@ -291,7 +292,7 @@ impl FileOpen {
         let now = server.env.moment();
         self.file.note_change(now);
         if self.stream.is_cached_by_others(self.token) {
-            let contention = self.file.contend(&self.stream, self.holder, Operation::Data, now);
+            let contention = self.file.contend(Some(&self.stream), self.holder, Operation::Data, now);
             server.send_breaks(&self.file, &contention.notices);
         }
     }

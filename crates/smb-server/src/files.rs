@@ -184,6 +184,12 @@ pub(crate) struct Left {
     pub(crate) remove_stream: Option<StreamName>,
 }
 
+impl From<NtStatus> for Refusal {
+    fn from(status: NtStatus) -> Refusal {
+        Refusal::Status(status)
+    }
+}
+
 impl FileState {
     fn new(id: FileKey) -> FileState {
         FileState {

@@ -187,7 +187,7 @@ impl Server {
     fn break_directory(self: &Arc<Self>, directory: &LeasedFile, parent_lease: Option<LeaseKey>) {
         let LeasedFile { file, stream } = directory;
         let now = self.env.moment();
-        let contention = file.contend(stream, None, Operation::Entries { parent_lease }, now);
+        let contention = file.contend(Some(stream), None, Operation::Entries { parent_lease }, now);
         self.send_breaks(file, &contention.notices);
     }
 
@@ -246,22 +246,30 @@ impl<'n> Change<'n> {
         }
     }
 
-    /// Begins to move a directory: no file below it is opened until this is dropped. Returns false without effect when
-    /// a file below it is open.
-    pub(crate) fn hold_directory(&mut self, files: &FileTable, directory: &VfsPath, to: &VfsPath) -> bool {
+    /// Begins to move a directory: no file below it is opened until this is dropped.
+    ///
+    /// # Errors
+    /// The files below it that are open; then this has no effect.
+    pub(crate) fn hold_directory(
+        &mut self,
+        files: &FileTable,
+        directory: &VfsPath,
+        to: &VfsPath,
+    ) -> Result<(), Vec<Arc<FileState>>> {
         assert!(matches!(self.tree_lock, TreeLock::Alone { .. }), "a directory is renamed alone");
         // In this order: an open that joins its file either sees the directory here or is seen by the search.
         self.namespace.moving.lock().push((Arc::clone(&self.share), directory.clone()));
         self.namespace.moving_count.fetch_add(1, Ordering::AcqRel);
         self.moves = true;
-        if files.has_open_below(&self.share, directory) {
+        let open = files.open_below(&self.share, directory);
+        if !open.is_empty() {
             self.stop_moving();
-            return false;
+            return Err(open);
         }
         let both = [directory, to].map(Key::below);
         self.keys.extend(both);
         self.namespace.log.record(&self.share, &both);
-        true
+        Ok(())
     }
 
     /// The backend has renamed: updates the paths of the file's opens.

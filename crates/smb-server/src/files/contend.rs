@@ -18,11 +18,10 @@ impl FileState {
         contention
     }
 
-    /// Breaks the rights of other holders of the open's stream (all streams for [`Operation::Names`]) that conflict
-    /// with an operation.
+    /// Breaks the rights of other holders of a stream (`None`: of all streams) that conflict with an operation.
     pub(crate) fn contend(
         &self,
-        stream: &StreamState,
+        stream: Option<&StreamState>,
         by: Option<HolderId>,
         operation: Operation,
         now: Moment,
@@ -30,7 +29,7 @@ impl FileState {
         let mut state = self.state.lock();
         let mut all = Contention::default();
         for entry in &mut state.streams {
-            if operation == Operation::Names || std::ptr::eq(&*entry.stream, stream) {
+            if stream.is_none_or(|stream| std::ptr::eq(&*entry.stream, stream)) {
                 let one = entry.caching.contend(by, operation, now);
                 all.notices.extend(one.notices);
                 all.wait_until = all.wait_until.max(one.wait_until);

@@ -178,15 +178,18 @@ impl FileTable {
         self.by_id.lock().len()
     }
 
-    /// Prevents opens of a file while a rename replaces it; `None` when it is open.
-    pub(crate) fn claim(&self, id: FileKey) -> Option<Claim<'_>> {
+    /// Prevents opens of a file while a rename replaces it.
+    ///
+    /// # Errors
+    /// The file, if it is open.
+    pub(crate) fn claim(&self, id: FileKey) -> Result<Claim<'_>, Arc<FileState>> {
         match self.by_id.lock().entry(id) {
-            Entry::Occupied(_) => None,
+            Entry::Occupied(present) => Err(Arc::clone(present.get())),
             Entry::Vacant(v) => {
                 let file = FileState::new(id);
                 file.state.lock().claimed = true;
                 v.insert(Arc::new(file));
-                Some(Claim(self, id))
+                Ok(Claim(self, id))
             }
         }
     }
@@ -215,7 +218,7 @@ impl FileTable {
         drop(state);
         // No open joins or leaves in between: the table is locked.
         let sharing = Operation::Sharing { overwrites: false };
-        let contention = unnamed.map(|s| file.contend(&s, None, sharing, now)).unwrap_or_default();
+        let contention = unnamed.map(|s| file.contend(Some(&s), None, sharing, now)).unwrap_or_default();
         let (file, status) = (Arc::clone(file), NtStatus::SHARING_VIOLATION);
         Err(Refusal::Contended { file, contention, status })
     }
@@ -232,17 +235,19 @@ impl FileTable {
         paths
     }
 
-    /// Whether anything below a directory is open or about to be removed.
-    pub(crate) fn has_open_below(&self, share: &Arc<Share>, directory: &VfsPath) -> bool {
+    /// The files below a directory that are open or about to be removed.
+    pub(crate) fn open_below(&self, share: &Arc<Share>, directory: &VfsPath) -> Vec<Arc<FileState>> {
         let below = |s: &Arc<Share>, path: &VfsPath| {
             Arc::ptr_eq(s, share) && path != directory && path.starts_with(directory)
         };
-        self.by_id.lock().values().any(|f| {
+        let files = self.by_id.lock();
+        let is_below = |f: &&Arc<FileState>| {
             let state = f.state.lock();
             // A file that is about to be removed is found by its path, so it blocks the rename too.
             state.members.iter().any(|m| below(&m.share, &m.path))
                 || state.delete_pending.as_ref().is_some_and(|r| below(&r.share, &r.path))
-        })
+        };
+        files.values().filter(is_below).cloned().collect()
     }
 
     /// A rename has happened: updates the paths of the opens. Another hard link of the file keeps its name, and so does

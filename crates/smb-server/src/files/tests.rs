@@ -139,12 +139,12 @@ fn io_and_locks() {
 #[test]
 fn claims() {
     let (t, n, s) = (FileTable::default(), Namespace::default(), share());
-    let claim = t.claim(FILE).expect("not open");
-    assert!(t.claim(FILE).is_none());
+    let claim = t.claim(FILE).ok().expect("not open");
+    assert!(t.claim(FILE).is_err());
     assert_eq!(join(&t, &n, member(1, &s, "f")).err(), Some(None));
     drop(claim);
     let _f = join(&t, &n, member(1, &s, "f")).expect("free again");
-    assert!(t.claim(FILE).is_none(), "it is open");
+    assert!(t.claim(FILE).is_err(), "it is open");
 }
 
 // An open is closed on one channel while it locks on another: whichever is first, nothing is left behind.

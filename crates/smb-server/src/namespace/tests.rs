@@ -27,10 +27,10 @@ async fn renames() {
     at(2, member(3, &s, "x")).expect("joins");
     at(2, member(4, &other, "d\\f")).expect("joins");
     let mut change = n.begin_rename(&s, &f.file, true).await;
-    assert!(!change.hold_directory(&t, &path("d"), &path("g")));
+    assert!(change.hold_directory(&t, &path("d"), &path("g")).is_err());
     change.renamed(&t, id(2), &path("d\\f"), &path("g"));
     assert_eq!([2, 3, 4].map(|v| f.file.path_of(v)), ["g", "x", "d\\f"].map(path));
-    assert!(change.hold_directory(&t, &path("d"), &path("g")), "nothing is below it in this share");
+    assert!(change.hold_directory(&t, &path("d"), &path("g")).is_ok(), "nothing is below it in this share");
     assert_eq!(at(5, member(5, &s, "d\\new")).err(), Some(None));
     at(6, member(6, &s, "dd")).expect("beside it");
     drop(change);
@@ -46,13 +46,13 @@ async fn a_change_that_hangs_holds_up_its_own_share_only() {
     let f = join_at(&t, &n, d, n.snapshot(), member(1, &s, "d")).expect("the first");
     let g = join_at(&t, &n, e, n.snapshot(), member(2, &other, "e")).expect("the first");
     let mut hangs = n.begin_rename(&s, &f.file, true).await;
-    assert!(hangs.hold_directory(&t, &path("d"), &path("g")));
+    assert!(hangs.hold_directory(&t, &path("d"), &path("g")).is_ok());
     assert!(futures_util::poll!(std::pin::pin!(n.begin_change(&s))).is_pending());
     assert!(futures_util::poll!(std::pin::pin!(n.settled(&s))).is_pending());
     n.settled(&other).await;
     drop(n.begin_change(&other).await);
     let mut moves = n.begin_rename(&other, &g.file, true).await;
-    assert!(moves.hold_directory(&t, &path("e"), &path("g")));
+    assert!(moves.hold_directory(&t, &path("e"), &path("g")).is_ok());
     let again = |share, at| join_at(&t, &n, FILE, n.snapshot(), member(3, share, at)).err();
     assert_eq!(again(&s, "d\\f"), Some(None));
     assert_eq!(again(&other, "e\\f"), Some(None));
@@ -88,7 +88,7 @@ async fn a_moved_directory_concerns_the_names_below_it() {
     let snapshot = n.snapshot();
     let mut change = n.begin_rename(&s, &f.file, true).await;
     change.touch(&path("a\\d"), id(2));
-    assert!(change.hold_directory(&t, &path("a\\d"), &path("g")));
+    assert!(change.hold_directory(&t, &path("a\\d"), &path("g")).is_ok());
     change.renamed(&t, id(2), &path("a\\d"), &path("g"));
     drop(change);
     for (file, name) in [(3, "a"), (4, "a\\f"), (5, "a\\dd\\f"), (6, "gg"), (7, "b\\d\\f")] {

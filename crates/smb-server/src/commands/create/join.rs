@@ -218,7 +218,7 @@ impl Plan<'_> {
             }
         }
         let mut change = self.r.server.namespace.begin_change(self.share).await;
-        let Some(_claim) = self.r.server.files.claim(id) else { return };
+        let Ok(_claim) = self.r.server.files.claim(id) else { return };
         change.touch(path, id);
         if let Err(e) = self.vfs.remove(&self.r.ctx(), path, id).wait().await {
             tracing::debug!(path = ?path.to_string(), "a file could not be removed after a failed CREATE: {e}");

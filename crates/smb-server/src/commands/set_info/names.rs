@@ -1,5 +1,7 @@
 //! Renames and hard links (MS-FSA 2.1.5.15.11, 2.1.5.15.6).
 
+use std::sync::Arc;
+
 use smb_wire::fscc::{FileLinkInformation, FileRenameInformation, FileRenameInformationEx, RenameFlags};
 use smb_wire::msg::CompletionFilter;
 use smb_wire::{AccessMask, NtStatus, ShareAccess, Utf16Le, WireError};
@@ -9,7 +11,7 @@ use super::{require, streams};
 use crate::access;
 use crate::files::caching::Operation;
 use crate::files::share_mode::ShareMode;
-use crate::files::{Claim, Refusal};
+use crate::files::{Claim, FileState, Refusal};
 use crate::namespace::{Event, What};
 use crate::open::{FileOpen, Open};
 use crate::request::Request;
@@ -58,41 +60,39 @@ pub(super) async fn link(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) 
     }
     // Windows asks for no right on the open of the file (FILE_LINK_INFORMATION: "no specific access rights"): the new
     // name grants no more rights to the file than its descriptor does. The rights needed are those to the folder.
-    let vfs = r.tree.share.vfs().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
     writable_tree(r)?;
-    let (_change, folder) = loop {
-        if let Err(refusal) = check_folder(r, &to.path, false).await {
-            wait_for_folder(r, refusal).await?;
-            continue;
+    loop {
+        match try_link(r, open, f, &to).await {
+            Ok(()) => return Ok(()),
+            Err(refusal) => wait_for_handles(r, refusal).await?,
         }
-        // With POSIX extensions a cached handle does not prevent a second name. The Linux client, which caches the
-        // handle of a file that it has closed, would have to acknowledge a break in the middle of the compound that
-        // creates the link.
-        if !f.posix {
-            r.contend(f, Operation::Names).await?;
-        }
-        let mut change = r.server.namespace.begin_change(&r.tree.share).await;
-        change.touch(&to.path, f.node.id());
-        // Checked again: from here on names cannot change.
-        match check_folder(r, &to.path, false).await {
-            Ok(folder) => break (change, folder),
-            Err(refusal) => {
-                drop(change);
-                wait_for_folder(r, refusal).await?;
-            }
-        }
-    };
+    }
+}
+
+async fn try_link(r: &Request, open: &Open, f: &FileOpen, to: &Target) -> Result<(), Refusal> {
+    let vfs = r.tree.share.vfs().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
+    check_folder(r, &to.path, false).await?;
+    // With POSIX extensions a cached handle does not prevent a second name. The Linux client, which caches the handle
+    // of a file that it has closed, would have to acknowledge a break in the middle of the compound that creates the
+    // link.
+    if !f.posix {
+        r.contend(f, Operation::Names).await?;
+    }
+    let mut change = r.server.namespace.begin_change(&r.tree.share).await;
+    change.touch(&to.path, f.node.id());
+    // Checked again: from here on names cannot change.
+    let folder = check_folder(r, &to.path, false).await?;
     // MS-FSA 2.1.5.15.6, MS-FSCC 2.4.28: a file that is deleted gets no further name.
     if f.file.is_delete_pending() {
-        return Err(NtStatus::ACCESS_DENIED);
+        return Err(NtStatus::ACCESS_DENIED.into());
     }
     for _ in 0..ATTEMPTS {
-        let replaced = check_replaced(r, f, &to, folder).await?;
+        let replaced = check_replaced(r, f, to, folder).await?;
         let from = f.file.path_of(open.persistent);
         match vfs.link(&r.ctx(), &from, f.node.id(), &to.path, to.replace && replaced.is_there()).wait().await
         {
             Err(VfsError::Exists) if to.replace && !replaced.is_there() => {}
-            Err(e) => return Err(status::of_vfs(e)),
+            Err(e) => return Err(status::of_vfs(e).into()),
             Ok(()) => {
                 let what = match replaced {
                     Replaced::Another { .. } => What::Replaced,
@@ -103,7 +103,7 @@ pub(super) async fn link(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) 
             }
         }
     }
-    Err(NtStatus::ACCESS_DENIED)
+    Err(NtStatus::ACCESS_DENIED.into())
 }
 
 fn decoded<'a, T>(
@@ -138,56 +138,57 @@ fn writable_tree(r: &Request) -> Result<(), NtStatus> {
 async fn rename_to(r: &Request, open: &Open, f: &FileOpen, to: Target) -> Result<(), NtStatus> {
     require(open, AccessMask::DELETE)?;
     writable_tree(r)?;
+    loop {
+        match try_rename(r, open, f, &to).await {
+            Ok(()) => return r.server.store_opens_of(&f.file).await,
+            Err(refusal) => wait_for_handles(r, refusal).await?,
+        }
+    }
+}
+
+async fn try_rename(r: &Request, open: &Open, f: &FileOpen, to: &Target) -> Result<(), Refusal> {
     let share = &r.tree.share;
     let vfs = share.vfs().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
     let directory = f.node.kind() == Kind::Directory;
     let from = f.file.path_of(open.persistent);
     // Not the root, and no directory into itself.
     if from.is_root() || (directory && to.path.starts_with(&from) && to.path != from) {
-        return Err(NtStatus::ACCESS_DENIED);
+        return Err(NtStatus::ACCESS_DENIED.into());
     }
     let (files, id) = (&r.server.files, f.node.id());
-    let (mut change, from, folder) = loop {
-        r.contend(f, Operation::Names).await?;
-        let mut change = r.server.namespace.begin_rename(share, &f.file, directory).await;
-        let from = f.file.path_of(open.persistent);
-        change.touch(&from, id);
-        change.touch(&to.path, id);
-        match check_folder(r, &to.path, directory).await {
-            Ok(folder) => break (change, from, folder),
-            Err(refusal) => {
-                drop(change);
-                wait_for_folder(r, refusal).await?;
-            }
-        }
-    };
+    r.contend(f, Operation::Names).await?;
+    let mut change = r.server.namespace.begin_rename(share, &f.file, directory).await;
+    let from = f.file.path_of(open.persistent);
+    change.touch(&from, id);
+    change.touch(&to.path, id);
+    let folder = check_folder(r, &to.path, directory).await?;
     if f.file.is_delete_pending() {
-        return Err(NtStatus::DELETE_PENDING);
+        return Err(NtStatus::DELETE_PENDING.into());
     }
     // MS-FSA 2.1.5.15.11: a directory with opens below it is not renamed.
-    if directory && !change.hold_directory(files, &from, &to.path) {
-        return Err(NtStatus::ACCESS_DENIED);
+    if directory && let Err(open) = change.hold_directory(files, &from, &to.path) {
+        drop(change);
+        return Err(break_handles(r, open));
     }
     for _ in 0..ATTEMPTS {
-        let replaced = check_replaced(r, f, &to, folder).await?;
+        let replaced = check_replaced(r, f, to, folder).await?;
         match vfs.rename(&r.ctx(), &from, id, &to.path, to.replace && replaced.is_there()).wait().await {
             // Created in the meantime: checked like one that existed before.
             Err(VfsError::Exists) if to.replace && !replaced.is_there() => {}
             // A directory is never replaced.
             Err(VfsError::IsDirectory | VfsError::NotEmpty | VfsError::NotDirectory) => break,
-            Err(e) => return Err(status::of_vfs(e)),
+            Err(e) => return Err(status::of_vfs(e).into()),
             Ok(()) => {
                 // At once: no other operation may run before the paths are updated.
                 change.renamed(files, id, &from, &to.path);
                 let stored = stored_path(r, id, &to.path).await;
                 change.renamed(files, id, &to.path, &stored);
                 publish_rename(r, f, &from, &stored, matches!(replaced, Replaced::Another { .. }));
-                drop(change);
-                return r.server.store_opens_of(&f.file).await;
+                return Ok(());
             }
         }
     }
-    Err(NtStatus::ACCESS_DENIED)
+    Err(NtStatus::ACCESS_DENIED.into())
 }
 
 fn publish_rename(r: &Request, f: &FileOpen, from: &VfsPath, to: &VfsPath, replaced: bool) {
@@ -228,20 +229,36 @@ impl Replaced<'_> {
     }
 }
 
-/// Waits for the breaks of handle leases because of which a folder was refused; any other refusal is final. The caller
-/// must not hold a `Change`: other requests wait for that.
-async fn wait_for_folder(r: &Request, refusal: Refusal) -> Result<(), NtStatus> {
+/// Waits until clients have closed handles that they only cache, because of which a name was refused; any other refusal
+/// is final. The caller must not hold a `Change`: other requests wait for that.
+async fn wait_for_handles(r: &Request, refusal: Refusal) -> Result<(), NtStatus> {
     match refusal {
         Refusal::Again => Ok(()),
         Refusal::Status(s) => Err(s),
         Refusal::Contended { file, contention, status } => {
             r.server.send_breaks(&file, &contention.notices);
             if contention.wait_until.is_none() {
+                r.server.store_lost_caching(&file).await?;
                 return Err(status);
             }
             r.wait_for_breaks(&file, &contention).await
         }
     }
+}
+
+/// MS-FSA 2.1.4.2: files below a directory that is to be renamed are open. Breaks the caching of their handles; the
+/// refusal is final when they stay open. As for [`wait_for_handles`], the caller must not hold a `Change`.
+fn break_handles(r: &Request, open: Vec<Arc<FileState>>) -> Refusal {
+    let now = r.server.env.moment();
+    let mut refusal = Refusal::Status(NtStatus::ACCESS_DENIED);
+    for file in open {
+        let mut contention = file.contend(None, None, Operation::Names, now);
+        r.server.send_breaks(&file, &std::mem::take(&mut contention.notices));
+        if contention.wait_until.is_some() {
+            refusal = Refusal::Contended { file, contention, status: NtStatus::ACCESS_DENIED };
+        }
+    }
+    refusal
 }
 
 /// Checks that the user may create a child in the folder of the new name. Returns the user's maximal access to the
@@ -276,40 +293,44 @@ async fn check_folder(r: &Request, path: &VfsPath, directory: bool) -> Result<Ac
 }
 
 /// Checks the file that already has the new name (MS-FSA 2.1.5.15.11). The renamed file itself in another case is
-/// allowed; a directory, a read-only or an open file is not replaced, and the claim prevents opens until it is
-/// replaced. `folder` is the user's access to the folder: the right to delete its children includes the right to
+/// allowed; a directory, a read-only or an open file is not replaced (a handle that a client only caches is closed
+/// first), and the claim prevents opens until it is replaced. `folder` is the user's access to the folder: the right to delete its children includes the right to
 /// replace them.
 async fn check_replaced<'r>(
     r: &'r Request,
     f: &FileOpen,
     to: &Target,
     folder: AccessMask,
-) -> Result<Replaced<'r>, NtStatus> {
+) -> Result<Replaced<'r>, Refusal> {
     let (node, stat) = match find(r, &to.path, to.path.is_exact()).await {
         Ok(found) => (found.node, found.stat),
         Err(VfsError::NotFound) => return Ok(Replaced::Nothing),
-        Err(e) => return Err(status::of_vfs(e)),
+        Err(e) => return Err(status::of_vfs(e).into()),
     };
     if node.id() == f.node.id() {
         return Ok(Replaced::Itself);
     }
     if !to.replace {
-        return Err(NtStatus::OBJECT_NAME_COLLISION);
+        return Err(NtStatus::OBJECT_NAME_COLLISION.into());
     }
     let read_only = stat.attributes.contains(Attributes::READONLY) && !to.replace_read_only;
+    let denied = NtStatus::ACCESS_DENIED;
     if stat.kind == Kind::Directory || read_only {
-        return Err(NtStatus::ACCESS_DENIED);
-    }
-    let _claim = r.server.files.claim(node.id());
-    if _claim.is_none() && !(f.posix && r.server.files.all_posix(node.id())) {
-        return Err(NtStatus::ACCESS_DENIED);
+        return Err(denied.into());
     }
     let descriptor = access::descriptor(r, &node, &stat).await?;
     let allowed = access::maximal(&r.session.user, descriptor.as_deref());
     if !allowed.contains(AccessMask::DELETE) && !folder.contains(AccessMask::DELETE_CHILD) {
-        return Err(NtStatus::ACCESS_DENIED);
+        return Err(denied.into());
     }
-    Ok(Replaced::Another { _claim })
+    match r.server.files.claim(node.id()) {
+        Ok(claim) => Ok(Replaced::Another { _claim: Some(claim) }),
+        Err(_) if f.posix && r.server.files.all_posix(node.id()) => Ok(Replaced::Another { _claim: None }),
+        Err(file) => {
+            let contention = file.contend(None, None, Operation::Names, r.server.env.moment());
+            Err(Refusal::Contended { file, contention, status: denied })
+        }
+    }
 }
 
 /// Opens the file at a path, or with `link` the backend's symbolic link itself.

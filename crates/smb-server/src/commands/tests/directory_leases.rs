@@ -85,6 +85,19 @@ impl Leases {
         }
     }
 
+    /// Waits for the next break.
+    async fn next_broken(&self) -> LeaseBreakNotification {
+        let wait = async {
+            loop {
+                match self.broken() {
+                    Some(b) => break b,
+                    None => tokio::time::sleep(Duration::from_millis(1)).await,
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(5), wait).await.expect("a break")
+    }
+
     async fn acknowledge(&self, b: LeaseBreakNotification) {
         let ack = LeaseBreakAcknowledgment {
             flags: LeaseBreakFlags::empty(),
@@ -115,8 +128,12 @@ fn lease(key: LeaseKey, state: LeaseState, parent: Option<LeaseKey>) -> Lease {
 }
 
 fn rename_to(path: &str) -> Vec<u8> {
+    rename_over(path, false)
+}
+
+fn rename_over(path: &str, replace_if_exists: bool) -> Vec<u8> {
     let (name, mut bytes) = (Utf16Buf::from(path), Vec::new());
-    let q = FileRenameInformation { replace_if_exists: false, root_directory: 0, name: name.as_utf16() };
+    let q = FileRenameInformation { replace_if_exists, root_directory: 0, name: name.as_utf16() };
     q.encode(&mut bytes).expect("fits");
     bytes
 }
@@ -254,12 +271,7 @@ async fn a_rename_breaks_the_handle_lease_of_its_target_folder() {
         let to = rename_to("d\\f");
         let rename = l.w.set(f, FileInfoClass::RENAME.0, &to);
         let answer = async {
-            let b = loop {
-                match l.broken() {
-                    Some(b) => break b,
-                    None => tokio::task::yield_now().await,
-                }
-            };
+            let b = l.next_broken().await;
             assert_eq!((b.lease_key, b.new_lease_state), (DIR, LeaseState::READ_CACHING));
             if closes { l.w.close(dir).await } else { l.acknowledge(b).await }
         };
@@ -269,6 +281,51 @@ async fn a_rename_breaks_the_handle_lease_of_its_target_folder() {
         } else {
             assert_eq!(status, NtStatus::SHARING_VIOLATION, "it stays open");
             l.w.close(dir).await;
+        }
+    }
+}
+
+/// A client caches the handle of the file that is replaced, or of one below the directory that is renamed: it is asked
+/// to close it, and only an open that stays prevents the change (MS-FSA 2.1.4.2, 2.1.5.15.11).
+#[tokio::test(start_paused = true)]
+async fn renames_break_cached_handles_that_are_in_their_way() {
+    let l = Leases::new(Capabilities::LEASING | Capabilities::DIRECTORY_LEASING);
+    let (f, d) = (l.w.create("f", How::CREATE).await, l.w.create("d", How::MKDIR).await);
+    l.w.close(l.w.create("e", How::MKDIR).await).await;
+    for ((renamed, class, to), cached) in [
+        ((f, FileInfoClass::RENAME, rename_over("e\\f", true)), vec!["e\\f"]),
+        ((f, FileInfoClass::LINK, rename_over("e\\l", true)), vec!["e\\l"]),
+        ((d, FileInfoClass::RENAME, rename_over("e\\d", false)), vec!["d\\a", "d\\b"]),
+    ] {
+        for closes in [false, true] {
+            let mut open = Vec::new();
+            for (key, path) in (1..).zip(&cached) {
+                let lease = lease(Guid([key; 16]), RWH, None);
+                let (id, granted) = l.try_open(path, How::OPEN_IF, lease).await.expect("opened");
+                assert_eq!(granted, Some(RWH));
+                open.push(id);
+            }
+            let rename = l.w.set(renamed, class.0, &to);
+            let answer = async {
+                for _ in &open {
+                    let b = l.next_broken().await;
+                    assert_eq!(b.new_lease_state, RWH.difference(LeaseState::HANDLE_CACHING));
+                    if closes {
+                        l.w.close(open[usize::from(b.lease_key.0[0]) - 1]).await;
+                    } else {
+                        l.acknowledge(b).await;
+                    }
+                }
+            };
+            let (status, ()) = tokio::join!(rename, answer);
+            if closes {
+                assert_eq!(status, NtStatus::SUCCESS, "{cached:?}");
+            } else {
+                assert_eq!(status, NtStatus::ACCESS_DENIED, "{cached:?} stay open");
+                for id in open {
+                    l.w.close(id).await;
+                }
+            }
         }
     }
 }
