@@ -100,12 +100,22 @@ impl Slot {
         self.open_as(local, owner).await
     }
 
-    async fn open_as(&self, local: &LocalPool, owner: OwnerId) -> Result<(), LocalError> {
-        let _opening = local.pool.opens(owner);
-        match open(local, owner).await {
-            Ok(space) => {
-                let link: Arc<dyn Owner> = Arc::new(space.clone());
-                local.pool.link(owner, Arc::downgrade(&link) as Weak<dyn Owner>);
+    async fn open_as(&self, local: &LocalPool, mut owner: OwnerId) -> Result<(), LocalError> {
+        let opened = loop {
+            let _opening = local.pool.opens(owner);
+            let opened = match open(local, owner).await {
+                Ok(space) => space,
+                Err(error) => break Err(error),
+            };
+            let link: Arc<dyn Owner> = Arc::new(opened.clone());
+            if local.pool.link(owner, Arc::downgrade(&link) as Weak<dyn Owner>) {
+                break Ok((opened, link));
+            }
+            drop(link.close().wait().await);
+            owner = local.pool.hand_over(self.id, NodeId::default()).await?;
+        };
+        match opened {
+            Ok((space, link)) => {
                 *self.state.write() = State::Open(space, link, Arc::clone(local.pool.jobs()));
                 Ok(())
             }

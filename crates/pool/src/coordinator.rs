@@ -83,18 +83,20 @@ impl Pool {
         Some(OwnerId { space, node, epoch })
     }
 
-    /// An owner begins to open its space. Until it is linked or the result is dropped, no owner can compare a joining
-    /// disk with the log, so the regions of its copies that other disks have are marked stale.
+    /// An owner begins to open its space, until it is linked or the result is dropped.
     pub fn opens(&self, owner: OwnerId) -> SpaceOpening {
         self.metadata().owners().opens(owner)
     }
 
-    /// Links an owner: it is called when disks of its space are removed or join, and when its view changes.
-    pub fn link(&self, owner: OwnerId, link: Weak<dyn Owner>) {
-        self.metadata().owners().link(owner, Some(link));
+    /// Links an owner: it is called when disks of its space are removed or join, and when its view changes. `false`: a
+    /// disk has joined during its opening, and may have been set back: the space has to be opened by another owner.
+    #[must_use]
+    pub fn link(&self, owner: OwnerId, link: Weak<dyn Owner>) -> bool {
+        let is_linked = self.metadata().owners().link(owner, link);
         // Sends changes since it was opened.
         let view = self.metadata().view(owner.space);
         self.metadata().owners().update(view.into_iter().collect());
+        is_linked
     }
 
     /// The disk with this membership, which may be the one that it is about to join with.

@@ -14,7 +14,8 @@ use pool::{
 };
 use pool_local::{LocalOptions, LocalPool};
 use pool_seam::{
-    Coordinator, DiskNumber, MediaClass, Membership, NodeId, Owner, Provisioning, Resiliency, SpaceId, UNIT,
+    Coordinator, DiskNumber, MediaClass, Membership, NodeId, Owner, OwnerId, Provisioning, Resiliency,
+    SpaceId, UNIT,
 };
 use space::cache::Budget;
 use space::{Retries, Settings, Space, SpaceError};
@@ -189,7 +190,23 @@ impl World {
         space: SpaceId,
         coordinator: Arc<dyn Coordinator>,
     ) -> Result<Owned, SpaceError> {
-        let owner = pool.owner(space).expect("a space");
+        let mut owner = pool.owner(space).expect("a space");
+        loop {
+            let owned = self.try_own(pool, owner, Arc::clone(&coordinator)).await?;
+            match owned {
+                Some(owned) => return Ok(owned),
+                // A disk has joined meanwhile.
+                None => owner = pool.hand_over(space, NodeId::default()).await?,
+            }
+        }
+    }
+
+    async fn try_own(
+        &self,
+        pool: &Pool,
+        owner: OwnerId,
+        coordinator: Arc<dyn Coordinator>,
+    ) -> Result<Option<Owned>, SpaceError> {
         let _opening = pool.opens(owner);
         let view = Coordinator::view(pool, owner, None).wait().await?.expect("the newest view");
         let disks = pool.clone();
@@ -208,8 +225,9 @@ impl World {
         };
         let opened = Space::open(settings, view).await?;
         let link: Arc<dyn Owner> = Arc::new(opened.clone());
-        pool.link(owner, Arc::downgrade(&link) as Weak<dyn Owner>);
-        Ok(Owned { id: space, space: opened, _link: link, arena: self.arena.clone() })
+        let is_linked = pool.link(owner, Arc::downgrade(&link) as Weak<dyn Owner>);
+        let owned = || Owned { id: owner.space, space: opened, _link: link, arena: self.arena.clone() };
+        Ok(is_linked.then(owned))
     }
 }
 

@@ -44,7 +44,7 @@ impl Space {
             let row = view.log_row().expect("a space has a row for its log");
             let (settings, replicas) = (inner.log_settings(hang), inner.replicas(&view, row));
             let failed = |error| inner.log_error(row, error);
-            let mut ops = Vec::new();
+            let (mut ops, mut set_back) = (Vec::new(), Vec::new());
             let (log, last) = if row.is_new {
                 let blocks = RING_BLOCKS.min(view.slab_bytes / BLOCK as u64 / 2);
                 let ring = Ring::new(blocks).expect("a slab has room");
@@ -60,7 +60,7 @@ impl Space {
                 inner.overlay.restore(&view, &opened.log, &opened.payloads);
                 inner.marks.restore(opened.log.entries().map(|(_, entry)| &entry.change));
                 let view = inner.view.get().value;
-                ops.extend(inner.set_back(&view, &marks));
+                set_back = inner.set_back(&view, &marks);
                 let records = opened.log.lost();
                 if records > 0 {
                     tracing::error!(
@@ -75,6 +75,10 @@ impl Space {
             };
             assert!(inner.log.set(log).is_ok(), "a space has one log");
             inner.unplaced.allow(inner.log().carries());
+            if !set_back.is_empty() {
+                // Before unaccounted disks are judged: one that was set back is no source for them.
+                inner.commit(set_back).await?;
+            }
             inner.note_unaccounted(&inner.view.get().value);
             inner.account().await?;
             let state = LogState { epoch: inner.owner.epoch, sequence: last, is_closed: false };

@@ -1,4 +1,7 @@
 //! A disk that returns to a pool: each owner compares the disk's mark with its log.
+//!
+//! A space without an owner reads the mark when it is opened. An owner that was opening its space when the disk joined
+//! may have read the marks before: it is not linked, and the next one reads them.
 
 use std::sync::Arc;
 
@@ -9,9 +12,20 @@ use crate::pool::AdminError;
 use crate::state::SpaceOp;
 use crate::{DiskNumber, Op, Pool, Unsuitable};
 
+/// A disk is about to join; when this is dropped it has joined, or was refused.
+pub(crate) struct JoiningDisk<'p>(&'p Pool);
+
+impl Drop for JoiningDisk<'_> {
+    fn drop(&mut self) {
+        self.0.metadata().owners().end_joining();
+        // Closes the handles of a refused disk.
+        self.0.end_memberships();
+    }
+}
+
 impl Pool {
-    /// The operations on spaces in the record of the disk's return. For a space whose owner does not answer the disk
-    /// counts as rolled back; a space without an owner reads the mark when it is opened. Errors: [`AdminError::Stale`],
+    /// The operations on spaces in the record of the disk's return, which is to be durable before the result is
+    /// dropped. For a space whose owner does not answer the disk counts as rolled back. Errors: [`AdminError::Stale`],
     /// unless `accept_loss`: the disk was rolled back, and has data that other disks lack. [`Unsuitable::Disk`]: it
     /// could not be read.
     pub(crate) async fn ask_joining(
@@ -20,12 +34,12 @@ impl Pool {
         of: Membership,
         disk: &Arc<dyn Disk>,
         accept_loss: bool,
-    ) -> Result<Vec<Op>, AdminError> {
+    ) -> Result<(Vec<Op>, JoiningDisk<'_>), AdminError> {
+        let owners = self.metadata().owners();
+        owners.begin_joining(number, of, disk);
+        let joining = JoiningDisk(self);
         let spaces = self.metadata().read(|s| s.spaces_on(number).collect::<Vec<_>>());
-        let answers =
-            self.metadata().owners().ask_joining(&self.metadata().env, number, of, disk, spaces).await;
-        // Closes the handle of a refused disk.
-        self.end_memberships();
+        let answers = owners.ask_joining(&self.metadata().env, number, of, spaces).await;
         let mut ops = Vec::new();
         for (space, returned) in answers {
             let unaccounted =
@@ -41,6 +55,6 @@ impl Pool {
             let stale = SpaceOp::Stale { disk: number, of };
             ops.extend(accounted.into_iter().chain([stale]).map(|op| Op::Space { space, op }));
         }
-        Ok(ops)
+        Ok((ops, joining))
     }
 }

@@ -35,6 +35,8 @@ struct Linked {
     epoch: SpaceEpoch,
     /// `None`: it is opening its space, and cannot be asked yet.
     owner: Option<Weak<dyn Owner>>,
+    /// A disk has joined during its opening, perhaps after it has read the marks of the disks: it is not linked.
+    is_overtaken: bool,
 }
 
 /// The rounds of questions about a disk whose removal is in progress, and the owners that were asked.
@@ -66,16 +68,26 @@ pub(crate) struct Leaving {
 }
 
 impl Owners {
-    pub(super) fn link(&self, owner: OwnerId, link: Option<Weak<dyn Owner>>) {
+    /// Links an owner that has opened its space; `false`: a disk has joined meanwhile, so another one has to open it.
+    pub(super) fn link(&self, owner: OwnerId, link: Weak<dyn Owner>) -> bool {
         let mut linked = self.linked.lock();
-        let newest = linked.get(&owner.space).map_or(SpaceEpoch::default(), |linked| linked.epoch);
-        if owner.epoch >= newest {
-            linked.insert(owner.space, Linked { epoch: owner.epoch, owner: link });
+        let present = linked.get(&owner.space);
+        if present.is_some_and(|present| present.epoch == owner.epoch && present.is_overtaken) {
+            return false;
         }
+        if present.is_none_or(|present| present.epoch <= owner.epoch) {
+            linked.insert(owner.space, Linked { epoch: owner.epoch, owner: Some(link), is_overtaken: false });
+        }
+        true
     }
 
     pub(super) fn opens(self: &Arc<Owners>, owner: OwnerId) -> SpaceOpening {
-        self.link(owner, None);
+        let mut linked = self.linked.lock();
+        let is_overtaken = self.joining.lock().is_some();
+        let newest = linked.get(&owner.space).map_or(SpaceEpoch::default(), |linked| linked.epoch);
+        if owner.epoch >= newest {
+            linked.insert(owner.space, Linked { epoch: owner.epoch, owner: None, is_overtaken });
+        }
         SpaceOpening { owners: Arc::clone(self), owner }
     }
 
@@ -135,22 +147,28 @@ impl Owners {
         round
     }
 
-    /// Asks the owners of these spaces for the state of a disk that is about to join. The answer of an owner that does
-    /// not reply in time is `None`, and so is that of one that is opening its space, which may already have read the
-    /// disks. Spaces without an owner are left out. One disk joins at a time.
+    /// A disk is about to join, until [`Owners::end_joining`]. One disk joins at a time.
+    pub(super) fn begin_joining(&self, number: DiskNumber, of: Membership, disk: &Arc<dyn Disk>) {
+        *self.joining.lock() = Some(Joining { number, of, disk: Arc::clone(disk) });
+        let mut linked = self.linked.lock();
+        linked.values_mut().filter(|of| of.owner.is_none()).for_each(|of| of.is_overtaken = true);
+    }
+
+    /// It has joined, or not.
+    pub(super) fn end_joining(&self) {
+        *self.joining.lock() = None;
+    }
+
+    /// Asks the owners of these spaces for the state of the disk that is about to join. The answer of an owner that does
+    /// not reply in time is `None`. Spaces without an owner are left out, and so are those that are being opened.
     pub(crate) async fn ask_joining(
         &self,
         env: &Env,
         disk: DiskNumber,
         of: Membership,
-        handle: &Arc<dyn Disk>,
         spaces: Vec<SpaceId>,
     ) -> Vec<(SpaceId, Option<Returned>)> {
-        *self.joining.lock() = Some(Joining { number: disk, of, disk: Arc::clone(handle) });
-        let (opening, others): (Vec<_>, Vec<_>) = spaces
-            .into_iter()
-            .partition(|space| self.linked.lock().get(space).is_some_and(|of| of.owner.is_none()));
-        let owners = others.into_iter().filter_map(|space| Some((space, self.of(space)?)));
+        let owners = spaces.into_iter().filter_map(|space| Some((space, self.of(space)?)));
         let answers = owners.map(|(space, owner)| async move {
             let answer = std::pin::pin!(async { owner.joining(disk, of).wait().await.ok() });
             match select(answer, Box::pin(env.sleep(PATIENCE))).await {
@@ -158,10 +176,7 @@ impl Owners {
                 Either::Right(_) => (space, None),
             }
         });
-        let mut answers = join_all(answers).await;
-        *self.joining.lock() = None;
-        answers.extend(opening.into_iter().map(|space| (space, None)));
-        answers
+        join_all(answers).await
     }
 
     /// The disk that is about to join with this membership.

@@ -125,7 +125,7 @@ impl Pool {
             }
         }
         let membership = record.next_membership();
-        let spaces = self.ask_joining(number, membership, &disk, accept_loss).await?;
+        let (spaces, _joining) = self.ask_joining(number, membership, &disk, accept_loss).await?;
         // Before it gets a label, with which it would look current.
         inner.changing()?.commit(missed).await?;
         labels::invalidate_metadata(&inner.io, &disk, &label.areas).await.map_err(Unsuitable::Disk)?;

@@ -119,15 +119,22 @@ pub(super) fn alone(
     disk: DiskNumber,
     here: impl Fn(DiskNumber) -> bool,
 ) -> u64 {
+    only(record, number, row, disk, |other| here(other) && !record.unaccounted.contains_key(&other))
+}
+
+/// The same, with the unaccounted disks in `here`.
+pub(super) fn only(
+    record: &SpaceRecord,
+    number: RowNumber,
+    row: &Row,
+    disk: DiskNumber,
+    here: impl Fn(DiskNumber) -> bool,
+) -> u64 {
     if row.is_new && number != RowNumber::LOG {
         return 0;
     }
     let has = |set: &Range<usize>, bit: u32, here: &dyn Fn(DiskNumber) -> bool| {
-        let has = |copy: &SlabCopy| {
-            let other = copy.place.disk;
-            let is_accounted = other == disk || !record.unaccounted.contains_key(&other);
-            is_accounted && here(copy.place.disk) && copy.missed & (1 << bit) == 0
-        };
+        let has = |copy: &SlabCopy| here(copy.place.disk) && copy.missed & (1 << bit) == 0;
         let copies = row.copies().filter(|(_, copy)| has(copy)).map(|(index, _)| row.slab_of(index));
         copies.filter(|slab| set.contains(slab)).collect::<BTreeSet<_>>().len()
     };

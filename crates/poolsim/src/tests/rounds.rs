@@ -62,7 +62,7 @@ async fn staged(world: &World, takes: Duration, says: Vec<CopyRegions>) -> (Pool
     let owner = pool.owner(space).expect("an owner");
     let puppet = Arc::new(Puppet { env: world.env.clone(), takes, says, told: Mutex::default() });
     let link: Arc<dyn Owner> = Arc::<Puppet>::clone(&puppet);
-    pool.link(owner, Arc::downgrade(&link) as Weak<dyn Owner>);
+    assert!(pool.link(owner, Arc::downgrade(&link) as Weak<dyn Owner>));
     allocate(&pool, owner, 1, 0).await;
     let (birth, written) = pool.read(|s| {
         let row = &s.spaces[&space].rows[&RowNumber(0)];
@@ -131,7 +131,7 @@ fn disks_that_leave_together_leave_in_one_record() {
         let puppet =
             Arc::new(Puppet { env: world.env.clone(), takes, says: Vec::new(), told: Mutex::default() });
         let link: Arc<dyn Owner> = Arc::<Puppet>::clone(&puppet);
-        pool.link(owner, Arc::downgrade(&link) as Weak<dyn Owner>);
+        assert!(pool.link(owner, Arc::downgrade(&link) as Weak<dyn Owner>));
         for row in 0..8 {
             allocate(&pool, owner, 1 + u64::from(row), row).await;
         }

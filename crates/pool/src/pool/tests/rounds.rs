@@ -49,7 +49,7 @@ async fn a_late_failure_does_not_disturb_a_disk_that_has_returned() {
     allocate(&pool, space, [0, 1], 0).await;
     let recorder = Arc::new(Recorder::default());
     let link: Arc<dyn Owner> = Arc::<Recorder>::clone(&recorder);
-    pool.link(pool.owner(space).unwrap(), Arc::downgrade(&link) as Weak<dyn Owner>);
+    assert!(pool.link(pool.owner(space).unwrap(), Arc::downgrade(&link) as Weak<dyn Owner>));
     let disk = DiskNumber(0);
     let old = Arc::clone(pool.members().get(disk).unwrap());
     pool.take_offline(disk).await.unwrap();

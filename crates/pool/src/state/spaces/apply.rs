@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pool_seam::{Moving, Regions, Resiliency, Row, SlabCopy, SlabPlace, SpaceEpoch, SpaceRecord};
 
-use super::{ALL, SpaceOp, alone, sets};
+use super::{ALL, SpaceOp, alone, only, sets};
 use crate::state::State;
 use crate::state::apply::next;
 use crate::{DiskNumber, InvalidOp, RowNumber, SpaceId};
@@ -313,7 +313,8 @@ impl State {
         Ok(())
     }
 
-    /// Marks all regions of this disk's copies stale that other disks have, including absent ones.
+    /// Marks all regions of this disk's copies stale that other disks have, including absent and unaccounted ones: an
+    /// unaccounted disk may lack the newest writes, but this one is known to be old.
     pub(in crate::state) fn stale(&mut self, space: SpaceId, disk: DiskNumber) -> Result<(), InvalidOp> {
         let record = Arc::clone(self.space(space)?);
         let rows: Vec<RowNumber> =
@@ -321,9 +322,9 @@ impl State {
         for number in rows {
             let row = record.rows.get(&number).filter(|row| !row.is_new || number == RowNumber::LOG);
             let Some(row) = row else { continue };
-            let alone = alone(&record, number, row, disk, |other| other != disk);
+            let only = only(&record, number, row, disk, |other| other != disk);
             for (index, copy) in row.copies().filter(|(_, copy)| copy.place.disk == disk) {
-                let missed = Regions::new(self.slab_bytes).missed(copy.missed, !alone);
+                let missed = Regions::new(self.slab_bytes).missed(copy.missed, !only);
                 self.copy_mut(space, number, index as u8, copy.generation)?.missed = missed;
             }
         }
