@@ -1,6 +1,7 @@
 //! Failed log-ons by address: from the fourth on, replies are delayed more and more, one after the other, and when too
 //! many are waiting, log-ons of that address are refused unread. So guessing takes as long on many connections as on
-//! one.
+//! one. A log-on that succeeds ends the failures of its own account only: with an account of his own a user could
+//! otherwise guess another's password without a delay.
 //!
 //! Invariants:
 //! 1. There are at most [`ADDRESSES_MAX`] entries; at the bound the one with the oldest last failure is evicted.
@@ -11,7 +12,12 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
+/// Accounts of an address whose failures are counted separately; those of others are ended by no success.
+const ACCOUNTS_MAX: usize = 8;
+/// Characters of an account's name that are compared.
+const ACCOUNT_MAX: usize = 256;
 /// Addresses that are remembered.
 const ADDRESSES_MAX: usize = 4096;
 /// Consecutive failures that are answered at once: users mistype.
@@ -32,7 +38,10 @@ pub(crate) struct FailedLogons {
 }
 
 struct Failures {
+    /// Of all accounts.
     count: u32,
+    /// Failures by the name of the account in lower case.
+    accounts: SmallVec<[(String, u32); 1]>,
     last: Instant,
     /// When the last of the delayed replies is sent.
     answered: Instant,
@@ -65,18 +74,24 @@ impl FailedLogons {
         }
     }
 
-    /// Notes a failure.
-    pub(crate) fn failed(&self, address: IpAddr, now: Instant) -> Failed {
+    /// Notes a failure of this account.
+    pub(crate) fn failed(&self, address: IpAddr, account: &str, now: Instant) -> Failed {
         let mut addresses = self.addresses.lock();
         let address = network(address);
         if addresses.len() >= ADDRESSES_MAX && !addresses.contains_key(&address) {
             let oldest = addresses.iter().min_by_key(|(_, f)| f.last).map(|(a, _)| *a);
             oldest.map(|a| addresses.remove(&a));
         }
-        let new = Failures { count: 0, last: now, answered: now, refused: 0 };
-        let f = addresses.entry(address).or_insert(new);
+        let new = || Failures { count: 0, accounts: SmallVec::new(), last: now, answered: now, refused: 0 };
+        let f = addresses.entry(address).or_insert_with(new);
         if now.saturating_duration_since(f.last) >= FORGOTTEN {
-            f.count = 0;
+            *f = new();
+        }
+        let account = key(account);
+        match f.accounts.iter().position(|(name, _)| *name == account) {
+            Some(at) => f.accounts[at].1 = f.accounts[at].1.saturating_add(1),
+            None if f.accounts.len() < ACCOUNTS_MAX => f.accounts.push((account, 1)),
+            None => {}
         }
         f.count = f.count.saturating_add(1);
         (f.last, f.refused) = (now, 0);
@@ -87,10 +102,24 @@ impl FailedLogons {
         Failed { count: f.count, delay: f.answered.saturating_duration_since(now) }
     }
 
-    /// Clears the failures of an address from which a log-on has succeeded.
-    pub(crate) fn succeeded(&self, address: IpAddr) {
-        self.addresses.lock().remove(&network(address));
+    /// Clears the failures of an account of an address, as its log-on has succeeded.
+    pub(crate) fn succeeded(&self, address: IpAddr, account: &str) {
+        let mut addresses = self.addresses.lock();
+        let address = network(address);
+        let Some(f) = addresses.get_mut(&address) else { return };
+        let account = key(account);
+        if let Some(at) = f.accounts.iter().position(|(name, _)| *name == account) {
+            f.count -= f.accounts.swap_remove(at).1.min(f.count);
+        }
+        if f.count == 0 {
+            addresses.remove(&address);
+        }
     }
+}
+
+/// The form of an account's name that is remembered, of bounded length.
+fn key(account: &str) -> String {
+    account.chars().flat_map(char::to_lowercase).take(ACCOUNT_MAX).collect()
 }
 
 /// The prefix that counts as one address: of IPv6 the first 64 bits, as one host may use all addresses below it.
@@ -118,17 +147,36 @@ mod tests {
         let (table, mut now) = (FailedLogons::default(), now());
         let mut delays = Vec::new();
         for count in 1..=9 {
-            let failed = table.failed(address(1), now);
+            let failed = table.failed(address(1), "a", now);
             assert_eq!(failed.count, count);
             delays.push(failed.delay.as_millis());
             now += failed.delay;
         }
         assert_eq!(delays, [0, 0, 0, 500, 1000, 2000, 4000, 4000, 4000]);
-        assert_eq!(table.failed(address(2), now).delay, Duration::ZERO, "another address");
-        assert_eq!(table.failed(address(1), now + FORGOTTEN), Failed { count: 1, delay: Duration::ZERO });
-        table.failed(address(2), now);
-        table.succeeded(address(2));
-        assert_eq!(table.failed(address(2), now).count, 1);
+        assert_eq!(table.failed(address(2), "a", now).delay, Duration::ZERO, "another address");
+        assert_eq!(
+            table.failed(address(1), "a", now + FORGOTTEN),
+            Failed { count: 1, delay: Duration::ZERO }
+        );
+        table.failed(address(2), "a", now);
+        table.succeeded(address(2), "A");
+        assert_eq!(table.failed(address(2), "a", now).count, 1);
+    }
+
+    /// Whoever can log on does not guess another account's password faster for it.
+    #[test]
+    fn a_success_ends_the_failures_of_its_account() {
+        let (table, now) = (FailedLogons::default(), now());
+        for count in 1..=20 {
+            assert_eq!(table.failed(address(1), "alice", now).count, count);
+            assert_eq!(table.failed(address(1), "bob", now).count, count + 1);
+            table.succeeded(address(1), "bob");
+        }
+        for other in 0..20 {
+            table.failed(address(1), &other.to_string(), now);
+        }
+        table.succeeded(address(1), "alice");
+        assert_eq!(table.failed(address(1), "alice", now).count, 21);
     }
 
     /// Guesses on many connections at once wait for each other, and soon are refused.
@@ -138,7 +186,7 @@ mod tests {
         let mut last = Duration::ZERO;
         let mut guesses = 0;
         while table.check(address(1), now).is_ok() {
-            last = table.failed(address(1), now).delay;
+            last = table.failed(address(1), "a", now).delay;
             guesses += 1;
         }
         assert_eq!((guesses, last), (FREE + 5, Duration::from_millis(11_500)));
@@ -151,24 +199,24 @@ mod tests {
     fn the_table_is_bounded() {
         let (table, now) = (FailedLogons::default(), now());
         for n in 0..ADDRESSES_MAX as u32 {
-            table.failed(address(n), now + Duration::from_millis(n.into()));
+            table.failed(address(n), "a", now + Duration::from_millis(n.into()));
         }
         let later = now + Duration::from_secs(60);
-        table.failed(address(0), later);
-        table.failed(address(1 << 20), later);
+        table.failed(address(0), "a", later);
+        table.failed(address(1 << 20), "a", later);
         assert_eq!(table.addresses.lock().len(), ADDRESSES_MAX);
-        assert_eq!(table.failed(address(0), later).count, 3, "the oldest made room: address 1");
-        assert_eq!(table.failed(address(1), later).count, 1);
+        assert_eq!(table.failed(address(0), "a", later).count, 3, "the oldest made room: address 1");
+        assert_eq!(table.failed(address(1), "a", later).count, 1);
     }
 
     #[test]
     fn a_host_of_ipv6_is_one_address() {
         let (table, now) = (FailedLogons::default(), now());
         let parse = |a: &str| a.parse::<IpAddr>().expect("an address");
-        table.failed(parse("2001:db8::1"), now);
-        assert_eq!(table.failed(parse("2001:db8::ffff:2"), now).count, 2);
-        assert_eq!(table.failed(parse("2001:db8:0:1::1"), now).count, 1);
-        table.failed(parse("::ffff:10.0.0.1"), now);
-        assert_eq!(table.failed(address(1), now).count, 2);
+        table.failed(parse("2001:db8::1"), "a", now);
+        assert_eq!(table.failed(parse("2001:db8::ffff:2"), "a", now).count, 2);
+        assert_eq!(table.failed(parse("2001:db8:0:1::1"), "a", now).count, 1);
+        table.failed(parse("::ffff:10.0.0.1"), "a", now);
+        assert_eq!(table.failed(address(1), "a", now).count, 2);
     }
 }

@@ -106,7 +106,8 @@ impl Engine {
         let failed = match error.kind() {
             FailureKind::AccessDenied | FailureKind::Malformed => Failed::default(),
             FailureKind::LogonFailure | FailureKind::AccountDisabled => {
-                self.server.failed_logons.failed(peer.ip(), self.server.env.instant(self.now))
+                let (account, now) = (&claimed.user, self.server.env.instant(self.now));
+                self.server.failed_logons.failed(peer.ip(), account, now)
             }
         };
         tracing::warn!(%peer, user = ?claimed.user, workstation = ?claimed.workstation, failures = failed.count,
@@ -132,11 +133,12 @@ impl Engine {
         negotiated: Negotiated,
     ) -> Result<SessionFlags, NtStatus> {
         let Some(setup) = self.setups.remove(&id) else { return Err(NtStatus::USER_SESSION_DELETED) };
+        let claimed = setup.acceptor.claimed().cloned().unwrap_or_default();
         match setup.purpose {
             Purpose::New(_reserved) => {
                 let flags = self.establish(id, identity, session_key, &setup.preauth, request, negotiated)?;
                 // Only here: an anonymous re-authentication does not prove knowledge of a secret.
-                self.server.failed_logons.succeeded(self.facts.peer.ip());
+                self.server.failed_logons.succeeded(self.facts.peer.ip(), &claimed.user);
                 Ok(flags)
             }
             Purpose::Bind(s) => self.bind(&s, &identity, session_key, &setup.preauth, negotiated),
