@@ -86,6 +86,8 @@ struct State {
     /// As `delete_pending`, once the last open is closed and the name is being removed. Opens with POSIX extensions may
     /// still be members.
     removing: Option<Removal>,
+    /// The path that a running rename gives it.
+    renamed_to: Option<VfsPath>,
     /// It has no opens, and a rename is about to replace it.
     claimed: bool,
 }

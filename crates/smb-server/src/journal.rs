@@ -65,6 +65,9 @@ pub struct OpenRecord {
     pub share: String,
     /// The path in the share, with backslashes.
     pub path: String,
+    /// The path that a rename is about to give it: the file has one of both.
+    #[serde(default)]
+    pub renamed_to: Option<String>,
     /// The stream's name.
     pub stream: Option<String>,
     /// FileKey: volume and file, as hexadecimal numbers.
@@ -140,6 +143,7 @@ impl Open {
             id: self.persistent,
             share: share.name.clone(),
             path: path.to_string(),
+            renamed_to: f.file.renamed_to().map(|path| path.to_string()),
             stream: f.file.stream_of(self.persistent).map(|name| name.as_str().to_owned()),
             file: (format!("{:x}", key.volume), format!("{:x}", key.file)),
             directory: f.node.kind() == Kind::Directory,
@@ -260,7 +264,13 @@ impl Server {
         for record in journal.take_all() {
             match self.restore(&record).await {
                 Ok(()) => restored += 1,
-                Err(why) => {
+                Err(NotRestored::Away) => {
+                    lost += 1;
+                    tracing::warn!(share = ?record.share, path = ?record.path,
+                        "a persistent open cannot be restored: the share's directory is on another file system than \
+                         before (is it not mounted yet?); the open is kept for the next start");
+                }
+                Err(NotRestored::Lost(why)) => {
                     lost += 1;
                     tracing::warn!(share = ?record.share, path = ?record.path,
                         "a persistent open is lost: {why}");
@@ -271,9 +281,10 @@ impl Server {
         (restored, lost)
     }
 
-    async fn restore(self: &Arc<Self>, record: &OpenRecord) -> Result<(), &'static str> {
+    async fn restore(self: &Arc<Self>, record: &OpenRecord) -> Result<(), NotRestored> {
         let share = self.share(&record.share).filter(|s| s.continuous);
-        let share = share.ok_or("there is no such share, or it is not continuously available")?;
+        let none = "there is no such share, or it is not continuously available";
+        let share = share.ok_or(NotRestored::Lost(none))?;
         let opened = open_again(&share, record).await?;
         let access = AccessMask::from_bits_retain(record.access);
         let id = holder_of(record);
@@ -332,11 +343,45 @@ impl Server {
     }
 }
 
-/// Opens a record's file by its path, and checks that it is the same file.
-async fn open_again(share: &Share, record: &OpenRecord) -> Result<Opened, &'static str> {
+/// Why an open was not restored.
+enum NotRestored {
+    /// The share has another file system now.
+    Away,
+    /// For good.
+    Lost(&'static str),
+}
+
+/// Opens a record's file by its path, or by that which a rename was about to give it, and checks that it is the same
+/// file.
+async fn open_again(share: &Share, record: &OpenRecord) -> Result<Opened, NotRestored> {
+    let mut opened = open_at(share, record, &record.path).await;
+    if let (Err(_), Some(other)) = (&opened, &record.renamed_to) {
+        opened = open_at(share, record, other).await;
+    }
+    let why = match opened {
+        Ok(opened) => return Ok(opened),
+        Err(why) => why,
+    };
+    let look = OpenRequest::look(VfsPath::root());
+    let root = match share.vfs() {
+        Some(vfs) => vfs.open(&env::Ctx::default(), look).wait().await.ok(),
+        None => None,
+    };
+    match root {
+        Some(root) if root.node.id().volume == key_of(record).volume => Err(NotRestored::Lost(why)),
+        _ => Err(NotRestored::Away),
+    }
+}
+
+fn key_of(record: &OpenRecord) -> FileKey {
+    let number = |text: &str| u128::from_str_radix(text, 16).unwrap_or_default();
+    FileKey { volume: number(&record.file.0), file: number(&record.file.1) }
+}
+
+async fn open_at(share: &Share, record: &OpenRecord, path: &str) -> Result<Opened, &'static str> {
     let vfs = share.vfs().ok_or("the share has no files")?;
     let parse = if record.posix { VfsPath::parse_posix } else { VfsPath::parse };
-    let path = parse(&record.path).map_err(|_| "its path is not valid")?;
+    let path = parse(path).map_err(|_| "its path is not valid")?;
     let access = AccessMask::from_bits_retain(record.access);
     let writes = access.intersects(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA) && !record.directory;
     let request = OpenRequest {
@@ -347,9 +392,7 @@ async fn open_again(share: &Share, record: &OpenRecord) -> Result<Opened, &'stat
     };
     let opened =
         vfs.open(&env::Ctx::default(), request).wait().await.map_err(|_| "its file cannot be opened")?;
-    let number = |text: &str| u128::from_str_radix(text, 16).unwrap_or_default();
-    let key = FileKey { volume: number(&record.file.0), file: number(&record.file.1) };
-    if opened.node.id() == key { Ok(opened) } else { Err("another file now has its name") }
+    if opened.node.id() == key_of(record) { Ok(opened) } else { Err("another file now has its name") }
 }
 
 fn holder_of(record: &OpenRecord) -> Option<HolderId> {

@@ -14,6 +14,16 @@ impl FileState {
         state.members.iter().find(|m| m.open == open).map(|m| m.path.clone()).unwrap_or_default()
     }
 
+    /// The path that a running rename gives it.
+    pub(crate) fn renamed_to(&self) -> Option<VfsPath> {
+        self.state.lock().renamed_to.clone()
+    }
+
+    /// A rename is about to give it this path, or has ended.
+    pub(crate) fn set_renamed_to(&self, path: Option<VfsPath>) {
+        self.state.lock().renamed_to = path;
+    }
+
     /// The share and path of the file in an open.
     pub(crate) fn place_of(&self, open: u64) -> Option<(Arc<Share>, VfsPath)> {
         let state = self.state.lock();

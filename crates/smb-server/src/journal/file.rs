@@ -295,6 +295,7 @@ mod tests {
             id,
             share: "vms".into(),
             path: format!("disk{id}.vhdx"),
+            renamed_to: None,
             stream: None,
             file: ("1".into(), "ff".into()),
             directory: false,

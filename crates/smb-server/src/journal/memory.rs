@@ -65,6 +65,11 @@ impl MemoryJournal {
         }
     }
 
+    /// The records of delayed changes.
+    pub(crate) fn delayed(&self) -> Vec<OpenRecord> {
+        self.0.lock().waiting.iter().filter_map(|change| change.record.clone()).collect()
+    }
+
     /// Whether changes fail from now on, the delayed ones included.
     pub(crate) fn fail(&self, fails: bool) {
         self.0.lock().fails = fails;

@@ -18,6 +18,8 @@ use vfs::{ReportChange, TreeChange, VfsPath, WatchGuard};
 
 use super::{Event, Origin, What};
 use crate::Server;
+use crate::files::FileState;
+use crate::files::caching::Operation;
 use crate::share::Share;
 
 /// How long a report waits for the server to publish the same change.
@@ -168,7 +170,8 @@ impl Server {
     fn publish_outside(self: &Arc<Self>, share: &Arc<Share>, reports: Vec<(Moment, TreeChange)>) {
         let Some(outside) = share.outside.get() else { return };
         let content = |c: &TreeChange| matches!(c, TreeChange::Data(_) | TreeChange::Metadata(_));
-        let open = match reports.iter().any(|(_, change)| content(change)) {
+        let is_needed = |(_, change): &(Moment, TreeChange)| content(change) || !outside.is_own(change);
+        let open = match reports.iter().any(is_needed) {
             true => self.files.open_paths(share),
             false => HashMap::new(),
         };
@@ -201,12 +204,28 @@ impl Server {
             if content(&change) && !modified.insert(change.clone()) {
                 continue;
             }
-            if let TreeChange::Data(path) = &change
-                && let Some(file) = open.get(path)
-            {
-                self.send_breaks(file, &file.data_changed_outside(now).notices);
+            match &change {
+                TreeChange::Data(path) => {
+                    if let Some(file) = open.get(path) {
+                        self.send_breaks(file, &file.data_changed_outside(now).notices);
+                    }
+                }
+                // The name is no longer that of the open file: clients must not use cached handles for it.
+                TreeChange::Added(name, _) | TreeChange::Removed(name, _) => self.name_changed(&open, name),
+                TreeChange::Renamed { from, to, .. } => {
+                    [from, to].into_iter().for_each(|name| self.name_changed(&open, name));
+                }
+                TreeChange::Metadata(_) | TreeChange::Lost => {}
             }
             self.publish(share, &Event { path, what, origin: Origin::Outside });
+        }
+    }
+
+    /// Breaks the caching of handles of the file that was opened under a name.
+    fn name_changed(self: &Arc<Self>, open: &HashMap<VfsPath, Arc<FileState>>, name: &VfsPath) {
+        if let Some(file) = open.get(name) {
+            let contention = file.contend(None, None, Operation::Names, self.env.moment());
+            self.send_breaks(file, &contention.notices);
         }
     }
 }

@@ -3,7 +3,7 @@
 //! The thread starts with the first watch and ends with the last: users may have few inotify instances
 //! (`fs.inotify.max_user_instances`). It owns all state; other threads send it [`Command`]s. A watch of a whole tree is
 //! one inotify watch for each directory in it, at most [`WATCHES_MAX`] for all watches of the tree: directories beyond
-//! that are not watched. Later directories are added when their creation event is read. Symbolic links are not
+//! that are not watched, which is reported as lost changes. So is a directory that cannot be watched. Later directories are added when their creation event is read. Symbolic links are not
 //! followed. On file systems that other machines change (NFS, …) only this machine's changes are seen.
 
 use std::collections::HashMap;
@@ -22,8 +22,8 @@ use super::place::beneath;
 use super::{Tree, visible};
 use crate::{Kind, ReportChange, TreeChange, VfsPath};
 
-/// Directories that one tree watches at most.
-const WATCHES_MAX: usize = 8192;
+/// Directories that watches of whole trees have at most; a watch of one directory is not refused for that.
+const WATCHES_MAX: usize = 65_536;
 /// For how long events are gathered before they are read.
 const GATHER: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// The prefix of the names of this backend's own files.
@@ -66,11 +66,15 @@ struct Watcher {
     queue: OwnedFd,
     watches: HashMap<u64, Watched>,
     directories: HashMap<i32, Directory>,
+    /// That a directory cannot be watched is logged once.
+    has_warned: bool,
 }
 
 struct Watched {
     tree: bool,
     report: ReportChange,
+    /// A directory of it is not watched, which was reported.
+    is_partial: bool,
 }
 
 /// A directory with an inotify watch.
@@ -103,6 +107,7 @@ impl Changes {
             queue,
             watches: HashMap::new(),
             directories: HashMap::new(),
+            has_warned: false,
         };
         let theirs = Arc::clone(&mailbox);
         std::thread::Builder::new().name("vfs-changes".into()).spawn(move || watcher.work(&theirs)).ok()?;
@@ -175,7 +180,7 @@ impl Watcher {
             for command in commands {
                 match command {
                     Command::Add { id, directory, tree, report } => {
-                        self.watches.insert(id, Watched { tree, report });
+                        self.watches.insert(id, Watched { tree, report, is_partial: false });
                         self.add(id, directory.components().to_vec(), tree, None);
                     }
                     Command::Remove { id } => self.remove(id),
@@ -192,15 +197,23 @@ impl Watcher {
         while let Some(path) = waiting.pop() {
             let Ok(place) = this.directory(&path) else { continue };
             let link = format!("/proc/self/fd/{}", place.fd.as_raw_fd());
-            let Ok(watch) = inotify::add_watch(&self.queue, link, SEEN) else { continue };
-            if self.directories.len() >= WATCHES_MAX && !self.directories.contains_key(&watch) {
-                let _ = inotify::remove_watch(&self.queue, watch);
-                tracing::debug!(
-                    "more than {WATCHES_MAX} directories: changes in {} by other programs are not seen",
-                    place.disk
-                );
-                return;
-            }
+            let watch = match inotify::add_watch(&self.queue, link, SEEN) {
+                Ok(watch) if tree && self.is_beyond(watch) => {
+                    let _ = inotify::remove_watch(&self.queue, watch);
+                    return self.not_watched(id, &place.disk, &format!("there are more than {WATCHES_MAX}"));
+                }
+                Ok(watch) => watch,
+                // The directory was removed or replaced meanwhile.
+                Err(Errno::NOENT | Errno::NOTDIR) => continue,
+                Err(Errno::NOSPC) => {
+                    return self.not_watched(
+                        id,
+                        &place.disk,
+                        "raise the system's fs.inotify.max_user_watches",
+                    );
+                }
+                Err(error) => return self.not_watched(id, &place.disk, &error.to_string()),
+            };
             let directory = self.directories.entry(watch);
             let directory =
                 directory.or_insert_with(|| Directory { path: path.clone(), watches: Vec::new() });
@@ -219,6 +232,24 @@ impl Watcher {
                     found.push(TreeChange::Added(path, kind));
                 }
             });
+        }
+    }
+
+    fn is_beyond(&self, watch: i32) -> bool {
+        self.directories.len() >= WATCHES_MAX && !self.directories.contains_key(&watch)
+    }
+
+    /// Changes of a directory, and perhaps of others, are not seen by a watch.
+    fn not_watched(&mut self, id: u64, directory: &impl std::fmt::Display, why: &str) {
+        if !std::mem::replace(&mut self.has_warned, true) {
+            tracing::warn!(
+                "changes by other programs in {directory} and perhaps other directories are not seen: {why}"
+            );
+        }
+        if let Some(watched) = self.watches.get_mut(&id)
+            && !std::mem::replace(&mut watched.is_partial, true)
+        {
+            self.report(&[id], &TreeChange::Lost);
         }
     }
 

@@ -172,7 +172,16 @@ async fn try_rename(r: &Request, open: &Open, f: &FileOpen, to: &Target) -> Resu
     }
     for _ in 0..ATTEMPTS {
         let replaced = check_replaced(r, f, to, folder).await?;
-        match vfs.rename(&r.ctx(), &from, id, &to.path, to.replace && replaced.is_there()).wait().await {
+        // After a crash during the rename, persistent opens are restored by the one path or the other.
+        f.file.set_renamed_to(Some(to.path.clone()));
+        let renamed = match r.server.store_opens_of(&f.file).await {
+            Ok(()) => {
+                Ok(vfs.rename(&r.ctx(), &from, id, &to.path, to.replace && replaced.is_there()).wait().await)
+            }
+            Err(status) => Err(status),
+        };
+        f.file.set_renamed_to(None);
+        match renamed? {
             // Created in the meantime: checked like one that existed before.
             Err(VfsError::Exists) if to.replace && !replaced.is_there() => {}
             // A directory is never replaced.

@@ -386,3 +386,33 @@ async fn a_file_that_another_program_writes() {
     assert_eq!((broken.lease_key, broken.new_lease_state), (OTHER, LeaseState::empty()));
     assert!(own.elapsed() < Duration::from_millis(1900), "{:?} after the server's own change", own.elapsed());
 }
+
+/// Another program replaces or removes a file whose handle a client caches: the client would go on using the old one.
+#[tokio::test]
+async fn a_file_that_another_program_replaces() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777)).expect("ours");
+    let at = |name: &str| directory.path().join(name);
+    let l = Leases::new(Capabilities::DIRECTORY_LEASING);
+    let l = Leases { w: hosted(l.w, directory.path()), ..l };
+    let changes: [&dyn Fn(); 2] = [
+        &|| {
+            std::fs::write(at("new"), "")
+                .and_then(|()| std::fs::rename(at("new"), at("f")))
+                .expect("replaced")
+        },
+        &|| std::fs::remove_file(at("f")).expect("removed"),
+    ];
+    for change in changes {
+        let how = How { access: AccessMask::READ_DATA, ..How::OPEN_IF };
+        let (id, _) = l.try_open("f", how, lease(OTHER, RH, None)).await.expect("opened");
+        // Within two seconds a change of the name counts as the server's own.
+        tokio::time::sleep(Duration::from_millis(2500)).await;
+        assert!(l.broken().is_none());
+        change();
+        let b = l.next_broken().await;
+        assert_eq!((b.lease_key, b.new_lease_state), (OTHER, LeaseState::READ_CACHING));
+        l.w.close(id).await;
+        while l.broken().is_some() {}
+    }
+}

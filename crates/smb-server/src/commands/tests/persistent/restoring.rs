@@ -61,6 +61,52 @@ async fn a_file_that_was_renamed() {
     assert_eq!(old.expect_err("not its name"), NtStatus::INVALID_PARAMETER);
 }
 
+/// Before a rename both paths are stored: after a crash the file is found under the one that it has.
+#[tokio::test(start_paused = true)]
+async fn a_rename_that_a_crash_interrupts() {
+    for is_done in [false, true] {
+        let run = Run::new();
+        let a = run.client(1);
+        let made = a.create("f", How::CREATE, persistent(1, RH)).await.expect("made");
+        run.journal.hold(true);
+        let stored = async {
+            let records = loop {
+                let delayed = run.journal.delayed();
+                if !delayed.is_empty() {
+                    break delayed;
+                }
+                run.w.server.env.sleep(Duration::from_millis(1)).await;
+            };
+            assert!(run.w.exists("f").await, "not before it is stored");
+            run.journal.hold(false);
+            records
+        };
+        let ((), records) = tokio::join!(a.rename(made.id, "g"), stored);
+        assert_eq!((records[0].path.as_str(), records[0].renamed_to.as_deref()), ("f", Some("g")));
+        if !is_done {
+            a.rename(made.id, "f").await;
+        }
+        run.journal.put(&records[0]).await.expect("stored");
+        let (run, restored) = run.restarted().await;
+        assert_eq!(restored, 1);
+        let name = if is_done { "g" } else { "f" };
+        run.client(1).reconnect(name, made.id, persistent(1, RH)).await.expect("under its name");
+    }
+}
+
+/// The share's directory is empty at one start, because its file system was not mounted: the open is restored later.
+#[tokio::test(start_paused = true)]
+async fn a_file_system_that_comes_later() {
+    let run = Run::new();
+    let made = run.client(1).create("f", How::CREATE, persistent(1, RH)).await.expect("made");
+    let elsewhere = RamFs::new(&Env::simulated(8), RamOptions::default()).expect("address space");
+    let other = Run::on(run.journal.reopened(), elsewhere, run.boot + 1);
+    assert_eq!(other.w.server.restore_opens().await, (0, 1));
+    let back = Run::on(other.journal.reopened(), Arc::clone(&run.vfs), run.boot + 2);
+    assert_eq!(back.w.server.restore_opens().await, (1, 0));
+    back.client(1).reconnect("f", made.id, persistent(1, RH)).await.expect("it is there again");
+}
+
 /// The delete disposition of a file applies to all its opens: the file is deleted with the last one, and no open is
 /// added.
 #[tokio::test(start_paused = true)]
