@@ -291,6 +291,7 @@ impl FileOpen {
     pub(crate) fn changes_data(&self, server: &Arc<Server>) {
         let now = server.env.moment();
         self.file.note_change(now);
+        self.stream.note_change();
         if self.stream.is_cached_by_others(self.token) {
             let contention = self.file.contend(Some(&self.stream), self.holder, Operation::Data, now);
             server.send_breaks(&self.file, &contention.notices);

@@ -28,6 +28,7 @@ mod watch;
 pub(crate) use event::{Event, Origin, What};
 pub(crate) use leases::LeasedDirectories;
 pub(crate) use log::Snapshot;
+pub(crate) use modified::StreamChange;
 pub(crate) use outside::Outside;
 pub(crate) use watch::{Report, Scope, Waiting, Watches};
 

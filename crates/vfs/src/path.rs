@@ -10,6 +10,7 @@ use std::hash::{Hash, Hasher};
 
 use thiserror::Error;
 
+use crate::StreamName;
 use crate::fold::{fold, fold_char};
 use crate::hostdir::visible;
 
@@ -118,6 +119,16 @@ impl VfsPath {
         let mut parts = self.parts.clone();
         parts.push(name.to_owned());
         Ok(VfsPath { parts, exact: self.exact })
+    }
+
+    /// The name of a stream of this file in reports of changes; not a path of the tree.
+    pub fn with_stream(&self, stream: &StreamName) -> VfsPath {
+        let mut parts = self.parts.clone();
+        if let Some(last) = parts.last_mut() {
+            last.push(':');
+            last.push_str(stream.as_str());
+        }
+        VfsPath { parts, exact: self.exact }
     }
 
     /// Whether it is the root.

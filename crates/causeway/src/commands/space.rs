@@ -52,7 +52,7 @@ pub(super) enum SpaceCommand {
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Change the size of a virtual disk; it must not be in use
+    /// Change the size of a virtual disk. It may be attached while it grows; no client of a share may have it open
     Resize {
         /// Virtual disk: NAME or POOL/NAME
         name: String,

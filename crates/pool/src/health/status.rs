@@ -26,9 +26,10 @@ impl Health {
     }
 }
 
-/// The status of a space.
-pub fn of_space(state: &State, space: SpaceId) -> Health {
+/// The status of a space; `suspended`: its pool is, so nothing can be read or written.
+pub fn of_space(state: &State, space: SpaceId, suspended: bool) -> Health {
     match state.spaces.get(&space) {
+        Some(_) if suspended => Health::new("Detached", "Unhealthy"),
         Some(record) if record.loss.units > 0 => Health::new("Data loss", "Unhealthy"),
         _ => redundancy(state, space),
     }
@@ -86,7 +87,7 @@ pub fn of_pool(state: &State, troubled: &Troubled, suspended: bool, read_only: b
     if suspended {
         return Health::new("Read-only", "Unhealthy");
     }
-    let spaces: Vec<_> = state.spaces.keys().map(|s| of_space(state, *s)).collect();
+    let spaces: Vec<_> = state.spaces.keys().map(|s| of_space(state, *s, false)).collect();
     // A slow or retired disk does not degrade the pool as long as it is in service.
     let troubled = Troubled { slow: BTreeSet::new(), ..troubled.clone() };
     let disks = state.disks.iter().map(|(number, record)| of_disk(*number, record, &troubled));

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use smb_wire::msg::{CloseFlags, CloseRequest, CloseResponse, CompletionFilter};
 use smb_wire::{Decode, NtStatus};
 use tokio::sync::oneshot;
-use vfs::{Attributes, Kind, StreamName, Timestamp, VfsResult};
+use vfs::{Attributes, Kind, StreamName, Timestamp, VfsPath, VfsResult};
 
 use super::metadata::basic;
 use crate::Server;
 use crate::files::Removal;
 use crate::journal::Forgotten;
-use crate::namespace::{Event, Origin, What};
+use crate::namespace::{Event, Origin, StreamChange, What};
 use crate::open::{FileOpen, Open};
 use crate::request::{Reply, Request};
+use crate::share::Share;
 use crate::status;
 
 /// Handles a CLOSE.
@@ -149,6 +150,7 @@ async fn close_file(server: &Arc<Server>, open: &Arc<Open>, f: &FileOpen) -> Vfs
         share.watches.closed(open.persistent);
         share.leases.remove(open.persistent);
     }
+    let place = f.stream.is_named().then(|| f.file.place_of(open.persistent)).flatten();
     let left = server.files.leave(&f.file, &f.stream, open.persistent);
     if let Some(lease) = left.lease_gone {
         server.leases.forget(lease);
@@ -167,7 +169,7 @@ async fn close_file(server: &Arc<Server>, open: &Arc<Open>, f: &FileOpen) -> Vfs
     let (server, open) = (Arc::clone(server), Arc::clone(open));
     server.env.clone().spawn(async move {
         let remove_file = match left.remove_stream {
-            Some(name) => remove_stream(&server, &open, &name).await,
+            Some(name) => remove_stream(&server, &open, &name, place).await,
             None => true,
         };
         if remove_file {
@@ -180,11 +182,18 @@ async fn close_file(server: &Arc<Server>, open: &Arc<Open>, f: &FileOpen) -> Vfs
 }
 
 /// Removes a named stream whose last open was closed (MS-FSA 2.1.5.4, Stream Deletion). Returns whether the file is to
-/// be removed too.
-async fn remove_stream(server: &Server, open: &Open, name: &StreamName) -> bool {
+/// be removed too. `place`: the share and path of the file in this open.
+async fn remove_stream(
+    server: &Server,
+    open: &Open,
+    name: &StreamName,
+    place: Option<(Arc<Share>, VfsPath)>,
+) -> bool {
     let Some(f) = open.file() else { return false };
-    if let Err(e) = f.node.remove_stream(&env::Ctx::default(), name).wait().await {
-        tracing::debug!(stream = ?name, "a stream could not be removed at close: {e}");
+    match (f.node.remove_stream(&env::Ctx::default(), name).wait().await, place) {
+        (Ok(_), Some((share, path))) => server.publish_stream(&share, &path, name, StreamChange::Removed),
+        (Ok(_), None) => {}
+        (Err(e), _) => tracing::debug!(stream = ?name, "a stream could not be removed at close: {e}"),
     }
     server.files.stream_removed(&f.file, &f.stream)
 }

@@ -33,7 +33,7 @@ use super::close::UnattachedOpen;
 use super::metadata::posix_created;
 use crate::access;
 use crate::files::caching::CachingRequest;
-use crate::namespace::{Event, Hold, What};
+use crate::namespace::{Event, Hold, StreamChange, What};
 use crate::open::Open;
 use crate::replay::Reserved;
 use crate::request::{Cancel, Reply, Request};
@@ -290,6 +290,14 @@ impl<'a> Plan<'a> {
     /// MS-FSA 2.1.5.1.1, 2.1.5.1.2: reports a new or overwritten file to the watches.
     fn publish(&self, open: &Open, found: &Found) {
         if self.stream.is_some() {
+            let change = match found.opened.created {
+                true => StreamChange::Added,
+                false if self.overwrites() => StreamChange::Data,
+                false => return,
+            };
+            if let Some(name) = &found.opened.stream {
+                self.r.server.publish_stream(self.share, &found.opened.path, name, change);
+            }
             return;
         }
         let what = match found.opened.created {

@@ -17,6 +17,8 @@ pub(crate) struct StreamState {
     /// It is deleted at its last close (MS-FSA 2.1.1.5, IsDeleted). Only for named streams: the unnamed one is the
     /// file.
     pub(super) deleting: AtomicBool,
+    /// Its data changed, which was not reported to watches yet. Only for named streams.
+    has_changed: AtomicBool,
     locks: Mutex<LockTable>,
     /// Held locks: lets I/O skip the table when there are none.
     pub(super) lock_count: AtomicUsize,
@@ -29,6 +31,7 @@ impl StreamState {
         StreamState {
             is_named,
             deleting: AtomicBool::new(false),
+            has_changed: AtomicBool::new(false),
             locks: Mutex::default(),
             lock_count: AtomicUsize::new(0),
             cached_by: AtomicU64::new(0),
@@ -38,6 +41,19 @@ impl StreamState {
     /// Whether it has a name.
     pub(crate) fn is_named(&self) -> bool {
         self.is_named
+    }
+
+    /// Records that its data changes, if it has a name.
+    #[inline]
+    pub(crate) fn note_change(&self) {
+        if self.is_named {
+            self.has_changed.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether its data has changed since the last call.
+    pub(crate) fn take_change(&self) -> bool {
+        self.is_named && self.has_changed.swap(false, Ordering::AcqRel)
     }
 
     /// Whether it is deleted at its last close.

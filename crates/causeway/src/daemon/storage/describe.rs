@@ -315,7 +315,7 @@ fn scrub(record: ScrubRecord) -> Option<ScrubStatus> {
 /// One virtual disk.
 fn space(open: &OpenPool, s: &State, id: SpaceId) -> Option<SpaceStatus> {
     let record = s.spaces.get(&id)?;
-    let Health { operational, health } = health::of_space(s, id);
+    let Health { operational, health } = health::of_space(s, id, open.pool.suspended().is_some());
     let slabs: usize = record.data_rows().map(|(_, r)| r.slabs.len()).sum();
     Some(SpaceStatus {
         name: record.name.clone(),

@@ -100,18 +100,22 @@ impl Pools {
             self.resume_suspended(&mut resuming).await;
             let absent = self.absent();
             if absent.is_empty() {
-                looked = Looked { tried: looked.tried, ..Looked::default() };
+                // A pool that is opened again after a suspension has its absent disks again then.
+                if self.kept.lock().is_empty() {
+                    looked = Looked { tried: looked.tried, ..Looked::default() };
+                }
             } else if let Ok(_one) = self.changing.try_lock() {
                 self.look_for_returned(absent, &mut looked).await;
             }
         }
     }
 
-    /// The absent disks that their pools could accept.
+    /// The absent disks that their pools could accept, or could if they were not suspended: a disk that is disconnected
+    /// during the suspension returns after it.
     fn absent(&self) -> BTreeMap<Key, (Arc<OpenPool>, Absence)> {
         let mut absent = BTreeMap::new();
         for open in self.open_pools() {
-            if open.writable().is_ok() && open.pool.suspended().is_none() {
+            if open.writable().is_ok() {
                 open.pool.read(|s| {
                     for (number, record) in s.disks.iter() {
                         if let Presence::Absent(why) = record.presence
@@ -146,13 +150,16 @@ impl Pools {
             let found: BTreeSet<Key> = found.iter().map(key).collect();
             looked.away.extend(absent.keys().filter(|k| !found.contains(k)));
         }
-        looked.away.retain(|k| absent.contains_key(k));
+        {
+            let kept = self.kept.lock();
+            looked.away.retain(|key| absent.contains_key(key) || kept.contains_key(&key.0));
+        }
         looked.tried.retain(|k, (at, _)| absent.contains_key(k) || now - *at < PAUSE);
         for found in found {
             let key = key(&found);
             let Some((open, why)) = absent.get(&key) else { continue };
             let by_itself = matches!(why, Absence::NotFound | Absence::Gone) || looked.away.contains(&key);
-            if !by_itself || !open.pool.has(found.label.id) {
+            if !by_itself || !open.pool.has(found.label.id) || open.pool.suspended().is_some() {
                 continue;
             }
             // Until it is in service its path is checked each time.

@@ -72,19 +72,22 @@ fn a_mirror_can_lose_one_disk_and_then_none() {
         can_lose(&s, &BTreeSet::new()),
         CanLose { disks: 1, limit: Limit::Space("vm".to_owned()), domains: Vec::new() }
     );
-    assert_eq!((of_space(&s, vm), of_pool(&s, &Troubled::default(), false, false)), (Health::OK, Health::OK));
+    assert_eq!(
+        (of_space(&s, vm, false), of_pool(&s, &Troubled::default(), false, false)),
+        (Health::OK, Health::OK)
+    );
     lose(&mut s, 1);
     assert_eq!(can_lose(&s, &BTreeSet::new()).disks, 0);
-    assert_eq!(of_space(&s, vm).operational, "Incomplete");
+    assert_eq!(of_space(&s, vm, false).operational, "Incomplete");
     s.miss(vm, RowNumber(0), 1, 4).expect("a write that it missed");
-    assert_eq!(of_space(&s, vm), Health::new("Degraded", "Warning"));
+    assert_eq!(of_space(&s, vm, false), Health::new("Degraded", "Warning"));
     assert_eq!(of_pool(&s, &Troubled::default(), false, false), Health::new("Degraded", "Warning"));
     // It returns: its stale regions have to be copied; until then the other copy is the only one.
     s.apply(&Op::DiskPresent { disk: DiskNumber(1), membership: crate::Membership(2) }).expect("back");
-    assert_eq!(of_space(&s, vm), Health::new("In service", "Warning"));
+    assert_eq!(of_space(&s, vm, false), Health::new("In service", "Warning"));
     assert_eq!(can_lose(&s, &BTreeSet::new()).disks, 0);
     s.catch_up(vm, RowNumber(0), 1, 4).expect("copied");
-    assert_eq!(of_space(&s, vm), Health::OK);
+    assert_eq!(of_space(&s, vm, false), Health::OK);
 }
 
 #[test]
@@ -111,7 +114,7 @@ fn a_new_row_needs_no_disk() {
     let op = SpaceOp::Allocate { row: RowNumber(1), first: s.next_generation, slabs };
     s.apply(&Op::Space { space: vm, op }).expect("a row");
     [2, 3].into_iter().for_each(|disk| lose(&mut s, disk));
-    assert_eq!(of_space(&s, vm), Health::OK);
+    assert_eq!(of_space(&s, vm, false), Health::OK);
 }
 
 #[test]
@@ -131,7 +134,7 @@ fn who_may_leave() {
     let log = [4, 5].map(|d| SlabPlace { disk: DiskNumber(d), slab: 7 }).to_vec();
     s.fill(vm, RowNumber::LOG, log).expect("a log");
     (0..2).for_each(|disk| lose(&mut s, disk));
-    assert_eq!(of_space(&s, vm).health, "Unhealthy");
+    assert_eq!(of_space(&s, vm, false).health, "Unhealthy");
     let may = |s: &State| (2..9).map(|d| may_leave(s, DiskNumber(d))).collect::<Vec<_>>();
     assert_eq!(may(&s), [true; 7]);
     [2, 4].into_iter().for_each(|disk| lose(&mut s, disk));
@@ -163,7 +166,7 @@ fn the_weakest_space_decides() {
         CanLose { disks: 0, limit: Limit::Space("scratch".to_owned()), domains: Vec::new() }
     );
     lose(&mut s, 4);
-    assert_eq!(of_space(&s, scratch), Health::new("No redundancy", "Unhealthy"));
+    assert_eq!(of_space(&s, scratch, false), Health::new("No redundancy", "Unhealthy"));
     assert_eq!(of_pool(&s, &Troubled::default(), false, false).health, "Unhealthy");
 }
 
@@ -208,7 +211,7 @@ fn what_local_reconstruction_can_lose() {
         let l = space(&mut s, "l", resiliency, 4, &[&[0, 1, 2, 3, 4, 5, 6]]);
         lost.iter().for_each(|d| lose(&mut s, *d));
         assert_eq!(
-            (can_lose(&s, &BTreeSet::new()).disks, of_space(&s, l).operational),
+            (can_lose(&s, &BTreeSet::new()).disks, of_space(&s, l, false).operational),
             (can, operational),
             "{lost:?}"
         );

@@ -108,7 +108,13 @@ pub(super) fn enough(
         // It is the missing disk.
         return Err(shrunk(ignored));
     }
-    let name = |d: &DiskNumber| state.disks.get(d).map_or(String::new(), |r| r.name.clone());
+    let name = |d: &DiskNumber| {
+        let name = state.disks.get(d).map_or("", |r| r.name.as_str());
+        match found.disks.contains_key(d) {
+            true => format!("{name}, which is present with an older state of the pool"),
+            false => name.to_owned(),
+        }
+    };
     let missing = voters.difference(&verdict.seen).map(|d| (*d, name(d))).collect();
     let gone: Vec<_> = state.disks.keys().filter(|d| !found.disks.contains_key(d)).copied().collect();
     let stale = exposed(state, &gone);

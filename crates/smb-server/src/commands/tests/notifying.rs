@@ -117,6 +117,20 @@ async fn trees_and_filters() {
     w.close(y).await;
 }
 
+/// Writes a byte.
+async fn write(w: &World, file_id: FileId, offset: u64) {
+    let data_offset = WriteRequest::HEAD_LEN as u16;
+    let q = WriteRequest { length: 1, data_offset, offset, file_id, ..Default::default() };
+    let request = w.request(&q);
+    let mut message = request.message.to_vec();
+    message.resize(WriteRequest::HEAD_LEN + 1, 7);
+    let whole: Sg = [IoBuf::from(message)].into_iter().collect();
+    let Outcome::Reply(reply) = crate::commands::write::start(request, &whole, None) else {
+        panic!("memory does not wait")
+    };
+    assert_eq!(reply.status, NtStatus::SUCCESS);
+}
+
 // MS-FSA 2.1.5.3, 2.1.5.4: the changes of a WRITE are reported once, with the close.
 #[tokio::test(start_paused = true)]
 async fn writes_are_told_at_close() {
@@ -126,16 +140,7 @@ async fn writes_are_told_at_close() {
     let size = ask(&w, size, false, F::SIZE, 4096);
     let f = w.create("d\\f", How::OPEN).await;
     for offset in 0..3 {
-        let data_offset = WriteRequest::HEAD_LEN as u16;
-        let q = WriteRequest { length: 1, data_offset, offset, file_id: f, ..Default::default() };
-        let request = w.request(&q);
-        let mut message = request.message.to_vec();
-        message.resize(WriteRequest::HEAD_LEN + 1, 7);
-        let whole: Sg = [IoBuf::from(message)].into_iter().collect();
-        let Outcome::Reply(reply) = crate::commands::write::start(request, &whole, None) else {
-            panic!("memory does not wait")
-        };
-        assert_eq!(reply.status, NtStatus::SUCCESS);
+        write(&w, f, offset).await;
     }
     w.close(f).await;
     assert_eq!(events(&any.await), [event(A::MODIFIED, "f")]);
@@ -143,6 +148,24 @@ async fn writes_are_told_at_close() {
 }
 
 // MS-FSA 2.1.5.11.1: events that do not fit are dropped, and the client lists the directory.
+// MS-FSA 2.1.5.1.2, 2.1.5.4: named streams have filters and actions of their own.
+#[tokio::test(start_paused = true)]
+async fn named_streams() {
+    let (w, d) = world().await;
+    touch(&w, "d\\f").await;
+    let streams = F::STREAM_NAME | F::STREAM_SIZE | F::STREAM_WRITE;
+    drop(ask(&w, d, false, streams, 4096));
+    let f = w.create("d\\f:s", How::OPEN_IF).await;
+    write(&w, f, 0).await;
+    w.close(f).await;
+    let delete = How { options: CreateOptions::DELETE_ON_CLOSE, ..How::OPEN };
+    w.close(w.create("d\\f:S", delete).await).await;
+    w.close(w.create("d\\f", How::OPEN).await).await;
+    let seen =
+        [event(A::ADDED_STREAM, "f:s"), event(A::MODIFIED_STREAM, "f:s"), event(A::REMOVED_STREAM, "f:s")];
+    assert_eq!(told(&w, d, false, streams).await, seen);
+}
+
 #[tokio::test(start_paused = true)]
 async fn overflow() {
     let (w, d) = world().await;

@@ -21,7 +21,7 @@ pub(super) fn open(open: &OpenPool) -> HealthNode {
         let all: Vec<DiskNumber> = s.disks.keys().copied().collect();
         let mut children = below(s, &Level::ALL, &all, &|d| disk(s, d, &paths, &troubled));
         let space = |(id, record): (&pool::SpaceId, &Arc<pool::SpaceRecord>)| {
-            node("VirtualDisk", record.name.clone(), of_space(s, *id), Vec::new())
+            node("VirtualDisk", record.name.clone(), of_space(s, *id, suspended), Vec::new())
         };
         children.extend(s.spaces.iter().map(space));
         let pool = node("Pool", s.name.clone(), of_pool(s, &troubled, suspended, open.read_only), children);
