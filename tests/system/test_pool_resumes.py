@@ -5,6 +5,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -140,3 +141,36 @@ def test_a_command_that_waits_for_it_does_not_keep_it_suspended(machine, shelf):
     machine.attach()
     machine.qemu_io("flush", status=None)
     machine.qemu_io("read -P 1 0 4M")
+
+
+def test_a_disk_that_fails_before_the_suspension_returns_too(machine, shelf):
+    """Half of the disks are pulled under load: the first one that fails is taken out of service before the pool is suspended."""
+    others = machine.server.folder / "others"
+    others.mkdir()
+    machine.server.stop()
+    machine.server.storage = {"devices": [f"{others}/*.disk", f"{machine.disks}/*.disk"]}
+    machine.server.start()
+    paths = [folder / f"{name}.disk" for folder, names in ((others, "ab"), (machine.disks, "cd")) for name in names]
+    machine("disk", "create-file", *paths, "--size", "128MiB")
+    machine("pool", "create", "tank", "--assume-atomic", "--disk", *paths)
+    machine("space", "create", "vm", "--pool", "tank", "--resiliency", "mirror", "--size", "48MiB")
+    machine.attach()
+    machine.qemu_io("write -P 1 0 32M", "flush")
+    words = ["fio", "--name=load", "--ioengine=nbd", f"--uri={machine.url()}", "--rw=randwrite", "--bs=4k", "--iodepth=8", "--offset=32M",
+             "--size=16M", "--time_based", "--runtime=30", "--eta=never"]
+    load = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        time.sleep(1)
+        shelf.pull()
+        until(lambda: suspended(machine), timeout=60, what=f"it is suspended: {machine.server.log}")
+        run(["umount", "-l", machine.disks])
+        # For as long as it takes to pull a shelf and to put it back.
+        time.sleep(6)
+        shelf.mount()
+        machine.until_healthy()
+    finally:
+        load.kill()
+        load.wait()
+    assert machine("disk", "list").count("Lost communication") == 0
+    machine.qemu_io("flush", status=None)
+    machine.qemu_io("read -P 1 0 32M")

@@ -20,9 +20,32 @@ use crate::control::storage::ImportRequest;
 /// The pause after a failed attempt to open a pool again.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// The time of the next attempt for each pool, and the disks with its metadata when it was suspended.
+/// The suspended pools.
 #[derive(Default)]
-pub(super) struct Resuming(BTreeMap<PoolId, (Instant, BTreeSet<DiskNumber>)>);
+pub(super) struct Resuming(BTreeMap<PoolId, Attempts>);
+
+struct Attempts {
+    /// The time of the next one.
+    due: Instant,
+    /// The disks with the pool's metadata when it was suspended.
+    voters: BTreeSet<DiskNumber>,
+    /// All its disks then.
+    disks: BTreeSet<DiskNumber>,
+    /// Those that were not found since: disconnected, whatever failed before.
+    away: BTreeSet<DiskNumber>,
+}
+
+impl Resuming {
+    /// The disks of suspended pools that are, or were, disconnected meanwhile.
+    pub(super) fn away(&self) -> impl Iterator<Item = (PoolId, DiskNumber)> {
+        self.0.iter().flat_map(|(id, attempts)| attempts.away.iter().map(|disk| (*id, *disk)))
+    }
+
+    /// Whether a pool is suspended.
+    pub(super) fn has(&self, pool: PoolId) -> bool {
+        self.0.contains_key(&pool)
+    }
+}
 
 impl Pools {
     /// Opens pools again whose disks are present again.
@@ -36,14 +59,22 @@ impl Pools {
         resuming.0.retain(|id, _| suspended.contains_key(id));
         let now = self.env.now();
         for (id, open) in suspended {
-            let (due, voters) = resuming.0.entry(id).or_insert_with(|| (now, BTreeSet::new()));
+            let new = || Attempts {
+                due: now,
+                voters: BTreeSet::new(),
+                disks: BTreeSet::new(),
+                away: BTreeSet::new(),
+            };
+            let Attempts { due, voters, disks, away } = resuming.0.entry(id).or_insert_with(new);
             if let Some(open) = &open {
-                *voters = open.pool.read(|s| s.voters.clone());
+                (*voters, *disks) = open.pool.read(|s| (s.voters.clone(), s.disks.keys().copied().collect()));
             }
             if now < *due {
                 continue;
             }
             let found = self.disks_of(id, open.as_deref()).await;
+            let is_found = |disk: &&DiskNumber| found.iter().any(|found| found.label.number == **disk);
+            away.extend(disks.iter().filter(|disk| !is_found(disk)));
             let here = found.iter().filter(|disk| voters.contains(&disk.label.number)).count();
             if here * 2 <= voters.len() {
                 continue;

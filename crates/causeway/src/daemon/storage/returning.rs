@@ -98,12 +98,11 @@ impl Pools {
         loop {
             self.env.sleep(EVERY).await;
             self.resume_suspended(&mut resuming).await;
+            looked.away.extend(resuming.away());
             let absent = self.absent();
+            looked.away.retain(|key| absent.contains_key(key) || resuming.has(key.0));
             if absent.is_empty() {
-                // A pool that is opened again after a suspension has its absent disks again then.
-                if self.kept.lock().is_empty() {
-                    looked = Looked { tried: looked.tried, ..Looked::default() };
-                }
+                looked = Looked { tried: looked.tried, away: looked.away, ..Looked::default() };
             } else if let Ok(_one) = self.changing.try_lock() {
                 self.look_for_returned(absent, &mut looked).await;
             }
@@ -149,10 +148,6 @@ impl Pools {
             looked.all_at = Some(now);
             let found: BTreeSet<Key> = found.iter().map(key).collect();
             looked.away.extend(absent.keys().filter(|k| !found.contains(k)));
-        }
-        {
-            let kept = self.kept.lock();
-            looked.away.retain(|key| absent.contains_key(key) || kept.contains_key(&key.0));
         }
         looked.tried.retain(|k, (at, _)| absent.contains_key(k) || now - *at < PAUSE);
         for found in found {
