@@ -67,17 +67,26 @@ impl Events {
         self.counts.lock().retain(|(_, _, of), _| *of != Some(space));
     }
 
-    /// Clears the counts of repaired damage of a disk, or of all.
+    /// Clears the counts of repaired damage of a disk, or of all, and that it fails, until it fails again.
     pub fn clear(&self, disk: Option<DiskNumber>) {
         let repaired = |found: &Found| !matches!(found, Found::Lost);
         self.counts
             .lock()
             .retain(|(found, d, _), _| !(repaired(found) && disk.is_none_or(|disk| disk == *d)));
+        self.failing.lock().retain(|of, _| disk.is_some_and(|disk| disk != *of));
     }
 
     /// A disk fails, and stays in service because it has the only copy of some data.
     pub(crate) fn fails(&self, disk: DiskNumber, error: &DiskError) {
         self.failing.lock().insert(disk, *error);
+    }
+
+    /// A check has found a disk as it was opened: if it was gone, it is back.
+    pub(crate) fn is_there(&self, disk: DiskNumber) {
+        let mut failing = self.failing.lock();
+        if matches!(failing.get(&disk), Some(DiskError::Gone { .. })) {
+            failing.remove(&disk);
+        }
     }
 
     /// A disk joins again.

@@ -17,7 +17,13 @@ impl Pool {
     /// metadata cannot be changed.
     pub async fn check_disks(&self) -> Result<(), CommitError> {
         let members = self.members();
-        let looks = members.iter().map(async |member| Some((member, self.check(member).await.err()?)));
+        let looks = members.iter().map(async |member| match self.check(member).await {
+            Ok(()) => {
+                self.events().is_there(member.number);
+                None
+            }
+            Err(error) => Some((member, error)),
+        });
         let failed = join_all(looks).await.into_iter().flatten();
         // A fenced disk is healthy: another process owns the pool.
         let failed: Vec<_> = failed.filter(|(_, e)| !matches!(e, DiskError::Fenced { .. })).collect();

@@ -321,7 +321,8 @@ fn a_disk_that_fails_and_stays_is_failing_until_it_joins() {
     }
 }
 
-/// A disk that is not what was opened is noticed without I/O of owners. The only copy stays, and is failing.
+/// A disk that is not what was opened is noticed without I/O of owners. The only copy stays, and is failing until it is there
+/// again, or the record is cleared.
 #[test]
 fn a_disk_that_is_gone_or_overwritten_is_noticed() {
     for pulled in [false, true] {
@@ -344,10 +345,22 @@ fn a_disk_that_is_gone_or_overwritten_is_noticed() {
             assert_eq!(presence(&pool, disks[0]), Presence::Absent(Absence::Gone));
             owned.write(0..1, 2).await.expect("a write");
             owned.flush().await.expect("a flush");
+            let image = world.machine.image(slot(disks[1]));
             vanishes(disks[1]);
             pool.check_disks().await.expect("it stays");
             assert_eq!(presence(&pool, disks[1]), Presence::Present);
+            pool.events().clear(Some(disks[0]));
             assert!(pool.events().failing().contains_key(&disks[1]));
+            if pulled {
+                pool.events().clear(Some(disks[1]));
+            } else {
+                let size = pool.read(|s| s.disks[&disks[1]].areas.size);
+                for label in [Areas::LABEL_A, Areas::label_b(size)] {
+                    world.machine.roll_back(slot(disks[1]), &image, label.offset, label.length);
+                }
+                pool.check_disks().await.expect("it is there");
+            }
+            assert!(pool.events().failing().is_empty());
         });
     }
 }
