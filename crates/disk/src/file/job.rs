@@ -181,6 +181,7 @@ impl Job {
     }
 
     /// Completes the waiter; the buffers are returned.
+    #[expect(clippy::boxed_local, reason = "out of its box all of it would be copied")]
     pub(super) fn finish(self: Box<Job>, result: Result<(), DiskError>) {
         let Job { held, work, through, at, .. } = *self;
         // A write-through write may fail in its flush, and this is the only report of that failure.
