@@ -299,7 +299,8 @@ def parity(runs, seconds):
     out["found"] = {what: out[f"parity_{what}"]["bytes_per_second"] / out[f"mirror_{what}"]["bytes_per_second"] for what in ("new", "over")}
     out["found"] |= {what: m[what] / m["ios"] for what in ("reads", "writes")}
     # A share rounds to two digits, as its bar; a median of few runs is no more exact.
-    out["met"] = {what: round(n, 2) >= PARITY_AIM[what] if what in ("new", "over") else round(n, 1) <= PARITY_AIM[what] for what, n in out["found"].items()}
+    out["met"] = {what: n >= PARITY_AIM[what] if what in ("new", "over") else n <= PARITY_AIM[what]
+                  for what, n in ((what, round(n, 2)) for what, n in out["found"].items())}
     rate = lambda name: out[name]["bytes_per_second"] / 1e6
     bar = lambda what: f"{out['found'][what]:.2f} (aim {PARITY_AIM[what]}) {'met' if out['met'][what] else 'NOT MET'}"
     for what in ("new", "over"):
