@@ -101,31 +101,24 @@ impl Slot {
     }
 
     async fn open_as(&self, local: &LocalPool, mut owner: OwnerId) -> Result<(), LocalError> {
-        let opened = loop {
+        let error = loop {
             let _opening = local.pool.opens(owner);
-            let opened = match open(local, owner).await {
+            let space = match open(local, owner).await {
                 Ok(space) => space,
-                Err(error) => break Err(error),
+                Err(error) => break error,
             };
-            let link: Arc<dyn Owner> = Arc::new(opened.clone());
+            let link: Arc<dyn Owner> = Arc::new(space.clone());
             if local.pool.link(owner, Arc::downgrade(&link) as Weak<dyn Owner>) {
-                break Ok((opened, link));
+                *self.state.write() = State::Open(space, link, Arc::clone(local.pool.jobs()));
+                return Ok(());
             }
             drop(link.close().wait().await);
             owner = local.pool.hand_over(self.id, NodeId::default()).await?;
         };
-        match opened {
-            Ok((space, link)) => {
-                *self.state.write() = State::Open(space, link, Arc::clone(local.pool.jobs()));
-                Ok(())
-            }
-            Err(error) => {
-                tracing::warn!(space = self.id.0, %error, "a virtual disk cannot be opened");
-                let why = LocalError::NotOpen(error);
-                *self.state.write() = State::Closed(why.clone());
-                Err(why)
-            }
-        }
+        tracing::warn!(space = self.id.0, %error, "a virtual disk cannot be opened");
+        let why = LocalError::NotOpen(error);
+        *self.state.write() = State::Closed(why.clone());
+        Err(why)
     }
 
     /// Lets the owner go with its pool, which was let go; the next one comes with the pool's next opening. The caller does not wait

@@ -192,15 +192,14 @@ impl World {
     ) -> Result<Owned, SpaceError> {
         let mut owner = pool.owner(space).expect("a space");
         loop {
-            let owned = self.try_own(pool, owner, Arc::clone(&coordinator)).await?;
-            match owned {
+            match self.try_own(pool, owner, Arc::clone(&coordinator)).await? {
                 Some(owned) => return Ok(owned),
-                // A disk has joined meanwhile.
                 None => owner = pool.hand_over(space, NodeId::default()).await?,
             }
         }
     }
 
+    /// `None`: a disk has joined meanwhile, and another owner has to open the space.
     async fn try_own(
         &self,
         pool: &Pool,
@@ -226,8 +225,8 @@ impl World {
         let opened = Space::open(settings, view).await?;
         let link: Arc<dyn Owner> = Arc::new(opened.clone());
         let is_linked = pool.link(owner, Arc::downgrade(&link) as Weak<dyn Owner>);
-        let owned = || Owned { id: owner.space, space: opened, _link: link, arena: self.arena.clone() };
-        Ok(is_linked.then(owned))
+        let arena = self.arena.clone();
+        Ok(is_linked.then(|| Owned { id: owner.space, space: opened, _link: link, arena }))
     }
 }
 

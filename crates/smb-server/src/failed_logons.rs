@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(table.failed(address(2), "a", now).count, 1);
     }
 
-    /// Whoever can log on does not guess another account's password faster for it.
+    /// Successful log-ons of one account do not shorten the delay of guesses at another.
     #[test]
     fn a_success_ends_the_failures_of_its_account() {
         let (table, now) = (FailedLogons::default(), now());

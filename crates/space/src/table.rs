@@ -327,8 +327,7 @@ impl Table {
 
     /// Units with a value that is not confirmed, or was not confirmed before it came into doubt.
     pub fn unconfirmed(&self) -> Units {
-        let several = self.units(|pending| pending.versions.len() > 1);
-        several.iter().chain(self.overwritten.units().iter()).collect()
+        self.units(|pending| pending.versions.len() > 1) | self.overwritten.units()
     }
 
     /// Whether the unit is *open*: undecided between old and new, or new only in the log. A read or write must decide
@@ -485,7 +484,7 @@ impl Table {
 
     /// Units whose newest value, or doubt, waits for a record.
     pub fn waiting(&self) -> Units {
-        self.units(Pending::waits).iter().chain(self.overwritten.units().iter()).collect()
+        self.units(Pending::waits) | self.overwritten.units()
     }
 
     /// Updates the progress of the log: all records up to `confirmed` and their data are durable, and all up to `said`
@@ -536,7 +535,7 @@ impl Table {
 
     /// Units with values that are in the log and in no block: a snapshot carries them, unless their records stay.
     pub fn only_in_log(&self) -> Units {
-        self.units(Pending::is_only_in_log).iter().chain(self.stale.iter()).collect()
+        self.units(Pending::is_only_in_log) | self.stale
     }
 
     /// Units that do not read as zeros.

@@ -104,7 +104,7 @@ pub(super) enum PoolCommand {
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Clear the record of errors that were found and repaired on the disks of a pool, and of disks that failed and stayed
+    /// Clear the record of errors that were found and repaired on the disks of a pool, and of failing disks that stayed in service
     Clear {
         /// Name or identity of the pool
         name: String,

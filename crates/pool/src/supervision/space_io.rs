@@ -192,8 +192,8 @@ impl SpaceIo {
         let io = Arc::clone(self);
         Io::pending(async move {
             loop {
-                let mut drained = std::pin::pin!(io.drained.notified());
-                drained.as_mut().enable();
+                // `notify_waiters` wakes it from here on, also before it is polled.
+                let drained = io.drained.notified();
                 if !io.state.lock().has_older(epoch) {
                     return Ok(());
                 }

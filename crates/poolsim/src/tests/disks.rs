@@ -1,13 +1,13 @@
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use disk::sim::{Fault, Rule, SlotId, When};
 use disk::{Op, PowerCut};
 use pool::Pool;
 use pool::authority::memory::{Fault as Unconfirmed, MemoryAuthority, Register};
-use pool_seam::{DiskNumber, JobId, JobOrder, Owner, RowNumber, SpaceId, UNIT};
+use pool_seam::{DiskNumber, JobId, JobOrder, NodeId, Owner, RowNumber, SpaceId, UNIT};
 
-use crate::world::{World, filled, mirror, virtual_time};
+use crate::world::{Owned, World, filled, mirror, virtual_time};
 
 /// The disks with slabs of the space's rows.
 fn disks_of(pool: &Pool, space: SpaceId) -> Vec<DiskNumber> {
@@ -232,10 +232,11 @@ fn an_owner_that_a_disk_overtakes_is_not_linked() {
             let row = pool.read(|s| s.spaces[&space].rows[&RowNumber(0)].clone());
             let missed = row.copies().any(|(_, copy)| copy.place.disk == disks[0] && copy.missed != 0);
             assert!(!missed);
-            let nobody = std::sync::Weak::<space::Space>::new() as std::sync::Weak<dyn pool_seam::Owner>;
-            assert_eq!(pool.link(owner, nobody), opening.is_none());
+            let ended: Weak<dyn Owner> = Weak::<space::Space>::new();
+            let is_linked = pool.link(owner, ended);
+            assert_eq!(is_linked, opening.is_none());
             drop(opening);
-            pool.hand_over(space, pool_seam::NodeId::default()).await.expect("another owner");
+            pool.hand_over(space, NodeId::default()).await.expect("another owner");
             let owned = world.own(&pool, space).await.expect("an owner");
             assert!(owned.has(0..64, 1).await.expect("a read"));
         });
@@ -359,10 +360,7 @@ fn a_disk_that_was_set_back_is_no_source_for_one_that_returns() {
             for row in ROWS {
                 let Ok(owned) = &before else { break };
                 let read = owned.read(units(row)).await;
-                assert!(
-                    read.is_err() || read == Ok(crate::world::Owned::filled(units(row), 2)),
-                    "{back} {away} {row}"
-                );
+                assert!(read.is_err() || read == Ok(Owned::filled(units(row), 2)), "{back} {away} {row}");
             }
             world.machine.plug(SlotId(away));
             pool.return_disk(world.disk(away), false).await.expect("it returns");

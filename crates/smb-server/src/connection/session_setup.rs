@@ -133,12 +133,12 @@ impl Engine {
         negotiated: Negotiated,
     ) -> Result<SessionFlags, NtStatus> {
         let Some(setup) = self.setups.remove(&id) else { return Err(NtStatus::USER_SESSION_DELETED) };
-        let claimed = setup.acceptor.claimed().cloned().unwrap_or_default();
         match setup.purpose {
             Purpose::New(_reserved) => {
                 let flags = self.establish(id, identity, session_key, &setup.preauth, request, negotiated)?;
                 // Only here: an anonymous re-authentication does not prove knowledge of a secret.
-                self.server.failed_logons.succeeded(self.facts.peer.ip(), &claimed.user);
+                let account = setup.acceptor.claimed().map_or("", |claimed| &claimed.user);
+                self.server.failed_logons.succeeded(self.facts.peer.ip(), account);
                 Ok(flags)
             }
             Purpose::Bind(s) => self.bind(&s, &identity, session_key, &setup.preauth, negotiated),

@@ -170,21 +170,26 @@ impl Server {
     fn publish_outside(self: &Arc<Self>, share: &Arc<Share>, reports: Vec<(Moment, TreeChange)>) {
         let Some(outside) = share.outside.get() else { return };
         let content = |c: &TreeChange| matches!(c, TreeChange::Data(_) | TreeChange::Metadata(_));
-        let is_needed = |(_, change): &(Moment, TreeChange)| content(change) || !outside.is_own(change);
-        let open = match reports.iter().any(is_needed) {
-            true => self.files.open_paths(share),
-            false => HashMap::new(),
+        // Whose a change of content is depends on the open file: see below.
+        let may_be_theirs = |(_, change): &(Moment, TreeChange)| content(change) || !outside.is_own(change);
+        let reports: Vec<_> = reports.into_iter().filter(may_be_theirs).collect();
+        let open = match reports.is_empty() {
+            true => HashMap::new(),
+            false => self.files.open_paths(share),
         };
         let now = self.env.moment();
         let mut modified = HashSet::new();
         for (arrived, change) in reports {
             let own = match &change {
                 // The server publishes its changes of an open file late: compare with the time of the change itself.
-                TreeChange::Data(path) => open.get(path).map(|file| file.has_changed_since(arrived, LAG)),
-                TreeChange::Metadata(path) => open.get(path).map(|_| true),
-                _ => None,
+                TreeChange::Data(path) => match open.get(path) {
+                    Some(file) => file.has_changed_since(arrived, LAG),
+                    None => outside.is_own(&change),
+                },
+                TreeChange::Metadata(path) => open.contains_key(path) || outside.is_own(&change),
+                _ => false,
             };
-            if own.unwrap_or_else(|| outside.is_own(&change)) {
+            if own {
                 continue;
             }
             let (path, what) = match &change {

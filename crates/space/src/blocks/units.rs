@@ -1,5 +1,7 @@
 //! A set of the 512 units of a group.
 
+use std::ops::BitOr;
+
 use pool_seam::GROUP_UNITS;
 
 use crate::codec::{Malformed, Reader};
@@ -57,6 +59,15 @@ impl Units {
             *word = r.u64()?;
         }
         Ok(units)
+    }
+}
+
+impl BitOr for Units {
+    type Output = Units;
+
+    /// The units of either.
+    fn bitor(self, other: Units) -> Units {
+        Units(std::array::from_fn(|word| self.0[word] | other.0[word]))
     }
 }
 

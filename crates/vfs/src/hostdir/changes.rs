@@ -200,7 +200,11 @@ impl Watcher {
             let watch = match inotify::add_watch(&self.queue, link, SEEN) {
                 Ok(watch) if tree && self.is_beyond(watch) => {
                     let _ = inotify::remove_watch(&self.queue, watch);
-                    return self.not_watched(id, &place.disk, &format!("there are more than {WATCHES_MAX}"));
+                    return self.not_watched(
+                        id,
+                        &place.disk,
+                        &format!("more than {WATCHES_MAX} directories"),
+                    );
                 }
                 Ok(watch) => watch,
                 // The directory was removed or replaced meanwhile.

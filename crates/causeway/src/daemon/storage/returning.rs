@@ -109,12 +109,11 @@ impl Pools {
         }
     }
 
-    /// The absent disks that their pools could accept, or could if they were not suspended: a disk that is disconnected
-    /// during the suspension returns after it.
+    /// The absent disks that their pools could accept.
     fn absent(&self) -> BTreeMap<Key, (Arc<OpenPool>, Absence)> {
         let mut absent = BTreeMap::new();
         for open in self.open_pools() {
-            if open.writable().is_ok() {
+            if open.writable().is_ok() && open.pool.suspended().is_none() {
                 open.pool.read(|s| {
                     for (number, record) in s.disks.iter() {
                         if let Presence::Absent(why) = record.presence
@@ -154,7 +153,7 @@ impl Pools {
             let key = key(&found);
             let Some((open, why)) = absent.get(&key) else { continue };
             let by_itself = matches!(why, Absence::NotFound | Absence::Gone) || looked.away.contains(&key);
-            if !by_itself || !open.pool.has(found.label.id) || open.pool.suspended().is_some() {
+            if !by_itself || !open.pool.has(found.label.id) {
                 continue;
             }
             // Until it is in service its path is checked each time.

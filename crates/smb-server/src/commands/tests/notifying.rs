@@ -147,7 +147,6 @@ async fn writes_are_told_at_close() {
     assert_eq!(events(&size.await), [event(A::MODIFIED, "f")]);
 }
 
-// MS-FSA 2.1.5.11.1: events that do not fit are dropped, and the client lists the directory.
 // MS-FSA 2.1.5.1.2, 2.1.5.4: named streams have filters and actions of their own.
 #[tokio::test(start_paused = true)]
 async fn named_streams() {
@@ -166,6 +165,7 @@ async fn named_streams() {
     assert_eq!(told(&w, d, false, streams).await, seen);
 }
 
+// MS-FSA 2.1.5.11.1: events that do not fit are dropped, and the client lists the directory.
 #[tokio::test(start_paused = true)]
 async fn overflow() {
     let (w, d) = world().await;
