@@ -44,6 +44,7 @@ mod owner;
 pub mod port;
 mod read;
 mod replicas;
+mod requests;
 mod retries;
 #[cfg(test)]
 mod rig;

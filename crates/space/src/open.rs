@@ -149,12 +149,12 @@ impl Inner {
 
     /// The complete replicas of the log that can be opened.
     fn replicas(&self, view: &SpaceView, row: &Row) -> Vec<Replica> {
-        let replica = |(index, copy): (usize, &pool_seam::SlabCopy)| {
+        let replica = |(_, copy): (usize, &pool_seam::SlabCopy)| {
             let disk = view.disks.get(&copy.place.disk)?;
             let port = self.ports.get(copy.place.disk, disk.membership?)?;
             let offset = disk.areas.data(copy.place.slab).offset;
             self.replicas.begin(copy.generation, Arc::clone(&port));
-            Some(Replica { index: row.slab_of(index) as u8, allocation: copy.generation, port, offset })
+            Some(Replica { allocation: copy.generation, port, offset })
         };
         row.copies().filter(|(_, copy)| copy.missed == 0).filter_map(replica).collect()
     }

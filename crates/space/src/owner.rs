@@ -10,8 +10,8 @@ use disk::{Disk, DiskError, Op, Place};
 use env::{Env, Epoch, Io};
 use pool_seam::{
     Absence, Coordinator, CopyRegions, DiskNumber, DiskReport, Finding, GROUP, JobId, JobOrder, JobReport,
-    Lease, LogState, Membership, NodeId, Owner, OwnerId, OwnerOp, OwnerStatus, Regions, Request, Returned,
-    Row, RowNumber, SeamError, SpaceId, SpaceView, Turn, ViewVersion,
+    Lease, LogState, Membership, NodeId, Owner, OwnerId, OwnerOp, OwnerStatus, Regions, Returned, Row,
+    RowNumber, SeamError, SpaceId, SpaceView, Turn, ViewVersion,
 };
 use tokio::sync::{Mutex, Notify, RwLock, Semaphore, SemaphorePermit};
 
@@ -28,6 +28,7 @@ use crate::marks::Mark;
 use crate::overlay::Overlay;
 use crate::port::{Access, Ports};
 use crate::replicas::Replicas;
+use crate::requests::Requests;
 use crate::retries::Retries;
 use crate::size::Limit;
 use crate::view::{GroupKey, View};
@@ -38,9 +39,6 @@ const WRITES_FOR_DISK: usize = 64;
 
 /// The delay before a failed operation is retried; also the first pause before an unanswered request is repeated.
 pub(crate) const RETRY: Duration = Duration::from_millis(100);
-
-/// The longest pause before a request is repeated.
-const RETRY_MAX: Duration = Duration::from_millis(1600);
 
 /// The environment of an owner.
 #[allow(missing_docs, reason = "the names of the fields say what they are")]
@@ -74,10 +72,10 @@ pub(crate) struct Inner {
     pub(crate) env: Env,
     pub(crate) arena: Arena,
     pub(crate) owner: OwnerId,
-    coordinator: Arc<dyn Coordinator>,
+    pub(crate) coordinator: Arc<dyn Coordinator>,
     pub(crate) lease: Arc<dyn Lease>,
     pub(crate) view: View,
-    view_changed: Notify,
+    pub(crate) view_changed: Notify,
     /// Held while the ports and the view may be of different versions.
     following: parking_lot::Mutex<()>,
     pub(crate) ports: Ports,
@@ -96,8 +94,7 @@ pub(crate) struct Inner {
     pub(crate) log: OnceLock<SpaceLog>,
     pub(crate) replicas: Replicas,
     pub(crate) findings: Findings,
-    /// The number of the last request; held while one is outstanding.
-    requests: Mutex<u64>,
+    pub(crate) requests: Requests,
     /// Held while slabs of rows are allocated, their first blocks written, and the rows declared ready.
     pub(crate) allocating: Mutex<()>,
     /// Held during a checkpoint, or while filled regions become durable.
@@ -238,7 +235,7 @@ impl Inner {
             log: OnceLock::new(),
             replicas: Replicas::default(),
             findings: Findings::default(),
-            requests: Mutex::new(view.record.ownership.request),
+            requests: Requests::new(view.record.ownership.request),
             allocating: Mutex::default(),
             checkpoints: Mutex::default(),
             unplaced: Unplaced::default(),
@@ -321,57 +318,6 @@ impl Inner {
     /// Waits until the view is at least as new as the ports. Blocks briefly.
     pub(crate) fn wait_for_view(&self) {
         drop(self.following.lock());
-    }
-
-    /// Waits before an unanswered request is repeated: until the view changes, or for a pause that grows each time.
-    /// Returns the error if it is an answer.
-    async fn pause(&self, error: SeamError, pause: &mut Duration) -> Result<(), SeamError> {
-        if !matches!(error, SeamError::Unknown | SeamError::Moved | SeamError::Suspended(_)) {
-            return Err(error);
-        }
-        tokio::select! {
-            biased;
-            () = self.view_changed.notified() => {}
-            () = self.env.sleep(*pause) => {}
-        }
-        *pause = RETRY_MAX.min(*pause * 2);
-        Ok(())
-    }
-
-    /// Commits operations through the coordinator: they are in a durable record and in the view when this returns.
-    pub(crate) async fn commit(&self, ops: Vec<OwnerOp>) -> Result<(), SpaceError> {
-        let mut number = self.requests.lock().await;
-        *number += 1;
-        let OwnerId { space, epoch, .. } = self.owner;
-        let mut pause = RETRY;
-        loop {
-            let request = Request { space, epoch, number: *number, ops: ops.clone() };
-            match self.coordinator.commit(request).wait().await {
-                Ok(view) => {
-                    self.follow(view);
-                    return Ok(());
-                }
-                Err(error) => self.pause(error, &mut pause).await?,
-            }
-        }
-    }
-
-    /// Skips a request number that the coordinator has already used.
-    #[cfg(test)]
-    pub(crate) async fn skip_request(&self) {
-        *self.requests.lock().await += 1;
-    }
-
-    /// The same for operations that may conflict with the current metadata; `false`: they do, and the view is updated.
-    pub(crate) async fn commit_if_fits(&self, ops: Vec<OwnerOp>) -> Result<bool, SpaceError> {
-        match self.commit(ops).await {
-            Ok(()) => Ok(true),
-            Err(SpaceError::Seam(SeamError::Invalid(view))) => {
-                self.follow(view);
-                Ok(false)
-            }
-            Err(error) => Err(error),
-        }
     }
 
     /// The groups of a row, in their order; empty if it has no slabs.

@@ -145,17 +145,30 @@ impl Inner {
         ended.map(|_| true)
     }
 
+    /// Commits an operation that may free the slab of a replica: no write is in flight there meanwhile. `false`: it
+    /// conflicts with the metadata, or a replica is joining.
+    pub(crate) async fn commit_while_log_stands(self: &Arc<Inner>, op: OwnerOp) -> Result<bool, SpaceError> {
+        let all: Vec<u32> = {
+            let replicas = self.replicas.0.lock();
+            if replicas.all.values().any(|taking| !taking.counts) {
+                return Ok(false);
+            }
+            replicas.all.keys().copied().collect()
+        };
+        for &replica in &all {
+            self.log().leaving(replica);
+            self.log().idle(replica).await;
+        }
+        let done = self.commit_if_fits(vec![op]).await;
+        // Those that the view does not have any more have left.
+        all.iter().for_each(|replica| self.log().stays(*replica));
+        done
+    }
+
     fn join_replica(self: &Arc<Inner>, view: &SpaceView, copy: &SlabCopy, port: Arc<Port>) {
         let generation = copy.generation;
-        let Some(index) = view
-            .log_row()
-            .zip(replica(view, generation))
-            .map(|(row, (index, _))| row.slab_of(index.into()) as u8)
-        else {
-            return;
-        };
         let offset = view.disks[&copy.place.disk].areas.data(copy.place.slab).offset;
-        let replica = Replica { index, allocation: generation, port: Arc::clone(&port), offset };
+        let replica = Replica { allocation: generation, port: Arc::clone(&port), offset };
         let taking = Taking { port: Arc::clone(&port), counts: false };
         self.replicas.0.lock().all.insert(generation, taking);
         let joins = self.log().join(replica);

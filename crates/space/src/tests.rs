@@ -13,6 +13,7 @@ mod lost_parity;
 mod many_disks;
 mod owners;
 mod path;
+mod requests;
 mod stale_copies;
 mod waits;
 

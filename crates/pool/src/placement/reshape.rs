@@ -33,7 +33,7 @@ pub fn reshaped(
     let (needed, disks) = (row.slabs.len() / old.max(1) * new.saturating_sub(old), free.count());
     let mut slabs = Vec::new();
     for first in (0..row.slabs.len()).step_by(old.max(1)) {
-        let kept = kept(state, record, row, first..first + old, new);
+        let kept = kept(state, &eligible, record, row, first..first + old, new);
         let mut apart: Vec<DiskNumber> = kept.iter().map(|index| row.slabs[*index].place.disk).collect();
         slabs.extend(kept.iter().map(|index| NewSlab::Kept { index: *index as u8 }));
         for _ in kept.len()..new {
@@ -52,12 +52,12 @@ pub fn reshaped(
 /// permitted media.
 fn kept(
     state: &State,
+    eligible: &Eligible<'_>,
     record: &SpaceRecord,
     row: &Row,
     set: std::ops::Range<usize>,
     most: usize,
 ) -> Vec<usize> {
-    let eligible = Eligible::for_data(state, record.media);
     let rank = |copy: &SlabCopy| {
         let disk = copy.place.disk;
         let is_leaving = state.disks.get(&disk).is_none_or(|of| of.usage.is_leaving());

@@ -24,8 +24,6 @@ const OPEN: u64 = u64::MAX;
 pub struct ReplicaId {
     pub pool: PoolId,
     pub space: SpaceId,
-    /// The replica's index in the log's row.
-    pub index: u8,
     /// The generation with which the replica's slab was allocated.
     pub allocation: u32,
 }
@@ -91,7 +89,7 @@ impl Header {
         b.extend([0; 4]);
         b.extend(id.space.0.to_le_bytes());
         b.extend(id.pool.0);
-        b.extend([id.index, self.segments.len() as u8, 0, 0]);
+        b.extend([self.segments.len() as u8, 0, 0, 0]);
         b.extend(id.allocation.to_le_bytes());
         let (tail, ring) = (self.tail, self.ring.blocks());
         for field in [self.serial, ring, tail.position, tail.sequence, self.joined] {
@@ -113,13 +111,12 @@ impl Header {
         let ours = r.array()? == *MAGIC
             && r.u32()? == crc_of(block)
             && r.u32()? == id.space.0
-            && r.array()? == id.pool.0
-            && r.u8()? == id.index;
+            && r.array()? == id.pool.0;
         if !ours {
             return Err(Malformed);
         }
         let count = usize::from(r.u8()?);
-        r.zeros(2)?;
+        r.zeros(3)?;
         if r.u32()? != id.allocation || count > SEGMENTS_MAX {
             return Err(Malformed);
         }

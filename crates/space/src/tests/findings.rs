@@ -343,7 +343,7 @@ fn a_reading_records_how_far_it_is() {
             let request = Request { space: SPACE, epoch, number, ops };
             world.rig.commit(request).wait().await.unwrap();
             world.rig.update();
-            world.space.0.skip_request().await;
+            world.space.0.requests.skip().await;
         }
         flip(&world, 0, 3);
         flip(&world, 0, 4);

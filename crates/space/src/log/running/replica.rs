@@ -29,8 +29,6 @@ const RING_AT: u64 = 16;
 /// A place for a replica: a slab of the log's row.
 #[derive(Clone)]
 pub struct Replica {
-    /// The index of the slab in the row, now or when a move ends.
-    pub index: u8,
     /// The generation with which the slab was allocated: it identifies the replica for the log and its space.
     pub allocation: u32,
     /// The disk's port: the log's calls are outstanding there like the space's own, so that the disk is reopened only
@@ -220,7 +218,7 @@ impl Live {
 
 impl Replica {
     pub(super) fn id(&self, w: &LogSettings) -> ReplicaId {
-        ReplicaId { pool: w.pool, space: w.space, index: self.index, allocation: self.allocation }
+        ReplicaId { pool: w.pool, space: w.space, allocation: self.allocation }
     }
 
     /// Zeroes headers and ring, durably.

@@ -264,7 +264,7 @@ fn the_bytes_of_headers() {
     assert_eq!(&bytes[0..8], b"CWYLOGH1");
     assert_eq!(bytes[12..16], [2, 1, 0, 0]);
     assert_eq!(&bytes[16..32], b"pool of 16 bytes");
-    assert_eq!(bytes[32..41], [1, 2, 0, 0, 77, 0, 0, 0, 9]);
+    assert_eq!(bytes[32..41], [2, 0, 0, 0, 77, 0, 0, 0, 9]);
     for (at, field) in [(48, 256), (56, 3), (64, 4), (72, 5), (128, 7), (136, 0x55), (160, 2), (168, 3)] {
         assert_eq!(bytes[at..at + 8], u64::to_le_bytes(field), "at {at}");
     }
@@ -281,7 +281,6 @@ fn headers_of_others_are_refused() {
     for other in [
         super::super::header::ReplicaId { pool: PoolId([0; 16]), ..id },
         super::super::header::ReplicaId { space: SpaceId(1), ..id },
-        super::super::header::ReplicaId { index: 0, ..id },
         super::super::header::ReplicaId { allocation: 76, ..id },
     ] {
         assert_eq!(Header::decode(&bytes, &other), Err(Malformed), "{other:?}");

@@ -67,7 +67,7 @@ pub(super) struct History {
 }
 
 pub(super) fn id(index: usize) -> ReplicaId {
-    ReplicaId { index: index as u8, ..values::ID }
+    ReplicaId { allocation: 77 + index as u32, ..values::ID }
 }
 
 impl History {

@@ -7,7 +7,7 @@ use crate::log::header::*;
 use crate::log::ring::{Point, Ring};
 
 pub(super) const ID: ReplicaId =
-    ReplicaId { pool: PoolId(*b"pool of 16 bytes"), space: SpaceId(0x0102), index: 1, allocation: 77 };
+    ReplicaId { pool: PoolId(*b"pool of 16 bytes"), space: SpaceId(0x0102), allocation: 77 };
 
 fn first_unit() -> impl Strategy<Value = FirstUnit> {
     (any::<u32>(), any::<u32>(), any::<u8>(), any::<u8>(), prop_oneof![0..9_u32, Just(u32::MAX - 20)])

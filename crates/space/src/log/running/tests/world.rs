@@ -262,20 +262,17 @@ impl World {
         }
     }
 
-    pub(super) fn replica(&self, index: u8, place: &Place) -> Replica {
+    pub(super) fn replica(&self, place: &Place) -> Replica {
         let disk = self.machine.open(place.slot).expect("the disk of a replica");
         let port =
             Port::new(DiskNumber(place.slot.0 as u16), Membership(1), disk, access(&self.env, self.epoch));
-        Replica { index, allocation: place.allocation, port, offset: OFFSET }
+        Replica { allocation: place.allocation, port, offset: OFFSET }
     }
 
     /// The current replicas.
     pub(super) fn replicas(&self) -> Vec<Replica> {
         let rows = self.coordinator.rows();
-        rows.iter()
-            .filter(|(_, place)| !place.missed)
-            .map(|(index, place)| self.replica(*index, place))
-            .collect()
+        rows.values().filter(|place| !place.missed).map(|place| self.replica(place)).collect()
     }
 
     pub(super) async fn create(&self) -> SpaceLog {
@@ -295,7 +292,7 @@ impl World {
             rows.insert(index, new.clone());
             place = Some(new);
         });
-        self.replica(index, &place.expect("a place"))
+        self.replica(&place.expect("a place"))
     }
 
     /// Adds an entry to the space, and waits for it, with the flush if it has one.

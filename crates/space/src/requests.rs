@@ -1,0 +1,145 @@
+//! Requests of an owner to the coordinator, one at a time. Operations whose callers wait meanwhile share the next
+//! request; if that is refused, each caller's operations are sent alone.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use pool_seam::{OwnerOp, Request, SeamError};
+use tokio::sync::{Mutex, oneshot};
+
+use crate::SpaceError;
+use crate::owner::{Inner, RETRY};
+
+/// The longest pause before a request is repeated.
+const RETRY_MAX: Duration = Duration::from_millis(1600);
+
+/// Operations that share a request. One caller may have more.
+const OPS_MAX: usize = 64;
+
+/// See the module.
+pub(crate) struct Requests {
+    waiting: parking_lot::Mutex<VecDeque<Asked>>,
+    /// Held while a request is outstanding.
+    sent: Mutex<Sent>,
+}
+
+/// The operations of a caller.
+struct Asked {
+    ops: Vec<OwnerOp>,
+    answer: oneshot::Sender<Result<(), SeamError>>,
+}
+
+struct Sent {
+    /// The number of the last request.
+    number: u64,
+    /// The callers of a request without an answer yet: it is repeated with the same number.
+    outstanding: Vec<Asked>,
+    /// The callers of a request that was refused.
+    refused: VecDeque<Asked>,
+}
+
+impl Requests {
+    /// The next request has the number after this one.
+    pub(crate) fn new(number: u64) -> Requests {
+        let sent = Sent { number, outstanding: Vec::new(), refused: VecDeque::new() };
+        Requests { waiting: parking_lot::Mutex::default(), sent: Mutex::new(sent) }
+    }
+
+    /// Skips a number that the coordinator has already used.
+    #[cfg(test)]
+    pub(crate) async fn skip(&self) {
+        self.sent.lock().await.number += 1;
+    }
+
+    /// The callers of the next request, if none is outstanding.
+    fn choose(&self, sent: &mut Sent) {
+        if !sent.outstanding.is_empty() {
+            return;
+        }
+        sent.number += 1;
+        if let Some(asked) = sent.refused.pop_front() {
+            sent.outstanding.push(asked);
+            return;
+        }
+        let (mut waiting, mut ops) = (self.waiting.lock(), 0);
+        while let Some(next) = waiting.front() {
+            ops += next.ops.len();
+            if ops > OPS_MAX && !sent.outstanding.is_empty() {
+                return;
+            }
+            sent.outstanding.extend(waiting.pop_front());
+        }
+    }
+}
+
+impl Inner {
+    /// Commits operations through the coordinator: they are in a durable record and in the view when this returns. They
+    /// are carried out even if the call is dropped meanwhile, at the latest with the next request.
+    pub(crate) async fn commit(&self, ops: Vec<OwnerOp>) -> Result<(), SpaceError> {
+        let (answer, mut answered) = oneshot::channel();
+        self.requests.waiting.lock().push_back(Asked { ops, answer });
+        let mut sent = self.requests.sent.lock().await;
+        loop {
+            if let Ok(result) = answered.try_recv() {
+                return Ok(result?);
+            }
+            self.requests.choose(&mut sent);
+            self.send(&mut sent).await;
+        }
+    }
+
+    /// Sends a request until there is an answer, and gives that to its callers.
+    async fn send(&self, sent: &mut Sent) {
+        let ops: Vec<OwnerOp> = sent.outstanding.iter().flat_map(|asked| asked.ops.iter().cloned()).collect();
+        let (space, epoch) = (self.owner.space, self.owner.epoch);
+        let mut pause = RETRY;
+        let result = loop {
+            let request = Request { space, epoch, number: sent.number, ops: ops.clone() };
+            match self.coordinator.commit(request).wait().await {
+                Ok(view) => {
+                    self.follow(view);
+                    break Ok(());
+                }
+                Err(error) => match self.pause(error, &mut pause).await {
+                    Ok(()) => {}
+                    Err(error) => break Err(error),
+                },
+            }
+        };
+        let callers = std::mem::take(&mut sent.outstanding);
+        if callers.len() > 1 && result.is_err() {
+            sent.refused = callers.into();
+            return;
+        }
+        for Asked { answer, .. } in callers {
+            let _ = answer.send(result.clone());
+        }
+    }
+
+    /// Waits before an unanswered request is repeated: until the view changes, or for a pause that grows each time.
+    /// Returns the error if it is an answer.
+    pub(crate) async fn pause(&self, error: SeamError, pause: &mut Duration) -> Result<(), SeamError> {
+        if !matches!(error, SeamError::Unknown | SeamError::Moved | SeamError::Suspended(_)) {
+            return Err(error);
+        }
+        tokio::select! {
+            biased;
+            () = self.view_changed.notified() => {}
+            () = self.env.sleep(*pause) => {}
+        }
+        *pause = RETRY_MAX.min(*pause * 2);
+        Ok(())
+    }
+
+    /// The same for operations that may conflict with the current metadata; `false`: they do, and the view is updated.
+    pub(crate) async fn commit_if_fits(&self, ops: Vec<OwnerOp>) -> Result<bool, SpaceError> {
+        match self.commit(ops).await {
+            Ok(()) => Ok(true),
+            Err(SpaceError::Seam(SeamError::Invalid(view))) => {
+                self.follow(view);
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
