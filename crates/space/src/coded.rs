@@ -1,6 +1,6 @@
-//! Coded rows: reading, recovering and deciding the contents of stripes. `docs/0004-spaces.md`, rule 5 ("Coded") and
-//! section E.
+//! Coded rows: reading and recovering the contents of stripes. `docs/0004-spaces.md`, section E.
 
+mod decide;
 mod implied;
 mod others;
 mod place;
@@ -20,13 +20,11 @@ use pool_seam::{Found, UNIT};
 use crate::SpaceError;
 use crate::blocks::{ContentId, Units};
 use crate::cache::Cached;
-use crate::flight::{Change, Ended, New, Stripes};
-use crate::heal::{ReadCopy, Reason};
-use crate::log::commit::FlushSet;
+use crate::heal::ReadCopy;
 use crate::owner::Inner;
-use crate::table::{Value, Values};
-use crate::view::{Member, Route, route};
-use crate::write::{Blocked, Target, What, unavailable};
+use crate::table::Value;
+use crate::view::{Member, Route};
+use crate::write::{Target, unavailable};
 
 /// The units of a range, by content: those that were read, or are zeros because they are unwritten.
 pub(crate) type Columns = Vec<Vec<Option<IoBuf>>>;
@@ -272,177 +270,5 @@ impl Inner {
             units.iter_mut().zip(stale).for_each(|(unit, bytes)| *unit = unit.take().or(bytes));
         }
         Ok(true)
-    }
-
-    /// Rule 5 for a stripe: the newest of its values that can be recovered from the columns. Of a lost one (rule 21),
-    /// also single columns are restored. The caller has its exclusive lock.
-    pub(crate) async fn decide_stripe(
-        self: &Arc<Inner>,
-        target: &Target,
-        cached: &Arc<Cached>,
-        at: &Route,
-        code: Code,
-        reason: Reason,
-    ) -> Result<bool, SpaceError> {
-        let unit = target.units.start;
-        self.learn_blocks(target.key, at, cached, u32::MAX).await;
-        let counting: Vec<&Member> = at.members.iter().filter(|member| member.counts).collect();
-        let mut found: Vec<Vec<(&Member, Option<IoBuf>)>> = vec![Vec::new(); code.columns()];
-        let mut is_whole = true;
-        for (member, read) in
-            counting.iter().zip(join_all(counting.iter().map(|m| self.read_copy(target, m))).await)
-        {
-            match read? {
-                ReadCopy::Bytes(mut bytes) => {
-                    found[usize::from(member.content)].push((member, bytes.pop().flatten()));
-                }
-                ReadCopy::Away | ReadCopy::Failed(_) => is_whole = false,
-                ReadCopy::Changed => return Ok(false),
-            }
-        }
-        let sum = |content: usize, bytes: &[u8]| {
-            let of = ContentId { space: self.space(), birth: at.birth, content: content as u8 };
-            of.checksum(target.first(), bytes)
-        };
-        let zeros = IoBuf::from(vec![0; UNIT as usize]);
-        let has = |content: usize, value: &Value, stale: &Columns| match *value {
-            value if value.is_zeros() => Some(zeros.clone()),
-            Value::Written(wanted) | Value::Lost(wanted) => {
-                let bytes = found[content].iter().map(|(_, bytes)| bytes).chain(&stale[content]).flatten();
-                bytes.into_iter().find(|bytes| sum(content, bytes) == wanted).cloned()
-            }
-            _ => None,
-        };
-        let candidates = self.look(cached, |table| match reason {
-            Reason::Open => table.candidates(unit),
-            Reason::Lost => vec![table.values(unit)],
-        });
-        let is_read = found.iter().flatten().any(|(_, bytes)| bytes.is_some());
-        let is_unwritten = |values: &Values| values.iter().all(Value::is_zeros);
-        let stripe = |values: &Values, stale: &Columns| {
-            let stripe: Vec<Option<IoBuf>> =
-                values.iter().enumerate().map(|(c, value)| has(c, value, stale)).collect();
-            let have = bits((0..stripe.len()).filter(|c| stripe[*c].is_some()));
-            (stripe, have)
-        };
-        let choose = |stale: &Columns| {
-            candidates.iter().enumerate().find_map(|(which, values)| {
-                let (stripe, have) = stripe(values, stale);
-                let is_chosen = if is_unwritten(values) { which == 0 || is_read } else { code.decodes(have) };
-                is_chosen.then_some((values.clone(), stripe, have))
-            })
-        };
-        let mut stale: Columns = vec![vec![None]; code.columns()];
-        let mut chosen = choose(&stale);
-        if chosen.is_none() {
-            if !self.read_stale(target, at, cached, &mut stale).await? {
-                return Ok(false);
-            }
-            chosen = choose(&stale);
-        }
-        if chosen.is_none() && reason == Reason::Lost {
-            let (stripe, have) = stripe(&candidates[0], &stale);
-            let is_restored = |c: usize| matches!(candidates[0][c], Value::Lost(_)) && stripe[c].is_some();
-            if !(0..code.data()).any(is_restored) {
-                return Ok(false);
-            }
-            chosen = Some((candidates[0].clone(), stripe, have));
-        }
-        let Some((mut values, stripe, have)) = chosen else {
-            if !is_whole {
-                return Err(unavailable(target.key.row, &at.members));
-            }
-            // Units with the right checksum stay valid, the others are lost.
-            let mut values = candidates[0].clone();
-            for (content, value) in values.iter_mut().enumerate() {
-                if let (Value::Written(wanted), None) = (*value, has(content, value, &stale)) {
-                    *value = Value::Lost(wanted);
-                    if content < code.data() {
-                        let target = Target { column: content as u8, ..target.clone() };
-                        self.found_lost(&at.members, &target, &std::iter::once(unit).collect());
-                    }
-                }
-            }
-            self.set_decided(cached, unit, values);
-            return Ok(true);
-        };
-        if is_unwritten(&values) {
-            self.set_decided(cached, unit, values);
-            return Ok(true);
-        }
-        let mut bytes = stripe;
-        if code.decodes(have) && !code.recover(UNIT as usize, &mut bytes, code.all() & !have) {
-            return Err(unavailable(target.key.row, &at.members));
-        }
-        let is_newest = |(content, bytes): (usize, &Option<IoBuf>)| match (values[content], bytes) {
-            (Value::Written(wanted) | Value::Lost(wanted), Some(bytes)) if content < code.data() => {
-                sum(content, bytes) == wanted
-            }
-            _ => true,
-        };
-        if reason == Reason::Lost && !bytes.iter().enumerate().all(is_newest) {
-            return Ok(false);
-        }
-        let may_differ = !self.look(cached, |table| table.is_known(unit));
-        // A parity is written only where a data column is written.
-        let mut parts: Vec<Option<Sg>> = vec![None; code.columns()];
-        for (content, bytes) in bytes.into_iter().enumerate() {
-            let Some(bytes) = bytes else { continue };
-            if values[content].is_zeros() {
-                continue;
-            }
-            values[content] = Value::Written(sum(content, &bytes));
-            let members = counting.iter().filter(|member| usize::from(member.content) == content);
-            let mut is_everywhere = found[content].len() == members.count();
-            for (member, other) in &found[content] {
-                let target = Target { column: content as u8, ..target.clone() };
-                let is_equal = other.as_ref().is_some_and(|other| other[..] == bytes[..]);
-                is_everywhere &= is_equal;
-                match other {
-                    None => self.found(Found::Unreadable, member.disk, &target, unit),
-                    Some(_) if may_differ || is_equal => {}
-                    Some(_) => self.found(Found::Healed, member.disk, &target, unit),
-                }
-            }
-            if !is_everywhere {
-                parts[content] = Some(Sg::from_iter([bytes]));
-            }
-        }
-        let is_known = self.look(cached, |table| table.is_known(unit) && table.values(unit) == values);
-        if is_known && parts.iter().all(Option::is_none) {
-            self.look(cached, |table| table.resolve(unit));
-            return Ok(false);
-        }
-        let begun = match self.begin(target, What::Decision) {
-            Ok(begun) => begun,
-            Err(Blocked::Unavailable(error)) => return Err(error),
-            Err(Blocked::Disk(member)) => return self.port(&member).await.map(|_| false),
-            Err(_) => return Ok(false),
-        };
-        let change = Change { inner: Arc::clone(self), target: target.clone(), begun, right: None };
-        let new = New::Stripes(Stripes { parts, values: Some(vec![values]) });
-        if change.begin(new).await? == Ended::ToRepeat {
-            return Ok(false);
-        }
-        Ok(true)
-    }
-
-    /// Waits until decisions are durable, and their data.
-    pub(crate) async fn confirm_decisions(
-        &self,
-        target: &Target,
-        cached: &Arc<Cached>,
-        units: Units,
-    ) -> Result<(), SpaceError> {
-        loop {
-            self.waiting.add_urgent(cached);
-            let Some(at) = route(&self.view.get().value, target.key) else { return Ok(()) };
-            let disks = at.members.iter().map(|member| member.disk).collect();
-            self.confirmed(self.log().flush(FlushSet { everything: false, disks })).await?;
-            if !self.look(cached, |table| units.iter().any(|unit| table.waits(unit))) {
-                break;
-            }
-        }
-        Ok(())
     }
 }

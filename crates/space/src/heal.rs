@@ -13,8 +13,9 @@ use crate::active::SetKey;
 use crate::blocks::{ContentId, Units};
 use crate::cache::Cached;
 use crate::error::SpaceError;
-use crate::flight::{Change, Ended};
+use crate::flight::{Change, Ended, New};
 use crate::log::BLOCK;
+use crate::log::commit::FlushSet;
 use crate::owner::{Inner, RETRY, Reported};
 use crate::table::{Value, Values};
 use crate::view::{Member, Route, route};
@@ -199,21 +200,49 @@ impl Inner {
                 return Ok(false);
             }
             Decision::Bytes(bytes) => {
-                let begun = match self.begin(&target, What::Decision) {
-                    Ok(begun) => begun,
-                    Err(Blocked::Unavailable(error)) => return Err(error),
-                    Err(Blocked::Disk(member)) => return self.port(&member).await.map(|_| false),
-                    // The caller checks again.
-                    Err(_) => return Ok(false),
-                };
-                let change = Change { inner: Arc::clone(self), target: target.clone(), begun, right: None };
-                if change.start(Sg::from_iter([bytes])).await? == Ended::ToRepeat {
-                    return Ok(false);
-                }
+                let sums = content.checksums(target.first(), [&bytes[..]].into_iter());
+                self.write_decision(&target, New::Copies(Sg::from_iter([bytes]), sums)).await
             }
-            Decision::Value(value) => self.set_decided(cached, unit, smallvec![value]),
+            Decision::Value(value) => {
+                self.set_decided(cached, unit, smallvec![value]);
+                Ok(true)
+            }
         }
-        Ok(true)
+    }
+
+    /// Writes a decision to the disks; returns whether it has to be confirmed. If not, the caller checks again.
+    pub(crate) async fn write_decision(
+        self: &Arc<Inner>,
+        target: &Target,
+        new: New,
+    ) -> Result<bool, SpaceError> {
+        let begun = match self.begin(target, What::Decision) {
+            Ok(begun) => begun,
+            Err(Blocked::Unavailable(error)) => return Err(error),
+            Err(Blocked::Disk(member)) => return self.port(&member).await.map(|_| false),
+            Err(_) => return Ok(false),
+        };
+        let change = Change { inner: Arc::clone(self), target: target.clone(), begun, right: None };
+        Ok(change.begin(new).await? != Ended::ToRepeat)
+    }
+
+    /// Waits until decisions are durable, and their data.
+    pub(crate) async fn confirm_decisions(
+        &self,
+        target: &Target,
+        cached: &Arc<Cached>,
+        units: Units,
+    ) -> Result<(), SpaceError> {
+        loop {
+            self.waiting.add_urgent(cached);
+            let Some(at) = route(&self.view.get().value, target.key) else { return Ok(()) };
+            let disks = at.members.iter().map(|member| member.disk).collect();
+            self.confirmed(self.log().flush(FlushSet { everything: false, disks })).await?;
+            if !self.look(cached, |table| units.iter().any(|unit| table.waits(unit))) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Sets a decision without a write to the disks: the values wait for a record.

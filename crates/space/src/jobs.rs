@@ -3,6 +3,8 @@
 //! a job that ends early is simply ordered again.
 
 mod fill;
+mod filled;
+mod moves;
 mod reshape;
 mod scrub;
 
@@ -19,7 +21,7 @@ use pool_seam::{GROUP, JobId, JobOrder, JobReport, Progress, RowNumber, SeamErro
 use crate::SpaceError;
 use crate::checkpoint::OpenPiece;
 use crate::owner::{Inner, RETRY, Space};
-pub(crate) use fill::ToFlush;
+pub(crate) use filled::ToFlush;
 
 /// The running jobs.
 #[derive(Default)]

@@ -5,48 +5,43 @@
 //! Then its blocks are written, the disk is flushed and marked, and the region is recorded as current in the metadata:
 //! each step durable before the next. A disk that is rolled back in between has a mark with a lower count.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use arena::{Class, IoBuf, IoBufMut, Sg, SgMut, sg_slice};
+use arena::{Class, IoBufMut, Sg, SgMut, sg_slice};
 use disk::sized;
 use futures_util::future::join_all;
-use pool_seam::{
-    Absence, DiskNumber, GROUP_UNITS, Membership, OwnerOp, Regions, Row, RowNumber, SeamError, SlabPlace,
-    SpaceView, Stays, UNIT,
-};
-use tokio::sync::oneshot;
+use pool_seam::{Absence, DiskNumber, GROUP_UNITS, Membership, Regions, RowNumber, SpaceView, UNIT};
 
 use super::{CHUNK, Job};
 use crate::SpaceError;
 use crate::blocks::{ContentId, Units};
 use crate::cache::Cached;
-use crate::locks::{Mode, RangeLock};
-use crate::log::commit::FlushSet;
+use crate::locks::Mode;
 use crate::owner::{CopyRegion, Inner, RETRY};
 use crate::port::Port;
 use crate::table::Value;
-use crate::view::{GroupKey, Member, block_id, route};
+use crate::view::{GroupKey, Member, route};
 use crate::write::Target;
 
 /// A stale region of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Piece {
-    row: RowNumber,
+    pub(super) row: RowNumber,
     /// The copy, and its allocation.
-    index: u8,
-    generation: u32,
-    disk: DiskNumber,
-    of: Membership,
-    set: u8,
-    content: u8,
-    region: u32,
+    pub(super) index: u8,
+    pub(super) generation: u32,
+    pub(super) disk: DiskNumber,
+    pub(super) of: Membership,
+    pub(super) set: u8,
+    pub(super) content: u8,
+    pub(super) region: u32,
 }
 
 impl Piece {
     /// Its key in [`Inner::unfilled`] and [`Inner::filling`].
-    fn note(&self) -> CopyRegion {
+    pub(super) fn note(&self) -> CopyRegion {
         (self.row, self.generation, 1 << self.region)
     }
 }
@@ -62,15 +57,6 @@ impl Drop for Claim {
         let mut filling = self.inner.filling.lock();
         self.pieces.iter().for_each(|piece| _ = filling.remove(&piece.note()));
     }
-}
-
-/// Regions that a job has filled, and the ports through which they were written.
-type FilledRegions = Vec<(Piece, Arc<Port>)>;
-
-/// Regions that a job has filled, and the channel that returns which of them are durable with their blocks.
-pub(crate) struct ToFlush {
-    filled: FilledRegions,
-    told: oneshot::Sender<Result<FilledRegions, SpaceError>>,
 }
 
 /// The outcome of a piece.
@@ -89,116 +75,6 @@ impl Job {
         self.done.of = self.inner.count_missing(|piece| piece.disk == disk) * self.inner.region_bytes();
         while self.pieces(|piece| piece.disk == disk).await? {}
         self.inner.settle_restored().await
-    }
-
-    /// Moves slabs to other places.
-    pub(super) async fn fill(
-        &mut self,
-        moves: Vec<(RowNumber, u8, Option<SlabPlace>)>,
-    ) -> Result<(), SpaceError> {
-        self.done.of = moves.len() as u64 * self.inner.view.get().value.slab_bytes;
-        for (row, index, to) in moves {
-            if !self.move_slab(row, index, to).await? {
-                self.leave([(row, index)]);
-            }
-        }
-        Ok(())
-    }
-
-    /// `false`: it could not be moved.
-    async fn move_slab(
-        &mut self,
-        row: RowNumber,
-        index: u8,
-        to: Option<SlabPlace>,
-    ) -> Result<bool, SpaceError> {
-        let is_new = |record: &Row| record.is_new && row != RowNumber::LOG;
-        let before = self.inner.view.get().value.record.rows.get(&row).map(|record| record.birth);
-        if self.inner.view.get().value.record.rows.get(&row).is_some_and(is_new)
-            && let Err(why) = self.inner.initialise(row).await?
-        {
-            self.left.insert((row, index), why);
-            return Ok(true);
-        }
-        let birth = {
-            let view = self.inner.view.get().value;
-            let Some(record) = view.record.rows.get(&row).filter(|record| !record.is_new) else {
-                return Ok(false);
-            };
-            let birth = record.birth;
-            if before != Some(birth) {
-                // It has other slabs now.
-                return Ok(false);
-            }
-            match record.moving() {
-                Some(_) if usize::from(index) == record.slabs.len() => {
-                    return self.inner.commit_alone(row, OwnerOp::CancelMove { row, birth }, || true).await;
-                }
-                Some(moving) if moving.index != index => return Ok(false),
-                Some(_) => {}
-                None => {
-                    match self.inner.commit_if_fits(vec![OwnerOp::BeginMove { row, birth, index, to }]).await
-                    {
-                        Ok(true) => {}
-                        Ok(false) => return Ok(false),
-                        Err(SpaceError::Seam(SeamError::NoRoom(why))) => {
-                            self.left.insert((row, index), Stays::NoPlace(why));
-                            return Ok(true);
-                        }
-                        Err(error) => return Err(error),
-                    }
-                }
-            }
-            birth
-        };
-        if row == RowNumber::LOG {
-            return self.replica_moves(index).await;
-        }
-        loop {
-            let view = self.inner.view.get().value;
-            let record = view.record.rows.get(&row).filter(|record| record.birth == birth);
-            let Some(record) = record else { return Ok(false) };
-            let target = record.slabs.len() as u8;
-            if record.moving().is_none_or(|moving| moving.index != index) {
-                break;
-            }
-            let is_of_it = |piece: &Piece| piece.row == row && piece.index == target;
-            if self.pieces(is_of_it).await? {
-                continue;
-            }
-            // Otherwise its disk was removed, or not all regions could be filled.
-            let view = self.inner.view.get().value;
-            let copy = view.record.rows.get(&row).and_then(|row| row.copy(target.into()).copied());
-            let regions = Regions::new(view.slab_bytes);
-            let is_filled = copy.is_some_and(|copy| copy.missed & regions.all() == 0);
-            if is_filled && self.inner.commit_alone(row, OwnerOp::EndMove { row, birth }, || true).await? {
-                return Ok(true);
-            }
-            break;
-        }
-        let target = self.inner.view.get().value.record.rows.get(&row).map(|record| record.slabs.len() as u8);
-        target.map(|target| self.left.remove(&(row, target)));
-        self.inner.commit_alone(row, OwnerOp::CancelMove { row, birth }, || true).await?;
-        Ok(false)
-    }
-
-    /// Waits until a move of a replica of the log ends. The owner carries it out like the join of any replica, also
-    /// without this job: the old replica is kept until the new one is complete.
-    async fn replica_moves(&mut self, index: u8) -> Result<bool, SpaceError> {
-        let moving = || self.inner.view.get().value.log_row().and_then(Row::moving);
-        let Some(generation) = moving().map(|moving| moving.copy.generation) else { return Ok(false) };
-        while moving().is_some_and(|moving| moving.copy.generation == generation) {
-            if self.turn().await? == 0 {
-                return Ok(false);
-            }
-            self.inner.to_keep.notify_one();
-            self.inner.env.sleep(RETRY).await;
-        }
-        let view = self.inner.view.get().value;
-        let copy = view.log_row().and_then(|row| row.copy(index.into()));
-        let is_moved = copy.is_some_and(|copy| copy.generation == generation);
-        self.done.bytes += if is_moved { view.slab_bytes } else { 0 };
-        Ok(is_moved)
     }
 
     /// Fills as many of the wanted pieces as may run now. `false`: none is left, or the job ends.
@@ -238,41 +114,6 @@ impl Job {
 }
 
 impl Inner {
-    /// Commits an operation that may free slabs of a row, while no write or checkpoint of the row is in progress.
-    /// `false`: `may` refuses it then, or it conflicts with the metadata.
-    pub(super) async fn commit_alone(
-        self: &Arc<Inner>,
-        row: RowNumber,
-        op: OwnerOp,
-        may: impl Fn() -> bool,
-    ) -> Result<bool, SpaceError> {
-        loop {
-            {
-                let _one = self.checkpoints.lock().await;
-                if let Some(_locks) = self.lock_row(row).await {
-                    return if may() { self.commit_if_fits(vec![op]).await } else { Ok(false) };
-                }
-            }
-            // A checkpoint must run first.
-            self.log().has_room().await?;
-        }
-    }
-
-    /// The locks of all groups of a row; `None` if the log becomes full meanwhile: the holders may wait for room, which
-    /// only a checkpoint makes.
-    async fn lock_row(&self, row: RowNumber) -> Option<Vec<RangeLock>> {
-        let mut full = std::pin::pin!(self.log().full());
-        let mut locks = Vec::new();
-        for key in self.groups(row) {
-            locks.push(tokio::select! {
-                biased;
-                lock = self.locks.lock(key, 0..GROUP_UNITS as usize, Mode::Exclusive) => lock,
-                () = &mut full => return None,
-            });
-        }
-        Some(locks)
-    }
-
     /// The first `count` wanted stale regions of copies on present disks.
     fn missing(&self, count: usize, is_wanted: impl Fn(&Piece) -> bool) -> Vec<Piece> {
         missing(&self.view.get().value).filter(is_wanted).take(count).collect()
@@ -297,7 +138,7 @@ impl Inner {
     }
 
     /// The member of a piece, if the group is still stale on it.
-    fn target(&self, piece: &Piece, key: GroupKey) -> Option<Member> {
+    pub(super) fn target(&self, piece: &Piece, key: GroupKey) -> Option<Member> {
         let view = self.view.get().value;
         let at = route(&view, key)?;
         let is_it = |member: &&Member| {
@@ -441,160 +282,6 @@ impl Inner {
         let dst = sized(self.arena.alloc_sg(length, Class::Control).await, length);
         let (result, read) = port.read(member.data + target.offset(), dst).await;
         result.ok().map(|()| read)
-    }
-
-    /// Makes filled regions and their blocks durable, together with those of other jobs; then writes the disks' marks.
-    /// Returns the regions that are durable.
-    async fn flush_filled(self: &Arc<Inner>, filled: FilledRegions) -> Result<FilledRegions, SpaceError> {
-        let (told, flushed) = oneshot::channel();
-        self.to_flush.lock().push(ToFlush { filled, told });
-        {
-            // A checkpoint writes the same blocks and marks. The lock is held no longer than needed, as a checkpoint
-            // makes room in the log.
-            let _one = self.checkpoints.lock().await;
-            let all = std::mem::take(&mut *self.to_flush.lock());
-            self.flush_all_filled(all).await;
-        }
-        // If the task that took them ended early, they are still stale, and found again.
-        flushed.await.unwrap_or(Ok(Vec::new()))
-    }
-
-    async fn flush_all_filled(self: &Arc<Inner>, all: Vec<ToFlush>) {
-        let blocks = |of: &ToFlush| {
-            let filled = of.filled.clone();
-            async move { join_all(filled.iter().map(|piece| self.copy_blocks(piece))).await }
-        };
-        let copied = join_all(all.iter().map(blocks)).await;
-        let mut ports = BTreeMap::new();
-        let mut waiting = Vec::new();
-        for (of, copied) in all.into_iter().zip(copied) {
-            match copied.into_iter().collect::<Result<Vec<bool>, _>>() {
-                Ok(copied) => {
-                    let there = of.filled.into_iter().zip(copied).filter(|(_, is_there)| *is_there);
-                    let there: FilledRegions = there.map(|(piece, _)| piece).collect();
-                    ports.extend(there.iter().map(|(piece, port)| (piece.disk, Arc::clone(port))));
-                    waiting.push((there, of.told));
-                }
-                Err(error) => _ = of.told.send(Err(error)),
-            }
-        }
-        let marked = join_all(ports.values().map(|port| async move {
-            let is_flushed = self.flush_port(port).await.is_none();
-            let marked = match is_flushed {
-                true => self.mark_filled(port).await,
-                false => Ok(false),
-            };
-            (port.number(), marked)
-        }));
-        let marked: BTreeMap<DiskNumber, _> = marked.await.into_iter().collect();
-        for (mut there, told) in waiting {
-            let failed = there.iter().find_map(|(piece, _)| marked[&piece.disk].as_ref().err());
-            let failed = failed.cloned();
-            there.retain(|(piece, _)| marked[&piece.disk] == Ok(true));
-            _ = told.send(failed.map_or(Ok(there), Err));
-        }
-    }
-
-    /// `false`: the disk was removed.
-    async fn mark_filled(&self, port: &Arc<Port>) -> Result<bool, SpaceError> {
-        let Err(error) = self.mark_again(port).await else { return Ok(true) };
-        self.leave_out(port.number(), port.membership(), Absence::WriteFailed, error).await?;
-        Ok(false)
-    }
-
-    /// Makes filled regions durable: blocks, flush, mark, entry of the mark, and then the metadata.
-    async fn record_filled(self: &Arc<Inner>, filled: FilledRegions) -> Result<(), SpaceError> {
-        if filled.is_empty() {
-            return Ok(());
-        }
-        let mut done = self.flush_filled(filled).await?;
-        // Not under the lock of checkpoints: this may wait for room, which a checkpoint makes.
-        if self.has_discards(&done) {
-            // Discarded units are not filled. If a crash lost the discard, the copy would lack the value before it.
-            self.flush_groups(None, FlushSet::everything()).await?;
-        } else {
-            self.log().durable().await?;
-        }
-        let lacks = |piece: &Piece| self.unfilled.lock().contains(&piece.note());
-        done.retain(|(piece, port)| !port.has_ended() && !lacks(piece));
-        let regions = |(piece, _): &(Piece, Arc<Port>)| {
-            let Piece { row, index, generation, of: membership, region, .. } = *piece;
-            OwnerOp::NotMissed { row, index, generation, regions: 1 << region, membership }
-        };
-        let ops: Vec<_> = done.iter().map(regions).collect();
-        if ops.is_empty() {
-            return Ok(());
-        }
-        // The operations conflict if a disk was removed meanwhile: the other regions are found again.
-        self.commit_if_fits(ops).await?;
-        // Marks regions stale again in which a write failed while the metadata was changed.
-        loop {
-            let view = self.view.get().value;
-            let missed = done.iter().filter(|(piece, _)| lacks(piece)).filter_map(|(piece, _)| {
-                let Piece { row, index, generation, region, disk, .. } = *piece;
-                let copy = view.record.rows.get(&row)?.copy(index.into())?;
-                let op = || OwnerOp::Missed {
-                    row,
-                    index,
-                    generation,
-                    regions: 1 << region,
-                    seen: view.membership(disk),
-                };
-                (copy.generation == generation).then(op)
-            });
-            let missed: Vec<_> = missed.collect();
-            if missed.is_empty() || self.commit_if_fits(missed).await? {
-                return Ok(());
-            }
-            if self.view.get().value.version == view.version {
-                // No other disk has the region any more. The checksums show that this one does not have the newest
-                // data.
-                return Ok(());
-            }
-        }
-    }
-
-    /// Whether regions have discards that are not durable.
-    fn has_discards(&self, pieces: &[(Piece, Arc<Port>)]) -> bool {
-        let regions = Regions::new(self.view.get().value.slab_bytes);
-        let is_of = |piece: &Piece, key: GroupKey| {
-            (piece.row, piece.set) == (key.row, key.set)
-                && regions.of_group(key.group) & 1 << piece.region != 0
-        };
-        let dirty = self.cache.dirty();
-        let mut filled =
-            dirty.iter().filter(|cached| pieces.iter().any(|(piece, _)| is_of(piece, cached.key())));
-        filled.any(|cached| self.look(cached, |table| table.has_discards()))
-    }
-
-    /// Writes the blocks of a region to the filled copy; `false` if the copy was removed.
-    async fn copy_blocks(self: &Arc<Inner>, (piece, port): &(Piece, Arc<Port>)) -> Result<bool, SpaceError> {
-        let groups = Regions::new(self.view.get().value.slab_bytes).groups(piece.region);
-        for group in groups {
-            let key = GroupKey { row: piece.row, set: piece.set, group };
-            let Some(cached) = self.loaded(key).await? else { return Ok(false) };
-            let Some(member) = self.target(piece, key) else { return Ok(false) };
-            let view = self.view.get().value;
-            let Some(at) = route(&view, key) else { return Ok(false) };
-            let slab = usize::from(member.slab - at.members[0].slab);
-            self.unmarked.lock().insert(key);
-            let block = self.look(&cached, |table| {
-                let is_known = table.unknown_contents() & 1 << piece.content == 0;
-                table.fit(at.slabs());
-                is_known.then(|| table.begin_copy(slab));
-                table.block(usize::from(piece.content))
-            });
-            // The table was evicted since, or its units are lost.
-            let Some(block) = block else { return Ok(false) };
-            let id = block_id(&view, key.row, key.group, member.generation);
-            let written =
-                port.write(member.block, Sg::from_iter([IoBuf::from(block.encode(&id))]), false).await;
-            if let Err(error) = written {
-                self.leave_out(piece.disk, piece.of, Absence::WriteFailed, error).await?;
-                return Ok(false);
-            }
-        }
-        Ok(true)
     }
 }
 
