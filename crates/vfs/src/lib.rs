@@ -46,8 +46,8 @@ pub use snapshot::SnapshotTime;
 pub use spaces::{BLOCK, OpenDisk, SpaceFiles, Spaces, SpacesOptions, VirtualDisk, VirtualDisks};
 pub use stream::{StreamName, StreamPart};
 pub use types::{
-    Attributes, BasicChange, DirEntry, ExtendedAttribute, Kind, OpenMode, OpenRequest, Opened, Posix,
-    ReparseKind, ReparsePoint, Rights, Space, Stat, StreamInfo, Timestamp, VolumeInfo, Want,
+    Attributes, BasicChange, CREATION_ID_MAX, DirEntry, ExtendedAttribute, Kind, OpenMode, OpenRequest,
+    Opened, Posix, ReparseKind, ReparsePoint, Rights, Space, Stat, StreamInfo, Timestamp, VolumeInfo, Want,
 };
 pub use watch::{ReportChange, TreeChange, WatchGuard};
 
@@ -308,6 +308,12 @@ pub trait Node: Any + Send + Sync {
     /// `AttributeTooLarge`; `Unsupported` where [`VolumeInfo::reparse_points`] is false, …
     fn set_reparse_point(&self, _: &Ctx, _: Option<ReparsePoint>) -> Io<VfsResult<()>> {
         Io::Done(Err(VfsError::Unsupported))
+    }
+
+    /// The [`OpenRequest::creation_id`] of the call that created the file. It shows after a crash which call that was: a
+    /// file never has its name without it. `None` if there was none or it cannot be stored.
+    fn creation_id(&self, _: &Ctx) -> Io<VfsResult<Option<Vec<u8>>>> {
+        Io::Done(Ok(None))
     }
 
     /// All extended attributes.

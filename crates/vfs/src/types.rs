@@ -262,6 +262,9 @@ pub struct Rights {
     pub write: bool,
 }
 
+/// The longest [`OpenRequest::creation_id`], in bytes.
+pub const CREATION_ID_MAX: usize = 128;
+
 /// A request to open or create.
 #[derive(Clone)]
 pub struct OpenRequest {
@@ -283,6 +286,9 @@ pub struct OpenRequest {
     pub create_check: Option<Arc<dyn CreateCheck>>,
     /// Extended attributes of a new file.
     pub extended_attributes: Vec<ExtendedAttribute>,
+    /// Stored with a new file before it gets its name: see [`crate::Node::creation_id`]. At most [`CREATION_ID_MAX`]
+    /// bytes.
+    pub creation_id: Option<Vec<u8>>,
     /// A symbolic link of the backend's own at the end of the path is opened itself, as a file that is a reparse point.
     /// Without it the backend follows the link.
     pub link: bool,
@@ -300,6 +306,7 @@ impl OpenRequest {
             attributes: Attributes::empty(),
             create_check: None,
             extended_attributes: Vec::new(),
+            creation_id: None,
             link: false,
         }
     }

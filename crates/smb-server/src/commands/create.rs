@@ -13,6 +13,7 @@ mod new_file;
 mod open;
 mod reconnect;
 mod reparse;
+mod resume;
 mod rights;
 mod rules;
 mod snapshot;
@@ -155,6 +156,8 @@ struct Found {
     opened: Opened,
     /// This CREATE created the file, not only the stream that it opens.
     made_file: bool,
+    /// An earlier run of the server created it for this CREATE, and a crash prevented the reply: see [`resume`].
+    resumed: bool,
     granted: AccessMask,
     /// Its security descriptor.
     security: Option<Vec<u8>>,

@@ -37,7 +37,8 @@ use smb_wire::msg::{
 };
 use smb_wire::security::Sid;
 use smb_wire::{
-    AccessMask, Decode, Encode, FileId, Guid, Header, MessageBuilder, NtStatus, ShareAccess, Utf16Buf,
+    AccessMask, Decode, Encode, FileAttributes, FileId, Guid, Header, MessageBuilder, NtStatus, ShareAccess,
+    Utf16Buf,
 };
 use vfs::{RamFs, RamOptions};
 
@@ -198,6 +199,7 @@ impl World {
             share_access: how.share,
             create_disposition: how.disposition,
             create_options: how.options,
+            file_attributes: how.attributes,
             oplock_level,
             name: name.as_utf16(),
             contexts: contexts.as_contexts(),
@@ -305,6 +307,7 @@ pub(super) struct How {
     pub(super) share: ShareAccess,
     pub(super) disposition: CreateDisposition,
     pub(super) options: CreateOptions,
+    pub(super) attributes: FileAttributes,
 }
 
 impl How {
@@ -313,6 +316,7 @@ impl How {
         share: SHARE_ALL,
         disposition: CreateDisposition::OPEN,
         options: CreateOptions::empty(),
+        attributes: FileAttributes::empty(),
     };
     pub(super) const CREATE: How = How { disposition: CreateDisposition::CREATE, ..How::OPEN };
     pub(super) const OPEN_IF: How = How { disposition: CreateDisposition::OPEN_IF, ..How::OPEN };

@@ -124,6 +124,30 @@ pub(super) async fn not_asked(s: &Subject) {
     assert_eq!(check.asked(), []);
 }
 
+/// A new file has the id of the call that created it; a call that finds the file leaves it unchanged.
+pub(super) async fn identified(s: &Subject) {
+    let c = Ctx::default();
+    let ids = [vec![7; crate::CREATION_ID_MAX], vec![8; 20]];
+    for kind in [Kind::File, Kind::Directory] {
+        for (id, created) in ids.iter().zip([true, false]) {
+            let request = OpenRequest {
+                mode: OpenMode::OpenOrCreate,
+                kind: Some(kind),
+                creation_id: Some(id.clone()),
+                ..OpenRequest::look(path(&format!("{kind:?}")))
+            };
+            let opened = s.vfs.open(&c, request).wait().await.expect("free, or there");
+            assert_eq!(opened.created, created);
+            let kept = s.keeps_metadata.then(|| ids[0].clone());
+            assert_eq!(opened.node.creation_id(&c).wait().await, Ok(kept));
+            let shown = opened.node.extended_attributes(&c).wait().await.expect("readable");
+            assert!(shown.is_empty() && opened.stat.ea_size == 0, "it is not shown");
+        }
+    }
+    let other = s.file("other").await;
+    assert_eq!(other.node.creation_id(&c).wait().await, Ok(None));
+}
+
 /// A stream is created with its file. If the file exists without the stream and may not get one, the file itself is
 /// opened.
 pub(super) async fn streams(s: &Subject) {

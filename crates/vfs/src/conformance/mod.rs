@@ -60,6 +60,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("creating::allowed", |s| Box::pin(creating::allowed(s))),
     ("creating::refused", |s| Box::pin(creating::refused(s))),
     ("creating::not_asked", |s| Box::pin(creating::not_asked(s))),
+    ("creating::identified", |s| Box::pin(creating::identified(s))),
     ("creating::streams", |s| Box::pin(creating::streams(s))),
     ("reparse::kept", |s| Box::pin(reparse::kept(s))),
     ("reparse::largest", |s| Box::pin(reparse::largest(s))),

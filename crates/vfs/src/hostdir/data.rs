@@ -345,6 +345,10 @@ impl Node for HostNode {
         self.run(move |open| open.set_reparse_point(point.as_ref()))
     }
 
+    fn creation_id(&self, _: &Ctx) -> Io<VfsResult<Option<Vec<u8>>>> {
+        self.run(|open| stored::creation_id(&open.fd, &open.shared.device))
+    }
+
     fn extended_attributes(&self, _: &Ctx) -> Io<VfsResult<Vec<ExtendedAttribute>>> {
         self.run(|open| stored::extended(&open.fd, &open.shared.device))
     }

@@ -247,5 +247,12 @@ fn set_initial_metadata(
     if !r.extended_attributes.is_empty() {
         open.set_extended(&r.extended_attributes)?;
     }
+    if let Some(id) = &r.creation_id {
+        // Last: where there is no room for it too, the file is created without it.
+        match stored::set_creation_id(&open.fd, &open.shared.device, id) {
+            Err(VfsError::AttributeTooLarge) => {}
+            done => quietly(done)?,
+        }
+    }
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! |----------------------|--------------------------------------------------------------------------------|
 //! | `user.causeway.dos`  | attributes and creation time, see the byte map below                           |
 //! | `user.causeway.sd`   | u16 version = 1, little-endian, then the self-relative security descriptor     |
+//! | `user.causeway.creation` | u16 version = 1, little-endian, then [`crate::Node::creation_id`], if there is one  |
 //! | `user.causeway.reparse` | the reparse point, see [`super::reparse`]                                   |
 //! | `user.causeway.stream.*` | one named stream each, see [`super::streams`]                              |
 //! | `user.causeway.volume` | on the root of a file system without a UUID, see [`super::volume`]            |
@@ -51,6 +52,7 @@ use crate::{Attributes, ExtendedAttribute, Kind, ReparseKind, Timestamp, VfsErro
 
 const DOS: &str = "user.causeway.dos";
 const SECURITY: &str = "user.causeway.sd";
+const CREATION: &str = "user.causeway.creation";
 const USER: &str = "user.";
 const OURS: &str = "causeway.";
 pub(super) const VERSION: u16 = 1;
@@ -255,6 +257,25 @@ pub(super) fn set_security(fd: &OwnedFd, device: &Device, descriptor: &[u8]) -> 
     let mut value = VERSION.to_le_bytes().to_vec();
     value.extend_from_slice(descriptor);
     set(fd, device, SECURITY.as_bytes(), &value)
+}
+
+/// The id of the call that created the file; `None` where there is none or it is not valid.
+pub(super) fn creation_id(fd: &OwnedFd, device: &Device) -> VfsResult<Option<Vec<u8>>> {
+    if !device.attributes {
+        return Ok(None);
+    }
+    let mut value = match read(fd, CREATION.as_bytes()) {
+        Ok(value) => value,
+        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(None),
+        Err(e) => return Err(e.into()),
+    };
+    let known = value.get(..2).is_some_and(|version| version == VERSION.to_le_bytes());
+    Ok(known.then(|| value.split_off(2)))
+}
+
+/// Stores the id of the call that creates the file.
+pub(super) fn set_creation_id(fd: &OwnedFd, device: &Device, id: &[u8]) -> VfsResult<()> {
+    set(fd, device, CREATION.as_bytes(), &[&VERSION.to_le_bytes(), id].concat())
 }
 
 /// All extended attributes.

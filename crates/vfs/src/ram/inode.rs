@@ -45,6 +45,7 @@ pub(super) struct State {
     links: u32,
     security: Option<Vec<u8>>,
     extended: Vec<ExtendedAttribute>,
+    creation_id: Option<Vec<u8>>,
     reparse: Option<ReparsePoint>,
     /// The named streams. Of each of these files only the size and the content are used.
     pub(super) streams: Vec<(StreamName, Arc<Inode>)>,
@@ -91,6 +92,7 @@ impl Inode {
             links: if kind == Kind::Directory { 1 } else { 0 },
             security: None,
             extended: Vec::new(),
+            creation_id: None,
             reparse: None,
             streams: Vec::new(),
             charged: 0,
@@ -104,15 +106,21 @@ impl Inode {
         attributes: Attributes,
         security: Option<&[u8]>,
         extended: &[ExtendedAttribute],
+        creation_id: Option<Vec<u8>>,
     ) -> VfsResult<()> {
         let mut state = self.state.lock();
         self.store.charge(INODE_COST)?;
         state.charged += INODE_COST;
         state.attributes = attributes;
+        state.creation_id = creation_id;
         if let Some(descriptor) = security {
             self.put_security(&mut state, descriptor)?;
         }
         self.put_extended(&mut state, extended)
+    }
+
+    pub(super) fn creation_id(&self) -> Option<Vec<u8>> {
+        self.state.lock().creation_id.clone()
     }
 
     pub(super) fn stat(&self) -> Stat {

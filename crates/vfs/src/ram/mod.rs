@@ -268,6 +268,7 @@ impl Tree {
             r.attributes & Attributes::STORED,
             security.as_deref(),
             &r.extended_attributes,
+            r.creation_id.clone(),
         )?;
         Ok(Arc::new(inode))
     }

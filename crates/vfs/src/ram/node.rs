@@ -335,6 +335,10 @@ impl Node for RamNode {
         Io::Done(self.file().set_reparse_point(point, self.tree.now()))
     }
 
+    fn creation_id(&self, _: &Ctx) -> Io<VfsResult<Option<Vec<u8>>>> {
+        Io::Done(Ok(self.file().creation_id()))
+    }
+
     fn extended_attributes(&self, _: &Ctx) -> Io<VfsResult<Vec<ExtendedAttribute>>> {
         Io::Done(Ok(self.file().extended()))
     }

@@ -13,7 +13,7 @@ use crate::status;
 impl Plan<'_> {
     /// MS-FSA 2.1.5.1.2.3: what overwriting does to a file, and AllocationSize to a new or overwritten one.
     pub(super) async fn change(&self, f: &FileOpen, found: &Found) -> Result<vfs::Stat, NtStatus> {
-        let (created, node) = (found.opened.created, &found.opened.node);
+        let (created, node) = (found.opened.created || found.resumed, &found.opened.node);
         let replaced = self.overwrites() && !created;
         let reserves = node.kind() == Kind::File && (created || replaced);
         let allocation = self.wanted.allocation.filter(|n| *n > 0 && reserves);

@@ -148,7 +148,7 @@ impl Plan<'_> {
         let owner = Owner { session: Arc::clone(&self.r.session), tree: Arc::clone(&self.r.tree) };
         let sequence = Sequence::new(self.r.header.channel_sequence());
         let access = found.granted.bits();
-        let created = self.created(self.action(found.opened.created));
+        let created = self.created(self.action(found.opened.created || found.resumed));
         let id = FileId { persistent, volatile: opens.number() };
         let open = Open::new(id, owner, access, target, sequence, created, Arc::clone(slot));
         Ok(UnattachedOpen::new(server, Arc::new(open)))

@@ -122,7 +122,7 @@ impl Plan<'_> {
         }
     }
 
-    fn wants_persistent(&self) -> bool {
+    pub(super) fn wants_persistent(&self) -> bool {
         let persistent = Capabilities::PERSISTENT_HANDLES.bits();
         self.share.continuous
             && self.r.facts.server_capabilities & persistent != 0

@@ -43,9 +43,13 @@ impl Plan<'_> {
         let (opened, denied) = self.call(check.as_ref()).await?;
         match check {
             Some(check) if opened.created => self.judge_new(opened, &check).await.map(Some),
+            Some(_) if self.may_resume() && self.is_resumed(&opened).await? => {
+                self.judge_resumed(opened).await.map(Some)
+            }
             Some(check) if self.stream.is_some() && opened.stream.is_none() => {
                 self.create_stream(&opened, check).await
             }
+            _ if self.disposition() == CreateDisposition::CREATE => Err(NtStatus::OBJECT_NAME_COLLISION),
             _ => self.judge_existing(opened, denied).await.map(Some),
         }
     }
@@ -59,7 +63,7 @@ impl Plan<'_> {
         match opened.created {
             false => Ok(None),
             true if opened.node.id() == file.node.id() => {
-                Ok(Some(Found { opened, made_file: false, granted, security }))
+                Ok(Some(Found { opened, made_file: false, resumed: false, granted, security }))
             }
             // The file was removed meanwhile.
             true => self.judge_new(opened, &check).await.map(Some),
@@ -86,6 +90,11 @@ impl Plan<'_> {
                 Some(Err(refusal)) => Err(refusal),
                 _ => Err(NtStatus::ACCESS_DENIED),
             },
+            Err(VfsError::IsDirectory | VfsError::NotDirectory)
+                if self.disposition() == CreateDisposition::CREATE =>
+            {
+                Err(NtStatus::OBJECT_NAME_COLLISION)
+            }
             Err(e) => Err(status::of_vfs(e)),
         }
     }
@@ -93,7 +102,7 @@ impl Plan<'_> {
     async fn call_with(&self, check: Option<&Arc<NewFile>>, rights: Rights) -> Result<Opened, VfsError> {
         let mode = match self.disposition() {
             CreateDisposition::OPEN | CreateDisposition::OVERWRITE => OpenMode::Open,
-            CreateDisposition::CREATE => OpenMode::Create,
+            CreateDisposition::CREATE if !self.may_resume() => OpenMode::Create,
             _ => OpenMode::OpenOrCreate,
         };
         let file_only =
@@ -105,6 +114,7 @@ impl Plan<'_> {
         let request = OpenRequest {
             attributes: self.attributes_of_new(self.is_directory_wanted()),
             extended_attributes: self.wanted.extended_attributes.clone(),
+            creation_id: check.and_then(|_| self.creation_id()),
             create_check: check.map(|check| Arc::clone(check) as Arc<dyn CreateCheck>),
             ..self.own_request(mode, kind, rights)
         };

@@ -39,7 +39,7 @@ impl Plan<'_> {
         {
             return Err(NtStatus::ACCESS_DENIED);
         }
-        Ok(Found { opened, made_file: false, granted, security })
+        Ok(Found { opened, made_file: false, resumed: false, granted, security })
     }
 
     /// The rights that the descriptor of an existing file grants (MS-FSA 2.1.5.1.2.1), and where these do not suffice,
@@ -124,7 +124,7 @@ impl Plan<'_> {
         if self.desired.contains(AccessMask::MAXIMUM_ALLOWED) {
             granted |= access::maximal(&self.r.session.user, Some(&security)) & self.ceiling;
         }
-        let mut found = Found { opened, made_file: true, granted, security: Some(security) };
+        let mut found = Found { opened, made_file: true, resumed: false, granted, security: Some(security) };
         if let Err(failed) = self.compress_as_asked(&mut found.opened).await {
             self.undo(&found).await;
             return Err(failed);
@@ -133,7 +133,7 @@ impl Plan<'_> {
     }
 
     /// MS-FSA 2.1.5.1.1: a new file is compressed as its folder is, unless the client wants it not to be.
-    async fn compress_as_asked(&self, new: &mut Opened) -> Result<(), NtStatus> {
+    pub(super) async fn compress_as_asked(&self, new: &mut Opened) -> Result<(), NtStatus> {
         let compressed = new.stat.attributes.contains(Attributes::COMPRESSED);
         if compressed && self.q.create_options.contains(CreateOptions::NO_COMPRESSION) {
             new.node.set_compressed(&self.r.ctx(), false).wait().await.map_err(status::of_vfs)?;

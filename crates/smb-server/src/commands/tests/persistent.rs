@@ -19,7 +19,7 @@ use smb_wire::context::{
 };
 use smb_wire::fscc::{FileDispositionInformation, FileInfoClass, FileRenameInformation, PosixCreateRequest};
 use smb_wire::msg::{
-    Capabilities, LeaseBreakAcknowledgment, LeaseBreakFlags, LeaseBreakNotification, LeaseState,
+    Capabilities, CreateAction, LeaseBreakAcknowledgment, LeaseBreakFlags, LeaseBreakNotification, LeaseState,
 };
 use smb_wire::{HEADER_LEN, HeaderFlags};
 use vfs::Vfs;
@@ -90,6 +90,7 @@ struct Opened {
     id: FileId,
     lease: Option<Lease>,
     durable: bool,
+    action: CreateAction,
     then: Option<Notice>,
 }
 
@@ -262,5 +263,11 @@ fn opened(reply: Reply) -> Result<Opened, NtStatus> {
             _ => {}
         }
     }
-    Ok(Opened { id: a.file_id, lease, durable, then: reply.extra.and_then(|extra| extra.then) })
+    Ok(Opened {
+        id: a.file_id,
+        action: a.create_action,
+        lease,
+        durable,
+        then: reply.extra.and_then(|extra| extra.then),
+    })
 }

@@ -249,6 +249,10 @@ impl Node for StreamNode {
         self.file.set_reparse_point(c, point)
     }
 
+    fn creation_id(&self, c: &Ctx) -> Io<VfsResult<Option<Vec<u8>>>> {
+        self.file.creation_id(c)
+    }
+
     fn extended_attributes(&self, c: &Ctx) -> Io<VfsResult<Vec<ExtendedAttribute>>> {
         self.file.extended_attributes(c)
     }

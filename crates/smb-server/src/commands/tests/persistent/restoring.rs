@@ -94,6 +94,72 @@ async fn a_rename_that_a_crash_interrupts() {
     }
 }
 
+/// MS-SMB2 3.3.5.9: a crash after the file was created and before the record of its open was durable. The replay of the
+/// CREATE gets the file as the one that it created; other CREATEs find it as an existing one.
+#[tokio::test(start_paused = true)]
+async fn a_create_that_a_crash_interrupts() {
+    let read_only = How { attributes: FileAttributes::READONLY, ..How::CREATE };
+    let or_overwrite = How { disposition: CreateDisposition::OVERWRITE_IF, ..How::CREATE };
+    let replay = Ask { replay: true, ..persistent(1, RH) };
+    for (path, how) in [
+        ("f", How::CREATE),
+        ("f", read_only),
+        ("f", How::MKDIR),
+        ("f", How::OPEN_IF),
+        ("f", or_overwrite),
+        ("f:stream", How::CREATE),
+    ] {
+        let run = Run::new();
+        run.journal.hold(true);
+        let mut making = run.client(1).create(path, how, persistent(1, RH));
+        assert!(poll_immediate(&mut making).await.is_none());
+        assert!(run.w.exists(path).await, "it has its name, and no record");
+        let (run, restored) = run.restarted().await;
+        assert_eq!(restored, 0);
+        let a = run.client(1);
+        if how.disposition == CreateDisposition::CREATE {
+            let refused = [
+                ("not a replay", a.create(path, how, persistent(1, RH)).await),
+                ("another CREATE", a.create(path, how, Ask { replay: true, ..persistent(2, RH) }).await),
+                ("another client", run.client(2).create(path, how, replay).await),
+            ];
+            for (why, refused) in refused {
+                assert_eq!(refused.expect_err(why), NtStatus::OBJECT_NAME_COLLISION, "{why}");
+            }
+        }
+        let made = a.create(path, how, replay).await.expect("its own file");
+        assert_eq!(made.action, CreateAction::CREATED, "{path}");
+        assert!(made.durable);
+        // It is stored as any other: after the next restart it is found by its CreateGuid.
+        let (run, restored) = run.restarted().await;
+        assert_eq!(restored, 1);
+        let again = run.client(1).create(path, how, replay).await.expect("its own open");
+        assert_eq!(again.id.persistent, made.id.persistent);
+    }
+}
+
+/// A replay does not get a file that has been written to, nor one that the same run of the server created and closed.
+#[tokio::test(start_paused = true)]
+async fn a_create_that_was_answered() {
+    let run = Run::new();
+    let a = run.client(1);
+    let replay = Ask { replay: true, ..persistent(1, RH) };
+    let made = a.create("f", How::CREATE, persistent(1, RH)).await.expect("made");
+    a.w.close(made.id).await;
+    let refused = a.create("f", How::CREATE, replay).await;
+    assert_eq!(refused.expect_err("of this run"), NtStatus::OBJECT_NAME_COLLISION);
+    let written = a.create("f", How::OPEN, PLAIN).await.expect("opened");
+    assert_eq!(
+        a.w.set(written.id, FileInfoClass::END_OF_FILE.0, &[1, 0, 0, 0, 0, 0, 0, 0]).await,
+        NtStatus::SUCCESS
+    );
+    a.w.close(written.id).await;
+    let (run, restored) = run.restarted().await;
+    assert_eq!(restored, 0);
+    let refused = run.client(1).create("f", How::CREATE, replay).await;
+    assert_eq!(refused.expect_err("it has data"), NtStatus::OBJECT_NAME_COLLISION);
+}
+
 /// The share's directory is empty at one start, because its file system was not mounted: the open is restored later.
 #[tokio::test(start_paused = true)]
 async fn a_file_system_that_comes_later() {
