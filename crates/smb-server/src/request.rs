@@ -253,7 +253,18 @@ impl From<Result<Reply, NtStatus>> for Reply {
     }
 }
 
-/// Whether a request was cancelled; handlers that may wait long check it.
+/// Whether a request was cancelled; handlers that may wait long check it (MS-SMB2 3.3.5.16).
+///
+/// | request                            | a CANCEL                                                              |
+/// |------------------------------------|-----------------------------------------------------------------------|
+/// | LOCK, CHANGE_NOTIFY, READ of a pipe, FSCTL_PIPE_WAIT | ends the wait                                       |
+/// | CREATE, SET_INFO that wait for breaks | ends the wait; nothing has changed yet                              |
+/// | CREATE in the backend              | takes effect when the backend has opened the file: it is closed, and removed if it is new |
+/// | FLUSH                              | ends it; the backend completes what it has begun                      |
+/// | FSCTL_SRV_COPYCHUNK                | takes effect between two chunks                                       |
+/// | QUERY_DIRECTORY                    | takes effect between two calls of the backend                         |
+/// | READ, WRITE of a file              | has no effect: see [`Cancel::lasting`]                                |
+/// | others                             | has no effect: each is one call of the backend, which cannot be undone |
 #[derive(Clone, Default)]
 pub(crate) struct Cancel {
     /// `None` for requests that cannot be cancelled: no handler checks it.

@@ -1,4 +1,7 @@
 //! QUERY_DIRECTORY (MS-SMB2 3.3.5.18, MS-FSA 2.1.5.6.3).
+//!
+//! A CANCEL takes effect between two calls of the backend (3.3.5.16), and no entry is lost: if there are entries for
+//! the response already, the request succeeds with these.
 
 mod mac;
 pub(crate) mod pattern;
@@ -105,7 +108,7 @@ async fn fill(
     let mut bytes = Vec::with_capacity(room.min(64 << 10));
     let mut list = DirectoryList::new(&mut bytes, class, room).ok_or(NtStatus::INVALID_INFO_CLASS)?;
     let short = shows_short_names(r, class);
-    'full: while !e.waiting.is_empty() || more(r, f, e).await? {
+    'full: while !e.waiting.is_empty() || more_for(r, f, e, !list.is_empty()).await? {
         while let Some(entry) = e.waiting.front() {
             let mac = match mac {
                 Some(directory) => Some(mac::attributes(r, f, directory, entry).await),
@@ -137,7 +140,18 @@ async fn fill(
     Ok(Listing { status: NtStatus::BUFFER_OVERFLOW, bytes })
 }
 
+/// As [`more`], for a response that may have entries: then a CANCEL ends it as if there were no more.
+async fn more_for(r: &Request, f: &FileOpen, e: &mut Enumeration, any: bool) -> Result<bool, NtStatus> {
+    match more(r, f, e).await {
+        Err(NtStatus::CANCELLED) if any => Ok(false),
+        found => found,
+    }
+}
+
 /// Gets entries that match; false when there are no more.
+///
+/// # Errors
+/// CANCELLED, before a call of the backend; the errors of the backend.
 async fn more(r: &Request, f: &FileOpen, e: &mut Enumeration) -> Result<bool, NtStatus> {
     let ctx = r.ctx();
     let Some(pattern) = &e.pattern else { return Ok(false) };
@@ -159,6 +173,9 @@ async fn more(r: &Request, f: &FileOpen, e: &mut Enumeration) -> Result<bool, Nt
         }
     }
     while e.waiting.is_empty() && !e.finished {
+        if r.cancel.is_by_client() {
+            return Err(NtStatus::CANCELLED);
+        }
         let batch = f.node.list(&ctx, !e.begun, BATCH).wait().await.map_err(status::of_vfs)?;
         e.begun = true;
         e.finished = batch.is_empty();

@@ -212,9 +212,11 @@ impl Engine {
 
 /// MS-SMB2 3.3.5.2.7, note 266: in the middle of a compound Windows fails a request that would wait long with
 /// STATUS_INTERNAL_ERROR, except a CREATE that breaks an oplock. A request that does not check its cancellation
-/// completes by itself, and its chain waits for it.
+/// completes by itself, and its chain waits for it. So does a QUERY_DIRECTORY, which is only slow: clients send it
+/// between a CREATE and a CLOSE.
 fn refuse_to_wait(chain: &mut Chain) {
-    if let Some(running) = chain.running.as_mut().filter(|r| r.header.command != Command::CREATE) {
+    let waits = |command| matches!(command, Command::CREATE | Command::QUERY_DIRECTORY);
+    if let Some(running) = chain.running.as_mut().filter(|r| !waits(r.header.command)) {
         running.refused = true;
         running.cancel.cancel();
     }

@@ -1,16 +1,22 @@
 //! Requests that wait long in the backend: interim responses (MS-SMB2 3.3.4.2), CANCEL (3.3.5.16), and other requests
 //! that are answered meanwhile.
 
+use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 
 use arena::Sg;
 use env::{Ctx, Env, Io};
 use smb_server::{Limits, ShareConfig};
+use smb_wire::fscc::{DirectoryEntries, FileInfoClass};
 use smb_wire::msg::{
-    ChangeNotifyFlags, ChangeNotifyRequest, CloseFlags, CloseRequest, CompletionFilter, FlushRequest,
+    ChangeNotifyFlags, ChangeNotifyRequest, CloseFlags, CloseRequest, CompletionFilter, CreateDisposition,
+    CreateRequest, FlushRequest, FsctlCode, ImpersonationLevel, IoctlFlags, IoctlRequest,
+    QueryDirectoryRequest, QueryDirectoryResponse, ReadResponse,
 };
-use smb_wire::{AccessMask, Command, FileId, Header, HeaderFlags, NtStatus};
+use smb_wire::{
+    AccessMask, Command, Decode, Encode, FileId, Header, HeaderFlags, NtStatus, ShareAccess, Utf16Buf,
+};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
 use vfs::{
@@ -22,7 +28,7 @@ use crate::compound::cancel;
 use crate::raw::{Raw, message};
 use crate::world::World;
 
-/// A tree in memory; while `gate` is false no write, flush or new open completes.
+/// A tree in memory; while `gate` is false no write, flush, listing, copy or new open completes.
 struct Gated {
     inner: Arc<dyn Vfs>,
     gate: watch::Receiver<bool>,
@@ -80,8 +86,6 @@ impl Node for GatedNode {
         set_sparse(c: &Ctx, sparse: bool) -> Io<VfsResult<()>>;
         zero(c: &Ctx, range: Range<u64>) -> Io<VfsResult<()>>;
         allocated(c: &Ctx, range: Range<u64>, limit: usize) -> Io<VfsResult<Vec<Range<u64>>>>;
-        copy_to(c: &Ctx, from: u64, target: &Arc<dyn Node>, to: u64, length: u64) -> Io<VfsResult<u64>>;
-        list(c: &Ctx, restart: bool, limit: usize) -> Io<VfsResult<Vec<DirEntry>>>;
         lookup(c: &Ctx, name: &str) -> Io<VfsResult<DirEntry>>;
         is_empty(c: &Ctx) -> Io<VfsResult<bool>>;
         security(c: &Ctx) -> Io<VfsResult<Option<Vec<u8>>>>;
@@ -92,6 +96,23 @@ impl Node for GatedNode {
 
     fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<VfsResult<u32>> {
         opened(&self.gate, self.inner.write(c, offset, src))
+    }
+
+    fn list(&self, c: &Ctx, restart: bool, limit: usize) -> Io<VfsResult<Vec<DirEntry>>> {
+        opened(&self.gate, self.inner.list(c, restart, limit))
+    }
+
+    fn copy_to(
+        &self,
+        c: &Ctx,
+        from: u64,
+        target: &Arc<dyn Node>,
+        to: u64,
+        length: u64,
+    ) -> Io<VfsResult<u64>> {
+        let target: &dyn Any = &**target;
+        let target = &target.downcast_ref::<GatedNode>().expect("a node of this tree").inner;
+        opened(&self.gate, self.inner.copy_to(c, from, target, to, length))
     }
 
     fn flush(&self, c: &Ctx) -> Io<VfsResult<()>> {
@@ -169,6 +190,123 @@ async fn a_flush_is_cancelled() {
     cancel(&mut raw, id).await;
     let last = next(&mut raw).await;
     assert_eq!((last.status, last.message_id), (NtStatus::CANCELLED, id));
+}
+
+/// Sends a request while the gate is closed, cancels it, and opens the gate; the status of the final response.
+async fn cancelled(
+    raw: &mut Raw,
+    gate: &watch::Sender<bool>,
+    command: Command,
+    body: &impl Encode,
+) -> NtStatus {
+    gate.send_replace(false);
+    let id = raw.next_id();
+    let m = raw.encode(command, 1, body, &[]);
+    raw.stream.write_all(&m).await.expect("sent");
+    assert_eq!(next(raw).await.status, NtStatus::PENDING);
+    cancel(raw, id).await;
+    // The CANCEL has been carried out before this is answered.
+    assert_eq!(raw.echo().await, Some(NtStatus::SUCCESS));
+    gate.send_replace(true);
+    let last = next(raw).await;
+    assert_eq!(last.message_id, id);
+    last.status
+}
+
+/// MS-SMB2 3.3.5.16: a CREATE that is cancelled while the backend opens the file leaves no open, and no new file.
+#[tokio::test]
+async fn a_create_is_cancelled() {
+    let (world, gate, mut raw, _) = connected(Limits::default()).await;
+    for (name, disposition) in [("new", CreateDisposition::CREATE), ("f", CreateDisposition::OVERWRITE)] {
+        let f = raw.open("f").await;
+        let m = raw.write(f, 0, b"data");
+        raw.stream.write_all(&m).await.expect("sent");
+        assert_eq!(next(&mut raw).await.status, NtStatus::SUCCESS);
+        let opens = world.server.opens().len();
+        let name = Utf16Buf::from(name);
+        let body = CreateRequest {
+            impersonation_level: ImpersonationLevel::IMPERSONATION,
+            desired_access: AccessMask::FILE_ALL_ACCESS,
+            share_access: ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE,
+            create_disposition: disposition,
+            name: name.as_utf16(),
+            ..CreateRequest::default()
+        };
+        assert_eq!(cancelled(&mut raw, &gate, Command::CREATE, &body).await, NtStatus::CANCELLED);
+        assert_eq!(world.server.opens().len(), opens);
+    }
+    let folder = raw.open("").await;
+    assert_eq!(list(&mut raw, folder, "*").await, (NtStatus::SUCCESS, 3), "no new file");
+    let f = raw.open("f").await;
+    let m = raw.read(f, 0, 4);
+    raw.stream.write_all(&m).await.expect("sent");
+    assert_eq!(next(&mut raw).await.status, NtStatus::SUCCESS, "it was not overwritten");
+}
+
+fn listing<'a>(file_id: FileId, pattern: &'a Utf16Buf) -> QueryDirectoryRequest<'a> {
+    QueryDirectoryRequest {
+        info_class: FileInfoClass::NAMES.0,
+        file_id,
+        pattern: pattern.as_utf16(),
+        output_buffer_length: 65_536,
+        ..QueryDirectoryRequest::default()
+    }
+}
+
+/// The status of a QUERY_DIRECTORY, and the number of entries.
+async fn list(raw: &mut Raw, folder: FileId, pattern: &str) -> (NtStatus, usize) {
+    let pattern = Utf16Buf::from(pattern);
+    let (header, m) =
+        raw.call(Command::QUERY_DIRECTORY, &listing(folder, &pattern)).await.expect("an answer");
+    let entries = QueryDirectoryResponse::decode(&m)
+        .map(|a| DirectoryEntries::new(a.buffer, FileInfoClass::NAMES).expect("a class").count());
+    (header.status, entries.unwrap_or_default())
+}
+
+/// MS-SMB2 3.3.5.16: a search of a long directory is cancelled between two batches of entries. The next request finds
+/// all entries that match.
+#[tokio::test]
+async fn a_listing_is_cancelled() {
+    let (_world, gate, mut raw, _) = connected(Limits::default()).await;
+    for n in 0..600 {
+        raw.open(&format!("file{n:03}")).await;
+    }
+    let folder = raw.open("").await;
+    let pattern = Utf16Buf::from("file59*");
+    let query = listing(folder, &pattern);
+    assert_eq!(cancelled(&mut raw, &gate, Command::QUERY_DIRECTORY, &query).await, NtStatus::CANCELLED);
+    assert_eq!(list(&mut raw, folder, "file59*").await, (NtStatus::SUCCESS, 10));
+    assert_eq!(list(&mut raw, folder, "file59*").await.0, NtStatus::NO_MORE_FILES);
+}
+
+/// MS-SMB2 3.3.5.15.6, 3.3.5.16: the chunk in progress is completed, and no further one is begun.
+#[tokio::test]
+async fn a_copy_is_cancelled() {
+    let (_world, gate, mut raw, file) = connected(Limits::default()).await;
+    let m = raw.write(file, 0, b"data");
+    raw.stream.write_all(&m).await.expect("sent");
+    assert_eq!(next(&mut raw).await.status, NtStatus::SUCCESS);
+    let target = raw.open("target").await;
+    // Three chunks (MS-SMB2 2.2.31.1): where from, where to, how long.
+    let mut input = [file.persistent.to_le_bytes(), file.volatile.to_le_bytes(), [0; 8]].concat();
+    input.extend([3, 0, 0, 0, 0, 0, 0, 0]);
+    for to in [0_u64, 4, 8] {
+        input.extend([0_u64.to_le_bytes(), to.to_le_bytes(), 4_u64.to_le_bytes()].concat());
+    }
+    let body = IoctlRequest {
+        ctl_code: FsctlCode::SRV_COPYCHUNK,
+        file_id: target,
+        flags: IoctlFlags::IS_FSCTL,
+        max_output_response: 12,
+        input: &input,
+        ..IoctlRequest::default()
+    };
+    assert_eq!(cancelled(&mut raw, &gate, Command::IOCTL, &body).await, NtStatus::CANCELLED);
+    let m = raw.read(target, 0, 16);
+    raw.stream.write_all(&m).await.expect("sent");
+    let (header, m) = raw.answer().await.expect("an answer");
+    assert_eq!(header.status, NtStatus::SUCCESS);
+    assert_eq!(ReadResponse::decode(&m).expect("sound").data_length, 4, "one chunk");
 }
 
 /// CANCEL, CLOSE and ECHO are carried out however many requests wait; no interim response grants credits for more then.

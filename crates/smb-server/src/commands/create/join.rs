@@ -34,6 +34,12 @@ impl Plan<'_> {
         let mut removal_deadline = None;
         loop {
             match self.attempt(&slot).await {
+                // MS-SMB2 3.3.5.16: while the backend was slow. No other request has seen the open, so it is reverted.
+                Ok(done) if self.r.cancel.is_by_client() => {
+                    self.release();
+                    Plan::give_up(done.open, &done.found).await;
+                    return Err(NtStatus::CANCELLED);
+                }
                 Ok(done) => {
                     self.release();
                     return self.finish(done, reserved).await;

@@ -6,7 +6,7 @@ use smb_wire::Utf16Buf;
 use smb_wire::fscc::{Fits, ListBuilder, PosixDirectoryEntry};
 use vfs::DirEntry;
 
-use super::{BATCH, Listing, more};
+use super::{BATCH, Listing, more_for};
 use crate::access;
 use crate::commands::metadata::posix;
 use crate::open::{Enumeration, FileOpen};
@@ -27,7 +27,7 @@ pub(super) async fn fill(
     let mut bytes = Vec::with_capacity(room.min(64 << 10));
     let mut list = ListBuilder::new(&mut bytes, room, 8);
     let mut any = false;
-    'full: while !e.waiting.is_empty() || more(r, f, e).await? {
+    'full: while !e.waiting.is_empty() || more_for(r, f, e, any).await? {
         let count = e.waiting.len().min(if single { 1 } else { BATCH });
         let descriptors = descriptors(r, f, e.waiting.iter().take(count)).await?;
         for descriptor in descriptors {

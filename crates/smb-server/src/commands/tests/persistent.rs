@@ -3,6 +3,7 @@
 
 mod bounded;
 mod breaking;
+mod cancelling;
 mod expiring;
 mod failing;
 mod resilient;
@@ -88,9 +89,9 @@ fn persistent(name: u8, lease: LeaseState) -> Ask {
 #[derive(Debug)]
 struct Opened {
     id: FileId,
+    action: CreateAction,
     lease: Option<Lease>,
     durable: bool,
-    action: CreateAction,
     then: Option<Notice>,
 }
 
@@ -145,6 +146,12 @@ impl Client {
         how: How,
         ask: Ask,
     ) -> Pin<Box<dyn Future<Output = Result<Opened, NtStatus>>>> {
+        let request = self.creating(path, how, ask);
+        Box::pin(async move { opened(super::super::create::handle(request).await) })
+    }
+
+    /// A CREATE.
+    fn creating(&self, path: &str, how: How, ask: Ask) -> Request {
         let mut contexts = CreateContextsBuf::new();
         let mut posix = Vec::new();
         PosixCreateRequest { mode: 0o644 }.encode(&mut posix);
@@ -182,7 +189,7 @@ impl Client {
         let mut request = self.w.create_request(path, how, oplock, &contexts);
         request.header.command = smb_wire::Command::CREATE;
         request.header.flags.set(HeaderFlags::REPLAY, ask.replay);
-        Box::pin(async move { opened(super::super::create::handle(request).await) })
+        request
     }
 
     /// Reconnects a persistent open by its FileId.
