@@ -117,6 +117,53 @@ def test_a_user(rpcclient, server, alice):
     assert "NT_STATUS_NO_SUCH_USER" in rpcclient("queryuser 99999", status=None).out
 
 
+@pytest.mark.smbd_differs("has the domain group of its passdb")
+def test_a_group(rpcclient, alice):
+    """MS-SAMR 3.1.5.5.3, 3.1.5.8.3: the primary group of all accounts."""
+    out = rpcclient("querygroup 513").out
+    assert re.search(r"Group Name:\s*None\n", out) and re.search(r"Num Members:\s*[1-9]", out)
+    assert f"rid:[{int(alice.rsplit('-', 1)[1]):#x}] attr:[0x7]" in rpcclient("querygroupmem 513").out
+    assert "NT_STATUS_NO_SUCH_GROUP" in rpcclient("querygroup 514", status=None).out
+
+
+@pytest.mark.smbd_differs("knows the user by its username map only")
+def test_lists_for_display(rpcclient, server, machine, alice):
+    """MS-SAMR 3.1.5.3: all calls, and pages that begin where the previous one ended."""
+    rid = int(alice.rsplit("-", 1)[1])
+    for command in ("querydispinfo", "querydispinfo2", "querydispinfo3"):
+        out = rpcclient(f"{command} 1").out
+        assert re.search(rf"RID: {rid:#x} .*Account: {server.user}\s", out)
+        assert re.search(r"RID: 0x201 .*Account: None\s", rpcclient(f"{command} 3").out)
+        assert re.search(rf"Account: {server.user}\b", rpcclient(f"{command} 4").out)
+    rpc = bind(server, r"\samr", samr.MSRPC_UUID_SAMR)
+    sam = samr.hSamrConnect(rpc)["ServerHandle"]
+    sid = samr.hSamrLookupDomainInSamServer(rpc, sam, machine[0])["DomainId"]
+    domain = samr.hSamrOpenDomain(rpc, sam, domainId=sid)["DomainHandle"]
+    names, index, more = [], 0, True
+    while more:
+        answer = samr.hSamrQueryDisplayInformation3(rpc, domain, samr.DOMAIN_DISPLAY_INFORMATION.DomainDisplayUser, index, 1)
+        page = answer["Buffer"]["UserInformation"]["Buffer"]
+        assert len(page) == 1
+        names.append(page[0]["AccountName"])
+        index, more = page[0]["Index"], answer["ErrorCode"] == 0x105
+    assert server.user in names and names == sorted(names, key=str.upper)
+    for number in (1, 2, 3, 4, 5):
+        group = samr.hSamrOpenGroup(rpc, domain, MAXIMUM_ALLOWED, 513)["GroupHandle"]
+        assert samr.hSamrQueryInformationGroup(rpc, group, number)["Buffer"]["tag"] == number
+
+
+def test_password_policy(rpcclient, alice):
+    """MS-SAMR 3.1.5.13.3, 3.1.5.13.4."""
+    assert re.search(r"min_password_length\s*:\s*\d+", rpcclient("getdompwinfo").out)
+
+
+@pytest.mark.smbd_differs("knows the user by its username map only")
+def test_password_policy_of_a_user(rpcclient, alice):
+    """MS-SAMR 3.1.5.13.3."""
+    out = rpcclient(f"getusrdompwinfo {int(alice.rsplit('-', 1)[1])}").out
+    assert re.search(r"min_password_length\s*:\s*\d+", out)
+
+
 @pytest.mark.smbd_differs("knows the user by its username map only")
 def test_every_class(server, machine, alice):
     """MS-SAMR 2.2.3.17, 2.2.6.29: impacket reads each class that there is."""

@@ -587,6 +587,28 @@ fn accounts() {
     });
     let given = answer(|out| samr::put_membership(out, &[545], ok));
     c.call(pipe, samr::OP_GET_ALIAS_MEMBERSHIP, &asked, &given);
+    for class in [1, 2, 3, 4, 5] {
+        let given = answer(|out| samr::put_group(out, class, Ok(("None", 2))));
+        c.call(pipe, samr::OP_QUERY_INFORMATION_GROUP, &class_of(class), &given);
+    }
+    let given = answer(|out| samr::put_group_members(out, Ok(&[1000, 1001])));
+    c.call(pipe, samr::OP_GET_MEMBERS_IN_GROUP, &with(&[]), &given);
+    let entries = [(1, "alice", "Alice Liddell"), (2, "bob", "")].map(|(index, name, full_name)| {
+        samr::Display { index, id: 999 + index, control: 16, name, full_name }
+    });
+    let page = samr::DisplayPage { available: 200, returned: 100, entries: &entries };
+    for class in [1, 2, 3, 4, 5] {
+        let asked = stub(|w| {
+            w.handle(HANDLE);
+            w.u16(class);
+            [0, 100, 1000].iter().for_each(|v| w.u32(*v));
+        });
+        let given = answer(|out| samr::put_display(out, class, Ok(&page), ok));
+        c.call(pipe, samr::OP_QUERY_DISPLAY_INFORMATION, &asked, &given);
+    }
+    let mut given = Vec::new();
+    samr::put_password_information(&mut given, ok);
+    c.call(pipe, samr::OP_GET_USER_DOMAIN_PASSWORD_INFORMATION, &with(&[]), &given);
     let Some(lines) = c.dissected("samr.pcap") else { return };
     for (text, count) in [
         ("Connect5 response", 1),
@@ -602,6 +624,10 @@ fn accounts() {
         ("GetMembersInAlias response", 1),
         ("GetGroupsForUser response", 1),
         ("GetAliasMembership response", 1),
+        ("QueryGroupInfo response", 5),
+        ("QueryGroupMember response", 1),
+        ("QueryDisplayInfo response", 5),
+        ("GetUserPwInfo response", 1),
     ] {
         assert_eq!(lines.iter().filter(|l| l.contains(text)).count(), count, "{text}: {lines:#?}");
     }

@@ -24,6 +24,8 @@ pub(super) enum Object {
     Domain { builtin: bool },
     /// A user of the machine.
     User { id: u32 },
+    /// A group of the machine: the primary group of every account is the only one.
+    Group,
     /// A local group of the machine, or of BUILTIN.
     Alias { builtin: bool, id: u32 },
 }
@@ -37,6 +39,7 @@ impl Object {
             Object::Server => 0x0002_0031,
             Object::Domain { .. } => 0x0002_0385,
             Object::User { .. } => 0x0002_035B,
+            Object::Group => 0x0002_0011,
             Object::Alias { .. } => 0x0002_000C,
         }
     }

@@ -1,5 +1,7 @@
 //! samr (MS-SAMR): the machine's accounts and the BUILTIN groups, read only, for every user with a session.
 
+mod display;
+
 use smb_wire::rpc::pdu::FaultStatus;
 use smb_wire::rpc::samr::{
     self, ACCOUNT_DISABLED, DomainInformation, Entry, Listed, NORMAL_ACCOUNT, OpenAccount, Request,
@@ -21,7 +23,7 @@ const ENUMERATION_MAX: usize = 64 << 10;
 /// UF_LOCKOUT and UF_PASSWORD_EXPIRED as account control, which filters ignore (MS-SAMR 3.1.5.2.5).
 const IGNORED_CONTROL: u32 = 0x0000_0400 | 0x0002_0000;
 
-/// Access rights (MS-SAMR 2.2.1.3, 2.2.1.4, 2.2.1.6, 2.2.1.7).
+/// Access rights (MS-SAMR 2.2.1.3 to 2.2.1.7).
 const SERVER_ENUMERATE: u32 = 0x10;
 const SERVER_LOOKUP: u32 = 0x20;
 const DOMAIN_READ_PASSWORD: u32 = 0x1;
@@ -29,6 +31,8 @@ const DOMAIN_READ_OTHER: u32 = 0x4;
 const DOMAIN_ALIAS_MEMBERSHIP: u32 = 0x80;
 const DOMAIN_LIST: u32 = 0x100;
 const DOMAIN_LOOKUP: u32 = 0x200;
+const GROUP_READ_INFORMATION: u32 = 0x1;
+const GROUP_LIST_MEMBERS: u32 = 0x10;
 const ALIAS_LIST_MEMBERS: u32 = 0x4;
 const ALIAS_READ: u32 = 0x8;
 const USER_READ_GENERAL: u32 = 0x1;
@@ -88,6 +92,13 @@ fn answer(
             let object = opened_user(d, c.handles, q)?;
             put_opened(out, open(c, object, q.desired_access))
         }
+        Request::OpenGroup(q) => {
+            let builtin = of_domain(c.handles.get(q.domain)?, DOMAIN_LOOKUP);
+            let known = builtin.map(|builtin| !builtin && q.id == PRIMARY_GROUP);
+            let object =
+                known.and_then(|known| if known { Ok(Object::Group) } else { Err(NtStatus::NO_SUCH_GROUP) });
+            put_opened(out, open(c, object, q.desired_access))
+        }
         Request::OpenAlias(q) => {
             let object = opened_alias(d, c.handles, q)?;
             put_opened(out, open(c, object, q.desired_access))
@@ -141,6 +152,31 @@ fn of_object(
             }
             Err(status) => samr::put_names(out, &[], status),
         },
+        Request::QueryDisplay { domain, class, index, entry_count, preferred_maximum_length } => {
+            let builtin = of_domain(handles.get(*domain)?, DOMAIN_LIST);
+            display::put(d, out, builtin, *class, (*index, *entry_count, *preferred_maximum_length))
+        }
+        Request::QueryGroup { group, class } => {
+            let group = of_group(handles.get(*group)?, GROUP_READ_INFORMATION);
+            samr::put_group(out, *class, group.map(|()| (PRIMARY_GROUP_NAME, d.users.len() as u32)))
+        }
+        Request::MembersInGroup(group) => {
+            let group = of_group(handles.get(*group)?, GROUP_LIST_MEMBERS);
+            let members: Vec<_> = d.users.iter().map(|u| u.id).collect();
+            samr::put_group_members(out, group.map(|()| &*members))
+        }
+        // MS-SAMR 3.1.5.13.3: what is needed is access to the domain, which every user has.
+        Request::UserPasswordInformation(user) => {
+            samr::put_password_information(
+                out,
+                of_user(d, handles.get(*user)?, 0).err().unwrap_or(NtStatus::SUCCESS),
+            );
+            Ok(())
+        }
+        Request::DomainPasswordInformation => {
+            samr::put_password_information(out, NtStatus::SUCCESS);
+            Ok(())
+        }
         Request::QueryAlias { alias, class } => {
             let alias = of_alias(d, handles.get(*alias)?, ALIAS_READ);
             samr::put_alias(
@@ -191,6 +227,13 @@ fn of_server((object, access): Held, needed: u32) -> Result<(), NtStatus> {
 fn of_domain((object, access): Held, needed: u32) -> Result<bool, NtStatus> {
     match object {
         Object::Domain { builtin } => need(access, needed).map(|()| builtin),
+        _ => Err(NtStatus::INVALID_HANDLE),
+    }
+}
+
+fn of_group((object, access): Held, needed: u32) -> Result<(), NtStatus> {
+    match object {
+        Object::Group => need(access, needed),
         _ => Err(NtStatus::INVALID_HANDLE),
     }
 }

@@ -265,6 +265,34 @@ impl<'v> NdrWriter<'v> {
         self.string_buffer(s)
     }
 
+    /// The fixed part of an RPC_STRING in the OEM code page (MS-SAMR 2.2.2.1), of which only ASCII is used.
+    ///
+    /// # Errors
+    /// `Unencodable`.
+    pub fn oem_string_header(&mut self, s: &str) -> Result<(), WireError> {
+        let len = fit_u16(s.chars().count(), "RPC_STRING")?;
+        pad(self.out, self.start, 4);
+        self.u16(len);
+        self.u16(len);
+        self.pointer(len != 0);
+        Ok(())
+    }
+
+    /// The characters that the pointer of [`NdrWriter::oem_string_header`] points to: `?` for those that are not ASCII.
+    ///
+    /// # Errors
+    /// `Unencodable`.
+    pub fn oem_string_buffer(&mut self, s: &str) -> Result<(), WireError> {
+        let len = fit_u32(s.chars().count(), "RPC_STRING")?;
+        if len != 0 {
+            self.u32(len);
+            self.u32(0);
+            self.u32(len);
+            self.out.extend(s.chars().map(|c| if c.is_ascii() { c as u8 } else { b'?' }));
+        }
+        Ok(())
+    }
+
     /// A GUID.
     pub fn guid(&mut self, guid: crate::Guid) {
         pad(self.out, self.start, 4);

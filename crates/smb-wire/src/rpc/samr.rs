@@ -1,8 +1,10 @@
 //! samr (MS-SAMR): accounts of the machine and of its BUILTIN domain, read only.
 
 mod answers;
+mod display;
 
 pub use answers::*;
+pub use display::*;
 
 use super::ContextHandle;
 use super::lsarpc::sid_pointers;
@@ -34,6 +36,12 @@ pub const OP_GET_ALIAS_MEMBERSHIP: u16 = 16;
 pub const OP_LOOKUP_NAMES: u16 = 17;
 /// SamrLookupIdsInDomain (MS-SAMR 3.1.5.11.3).
 pub const OP_LOOKUP_IDS: u16 = 18;
+/// SamrOpenGroup (MS-SAMR 3.1.5.1.7).
+pub const OP_OPEN_GROUP: u16 = 19;
+/// SamrQueryInformationGroup (MS-SAMR 3.1.5.5.3).
+pub const OP_QUERY_INFORMATION_GROUP: u16 = 20;
+/// SamrGetMembersInGroup (MS-SAMR 3.1.5.8.3).
+pub const OP_GET_MEMBERS_IN_GROUP: u16 = 25;
 /// SamrOpenAlias (MS-SAMR 3.1.5.1.8).
 pub const OP_OPEN_ALIAS: u16 = 27;
 /// SamrQueryInformationAlias (MS-SAMR 3.1.5.5.4).
@@ -46,10 +54,20 @@ pub const OP_OPEN_USER: u16 = 34;
 pub const OP_QUERY_INFORMATION_USER: u16 = 36;
 /// SamrGetGroupsForUser (MS-SAMR 3.1.5.9.1).
 pub const OP_GET_GROUPS_FOR_USER: u16 = 39;
+/// SamrQueryDisplayInformation (MS-SAMR 3.1.5.3.3).
+pub const OP_QUERY_DISPLAY_INFORMATION: u16 = 40;
+/// SamrGetUserDomainPasswordInformation (MS-SAMR 3.1.5.13.3).
+pub const OP_GET_USER_DOMAIN_PASSWORD_INFORMATION: u16 = 44;
 /// SamrQueryInformationDomain2 (MS-SAMR 3.1.5.5.1).
 pub const OP_QUERY_INFORMATION_DOMAIN_2: u16 = 46;
 /// SamrQueryInformationUser2 (MS-SAMR 3.1.5.5.5).
 pub const OP_QUERY_INFORMATION_USER_2: u16 = 47;
+/// SamrQueryDisplayInformation2 (MS-SAMR 3.1.5.3.2).
+pub const OP_QUERY_DISPLAY_INFORMATION_2: u16 = 48;
+/// SamrQueryDisplayInformation3 (MS-SAMR 3.1.5.3.1).
+pub const OP_QUERY_DISPLAY_INFORMATION_3: u16 = 51;
+/// SamrGetDomainPasswordInformation (MS-SAMR 3.1.5.13.4).
+pub const OP_GET_DOMAIN_PASSWORD_INFORMATION: u16 = 56;
 /// SamrConnect2 (MS-SAMR 3.1.5.1.3).
 pub const OP_CONNECT_2: u16 = 57;
 /// SamrConnect4 (MS-SAMR 3.1.5.1.2).
@@ -155,6 +173,34 @@ pub enum Request<'a> {
         /// Relative identifiers.
         ids: Vec<u32>,
     },
+    /// SamrOpenGroup.
+    OpenGroup(OpenAccount),
+    /// SamrQueryInformationGroup.
+    QueryGroup {
+        /// The group.
+        group: ContextHandle,
+        /// GROUP_INFORMATION_CLASS.
+        class: u16,
+    },
+    /// SamrGetMembersInGroup.
+    MembersInGroup(ContextHandle),
+    /// SamrQueryDisplayInformation, 2, 3.
+    QueryDisplay {
+        /// The domain.
+        domain: ContextHandle,
+        /// DOMAIN_DISPLAY_INFORMATION.
+        class: u16,
+        /// The enumeration context: 0, or the Index of the last account of the previous answer.
+        index: u32,
+        /// Accounts in the answer at most.
+        entry_count: u32,
+        /// The approximate size of the answer, in bytes.
+        preferred_maximum_length: u32,
+    },
+    /// SamrGetUserDomainPasswordInformation.
+    UserPasswordInformation(ContextHandle),
+    /// SamrGetDomainPasswordInformation.
+    DomainPasswordInformation,
     /// SamrOpenAlias.
     OpenAlias(OpenAccount),
     /// SamrOpenUser.
@@ -181,7 +227,7 @@ pub enum Request<'a> {
     Unknown(u16),
 }
 
-/// The request of SamrOpenUser and SamrOpenAlias.
+/// The request of SamrOpenUser, SamrOpenGroup and SamrOpenAlias.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenAccount {
     /// The domain.
@@ -239,6 +285,21 @@ impl<'a> Request<'a> {
                 let count = lookup_count(&mut r)?;
                 Self::LookupIds { domain, ids: (0..count).map(|_| r.u32()).collect::<Result<_, _>>()? }
             }
+            OP_OPEN_GROUP => Self::OpenGroup(open_account(&mut r)?),
+            OP_QUERY_INFORMATION_GROUP => Self::QueryGroup { group: r.handle()?, class: r.u16()? },
+            OP_GET_MEMBERS_IN_GROUP => Self::MembersInGroup(r.handle()?),
+            OP_QUERY_DISPLAY_INFORMATION
+            | OP_QUERY_DISPLAY_INFORMATION_2
+            | OP_QUERY_DISPLAY_INFORMATION_3 => Self::QueryDisplay {
+                domain: r.handle()?,
+                class: r.u16()?,
+                index: r.u32()?,
+                entry_count: r.u32()?,
+                preferred_maximum_length: r.u32()?,
+            },
+            OP_GET_USER_DOMAIN_PASSWORD_INFORMATION => Self::UserPasswordInformation(r.handle()?),
+            // Its only field is ignored (MS-SAMR 3.1.5.13.4).
+            OP_GET_DOMAIN_PASSWORD_INFORMATION => Self::DomainPasswordInformation,
             OP_OPEN_ALIAS => Self::OpenAlias(open_account(&mut r)?),
             OP_OPEN_USER => Self::OpenUser(open_account(&mut r)?),
             OP_QUERY_INFORMATION_ALIAS => Self::QueryAlias { alias: r.handle()?, class: r.u16()? },

@@ -13,6 +13,10 @@ pub const NORMAL_ACCOUNT: u32 = 0x10;
 /// See [`NORMAL_ACCOUNT`].
 pub const ACCOUNT_DISABLED: u32 = 0x1;
 
+/// SE_GROUP_MANDATORY, SE_GROUP_ENABLED_BY_DEFAULT, SE_GROUP_ENABLED (MS-SAMR 2.2.1.10): the attributes of every group
+/// and membership.
+pub const GROUP_ATTRIBUTES: u32 = 7;
+
 /// An account or domain in a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry<'a> {
@@ -146,8 +150,6 @@ pub fn put_members(out: &mut Vec<u8>, members: &[Sid], status: NtStatus) -> Resu
 /// # Errors
 /// `Unencodable`.
 pub fn put_groups(out: &mut Vec<u8>, groups: Result<&[u32], NtStatus>) -> Result<(), WireError> {
-    /// SE_GROUP_MANDATORY, SE_GROUP_ENABLED_BY_DEFAULT, SE_GROUP_ENABLED (MS-SAMR 2.2.1.10).
-    const ATTRIBUTES: u32 = 7;
     let mut w = NdrWriter::new(out);
     w.pointer(groups.is_ok());
     if let Ok(groups) = groups {
@@ -157,7 +159,7 @@ pub fn put_groups(out: &mut Vec<u8>, groups: Result<&[u32], NtStatus>) -> Result
         w.u32(count);
         for group in groups {
             w.u32(*group);
-            w.u32(ATTRIBUTES);
+            w.u32(GROUP_ATTRIBUTES);
         }
     }
     w.u32(groups.err().unwrap_or(NtStatus::SUCCESS).0);
@@ -264,6 +266,69 @@ pub fn put_alias(
     }
     w.u32(alias.err().unwrap_or(NtStatus::SUCCESS).0);
     Ok(())
+}
+
+/// Appends the stub of an answer to SamrQueryInformationGroup: classes 1 (all), 2 (name), 3 (attributes), 4 (comment) and
+/// 5 (all, without the number of members: MS-SAMR 3.1.5.5.3.1). Groups have no comment.
+///
+/// # Errors
+/// `Unencodable`.
+pub fn put_group(
+    out: &mut Vec<u8>,
+    class: u16,
+    group: Result<(&str, u32), NtStatus>,
+) -> Result<(), WireError> {
+    let known = matches!(class, 1..=5);
+    let group = group.and_then(|g| if known { Ok(g) } else { Err(NtStatus::INVALID_INFO_CLASS) });
+    let mut w = NdrWriter::new(out);
+    w.pointer(group.is_ok());
+    if let Ok((name, members)) = group {
+        w.u16(class);
+        match class {
+            1 | 5 => {
+                w.string_header(name)?;
+                w.u32(GROUP_ATTRIBUTES);
+                w.u32(if class == 1 { members } else { 0 });
+                w.string_header("")?;
+                w.string_buffer(name)?;
+            }
+            2 => w.unicode_string(name)?,
+            3 => w.u32(GROUP_ATTRIBUTES),
+            _ => w.unicode_string("")?,
+        }
+    }
+    w.u32(group.err().unwrap_or(NtStatus::SUCCESS).0);
+    Ok(())
+}
+
+/// Appends the stub of an answer to SamrGetMembersInGroup.
+///
+/// # Errors
+/// `Unencodable`.
+pub fn put_group_members(out: &mut Vec<u8>, members: Result<&[u32], NtStatus>) -> Result<(), WireError> {
+    let mut w = NdrWriter::new(out);
+    w.pointer(members.is_ok());
+    if let Ok(members) = members {
+        let count = fit_u32(members.len(), "SAM members")?;
+        w.u32(count);
+        w.pointer(true);
+        w.pointer(true);
+        w.u32(count);
+        members.iter().for_each(|id| w.u32(*id));
+        w.u32(count);
+        members.iter().for_each(|_| w.u32(GROUP_ATTRIBUTES));
+    }
+    w.u32(members.err().unwrap_or(NtStatus::SUCCESS).0);
+    Ok(())
+}
+
+/// Appends the stub of an answer to SamrGetDomainPasswordInformation and SamrGetUserDomainPasswordInformation: no
+/// policy.
+pub fn put_password_information(out: &mut Vec<u8>, status: NtStatus) {
+    let mut w = NdrWriter::new(out);
+    w.u16_at_4(0); // MinPasswordLength
+    w.u32(0); // PasswordProperties
+    w.u32(status.0);
 }
 
 /// A user, as the classes of SamrQueryInformationUser show it. No secret is among them, whatever the class.
