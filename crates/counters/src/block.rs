@@ -9,7 +9,7 @@
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Cells of a block.
-pub const CELLS: usize = 32;
+pub const CELLS: usize = 64;
 
 /// Which cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -49,8 +49,13 @@ pub struct IoInstance {
     pub source: Source,
 }
 
-#[derive(Default)]
 struct LeftOver(Values);
+
+impl Default for LeftOver {
+    fn default() -> LeftOver {
+        LeftOver([0; crate::CELLS])
+    }
+}
 
 impl Instance {
     fn new(name: String, labels: Vec<String>) -> Instance {
@@ -180,7 +185,7 @@ impl Instances {
 
     /// What all of them count together.
     pub(crate) fn sum(&self) -> Values {
-        let mut sum = Values::default();
+        let mut sum = [0; crate::CELLS];
         self.list().iter().for_each(|i| add_values(&mut sum, &i.values()));
         sum
     }

@@ -130,7 +130,7 @@ pub(crate) struct IoSums {
 
 impl Default for IoSums {
     fn default() -> IoSums {
-        IoSums { values: Values::default(), latencies: [[0; BUCKETS]; 3] }
+        IoSums { values: [0; crate::CELLS], latencies: [[0; BUCKETS]; 3] }
     }
 }
 

@@ -45,6 +45,24 @@ pub const FILES_OPENED: Cell = Cell(21);
 pub const FILES_OPEN: Cell = Cell(22);
 /// Tree connects now; shared.
 pub const TREES: Cell = Cell(23);
+/// Durable opens now, persistent ones included; shared, as all below.
+pub const DURABLE_OPEN: Cell = Cell(27);
+/// Resilient opens now.
+pub const RESILIENT_OPEN: Cell = Cell(28);
+/// Persistent opens now.
+pub const PERSISTENT_OPEN: Cell = Cell(29);
+/// Reconnects to durable opens, persistent ones included.
+pub const DURABLE_REOPENED: Cell = Cell(30);
+/// Reconnects to resilient opens.
+pub const RESILIENT_REOPENED: Cell = Cell(31);
+/// Reconnects to persistent opens.
+pub const PERSISTENT_REOPENED: Cell = Cell(32);
+/// Failed reconnects to durable opens, persistent ones included.
+pub const DURABLE_REOPEN_FAILED: Cell = Cell(33);
+/// Failed reconnects to resilient opens.
+pub const RESILIENT_REOPEN_FAILED: Cell = Cell(34);
+/// Failed reconnects to persistent opens.
+pub const PERSISTENT_REOPEN_FAILED: Cell = Cell(35);
 
 /// Requests begun and ended in one step, by class.
 const WHOLE: [Cell; 3] = [Cell(24), Cell(25), Cell(26)];

@@ -14,6 +14,10 @@ pub fn value(
     if let How::Value(metrics) = counter.how {
         return Some(now(metrics)? as f64);
     }
+    if let How::Percent(of, base) = counter.how {
+        let (of, base) = (now(of)?, now(base)?);
+        return Some(if base == 0 { 0.0 } else { 100.0 * of as f64 / base as f64 });
+    }
     let (before, old) = earlier?;
     let seconds = later.0.at_ns.checked_sub(before.at_ns).filter(|n| *n > 0)? as f64 / 1e9;
     // An instance of the same name that began anew has counted from nothing.
@@ -22,7 +26,7 @@ pub fn value(
         Some((if new >= old { new - old } else { new }) as f64)
     };
     match counter.how {
-        How::Value(_) => None,
+        How::Value(_) | How::Percent(..) => None,
         How::Percentile(metric, percent) => {
             latency(Some(old), later.1, metric, percent).map(|ns| ns as f64 / 1e9)
         }

@@ -89,6 +89,8 @@ pub enum How {
     Rate(&'static [&'static str]),
     /// The later value (PERF_COUNTER_LARGE_RAWCOUNT).
     Value(&'static [&'static str]),
+    /// The later value of the first, in percent of the second's; 0 where that is none (PERF_LARGE_RAW_FRACTION).
+    Percent(&'static [&'static str], &'static [&'static str]),
     /// The first's difference by the second's; 0 where that is none (PERF_AVERAGE_BULK). Nanoseconds become seconds.
     Average(&'static [&'static str], &'static [&'static str]),
     /// A time integral's difference by the time (PERF_COUNTER_LARGE_QUEUELEN_TYPE).
@@ -163,7 +165,7 @@ impl How {
     pub fn metrics(self) -> impl Iterator<Item = &'static str> {
         let (a, b, c): (&[_], &[_], _) = match self {
             How::Rate(a) | How::Value(a) | How::Queue(a) => (a, &[], None),
-            How::Average(a, b) => (a, b, None),
+            How::Average(a, b) | How::Percent(a, b) => (a, b, None),
             How::Percentile(name, _) => (&[], &[], Some(name)),
         };
         a.iter().chain(b).copied().chain(c)
@@ -174,6 +176,7 @@ impl How {
         match self {
             How::Rate(_) => "rate",
             How::Value(_) => "value",
+            How::Percent(..) => "percent",
             How::Average(..) => "average",
             How::Queue(_) => "average over time",
             How::Percentile(..) => "percentile",

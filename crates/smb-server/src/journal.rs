@@ -327,6 +327,7 @@ impl Server {
         open.durable =
             Durable { kept: Durability::Persistent, timeout: Duration::from_millis(record.timeout_ms) }
                 .into();
+        open.counted.set_kept(Durability::Persistent);
         if let Ok(bytes) = record.lock_sequences.as_slice().try_into() {
             open.lock_sequences = LockSequences::from_bytes(bytes).into();
         }

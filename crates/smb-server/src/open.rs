@@ -55,7 +55,7 @@ pub(crate) struct Open {
     pub(crate) locking: tokio::sync::Mutex<()>,
     /// Numbers of completed LOCK requests, to detect resent ones (MS-SMB2 3.3.5.14).
     pub(crate) lock_sequences: Mutex<LockSequences>,
-    pub(crate) _counted: OpenCounted,
+    pub(crate) counted: OpenCounted,
     pub(crate) _slot: Arc<OpenSlot>,
 }
 
@@ -250,7 +250,7 @@ impl Open {
     ) -> Open {
         Open {
             persistent: id.persistent,
-            _counted: OpenCounted::new(&owner.tree.share),
+            counted: OpenCounted::new(&owner.tree.share),
             _slot: slot,
             tenure: tenure::Tenure::new(owner.clone(), owner.tree.id, id.volatile),
             access,
@@ -277,7 +277,7 @@ impl Open {
     ) -> Open {
         Open {
             persistent,
-            _counted: OpenCounted::new(share),
+            counted: OpenCounted::new(share),
             _slot: slot,
             tenure: tenure::Tenure::away(),
             access,

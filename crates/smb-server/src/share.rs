@@ -4,11 +4,16 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use counters::Instance;
-use counters::requests::{FILES_OPEN, FILES_OPENED, TREES};
+use counters::requests::{
+    DURABLE_OPEN, DURABLE_REOPEN_FAILED, DURABLE_REOPENED, FILES_OPEN, FILES_OPENED, PERSISTENT_OPEN,
+    PERSISTENT_REOPEN_FAILED, PERSISTENT_REOPENED, RESILIENT_OPEN, RESILIENT_REOPEN_FAILED,
+    RESILIENT_REOPENED, TREES,
+};
+use counters::{Cell, Instance};
 use parking_lot::{Mutex, RwLock};
 use vfs::{SnapshotTime, Vfs, VfsResult};
 
+use crate::durable::Durability;
 use crate::namespace::{LeasedDirectories, Outside, Watches};
 use crate::{ShareConfig, ShareProtection};
 
@@ -176,18 +181,59 @@ impl Drop for Tree {
 }
 
 /// Counts an open on its share until this is dropped.
-pub(crate) struct OpenCounted(Arc<Instance>);
+pub(crate) struct OpenCounted {
+    on: Arc<Instance>,
+    /// The kind that it is counted as.
+    kept: Mutex<Durability>,
+}
 
 impl OpenCounted {
     pub(crate) fn new(share: &Share) -> OpenCounted {
         share.counted.add(FILES_OPENED, 1);
         share.counted.add(FILES_OPEN, 1);
-        OpenCounted(Arc::clone(&share.counted))
+        OpenCounted { on: Arc::clone(&share.counted), kept: Mutex::default() }
+    }
+
+    /// The open is of this kind from now on.
+    pub(crate) fn set_kept(&self, kept: Durability) {
+        let mut now = self.kept.lock();
+        cells(*now, HANDLES_OPEN).for_each(|cell| self.on.sub(cell, 1));
+        cells(kept, HANDLES_OPEN).for_each(|cell| self.on.add(cell, 1));
+        *now = kept;
     }
 }
 
 impl Drop for OpenCounted {
     fn drop(&mut self) {
-        self.0.sub(FILES_OPEN, 1);
+        cells(*self.kept.get_mut(), HANDLES_OPEN).for_each(|cell| self.on.sub(cell, 1));
+        self.on.sub(FILES_OPEN, 1);
     }
+}
+
+impl Share {
+    /// Counts a client's attempt to reconnect to an open of this kind.
+    pub(crate) fn count_reopen(&self, kept: Durability, succeeded: bool) {
+        let of = if succeeded { HANDLES_REOPENED } else { HANDLES_REOPEN_FAILED };
+        cells(kept, of).for_each(|cell| self.counted.add(cell, 1));
+    }
+}
+
+/// The cells of durable, resilient and persistent opens.
+type HandleCells = [Cell; 3];
+
+const HANDLES_OPEN: HandleCells = [DURABLE_OPEN, RESILIENT_OPEN, PERSISTENT_OPEN];
+const HANDLES_REOPENED: HandleCells = [DURABLE_REOPENED, RESILIENT_REOPENED, PERSISTENT_REOPENED];
+const HANDLES_REOPEN_FAILED: HandleCells =
+    [DURABLE_REOPEN_FAILED, RESILIENT_REOPEN_FAILED, PERSISTENT_REOPEN_FAILED];
+
+/// Those that count an open of this kind. A persistent open is durable too (MS-SMB2 3.3.5.9.10), a resilient one is not
+/// (3.3.5.15.9).
+fn cells(kept: Durability, [durable, resilient, persistent]: HandleCells) -> impl Iterator<Item = Cell> {
+    let (first, second) = match kept {
+        Durability::No => (None, None),
+        Durability::Durable => (Some(durable), None),
+        Durability::Resilient => (Some(resilient), None),
+        Durability::Persistent => (Some(durable), Some(persistent)),
+    };
+    first.into_iter().chain(second)
 }

@@ -54,6 +54,23 @@ async fn as_windows_computes_it() {
     assert_eq!(value(set, counter(set, "Read Requests/sec"), Some((&after, new)), (&after, new)), None);
 }
 
+#[test]
+fn percentages() {
+    use crate::requests::{FILES_OPEN, RESILIENT_OPEN};
+    let registry = Registry::new(Env::simulated(3));
+    let share = registry.server_shares.lasting("files", &["files"]);
+    let set = find("SMB Server Shares")[0];
+    let resilient = || {
+        let now = registry.snapshot();
+        let of = same(&now, set, "files").expect("it");
+        value(set, counter(set, "% Resilient Handles"), None, (&now, of))
+    };
+    assert_eq!(resilient(), Some(0.0), "of none");
+    share.add(FILES_OPEN, 4);
+    share.add(RESILIENT_OPEN, 1);
+    assert_eq!(resilient(), Some(25.0));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_is_json_and_back() {
     let registry = Registry::new(Env::simulated(4));

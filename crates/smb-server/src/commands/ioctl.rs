@@ -158,6 +158,7 @@ fn resiliency(r: &Request, open: &Open, input: &[u8]) -> Result<Output, NtStatus
     // A persistent handle is stronger than a resilient one.
     if durable.kept != Durability::Persistent {
         durable.kept = Durability::Resilient;
+        open.counted.set_kept(durable.kept);
     }
     durable.timeout = if ms == 0 { RESILIENT_DEFAULT } else { asked };
     Ok(Output::none())

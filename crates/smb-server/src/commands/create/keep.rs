@@ -147,7 +147,9 @@ impl Plan<'_> {
             && self.wants_persistent()
             && let Some(open) = self.r.server.find_persistent(durable.create_guid)
         {
-            return self.take_over(&open).await.map(|()| Replayed::TakenOver(open));
+            let taken = self.take_over(&open).await;
+            self.share.count_reopen(Durability::Persistent, taken.is_ok());
+            return taken.map(|()| Replayed::TakenOver(open));
         }
         match self.r.server.name_create(self.r.facts.client_guid, durable.create_guid) {
             Named::New(reserved) => Ok(Replayed::New(Some(reserved))),
@@ -314,6 +316,7 @@ impl Plan<'_> {
             durable.kept = Durability::Durable;
             durable.timeout = DURABLE_TIMEOUT;
         }
+        open.counted.set_kept(durable.kept);
     }
 }
 

@@ -27,8 +27,33 @@ pub(super) async fn run(
     wanted: Reconnect,
     contexts: &Wanted,
 ) -> Result<Reply, NtStatus> {
+    let open = find(r, wanted);
+    let kept = open.as_ref().map(|open| open.durable.lock().kept).filter(|kept| *kept != Durability::No);
+    let reopened = match open {
+        Some(open) => reopen(r, q, path, wanted, contexts, open).await,
+        None => Err(NtStatus::OBJECT_NAME_NOT_FOUND),
+    };
+    r.tree.share.count_reopen(kept.unwrap_or(named_kind(wanted)), reopened.is_ok());
+    reopened
+}
+
+/// The kind of an open that a client names.
+fn named_kind(wanted: Reconnect) -> Durability {
+    match wanted {
+        Reconnect::V2(q) if q.flags.contains(DurableFlags::PERSISTENT) => Durability::Persistent,
+        _ => Durability::Durable,
+    }
+}
+
+async fn reopen(
+    r: &Request,
+    q: &CreateRequest<'_>,
+    path: &VfsPath,
+    wanted: Reconnect,
+    contexts: &Wanted,
+    open: Arc<Open>,
+) -> Result<Reply, NtStatus> {
     const NOT_FOUND: NtStatus = NtStatus::OBJECT_NAME_NOT_FOUND;
-    let open = find(r, wanted).ok_or(NOT_FOUND)?;
     let f = open.file().ok_or(NOT_FOUND)?;
     until_away(r, &open).await;
     check(r, q, path, wanted, contexts, &open, f)?;

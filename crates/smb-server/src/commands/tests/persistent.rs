@@ -4,6 +4,7 @@
 mod bounded;
 mod breaking;
 mod cancelling;
+mod counting;
 mod expiring;
 mod failing;
 mod resilient;

@@ -17,14 +17,14 @@ impl Client {
         super::super::super::ioctl::handle(self.w.request(&q)).await.status
     }
 
-    async fn make_resilient(&self, file_id: FileId, timeout_ms: u32) -> NtStatus {
+    pub(super) async fn make_resilient(&self, file_id: FileId, timeout_ms: u32) -> NtStatus {
         let mut input = Vec::new();
         ResiliencyRequest { timeout_ms }.encode(&mut input);
         self.request_resiliency(file_id, &input).await
     }
 
     /// SMB2_CREATE_DURABLE_HANDLE_RECONNECT.
-    async fn reclaim(&self, path: &str, before: FileId) -> Result<FileId, NtStatus> {
+    pub(super) async fn reclaim(&self, path: &str, before: FileId) -> Result<FileId, NtStatus> {
         let mut contexts = CreateContextsBuf::new();
         contexts.request(&CreateRequestContext::DurableReconnect(before)).expect("it fits");
         opened(self.w.create_with(path, How::OPEN, OplockLevel::NONE, &contexts).await).map(|o| o.id)
