@@ -70,6 +70,10 @@ impl NewFile {
             access::may_pass(user, accounts, std::slice::from_ref(posix))?;
         }
         reparse::pass(&parent.stat)?;
+        // MS-FSA 2.1.5.1: the last link of the path is deleted.
+        if self.server.files.find(parent.stat.id).is_some_and(|directory| directory.is_delete_pending()) {
+            return Err(NtStatus::DELETE_PENDING);
+        }
         if self.read_only_volume {
             return Err(NtStatus::MEDIA_WRITE_PROTECTED);
         }

@@ -54,6 +54,19 @@ async fn a_filled_directory_stays() {
     assert!(w.exists("d\\f").await);
 }
 
+// MS-FSA 2.1.5.1: a directory that is marked for deletion gets no files, or its deletion would be lost.
+#[tokio::test(start_paused = true)]
+async fn a_directory_that_is_marked_gets_no_files() {
+    let w = World::new();
+    let d = w.create("d", How::MKDIR).await;
+    assert_eq!(w.set(d, DISPOSITION, &disposition(true)).await, NtStatus::SUCCESS);
+    assert_eq!(w.try_create("d\\f", How::CREATE).await, Err(NtStatus::DELETE_PENDING));
+    assert_eq!(w.try_create("d\\e", How::MKDIR).await, Err(NtStatus::DELETE_PENDING));
+    assert_eq!(w.set(d, DISPOSITION, &disposition(false)).await, NtStatus::SUCCESS);
+    w.create("d\\f", How::CREATE).await;
+    assert_eq!(w.set(d, DISPOSITION, &disposition(true)).await, NtStatus::DIRECTORY_NOT_EMPTY);
+}
+
 // Pending writes of an open complete before its locks and share mode are released, and none is done after.
 #[tokio::test(start_paused = true)]
 async fn closing_waits_for_what_is_being_written() {
