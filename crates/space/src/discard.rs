@@ -14,6 +14,7 @@ use crate::SpaceError;
 use crate::blocks::Units;
 use crate::coded::{NewColumns, stripes};
 use crate::owner::{Inner, RETRY, Space};
+use crate::size::next_ready;
 use crate::table::Value;
 use crate::view::{layout, route};
 use crate::write::{Blocked, Target};
@@ -44,6 +45,7 @@ impl Inner {
         while at < range.end {
             let view = self.view.get().value;
             let layout = layout(&view);
+            at = next_ready(&view, at, range.end);
             let end = (at / WINDOW + 1).saturating_mul(WINDOW).min(range.end);
             let mut coded = Vec::new();
             for run in layout.runs(at, end - at, GROUP) {

@@ -197,10 +197,10 @@ impl Inner {
                     is_known && is_equal
                 }) =>
             {
-                return Ok(false);
+                Ok(false)
             }
             Decision::Bytes(bytes) => {
-                let sums = content.checksums(target.first(), [&bytes[..]].into_iter());
+                let sums = content.checksums(target.first(), [&bytes[..]]);
                 self.write_decision(&target, New::Copies(Sg::from_iter([bytes]), sums)).await
             }
             Decision::Value(value) => {

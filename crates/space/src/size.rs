@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pool_seam::layout::Spot;
-use pool_seam::{GROUP, OwnerOp, RowNumber, SeamError, UNIT};
+use pool_seam::{GROUP, OwnerOp, RowNumber, SeamError, SpaceView, UNIT};
 
 use crate::SpaceError;
 use crate::owner::{Inner, RETRY, Space};
@@ -48,6 +48,14 @@ impl Space {
         let inner = Arc::clone(&self.0);
         self.0.env.run(async move { inner.allocated(address..address.saturating_add(length)).await }).await
     }
+}
+
+/// The first address from `at` on whose row holds something; `end` if there is none before that.
+pub(crate) fn next_ready(view: &SpaceView, at: u64, end: u64) -> u64 {
+    let layout = layout(view);
+    let mut rows =
+        view.record.rows.range(layout.locate(at).row..RowNumber::LOG).filter(|(_, row)| !row.is_new);
+    rows.next().map_or(end, |(row, _)| at.max(u64::from(row.0) * layout.row_bytes()).min(end))
 }
 
 impl Inner {
@@ -117,13 +125,12 @@ impl Inner {
         let (layout, size) = (layout(&view), view.record.size);
         let (mut at, last) = (range.start.min(size), range.end.min(size));
         let (mut ranges, mut groups): (Vec<Range<u64>>, usize) = (Vec::new(), 0);
-        while at < last && groups < GROUPS {
-            let row = layout.locate(at).row;
-            let row_end = (u64::from(row.0) + 1) * layout.row_bytes();
-            if view.record.rows.get(&row).is_none_or(|row| row.is_new) {
-                at = row_end.min(last);
-                continue;
+        while groups < GROUPS {
+            at = next_ready(&view, at, last);
+            if at == last {
+                break;
             }
+            let row_end = (u64::from(layout.locate(at).row.0) + 1) * layout.row_bytes();
             let end = (at + GROUP * u64::from(view.record.columns)).min(row_end).min(last);
             let mut units: Vec<u64> = Vec::new();
             for run in layout.runs(at, end - at, GROUP) {

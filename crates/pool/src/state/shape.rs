@@ -40,7 +40,9 @@ impl State {
             return bad("the size must be a multiple of 4 KiB");
         }
         if s.row_count(self.slab_bytes) > u64::from(u32::MAX) {
-            return bad("the virtual disk is too large for the pool's slab size");
+            return bad(
+                "the virtual disk is too large for the pool's slab size: choose a smaller size, or make a pool with larger slabs",
+            );
         }
         Ok(())
     }

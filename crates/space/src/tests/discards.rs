@@ -277,6 +277,25 @@ fn a_fixed_space_keeps_its_rows() {
     }
 }
 
+/// The time depends on the rows that hold something, not on the size.
+#[test]
+fn a_huge_space_is_made_smaller_at_once() {
+    virtual_time(async {
+        const HUGE: u64 = 4 << 50;
+        let world = World::new(&Setup::new(4, 3, MIRROR)).await;
+        let size = world.space.size();
+        world.write(0..8, true).await.unwrap();
+        world.space.resize(size, HUGE, false).wait().await.unwrap();
+        let last = HUGE / UNIT - 8;
+        world.write(last..last + 8, true).await.unwrap();
+        assert!(world.space.resize(HUGE, size, false).wait().await.is_err(), "data is there");
+        world.space.discard(8 * UNIT, HUGE - 8 * UNIT).wait().await.unwrap();
+        world.space.resize(HUGE, size, false).wait().await.unwrap();
+        assert_eq!(world.space.size(), size);
+        world.read(0..8).await.unwrap();
+    });
+}
+
 #[test]
 fn a_fixed_space_without_room_keeps_what_it_has_got() {
     virtual_time(async {

@@ -202,8 +202,13 @@ impl OpenPool {
     /// See [`StorageError`]; a fixed virtual disk that cannot grow is unchanged.
     pub(super) async fn resize(&self, space: SpaceId, size: u64) -> Result<(), StorageError> {
         let owners = self.writable()?;
-        let record = self.pool.read(|s| s.spaces.get(&space).map(|r| (r.size, r.provisioning)));
-        let (had, provisioning) = record.ok_or(InvalidOp::NoSpace(space)).map_err(CommitError::Invalid)?;
+        let record = self.pool.read(|s| {
+            let record = s.spaces.get(&space).ok_or(InvalidOp::NoSpace(space))?;
+            // Here, so that the caller gets the reason: the owner learns only that the change does not fit.
+            s.check_shape(&SpaceRecord { size, ..SpaceRecord::clone(record) })?;
+            Ok((record.size, record.provisioning))
+        });
+        let (had, provisioning) = record.map_err(CommitError::Invalid)?;
         if provisioning == Provisioning::Fixed && size >= had {
             self.pool.read(|s| fits(s, space, size))?;
             return self.grow_fixed(space, had, size).await;
