@@ -145,26 +145,6 @@ impl Inner {
         ended.map(|_| true)
     }
 
-    /// Commits an operation that may free the slab of a replica: no write is in flight there meanwhile. `false`: it
-    /// conflicts with the metadata, or a replica is joining.
-    pub(crate) async fn commit_while_log_stands(self: &Arc<Inner>, op: OwnerOp) -> Result<bool, SpaceError> {
-        let all: Vec<u32> = {
-            let replicas = self.replicas.0.lock();
-            if replicas.all.values().any(|taking| !taking.counts) {
-                return Ok(false);
-            }
-            replicas.all.keys().copied().collect()
-        };
-        for &replica in &all {
-            self.log().leaving(replica);
-            self.log().idle(replica).await;
-        }
-        let done = self.commit_if_fits(vec![op]).await;
-        // Those that the view does not have any more have left.
-        all.iter().for_each(|replica| self.log().stays(*replica));
-        done
-    }
-
     fn join_replica(self: &Arc<Inner>, view: &SpaceView, copy: &SlabCopy, port: Arc<Port>) {
         let generation = copy.generation;
         let offset = view.disks[&copy.place.disk].areas.data(copy.place.slab).offset;

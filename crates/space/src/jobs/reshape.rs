@@ -51,9 +51,7 @@ impl Inner {
             return Ok(Ok(0));
         };
         let op = OwnerOp::Reshape { row, birth };
-        let done = if is_log {
-            self.commit_while_log_stands(op).await
-        } else if slabs <= view.record.slabs_in_row() {
+        let done = if is_log || slabs <= view.record.slabs_in_row() {
             self.commit_if_fits(vec![op]).await
         } else if self.resolve_row(row).await? {
             self.commit_alone(row, op, || !self.is_open(row)).await

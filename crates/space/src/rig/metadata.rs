@@ -358,12 +358,12 @@ impl Metadata {
         let record = self.record.clone();
         self.record.resiliency = to;
         let had = |row: &Row| record.resiliency_of(row);
-        let log_changes = self.record.rows[&RowNumber::LOG].slabs.len() != self.log_replicas();
+        let is_log_short = self.record.rows[&RowNumber::LOG].slabs.len() < self.log_replicas();
         let others = record.data_rows().map(|(_, row)| had(row)).find(|had| *had != to);
-        self.record.former = others.unwrap_or(if log_changes { record.resiliency } else { to });
+        self.record.former = others.unwrap_or(if is_log_short { record.resiliency } else { to });
         for number in record.rows.keys() {
             let row = self.record.rows.get_mut(number).expect("a row");
-            let is_former = if *number == RowNumber::LOG { log_changes } else { had(row) != to };
+            let is_former = if *number == RowNumber::LOG { is_log_short } else { had(row) != to };
             row.shape = if is_former { Shape::Former } else { Shape::Present };
         }
     }

@@ -3,8 +3,8 @@
 //!
 //! Invariants:
 //! 1. All rows of the former shape have the space's former resiliency. It differs from the current one exactly while
-//!    there are such rows. The log counts as one of them while it has another number of replicas than the current
-//!    resiliency requires.
+//!    there are such rows. The log counts as one of them while it has fewer replicas than the current resiliency
+//!    requires.
 //! 2. A region of a set has as many current copies after a reshape as before, or as many as the new resiliency has.
 
 use std::collections::BTreeSet;
@@ -35,15 +35,15 @@ impl State {
         let before = if record.resiliency == to { record.former } else { record.resiliency };
         let former = former.unwrap_or(before);
         let log = record.rows.get(&RowNumber::LOG);
-        let changes = |log: &Row| log.slabs.len() != placement::log_replicas(&changed);
-        let log_changes = former != to && log.is_some_and(changes);
-        let is_done = !log_changes && record.data_rows().all(|(_, row)| record.resiliency_of(row) == to);
+        let is_short = |log: &Row| log.slabs.len() < placement::log_replicas(&changed);
+        let is_log_short = former != to && log.is_some_and(is_short);
+        let is_done = !is_log_short && record.data_rows().all(|(_, row)| record.resiliency_of(row) == to);
         changed.former = if is_done { to } else { former };
         let rows: Vec<RowNumber> = record.rows.keys().copied().collect();
         for number in rows {
             let Some(row) = changed.rows.get_mut(&number) else { continue };
             let is_present = match number {
-                RowNumber::LOG => !log_changes,
+                RowNumber::LOG => !is_log_short,
                 _ => record.resiliency_of(row) == to,
             };
             row.shape = if is_present { Shape::Present } else { Shape::Former };
