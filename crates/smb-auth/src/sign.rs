@@ -111,8 +111,8 @@ impl SigningKey {
     /// `segments[0]` begins with the SMB2 header, whose signature field counts as zero. `message_id`, `from_server`
     /// and `is_cancel` matter to AES-GMAC only, whose nonce they make up. One pass over the payload, which is
     /// not copied, except that AES-CMAC copies it in pieces within the processor's cache, and AES-GMAC copies messages of
-    /// up to 4 KiB, and at most 15 bytes at a segment's end. AES-GMAC
-    /// is slow on many small segments: see its file for figures.
+    /// up to 4 KiB, and at most 15 bytes at a segment's end. AES-GMAC is slow on many small segments: see its file for
+    /// figures.
     ///
     /// # Errors
     /// [`SignError::ShortHeader`] when `segments[0]` holds less than a header.

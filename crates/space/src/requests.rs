@@ -131,7 +131,8 @@ impl Inner {
         Ok(())
     }
 
-    /// The same for operations that may conflict with the current metadata; `false`: they do, and the view is updated.
+    /// [`Inner::commit`] for operations that may conflict with the current metadata. `false`: they do, and the view is
+    /// updated.
     pub(crate) async fn commit_if_fits(&self, ops: Vec<OwnerOp>) -> Result<bool, SpaceError> {
         match self.commit(ops).await {
             Ok(()) => Ok(true),

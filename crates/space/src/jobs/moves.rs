@@ -97,8 +97,8 @@ impl Job {
         }
     }
 
-    /// Fills the target of a move. `false`: its disk was removed, the move was ended by somebody else, or not all
-    /// regions could be filled.
+    /// Fills the target of a move. `false`: its disk was removed, another job ended the move, or some regions cannot be
+    /// filled now.
     async fn fill_target(&mut self, row: RowNumber, birth: u32, index: u8) -> Result<bool, SpaceError> {
         loop {
             let view = self.inner.view.get().value;
