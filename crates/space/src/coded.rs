@@ -4,6 +4,7 @@ mod decide;
 mod implied;
 mod others;
 mod place;
+mod proof;
 mod unplaced;
 mod write;
 
@@ -92,7 +93,10 @@ impl Inner {
                 Some(near) => {
                     self.read_columns(target, at, cached, near & !have, &mut made, &mut bad).await?
                 }
-                None => self.read_stale(target, at, cached, &mut made.columns).await?,
+                None => {
+                    self.read_stale(target, at, cached, &mut made.columns).await?
+                        && self.read_unknown(target, at, cached, &mut made.columns).await?
+                }
             };
             if !is_read {
                 return Ok(None);
@@ -166,7 +170,7 @@ impl Inner {
         &self,
         target: &Target,
         birth: u32,
-        cached: &Arc<Cached>,
+        cached: &Cached,
         content: usize,
         unit: usize,
         bytes: &[u8],

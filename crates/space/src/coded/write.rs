@@ -14,6 +14,7 @@ use super::{Columns, bits, lacks};
 use crate::SpaceError;
 use crate::blocks::ContentId;
 use crate::cache::Cached;
+use crate::error::Disks;
 use crate::flight::{Change, Ended, New, Stripes};
 use crate::log::commit::FlushSet;
 use crate::log::unit_of;
@@ -211,7 +212,8 @@ impl Inner {
         let mut all_values = Vec::with_capacity(count);
         let zeros = IoBuf::from(Pages::zeros(UNIT as usize));
         for unit in 0..count {
-            let mut values = self.look(cached, |table| table.values(new.units.start + unit));
+            let before = self.look(cached, |table| table.values(new.units.start + unit));
+            let mut values = before.clone();
             let of =
                 |content: usize| ContentId { space: self.space(), birth: at.birth, content: content as u8 };
             let first_unit = target.first() + unit as u32;
@@ -235,6 +237,12 @@ impl Inner {
                         parity_of(code, parity, covers, changed, unit, &sources, &old, is_empty_before);
                     made.map(IoBuf::from)
                 };
+                let of_parity = covers | 1 << parity;
+                if bytes.is_none()
+                    && let Some(error) = absent(target, at, &before, &old, unit, of_parity)
+                {
+                    return Err(error);
+                }
                 values[parity] = match &bytes {
                     // A parity is written where a data column is.
                     _ if is_empty => Value::Unwritten,
@@ -319,6 +327,26 @@ fn payload_of(code: Code, parts: &Parts, values: &Values) -> u32 {
     let is_new = |content: &usize| parts[*content].is_some() && matches!(values[*content], Value::Written(_));
     let new = bits((0..parts.len()).filter(is_new));
     new & !implied(code, values, new)
+}
+
+/// The error if disks with missing units of these contents (bits) are absent: with the old parity, they may be all that
+/// is needed to recover these units.
+fn absent(
+    target: &Target,
+    at: &Route,
+    before: &Values,
+    old: &Columns,
+    unit: usize,
+    contents: u32,
+) -> Option<SpaceError> {
+    let is_needed = |content: usize| {
+        let is_lost = before[content].is_zeros() || before[content] == Value::LostWithoutSum;
+        contents & 1 << content != 0 && old[content][unit].is_none() && !is_lost
+    };
+    let disks = at.members.iter().filter(|m| m.membership.is_none() && is_needed(m.content.into()));
+    let mut disks = disks.map(|member| member.disk);
+    let first = disks.next()?;
+    Some(SpaceError::Unavailable { row: target.key.row, disks: Disks::new(first, disks) })
 }
 
 /// The new bytes of a parity; `None` if too many units are unknown.

@@ -1,0 +1,80 @@
+//! Stale copies of contents whose newest checksum is unknown, because their disk has left before its block was written:
+//! the other columns of the stripe show whether the copy is the newest (rule 21).
+
+use arena::IoBuf;
+use pool_seam::UNIT;
+use pool_seam::code::Code;
+
+use super::{Columns, bits};
+use crate::SpaceError;
+use crate::cache::Cached;
+use crate::heal::ReadCopy;
+use crate::owner::Inner;
+use crate::table::Value;
+use crate::view::{Member, Route};
+use crate::write::Target;
+
+impl Inner {
+    /// Adds missing units that stale copies have, and of which the stripe shows that they are the newest. All complete
+    /// copies were read. `false`: a disk was removed meanwhile.
+    pub(super) async fn read_unknown(
+        &self,
+        target: &Target,
+        at: &Route,
+        cached: &Cached,
+        columns: &mut Columns,
+    ) -> Result<bool, SpaceError> {
+        let code = at.code.expect("a coded row");
+        let value = |content: usize, unit: usize| {
+            self.look(cached, |table| table.value(content, target.units.start + unit))
+        };
+        let lacks = |columns: &Columns, content: usize, unit: usize| {
+            columns[content][unit].is_none() && value(content, unit) == Value::Unknown { written: true }
+        };
+        let stale = |m: &&Member| !m.counts && m.membership.is_some();
+        for member in at.members.iter().filter(stale) {
+            let content = usize::from(member.content);
+            let lacking: Vec<usize> =
+                (0..target.units.len()).filter(|unit| lacks(columns, content, *unit)).collect();
+            if lacking.is_empty() {
+                continue;
+            }
+            let candidates = match self.read_copy(target, member).await? {
+                ReadCopy::Bytes(candidates) => candidates,
+                ReadCopy::Away | ReadCopy::Failed(_) => continue,
+                ReadCopy::Changed => return Ok(false),
+            };
+            for unit in lacking {
+                let stripe: Vec<_> = columns.iter().map(|column| column[unit].clone()).collect();
+                let is_right = |other: usize, bytes: &IoBuf| {
+                    let has_sum = matches!(value(other, unit), Value::Written(_) | Value::Lost(_));
+                    has_sum && self.is_of_value(target, at.birth, cached, other, unit, bytes)
+                };
+                columns[content][unit] = candidates[unit]
+                    .clone()
+                    .filter(|bytes| is_proven(code, &stripe, content, bytes, is_right));
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Whether a unit of a content is right: with it, and only with it, another missing unit can be recovered, and that has
+/// the right checksum. A single wrong unit always gives another one that is wrong, too.
+fn is_proven(
+    code: Code,
+    stripe: &[Option<IoBuf>],
+    content: usize,
+    bytes: &IoBuf,
+    is_right: impl Fn(usize, &IoBuf) -> bool,
+) -> bool {
+    let have = bits((0..stripe.len()).filter(|other| stripe[*other].is_some()));
+    (0..stripe.len()).filter(|other| *other != content && have & 1 << other == 0).any(|other| {
+        let recovered = |with: Option<&IoBuf>| {
+            let mut stripe = stripe.to_vec();
+            stripe[content] = with.cloned();
+            code.recover(UNIT as usize, &mut stripe, 1 << other).then(|| stripe.swap_remove(other)).flatten()
+        };
+        recovered(None).is_none() && recovered(Some(bytes)).is_some_and(|bytes| is_right(other, &bytes))
+    })
+}
