@@ -1,11 +1,11 @@
 //! The buddy allocator: which chunks of the region are free. Pure bookkeeping, no memory is touched.
 //!
-//! What is handed out is a *run* of pages: a chunk is one of a power of two, a longer run is cut to its length, and what
-//! is left of the block that it was cut from is free.
+//! The allocator hands out *runs* of pages. A chunk is a run whose length is a power of two. A run of any
+//! other length is cut from a larger block, and the rest of that block is free.
 //!
-//! A few freed chunks of each size are cached uncut (*warm*) for the next request of that size: most requests
-//! find one, and merging a chunk with its neighbours and cutting it out again took a tenth of a small READ.
-//! They are merged when no other memory is free.
+//! A few freed chunks of each size are cached unmerged (*warm*) for the next request of that size. Most
+//! requests find one; merging and splitting chunks each time took a tenth of the time of a small READ. Warm
+//! chunks are merged when no other memory is free.
 //!
 //! Invariants:
 //! 1. A page is in exactly one state: in one free block of one order, in one warm chunk, or handed out in one run.
@@ -22,14 +22,14 @@ pub(crate) fn order_for(len: usize) -> usize {
     len.max(1).div_ceil(CHUNK_MIN).next_power_of_two().trailing_zeros() as usize
 }
 
-/// The number of sizes of which chunks are kept warm: to [`CHUNK_MAX`].
+/// The number of chunk sizes that have warm chunks: up to [`CHUNK_MAX`].
 const WARM_ORDERS: usize = (CHUNK_MAX / CHUNK_MIN).trailing_zeros() as usize + 1;
 
-/// Warm chunks of a size.
+/// Maximum warm chunks of each size.
 const WARM_MAX: usize = 8;
 
 pub(crate) struct Buddy {
-    /// Free blocks by order, as page indexes; may hold stale entries that `state` disowns.
+    /// Free blocks by order, as page indexes. An entry is stale if `state` does not confirm it.
     free: [Vec<u32>; ORDERS],
     /// Warm chunks by order, as page indexes.
     warm: [Vec<u32>; WARM_ORDERS],
@@ -38,7 +38,7 @@ pub(crate) struct Buddy {
     free_pages: usize,
 }
 
-/// Of which warm chunks a run of `pages` may be one.
+/// The order of the warm chunks that can serve a run of `pages`, if any.
 fn warm_order(pages: usize) -> Option<usize> {
     let order = pages.trailing_zeros() as usize;
     (pages.is_power_of_two() && order < WARM_ORDERS).then_some(order)
@@ -48,7 +48,7 @@ const BUSY: u8 = u8::MAX;
 const WARM: u8 = BUSY - 1;
 
 impl Buddy {
-    /// All of `pages` free.
+    /// An allocator with all of `pages` free.
     pub(crate) fn new(pages: usize) -> Buddy {
         let mut b = Buddy {
             free: Default::default(),
@@ -64,7 +64,8 @@ impl Buddy {
         self.free_pages
     }
 
-    /// Takes a run of `pages`, at most [`RUN_MAX`]: its first page, or `None` when there is none.
+    /// Takes a run of `pages` (at most [`RUN_MAX`] bytes). Returns its first page, or `None` if there is
+    /// none.
     pub(crate) fn take(&mut self, pages: usize) -> Option<usize> {
         if let Some(order) = warm_order(pages)
             && let Some(page) = self.warm[order].pop()
@@ -92,7 +93,7 @@ impl Buddy {
         Some(page)
     }
 
-    /// Gives back pages that [`Buddy::take`] handed out.
+    /// Frees a run that [`Buddy::take`] handed out.
     pub(crate) fn give(&mut self, page: usize, pages: usize) {
         if let Some(order) = warm_order(pages)
             && self.warm[order].len() < WARM_MAX
@@ -106,7 +107,7 @@ impl Buddy {
         self.give_cold(page, pages);
     }
 
-    /// Merges all the warm chunks with what is free beside them.
+    /// Merges all warm chunks with the free blocks next to them.
     fn cool(&mut self) {
         for order in 0..WARM_ORDERS {
             while let Some(page) = self.warm[order].pop() {
@@ -116,11 +117,11 @@ impl Buddy {
         }
     }
 
-    /// Makes pages free, merging them with what is free beside them.
+    /// Frees pages and merges them with the free blocks next to them.
     fn give_cold(&mut self, mut page: usize, mut pages: usize) {
         self.free_pages += pages;
         while pages > 0 {
-            let aligned = page.trailing_zeros() as usize; // of page 0: more than any order
+            let aligned = page.trailing_zeros() as usize; // for page 0: more than any order
             let order = aligned.min(pages.ilog2() as usize).min(ORDERS - 1);
             self.give_block(page, order);
             page += 1 << order;
@@ -133,7 +134,7 @@ impl Buddy {
         let (mut page, mut at) = (page, order);
         while at + 1 < ORDERS {
             let buddy = page ^ (1 << at);
-            // The region need not end at the end of a largest block.
+            // The region may end within a block of the largest size.
             if self.state.get(buddy) != Some(&(at as u8)) {
                 break;
             }
@@ -147,7 +148,7 @@ impl Buddy {
     fn push(&mut self, page: usize, order: usize) {
         self.state[page] = order as u8;
         let list = &mut self.free[order];
-        // Stale entries are dropped when they outnumber what could be real, so a list stays bounded.
+        // Stale entries are removed when they outnumber the possible valid ones, so the list stays bounded.
         if list.len() > 2 * (self.state.len() >> order) + 16 {
             let state = &self.state;
             list.retain(|p| state[*p as usize] == order as u8);

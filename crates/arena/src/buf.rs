@@ -12,12 +12,12 @@ use smallvec::SmallVec;
 use crate::region::Region;
 use crate::{CHUNK_MIN, Pages, magazine};
 
-/// A unique buffer of the arena: a fixed capacity, of which the first `len` bytes are filled. Dropping it returns
-/// its memory.
+/// A unique buffer of the arena: it has a fixed capacity, and its first `len` bytes are filled. Dropping it
+/// frees its memory.
 ///
-/// Memory is recycled without being cleared, so only what was filled becomes visible through [`IoBufMut::freeze`].
+/// Memory is reused without being cleared, so [`IoBufMut::freeze`] exposes only the filled bytes.
 pub struct IoBufMut {
-    /// A chunk, without other owners.
+    /// A chunk with this owner only.
     block: Owner,
     at: NonNull<u8>,
     len: usize,
@@ -28,32 +28,32 @@ unsafe impl Send for IoBufMut {}
 // SAFETY: shared access is read-only.
 unsafe impl Sync for IoBufMut {}
 
-/// A shared immutable part of a buffer: cloning and slicing copy nothing. The memory returns to the arena with the
-/// last clone.
+/// A shared immutable part of a buffer: clones and slices copy no bytes. Dropping the last clone returns the
+/// memory to the arena.
 #[derive(Clone)]
 pub struct IoBuf {
     block: Owner,
-    /// In the block, which does not move.
+    /// Points into the block, which does not move.
     at: NonNull<u8>,
     len: u32,
 }
 
-// SAFETY: what it points to is kept by its block, which may move between threads.
+// SAFETY: its block, which may move between threads, keeps the memory alive.
 unsafe impl Send for IoBuf {}
 // SAFETY: shared access is read-only.
 unsafe impl Sync for IoBuf {}
 
-/// One of the owners of a block. The last one leaves it to its thread ([`magazine`]) or drops it.
+/// One of the owners of a block. The last one puts it into its thread's [`magazine`] or frees it.
 #[derive(Clone)]
 pub(crate) struct Owner(ManuallyDrop<Arc<Block>>);
 
-/// One run of the region's pages, given back on drop.
+/// A run of the region's pages, returned on drop.
 pub(crate) struct Chunk {
     region: Arc<Region>,
     at: NonNull<u8>,
     page: u32,
     pages: u32,
-    /// Bytes filled when it was frozen last; its sole owner writes it.
+    /// The number of bytes filled at the last freeze; only a sole owner writes it.
     filled: AtomicUsize,
 }
 
@@ -64,18 +64,18 @@ unsafe impl Sync for Chunk {}
 
 pub(crate) enum Block {
     Arena(Chunk),
-    /// Bytes of a chunk that was cut up: from where, how many. No other block has one of them.
+    /// A part of a chunk that was cut up: chunk, offset and length in bytes. Such parts do not overlap.
     Piece(Owner, usize, usize),
-    /// As it came: giving back what a vector has to spare costs more than keeping it as long as its message.
+    /// A vector with up to [`SPARE`] bytes of unused capacity: shrinking it costs more than it saves.
     Heap(Vec<u8>),
     Pages(Pages),
-    /// So many bytes of a few, in the block itself.
+    /// Up to [`SHORT`] bytes, stored in the block itself, and their number.
     Short([u8; SHORT], u8),
 }
 
-/// The most that [`IoBuf::short`] keeps without memory of its own, in bytes: no more than other blocks need.
+/// The longest content that [`IoBuf::short`] stores inline, in bytes: it does not enlarge `Block`.
 const SHORT: usize = 31;
-/// What a vector may have to spare, in bytes, without being cut down to its length.
+/// Unused capacity, in bytes, above which a vector is shrunk to its length.
 const SPARE: usize = 512;
 
 impl IoBufMut {
@@ -85,7 +85,7 @@ impl IoBufMut {
         IoBufMut { block: Owner::new(Block::Arena(chunk)), at, len: 0 }
     }
 
-    /// An empty buffer in a block without other owners.
+    /// An empty buffer that reuses a block without other owners.
     pub(crate) fn again(block: Arc<Block>) -> IoBufMut {
         let block = Owner(ManuallyDrop::new(block));
         let at = block.chunk().at;
@@ -102,27 +102,28 @@ impl IoBufMut {
         self.len
     }
 
-    /// Whether nothing is filled.
+    /// Whether no bytes are filled.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Declares the first `len` bytes filled.
+    /// Sets the number of filled bytes.
     ///
     /// # Panics
-    /// When that is more than the capacity.
+    /// If `len` exceeds the capacity.
     pub fn set_len(&mut self, len: usize) {
         assert!(len <= self.capacity(), "{len} bytes in a buffer of {}", self.capacity());
         self.len = len;
     }
 
-    /// The whole capacity, filled or not (unfilled bytes hold whatever the memory's last user left).
+    /// The whole capacity, filled or not; unfilled bytes contain data of the memory's previous user.
     pub fn space(&mut self) -> &mut [u8] {
-        // SAFETY: the chunk is ours alone and `capacity` bytes long, initialised by the kernel or its last user.
+        // SAFETY: only this buffer owns the chunk, which is `capacity` bytes long; the kernel or a previous
+        // user initialised it.
         unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.capacity()) }
     }
 
-    /// The part after what is filled.
+    /// The unfilled part.
     pub fn spare(&mut self) -> &mut [u8] {
         let len = self.len;
         &mut self.space()[len..]
@@ -134,7 +135,7 @@ impl IoBufMut {
         &mut self.space()[..len]
     }
 
-    /// Appends as much of `bytes` as fits, copying; the number of bytes taken.
+    /// Copies as much of `bytes` as fits after the filled part; returns the number of bytes copied.
     pub fn append(&mut self, bytes: &[u8]) -> usize {
         let spare = self.spare();
         let n = spare.len().min(bytes.len());
@@ -150,12 +151,12 @@ impl IoBufMut {
         IoBuf { block: self.block, at: self.at, len }
     }
 
-    /// Makes parts of the filled bytes shareable, each by itself: a part with one owner can be changed again
-    /// ([`IoBuf::get_mut`]), independent of the others. The memory returns to the arena with the last of
-    /// them.
+    /// Makes parts of the filled bytes shareable separately: a part with one owner can be changed again
+    /// ([`IoBuf::get_mut`]), independently of the others. Dropping the last part returns the memory to the
+    /// arena.
     ///
     /// # Panics
-    /// When the parts overlap, are not in order, or go beyond what is filled.
+    /// If the parts overlap, are not in order, or extend beyond the filled bytes.
     pub fn cut(self, parts: impl IntoIterator<Item = Range<usize>>) -> SmallVec<[IoBuf; 4]> {
         let (filled, chunk) = (self.len, self.block);
         let mut end = 0;
@@ -174,13 +175,13 @@ impl IoBufMut {
 impl Deref for IoBufMut {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the chunk is ours and at least `len` bytes long.
+        // SAFETY: this buffer owns the chunk, which is at least `len` bytes long.
         unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.len) }
     }
 }
 
 impl IoBuf {
-    /// A copy of `bytes`: one allocation for a header, two for what is longer.
+    /// A copy of `bytes`: one allocation for up to 31 bytes, otherwise two.
     pub fn short(bytes: &[u8]) -> IoBuf {
         if bytes.len() > SHORT {
             return IoBuf::from(bytes.to_vec());
@@ -190,7 +191,7 @@ impl IoBuf {
         IoBuf::new(Block::Short(kept, bytes.len() as u8), bytes.len())
     }
 
-    /// All `len` bytes of a new block.
+    /// A buffer of all `len` bytes of a new block.
     fn new(block: Block, len: usize) -> IoBuf {
         let block = Owner::new(block);
         let at = NonNull::from(block.bytes()).cast();
@@ -207,10 +208,10 @@ impl IoBuf {
         self.len == 0
     }
 
-    /// A part of it, sharing the memory.
+    /// A part of the buffer that shares its memory.
     ///
     /// # Panics
-    /// When the range does not lie inside.
+    /// If the range does not lie inside the buffer.
     pub fn slice(&self, range: Range<usize>) -> IoBuf {
         assert!(range.start <= range.end && range.end <= self.len());
         // SAFETY: it lies inside, as checked.
@@ -221,18 +222,18 @@ impl IoBuf {
     /// Splits off the first `at` bytes; `self` keeps the rest.
     ///
     /// # Panics
-    /// When there are fewer.
+    /// If the buffer is shorter.
     pub fn split_to(&mut self, at: usize) -> IoBuf {
         let head = self.slice(0..at);
         *self = self.slice(at..self.len());
         head
     }
 
-    /// The unique buffer again, if this is the last owner and it is a whole one of the arena; otherwise itself. The
-    /// buffer's filled length is what it was when frozen.
+    /// Converts back to a unique buffer if this is the only owner of an uncut chunk. The filled length is the
+    /// one at the time of the freeze.
     ///
     /// # Errors
-    /// `self`, unchanged, when it has another owner, it was cut up, or it is not arena memory.
+    /// `self`, unchanged, if it has another owner, was cut up, or is not arena memory.
     pub fn try_unfreeze(self) -> Result<IoBufMut, IoBuf> {
         match &**self.block.0 {
             Block::Arena(chunk) if self.block.is_only() => {
@@ -245,7 +246,7 @@ impl IoBuf {
 }
 
 impl IoBuf {
-    /// Its bytes, to change them, if this is the only owner of the memory they are in.
+    /// Mutable access to the bytes, if this is the only owner of their memory.
     pub fn get_mut(&mut self) -> Option<&mut [u8]> {
         let (at, len) = (self.at.as_ptr() as usize, self.len as usize);
         let whole: &mut [u8] = match Arc::get_mut(&mut self.block.0)? {
@@ -270,7 +271,8 @@ impl Deref for IoBuf {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the bytes lie in the block, which this keeps; they are not written until its last owner is gone.
+        // SAFETY: this owner keeps the block alive, and nothing writes to the bytes while the block is
+        // shared.
         unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.len as usize) }
     }
 }
@@ -305,7 +307,7 @@ impl Owner {
         Owner(ManuallyDrop::new(Arc::new(block)))
     }
 
-    /// Of a block that is a chunk.
+    /// The chunk of this block. Panics for any other kind of block.
     fn chunk(&self) -> &Chunk {
         match &**self.0 {
             Block::Arena(chunk) => chunk,
@@ -313,10 +315,11 @@ impl Owner {
         }
     }
 
-    /// All bytes that the block has room for.
+    /// All bytes of the block.
     fn bytes(&self) -> &[u8] {
         match &**self.0 {
-            // SAFETY: frozen memory is not written until its last owner is gone, and the whole chunk is initialised.
+            // SAFETY: nothing writes to frozen memory while it has owners, and the whole chunk is
+            // initialised.
             Block::Arena(chunk) => unsafe {
                 std::slice::from_raw_parts(chunk.at.as_ptr(), chunk.pages() * CHUNK_MIN)
             },
@@ -330,7 +333,8 @@ impl Owner {
         }
     }
 
-    /// Whether there is no other: what they have done with the block is over then. Only an owner makes owners, so it stays so.
+    /// Whether this is the only owner. If so, accesses of former owners have completed, and no new owner can
+    /// appear because only an owner can be cloned.
     fn is_only(&self) -> bool {
         let only = Arc::strong_count(&self.0) == 1;
         if only {
@@ -343,7 +347,7 @@ impl Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         let keep = matches!(&**self.0, Block::Arena(_)) && self.is_only();
-        // SAFETY: this is the only place that takes it, and the owner ends here.
+        // SAFETY: only this function takes the value, and the owner is not used afterwards.
         let block = unsafe { ManuallyDrop::take(&mut self.0) };
         if keep {
             drop(magazine::keep(block));

@@ -1,4 +1,4 @@
-//! Payload on its way out: bytes, or a part of a file that is in memory.
+//! Payload to be sent: bytes in memory, or a range of a file in the page cache.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use crate::{Sg, sg_len};
 pub enum Data {
     /// Bytes, in order.
     Bufs(Sg),
-    /// Bytes of a file that are in memory now, for sendfile.
+    /// A range of a file that is in the page cache, for sendfile.
     File {
         /// The file.
         fd: Arc<OwnedFd>,
-        /// Where they begin.
+        /// The start of the range, in bytes.
         offset: u64,
-        /// How many.
+        /// The length of the range, in bytes.
         length: u32,
     },
 }
@@ -36,7 +36,7 @@ impl Data {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

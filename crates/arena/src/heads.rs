@@ -1,26 +1,26 @@
-//! Vectors for the heads of messages, used again: each thread keeps some of those that it has done with, so that a reply costs
-//! no allocation.
+//! Reusable vectors for message headers: each thread keeps some that were returned, so that a reply needs no
+//! allocation.
 
 use std::cell::RefCell;
 
-/// The room of a head, in bytes: a header of SMB2 and the fixed part of most bodies.
+/// Capacity of a header vector, in bytes: an SMB2 header and the fixed part of most bodies.
 pub const HEAD_BYTES: usize = 192;
-/// What one thread keeps.
+/// Maximum vectors kept per thread.
 const KEPT_MAX: usize = 64;
-/// What is kept of a vector that has grown, in bytes.
+/// Maximum capacity of a kept vector, in bytes; a larger one is freed.
 const BYTES_MAX: usize = 512;
 
 thread_local! {
     static KEPT: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// An empty vector with room for [`HEAD_BYTES`].
+/// An empty vector with a capacity of at least [`HEAD_BYTES`].
 pub fn take() -> Vec<u8> {
     let kept = KEPT.try_with(|kept| kept.try_borrow_mut().ok()?.pop()).ok().flatten();
     kept.unwrap_or_else(|| Vec::with_capacity(HEAD_BYTES))
 }
 
-/// Takes back a vector that is done with.
+/// Returns a vector for reuse.
 pub fn give(mut head: Vec<u8>) {
     if !(HEAD_BYTES..=BYTES_MAX).contains(&head.capacity()) {
         return;

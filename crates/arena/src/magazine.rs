@@ -1,14 +1,14 @@
-//! Blocks that a thread keeps for itself: what it frees it mostly needs again at once, and then neither the region's lock nor
-//! an atomic read-modify-write nor the allocator is in the way.
+//! Per-thread caches of freed blocks. A thread usually needs a block again soon after freeing one. The cache
+//! then avoids the region's lock, atomic read-modify-writes and the allocator.
 //!
-//! A block that comes back to its last owner's thread goes into that thread's magazine, as it is, unless memory is
-//! short; an allocation of its size on the same thread takes it out.
+//! When the last owner drops a block, its thread puts the block into its magazine, unless memory is short. An
+//! allocation of that size on the same thread takes it out.
 //!
 //! Invariants:
 //! 1. A block in a magazine has no other owner.
 //! 2. `Region::kept` of the thread's slot is the number of pages in its magazine; only that thread writes it.
-//! 3. A thread keeps at most a 256th of its region's pages, and there are [`SLOTS`] slots, so that at most a quarter of the
-//!    memory is out of reach of other threads. Nothing is kept while an allocation waits.
+//! 3. A magazine holds at most 1/256 of its region's pages, and there are [`SLOTS`] slots. So at most a
+//!    quarter of the memory is unavailable to other threads. Nothing is added while an allocation waits.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use std::sync::atomic::Ordering;
 use crate::buf::Block;
 use crate::region::Region;
 
-/// Threads that have a magazine of one region.
+/// Maximum threads with a magazine for one region.
 pub(crate) const SLOTS: usize = 64;
-/// Sizes that are kept: to 256 KiB.
+/// The number of block sizes that are kept: 4 KiB to 256 KiB.
 const ORDERS: usize = 7;
-/// The most pages in a magazine, and the part of its region's.
+/// Limits of a magazine: this many pages, and one part in [`SHARE`] of its region's pages.
 const PAGES_MAX: usize = 512;
 const SHARE: usize = 256;
 
@@ -30,19 +30,19 @@ thread_local! {
 }
 
 struct Magazine {
-    /// The region whose blocks these are, and the thread's slot there.
+    /// The region of these blocks, and this thread's slot in it.
     of: Option<(Arc<Region>, usize)>,
     pages: usize,
     blocks: [Vec<Arc<Block>>; ORDERS],
 }
 
-/// Takes a block of `pages` that this thread has kept.
+/// Takes a block of `pages` from this thread's magazine.
 pub(crate) fn take(region: &Arc<Region>, pages: usize) -> Option<Arc<Block>> {
     let order = order_of(pages)?;
     MAGAZINE.try_with(|m| m.try_borrow_mut().ok()?.take(region, order)).ok().flatten()
 }
 
-/// Keeps a block without other owners, or gives it back.
+/// Puts a block without other owners into the magazine. Returns the block if it is not kept.
 pub(crate) fn keep(block: Arc<Block>) -> Option<Arc<Block>> {
     let mut block = Some(block);
     let _ = MAGAZINE.try_with(|m| {
@@ -53,7 +53,7 @@ pub(crate) fn keep(block: Arc<Block>) -> Option<Arc<Block>> {
     block
 }
 
-/// Gives all that this thread keeps of a region back to it; whether there was any.
+/// Returns all blocks in this thread's magazine to `region`; whether there were any.
 pub(crate) fn empty(region: &Arc<Region>) -> bool {
     let kept = MAGAZINE.try_with(|m| m.try_borrow_mut().ok().and_then(|mut m| m.empty(region)));
     kept.ok().flatten().is_some()
@@ -88,7 +88,7 @@ impl Magazine {
         None
     }
 
-    /// Whether it is the magazine of this region, which it becomes when it is empty.
+    /// Whether this magazine belongs to `region`; an empty magazine is reassigned to it.
     fn is_of(&mut self, region: &Arc<Region>) -> bool {
         if self.of.as_ref().is_some_and(|(of, _)| Arc::ptr_eq(of, region)) {
             return true;

@@ -4,8 +4,8 @@ use std::ops::{Deref, DerefMut};
 
 use crate::CHUNK_MIN;
 
-/// Zeroed or copied bytes outside of the arena's budget, which begin on a page: disks take them without another copy. For
-/// what is computed, such as parity; payload is received and read into the arena.
+/// Page-aligned bytes outside the arena's budget, zeroed or copied; disks take them without another copy. For
+/// computed data such as parity; payload is received and read into the arena.
 pub struct Pages {
     pages: Box<[Page]>,
     len: usize,
@@ -16,12 +16,12 @@ pub struct Pages {
 struct Page([u8; CHUNK_MIN]);
 
 impl Pages {
-    /// Zeros.
+    /// `len` zero bytes.
     pub fn zeros(len: usize) -> Pages {
         Pages { pages: vec![Page([0; CHUNK_MIN]); len.div_ceil(CHUNK_MIN)].into_boxed_slice(), len }
     }
 
-    /// A copy of pieces, one after the other.
+    /// A copy of `pieces`, concatenated.
     pub fn copied<'a>(pieces: impl Iterator<Item = &'a [u8]> + Clone) -> Pages {
         let mut pages = Pages::zeros(pieces.clone().map(<[u8]>::len).sum());
         let mut left = &mut *pages;
@@ -36,14 +36,14 @@ impl Deref for Pages {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the pages are initialised, without bytes between them, and have at least `len`.
+        // SAFETY: the pages are initialised, contiguous, and at least `len` bytes long.
         unsafe { std::slice::from_raw_parts(self.pages.as_ptr().cast(), self.len) }
     }
 }
 
 impl DerefMut for Pages {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and this is their only owner.
+        // SAFETY: as above; `&mut self` is the only access.
         unsafe { std::slice::from_raw_parts_mut(self.pages.as_mut_ptr().cast(), self.len) }
     }
 }

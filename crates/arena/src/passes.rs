@@ -1,5 +1,5 @@
-//! Passes over payload, counted: how many bytes user space read or wrote, and why. The figure per byte moved is
-//! the one that tells whether a path is as short as it should be.
+//! Counts passes over payload: how many bytes user space read or wrote, and why. Bytes touched per byte
+//! transferred show whether a data path makes more passes than it needs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 pub enum Pass {
     /// Copied from one buffer to another.
     Copy,
-    /// Placed into its final buffer from a receive buffer, as a card would place it by DMA.
+    /// Copied into its final buffer from a receive buffer, where a network adapter would place it by DMA.
     Place,
     /// Read for a CRC.
     Crc,
@@ -39,12 +39,12 @@ pub struct Counts {
 /// Bytes by [`Pass`].
 type Cells = [AtomicU64; 5];
 
-/// What threads have counted that have ended.
+/// The counts of threads that have ended.
 static ENDED: Cells = [const { AtomicU64::new(0) }; 5];
-/// The cells of those that run.
+/// The counters of running threads.
 static RUNNING: Mutex<Vec<Arc<Cells>>> = Mutex::new(Vec::new());
 
-/// The cells of a thread, which it alone writes: counting takes no locked instruction.
+/// The counters of one thread. Only that thread writes them, so counting needs no locked instruction.
 struct Own(Arc<Cells>);
 
 thread_local! {
@@ -76,12 +76,12 @@ pub fn count(pass: Pass, bytes: usize) {
         cell.store(cell.load(Ordering::Relaxed) + bytes as u64, Ordering::Relaxed);
     });
     if own.is_err() {
-        // The thread ends.
+        // The thread is ending and its counters are gone.
         ENDED[pass as usize].fetch_add(bytes as u64, Ordering::Relaxed);
     }
 }
 
-/// The counts now.
+/// The current counts of all threads.
 pub fn counts() -> Counts {
     let running = RUNNING.lock();
     let all = || running.iter().map(|cells| &**cells).chain([&ENDED]);

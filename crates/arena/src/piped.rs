@@ -1,12 +1,12 @@
 //! Payload that stays in the kernel between a socket and a file.
 //!
-//! A [`Piped`] reserves memory of the arena for all of its length, although the bytes are in a pipe: so the
-//! arena's budget bounds the pipes, and the bytes can be moved to memory without waiting
-//! ([`Piped::into_bytes`]). That memory is not touched otherwise. A pipe may pin more than its bytes: a slot
-//! refers to a part of a receive buffer of the kernel's. A pipe has [`SLOTS`] of them, and [`Pipes::new`]
-//! sets the maximum number of pipes.
+//! A [`Piped`] reserves arena memory for its full length although the bytes are in a pipe. So the arena's
+//! budget bounds the pipes, and the bytes can always be moved to memory without waiting
+//! ([`Piped::into_bytes`]); until then that memory is not touched. A pipe may pin more memory than its bytes:
+//! each slot refers to a part of one of the kernel's receive buffers. A pipe has [`SLOTS`] slots, and
+//! [`Pipes::new`] sets the maximum number of pipes.
 //!
-//! Invariant: a pipe in `idle` is empty; one that is not, when its payload is dropped, is closed.
+//! Invariant: pipes in `idle` are empty. A pipe that is not empty when its `Piped` is dropped is closed.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,7 +18,7 @@ use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice
 
 use crate::{IoBufMut, Sg, SgMut};
 
-/// References to parts of receive buffers that a pipe holds at most: its size in pages.
+/// Maximum references to receive buffers in one pipe: the pipe's size in pages.
 pub const SLOTS: usize = 256;
 
 /// A bounded set of pipes: a handle, cheap to clone.
@@ -27,7 +27,7 @@ pub struct Pipes(Arc<Mutex<Set>>);
 
 struct Set {
     idle: Vec<Pipe>,
-    /// How many more may be made.
+    /// The number of pipes that may still be created.
     left: usize,
 }
 
@@ -36,38 +36,38 @@ struct Pipe {
     into: OwnedFd,
 }
 
-/// A payload of a known length that comes into a pipe, and goes out of it once.
+/// A payload of a known length that is received into a pipe and then moved out once.
 pub struct Piped {
     set: Pipes,
-    /// Always there until it is dropped.
+    /// `Some` until drop.
     pipe: Option<Pipe>,
     memory: SgMut,
     length: usize,
-    /// Bytes that have come.
+    /// Bytes received so far.
     came: usize,
-    /// Bytes that are in the pipe now.
+    /// Bytes in the pipe now.
     held: usize,
 }
 
 impl Pipes {
-    /// At most `most` pipes, made when they are needed.
+    /// At most `most` pipes, created on demand.
     pub fn new(most: usize) -> Pipes {
         Pipes(Arc::new(Mutex::new(Set { idle: Vec::new(), left: most })))
     }
 
-    /// An empty pipe for `length` bytes, which `memory` has room for.
+    /// An empty pipe for `length` bytes; `memory` is the memory reserved for them.
     ///
     /// # Errors
-    /// `memory`, when all pipes are taken or the system gives no more.
+    /// Returns `memory` if all pipes are in use or the system creates no more.
     ///
     /// # Panics
-    /// When the memory is too little.
+    /// If the capacity of `memory` is less than `length`.
     pub fn take(&self, memory: SgMut, length: usize) -> Result<Piped, SgMut> {
         assert!(memory.iter().map(IoBufMut::capacity).sum::<usize>() >= length);
         let pipe = {
             let mut set = self.0.lock();
             set.idle.pop().or_else(|| {
-                // A failure is for good: the limits that it comes from are.
+                // After a failure no more pipes are created: the limits that cause it are permanent.
                 set.left = set.left.checked_sub(1)?;
                 Pipe::new().inspect_err(|_| set.left = 0).ok()
             })
@@ -88,21 +88,22 @@ impl Pipe {
 }
 
 impl Piped {
-    /// The number of bytes, come or not.
+    /// The payload's length in bytes, received or not.
     #[expect(clippy::len_without_is_empty, reason = "it is never empty")]
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether all of it has come.
+    /// Whether all bytes have been received.
     pub fn is_whole(&self) -> bool {
         self.came == self.length
     }
 
-    /// Takes what `socket` has of it, once; how much, 0 at the end of the stream.
+    /// Moves bytes that `socket` has received into the pipe, by one call. Returns their number, 0 at the end
+    /// of the stream.
     ///
     /// # Errors
-    /// The socket's; `WouldBlock` when it has nothing or no slot is left.
+    /// The socket's error; `WouldBlock` if it has no data or the pipe has no free slot.
     pub fn fill(&mut self, socket: impl AsFd) -> io::Result<usize> {
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
         let n = splice(socket, None, &self.ends().into, None, self.length - self.came, flags)?;
@@ -111,20 +112,22 @@ impl Piped {
         Ok(n)
     }
 
-    /// Moves what is left of it to `file` at `offset`, as far as one call takes it; how much. May wait for the disk.
+    /// Moves the bytes in the pipe to `file` at `offset`, by one call, which may move only some of them.
+    /// Returns their number. May block on the disk.
     ///
     /// # Errors
-    /// The file's; `INVAL` where its file system takes nothing from pipes.
+    /// The file's error; `INVAL` if its file system does not support splice from a pipe.
     pub fn store(&mut self, file: impl AsFd, mut offset: u64) -> rustix::io::Result<usize> {
         let n = splice(&self.ends().from, None, file, Some(&mut offset), self.held, SpliceFlags::MOVE)?;
         self.held -= n;
         Ok(n)
     }
 
-    /// What is in the pipe, in its memory, which has room for what has not come yet.
+    /// Reads the bytes in the pipe into the reserved memory, which also has capacity for bytes not yet
+    /// received.
     ///
     /// # Errors
-    /// The system's; there is no reason for one.
+    /// The error of reading the pipe; none is expected.
     pub fn into_memory(mut self) -> io::Result<SgMut> {
         let mut memory = std::mem::take(&mut self.memory);
         for buf in &mut memory {
@@ -145,10 +148,10 @@ impl Piped {
         Ok(memory)
     }
 
-    /// What is in the pipe, as bytes in memory.
+    /// Like [`Piped::into_memory`], but returns only the bytes received.
     ///
     /// # Errors
-    /// As [`Piped::into_memory`].
+    /// See [`Piped::into_memory`].
     pub fn into_bytes(self) -> io::Result<Sg> {
         Ok(self.into_memory()?.into_iter().filter(|b| !b.is_empty()).map(IoBufMut::freeze).collect())
     }
@@ -163,7 +166,7 @@ impl Drop for Piped {
         let mut set = self.set.0.lock();
         match self.pipe.take() {
             Some(pipe) if self.held == 0 => set.idle.push(pipe),
-            // What is in it goes with it.
+            // Closing the pipe discards the bytes in it.
             _ => set.left += 1,
         }
     }
@@ -199,7 +202,7 @@ mod tests {
         file.read_to_end(&mut stored).expect("read");
         assert_eq!(stored, b"\0\0\0hello, worl");
 
-        // The same pipe again: nothing is left in it.
+        // The same pipe is reused and is empty.
         let mut piped = pipes.take(memory(&arena, 3), 3).expect("a pipe");
         assert_eq!(piped.fill(&two).expect("spliced"), 1);
         two.set_nonblocking(true).expect("set");

@@ -1,8 +1,9 @@
-//! The mapping, its budget, and its waiters.
+//! The memory mapping, its budget, and callers that wait for memory.
 //!
-//! Safety invariant: a chunk that the buddy allocator handed out belongs to exactly one [`IoBufMut`], or to the
-//! owners of one frozen block, or is cut up into blocks that overlap nowhere, until it is given back; so slices of
-//! different chunks never overlap, and a unique buffer's slice is not aliased. The mapping lives as long as `Region`, which every buffer keeps alive.
+//! Safety invariant: until it is returned, a chunk of the buddy allocator belongs to exactly one
+//! [`IoBufMut`], or to the owners of one frozen block, or is cut into blocks that do not overlap. So slices
+//! of different chunks never overlap, and a unique buffer's slice is not aliased. Every buffer keeps
+//! `Region`, and with it the mapping, alive.
 
 use std::io;
 use std::ptr::NonNull;
@@ -28,20 +29,20 @@ pub struct Arena {
 pub enum Class {
     /// Read and write payload: refused when only the reserve is left.
     Payload,
-    /// What must move for payload to be given back (CLOSE, CANCEL, acknowledgements): may use the reserve.
+    /// Messages that let payload memory be freed (CLOSE, CANCEL, acknowledgements): may use the reserve.
     Control,
 }
 
-/// How full the arena is, in bytes.
+/// Memory use of the arena, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// The whole budget.
+    /// The size of the arena.
     pub budget: usize,
-    /// What is handed out now.
+    /// Allocated bytes.
     pub used: usize,
-    /// What only [`Class::Control`] may take.
+    /// Bytes that only [`Class::Control`] may use.
     pub reserve: usize,
-    /// How many callers wait for payload memory.
+    /// The number of callers that wait for memory.
     pub waiting: usize,
 }
 
@@ -50,17 +51,17 @@ pub(crate) struct Region {
     bytes: usize,
     reserve_pages: usize,
     buddy: Mutex<Buddy>,
-    /// The buddy's free pages, written under its lock, read without it.
+    /// The buddy allocator's free pages: written under its lock, read without it.
     free_pages: AtomicUsize,
     freed: Notify,
     waiting: AtomicUsize,
-    /// Slots that threads have taken, a bit each.
+    /// Bitmask of the slots in use by threads.
     slots: AtomicU64,
-    /// Pages that the thread of each slot keeps.
+    /// Pages in the magazine of each slot's thread.
     pub(crate) kept: [Kept; SLOTS],
 }
 
-/// A count that one thread writes, on a cache line of its own.
+/// A counter that only one thread writes, on its own cache line.
 #[derive(Default)]
 #[repr(align(64))]
 pub(crate) struct Kept(pub(crate) AtomicUsize);
@@ -71,7 +72,8 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Arena {
-    /// Maps `budget` bytes, rounded up to whole largest chunks (at least two). Pages are touched on first use.
+    /// Maps `budget` bytes, rounded up to a multiple of [`CHUNK_MAX`] (at least two chunks). The kernel
+    /// provides pages on first use.
     ///
     /// # Errors
     /// The system's error when the address range cannot be mapped.
@@ -107,21 +109,21 @@ impl Arena {
         Ok(Arena { region: Arc::new(region) })
     }
 
-    /// A buffer of capacity at least `len` (up to [`CHUNK_MAX`]) and length 0, or `None` when the budget for
-    /// `class` is spent.
+    /// A buffer of length 0 and a capacity of at least `len` (up to [`CHUNK_MAX`]). Returns `None` if the
+    /// budget for `class` is exhausted.
     ///
     /// # Panics
-    /// When `len` is larger than [`CHUNK_MAX`].
+    /// If `len` is larger than [`CHUNK_MAX`].
     pub fn try_alloc(&self, len: usize, class: Class) -> Option<IoBufMut> {
         assert!(len <= CHUNK_MAX, "a chunk holds at most {CHUNK_MAX} bytes, {len} were asked for");
         self.take(1 << order_for(len), class)
     }
 
-    /// A buffer in one piece of at least `len` bytes, whole pages of 4 KiB. Longer than [`CHUNK_MAX`] it may be missing
-    /// although there is memory enough, which then lies scattered: a caller has another way for that.
+    /// A contiguous buffer of at least `len` bytes, in whole pages of 4 KiB. Beyond [`CHUNK_MAX`] it can
+    /// return `None` because free memory is fragmented, so the caller needs a fallback.
     ///
     /// # Panics
-    /// When `len` is larger than [`RUN_MAX`].
+    /// If `len` is larger than [`RUN_MAX`].
     pub fn try_alloc_run(&self, len: usize, class: Class) -> Option<IoBufMut> {
         assert!(len <= RUN_MAX, "a run holds at most {RUN_MAX} bytes, {len} were asked for");
         self.take(len.max(1).div_ceil(CHUNK_MIN), class)
@@ -136,13 +138,14 @@ impl Arena {
         Some(IoBufMut::new(Arc::clone(&self.region), page, pages))
     }
 
-    /// There is no memory: gives back what this thread keeps; whether that was any.
+    /// Returns this thread's magazine to the region after an allocation failed; whether there was anything to
+    /// return.
     fn emptied(&self) -> bool {
         magazine::empty(&self.region)
     }
 
-    /// Buffers with a capacity of at least `len` together, or `None`; all or nothing. They are largest chunks and a
-    /// last one, or smaller ones where what is free lies scattered: it is the amount that counts.
+    /// Buffers with a total capacity of at least `len`, or `None`. They are chunks of [`CHUNK_MAX`] and a
+    /// last one, or smaller ones if free memory is fragmented: only the amount of free memory matters.
     pub fn try_alloc_sg(&self, len: usize, class: Class) -> Option<SgMut> {
         if len <= CHUNK_MAX
             && let Some(block) = magazine::take(&self.region, 1 << order_for(len))
@@ -166,7 +169,8 @@ impl Arena {
                     room.then(|| buddy.take(1 << order)).flatten().map(|page| (page, 1 << order))
                 });
                 let Some((page, pages)) = found else {
-                    // Freed before a waiter could miss it: no waiter needs a wake-up.
+                    // The lock was held all the time, so no waiter missed this memory and none needs a
+                    // wake-up.
                     taken.iter().for_each(|(page, pages)| buddy.give(*page, *pages));
                     return None;
                 };
@@ -183,10 +187,11 @@ impl Arena {
         )
     }
 
-    /// Like [`Arena::try_alloc_sg`], waiting until there is memory. Waiters are served in turn.
+    /// Like [`Arena::try_alloc_sg`], but waits for memory. Waiters are served in order.
     ///
     /// # Panics
-    /// When `len` is more than half the budget, which might never be free at once: callers bound their I/O size.
+    /// If `len` is more than half the budget: so much might never be free at once. Callers limit their I/O
+    /// size.
     pub async fn alloc_sg(&self, len: usize, class: Class) -> SgMut {
         assert!(len <= self.region.bytes / 2, "{len} bytes of a budget of {}", self.region.bytes);
         if let Some(sg) = self.try_alloc_sg(len, class) {
@@ -196,18 +201,18 @@ impl Arena {
         loop {
             let freed = self.region.freed.notified();
             if let Some(sg) = self.try_alloc_sg(len, class) {
-                self.region.freed.notify_one(); // there may be enough for the next one too
+                self.region.freed.notify_one(); // there may be enough for the next waiter too
                 return sg;
             }
             freed.await;
         }
     }
 
-    /// How full it is, without a lock: a moment ago, where other threads use it.
+    /// Memory use, read without a lock: may be slightly stale while other threads allocate.
     pub fn usage(&self) -> Usage {
         let kept: usize = self.region.kept.iter().map(|k| k.0.load(Ordering::Relaxed)).sum();
         let free = (self.region.free_pages.load(Ordering::Relaxed) + kept) * CHUNK_MIN;
-        let free = free.min(self.region.bytes); // a block on its way is in both counts for a moment
+        let free = free.min(self.region.bytes); // a block that leaves a magazine is counted twice for a moment
         Usage {
             budget: self.region.bytes,
             used: self.region.bytes - free,
@@ -216,17 +221,18 @@ impl Arena {
         }
     }
 
-    /// All memory that it may use, in bytes.
+    /// The size of the arena, in bytes.
     pub fn budget(&self) -> usize {
         self.region.bytes
     }
 
-    /// Bytes that are free for all threads, which is less than is free: cheap enough to ask for each request.
+    /// Free bytes outside the threads' magazines, so a lower bound of what is free. Cheap enough to call for
+    /// each request.
     pub fn shared_free(&self) -> usize {
         self.region.free_pages.load(Ordering::Relaxed) * CHUNK_MIN
     }
 
-    /// Whether payload memory is short: an allocation waits, or little more than the reserve is free.
+    /// Whether payload memory is scarce: an allocation waits, or at most twice the reserve is free.
     pub fn is_short(&self) -> bool {
         self.region.waiting.load(Ordering::Relaxed) > 0
             || self.region.free_pages.load(Ordering::Relaxed) <= 2 * self.region.reserve_pages
@@ -245,19 +251,20 @@ impl Arena {
 }
 
 impl Region {
-    /// Where a chunk lies.
+    /// The address of a page.
     pub(crate) fn at(&self, page: usize) -> NonNull<u8> {
         assert!(page * CHUNK_MIN < self.bytes);
         // SAFETY: the offset lies inside the mapping, as just checked.
         unsafe { self.base.add(page * CHUNK_MIN) }
     }
 
-    /// All of it.
+    /// The size of the region in pages.
     pub(crate) fn pages(&self) -> usize {
         self.bytes / CHUNK_MIN
     }
 
-    /// Whether threads keep nothing: an allocation waits, or less than half is free.
+    /// Whether freed blocks bypass the magazines: an allocation waits, or less than half of the memory is
+    /// free.
     pub(crate) fn is_short(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0 || self.free_pages.load(Ordering::Relaxed) < self.pages() / 2
     }
@@ -271,7 +278,7 @@ impl Region {
         (slot < SLOTS).then_some(slot)
     }
 
-    /// Gives the slot back.
+    /// Releases the slot.
     pub(crate) fn leave(&self, slot: usize) {
         self.kept[slot].0.store(0, Ordering::Relaxed);
         self.slots.fetch_and(!(1 << slot), Ordering::AcqRel);
@@ -287,7 +294,7 @@ impl Region {
         Some(page)
     }
 
-    /// Publishes how much is free; called with the lock held.
+    /// Publishes the number of free pages; the caller holds the lock.
     fn note_free(&self, buddy: &Buddy) {
         self.free_pages.store(buddy.free_pages(), Ordering::Relaxed);
     }
@@ -306,12 +313,12 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and no buffer is left: each keeps the region alive.
+        // SAFETY: this region owns the mapping, and no buffer exists any more: each keeps the region alive.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
 
-/// Counts a waiter for as long as it lives, and passes a wake-up on when it goes away without using it.
+/// Counts a waiter while it exists. On drop it passes on a wake-up that it may not have used.
 struct Waiting<'a>(&'a Region);
 
 impl<'a> Waiting<'a> {
@@ -351,7 +358,7 @@ mod tests {
         let arena = Arena::new(4 << 20).expect("a small mapping");
         let run = arena.try_alloc_run(CHUNK_MAX + 1, Class::Payload).expect("there is memory");
         assert_eq!((run.capacity(), arena.usage().used), (CHUNK_MAX + CHUNK_MIN, CHUNK_MAX + CHUNK_MIN));
-        // What the block had beyond it is free.
+        // The rest of its block is free.
         let rest = arena.try_alloc(CHUNK_MAX / 2, Class::Payload).expect("the other half of its block");
         drop(run);
         drop(rest);
@@ -379,7 +386,7 @@ mod tests {
         assert_eq!(arena.usage().used, used, "what did not suffice was given back");
     }
 
-    /// Waiters that cannot have all they want leave each other alone: none of them is woken by another's try.
+    /// Waiters that cannot be satisfied do not wake each other: a failed attempt wakes no other waiter.
     #[tokio::test]
     async fn waiters_sleep() {
         let arena = Arena::new(8 << 20).expect("a small mapping");

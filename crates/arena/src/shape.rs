@@ -9,7 +9,7 @@ use crate::{Arena, Class, SgMut};
 pub struct Shape(SmallVec<[(u32, u32); 2]>);
 
 impl Shape {
-    /// Of these buffers.
+    /// The shape of these buffers.
     pub fn of(sg: &SgMut) -> Shape {
         Shape(sg.iter().map(|b| (b.capacity() as u32, b.len() as u32)).collect())
     }
@@ -24,7 +24,7 @@ impl Shape {
         self.0.is_empty()
     }
 
-    /// Other buffers of these sizes, if there is memory. Their contents are undefined.
+    /// Allocates buffers of these sizes, or returns `None`. Their contents are undefined.
     pub fn try_alloc(&self, arena: &Arena) -> Option<SgMut> {
         let one = |(capacity, len): &(u32, u32)| {
             let mut b = arena.try_alloc_run(*capacity as usize, Class::Payload)?;

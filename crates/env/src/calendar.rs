@@ -1,6 +1,6 @@
 //! Dates of the Gregorian calendar, in UTC. Years begin in March here, so that a leap day is the last of its year.
 
-/// Seconds of a day.
+/// Seconds per day.
 pub const SECONDS_OF_DAY: i64 = 86_400;
 const DAYS_OF_400_YEARS: i64 = 146_097;
 /// Days from 0000-03-01, where eras of 400 years begin, to 1970-01-01.
@@ -14,7 +14,7 @@ pub fn days(year: i64, month: i64, day: i64) -> i64 {
     era * DAYS_OF_400_YEARS + of_era * 365 + of_era / 4 - of_era / 100 + of_year - DAYS_BEFORE_1970
 }
 
-/// The year, month (1 to 12) and day (from 1) that is so many days after 1970-01-01.
+/// The year, month (1 to 12) and day (from 1) that is `days` days after 1970-01-01.
 pub fn date(days: i64) -> (i64, i64, i64) {
     let shifted = days + DAYS_BEFORE_1970;
     let (era, of_era) = (shifted.div_euclid(DAYS_OF_400_YEARS), shifted.rem_euclid(DAYS_OF_400_YEARS));

@@ -1,19 +1,20 @@
-//! What travels with an I/O, and what a data path call returns.
+//! The context that accompanies each I/O, and the return type of data path calls.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Instant;
 
-/// A future that owns what it needs.
+/// A future that owns its data.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
 
-/// The result of a call that mostly completes at once: no allocation and no task where it does.
+/// The result of a call that usually completes immediately; it then needs no allocation and no task.
 ///
-/// Dropping a pending one loses the result, not the I/O: its driver keeps the buffers until it has completed.
+/// Dropping a pending `Io` discards the result but does not cancel the I/O: the driver keeps the buffers
+/// until it completes.
 pub enum Io<T> {
     /// Completed.
     Done(T),
-    /// Not yet: await this.
+    /// Not completed yet: await the future.
     Pending(BoxFuture<T>),
 }
 
@@ -31,7 +32,7 @@ impl<T: Send + 'static> Io<T> {
         Io::Pending(Box::pin(f))
     }
 
-    /// Maps the result, staying complete if it is.
+    /// Maps the result; a completed one stays completed.
     pub fn map<U: Send + 'static>(self, f: impl FnOnce(T) -> U + Send + 'static) -> Io<U> {
         match self {
             Io::Done(t) => Io::Done(f(t)),
@@ -40,23 +41,23 @@ impl<T: Send + 'static> Io<T> {
     }
 }
 
-/// The owner's epoch that an I/O was issued under (DESIGN decision 10); 0 where there is one machine.
+/// The owner's epoch under which an I/O was issued (DESIGN decision 10); 0 on a single machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Epoch(pub u64);
 
-/// How an I/O wants to be done.
+/// Options of an I/O.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IoFlags {
-    /// Durable before it completes.
+    /// The data is durable before the I/O completes.
     pub write_through: bool,
-    /// Past the cache.
+    /// Bypass the cache.
     pub unbuffered: bool,
 }
 
-/// What travels with an I/O through every layer.
+/// Passed with an I/O through every layer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ctx {
-    /// Answer by then or give up; `None`: no deadline.
+    /// Fail the I/O if it has not completed by then; `None`: no deadline.
     pub deadline: Option<Instant>,
     /// See [`Epoch`].
     pub epoch: Epoch,

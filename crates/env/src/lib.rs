@@ -1,14 +1,14 @@
-//! The only source of time, chance and tasks.
+//! The only source of time, random numbers and tasks.
 //!
 //! **What it is.** [`Env`] is a cheap handle that every component gets at construction. [`Env::real`] reads the
 //! system's clocks and random numbers; [`Env::simulated`] runs on Tokio's paused clock and a seeded generator, so a
 //! run on simulated fabric and memory replays from its seed. Both start tasks on the current-thread runtime of the
 //! worker they are called on. [`Io`] is the return type of every data path call; [`Ctx`] travels with it.
 //!
-//! **What it is not.** No executor of its own and no threads: a worker is a thread with a current-thread Tokio
-//! runtime, made by the program.
+//! **What it is not.** It has no executor and no threads of its own: a worker is a thread with a
+//! current-thread Tokio runtime, which the program creates.
 //!
-//! **Errors.** None; a system without random numbers cannot run the server, and the process ends.
+//! **Errors.** None: without random numbers the server cannot run, and the call panics.
 
 pub mod calendar;
 mod context;
@@ -25,36 +25,37 @@ use parking_lot::Mutex;
 use rand_chacha::ChaCha12Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-/// Time, chance and tasks. Clones share the generator.
+/// Time, random numbers and tasks. Clones share the generator.
 #[derive(Clone)]
 pub struct Env {
     kind: Arc<Kind>,
 }
 
-/// Monotonic time as one number: what is read and subtracted for each request. An [`Instant`] costs several times as much of both.
+/// Monotonic time as one number. Each request reads and subtracts it; with an [`Instant`] both cost several
+/// times as much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment {
-    /// Nanoseconds since a time that stays the same.
+    /// Nanoseconds since a fixed time.
     ns: u64,
 }
 
 impl Moment {
-    /// The time that moments are counted from.
+    /// The origin: zero nanoseconds.
     pub const START: Moment = Moment { ns: 0 };
 
-    /// Nanoseconds from `earlier` to this; 0 if that is later.
+    /// Nanoseconds from `earlier` to this moment; 0 if `earlier` is later.
     #[inline]
     pub fn ns_since(self, earlier: Moment) -> u64 {
         self.ns.saturating_sub(earlier.ns)
     }
 
-    /// So much later.
+    /// This moment plus `time`.
     #[inline]
     pub fn after(self, time: Duration) -> Moment {
         Moment { ns: self.ns.saturating_add(time.as_nanos() as u64) }
     }
 
-    /// So much earlier; [`Moment::START`] at the earliest.
+    /// This moment minus `time`, but not before [`Moment::START`].
     #[inline]
     pub fn before(self, time: Duration) -> Moment {
         Moment { ns: self.ns.saturating_sub(time.as_nanos() as u64) }
@@ -62,7 +63,7 @@ impl Moment {
 }
 
 enum Kind {
-    /// The system's, and one moment in both its forms.
+    /// The system's clocks; the same point in time as both types, for conversion between them.
     Real(Instant, Moment),
     Simulated(Box<Simulated>),
 }
@@ -76,13 +77,13 @@ struct Simulated {
 const SIMULATED_EPOCH_S: u64 = 1_767_225_600;
 
 impl Env {
-    /// The system's clocks and random numbers.
+    /// An environment with the system's clocks and random numbers.
     pub fn real() -> Env {
-        #[allow(clippy::disallowed_methods)] // this is the one place
+        #[allow(clippy::disallowed_methods)] // the only permitted call
         Env { kind: Arc::new(Kind::Real(Instant::now(), monotonic())) }
     }
 
-    /// Virtual time and numbers from `seed`; call it inside a Tokio runtime whose clock is paused.
+    /// Virtual time, and random numbers from `seed`. Call it inside a Tokio runtime whose clock is paused.
     pub fn simulated(seed: u64) -> Env {
         let random = Mutex::new(ChaCha12Rng::seed_from_u64(seed));
         let started = tokio::time::Instant::now().into_std();
@@ -92,7 +93,7 @@ impl Env {
     /// Monotonic time, for intervals and deadlines.
     pub fn now(&self) -> Instant {
         match &*self.kind {
-            #[allow(clippy::disallowed_methods)] // this is the one place
+            #[allow(clippy::disallowed_methods)] // the only permitted call
             Kind::Real(..) => Instant::now(),
             Kind::Simulated(_) => tokio::time::Instant::now().into_std(),
         }
@@ -107,17 +108,18 @@ impl Env {
         }
     }
 
-    /// Nanoseconds of the clock that goes on while the machine sleeps (CLOCK_BOOTTIME): a lease is measured by it.
+    /// Nanoseconds of a clock that also runs while the machine is suspended (CLOCK_BOOTTIME); leases are
+    /// measured with it.
     #[inline]
     pub fn boot_ns(&self) -> u64 {
         match &*self.kind {
             Kind::Real(..) => ns_of(rustix::time::ClockId::Boottime),
-            // Never 0: no machine runs anything when it is switched on.
+            // Never 0, as on a real machine: no program runs at the instant of power-on.
             Kind::Simulated(_) => self.moment().ns + 1,
         }
     }
 
-    /// When a moment of this environment is.
+    /// Converts a moment of this environment to an [`Instant`].
     pub fn instant(&self, at: Moment) -> Instant {
         match &*self.kind {
             Kind::Real(instant, moment) if at >= *moment => {
@@ -131,13 +133,13 @@ impl Env {
     /// Wall-clock time since 1970-01-01 UTC.
     pub fn unix_time(&self) -> Duration {
         match &*self.kind {
-            #[allow(clippy::disallowed_methods)] // this is the one place
+            #[allow(clippy::disallowed_methods)] // the only permitted call
             Kind::Real(..) => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
             Kind::Simulated(s) => Duration::from_secs(SIMULATED_EPOCH_S) + (self.now() - s.started),
         }
     }
 
-    /// Fills `out` with random bytes, fit for keys when real.
+    /// Fills `out` with random bytes. Those of the real environment are suitable for keys.
     pub fn fill_random(&self, out: &mut [u8]) {
         match &*self.kind {
             Kind::Real(..) => aws_lc_rs::rand::fill(out).expect("the system has random numbers"),
@@ -167,8 +169,8 @@ impl Env {
         tokio::time::sleep_until(deadline.into()).await;
     }
 
-    /// Starts a task on this worker if it is one; otherwise `task` is dropped. For work that must continue
-    /// after a drop, on any thread.
+    /// Starts a task on this worker. On a thread that is not a worker, `task` is dropped. For work that must
+    /// continue after a drop, on any thread.
     pub fn spawn_if_running(&self, task: impl Future<Output = ()> + Send + 'static) {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(task);
@@ -178,7 +180,7 @@ impl Env {
     /// Starts a task on this worker; returns its result. It continues when the returned future is dropped.
     ///
     /// # Panics
-    /// The waiter panics when the task has, or its worker has ended.
+    /// The returned future panics if the task panicked or its worker ended.
     pub fn run<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,
@@ -187,8 +189,8 @@ impl Env {
         async move { task.await.expect("a task ends before its worker") }
     }
 
-    /// As [`Env::run`], but the task begins in the first poll of what is returned: what it does before it has to wait comes
-    /// before all that the polling task does later.
+    /// Like [`Env::run`], but the first poll of the returned future also polls the task once. So the task
+    /// runs up to its first wait before the polling task continues.
     pub async fn run_begun<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> T {
         let mut task = Box::pin(task);
         match std::future::poll_fn(|cx| Poll::Ready(task.as_mut().poll(cx))).await {
@@ -197,13 +199,13 @@ impl Env {
         }
     }
 
-    /// Starts a task on this worker; it ends by itself. What it panics with is reported by the runtime.
+    /// Starts a detached task on this worker. The runtime reports its panics.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         tokio::spawn(task);
     }
 }
 
-/// The system's monotonic clock, which [`Instant`] is read from too.
+/// The system's monotonic clock, which is also the clock of [`Instant`].
 #[inline]
 fn monotonic() -> Moment {
     Moment { ns: ns_of(rustix::time::ClockId::Monotonic) }
@@ -235,7 +237,7 @@ mod tests {
         for env in [Env::real(), Env::simulated(7)] {
             let (before, moment, after) = (env.now(), env.moment(), env.now());
             let at = env.instant(moment);
-            // The two readings that stand for the same moment were one after the other.
+            // The two readings were taken one after the other, so they differ slightly.
             let slack = Duration::from_millis(500);
             assert!(before - slack <= at && at <= after + slack, "{before:?} {at:?} {after:?}");
             let (s, later) = (Duration::from_secs(1), moment.after(Duration::from_secs(1)));

@@ -1,23 +1,23 @@
-//! A value that tasks watch, as `tokio::sync::watch` has it. That one wakes its waiters in an order that it chooses at random
-//! (it spreads them over eight queues), so a simulation could not be repeated with it; here it is the order in which they
-//! began to wait.
+//! A watched value, like `tokio::sync::watch`. Tokio wakes waiters in a random order (it spreads them over
+//! eight queues), so a simulation with it is not repeatable. Here waiters are woken in the order in which
+//! they began to wait.
 
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 use tokio::sync::Notify;
 
-/// Changes the value. When it is dropped, the value stays as it is.
+/// Changes the value. After the sender is dropped the value is final.
 pub struct Sender<T>(Arc<Shared<T>>);
 
-/// Sees the value, and waits for another one.
+/// Reads the value and waits for changes.
 #[derive(Clone)]
 pub struct Receiver<T> {
     shared: Arc<Shared<T>>,
     seen: u64,
 }
 
-/// The value does not change any more.
+/// The sender was dropped: the value does not change any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the value does not change any more")]
 pub struct Final;
@@ -33,7 +33,7 @@ struct State<T> {
     is_final: bool,
 }
 
-/// Both ends of a value.
+/// A sender and a receiver of a new value.
 pub fn channel<T: Clone>(value: T) -> (Sender<T>, Receiver<T>) {
     let sender = Sender::new(value);
     let receiver = sender.subscribe();
@@ -41,23 +41,23 @@ pub fn channel<T: Clone>(value: T) -> (Sender<T>, Receiver<T>) {
 }
 
 impl<T: Clone> Sender<T> {
-    /// With the first value.
+    /// A sender with this initial value.
     pub fn new(value: T) -> Sender<T> {
         let state = RwLock::new(State { value, version: 0, is_final: false });
         Sender(Arc::new(Shared { state, changed: Notify::new() }))
     }
 
-    /// The present value.
+    /// The current value.
     pub fn get(&self) -> T {
         self.0.state.read().value.clone()
     }
 
-    /// A receiver that has seen the present value.
+    /// A receiver that has already seen the current value.
     pub fn subscribe(&self) -> Receiver<T> {
         Receiver { seen: self.0.state.read().version, shared: Arc::clone(&self.0) }
     }
 
-    /// Replaces the value; returns the one before.
+    /// Replaces the value; returns the previous one.
     pub fn send_replace(&self, value: T) -> T {
         let mut before = value;
         self.send_modify(|present| std::mem::swap(present, &mut before));
@@ -72,7 +72,8 @@ impl<T: Clone> Sender<T> {
         });
     }
 
-    /// Changes the value; `change` says whether it did, and so does this.
+    /// Calls `change`, which returns whether it changed the value; receivers are woken only then. Returns the
+    /// same.
     pub fn send_if_modified(&self, change: impl FnOnce(&mut T) -> bool) -> bool {
         {
             let mut state = self.0.state.write();
@@ -94,15 +95,16 @@ impl<T> Drop for Sender<T> {
 }
 
 impl<T: Clone> Receiver<T> {
-    /// The present value.
+    /// The current value.
     pub fn get(&self) -> T {
         self.shared.state.read().value.clone()
     }
 
-    /// Waits for a change that this receiver has not seen. What a dropped call has not seen, the next one does.
+    /// Waits for a change that this receiver has not seen. Cancel-safe: after a dropped call, the next call
+    /// still sees the change.
     ///
     /// # Errors
-    /// [`Final`].
+    /// [`Final`] if the sender was dropped and no unseen change remains.
     pub async fn changed(&mut self) -> Result<(), Final> {
         loop {
             let mut changed = std::pin::pin!(self.shared.changed.notified());
@@ -122,10 +124,10 @@ impl<T: Clone> Receiver<T> {
         }
     }
 
-    /// Waits until the value is so, and returns it.
+    /// Waits until `is_so` holds for the value, and returns it.
     ///
     /// # Errors
-    /// [`Final`]: it never will be.
+    /// [`Final`] if the sender was dropped and the final value does not satisfy `is_so`.
     pub async fn wait_for(&mut self, mut is_so: impl FnMut(&T) -> bool) -> Result<T, Final> {
         loop {
             {
@@ -159,7 +161,7 @@ mod tests {
         assert_eq!(waits.await.expect("it ends"), (Err(Final), Err(Final)));
     }
 
-    /// A receiver of `tokio::sync::watch` is woken in another order each time.
+    /// `tokio::sync::watch` wakes its receivers in a random order.
     #[tokio::test]
     async fn waiters_are_woken_in_their_order() {
         let (sender, receiver) = channel(false);
