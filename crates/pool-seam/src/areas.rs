@@ -2,27 +2,27 @@
 
 use crate::{GROUP, UNIT};
 
-/// Bytes on a disk.
+/// A byte range of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// From the beginning of the disk.
+    /// In bytes from the beginning of the disk.
     pub offset: u64,
-    /// How many.
+    /// In bytes.
     pub length: u64,
 }
 
-/// Where everything is on a disk; its label has these values.
+/// The position of each area of a disk, as recorded in its label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Areas {
-    /// Bytes of the disk that are the pool's.
+    /// Bytes of the disk that the pool uses.
     pub size: u64,
     /// The first label.
     pub label_a: Extent,
     /// The second one.
     pub label_b: Extent,
-    /// The claim's two places.
+    /// The two blocks of the claim.
     pub claim: Extent,
-    /// The fence table's two places.
+    /// The two blocks of the fence table.
     pub fences: Extent,
     /// The slots of marks.
     pub marks: Extent,
@@ -30,7 +30,7 @@ pub struct Areas {
     pub checkpoint_0: Extent,
     /// The second one.
     pub checkpoint_1: Extent,
-    /// The ring of the metadata's journal.
+    /// The ring buffer of the metadata's journal.
     pub journal: Extent,
     /// The slabs, each with its checksum blocks.
     pub slabs: Extent,
@@ -41,30 +41,30 @@ pub struct Areas {
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
 
-/// Bytes of a slot of marks: two places.
+/// Bytes of a slot of marks: two blocks.
 const SLOT: u64 = 2 * UNIT;
 
-/// A new pool has no more slabs than this, if slabs may be large enough: each takes some 60 bytes of memory,
-/// and operations over all of them take time.
+/// A new pool gets at most this many slabs if the slab size allows it: each slab takes some 60 bytes of
+/// memory, and operations on all slabs take time.
 const SLABS_MANY: u64 = 1 << 20;
 
 impl Extent {
-    /// So many bytes from there.
+    /// The `length` bytes from `offset` on.
     pub const fn new(offset: u64, length: u64) -> Extent {
         Extent { offset, length }
     }
 
-    /// The first byte after it.
+    /// The offset after the last byte.
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.length)
     }
 }
 
 impl Areas {
-    /// The first label: where a disk is looked at first.
+    /// The first label: the one that is read first.
     pub const LABEL_A: Extent = Extent::new(64 * KIB, UNIT);
 
-    /// The smallest disk that a pool takes, in bytes.
+    /// The smallest disk that a pool accepts, in bytes.
     pub const DISK_MIN: u64 = 16 * MIB;
 
     /// The smallest slab, in bytes.
@@ -73,20 +73,21 @@ impl Areas {
     /// The largest slab, in bytes.
     pub const SLAB_MAX: u64 = 1024 * MIB;
 
-    /// Where the second label of a disk of `size` bytes is.
+    /// The position of the second label on a disk of `size` bytes.
     pub fn label_b(size: u64) -> Extent {
         Extent::new((size / UNIT).saturating_sub(1) * UNIT, UNIT)
     }
 
-    /// The slab size for a pool whose smallest disk has `smallest` bytes, and all of them `all`: 256 MiB; up
-    /// to 1 GiB, so that there are no more than a million; less, so that the smallest disk has 64.
+    /// The slab size, in bytes, for disks with `all` bytes in total, the smallest with `smallest`. It is
+    /// usually 256 MiB; up to 1 GiB to keep the pool below a million slabs; less, to give the smallest disk
+    /// 64 slabs.
     pub fn slab_bytes_for(smallest: u64, all: u64) -> u64 {
         let usual = all.div_ceil(SLABS_MANY).next_power_of_two().clamp(256 * MIB, Self::SLAB_MAX);
         let share: u64 = 1 << (smallest / 64).max(1).ilog2();
         share.clamp(Self::SLAB_MIN, usual)
     }
 
-    /// Lays out a disk of `size` bytes; `None` when it has no room for one slab.
+    /// Lays out a disk of `size` bytes. Returns `None` if it is too small for one slab.
     pub fn plan(size: u64, slab_bytes: u64) -> Option<Areas> {
         if size < Self::DISK_MIN {
             return None;
@@ -120,17 +121,17 @@ impl Areas {
         [self.checkpoint_0, self.checkpoint_1]
     }
 
-    /// Place 0 or 1 of the claim.
+    /// Block 0 or 1 of the claim.
     pub fn claim_place(&self, place: u64) -> Extent {
         Extent::new(self.claim.offset + (place & 1) * UNIT, UNIT)
     }
 
-    /// How many slots of marks there are: spaces with higher slots have no slabs on this disk.
+    /// The number of slots of marks: a space with a higher slot number has no slabs on this disk.
     pub fn slots(&self) -> u16 {
         u16::try_from(self.marks.length / SLOT).unwrap_or(u16::MAX)
     }
 
-    /// How many slabs there are.
+    /// The number of slabs.
     pub fn slab_count(&self) -> u32 {
         u32::try_from(self.slabs.length / self.stride()).unwrap_or(u32::MAX)
     }
@@ -146,7 +147,8 @@ impl Areas {
         Extent::new(self.checksums(slab).end(), self.slab_bytes)
     }
 
-    /// Whether they are in order, apart, aligned, inside the disk and large enough; for labels that others wrote.
+    /// Validates areas from a label that another program may have written: they must be in order, disjoint,
+    /// aligned, inside the disk and large enough.
     pub fn is_sound(&self) -> bool {
         let in_order = [
             self.label_a,

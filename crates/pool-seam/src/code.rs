@@ -1,28 +1,29 @@
-//! Parity of a stripe: the exclusive or of its data units, of all or of each half of them, and their
-//! Reed-Solomon sum over GF(2^8). Pure.
+//! Parity of a stripe: the exclusive or of each group of data units, and a Reed-Solomon sum of all data units
+//! over GF(2^8). Pure functions.
 //!
-//! A [`Code`] divides the data columns into groups, one after the other. With `D0..Dk` the data units of a
-//! stripe its parity units are, in this order:
+//! A [`Code`] divides the data columns into one or more consecutive groups. With `D0..Dk` the data units of a
+//! stripe, its parity units are, in this order:
 //!
-//! * of each group the exclusive or of its data units, `P = Da + ... + Db`;
+//! * for each group the exclusive or of its data units, `P = Da + ... + Db`;
 //! * if the code has a global parity, `Q = g^0 D0 + g^1 D1 + ... + g^k Dk`, where `+` is exclusive or,
 //!   `g = 2` and the field's polynomial is `x^8 + x^4 + x^3 + x^2 + 1`.
 //!
 //! With one group that is RAID 5, and with Q RAID 6; with two groups and Q it is a local reconstruction code:
 //! LRC (8,2,1), LRC (12,2,1).
 //!
-//! Losses are decodable as follows, and if this fails, nothing helps ([`Code::decodes`]). A group that lost
-//! one of its units, data or P, computes it from its others. If one group has lost two, all others are
-//! complete by now, so Q is an equation for this group alone. If P is lost with `Dx`, it gives `g^x Dx`. If
-//! `Dx` and `Dy` are, P gives `Dx + Dy` and Q `g^x Dx + g^y Dy`, and `g^x` is not `g^y`: the powers of 2 up
-//! to the 254th differ. Q itself is computed from the data. So each group may lose one unit, and one more
-//! unit may be lost anywhere: any two, and many threes. More losses have fewer equations than unknowns: a
-//! group's P and Q are the only equations about its units.
+//! Lost units are recovered as follows; if this fails, they cannot be recovered ([`Code::decodes`]). A group
+//! that lost one unit, data or P, computes it from the others of the group. If one group lost two, all other
+//! groups are complete after that step, so Q is an equation for this group alone. If P and `Dx` are lost, Q
+//! yields `g^x Dx`. If `Dx` and `Dy` are lost, P yields `Dx + Dy` and Q yields `g^x Dx + g^y Dy`. These are
+//! independent because the powers of 2 up to the 254th differ. A lost Q is computed from the data. So each
+//! group may lose one unit, and one more unit may be lost anywhere: every loss of two is recoverable, and
+//! many losses of three. With more losses there are fewer equations than unknowns, because P and Q are the
+//! only equations about a group's units.
 //!
-//! All is linear, so a change of a unit changes its group's P and Q by the difference alone, and no other
-//! group's P. A unit that was never written is zeros.
+//! The code is linear: a change of a unit changes Q and its group's P by a multiple of the difference, and no
+//! other group's P. A unit that was never written counts as zeros.
 //!
-//! Bytes are handled eight to a word, without tables, so that the compiler makes vectors of it.
+//! Eight bytes are processed per word, without tables, so that the compiler can vectorise the loops.
 
 mod field;
 #[cfg(test)]
@@ -30,14 +31,14 @@ mod tests;
 
 use field::{inverse, power};
 
-/// The most data units of a stripe.
+/// The maximum number of data units of a stripe.
 pub const DATA_MAX: usize = 16;
 
-/// The most units of a stripe, parity too.
+/// The maximum number of units of a stripe, parity included.
 pub const COLUMNS_MAX: usize = 18;
 
-/// Which parity units a stripe has beside its data units. Columns are counted with those of data first, then
-/// a local parity of each group, then the global one.
+/// The parity units of a stripe. Columns are numbered in this order: data, one local parity for each group,
+/// the global parity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code {
     data: usize,
@@ -51,12 +52,11 @@ pub trait Unit: AsRef<[u8]> + From<Vec<u8>> {}
 impl<T: AsRef<[u8]> + From<Vec<u8>>> Unit for T {}
 
 impl Code {
-    /// A code with this many data columns in this many groups of the same size, with or without a global
-    /// parity.
+    /// A code with `data` data columns in `groups` groups of the same size, with or without a global parity.
     ///
     /// # Panics
-    /// When there is no group, a group would have less than two columns or more than another, or there are more columns than [`DATA_MAX`] and
-    /// [`COLUMNS_MAX`] say.
+    /// If there is no group, the groups differ in size or have less than two columns, or there are more
+    /// columns than [`DATA_MAX`] or [`COLUMNS_MAX`].
     pub fn new(data: usize, groups: usize, global: bool) -> Code {
         let code = Code { data, groups, global: usize::from(global) };
         assert!(groups > 0 && data.is_multiple_of(groups) && data / groups > 1, "{code:?}");
@@ -64,27 +64,27 @@ impl Code {
         code
     }
 
-    /// Data columns.
+    /// The number of data columns.
     pub fn data(self) -> usize {
         self.data
     }
 
-    /// Parity columns.
+    /// The number of parity columns.
     pub fn parity(self) -> usize {
         self.groups + self.global
     }
 
-    /// All columns.
+    /// The number of all columns.
     pub fn columns(self) -> usize {
         self.data + self.parity()
     }
 
-    /// All columns, by bit.
+    /// Bitmask of all columns.
     pub fn all(self) -> u32 {
         (1 << self.columns()) - 1
     }
 
-    /// Data columns that a parity column is made of, by bit; of a data column, itself.
+    /// Bitmask of the data columns that a parity column is computed from; for a data column, its own bit.
     pub fn covers(self, column: usize) -> u32 {
         let size = self.data / self.groups;
         match column.checked_sub(self.data) {
@@ -94,14 +94,14 @@ impl Code {
         }
     }
 
-    /// Parity columns that any of these data columns has a part in, by bit.
+    /// Bitmask of the parity columns that depend on any of these data columns.
     pub fn parities_of(self, data: u32) -> u32 {
         let touched = |c: &usize| self.covers(*c) & data != 0;
         (self.data..self.columns()).filter(touched).fold(0, |all, c| all | 1 << c)
     }
 
-    /// The columns, this one too, that it can be made from when it alone of them is lost, by bit: fewer than
-    /// all. `None` where no fewer do.
+    /// Bitmask of the smallest set of columns that includes `column` and can rebuild it if no other column of
+    /// the set is lost. Returns `None` if this set is all columns.
     pub fn near(self, column: usize) -> Option<u32> {
         if self.groups == 1 {
             return None;
@@ -113,30 +113,30 @@ impl Code {
         Some(near)
     }
 
-    /// Whether all columns can be made from these, given by bit.
+    /// Whether all columns can be computed from those in the bitmask `have`.
     pub fn decodes(self, have: u32) -> bool {
         self.excess(self.all() & !have) <= self.global
     }
 
-    /// How many more columns may be lost, whichever they are, when these are there; `None` when too many are
-    /// lost already.
+    /// How many more columns, whichever they are, may be lost from those in the bitmask `have`. Returns
+    /// `None` if too many are already lost.
     pub fn spare(self, have: u32) -> Option<usize> {
         let lost = self.all() & !have;
-        // Losses beyond one of a group that are still to come until it is too much.
+        // The number of further losses, beyond the first in a group, after which decoding fails.
         let left = (self.global + 1).checked_sub(self.excess(lost)).filter(|left| *left > 0)?;
         let any_group = (0..self.groups).any(|g| self.members(g) & lost != 0);
-        // The first loss of a group costs nothing; that of the global parity does, but there is only one.
+        // The first loss in a group costs nothing. A loss of the global parity does, but there is only one.
         Some(if any_group { left - 1 } else { left })
     }
 
-    /// Losses beyond the first of each group.
+    /// The number of losses beyond the first of each group.
     fn excess(self, lost: u32) -> usize {
         let of = |group| ((lost & self.members(group)).count_ones() as usize).saturating_sub(1);
         let global = (lost >> (self.data + self.groups)).count_ones() as usize;
         (0..self.groups).map(of).sum::<usize>() + global
     }
 
-    /// The data columns of a group and its parity, by bit.
+    /// Bitmask of a group's data columns and its parity column.
     fn members(self, group: usize) -> u32 {
         self.covers(self.data + group) | 1 << (self.data + group)
     }
@@ -154,11 +154,11 @@ impl Code {
         }
     }
 
-    /// Adds what a data column has, or the difference between new and old, to parity unit `parity`, counted
-    /// from the first parity column.
+    /// Adds the content of a data column, or the difference between new and old content, to parity unit
+    /// `parity` (counted from the first parity column).
     ///
     /// # Panics
-    /// When the lengths differ, or are not multiples of 8.
+    /// If the lengths differ or are not multiples of 8.
     pub fn add(self, parity: usize, column: usize, bytes: &[u8], to: &mut [u8]) {
         match self.factor(parity, column) {
             0 => assert!(bytes.len() == to.len()),
@@ -166,7 +166,7 @@ impl Code {
         }
     }
 
-    /// The parity units of a stripe; `None` is zeros.
+    /// Computes the parity units of a stripe; `None` stands for zeros.
     pub fn encode(self, length: usize, data: &[Option<&[u8]>]) -> Vec<Vec<u8>> {
         let mut out = vec![vec![0; length]; self.parity()];
         for (j, to) in out.iter_mut().enumerate() {
@@ -179,8 +179,8 @@ impl Code {
         out
     }
 
-    /// Fills in those missing units of a stripe that are `wanted`, by bit; others of them may be filled in
-    /// too. False, with nothing changed, when too few are there.
+    /// Computes the missing units in the bitmask `wanted`; it may compute other missing units too. Returns
+    /// false, and changes nothing, if too few units are present.
     pub fn recover<U: Unit>(self, length: usize, columns: &mut [Option<U>], wanted: u32) -> bool {
         let missing =
             columns.iter().enumerate().filter(|(_, c)| c.is_none()).fold(0_u32, |m, (c, _)| m | 1 << c);
@@ -214,7 +214,7 @@ impl Code {
         if let Some((group, lost)) = whole.iter().find(|(_, lost)| lost.count_ones() == 2) {
             self.recover_two(length, columns, *group, *lost);
         }
-        // All data is there.
+        // All data columns are present now.
         for j in 0..self.parity() {
             if columns[self.data + j].is_none() && wanted & 1 << (self.data + j) != 0 {
                 columns[self.data + j] = Some(self.rest(j, length, columns).into());
@@ -223,7 +223,8 @@ impl Code {
         true
     }
 
-    /// Makes two units of a group, of which at least one is data, with the global parity; all data of others is there.
+    /// Recovers two units of a group, at least one of which is data, with the global parity. The data of all
+    /// other groups is present.
     fn recover_two<U: Unit>(self, length: usize, columns: &mut [Option<U>], group: usize, lost: u32) {
         let q = self.groups;
         let data: Vec<usize> = bits(lost & self.covers(self.data + group)).collect();
@@ -248,8 +249,8 @@ impl Code {
         }
     }
 
-    /// From a parity unit (zeros if it is missing) and all present units that it depends on: the sum of the
-    /// missing ones.
+    /// The sum of the missing units among a parity unit and the data units that it covers: adds up the parity
+    /// unit (zeros if it is missing) and all present data units.
     fn rest<U: Unit>(self, parity: usize, length: usize, columns: &[Option<U>]) -> Vec<u8> {
         let mut rest =
             columns[self.data + parity].as_ref().map_or_else(|| vec![0; length], |u| u.as_ref().to_vec());
@@ -262,7 +263,7 @@ impl Code {
     }
 }
 
-/// The numbers of the bits that are set.
+/// The indexes of the set bits.
 fn bits(set: u32) -> impl Iterator<Item = usize> {
     (0..u32::BITS as usize).filter(move |b| set & 1 << b != 0)
 }

@@ -1,4 +1,4 @@
-//! The coordinator's side of the seam: what an owner asks for, and how the coordinator answers.
+//! The interface that owners call: their requests, and the coordinator's answers.
 
 use std::sync::Arc;
 
@@ -10,49 +10,50 @@ use crate::{
     ScrubRecord, SlabPlace, SpaceEpoch, SpaceId, SpaceView, ViewVersion,
 };
 
-/// The pool's coordinator, which alone writes the metadata.
+/// The pool's coordinator, the only writer of the metadata.
 ///
-/// Calls are repeated until they are answered: each names generation, birth, membership or the former size of what
-/// it changes, so one that is late or comes twice does nothing to another. `docs/0004-spaces.md`, section B, has the table
-/// of what is durable.
+/// Callers repeat a call until it is answered. Each call names the generation, birth, membership or previous
+/// size of its object, so a late or duplicate call changes no other object. `docs/0004-spaces.md`, section B,
+/// has the table of what is durable.
 pub trait Coordinator: Send + Sync {
-    /// The newest view, or `None` when `known` is that. Errors: never `Invalid`.
+    /// Returns the newest view, or `None` if its version is `known`. Errors: never `Invalid`.
     fn view(
         &self,
         owner: OwnerId,
         known: Option<ViewVersion>,
     ) -> Io<Result<Option<Arc<SpaceView>>, SeamError>>;
 
-    /// Carries out all operations in one durable record, exactly once, and returns a view that has them and every disk of
-    /// their slabs. A number that is not higher than the last one done was carried out before: only the view is
-    /// returned. Errors: `NoRoom` and `Invalid` use the number up: the same operations need another one.
+    /// Applies all operations in one durable record, exactly once. Returns a view that includes them and
+    /// every disk of their slabs. If the number is not higher than the last one applied, the request was
+    /// applied before and only the view is returned. Errors: `NoRoom` and `Invalid` use up the number: the
+    /// same operations need a new one.
     fn commit(&self, request: Request) -> Io<Result<Arc<SpaceView>, SeamError>>;
 
-    /// An I/O of this membership failed or hangs: removes the disk from service. The view that is returned shows the
-    /// disk without this membership, also when another call removed it before. Errors: [`SeamError::Needed`] if the
-    /// disk has the only copy of something: the disk stays.
+    /// Reports that an I/O of this membership failed or hangs; the coordinator removes the disk from service.
+    /// The returned view shows the disk without this membership, even if an earlier call removed it. Errors:
+    /// [`SeamError::Needed`] if the disk has the only copy of some data; the disk then stays.
     fn disk_failed(&self, owner: OwnerId, report: DiskReport) -> Io<Result<Arc<SpaceView>, SeamError>>;
 
-    /// Asks for the next turn of a running job, and reports what it has done since it began.
+    /// Asks for the next turn of a running job, and reports its progress since its start.
     fn turn(&self, owner: OwnerId, job: JobId, done: Progress) -> Io<Result<Turn, SeamError>>;
 
-    /// Tells of damage that was found; does not wait, and may be lost. What nobody may forget is in the metadata
-    /// ([`OwnerOp::Lost`]).
+    /// Reports damage; does not wait, and the report may be lost. Findings that must be durable are in the
+    /// metadata ([`OwnerOp::Lost`]).
     fn found(&self, owner: OwnerId, finding: Finding);
 }
 
-/// An owner's right to acknowledge, which ends by itself when the coordinator cannot renew it.
+/// An owner's permission to acknowledge changes. It expires unless the coordinator renews it.
 pub trait Lease: Send + Sync {
-    /// Whether a change may begin, or be acknowledged, now.
+    /// Whether a change may begin or be acknowledged now.
     fn holds(&self) -> bool;
 
-    /// Waits until it does. Errors: [`SeamError::Deposed`], or [`SeamError::Suspended`] when it could not be renewed
-    /// for long.
+    /// Waits until the lease holds. Errors: [`SeamError::Deposed`], or [`SeamError::Suspended`] if it could
+    /// not be renewed for a long time.
     fn hold(&self) -> Io<Result<(), SeamError>>;
 }
 
-/// Changes of the metadata that an owner asks for. Numbers grow within an epoch and are never used twice; one request is
-/// outstanding at a time.
+/// Changes of the metadata that an owner requests. Numbers increase within an epoch and are never reused; an
+/// owner has one request outstanding at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The space.
@@ -61,50 +62,51 @@ pub struct Request {
     pub epoch: SpaceEpoch,
     /// The number, from 1.
     pub number: u64,
-    /// The changes, in their order.
+    /// The changes, in order.
     pub ops: Vec<OwnerOp>,
 }
 
-/// A change of the metadata that an owner asks for. A copy of a row is named by its index and its generation, a row by its
-/// birth, a disk by its membership.
+/// A change of the metadata that an owner requests. A copy of a row is named by its index and generation, a
+/// row by its birth, a disk by its membership.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // of the fields, which are what their types and `docs/on-disk-format.md` say
+#[allow(missing_docs)] // the fields are described by their types and `docs/on-disk-format.md`
 pub enum OwnerOp {
-    /// Slabs for a row; the coordinator chooses them. The row is *new* until `Ready` (rule 18).
+    /// Allocates slabs for a row; the coordinator chooses them. The row is *new* until `Ready` (rule 18).
     Allocate { row: RowNumber },
-    /// The blocks of a new row are written, durably, on these disks, all that are present; its other copies have missed
-    /// everything. Of a log it is known before which replicas have it.
+    /// The blocks of a new row are durable on these disks, all of which are present; its other copies are
+    /// stale in full. For a log, the replicas that have them are known beforehand.
     Ready { row: RowNumber, birth: u32, written: Vec<(DiskNumber, Membership)> },
-    /// The row's slabs are free; it reads as zeros.
+    /// Frees the row's slabs; the row then reads as zeros.
     Free { row: RowNumber, birth: u32 },
-    /// A copy does not have the newest writes of these regions (rule 10). `seen` is the membership that its disk has in the
-    /// owner's view, if it is present there: of a disk that has returned since, the owner sees first what it has.
+    /// Marks these regions of a copy stale (rule 10). `seen` is the disk's membership in the owner's view, if
+    /// it is present there. If the disk has rejoined since, the owner must first check what the disk has.
     Missed { row: RowNumber, index: u8, generation: u32, regions: u64, seen: Option<Membership> },
-    /// A copy has these regions again, durably (rule 14).
+    /// These regions of a copy are current again, durably (rule 14).
     NotMissed { row: RowNumber, index: u8, generation: u32, regions: u64, membership: Membership },
-    /// The disk was set back: its copies have missed all that other copies have (rule 9).
+    /// The disk's content was reset to an older state: its copies are stale wherever other copies exist (rule
+    /// 9).
     Stale { disk: DiskNumber, of: Membership },
-    /// The log was read, and what the disk misses is recorded: its copies count again.
+    /// The owner has read the log and recorded the disk's stale regions: the disk's copies are valid again.
     Accounted { disk: DiskNumber, of: Membership },
-    /// A slab begins to move. The coordinator chooses the place; if an order of its own named one ([`crate::JobOrder::Fill`]),
-    /// on that disk or not at all.
+    /// Begins to move a slab. The coordinator chooses the place. If its own order named one
+    /// ([`crate::JobOrder::Fill`]), the slab moves to that disk or not at all.
     BeginMove { row: RowNumber, birth: u32, index: u8, to: Option<SlabPlace> },
-    /// The moving slab has all that the old one has: it takes its place.
+    /// The new slab has all data of the old one and replaces it.
     EndMove { row: RowNumber, birth: u32 },
-    /// The slab stays where it is.
+    /// Cancels the move: the old slab stays.
     CancelMove { row: RowNumber, birth: u32 },
-    /// The row gets the space's present resiliency. The coordinator chooses which copies stay, and the places of new ones, which
-    /// have missed everything.
+    /// Gives the row the space's current resiliency. The coordinator chooses which copies stay and places new
+    /// ones, which are stale in full.
     Reshape { row: RowNumber, birth: u32 },
-    /// A replica of the log on another disk, which has missed everything (rule 17).
+    /// Replaces a log replica by one on another disk, which is stale in full (rule 17).
     ReplaceLog { index: u8, generation: u32 },
-    /// Another size of the space, in bytes.
+    /// Changes the size of the space, in bytes.
     SetSize { from: u64, to: u64 },
-    /// How far the reading of all copies is.
+    /// The progress of a scrub (reading all copies).
     Scrub(ScrubRecord),
     /// Known lost units.
     Lost(LossRecord),
-    /// What the log must contain from now on (rule 20).
+    /// The minimum content of the log from now on (rule 20).
     Log(LogState),
 }
 
@@ -113,77 +115,77 @@ pub enum OwnerOp {
 pub struct DiskReport {
     /// The disk.
     pub disk: DiskNumber,
-    /// The membership that the I/O was of.
+    /// The membership under which the I/O was issued.
     pub of: Membership,
-    /// What is recorded as the reason for its removal.
+    /// The recorded reason for its removal.
     pub reason: Absence,
     /// The error of the I/O.
     pub error: DiskError,
 }
 
-/// What a job has done since it began.
+/// The progress of a job since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes done.
     pub bytes: u64,
-    /// Bytes there are, as far as is known.
+    /// Total bytes, as far as known.
     pub of: u64,
     /// Units repaired.
     pub healed: u64,
-    /// Units found on no copy.
+    /// Units with no good copy.
     pub lost: u64,
 }
 
-/// What a job may do next.
+/// The coordinator's permission for the next step of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum Turn {
-    /// So many pieces, each of a region or less.
+    /// Process up to `pieces` pieces, each of at most one region.
     Go { pieces: u8 },
-    /// Nothing now: paused, clients need the disks, or a more urgent job runs. The coordinator answers when this changes,
-    /// or with this after a moment; the owner asks again.
+    /// Pause: the job is paused, clients need the disks, or a more urgent job runs. The coordinator answers
+    /// when this changes, or with `Wait` after a short time; the owner then asks again.
     Wait,
-    /// Nothing more: the job ends after its outstanding pieces.
+    /// Stop after the outstanding pieces.
     Stop,
 }
 
-/// Why the coordinator did not do it.
+/// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SeamError {
-    /// The space has a newer owner, of this epoch: the caller must not acknowledge anything any more.
+    /// The space has a newer owner, with this epoch: the caller must not acknowledge any more changes.
     #[error("the virtual disk has another owner, with epoch {}", .0.0)]
     Deposed(SpaceEpoch),
-    /// The request does not fit the metadata, which is this now.
+    /// The request does not match the metadata. The current view is attached.
     #[error("the metadata has changed since the request was made")]
     Invalid(Arc<SpaceView>),
-    /// The disk has the only copy of something, so it stays in service.
+    /// The disk has the only copy of some data, so it stays in service.
     #[error("disk {} has the only copy of some data", .0.0)]
     Needed(DiskNumber),
-    /// No disks for new slabs.
+    /// There are no disks for new slabs.
     #[error("no room for another row: {0}")]
     NoRoom(NoPlace),
-    /// The pool takes no changes now.
+    /// The pool accepts no changes at present.
     #[error("the pool is suspended: {0}")]
     Suspended(Suspension),
-    /// Another process coordinates the pool now: repeat the request there.
+    /// Another process now coordinates the pool: repeat the request there.
     #[error("the pool has another coordinator")]
     Moved,
-    /// Of an owner: it could not do what it was asked to, for this reason. What it has done counts.
+    /// From an owner: it could not complete the request, for this reason. Partial work remains.
     #[error("{0}")]
     Failed(String),
-    /// It may have been done or not: repeat the request with the same number.
+    /// The outcome is unknown: repeat the request with the same number.
     #[error("it is not known whether the request was carried out")]
     Unknown,
 }
 
-/// Why a pool takes no changes. It takes them again when the cause has ended.
+/// Why a pool accepts no changes. It accepts them again when the cause ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum Suspension {
-    /// Too many of the disks with its metadata failed.
+    /// Too many of the disks with metadata failed.
     #[error("{left} of its disks with metadata remain and {needed} are needed")]
     TooFewVoters { left: u16, needed: u16 },
-    /// The lease has ended: it is not known whether another process has taken the pool.
+    /// The lease has expired: another process may have taken the pool.
     #[error("the lease of its owner has expired")]
     LeaseEnded,
     /// Another process has taken the pool, with this epoch.
@@ -191,14 +193,14 @@ pub enum Suspension {
     TakenOver(u64),
 }
 
-/// Why there is no place.
+/// Why no slab can be placed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum NoPlace {
-    /// The caller's: there is nothing to place.
+    /// Caller's error: there is no such row or space.
     #[error("the pool has no virtual disk {}, or it has no such row", .0.0)]
     NoSuchRow(SpaceId),
-    /// Fewer disks have room than the row needs. `media`: which disks count.
+    /// Too few disks have room for the row. `media`: which disks count.
     #[error("{} and there are {disks}; add {} or make room", shortage(*.needed, *.media), .media.disks())]
     NoRoom { needed: usize, disks: usize, media: MediaClass },
 }

@@ -2,29 +2,29 @@
 
 use crate::{DiskNumber, SpaceId};
 
-/// The kind of damage of a unit.
+/// Kinds of damage to a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Found {
-    /// One copy was not what was written; another was, and has replaced it.
+    /// One copy had wrong content and was repaired from another copy.
     Healed,
-    /// A copy could not be read; another could, and has replaced it.
+    /// One copy could not be read and was repaired from another copy.
     Unreadable,
-    /// A checksum block was damaged, another's, or older than those of the other copies.
+    /// A checksum block was damaged, belonged to another slab, or was older than those of the other copies.
     BadTable,
-    /// A label, a claim, a checkpoint or the journal of the metadata was not what was written, and is again.
+    /// A label, a claim, a checkpoint or the journal of the metadata had wrong content and was repaired.
     Metadata,
-    /// No copy was what was written.
+    /// No copy has the content that was written.
     Lost,
-    /// After a crash: no copy was what any table says, so the lowest one counts. Two writes were in flight.
+    /// After a crash no copy matched any checksum, so the lowest copy was taken. Two writes were in flight.
     Unsettled,
 }
 
 /// One finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The finding.
+    /// The kind of damage.
     pub found: Found,
-    /// The disk of the copy; of the lowest one when it is all of them.
+    /// The disk of the copy; of the lowest copy if all are affected.
     pub disk: DiskNumber,
     /// The space.
     pub space: SpaceId,

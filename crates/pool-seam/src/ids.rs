@@ -1,20 +1,21 @@
-//! Identifiers. Those of a pool and a disk are random and unique everywhere; the short ones are the pool's own.
+//! Identifiers. Those of pools and disks are random and globally unique; the short ones are unique within
+//! their pool.
 
 use std::fmt;
 
-/// Names one pool for ever, whatever it is called.
+/// Identifies a pool permanently, independent of its name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PoolId(pub [u8; 16]);
 
-/// Names one disk of a pool for ever: written in its label, and not the device's serial number.
+/// Identifies a disk of a pool permanently. It is written in the label and is not the device's serial number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DiskId(pub [u8; 16]);
 
-/// A disk's number in its pool; never used again after the disk was removed.
+/// A disk's number in its pool; not reused after the disk is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DiskNumber(pub u16);
 
-/// A space's number in its pool; never used again.
+/// A space's number in its pool; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpaceId(pub u32);
 
@@ -23,7 +24,7 @@ pub struct SpaceId(pub u32);
 pub struct RowNumber(pub u32);
 
 impl RowNumber {
-    /// The row of a space that has its log: one slab for each replica.
+    /// The row that holds the log of a space: one slab for each replica.
     pub const LOG: RowNumber = RowNumber(u32::MAX);
 }
 
@@ -31,31 +32,31 @@ impl RowNumber {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u32);
 
-/// The epoch of a space's owner: the pool's epoch times 2^20, plus the number of handovers in it. So it grows with
-/// every owner, and each opening of the pool has one without a record.
+/// The epoch of a space's owner: the pool's epoch times 2^20, plus the number of handovers in that epoch. So
+/// it increases with every owner, and opening the pool starts a new one without writing a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpaceEpoch(pub u64);
 
 impl SpaceEpoch {
     const HANDOVER_BITS: u32 = 20;
 
-    /// The epoch of the first owner after an opening of the pool with this epoch, which is below 2^42.
+    /// The epoch of the first owner after the pool was opened with epoch `pool_epoch`, which is below 2^42.
     pub fn first(pool_epoch: u64) -> SpaceEpoch {
         SpaceEpoch(pool_epoch << Self::HANDOVER_BITS)
     }
 
-    /// The epoch of the pool that this one was given in.
+    /// The epoch of the pool in which this one was assigned.
     pub fn pool_epoch(self) -> u64 {
         self.0 >> Self::HANDOVER_BITS
     }
 
-    /// The epoch of the next owner; `None` after 2^20 - 1 handovers: the next one is that of the pool's next opening.
+    /// The epoch of the next owner. Returns `None` after 2^20 - 1 handovers: the pool must be reopened first.
     pub fn next(self) -> Option<SpaceEpoch> {
         Some(SpaceEpoch(self.0 + 1)).filter(|next| next.pool_epoch() == self.pool_epoch())
     }
 }
 
-/// An owner of a space; each of its calls to the coordinator names it.
+/// An owner of a space, as named in each of its calls to the coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OwnerId {
     /// The space.
@@ -71,11 +72,11 @@ pub struct OwnerId {
 pub struct ViewVersion {
     /// The epoch that the pool was opened with.
     pub pool_epoch: u64,
-    /// Counts the changes since then.
+    /// The number of changes since then.
     pub number: u64,
 }
 
-/// Counts how often a disk has joined the service; results of an earlier membership of a disk mean nothing.
+/// Counts how often a disk has joined the service. Results from an earlier membership are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Membership(pub u64);
 

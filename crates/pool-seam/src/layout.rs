@@ -1,6 +1,6 @@
-//! Where an address of a space lies: row, column, offset in the column; and back. Pure arithmetic.
+//! Maps an address of a space to row, column and offset in the column, and back. Pure arithmetic.
 //!
-//! A row's data goes round its columns in pieces of the interleave:
+//! A row's data is striped over its columns in pieces of the interleave:
 //!
 //! ```text
 //! address     0      1i     2i     3i     4i     5i      (i = interleave, 2 columns)
@@ -11,7 +11,7 @@
 //! Invariants:
 //! 1. [`Layout::locate`] and [`Layout::address`] are inverses.
 //! 2. The pieces of all [`Run`]s of an I/O cover it once; the pieces of one run lie end to end in its column.
-//! 3. No run crosses a multiple of the boundary it was asked for in its column, nor a row.
+//! 3. No run crosses a row, nor a multiple of the requested boundary in its column.
 
 use std::ops::Range;
 
@@ -27,19 +27,19 @@ pub struct Layout {
     interleave: u64,
 }
 
-/// A byte of a space.
+/// The position of a byte of a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Spot {
     /// Its row.
     pub row: RowNumber,
     /// Its data column.
     pub column: u8,
-    /// Bytes from the beginning of the column, which are bytes from the beginning of each copy's slab.
+    /// Bytes from the beginning of the column, which is also the offset in each copy's slab.
     pub offset: u64,
 }
 
 impl Spot {
-    /// The units of its column in this many bytes from it, a whole number of units.
+    /// The units of its column in the `length` bytes from here; `length` must be a multiple of the unit.
     pub fn units(self, length: u64) -> Range<u32> {
         let first = (self.offset / UNIT) as u32;
         first..first + (length / UNIT) as u32
@@ -51,24 +51,24 @@ impl Spot {
 pub struct Run {
     /// Where it begins.
     pub at: Spot,
-    /// Bytes.
+    /// In bytes.
     pub length: u64,
-    /// Where its bytes are in the I/O's buffers, in the order of the column.
+    /// The positions of its bytes in the I/O's buffers, in column order.
     pub pieces: SmallVec<[Piece; 1]>,
 }
 
-/// Bytes of an I/O that lie together in its buffers and in a column.
+/// Bytes of an I/O that are contiguous both in its buffers and in a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// Bytes from the beginning of the I/O.
     pub start: u64,
-    /// Bytes.
+    /// In bytes.
     pub length: u64,
 }
 
 impl Layout {
-    /// The layout of a space with this many data columns; the interleave is in bytes, a power of two from
-    /// [`UNIT`] to a slab. What is outside of that is taken for the nearest that is not.
+    /// The layout of a space with `columns` data columns. The interleave is in bytes, a power of two from
+    /// [`UNIT`] to a slab. Values out of range are clamped.
     pub fn new(columns: u8, interleave: u32, slab_bytes: u64) -> Layout {
         Layout {
             slab_bytes,
@@ -87,7 +87,7 @@ impl Layout {
         self.slab_bytes
     }
 
-    /// Where an address lies.
+    /// The position of an address.
     pub fn locate(&self, address: u64) -> Spot {
         let within = address % self.row_bytes();
         let (stripe, rest) = (within / self.interleave, within % self.interleave);
@@ -98,14 +98,15 @@ impl Layout {
         }
     }
 
-    /// The address of a place.
+    /// The address of a position.
     pub fn address(&self, spot: Spot) -> u64 {
         let (turn, rest) = (spot.offset / self.interleave, spot.offset % self.interleave);
         let within = (turn * self.columns + u64::from(spot.column)) * self.interleave + rest;
         u64::from(spot.row.0) * self.row_bytes() + within
     }
 
-    /// Where an I/O begins, if all of it lies in one piece of one column, within one multiple of `boundary` there.
+    /// The start of an I/O, if all of it is one piece of one column that crosses no multiple of `boundary`
+    /// there.
     pub fn one_piece(&self, address: u64, length: u64, boundary: u64) -> Option<Spot> {
         let at = self.locate(address);
         let interleave = if self.columns == 1 { self.slab_bytes } else { self.interleave };
@@ -113,11 +114,11 @@ impl Layout {
         (fits(interleave) && fits(boundary)).then_some(at)
     }
 
-    /// Cuts an I/O of `length` bytes at `address` into runs of at most `boundary` bytes (a power of two of
-    /// units), in the order of their first address.
+    /// Splits an I/O of `length` bytes at `address` into runs of at most `boundary` bytes (a power of two, at
+    /// least a unit), in the order of their first address.
     pub fn runs(&self, address: u64, length: u64, boundary: u64) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
-        // The run that each column would continue.
+        // The index of the run that can be extended, for each column.
         let mut last: SmallVec<[usize; 8]> = SmallVec::from_elem(usize::MAX, self.columns as usize);
         let mut done = 0;
         while done < length {

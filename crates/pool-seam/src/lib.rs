@@ -1,12 +1,14 @@
-//! The seam between a pool's coordinator and the owners of its spaces: what one says to the other, and what both know.
+//! The interface between a pool's coordinator and the owners of its spaces: their calls and shared data
+//! types.
 //!
-//! **What it is.** Values, messages and two traits, so that `pool` and `space` agree on them and neither depends on the
-//! other (`docs/0004-spaces.md`, section B): [`Coordinator`] is what an owner calls, [`Owner`] what the coordinator calls.
-//! An owner sees its space as a [`SpaceView`]. In one process the messages are calls of a trait object; a bus would encode
-//! them like the bodies of the metadata. Also arithmetic that both need: where addresses lie ([`layout`]), where areas lie
-//! on a disk ([`Areas`]), which regions a slab has ([`Regions`]), and the map whose clones are cheap ([`Tree`]).
+//! **What it is.** Values, messages and two traits, shared by `pool` and `space` so that neither depends on
+//! the other (`docs/0004-spaces.md`, section B). An owner calls [`Coordinator`]; the coordinator calls
+//! [`Owner`]. An owner sees its space as a [`SpaceView`]. In one process the messages are calls of a trait
+//! object; a network transport would encode them like the bodies of the metadata. The crate also has
+//! arithmetic that both sides need: address layout ([`layout`]), disk areas ([`Areas`]), regions of a slab
+//! ([`Regions`]), and a map with cheap clones ([`Tree`]).
 //!
-//! **What it is not.** It does no I/O and has no state. What a message does is the receiver's.
+//! **What it is not.** It does no I/O and has no state. The receivers implement the messages.
 //!
 //! **Errors.** [`SeamError`]: why the coordinator did not carry out a call.
 
@@ -43,15 +45,16 @@ pub use rows::{Moving, Row, Shape, SlabCopy, Slabs};
 pub use tree::{Iter, Tree};
 pub use view::{Attachment, AttachmentKind, DiskView, LogState, Ownership, SpaceRecord, SpaceView};
 
-/// The size of a checksum and of an atomic write: after a crash a unit is entirely old or entirely new;
-/// bytes.
+/// The size, in bytes, of a checksummed block and of an atomic write: after a crash a unit is entirely old or
+/// entirely new.
 pub const UNIT: u64 = 4096;
 
-/// Units whose checksums are in one block.
+/// The number of units whose checksums are in one block.
 pub const GROUP_UNITS: u64 = 512;
 
 /// Bytes of a space that one checksum block covers.
 pub const GROUP: u64 = GROUP_UNITS * UNIT;
 
-/// The most regions of a slab: overwrites in progress and missed writes are marked by region, one bit each.
+/// The maximum number of regions of a slab. Overwrites in progress and stale data are tracked by region, one
+/// bit each.
 pub const REGIONS: u32 = 64;

@@ -1,13 +1,13 @@
-//! The media of disks in the metadata, and the class of media that a space's slabs may lie on.
+//! Storage media in the metadata, and the class of media on which a space's slabs may be placed.
 
 use std::fmt;
 
 use disk::Media;
 
-/// The media that a space's slabs may lie on (a storage tier's MediaType).
+/// The media on which a space's slabs may be placed (a storage tier's MediaType).
 ///
-/// A set: [`MediaClass::ANY`] is every medium, one that is not known ([`Media::Unspecified`]) too; a disk
-/// whose medium is not known is in no other.
+/// A set of media. [`MediaClass::ANY`] also includes unknown media ([`Media::Unspecified`]), which are in no
+/// other class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MediaClass(u8);
 
@@ -15,27 +15,27 @@ impl MediaClass {
     /// Any disk.
     pub const ANY: MediaClass = MediaClass(0);
 
-    /// Those media; unknown ones cannot be requested, and change nothing.
+    /// The class of these media; [`Media::Unspecified`] has no effect.
     pub fn of(media: impl IntoIterator<Item = Media>) -> MediaClass {
         MediaClass(media.into_iter().fold(0, |all, m| all | bit(m)))
     }
 
-    /// Everything without heads: SSD, NVMe and SCM.
+    /// All media without moving parts: SSD, NVMe and SCM.
     pub fn flash() -> MediaClass {
         MediaClass::of([Media::Ssd, Media::Nvme, Media::Scm])
     }
 
-    /// Whether every disk will do.
+    /// Whether every disk is allowed.
     pub fn is_any(self) -> bool {
         self == MediaClass::ANY
     }
 
-    /// Whether a disk of this medium will do.
+    /// Whether a disk of this medium is allowed.
     pub fn takes(self, media: Media) -> bool {
         self.is_any() || self.0 & bit(media) != 0
     }
 
-    /// Whether all disks that will do for this class do for `other`, too.
+    /// Whether `other` allows every disk that this class allows.
     pub fn is_within(self, other: MediaClass) -> bool {
         other.is_any() || !self.is_any() && self.0 & !other.0 == 0
     }
@@ -49,17 +49,17 @@ impl MediaClass {
         }
     }
 
-    /// The media, the slowest first; none for any.
+    /// The media of the class, the slowest first; empty for [`MediaClass::ANY`].
     pub fn media(self) -> impl Iterator<Item = Media> {
         BY_SPEED.into_iter().filter(move |m| !self.is_any() && self.takes(*m))
     }
 
-    /// As it is on disks: a bit for each medium, see `docs/on-disk-format.md`.
+    /// The encoding on disk: a bit for each medium, see `docs/on-disk-format.md`.
     pub fn bits(self) -> u8 {
         self.0
     }
 
-    /// `None`: there are media that this version does not know.
+    /// Returns `None` if a bit is set that this version does not know.
     pub fn from_bits(bits: u8) -> Option<MediaClass> {
         (bits & !MediaClass::of(BY_SPEED).0 == 0).then_some(MediaClass(bits))
     }
@@ -71,7 +71,7 @@ impl MediaClass {
     }
 }
 
-/// `SSD`, `SSD, NVMe`; `Unspecified` for any, as the cmdlets have it.
+/// `SSD`, `SSD, NVMe`; `Unspecified` for any, as in the cmdlets.
 impl fmt::Display for MediaClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.media().map(|m| m.to_string()).collect();
@@ -79,7 +79,7 @@ impl fmt::Display for MediaClass {
     }
 }
 
-/// The media that are known, the slowest first.
+/// The known media, the slowest first.
 const BY_SPEED: [Media; 4] = [Media::Hdd, Media::Ssd, Media::Nvme, Media::Scm];
 
 /// The bit of a medium in a class: `1 << (number - 1)`.
@@ -90,12 +90,12 @@ fn bit(media: Media) -> u8 {
     }
 }
 
-/// The medium with a number; one that this version does not know is [`Media::Unspecified`].
+/// The medium with this number; [`Media::Unspecified`] for unknown numbers.
 pub fn media_of(number: u8) -> Media {
     BY_SPEED.into_iter().find(|m| media_number(*m) == number).unwrap_or(Media::Unspecified)
 }
 
-/// The number of a medium on disks.
+/// The number of a medium in the on-disk format.
 pub fn media_number(media: Media) -> u8 {
     match media {
         Media::Unspecified => 0,

@@ -1,4 +1,4 @@
-//! The owner's side of the seam: what the coordinator asks the owner of a space for.
+//! The interface that the coordinator calls: its requests to the owner of a space.
 
 use std::sync::Arc;
 
@@ -10,120 +10,122 @@ use crate::{
     SpaceId, SpaceView,
 };
 
-/// The owner of a space, which alone reads and writes the space's slabs and log.
+/// The owner of a space: only it reads and writes the space's slabs and log.
 pub trait Owner: Send + Sync {
-    /// A new view; does not wait. One that is older than the owner's is ignored.
+    /// Passes a new view; does not wait. The owner ignores a view that is older than its own.
     fn update(&self, view: Arc<SpaceView>);
 
-    /// The disk is leaving: no I/O to it begins from now on. Returns the regions of its copies that the disk
-    /// may lack (rule 11); a repeated call returns the same or more. Errors: [`SeamError::Deposed`]: the space has
-    /// another owner.
+    /// The disk is leaving: the owner starts no more I/O to it. Returns the regions of its copies that may
+    /// lack writes (rule 11); a repeated call returns the same or more. Errors: [`SeamError::Deposed`] if the
+    /// space has another owner.
     fn leaving(&self, disk: DiskNumber, of: Membership) -> Io<Result<Vec<CopyRegions>, SeamError>>;
 
-    /// The disk does not leave after all: I/O to it goes on.
+    /// The disk stays in service: the owner resumes I/O to it.
     fn stays(&self, disk: DiskNumber, of: Membership);
 
-    /// The disk is about to join with this membership: compares its mark with the log (rule 9). Errors:
-    /// [`SeamError::Deposed`]: the space has another owner.
+    /// The disk is about to join with this membership: the owner compares the disk's mark with the log (rule
+    /// 9). Errors: [`SeamError::Deposed`] if the space has another owner.
     fn joining(&self, disk: DiskNumber, of: Membership) -> Io<Result<Returned, SeamError>>;
 
-    /// Runs a job to its end; a call with the number of a running one joins it. Errors: what kept the job from its end.
-    /// What it has done counts.
+    /// Runs a job to its end; a call with the number of a running job waits for that job. Errors: why the job
+    /// did not finish; its partial work remains.
     fn run(&self, job: JobId, order: JobOrder) -> Io<Result<JobReport, SeamError>>;
 
-    /// Ends a job after its outstanding pieces; its call of [`Owner::run`] returns then.
+    /// Ends a job after its outstanding pieces; its [`Owner::run`] call then returns.
     fn stop(&self, job: JobId);
 
-    /// Another size of the space, in bytes. Shrinking needs that nothing is written beyond `to`, or `destroy`. Errors:
-    /// [`SeamError::Invalid`]: the space has another size than `from`, or data beyond `to`.
+    /// Changes the size of the space, in bytes. Shrinking requires `destroy`, or no data beyond `to`. Errors:
+    /// [`SeamError::Invalid`] if the current size is not `from`, or if there is data beyond `to`.
     fn resize(&self, from: u64, to: u64, destroy: bool) -> Io<Result<(), SeamError>>;
 
-    /// Ends the ownership: outstanding calls complete, everything is durable, and nothing has to be replayed. Errors:
-    /// the log stays open, and the next owner replays it.
+    /// Ends the ownership: completes outstanding calls and makes everything durable, so that nothing needs
+    /// replay. Errors: the log stays open, and the next owner replays it.
     fn close(&self) -> Io<Result<LogState, SeamError>>;
 
-    /// What the owner has counted.
+    /// The owner's statistics.
     fn status(&self) -> OwnerStatus;
 }
 
-/// Regions of a copy. Its index may change while this is on its way, so its allocation names it.
+/// Regions of a copy. The copy's index may change while this message is in transit, so its generation
+/// identifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyRegions {
     /// The row.
     pub row: RowNumber,
-    /// The allocation of the copy.
+    /// The generation of the copy.
     pub generation: u32,
-    /// The regions, by bit.
+    /// Bitmask of the regions.
     pub regions: u64,
 }
 
-/// What a disk that returns has of a space.
+/// The state of a space's data on a disk that rejoins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum Returned {
-    /// Everything before this sequence of the log, that of its mark; what it lacks is recorded as missed.
+    /// It has everything before this log sequence, taken from its mark; regions that it lacks are recorded as
+    /// stale.
     Proven { mark: u64 },
-    /// It was set back: what other copies have counts as missed on it.
+    /// Its content was reset to an older state: it is stale wherever other copies exist.
     Behind,
-    /// As [`Returned::Behind`], and no other copies have these rows.
+    /// Like [`Returned::Behind`], and these rows have no other copies.
     OnlyCopy(Vec<RowNumber>),
     /// Its mark or its replica of the log could not be read.
     Unreadable(DiskError),
 }
 
-/// What a job is to do.
+/// The task of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobOrder {
-    /// Copies the missed regions of a disk's slabs.
+    /// Copies the stale regions of a disk's slabs.
     Resync(DiskNumber),
     /// Moves these slabs, each a row and an index, to these places; without one, to a place that the coordinator chooses
     /// when the move begins. The index after the last slab is that of a moving copy: its move is given up.
     Fill(Vec<(RowNumber, u8, Option<SlabPlace>)>),
-    /// Gives all rows the space's present resiliency, and copies what present disks have missed.
+    /// Gives all rows the space's current resiliency, and updates stale copies on present disks.
     Reshape,
-    /// Reads all copies, from this row on.
+    /// Reads all copies, starting with this row.
     Scrub(RowNumber),
-    /// Decides units that a crash has left open (rule 12).
+    /// Resolves units whose content is undecided after a crash (rule 12).
     Resolve,
 }
 
-/// The end of a job.
+/// The result of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobReport {
-    /// What it has done.
+    /// The work done.
     pub progress: Progress,
-    /// Slabs, each a row and an index, that it could not do, and why.
+    /// Slabs, each a row and an index, that it could not process, and why.
     pub left: Vec<(RowNumber, u8, Stays)>,
 }
 
-/// Why a slab stays.
+/// Why a slab was not moved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Stays {
-    /// There is no other disk for it.
+    /// No other disk can take it.
     #[error(transparent)]
     NoPlace(#[from] NoPlace),
     /// Its disk is absent, and it has the only copy.
     #[error("the disk has the only copy of some data of virtual disk {}", .0.0)]
     OnlyCopy(SpaceId),
-    /// The row keeps its number of copies for now: a copy that would be freed has something that the others do not have, or
-    /// two columns are on one disk.
+    /// The row keeps its number of copies for now: a copy that would be freed has data that the others lack,
+    /// or two columns are on one disk.
     #[error("copies are not complete, or two columns of a row are on one disk")]
     Shape,
-    /// The job was stopped, or something failed meanwhile.
+    /// The job was stopped, or it failed.
     #[error("parts of it are moved by another job, or could not be copied")]
     Unfinished,
 }
 
-/// What an owner has counted.
+/// Statistics of an owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnerStatus {
-    /// One for each disk of the space that is in service.
+    /// One entry for each disk of the space in service.
     pub disks: Vec<PortStats>,
     /// The newest findings of damage.
     pub findings: Vec<Finding>,
     /// Groups whose checksum blocks are older than the log.
     pub dirty: u64,
-    /// Units that a crash has left open, and disks have not been compared about yet.
+    /// Units whose content is undecided after a crash and whose copies have not been compared yet.
     pub unverified: u64,
 }
 
@@ -134,8 +136,8 @@ pub struct PortStats {
     pub disk: DiskNumber,
     /// The membership.
     pub of: Membership,
-    /// Calls that are outstanding.
+    /// Outstanding calls.
     pub outstanding: u64,
-    /// Writes that completed and are not durable yet, as far as is known.
+    /// Completed writes that are not known to be durable yet.
     pub unflushed: u64,
 }

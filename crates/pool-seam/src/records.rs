@@ -1,5 +1,5 @@
-//! Records of the metadata that the coordinator and the owners of spaces read, and that every version of the format
-//! has. Times are seconds since 1970.
+//! Metadata records that both the coordinator and the owners read, and that every version of the format has.
+//! Times are seconds since 1970.
 
 use crate::code::Code;
 use crate::{DiskNumber, RowNumber};
@@ -7,23 +7,24 @@ use crate::{DiskNumber, RowNumber};
 /// Why a disk is absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absence {
-    /// It was not there when the pool was opened.
+    /// It was not present when the pool was opened.
     NotFound,
-    /// It went away while it was in use.
+    /// It disappeared while in use.
     Gone,
     /// A write failed.
     WriteFailed,
     /// A flush failed: acknowledged writes since the last flush may be lost.
     FlushFailed,
-    /// Its I/O took too long, again and again.
+    /// Its I/O repeatedly took too long.
     Slow,
-    /// By command.
+    /// It was removed by command.
     Asked,
-    /// Its label was older than the pool's memory of it.
+    /// Its label was older than the pool's record of it.
     Stale,
 }
 
-/// Where a disk stands, from near to far; an empty name is one that is not known, and then the disk is its own domain.
+/// The location of a disk, from the narrowest domain to the widest. An empty name is unknown; the disk is
+/// then its own domain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultDomains {
     /// The enclosure.
@@ -34,54 +35,54 @@ pub struct FaultDomains {
     pub rack: String,
 }
 
-/// How far the reading of all copies of a space (scrub) is, and what the last one found. Times are seconds
-/// since 1970, 0: never.
+/// The progress of the current scrub (reading all copies of a space) and the result of the last one. Times
+/// are seconds since 1970; 0: never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScrubRecord {
-    /// When the current one began; 0: none.
+    /// When the current scrub began; 0: none is running.
     pub began: u64,
     /// Whether it was requested by command.
     pub asked: bool,
-    /// The first row that it has not read.
+    /// The first row not yet read.
     pub next: RowNumber,
-    /// Units that it repaired.
+    /// Units repaired so far.
     pub healed: u64,
-    /// Units that it found on no copy.
+    /// Units so far with no good copy.
     pub lost: u64,
-    /// When the last one ended.
+    /// When the last scrub ended.
     pub ended: u64,
-    /// Units that the last one repaired.
+    /// Units that the last scrub repaired.
     pub last_healed: u64,
-    /// Units that the last one found on no copy.
+    /// Units with no good copy in the last scrub.
     pub last_lost: u64,
-    /// From when the time until the next is counted.
+    /// The start of the interval until the next scrub.
     pub since: u64,
 }
 
-/// How a space survives failures.
+/// The redundancy of a space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum Resiliency {
-    /// It does not.
+    /// None.
     #[default]
     Simple,
     /// This many copies: 2 or 3.
     Mirror { copies: u8 },
-    /// Reed-Solomon: 1 or 2 parity columns beside the data columns.
+    /// Reed-Solomon: 1 or 2 parity columns in addition to the data columns.
     Parity { parity: u8 },
-    /// Local reconstruction: the data columns in groups of the same size, a parity column for each, and
-    /// global ones. It survives the loss of any two columns, and one that is lost is made from the others of
-    /// its group. So far 2 groups and 1 global column.
+    /// Local reconstruction: the data columns form groups of the same size. Each group has a parity column,
+    /// and there are global ones. It survives the loss of any two columns; a single lost column is rebuilt
+    /// from its group. Currently 2 groups and 1 global column.
     LocalParity { groups: u8, global: u8 },
 }
 
 /// When slabs are allocated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Provisioning {
-    /// At the first write.
+    /// At the first write to the row.
     #[default]
     Thin,
-    /// When the space is made.
+    /// When the space is created.
     Fixed,
 }
 
@@ -90,12 +91,12 @@ pub enum Provisioning {
 pub struct SlabPlace {
     /// The disk.
     pub disk: DiskNumber,
-    /// Its slab, from 0.
+    /// The slab's number on the disk, from 0.
     pub slab: u32,
 }
 
 impl Resiliency {
-    /// How many disks of a row may be lost.
+    /// How many disks of a row may fail.
     pub fn failures(self) -> usize {
         match self {
             Resiliency::Simple => 0,
@@ -105,13 +106,13 @@ impl Resiliency {
         }
     }
 
-    /// Whether a space of this resiliency may get the other one: its rows keep their columns, and each gets more or fewer
-    /// copies. From or to parity no row could keep its data.
+    /// Whether a space of this resiliency can change to `other`. Rows keep their columns and get more or
+    /// fewer copies; a change from or to parity is not supported.
     pub fn can_become(self, other: Resiliency) -> bool {
         self == other || !self.is_parity() && !other.is_parity()
     }
 
-    /// The code of rows with this many data columns; `None`: they have no parity.
+    /// The code of rows with `data` data columns. Returns `None` if they have no parity.
     pub fn code(self, data: usize) -> Option<Code> {
         match self {
             Resiliency::Simple | Resiliency::Mirror { .. } => None,
@@ -127,7 +128,7 @@ impl Resiliency {
         self.parity_columns() > 0
     }
 
-    /// Parity columns of a row.
+    /// The number of parity columns of a row.
     pub fn parity_columns(self) -> usize {
         match self {
             Resiliency::Simple | Resiliency::Mirror { .. } => 0,
@@ -136,7 +137,7 @@ impl Resiliency {
         }
     }
 
-    /// Copies of each column.
+    /// The number of copies of each column.
     pub fn copies(self) -> usize {
         match self {
             Resiliency::Mirror { copies } => usize::from(copies),

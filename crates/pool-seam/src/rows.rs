@@ -11,50 +11,50 @@ use crate::SlabPlace;
 pub struct SlabCopy {
     /// Where it lies.
     pub place: SlabPlace,
-    /// Its allocation: blocks with another one are not its own.
+    /// The generation of its allocation: blocks with another generation do not belong to it.
     pub generation: u32,
-    /// Regions whose newest writes it does not have, by bit; all bits: everything, in slabs of any size. Of a slab of the
-    /// log 0 or all bits.
+    /// Bitmask of the stale regions; all 64 bits: everything is stale, for slabs of any size. For a slab of
+    /// the log only 0 or all bits.
     pub missed: u64,
 }
 
-/// Which resiliency of its space a row has.
+/// Which of its space's resiliencies a row has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Shape {
-    /// The space's.
+    /// The space's current resiliency.
     #[default]
     Present,
-    /// The one that the space had: a job has not given the row the present one yet. Of the log: it is to get more replicas.
+    /// The space's former resiliency: a job has not converted the row yet. For the log: it is to get more
+    /// replicas.
     Former,
 }
 
-/// A row: the slabs of a multiple of the space's row size. `column * copies + copy` of a mirror; of a coded row data
-/// columns first, then parity columns; of the log one for each replica.
+/// A row: the slabs of one row-sized part of the space. A mirror's slab index is `column * copies + copy`. A
+/// coded row has data columns first, then parity columns. The log has one slab for each replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// The generation with which it was allocated; a move of a slab does not change it.
     pub birth: u32,
     /// Its shape.
     pub shape: Shape,
-    /// Its blocks are not written yet: it holds nothing, whatever its slabs have (rule 18).
+    /// Its blocks have not been written yet: it holds no data, whatever its slabs contain (rule 18).
     pub is_new: bool,
     /// One for each column and copy.
     pub slabs: Slabs,
-    /// Few rows have one: the others have a pointer's room for it.
+    /// Boxed because few rows have one: the others need only a pointer.
     moving: Option<Box<Moving>>,
 }
 
-/// The slabs of a row. There are millions: rows that are clones share them until one of them is changed.
+/// The slabs of a row. There are millions, so cloned rows share them until one is changed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Slabs(Arc<[SlabCopy]>);
 
-/// A slab on its way to another place: until the new one has all that the old one has, both are copies, and
-/// get every write.
+/// A slab being moved: until the new slab has all data of the old one, both are copies and get every write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moving {
-    /// The slab of the row that it will be.
+    /// The index of the slab that it will replace.
     pub index: u8,
-    /// It. Where an operation names a copy of the row by its index, it is the one after the last.
+    /// The new slab. Where an operation names a copy by index, it has the index after the last slab.
     pub copy: SlabCopy,
 }
 
@@ -73,18 +73,18 @@ impl fmt::Debug for Slabs {
 }
 
 impl Row {
-    /// A new row of these slabs, none of which moves, in the space's present shape.
+    /// A new row of these slabs, with no move in progress and the space's current resiliency.
     pub fn new(birth: u32, slabs: impl IntoIterator<Item = SlabCopy>) -> Row {
         let slabs = Slabs(slabs.into_iter().collect());
         Row { birth, shape: Shape::Present, is_new: true, slabs, moving: None }
     }
 
-    /// The same row in the space's present shape, with these slabs, none of which moves.
+    /// The same row with these slabs, no move in progress and the space's current resiliency.
     pub fn reshaped(&self, slabs: impl IntoIterator<Item = SlabCopy>) -> Row {
         Row { is_new: self.is_new, ..Row::new(self.birth, slabs) }
     }
 
-    /// Where one of its slabs is moving to.
+    /// The move in progress, if any.
     pub fn moving(&self) -> Option<Moving> {
         self.moving.as_deref().copied()
     }
@@ -94,18 +94,18 @@ impl Row {
         self.moving = moving.map(Box::new);
     }
 
-    /// Every copy with its index: the row's slabs, then where one of them is moving to.
+    /// Every copy with its index: the row's slabs, then the moving copy if any.
     pub fn copies(&self) -> impl Iterator<Item = (usize, &SlabCopy)> + Clone {
         self.slabs.iter().chain(self.moving.as_deref().map(|m| &m.copy)).enumerate()
     }
 
-    /// The copy of an index.
+    /// The copy with this index.
     pub fn copy(&self, index: usize) -> Option<&SlabCopy> {
         let moving = || self.moving.as_deref().map(|m| &m.copy).filter(|_| index == self.slabs.len());
         self.slabs.get(index).or_else(moving)
     }
 
-    /// The copy of an index, to change.
+    /// The copy with this index, mutable.
     pub fn copy_mut(&mut self, index: usize) -> Option<&mut SlabCopy> {
         if index < self.slabs.len() {
             return Arc::make_mut(&mut self.slabs.0).get_mut(index);
@@ -113,7 +113,7 @@ impl Row {
         self.moving.as_deref_mut().map(|m| &mut m.copy).filter(|_| index == self.slabs.len())
     }
 
-    /// Which of the row's slabs a copy is, or will be.
+    /// The index of the slab that a copy is or will replace.
     pub fn slab_of(&self, index: usize) -> usize {
         match &self.moving {
             Some(m) if index == self.slabs.len() => usize::from(m.index),

@@ -1,13 +1,14 @@
-//! A sorted map that is cheap to copy: a B+-tree whose copies share what neither has changed since.
+//! A sorted map that is cheap to clone: a B+-tree whose clones share nodes until one of them changes a node.
 //!
-//! A clone is one pointer. A change copies the nodes on the way to its key that another clone still has (a
-//! few KiB, whatever the size), and works in place otherwise. So the metadata of a large pool is held once,
-//! though several see it, each at its own moment.
+//! A clone copies one pointer. A change copies the nodes on the path to its key that are shared with another
+//! clone (a few KiB, whatever the size), and works in place otherwise. So the metadata of a large pool is in
+//! memory once, although several readers see it in different versions.
 //!
 //! Invariants:
-//! 1. All leaves are equally deep; a node has at most [`NODE_MAX`] entries, and only an empty tree has an empty one.
-//! 2. The key beside a child is at most the lowest in it, and above all keys of the children before. The
-//!    first child's is unused.
+//! 1. All leaves have the same depth. A node has at most [`NODE_MAX`] entries; it is empty only if the tree
+//!    is.
+//! 2. The key beside a child is at most the lowest key in it, and above all keys of the children before. The
+//!    key of the first child is unused.
 
 use std::fmt;
 use std::ops::{Bound, Index, RangeBounds};
@@ -15,16 +16,17 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-/// Entries of a node: a leaf of rows has 2 KiB then.
+/// Maximum entries per node: a leaf of rows then has 2 KiB.
 const NODE_MAX: usize = 64;
 
-/// A node with fewer looks for a neighbour to become one with.
+/// A node with fewer entries is merged with a neighbour.
 const NODE_FEW: usize = NODE_MAX / 4;
 
-/// Entries that a node grows by: room that nothing is in costs as much as an entry.
+/// The number of entries by which a node's capacity grows: small, because unused capacity costs as much as
+/// entries.
 const GROWTH: usize = 8;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Clone)]
 pub struct Tree<K, V> {
     root: Arc<Node<K, V>>,
@@ -48,7 +50,7 @@ impl<K, V> Default for Tree<K, V> {
 }
 
 impl<K: Ord + Copy, V> Tree<K, V> {
-    /// How many entries there are.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -74,7 +76,7 @@ impl<K: Ord + Copy, V> Tree<K, V> {
         self.get(key).is_some()
     }
 
-    /// All entries, by key.
+    /// All entries, in key order.
     pub fn iter(&self) -> Iter<'_, K, V> {
         self.range(..)
     }
@@ -84,12 +86,12 @@ impl<K: Ord + Copy, V> Tree<K, V> {
         self.iter().map(|(k, _)| k)
     }
 
-    /// All values, by key.
+    /// All values, in key order.
     pub fn values(&self) -> impl Iterator<Item = &V> {
         self.iter().map(|(_, v)| v)
     }
 
-    /// The entries of a range, by key.
+    /// The entries of a range, in key order.
     pub fn range(&self, range: impl RangeBounds<K>) -> Iter<'_, K, V> {
         let start = range.start_bound();
         let before = |k: &K| match start {
@@ -121,7 +123,7 @@ impl<K: Ord + Copy, V> Tree<K, V> {
 }
 
 impl<K: Ord + Copy, V: Clone> Tree<K, V> {
-    /// Sets the value of a key; the one that it had.
+    /// Sets the value of a key; returns the previous one.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         let (old, split) = put(Arc::make_mut(&mut self.root), key, value);
         if let Some(right) = split {
@@ -132,9 +134,9 @@ impl<K: Ord + Copy, V: Clone> Tree<K, V> {
         old
     }
 
-    /// The value of a key, to change.
+    /// The value of a key, mutable.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        // Nothing is copied for what is not there.
+        // A missing key must not cause shared nodes to be copied.
         self.get(key)?;
         let mut node = Arc::make_mut(&mut self.root);
         loop {
@@ -151,7 +153,7 @@ impl<K: Ord + Copy, V: Clone> Tree<K, V> {
         }
     }
 
-    /// Takes a key away; the value that it had.
+    /// Removes a key; returns its value.
     pub fn remove(&mut self, key: &K) -> Option<V> {
         self.get(key)?;
         let old = take(Arc::make_mut(&mut self.root), key)?;
@@ -181,7 +183,7 @@ fn find<K: Ord, V>(entries: &[(K, V)], key: &K) -> Result<usize, usize> {
     entries.binary_search_by(|(k, _)| k.cmp(key))
 }
 
-/// Invariant 2.
+/// The child that may contain the key (invariant 2).
 fn child_of<K: Ord, V>(children: &[(K, V)], key: &K) -> usize {
     children.get(1..).map_or(0, |others| others.partition_point(|(k, _)| k <= key))
 }
@@ -207,8 +209,8 @@ fn put<K: Ord + Copy, V: Clone>(node: &mut Node<K, V>, key: K, value: V) -> (Opt
     }
 }
 
-/// Puts an entry in its place; the right part, when there are too many. One that is added at the end begins a
-/// node of its own, so that what is filled in order is full.
+/// Inserts an entry; if there are too many, splits the node and returns its right part. An entry appended at
+/// the end gets a node of its own, so that filling in key order leaves full nodes.
 fn add<T>(entries: &mut Vec<T>, at: usize, entry: T) -> Option<Vec<T>> {
     if entries.len() < NODE_MAX {
         if entries.len() == entries.capacity() {
@@ -241,7 +243,7 @@ fn take<K: Ord + Copy, V: Clone>(node: &mut Node<K, V>, key: &K) -> Option<V> {
     }
 }
 
-/// Drops a child that is empty; makes one that has few and a neighbour one, when that has room.
+/// Removes an empty child, or merges a child that has few entries with a neighbour that has room.
 fn tidy<K: Ord + Copy, V: Clone>(children: &mut Children<K, V>, at: usize) {
     let len = children[at].1.len();
     if len == 0 {
@@ -259,7 +261,8 @@ fn tidy<K: Ord + Copy, V: Clone>(children: &mut Children<K, V>, at: usize) {
     match (Arc::make_mut(&mut children[left].1), Arc::unwrap_or_clone(right)) {
         (Node::Leaf(left), Node::Leaf(right)) => left.extend(right),
         (Node::Inner(left), Node::Inner(mut right)) => {
-            // It is not the first any more: its key must be a bound, which the one beside its parent was.
+            // The node is no longer the first child: its unused key must become a bound, the one beside its
+            // parent.
             right[0].0 = from;
             left.extend(right);
         }
@@ -267,7 +270,7 @@ fn tidy<K: Ord + Copy, V: Clone>(children: &mut Children<K, V>, at: usize) {
     }
 }
 
-/// The entries of a range, by key.
+/// Iterates over the entries of a range in key order.
 #[derive(Clone)]
 pub struct Iter<'a, K, V> {
     inner: SmallVec<[std::slice::Iter<'a, Child<K, V>>; 4]>,
@@ -322,7 +325,7 @@ impl<K: Ord + Copy, V: Clone> FromIterator<(K, V)> for Tree<K, V> {
     }
 }
 
-/// As a slice has it: for a key that is known to be there.
+/// Like indexing a slice: panics if the key is missing.
 impl<K: Ord + Copy, V> Index<&K> for Tree<K, V> {
     type Output = V;
 

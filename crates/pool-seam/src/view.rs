@@ -1,5 +1,5 @@
-//! What an owner sees of the metadata: `docs/0004-spaces.md`, section B; `docs/on-disk-format.md`, records "space",
-//! "ownership", "log state" and "attachment".
+//! An owner's view of the metadata: `docs/0004-spaces.md`, section B; `docs/on-disk-format.md`, records
+//! "space", "ownership", "log state" and "attachment".
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::{
     RowNumber, ScrubRecord, Shape, SlabCopy, SpaceEpoch, SpaceId, Tree, ViewVersion,
 };
 
-/// All that an owner sees of its space. Immutable; clones share what they have.
+/// An owner's complete view of its space. Immutable; clones share the data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpaceView {
     /// The version: a view with a lower one is ignored.
@@ -21,7 +21,7 @@ pub struct SpaceView {
     pub space: SpaceId,
     /// Bytes of data in a slab.
     pub slab_bytes: u64,
-    /// The space in the metadata, rows and owner included.
+    /// The metadata of the space, rows and owner included.
     pub record: Arc<SpaceRecord>,
     /// The disks that have slabs of the space, absent ones too.
     pub disks: Arc<BTreeMap<DiskNumber, DiskView>>,
@@ -30,9 +30,9 @@ pub struct SpaceView {
 /// A disk as an owner sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskView {
-    /// The present membership; `None`: the disk is absent.
+    /// The current membership; `None` if the disk is absent.
     pub membership: Option<Membership>,
-    /// Where everything is on it.
+    /// The positions of its areas.
     pub areas: Areas,
 }
 
@@ -43,34 +43,36 @@ pub struct SpaceRecord {
     pub name: String,
     /// Bytes that its user sees: a multiple of [`crate::UNIT`].
     pub size: u64,
-    /// How it survives failures.
+    /// The current redundancy.
     pub resiliency: Resiliency,
-    /// The resiliency of the rows that do not have [`SpaceRecord::resiliency`] yet; if all have it, the same.
+    /// The resiliency of rows not yet converted to [`SpaceRecord::resiliency`]; the same if all are
+    /// converted.
     pub former: Resiliency,
-    /// Bytes that go to one column before the next: a power of two, from [`crate::UNIT`] to a slab.
+    /// Bytes in one column before the data continues in the next: a power of two, from [`crate::UNIT`] to a
+    /// slab.
     pub interleave: u32,
     /// Data columns of a row.
     pub columns: u8,
-    /// When its slabs are allocated.
+    /// When slabs are allocated.
     pub provisioning: Provisioning,
-    /// Which disks its slabs may lie on.
+    /// The disks on which its slabs may be placed.
     pub media: MediaClass,
     /// Its owner.
     pub ownership: Ownership,
     /// The slot of its marks, the same on every disk of the pool.
     pub slot: u16,
-    /// What its log has at least.
+    /// The minimum content of its log.
     pub log: LogState,
-    /// Disks whose copies count for nothing until an owner has read the log and accounted for them, each with the
-    /// membership that has ended.
+    /// Disks whose copies are ignored until an owner has read the log and accounted for them; each with the
+    /// membership that ended.
     pub unaccounted: BTreeMap<DiskNumber, Membership>,
-    /// How far the reading of all its copies is.
+    /// The scrub progress (reading all copies).
     pub scrub: ScrubRecord,
     /// Known lost units.
     pub loss: LossRecord,
-    /// Where it is attached when the pool opens, by place.
+    /// Where it is attached when the pool opens; the key is the place.
     pub attachments: BTreeMap<String, Attachment>,
-    /// Its allocated rows; [`RowNumber::LOG`] is that of its log.
+    /// Its allocated rows, including the log's ([`RowNumber::LOG`]).
     pub rows: Tree<RowNumber, Row>,
 }
 
@@ -81,7 +83,7 @@ pub struct Ownership {
     pub node: NodeId,
     /// Its epoch.
     pub epoch: SpaceEpoch,
-    /// The number of the last request of that epoch that was carried out; 0: none.
+    /// The number of the last request of that epoch that was applied; 0: none.
     pub request: u64,
 }
 
@@ -90,23 +92,23 @@ pub struct Ownership {
 pub struct LogState {
     /// The epoch of an owner.
     pub epoch: SpaceEpoch,
-    /// The sequence of a record of that owner, or before its first one that of the record before; of a log that is closed
-    /// the last one.
+    /// The sequence of a record of that owner, or before its first record that of the preceding one. For a
+    /// closed log, the sequence of the last record.
     pub sequence: u64,
-    /// Whether the owner has closed the log: there is nothing to replay.
+    /// Whether the owner has closed the log, so that there is nothing to replay.
     pub is_closed: bool,
 }
 
 /// Where a space is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attachment {
-    /// By which protocol.
+    /// The protocol.
     pub kind: AttachmentKind,
-    /// Whether it cannot be written there.
+    /// Whether the attachment is read-only.
     pub is_read_only: bool,
 }
 
-/// A protocol that gives a space to users.
+/// A protocol by which users access a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachmentKind {
     /// A network block device.
@@ -118,17 +120,17 @@ pub enum AttachmentKind {
 }
 
 impl SpaceView {
-    /// The present membership of a disk; `None`: it is absent, or has no slabs of the space.
+    /// The current membership of a disk. Returns `None` if it is absent or has no slabs of the space.
     pub fn membership(&self, disk: DiskNumber) -> Option<Membership> {
         self.disks.get(&disk)?.membership
     }
 
-    /// The disks that are in service.
+    /// The disks in service.
     pub fn members(&self) -> Vec<(DiskNumber, Membership)> {
         self.disks.iter().filter_map(|(disk, at)| Some((*disk, at.membership?))).collect()
     }
 
-    /// The row of the log; `None` before the coordinator has allocated it.
+    /// The row of the log. Returns `None` before the coordinator has allocated it.
     pub fn log_row(&self) -> Option<&Row> {
         self.record.rows.get(&RowNumber::LOG)
     }
@@ -143,57 +145,58 @@ impl SpaceRecord {
         }
     }
 
-    /// Slabs of a new row.
+    /// The number of slabs of a new row.
     pub fn slabs_in_row(&self) -> usize {
         self.slabs_with(self.resiliency)
     }
 
-    /// Slabs of a row with this resiliency.
+    /// The number of slabs of a row with this resiliency.
     pub fn slabs_with(&self, resiliency: Resiliency) -> usize {
         usize::from(self.columns) * resiliency.copies() + resiliency.parity_columns()
     }
 
-    /// Slabs of a row with this resiliency that stand for each other: the copies of a column, or all of a row with parity.
+    /// The number of slabs that form a redundancy set: the copies of a column, or all slabs of a row with
+    /// parity.
     pub fn slabs_in_set(&self, resiliency: Resiliency) -> usize {
         if resiliency.is_parity() { self.slabs_with(resiliency) } else { resiliency.copies() }
     }
 
-    /// The code of the parity columns of a row; `None` if it has none.
+    /// The code of the parity columns of a row. Returns `None` if it has none.
     pub fn code_of(&self, row: &Row) -> Option<Code> {
         self.resiliency_of(row).code(self.columns.into())
     }
 
-    /// How many disks of any row may be lost, as far as its shape says.
+    /// How many disks of any row may fail, according to the rows' resiliency.
     pub fn promised(&self) -> usize {
         self.resiliency.failures().min(self.former.failures())
     }
 
-    /// Whether rows have yet to get its resiliency.
+    /// Whether some rows still have the former resiliency.
     pub fn is_changing(&self) -> bool {
         self.former != self.resiliency
     }
 
-    /// Bytes of the user's in a row.
+    /// Bytes of user data in a row.
     pub fn row_bytes(&self, slab_bytes: u64) -> u64 {
         u64::from(self.columns) * slab_bytes
     }
 
-    /// Rows that the space has addresses for.
+    /// The number of rows in the space's address range.
     pub fn row_count(&self, slab_bytes: u64) -> u64 {
         self.size.div_ceil(self.row_bytes(slab_bytes))
     }
 
-    /// Its rows but for its log, in order.
+    /// Its rows except the log, in order.
     pub fn data_rows(&self) -> impl Iterator<Item = (RowNumber, &Row)> {
         self.rows.iter().filter(|(number, _)| **number != RowNumber::LOG).map(|(number, row)| (*number, row))
     }
 
-    /// Those of them that hold something, as a new row does not (rule 18).
+    /// The data rows that hold data; a new row does not (rule 18).
     pub fn ready_rows(&self) -> impl Iterator<Item = (RowNumber, &Row)> {
         self.data_rows().filter(|(_, row)| !row.is_new)
     }
 
-    /// The regions that a copy has missed: all, while its disk is not accounted for.
+    /// The stale regions of a copy: all, while its disk is not accounted for.
     pub fn missed(&self, copy: &SlabCopy) -> u64 {
         if self.unaccounted.contains_key(&copy.place.disk) { u64::MAX } else { copy.missed }
     }

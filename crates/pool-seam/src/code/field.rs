@@ -1,4 +1,4 @@
-//! GF(2^8) with the polynomial 0x11d, whose powers of 2 are all numbers but 0.
+//! GF(2^8) with the polynomial 0x11d; the powers of 2 are all its elements except 0.
 
 mod wide;
 
@@ -40,7 +40,7 @@ pub(super) fn inverse(x: u8) -> u8 {
     EXP[(255 - LOG[usize::from(x)] as usize) % 255]
 }
 
-/// The product.
+/// The product of two elements.
 const fn product(a: u8, b: u8) -> u8 {
     if a == 0 || b == 0 {
         return 0;
@@ -48,21 +48,21 @@ const fn product(a: u8, b: u8) -> u8 {
     EXP[(LOG[a as usize] as usize + LOG[b as usize] as usize) % 255]
 }
 
-/// Eight bytes, each times 2.
+/// Multiplies each of eight bytes by 2.
 fn double(x: u64) -> u64 {
     let over = (x >> 7) & 0x0101_0101_0101_0101;
     let shifted = (x & 0x7f7f_7f7f_7f7f_7f7f) << 1;
-    // 0x1d, where a bit fell out.
+    // Adds 0x1d to each byte whose top bit was shifted out.
     shifted ^ over ^ (over << 2) ^ (over << 3) ^ (over << 4)
 }
 
-/// Bytes that are handled together.
+/// Bytes that are processed together.
 const BLOCK: usize = 64;
 
 /// Adds `by` times each byte of `from` to those of `to`.
 ///
 /// # Panics
-/// When the lengths differ or are not multiples of 8.
+/// If the lengths differ or are not multiples of 8.
 pub(super) fn mul_add(to: &mut [u8], from: &[u8], by: u8) {
     assert!(to.len() == from.len() && to.len().is_multiple_of(8));
     let (blocks, rest) = to.as_chunks_mut::<BLOCK>();
@@ -97,7 +97,7 @@ fn words<const N: usize>(to: &mut [u8], from: &[u8], by: u8) {
     }
 }
 
-/// Long multiplication, bit by bit.
+/// Long multiplication.
 #[cfg(test)]
 pub(super) fn naive(a: u8, b: u8) -> u8 {
     let (mut product, mut a) = (0_u16, u16::from(a));

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::field::naive;
 use super::*;
 
-/// The codes that spaces have.
+/// The codes that spaces use.
 fn codes() -> Vec<Code> {
     let plain = (2..=DATA_MAX).flat_map(|k| [Code::new(k, 1, false), Code::new(k, 1, true)]);
     plain.chain((4..=14).step_by(2).map(|k| Code::new(k, 2, true))).collect()
@@ -13,7 +13,7 @@ fn lrc(data: usize) -> Code {
     Code::new(data, 2, true)
 }
 
-/// What each column is of the data columns, by the definition: a row of a matrix for each.
+/// The generator matrix by definition: one row for each column, with the factors of the data columns.
 fn matrix(code: Code) -> Vec<Vec<u8>> {
     let power = |n: usize| (0..n).fold(1, |p, _| naive(p, 2));
     let (data, size) = (code.data(), code.data() / code.groups);
@@ -23,15 +23,15 @@ fn matrix(code: Code) -> Vec<Vec<u8>> {
     (0..data).map(unit).chain((0..code.groups).map(local)).chain(global).collect()
 }
 
-/// Byte by byte, as the matrix says.
+/// Computes the columns byte by byte from the matrix.
 fn by_formula(code: Code, data: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let byte = |row: &[u8], at: usize| row.iter().zip(data).fold(0, |sum, (f, d)| sum ^ naive(*f, d[at]));
     let unit = |row: &Vec<u8>| (0..data[0].len()).map(|at| byte(row, at)).collect();
     matrix(code)[code.data()..].iter().map(unit).collect()
 }
 
-/// Whether these columns tell all data: whether Gauss finds as many independent rows, with products by long
-/// multiplication and quotients by trying.
+/// Whether these columns determine all data: Gaussian elimination finds as many independent rows. Products
+/// are by long multiplication, quotients by trial.
 fn tells(code: Code, have: u32) -> bool {
     let divide = |a: u8, b: u8| (0..=255).find(|q| naive(*q, b) == a).expect("b is not 0");
     let rows = matrix(code);
@@ -48,7 +48,7 @@ fn tells(code: Code, have: u32) -> bool {
     true
 }
 
-/// Every set of so many columns, by bit.
+/// Every set of `size` columns, as a bitmask.
 fn sets(columns: usize, size: u32) -> impl Iterator<Item = u32> {
     (0..1_u32 << columns).filter(move |s| s.count_ones() == size)
 }
@@ -85,7 +85,7 @@ proptest! {
         lost[..=code.global].iter().for_each(|l| holes[l.index(whole.len())] = None);
         prop_assert!(code.recover(72, &mut holes, code.all()));
         prop_assert_eq!(&holes, &whole);
-        // A change is its difference.
+        // Adding the difference to the parity updates it.
         let (column, to) = (change.0.index(data.len()), change.1);
         let difference: Vec<u8> = data[column].iter().map(|b| b ^ to).collect();
         let touched = code.parities_of(1 << column);
@@ -98,8 +98,8 @@ proptest! {
     }
 }
 
-/// Of LRC (8,2,1): every set of lost columns there is. It says of each whether it can be made again, as Gauss
-/// says, and does it.
+/// LRC (8,2,1): for every set of lost columns, `decodes` agrees with Gaussian elimination, and `recover`
+/// recovers exactly the decodable ones.
 #[test]
 fn every_loss_of_8_2_1_is_what_the_matrix_says() {
     let code = lrc(8);
@@ -114,12 +114,12 @@ fn every_loss_of_8_2_1_is_what_the_matrix_says() {
         assert_eq!(&holes, if can { &whole } else { &before }, "{lost:#x}");
         decodable[lost.count_ones() as usize] += usize::from(can);
     }
-    // Of 11 single columns, 55 pairs, 165 threes all, all, and 125; of 330 fours, none.
+    // Decodable are all 11 single columns, all 55 pairs, 125 of 165 triples, and none of 330 sets of four.
     assert_eq!(decodable[..5], [1, 11, 55, 125, 0]);
     assert!(decodable[5..].iter().all(|n| *n == 0));
 }
 
-/// Of all others: every set up to four lost columns, which no code of one or two groups survives more of.
+/// All other codes: every set of up to four lost columns; no code of one or two groups survives more.
 #[test]
 fn every_loss_of_other_codes_is_what_the_matrix_says() {
     for code in codes() {
@@ -138,7 +138,7 @@ fn every_loss_of_other_codes_is_what_the_matrix_says() {
     }
 }
 
-/// How many more may be lost, against all that there are to lose.
+/// Compares `spare` with trying every further loss.
 #[test]
 fn what_can_be_spared_is_what_every_further_loss_leaves() {
     for code in [Code::new(3, 1, false), Code::new(2, 1, true), Code::new(5, 1, true), lrc(4), lrc(8)] {
@@ -152,7 +152,7 @@ fn what_can_be_spared_is_what_every_further_loss_leaves() {
     }
 }
 
-/// One lost unit is made from its group: with nothing else of the stripe.
+/// One lost unit is computed from its group without the rest of the stripe.
 #[test]
 fn a_group_makes_its_own() {
     for code in [lrc(4), lrc(8), lrc(12)] {
@@ -167,7 +167,7 @@ fn a_group_makes_its_own() {
             let mut holes = without(&whole, !near | 1 << column);
             assert!(code.recover(8, &mut holes, near), "{code:?} {column}");
             assert_eq!(holes[column], whole[column], "{code:?} {column}");
-            // With one less it cannot be, and nothing is made up.
+            // With one column less it cannot be recovered, and nothing is filled in.
             for other in bits(near & !(1 << column)) {
                 let mut holes = without(&whole, !near | 1 << column | 1 << other);
                 let before = holes.clone();

@@ -7,7 +7,7 @@ fn layout(slab: u32, columns: u64, interleave: u32) -> Layout {
     Layout { slab_bytes: UNIT << slab, columns, interleave: UNIT << interleave.min(slab) }
 }
 
-/// Goes round the columns unit by unit, with no arithmetic to be wrong in.
+/// Steps through the columns unit by unit, without address arithmetic.
 fn naive(l: &Layout, units: u64) -> Vec<Spot> {
     let mut out = Vec::new();
     for row in 0.. {
@@ -46,7 +46,7 @@ proptest! {
         let one = runs.len() == 1 && runs[0].pieces.len() == 1;
         match l.one_piece(first * UNIT, count * UNIT, boundary) {
             Some(at) => prop_assert!(one && at == runs[0].at),
-            // Neighbouring turns of one column are two pieces to it.
+            // Contiguous pieces of two turns of a single column count as two pieces here.
             None => prop_assert!(!one || columns > 1),
         }
         let mut seen = vec![None; count as usize];

@@ -13,8 +13,8 @@ fn each_unit_counts_once() {
     assert_eq!(two.with(&at(3..5)), two);
 }
 
-/// Beyond the recorded addresses the number never decreases by itself, nor grows by units that may have
-/// been counted.
+/// Beyond the recorded addresses, the count never decreases by itself and does not grow by units that may
+/// have been counted already.
 #[test]
 fn more_than_there_is_room_for() {
     let many = LossRecord::default().with(&at(0..700));

@@ -1,4 +1,4 @@
-//! Against the map of the standard library.
+//! Compares the tree with the standard library's map.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The invariants; the depth of the leaves.
+/// Checks the invariants; returns the depth of the leaves.
 fn check<V>(node: &Node<u32, V>, from: Option<u32>, to: Option<u32>, root: bool) -> usize {
     assert!(node.len() <= NODE_MAX && (root || node.len() > 0));
     let inside = |k: u32| from.is_none_or(|f| f <= k) && to.is_none_or(|t| k < t);
@@ -80,7 +80,7 @@ proptest! {
             }
             same(&tree, &model);
         }
-        // Clones have nothing of what came later.
+        // Clones do not contain later changes.
         kept.iter().for_each(|(tree, model)| same(tree, model));
         for k in 0..3000 {
             prop_assert_eq!(tree.get(&k), model.get(&k));

@@ -1,16 +1,16 @@
-//! Products of 32 or 64 bytes at a time, with instructions that not every processor has.
+//! Multiplies 32 or 64 bytes at a time, with instructions that not every processor has.
 //!
-//! * GFNI and AVX-512: a product with a constant is linear in the bits of the other factor, so it is a matrix of 8 by 8
-//!   bits, which one instruction applies to 64 bytes.
-//! * AVX2: a byte is the sum of its two halves, and so is its product; two tables of 16 products each are looked up in
-//!   32 bytes at a time.
+//! * GFNI and AVX-512: a product with a constant is linear in the bits of the other factor, so it is a matrix
+//!   of 8 by 8 bits. One instruction applies the matrix to 64 bytes.
+//! * AVX2: a byte is the sum of its two halves, and so is its product. Two tables of 16 products each are
+//!   looked up for 32 bytes at a time.
 //!
-//! **Unsafe** in calls of code for these instructions, after the processor was asked for them.
+//! **Unsafe** only to call code for these instructions, after checking that the processor has them.
 #![allow(unsafe_code)]
 
 use super::BLOCK;
 
-/// Which instructions; the best first.
+/// The instruction sets, the fastest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Gfni,
@@ -21,7 +21,8 @@ impl Way {
     pub(super) const ALL: [Way; 2] = [Way::Gfni, Way::Avx2];
 }
 
-/// As [`super::mul_add`], of whole blocks; false, with nothing done, where the processor has no such instructions.
+/// Like [`super::mul_add`], for whole blocks. Returns false, and does nothing, if the processor lacks the
+/// instructions.
 pub(super) fn mul_add(to: &mut [[u8; BLOCK]], from: &[[u8; BLOCK]], by: u8) -> bool {
     Way::ALL.into_iter().any(|way| mul_add_by(way, to, from, by))
 }
@@ -30,7 +31,7 @@ pub(super) fn mul_add(to: &mut [[u8; BLOCK]], from: &[[u8; BLOCK]], by: u8) -> b
 pub(super) fn mul_add_by(way: Way, to: &mut [[u8; BLOCK]], from: &[[u8; BLOCK]], by: u8) -> bool {
     match way {
         Way::Gfni if is_x86_feature_detected!("gfni") && is_x86_feature_detected!("avx512f") => {
-            // SAFETY: the processor has the instructions, as was just seen.
+            // SAFETY: the processor has the instructions, as just checked.
             unsafe { x86::gfni(to, from, by) };
         }
         Way::Avx2 if is_x86_feature_detected!("avx2") => {
@@ -59,8 +60,8 @@ mod x86 {
     use super::super::product;
     use super::BLOCK;
 
-    /// The matrix of each factor. Row `i` makes bit `i` of the product, and is byte `7 - i`; its bit `j` says whether bit `j`
-    /// of the other factor takes part (Intel SDM, GF2P8AFFINEQB).
+    /// The matrix of each factor. Row `i` computes bit `i` of the product and is byte `7 - i` of the matrix.
+    /// Bit `j` of the row is set if bit `j` of the other factor contributes (Intel SDM, GF2P8AFFINEQB).
     static MATRICES: [i64; 256] = {
         let mut all = [0; 256];
         let mut by = 0;
@@ -77,7 +78,7 @@ mod x86 {
         all
     };
 
-    /// The products of each factor with 0 to 15, and with 0 to 15 times 16.
+    /// For each factor: its products with 0 to 15, and with 0, 16, ... 240.
     static HALVES: [[[u8; 16]; 2]; 256] = {
         let mut all = [[[0; 16]; 2]; 256];
         let mut by = 0;
@@ -97,7 +98,7 @@ mod x86 {
     pub(super) fn gfni(to: &mut [[u8; BLOCK]], from: &[[u8; BLOCK]], by: u8) {
         let matrix = _mm512_set1_epi64(MATRICES[usize::from(by)]);
         for (to, from) in to.iter_mut().zip(from) {
-            // SAFETY: both are arrays of 64 bytes; no alignment is asked for.
+            // SAFETY: both are arrays of 64 bytes; the instructions require no alignment.
             let (x, sum) =
                 unsafe { (_mm512_loadu_si512(from.as_ptr().cast()), _mm512_loadu_si512(to.as_ptr().cast())) };
             let sum = _mm512_xor_si512(sum, _mm512_gf2p8affine_epi64_epi8::<0>(x, matrix));
@@ -106,7 +107,7 @@ mod x86 {
         }
     }
 
-    /// 16 products, twice.
+    /// A register with two copies of 16 products.
     #[target_feature(enable = "avx2")]
     fn table(products: [u8; 16]) -> __m256i {
         let all = u128::from_le_bytes(products);
@@ -119,7 +120,7 @@ mod x86 {
         let (low, high, half) = (table(low), table(high), _mm256_set1_epi8(15));
         let (to, _) = to.as_flattened_mut().as_chunks_mut::<32>();
         for (to, from) in to.iter_mut().zip(from.as_flattened().as_chunks::<32>().0) {
-            // SAFETY: both are arrays of 32 bytes; no alignment is asked for.
+            // SAFETY: both are arrays of 32 bytes; the instructions require no alignment.
             let (x, sum) =
                 unsafe { (_mm256_loadu_si256(from.as_ptr().cast()), _mm256_loadu_si256(to.as_ptr().cast())) };
             let lows = _mm256_shuffle_epi8(low, _mm256_and_si256(x, half));
