@@ -1,4 +1,4 @@
-//! A crash test in small: two copies of a number on two disks, the power cut at every event in many ways.
+//! A small crash test: two copies of a number on two disks; the power is cut at every event in many ways.
 //!
 //! `cargo run -p disk --example crash`
 
@@ -10,7 +10,8 @@ use env::{Ctx, Env};
 const PAGE: u64 = 4096;
 const CUTS: u64 = 50;
 
-/// Writes 1, 2, 3 ... to both disks, in turns to two places, each flushed; what was acknowledged at which event.
+/// Writes 1, 2, 3 ... to both disks, alternating between two places, each flushed. Returns which event
+/// acknowledged which value.
 async fn workload(machine: &Machine) -> Vec<(u64, u8)> {
     let disks: Vec<_> = (0..2).map(|i| machine.open(SlotId(i)).expect("it is there")).collect();
     let mut acknowledged = Vec::new();

@@ -1,4 +1,4 @@
-//! Lists this machine's disks, or says of each path given whether it may be pooled.
+//! Lists this machine's disks, or reports for each given path whether it may be pooled.
 //!
 //! `cargo run -p disk --example qualify -- [PATH...]`
 

@@ -1,6 +1,6 @@
 //! The suite that every [`Disk`] must pass: the contract of the trait, independent of the provider.
 //!
-//! A disk under test may hold anything at first; it is at least [`SIZE_MIN`] long and is overwritten.
+//! A disk under test may have any content at first. It must be at least [`SIZE_MIN`] long and is overwritten.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use tokio::sync::Notify;
 
 use crate::{Completion, Disk, DiskError, IO_MAX, Op, Outcome, Place, Read, Then, Written, sized};
 
-/// The shortest disk that the suite runs on, in bytes.
+/// The smallest disk for the suite, in bytes.
 pub const SIZE_MIN: u64 = 4 << 20;
 
 /// Runs everything; each test opens its own disk by `make`.
 ///
 /// # Panics
-/// At the first promise that is not kept.
+/// At the first violation of the contract.
 pub async fn run<F, R>(arena: &Arena, mut make: F)
 where
     F: FnMut() -> R,
@@ -70,7 +70,7 @@ impl<T: Outcome> Completion<T> for Ear<T> {
 }
 
 impl<T> Ear<T> {
-    /// The recorded completions, when there are `count` of them, by the caller's number.
+    /// Waits for `count` completions and returns them, sorted by the caller's number.
     async fn all(&self, count: usize) -> Vec<(usize, T)> {
         while self.heard.lock().len() < count {
             self.more.notified().await;
@@ -146,7 +146,7 @@ impl Suite {
         self.disk.flush(&Ctx::default()).wait().await.expect("it flushes again");
     }
 
-    /// Pieces of odd length at odd addresses, of the arena and not; and a read into as odd ones.
+    /// Writes pieces of odd length at odd addresses, from the arena and the heap; reads into similar ones.
     async fn any_buffers_will_do(&self) {
         let b = self.block() as usize;
         let data = bytes(11, 8 * b);
@@ -242,8 +242,9 @@ impl Suite {
         assert!(self.read(long as u64, b as usize).await.expect("read") == new, "a later write wins");
     }
 
-    /// More I/Os than the disk takes at a time, none polled before all are started, and read back in another order.
-    /// What it says is not allocated reads as zeros.
+    /// Starts more I/Os than the disk's queue depth, none polled before all are started, and reads back in
+    /// another order.
+    /// Ranges that the disk reports as not allocated read as zeros.
     async fn tells_what_is_allocated(&self) {
         let (b, size) = (self.block(), self.disk.info().geometry.size);
         self.write(0, &vec![0; 64 * b as usize]).await;
@@ -341,7 +342,8 @@ impl Suite {
         assert_eq!(self.arena.usage().used, used, "every buffer comes back");
     }
 
-    /// Against plain bytes: calls of any size and place, up to sixteen at a time where they do not touch.
+    /// Compares with a plain byte vector: calls of any size and offset, up to sixteen at a time if they do
+    /// not overlap.
     async fn is_a_vector(&self, seed: u64) {
         type Flying = (std::ops::Range<u64>, Io<(Result<(), DiskError>, Option<(SgMut, Vec<u8>)>)>);
         let (b, c) = (self.block(), Ctx::default());
@@ -388,7 +390,7 @@ impl Suite {
         assert!(self.read(0, model.len()).await.expect("read") == model, "seed {seed}");
     }
 
-    /// A dropped I/O is done, and gives its buffers back in the end; the fence waits for it.
+    /// A dropped I/O still completes and returns its buffers; the fence waits for it.
     async fn dropped_goes_on(&self) {
         let b = self.block();
         for round in 0..20 {
@@ -407,7 +409,7 @@ impl Suite {
         }
     }
 
-    /// A deadline in the past: done at once, or Timeout; nothing else, and the disk is as good as before.
+    /// With a deadline in the past an I/O succeeds or times out, and the disk stays usable.
     async fn times_out(&self) {
         let c = Ctx { deadline: Some(env::Env::real().now()), ..Ctx::default() };
         let b = self.block();
@@ -480,13 +482,13 @@ pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
     out
 }
 
-/// Writes to a disk that completes at once.
+/// Writes to a disk that completes calls immediately.
 ///
 /// # Errors
-/// The write's.
+/// The write's error.
 ///
 /// # Panics
-/// When it does not complete at once.
+/// If the write does not complete immediately.
 pub fn write_now(disk: &dyn Disk, c: &Ctx, offset: u64, data: Vec<u8>) -> Result<(), DiskError> {
     match disk.write(c, offset, Sg::from_iter([IoBuf::from(data)])) {
         Io::Done(result) => result,
@@ -494,13 +496,13 @@ pub fn write_now(disk: &dyn Disk, c: &Ctx, offset: u64, data: Vec<u8>) -> Result
     }
 }
 
-/// Reads from a disk that completes at once.
+/// Reads from a disk that completes calls immediately.
 ///
 /// # Errors
-/// The read's.
+/// The read's error.
 ///
 /// # Panics
-/// When it does not complete at once.
+/// If the read does not complete immediately.
 pub fn read_now(disk: &dyn Disk, offset: u64, length: usize) -> Result<Vec<u8>, DiskError> {
     let arena = Arena::new(2 * length).expect("a small mapping");
     let dst = sized(arena.try_alloc_sg(length, Class::Control).expect("it is empty"), length);

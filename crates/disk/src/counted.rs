@@ -1,4 +1,4 @@
-//! A disk whose reads, writes and flushes are counted.
+//! Decorator that counts a disk's reads, writes and flushes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,19 +9,19 @@ use env::{Ctx, Epoch, Io};
 
 use crate::{Disk, DiskError, DiskInfo, Outcome, Read, Then, Written};
 
-/// See the module. Everything else is the disk below.
+/// See the module. All other calls are forwarded.
 pub struct Counted {
     below: Arc<dyn Disk>,
     tally: Arc<IoTally>,
 }
 
 impl Counted {
-    /// Counts in `tally` what is done to `below` through this.
+    /// Counts the I/O to `below` through this value in `tally`.
     pub fn new(below: Arc<dyn Disk>, tally: Arc<IoTally>) -> Arc<Counted> {
         Arc::new(Counted { below, tally })
     }
 
-    /// Counts to the end of an I/O. One that is complete already stays so.
+    /// Counts the end of an I/O. A completed one stays completed.
     fn ends<T: Outcome>(io: Io<T>, begun: IoBegun, bytes: u64) -> Io<T> {
         io.map(move |outcome| outcome.counted(begun, bytes))
     }

@@ -1,12 +1,12 @@
-//! CRC32C of blocks, for bytes that are not in this processor's cache.
+//! CRC32C of blocks that are not in this processor's cache.
 //!
-//! Data from a disk is in memory, or in the cache of the processor that copied it, and fetching it is most of
-//! the time of its CRC. Carry-less multiplication of 64 bytes at a time keeps up with that (`crc-fast`, if
-//! the processor has AVX-512). Elsewhere each step waits for the previous one, so one CRC alone fetches
-//! little at a time: four run side by side here, of four blocks or of the quarters of one, and keep four
-//! streams outstanding.
+//! Data from a disk is in memory, or in the cache of the processor that copied it; fetching it takes most of
+//! the time of its CRC. Carry-less multiplication of 64 bytes at a time is fast enough for that (`crc-fast`,
+//! if the processor has AVX-512). On other processors each step depends on the previous one, so a single CRC
+//! has few fetches outstanding. Four CRCs therefore run side by side here, of four blocks or of the quarters
+//! of one, which keeps four streams of fetches outstanding.
 //!
-//! **Unsafe** in calls of code for instructions that not every processor has, after it was asked for them.
+//! **Unsafe** only to call code for instructions that not every processor has, after checking for them.
 #![allow(unsafe_code)]
 
 /// Bytes of a block.
@@ -16,13 +16,13 @@ pub const CRC_BLOCK: usize = 4096;
 pub fn crc32c_of_block(block: &[u8; CRC_BLOCK]) -> u32 {
     #[cfg(target_arch = "x86_64")]
     if x86::is_best() {
-        // SAFETY: the processor has the instructions, as was just seen.
+        // SAFETY: the processor has the instructions, as just checked.
         return unsafe { x86::one(block) };
     }
     crc_fast::crc32_iscsi(block)
 }
 
-/// The same of each of four blocks, which may take less than four times as long.
+/// CRC32C of each of four blocks; can take less than four times the time of one.
 pub fn crc32c_of_four(blocks: &[[u8; CRC_BLOCK]; 4]) -> [u32; 4] {
     #[cfg(target_arch = "x86_64")]
     if x86::is_best() {
@@ -43,7 +43,7 @@ mod x86 {
     const QUARTER: usize = CRC_BLOCK / 4;
     const LAST: usize = QUARTER / WORD - 1;
 
-    /// Whether the processor has these instructions and not the wider ones.
+    /// Whether the processor has these instructions but not the wider ones.
     pub(super) fn is_best() -> bool {
         is_able() && !(is_x86_feature_detected!("avx512vl") && is_x86_feature_detected!("vpclmulqdq"))
     }
@@ -83,9 +83,9 @@ mod x86 {
         !(_mm_crc32_u64(crcs[3], last) as u32)
     }
 
-    /// The value to add to the last word of a block of this many bytes, instead of starting with this CRC:
-    /// its product with x^(8 · bytes - 64), to which the step adds 64 less the 31 by which a product of
-    /// reflected numbers is short.
+    /// The value to add to the last word of a block of this many bytes, in place of starting with this CRC.
+    /// It is the product of the CRC and x^(8 · bytes - 64); the step adds a factor of x^64, less the x^31 by
+    /// which a product of reflected numbers is short.
     #[target_feature(enable = "sse4.2,pclmulqdq")]
     fn over<const BYTES: usize>(crc: u64) -> u64 {
         let power = const { power_of_x(BYTES * 8 - 33) };
@@ -126,7 +126,7 @@ mod tests {
         };
         for round in 0..8 {
             let mut blocks = [[0; CRC_BLOCK]; 4];
-            // Few bytes that are not zero show each part's place.
+            // Few non-zero bytes, so that a misplaced part shows.
             let bytes = blocks.as_flattened_mut();
             bytes.iter_mut().step_by(1 << (2 * round % 13)).for_each(|b| *b = next());
             let expected = blocks.each_ref().map(|b| naive(b));
@@ -134,7 +134,7 @@ mod tests {
             assert_eq!(found, (expected, expected[3]), "round {round}");
             #[cfg(target_arch = "x86_64")]
             if x86::is_able() {
-                // SAFETY: the processor has the instructions, as was just seen.
+                // SAFETY: the processor has the instructions, as just checked.
                 let found = unsafe { (x86::four(&blocks), x86::one(&blocks[3])) };
                 assert_eq!(found, (expected, expected[3]), "round {round}, ours");
             }

@@ -1,11 +1,11 @@
-//! Waiting for a driver, but not for longer than the caller has.
+//! Waits for a driver's result until the caller's deadline.
 
 use std::time::Instant;
 
 use env::Env;
 use tokio::sync::oneshot;
 
-/// The driver's result; `late` once the deadline has passed, or if the driver ended without a result.
+/// Returns the driver's result, or `late` if the deadline passes or the driver ends without a result.
 pub(crate) async fn within<T>(
     env: Env,
     deadline: Option<Instant>,

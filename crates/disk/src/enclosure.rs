@@ -1,8 +1,8 @@
 //! Enclosures with SES that the system reports (`/sys/class/enclosure`): their slots, the disks in them, and
 //! the locate light.
 //!
-//! The kernel's `ses` driver makes a folder for each enclosure, in it one for each component, and in that
-//! `locate`, `status`, `slot` and a link `device` to the device in it
+//! The kernel's `ses` driver creates a folder for each enclosure, in it one for each component, and in that
+//! `locate`, `status`, `slot` and a link `device` to the installed device
 //! (`Documentation/ABI/testing/sysfs-class`, enclosure). A machine without enclosures has no such folder.
 
 use std::fs;
@@ -11,34 +11,34 @@ use std::path::{Path, PathBuf};
 
 use crate::EnclosureSlot;
 
-/// Where the kernel has them.
+/// The folder of the kernel's enclosure class.
 const ROOT: &str = "/sys/class/enclosure";
 
 /// One enclosure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Enclosure {
-    /// Its own identity (SES logical identifier), as [`EnclosureSlot::enclosure`] has it.
+    /// Its SES logical identifier, as in [`EnclosureSlot::enclosure`].
     pub id: String,
-    /// Its maker and model; empty if unknown.
+    /// Vendor and model; empty if unknown.
     pub model: String,
-    /// Its places for disks, by name.
+    /// Its disk slots, by name.
     pub slots: Vec<Slot>,
 }
 
-/// A place in it.
+/// A slot of an enclosure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// Its name, as [`EnclosureSlot::slot`] has it.
+    /// Its name, as in [`EnclosureSlot::slot`].
     pub name: String,
     /// Its status as the enclosure reports it, such as `OK` or `not installed`.
     pub status: String,
     /// The block device in it, such as `sda`.
     pub device: Option<String>,
-    /// Whether its light is on; `None` where it has none.
+    /// Whether its locate light is on; `None` if it has none.
     pub locate: Option<bool>,
 }
 
-/// All that the system knows, by identity.
+/// All enclosures that the system reports, sorted by identifier.
 pub fn list() -> Vec<Enclosure> {
     list_at(Path::new(ROOT))
 }
@@ -46,7 +46,8 @@ pub fn list() -> Vec<Enclosure> {
 /// Switches a slot's light on or off.
 ///
 /// # Errors
-/// `NotFound`: no such enclosure or slot, or one without a light. Others are the system's.
+/// `NotFound` if there is no such enclosure or slot, or if the slot has no light; otherwise the system's
+/// error.
 pub fn locate(at: &EnclosureSlot, on: bool) -> io::Result<()> {
     locate_at(Path::new(ROOT), at, on)
 }
@@ -63,7 +64,7 @@ fn locate_at(root: &Path, at: &EnclosureSlot, on: bool) -> io::Result<()> {
     let none =
         || io::Error::new(io::ErrorKind::NotFound, "the system reports no such slot, or it has no light");
     let light = enclosure.ok_or_else(none)?.join(&at.slot).join("locate");
-    // A slot's name is the enclosure's word: it names a folder here, and nothing else.
+    // The enclosure chooses the slot's name, so it is untrusted: it must be a single path component.
     if !light.exists() || Path::new(&at.slot).components().count() != 1 {
         return Err(none());
     }

@@ -1,4 +1,4 @@
-//! Errors of a disk, by blame.
+//! Errors of a disk, classified by cause.
 
 use std::fmt;
 
@@ -29,14 +29,14 @@ pub struct Place {
     pub op: Op,
     /// Bytes from the beginning of the disk.
     pub offset: u64,
-    /// Bytes.
+    /// In bytes.
     pub length: u64,
 }
 
 /// Why a disk call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum DiskError {
-    /// The caller's: not whole logical blocks.
+    /// Caller's error: the range is not whole logical blocks.
     #[error("{at}: the range does not consist of whole blocks of {block} bytes")]
     Unaligned {
         /// The call.
@@ -44,7 +44,7 @@ pub enum DiskError {
         /// The logical block, in bytes.
         block: u32,
     },
-    /// The caller's: beyond the end of the disk.
+    /// Caller's error: the range ends beyond the disk.
     #[error("{at}: beyond the end of the disk, which has {size} bytes")]
     OutOfRange {
         /// The call.
@@ -52,31 +52,33 @@ pub enum DiskError {
         /// The disk's size, in bytes.
         size: u64,
     },
-    /// The caller's: longer than [`crate::IO_MAX`].
+    /// Caller's error: the I/O is longer than [`crate::IO_MAX`].
     #[error("{at}: longer than the limit of {} bytes", crate::IO_MAX)]
     TooLong {
         /// The call.
         at: Place,
     },
-    /// The caller's: the disk was opened or is made for reading only.
+    /// Caller's error: the disk is read-only or was opened read-only.
     #[error("{at}: the disk is read-only")]
     ReadOnly {
         /// The call.
         at: Place,
     },
-    /// The medium's: these bytes cannot be read or written; for a flush, some that were written are lost.
+    /// Medium error: these bytes cannot be read or written; after a failed flush, some written bytes are
+    /// lost.
     #[error("{at}: the medium failed")]
     Medium {
         /// The failed range; it may be a part of the request.
         at: Place,
     },
-    /// The disk disappeared, or lost its power, or its file was removed or truncated. It may return, with what it had then.
+    /// The disk disappeared or lost power, or its file was removed or truncated. It may return with its
+    /// content of that time.
     #[error("{at}: the disk is gone")]
     Gone {
         /// The call.
         at: Place,
     },
-    /// The caller's time as owner is over: another epoch has the disk.
+    /// The caller is no longer the owner: the disk is fenced for a higher epoch.
     #[error("{at}: the request has epoch {}, but the disk is fenced for epoch {}", had.0, epoch.0)]
     Fenced {
         /// The call.
@@ -86,7 +88,7 @@ pub enum DiskError {
         /// The epoch that the disk is fenced for.
         epoch: Epoch,
     },
-    /// The storage below the disk is full (a sparse file, a thin device).
+    /// The storage below the disk is full (sparse file, thin device).
     #[error(
         "{at}: no space left; add or free space where the disk is stored (its pool, its file system, or its thin device)"
     )]
@@ -94,7 +96,7 @@ pub enum DiskError {
         /// The call.
         at: Place,
     },
-    /// Not completed by its deadline; it continues, and its outcome is unknown.
+    /// Not completed by its deadline. The I/O continues, and its outcome is unknown.
     #[error("{at}: not completed in time")]
     Timeout {
         /// The call.
@@ -105,18 +107,18 @@ pub enum DiskError {
     Refused {
         /// The call.
         at: Place,
-        /// The system's number.
+        /// The system's errno.
         errno: i32,
     },
 }
 
 impl Place {
-    /// A place in the words of a call.
+    /// The place of a call with a range.
     pub fn new(op: Op, offset: u64, length: u64) -> Place {
         Place { op, offset, length }
     }
 
-    /// A call without a range.
+    /// The place of a call without a range.
     pub fn whole(op: Op) -> Place {
         Place { op, offset: 0, length: 0 }
     }
@@ -139,7 +141,7 @@ impl DiskError {
         }
     }
 
-    /// Whether the caller is to blame: the disk is as good as before.
+    /// Whether the error is the caller's; the disk is unaffected.
     pub fn is_misuse(&self) -> bool {
         matches!(
             self,

@@ -1,9 +1,8 @@
-//! Shared by every provider: fencing, and the latch of a failed flush.
+//! Shared by all providers: fencing, and the latch of a failed flush.
 //!
 //! Invariants of [`Gate`]:
-//! 1. an I/O holds a [`Pass`], or is let in and leaves, from before it touches the medium until it can touch
-//!    it no more;
-//! 2. none is let in of an epoch lower than the fence;
+//! 1. an I/O holds a [`Pass`], or is between `let_in` and `leave`, for as long as it can access the medium;
+//! 2. I/O with an epoch below the fence is not admitted;
 //! 3. `fence` returns only when no I/O of a lower epoch is outstanding.
 
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use tokio::sync::Notify;
 
 use crate::{DiskError, Op, Place};
 
-/// Admits I/O of the current epoch and counts outstanding I/O. Aligned, so that it shares no cache line with another one.
+/// Admits I/O of the current epoch and counts outstanding I/O. Aligned so that gates share no cache line.
 #[derive(Default)]
 #[repr(align(128))]
 pub struct Gate {
@@ -25,11 +24,12 @@ pub struct Gate {
 #[derive(Default)]
 struct State {
     fence: Epoch,
-    /// Outstanding I/Os by epoch, in no order; no zeros. There are rarely two.
+    /// Outstanding I/Os by epoch, unordered, without zero counts. There are rarely more than one or two
+    /// epochs.
     flying: Vec<(Epoch, u64)>,
 }
 
-/// The right of one I/O to touch the medium; it ends on drop.
+/// Permission of one I/O to access the medium; released on drop.
 pub struct Pass {
     gate: Arc<Gate>,
     epoch: Epoch,
@@ -40,16 +40,16 @@ pub struct Pass {
 pub struct FlushLatch(Mutex<Option<DiskError>>);
 
 impl Gate {
-    /// Lets an I/O in.
+    /// Admits an I/O.
     ///
     /// # Errors
-    /// [`DiskError::Fenced`].
+    /// [`DiskError::Fenced`] if its epoch is below the fence.
     pub fn enter(self: &Arc<Gate>, c: &Ctx, at: Place) -> Result<Pass, DiskError> {
         self.let_in(c, at)?;
         Ok(Pass { gate: Arc::clone(self), epoch: c.epoch })
     }
 
-    /// The same for a caller that holds the gate anyway: [`Gate::leave`] must follow.
+    /// Like `enter`, for a caller that keeps the gate alive itself: it must call [`Gate::leave`] later.
     pub(crate) fn let_in(&self, c: &Ctx, at: Place) -> Result<(), DiskError> {
         let mut state = self.state.lock();
         if c.epoch < state.fence {
@@ -62,7 +62,7 @@ impl Gate {
         Ok(())
     }
 
-    /// One that was let in can touch the medium no more.
+    /// The counterpart of `let_in`: the I/O no longer accesses the medium.
     pub(crate) fn leave(&self, of: Epoch) {
         let mut state = self.state.lock();
         let at = state.flying.iter().position(|(epoch, _)| *epoch == of);
@@ -120,16 +120,17 @@ impl Drop for Pass {
 }
 
 impl FlushLatch {
-    /// The first error, if there was one.
+    /// Fails if a flush has failed.
     ///
     /// # Errors
-    /// That error.
+    /// The first flush error.
     pub fn check(&self) -> Result<(), DiskError> {
         self.0.lock().map_or(Ok(()), Err)
     }
 
-    /// Passes a flush's result on, keeping an error; after one, everything is that error. Misuse and a fence are not the
-    /// flush's and do not latch. A disk that is gone does: if it returns under the same handle, what its cache had is lost.
+    /// Records a flush's error and passes the result on; after an error every result is that error. Misuse
+    /// and fencing do not latch, because they are no failures of the flush. A vanished disk does: if it
+    /// returns under the same handle, its cached writes are lost.
     ///
     /// # Errors
     /// The first error.
@@ -192,7 +193,7 @@ mod tests {
         assert_eq!(latch.pass(Ok(())), Err(gone), "also after it is back: what its cache had is lost");
     }
 
-    /// The waiter is woken, also by a pass that ends on another thread.
+    /// The waiter is woken even if the pass ends on another thread.
     #[tokio::test]
     async fn a_fence_is_woken() {
         for _ in 0..200 {

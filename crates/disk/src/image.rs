@@ -1,7 +1,8 @@
-//! A sparse image of a disk that costs next to nothing to copy.
+//! A sparse image of a disk that is cheap to clone.
 //!
-//! Pages of 4 KiB that were never written are zeros and take no memory. Clones share pages, and tables of pages, until
-//! one side writes: two levels, so that a copy of some MiB is a few dozen reference counts.
+//! Pages of 4 KiB that were never written are zeros and use no memory. Clones share pages, and tables of
+//! pages, until one of them writes. With these two levels, cloning an image of some MiB increments a few
+//! dozen reference counts.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,7 +23,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// All zeros.
+    /// An image of zeros.
     pub fn new() -> Image {
         Image::default()
     }
@@ -57,14 +58,14 @@ impl Image {
         }
     }
 
-    /// Makes the bytes zeros; whole pages give their memory back.
+    /// Sets the bytes to zero; whole pages are freed.
     pub fn zero(&mut self, offset: u64, length: u64) {
         let (mut at, end) = (offset, offset + length);
         while at < end {
             let (page, within) = (at / PAGE as u64, (at % PAGE as u64) as usize);
             let n = (PAGE - within).min((end - at) as usize);
             match self.tables.get_mut(&(page / TABLE)) {
-                // Nothing here: on to the next table.
+                // The table is missing: skip to the next one.
                 None => at = (page / TABLE + 1) * TABLE * PAGE as u64,
                 Some(table) => {
                     let slot = &mut Arc::make_mut(table)[(page % TABLE) as usize];
@@ -97,7 +98,7 @@ impl Image {
         self.write(offset, &byte);
     }
 
-    /// The offsets of the pages in which the two differ, in order.
+    /// The offsets of the pages that differ between two images, in order.
     pub fn differences(&self, other: &Image) -> Vec<u64> {
         let mut keys: Vec<u64> = self.tables.keys().chain(other.tables.keys()).copied().collect();
         keys.sort_unstable();
@@ -123,7 +124,7 @@ impl Image {
         out
     }
 
-    /// The parts of a range whose pages are in memory, in order and apart.
+    /// The ranges whose pages are allocated, in order and disjoint.
     pub fn present(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let mut out: Vec<Range<u64>> = Vec::new();
         let tables = self.tables.range(range.start / PAGE as u64 / TABLE..=range.end / PAGE as u64 / TABLE);
@@ -156,7 +157,8 @@ impl std::fmt::Debug for Image {
     }
 }
 
-/// Appends a range that begins at or after the end of the last one; two that touch become one, an empty one is left out.
+/// Appends a range that begins at or after the end of the last one. Adjacent ranges are merged; empty ones
+/// are ignored.
 pub fn append(ranges: &mut Vec<Range<u64>>, next: Range<u64>) {
     match ranges.last_mut() {
         _ if next.is_empty() => {}
@@ -165,7 +167,7 @@ pub fn append(ranges: &mut Vec<Range<u64>>, next: Range<u64>) {
     }
 }
 
-/// Cuts a range at page boundaries: page, offset in it, range in the whole.
+/// Splits a range at page boundaries: page, offset in the page, range within the whole.
 fn pieces(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {
@@ -185,7 +187,7 @@ fn pieces(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, std::
 mod tests {
     use super::*;
 
-    /// Against a plain vector, with clones that must not change.
+    /// Compares with a plain vector; clones must not change.
     #[test]
     fn an_image_is_a_vector() {
         const SIZE: usize = 300 * PAGE;

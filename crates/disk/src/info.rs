@@ -5,84 +5,84 @@ use std::path::PathBuf;
 
 use crate::{DiskError, IO_MAX, Op, Place};
 
-/// Identity, shape and place of a disk.
+/// Identity, geometry and location of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskInfo {
     /// The identity of this disk.
     pub id: DiskId,
-    /// Where this machine finds it today.
+    /// Its current path on this machine.
     pub path: PathBuf,
-    /// The maker's name for the kind of disk; empty if unknown.
+    /// The manufacturer's model name; empty if unknown.
     pub model: String,
-    /// The maker's number of this disk; empty if unknown.
+    /// The manufacturer's serial number; empty if unknown.
     pub serial: String,
-    /// Version of its firmware; empty if unknown.
+    /// Firmware version; empty if unknown.
     pub firmware: String,
     /// Sizes.
     pub geometry: Geometry,
     /// The medium.
     pub media: Media,
-    /// Whether its place decides how long an access takes.
+    /// Whether the access time depends on the position of the data.
     pub rotational: bool,
-    /// Whether it is made to be pulled out while in use (a USB stick, a card).
+    /// Whether it is removable media (a USB stick, a card).
     pub removable: bool,
-    /// The enclosure and the slot in it, where the system knows.
+    /// The enclosure and slot, if the system reports them.
     pub enclosure: Option<EnclosureSlot>,
-    /// How many I/Os it takes at a time; more wait.
+    /// The number of I/Os that it takes at a time; further ones wait.
     pub queue_depth: u32,
-    /// Whether it has a write cache that a power cut empties.
+    /// Whether it has a write cache that loses data in a power cut.
     pub write_cache: WriteCache,
-    /// How it lies on other disks; `None` if it is no virtual disk.
+    /// Its layout on other disks; `None` if it is not a virtual disk.
     pub layout: Option<Layout>,
 }
 
-/// How a virtual disk lies on other disks.
+/// The layout of a virtual disk on other disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Bytes that keep all of its disks busy: columns times interleave. With parity, a write of whole stripes needs no
-    /// reads.
+    /// Bytes of a full stripe, which keeps all disks busy: columns times interleave. With parity, writing
+    /// whole stripes needs no reads.
     pub stripe: u64,
-    /// Bytes that are allocated at a time.
+    /// The allocation unit in bytes.
     pub row: u64,
-    /// How many disks, or fault domains where the disks have several, may be lost.
+    /// How many disks may fail, or fault domains if these have several disks.
     pub failures: usize,
 }
 
 /// The identity of a disk; compared as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DiskId {
-    /// Where the value comes from.
+    /// The source of the value.
     pub kind: IdKind,
-    /// In the source's own spelling, without blanks around; never empty.
+    /// In the source's own notation, without surrounding blanks; never empty.
     pub value: String,
 }
 
-/// Where an identity comes from, the most trustworthy first.
+/// The source of an identity, the most reliable first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum IdKind {
-    /// SCSI, SATA or NVMe world wide name (NAA, EUI-64, NGUID, UUID) as the system gives it.
+    /// SCSI, SATA or NVMe world wide name (NAA, EUI-64, NGUID, UUID) as reported by the system.
     Wwn,
     /// Only model and serial number.
     Serial,
-    /// Generated when a file was made a disk.
+    /// Generated when a file was made into a disk.
     File,
-    /// Nothing that lasts: the path. Such a disk cannot be pooled.
+    /// Only the path, which is not permanent. Such a disk cannot be pooled.
     Path,
 }
 
 /// Sizes in bytes. Each is a power of two except `size`, which is a multiple of `logical_block`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// The whole disk.
+    /// The size of the disk.
     pub size: u64,
     /// Every offset and length is a multiple of this.
     pub logical_block: u32,
-    /// The unit that the medium writes at once; a smaller write costs a read.
+    /// The write unit of the medium; a smaller write requires a read.
     pub physical_block: u32,
-    /// The atomic write size: after a power cut an aligned write of this is old or new. At least
-    /// `logical_block`.
+    /// The atomic write size: after a power cut an aligned write of this size is entirely old or entirely
+    /// new. At least `logical_block`.
     pub atomic_write: u32,
-    /// Where buffers in memory begin if they are not to be copied.
+    /// The alignment of buffers that need no copy.
     pub dma_alignment: u32,
 }
 
@@ -95,34 +95,34 @@ pub enum Media {
     Nvme,
     /// Flash behind SATA or SAS.
     Ssd,
-    /// Magnetic.
+    /// Magnetic disk.
     Hdd,
-    /// Not known: a virtual disk, a file.
+    /// Unknown: a virtual disk, a file.
     Unspecified,
 }
 
-/// A place in an enclosure.
+/// A slot of an enclosure.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EnclosureSlot {
-    /// The enclosure's own identity (SES logical identifier).
+    /// The enclosure's SES logical identifier.
     pub enclosure: String,
     /// The slot's number or name.
     pub slot: String,
 }
 
-/// Whether completed writes may be in a cache that a power cut empties.
+/// Whether completed writes may be in a cache that loses data in a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteCache {
-    /// They may: a flush matters.
+    /// Yes: flushes are needed.
     Volatile,
-    /// They are not: no cache, or a protected one.
+    /// No: there is no cache, or it is protected.
     None,
-    /// Not known; treat it as volatile.
+    /// Unknown: treat it as volatile.
     Unknown,
 }
 
 impl Geometry {
-    /// Whether a call is whole blocks inside the disk; every provider asks before it does anything.
+    /// Checks that a call is whole blocks inside the disk. Every provider calls this first.
     ///
     /// # Errors
     /// `Unaligned`, `OutOfRange`; `TooLong` for reads and writes.

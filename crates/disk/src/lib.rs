@@ -1,27 +1,30 @@
 //! Physical disks: the storage of a pool.
 //!
 //! **What it is.** [`Disk`] is one block device behind five calls and a fence. Providers: [`MemoryDisk`], a
-//! sparse image with an explicit volatile write cache, which a power cut can take; [`sim::Machine`], several
+//! sparse image with an explicit volatile write cache, which a power cut can lose; [`sim::Machine`], several
 //! such disks with one power switch and seeded faults, for crash tests; [`FileDisk`], a regular file or block
-//! device by io_uring, past the page cache; [`Overlay`], another disk that is only read, with what is written
-//! kept in memory; [`Counted`], another disk whose I/O is counted. [`qualify`] says whether a disk may go into a pool, and why not.
+//! device by io_uring with direct I/O; [`Overlay`], a read-only disk whose changes are kept in memory;
+//! [`Counted`], a disk whose I/O is counted. [`qualify`] reports whether a disk may be pooled, and if not,
+//! why.
 //!
-//! **What it is not.** It keeps no checksums, copies or labels and makes no decisions: those belong to the
-//! pool. (The fast CRC of data just read is here: [`crc32c_of_four`].) It does not retry: an error is
+//! **What it is not.** It has no checksums, copies or labels and makes no decisions: those belong to the
+//! pool. (The fast CRC for data just read is here: [`crc32c_of_four`].) It does not retry: an error is
 //! reported once, to the caller, which knows the purpose of the block.
 //!
-//! **How a value lives.** A provider's `open` returns an `Arc` of a disk; dropping the last clone closes it,
-//! and does not wait. [`DiskInfo`] is fixed while it is open. A latched error (a failed flush) or a fence
-//! persists until it is opened again.
+//! **How a value lives.** A provider's `open` returns an `Arc` of a disk; dropping the last clone closes it
+//! without waiting. [`DiskInfo`] is constant while it is open. A latched error (a failed flush) or a fence
+//! persists until it is reopened.
 //!
-//! **I/O model.** Every call starts its I/O before it returns, whether or not the [`Io`] is polled. Dropping a pending
-//! one loses the result, not the I/O: the driver keeps the buffers to its end. Calls may come from any thread.
+//! **I/O model.** Every call starts its I/O before it returns, whether or not the [`Io`] is polled. Dropping
+//! a pending `Io` discards the result but does not cancel the I/O: the driver keeps the buffers until it
+//! completes. Calls may come from any thread.
 //!
-//! **Errors.** [`DiskError`], by blame, with what was done and where; which disk it was, the caller knows.
+//! **Errors.** [`DiskError`], by cause, with the operation and its range. The caller knows which disk it was.
 //!
 //! **Unsafe.** The kernel reads and writes the buffers of an outstanding I/O, which the compiler cannot
-//! check: one module, `file/ring.rs`, has all of it, with its invariants; only it calls `file/fixed.rs`.
-//! `crc.rs` uses instructions after a check that the processor has them.
+//! verify. `file/ring.rs` has this code, with its invariants; only it calls `file/fixed.rs`. `file/hold.rs`
+//! has one unsafe call for locks. `crc.rs` uses special instructions after checking that the processor has
+//! them.
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
@@ -68,18 +71,18 @@ use arena::{Sg, SgMut};
 use counters::IoTally;
 use env::{Ctx, Epoch, Io};
 
-/// The longest read or write, in bytes; a longer one is the caller's to split.
+/// The longest read or write, in bytes; the caller must split longer ones.
 pub const IO_MAX: u64 = 64 << 20;
 
 /// One physical disk.
 ///
-/// Offsets and lengths are bytes, multiples of [`Geometry::logical_block`], and inside [`Geometry::size`]; an I/O of
-/// no bytes succeeds. Buffers may have any length and alignment as long as the sum is whole blocks; those that do not
-/// begin and end on [`Geometry::dma_alignment`] and a block cost a copy.
+/// Offsets and lengths are in bytes, multiples of [`Geometry::logical_block`], and inside [`Geometry::size`];
+/// an I/O of no bytes succeeds. Buffers may have any length and alignment if their total is whole blocks.
+/// Buffers that are not aligned to [`Geometry::dma_alignment`] and whole blocks cost a copy.
 ///
-/// **Concurrency.** Any number of calls at a time. Writes that overlap in space and time have no order: each
-/// atomic unit ends as one of them wrote it; a read that overlaps a write in flight sees each atomic unit old
-/// or new. A call that begins after another's completion sees it.
+/// **Concurrency.** Any number of calls at a time. Overlapping concurrent writes have no order: each atomic
+/// unit ends up as one of them wrote it. A read that overlaps an outstanding write sees each atomic unit old
+/// or new. A call that begins after another's completion sees its effect.
 ///
 /// **Durability.** A completed write is visible at once, and durable after a [`Disk::flush`] that began after
 /// its completion, or on completion with [`env::IoFlags::write_through`]. Until then a power cut may lose it,
@@ -89,19 +92,19 @@ pub const IO_MAX: u64 = 64 << 20;
 /// **Deadline.** An I/O not completed by [`Ctx::deadline`] fails with [`DiskError::Timeout`] and continues in
 /// the driver: whether it takes effect is unknown.
 ///
-/// **Epoch.** Every call carries [`Ctx::epoch`]; one lower than the highest that [`Disk::fence`] was given fails with
-/// [`DiskError::Fenced`] and touches nothing.
+/// **Epoch.** Every call carries [`Ctx::epoch`]. If it is lower than the highest epoch given to
+/// [`Disk::fence`], the call fails with [`DiskError::Fenced`] and accesses nothing.
 pub trait Disk: Send + Sync {
-    /// Identity and geometry: fixed while it is open.
+    /// Identity and geometry: constant while it is open.
     fn info(&self) -> &DiskInfo;
 
-    /// Reads as many bytes at `offset` as `dst` has filled ([`arena::IoBufMut::set_len`]; [`sized`] does it
-    /// for a length): all of them or an error. The buffers come back either way, except that after
-    /// [`DiskError::Timeout`] the driver still has them and none come back. After an error their contents are
-    /// undefined.
+    /// Fills the filled part of `dst` ([`arena::IoBufMut::set_len`], or [`sized`] for a length) with the
+    /// bytes at `offset`: all of them or an error. The buffers are returned in both cases, except after
+    /// [`DiskError::Timeout`]: then the driver still uses them and none are returned. After an error their
+    /// contents are undefined.
     ///
     /// # Errors
-    /// [`DiskError::Medium`] names the part that could not be read, as closely as the provider knows it.
+    /// [`DiskError::Medium`] names the unreadable part as precisely as the provider knows it.
     fn read(&self, c: &Ctx, offset: u64, dst: SgMut) -> Io<(Result<(), DiskError>, SgMut)>;
 
     /// Callback form of `read`: calls `then` with the result on completion. Providers with native callbacks
@@ -116,8 +119,8 @@ pub trait Disk: Send + Sync {
     /// Writes `src` at `offset`. After an error each atomic unit may be old or new.
     ///
     /// # Errors
-    /// [`DiskError::Full`] where space is allocated on demand (a sparse file); a write-through one fails like a flush
-    /// after a failed flush.
+    /// [`DiskError::Full`] if space is allocated on demand (a sparse file). After a failed flush,
+    /// write-through writes fail like flushes.
     fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<Result<(), DiskError>>;
 
     /// Callback form of `write`: calls `then` with the result on completion. Providers with native callbacks
@@ -136,57 +139,59 @@ pub trait Disk: Send + Sync {
     /// write fails with the same error until the disk is opened again.
     fn flush(&self, c: &Ctx) -> Io<Result<(), DiskError>>;
 
-    /// Declares the contents as no longer needed; a hint, so a disk without support succeeds and does
-    /// nothing. The contents of these blocks are undefined until they are written again: old bytes, zeros or
-    /// others, and two reads may differ. It is ordered like a write, and never touches a block outside of the
-    /// range.
+    /// Declares the contents as no longer needed. It is a hint: a disk without support succeeds and does
+    /// nothing. The contents of these blocks are undefined until they are rewritten: old bytes, zeros or
+    /// others, and two reads may differ. A discard is ordered like a write and never affects blocks outside
+    /// the range.
     fn discard(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<(), DiskError>>;
 
     /// Returns when no I/O of an epoch lower than `epoch` can reach the medium any more, dropped ones
-    /// included; from the call on, new ones fail. It holds while this disk is open: the component that serves
-    /// the disk to others must store the epoch durably. [`Ctx::epoch`] is ignored.
+    /// included; new ones fail from the call on. The fence lasts while this disk is open: the component that
+    /// serves the disk to others must store the epoch durably. [`Ctx::epoch`] is ignored.
     ///
     /// # Errors
-    /// [`DiskError::Fenced`] when a higher epoch has been given already; any other error leaves it unknown whether old I/O may
-    /// still arrive.
+    /// [`DiskError::Fenced`] if a higher epoch was given before. After any other error, old I/O may still
+    /// reach the medium.
     fn fence(&self, c: &Ctx, epoch: Epoch) -> Io<Result<(), DiskError>>;
 
-    /// The parts of a range that may have something else than zeros, in order and apart. A provider that does not know
-    /// says all of it. What is not in the answer was zeros at some time during the call, so it may stand for a read.
+    /// The parts of a range that may contain non-zero bytes, in order and disjoint. A provider that does not
+    /// know returns the whole range. Everything else was zeros at some time during the call, so the answer
+    /// can replace a read.
     ///
     /// # Errors
-    /// The range is not inside of the disk; [`DiskError::Fenced`], from a provider that knows more than that all of it
-    /// may be something.
+    /// An error if the range is not inside the disk; [`DiskError::Fenced`] from providers that track
+    /// allocation.
     fn allocated(&self, _: &Ctx, offset: u64, length: u64) -> Io<Result<Vec<Range<u64>>, DiskError>> {
         let whole = offset..offset.saturating_add(length);
         Io::Done(self.info().geometry.check(Place::new(Op::Check, offset, length)).map(|()| vec![whole]))
     }
 
-    /// Whether it is still what was opened, as far as its provider can tell without I/O to it: a file that has a name
-    /// and its length, a device that is there. What it contains is the caller's to compare.
+    /// Checks that the opened disk still exists, as far as the provider can tell without I/O to it: a file
+    /// still has a name and its length, a device is present. The caller must verify the contents.
     ///
     /// # Errors
-    /// [`DiskError::Gone`], although reads and writes may still succeed: what is written to a removed file is
+    /// [`DiskError::Gone`], although reads and writes may still succeed: data written to a removed file is
     /// lost when it is closed.
     fn check(&self, _: &Ctx) -> Io<Result<(), DiskError>> {
         Io::Done(Ok(()))
     }
 
-    /// What is counted of its I/O, if it is: see [`Counted`].
+    /// The statistics of its I/O, if it is counted: see [`Counted`].
     fn tally(&self) -> Option<&Arc<IoTally>> {
         None
     }
 
-    /// What is known of the latency of its reads, if it is supervised.
+    /// The latency information of its reads, if it is supervised.
     fn slow_reads(&self) -> Option<Arc<dyn SlowReads>> {
         None
     }
 }
 
-/// Declares the first `length` bytes of the buffers filled, for [`Disk::read`]; buffers beyond are emptied.
+/// Sets the filled lengths of the buffers to `length` bytes in total, for [`Disk::read`]; further buffers are
+/// emptied.
 ///
 /// # Panics
-/// When the buffers have less room.
+/// If the capacity of the buffers is smaller.
 pub fn sized(mut dst: SgMut, length: usize) -> SgMut {
     let mut left = length;
     for b in &mut dst {

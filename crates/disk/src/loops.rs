@@ -1,4 +1,4 @@
-//! Folders, loop devices and mounts for tests: each goes away with its value.
+//! Folders, loop devices and mounts for tests, removed on drop.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// Says why a test, or a part of it, does not run here, also where the output of tests that pass is not shown.
+/// Reports why a test or a part of it is skipped; visible even if the output of passing tests is hidden.
 macro_rules! skipped {
     ($($reason:tt)*) => {{
         use std::io::Write;
@@ -15,14 +15,14 @@ macro_rules! skipped {
 }
 pub(crate) use skipped;
 
-/// A folder on a file system of a disk, where the build is.
+/// A folder beside the build, on a file system on disk.
 pub(crate) fn folder() -> TempDir {
     let target = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target");
     std::fs::create_dir_all(&target).expect("a folder for the build");
     tempfile::Builder::new().prefix("disk-test").tempdir_in(target).expect("a folder")
 }
 
-/// A loop device, for as long as it lives.
+/// A loop device, detached on drop.
 pub(crate) struct LoopDevice {
     pub(crate) path: PathBuf,
     folder: TempDir,
@@ -66,11 +66,11 @@ impl Drop for LoopDevice {
     }
 }
 
-/// A file system on a loop device, mounted.
+/// A file system on a loop device, mounted until drop.
 pub(crate) struct Mount(TempDir);
 
 impl Mount {
-    /// `None` where that is not possible.
+    /// Returns `None` if the system does not permit it.
     pub(crate) fn new(device: &LoopDevice) -> Option<Mount> {
         let at = folder();
         let made = run("mkfs.ext4", &["-q".as_ref(), device.path.as_ref()])
@@ -78,7 +78,7 @@ impl Mount {
         made.then_some(Mount(at))
     }
 
-    /// Where it is.
+    /// The mount point.
     pub(crate) fn at(&self) -> &Path {
         self.0.path()
     }

@@ -1,4 +1,4 @@
-//! A disk in memory, with a volatile write cache and a power switch. Every call completes at once.
+//! A disk in memory, with a volatile write cache and a power switch. Every call completes immediately.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -13,11 +13,11 @@ use crate::{
     Disk, DiskError, DiskId, DiskInfo, Gate, Geometry, IdKind, Image, Media, Op, Place, PowerCut, WriteCache,
 };
 
-/// See the module. Nothing of it is kept beyond its last clone but what [`MemoryDisk::image`] gave away.
+/// See the module. Dropping the last clone drops its contents; images from [`MemoryDisk::image`] remain.
 pub struct MemoryDisk {
     info: DiskInfo,
     gate: Arc<Gate>,
-    /// `None` after a power cut, when the survivors wait in the second.
+    /// The medium, and the image of the surviving data. The first is `None` after a power cut.
     medium: Mutex<(Option<Store>, Image)>,
 }
 
@@ -26,7 +26,7 @@ pub struct MemoryDisk {
 pub struct MemoryOptions {
     /// Its serial number, which is its identity.
     pub serial: String,
-    /// Bytes.
+    /// In bytes.
     pub size: u64,
     /// See [`Geometry::logical_block`].
     pub logical_block: u32,
@@ -41,7 +41,7 @@ pub struct MemoryOptions {
 }
 
 impl MemoryOptions {
-    /// A disk of `size` bytes: blocks and atomic units of 4 KiB, a volatile cache.
+    /// A disk of `size` bytes with blocks and atomic units of 4 KiB and a volatile cache.
     pub fn new(serial: impl Into<String>, size: u64) -> MemoryOptions {
         MemoryOptions {
             serial: serial.into(),
@@ -54,7 +54,7 @@ impl MemoryOptions {
         }
     }
 
-    /// The same as a disk describes itself.
+    /// The description of a disk with these properties.
     pub fn info(&self) -> DiskInfo {
         DiskInfo {
             id: DiskId { kind: IdKind::Serial, value: self.serial.clone() },
@@ -86,13 +86,13 @@ impl MemoryDisk {
         MemoryDisk::with_image(options.info(), Image::new())
     }
 
-    /// A disk that holds `image`, durably.
+    /// A disk with the durable content `image`.
     pub fn with_image(info: DiskInfo, image: Image) -> Arc<MemoryDisk> {
         let medium = Mutex::new((Some(Store::new(image)), Image::new()));
         Arc::new(MemoryDisk { info, gate: Arc::default(), medium })
     }
 
-    /// Takes the power away: from now on every I/O fails with [`DiskError::Gone`].
+    /// Cuts the power: from now on every I/O fails with [`DiskError::Gone`].
     pub fn power_cut(&self, cut: PowerCut) {
         let mut medium = self.medium.lock();
         if let Some(store) = medium.0.take() {
@@ -100,13 +100,13 @@ impl MemoryDisk {
         }
     }
 
-    /// The disk opened again, with what survived if its power was cut. This handle is gone for good.
+    /// Reopens the disk with the data that survived. This handle stays unusable.
     pub fn restart(&self) -> Arc<MemoryDisk> {
         self.power_cut(PowerCut::KeepAll);
         MemoryDisk::with_image(self.info.clone(), self.medium.lock().1.clone())
     }
 
-    /// The present contents; after a power cut, the surviving ones.
+    /// The current contents; after a power cut, the surviving ones.
     pub fn image(&self) -> Image {
         let medium = self.medium.lock();
         medium.0.as_ref().map_or_else(|| medium.1.clone(), |store| store.current.clone())

@@ -1,9 +1,9 @@
-//! A writable view of a disk that is only read: changes are kept in memory, and are dropped with it.
+//! A writable view of a read-only disk: changes are kept in memory and discarded on drop.
 //!
 //! Invariants:
-//! 1. Nothing but reads and fences reaches the disk below.
-//! 2. A block that was ever written is read from memory alone: the one below may be one that cannot be read.
-//! 3. All overlays of one [`Room`] together keep no more than it allows.
+//! 1. Only reads and fences reach the disk below.
+//! 2. A block that was ever written is read from memory only: the disk's block may be unreadable.
+//! 3. All overlays of one [`Room`] together store at most its limit.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,16 +17,16 @@ use smallvec::SmallVec;
 
 use crate::{Disk, DiskError, DiskInfo, Gate, Op, Place, sized};
 
-/// See the module. Writes complete at once.
+/// See the module. Writes complete immediately.
 pub struct Overlay {
     below: Arc<dyn Disk>,
     room: Arc<Room>,
     gate: Arc<Gate>,
-    /// By number of the logical block.
+    /// The written blocks, by logical block number.
     kept: Mutex<BTreeMap<u64, Block>>,
 }
 
-/// Memory for what overlays keep, in bytes.
+/// The memory budget of overlays, in bytes.
 #[derive(Debug)]
 pub struct Room {
     limit: u64,
@@ -35,16 +35,16 @@ pub struct Room {
 
 type Block = Arc<[u8]>;
 
-/// Those of a range, with where each begins, in order.
+/// The written blocks of a range with their offsets, in order.
 type Found = SmallVec<[(u64, Block); 4]>;
 
 impl Room {
-    /// For `limit` bytes.
+    /// A budget of `limit` bytes.
     pub fn new(limit: u64) -> Arc<Room> {
         Arc::new(Room { limit, used: AtomicU64::new(0) })
     }
 
-    /// Bytes that are kept.
+    /// Bytes in use.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
@@ -56,8 +56,8 @@ impl Room {
 }
 
 impl Overlay {
-    /// A disk that reads as `below` until it is written. A write for which `room` has no more memory fails
-    /// with [`DiskError::Full`].
+    /// A disk that reads like `below` until it is written. A write that exceeds the budget `room` fails with
+    /// [`DiskError::Full`].
     pub fn new(below: Arc<dyn Disk>, room: Arc<Room>) -> Arc<Overlay> {
         Arc::new(Overlay { below, room, gate: Arc::default(), kept: Mutex::default() })
     }
@@ -119,7 +119,7 @@ impl Disk for Overlay {
                     lay(&found, offset, &mut dst);
                     (Ok(()), dst)
                 }
-                // An unreadable block of the disk may be present in memory.
+                // The block that is unreadable on the disk may be in memory.
                 (Err(DiskError::Medium { .. }), dst) => read_between(&*below, &c, at, &found, dst).await,
                 other => other,
             }
@@ -141,7 +141,7 @@ impl Disk for Overlay {
 
     fn fence(&self, c: &Ctx, epoch: Epoch) -> Io<Result<(), DiskError>> {
         match self.gate.fence(epoch) {
-            // Nothing but reads takes longer than its call, and those are the disk's below.
+            // Only reads can outlast their call, and they are reads of the disk below.
             Io::Done(Ok(())) => self.below.fence(c, epoch),
             other => other,
         }
@@ -152,7 +152,7 @@ impl Disk for Overlay {
     }
 }
 
-/// Puts the blocks that are found over what was read from `offset` on.
+/// Copies the found blocks over the data read from `offset` on.
 fn lay(found: &[(u64, Block)], offset: u64, dst: &mut SgMut) {
     let lengths: SmallVec<[usize; 4]> = dst.iter().map(|b| b.len()).collect();
     for (begin, block) in found {
@@ -169,7 +169,7 @@ fn put(lengths: &[usize], at: usize, bytes: &[u8], dst: &mut SgMut) {
     }
 }
 
-/// Reads what lies between the blocks that are found, piece by piece, through the caller's own buffers.
+/// Reads the gaps between the found blocks one by one, through the caller's buffers.
 async fn read_between(
     below: &dyn Disk,
     c: &Ctx,
@@ -184,7 +184,7 @@ async fn read_between(
             below.read(c, gap.start, sized(dst, (gap.end - gap.start) as usize)).wait().await;
         dst = back;
         if result.is_err() {
-            // After a timeout the driver has them.
+            // After a timeout the driver keeps the buffers.
             dst.iter_mut().zip(&lengths).for_each(|(b, length)| b.set_len(*length));
             return (result, dst);
         }
@@ -200,7 +200,7 @@ async fn read_between(
     (Ok(()), dst)
 }
 
-/// The ranges of bytes that have no block.
+/// The byte ranges without a found block.
 fn gaps(at: Place, found: &[(u64, Block)]) -> Vec<Range<u64>> {
     let mut from = at.offset;
     let ends = found.iter().map(|(begin, b)| (*begin, begin + b.len() as u64));

@@ -1,5 +1,5 @@
-//! A small seeded generator (SplitMix64) for simulated faults: one stream for each purpose, so that a fault
-//! here does not shift the ones elsewhere. Not for keys.
+//! A small seeded generator (SplitMix64) for simulated faults, with a separate stream for each purpose so
+//! that one fault does not shift the others. Not for keys.
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `n`; 0 for 0.
+    /// A random number below `n`; 0 if `n` is 0.
     pub(crate) fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
     }

@@ -1,10 +1,10 @@
-//! A medium with a volatile write cache in front of it: the storage of simulated disks. No I/O, no time.
+//! A medium with a volatile write cache: the storage of simulated disks. No I/O, no time.
 //!
 //! Invariants:
 //! 1. `current` is what reads see; `durable` is what certainly survives a power cut;
 //! 2. applying `pending` to `durable` in order gives `current`;
 //! 3. after a cut the contents differ from `durable` only in atomic units that a pending write covers, and
-//!    there have the bytes of one of those writes.
+//!    have the bytes of one of those writes there.
 
 use std::sync::Arc;
 
@@ -13,21 +13,21 @@ use arena::{Sg, SgMut};
 use crate::random::Random;
 use crate::{Geometry, Image};
 
-/// The effect of a power cut on writes that were completed and not flushed, or still outstanding.
+/// The effect of a power cut on writes that were completed but not flushed, or still outstanding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PowerCut {
-    /// None arrives.
+    /// All are lost.
     LoseAll,
-    /// All arrive.
+    /// All take effect.
     KeepAll,
-    /// Each arrives whole or not at all, whatever the others do.
+    /// Each takes effect entirely or not at all, independently of the others.
     Reorder {
-        /// Which ones.
+        /// Selects which.
         seed: u64,
     },
-    /// Each atomic unit of each arrives or not.
+    /// Each atomic unit of each write independently takes effect or not.
     Tear {
-        /// Which ones.
+        /// Selects which.
         seed: u64,
     },
 }
@@ -36,7 +36,7 @@ pub enum PowerCut {
 pub(crate) struct Store {
     pub(crate) current: Image,
     pub(crate) durable: Image,
-    /// With the number of each, rising.
+    /// Changes that are not durable, with ascending numbers.
     pub(crate) pending: Vec<(u64, Arc<Change>)>,
     /// The number of the last change.
     number: u64,
@@ -52,7 +52,7 @@ pub(crate) struct Change {
 #[derive(Clone, Debug)]
 pub(crate) enum What {
     Bytes(Vec<u8>),
-    /// This many zeros.
+    /// A number of zeros.
     Zeros(u64),
 }
 
@@ -65,7 +65,7 @@ impl Store {
         read_image(&self.current, offset, dst);
     }
 
-    /// Applies a completed change; `durable` ones can be lost no more, nor what they overwrote come back.
+    /// Applies a completed change. A durable change cannot be lost, and what it overwrote cannot reappear.
     pub(crate) fn apply(&mut self, change: Arc<Change>, durable: bool) {
         change.apply(&mut self.current);
         if !durable {
@@ -82,12 +82,12 @@ impl Store {
         self.pending = self.pending.iter().flat_map(outside).collect();
     }
 
-    /// The writes that a flush beginning now must make durable: pass it to [`Store::flush`].
+    /// Marks the writes that a flush beginning now must make durable: pass the mark to [`Store::flush`].
     pub(crate) fn mark(&self) -> u64 {
         self.number
     }
 
-    /// Makes durable what was applied before `mark`, and no more: that is all a flush promises.
+    /// Makes everything applied before `mark` durable, and no more, as a real flush guarantees no more.
     pub(crate) fn flush(&mut self, mark: u64) {
         if mark >= self.number {
             self.durable = self.current.clone();
@@ -150,7 +150,7 @@ impl Change {
         self.apply_part(image, start, end);
     }
 
-    /// Applies what lies in `start..end`, a part of its range.
+    /// Applies the part of the change in `start..end`, which must be inside its range.
     pub(crate) fn apply_part(&self, image: &mut Image, start: u64, end: u64) {
         match &self.what {
             What::Bytes(b) => {
@@ -160,7 +160,7 @@ impl Change {
         }
     }
 
-    /// Its atomic units, as ranges.
+    /// Its range, split into atomic units.
     pub(crate) fn units(&self, unit: u64) -> impl Iterator<Item = (u64, u64)> {
         let (mut at, end) = self.range();
         std::iter::from_fn(move || {
@@ -172,7 +172,7 @@ impl Change {
         })
     }
 
-    /// The parts of it outside of `start..end`.
+    /// The parts of it outside `start..end`.
     fn without(self: &Arc<Change>, start: u64, end: u64) -> Vec<Arc<Change>> {
         let (mine, my_end) = self.range();
         if end <= mine || my_end <= start {
@@ -206,7 +206,7 @@ pub(crate) fn read_image(image: &Image, mut offset: u64, dst: &mut SgMut) {
     }
 }
 
-/// Few, half or most: three kinds of cuts that find different mistakes.
+/// The probability that a write survives: low, medium or high, because each finds different bugs.
 fn coin(seed: u64) -> (Random, (u64, u64)) {
     let mut random = Random::new(seed);
     let of = [(1, 8), (1, 2), (7, 8)][random.below(3) as usize];

@@ -1,20 +1,20 @@
-//! The description of a block device in `/sys`. A partition has the identity of its disk, and its number.
+//! Reads the description of a block device from `/sys`. A partition has its disk's identity plus its number.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::{DiskId, DiskInfo, EnclosureSlot, Geometry, IdKind, Media, WriteCache, file};
 
-/// The tree, which tests put elsewhere.
+/// The sysfs tree; tests use another root.
 pub(crate) struct Sysfs {
     root: PathBuf,
 }
 
 /// One device in the tree.
 pub(crate) struct Device {
-    /// Its own folder.
+    /// The device's folder.
     pub(crate) folder: PathBuf,
-    /// The folder of the whole disk: the same, or its parent for a partition.
+    /// The folder of the whole disk: the same, or the parent for a partition.
     pub(crate) disk: PathBuf,
     pub(crate) name: String,
 }
@@ -29,13 +29,13 @@ impl Sysfs {
         Sysfs { root: root.into() }
     }
 
-    /// The block device of a number.
+    /// The block device with this number.
     pub(crate) fn device(&self, major: u32, minor: u32) -> Option<Device> {
         let folder = fs::canonicalize(self.root.join(format!("dev/block/{major}:{minor}"))).ok()?;
         Device::new(folder)
     }
 
-    /// Whole disks, by name in order; none of size 0 (an empty drive, an unused loop device).
+    /// Whole disks, sorted by name; none of size 0 (an empty drive, an unused loop device).
     pub(crate) fn disks(&self) -> Vec<Device> {
         let Ok(entries) = fs::read_dir(self.root.join("block")) else { return Vec::new() };
         let folders = entries.filter_map(|e| fs::canonicalize(e.ok()?.path()).ok());
@@ -54,7 +54,7 @@ impl Device {
         Some(Device { folder, disk, name })
     }
 
-    /// An attribute of the whole disk without blanks around; `None` if it is missing or empty.
+    /// An attribute of the whole disk, trimmed; `None` if it is missing or empty.
     fn text(&self, attribute: &str) -> Option<String> {
         read(&self.disk.join(attribute))
     }
@@ -63,7 +63,7 @@ impl Device {
         self.text(attribute)?.parse().ok()
     }
 
-    /// The first of them that there is.
+    /// The first of these attributes that exists.
     fn first(&self, attributes: &[&str]) -> Option<String> {
         attributes.iter().find_map(|a| self.text(a))
     }
@@ -72,7 +72,7 @@ impl Device {
         self.disk.file_name().is_some_and(|n| n.to_string_lossy().starts_with(prefix))
     }
 
-    /// World wide name, else model and serial number, and which partition.
+    /// The world wide name, or model and serial number; with the partition number if it is a partition.
     pub(crate) fn id(&self) -> Option<DiskId> {
         let zeros = |s: &String| s.chars().any(|c| c.is_ascii_hexdigit() && c != '0');
         let wwn = ["wwid", "nguid", "eui", "uuid", "device/wwid", "dm/uuid", "md/uuid"];
@@ -83,7 +83,7 @@ impl Device {
             Some(parts.iter().filter(|p| !p.is_empty()).cloned().collect::<Vec<_>>().join("_"))
         };
         let (kind, value) = match wwn {
-            // A loop device or similar has no lasting identity.
+            // Loop devices and the like have no permanent identity.
             _ if self.is("loop") || self.is("zram") || self.is("ram") => return None,
             Some(wwn) => (IdKind::Wwn, wwn),
             None => (IdKind::Serial, serial()?),
@@ -111,7 +111,7 @@ impl Device {
         self.first(&["device/firmware_rev", "device/rev"]).unwrap_or_default()
     }
 
-    /// Flash or magnetic by the bus and the system's word; a virtual disk does not know.
+    /// Flash or magnetic, by the bus and the kernel's rotational flag; unknown for a virtual disk.
     pub(crate) fn media(&self) -> Media {
         if self.is("nvme") {
             Media::Nvme
@@ -142,10 +142,11 @@ impl Device {
         own.as_deref() == Some("1") || self.number("ro") == Some(1)
     }
 
-    /// The network by which the disk is reached, if it is: other machines may have it too. Of device mapper and RAID, any
-    /// of their disks.
+    /// The network that connects the disk, if any: other machines may have access too. For device mapper and
+    /// RAID, that of any member disk.
     pub(crate) fn network(&self) -> Option<&'static str> {
-        // The place of the device in the tree names the transport of SCSI (`scsi_transport_iscsi.c`, `scsi_transport_fc.c`).
+        // The device's path in the tree names the SCSI transport (`scsi_transport_iscsi.c`,
+        // `scsi_transport_fc.c`).
         let at = fs::canonicalize(self.disk.join("device")).unwrap_or_default();
         let by = |prefix: &str| {
             let number = |name: &str| {
@@ -158,7 +159,7 @@ impl Device {
             let folder = |name: String| fs::canonicalize(self.disk.join("slaves").join(name)).ok();
             parts.filter_map(folder).filter_map(Device::new).find_map(|d| d.network())
         };
-        // With NVMe multipathing the device is the subsystem, which has the controllers.
+        // With NVMe multipathing the device is the subsystem, which contains the controllers.
         let controllers = names(&self.disk.join("device")).into_iter().filter(|n| n.starts_with("nvme"));
         let transports = controllers.map(|name| format!("device/{name}/transport"));
         let mut transports = std::iter::once("device/transport".to_owned()).chain(transports);
@@ -188,8 +189,8 @@ impl Device {
         u32::try_from(told).ok().filter(|n| *n > 0)
     }
 
-    /// The kernel shows the mask. That of zram is wrong (Linux 6.18): of a buffer that is not a page of its
-    /// own, the page that it begins in is written.
+    /// The kernel reports a mask. That of zram is wrong (Linux 6.18): for a buffer that does not start on a
+    /// page, it writes to the beginning of the page.
     pub(crate) fn dma_alignment(&self) -> Option<u32> {
         if self.is("zram") {
             return Some(4096);
@@ -197,9 +198,9 @@ impl Device {
         u32::try_from(self.number("queue/dma_alignment")?).ok()?.checked_add(1)
     }
 
-    /// The atomic write size that the kernel reports: the largest atomic write, or the physical block, which
-    /// it documents as "the smallest unit a physical storage device can write atomically" (sysfs-block), if
-    /// it is aligned. For NVMe it makes that no larger than the power-fail atomic unit (AWUPF).
+    /// The atomic write size that the kernel reports: the largest atomic write, or, if aligned, the physical
+    /// block, documented as "the smallest unit a physical storage device can write atomically" (sysfs-block).
+    /// For NVMe the kernel limits that to the power-fail atomic unit (AWUPF).
     pub(crate) fn atomic_write(&self) -> Option<u32> {
         let aligned = read(&self.folder.join("alignment_offset")).is_none_or(|offset| offset == "0");
         let physical = self.number("queue/physical_block_size").filter(|_| aligned);
@@ -218,7 +219,7 @@ impl Device {
         })
     }
 
-    /// The users of it or of a partition of it: device mapper, RAID and the like, by their names.
+    /// The names of devices on top of it or its partitions: device mapper, RAID and the like.
     pub(crate) fn all_holders(&self) -> Vec<String> {
         let mut out: Vec<_> = self.folders().iter().flat_map(|f| names(&f.join("holders"))).collect();
         out.sort();
@@ -226,19 +227,19 @@ impl Device {
         out
     }
 
-    /// Its folder and those of its partitions.
+    /// The folders of the disk and its partitions.
     fn folders(&self) -> Vec<PathBuf> {
         let inside = names(&self.folder).into_iter().map(|n| self.folder.join(n));
         std::iter::once(self.folder.clone()).chain(inside.filter(|f| f.join("partition").exists())).collect()
     }
 
-    /// The device files of it and its partitions, as the kernel names them.
+    /// The device files of the disk and its partitions, by their kernel names.
     pub(crate) fn nodes(&self) -> Vec<PathBuf> {
         let name = |f: PathBuf| Some(Path::new("/dev").join(f.file_name()?));
         self.folders().into_iter().filter_map(name).collect()
     }
 
-    /// Its own device file.
+    /// The disk's device file.
     pub(crate) fn path(&self) -> PathBuf {
         Path::new("/dev").join(&self.name)
     }
@@ -248,16 +249,16 @@ impl Device {
         self.text("loop/backing_file").map(PathBuf::from)
     }
 
-    /// Whether it has zones that are written in order only.
+    /// Whether it has zones that must be written sequentially.
     pub(crate) fn zoned(&self) -> bool {
         self.text("queue/zoned").is_some_and(|z| z != "none")
     }
 
-    /// The disk without opening it; `None` if the system does not say how long it is.
+    /// Describes the disk without opening it. Returns `None` if the system does not report its size.
     pub(crate) fn info(&self) -> Option<DiskInfo> {
         let number = |attribute| u32::try_from(self.number(attribute)?).ok().filter(|n| n.is_power_of_two());
         let logical_block = number("queue/logical_block_size").unwrap_or(512).max(512);
-        // The kernel counts in sectors of 512 bytes, whatever the disk's are.
+        // The kernel counts sectors of 512 bytes for every disk.
         let sectors: u64 = read(&self.folder.join("size"))?.parse().ok()?;
         let size = sectors.checked_mul(512)?;
         let geometry = Geometry {
@@ -270,7 +271,7 @@ impl Device {
         Some(file::of_device(&self.path(), geometry, Some(self)))
     }
 
-    /// Its number as `MAJOR:MINOR`, and those of its partitions.
+    /// The numbers of the disk and its partitions as `MAJOR:MINOR`.
     pub(crate) fn numbers(&self) -> Vec<String> {
         self.folders().into_iter().filter_map(|f| read(&f.join("dev"))).collect()
     }
@@ -282,7 +283,7 @@ fn read(path: &Path) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// The unit serial number page of SCSI (SPC-6 7.7.18): four bytes of header, then the number.
+/// Reads the unit serial number page of SCSI (SPC-6 7.7.18): four bytes of header, then the number.
 fn page_80(path: &Path) -> Option<String> {
     let page = fs::read(path).ok()?;
     let serial = String::from_utf8_lossy(page.get(4..)?).trim_matches(['\0', ' ']).to_owned();

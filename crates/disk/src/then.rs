@@ -1,4 +1,4 @@
-//! Completion of an I/O by callback: no future, and no polling.
+//! Completion of an I/O by callback, without a future or polling.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub trait Outcome: Send + 'static {
     /// Whether it failed.
     fn is_failure(&self) -> bool;
 
-    /// Counts it as the end of an I/O of so many bytes, and returns it.
+    /// Counts this result as the end of an I/O of `bytes` bytes, and returns it.
     fn counted(self, io: IoBegun, bytes: u64) -> Self
     where
         Self: Sized,
@@ -58,23 +58,24 @@ impl Outcome for Read {
 
 /// Receives the results of I/Os.
 pub trait Completion<T: Outcome>: Send + Sync {
-    /// The I/O with the receiver's number `which` has completed: called once for each, perhaps before the
-    /// call that started it returns. The caller holds no lock of the disk, and does nothing for the I/O
+    /// The I/O with the receiver's number `which` has completed. Called once for each I/O, perhaps before the
+    /// call that started it returns. The disk holds no lock during the callback, and does nothing for the I/O
     /// afterwards.
     fn completed(self: Arc<Self>, which: usize, outcome: T);
 
-    /// The disk has not completed the I/O in the time in which it usually completes one: a caller that can get the data
-    /// elsewhere may do so. Only a disk whose latencies are supervised calls this ([`Disk::slow_reads`](crate::Disk::slow_reads)), for reads, about
-    /// once for each; perhaps when the I/O has just completed.
+    /// The I/O is late compared with the disk's usual latency: a receiver that can get the data elsewhere may
+    /// do so. Only a disk with supervised latency calls this ([`Disk::slow_reads`](crate::Disk::slow_reads)),
+    /// for reads, about once for each, perhaps when the I/O has just completed.
     fn late(self: Arc<Self>, _which: usize) {}
 }
 
-/// The receiver; when this is dropped unused, it reports that the result is unknown ([`DiskError::Timeout`]).
+/// A callback for one I/O. If it is dropped unused, the receiver gets an unknown result
+/// ([`DiskError::Timeout`]).
 pub struct Then<T: Outcome> {
     receiver: Option<Arc<dyn Completion<T>>>,
     which: usize,
     at: Place,
-    /// What counts it, and its bytes.
+    /// The counter of the I/O, and its bytes.
     counts: Option<(IoBegun, u64)>,
 }
 
@@ -84,18 +85,18 @@ impl<T: Outcome> Then<T> {
         Then { receiver: Some(receiver), which, at, counts: None }
     }
 
-    /// The same, counted as the end of an I/O of so many bytes.
+    /// Counts the completion as the end of an I/O of `bytes` bytes.
     pub(crate) fn counted(mut self, io: IoBegun, bytes: u64) -> Then<T> {
         self.counts = Some((io, bytes));
         self
     }
 
-    /// The receiver and its number of the I/O, for [`Completion::late`].
+    /// The receiver and its number for the I/O, for [`Completion::late`].
     pub fn receiver(&self) -> Option<(Arc<dyn Completion<T>>, usize)> {
         self.receiver.clone().map(|receiver| (receiver, self.which))
     }
 
-    /// It has ended.
+    /// Reports the result.
     pub fn complete(mut self, outcome: T) {
         let outcome = match self.counts.take() {
             Some((io, bytes)) => outcome.counted(io, bytes),
@@ -106,11 +107,11 @@ impl<T: Outcome> Then<T> {
         }
     }
 
-    /// Calls back for a disk without native callbacks; if the I/O is not complete yet, from a task of this
-    /// worker.
+    /// Reports the result of `io`, for a disk without native callbacks. If it is pending, a task on this
+    /// worker awaits it.
     ///
     /// # Panics
-    /// Outside of a Tokio runtime, if it is not complete.
+    /// If it is pending and there is no Tokio runtime.
     pub fn when(self, io: Io<T>) {
         match io {
             Io::Done(outcome) => self.complete(outcome),

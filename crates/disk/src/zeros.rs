@@ -1,18 +1,18 @@
-//! Zeros instead of data, as clients ask for them (NBD_CMD_WRITE_ZEROES, a block device's write zeroes).
+//! Writes zeros on request of clients (NBD_CMD_WRITE_ZEROES, a block device's write zeroes).
 
 use arena::{IoBuf, Sg};
 use env::Ctx;
 
 use crate::{Disk, DiskError, IO_MAX};
 
-/// Bytes of the buffer that is written again and again.
+/// Bytes of the buffer that is written repeatedly.
 const ZEROS: usize = 1 << 20;
 
-/// Makes whole blocks zeros: by a discard where that makes them so and may be (`discards`), else by writing.
-/// `c` says whether they are durable then.
+/// Zeroes whole blocks, by a discard if `discards` is true (discarded blocks then read as zeros), otherwise
+/// by writing. `c` determines whether they are durable on return.
 ///
 /// # Errors
-/// The disk's; then each block is as it was, or zeros.
+/// The disk's error; each block is then unchanged or zeros.
 pub async fn write_zeros(
     disk: &dyn Disk,
     c: &Ctx,

@@ -11,7 +11,8 @@ use crate::{MemoryDisk, MemoryOptions, Op, Place};
 
 const SIZE: u64 = 4 << 20;
 
-/// Over a disk that answers at once and one that does not, by futures and by callbacks; nothing stays outstanding.
+/// Over a disk that completes immediately and one that does not, by futures and by callbacks; no I/O stays
+/// outstanding.
 #[tokio::test(start_paused = true)]
 async fn conforms() {
     let arena = Arena::new(32 << 20).expect("a small mapping");
@@ -59,9 +60,9 @@ async fn what_is_done_is_counted_once_whichever_way() {
     assert_eq!(names.map(counted), [1, 5, 1, 4096, 12288, 3, 0]);
 }
 
-/// What a tally has counted, by metric.
+/// The values of a tally, by metric.
 fn values(env: &Env, tally: &Arc<IoTally>) -> impl Fn(&str) -> u64 + use<> {
-    // Tests of this program that run beside it have instances of their own.
+    // Concurrent tests of this program have their own instances.
     let name = format!("{:p}", Arc::as_ptr(tally));
     let wanted = IoInstance {
         name: name.clone(),

@@ -1,11 +1,11 @@
-//! Memory that the kernel keeps at hand: an arena's, registered with a ring piece by piece.
+//! Registered buffers: the arena's memory is registered with a ring, piece by piece.
 //!
-//! A registered page is locked in memory and found without page table lookups for each I/O. A piece is
-//! registered when an I/O first uses it: the arena reuses the most recently freed memory, so an idle server
-//! has little of it locked, and a busy one as much as it uses.
+//! The kernel pins the pages of a registered buffer once, instead of looking them up for each I/O. A piece is
+//! registered when an I/O first uses it. The arena reuses the most recently freed memory, so an idle server
+//! has few pages pinned, and a busy one as many as it uses.
 //!
-//! **Unsafe** in one call: registered memory has to stay mapped until the ring is closed;
-//! [`Ring`](super::ring) ensures that.
+//! **Unsafe** in one call: registered memory must stay mapped until the ring is closed, which
+//! [`Ring`](super::ring) ensures.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -15,25 +15,25 @@ use io_uring::Submitter;
 
 use super::FixedBuffers;
 
-/// A piece is at least so long, in bytes: longer than any of the arena's chunks, and whole ones of the
-/// processor's large pages.
+/// The minimum length of a piece, in bytes: longer than any chunk of the arena, and a multiple of the
+/// processor's large page.
 const PIECE_MIN: usize = 4 << 20;
-/// The kernel has no more of them in a ring.
+/// The kernel's maximum number of registered buffers per ring.
 const PIECES_MAX: usize = 1 << 14;
 
 /// See the module.
 pub(super) struct Fixed {
     arena: Arena,
-    /// Bytes of a piece, but for the last.
+    /// Bytes of a piece, except for the last one.
     piece: usize,
     registered: Vec<bool>,
     bytes: usize,
-    /// The kernel's error when it refused further registrations.
+    /// The kernel's errno after it refused to register more.
     refused: Option<i32>,
 }
 
 impl Fixed {
-    /// Nothing is registered yet.
+    /// Reserves the ring's buffer table; no memory is registered yet.
     pub(super) fn new(arena: Arena, ring: &Submitter<'_>) -> Fixed {
         let (_, bytes) = arena.mapping();
         let piece = bytes.div_ceil(PIECES_MAX).next_power_of_two().max(PIECE_MIN);
@@ -45,10 +45,11 @@ impl Fixed {
         fixed
     }
 
-    /// The number of the piece that an address range lies in, registered by now.
+    /// The index of the piece that contains an address range, registered on first use. Returns `None` if no
+    /// single piece contains the range or registration failed.
     ///
     /// # Safety
-    /// The arena stays mapped until the ring is closed.
+    /// The caller must keep the arena mapped until the ring is closed.
     pub(super) unsafe fn index(&mut self, range: &libc::iovec, ring: &Submitter<'_>) -> Option<u16> {
         let (base, bytes) = self.arena.mapping();
         let start = range.iov_base.addr().checked_sub(base.addr().get())?;
@@ -63,7 +64,7 @@ impl Fixed {
             }
             let length = self.piece.min(bytes - at);
             let piece = libc::iovec { iov_base: base.as_ptr().wrapping_add(at).cast(), iov_len: length };
-            // SAFETY: it is mapped, and stays so, as the caller has promised.
+            // SAFETY: the caller keeps the memory mapped until the ring is closed.
             if let Err(e) = unsafe { ring.register_buffers_update(index as u32, &[piece], None) } {
                 self.refuse(&e);
                 return None;
@@ -74,7 +75,7 @@ impl Fixed {
         Some(index as u16)
     }
 
-    /// I/O works without.
+    /// Records the error. I/O continues with unregistered buffers.
     fn refuse(&mut self, error: &io::Error) {
         self.refused = Some(error.raw_os_error().unwrap_or(0));
         tracing::info!(buffers = %self.state(), "some I/O buffers are not registered with the kernel: I/O costs more processor time");

@@ -1,4 +1,4 @@
-//! Locks on disks: a writer has a disk exclusively, readers share it.
+//! Locks on disks: a writer locks a disk exclusively, readers share it.
 //!
 //! | | a file | a device |
 //! |---|---|---|
@@ -6,16 +6,16 @@
 //! | only reads | `flock`, shared | a read lock of the open file |
 //! | looks | nothing | nothing |
 //!
-//! `O_EXCL` does not support shared readers, and udev and partitioning tools use `flock` on devices among
-//! themselves, often and for moments: hence the third kind of lock, that of an open file (`F_OFD_SETLK`). A
-//! lock is on a node: through different nodes of the same device, as in a container, writers exclude each
-//! other, and readers exclude no process.
+//! `O_EXCL` does not support shared readers, and udev and partitioning tools take short `flock` locks on
+//! devices among themselves. Therefore devices use a third kind of lock, that of an open file description
+//! (`F_OFD_SETLK`). A lock belongs to a device node: through different nodes of the same device, as in a
+//! container, writers exclude each other, and readers exclude no process.
 //!
-//! The kernel's workers, which execute flushes and discards, keep an open file for some moments after the
-//! completion of an I/O. So a closed disk is not free at once, and opening it again would fail as in use.
-//! Therefore a lock is released explicitly, and opening waits for a device that this process has just closed.
+//! The kernel's workers, which execute flushes and discards, keep an open file for a short time after an I/O
+//! completes. So a closed disk is not free immediately, and reopening it would fail as in use. Therefore a
+//! lock is released explicitly, and opening waits for a device that this process has just closed.
 //!
-//! **Unsafe** in one call: it gives the kernel a structure to read.
+//! **Unsafe** in one call, which passes a structure to the kernel.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -26,33 +26,33 @@ use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-/// How long the kernel may take, and how often it is looked.
+/// How long the kernel may keep a closed device, and the interval between tries.
 const LINGERS: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_millis(2);
 
-/// Devices that were closed, by number, and when.
+/// Numbers of closed devices, with the time of closing.
 static CLOSED: Mutex<Vec<(u64, Instant)>> = Mutex::new(Vec::new());
 
 pub(super) enum Hold {
-    /// Others may have it, too.
+    /// No lock: others may use the disk too.
     Shared,
     /// A file.
     File,
     /// A device.
     Device {
-        /// As `stat` gives it.
+        /// As reported by `stat`.
         number: u64,
-        /// It was opened exclusively, too.
+        /// The device was opened with `O_EXCL`.
         writes: bool,
         env: Env,
     },
 }
 
 impl Hold {
-    /// Takes the lock that belongs to it.
+    /// Takes the lock.
     ///
     /// # Errors
-    /// `None`: a conflicting lock exists. Otherwise the system's reason.
+    /// `None` if a conflicting lock exists, otherwise the system's error.
     pub(super) fn begin(&self, fd: &OwnedFd, writes: bool) -> Result<(), Option<Errno>> {
         let taken = match (self, writes) {
             (Hold::Shared, _) => Ok(()),
@@ -64,11 +64,11 @@ impl Hold {
         taken.map_err(|e| (!matches!(e, Errno::AGAIN | Errno::ACCESS)).then_some(e))
     }
 
-    /// Releases it; no I/O is outstanding on the disk.
+    /// Releases the lock; no I/O may be outstanding on the disk.
     pub(super) fn end(&self, fd: &OwnedFd) {
         match self {
             Hold::Shared => {}
-            // Closing gives it up, too, if later.
+            // Closing the file would release it too, but later.
             Hold::File => drop(flock(fd, FlockOperation::Unlock)),
             Hold::Device { number, writes, env } => {
                 let _ = lock(fd, libc::F_UNLCK);
@@ -83,7 +83,7 @@ impl Hold {
     }
 }
 
-/// Changes the open file's lock on all of it, without waiting.
+/// Sets the open file description's lock on the whole file, without waiting.
 fn lock(fd: &OwnedFd, kind: libc::c_int) -> Result<(), Errno> {
     let kind = kind as libc::c_short;
     let whole = libc::flock {
@@ -102,7 +102,7 @@ fn lock(fd: &OwnedFd, kind: libc::c_int) -> Result<(), Errno> {
     }
 }
 
-/// Whether a device that is busy may be so because this process had it until now; then some time has passed.
+/// Returns whether a busy device may be one that this process has just closed; if so, it sleeps first.
 pub(super) fn waits(env: &Env, number: u64) -> bool {
     let now = env.now();
     let waits = CLOSED.lock().iter().any(|(n, at)| *n == number && now < *at + LINGERS);

@@ -1,4 +1,4 @@
-//! The processes that have locked a file or device, as far as the system reports them to this process.
+//! The processes that have locked a file or device, as far as this process can see them.
 
 use std::fmt;
 use std::fs;
@@ -8,11 +8,11 @@ use std::path::Path;
 /// A process that has locked a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Its number.
+    /// Process ID.
     pub process: u32,
-    /// Its name.
+    /// Process name.
     pub name: String,
-    /// It only reads: others may read, too.
+    /// Its lock is for reading only, so others may read too.
     pub reads: bool,
 }
 
@@ -24,8 +24,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// The processes with a lock on a file or device, each once. Only the system's administrator sees other
-/// users' processes.
+/// The processes with a lock on a file or device, each once. Only root sees other users' processes.
 pub(super) fn holders(path: &Path) -> Vec<Holder> {
     let Ok(target) = fs::metadata(path) else { return Vec::new() };
     let is_device = target.file_type().is_block_device();
@@ -45,7 +44,7 @@ pub(super) fn holders(path: &Path) -> Vec<Holder> {
     out
 }
 
-/// Whether the process has a lock on the file through one of its descriptors, and then whether it is a reader's.
+/// Whether the process has a lock on the file; `Some(true)` if all its locks are for reading.
 fn lock_of(process: &Path, is_it: &impl Fn(&fs::Metadata) -> bool) -> Option<bool> {
     let descriptors = fs::read_dir(process.join("fd")).ok()?.flatten();
     let through = descriptors.filter(|d| fs::metadata(d.path()).is_ok_and(|found| is_it(&found)));
@@ -53,7 +52,7 @@ fn lock_of(process: &Path, is_it: &impl Fn(&fs::Metadata) -> bool) -> Option<boo
         let told = fs::read_to_string(process.join("fdinfo").join(d.file_name())).ok()?;
         reads(&told)
     });
-    // One that writes counts for all.
+    // One write lock makes the process a writer.
     locks.reduce(|all, one| all && one)
 }
 

@@ -9,13 +9,13 @@ use rustix::fs::{XattrFlags, fgetxattr, fsetxattr};
 use crate::sysfs::Device;
 use crate::{DiskId, DiskInfo, Geometry, IdKind, Media, WriteCache};
 
-/// `NUMBER INODE`: 32 hexadecimal digits, and the file's number when it got them.
+/// `NUMBER INODE`: 32 hexadecimal digits, and the file's inode number when they were assigned.
 const ATTRIBUTE: &str = "user.causeway.disk";
 
 const QUEUE_DEPTH_DEVICE: u32 = 128;
 
-/// The number in the file's attribute; a new one if it has none, or if it was copied with its attributes from another
-/// file. Where attributes cannot be kept, only the path.
+/// The number in the file's attribute. The file gets a new one if it has none, or if the attribute was copied
+/// from another file. If attributes cannot be stored, the identity is the path.
 pub(super) fn of_file(env: &Env, path: &Path, fd: BorrowedFd<'_>, inode: u64, read_only: bool) -> DiskId {
     let mut buffer = [0; 128];
     if let Ok(n) = fgetxattr(fd, ATTRIBUTE, &mut buffer[..])
@@ -26,7 +26,7 @@ pub(super) fn of_file(env: &Env, path: &Path, fd: BorrowedFd<'_>, inode: u64, re
     let value = format!("{:032x}", u128::from_le_bytes(env.random()));
     let attribute = format!("{value} {inode}");
     if !read_only && fsetxattr(fd, ATTRIBUTE, attribute.as_bytes(), XattrFlags::empty()).is_ok() {
-        // It is only worth something if it is there after a power cut.
+        // The attribute must survive a power cut.
         let _ = rustix::fs::fsync(fd);
         return DiskId { kind: IdKind::File, value };
     }
@@ -39,7 +39,7 @@ fn parse(attribute: &[u8], inode: u64) -> Option<String> {
     (well_formed && of.parse() == Ok(inode)).then(|| value.to_owned())
 }
 
-/// The system's identification of a device.
+/// The description of a device from the system.
 pub(crate) fn of_device(path: &Path, geometry: Geometry, device: Option<&Device>) -> DiskInfo {
     let by_path = || DiskId { kind: IdKind::Path, value: path.display().to_string() };
     let Some(d) = device else {

@@ -1,4 +1,4 @@
-//! One I/O on its way through a ring, with all that it needs until it is done.
+//! One I/O in a ring, with everything that it needs until it completes.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -18,19 +18,19 @@ pub(super) struct Target {
     pub(super) fd: OwnedFd,
     pub(super) hold: Hold,
     pub(super) gate: Arc<Gate>,
-    /// Distinguishes its I/Os from others' in a ring.
+    /// Distinguishes its I/Os from those of other disks in a ring.
     pub(super) key: u64,
     pub(super) is_device: bool,
-    /// Its bytes when it was opened.
+    /// The size in bytes when it was opened.
     pub(super) size: u64,
-    /// How many of its I/Os a ring has in the kernel at a time.
+    /// Maximum I/Os of one ring in the kernel at a time.
     pub(super) depth: u32,
     pub(super) latch: FlushLatch,
     pub(super) arena: Option<Arena>,
 }
 
-/// The operation, with its waiter and the buffers; with pages to copy from if those of a read are not aligned for the
-/// device.
+/// The operation, with its receiver and buffers. A read whose buffers are not aligned for the device has
+/// pages, from which it is copied.
 pub(super) enum Work {
     Read(Reply<Read>, SgMut, Option<Pages>),
     Write(Reply<Written>, Sg),
@@ -38,13 +38,13 @@ pub(super) enum Work {
     Discard(Reply<Written>),
 }
 
-/// The waiter, if there is one.
+/// The receiver of the result.
 pub(super) enum Reply<T: Outcome> {
     Waits(oneshot::Sender<T>),
     Then(Then<T>),
 }
 
-/// The file, open, and the right to touch it: both end with this.
+/// The open file and the admission by its gate; both are released on drop.
 pub(super) struct Held {
     pub(super) target: Arc<Target>,
     pub(super) epoch: Epoch,
@@ -60,18 +60,18 @@ pub(super) struct Job {
     pub(super) held: Held,
     pub(super) work: Work,
     pub(super) at: Place,
-    /// Durable before it completes.
+    /// Write-through: durable before it completes.
     pub(super) through: bool,
-    /// Bytes done by earlier rounds: the kernel may do less than was asked.
+    /// Bytes completed by earlier submissions: the kernel may do less than requested.
     pub(super) done: u64,
-    /// How often the kernel said to come again.
+    /// How often the kernel asked for a retry.
     pub(super) again: u32,
 }
 
-/// The interpretation of a completion.
+/// The meaning of a completion.
 pub(super) enum Judged {
     Finished(Result<(), DiskError>),
-    /// There is more to do.
+    /// Submit the rest.
     Again,
 }
 
@@ -89,8 +89,8 @@ impl Target {
         NEXT.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Whether it is no more what was opened: a device that was pulled has no size any more, a file has no name or
-    /// became shorter.
+    /// Whether the opened disk no longer exists: a removed device has size 0, a removed file has no name, or
+    /// the file became shorter.
     pub(super) fn is_gone(&self) -> bool {
         if self.is_device {
             return seek(&self.fd, SeekFrom::End(0)).is_ok_and(|size| size == 0);
@@ -102,7 +102,7 @@ impl Target {
     fn error(&self, errno: i32, at: Place) -> DiskError {
         match errno {
             libc::EIO if self.is_gone() => DiskError::Gone { at },
-            // The error numbers of the block layer for a medium error, a protection error, a target's error.
+            // Error numbers of the block layer for a medium error, a protection error and a target error.
             libc::EIO | libc::ENODATA | libc::EILSEQ | libc::EREMOTEIO => DiskError::Medium { at },
             libc::ENODEV | libc::ENXIO | libc::ESHUTDOWN | libc::ENOLINK => DiskError::Gone { at },
             libc::ENOSPC | libc::EDQUOT => DiskError::Full { at },
@@ -113,7 +113,7 @@ impl Target {
 }
 
 impl Work {
-    /// A read into buffers that begin and end as the device wants them, or by way of pages that do.
+    /// A read. If the buffers are not aligned for the device, it goes through pages that are.
     pub(super) fn read(reply: Reply<Read>, mut dst: SgMut, alignment: u32, block: u32) -> Work {
         let length = dst.iter().map(|b| b.len()).sum();
         let fits = fits(dst.iter_mut().map(|b| &*b.filled_mut()), alignment, block);
@@ -121,7 +121,7 @@ impl Work {
         Work::Read(reply, dst, pages)
     }
 
-    /// The same for a write.
+    /// A write. If the buffers are not aligned for the device, they are copied to pages that are.
     pub(super) fn write(reply: Reply<Written>, src: Sg, alignment: u32, block: u32) -> Work {
         let fits = fits(src.iter().map(|b| &**b), alignment, block);
         if fits {
@@ -133,7 +133,7 @@ impl Work {
     }
 }
 
-/// Whether the pieces can be given to the kernel as they are.
+/// Whether the kernel can use the pieces directly.
 fn fits<'a>(pieces: impl Iterator<Item = &'a [u8]>, alignment: u32, block: u32) -> bool {
     let mut number = 0;
     let mut every = true;
@@ -145,11 +145,11 @@ fn fits<'a>(pieces: impl Iterator<Item = &'a [u8]>, alignment: u32, block: u32) 
     every && number <= PIECES_MAX
 }
 
-/// The kernel's bound on the pieces of one I/O.
+/// The kernel's maximum number of pieces (iovecs) per I/O.
 const PIECES_MAX: usize = 1024;
 
 impl Job {
-    /// The interpretation of the kernel's result: bytes done, or an error number, negative.
+    /// Interprets the kernel's result: bytes done, or a negative error number.
     pub(super) fn judge(&mut self, result: i32) -> Judged {
         if matches!(-result, libc::EINTR | libc::EAGAIN) && self.again < AGAIN_MAX {
             self.again += 1;
@@ -169,7 +169,7 @@ impl Job {
         self.done += bytes;
         match (self.done >= self.at.length, bytes) {
             (true, _) => Judged::Finished(Ok(())),
-            // The file ends before the disk does: it was cut off behind our back.
+            // The file ends before the disk does: another process truncated it.
             (false, 0) => Judged::Finished(Err(DiskError::Medium { at: self.rest() })),
             (false, _) => Judged::Again,
         }
@@ -180,13 +180,14 @@ impl Job {
         Place { op: self.at.op, offset: self.at.offset + done, length: self.at.length - done }
     }
 
-    /// Completes the waiter; the buffers are returned.
+    /// Reports the result to the receiver and returns the buffers.
     #[expect(clippy::boxed_local, reason = "out of its box all of it would be copied")]
     pub(super) fn finish(self: Box<Job>, result: Result<(), DiskError>) {
         let Job { held, work, through, at, .. } = *self;
-        // A write-through write may fail in its flush, and this is the only report of that failure.
+        // A failed write-through write may have failed in its flush, and this is the only report of that
+        // failure.
         let result = if through || at.op == Op::Flush { held.target.latch.pass(result) } else { result };
-        // Before the completion: its receiver may open the disk again, or fence it.
+        // Released before the completion, because the receiver may reopen or fence the disk.
         drop(held);
         match work {
             Work::Read(reply, mut dst, pages) => {

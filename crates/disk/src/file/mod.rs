@@ -1,20 +1,19 @@
-//! Regular files and block devices by io_uring, past the page cache.
+//! Regular files and block devices by io_uring with direct I/O.
 //!
-//! Each thread has a ring of its own; a disk may be used from any thread that runs a Tokio runtime with its
-//! I/O driver, and the I/O goes through that thread's ring. A disk has at most [`DiskInfo::queue_depth`] I/Os
-//! of one ring in the kernel; more wait in order. A flush is `fdatasync`; a discard punches a hole or is a
-//! device's discard.
+//! Each thread has its own ring. A disk may be used from any thread that runs a Tokio runtime with its I/O
+//! driver; the I/O goes through that thread's ring. A disk has at most [`DiskInfo::queue_depth`] I/Os of one
+//! ring in the kernel; further ones wait in order. A flush is `fdatasync`; a discard punches a hole or
+//! discards blocks of a device.
 //!
-//! A fence applies to the I/O through this value, on all its threads. It does not exclude other machines from
-//! a device that both can reach (shared SAS, NVMe over fabrics): the user of such devices must refuse them,
-//! or reserve them by other means.
+//! A fence applies to I/O through this value, on all threads. It does not exclude other machines from a
+//! shared device (shared SAS, NVMe over fabrics): the caller must refuse such devices or reserve them by
+//! other means.
 //!
-//! A disk is closed, and its lock released, when its last clone is dropped and its last I/O is complete; the
-//! process may open it again at once.
+//! Dropping the last clone closes a disk and releases its lock after the last I/O completes. The process may
+//! reopen it immediately.
 //!
-//! A file's identity is a random number in its extended attribute, together with the file's number in its
-//! file system: a copy has another file number, so it gets another identity, and its label shows that it is a
-//! copy.
+//! A file's identity is a random number in an extended attribute, stored together with the inode number. A
+//! copy has another inode number, so it gets another identity, and its pool label shows that it is a copy.
 
 mod fixed;
 mod hold;
@@ -53,19 +52,19 @@ pub struct FileDisk {
     target: Arc<Target>,
 }
 
-/// Whether the kernel keeps the arena's pages at hand instead of looking them up for each I/O.
+/// Whether the arena's pages are registered with the kernel, or pinned for each I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FixedBuffers {
     /// The disk was opened without an arena.
     NotAsked,
-    /// No I/O yet.
+    /// No I/O has used this thread's ring yet.
     NotYet,
-    /// They are registered with this thread's ring, as they are used.
+    /// Buffers are registered with this thread's ring on first use.
     Registered {
-        /// As much as was used until now, locked in memory.
+        /// Bytes registered so far, pinned in memory.
         bytes: usize,
     },
-    /// The kernel took no more; I/O works without.
+    /// The kernel refused to register more; I/O continues with unregistered buffers.
     Refused {
         /// The registered bytes.
         bytes: usize,
@@ -75,13 +74,13 @@ pub enum FixedBuffers {
 }
 
 impl FileDisk {
-    /// Whether buffers are registered for I/O from this thread, and why not.
+    /// Whether I/O of this thread uses registered buffers, and if not, why.
     pub fn fixed_buffers(&self) -> FixedBuffers {
         if self.target.arena.is_none() { FixedBuffers::NotAsked } else { ring::fixed_buffers() }
     }
 
-    /// The next range at or after `offset` that may have bytes other than zeros; all the rest where the file system
-    /// knows no holes.
+    /// The next range at or after `offset` that may contain non-zero bytes; everything after `offset` if the
+    /// file system does not report holes.
     pub(crate) fn next_data(&self, offset: u64) -> Option<Range<u64>> {
         let size = self.info.geometry.size;
         if offset >= size {
@@ -96,7 +95,7 @@ impl FileDisk {
         (start < size).then(|| start..end.min(size))
     }
 
-    /// Checks an I/O and lets it in.
+    /// Validates an I/O and admits it through the gate.
     fn enter(&self, c: &Ctx, at: Place) -> Result<Held, DiskError> {
         self.info.geometry.check(at)?;
         self.target.gate.let_in(c, at)?;
@@ -110,7 +109,7 @@ impl FileDisk {
         Ok(held)
     }
 
-    /// Starts one that was let in.
+    /// Starts an admitted I/O.
     fn submit(&self, c: &Ctx, at: Place, work: Work, held: Held) {
         let through = is_through(c, at);
         ring::submit(&self.env, Box::new(Job { held, work, at, through, done: 0, again: 0 }));
@@ -126,7 +125,7 @@ impl FileDisk {
         let (send, receive) = oneshot::channel();
         self.submit(c, at, work(Reply::Waits(send)), held);
         Ok(match c.deadline {
-            // Without a timer's room, in every I/O.
+            // Without a deadline the future does not contain a timer.
             None => Io::pending(async move { receive.await.unwrap_or_else(|_| T::unknown(at)) }),
             deadline => Io::pending(within(self.env.clone(), deadline, receive, T::unknown(at))),
         })
@@ -147,7 +146,7 @@ impl FileDisk {
     }
 }
 
-/// Whether it is durable before it completes.
+/// Whether the write is durable before it completes.
 fn is_through(c: &Ctx, at: Place) -> bool {
     c.flags.write_through && at.op == Op::Write
 }

@@ -1,4 +1,4 @@
-//! Opening a file or device as a disk. All of it blocks: it is for start-up and commands.
+//! Opens a file or device as a disk. These calls block: they are for start-up and commands.
 
 use std::io;
 use std::ops::Range;
@@ -24,18 +24,18 @@ use crate::{DiskInfo, FlushLatch, Geometry, Media, WriteCache};
 pub struct FileOptions {
     /// Creates a new sparse file of this many bytes; it must not exist.
     pub create: Option<u64>,
-    /// Of a file that may be written: these bytes get their room in the file system at once, where they have
-    /// none, so that no write there finds it full.
+    /// For a writable file: allocate these byte ranges in the file system now, so that writes there do not
+    /// run out of space.
     pub reserve: Vec<Range<u64>>,
-    /// Writes and discards are refused. Other processes may also have it open for reading, and none for
-    /// writing.
+    /// Writes and discards fail. Other processes may also open it for reading, but not for writing.
     pub read_only: bool,
-    /// For an examination: nothing is locked, and other users do not matter. Otherwise a disk that is opened
-    /// for writing is exclusive, and a mounted or locked device is refused.
+    /// For examination only: no lock is taken, and other users are ignored. Otherwise a disk opened for
+    /// writing is exclusive, and a mounted or locked device is refused.
     pub shared: bool,
-    /// Whose memory the rings register, and lock in memory, as it is used. A ring registers one arena, the first.
+    /// The arena whose memory the rings register and pin on first use. A ring registers only one arena, the
+    /// first.
     pub arena: Option<Arena>,
-    /// How many I/Os of one ring are in the kernel at a time, if not what the device says.
+    /// Maximum I/Os of one ring in the kernel at a time; default: the device's.
     pub queue_depth: Option<u32>,
     /// The atomic write size in bytes, if the caller overrides the system's.
     pub atomic_write: Option<u32>,
@@ -63,10 +63,10 @@ pub enum OpenError {
     InUse {
         /// The path.
         path: PathBuf,
-        /// The processes that have locked it, as far as they are known.
+        /// The processes that have locked it, as far as known.
         by: Vec<Holder>,
     },
-    /// The file system has no I/O past its cache, without which a flush is slow and errors are lost.
+    /// The file system has no direct I/O, without which flushes are slow and errors are lost.
     #[error("{path}: this file system has no direct I/O (O_DIRECT); put the file on ext4 or XFS")]
     NoDirect {
         /// The path.
@@ -79,7 +79,7 @@ pub enum OpenError {
     NoRoom {
         /// The path.
         path: PathBuf,
-        /// How many were to be reserved.
+        /// Bytes to be reserved.
         bytes: u64,
     },
     /// Less than one block.
@@ -100,14 +100,14 @@ pub enum OpenError {
 
 const QUEUE_DEPTH_FILE: u32 = 64;
 const QUEUE_DEPTH_MAX: u32 = 1024;
-/// Atomic writes of more than this are not believed: longer ones may be cut into several commands on the way.
+/// Larger atomic writes are not trusted: lower layers may split them into several commands.
 const ATOMIC_MAX: u32 = 4096;
 
 impl FileDisk {
-    /// Opens a regular file or block device. Waits, for at most a second, for one that this process has just
-    /// closed. A thread with outstanding I/O on the closed disk may keep it until it runs its runtime again,
-    /// or ends: the kernel releases a file there. So this must not be called from such a thread, and such a
-    /// thread must not wait for the caller of this.
+    /// Opens a regular file or block device. Waits up to a second for one that this process has just closed.
+    /// A thread with outstanding I/O on the closed disk may keep it open until it runs its runtime again or
+    /// ends, because the kernel releases the file on that thread. So do not call this from such a thread, and
+    /// such a thread must not wait for the caller.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -176,7 +176,7 @@ impl FileDisk {
     }
 }
 
-/// Of a block device, its number.
+/// The device number of a block device; `None` for a file.
 fn device_number(path: &Path, options: &FileOptions) -> Result<Option<u64>, OpenError> {
     use std::os::unix::fs::{FileTypeExt, MetadataExt};
     if options.create.is_some() {
@@ -211,7 +211,7 @@ fn open(path: &Path, options: &FileOptions, is_device: bool) -> Result<OwnedFd, 
     Ok(fd)
 }
 
-/// Gives parts of a file their room; where the file system knows no such thing, they get it with the first write.
+/// Allocates parts of a file. If the file system does not support that, the first write allocates them.
 fn reserve(path: &Path, fd: &OwnedFd, size: u64, parts: &[Range<u64>]) -> Result<(), OpenError> {
     for part in parts {
         let (from, to) = (part.start.min(size), part.end.min(size));
@@ -241,7 +241,7 @@ fn list(by: &[Holder]) -> String {
     }
 }
 
-/// Makes a new file survive a power cut: its size and its name.
+/// Makes a new file's size and name durable.
 fn keep_name(path: &Path, fd: &OwnedFd) -> Result<(), Errno> {
     rustix::fs::fsync(fd)?;
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -277,7 +277,7 @@ fn file_info(
         n if n.is_power_of_two() && n >= 512 => n,
         _ => 4096,
     };
-    // The contents of one block of the file system are contiguous on the device.
+    // One block of the file system is contiguous on the device.
     let piece = rustix::fs::fstatfs(fd).map_or(0, |fs| u32::try_from(fs.f_bsize).unwrap_or(0));
     let memory =
         Some(statx.stx_dio_mem_align).filter(|n| *n > 0).max(below.as_ref().and_then(Device::dma_alignment));
@@ -310,7 +310,7 @@ pub(crate) fn atomic(logical_block: u32, device: Option<&Device>) -> u32 {
     told.min(ATOMIC_MAX).max(logical_block)
 }
 
-/// A power of two at most a page, where every buffer of the arena begins.
+/// The alignment for buffers: a power of two up to a page, because every buffer of the arena is page-aligned.
 pub(crate) fn alignment(told: Option<u32>, logical_block: u32) -> u32 {
     told.unwrap_or(logical_block).max(1).next_power_of_two().min(4096)
 }

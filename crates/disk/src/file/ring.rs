@@ -1,19 +1,20 @@
 //! The io_uring of a thread: I/O submitted on a thread uses that thread's ring.
 //!
-//! A call queues its I/O and wakes the driver, a task on the same runtime; so all that one turn of the
-//! runtime starts goes to the kernel in one system call. The driver waits on a descriptor by the runtime's
-//! own poll. On a current-thread runtime the kernel leaves completions to this thread's next call
-//! (`IORING_SETUP_DEFER_TASKRUN`, Linux 6.1), so that one call takes many and nothing interrupts the thread
-//! for each: such a runtime stays on the thread that has used disks in it. A runtime that ends waits for its
-//! I/O, [`DRAIN_SECONDS`] at most.
+//! A call queues its I/O and wakes the driver, a task on the same runtime. So all I/O that one turn of the
+//! runtime starts is submitted by one system call. The runtime polls the ring's descriptor for the driver. On
+//! a current-thread runtime the kernel delivers completions during this thread's next system call
+//! (`IORING_SETUP_DEFER_TASKRUN`, Linux 6.1), so one call takes many and completions do not interrupt the
+//! thread. Such a runtime must stay on the thread that has used disks in it. A runtime that ends waits for
+//! its I/O, at most [`DRAIN_SECONDS`].
 //!
-//! **Unsafe.** It and [`fixed`](super::fixed), which it alone calls, are the only modules of the crate with
-//! it that do I/O. Invariants:
-//! 1. a [`Job`] lies in `slots` from when it is accepted until its completion is taken; it owns the buffers, the pages
-//!    and the open file that its entry names, and its pieces; nothing touches them while it is in the kernel;
-//! 2. jobs that are still in the kernel when the ring goes are leaked;
-//! 3. registered memory belongs to an [`Arena`](arena::Arena) that the ring holds on to, so an address in that range is
-//!    that memory.
+//! **Unsafe.** Of the modules that do I/O, only this one and [`fixed`](super::fixed), which only this one
+//! calls, have unsafe code. Invariants:
+//! 1. a [`Job`] is in `slots` from its acceptance until its completion is taken. It owns the buffers, pages
+//!    and open file that its entry names, and `Accepted` owns the iovecs. Nothing else accesses them while
+//!    the job is in the kernel;
+//! 2. jobs that are still in the kernel when the ring is dropped are leaked;
+//! 3. registered memory belongs to an [`Arena`](arena::Arena) that the ring keeps alive, so an address in its
+//!    range is always arena memory.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
@@ -42,7 +43,7 @@ use crate::DiskError;
 const SUBMISSIONS: u32 = 256;
 const COMPLETIONS: u32 = 4096;
 const DRAIN_SECONDS: u64 = 30;
-/// Rounds of submitting and reaping before other tasks get their turn.
+/// Rounds of submitting and reaping before the task yields.
 const ROUNDS_MAX: usize = 8;
 /// `_IO(0x12, 0)`, BLOCK_URING_CMD_DISCARD of linux/blkdev.h, from Linux 6.12 on.
 const DISCARD_COMMAND: u32 = 0x1200;
@@ -58,17 +59,17 @@ struct Local {
 
 struct Ring {
     ring: IoUring,
-    /// The descriptor that is readable when completions are available, if it is not the ring itself.
+    /// The eventfd that signals completions, if the ring's own descriptor does not.
     signal: Option<OwnedFd>,
     slots: ManuallyDrop<Vec<Option<Accepted>>>,
     free: Vec<u32>,
-    /// Jobs in the kernel.
+    /// The number of jobs in the kernel.
     flying: usize,
-    /// Slots of jobs whose turn it is.
+    /// Slots of jobs to submit next.
     ready: VecDeque<u32>,
     disks: FxHashMap<u64, Queue>,
-    /// Jobs that have ended, until their waiters are notified: outside the lock, because a waiter may
-    /// continue at once, with this ring too.
+    /// Completed jobs whose receivers are not notified yet. They are notified without the lock, because a
+    /// receiver may use this ring immediately.
     ended: Ended,
     fixed: Option<Fixed>,
     driven: bool,
@@ -77,34 +78,34 @@ struct Ring {
 /// Jobs and their results.
 type Ended = Vec<(Box<Job>, Result<(), DiskError>)>;
 
-/// A job that has not ended.
+/// A job that has not completed.
 struct Accepted {
-    /// Boxed, as it moves several times.
+    /// Boxed because it moves several times.
     job: Box<Job>,
-    /// The pieces that its entry points to, if it points to any.
+    /// The iovecs that its entry points to, if any.
     pieces: Pieces,
 }
 
-/// Addresses for the kernel.
+/// Iovecs for the kernel.
 #[derive(Default)]
 struct Pieces(Box<[libc::iovec]>);
 
-// SAFETY: the addresses are of memory that the job beside them owns, which may move between threads with it.
+// SAFETY: the job beside it owns the memory at these addresses and moves between threads with it.
 unsafe impl Send for Pieces {}
 
 /// One disk's I/Os in this ring.
 #[derive(Default)]
 struct Queue {
-    /// In the kernel, or ready for it.
+    /// Jobs in the kernel or in `ready`.
     flying: u32,
-    /// Slots of those that wait for one of them to end.
+    /// Slots of jobs that wait for one of those to complete.
     waiting: VecDeque<u32>,
 }
 
-/// Makes this thread's ring, if it has none.
+/// Creates this thread's ring if it has none.
 ///
 /// # Errors
-/// The system's, where it has no io_uring or forbids it.
+/// The system's error if it lacks io_uring or forbids it.
 pub(super) fn prepare() -> io::Result<()> {
     LOCAL.with_borrow_mut(|local| {
         if local.is_none() {
@@ -117,7 +118,7 @@ pub(super) fn prepare() -> io::Result<()> {
 /// Starts an I/O on this thread's ring.
 ///
 /// # Panics
-/// Outside of a Tokio runtime, or in one without its I/O driver.
+/// Outside a Tokio runtime, or in one without an I/O driver.
 pub(super) fn submit(env: &Env, job: Box<Job>) {
     if let Err(e) = prepare() {
         let error = DiskError::Refused { at: job.at, errno: e.raw_os_error().unwrap_or(libc::EIO) };
@@ -127,7 +128,7 @@ pub(super) fn submit(env: &Env, job: Box<Job>) {
         let local = local.as_ref().expect("it was made, or was there");
         let mut ring = local.ring.lock();
         ring.accept(job);
-        // Whether the driving task must check for other ready jobs.
+        // The driver must be woken only for the first ready job.
         let (first, driven) = (ring.ready.len() == 1, std::mem::replace(&mut ring.driven, true));
         drop(ring);
         if !driven {
@@ -138,7 +139,7 @@ pub(super) fn submit(env: &Env, job: Box<Job>) {
     });
 }
 
-/// Whether this thread's ring has registered the arena of a disk that was opened with one.
+/// The state of this thread's registered buffers.
 pub(super) fn fixed_buffers() -> FixedBuffers {
     LOCAL.with_borrow(|local| {
         let Some(local) = local else { return FixedBuffers::NotYet };
@@ -146,7 +147,7 @@ pub(super) fn fixed_buffers() -> FixedBuffers {
     })
 }
 
-/// The right to drive a ring; with its end, the ring's I/O is waited for.
+/// The driver of a ring; dropping it waits for the ring's I/O.
 struct Driver(Arc<Local>);
 
 impl Drop for Driver {
@@ -163,12 +164,12 @@ impl Drop for Driver {
 
 async fn drive(driver: Driver) {
     let local = &driver.0;
-    // A descriptor of its own; it is closed before the driver's end waits for the I/O.
+    // A duplicate of the descriptor; it is closed before dropping the driver waits for the I/O.
     let fd = match local.ring.lock().descriptor() {
         Ok(fd) => fd,
         Err(e) => return local.ring.lock().fail_all(&e),
     };
-    // SAFETY: it owns its descriptor, which is not replaced or closed meanwhile.
+    // SAFETY: the value owns its descriptor, which is not replaced or closed meanwhile.
     let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
     let fd = fd.expect("the runtime has an I/O driver");
     let mut ended = Ended::new();
@@ -215,7 +216,7 @@ impl Ring {
         }
     }
 
-    /// With deferred completions the ring does not become readable without this.
+    /// With deferred completions only an eventfd signals that completions are available.
     fn with_signal(ring: IoUring) -> io::Result<Ring> {
         let signal = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         ring.submitter().register_eventfd(signal.as_raw_fd())?;
@@ -287,8 +288,8 @@ impl Ring {
             }
             self.reap();
             if self.ready.is_empty() {
-                // Entries for which the kernel had no memory are retried, and completions for which it had no
-                // room are not signalled.
+                // The kernel had no memory for entries, which are retried, or no room for completions, which
+                // are then not signalled.
                 let queue = self.ring.submission();
                 return !queue.is_empty() || queue.cq_overflow();
             }
@@ -308,7 +309,7 @@ impl Ring {
             if self.ring.submission().is_full() {
                 match self.ring.submit() {
                     Ok(n) if n > 0 => {}
-                    // No room now: reap first.
+                    // The queue is full: take completions first.
                     _ => return self.ready.push_front(slot),
                 }
             }
@@ -320,7 +321,7 @@ impl Ring {
         }
     }
 
-    /// The entry of the job in a slot; the slot has the pieces that it points to.
+    /// Builds the entry of the job in a slot, and stores the iovecs that it points to in the slot.
     fn entry(&mut self, slot: u32) -> squeue::Entry {
         let Accepted { job, pieces: kept } =
             self.slots[slot as usize].as_mut().expect("a job that is ready is in its slot");
@@ -368,11 +369,11 @@ impl Ring {
         }
     }
 
-    /// Takes completions; how many there were.
+    /// Takes completions; returns their number.
     fn reap(&mut self) -> usize {
         let mut done = 0;
         loop {
-            // Bound first: it is not to hold the queue while jobs end.
+            // A separate binding, so that the queue is not borrowed while jobs finish.
             let completion = self.ring.completion().next();
             let Some(completion) = completion else { return done };
             let slot = completion.user_data() as u32;
@@ -400,7 +401,7 @@ impl Ring {
         self.ended.push((job, result));
     }
 
-    /// The ring accepts no more entries: unsubmitted jobs fail.
+    /// The ring accepts no more entries: fails jobs that were not submitted.
     fn fail_all(&mut self, error: &io::Error) {
         let errno = error.raw_os_error().unwrap_or(libc::EIO);
         while let Some(slot) = self.ready.pop_front() {
@@ -410,7 +411,7 @@ impl Ring {
         }
     }
 
-    /// Waits until nothing is in the kernel, as long as that makes sense.
+    /// Waits until no I/O is in the kernel, or until nothing completes for too long.
     fn drain(&mut self) {
         let second = Timespec::new().sec(1);
         let mut silent = 0;
@@ -429,21 +430,21 @@ impl Drop for Ring {
         self.drain();
         complete_all(std::mem::take(&mut self.ended));
         if self.flying == 0 {
-            // SAFETY: dropped once, here, and nothing of it is in the kernel (invariant 2).
+            // SAFETY: dropped only here, and the kernel uses none of it (invariant 2).
             unsafe { ManuallyDrop::drop(&mut self.slots) };
         } else {
-            // A job that did not reach the kernel ends here, with an error for its waiter.
+            // A job that was not submitted ends here; its receiver gets an error.
             let waiting = std::mem::take(&mut self.disks).into_values().flat_map(|queue| queue.waiting);
             for slot in waiting.chain(std::mem::take(&mut self.ready)) {
                 self.slots[slot as usize] = None;
             }
-            // The arena's memory is in the kernel's hands too.
+            // The kernel still uses the arena's memory too.
             std::mem::forget(self.fixed.take());
         }
     }
 }
 
-/// The memory of an I/O beyond its first `done` bytes; neighbours in memory are one piece.
+/// The memory of an I/O after its first `done` bytes; adjacent memory is merged into one piece.
 fn pieces(work: &mut Work, length: usize, done: usize) -> SmallVec<[libc::iovec; 2]> {
     let mut out: SmallVec<[libc::iovec; 2]> = SmallVec::new();
     let mut skip = done;
@@ -463,20 +464,19 @@ fn pieces(work: &mut Work, length: usize, done: usize) -> SmallVec<[libc::iovec;
             let b = b.filled_mut();
             add(b.as_mut_ptr(), b.len());
         }),
-        // The kernel only reads from it.
+        // The kernel only reads this memory.
         Work::Write(_, src) => src.iter().for_each(|b| add(b.as_ptr().cast_mut(), b.len())),
         Work::Flush(_) | Work::Discard(_) => {}
     }
     out
 }
 
-/// Notifies the waiters.
+/// Reports the results to the receivers.
 fn complete_all(ended: impl IntoIterator<Item = (Box<Job>, Result<(), DiskError>)>) {
     ended.into_iter().for_each(|(job, result)| job.finish(result));
 }
 
-/// Whether the kernel only requests a retry: time is up, a signal arrived, or completions must be taken
-/// first.
+/// Whether the caller should just retry: a timeout, a signal, or completions must be taken first.
 fn waits(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN))
 }

@@ -38,7 +38,7 @@ async fn read(d: &FileDisk, offset: u64, length: usize) -> Result<Vec<u8>, DiskE
 async fn files_conform() {
     let (folder, arena) = (folder(), Arena::new(32 << 20).expect("a small mapping"));
     let mut n = 0;
-    // Full queues, one at a time, and with registered memory.
+    // With full queues, with a queue depth of one, and with registered memory.
     for (depth, fixed) in [(None, false), (Some(1), false), (None, true)] {
         crate::conformance::run(&arena, || {
             n += 1;
@@ -52,7 +52,7 @@ async fn files_conform() {
     }
 }
 
-/// What is written to it then is lost when it is closed, although every write succeeds.
+/// Later writes are lost when it is closed, although they succeed.
 #[tokio::test]
 async fn a_file_that_was_removed_or_truncated_is_gone() {
     let folder = folder();
@@ -184,7 +184,7 @@ async fn what_is_reserved_has_its_room() {
     assert_eq!(d.info().geometry.size, SIZE_MIN, "and no longer than it was");
     write(&d, 0, bytes(1, 8192)).await.expect("written");
     drop(d);
-    // Again it changes nothing, and for reading only nothing is reserved.
+    // Reserving again changes nothing, and a read-only disk reserves nothing.
     let d = FileDisk::open(&Env::real(), &path, &options).expect("there is room");
     assert_eq!(read(&d, 0, 8192).await, Ok(bytes(1, 8192)));
     drop(d);
@@ -299,7 +299,7 @@ async fn the_kernels_answers_are_understood() {
     assert!(matches!(finished(job.judge(-libc::EIO)), Some(Err(DiskError::Medium { .. }))));
 }
 
-/// A write-through write that fails may have lost others' data in its flush: nothing is durable any more.
+/// A failed write-through write may have lost other writes in its flush: nothing is durable any more.
 #[tokio::test]
 async fn a_failed_flush_latches() {
     let folder = folder();

@@ -45,7 +45,8 @@ fn a_cut_takes_what_was_not_flushed_only() {
     }
 }
 
-/// Over many seeds every outcome of two writes of two units that overlap is seen, and none that cannot be.
+/// Over many seeds, tearing two overlapping writes of two units produces every possible outcome and no
+/// impossible one.
 #[test]
 fn tears_reach_every_outcome() {
     let mut torn = std::collections::BTreeSet::new();
@@ -66,7 +67,7 @@ fn tears_reach_every_outcome() {
     assert_eq!(whole.into_iter().collect::<Vec<_>>(), [[0, 0, 0], [0, 2, 2], [1, 1, 0], [1, 2, 2]]);
 }
 
-/// What a write-through write replaced cannot come back, and what it did not is as unsure as before.
+/// Data replaced by a write-through write cannot reappear; other data is as undecided as before.
 #[test]
 fn write_through_ends_older_versions() {
     let mut around = std::collections::BTreeSet::new();

@@ -26,7 +26,7 @@ fn write(d: &Overlay, unit: u64, seed: u64, units: u64) -> Result<(), DiskError>
 async fn read(d: &Overlay, unit: u64, units: u64) -> Result<Vec<u8>, DiskError> {
     let arena = Arena::new(1 << 20).expect("a small mapping");
     let mut dst = SgMut::new();
-    // Buffers of which none ends where a block does.
+    // No buffer ends at a block boundary.
     let mut left = (units * UNIT) as usize;
     while left > 0 {
         let n = left.min(5000);
@@ -38,7 +38,8 @@ async fn read(d: &Overlay, unit: u64, units: u64) -> Result<Vec<u8>, DiskError> 
     result.map(|()| dst.iter().flat_map(|b| b.to_vec()).collect())
 }
 
-/// Over a disk that answers at once and one that does not; nothing of all that the suite writes arrives below.
+/// Over a disk that completes immediately and one that does not; none of the suite's writes reach the disk
+/// below.
 #[tokio::test(start_paused = true)]
 async fn conforms() {
     let arena = Arena::new(32 << 20).expect("a small mapping");

@@ -1,4 +1,4 @@
-//! The duration of a flush, which reveals a disk without protection against power loss.
+//! Measures the duration of a flush, which shows whether a disk is protected against power loss.
 
 use std::time::Duration;
 
@@ -7,27 +7,29 @@ use env::{Ctx, Env};
 
 use crate::{Disk, DiskError, Op, Place, sized};
 
-/// A flush of one small write that is faster than this did not wait for flash: writing a page takes longer.
+/// A flush of one small write that is faster than this did not wait for flash: writing a flash page takes
+/// longer.
 pub const FLUSH_PROTECTED: Duration = Duration::from_micros(500);
 
 /// Measured times of a flush after one small write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlushLatency {
-    /// Half of them took less.
+    /// The median.
     pub median: Duration,
-    /// The longest.
+    /// The maximum.
     pub longest: Duration,
-    /// How many.
+    /// The number of samples.
     pub samples: u32,
 }
 
 const SAMPLES: usize = 32;
 const BYTES: usize = 4096;
 const STEP: u64 = 1 << 20;
-/// No more samples after so long.
+/// Sampling stops after this time.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Writes blocks over with what they hold, each followed by a flush. `None` if the disk is too small for a block.
+/// Rewrites blocks with their contents, each followed by a flush. Returns `None` if the disk is smaller than
+/// a block.
 pub(super) async fn measure(env: &Env, disk: &dyn Disk) -> Result<Option<FlushLatency>, DiskError> {
     let size = disk.info().geometry.size;
     let refused = |_| DiskError::Refused { at: Place::whole(Op::Flush), errno: libc::ENOMEM };

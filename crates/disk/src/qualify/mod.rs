@@ -1,11 +1,11 @@
-//! May this disk go into a pool, and if not, why, and what cures it.
+//! Determines whether a disk may be pooled, and if not, why, and which action helps.
 //!
-//! A file has to be blank: holes and zeros. Of a device only known signatures count, since what was erased
-//! quickly (`wipefs`) leaves old bytes.
+//! A file must be blank: holes and zeros. On a device only known signatures count, because a quick erase
+//! (`wipefs`) leaves old bytes.
 //!
-//! All reasons against it are reported together. Nothing on it changes: the measurement of flushes writes
-//! back the blocks that it read, and runs only on a disk that is not in use and has no reason against it. (A
-//! file gets the extended attribute that is its identity.)
+//! All reasons are reported together. The examination does not change the contents: measuring flushes
+//! rewrites blocks with what was read, and only on a disk that is not in use and has no reason against it. (A
+//! file gets an extended attribute with its identity.)
 
 mod flush;
 mod reason;
@@ -29,43 +29,43 @@ use env::{Ctx, Env};
 use crate::sysfs::{Device, Sysfs};
 use crate::{Disk, DiskId, DiskInfo, FileDisk, FileOptions, IdKind, OpenError, WriteCache, sized};
 
-/// The smallest device that is worth pooling, in bytes.
+/// The smallest device to pool by default, in bytes.
 pub const DEVICE_MIN: u64 = 4 << 30;
 
-/// Recognises a label of our own pools in the first [`HEAD`] bytes of a disk: returns its pool.
+/// Recognises the label of our own pools in the first [`HEAD`] bytes of a disk; returns the pool's name.
 pub type LabelReader = Arc<dyn Fn(&[u8]) -> Option<String> + Send + Sync>;
 
-/// How strict to be.
+/// Options of an examination.
 #[derive(Clone)]
 pub struct QualifyOptions {
-    /// Data on the disk may be overwritten: signatures are reported, but are no reason against it.
+    /// Data on the disk may be overwritten: signatures are reported but are no reason against pooling.
     pub force: bool,
     /// The smallest size in bytes; [`DEVICE_MIN`] by default.
     pub minimum: u64,
-    /// Whether flushes are measured: some seconds on a slow disk.
+    /// Whether flushes are measured, which takes some seconds on a slow disk.
     pub measure: bool,
-    /// Disks that the caller knows by other means; the same identity twice is refused.
+    /// Identities of other disks that the caller knows; a disk with one of them is refused.
     pub others: Vec<DiskId>,
     /// Recognises the label of our own pools.
     pub label: Option<LabelReader>,
 }
 
-/// The examination of a disk before it is pooled.
+/// The result of an examination.
 #[derive(Clone, Debug)]
 pub struct Qualification {
     /// The disk as it describes itself.
     pub info: DiskInfo,
-    /// Whether nothing speaks against it.
+    /// Whether the disk can be pooled.
     pub can_pool: bool,
-    /// The reasons against it.
+    /// The reasons against pooling.
     pub reasons: Vec<CannotPoolReason>,
     /// Recommended improvements.
     pub warnings: Vec<Warning>,
-    /// The signatures on it.
+    /// The signatures found on it.
     pub signatures: Vec<Signature>,
-    /// How long its flushes take, if it was measured.
+    /// The duration of its flushes, if measured.
     pub flush: Option<FlushLatency>,
-    /// Whether an acknowledged flush costs no time because power loss is no danger to its cache; `None`: not known.
+    /// Whether its cache is protected against power loss, so that flushes cost no time; `None` if unknown.
     pub power_loss_protected: Option<bool>,
 }
 
@@ -75,15 +75,16 @@ impl Default for QualifyOptions {
     }
 }
 
-/// The block devices of this machine, by name, without opening any; partitions are not among them.
+/// The block devices of this machine, by name, without opening them; no partitions.
 pub fn list() -> Vec<DiskInfo> {
     Sysfs::system().disks().iter().filter_map(Device::info).collect()
 }
 
-/// Examines a file or device; needs permission to read it. Parts of it block the thread: it is for commands.
+/// Examines a file or device; requires permission to read it. It blocks the thread at times, so it is for
+/// commands.
 ///
 /// # Errors
-/// When it cannot even be looked at. A device that cannot be opened although it is there is not an error, but
+/// If the path cannot be examined at all. A device that exists but cannot be opened is no error, but
 /// [`CannotPoolReason::Offline`].
 pub async fn qualify(env: &Env, path: &Path, options: &QualifyOptions) -> Result<Qualification, OpenError> {
     qualify_with(env, path, options, &Sysfs::system()).await
@@ -100,7 +101,7 @@ pub(crate) async fn qualify_with(
     let alone = FileDisk::open_with(env, path, &FileOptions::default(), sysfs);
     let read_only = FileOptions { shared: true, read_only: true, ..FileOptions::default() };
     let (disk, ours) = match alone {
-        // A file's lock does not show use by a loop device or for swapping.
+        // The lock on a file does not reveal its use by a loop device or as swap.
         Ok(disk) => match device.is_none().then(|| users::users(path, None, sysfs)) {
             Some(by) if !by.is_empty() => {
                 reasons.push(CannotPoolReason::InUse { by });
@@ -113,8 +114,8 @@ pub(crate) async fn qualify_with(
             reasons.push(CannotPoolReason::InUse { by });
             (FileDisk::open_with(env, path, &read_only, sysfs)?, false)
         }
-        // Read-only, or mounted on a kernel that protects mounted devices; if it cannot be read either, that
-        // is the error.
+        // Read-only, or mounted on a kernel that protects mounted devices. If reading fails too, that is the
+        // error.
         Err(OpenError::Path { source, .. }) if refuses_writing(&source) => {
             let disk = FileDisk::open_with(env, path, &read_only, sysfs)?;
             let by = users::users(path, device.as_ref(), sysfs);
@@ -171,7 +172,7 @@ pub(crate) async fn qualify_with(
     Ok(Qualification { info, can_pool, reasons, warnings, signatures, flush, power_loss_protected })
 }
 
-/// The device, if it is one and the system knows it.
+/// The block device of a path, if it is one that the system knows.
 fn device_of(path: &Path, sysfs: &Sysfs) -> Result<Option<Device>, OpenError> {
     let meta = std::fs::metadata(path).map_err(|source| OpenError::Path { path: path.into(), source })?;
     let is_device = std::os::unix::fs::FileTypeExt::is_block_device(&meta.file_type());
@@ -183,7 +184,7 @@ fn refuses_writing(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EROFS | libc::EACCES | libc::EPERM))
 }
 
-/// A device that is there and cannot be opened.
+/// The result for a device that exists but cannot be opened.
 fn offline(
     path: PathBuf,
     source: std::io::Error,
@@ -205,7 +206,7 @@ fn offline(
     }
 }
 
-/// The reasons against it in its description.
+/// The reasons in its description.
 fn by_description(
     info: &DiskInfo,
     device: Option<&Device>,
@@ -247,8 +248,8 @@ fn by_description(
     out
 }
 
-/// The name of a file system that other machines use, too, by its number in `statfs` (linux/magic.h and the file
-/// systems' own headers).
+/// The name of a network file system by its `statfs` number (linux/magic.h and the file systems' own
+/// headers).
 fn network_file_system(magic: impl TryInto<i64>) -> Option<&'static str> {
     const ALL: [(i64, &str); 10] = [
         (0x6969, "NFS"),
@@ -267,7 +268,7 @@ fn network_file_system(magic: impl TryInto<i64>) -> Option<&'static str> {
     ALL.iter().find(|(number, _)| *number == magic).map(|(_, name)| *name)
 }
 
-/// The first and the last bytes of a disk, as many as are looked at.
+/// The first and last bytes of a disk that are examined.
 async fn ends(disk: &FileDisk) -> Result<(Vec<u8>, Vec<u8>), crate::DiskError> {
     let size = disk.info().geometry.size;
     let head = read(disk, 0, size.min(HEAD as u64)).await?;
@@ -275,7 +276,7 @@ async fn ends(disk: &FileDisk) -> Result<(Vec<u8>, Vec<u8>), crate::DiskError> {
     Ok((head, read(disk, size - tail, tail).await?))
 }
 
-/// The first bytes of a file that are not zeros. A file of zeros that were written is read to its end.
+/// The first non-zero bytes of a file. A file of written zeros is read to its end.
 async fn first_data(disk: &FileDisk) -> Result<Option<Signature>, crate::DiskError> {
     let block = u64::from(disk.info().geometry.logical_block);
     let arena = memory(2 * STEP as usize)?;
@@ -295,7 +296,7 @@ async fn first_data(disk: &FileDisk) -> Result<Option<Signature>, crate::DiskErr
     Ok(None)
 }
 
-/// How much of a file is read at a time, in bytes.
+/// Bytes of a file that are read at a time.
 const STEP: u64 = 1 << 20;
 
 fn memory(bytes: usize) -> Result<Arena, crate::DiskError> {

@@ -1,4 +1,4 @@
-//! Why a disk cannot be pooled, in the field's words (`CannotPoolReason`), and what cures it.
+//! Why a disk cannot be pooled, in Storage Spaces' terms (`CannotPoolReason`), and the action that helps.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,13 +18,13 @@ pub enum CannotPoolReason {
         /// The pool in the label.
         pool: String,
     },
-    /// It failed when it was looked at.
+    /// Reading it failed.
     #[error("{error}")]
     NotHealthy {
         /// The failure.
         error: DiskError,
     },
-    /// It is made to be pulled out.
+    /// It is removable media.
     #[error("it is removable media (USB, card reader)")]
     RemovableMedia,
     /// It is in use.
@@ -33,7 +33,7 @@ pub enum CannotPoolReason {
         /// The users, as far as the system reports them.
         by: Vec<User>,
     },
-    /// It is there and does not answer.
+    /// It exists but does not respond.
     #[error("it does not answer (error {errno})")]
     Offline {
         /// The system's error.
@@ -47,18 +47,19 @@ pub enum CannotPoolReason {
         /// The required size.
         minimum: u64,
     },
-    /// It is reached by a network: another machine may write to it, and no fence of this one would stop that.
+    /// It is connected by a network: another machine may write to it, and this machine's fence cannot prevent
+    /// that.
     #[error(
         "it is connected by {transport}: other machines can write to it, and this server cannot prevent that"
     )]
     Shared {
-        /// By what.
+        /// The transport.
         transport: &'static str,
     },
     /// It cannot be written.
     #[error("it is write-protected")]
     ReadOnly,
-    /// It has no lasting identity.
+    /// It has no permanent identity.
     #[error("it has no permanent serial number or world wide name")]
     NoUniqueId,
     /// Another disk has the same identity.
@@ -66,10 +67,10 @@ pub enum CannotPoolReason {
     DuplicateId {
         /// The identity of both.
         id: DiskId,
-        /// Where the other one is, if it is in this machine.
+        /// The path of the other disk, if it is in this machine.
         other: Option<PathBuf>,
     },
-    /// There is something on it.
+    /// It has contents.
     #[error("it contains {}", signatures.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
     NotBlank {
         /// The signatures.
@@ -86,7 +87,8 @@ pub enum CannotPoolReason {
 /// A recommendation: the disk can be pooled, but another one would be better.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Warning {
-    /// A flush takes as long as flash or a platter does, so the cache is not protected: small synchronous writes wait.
+    /// A flush takes as long as writing flash or a platter, so the cache is not protected: small synchronous
+    /// writes are slow.
     #[error(
         "a flush takes {} µs (median): its cache is not protected against power loss, so every synchronous write \
          waits that long; use disks with power-loss protection, or a journal disk that has it",
@@ -96,12 +98,12 @@ pub enum Warning {
         /// The measured median.
         median: Duration,
     },
-    /// The system promises less than a checksummed unit.
+    /// The system guarantees atomic writes only for less than a checksummed unit.
     #[error(
         "only {unit} bytes are written atomically, so mirrors write their copies one after the other; format it to 4096-byte sectors (nvme format, sg_format)"
     )]
     SmallAtomicWrite {
-        /// Bytes.
+        /// In bytes.
         unit: u32,
     },
     /// It has no world wide name.
@@ -112,7 +114,7 @@ pub enum Warning {
 }
 
 impl CannotPoolReason {
-    /// The field's word for it, as the table shows it.
+    /// The name of the reason in tables.
     pub fn name(&self) -> &'static str {
         match self {
             CannotPoolReason::InAPool { .. } => "In a pool",

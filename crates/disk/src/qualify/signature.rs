@@ -1,23 +1,23 @@
-//! Existing contents of a disk, by the signatures of file systems, volume managers, partition tables, images of
-//! virtual disks, databases and archives.
+//! Detects existing contents of a disk by the signatures of file systems, volume managers, partition tables,
+//! virtual disk images, databases and archives.
 //!
 //! The bytes are untrusted: every read is bounded, and an uncertain signature is reported too, because the
 //! question is whether to overwrite it.
 
 use std::fmt;
 
-/// How much of the beginning of a disk is looked at, in bytes.
+/// Bytes at the beginning of a disk that are examined.
 pub const HEAD: usize = 512 << 10;
 
-/// How much of its end.
+/// Bytes at its end that are examined.
 pub const TAIL: usize = 256 << 10;
 
-/// A mark that was found.
+/// A signature that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signature {
-    /// Whose it is.
+    /// What it is a signature of.
     pub name: &'static str,
-    /// Where it is, in bytes from the beginning of the disk.
+    /// Its offset on the disk, in bytes.
     pub offset: u64,
 }
 
@@ -27,7 +27,7 @@ impl fmt::Display for Signature {
     }
 }
 
-/// Name, place, bytes.
+/// Name, offset, bytes.
 const HEAD_MARKS: &[(&str, usize, &[u8])] = &[
     ("a GPT partition table", 512, b"EFI PART"),
     ("a GPT partition table", 4096, b"EFI PART"),
@@ -73,20 +73,20 @@ const HEAD_MARKS: &[(&str, usize, &[u8])] = &[
     ("a PDF document", 0, b"%PDF-"),
 ];
 
-/// What a file has that is none of these.
+/// The name for contents of a file without a known signature.
 pub(super) const UNKNOWN: &str = "data of an unknown kind";
 
 const MD_MAGIC: [u8; 4] = [0xFC, 0x4E, 0x2B, 0xA9];
 
-/// ZFS: rings of uberblocks in the second half of each label of 256 KiB, each beginning with this, in either order of
-/// bytes.
+/// ZFS: the second half of each 256 KiB label is a ring of uberblocks, each beginning with this number in
+/// either byte order.
 const ZFS_MAGIC: [[u8; 8]; 2] = [[0x0C, 0xB1, 0xBA, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0xBA, 0xB1, 0x0C]];
 const ZFS_RINGS: [usize; 2] = [128 << 10, 384 << 10];
 const ZFS_RING: usize = 128 << 10;
 const ZFS_STEP: usize = 1024;
 
-/// The signatures in the first [`HEAD`] and last [`TAIL`] bytes of a disk of `size` bytes (all of it if it is
-/// shorter), by place.
+/// The signatures in the first [`HEAD`] and last [`TAIL`] bytes of a disk of `size` bytes (the whole disk if
+/// it is shorter), by offset.
 pub fn signatures(head: &[u8], tail: &[u8], size: u64) -> Vec<Signature> {
     let has = |bytes: &[u8], at: usize, mark: &[u8]| bytes.get(at..).is_some_and(|b| b.starts_with(mark));
     let mut out: Vec<Signature> = HEAD_MARKS

@@ -45,7 +45,7 @@ async fn a_blank_file_can_be_pooled_and_stays_as_it_was() {
     assert!(q.can_pool && q.flush.is_none() && q.power_loss_protected.is_none());
 }
 
-/// What a file holds is not taken without asking, whatever it is.
+/// A file with any contents is refused unless forced.
 #[tokio::test]
 async fn a_file_with_contents_is_not_taken() {
     let folder = folder();
@@ -161,7 +161,7 @@ async fn a_protected_device_is_read_only() {
     assert!(list().iter().any(|d| d.path == device.path && d.geometry == q.info.geometry), "{:?}", list());
 }
 
-/// Every signature alone, and none in blank or arbitrary bytes.
+/// Each signature is found alone, and none in blank or arbitrary bytes.
 #[test]
 fn marks_are_found_where_they_are() {
     let size = 64u64 << 20;
@@ -200,7 +200,7 @@ fn marks_are_found_where_they_are() {
     }
     let (head, tail) = blank();
     assert_eq!(signatures(&head, &tail, size), []);
-    // Of any length: nothing beyond the end is looked at.
+    // For any length: bytes beyond the end are not examined.
     for length in [0, 1, 511, 513, 4097, 70_000] {
         let short = bytes(length as u64, length);
         signatures(&short, &short, length as u64);
@@ -254,7 +254,7 @@ fn users_are_read_from_the_systems_tables() {
     assert_eq!(User::Holder { name: "md0".into() }.cure(), "mdadm --stop /dev/md0");
 }
 
-/// What a device's description speaks against it, all at once.
+/// All reasons in a device's description are reported together.
 #[test]
 fn descriptions_speak() {
     let tree = tempfile::tempdir().expect("a folder");

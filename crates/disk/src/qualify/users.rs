@@ -11,28 +11,28 @@ use crate::sysfs::{Device, Sysfs};
 pub enum User {
     /// A file system on it is mounted.
     Mounted {
-        /// Where.
+        /// The mount point.
         at: PathBuf,
     },
-    /// It is a part of another device: device mapper, RAID.
+    /// It is part of another device: device mapper, RAID.
     Holder {
-        /// That device's name.
+        /// The other device's name.
         name: String,
     },
-    /// Memory is swapped to it.
+    /// It is used for swapping.
     Swap {
         /// The device.
         path: PathBuf,
     },
-    /// The file is behind a loop device.
+    /// The file backs a loop device.
     Loop {
-        /// That device's name.
+        /// The loop device's name.
         name: String,
     },
 }
 
 impl User {
-    /// The command that ends the use.
+    /// A command that ends the use.
     pub(super) fn cure(&self) -> String {
         match self {
             User::Mounted { at } => format!("umount {}", at.display()),
@@ -77,8 +77,9 @@ pub(super) fn users(path: &Path, device: Option<&Device>, sysfs: &Sysfs) -> Vec<
     out
 }
 
-/// Lines of `proc_pid_mountinfo(5)`: the third field is the number, the fifth the place; after a lone dash
-/// come the kind and the source, which names the device if a file system has numbers of its own (btrfs).
+/// Parses `proc_pid_mountinfo(5)`: the third field is the device number, the fifth the mount point. After a
+/// lone dash come the type and the source, which names the device if a file system has its own numbers
+/// (btrfs).
 pub(super) fn mounted(mountinfo: &str, numbers: &[String], nodes: &[PathBuf]) -> Vec<User> {
     let line = |line: &str| {
         let (front, back) = line.split_once(" - ")?;
@@ -93,13 +94,13 @@ pub(super) fn mounted(mountinfo: &str, numbers: &[String], nodes: &[PathBuf]) ->
     out
 }
 
-/// Lines of `/proc/swaps`: the first field is the path.
+/// Parses `/proc/swaps`: the first field is the path.
 pub(super) fn swapped(swaps: &str, nodes: &[PathBuf]) -> Vec<User> {
     let paths = swaps.lines().skip(1).filter_map(|l| l.split_whitespace().next()).map(PathBuf::from);
     paths.filter(|p| nodes.contains(p)).map(|path| User::Swap { path }).collect()
 }
 
-/// Blanks and backslashes are `\` and three octal digits.
+/// Decodes blanks and backslashes, which are escaped as `\` and three octal digits.
 fn unescape(text: &str) -> String {
     [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
         .iter()

@@ -12,8 +12,8 @@ use crate::deadline::within;
 use crate::store::Change;
 use crate::{Disk, DiskError, DiskInfo, FlushLatch, Gate, Op, Pass, Place};
 
-/// One life of a disk of a [`Machine`]; see there. Without delays every call completes at once; with them each runs in
-/// a task of its own, on the runtime of the caller.
+/// One opening of a disk of a [`Machine`]. Without delays every call completes immediately; otherwise each
+/// runs in its own task on the caller's runtime.
 pub struct FaultyDisk {
     machine: Machine,
     slot: SlotId,
@@ -28,7 +28,7 @@ impl FaultyDisk {
         FaultyDisk { machine, slot, info, life, gate: Arc::default(), latch: Arc::default() }
     }
 
-    /// Where it is.
+    /// The slot that the disk is in.
     pub fn slot(&self) -> SlotId {
         self.slot
     }

@@ -1,13 +1,12 @@
-//! A simulated machine: disks with seeded faults behind one power switch, for crash tests of what stands on them.
+//! A simulated machine: disks with seeded faults and a common power switch, for crash tests of storage code.
 //!
-//! **What it is.** [`Machine`] has slots with disks in them ([`MemoryOptions`]). [`Machine::open`] gives a
-//! [`FaultyDisk`] for a slot; [`Machine::rule`] says what goes wrong there; [`Machine::cut_at`] takes the
-//! power of all of them at the k-th event. From a seed everything replays byte for byte, if all else in the
-//! run does too.
+//! **What it is.** [`Machine`] has slots with disks ([`MemoryOptions`]). [`Machine::open`] returns a
+//! [`FaultyDisk`] for a slot; [`Machine::rule`] adds a fault there; [`Machine::cut_at`] cuts the power of all
+//! disks at the k-th event. A seed replays byte for byte if everything else in the run is deterministic too.
 //!
-//! **Events.** Each write, flush and discard is one event, counted over all disks from 0 when it is about to
-//! take effect. At a cut at event k, k events are done and number k is outstanding: it may take effect, in
-//! part too, and fails with [`DiskError::Gone`] like everything after it.
+//! **Events.** Each write, flush and discard is one event, counted over all disks from 0 at the time it takes
+//! effect. At a cut at event k, k events are complete and number k is outstanding: it may take effect, also
+//! in part, and fails with [`DiskError::Gone`] like everything after it.
 //!
 //! **A crash test** either runs the workload once for each k:
 //!
@@ -15,17 +14,17 @@
 //! 2. for each k: a new machine of the same seed, [`Machine::cut_at`] k, the workload until it fails,
 //!    [`Machine::restart`], open, recover, compare with what was acknowledged;
 //!
-//! or, much faster, in one run: [`Machine::record`] keeps each [`Moment`] (images share unchanged parts), and
-//! [`Moment::cut`] makes a machine that lost its power then, as often as there are ways to lose it. The
+//! Or, much faster, in one run: [`Machine::record`] keeps each [`Moment`] (images share unchanged parts), and
+//! [`Moment::cut`] creates a machine that lost its power then; it can be called for every kind of cut. The
 //! workload notes [`Machine::events`] at each acknowledgement: a cut at k must keep everything acknowledged
 //! at k or before.
 //!
 //! **How a value lives.** A handle belongs to one opening of its disk: after a power cut or [`Machine::pull`]
-//! it always answers [`DiskError::Gone`], so that no handle from before a crash writes after it.
+//! it always returns [`DiskError::Gone`], so a handle from before a crash cannot write after it.
 //!
-//! **Faults.** [`Rule`]s fire on reads, writes, flushes and discards by number or by chance, each with random
-//! numbers of its own, so that an additional rule does not change the others. [`Machine::log`] has the fired
-//! ones.
+//! **Faults.** [`Rule`]s fire on reads, writes, flushes and discards, by count or at random. Each has its own
+//! random numbers, so an additional rule does not affect the others. [`Machine::log`] lists the faults that
+//! fired.
 
 mod disk;
 mod moment;
@@ -48,14 +47,14 @@ use crate::store::Change;
 use crate::{DiskError, Image, MemoryOptions, Op, Place, PowerCut};
 use slot::Slot;
 
-/// See the module. Clones are the same machine.
+/// See the module. Clones refer to the same machine.
 #[derive(Clone)]
 pub struct Machine {
     env: Env,
     state: Arc<Mutex<State>>,
 }
 
-/// The bay that a disk is in, counted from 0 in the order of [`Machine::add`].
+/// The slot of a disk, from 0 in the order of [`Machine::add`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SlotId(pub usize);
 
@@ -70,7 +69,7 @@ struct State {
 }
 
 impl Machine {
-    /// A machine without disks, its power on. Delays are slept by `env`.
+    /// A machine without disks and with its power on. Delays use the time of `env`.
     pub fn new(env: &Env, seed: u64) -> Machine {
         let state = State {
             seed,
@@ -84,7 +83,7 @@ impl Machine {
         Machine { env: env.clone(), state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Puts a new disk of zeros into the next slot.
+    /// Puts a new zeroed disk into the next slot.
     pub fn add(&self, options: &MemoryOptions) -> SlotId {
         let mut state = self.state.lock();
         let id = state.slots.len();
@@ -93,7 +92,7 @@ impl Machine {
         SlotId(id)
     }
 
-    /// How many slots there are.
+    /// The number of slots.
     pub fn slots(&self) -> usize {
         self.state.lock().slots.len()
     }
@@ -101,7 +100,7 @@ impl Machine {
     /// Opens the disk in a slot.
     ///
     /// # Errors
-    /// [`DiskError::Gone`] while the power is off or the disk is pulled.
+    /// [`DiskError::Gone`] if the power is off or the disk was pulled.
     pub fn open(&self, slot: SlotId) -> Result<Arc<FaultyDisk>, DiskError> {
         let state = self.state.lock();
         let s = &state.slots[slot.0];
@@ -111,14 +110,15 @@ impl Machine {
         Ok(Arc::new(FaultyDisk::new(self.clone(), slot, s.info.clone(), s.life)))
     }
 
-    /// Adds a rule for a slot; `Nth` counts from now. Rules are asked in order and the first that fires is the fault.
+    /// Adds a rule for a slot; `Nth` counts from now. Rules are evaluated in order, and the first that fires
+    /// determines the fault.
     pub fn rule(&self, slot: SlotId, rule: Rule) {
         let mut state = self.state.lock();
         let seed = state.seed;
         state.slots[slot.0].add_rule(rule, seed);
     }
 
-    /// Ends the rules of a slot.
+    /// Removes the rules of a slot.
     pub fn no_rules(&self, slot: SlotId) {
         self.state.lock().slots[slot.0].clear_rules();
     }
@@ -129,22 +129,22 @@ impl Machine {
         self.state.lock().slots[slot.0].shuffle = Some(longest);
     }
 
-    /// How many events there were; see the module.
+    /// The number of events so far; see the module.
     pub fn events(&self) -> u64 {
         self.state.lock().events
     }
 
-    /// How many calls a disk had since it was put in, over all its lives.
+    /// The number of calls to a disk since it was inserted, over all its openings.
     pub fn counts(&self, slot: SlotId) -> Counts {
         self.state.lock().slots[slot.0].counts
     }
 
-    /// Takes the power away when event `event` is about to take effect.
+    /// Cuts the power just before event `event` takes effect.
     pub fn cut_at(&self, event: u64, cut: PowerCut) {
         self.state.lock().cut_at = Some((event, cut));
     }
 
-    /// Takes the power away now.
+    /// Cuts the power now.
     pub fn cut(&self, cut: PowerCut) {
         self.state.lock().power_off(cut);
     }
@@ -154,8 +154,8 @@ impl Machine {
         self.state.lock().on
     }
 
-    /// Restores the power (cutting it first, losing nothing, if it is on): disks have the surviving data and
-    /// can be opened again; rules, marks and the count of events are kept, a planned cut is cancelled.
+    /// Restores the power; if it is on, cuts it first without losing data. Disks have the surviving data and
+    /// can be opened again. Rules, marks and the event count are kept; a planned cut is cancelled.
     pub fn restart(&self) {
         let mut state = self.state.lock();
         state.power_off(PowerCut::KeepAll);
@@ -163,17 +163,17 @@ impl Machine {
         state.cut_at = None;
     }
 
-    /// Pulls a disk out: its I/O fails, and what it had not flushed goes the way of `cut`.
+    /// Pulls a disk out: its I/O fails, and `cut` determines what happens to unflushed writes.
     pub fn pull(&self, slot: SlotId, cut: PowerCut) {
         self.state.lock().pull(slot.0, cut);
     }
 
-    /// Puts a pulled disk back as it was; it must be opened again.
+    /// Reinserts a pulled disk unchanged; it must be opened again.
     pub fn plug(&self, slot: SlotId) {
         self.state.lock().slots[slot.0].present = true;
     }
 
-    /// Replaces the disk in a slot by another one, which holds `image`.
+    /// Replaces the disk in a slot by another one with the content `image`.
     pub fn replace(&self, slot: SlotId, options: &MemoryOptions, image: Image) {
         let mut state = self.state.lock();
         state.pull(slot.0, PowerCut::LoseAll);
@@ -182,19 +182,19 @@ impl Machine {
         state.slots[slot.0] = Slot { life, ..new };
     }
 
-    /// The contents of the disk in a slot, as reads see them, including unflushed writes. Cheap.
+    /// The contents of the disk in a slot as reads see them, including unflushed writes. Cheap.
     pub fn image(&self, slot: SlotId) -> Image {
         self.state.lock().slots[slot.0].store.current.clone()
     }
 
-    /// Remembers what the disk holds now as what [`Fault::Stale`] reads give from now on.
+    /// Saves the disk's contents for reads with [`Fault::Stale`].
     pub fn mark(&self, slot: SlotId) {
         let mut state = self.state.lock();
         let s = &mut state.slots[slot.0];
         s.mark = s.store.current.clone();
     }
 
-    /// Puts bytes on the medium behind everybody's back, durably.
+    /// Changes bytes of the medium durably, without a call to the disk.
     pub fn scribble(&self, slot: SlotId, offset: u64, bytes: &[u8]) {
         self.state.lock().slots[slot.0]
             .overwrite(Change { offset, what: crate::store::What::Bytes(bytes.to_vec()) });
@@ -207,27 +207,27 @@ impl Machine {
         self.scribble(slot, offset, &byte);
     }
 
-    /// Puts a range back to what it was in `image`: writes since then were lost.
+    /// Restores a range to its contents in `image`, as if later writes were lost.
     pub fn roll_back(&self, slot: SlotId, image: &Image, offset: u64, length: u64) {
         self.scribble(slot, offset, &image.to_vec(offset, length as usize));
     }
 
-    /// Makes the range unreadable, in whole physical blocks, until it is written again.
+    /// Makes a range, extended to whole physical blocks, unreadable until it is rewritten.
     pub fn make_bad(&self, slot: SlotId, offset: u64, length: u64) {
         self.state.lock().slots[slot.0].make_bad(offset, length);
     }
 
-    /// The faults so far, in order.
+    /// The faults that fired so far, in order.
     pub fn log(&self) -> Vec<Injected> {
         self.state.lock().log.clone()
     }
 
-    /// Keeps a [`Moment`] before each event from now on.
+    /// Starts recording a [`Moment`] before each event.
     pub fn record(&self) {
         self.state.lock().moments = Some(Vec::new());
     }
 
-    /// Ends the recording: a moment for each event since, and one for now.
+    /// Ends the recording; returns a moment for each event since, and one for now.
     pub fn recorded(&self) -> Vec<Moment> {
         let mut state = self.state.lock();
         let Some(mut moments) = state.moments.take() else { return Vec::new() };
@@ -237,7 +237,7 @@ impl Machine {
 }
 
 impl State {
-    /// An event is about to take effect; false if the power goes before it does.
+    /// Called just before an event takes effect; returns false if the power is cut before it does.
     fn event(&mut self) -> bool {
         if let Some((event, cut)) = self.cut_at
             && event <= self.events
@@ -275,7 +275,7 @@ impl State {
     }
 }
 
-/// Each disk loses what it loses, whatever the others do.
+/// Gives each disk its own seed, so that its losses are independent of the others'.
 fn of_disk(cut: PowerCut, slot: usize) -> PowerCut {
     let own = |seed| crate::random::Random::stream(seed, slot as u64 + 1).next();
     match cut {

@@ -1,4 +1,4 @@
-//! The machine as it was before one event, to lose its power then.
+//! The machine's state before one event, for a power cut at that time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use super::{Machine, State, of_disk};
 use crate::store::{Change, Store};
 use crate::{DiskInfo, PowerCut};
 
-/// See [`Machine::record`]. Clones and cuts share what did not change.
+/// See [`Machine::record`]. Clones and cuts share unchanged data.
 #[derive(Clone)]
 pub struct Moment {
-    /// How many events there had been.
+    /// The number of events before it.
     pub event: u64,
     pub(super) seed: u64,
     pub(super) slots: Vec<Frozen>,
 }
 
-/// A disk at that moment.
+/// The state of a disk at that moment.
 #[derive(Clone)]
 pub(super) struct Frozen {
     pub(super) info: DiskInfo,
@@ -31,7 +31,8 @@ pub(super) struct Frozen {
 }
 
 impl Moment {
-    /// The machine after a power cut at this moment and a restart: disks to open, without rules, events from 0.
+    /// The machine after a power cut at this moment and a restart: no disk is open, there are no rules, and
+    /// events count from 0.
     pub fn cut(&self, env: &Env, cut: PowerCut) -> Machine {
         let slots = self.slots.iter().enumerate().map(|(i, f)| {
             let image = f.store.cut(&f.info.geometry, &f.flying, of_disk(cut, i));
@@ -44,7 +45,7 @@ impl Moment {
         Machine { env: env.clone(), state: Arc::new(Mutex::new(state)) }
     }
 
-    /// How many writes and discards a cut at this moment may lose, over all disks.
+    /// The number of writes and discards that a cut at this moment may lose, over all disks.
     pub fn unsure(&self) -> usize {
         self.slots.iter().map(|s| s.store.pending.len() + s.flying.len()).sum()
     }

@@ -7,52 +7,52 @@ use super::SlotId;
 use crate::random::Random;
 use crate::{DiskError, Op, Place, PowerCut};
 
-/// One thing that goes wrong with some calls on one disk.
+/// A fault of some calls on one disk.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// The calls it is about.
+    /// The operation that it applies to.
     pub op: Op,
-    /// Which of them.
+    /// Which of these calls fail.
     pub when: When,
-    /// Their fault.
+    /// The fault.
     pub what: Fault,
-    /// Only calls that lie in this range, in bytes; flushes always do.
+    /// Only calls inside this range, in bytes; ignored for flushes.
     pub within: Range<u64>,
 }
 
-/// Which calls a [`Rule`] fires on, of those that it is about.
+/// On which of its calls a [`Rule`] fires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// Number so-and-so only; the next is 0.
+    /// Only call number n, from 0.
     Nth(u64),
-    /// That and all after it.
+    /// Call number n and all later ones.
     From(u64),
-    /// This many of a million, at random.
+    /// A random n of a million calls.
     Chance(u32),
 }
 
-/// The fault of a call. One that does not apply to a call (a stale flush) has no effect on it.
+/// The fault of a call. A fault that does not apply to the operation (a stale flush) has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It fails with [`DiskError::Medium`]; of a write, any atomic units arrive.
+    /// It fails with [`DiskError::Medium`]; arbitrary atomic units of a write take effect.
     Error,
     /// It fails with [`DiskError::Full`] and does nothing.
     Full,
     /// It fails with [`DiskError::Refused`] and does nothing.
     Refused(i32),
-    /// A write, discard or flush says that it was done, and was not.
+    /// A write, discard or flush reports success but does nothing.
     Lost,
-    /// Only some atomic units of a write arrive; it says that all did.
+    /// Only some atomic units of a write take effect; it reports success.
     Partial,
-    /// A write arrives, or a read reads, at another place.
+    /// A write or read accesses another offset.
     Misdirected,
-    /// One bit of the data written or read is wrong. The next read is right again.
+    /// One bit of the data written or read is flipped. The next read is correct.
     Flipped,
-    /// A read gives what was there at the last [`super::Machine::mark`] (zeros if there was none).
+    /// A read returns the contents at the last [`super::Machine::mark`] (zeros if there was none).
     Stale,
-    /// A discard leaves arbitrary bytes; without it, zeros.
+    /// A discard leaves arbitrary bytes; without this fault, zeros.
     Garbage,
-    /// It takes so much longer.
+    /// The call takes this much longer.
     Slow(Duration),
     /// The disk disappears during the call; see [`super::Machine::pull`].
     Vanish(PowerCut),
@@ -60,37 +60,37 @@ pub enum Fault {
     CutPower(PowerCut),
 }
 
-/// How many calls there were that were not misuse, fenced or to a disk that was gone.
+/// The number of calls that were not misuse, fenced or to a missing disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Reads begun.
+    /// Reads started.
     pub reads: u64,
-    /// Bytes that they asked for.
+    /// Bytes requested by reads.
     pub read_bytes: u64,
-    /// Writes begun.
+    /// Writes started.
     pub writes: u64,
-    /// Bytes that they brought.
+    /// Bytes of writes.
     pub written_bytes: u64,
-    /// Flushes begun.
+    /// Flushes started.
     pub flushes: u64,
-    /// Discards begun.
+    /// Discards started.
     pub discards: u64,
 }
 
-/// A fault that happened.
+/// A fault that fired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Injected {
-    /// How many events there had been.
+    /// The number of events before it.
     pub event: u64,
-    /// Where.
+    /// The slot of the disk.
     pub slot: SlotId,
-    /// To which call.
+    /// The call.
     pub at: Place,
     /// The fault.
     pub fault: Fault,
 }
 
-/// A rule at work.
+/// A rule with its state.
 #[derive(Clone)]
 pub(super) struct Active {
     rule: Rule,
@@ -104,7 +104,7 @@ impl Rule {
         Rule { op, when, what, within: 0..u64::MAX }
     }
 
-    /// The same for calls in this range only.
+    /// Restricts the rule to calls in this range.
     pub fn within(self, range: Range<u64>) -> Rule {
         Rule { within: range, ..self }
     }
@@ -115,12 +115,12 @@ impl Active {
         Active { rule, seen: 0, random }
     }
 
-    /// Whether it is one that fires before the call takes time.
+    /// Whether its fault is a delay, which is evaluated before the call takes effect.
     pub(super) fn is_slow(&self) -> bool {
         matches!(self.rule.what, Fault::Slow(_))
     }
 
-    /// The fault, with the random numbers for it, if the rule fires on this call.
+    /// Returns the fault and random numbers for it, if the rule fires on this call.
     pub(super) fn fires(&mut self, at: Place) -> Option<(Fault, &mut Random)> {
         let rule = &self.rule;
         let inside = at.op == Op::Flush

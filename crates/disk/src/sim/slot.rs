@@ -1,7 +1,7 @@
-//! One slot: the disk in it, its cache, its rules, and what a call does there. No time passes here.
+//! One slot: its disk, cache and rules, and the effect of a call. No time passes here.
 //!
 //! Invariants:
-//! 1. a call of another life than the slot's touches nothing;
+//! 1. a call of another life than the slot's has no effect;
 //! 2. a write that was started and has not taken effect is in `flying`, and a power cut treats it like an
 //!    unflushed one.
 
@@ -24,7 +24,7 @@ pub(super) struct Slot {
     pub(super) store: Store,
     pub(super) mark: Image,
     pub(super) present: bool,
-    /// One more at each end of power.
+    /// Incremented whenever the disk loses power.
     pub(super) life: u64,
     pub(super) shuffle: Option<Duration>,
     pub(super) bad: BTreeSet<u64>,
@@ -37,7 +37,7 @@ pub(super) struct Slot {
     pub(super) number: usize,
 }
 
-/// Which call it is, on which life of which disk.
+/// A call, with the disk and the life of the disk that it belongs to.
 #[derive(Clone, Copy)]
 pub(super) struct Call {
     pub(super) slot: SlotId,
@@ -100,7 +100,7 @@ impl Slot {
         }
     }
 
-    /// Asks every rule, so that each counts every call that it is about; the first that fires is the fault.
+    /// Evaluates every rule, so that each counts all of its calls; the first that fires determines the fault.
     fn fault(&mut self, at: Place, slow: bool) -> Option<(Fault, &mut Random)> {
         let rules = self.rules.iter_mut().filter(|r| r.is_slow() == slow);
         rules.fold(None, |first, rule| {
@@ -122,7 +122,7 @@ impl Slot {
 }
 
 impl State {
-    /// The slot of a call, if its disk is still the one it was made for.
+    /// The slot of a call, if the disk is still the one that the call was made for.
     pub(super) fn alive(&mut self, call: &Call) -> Result<&mut Slot, DiskError> {
         let slot = &mut self.slots[call.slot.0];
         if !self.on || !slot.present || slot.life != call.life {
@@ -131,7 +131,7 @@ impl State {
         Ok(slot)
     }
 
-    /// A call begins: how long it takes, `None` for no time at all; and what a flush owes.
+    /// Starts a call. Returns its delay, if any, and the mark for a flush.
     pub(super) fn begin(&mut self, call: &Call) -> Result<(Option<Duration>, u64), DiskError> {
         let slot = self.alive(call)?;
         slot.counts.add(call.at);
@@ -146,7 +146,7 @@ impl State {
         Ok((delay, mark))
     }
 
-    /// A change with a delay is outstanding.
+    /// Registers a delayed change as outstanding.
     pub(super) fn fly(&mut self, call: &Call, change: &Arc<Change>) -> u64 {
         let slot = &mut self.slots[call.slot.0];
         slot.next += 1;
@@ -182,7 +182,7 @@ impl State {
         Ok(())
     }
 
-    /// A write or discard takes effect; `flying` is its number if it took time.
+    /// A write or discard takes effect; `flying` is its number if it was delayed.
     pub(super) fn change(
         &mut self,
         call: &Call,
@@ -191,7 +191,7 @@ impl State {
         through: bool,
     ) -> Result<(), DiskError> {
         self.alive(call)?;
-        // It is outstanding at the cut, with or without a delay.
+        // With or without a delay it is outstanding at the time of a cut.
         let number = flying.unwrap_or_else(|| self.fly(call, change));
         let drawn = if self.event() { self.draw(call) } else { Err(DiskError::Gone { at: call.at }) };
         self.slots[call.slot.0].flying.remove(&number);
@@ -246,7 +246,7 @@ impl State {
         Ok(())
     }
 
-    /// The fault of a call, if a rule fires; an error if the caller is to see one.
+    /// Returns the fault of a call if a rule fires, or the error that the caller gets.
     fn draw(&mut self, call: &Call) -> Result<(Option<Fault>, Random), DiskError> {
         let slot = self.alive(call)?;
         let Some((fault, random)) = slot.fault(call.at, false) else { return Ok((None, Random::new(0))) };

@@ -52,7 +52,7 @@ async fn conforms() {
     }
 }
 
-/// The suite is worth something: it finds each of these in a disk that is sound otherwise.
+/// The conformance suite detects each of these faults in an otherwise correct disk.
 #[test]
 fn a_faulty_disk_does_not_conform() {
     let faults = [
@@ -340,7 +340,8 @@ fn a_seed_replays() {
     assert!(first.2.iter().any(|s| s.contains("Gone")), "the power went");
 }
 
-/// A counter kept twice, in turns, each copy on two disks: the smallest thing that survives a power cut.
+/// A counter with two alternating copies, each on two disks: the smallest structure that survives a power
+/// cut.
 fn count_up(machine: &Machine, flushes: bool) -> Vec<(u64, u64)> {
     let disks: Vec<_> = (0..2).map(|i| machine.open(SlotId(i)).expect("it is there")).collect();
     let mut acknowledged = Vec::new();
@@ -378,7 +379,7 @@ fn cuts() -> impl Iterator<Item = PowerCut> {
     [PowerCut::LoseAll, PowerCut::KeepAll].into_iter().chain(seeded)
 }
 
-/// How many cuts lose what was acknowledged.
+/// The number of cuts that lose acknowledged data.
 fn losses(flushes: bool) -> usize {
     let machine = pair(5);
     machine.record();
@@ -396,7 +397,7 @@ fn every_cut_keeps_what_was_flushed_and_finds_what_was_not() {
     assert!(losses(false) > 10, "a workload that forgets to flush is caught");
 }
 
-/// A recorded moment that is cut is what a run that is cut there leaves.
+/// Cutting a recorded moment has the same result as a run with a cut at that event.
 #[test]
 fn a_moment_is_the_same_as_a_run() {
     let machine = pair(5);

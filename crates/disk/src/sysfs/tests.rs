@@ -140,7 +140,7 @@ fn others() {
     assert!(Sysfs::at(tree.0.path()).device(9, 9).is_none());
 }
 
-/// The shapes of the tree are those of Linux 6.12 with targets of each kind.
+/// The trees have the structure of Linux 6.12 with targets of each kind.
 #[test]
 fn disks_behind_a_network_are_told() {
     let scsi = |host: &str| {

@@ -1,5 +1,5 @@
-//! A closed disk can be opened again at once: the kernel's workers hold an open file for some moments after
-//! its last I/O.
+//! A closed disk can be reopened immediately, although the kernel's workers keep the file open for a short
+//! time after its last I/O.
 
 use std::ops::Range;
 use std::path::Path;
@@ -21,9 +21,9 @@ async fn use_and_close(path: &Path, round: u64) {
     }
 }
 
-/// On one runtime, in a thread that ends with it; and as the server looks at a disk, in a thread and a
-/// runtime for each look. The thread of a test does not use the disk itself: it waits for others without
-/// running a runtime, and its ring would keep what it had.
+/// Uses a disk on one runtime, in a thread that ends with it; then as the server examines a disk, with a
+/// thread and runtime for each time. The test's own thread does not use the disk: it waits for others without
+/// running a runtime, so its ring would keep the file open.
 fn again_and_again(path: &Path) {
     let rounds = |rounds: Range<u64>| {
         let path = path.to_owned();

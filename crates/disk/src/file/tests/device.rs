@@ -1,4 +1,4 @@
-//! On block devices, where they can be made.
+//! Tests on block devices, where they can be created.
 
 use super::*;
 use crate::loops::{LoopDevice, Mount};
@@ -56,7 +56,7 @@ async fn a_device_that_fails_says_where() {
     assert_eq!(read(&d, 0, 4096).await, Ok(vec![0; 4096]), "the rest is as good as before");
 }
 
-/// A sparse file that is longer than its file system has room for.
+/// A sparse file that is larger than the free space of its file system.
 #[tokio::test]
 async fn a_full_file_system_is_full() {
     let device = match LoopDevice::new(32 << 20) {

@@ -52,7 +52,7 @@ fn a_file() {
     readers_keep_writers_out_and_writers_everybody(&folder.path().join("a"));
 }
 
-/// One that this process may not write to, either.
+/// A file that this process may not write to.
 #[test]
 fn a_protected_file() {
     let folder = folder();
