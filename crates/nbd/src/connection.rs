@@ -1,4 +1,5 @@
-//! One client: negotiation, then requests read one after another, each answered when it is done, in any order.
+//! One client: negotiation, then requests, which are read one after another and answered in order of
+//! completion.
 
 use std::io;
 use std::sync::Arc;
@@ -18,9 +19,9 @@ use crate::message::{self, Command, ErrorNumber, REQUEST_BYTES, Request};
 use crate::target::{Answer, PAGE, Target};
 use crate::{IN_FLIGHT, Server};
 
-/// A client has this long to choose an export.
+/// The time limit for choosing an export.
 const NEGOTIATION: Duration = Duration::from_secs(30);
-/// Why a client has no export.
+/// Why the negotiation failed.
 #[derive(Debug, Error)]
 pub(crate) enum Refused {
     #[error("{0}")]
@@ -40,7 +41,7 @@ pub(crate) struct Connection {
     stop: watch::Receiver<bool>,
 }
 
-/// The socket, behind what was read with the negotiation.
+/// The socket, preceded by the bytes that were already read during the negotiation.
 struct Input {
     early: Vec<u8>,
     socket: OwnedReadHalf,
@@ -48,9 +49,10 @@ struct Input {
 
 struct Output {
     socket: Mutex<OwnedWriteHalf>,
-    /// A reply did not get out whole, or none is to any more: the connection is over.
+    /// Becomes true when a reply was sent only in part, or when no more replies are to be sent: the
+    /// connection ends.
     broken: watch::Sender<bool>,
-    /// For a whole reply.
+    /// The time limit for sending a whole reply.
     limit: Duration,
     env: Env,
 }
@@ -101,8 +103,8 @@ impl Connection {
         })
     }
 
-    /// Serves until the client disconnects, violates the protocol, or the server stops. Started requests are
-    /// completed.
+    /// Serves until the client disconnects, violates the protocol, or the server stops. Requests that were
+    /// started are completed.
     pub(crate) async fn run(mut self) {
         let places = Arc::new(Semaphore::new(IN_FLIGHT));
         let memory = Arc::new(Semaphore::new(self.target.share / PAGE));
@@ -118,7 +120,7 @@ impl Connection {
         tokio::select! {
             () = finished => {}
             () = self.target.env.sleep(self.target.limits.end) => {
-                // Outstanding disk I/O ends; no reply is sent.
+                // Outstanding disk I/O completes, but no reply is sent.
                 self.output.broken.send_replace(true);
                 drop(places.acquire_many(IN_FLIGHT as u32).await);
             }
@@ -126,7 +128,8 @@ impl Connection {
         tracing::info!("NBD: the connection of a client to {name} ended: {why}");
     }
 
-    /// Takes requests for ever, and returns why not for longer. Dropped, it loses at most one that was not read whole.
+    /// Reads and starts requests until the connection must end; returns the reason. Dropping it loses at most
+    /// one partially read request.
     async fn requests(&mut self, places: &Arc<Semaphore>, memory: &Arc<Semaphore>) -> &'static str {
         loop {
             let Ok(place) = Arc::clone(places).acquire_owned().await else { return "the server is stopping" };
@@ -143,7 +146,7 @@ impl Connection {
             if request.command == Command::WRITE && request.length > self.target.payload_max {
                 return "a WRITE is longer than the maximum that the server announced";
             }
-            // A client that does not read replies waits here, and holds no memory that others wait for.
+            // A client that does not read its replies waits here, without memory that other clients need.
             let pages = self.target.pages(&request).min(self.target.share / PAGE) as u32;
             let Ok(held) = Arc::clone(memory).acquire_many_owned(pages).await else {
                 return "the server is stopping";
@@ -164,8 +167,8 @@ impl Connection {
         }
     }
 
-    /// The payload of a WRITE, straight into memory of the arena, or why there is none. It is all there in time: until then it holds memory
-    /// that others wait for, however steadily it comes.
+    /// Reads the payload of a WRITE directly into arena memory, or returns why that failed. There is a time
+    /// limit, because the memory is unavailable to other requests until all of the payload has arrived.
     async fn payload(&mut self, length: u32) -> Result<Sg, &'static str> {
         let target = Arc::clone(&self.target);
         let mut buffers =
@@ -200,7 +203,7 @@ impl Input {
 impl Output {
     async fn answer(&self, request: Request, agreed: Agreed, answer: Result<Answer, ErrorNumber>) {
         let Request { cookie, command, .. } = request;
-        // Simple replies are for all other commands, structured ones agreed upon or not.
+        // Only READ and BLOCK_STATUS have structured replies; all other commands have simple ones.
         let structured = agreed.structured && matches!(command, Command::READ | Command::BLOCK_STATUS);
         let simple = |error| message::reply(cookie, error).to_vec();
         let (head, payload) = match answer {

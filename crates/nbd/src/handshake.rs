@@ -1,9 +1,10 @@
-//! Negotiation: which export, and what the client must know of it (NBD, "Fixed newstyle negotiation").
+//! Negotiation of the export and its properties (NBD, "Fixed newstyle negotiation").
 //!
-//! Sans-IO: bytes go in with [`Handshake::handle`], answers come out of it. Invariants:
-//! 1. Input is kept only until an option is whole, and an option is at most [`OPTION_MAX`] bytes; a longer one is answered and skipped.
-//! 2. After [`Outcome::Transmission`] or [`Outcome::Close`] no more is accepted; the remaining bytes are
-//!    [`Handshake::rest`].
+//! Sans-IO: bytes go in with [`Handshake::handle`], which appends the answers. Invariants:
+//! 1. Input is buffered only until an option is complete. An option has at most [`OPTION_MAX`] bytes; a
+//!    longer one is answered and skipped.
+//! 2. After [`Outcome::Transmission`] or [`Outcome::Close`] no more input is accepted; the remaining bytes
+//!    are [`Handshake::rest`].
 
 mod context;
 #[cfg(test)]
@@ -50,46 +51,46 @@ const FLAG_SEND_WRITE_ZEROES: u16 = 64;
 const FLAG_SEND_DF: u16 = 128;
 const FLAG_CAN_MULTI_CONN: u16 = 256;
 
-/// Options that one client may send before it must have chosen.
+/// Maximum options that a client may send before it chooses an export.
 const OPTIONS_MAX: u32 = 256;
 const OPTION_HEAD: usize = 16;
 
-/// The description of an export for a client.
+/// An export as described to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
-    /// The name that clients request; the empty name requests the first export.
+    /// The name that clients request; the empty name means the first export.
     pub name: String,
-    /// Bytes.
+    /// In bytes.
     pub size: u64,
-    /// Every offset and length is a multiple of this.
+    /// The block size: every offset and length is a multiple.
     pub block: u32,
-    /// The longest READ or WRITE.
+    /// The longest READ or WRITE, in bytes.
     pub payload_max: u32,
-    /// Nothing may be written.
+    /// Writes are refused.
     pub read_only: bool,
-    /// Its place decides how long an access takes.
+    /// Whether the access time depends on the position of the data.
     pub rotational: bool,
 }
 
 /// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// More bytes are wanted.
+    /// More input is needed.
     More,
-    /// The client has chosen an export, and sends requests.
+    /// The client has chosen an export and will send requests.
     Transmission(Agreed),
-    /// The connection ends, for this reason; the answer so far is still sent.
+    /// The connection ends for this reason after the answers so far are sent.
     Close(&'static str),
 }
 
-/// What a client has chosen.
+/// The result of a negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreed {
     /// The export, by index.
     pub export: usize,
-    /// READ is answered by structured replies.
+    /// READ is answered with structured replies.
     pub structured: bool,
-    /// BLOCK_STATUS is answered, with the context `base:allocation`.
+    /// BLOCK_STATUS is supported, with the context `base:allocation`.
     pub status: bool,
 }
 
@@ -97,13 +98,13 @@ pub struct Agreed {
 pub struct Handshake {
     exports: Vec<Description>,
     input: Vec<u8>,
-    /// Bytes of a too long option that are still to come.
+    /// Bytes of an oversized option that are still to be skipped.
     skip: u64,
     flags: Option<u32>,
     options: u32,
-    /// The client takes structured replies.
+    /// The client accepts structured replies.
     structured: bool,
-    /// The export of which it may ask for the allocation.
+    /// The export for which it selected the context `base:allocation`.
     status: Option<usize>,
 }
 
@@ -129,7 +130,7 @@ impl Handshake {
         b
     }
 
-    /// Takes bytes of the client; answers are appended to `out`.
+    /// Processes bytes from the client; appends answers to `out`.
     pub fn handle(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Outcome {
         let skipped = self.skip.min(bytes.len() as u64) as usize;
         self.skip -= skipped as u64;
@@ -162,7 +163,7 @@ impl Handshake {
         Some(Outcome::More)
     }
 
-    /// One option, if it is whole: `None` when it is not.
+    /// Processes one option. Returns `None` if it is incomplete.
     fn option(&mut self, out: &mut Vec<u8>) -> Option<Outcome> {
         let head = self.input.get(..OPTION_HEAD)?;
         let magic = u64::from_be_bytes(head[..8].try_into().ok()?);
@@ -241,7 +242,7 @@ impl Handshake {
         self.exports.iter().position(|e| e.name.as_bytes() == name)
     }
 
-    /// The old way to choose: it has no answer for an error, and no block size.
+    /// The old way to choose an export: it can report neither an error nor the block size.
     fn export_name(&self, name: &[u8], out: &mut Vec<u8>) -> Outcome {
         let Some(index) = self.find(name) else { return Outcome::Close("there is no such export") };
         let export = &self.exports[index];
@@ -299,7 +300,7 @@ impl Handshake {
             told.extend_from_slice(&size.to_be_bytes());
         }
         answer(out, option, REPLY_INFO, &told);
-        // NBD, NBD_OPT_GO: a client that did not request the sizes did not promise to obey them.
+        // NBD, NBD_OPT_GO: a client that did not request the block sizes has not agreed to obey them.
         if option == OPTION_GO && export.block > 1 && !request.wants_block_size {
             answer(out, option, ERROR_BLOCK_SIZE_REQUIRED, b"the client must request NBD_INFO_BLOCK_SIZE");
             return None;
@@ -309,7 +310,7 @@ impl Handshake {
     }
 }
 
-/// The preferred write size in bytes, if the block is smaller.
+/// The preferred write size in bytes, if the block size is smaller.
 const PREFERRED_BLOCK: u32 = 4096;
 
 impl Description {

@@ -1,16 +1,16 @@
-//! Transmission: requests in, replies out (NBD, "Transmission phase"): simple ones, and where they were agreed upon
-//! structured ones, each of one chunk.
+//! The transmission phase: requests and replies (NBD, "Transmission phase"). Replies are simple or, if
+//! negotiated, structured with one chunk each.
 
-/// Begins a request.
+/// First field of a request.
 pub const REQUEST_MAGIC: u32 = 0x2560_9513;
-/// Begins a simple reply.
+/// First field of a simple reply.
 pub const REPLY_MAGIC: u32 = 0x6744_6698;
 /// Bytes of a request before its payload.
 pub const REQUEST_BYTES: usize = 28;
 /// Bytes of a simple reply before its payload.
 pub const REPLY_BYTES: usize = 16;
 
-/// The command; unknown numbers are kept.
+/// The command; unknown numbers are preserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command(pub u16);
 
@@ -25,22 +25,22 @@ impl Command {
     pub const BLOCK_STATUS: Command = Command(7);
 }
 
-/// Durable before the reply.
+/// The result must be durable before the reply.
 pub const FLAG_FUA: u16 = 1;
-/// WRITE_ZEROES: the blocks stay allocated.
+/// WRITE_ZEROES: the blocks must stay allocated.
 pub const FLAG_NO_HOLE: u16 = 2;
-/// READ: the reply is one chunk, as it is always here.
+/// READ: the reply must be one chunk, which is always the case here.
 pub const FLAG_DF: u16 = 4;
-/// BLOCK_STATUS: one extent will do.
+/// BLOCK_STATUS: the client wants only one extent.
 pub const FLAG_REQ_ONE: u16 = 8;
 
-/// Begins a chunk of a structured reply.
+/// First field of a chunk of a structured reply.
 pub const CHUNK_MAGIC: u32 = 0x668e_33ef;
 /// Bytes of a chunk before its payload.
 pub const CHUNK_BYTES: usize = 20;
-/// The id of the context `base:allocation`; any number will do.
+/// The ID of the context `base:allocation`; an arbitrary number.
 pub const ALLOCATION_ID: u32 = 1;
-/// `base:allocation`: nothing is allocated, and it reads as zeros.
+/// `base:allocation`: the extent is not allocated and reads as zeros.
 pub const HOLE_AND_ZERO: u32 = 3;
 
 /// One request (28 bytes, big-endian): magic u32, flags u16, type u16, cookie u64, offset u64, length u32.
@@ -50,16 +50,16 @@ pub struct Request {
     pub flags: u16,
     /// The command.
     pub command: Command,
-    /// The client's own; comes back with the reply.
+    /// The client's identifier of the request, copied to the reply.
     pub cookie: u64,
-    /// Bytes from the beginning.
+    /// In bytes.
     pub offset: u64,
-    /// Bytes; of the payload that follows, for a WRITE.
+    /// In bytes; for a WRITE, of the payload that follows.
     pub length: u32,
 }
 
 impl Request {
-    /// Reads one; `None` if it does not begin with the magic number: then the start of the next one is
+    /// Decodes a request. Returns `None` if the magic number is wrong; the start of the next request is then
     /// unknown.
     pub fn decode(b: &[u8; REQUEST_BYTES]) -> Option<Request> {
         let u16_at = |i: usize| u16::from_be_bytes([b[i], b[i + 1]]);
@@ -75,7 +75,7 @@ impl Request {
     }
 }
 
-/// A reply's error number: the values that the protocol allows.
+/// A reply's error number: one of the values that the protocol allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorNumber(pub u32);
 
@@ -89,7 +89,7 @@ impl ErrorNumber {
     pub const ESHUTDOWN: ErrorNumber = ErrorNumber(108);
 }
 
-/// A simple reply's head: magic u32, error u32, cookie u64. After an error no payload follows.
+/// The header of a simple reply: magic u32, error u32, cookie u64. After an error no payload follows.
 pub fn reply(cookie: u64, error: ErrorNumber) -> [u8; REPLY_BYTES] {
     let mut b = [0; REPLY_BYTES];
     b[..4].copy_from_slice(&REPLY_MAGIC.to_be_bytes());
@@ -98,8 +98,8 @@ pub fn reply(cookie: u64, error: ErrorNumber) -> [u8; REPLY_BYTES] {
     b
 }
 
-/// The only chunk of a structured reply (magic u32, flags u16, type u16, cookie u64, length u32), and what its payload
-/// begins with.
+/// The only chunk of a structured reply (magic u32, flags u16, type u16, cookie u64, length u32), and the
+/// first part of its payload.
 fn chunk(cookie: u64, kind: u16, begins: &[u8], follows: usize) -> Vec<u8> {
     const DONE: u16 = 1;
     let mut b = Vec::with_capacity(CHUNK_BYTES + begins.len());
@@ -112,12 +112,12 @@ fn chunk(cookie: u64, kind: u16, begins: &[u8], follows: usize) -> Vec<u8> {
     b
 }
 
-/// NBD_REPLY_TYPE_OFFSET_DATA: `length` bytes, which follow.
+/// NBD_REPLY_TYPE_OFFSET_DATA; `length` bytes of data must follow.
 pub fn data_chunk(cookie: u64, offset: u64, length: usize) -> Vec<u8> {
     chunk(cookie, 1, &offset.to_be_bytes(), length)
 }
 
-/// NBD_REPLY_TYPE_OFFSET_HOLE: this many bytes, which are zeros; nothing follows.
+/// NBD_REPLY_TYPE_OFFSET_HOLE: `length` zero bytes; no data follows.
 pub fn hole_chunk(cookie: u64, offset: u64, length: u32) -> Vec<u8> {
     chunk(cookie, 2, &[&offset.to_be_bytes()[..], &length.to_be_bytes()].concat(), 0)
 }

@@ -16,46 +16,47 @@ use crate::connection::Connection;
 use crate::handshake::{Agreed, Description};
 use crate::target::Target;
 
-/// Clients at a time; a further one waits.
+/// Maximum connected clients; further ones wait.
 const CONNECTIONS_MAX: usize = 256;
-/// How long to wait when the system has no more descriptors.
+/// The pause when the system has no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Outstanding requests of one connection hold at most this part of the memory: all other I/O uses the rest.
+/// Outstanding requests of one connection hold at most this fraction of the memory; the rest is for other
+/// I/O.
 const SHARE: usize = 8;
 
-/// Something to export.
+/// An exported disk.
 #[derive(Clone)]
 pub struct Export {
     /// The name that clients request.
     pub name: String,
     /// The disk.
     pub disk: Arc<dyn Disk>,
-    /// Nothing may be written.
+    /// Writes are refused.
     pub read_only: bool,
     /// Discarded blocks read as zeros (true for a space; not for every physical disk).
     pub discard_zeros: bool,
 }
 
-/// The exports of a server and their sizes in bytes, to change these while it serves.
+/// The exports of a server with their sizes in bytes, which can change while it serves.
 #[derive(Clone)]
 pub struct Exports(Arc<Mutex<Vec<(Export, u64)>>>);
 
 impl Exports {
-    /// The disks of all exports have this size now, which their [`disk::DiskInfo`] need not show. Clients see it when they
-    /// connect again: NBD has no message for a new size.
+    /// Sets the size of all exports, which may differ from their [`disk::DiskInfo`]. Clients see it when they
+    /// reconnect: NBD has no message for a new size.
     pub fn grow(&self, size: u64) {
         self.0.lock().iter_mut().for_each(|(_, of)| *of = size);
     }
 }
 
-/// How long a client may keep others waiting; one that takes longer loses its connection.
+/// Time limits of a client, which is disconnected when it exceeds one.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// For the payload of a WRITE, from when there is memory for it.
+    /// For sending the payload of a WRITE, once memory for it is allocated.
     pub payload: Duration,
-    /// For taking a whole reply.
+    /// For receiving a whole reply.
     pub reply: Duration,
-    /// For taking all replies that are due when the connection ends.
+    /// For receiving all outstanding replies when the connection ends.
     pub end: Duration,
 }
 
@@ -91,19 +92,19 @@ impl Server {
         self.exports.clone()
     }
 
-    /// The same with other limits.
+    /// Replaces the limits.
     pub fn with_limits(self, limits: Limits) -> Server {
         Server { limits, ..self }
     }
 
-    /// Accepts clients until `stop` becomes true or its sender is dropped; then ends them: outstanding
-    /// requests are completed, no more are read, and a client that reads no replies is closed after
+    /// Accepts clients until `stop` becomes true or its sender is dropped. Then outstanding requests are
+    /// completed and no more are read; a client that does not receive its replies is disconnected after
     /// [`Limits::end`].
     ///
     /// Runs on a Tokio runtime; each client is a task of it.
     ///
     /// # Errors
-    /// When the listener itself fails.
+    /// The error of the listener itself.
     pub async fn serve(self, listener: UnixListener, stop: watch::Receiver<bool>) -> io::Result<()> {
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let server = Arc::new(self);
@@ -138,7 +139,7 @@ impl Server {
                 }
             });
         }
-        // Every client's task gives its place back when it has ended.
+        // A client's task releases its permit when it ends.
         let _all = places.acquire_many(CONNECTIONS_MAX as u32).await;
         Ok(())
     }
@@ -187,7 +188,7 @@ impl Server {
     }
 }
 
-/// Errors of `accept` that belong to one client or pass by themselves.
+/// Errors of `accept` that concern only one client or are temporary.
 fn is_passing(e: &io::Error) -> bool {
     const ENFILE: i32 = 23;
     const EMFILE: i32 = 24;

@@ -1,4 +1,4 @@
-//! The export that a client has chosen: checks a request, and performs it on the disk.
+//! The export of a connection: validates requests and executes them on the disk.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::server::{Export, Limits};
 
 /// The unit of memory accounting.
 pub(crate) const PAGE: usize = 4 << 10;
-/// The most extents of one reply to BLOCK_STATUS, which is one page: a client asks again for the rest.
+/// Maximum extents of one BLOCK_STATUS reply, which fits a page; the client asks again for the rest.
 const EXTENTS_MAX: usize = PAGE / size_of::<(u32, u32)>();
 
 /// The shared state of requests.
@@ -25,26 +25,26 @@ pub(crate) struct Target {
     pub(crate) size: u64,
     pub(crate) payload_max: u32,
     pub(crate) agreed: Agreed,
-    /// Bytes that its outstanding requests may hold.
+    /// Maximum bytes that its outstanding requests may hold.
     pub(crate) share: usize,
     pub(crate) limits: Limits,
     pub(crate) arena: Arena,
     pub(crate) env: Env,
 }
 
-/// What a request was answered with.
+/// The result of a request.
 pub(crate) enum Answer {
     Done,
-    /// Of a READ.
+    /// Data of a READ.
     Data(SgMut),
-    /// Of a READ with structured replies: all of it is zeros, and none is sent.
+    /// A READ with structured replies of a hole: all zeros, none of which is sent.
     Hole,
-    /// Of BLOCK_STATUS: lengths and flags.
+    /// Lengths and flags for BLOCK_STATUS.
     Extents(Vec<(u32, u32)>),
 }
 
 impl Target {
-    /// Starts a request; `payload` is of a WRITE.
+    /// Starts a request; `payload` is that of a WRITE.
     pub(crate) fn perform(
         self: &Arc<Target>,
         request: Request,
@@ -94,7 +94,7 @@ impl Target {
         }
     }
 
-    /// Memory that a request needs for its payload or its reply.
+    /// Pages of memory that a request needs for its payload or reply.
     pub(crate) fn pages(&self, request: &Request) -> usize {
         match request.command {
             Command::WRITE | Command::READ if request.length <= self.payload_max => {
@@ -105,13 +105,13 @@ impl Target {
         }
     }
 
-    /// Whether nothing of a range is allocated. Where that cannot be found out, a read tells why.
+    /// Whether no block of a range is allocated. Returns false on an error: the READ that follows reports it.
     async fn is_hole(&self, c: &Ctx, offset: u64, length: u32) -> bool {
         let found = self.export.disk.allocated(c, offset, u64::from(length)).wait().await;
         found.is_ok_and(|allocated| allocated.is_empty())
     }
 
-    /// Checks a request, as far as that needs no disk.
+    /// Validates a request without accessing the disk.
     fn check(&self, request: &Request) -> Result<(), ErrorNumber> {
         let geometry = self.export.disk.info().geometry;
         let (offset, length) = (request.offset, u64::from(request.length));
@@ -137,7 +137,7 @@ impl Target {
             return Err(ErrorNumber::EINVAL);
         }
         if offset.checked_add(length).is_none_or(|end| end > self.size) {
-            // NBD: writing past the end has an errno of its own.
+            // NBD specifies a separate errno for writes past the end.
             return Err(if writes { ErrorNumber::ENOSPC } else { ErrorNumber::EINVAL });
         }
         if request.command == Command::READ && request.length > self.payload_max {
@@ -154,8 +154,8 @@ impl Target {
     }
 }
 
-/// NBD, NBD_CMD_BLOCK_STATUS: consecutive extents from the beginning of the range, what is allocated and the holes
-/// between; at least one, and at most `most` of them.
+/// NBD, NBD_CMD_BLOCK_STATUS: consecutive extents from the beginning of the range, allocated ranges and holes
+/// alternating; at least one, at most `most`.
 fn extents(range: Range<u64>, allocated: &[Range<u64>], most: usize) -> Vec<(u32, u32)> {
     let mut out = Vec::new();
     let mut from = range.start;
@@ -171,7 +171,7 @@ fn extents(range: Range<u64>, allocated: &[Range<u64>], most: usize) -> Vec<(u32
     out
 }
 
-/// The client's number for what a disk said, which the log has in full.
+/// The NBD error number for a disk error, which is logged in full.
 fn number(export: &str, e: &DiskError) -> ErrorNumber {
     tracing::warn!("NBD: {export}: {e}");
     match e {

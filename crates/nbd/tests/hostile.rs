@@ -1,4 +1,4 @@
-//! What a client must not do, byte by byte, and what it costs it.
+//! Protocol violations by a client, byte by byte, and their consequences.
 
 mod wire;
 
@@ -17,12 +17,12 @@ fn with_limits(limits: Limits, client: impl FnOnce(&dyn Fn() -> UnixStream) + Se
     serve(1 << 20, limits, client);
 }
 
-/// Negotiates, and leaves the stream before the first request.
+/// Negotiates; the next bytes on the stream are the first request.
 fn chosen(mut s: UnixStream) -> UnixStream {
     let mut greeting = [0; 18];
     s.read_exact(&mut greeting).expect("a greeting");
     s.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x07\0\0\0\x08\0\0\0\0\0\x01\0\x03").expect("sent");
-    // Export (12 bytes) and block sizes (14), each behind 20, and the acknowledgement.
+    // The export (12 bytes) and the block sizes (14), each after a header of 20, then the acknowledgement.
     let mut answers = [0; 20 + 12 + 20 + 14 + 20];
     s.read_exact(&mut answers).expect("answers");
     s
@@ -53,7 +53,7 @@ fn requests_that_are_answered_with_errors() {
             (0, 0, u64::MAX - 4095, 4096, einval), // wraps
             (0, 4, 1 << 20, 4096, enospc),         // trim past the end
             (0, 6, 0, 1 << 21, enospc),            // zeros past the end
-            (0, 3, 4096, 0, einval),               // a flush has no place
+            (0, 3, 4096, 0, einval),               // a flush has no range
             (0, 9, 0, 4096, einval),               // no such command
             (0x80, 0, 0, 4096, einval),            // no such flag
             (0, 0, 0, 3 << 30, einval),            // longer than the announced maximum
@@ -87,14 +87,14 @@ fn what_ends_a_connection_ends_no_other() {
         drop(within);
         bystander.write_all(&request(0, 3, 0, 0)).expect("sent");
         assert_eq!(error(&mut bystander), 0);
-        // One that stops within a WRITE does not keep the server from stopping.
+        // A client that stops within a WRITE does not prevent the server from stopping.
         let mut half = chosen(connect());
         half.write_all(&request(0, 1, 0, 8192)).expect("sent");
         std::mem::forget(half);
     });
 }
 
-/// Time enough for whatever a test does.
+/// More time than any test needs.
 const LONG: Duration = Duration::from_secs(3600);
 const SHORT: Duration = Duration::from_millis(300);
 
@@ -112,7 +112,7 @@ fn a_write_that_does_not_come_whole_ends_the_connection() {
             slow.write_all(&[1]).is_ok()
         });
         assert!(pieces.count() < 8191, "it goes on without end");
-        // Bytes other than payload have no deadline.
+        // The deadline applies to payload only.
         let mut late = chosen(connect());
         std::thread::sleep(2 * SHORT);
         late.write_all(&request(0, 3, 0, 0)).expect("sent");
@@ -124,15 +124,15 @@ fn a_write_that_does_not_come_whole_ends_the_connection() {
 fn who_takes_no_replies_stalls_nobody_and_no_end() {
     with_limits(Limits { payload: LONG, reply: LONG, end: SHORT }, |connect| {
         let mut deaf = chosen(connect());
-        // More than all the memory there is.
+        // More than all of the memory.
         (0..64).for_each(|_| deaf.write_all(&request(0, 0, 0, 256 << 10)).expect("sent"));
-        // One reply has begun: the rest is outstanding.
+        // The first reply has been sent in part, the rest is outstanding.
         deaf.read_exact(&mut [0; 16]).expect("a reply");
         let mut bystander = chosen(connect());
         bystander.write_all(&request(0, 0, 0, 512 << 10)).expect("sent");
         assert_eq!(error(&mut bystander), 0);
         bystander.read_exact(&mut vec![0; 512 << 10]).expect("all of it");
-        // And it does not keep the server from stopping.
+        // Nor does it prevent the server from stopping.
         std::mem::forget(deaf);
     });
 }

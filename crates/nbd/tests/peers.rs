@@ -1,4 +1,4 @@
-//! QEMU's and libnbd's clients against the server, on a disk in memory; `scripts/setup test` installs them.
+//! Clients of QEMU and libnbd against the server, with a disk in memory; `scripts/setup test` installs them.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 const SIZE: u64 = 64 << 20;
 
-/// Serves while `client` runs on another thread, then stops, and waits until every connection has ended.
+/// Serves while `client` runs on another thread, then stops and waits until every connection has ended.
 fn with_server<T: Send>(
     read_only: bool,
     discard_zeros: bool,
@@ -58,7 +58,7 @@ fn text(o: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&o.stdout), String::from_utf8_lossy(&o.stderr))
 }
 
-/// Runs qemu-io's commands; what it said.
+/// Runs commands of qemu-io; returns its output.
 fn qemu_io(uri: &str, options: &[&str], commands: &[&str]) -> String {
     let commands = commands.iter().flat_map(|c| ["-c", c]);
     let arguments: Vec<&str> =
@@ -74,7 +74,7 @@ fn qemu_reads_what_it_wrote() {
             &[],
             &[
                 "write -P 1 0 1M",
-                "write -P 2 512 512", // QEMU does the rest of the block: it knows the block size
+                "write -P 2 512 512", // QEMU completes the block: it knows the block size
                 "write -f -P 3 60M 4M",
                 "flush",
                 "read -P 1 0 512",
@@ -129,7 +129,7 @@ fn libnbd_sees_the_exports() {
     });
 }
 
-/// libnbd and QEMU ask by BLOCK_STATUS, and skip what is empty.
+/// libnbd and QEMU query BLOCK_STATUS and skip holes.
 #[test]
 fn what_is_empty_is_told() {
     with_server(false, true, |uri, _| {

@@ -26,7 +26,7 @@ fn with_client(contexts: bool, client: impl FnOnce(UnixStream) + Send) {
     serve(SIZE, Limits::default(), |connect| client(chosen(connect(), contexts)));
 }
 
-/// Agrees on structured replies, with `contexts` also on `base:allocation`, and chooses the export.
+/// Negotiates structured replies, with `contexts` also `base:allocation`, and chooses the export.
 fn chosen(mut s: UnixStream, contexts: bool) -> UnixStream {
     let option = |number: u32, data: &[u8]| {
         [b"IHAVEOPT", &number.to_be_bytes()[..], &(data.len() as u32).to_be_bytes(), data].concat()
@@ -70,7 +70,7 @@ fn status(s: &mut UnixStream, flags: u16, offset: u64, length: u32) -> Vec<(u32,
     words.chunks_exact(2).map(|extent| (extent[0], extent[1])).collect()
 }
 
-/// A WRITE or TRIM of whole blocks; simple replies answer both.
+/// Sends a WRITE or TRIM of whole blocks; both get simple replies.
 fn change(s: &mut UnixStream, command: u16, block: u64, blocks: u32) {
     s.write_all(&request(0, command, block * u64::from(BLOCK), blocks * BLOCK)).expect("sent");
     if command == WRITE {
@@ -91,14 +91,14 @@ fn a_range_is_told_in_extents_and_discarded_ones_are_holes() {
         change(&mut s, TRIM, 3, 2);
         let expected = [(2 * BLOCK, HOLE), (BLOCK, 0), (2 * BLOCK, HOLE), (BLOCK, 0), (rest, HOLE)];
         assert_eq!(status(&mut s, 0, 0, SIZE as u32), expected);
-        // Only of the range, also where an extent goes on.
+        // The reply covers only the range, even if an extent extends beyond it.
         assert_eq!(status(&mut s, 0, 5 * u64::from(BLOCK), BLOCK), [(BLOCK, 0)]);
         let one = 8;
         assert_eq!(status(&mut s, one, u64::from(BLOCK), 6 * BLOCK), [(BLOCK, HOLE)]);
     });
 }
 
-/// NBD, NBD_CMD_BLOCK_STATUS: a client asks again at the first offset that a reply does not cover.
+/// NBD, NBD_CMD_BLOCK_STATUS: the client continues at the first offset that a reply does not cover.
 #[test]
 fn a_reply_has_few_extents_and_all_of_them_are_all() {
     with_client(true, |mut s| {
@@ -143,7 +143,7 @@ fn an_error_is_a_chunk_of_its_own() {
             (0, BLOCK_STATUS, SIZE - u64::from(BLOCK), 2 * BLOCK), // past the end
             (0, BLOCK_STATUS, 100, BLOCK),                         // not a block
             (0, BLOCK_STATUS, 0, 0),                               // nothing
-            (1, BLOCK_STATUS, 0, BLOCK),                           // no such flag here
+            (1, BLOCK_STATUS, 0, BLOCK),                           // flag not valid for this command
         ] {
             assert_eq!(ask(&mut s, flags, command, offset, length), einval, "{command} at {offset}");
         }

@@ -1,8 +1,9 @@
-//! The driver's numbers and structures (ublk_cmd.h), written down by hand: byte maps in the machine's own order.
+//! The driver's numbers and structures (ublk_cmd.h), transcribed by hand: byte maps in native byte order.
 //!
-//! Structures are byte arrays for the kernel and never cast: the space between the fields is zero.
+//! Structures are byte arrays for the kernel and never cast: padding is zero.
 
-/// A command's number as the driver wants it: `_IOR` or `_IOWR` of letter `u` (ublk_cmd.h: `UBLK_F_CMD_IOCTL_ENCODE`).
+/// A command number in the encoding that the driver requires: `_IOR` or `_IOWR` of letter `u` (ublk_cmd.h:
+/// `UBLK_F_CMD_IOCTL_ENCODE`).
 const fn encoded(direction: u32, number: u32, bytes: u32) -> u32 {
     direction << 30 | bytes << 16 | (b'u' as u32) << 8 | number
 }
@@ -18,10 +19,10 @@ pub(crate) const STOP_DEVICE: u32 = encoded(READ_WRITE, 0x07, CONTROL_COMMAND_BY
 pub(crate) const SET_PARAMETERS: u32 = encoded(READ_WRITE, 0x08, CONTROL_COMMAND_BYTES as u32);
 pub(crate) const GET_FEATURES: u32 = encoded(READ, 0x13, CONTROL_COMMAND_BYTES as u32);
 
-/// Deletes without waiting for programs that still have the block device open; from Linux 6.7 on.
+/// Deletes without waiting until programs close the block device; since Linux 6.7.
 pub(crate) const DELETE_DEVICE_SOON: u32 = encoded(READ, 0x14, CONTROL_COMMAND_BYTES as u32);
 
-/// Sets the size, whose sectors are [`ControlCommand::value`]; only with [`FEATURE_UPDATE_SIZE`].
+/// Sets the size in sectors ([`ControlCommand::value`]); requires [`FEATURE_UPDATE_SIZE`].
 pub(crate) const UPDATE_SIZE: u32 = encoded(READ_WRITE, 0x15, CONTROL_COMMAND_BYTES as u32);
 
 /// Commands to `/dev/ublkcN`, each with an [`io_command`].
@@ -31,10 +32,10 @@ pub(crate) const COMMIT_AND_FETCH: u32 = encoded(READ_WRITE, 0x21, IO_COMMAND_BY
 /// Features, and flags of a device.
 pub(crate) const FEATURE_COMMANDS_ENCODED: u64 = 1 << 6;
 pub(crate) const FEATURE_USER_COPY: u64 = 1 << 7;
-/// From Linux 6.16 on.
+/// Since Linux 6.16.
 pub(crate) const FEATURE_UPDATE_SIZE: u64 = 1 << 10;
 
-/// A device that is not in use: not started, stopped, or its server is gone.
+/// A device that is not in use: not started, stopped, or its server has died.
 pub(crate) const STATE_DEAD: u16 = 0;
 
 /// Attributes of [`Parameters`].
@@ -51,11 +52,11 @@ pub(crate) const OPERATION_WRITE: u8 = 1;
 pub(crate) const OPERATION_FLUSH: u8 = 2;
 pub(crate) const OPERATION_DISCARD: u8 = 3;
 pub(crate) const OPERATION_WRITE_ZEROES: u8 = 5;
-/// Flags beside them.
+/// Flags in the higher bits.
 pub(crate) const FLAG_FUA: u32 = 1 << 13;
 pub(crate) const FLAG_NO_UNMAP: u32 = 1 << 15;
 
-/// Lengths and places of the driver are in these.
+/// The driver's unit of lengths and offsets, in bytes.
 pub(crate) const SECTOR: u64 = 512;
 
 pub(crate) const CONTROL_COMMAND_BYTES: usize = 32;
@@ -66,9 +67,9 @@ pub(crate) const DESCRIPTOR_BYTES: usize = 24;
 /// The maximum size of a control command.
 pub(crate) const ENTRY_BYTES: usize = 80;
 
-/// Not for a queue.
+/// The command does not concern a queue.
 const NO_QUEUE: u16 = u16::MAX;
-/// Any number that is free, in ADD.
+/// In ADD: any free device number.
 pub(crate) const ANY_DEVICE: u32 = u32::MAX;
 
 /// `struct ublksrv_ctrl_cmd`.
@@ -100,7 +101,7 @@ impl ControlCommand {
     }
 }
 
-/// `struct ublksrv_ctrl_dev_info`, as far as it matters here.
+/// `struct ublksrv_ctrl_dev_info`, the fields used here.
 ///
 /// | at | bytes | |
 /// |---|---|---|
@@ -193,7 +194,7 @@ impl Parameters {
     }
 }
 
-/// `struct ublksrv_io_cmd`: queue 0, tag at 2, result at 4, address at 8, which user copy wants to be zero.
+/// `struct ublksrv_io_cmd`: queue 0, tag at 2, result at 4, address at 8, which must be zero with user copy.
 pub(crate) fn io_command(tag: u16, result: i32) -> [u8; IO_COMMAND_BYTES] {
     let mut out = [0; IO_COMMAND_BYTES];
     put(&mut out, 2, tag.to_ne_bytes());
@@ -201,7 +202,7 @@ pub(crate) fn io_command(tag: u16, result: i32) -> [u8; IO_COMMAND_BYTES] {
     out
 }
 
-/// `struct ublksrv_io_desc`, without the address at 16, which user copy has no use for.
+/// `struct ublksrv_io_desc`, without the address at 16, which is unused with user copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Descriptor {
     /// At 0: the operation below bit 8, flags above.
@@ -222,7 +223,8 @@ impl Descriptor {
     }
 }
 
-/// Where in `/dev/ublkcN` the payload of queue 0's request lies (ublk_cmd.h: `UBLKSRV_IO_BUF_OFFSET`, `UBLK_TAG_OFF`).
+/// The offset in `/dev/ublkcN` of a request's payload for queue 0 (ublk_cmd.h: `UBLKSRV_IO_BUF_OFFSET`,
+/// `UBLK_TAG_OFF`).
 pub(crate) fn payload_at(tag: u16, offset: u64) -> u64 {
     0x8000_0000 + (u64::from(tag) << 25) + offset
 }

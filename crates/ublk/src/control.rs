@@ -1,5 +1,5 @@
-//! `/dev/ublk-control`: commands to the driver. Each command waits on a thread of its own, so that the
-//! caller's thread continues to serve.
+//! `/dev/ublk-control`: commands to the driver. Each command blocks a thread of its own, so that the caller's
+//! thread can continue to serve.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -16,7 +16,7 @@ use crate::abi::{
 use crate::{Error, QUEUE_DEPTH, ring};
 
 const CONTROL: &str = "/dev/ublk-control";
-/// The user data in the driver identifies the owner of a device: `causeway`, half of it, and the process.
+/// Identifies our devices in the driver's user data: half of `causeway`, followed by the process ID.
 const OURS: u32 = u32::from_be_bytes(*b"cswy");
 
 #[derive(Clone)]
@@ -26,7 +26,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Opens the driver, and checks its features.
+    /// Opens the driver and checks its features.
     ///
     /// # Errors
     /// `NoDriver`, `NotAllowed`, `NoRing`, `TooOld`.
@@ -44,7 +44,7 @@ impl Control {
         Ok(control)
     }
 
-    /// Adds a device; its number.
+    /// Adds a device; returns its number.
     ///
     /// # Errors
     /// `NotAllowed`, `Command`.
@@ -73,7 +73,7 @@ impl Control {
         set.map(drop).map_err(|e| refused("set the disk's geometry", e))
     }
 
-    /// Starts the block device. It returns when the kernel has looked for partitions, so requests must be
+    /// Starts the block device. It returns after the kernel has scanned for partitions, so requests must be
     /// served meanwhile.
     pub(crate) async fn start(&self, device: u32) -> Result<(), Error> {
         let started = self.ask(START_DEVICE, device, u64::from(std::process::id()), []).await;
@@ -91,14 +91,14 @@ impl Control {
         resized.map(drop).map_err(|e| refused("change the size of the device", e))
     }
 
-    /// Stops the block device after the page cache has been written back, so requests must be served
-    /// meanwhile. An absent one counts as stopped.
+    /// Stops the block device after the page cache was written back, so requests must be served meanwhile. A
+    /// missing device counts as stopped.
     pub(crate) async fn stop(&self, device: u32) -> Result<(), Error> {
         gone_is_done(self.ask(STOP_DEVICE, device, 0, []).await).map_err(|e| refused("stop the device", e))
     }
 
-    /// Deletes a device. A mounted file system still keeps its number; before Linux 6.7 this waits for that.
-    /// An absent device counts as deleted.
+    /// Deletes a device. A mounted file system still keeps its number; before Linux 6.7 this call waits for
+    /// that. A missing device counts as deleted.
     pub(crate) async fn delete(&self, device: u32) -> Result<(), Error> {
         let deleted = match self.ask(DELETE_DEVICE_SOON, device, 0, []).await {
             Err(e) if cannot_tell(&e) => self.ask(DELETE_DEVICE, device, 0, []).await,
@@ -107,7 +107,7 @@ impl Control {
         gone_is_done(deleted).map_err(|e| refused("delete the device", e))
     }
 
-    /// The state of a device; none if there is none with that number.
+    /// The state of a device. Returns `None` if there is no device with that number.
     pub(crate) async fn info(&self, device: u32) -> Option<DeviceInfo> {
         let info = self.ask(GET_DEVICE_INFO, device, 0, [0; DEVICE_INFO_BYTES]).await;
         info.ok().map(|bytes| DeviceInfo::decode(&bytes))
@@ -125,7 +125,8 @@ impl Control {
     }
 }
 
-/// Does what may wait for a device on a thread of its own, since this one may be what it waits for.
+/// Runs `work`, which may wait for a device, on a separate thread, because this thread may have to serve that
+/// device.
 pub(crate) async fn aside<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
@@ -137,7 +138,7 @@ pub(crate) async fn aside<T: Send + 'static>(
     answered.await.unwrap_or_else(|_| Err(io::Error::other("the thread that sent the command has panicked")))
 }
 
-/// The process that a device of ours is served by, or was.
+/// The process that serves or served a device. Returns `None` if the device is not ours.
 pub(crate) fn process(info: &DeviceInfo) -> Option<u32> {
     (info.own >> 32 == u64::from(OURS)).then_some(info.own as u32)
 }
@@ -151,7 +152,7 @@ fn judge(features: u64) -> Result<(), Error> {
     if features & needed == needed { Ok(()) } else { Err(Error::TooOld) }
 }
 
-/// Drivers before 6.5 do not know the question.
+/// Drivers before Linux 6.5 do not support the query.
 fn cannot_tell(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ENODEV))
 }
@@ -167,7 +168,7 @@ fn unavailable(e: io::Error) -> Error {
 fn refused(what: &'static str, e: io::Error) -> Error {
     match e.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => Error::NotAllowed(e),
-        // The ring's own words: none in this kernel, or forbidden by sysctl comes as EPERM.
+        // Errors of the ring: ENOSYS if the kernel lacks io_uring; a sysctl that forbids it causes EPERM.
         Some(libc::ENOSYS) => Error::NoRing(e),
         _ => Error::Command { what, source: e },
     }

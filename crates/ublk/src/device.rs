@@ -20,11 +20,11 @@ use crate::serve::{NewSize, Server};
 use crate::shape;
 use crate::{Error, Options, QUEUE_DEPTH};
 
-/// udev may have a device's file only a moment after the kernel has the device.
+/// udev may create a device's file slightly later than the kernel creates the device.
 const NODE_TRIES: u32 = 100;
 const NODE_PAUSE: Duration = Duration::from_millis(20);
 
-/// A block device that is served by a task of the runtime it was started on.
+/// A block device, served by a task of the runtime on which it was started.
 pub struct Device {
     number: u32,
     path: PathBuf,
@@ -34,13 +34,13 @@ pub struct Device {
 }
 
 impl Device {
-    /// Makes a disk a block device, which others may use when this returns. Payload goes through `arena`.
+    /// Makes a disk a block device, which is usable when this returns. Payload goes through `arena`.
     ///
-    /// It is called on the Tokio runtime that serves the device: all of the driver's commands for its queue
+    /// Call it on the Tokio runtime that is to serve the device: all of the driver's commands for its queue
     /// must come from one thread.
     ///
     /// # Errors
-    /// See [`Error`]; the device is removed then.
+    /// See [`Error`]; the device is then removed.
     pub async fn start(
         disk: Arc<dyn Disk>,
         options: Options,
@@ -90,7 +90,7 @@ impl Device {
         &self.path
     }
 
-    /// Whether nothing has the block device for itself: no mounted file system, no device on top of it.
+    /// Checks that no mounted file system or other device uses the block device exclusively.
     ///
     /// # Errors
     /// `InUse`.
@@ -98,7 +98,7 @@ impl Device {
         let path = self.path.clone();
         async move {
             let asked = path.clone();
-            // Closing it may write what the page cache has, which this thread must serve meanwhile.
+            // Closing it may write back the page cache, which this thread must serve meanwhile.
             match control::aside(move || is_claimed(&asked)).await {
                 Ok(false) => Ok(()),
                 Ok(true) => Err(Error::InUse { path }),
@@ -107,7 +107,7 @@ impl Device {
         }
     }
 
-    /// Whether its size can change while it exists.
+    /// Checks that the size can be changed while the device exists.
     ///
     /// # Errors
     /// `CannotResize`.
@@ -115,7 +115,7 @@ impl Device {
         if self.control.can_resize() { Ok(()) } else { Err(Error::CannotResize) }
     }
 
-    /// The disk has another size now, in bytes, which its [`DiskInfo`](disk::DiskInfo) need not show.
+    /// Sets the size of the device, in bytes, which may differ from its [`DiskInfo`](disk::DiskInfo).
     ///
     /// # Errors
     /// `CannotResize`, `Command`: the kernel keeps the former size.
@@ -125,7 +125,7 @@ impl Device {
         async move {
             can?;
             let (taken, is_taken) = oneshot::channel();
-            // If the task has ended, so has the device: the driver says so.
+            // If the task has ended, the device has too: the driver reports it.
             if sizes.send((size, taken)).is_ok() {
                 let _ = is_taken.await;
             }
@@ -133,28 +133,27 @@ impl Device {
         }
     }
 
-    /// Stops the block device after the page cache has been written back and outstanding requests are
-    /// complete; later I/O of programs that have it open fails. The written data is as durable as the disk's
-    /// last flush.
+    /// Stops the block device after the page cache was written back and outstanding requests completed; later
+    /// I/O of programs that have it open fails. The written data is as durable as the disk's last flush.
     ///
     /// # Errors
-    /// `Command`: the driver refused. The device may remain then, and is deleted by
-    /// [`crate::delete_leftovers`] after this process.
+    /// `Command` if the driver refused. The device may then remain; [`crate::delete_leftovers`] deletes it
+    /// after this process has ended.
     pub async fn stop(mut self) -> Result<(), Error> {
         self.control.stop(self.number).await?;
-        // Its sender is gone if the task has panicked: over, too.
+        // The sender is gone if the task panicked; serving has ended then too.
         let _ = self.ended.wait_for(|ended| *ended).await;
         self.control.delete(self.number).await
     }
 }
 
-/// open(2): O_EXCL without O_CREAT on a block device fails with EBUSY when the system uses it.
+/// open(2): O_EXCL without O_CREAT on a block device fails with EBUSY if the system uses it.
 fn is_claimed(path: &Path) -> io::Result<bool> {
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NONBLOCK;
     match rustix::fs::open(path, flags, Mode::empty()) {
         Ok(_) => Ok(false),
         Err(Errno::BUSY) => Ok(true),
-        // It was removed already.
+        // It has been removed already.
         Err(Errno::NOENT | Errno::NXIO | Errno::NODEV) => Ok(false),
         Err(e) => Err(e.into()),
     }

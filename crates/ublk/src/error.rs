@@ -1,4 +1,4 @@
-//! Why a disk is no block device here, by blame, with what to do.
+//! Why a disk cannot become a block device, classified by cause, and which action helps.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,35 +8,35 @@ use thiserror::Error;
 /// See the module.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The system's: the driver is not there, or not loaded.
+    /// System: the driver does not exist or is not loaded.
     #[error("this kernel has no ublk driver loaded: there is no /dev/ublk-control")]
     NoDriver,
-    /// The system's: only root may.
+    /// System: root permission is required.
     #[error("this user has no permission to create block devices: {0}")]
     NotAllowed(#[source] io::Error),
-    /// The system's: a driver from before Linux 6.5.
+    /// System: the driver is older than Linux 6.5.
     #[error(
         "this kernel's ublk driver is too old: it does not report its features, or does not support UBLK_F_USER_COPY"
     )]
     TooOld,
-    /// The system's: a driver from before Linux 6.16.
+    /// System: the driver is older than Linux 6.16.
     #[error("this kernel's ublk driver cannot change the size of a block device")]
     CannotResize,
-    /// The system's: no io_uring.
+    /// System: no io_uring.
     #[error("this system does not permit io_uring: {0}")]
     NoRing(#[source] io::Error),
-    /// The disk's: the kernel takes blocks of 512 to 4096 bytes only.
+    /// Disk: the kernel supports only blocks of 512 to 4096 bytes.
     #[error("this kernel does not support block devices with blocks of {block} bytes")]
     Unfit {
         /// Its logical block, in bytes.
         block: u32,
     },
-    /// The system's: the device's own file.
+    /// System: the device file cannot be opened.
     #[error("{}: {source}", path.display())]
     Node {
-        /// Where it should be.
+        /// The expected path.
         path: PathBuf,
-        /// The system's reason.
+        /// The system's error.
         source: io::Error,
     },
     /// The driver refused a command.
@@ -44,10 +44,10 @@ pub enum Error {
     Command {
         /// The command.
         what: &'static str,
-        /// Its reason.
+        /// The driver's error.
         source: io::Error,
     },
-    /// The caller's: something has the device for itself.
+    /// Caller: the device is in use exclusively.
     #[error("{} is in use: a file system on it is mounted, or another device uses it", path.display())]
     InUse {
         /// The block device.

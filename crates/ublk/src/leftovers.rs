@@ -1,4 +1,4 @@
-//! Devices of servers that died.
+//! Deletes devices of servers that died.
 
 use std::fs;
 use std::path::Path;
@@ -10,9 +10,9 @@ use crate::control::{Control, process};
 /// Where the driver's devices are listed.
 const DEVICES: &str = "/sys/class/ublk-char";
 
-/// Deletes the remains of servers of ours that ended without a stop: dead numbers whose block devices the
-/// kernel has removed already. Call it before the first device of this process is started. Returns their
-/// number; without a driver, 0.
+/// Deletes the remains of our servers that ended without stopping their devices: dead numbers whose block
+/// devices the kernel has already removed. Call it before this process starts its first device. Returns how
+/// many it deleted; 0 without a driver.
 ///
 /// # Errors
 /// See [`Error`].
@@ -40,8 +40,8 @@ fn numbers(folder: &Path) -> Vec<u32> {
     entries.flatten().filter_map(number).collect()
 }
 
-/// Ours, out of use, and not about to be started by a server that runs. This process has none yet, so one of
-/// its number was another's before it.
+/// Whether a device is ours, dead, and not being started by a running server. This process has no device yet,
+/// so a device with its process ID belonged to an earlier process.
 fn is_leftover(info: &DeviceInfo, this: u32, lives: impl Fn(u32) -> bool) -> bool {
     info.state == STATE_DEAD && process(info).is_some_and(|p| p == this || !lives(p))
 }

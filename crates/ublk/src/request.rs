@@ -1,4 +1,4 @@
-//! Requests of the kernel, validated, and the replies.
+//! Validates requests of the kernel, and maps errors for replies.
 
 use disk::DiskError;
 
@@ -8,15 +8,15 @@ use crate::abi::{
 };
 use crate::shape::Bounds;
 
-/// A request that may be done: its place is inside the disk, in whole blocks, and no longer than was agreed.
+/// A valid request: its range is inside the disk, in whole blocks, and no longer than negotiated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) operation: Operation,
-    /// Bytes.
+    /// In bytes.
     pub(crate) offset: u64,
-    /// Bytes; 0 for a flush.
+    /// In bytes; 0 for a flush.
     pub(crate) length: u64,
-    /// Durable before it is answered.
+    /// Durable before the reply.
     pub(crate) through: bool,
 }
 
@@ -35,8 +35,8 @@ pub(crate) enum Operation {
 /// Validates a request of the kernel.
 ///
 /// # Errors
-/// The error number, positive: EOPNOTSUPP for an operation that was not offered, EPERM for a write
-/// to a read-only disk, EINVAL for a range that is not whole blocks inside the disk or too long.
+/// A positive error number: EOPNOTSUPP for an operation that was not offered, EPERM for a write to a
+/// read-only disk, EINVAL for a range that is not whole blocks inside the disk or is too long.
 pub(crate) fn check(asked: Descriptor, bounds: &Bounds) -> Result<Request, i32> {
     let flags = asked.operation_and_flags;
     let operation = match (flags & 0xff) as u8 {
@@ -65,7 +65,7 @@ pub(crate) fn check(asked: Descriptor, bounds: &Bounds) -> Result<Request, i32> 
     Ok(Request { operation, offset, length, through })
 }
 
-/// The kernel's number for what a disk said: one that its block layer has a word for.
+/// The errno for a disk error: one that the kernel's block layer distinguishes.
 pub(crate) fn number(e: &DiskError) -> i32 {
     match e {
         DiskError::Unaligned { .. } | DiskError::OutOfRange { .. } | DiskError::TooLong { .. } => {

@@ -1,11 +1,11 @@
-//! The rings: one for a control command, one for a device's queue; and the map of its requests.
+//! The rings, one for each control command and one for a device's queue; and the mapped request descriptors.
 //!
-//! **Unsafe.** The only module of the crate with it. Invariants:
-//! 1. the entries of a [`Queue`] carry all they say inside themselves: the driver is given no address of ours there;
-//! 2. a control command's buffer lives until its completion was taken; when that cannot be waited for, buffer
-//!    and ring are leaked;
-//! 3. the map is the driver's own pages, mapped for reading from [`Queue::new`] until it is dropped; its
-//!    contents are only read as bytes, after the completion that reports them as written and before the
+//! **Unsafe.** This is the crate's only module with unsafe code. Invariants:
+//! 1. entries of a [`Queue`] are self-contained: they give the driver no address in our memory;
+//! 2. a control command's buffer lives until its completion was taken; if waiting for it fails, buffer and
+//!    ring are leaked;
+//! 3. the map consists of the driver's own pages, mapped read-only from [`Queue::new`] until it is dropped.
+//!    Its contents are read only as bytes, after the completion that reports them as written and before the
 //!    answer that permits the driver to write again.
 #![allow(unsafe_code)]
 
@@ -26,11 +26,11 @@ use crate::abi::{self, COMMIT_AND_FETCH, ControlCommand, DESCRIPTOR_BYTES, Descr
 
 const PAGE: usize = 4096;
 
-/// Sends a command to the driver and waits, which may take as long as a device's users let it. Returns the
-/// buffer as the driver left it.
+/// Sends a command to the driver and blocks until it completes, which may take as long as users of the device
+/// keep it open. Returns the buffer as written by the driver.
 ///
 /// # Errors
-/// The driver's, or the ring's.
+/// The driver's or the ring's error.
 pub(crate) fn control<const N: usize>(
     file: &File,
     number: u32,
@@ -50,7 +50,7 @@ pub(crate) fn control<const N: usize>(
             Ok(_) => {}
             Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
             Err(e) => {
-                // Whether the driver has it is not known.
+                // The driver may or may not have the command.
                 mem::forget((buffer, ring, file.try_clone()));
                 return Err(e);
             }
@@ -70,20 +70,20 @@ pub(crate) struct Queue {
     depth: u16,
 }
 
-/// A notification of the driver for a tag.
+/// An event of the driver for a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// There is a request.
+    /// A request has arrived.
     Request(u16, Descriptor),
-    /// There will be none any more; the driver's number.
+    /// No more requests will arrive for this tag; with the driver's error number.
     Over(u16, i32),
 }
 
 impl Queue {
-    /// A queue for a device that was added and not started.
+    /// A queue for a device that was added but not started.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub(crate) fn new(file: Arc<File>, depth: u16) -> io::Result<Queue> {
         let entries = u32::from(depth).next_power_of_two();
         let cooperative = IoUring::builder().setup_coop_taskrun().build(entries);
@@ -95,26 +95,27 @@ impl Queue {
         Ok(Queue { ring, map, file, depth })
     }
 
-    /// The device's file, where payload is copied.
+    /// The device's file, for copying payload.
     pub(crate) fn file(&self) -> &Arc<File> {
         &self.file
     }
 
-    /// The descriptor to wait on for events: one of the ring's own, registered with the runtime.
+    /// The descriptor that signals events: a duplicate of the ring's, registered with the runtime.
     ///
     /// # Errors
     /// The system's.
     pub(crate) fn waiter(&self) -> io::Result<AsyncFd<OwnedFd>> {
         // SAFETY: the ring, and with it its descriptor, is open during this call.
         let fd = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }.try_clone_to_owned()?;
-        // SAFETY: it owns its descriptor, which is not replaced or closed meanwhile.
+        // SAFETY: the value owns its descriptor, which is not replaced or closed meanwhile.
         unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(io::Error::from)
     }
 
-    /// Asks for the first request of every tag, from the thread that must serve it (ublk.rst, `UBLK_IO_FETCH_REQ`).
+    /// Fetches the first request of every tag, from the thread that must serve it (ublk.rst,
+    /// `UBLK_IO_FETCH_REQ`).
     ///
     /// # Errors
-    /// The ring's, and the driver's when it refuses at once.
+    /// The ring's error, or the driver's if it refuses immediately.
     pub(crate) fn fetch_all(&mut self) -> io::Result<()> {
         for tag in 0..self.depth {
             self.push(FETCH, tag, 0)?;
@@ -128,8 +129,8 @@ impl Queue {
         }
     }
 
-    /// Answers a request, and asks for the tag's next: bytes done, or an error's number, negative. It goes
-    /// with the next [`Queue::submit`].
+    /// Answers a request with the number of bytes done or a negative error number, and fetches the tag's next
+    /// one. The next [`Queue::submit`] sends it.
     ///
     /// # Errors
     /// The ring's.
@@ -137,7 +138,7 @@ impl Queue {
         self.push(COMMIT_AND_FETCH, tag, result)
     }
 
-    /// Gives the kernel what there is for it.
+    /// Submits queued entries to the kernel.
     ///
     /// # Errors
     /// The ring's.
@@ -148,16 +149,16 @@ impl Queue {
         }
     }
 
-    /// Whether the kernel had no room for everything, and must be asked again.
+    /// Whether the kernel had no room for some entries, so that they must be submitted again.
     pub(crate) fn has_more(&mut self) -> bool {
         !self.ring.submission().is_empty()
     }
 
-    /// The driver's notifications since.
+    /// The driver's events since the last call.
     pub(crate) fn events(&mut self) -> Vec<Event> {
         let Queue { ring, map, depth, .. } = self;
         let event = |c: cqueue::Entry| {
-            // The number is the one that was pushed; only a kernel that is broken says another.
+            // The tag that was submitted; only a broken kernel returns another number.
             let tag = u16::try_from(c.user_data()).ok().filter(|t| *t < *depth)?;
             Some(match c.result() {
                 0 => Event::Request(tag, map.descriptor(tag)),
@@ -175,7 +176,7 @@ impl Queue {
         if self.ring.submission().is_full() {
             self.submit()?;
         }
-        // SAFETY: the entry names no memory of ours (invariant 1), and the file is open.
+        // SAFETY: the entry contains no address of our memory (invariant 1), and the file is open.
         unsafe { self.ring.submission().push(&entry) }.map_err(io::Error::other)
     }
 }
@@ -187,13 +188,13 @@ struct Map {
     bytes: usize,
 }
 
-// SAFETY: it is memory of the process, which any thread may read.
+// SAFETY: the mapping belongs to the process, and any thread may read it.
 unsafe impl Send for Map {}
 
 impl Map {
     fn new(file: &File, bytes: usize) -> io::Result<Map> {
         let bytes = bytes.next_multiple_of(PAGE);
-        // SAFETY: the kernel chooses the place, so nothing of ours is replaced.
+        // SAFETY: the kernel chooses the address, so no existing mapping is replaced.
         let at = unsafe {
             rustix::mm::mmap(
                 ptr::null_mut(),
@@ -211,7 +212,8 @@ impl Map {
     fn descriptor(&self, tag: u16) -> Descriptor {
         let start = usize::from(tag) * DESCRIPTOR_BYTES;
         assert!(start + DESCRIPTOR_BYTES <= self.bytes, "a tag is below the queue's depth");
-        // SAFETY: it lies inside of the map, which is as long as the queue, and the driver does not write it now (invariant 3).
+        // SAFETY: the address is inside the map, as just checked, and the driver does not write there now
+        // (invariant 3).
         let bytes: [u8; DESCRIPTOR_BYTES] = unsafe { ptr::read_volatile(self.at.as_ptr().add(start).cast()) };
         Descriptor::decode(&bytes)
     }
@@ -219,7 +221,7 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: it was mapped with these arguments, and no reference into it exists.
+        // SAFETY: it was mapped with these arguments, and no reference to it exists.
         let _ = unsafe { rustix::mm::munmap(self.at.as_ptr().cast(), self.bytes) };
     }
 }

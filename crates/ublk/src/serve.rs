@@ -1,8 +1,8 @@
-//! Requests, from the driver to the disk and back.
+//! Passes requests from the driver to the disk, and replies back.
 //!
-//! One task owns the queue and all outstanding requests. A tag belongs to the driver until it carries a
-//! request; then to the server, until it is answered. The task ends when the driver has closed every tag and
-//! all requests are complete.
+//! One task owns the queue and all outstanding requests. A tag belongs to the driver until a request arrives,
+//! and then to the server until the request is answered. The task ends when the driver has closed every tag
+//! and all requests are complete.
 
 use std::fs::File;
 use std::io;
@@ -22,7 +22,7 @@ use crate::request::{self, Operation, Request};
 use crate::ring::{Event, Queue};
 use crate::shape::{Bounds, Options};
 
-/// Rounds of answering and asking before other tasks get their turn.
+/// Rounds of answering and fetching before the task yields.
 const ROUNDS_MAX: usize = 8;
 
 pub(crate) struct Server {
@@ -30,11 +30,11 @@ pub(crate) struct Server {
     target: Arc<Target>,
     under_way: FuturesUnordered<BoxFuture<(u16, i32)>>,
     new_sizes: mpsc::UnboundedReceiver<NewSize>,
-    /// Tags that nothing comes for any more.
+    /// The number of closed tags.
     over: u16,
 }
 
-/// The size for the requests from now on, in bytes, and where to say that it is used.
+/// The new size for validating requests, in bytes, and a channel to acknowledge it.
 pub(crate) type NewSize = (u64, oneshot::Sender<()>);
 
 /// The shared state of requests.
@@ -49,7 +49,7 @@ struct Target {
 }
 
 impl Server {
-    /// A server of a queue whose tags were all fetched.
+    /// A server of a queue whose tags have all been fetched.
     pub(crate) fn new(
         queue: Queue,
         name: String,
@@ -144,7 +144,7 @@ impl Server {
 }
 
 impl Target {
-    /// The reply to the driver: bytes of payload, or an error number, negative.
+    /// Executes a request. Returns the reply to the driver: bytes of payload, or a negative error number.
     async fn perform(&self, tag: u16, request: Request) -> i32 {
         let c =
             Ctx { flags: IoFlags { write_through: request.through, ..IoFlags::default() }, ..Ctx::default() };
@@ -200,7 +200,7 @@ impl Target {
         -request::number(e)
     }
 
-    /// The payload cannot be moved: the driver has given the request up.
+    /// The payload cannot be copied: the driver has aborted the request.
     fn lost(&self, e: &io::Error) -> i32 {
         tracing::warn!("ublk: {}: the payload of a request cannot be copied: {e}", self.name);
         -libc::EIO

@@ -1,4 +1,4 @@
-//! The parameters of a disk for the kernel.
+//! The kernel's parameters for a disk.
 
 use arena::CHUNK_MIN;
 use disk::DiskInfo;
@@ -11,33 +11,34 @@ use crate::{Error, TRANSFER_MAX};
 /// The properties that a disk does not report about itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Nothing may be written.
+    /// Writes are refused.
     pub read_only: bool,
     /// Discarded blocks read as zeros (true for a space; not for every physical disk).
     pub discard_zeros: bool,
 }
 
-/// The limits of a request; every one is validated before it is executed.
+/// The limits against which every request is validated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
-    /// Bytes.
+    /// In bytes.
     pub(crate) size: u64,
-    /// Bytes; places and lengths are multiples.
+    /// The block size in bytes: offsets and lengths are multiples.
     pub(crate) block: u64,
-    /// Bytes of payload.
+    /// The longest payload, in bytes.
     pub(crate) transfer_max: u64,
     pub(crate) read_only: bool,
 }
 
-/// The longest discard, and the longest write of zeroes, in bytes: no slower than a large write.
+/// The longest discard and the longest write of zeroes, in bytes, so that neither takes longer than a large
+/// write.
 const DISCARD_MAX: u64 = 1 << 30;
 pub(crate) const ZEROES_MAX: u64 = 64 << 20;
 
-/// The driver takes logical blocks up to a page.
+/// The driver supports logical blocks from 512 bytes to a page.
 const BLOCK_MIN: u32 = 512;
 const BLOCK_MAX: u32 = 4096;
 
-/// The device for a disk, where `memory` bytes are there for all payload.
+/// The parameters and limits of a disk, if `memory` bytes are available for all payload.
 ///
 /// # Errors
 /// `Unfit`.
@@ -48,12 +49,12 @@ pub(crate) fn of(info: &DiskInfo, options: &Options, memory: u64) -> Result<(Par
         return Err(Error::Unfit { block });
     }
     let physical = geometry.physical_block.max(block);
-    // Of four transfers at least one continues while the others wait for memory.
+    // Of four concurrent transfers at least one has memory to proceed.
     let page = CHUNK_MIN as u64;
     let transfer_max = (u64::from(TRANSFER_MAX).min(memory / 4) / page * page).max(page);
     let logical_shift = block.trailing_zeros() as u8;
     let physical_shift = physical.trailing_zeros() as u8;
-    // The driver takes powers of two only: the largest one that stripes are a multiple of.
+    // The driver accepts only powers of two: the largest one that divides the stripe.
     let stripe = info.layout.map_or(0, |layout| layout.stripe);
     let stripe_shift = if stripe == 0 { 0 } else { stripe.trailing_zeros().min(30) as u8 };
     let mut attributes = ATTRIBUTE_VOLATILE_CACHE | ATTRIBUTE_FUA;

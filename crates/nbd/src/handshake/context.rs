@@ -1,4 +1,4 @@
-//! Which parts of an export a client may ask for by BLOCK_STATUS (NBD, "Metadata querying"): `base:allocation` only.
+//! Metadata contexts for BLOCK_STATUS (NBD, "Metadata querying"): only `base:allocation` is supported.
 
 use super::{
     ERROR_INVALID, ERROR_UNKNOWN, Handshake, OPTION_LIST_META_CONTEXT, OPTION_SET_META_CONTEXT, REPLY_ACK,
@@ -11,8 +11,8 @@ const REPLY_META_CONTEXT: u32 = 4;
 const ALLOCATION: &[u8] = b"base:allocation";
 const NAMESPACE: &[u8] = b"base:";
 
-/// NBD_OPT_LIST_META_CONTEXT and NBD_OPT_SET_META_CONTEXT: export's name (u32 and bytes), number of queries u32, each
-/// u32 and bytes.
+/// The data of NBD_OPT_LIST_META_CONTEXT and NBD_OPT_SET_META_CONTEXT: the export's name (u32 length and
+/// bytes), the number of queries u32, then each query (u32 length and bytes).
 struct Queries<'a> {
     name: &'a [u8],
     queries: Vec<&'a [u8]>,
@@ -22,7 +22,7 @@ impl<'a> Queries<'a> {
     fn decode(data: &'a [u8]) -> Option<Queries<'a>> {
         let (name, data) = text(data)?;
         let (count, mut data) = data.split_first_chunk::<4>()?;
-        // Each has at least its length, so this is bounded by the option's.
+        // Each query has at least a length field, so the option's size bounds the count.
         let count = u32::from_be_bytes(*count) as usize;
         if count > data.len() / 4 {
             return None;
@@ -37,14 +37,14 @@ impl<'a> Queries<'a> {
     }
 }
 
-/// A length u32, and so many bytes; and what follows.
+/// Splits off a string (u32 length and bytes); returns it and the rest.
 fn text(data: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = data.split_first_chunk::<4>()?;
     rest.split_at_checked(u32::from_be_bytes(*length) as usize)
 }
 
 impl Handshake {
-    /// Answers one of the two options. SET replaces what was chosen before, even where it fails.
+    /// Answers one of the two options. SET replaces the earlier selection even if it fails.
     pub(super) fn contexts(&mut self, option: u32, data: &[u8], out: &mut Vec<u8>) {
         let sets = option == OPTION_SET_META_CONTEXT;
         debug_assert!(sets || option == OPTION_LIST_META_CONTEXT);
@@ -68,7 +68,7 @@ impl Handshake {
         let lists = |query: &&[u8]| !sets && *query == NAMESPACE;
         let wanted = queries.iter().any(|q| *q == ALLOCATION || lists(q)) || (!sets && queries.is_empty());
         if wanted {
-            // In a list the id is reserved.
+            // In the answer to LIST the ID field is reserved.
             let id = if sets { ALLOCATION_ID } else { 0 };
             answer(out, option, REPLY_META_CONTEXT, &[&id.to_be_bytes(), ALLOCATION].concat());
             if sets {

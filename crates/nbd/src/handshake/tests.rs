@@ -30,7 +30,7 @@ fn go(name: &str, wants: &[u16]) -> Vec<u8> {
     b
 }
 
-/// The kinds of answers, and the end.
+/// Returns the kinds of the answers and the outcome.
 fn talk(input: &[u8], piece: usize) -> (Vec<u32>, Outcome) {
     let mut handshake = Handshake::new(exports());
     let (mut out, mut outcome) = (Vec::new(), Outcome::More);
@@ -50,12 +50,12 @@ fn talk(input: &[u8], piece: usize) -> (Vec<u32>, Outcome) {
     (kinds, outcome)
 }
 
-/// An export, with nothing else agreed upon.
+/// An export was chosen, and nothing else agreed.
 fn chosen(export: usize) -> Outcome {
     Outcome::Transmission(Agreed { export, structured: false, status: false })
 }
 
-/// The data of an option about contexts.
+/// Encodes the data of an option about contexts.
 fn queries(name: &str, queries: &[&str]) -> Vec<u8> {
     let text = |t: &str| [&(t.len() as u32).to_be_bytes(), t.as_bytes()].concat();
     let queries_text: Vec<u8> = queries.iter().flat_map(|q| text(q)).collect();
@@ -121,7 +121,7 @@ fn what_is_too_long_is_skipped() {
 }
 
 proptest! {
-    /// Whatever comes, nothing panics, and little is kept.
+    /// No input causes a panic or a large buffer.
     #[test]
     fn any_bytes(mut bytes in proptest::collection::vec(any::<u8>(), 0..600), valid in any::<bool>(), piece in 1_usize..80) {
         if valid {
@@ -151,7 +151,7 @@ fn a_client_may_ask_for_the_allocation() {
     let talked = |options: &[&[u8]]| {
         let (kinds, outcome) = talk(&[&flags()[..], &options.concat(), &go].concat(), 7);
         let Outcome::Transmission(agreed) = outcome else { panic!("{outcome:?}") };
-        // Those of GO are the last three.
+        // The last three answers are those to GO.
         (kinds[..kinds.len() - 3].to_vec(), agreed.structured, agreed.status)
     };
     let all = "base:allocation";

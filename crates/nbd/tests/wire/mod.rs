@@ -1,4 +1,4 @@
-//! A server of a disk in memory, and a client that writes and reads bytes.
+//! A server with a disk in memory, and a client on byte level.
 
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use nbd::{Export, Limits, Server};
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 
-/// Serves a disk of `size` bytes while `client` runs, then stops; all memory has come back.
+/// Serves a disk of `size` bytes while `client` runs, then stops; all memory must be free again.
 pub fn serve(size: u64, limits: Limits, client: impl FnOnce(&dyn Fn() -> UnixStream) + Send) {
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("nbd");
