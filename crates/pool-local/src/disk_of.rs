@@ -18,27 +18,28 @@ use space::Space;
 use crate::LocalError;
 use crate::slot::Slot;
 
-/// I/Os that a user may have outstanding.
+/// Maximum outstanding I/Os of a user.
 const QUEUE: u32 = 512;
 
-/// See the module. Each call is owned by the space: a caller that stops waiting changes nothing.
+/// See the module. The space owns each call: it completes even if the caller stops waiting.
 pub struct VirtualDisk {
     slot: Arc<Slot>,
     info: DiskInfo,
     is_read_only: bool,
     gate: Arc<Gate>,
-    /// Those of the slot that its flushes have told.
+    /// The slot's count of doubts that flushes of this disk have reported.
     doubts: AtomicU64,
 }
 
-/// What most disks require of buffers in memory, in bytes. To those that require more, each copy is copied once.
+/// The buffer alignment that most disks require, in bytes. For disks that require more, each copy is copied
+/// once.
 const DMA_ALIGNMENT: u32 = 512;
 
-/// A call from its beginning until its result.
+/// A call in progress.
 type Call = (Pass, Option<ClientIo>);
 
 impl VirtualDisk {
-    /// `record` says what its users see; the size is the one that it has now.
+    /// `record` describes the space to its users; its size must be the current one.
     pub(crate) fn new(
         slot: Arc<Slot>,
         pool: PoolId,
@@ -46,7 +47,7 @@ impl VirtualDisk {
         slab_bytes: u64,
         is_read_only: bool,
     ) -> VirtualDisk {
-        // The slowest that it may lie on.
+        // The slowest medium that the space may use.
         let media = record.media.media().next().unwrap_or(Media::Unspecified);
         let serial = format!("{pool}/{}", slot.id().0);
         let info = DiskInfo {
@@ -78,9 +79,10 @@ impl VirtualDisk {
         VirtualDisk { slot, info, is_read_only, gate: Arc::default(), doubts }
     }
 
-    /// Lets a call in, if it is whole units inside of the space.
+    /// Admits a call, if it is whole units inside the space.
     fn enter(&self, c: &Ctx, at: Place) -> Result<(Space, Call), DiskError> {
-        // The disks alone decide how long a flush or a discard takes: jobs observe reads and writes only.
+        // The duration of a flush or discard depends only on the disks, so jobs observe only reads and
+        // writes.
         let begun = self.slot.begin(matches!(at.op, Op::Read | Op::Write));
         let (space, client) = begun.map_err(|error| told(&self.info, error, at))?;
         Geometry { size: space.size(), ..self.info.geometry }.check(at)?;
@@ -121,7 +123,7 @@ impl Disk for VirtualDisk {
     fn flush(&self, c: &Ctx) -> Io<Result<(), DiskError>> {
         let at = Place::whole(Op::Flush);
         match self.enter(c, at) {
-            // What is written to one that is open for reading only is nobody's.
+            // A read-only disk has no writes of its own to flush.
             Ok(_) if self.is_read_only => Io::Done(Ok(())),
             Ok(_) if self.is_in_doubt() => {
                 tracing::warn!(disk = %self.info.path.display(), "the virtual disk was reopened: writes that were not flushed before may be lost, so this flush fails");
@@ -166,7 +168,7 @@ impl Disk for VirtualDisk {
 }
 
 impl VirtualDisk {
-    /// Whether something may be lost that was written here, and no flush has said so.
+    /// Whether writes through this disk may be lost and no flush has reported it yet.
     fn is_in_doubt(&self) -> bool {
         let doubts = self.slot.doubts();
         self.doubts.load(Ordering::Relaxed) != doubts && self.doubts.swap(doubts, Ordering::Relaxed) != doubts

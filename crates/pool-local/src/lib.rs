@@ -1,15 +1,17 @@
 //! A pool and the owners of its spaces in one process.
 //!
-//! **What it is.** [`LocalPool`] owns every space of an open [`Pool`]: it opens their logs, links the owners to the pool's
-//! coordinator, and gives each space as a [`VirtualDisk`], which is a [`disk::Disk`]. It makes, resizes and destroys spaces.
+//! **What it is.** [`LocalPool`] owns every space of an open [`Pool`]: it opens their logs, connects the
+//! owners with the pool's coordinator, and provides each space as a [`VirtualDisk`], which is a
+//! [`disk::Disk`]. It creates, resizes and destroys spaces.
 //!
-//! **What it is not.** It decides nothing about data or metadata: that is done in `space` and `pool`, which know each other by
-//! `pool-seam` only.
+//! **What it is not.** It makes no decisions about data or metadata: that is the task of `space` and `pool`,
+//! which interact only through `pool-seam`.
 //!
 //! Invariants:
-//! 1. A space has one owner at a time in this process. The next one begins when the one before takes no calls any more.
-//! 2. A space that cannot be opened is tried again when a disk has joined or left, and after [`AGAIN`]; its virtual disk says why
-//!    until then.
+//! 1. A space has at most one owner in this process. The next owner starts only after the previous one
+//!    accepts no more calls.
+//! 2. A space that cannot be opened is tried again when a disk joins or leaves, and after [`AGAIN`]. Until
+//!    then its virtual disk returns the reason.
 //!
 //! **Errors.** [`LocalError`].
 
@@ -36,26 +38,26 @@ use tokio::runtime::Handle;
 pub use disk_of::VirtualDisk;
 use slot::Slot;
 
-/// A space that could not be opened is tried again after so long.
+/// The interval for retrying to open a space.
 pub const AGAIN: Duration = Duration::from_secs(10);
 
-/// How long an opening of the pool waits for its spaces. Those that take longer are opened in the background.
+/// How long opening a pool waits for its spaces. Spaces that take longer are opened in the background.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// What a pool in this process needs.
+/// Resources for a pool in this process.
 #[derive(Clone)]
 pub struct LocalOptions {
-    /// Memory for checksum tables, which all pools of the process share.
+    /// Memory for checksum tables, shared by all pools of the process.
     pub tables: Arc<TableBudget>,
-    /// The runtimes of the threads that the work of spaces is spread over. They end after the spaces.
+    /// The runtimes of the threads among which spaces are distributed. They must outlive the spaces.
     pub workers: Vec<Handle>,
 }
 
 impl LocalOptions {
-    /// The runtime for the tasks of a space; without workers, the current one.
+    /// The runtime for the tasks of a space; the current one if there are no workers.
     ///
     /// # Panics
-    /// Outside of a Tokio runtime, without workers.
+    /// If there are no workers and no Tokio runtime.
     pub fn worker_of(&self, space: SpaceId) -> Handle {
         let at = (space.0 as usize).checked_rem(self.workers.len());
         at.map_or_else(Handle::current, |at| self.workers[at].clone())
@@ -68,7 +70,7 @@ impl Default for LocalOptions {
     }
 }
 
-/// Why a space could not do what it was asked to.
+/// Why an operation on a space failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LocalError {
     /// There is no such space.
@@ -77,19 +79,19 @@ pub enum LocalError {
     /// Its log could not be opened yet.
     #[error("the virtual disk cannot be used now: {0}")]
     NotOpen(SpaceError),
-    /// It was not made.
+    /// It was not created.
     #[error(transparent)]
     NotMade(#[from] NotMade),
-    /// What its owner says.
+    /// An error of its owner.
     #[error(transparent)]
     Space(#[from] SpaceError),
-    /// What the pool says.
+    /// An error of the pool.
     #[error(transparent)]
     Pool(#[from] SeamError),
 }
 
 impl LocalError {
-    /// Whether disks, or room on them, are missing.
+    /// Whether the cause is a lack of disks or of space on them.
     pub fn is_no_room(&self) -> bool {
         matches!(
             self,
@@ -108,21 +110,21 @@ pub struct LocalPool {
     options: LocalOptions,
     retries: Arc<Retries>,
     spaces: Mutex<BTreeMap<SpaceId, Arc<Slot>>>,
-    /// One space is made or destroyed at a time.
+    /// Serialises creating and destroying spaces.
     changing: tokio::sync::Mutex<()>,
 }
 
-/// The spaces of a pool that was let go. Virtual disks of them serve again when the pool is opened with this.
+/// The spaces of an abandoned pool. Their virtual disks work again when the pool is opened with this value.
 #[derive(Default)]
 pub struct Kept(BTreeMap<SpaceId, Arc<Slot>>);
 
 impl LocalPool {
-    /// Owns every space of the pool.
+    /// Opens the pool's spaces and owns them.
     pub async fn open(env: &Env, arena: &Arena, pool: &Pool, options: LocalOptions) -> Arc<LocalPool> {
         LocalPool::open_again(env, arena, pool, options, Kept::default()).await
     }
 
-    /// The same of a pool that was let go, with what [`LocalPool::abandon`] has returned.
+    /// Reopens an abandoned pool with the value that [`LocalPool::abandon`] returned.
     pub async fn open_again(
         env: &Env,
         arena: &Arena,
@@ -154,7 +156,7 @@ impl LocalPool {
         &self.pool
     }
 
-    /// A space as a disk. One that is not open yet answers with the reason.
+    /// Returns a space as a disk. If the space is not open yet, calls of the disk fail with the reason.
     pub fn disk(&self, space: SpaceId) -> Result<VirtualDisk, LocalError> {
         let of = self.pool.read(|s| s.spaces.get(&space).cloned().map(|record| (record, s.slab_bytes)));
         let (record, slab_bytes) = of.ok_or(LocalError::NoSpace(space))?;
@@ -162,8 +164,8 @@ impl LocalPool {
         Ok(VirtualDisk::new(self.slot(space)?, self.pool.id(), &record, slab_bytes, is_read_only))
     }
 
-    /// Makes a space; it has no slabs but for its log until it is written. Errors: of one that was made and could not
-    /// be opened [`LocalError::NotOpen`].
+    /// Creates a space. It has no slabs, except for its log, until it is written. Errors:
+    /// [`LocalError::NotOpen`] if it was created but could not be opened.
     pub async fn create(self: &Arc<LocalPool>, record: SpaceRecord) -> Result<SpaceId, LocalError> {
         let _one = self.changing.lock().await;
         let space = self.pool.create_space(record).await?;
@@ -171,17 +173,17 @@ impl LocalPool {
         Ok(space)
     }
 
-    /// Gives a space of fixed provisioning all of its slabs. Errors: what was allocated stays.
+    /// Allocates all slabs of a space with fixed provisioning. Errors: slabs already allocated remain.
     pub async fn allocate_all(&self, space: SpaceId) -> Result<(), LocalError> {
         Ok(self.slot(space)?.space()?.allocate_all().await?)
     }
 
-    /// Destroys a space and what is on it. Calls that are outstanding end before. Errors: it is there, and is opened
-    /// again.
+    /// Destroys a space and its data, after outstanding calls complete. Errors: the space still exists and is
+    /// reopened.
     pub async fn destroy(self: &Arc<LocalPool>, space: SpaceId) -> Result<(), LocalError> {
         let _one = self.changing.lock().await;
         let slot = self.slot(space)?;
-        // That it could not be flushed keeps nobody from destroying it.
+        // A failed flush must not prevent the destruction.
         let closed = slot.close(LocalError::NoSpace(space)).await;
         if let Err(error) = self.pool.destroy_space(space).await {
             slot.stays(error.clone(), closed.is_ok());
@@ -192,8 +194,8 @@ impl LocalPool {
         Ok(())
     }
 
-    /// Gives a space another size while it is used: what is beyond a smaller one is destroyed, and a larger one reads as zeros
-    /// there. Errors: it has its former size, and may have lost what is beyond the new one.
+    /// Changes the size of a space in use. Shrinking destroys the data beyond the new size; growing adds
+    /// zeros. Errors: the space has its former size, but data beyond the new size may be lost.
     pub async fn resize(&self, space: SpaceId, size: u64) -> Result<(), LocalError> {
         let link = self.slot(space)?.owner()?;
         let from = self.pool.read(|s| s.spaces.get(&space).map(|record| record.size));
@@ -201,7 +203,8 @@ impl LocalPool {
         Ok(link.resize(from, size, true).wait().await?)
     }
 
-    /// Whether nothing is written in a range, or all of it was discarded. Errors: that cannot be read now.
+    /// Whether a range was never written, or was discarded completely. Errors: the allocation cannot be read
+    /// now.
     pub async fn is_unwritten(&self, space: SpaceId, from: u64, length: u64) -> Result<bool, LocalError> {
         let (space, end) = (self.slot(space)?.space()?, from + length);
         let mut at = from;
@@ -215,22 +218,22 @@ impl LocalPool {
         Ok(true)
     }
 
-    /// Makes everything durable that was written to a space.
+    /// Makes all completed writes to a space durable.
     pub async fn flush(&self, space: SpaceId) -> Result<(), LocalError> {
         Ok(self.slot(space)?.space()?.flush().wait().await?)
     }
 
-    /// Ends all owners: what was written is durable, and nothing has to be replayed. Errors: the first that failed; the
-    /// others have ended all the same.
+    /// Ends all owners: all writes are durable, and nothing has to be replayed. Errors: the first error; the
+    /// other owners have ended nevertheless.
     pub async fn close(&self) -> Result<(), LocalError> {
         let slots: Vec<_> = std::mem::take(&mut *self.spaces.lock()).into_iter().collect();
         let ends = slots.iter().map(|(space, slot)| slot.close(LocalError::NoSpace(*space)));
         join_all(ends).await.into_iter().collect()
     }
 
-    /// Lets a suspended pool go: calls fail from now on. Virtual disks stay, and serve again after [`LocalPool::open_again`]; the
-    /// first flush of each fails then, because what was written before may be lost. Waits for [`AGAIN`] at most: I/O that hangs
-    /// keeps the disks open.
+    /// Abandons a suspended pool: calls fail from now on. Virtual disks remain, and work again after
+    /// [`LocalPool::open_again`]; the first flush of each then fails, because earlier writes may be lost.
+    /// Waits at most [`AGAIN`]: I/O that hangs keeps the disks open.
     pub async fn abandon(&self) -> Kept {
         self.pool.abandon();
         let slots = std::mem::take(&mut *self.spaces.lock());
@@ -241,13 +244,13 @@ impl LocalPool {
             self.env.run(async move { slot.abandon(&is_over).await })
         });
         wait_at_most(&self.env, AGAIN, join_all(each)).await;
-        // Of one whose owner could still begin the users stay without.
+        // If an owner could still be starting, its space is dropped and its users get errors.
         let is_over =
             |(_, _, is_over): &(SpaceId, Arc<Slot>, Arc<AtomicBool>)| is_over.load(Ordering::Relaxed);
         Kept(slots.into_iter().filter(is_over).map(|(space, slot, _)| (space, slot)).collect())
     }
 
-    /// What a crash has left open in spaces, by space, in units and regions.
+    /// The number of units and regions whose content is undecided after a crash, by space.
     pub fn in_doubt(&self) -> BTreeMap<SpaceId, usize> {
         let spaces = self.spaces.lock();
         let open = |(space, slot): (&SpaceId, &Arc<Slot>)| {
@@ -257,19 +260,20 @@ impl LocalPool {
         spaces.iter().filter_map(open).collect()
     }
 
-    /// Look-ups of tables of a space: those that found one in memory, and the others.
+    /// The number of lookups of a space's checksum tables that found the table in memory, and of those that
+    /// did not.
     pub fn table_cache(&self, space: SpaceId) -> (u64, u64) {
         let open = self.slot(space).and_then(|slot| slot.space());
         open.map_or((0, 0), |space| space.table_cache())
     }
 
-    /// Reads of a space that took so long that the data was read from other disks too, since it was opened.
+    /// The number of slow reads of a space that were repeated on other disks, since it was opened.
     pub fn hedged_reads(&self, space: SpaceId) -> u64 {
         let open = self.slot(space).and_then(|slot| slot.space());
         open.map_or(0, |space| space.hedged_reads())
     }
 
-    /// The number of repeated calls to the pool's disks, since it was opened.
+    /// The number of repeated calls to the pool's disks, since the pool was opened.
     pub fn retries(&self) -> &Retries {
         &self.retries
     }
@@ -284,12 +288,12 @@ impl LocalPool {
     }
 }
 
-/// Waits for tasks, which go on when the time is over.
+/// Waits for tasks with a time limit, after which the tasks continue.
 async fn wait_at_most(env: &Env, limit: Duration, tasks: impl Future) {
     drop(select(std::pin::pin!(tasks), std::pin::pin!(env.sleep(limit))).await);
 }
 
-/// Invariant 2.
+/// Retries to open spaces (invariant 2).
 async fn keep_open(env: Env, local: Weak<LocalPool>) {
     let Some(mut changes) = local.upgrade().map(|local| local.pool.changes()) else { return };
     loop {

@@ -1,4 +1,4 @@
-//! A space of the pool and its owner in this process, if it has one now.
+//! A space of the pool, with its owner in this process if there is one.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -16,16 +16,17 @@ use crate::{LocalError, LocalPool};
 pub(crate) struct Slot {
     id: SpaceId,
     state: RwLock<State>,
-    /// How many owners have ended that may have had something that was not durable.
+    /// The number of ended owners that may have had writes that were not durable.
     doubts: AtomicU64,
-    /// Held while the owner begins or ends.
+    /// Held while an owner is started or ended.
     changing: tokio::sync::Mutex<()>,
 }
 
 enum State {
-    /// It serves; the pool knows it by a weak link. The pool's jobs are paced by how long calls take.
+    /// The space serves; the pool has only a weak link to it. The pool paces its jobs by the duration of
+    /// client calls.
     Open(Space, Arc<dyn Owner>, Arc<Board>),
-    /// It does not, for this reason.
+    /// The space does not serve, for this reason.
     Closed(LocalError),
 }
 
@@ -39,17 +40,17 @@ impl Slot {
         self.id
     }
 
-    /// Why it has no owner now.
+    /// The space; an error if it has no owner now.
     pub(crate) fn space(&self) -> Result<Space, LocalError> {
         self.open_parts(|space, _, _| space.clone())
     }
 
-    /// A call of a client begins; `is_timed`: it says how long the disks take.
+    /// A client call begins; `is_timed` if its duration indicates the speed of the disks.
     pub(crate) fn begin(&self, is_timed: bool) -> Result<(Space, Option<ClientIo>), LocalError> {
         self.open_parts(|space, _, jobs| (space.clone(), jobs.client(is_timed)))
     }
 
-    /// See the field. A flush has to say so once to each user.
+    /// See the field. A flush must report a new doubt once to each user.
     pub(crate) fn doubts(&self) -> u64 {
         self.doubts.load(Ordering::Relaxed)
     }
@@ -68,7 +69,7 @@ impl Slot {
         }
     }
 
-    /// Whether it could not be opened, or its owner has ended by itself.
+    /// Whether it could not be opened, or its owner ended without being closed.
     pub(crate) fn is_to_open(&self) -> bool {
         match &*self.state.read() {
             State::Open(space, ..) => space.has_ended(),
@@ -76,22 +77,22 @@ impl Slot {
         }
     }
 
-    /// Makes an owner in the epoch that the pool's opening has given it. Errors: why it is not open, which its callers
-    /// get from now on.
+    /// Starts an owner in the epoch assigned when the pool was opened. Errors: why the space is not open;
+    /// later calls return the same reason.
     pub(crate) async fn open(&self, local: &LocalPool) -> Result<(), LocalError> {
         let _one = self.changing.lock().await;
         let owner = local.pool.owner(self.id).ok_or(LocalError::NoSpace(self.id))?;
         self.open_as(local, owner).await
     }
 
-    /// Makes the next owner, where there is none that serves.
+    /// Starts the next owner if none serves.
     pub(crate) async fn reopen(&self, local: &LocalPool) -> Result<(), LocalError> {
         let Ok(_one) = self.changing.try_lock() else { return Ok(()) };
         if !self.is_to_open() {
             return Ok(());
         }
         if self.owner().is_ok() {
-            // It has ended by itself.
+            // The owner ended without being closed.
             self.doubts.fetch_add(1, Ordering::Relaxed);
             let before = std::mem::replace(&mut *self.state.write(), not_open("it is being reopened"));
             drop(before);
@@ -121,21 +122,22 @@ impl Slot {
         Err(why)
     }
 
-    /// Lets the owner go with its pool, which was let go; the next one comes with the pool's next opening. The caller does not wait
-    /// for long: `false` in `is_over`, and what was begun may never end.
+    /// Abandons the owner together with its pool; the next owner starts when the pool is reopened. The caller
+    /// waits for a limited time: while `is_over` is false, starting an owner may still be in progress,
+    /// perhaps for ever.
     pub(crate) async fn abandon(&self, is_over: &AtomicBool) {
         let _one = self.changing.lock().await;
         let closed = not_open("its pool was closed while it was suspended");
         let before = std::mem::replace(&mut *self.state.write(), closed);
         is_over.store(true, Ordering::Relaxed);
         if let State::Open(_, link, _) = before {
-            // The pool takes no record any more, so its close fails: what it has written may not be durable.
+            // The pool accepts no records any more, so closing fails: writes may not be durable.
             self.doubts.fetch_add(1, Ordering::Relaxed);
             drop(link.close().wait().await);
         }
     }
 
-    /// Ends the owner; calls from now on get `why`. Errors: it could not make everything durable.
+    /// Ends the owner; later calls fail with `why`. Errors: some writes could not be made durable.
     pub(crate) async fn close(&self, why: LocalError) -> Result<(), LocalError> {
         let _one = self.changing.lock().await;
         let before = std::mem::replace(&mut *self.state.write(), State::Closed(why));
@@ -145,7 +147,7 @@ impl Slot {
         }
     }
 
-    /// It was closed to be destroyed, and could not be: it is to be opened again.
+    /// It was closed for destruction, which failed: it is to be reopened.
     pub(crate) fn stays(&self, why: SeamError, is_durable: bool) {
         if !is_durable {
             self.doubts.fetch_add(1, Ordering::Relaxed);
@@ -154,7 +156,7 @@ impl Slot {
     }
 }
 
-/// Why it does not serve now, and is tried again.
+/// The state of a space that does not serve now but is retried.
 fn not_open(why: &str) -> State {
     State::Closed(LocalError::NotOpen(SeamError::Failed(why.to_owned()).into()))
 }
@@ -175,8 +177,8 @@ async fn open(local: &LocalPool, owner: OwnerId) -> Result<Space, SpaceError> {
         lease: Arc::new(pool.lease()),
         open: Box::new(move |disk, of| handles.disk_of(owner, disk, of)),
     };
-    // The tasks of its log run where it is opened.
+    // The log's tasks run on the worker on which it is opened.
     let opened = local.options.worker_of(owner.space).spawn(Space::open(settings, view));
-    // The server's start has failed, and its workers end.
+    // Starting the server failed, and its workers are ending.
     opened.await.unwrap_or(Err(SpaceError::Log(LogError::Closed)))
 }

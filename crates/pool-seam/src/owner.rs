@@ -78,8 +78,9 @@ pub enum Returned {
 pub enum JobOrder {
     /// Copies the stale regions of a disk's slabs.
     Resync(DiskNumber),
-    /// Moves these slabs, each a row and an index, to these places; without one, to a place that the coordinator chooses
-    /// when the move begins. The index after the last slab is that of a moving copy: its move is given up.
+    /// Moves these slabs, each a row and an index, to the given places, or to a place that the coordinator
+    /// chooses when the move begins. The index after the last slab is that of a moving copy: its move is
+    /// cancelled.
     Fill(Vec<(RowNumber, u8, Option<SlabPlace>)>),
     /// Gives all rows the space's current resiliency, and updates stale copies on present disks.
     Reshape,
