@@ -1,15 +1,15 @@
-//! The run as data: DiskSPD's profile, with its names and its defaults.
+//! The description of a run: DiskSPD's profile, with its names and defaults.
 //!
-//! A [`Profile`] is a list of [`TimeSpan`]s that run one after the other, each with its [`Target`]s. It comes from a
-//! command line ([`crate::options`]) or an XML file and goes out as text, XML or JSON ([`crate::report`]). It is plain
-//! data: nothing in it knows how I/O is done.
+//! A [`Profile`] is a list of [`TimeSpan`]s that run one after another, each with its [`Target`]s. It comes
+//! from a command line ([`crate::options`]) or an XML file and is printed as text, XML or JSON
+//! ([`crate::report`]). It is plain data, independent of how I/O is done.
 
 use serde::Serialize;
 
 /// The default block size, in bytes (DiskSPD `-b`).
 pub const BLOCK_DEFAULT: u32 = 64 * 1024;
 
-/// All that is to be run.
+/// The complete run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Profile {
     /// The command line as given, for the report.
@@ -28,7 +28,7 @@ pub struct Profile {
     pub experiment_flags: u32,
     /// XML only: which files are created before the first time span.
     pub precreate: Option<Precreate>,
-    /// One after the other.
+    /// The time spans, run one after another.
     pub timespans: Vec<TimeSpan>,
 }
 
@@ -48,11 +48,11 @@ pub enum Format {
 /// Which files are created before the first time span (XML `PrecreateFiles`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Precreate {
-    /// Each with the largest size that any time span gives it.
+    /// All files, each with its largest size in any time span.
     UseMaxSize,
-    /// Those that have one size in all time spans.
+    /// Files whose size is the same in all time spans.
     OnlyFilesWithConstantSizes,
-    /// Those that have one size, or none, in each time span.
+    /// Files whose size is the same in all time spans that specify one.
     OnlyFilesWithConstantOrZeroSizes,
 }
 
@@ -67,15 +67,15 @@ pub struct TimeSpan {
     pub cooldown_s: u32,
     /// `-z`.
     pub seed: u32,
-    /// `-F`: threads in all; 0: `threads_per_file` of each target.
+    /// `-F`: total number of threads; 0: `threads_per_file` of each target.
     pub thread_count: u32,
-    /// `-O`: outstanding I/Os of each thread, with `-F`; 0: each target's own.
+    /// `-O`: outstanding I/Os of each thread, with `-F`; 0: that of each target.
     pub request_count: u32,
     /// `-n`.
     pub disable_affinity: bool,
     /// `-a`: group and processor; empty: round robin over all.
     pub affinity: Vec<Affinity>,
-    /// `-x`: accepted; there is one way of completion here.
+    /// `-x`: accepted, but has no effect.
     pub completion_routines: bool,
     /// `-L`.
     pub measure_latency: bool,
@@ -85,11 +85,11 @@ pub struct TimeSpan {
     pub bucket_ms: u32,
     /// `-Zr`.
     pub random_write_data: bool,
-    /// The target of I/O.
+    /// The targets of I/O.
     pub targets: Vec<Target>,
 }
 
-/// A processor as Windows names it: groups of 64.
+/// A processor in Windows's notation, with groups of 64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Affinity {
     /// Group.
@@ -98,7 +98,7 @@ pub struct Affinity {
     pub processor: u8,
 }
 
-/// Where I/O goes, and of which kind.
+/// A target, and the I/O on it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Target {
     /// A file, a block device, `\\server\share\path`, `smb://server/share/path`, or `iwarp://host:port` or
@@ -130,7 +130,7 @@ pub struct Target {
     pub threads_per_file: u32,
     /// `-c`, in bytes.
     pub create: Option<u64>,
-    /// SQLIO: `create` only if there is no file, or a shorter one.
+    /// SQLIO: `create` only if the file is missing or shorter.
     pub create_if_missing: bool,
     /// `-S`.
     pub cache: CacheMode,
@@ -164,31 +164,31 @@ pub struct Target {
     pub thread_targets: Vec<ThreadTarget>,
 }
 
-/// A thread of the pool that uses a target, and how much.
+/// A thread of the pool that uses a target, with its weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ThreadTarget {
-    /// Its number.
+    /// The thread's number.
     pub thread: u32,
-    /// Weight in place of the target's; 0: the target's.
+    /// Its weight; 0: the target's weight.
     pub weight: u32,
 }
 
 /// Which caches may serve I/O.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum CacheMode {
-    /// `-Sb`: all.
+    /// `-Sb`: all caches.
     #[default]
     Cached,
-    /// `-Sr`: the server's, not the client's.
+    /// `-Sr`: the server's cache, not the client's.
     NoLocalCache,
-    /// `-Su`: none of software.
+    /// `-Su`: no software cache.
     Unbuffered,
 }
 
 /// How a write to a mapping is made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum FlushMode {
-    /// `-Nv`: `msync` here.
+    /// `-Nv`: `msync` on Linux.
     ViewOfFile,
     /// `-Nn`.
     NonVolatileMemory,
@@ -206,9 +206,9 @@ pub enum Content {
     Zero,
     /// `-Z<size>[,<file>]`: from a buffer of `size` bytes that is random or comes from a file.
     Buffer {
-        /// Of the buffer, in bytes.
+        /// The size of the buffer, in bytes.
         size: u64,
-        /// Where its bytes come from; none: chance.
+        /// The file with its content; `None`: random.
         file: Option<String>,
     },
 }
@@ -234,12 +234,12 @@ pub enum Priority {
     Normal,
 }
 
-/// Which part of the I/O goes to which part of the target (`-rd`).
+/// The distribution of I/O over parts of the target (`-rd`).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Distribution {
     /// The unit of `start` and `length` of the ranges.
     pub unit: Unit,
-    /// In order; together they are 100 % of the I/O.
+    /// The ranges in order; their shares add up to 100 %.
     pub ranges: Vec<Range>,
 }
 
@@ -255,11 +255,11 @@ pub enum Unit {
 /// A part of a target and its share of the I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct Range {
-    /// Share of the I/O, percent; 0: a hole.
+    /// Its share of the I/O in percent; 0: a hole.
     pub io_percent: u32,
-    /// Where it begins.
+    /// Its start.
     pub start: u64,
-    /// How long it is; 0 in bytes: to the end.
+    /// Its length; 0 with absolute units: up to the end.
     pub length: u64,
 }
 
@@ -322,7 +322,7 @@ impl Default for Target {
 }
 
 impl TimeSpan {
-    /// Threads of the run.
+    /// The number of threads.
     pub fn threads(&self) -> u64 {
         match self.thread_count {
             0 => self.targets.iter().map(|t| u64::from(t.threads_per_file)).sum(),
@@ -330,7 +330,7 @@ impl TimeSpan {
         }
     }
 
-    /// Whether threads share one number of outstanding I/Os over all targets (`-F` with `-O`).
+    /// Whether threads have one number of outstanding I/Os for all targets (`-F` with `-O`).
     pub fn pooled(&self) -> bool {
         self.thread_count > 0 && self.request_count > 0
     }
@@ -347,14 +347,14 @@ impl Target {
         self.path.starts_with("\\\\") || self.path.starts_with("//") || self.path.contains("://")
     }
 
-    /// Whether its path stands for another one (`*1`), which must be given before a run.
+    /// Whether its path is a placeholder (`*1`), which must be replaced before a run.
     pub fn is_template(&self) -> bool {
         self.path.starts_with('*')
     }
 }
 
 impl Distribution {
-    /// Makes a distribution of shares and lengths in order; the remaining share of the I/O goes to the rest
+    /// Makes a distribution from shares and lengths in order; the remaining share of the I/O goes to the rest
     /// of the target.
     pub fn new(unit: Unit, pairs: &[(u32, u64)]) -> Distribution {
         let mut ranges = Vec::with_capacity(pairs.len() + 1);

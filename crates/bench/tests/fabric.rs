@@ -1,4 +1,4 @@
-//! Whole runs without SMB, on a listener in this process; and what both ends say to whom they did not expect.
+//! Complete runs without SMB against a listener in this process; and both ends with unexpected peers.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use bench::options::{World, parse};
 
 const CARRIERS: [Carrier; 2] = [Carrier::Iwarp, Carrier::Tcp];
 
-/// A listener that lives as long as the test program.
+/// A listener for the lifetime of the test program.
 struct Peer {
     places: Vec<FabricPlace>,
     heard: Receiver<Heard>,
@@ -41,7 +41,7 @@ impl Peer {
         self.at(carrier).split_once("://").expect("a place").1.parse().expect("an address")
     }
 
-    /// How the next connection that ends did so.
+    /// The result of the next connection that ends.
     fn ended(&self) -> Result<(), Broken> {
         loop {
             match self.heard.recv_timeout(Duration::from_secs(20)).expect("a connection ends") {
@@ -92,7 +92,7 @@ fn reads_and_writes_of_every_length_over_both() {
             for t in found.targets() {
                 assert_eq!((t.size, t.short), (1 << 40, 0), "{options}");
             }
-            // As SMB Direct at its best: a registration and a Send each, and the peer's Send invalidates.
+            // The minimum of SMB Direct: one registration and one Send each; the peer's Send invalidates.
             let posted = found.posted().map(|(w, ios)| {
                 assert_eq!((w.register, w.send, w.local_invalidate), (ios, ios, 0), "{options}");
                 assert_eq!((w.remote_invalidations, w.receive), (ios, ios), "{options}");
@@ -137,7 +137,7 @@ fn the_listener_is_bounded_and_says_so() {
         for _ in 0..3 {
             let _ = peer.ended();
         }
-        // At its bounds, to its end.
+        // I/O exactly at the listener's limits succeeds.
         let found = try_run("-b64K -o8 -w50 -d1 -W0", &[&target], false).expect("it is allowed");
         assert!(found.ios() > 16 && found.errors() == 0);
         assert!(peer.ended().is_ok());
@@ -160,7 +160,7 @@ fn options_for_what_keeps_bytes_are_refused() {
     }
 }
 
-/// A server of something else: it answers `says` to whatever comes.
+/// Another kind of server: it answers `says` to any input.
 fn stranger(says: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -191,7 +191,7 @@ fn strangers_are_told_from_listeners() {
             "{said:?}"
         );
     }
-    // The one port's words on the other.
+    // The protocol of one port on the other port.
     let peer = Peer::new(Bounds::default());
     for (say, port) in [(Carrier::Iwarp, Carrier::Tcp), (Carrier::Tcp, Carrier::Iwarp)] {
         let said = expect(format!("{}://{}", say.scheme(), peer.address(port)));
@@ -214,7 +214,7 @@ fn raw(peer: &Peer, depth: u8) -> TcpStream {
 #[test]
 fn an_initiator_that_breaks_its_word_is_cut_off() {
     let peer = Peer::new(Bounds::default());
-    // Longer than it said; a kind that there is not; an id that it may not have.
+    // A length above the announcement; an unknown kind; an ID out of range.
     for request in [
         *b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\x10\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
         *b"\0\0\0\0\x07\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
@@ -236,7 +236,7 @@ fn an_initiator_that_breaks_its_word_is_cut_off() {
     assert!(peer.ended().is_ok());
 }
 
-/// A listener that dies under a run: what was in flight has failed, and the run says so.
+/// A listener that dies during a run: outstanding I/Os fail, and the run reports it.
 #[test]
 fn a_listener_that_goes_away() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -1,4 +1,4 @@
-//! Whole runs on files of this machine.
+//! Complete runs on local files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use bench::engine::{self, Observer, Phase, Settings, Silent, SpanResults, Tick, 
 use bench::options::{World, parse};
 use bench::profile::Profile;
 
-/// A folder that is removed at the end. Beside the sources: a file system with direct I/O, unlike some `/tmp`.
+/// A folder that is removed on drop. It is beside the sources, on a file system with direct I/O, unlike some
+/// `/tmp`.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -134,7 +135,7 @@ fn warm_up_and_cool_down_do_not_count() {
     let options = "-c1M -b4K -r -g200i -W1 -d1 -C1";
     let found =
         engine::run(&profile(options, &[&file]), &Settings::default(), &mut heard).expect("a run").remove(0);
-    // A rate makes the numbers predictable: 200 of the 600 I/Os are in the middle second.
+    // A rate makes the numbers predictable: 200 of the 600 I/Os complete in the middle second.
     assert!((195..=205).contains(&found.ios()), "{}", found.ios());
     let last = heard.0.last().expect("ticks");
     assert!(last.0 == Phase::CoolDown && last.1 >= 590, "{last:?}");
@@ -155,7 +156,7 @@ fn verified_runs_find_nothing_wrong() {
         assert!(v.sectors > 1000, "{options}: {v:?}");
         assert_eq!((v.mismatches, v.unstamped, found.errors()), (0, 0, 0), "{options}: {v:?}");
     }
-    // What an earlier run stamped is accepted by a later one.
+    // A later run accepts the stamps of an earlier one.
     let found = run_with("-b4K -r -d1 -W0", &[&file], &verify());
     assert_eq!(found.verified().map(|v| (v.mismatches, v.unstamped)), Some((0, 0)));
 }

@@ -1,7 +1,7 @@
-//! The open loop on a target that stalls: the stall must show in every I/O that was due meanwhile.
+//! The open loop on a target that stalls: every I/O that was due during the stall must show it.
 //!
-//! The target here completes everything at once, except that it pauses between 0.3 and 0.8 seconds after its
-//! start. A closed loop sees that once for each outstanding I/O and hides it.
+//! The target completes everything immediately, except that it pauses between 0.3 and 0.8 seconds after its
+//! start. A closed loop sees the stall only once for each outstanding I/O and so hides it.
 
 use std::borrow::Cow;
 use std::io;
@@ -14,7 +14,7 @@ use bench::options::{World, parse};
 
 const STALL: std::ops::Range<Duration> = Duration::from_millis(300)..Duration::from_millis(800);
 
-/// What happens to an I/O.
+/// What the target does with an I/O.
 #[derive(Clone, Copy, PartialEq)]
 enum Mood {
     Stalls,
@@ -112,7 +112,7 @@ fn the_open_loop_shows_the_stall_and_the_closed_loop_hides_it() {
     let waited = open.share_ms(400, u64::MAX);
     assert!((4.0..=7.0).contains(&waited), "{waited}");
     assert!(open.percentile_ms(99.0) > 400.0 && open.max_ms() >= 490.0, "{}", open.percentile_ms(99.0));
-    // Counted from the submission, four I/Os waited: what a closed loop would have reported.
+    // Measured from the submission, only four I/Os waited: what a closed loop would have reported.
     assert!(service.percentile_ms(99.0) < 100.0, "{}", service.percentile_ms(99.0));
     let closed = run("-b4K -r -o4 -d2 -W0 -L target", stalls);
     assert!(only(&closed).read.latency.percentile_ms(99.0) < 100.0);
@@ -127,7 +127,7 @@ fn a_target_slower_than_the_rate_is_told() {
     assert!(t.overdue > 50_000);
 }
 
-/// Completes one I/O a millisecond.
+/// Completes one I/O per millisecond.
 fn slow(setup: Setup) -> Result<Box<dyn Backend>, OpenError> {
     struct Slow(Box<dyn Backend>);
     impl Backend for Slow {

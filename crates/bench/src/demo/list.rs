@@ -1,11 +1,11 @@
-//! The table of demonstrations, with the figures that were published.
+//! The table of demonstrations, with the published figures.
 
 use super::{Demonstration, Volume};
 
 const KIB: u32 = 1024;
 const GIB: u64 = 1 << 30;
 
-/// On storage. Whatever is not said otherwise is as S1-20 has it.
+/// On storage. The defaults are those of S1-20.
 const STORAGE: Demonstration = Demonstration {
     id: "",
     name: "",
@@ -58,7 +58,7 @@ const BN_32: Demonstration = Demonstration {
     ..STORAGE
 };
 
-/// All of them, in the order that they run in.
+/// All demonstrations, in the order in which they run.
 pub static ALL: [Demonstration; 12] = [
     BN_8,
     BYRT_8,

@@ -1,12 +1,13 @@
-//! The demonstrations that the field knows SMB Direct by, as profiles of ours, and what they found on their machines.
+//! The published demonstrations of SMB Direct, as profiles of this crate, with their published results.
 //!
-//! Three were shown on a server over real storage (S1-15, S1-16, S1-17: sixteen SQLIO with a file and a processor each,
-//! S1-20), six on a server whose volume completes everything at once (S3-18 to S3-23). The three run once more on a pool
-//! of 48 disks, as a mirror of 24 columns, which is what they were shown on (S1-09). Each runs over TCP and over SMB
-//! Direct; those of 8 KiB on such a volume run once more over SMB Direct without remote invalidation (S3-13).
+//! Three were shown on a server with real storage (S1-15, S1-16, S1-17: sixteen SQLIO processes with a file
+//! and a processor each, S1-20), six on a server whose volume completes everything immediately (S3-18 to
+//! S3-23). The first three also run on a pool of 48 disks, as a mirror of 24 columns, as they were shown
+//! (S1-09). Each runs over TCP and over SMB Direct; those of 8 KiB on the null volume also run over SMB
+//! Direct without remote invalidation (S3-13).
 //!
-//! This module is pure: [`Demonstration::profile`] makes the profile that [`crate::engine`] runs,
-//! [`Row::new`] takes its results. A published figure is shown beside the measured one and never compared
+//! This module is pure: [`Demonstration::profile`] makes the profile that [`crate::engine`] runs, and
+//! [`Row::new`] receives its results. A published figure is shown beside the measured one but not compared
 //! with it, because it is from another machine.
 
 mod list;
@@ -19,7 +20,7 @@ use serde::Serialize;
 
 use crate::profile::{CacheMode, Profile, Target, TimeSpan};
 
-/// Threads of the demonstrations as they were shown: one for each of sixteen processors (S1-20, S3-17).
+/// Threads of the original demonstrations: one for each of sixteen processors (S1-20, S3-17).
 pub const FULL_THREADS: u32 = 16;
 
 /// Disks of [`Volume::Pool`], and columns of its mirror (S1-09).
@@ -33,13 +34,13 @@ pub const POOL_COLUMNS: u8 = 24;
 pub enum Volume {
     /// A file system on a disk.
     Storage,
-    /// Nothing: I/O completes at once.
+    /// None: I/O completes immediately.
     Null,
     /// A pool of [`POOL_DISKS`] disks; each file is a virtual disk, a mirror of [`POOL_COLUMNS`] columns.
     Pool,
 }
 
-/// How I/O gets there.
+/// The transport of the I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Transport {
     /// TCP.
@@ -48,15 +49,15 @@ pub enum Transport {
     /// SMB Direct.
     #[serde(rename = "rdma")]
     Direct,
-    /// SMB Direct, every buffer invalidated by the client itself.
+    /// SMB Direct without remote invalidation: the client invalidates every buffer.
     #[serde(rename = "rdma-local-invalidate")]
     DirectWithout,
 }
 
-/// One of them.
+/// A demonstration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demonstration {
-    /// Its number in the field's list.
+    /// Its number in the published list.
     pub id: &'static str,
     /// Its description.
     pub name: &'static str,
@@ -64,28 +65,28 @@ pub struct Demonstration {
     pub volume: Volume,
     /// Bytes of an I/O.
     pub block: u32,
-    /// I/Os of a thread in flight.
+    /// Outstanding I/Os per thread.
     pub outstanding: u32,
-    /// Writes; else reads.
+    /// Writes if true, else reads.
     pub write: bool,
-    /// At random offsets; else one after the other.
+    /// Random offsets if true, else sequential.
     pub random: bool,
     /// The server may answer from its cache (SQLIO `-BYRT`; else `-BN`, S1-23).
     pub cached: bool,
-    /// Written through.
+    /// Writes are write-through.
     pub write_through: bool,
-    /// Bytes of each thread's file as it was shown.
+    /// Bytes of each thread's file in the original.
     pub full_size: u64,
-    /// Whether it runs without remote invalidation too.
+    /// Whether it also runs without remote invalidation.
     pub compares: bool,
     /// The published results.
     pub published: &'static str,
-    /// The parts that cannot be repeated here.
+    /// The parts that cannot be reproduced here.
     pub lacks: &'static str,
 }
 
 impl Transport {
-    /// For people.
+    /// The display name.
     pub fn name(self) -> &'static str {
         match self {
             Transport::Tcp => "TCP",
@@ -101,7 +102,7 @@ impl Transport {
 }
 
 impl Demonstration {
-    /// Over what it runs, in order.
+    /// Its transports, in order.
     pub fn transports(&self) -> &'static [Transport] {
         const ALL: [Transport; 3] = [Transport::Tcp, Transport::Direct, Transport::DirectWithout];
         if self.compares { &ALL } else { &ALL[..2] }
@@ -112,16 +113,17 @@ impl Demonstration {
         small.map_or(self.full_size, |s| s.min(self.full_size))
     }
 
-    /// The name of a thread's file, from 1. Those of one size are used by all demonstrations on the volume.
+    /// The name of a thread's file; threads count from 1. All demonstrations on the volume share files of the
+    /// same size.
     pub fn file(&self, thread: u32) -> String {
         let kind = if self.cached { "small" } else { "test" };
-        // A pool's share has no other names.
+        // A pool's share accepts only this extension.
         let ending = if self.volume == Volume::Pool { "img" } else { "dat" };
         format!("causeway-bench-{kind}{thread}.{ending}")
     }
 
-    /// The run: one thread for each of `paths`, each on a file of `size` bytes that is created if it does not
-    /// exist, for `seconds` after `warmup`.
+    /// The profile of the run: one thread for each of `paths`, each on a file of `size` bytes that is created
+    /// if missing; `seconds` are measured after `warmup` seconds.
     pub fn profile(&self, paths: &[String], size: u64, seconds: u32, warmup: u32) -> Profile {
         let target = |path: &String| Target {
             path: path.clone(),
@@ -175,7 +177,7 @@ mod tests {
         );
         assert_eq!(ALL.iter().map(|d| d.transports().len()).sum::<usize>(), 26);
         assert_eq!(ALL.iter().map(|d| d.name).collect::<HashSet<_>>().len(), ALL.len());
-        // Only what goes by RDMA has something to invalidate.
+        // Only transfers by RDMA have memory to invalidate.
         assert!(ALL.iter().filter(|d| d.compares).all(|d| d.block == 8192 && d.volume == Volume::Null));
     }
 

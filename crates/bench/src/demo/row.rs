@@ -12,70 +12,71 @@ pub struct Row {
     pub id: &'static str,
     /// Its description.
     pub demonstration: &'static str,
-    /// How I/O got there.
+    /// The transport of the I/O.
     pub transport: Transport,
-    /// The transport, in the engine's words.
+    /// The transport as described by the engine.
     pub engine: String,
-    /// How long was measured.
+    /// The measured time, in seconds.
     pub seconds: f64,
     /// I/Os that completed in that time.
     pub ios: u64,
-    /// I/Os a second.
+    /// I/Os per second.
     pub iops: f64,
-    /// 10^6 bytes a second.
+    /// 10^6 bytes per second.
     pub mb_per_s: f64,
-    /// Of the latencies.
+    /// Mean latency.
     pub mean_ms: f64,
-    /// Of the latencies.
+    /// 99th percentile of the latency.
     pub p99_ms: f64,
-    /// I/Os in flight on average, by Little's law.
+    /// Average outstanding I/Os, by Little's law.
     pub queue_depth: f64,
-    /// Processor time of this process for an I/O.
+    /// Processor time of this process per I/O.
     pub client_cpu_us: f64,
-    /// Processor time of the server's process, where it is known.
+    /// Processor time of the server's process per I/O, if known.
     pub server_cpu_us: Option<f64>,
-    /// Work requests that the client posted, with SMB Direct.
+    /// Work requests that the client posted, for SMB Direct.
     pub work_requests: Option<PerIo>,
-    /// What the pool and its disks did, if the data is on one.
+    /// The cost on the pool and its disks, if the data is on one.
     pub pool: Option<PoolCost>,
     /// I/Os that failed.
     pub errors: u64,
     /// The published results.
     pub published: &'static str,
-    /// The parts that cannot be repeated here.
+    /// The parts that cannot be reproduced here.
     pub lacks: &'static str,
 }
 
-/// Work requests for each I/O.
+/// Work requests per I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PerIo {
-    /// All but receives.
+    /// All except receives.
     pub total: f64,
     /// Memory registrations.
     pub register: f64,
-    /// Sends, those that only grant credits too.
+    /// Sends, including those that only grant credits.
     pub send: f64,
     /// Local invalidations.
     pub local_invalidate: f64,
     /// The totals over all phases of the run.
     pub counted: WorkRequests,
-    /// The I/Os that it was counted over.
+    /// The number of I/Os to which the totals belong.
     pub ios: u64,
 }
 
-/// The reads of a pool's virtual disks, and what they cost on its disks.
+/// The reads of a pool's virtual disks, and their cost on the disks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PoolCost {
-    /// Of a read of a virtual disk, from the pool's entrance to its end.
+    /// Mean latency of a read of a virtual disk, measured at the pool's interface.
     pub mean_ms: f64,
-    /// Reads of disks for each.
+    /// Reads of disks per read of a virtual disk.
     pub disk_reads: f64,
-    /// Of a disk's read.
+    /// Mean latency of a disk's read.
     pub disk_mean_ms: f64,
 }
 
 impl PoolCost {
-    /// Of numbers of reads and the nanoseconds that they took, of the virtual disks and of the disks. `None` without reads.
+    /// Computed from the number of reads and their total nanoseconds, for the virtual disks and for the
+    /// disks. Returns `None` without reads.
     pub fn new(pool: (u64, u64), disks: (u64, u64)) -> Option<PoolCost> {
         let mean_ms = |(n, ns): (u64, u64)| ns as f64 / n.max(1) as f64 / 1e6;
         (pool.0 > 0).then(|| PoolCost {
@@ -87,7 +88,7 @@ impl PoolCost {
 }
 
 impl Row {
-    /// The row of `span`. `server`: the number of the server's process, if it is on this machine.
+    /// The row for `span`. `server` is the process ID of the server, if it is on this machine.
     pub fn new(d: &Demonstration, transport: Transport, span: &SpanResults, server: Option<u32>) -> Row {
         let mut all = Tally::default();
         for target in span.targets() {
@@ -112,7 +113,7 @@ impl Row {
             mean_ms,
             p99_ms: all.latency.percentile_ms(99.0),
             queue_depth: iops * mean_ms / 1e3,
-            // This process is the first.
+            // This process is the first in the list.
             client_cpu_us: span.processes.first().and_then(|p| cpu(p.pid)).unwrap_or(0.0),
             server_cpu_us: server.and_then(cpu),
             pool: None,
@@ -138,24 +139,24 @@ impl PerIo {
     }
 }
 
-/// One demonstration without remote invalidation and with it.
+/// The results of a demonstration without and with remote invalidation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     /// The demonstration's number.
     pub id: &'static str,
     /// Its description.
     pub demonstration: &'static str,
-    /// Everything invalidated by the client.
+    /// The client invalidates all memory.
     pub without: PerIo,
-    /// Invalidated by the server's answers.
+    /// The server's replies invalidate memory.
     pub with: PerIo,
-    /// I/Os a second without it.
+    /// I/Os per second without remote invalidation.
     pub iops_without: f64,
-    /// I/Os a second with it.
+    /// I/Os per second with remote invalidation.
     pub iops_with: f64,
 }
 
-/// The demonstrations that ran both ways.
+/// The demonstrations that ran without and with remote invalidation.
 pub fn comparisons(rows: &[Row]) -> Vec<Comparison> {
     let of = |row: &Row| Some((row.work_requests?, row.iops));
     let pair = |without: &Row| {

@@ -1,7 +1,7 @@
-//! The interface for a thread's targets: accepts I/Os and returns completions.
+//! The interface to a thread's targets: it accepts I/Os and returns completions.
 //!
-//! A [`Backend`] belongs to one thread. I/Os are in *slots*, as many as are outstanding; a slot holds one I/O at a time
-//! and has its own memory. Nothing fails on submission: whatever goes wrong comes back as that I/O's completion.
+//! A [`Backend`] belongs to one thread. Each outstanding I/O occupies a *slot*, which has its own memory.
+//! Submission never fails: errors are reported by the I/O's completion.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,52 +15,52 @@ use super::offsets::Kind;
 use crate::fabric::FabricPlace;
 use crate::profile::Target;
 
-/// Where a target is.
+/// The location of a target.
 #[derive(Clone, Debug)]
 pub enum Place {
     /// A file or block device of this machine: the target's path.
     Local,
-    /// A file of a server.
+    /// A file on a server.
     Smb(Arc<super::smb::SmbPlace>),
-    /// A listener that keeps nothing.
+    /// A listener that stores nothing.
     Fabric(FabricPlace),
 }
 
-/// One target of a thread, for opening.
+/// A target of a thread, for opening.
 #[derive(Clone, Debug)]
 pub struct Lane {
-    /// The operation.
+    /// The target and its options.
     pub target: Target,
-    /// Where it is.
+    /// Its location.
     pub place: Place,
-    /// The source of constant writes.
+    /// The data of constant writes.
     pub source: Arc<Memory>,
 }
 
 /// All targets of a thread, for opening.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// They.
+    /// The targets.
     pub lanes: Vec<Lane>,
-    /// Bytes that each slot has room for.
+    /// The capacity of each slot, in bytes.
     pub slots: Vec<u32>,
-    /// The data of reads is checked: keep it until the next I/O of the slot. Targets are opened to read and
-    /// write.
+    /// The data of reads is checked: keep it until the slot's next I/O. Targets are opened for reading and
+    /// writing.
     pub verify: bool,
 }
 
-/// An I/O.
+/// An I/O to submit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Io {
-    /// In which slot; free until then.
+    /// Its slot, which must be free.
     pub slot: usize,
-    /// On which of the thread's targets.
+    /// The index of its target within the thread.
     pub lane: usize,
     /// The operation.
     pub kind: Kind,
     /// In bytes.
     pub offset: u64,
-    /// In bytes; at most what the slot has room for.
+    /// In bytes; at most the slot's capacity.
     pub length: u32,
     /// The data of a write.
     pub payload: Payload,
@@ -69,20 +69,20 @@ pub struct Io {
 /// The data of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// The slot's write buffer, as [`Backend::buffer`] was filled.
+    /// The slot's write buffer, filled through [`Backend::buffer`].
     Buffer,
-    /// The target's source, from this byte on.
+    /// The target's source, starting at this byte.
     Source(usize),
 }
 
-/// How an I/O ended.
+/// The completion of an I/O.
 #[derive(Clone, Copy, Debug)]
 pub struct Completion {
-    /// In which slot.
+    /// Its slot.
     pub slot: usize,
-    /// Bytes moved.
+    /// Bytes transferred.
     pub result: Result<u32, Fault>,
-    /// When, if that was before [`Backend::complete`] was called.
+    /// The completion time, if it was before the call of [`Backend::complete`].
     pub at: Option<Instant>,
 }
 
@@ -93,9 +93,9 @@ pub enum Fault {
     System(i32),
     /// The server's NTSTATUS.
     Status(u32),
-    /// The connection to the server ended.
+    /// The connection to the server was lost.
     Lost,
-    /// The server broke the protocol.
+    /// The server violated the protocol.
     Protocol,
 }
 
@@ -110,18 +110,18 @@ impl fmt::Display for Fault {
     }
 }
 
-/// RDMA work requests of this end, by kind, as the provider took them.
+/// RDMA work requests of this end, by kind, as accepted by the provider.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct WorkRequests {
     /// Memory registrations.
     pub register: u64,
-    /// Sends, those that only grant credits too.
+    /// Sends, including those that only grant credits.
     pub send: u64,
     /// Local invalidations.
     pub local_invalidate: u64,
-    /// Receives; they are posted in advance and not counted as an I/O's.
+    /// Receives; they are posted in advance and not attributed to an I/O.
     pub receive: u64,
-    /// Registrations that the peer's Send invalidated: no work requests.
+    /// Registrations invalidated by the peer's Send; these are no work requests.
     pub remote_invalidations: u64,
 }
 
@@ -147,12 +147,12 @@ impl WorkRequests {
         }
     }
 
-    /// Those that I/Os cause: without receives.
+    /// Work requests caused by I/Os: all except receives.
     pub fn of_ios(&self) -> u64 {
         self.register + self.send + self.local_invalidate
     }
 
-    /// The same for each of `ios`; `None` without I/Os.
+    /// Work requests per I/O. Returns `None` without I/Os.
     pub fn per_io(&self, ios: u64) -> Option<f64> {
         (ios > 0).then(|| self.of_ios() as f64 / ios as f64)
     }
@@ -160,28 +160,29 @@ impl WorkRequests {
 
 /// See the module.
 pub trait Backend {
-    /// Bytes that the target of a lane has.
+    /// The size of a target, in bytes.
     fn size(&self, lane: usize) -> u64;
 
-    /// The write buffer of a slot that is free.
+    /// The write buffer of a free slot.
     fn buffer(&mut self, slot: usize) -> &mut [u8];
 
-    /// Begins an I/O.
+    /// Starts an I/O.
     fn submit(&mut self, io: &Io);
 
-    /// Gives out completions: waits for the first one until `until`, and not at all if that has passed.
+    /// Appends completions to `done`. Waits until `until` for the first one; does not wait if that time has
+    /// passed.
     ///
     /// # Errors
-    /// That nothing will complete any more.
+    /// No I/O can complete any more.
     fn complete(&mut self, until: Instant, done: &mut Vec<Completion>) -> std::io::Result<()>;
 
     /// The data of the slot's last read; only if [`Setup::verify`] was set.
     fn data(&mut self, slot: usize, length: usize) -> Cow<'_, [u8]>;
 
-    /// How I/O is done, for the report.
+    /// The I/O method, for the report.
     fn describe(&self) -> String;
 
-    /// RDMA work requests posted since the targets were opened; none where there is no RDMA.
+    /// RDMA work requests posted since the targets were opened; `None` without RDMA.
     fn posted(&self) -> Option<WorkRequests> {
         None
     }

@@ -1,20 +1,20 @@
-//! Processor time: of the system and of processes, from `/proc`.
+//! Processor time of the system and of processes, from `/proc`.
 
 use std::io;
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// Time of one processor over an interval, in ticks.
+/// The time of one processor in an interval, in ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTimes {
-    /// Programs.
+    /// User programs.
     pub user: u64,
-    /// The kernel, with interrupts.
+    /// The kernel, including interrupts.
     pub kernel: u64,
-    /// Nothing, with waiting for I/O.
+    /// Idle, including waiting for I/O.
     pub idle: u64,
-    /// Taken by the host of this virtual machine.
+    /// Stolen by the host of this virtual machine.
     pub steal: u64,
 }
 
@@ -23,20 +23,20 @@ pub struct CpuTimes {
 pub struct CpuShares {
     /// User and kernel.
     pub usage: f64,
-    /// Programs.
+    /// User programs.
     pub user: f64,
     /// The kernel.
     pub kernel: f64,
-    /// Nothing.
+    /// Idle.
     pub idle: f64,
-    /// Taken by the host; not part of the usage.
+    /// Stolen by the host; not part of the usage.
     pub steal: f64,
 }
 
-/// Processor time that a process took.
+/// Processor time of a process.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProcessCpu {
-    /// Its number.
+    /// Its process ID.
     pub pid: u32,
     /// Its name.
     pub name: String,
@@ -87,7 +87,7 @@ impl CpuShares {
 /// All processors, by number, since the system started.
 ///
 /// # Errors
-/// That `/proc` is not there.
+/// If `/proc` is missing.
 pub fn system() -> io::Result<Vec<(u32, CpuTimes)>> {
     Ok(parse_stat(&std::fs::read_to_string("/proc/stat")?))
 }
@@ -111,10 +111,10 @@ fn parse_stat(text: &str) -> Vec<(u32, CpuTimes)> {
     text.lines().filter(|l| !l.starts_with("cpu ")).filter_map(line).collect()
 }
 
-/// A process's name and the time that it took.
+/// A process's name and its processor time.
 ///
 /// # Errors
-/// That there is no such process.
+/// If there is no such process.
 pub fn process(pid: u32) -> io::Result<(String, Duration)> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let ticks = rustix::param::clock_ticks_per_second().max(1);

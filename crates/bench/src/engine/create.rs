@@ -1,4 +1,4 @@
-//! Creating local files (`-c`): written from end to end, so that reads find blocks and not holes.
+//! Creates local files (`-c`), writing all of them so that reads do not hit holes.
 
 use std::fs::File;
 use std::io;
@@ -8,15 +8,15 @@ use std::path::Path;
 use super::verify::Ledger;
 use crate::profile::Content;
 
-/// Bytes of a write.
+/// Bytes of one write.
 pub const PIECE: usize = 1 << 20;
 
 /// The contents of a new file.
 #[derive(Clone, Copy, Debug)]
 pub struct Fill {
-    /// Zeros, rather than 0, 1 … 255, 0 …
+    /// Fill with zeros instead of 0, 1 … 255, 0 …
     pub zero: bool,
-    /// Stamps of this seed (`--verify`).
+    /// Stamp sectors with this seed (`--verify`).
     pub stamp: Option<u32>,
 }
 
@@ -26,7 +26,7 @@ impl Fill {
         Fill { zero: *content == Content::Zero, stamp }
     }
 
-    /// Fills `piece`, which belongs at `offset`. Data behind the last whole sector is not stamped.
+    /// Fills `piece`, which is at `offset` in the file. Data after the last whole sector is not stamped.
     pub fn fill(self, offset: u64, piece: &mut [u8]) {
         if self.zero {
             piece.fill(0);
@@ -41,12 +41,12 @@ impl Fill {
     }
 }
 
-/// Creates `path` with `size` bytes, replacing an existing file, and its directories; without a `fill` no
-/// byte is written. `done` receives the number of bytes written and returns whether to continue. Block
+/// Creates `path` and its directories with `size` bytes, replacing an existing file. Without `fill` nothing
+/// is written. `done` receives the number of bytes written so far and returns whether to continue. Block
 /// devices are not changed. Returns whether the file was written.
 ///
 /// # Errors
-/// The system's; [`io::ErrorKind::Interrupted`] if `done` said to stop.
+/// The system's error; [`io::ErrorKind::Interrupted`] if `done` returned false.
 pub fn create(
     path: &Path,
     size: u64,

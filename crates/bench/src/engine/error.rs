@@ -10,24 +10,24 @@ use crate::fabric::FabricError;
 /// Why a thread's targets could not be opened.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// A file of this machine.
+    /// A local file.
     #[error("{path}: {source}{}", create_cure(source))]
     Local {
-        /// It.
+        /// The path.
         path: String,
-        /// The system's reason.
+        /// The system's error.
         source: io::Error,
     },
-    /// Neither a file nor a block device.
+    /// The path is neither a file nor a block device.
     #[error("{path} is neither a file nor a block device")]
     NotAFile {
-        /// It.
+        /// The path.
         path: String,
     },
-    /// `-Sr` on a file of this machine.
+    /// `-Sr` on a local file.
     #[error("{path}: -Sr uses the server's cache, and a local file has no server: use -Sb or -Su")]
     NotRemote {
-        /// It.
+        /// The path.
         path: String,
     },
     /// A file system without direct I/O.
@@ -35,15 +35,15 @@ pub enum OpenError {
         "{path}: this file system does not support unbuffered I/O: use -Sb, or a file on another file system"
     )]
     NoDirect {
-        /// It.
+        /// The path.
         path: String,
     },
-    /// A device, without permission to overwrite it.
+    /// A write test on a block device without permission to overwrite it.
     #[error(
         "{path} is a block device, and a write test destroys its contents: to allow that, pass --overwrite-devices; a read test (-w0) does not need it"
     )]
     Device {
-        /// It.
+        /// The path.
         path: String,
     },
     /// A device that is mounted or otherwise in use.
@@ -51,7 +51,7 @@ pub enum OpenError {
         "{path} or a part of it is in use (mounted, swap, an array?), and a write test destroys its contents: end that use first"
     )]
     InUse {
-        /// It.
+        /// The path.
         path: String,
     },
     /// The target is empty, or smaller than the run needs.
@@ -59,41 +59,41 @@ pub enum OpenError {
         "{path} has {size} bytes: too few for base {base}, a block of {block} and thread {thread} at stride {stride}; create it larger (-c), or use less of it"
     )]
     TooSmall {
-        /// It.
+        /// The path.
         path: String,
-        /// In bytes.
+        /// Its size in bytes.
         size: u64,
         /// `-B`.
         base: u64,
         /// `-b`.
         block: u32,
-        /// Which thread of the target.
+        /// The number of the thread on the target.
         thread: u32,
         /// `-T`.
         stride: u64,
     },
-    /// Unbuffered I/O that is not made of sectors.
+    /// Unbuffered I/O that is not in whole sectors.
     #[error(
         "{path}: unbuffered I/O (-Su, -Sh) needs whole sectors: block, alignment and base must be multiples of {sector}"
     )]
     NotSectors {
-        /// It.
+        /// The path.
         path: String,
-        /// In bytes.
+        /// The sector size in bytes.
         sector: u64,
     },
     /// Stamps need whole sectors.
     #[error("{path}: --verify needs whole sectors: block, alignment, base and -T must be multiples of 512")]
     NotVerifiable {
-        /// It.
+        /// The path.
         path: String,
     },
-    /// More than the ledger holds.
+    /// The target is too large for the ledger.
     #[error("{path} has {size} bytes, and --verify supports 32 GiB: limit the range with -f")]
     VerifyTooLarge {
-        /// It.
+        /// The path.
         path: String,
-        /// In bytes.
+        /// Its size in bytes.
         size: u64,
     },
     /// `-F` with mappings and files on one thread.
@@ -106,61 +106,61 @@ pub enum OpenError {
         "one thread cannot use local files, files of servers and fabrics at the same time: leave -F out, or use one kind of target"
     )]
     MixedPlaces,
-    /// Large pages or memory are not there.
+    /// Memory or large pages cannot be allocated.
     #[error("cannot allocate {bytes} bytes of memory: {source}{}", cure(*large))]
     Memory {
-        /// How much.
+        /// The requested bytes.
         bytes: u64,
-        /// In large pages.
+        /// Whether large pages were requested.
         large: bool,
-        /// The system's reason.
+        /// The system's error.
         source: io::Error,
     },
-    /// io_uring is not there.
+    /// io_uring is not available.
     #[error(
         "io_uring cannot be used: {0}; it may be turned off (sysctl kernel.io_uring_disabled) or blocked by a container"
     )]
     Ring(#[source] io::Error),
-    /// A processor that is not there or not allowed.
+    /// The processor does not exist or is not allowed.
     #[error("cannot use processor {processor} of group {group}: {source}; see nproc, or use -n")]
     Affinity {
         /// Its group.
         group: u16,
-        /// It.
+        /// The processor.
         processor: u8,
-        /// The system's reason.
+        /// The system's error.
         source: io::Error,
     },
-    /// A server could not be reached, or does not let us in.
+    /// A server could not be reached or refused the log-on.
     #[error("{place}: {source}")]
     Connect {
-        /// Which.
+        /// The server.
         place: String,
-        /// Why.
+        /// The cause.
         source: Box<smb_client::ConnectError>,
     },
-    /// There is no connection to a listener.
+    /// The connection to a listener failed.
     #[error("{place}: {source}")]
     Fabric {
-        /// Which.
+        /// The listener.
         place: String,
-        /// Why.
+        /// The cause.
         source: Box<FabricError>,
     },
-    /// An option for what keeps bytes.
+    /// An option that is not valid for a listener, which stores no data.
     #[error("{place}: causeway bench listen stores no data and sets the size itself: leave {option} out")]
     KeepsNothing {
-        /// Which.
+        /// The listener.
         place: String,
-        /// Which option.
+        /// The option.
         option: &'static str,
     },
-    /// A server did not open or create a file.
+    /// A server failed to open or create a file.
     #[error("{place}: {source}{}", remote_cure(source))]
     Remote {
-        /// Which.
+        /// The file.
         place: String,
-        /// Why.
+        /// The cause.
         source: smb_client::RequestError,
     },
 }
@@ -177,50 +177,50 @@ fn create_cure(e: &io::Error) -> &'static str {
 /// Why a run could not start or continue.
 #[derive(Debug, Error)]
 pub enum RunError {
-    /// Targets.
+    /// Opening the targets failed.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// A file could not be created.
     #[error("cannot create {path}: {source}")]
     Create {
-        /// It.
+        /// The path.
         path: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The write buffer (`-Z`) could not be made or filled.
+    /// The write buffer (`-Z`) could not be allocated or filled.
     #[error("cannot prepare the write buffer (-Z): {source}{}", cure(*large))]
     Source {
-        /// There was no memory for it in large pages.
+        /// Whether large pages were requested.
         large: bool,
-        /// The system's reason.
+        /// The system's error.
         source: io::Error,
     },
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(#[source] io::Error),
-    /// A process (`--pid`) that is not there.
+    /// A process (`--pid`) does not exist.
     #[error("cannot measure the process {pid}: {source}")]
     Process {
-        /// It.
+        /// Its process ID.
         pid: u32,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// All I/O to a target fails.
     #[error("{path}: {count} I/Os in a row failed, the last one with: {fault}")]
     Failing {
-        /// Which.
+        /// The target.
         path: String,
-        /// How many.
+        /// The number of consecutive failures.
         count: u32,
-        /// Why.
+        /// The last error.
         fault: Fault,
     },
-    /// Completions do not come any more.
+    /// Waiting for completions failed.
     #[error("cannot wait for the completion of I/O: {0}")]
     Wait(#[source] io::Error),
-    /// A thread panicked, which is our fault.
+    /// A thread panicked, which is a bug.
     #[error("a thread of the run panicked: please report it")]
     Panicked,
 }

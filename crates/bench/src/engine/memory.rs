@@ -1,7 +1,7 @@
-//! Memory that the kernel may read and write while I/O is in flight: page-aligned mappings, with large pages on demand.
+//! Memory for I/O by the kernel: page-aligned mappings, with large pages on request.
 //!
-//! **Unsafe.** The mapping is owned here. Its bytes are given out as slices under the borrow rules, or as a raw pointer
-//! to the kernel by `local`, which says when that is sound.
+//! **Unsafe.** This module owns the mapping. It hands out slices under the borrow rules, or a raw pointer for
+//! the kernel to `local`, which states when its use is sound.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -12,28 +12,28 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use super::random::Random;
 use crate::profile::Content;
 
-/// Large pages are of this size, in bytes.
+/// The size of a large page, in bytes.
 const LARGE_PAGE: usize = 2 << 20;
 
 /// A mapping.
 #[derive(Debug)]
 pub struct Memory {
     start: NonNull<u8>,
-    /// Bytes in use.
+    /// Length in bytes.
     length: usize,
     mapped: usize,
 }
 
-// SAFETY: the mapping is owned like a Vec's memory; `&Memory` only reads it.
+// SAFETY: the mapping is owned like the memory of a Vec; `&Memory` only reads it.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// `length` bytes of zeros.
+    /// `length` zero bytes.
     ///
     /// # Errors
-    /// The system's: no memory, or no large pages.
+    /// The system's error: no memory, or no large pages.
     pub fn new(length: usize, large_pages: bool) -> io::Result<Memory> {
         let (unit, flags) = if large_pages {
             (LARGE_PAGE, MapFlags::HUGETLB | MapFlags::POPULATE)
@@ -41,7 +41,8 @@ impl Memory {
             (4096, MapFlags::empty())
         };
         let mapped = length.max(1).checked_next_multiple_of(unit).ok_or(io::ErrorKind::OutOfMemory)?;
-        // SAFETY: a new private mapping at an address of the kernel's choice touches no memory that exists.
+        // SAFETY: the kernel chooses the address of the new private mapping, so no existing memory is
+        // affected.
         let start = unsafe {
             mmap_anonymous(
                 ptr::null_mut(),
@@ -57,7 +58,7 @@ impl Memory {
     /// The source of constant writes of `block` bytes.
     ///
     /// # Errors
-    /// The system's; the file's that the content comes from.
+    /// The system's error, or that of the file with the content.
     pub fn source(
         content: &Content,
         block: u32,
@@ -82,20 +83,20 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Its bytes.
+    /// All bytes.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: `length` bytes from `start` are mapped and initialised for as long as self lives, and only
-        // `bytes_mut` writes them, or the kernel while no slice of that part is out (see `local::ring`).
+        // SAFETY: `length` bytes from `start` are mapped and initialised for the lifetime of self. Only
+        // `bytes_mut` writes them, or the kernel while no slice of that part exists (see `local::ring`).
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 
-    /// Its bytes.
+    /// All bytes, mutable.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and self is borrowed for writing.
+        // SAFETY: as above, and self is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
     }
 
-    /// Where they begin.
+    /// The start address.
     pub fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr()
     }
@@ -103,12 +104,12 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: `start` and `mapped` are those of a mapping that this value owns, and no slice outlives it.
+        // SAFETY: `start` and `mapped` describe a mapping that this value owns, and no slice outlives it.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.mapped) };
     }
 }
 
-/// Fills `out` from a file, whose bytes repeat where it is shorter.
+/// Fills `out` from a file, repeating a shorter file.
 fn fill_from(path: &str, out: &mut [u8]) -> io::Result<()> {
     let mut file = std::fs::File::open(path)?;
     let mut filled = 0;

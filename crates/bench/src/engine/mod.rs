@@ -1,13 +1,13 @@
-//! Runs a profile: opens targets, keeps I/O in flight on every thread, counts.
+//! Runs a profile: opens targets, keeps I/Os outstanding on every thread, and counts.
 //!
-//! **Course of a run.** [`run`] creates files, then for each time span starts the threads, each of which
-//! opens its targets and reports that it is ready. When all are, they get one timeline: begin, measure,
-//! measured, end. I/Os that complete between `measure` and `measured` count. Running threads share nothing
-//! but the offset of `-si` and, with `--verify`, the ledger of the written data.
+//! **Course of a run.** [`run`] creates files. Then for each time span it starts the threads, each of which
+//! opens its targets and reports that it is ready. When all are ready, they get one timeline: begin, measure,
+//! measured, end. I/Os that complete between `measure` and `measured` count. Running threads share only the
+//! offset of `-si` and, with `--verify`, the ledger of the written data.
 //!
-//! **Layout.** `offsets`, `pace`, `random`, `tally`, `verify` and `plan` are pure; `backend` is what a thread
-//! drives, `local`, `smb` and `fabric` are its kinds; `worker` is the thread; `cpu` and `system` read `/proc`
-//! and `/sys`.
+//! **Layout.** `offsets`, `pace`, `random`, `tally`, `verify` and `plan` are pure. `backend` is the interface
+//! that a thread uses, implemented by `local`, `smb` and `fabric`. `worker` is the thread; `cpu` and `system`
+//! read `/proc` and `/sys`.
 
 mod backend;
 mod cpu;

@@ -1,7 +1,8 @@
-//! Where the next I/O goes, and whether it reads or writes: DiskSPD's five patterns.
+//! Chooses the offset of the next I/O, and whether it reads or writes: DiskSPD's five patterns.
 //!
-//! Offsets here are relative to the base (`-B`) until they are given out. Invariants: an offset given out plus the
-//! block lies within the range of the target; in aligned patterns it is base plus a multiple of the alignment.
+//! Offsets are relative to the base (`-B`) until they are returned. Invariants: a block at a returned offset
+//! lies within the range of the target; in aligned patterns the offset is the base plus a multiple of the
+//! alignment.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,9 +28,9 @@ pub struct Offsets {
     align: u64,
     /// Bytes from the base to the end of the range.
     size: u64,
-    /// Aligned offsets at which a block fits.
+    /// The number of aligned offsets at which a block fits.
     places: u64,
-    /// Where this thread begins, relative to the base.
+    /// The first offset of this thread, relative to the base.
     start: u64,
     next: u64,
     write_percent: u32,
@@ -49,11 +50,11 @@ enum Pattern {
 /// A part of the target with its share of the I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
-    /// The I/O up to and with this part, in percent.
+    /// Cumulative share of the I/O up to and including this part, in percent.
     upto: u32,
     /// Its first offset.
     first: u64,
-    /// Aligned offsets in it.
+    /// The number of aligned offsets in it.
     count: u64,
 }
 
@@ -62,10 +63,10 @@ struct Place {
 pub struct TooSmall;
 
 impl Offsets {
-    /// The offsets of thread `relative` of a target that has `size` bytes. `shared` is the one offset of `-si`.
+    /// The offsets of thread `relative` on a target of `size` bytes. `shared` is the common offset of `-si`.
     ///
     /// # Errors
-    /// [`TooSmall`] if not even the first block of this thread fits.
+    /// [`TooSmall`] if even the first block of this thread does not fit.
     pub fn new(
         target: &Target,
         size: u64,
@@ -108,7 +109,7 @@ impl Offsets {
         Ok(offsets)
     }
 
-    /// The distribution as it comes out on this target, in bytes: for the report.
+    /// The effective distribution on this target, in bytes, for the report.
     pub fn effective(&self) -> Vec<Range> {
         let mut before = 0;
         let range = |p: &Place| {
@@ -119,7 +120,7 @@ impl Offsets {
         self.ranges.iter().map(range).collect()
     }
 
-    /// The next I/O. `parallel` is where the previous I/O of the same slot went, for `-p`.
+    /// The next I/O. `parallel` is the offset of the slot's previous I/O, for `-p`.
     pub fn next(&mut self, random: &mut Random, parallel: &mut Option<u64>) -> (u64, Kind) {
         let mut chance = false;
         let relative = match &self.pattern {
@@ -145,7 +146,7 @@ impl Offsets {
             }
             Pattern::Random => self.random(random),
         };
-        // A sequential run within mixed I/O is of one kind.
+        // Within mixed I/O, all of a sequential run has the same kind.
         if chance || !matches!(self.pattern, Pattern::Mixed { .. }) {
             self.last = self.choose(random);
         }
@@ -161,7 +162,7 @@ impl Offsets {
         }
     }
 
-    /// Past the end it continues at the thread's place within the first stride.
+    /// After the end it continues at the thread's position within the first stride.
     fn wrap(&self, offset: u64) -> u64 {
         if offset + self.block > self.size {
             let again = self.start % self.align;
@@ -187,8 +188,9 @@ impl Offsets {
         place.first + random.below(place.count) * self.align
     }
 
-    /// The distribution on this target. Parts that are shorter than the alignment give their share to the one before
-    /// (the first: to the next); parts beyond the end of the target are dropped, and the rest shares in proportion.
+    /// The distribution on this target. A part that is shorter than the alignment adds its share to the part
+    /// before (the first one: to the next). Parts beyond the end of the target are dropped, and the others
+    /// are scaled up.
     fn places_of(&self, target: &Target) -> Result<Vec<Place>, TooSmall> {
         let Some(distribution) = &target.distribution else { return Ok(Vec::new()) };
         let mut places: Vec<Place> = Vec::new();

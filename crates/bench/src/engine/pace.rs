@@ -1,7 +1,8 @@
-//! When the next I/O of a thread on a target may start.
+//! Determines when the next I/O of a thread on a target may start.
 //!
-//! At a rate (`-g`) the n-th I/O is due at a time laid down at the beginning, whatever became of the ones before: its
-//! latency counts from there. That is an open loop. Times are computed from n, so they do not drift.
+//! With a rate (`-g`) the due time of the n-th I/O is fixed in advance, whatever happens to earlier ones, and
+//! its latency is measured from its due time. That is an open loop. Due times are computed from n, so they do
+//! not drift.
 
 use std::time::{Duration, Instant};
 
@@ -15,25 +16,25 @@ pub struct Pace {
 
 #[derive(Clone, Debug)]
 enum Kind {
-    /// As soon as one completes.
+    /// An I/O starts when another one completes.
     Free,
-    /// At `begin + n * nanos / per`.
+    /// The n-th I/O is due at `begin + n * nanos / per`.
     Rate { begin: Instant, nanos: u128, per: u128, issued: u64 },
     /// `size` I/Os, then a pause.
     Burst { size: u32, pause: Duration, issued: u32, until: Option<Instant> },
 }
 
-/// The permission at this moment.
+/// Whether an I/O may start now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// An I/O that was due at this time; `None`: there is no schedule, it starts now.
+    /// An I/O may start. With a schedule, it was due at this time.
     Due(Option<Instant>),
-    /// None before this time.
+    /// No I/O may start before this time.
     Wait(Instant),
 }
 
 impl Pace {
-    /// The pace of a target whose run begins at `begin`.
+    /// The pace of a target whose time span starts at `begin`.
     pub fn new(target: &Target, begin: Instant) -> Pace {
         let kind = match target.rate {
             Some(rate) => {
@@ -54,7 +55,7 @@ impl Pace {
         matches!(self.kind, Kind::Rate { .. })
     }
 
-    /// The permission at `now`.
+    /// Whether an I/O may start at `now`.
     pub fn next(&self, now: Instant) -> Next {
         match &self.kind {
             Kind::Free => Next::Due(None),
@@ -91,7 +92,7 @@ impl Pace {
     }
 }
 
-/// The time between two I/Os, as nanoseconds per number of I/Os.
+/// The interval between I/Os, as a number of nanoseconds per number of I/Os.
 fn interval(rate: Rate, block: u32) -> (u128, u128) {
     match rate {
         Rate::Iops(n) => (1_000_000_000, u128::from(n.max(1))),
@@ -119,7 +120,7 @@ mod tests {
         assert_eq!(pace.next(begin), Next::Due(Some(begin)));
         pace.started(begin);
         assert_eq!(pace.next(ms(9)), Next::Wait(ms(10)));
-        // A stall of 95 ms: I/Os due meanwhile are due at their own times, not at the end of the stall.
+        // After a stall of 95 ms, the I/Os that became due keep their own due times.
         assert_eq!(pace.behind(ms(95)), 9);
         for n in 1..=9 {
             assert_eq!(pace.next(ms(95)), Next::Due(Some(ms(10 * n))));

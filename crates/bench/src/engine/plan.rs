@@ -1,24 +1,24 @@
-//! Which threads there are, and which targets each of them has: DiskSPD's two ways.
+//! Assigns targets to threads, in DiskSPD's two ways.
 //!
-//! Without `-F` each target has threads of its own. With `-F` each thread has all targets, with `-o` I/Os
-//! outstanding on each or, with `-O`, in total.
+//! Without `-F` each target has its own threads. With `-F` each thread uses all targets, with `-o`
+//! outstanding I/Os on each or, with `-O`, in total.
 
 use crate::profile::{Affinity, TimeSpan};
 
 /// A thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ThreadPlan {
-    /// Counts over the whole run.
+    /// Its number in the whole run.
     pub number: u32,
-    /// Counts over the threads of its target.
+    /// Its number among the threads of its target.
     pub relative: u32,
-    /// Which targets, and each one's weight in a pool (else 0).
+    /// Its targets by index, each with its weight in a pool (else 0).
     pub lanes: Vec<(usize, u64)>,
-    /// Where it runs.
+    /// Its processor.
     pub affinity: Option<Affinity>,
 }
 
-/// The threads of a time span; `processors` are those that the system lets us use.
+/// The threads of a time span; `processors` are those that the system allows.
 pub(super) fn threads(span: &TimeSpan, processors: &[Affinity]) -> Vec<ThreadPlan> {
     let mut threads = Vec::new();
     if span.thread_count > 0 {
@@ -44,7 +44,8 @@ pub(super) fn threads(span: &TimeSpan, processors: &[Affinity]) -> Vec<ThreadPla
     threads
 }
 
-/// The weight of a target on a thread of the pool; `None`: the thread does not use it. 0 where there is no pool.
+/// The weight of a target on a thread of the pool; 0 without a pool. Returns `None` if the thread does not
+/// use the target.
 fn weight(span: &TimeSpan, target: usize, thread: u32) -> Option<u64> {
     let target = &span.targets[target];
     if !span.pooled() {

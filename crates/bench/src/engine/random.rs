@@ -34,9 +34,9 @@ impl Random {
         result
     }
 
-    /// A number below `bound`, which is at least 1: evenly, for every bound.
+    /// A uniformly distributed number below `bound`, which must be at least 1.
     pub fn below(&mut self, bound: u64) -> u64 {
-        // Lemire: the high half of the product, repeated while the low half is in the uneven part.
+        // Lemire: the high half of the product; repeated while the low half is in the biased range.
         let bound = bound.max(1);
         let mut product = u128::from(self.bits()) * u128::from(bound);
         if (product as u64) < bound {
@@ -48,12 +48,12 @@ impl Random {
         (product >> 64) as u64
     }
 
-    /// Whether something of `percent` percent happens.
+    /// Returns true with a probability of `percent` percent.
     pub fn percent(&mut self, percent: u32) -> bool {
         self.below(100) < u64::from(percent)
     }
 
-    /// Fills `out`.
+    /// Fills `out` with random bytes.
     pub fn fill(&mut self, out: &mut [u8]) {
         let mut words = out.chunks_exact_mut(8);
         for word in &mut words {

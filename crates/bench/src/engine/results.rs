@@ -12,62 +12,62 @@ use crate::profile::Range;
 /// The results of one time span.
 #[derive(Clone, Debug, Default)]
 pub struct SpanResults {
-    /// How long was measured: without warm-up and cool-down, and less than asked if the run was stopped.
+    /// The measured time: without warm-up and cool-down, and shorter than requested if the run was stopped.
     pub elapsed: Duration,
-    /// Each thread.
+    /// The results of each thread.
     pub threads: Vec<ThreadResults>,
-    /// Each processor over the measured time, in the order of the system's.
+    /// The times of each processor in the measured time, in the system's order.
     pub cpu: Vec<CpuTimes>,
-    /// This process and those of `--pid`, over the measured time.
+    /// This process and those of `--pid`, in the measured time.
     pub processes: Vec<ProcessCpu>,
-    /// How I/O was done.
+    /// The I/O method.
     pub engine: String,
-    /// I/Os that did not end within the time given them after the run.
+    /// I/Os that did not complete within the time limit after the run.
     pub unfinished: u64,
-    /// It was interrupted (SIGINT).
+    /// Whether the run was interrupted (SIGINT).
     pub stopped: bool,
 }
 
 /// The results of one thread.
 #[derive(Clone, Debug, Default)]
 pub struct ThreadResults {
-    /// Each of its targets.
+    /// The results of each of its targets.
     pub targets: Vec<TargetResults>,
-    /// The objects of its waits.
+    /// Statistics of its waits.
     pub waits: WaitStats,
-    /// I/Os that ended at any time of the run, failed ones too.
+    /// I/Os that completed at any time of the run, including failed ones.
     pub done: u64,
-    /// RDMA work requests posted for these.
+    /// RDMA work requests posted for these I/Os.
     pub posted: Option<WorkRequests>,
 }
 
 /// The results of one thread on one target.
 #[derive(Clone, Debug, Default)]
 pub struct TargetResults {
-    /// As given.
+    /// The path as given.
     pub path: String,
-    /// Of the target, in bytes.
+    /// The size of the target, in bytes.
     pub size: u64,
     /// Reads.
     pub read: Tally,
     /// Writes.
     pub write: Tally,
-    /// Open loop only: the latencies counted from when each I/O was really submitted.
+    /// Open loop only: latencies measured from the actual submission of each I/O.
     pub service: Latency,
     /// The effective distribution, in bytes.
     pub distribution: Vec<Range>,
-    /// I/Os that moved less than a block, at any time of the run.
+    /// I/Os that transferred less than a block, at any time of the run.
     pub short: u64,
     /// I/Os that failed, at any time of the run.
     pub errors: BTreeMap<Fault, u64>,
-    /// Open loop only: I/Os that were due in the measured time and not done by its end.
+    /// Open loop only: I/Os that were due in the measured time but not completed by its end.
     pub overdue: u64,
-    /// With `--verify`.
+    /// The result of `--verify`.
     pub verified: Option<Verified>,
 }
 
 impl TargetResults {
-    /// Reads and writes together.
+    /// The sum of reads and writes.
     pub fn total(&self) -> Tally {
         let mut total = Tally::default();
         total.merge(&self.read);
@@ -79,15 +79,15 @@ impl TargetResults {
 /// How often a thread waited, in DiskSPD's terms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitStats {
-    /// With all I/Os outstanding.
+    /// Waits with all I/Os outstanding.
     pub wait: u64,
-    /// With some outstanding, and more not due yet.
+    /// Waits with some I/Os outstanding and more not due yet.
     pub throttle_wait: u64,
-    /// With none outstanding and none due yet.
+    /// Waits with no I/O outstanding and none due yet.
     pub throttle_sleep: u64,
-    /// Looked for completions.
+    /// Polls for completions without waiting.
     pub lookaside: u64,
-    /// How often a poll found this many completions; the last: that many or more.
+    /// How often a poll returned this many completions; the last entry: that many or more.
     pub completions: [u64; 8],
 }
 
@@ -107,8 +107,8 @@ impl SpanResults {
         self.targets().flat_map(|t| t.errors.values()).sum()
     }
 
-    /// RDMA work requests of this end and the I/Os that they were posted for, warm-up and cool-down included.
-    /// Nothing was in flight when they were counted, so that they are exact.
+    /// RDMA work requests of this end and the number of I/Os for which they were posted, including warm-up
+    /// and cool-down. The numbers are exact: no I/O was outstanding when they were read.
     pub fn posted(&self) -> Option<(WorkRequests, u64)> {
         let mut all = None;
         for t in &self.threads {
@@ -121,7 +121,7 @@ impl SpanResults {
         all
     }
 
-    /// The results of `--verify`, all threads together.
+    /// The results of `--verify`, summed over all threads.
     pub fn verified(&self) -> Option<Verified> {
         let mut all = None;
         for v in self.targets().filter_map(|t| t.verified.as_ref()) {

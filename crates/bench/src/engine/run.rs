@@ -21,30 +21,30 @@ use super::worker::{Live, Timeline};
 use super::{fabric, local, plan, smb, system};
 use crate::profile::{Precreate, Profile, Target, TimeSpan};
 
-/// How often the observer hears.
+/// The interval between calls of the observer.
 const TICK: Duration = Duration::from_millis(100);
 
 /// Opens the targets of a thread, on that thread.
 pub type Open = fn(Setup) -> Result<Box<dyn Backend>, OpenError>;
 
-/// The environment of a run beside its profile.
+/// The settings of a run in addition to its profile.
 #[derive(Clone)]
 pub struct Settings {
-    /// Where remote targets are, by their paths as given; the others are local.
+    /// The locations of remote targets, by their paths as given; other targets are local.
     pub places: HashMap<String, Place>,
-    /// Stamp written sectors, check read ones.
+    /// Stamp written sectors and check those that are read.
     pub verify: bool,
-    /// Block devices may be written to, whatever is on them.
+    /// Block devices may be overwritten.
     pub overwrite_devices: bool,
-    /// New files get their size and no blocks: they take no room, and reads return zeros without disk I/O.
+    /// New files are sparse: they occupy no space, and reads return zeros without disk I/O.
     pub sparse: bool,
-    /// Processes whose processor time is reported beside our own.
+    /// Processes whose processor time is reported in addition to our own.
     pub pids: Vec<u32>,
-    /// Set it to end the run early; the measurement until then is reported.
+    /// Set it to end the run early; the measurement up to then is reported.
     pub stop: Arc<AtomicBool>,
-    /// How long is measured, in place of each time span's whole seconds.
+    /// Overrides the measured time of each time span.
     pub measured: Option<Duration>,
-    /// How targets are opened: [`open`], but for tests.
+    /// The function that opens targets: [`open`], except in tests.
     pub open: Open,
 }
 
@@ -63,7 +63,7 @@ impl Default for Settings {
     }
 }
 
-/// Opens local targets, those of servers and those on fabrics.
+/// Opens local, remote and fabric targets.
 ///
 /// # Errors
 /// See [`OpenError`].
@@ -86,17 +86,17 @@ pub trait Observer {
     fn creating(&mut self, path: &str, done: u64, size: u64) {
         let _ = (path, done, size);
     }
-    /// The measured part of a span begins, or (`false`) it has ended.
+    /// The measured part of a span begins, or, if `begins` is false, has ended.
     fn measures(&mut self, begins: bool) {
         let _ = begins;
     }
-    /// About ten times a second.
+    /// Called about ten times per second.
     fn tick(&mut self, tick: &Tick) {
         let _ = tick;
     }
 }
 
-/// Hears nothing.
+/// An observer that does nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 
@@ -113,20 +113,20 @@ pub enum Phase {
     CoolDown,
 }
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Tick {
-    /// Which time span, from 0.
+    /// The index of the time span.
     pub span: usize,
-    /// The present phase.
+    /// The current phase.
     pub phase: Phase,
-    /// Since the span began.
+    /// The time since the span began.
     pub elapsed: Duration,
-    /// How long the span is.
+    /// The duration of the span.
     pub total: Duration,
     /// I/Os so far, in all phases.
     pub ios: u64,
-    /// Their bytes.
+    /// Bytes of these I/Os.
     pub bytes: u64,
     /// I/Os that failed.
     pub errors: u64,
@@ -137,7 +137,7 @@ pub struct Tick {
 /// Runs a profile; returns the results of its time spans.
 ///
 /// # Errors
-/// See [`RunError`]. I/Os that fail are not one: see [`SpanResults::errors`].
+/// See [`RunError`]. Failed I/Os are no error of the run: see [`SpanResults::errors`].
 pub fn run(
     profile: &Profile,
     settings: &Settings,
@@ -200,7 +200,7 @@ struct Run<'a> {
     ledgers: Arc<Ledgers>,
 }
 
-/// Processor times at one moment.
+/// Processor times at one point in time.
 struct CpuSample {
     system: Vec<(u32, CpuTimes)>,
     processes: Vec<(u32, String, Duration)>,
@@ -296,7 +296,7 @@ impl Run<'_> {
         let mut engines: Vec<String> = Vec::new();
         let mut all_ready = failure.is_none();
         for _ in 0..threads.len() {
-            // A thread that is not ready says why when it is joined.
+            // A thread that is not ready returns its error when it is joined.
             match readiness.recv() {
                 Ok(Some(engine)) if !engines.contains(&engine) => engines.push(engine),
                 Ok(Some(_)) => {}
@@ -336,7 +336,7 @@ impl Run<'_> {
         Ok(result)
     }
 
-    /// From the moment that all threads are ready to the end of the cool-down.
+    /// Runs from the time when all threads are ready to the end of the cool-down.
     fn timed(
         &self,
         number: usize,
@@ -347,7 +347,7 @@ impl Run<'_> {
         observer: &mut dyn Observer,
         result: &mut SpanResults,
     ) -> Result<(), RunError> {
-        self.sample()?; // a missing process is reported before the run, not after it
+        self.sample()?; // reports a missing process before the run instead of after it
         let begin = self.env.now() + Duration::from_millis(1);
         let seconds = |n: u32| Duration::from_secs(n.into());
         let measure = begin + seconds(span.warmup_s);

@@ -1,7 +1,7 @@
-//! Files of servers, through `smb_client`: a connection, a log-on and a runtime of its own for each thread.
+//! Files on servers, through `smb_client`: a connection, a log-on and a runtime for each thread.
 //!
-//! The client keeps no cache, so `-Sb` and `-Sr` are equal: the server's cache answers. `-Su` opens the file
-//! past that too (NO_INTERMEDIATE_BUFFERING), `-Sw` with WRITE_THROUGH.
+//! The client has no cache, so `-Sb` and `-Sr` are equal: the server's cache is used. `-Su` bypasses that too
+//! (NO_INTERMEDIATE_BUFFERING); `-Sw` opens the file with WRITE_THROUGH.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -24,19 +24,19 @@ use super::offsets::Kind;
 use super::payload::{gathered, memory, runtime};
 use crate::profile::{CacheMode, Target};
 
-/// Memory of a thread beside that of its I/Os, in bytes: the receive memory of the connection.
+/// Memory of a thread in addition to that of its I/Os, in bytes: the connection's receive buffers.
 const MEMORY_BESIDE: usize = 64 << 20;
-/// Pieces in flight while a file is created.
+/// Outstanding writes while a file is created.
 const CREATE_DEPTH: usize = 8;
 
-/// A file of a server, and how to get there.
+/// A file on a server, with the data for connecting.
 #[derive(Clone)]
 pub struct SmbPlace {
     /// Name or address.
     pub host: String,
     /// The share.
     pub share: String,
-    /// In the share, with backslashes.
+    /// The path in the share, with backslashes.
     pub path: String,
     /// User and credentials.
     pub options: ConnectOptions,
@@ -71,7 +71,7 @@ pub(super) struct Smb {
     keep: bool,
     in_flight: InFlight,
     description: String,
-    /// Work requests of what opening took.
+    /// Work requests posted while opening.
     before: WorkRequests,
 }
 
@@ -122,8 +122,8 @@ impl Smb {
     }
 }
 
-/// Creates the file of a target on its server with `size` bytes; without a `fill` none of them is written.
-/// Whether some were.
+/// Creates a target's file on its server with `size` bytes; without a `fill` nothing is written. Returns
+/// whether data was written.
 ///
 /// # Errors
 /// See [`OpenError`].
@@ -178,7 +178,7 @@ pub(super) fn create(
     })
 }
 
-/// The work requests that these have posted so far; none without RDMA.
+/// The work requests that these clients have posted; `None` without RDMA.
 fn posted(clients: &[Client]) -> Option<WorkRequests> {
     let mut all = None;
     for c in clients.iter().filter_map(Client::counters) {
@@ -244,7 +244,7 @@ impl Backend for Smb {
         let (lane, slot) = (&self.lanes[io.lane], io.slot);
         let (offset, length) = (io.offset, io.length);
         match io.kind {
-            // One request where one is enough: it is in flight as soon as it is submitted.
+            // If one request is enough it is sent on submission.
             Kind::Read if length <= lane.file.max_read() => {
                 let call = lane.file.submit_read(offset, length);
                 self.in_flight.push(Box::pin(call.map(move |r| (slot, r.map(Outcome::Read)))));
@@ -327,7 +327,7 @@ impl Drop for Smb {
         let Smb { runtime, clients, lanes, .. } = self;
         runtime.block_on(async {
             for lane in lanes.iter() {
-                let _ = lane.file.close().await; // the session ends anyway
+                let _ = lane.file.close().await; // errors do not matter: the session ends anyway
             }
             for client in clients.iter() {
                 let _ = client.logoff().await;

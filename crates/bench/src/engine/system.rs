@@ -15,15 +15,15 @@ use crate::profile::Affinity;
 pub struct SystemInfo {
     /// Its name.
     pub computer_name: String,
-    /// When the run started, seconds since 1970 UTC; none: omitted.
+    /// When the run started, in seconds since 1970 UTC; `None`: omitted from the report.
     pub started: Option<u64>,
-    /// Its system, with version.
+    /// The operating system and its version.
     pub system: String,
-    /// How its clock is governed (cpufreq).
+    /// The CPU frequency governor (cpufreq).
     pub governor: String,
-    /// Processors in use, by number.
+    /// Online processors, by number.
     pub processors: Vec<Processor>,
-    /// Whether some cores are faster than others.
+    /// Whether there are faster and slower cores.
     pub heterogeneous: bool,
     /// Whether a core has several processors.
     pub smt: bool,
@@ -32,15 +32,15 @@ pub struct SystemInfo {
 /// A processor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Processor {
-    /// As Linux counts.
+    /// The number in Linux.
     pub number: u32,
-    /// Its core, counted within the group.
+    /// The number of its core within the group.
     pub core: u32,
     /// Its socket.
     pub socket: u32,
     /// Its NUMA node.
     pub node: u32,
-    /// 0: the slowest kind of core.
+    /// The performance class of its core; 0: the slowest.
     pub class: u32,
 }
 
@@ -57,7 +57,7 @@ impl Processor {
 }
 
 impl SystemInfo {
-    /// The description from `/proc` and `/sys`. `now` is the time since 1970.
+    /// Reads the description from `/proc` and `/sys`. `now` is the time since 1970.
     pub fn read(now: Duration) -> SystemInfo {
         let uname = rustix::system::uname();
         let numbers: Vec<u32> = super::cpu::system().unwrap_or_default().iter().map(|(n, _)| *n).collect();
@@ -94,13 +94,13 @@ impl SystemInfo {
         }
     }
 
-    /// Different values of something of the processors, in order.
+    /// The distinct values of a property of the processors, sorted.
     pub fn distinct<T: Ord>(&self, of: impl Fn(&Processor) -> T) -> Vec<T> {
         self.processors.iter().map(of).collect::<BTreeSet<T>>().into_iter().collect()
     }
 }
 
-/// The processors that this process may use, as `-a` names them.
+/// The processors that this process may use, in the notation of `-a`.
 pub fn allowed() -> Vec<Affinity> {
     let Ok(set) = rustix::thread::sched_getaffinity(None) else { return Vec::new() };
     let numbers = (0..rustix::thread::CpuSet::MAX_CPU).filter(|n| set.is_set(*n));

@@ -1,29 +1,29 @@
-//! The counters of a run: I/Os, bytes, latency, and both over time.
+//! The counters of a run: I/Os, bytes and latency, in total and over time.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// Significant digits of a latency: within 0.1 %.
+/// Significant digits of a latency: an error of at most 0.1 %.
 const DIGITS: u8 = 3;
-/// The longest distinct latency, in nanoseconds: an hour.
+/// The longest latency that is recorded exactly, in nanoseconds: one hour.
 const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
 
-/// I/Os of one kind of one thread on one target.
+/// The I/Os of one kind of one thread on one target.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// I/Os that completed.
     pub ios: u64,
-    /// Bytes that they moved.
+    /// Bytes transferred.
     pub bytes: u64,
-    /// Their latencies, if measured.
+    /// Latencies, if measured.
     pub latency: Latency,
-    /// The same over time, if gathered.
+    /// I/Os and latencies over time, if recorded.
     pub buckets: Buckets,
 }
 
 impl Tally {
-    /// An empty one. `buckets`: how many intervals there are, and how long each is.
+    /// An empty tally. `buckets`: the number of intervals, and the length of each.
     pub fn new(latency: bool, buckets: Option<(usize, Duration)>) -> Tally {
         let latency = if latency { Latency::on() } else { Latency::default() };
         Tally { ios: 0, bytes: 0, latency, buckets: Buckets::new(buckets) }
@@ -46,8 +46,8 @@ impl Tally {
     }
 }
 
-/// Latencies. One that does not measure is empty and takes no memory. Extremes and moments are exact,
-/// percentiles within a thousandth.
+/// A latency distribution. If not measured, it is empty and uses no memory. Minimum, maximum, mean and
+/// standard deviation are exact; percentiles have an error of at most 0.1 %.
 #[derive(Clone, Debug, Default)]
 pub struct Latency {
     histogram: Option<Histogram<u64>>,
@@ -58,13 +58,13 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// One that measures.
+    /// An empty distribution that measures.
     pub fn on() -> Latency {
         let histogram = Histogram::new_with_bounds(1, LATENCY_MAX_NS, DIGITS).ok();
         Latency { histogram, ..Latency::default() }
     }
 
-    /// Counts one.
+    /// Adds a latency.
     pub fn add(&mut self, latency: Duration) {
         let Some(h) = &mut self.histogram else { return };
         let ns = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
@@ -88,22 +88,22 @@ impl Latency {
         }
     }
 
-    /// How many were counted.
+    /// The number of latencies.
     pub fn count(&self) -> u64 {
         self.histogram.as_ref().map_or(0, Histogram::len)
     }
 
-    /// The number of distinct values.
+    /// The number of distinct values recorded.
     pub fn distinct(&self) -> usize {
         self.histogram.as_ref().map_or(0, |h| h.iter_recorded().count())
     }
 
-    /// The shortest, in milliseconds; 0 if there is none.
+    /// The minimum, in milliseconds; 0 if empty.
     pub fn min_ms(&self) -> f64 {
         self.min_ns as f64 / 1e6
     }
 
-    /// The longest, in milliseconds.
+    /// The maximum, in milliseconds.
     pub fn max_ms(&self) -> f64 {
         self.max_ns as f64 / 1e6
     }
@@ -122,16 +122,16 @@ impl Latency {
         ((self.squares - self.sum_ns * self.sum_ns / n).max(0.0) / n).sqrt() / 1e6
     }
 
-    /// The latency that `percent` percent do not exceed, in milliseconds.
+    /// The given percentile, in milliseconds.
     pub fn percentile_ms(&self, percent: f64) -> f64 {
         let Some(h) = self.histogram.as_ref().filter(|h| !h.is_empty()) else { return 0.0 };
         h.value_at_percentile(percent).clamp(self.min_ns, self.max_ns) as f64 / 1e6
     }
 
-    /// How many took at least `from` and less than `to` milliseconds, in percent.
+    /// The share of latencies from `from` to less than `to` milliseconds, in percent.
     pub fn share_ms(&self, from: u64, to: u64) -> f64 {
         let Some(h) = self.histogram.as_ref().filter(|h| !h.is_empty()) else { return 0.0 };
-        // A step of the histogram counts as its upper end, which is where whole milliseconds are.
+        // A step of the histogram counts as its upper end, where whole milliseconds are.
         let within = |ns: u64| ns / 1_000_000 >= from && ns / 1_000_000 < to;
         let steps = h.iter_recorded().filter(|s| within(s.value_iterated_to().min(self.max_ns)));
         let n: u64 = steps.map(|s| s.count_since_last_iteration()).sum();
@@ -139,7 +139,7 @@ impl Latency {
     }
 }
 
-/// I/Os in intervals of the measurement. An I/O counts where it completes.
+/// I/Os in intervals of the measured time. An I/O belongs to the interval in which it completes.
 #[derive(Clone, Debug, Default)]
 pub struct Buckets {
     width: Duration,
@@ -152,9 +152,9 @@ pub struct Buckets {
 pub struct Bucket {
     /// I/Os.
     pub count: u64,
-    /// The shortest latency, in milliseconds; 0 if there is none.
+    /// The minimum latency, in milliseconds; 0 without I/Os.
     pub min_ms: f64,
-    /// The longest.
+    /// The maximum latency, in milliseconds.
     pub max_ms: f64,
     sum: f64,
     squares: f64,
@@ -211,7 +211,7 @@ impl Buckets {
         self.used |= other.used;
     }
 
-    /// Keeps those intervals only that had begun when the measurement ended after `elapsed`.
+    /// Keeps only the intervals that began before the measurement ended after `elapsed`.
     pub fn end(&mut self, elapsed: Duration) {
         if let Some(n) = elapsed.as_nanos().checked_sub(1).and_then(|n| n.checked_div(self.width.as_nanos()))
         {
@@ -219,7 +219,8 @@ impl Buckets {
         }
     }
 
-    /// The intervals; none if there was no I/O. An interval without I/O counts: a pause is part of the deviation.
+    /// The intervals; empty if there was no I/O. Intervals without I/O are included, because pauses are part
+    /// of the deviation.
     pub fn all(&self) -> &[Bucket] {
         if self.used { &self.buckets } else { &[] }
     }
@@ -236,7 +237,7 @@ impl Buckets {
         variance.sqrt() / self.width.as_secs_f64()
     }
 
-    /// How long an interval is.
+    /// The length of an interval.
     pub fn width(&self) -> Duration {
         self.width
     }
@@ -273,7 +274,7 @@ mod tests {
             b.add(MS(100), MS(2));
             b.add(MS(1999), MS(4));
         }
-        b.add(MS(2000), MS(9)); // behind the last
+        b.add(MS(2000), MS(9)); // after the last interval
         assert_eq!(b.all().iter().map(|b| b.count).collect::<Vec<_>>(), [10, 0, 0, 10]);
         assert_eq!(b.iops_stdev(), 10.0); // 20 or 0 I/Os per second, each half of the time
         assert_eq!((b.all()[0].mean_ms(), b.all()[0].stdev_ms(), b.all()[1].max_ms), (2.0, 0.0, 0.0));

@@ -1,4 +1,5 @@
-//! How a thread of a run begins: its processor, its targets, its slots; then it waits for the timeline.
+//! Starts a thread of a run: sets its processor, opens its targets, allocates slots, and waits for the
+//! timeline.
 
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU64;
@@ -23,7 +24,7 @@ use super::verify::{Ledger, SECTOR, VERIFY_MAX};
 use super::worker::{Live, Timeline, WorkLane, Worker, Writes};
 use crate::profile::{CacheMode, Content, Target, TimeSpan};
 
-/// Where threads wait until all are ready.
+/// A barrier at which threads wait until all are ready.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     state: Mutex<GateState>,
@@ -72,7 +73,7 @@ pub(super) struct Ledgers {
 }
 
 enum Entry {
-    /// Created by this run; not opened yet.
+    /// Created by this run but not opened yet.
     Stamped,
     Open(Arc<Ledger>),
 }
@@ -86,7 +87,7 @@ impl Ledgers {
         self.seed
     }
 
-    /// The file was just created.
+    /// Records that the file was just created.
     pub(super) fn stamped(&self, path: &str) {
         lock(&self.ledgers).insert(path.to_owned(), Entry::Stamped);
     }
@@ -103,11 +104,11 @@ impl Ledgers {
     }
 }
 
-/// All that a thread begins with.
+/// The data with which a thread starts.
 pub(super) struct ThreadStart {
     pub env: Env,
     pub plan: ThreadPlan,
-    /// Its targets, with the shared offset of each, and its weight in a pool.
+    /// Its targets, each with its shared offset and its weight in a pool.
     pub lanes: Vec<((Lane, Arc<AtomicU64>), u64)>,
     pub span: TimeSpan,
     pub progress: u32,
@@ -117,12 +118,11 @@ pub(super) struct ThreadStart {
     pub live: Arc<Live>,
     pub halt: Arc<AtomicBool>,
     pub gate: Arc<Gate>,
-    /// Hears how I/O is done once the thread is ready, or nothing if it will never be.
+    /// Receives the I/O method when the thread is ready, or `None` if it will never be.
     pub ready: mpsc::Sender<Option<String>>,
 }
 
-/// Reports at the thread's end, in every case, that it will not become ready. If it was ready, the report is
-/// ignored.
+/// Reports at the thread's end that it will not become ready. If it did become ready, the report is ignored.
 struct Announce(mpsc::Sender<Option<String>>);
 
 impl Drop for Announce {
@@ -144,7 +144,7 @@ impl ThreadStart {
 
     fn begin(self) -> Result<(ThreadResults, u64), RunError> {
         self.settle()?;
-        // Each thread has a seed of its own, and a run replays.
+        // Each thread has its own seed, so that a run is reproducible.
         let mut random = Random::new(u64::from(self.span.seed) + u64::from(self.plan.number));
         for ((lane, _), _) in &self.lanes {
             check_sectors(lane, self.verify)?;
@@ -158,7 +158,7 @@ impl ThreadStart {
         }
         let ledgers = self.open_ledgers(&*backend)?;
         let pool = if self.span.pooled() { (0..slots.len()).collect() } else { VecDeque::new() };
-        // The receiver is gone only if the run is given up, and then the gate says so.
+        // The receiver is gone only if the run was abandoned, which the gate also reports.
         let _ = self.ready.send(Some(backend.describe()));
         let Some(timeline) = self.gate.wait() else { return Ok((ThreadResults::default(), 0)) };
         let mut lanes = Vec::with_capacity(self.lanes.len());
@@ -197,7 +197,7 @@ impl ThreadStart {
         worker.run()
     }
 
-    /// The processor, and a clock that wakes on time.
+    /// Sets the processor and the timer slack.
     fn settle(&self) -> Result<(), OpenError> {
         if let Some(affinity) = self.plan.affinity {
             let (group, processor) = (affinity.group, affinity.processor);
@@ -210,12 +210,12 @@ impl ThreadStart {
             set.set(number);
             sched_setaffinity(None, &set).map_err(|e| failed(e.into()))?;
         }
-        // Fifty microseconds of slack would be latency in an open loop. Where it cannot be set, it stays.
+        // The default slack of 50 µs would add latency in an open loop. A failure is ignored.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         Ok(())
     }
 
-    /// The room of each slot, and which slots belong to which target.
+    /// The capacity of each slot, and the slots of each target.
     fn slots(&self) -> (Vec<u32>, Vec<VecDeque<usize>>) {
         let targets = self.lanes.iter().map(|((lane, _), _)| &lane.target);
         if self.span.pooled() {
@@ -283,7 +283,7 @@ impl ThreadStart {
     }
 
     fn writes(&self, lane: &Lane) -> Writes {
-        // As DiskSPD: -Zr does not change targets that write zeros or from a buffer.
+        // As in DiskSPD, -Zr does not affect targets that write zeros or from a buffer.
         if self.span.random_write_data && lane.target.content == Content::Sequential {
             return Writes::Random;
         }

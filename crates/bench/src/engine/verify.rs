@@ -1,20 +1,20 @@
-//! `--verify`: every sector that is written says where it belongs, and every sector that is read is believed only then.
+//! `--verify`: every written sector contains its position and generation, which are checked when it is read.
 //!
 //! A sector of 512 bytes, little-endian:
 //!
 //! | bytes | what |
 //! |---|---|
 //! | 0..8 | `CWBENCH1` |
-//! | 8..16 | its offset in the target: finds what went to a wrong place |
-//! | 16..20 | its generation, counted up by each write: finds what was lost |
+//! | 8..16 | its offset in the target: detects misdirected I/O |
+//! | 16..20 | its generation, incremented by each write: detects lost writes |
 //! | 20..24 | the seed of the run |
-//! | 24..504 | bytes made from the three |
+//! | 24..504 | bytes derived from these three |
 //! | 504..512 | CRC-64/NVME of bytes 0..504 |
 //!
-//! The [`Ledger`] knows the generation of each sector. Invariants: at most one write of a sector is in
-//! flight, so that the last one completed is what must be there; a sector that no write was in flight for,
-//! from before a read was submitted until after it completed, must have exactly the ledger's generation.
-//! Where one was, any generation is right, and a torn sector is not judged.
+//! The [`Ledger`] stores the generation of each sector. Invariants: at most one write of a sector is
+//! outstanding, so the last completed one must be on the medium. If no write of a sector was outstanding from
+//! before a read was submitted until after it completed, the sector must have exactly the ledger's
+//! generation. Otherwise any generation is valid, and a torn sector is not reported.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,13 +26,13 @@ use super::random::mix;
 
 /// Bytes of a sector.
 pub const SECTOR: u64 = 512;
-/// The largest target, in bytes: the ledger takes four bytes for each sector.
+/// The largest target, in bytes: the ledger uses four bytes per sector.
 pub const VERIFY_MAX: u64 = 32 << 30;
 
 const MAGIC: [u8; 8] = *b"CWBENCH1";
-/// Never written by this run, or unknown since a write failed: whatever carries a correct stamp is right.
+/// Never written by this run, or undefined since a write failed: any correct stamp is valid.
 const UNKNOWN: u32 = 0;
-/// A write is in flight; the generation is in the bits above.
+/// A write is outstanding; the generation is in the higher bits.
 const IN_FLIGHT: u32 = 1;
 
 /// The expected contents of each sector of a target. Shared by all threads.
@@ -45,30 +45,30 @@ pub struct Ledger {
 /// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Verified {
-    /// Sectors that were right.
+    /// Correct sectors.
     pub sectors: u64,
-    /// Sectors without a stamp, where none had been written.
+    /// Sectors without a stamp that this run has not written.
     pub unstamped: u64,
-    /// Sectors that were being written meanwhile and could not be judged.
+    /// Sectors that were being written at the same time, which could not be checked.
     pub raced: u64,
-    /// Sectors that were wrong.
+    /// Incorrect sectors.
     pub mismatches: u64,
-    /// Writes that became reads, because another write of the same sectors was in flight.
+    /// Writes that were changed to reads because another write of the same sectors was outstanding.
     pub deferred: u64,
-    /// The first that was wrong.
+    /// The first incorrect sector.
     pub first: Option<Mismatch>,
 }
 
-/// A sector that was wrong.
+/// An incorrect sector.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Mismatch {
-    /// In which target.
+    /// The target.
     pub path: String,
-    /// Where, in bytes.
+    /// Its offset in bytes.
     pub offset: u64,
-    /// Which generation was written last; none: any is right.
+    /// The generation last written; `None`: any is valid.
     pub expected_generation: Option<u32>,
-    /// Which seed wrote it.
+    /// The seed with which it was written.
     pub expected_seed: u32,
     /// The kind of mismatch.
     pub what: Wrong,
@@ -76,26 +76,26 @@ pub struct Mismatch {
     pub begins: String,
 }
 
-/// The mismatch of a sector.
+/// The kinds of mismatches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Wrong {
-    /// No stamp where one was written.
+    /// The stamp is missing.
     NoStamp,
-    /// The checksum is not that of the bytes.
+    /// The checksum does not match.
     Checksum,
-    /// It belongs elsewhere.
+    /// The sector belongs to another offset.
     Offset {
-        /// Where it belongs.
+        /// The offset in the stamp.
         found: u64,
     },
-    /// Another generation: a lost write, if it is an older one.
+    /// The generation differs: a lost write if it is older.
     Generation {
-        /// Which.
+        /// The generation in the stamp.
         found: u32,
     },
-    /// Another run wrote it.
+    /// The sector is from another run.
     Seed {
-        /// Which.
+        /// The seed in the stamp.
         found: u32,
     },
 }
@@ -132,7 +132,7 @@ impl fmt::Display for Mismatch {
 }
 
 impl Ledger {
-    /// The ledger of a target of `size` bytes. `stamped`: all of it was written with [`Ledger::stamp_new`].
+    /// The ledger of a target of `size` bytes. `stamped`: [`Ledger::stamp_new`] was applied to all of it.
     pub fn new(path: &str, size: u64, seed: u32, stamped: bool) -> Ledger {
         let state = if stamped { 1 << 1 } else { UNKNOWN };
         let count = usize::try_from(size.min(VERIFY_MAX) / SECTOR).unwrap_or(0);
@@ -152,7 +152,7 @@ impl Ledger {
         }
     }
 
-    /// Begins a write: stamps `bytes`, or says no where another write is in flight.
+    /// Begins a write: stamps `bytes`. Returns false if another write of the same sectors is outstanding.
     #[must_use]
     pub fn begin_write(&self, offset: u64, bytes: &mut [u8]) -> bool {
         let sectors = self.span(offset, bytes.len());
@@ -161,7 +161,7 @@ impl Ledger {
                 (s & IN_FLIGHT == 0).then(|| next(s) | IN_FLIGHT)
             });
             if taken.is_err() {
-                // None of these has been written: give them their generation back.
+                // Nothing was written: restores the generations of the sectors already marked.
                 sectors[..n]
                     .iter()
                     .for_each(|s| s.store(previous(s.load(Ordering::Acquire)), Ordering::Release));
@@ -175,7 +175,7 @@ impl Ledger {
         true
     }
 
-    /// Ends a write. After a failed one the contents are unknown.
+    /// Ends a write. After a failed write the contents are undefined.
     pub fn end_write(&self, offset: u64, length: usize, done: bool) {
         for sector in self.span(offset, length) {
             let state = if done { sector.load(Ordering::Acquire) & !IN_FLIGHT } else { UNKNOWN };
@@ -183,13 +183,13 @@ impl Ledger {
         }
     }
 
-    /// Begins a read: returns the known contents.
+    /// Begins a read: stores the expected states in `snapshot`.
     pub fn begin_read(&self, offset: u64, length: usize, snapshot: &mut Vec<u32>) {
         snapshot.clear();
         snapshot.extend(self.span(offset, length).iter().map(|s| s.load(Ordering::Acquire)));
     }
 
-    /// Ends a read of `bytes`.
+    /// Ends a read: checks `bytes` and adds the result to `into`.
     pub fn end_read(&self, offset: u64, bytes: &[u8], snapshot: &[u32], into: &mut Verified) {
         let sectors = self.span(offset, bytes.len());
         let parts = bytes.chunks_exact(SECTOR as usize).zip(sectors).zip(snapshot);
@@ -216,7 +216,7 @@ impl Ledger {
     }
 }
 
-/// The state after a write in flight: generations go from 1 up and never become [`UNKNOWN`].
+/// The state of a sector during its next write: generations start at 1 and never become [`UNKNOWN`].
 fn next(state: u32) -> u32 {
     match (state >> 1).wrapping_add(1) & (u32::MAX >> 1) {
         0 => 1 << 1,

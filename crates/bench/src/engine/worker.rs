@@ -1,7 +1,7 @@
-//! A thread of a run: keeps I/Os in flight and counts what completes.
+//! A thread of a run: keeps I/Os outstanding and counts completions.
 //!
-//! Invariants: a slot is in one free list or has an I/O in flight; I/Os that complete outside of the measured
-//! time do not count as performance, but failures, short I/Os and mismatches always count.
+//! Invariants: a slot is either in one free list or has an outstanding I/O. I/Os that complete outside the
+//! measured time do not count as performance, but failures, short I/Os and mismatches always count.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use super::random::Random;
 use super::results::{TargetResults, ThreadResults, WaitStats};
 use super::verify::Ledger;
 
-/// The longest wait: so often a thread looks whether it is to stop.
+/// The longest wait: how often a thread checks whether it must stop.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long I/Os may take that are in flight at the end.
+/// Time limit for I/Os that are outstanding at the end.
 const DRAIN: Duration = Duration::from_secs(60);
-/// A target rests so long after an I/O failed.
+/// The pause of a target after an I/O failed.
 const REST: Duration = Duration::from_millis(10);
-/// The limit of consecutive failures.
+/// Maximum consecutive failures.
 const FAILURES_MAX: u32 = 1000;
-/// Contents of unbuffered writes begin at multiples of this in their buffer.
+/// The alignment of data in the source for unbuffered writes, in bytes.
 const ALIGN: usize = 512;
 
-/// When a run does what.
+/// The times of a run's phases.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeline {
     pub begin: Instant,
@@ -47,12 +47,12 @@ pub(super) struct Live {
     pub dots: AtomicU64,
 }
 
-/// A target as a thread works on it.
+/// A target in use by a thread.
 pub(super) struct WorkLane {
     pub offsets: Offsets,
     pub pace: Pace,
     pub block: u32,
-    /// Share of a pool's I/Os; 0: the lane has slots of its own.
+    /// Its weight in a pool; 0: the lane has its own slots.
     pub weight: u64,
     pub writes: Writes,
     pub ledger: Option<Arc<Ledger>>,
@@ -65,7 +65,7 @@ pub(super) struct WorkLane {
 /// The data of writes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Writes {
-    /// The source, with this many bytes.
+    /// From the source, which has this many bytes.
     Source { bytes: usize, aligned: bool },
     /// Random numbers, generated for each write.
     Random,
@@ -91,14 +91,14 @@ pub(super) struct Worker {
     pub timeline: Timeline,
     pub stop: Arc<AtomicBool>,
     pub live: Arc<Live>,
-    /// I/Os for a dot; 0: none.
+    /// The number of I/Os for each dot; 0: no dots.
     pub progress: u32,
-    /// Free slots that belong to no lane (`-F` with `-O`).
+    /// Free slots not assigned to a lane (`-F` with `-O`).
     pub pool: VecDeque<usize>,
     pub slots: usize,
 }
 
-/// The part of a worker that changes.
+/// The mutable state of a worker.
 struct State {
     slots: Vec<Slot>,
     in_flight: usize,
@@ -107,7 +107,7 @@ struct State {
 }
 
 impl Worker {
-    /// Runs to the end of the timeline or until it is stopped.
+    /// Runs until the end of the timeline or until stopped.
     pub(super) fn run(mut self) -> Result<(ThreadResults, u64), RunError> {
         let mut state = State {
             slots: vec![Slot::default(); self.slots],
@@ -152,7 +152,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Starts all I/Os that may start; returns when the next one may, if slots are free.
+    /// Starts all I/Os that may start. Returns when the next one may start, if slots are free.
     fn issue(&mut self, state: &mut State, now: Instant) -> Option<Instant> {
         while let Some(slot) = self.pool.pop_front() {
             let lane = self.pick();
@@ -182,7 +182,7 @@ impl Worker {
         earliest
     }
 
-    /// A target of the pool, by weight.
+    /// Chooses a target of the pool by weight.
     fn pick(&mut self) -> usize {
         let all = self.lanes.iter().map(|l| l.weight).sum();
         let mut dice = self.random.below(all);

@@ -1,8 +1,8 @@
-//! The listener's end over RDMA.
+//! The listener over RDMA.
 //!
-//! Invariants: as many receives are posted as the initiator may have requests outstanding, and one is posted
-//! again before the reply that lets the initiator send another; RDMA Reads in flight have sinks of [`SINKS`]
-//! bytes together at most, however long an I/O is.
+//! Invariants: as many receives are posted as the initiator may have outstanding requests, and each is
+//! reposted before the reply that lets the initiator send another request. The sinks of outstanding RDMA
+//! Reads have at most [`SINKS`] bytes in total, however long an I/O is.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -18,25 +18,25 @@ use super::wire::{Agreed, Hello, REQUEST, Reply, Request, Welcome};
 use super::{Bounds, Broken, Refusal};
 use crate::engine::Kind;
 
-/// Bytes of the sinks of RDMA Reads in flight.
+/// Maximum bytes of the sinks of outstanding RDMA Reads.
 const SINKS: usize = 8 << 20;
-/// RDMA Reads in flight.
+/// Maximum outstanding RDMA Reads.
 const READS: usize = 32;
 
-/// Names of work requests.
+/// Prefixes of work request IDs.
 const RECEIVE: u64 = 1 << 32;
 const SEND: u64 = 2 << 32;
 const WRITE: u64 = 3 << 32;
 const READ: u64 = 4 << 32;
 
-/// Serves a connection until its end. `full`: refuses it.
+/// Serves a connection until it ends. `full`: refuses it.
 pub(super) fn serve(stream: TcpStream, bounds: &Bounds, full: bool) -> Result<(), Broken> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     stream.set_nonblocking(true)?;
     runtime.block_on(async {
         let stream = tokio::net::TcpStream::from_std(stream)?;
-        // A Write and a Send for each I/O, and as many again that are sent but whose completions were not
-        // processed yet.
+        // A Write and a Send for each I/O, and as many again for those whose completions were not processed
+        // yet.
         let max_wr = bounds.depth as usize * 4 + READS;
         let options = Options { max_wr, ..Options::default() };
         let incoming = respond(stream, Env::real(), options).await?;
@@ -64,18 +64,18 @@ struct Peer {
     arena: Arena,
     /// The data for reads.
     zeros: IoBuf,
-    /// Replies are alike as long as I/Os are: by id.
+    /// Cached replies by request ID: a reply is reused while the I/O length is the same.
     replies: Vec<Option<(u32, IoBuf)>>,
-    /// Outstanding Writes, by id.
+    /// Outstanding write requests, by ID.
     pulls: Vec<Option<Pull>>,
-    /// Those of which not all has been asked for.
+    /// IDs of those for which not all RDMA Reads were posted.
     queue: VecDeque<u32>,
     sinks: Vec<IoBufMut>,
     reading: usize,
     reads_max: usize,
 }
 
-/// A write: its bytes are read out of the initiator's memory.
+/// A write request: its data is read from the initiator's memory.
 struct Pull {
     request: Request,
     asked: u32,
@@ -87,7 +87,7 @@ impl Peer {
         let piece = (agreed.block as usize).clamp(1, CHUNK_MAX).next_power_of_two().max(CHUNK_MIN);
         let reads_max = (SINKS / piece).min(READS).min(qp.caps().ord as usize).max(1);
         let depth = agreed.depth as usize;
-        // A sixteenth of it is reserve, which payload does not get.
+        // A sixteenth of the arena is a reserve that payload cannot use.
         let arena = Arena::new((depth * CHUNK_MIN + (reads_max + 1) * piece) * 9 / 8)?;
         let mut zeros = arena.try_alloc(piece, Class::Payload).ok_or(Broken::Memory)?;
         zeros.set_len(piece);
@@ -126,7 +126,7 @@ impl Peer {
     }
 
     fn completed(&mut self, completion: Completion) -> Result<(), Broken> {
-        // Flushed requests: the connection's end has the reason.
+        // Flushed requests: the end of the connection reports the reason.
         let Ok(done) = completion.result else { return Ok(()) };
         match done {
             Done::Recv { mut buf, .. } => {
@@ -136,7 +136,7 @@ impl Peer {
                 self.begin(request)
             }
             Done::Read(sink) => {
-                let id = completion.id.0 as u32; // the kind is above it
+                let id = completion.id.0 as u32; // the higher bits are the prefix
                 self.reading -= 1;
                 let came = sink.len() as u32;
                 self.sinks.push(sink);
@@ -169,7 +169,7 @@ impl Peer {
             Kind::Write => {
                 let pull = &mut self.pulls[request.id as usize];
                 if pull.is_some() {
-                    return Err(Broken::Request); // this id is in flight
+                    return Err(Broken::Request); // this ID is in use
                 }
                 *pull = Some(Pull { request, asked: 0, came: 0 });
                 self.queue.push_back(request.id);
@@ -178,7 +178,7 @@ impl Peer {
         }
     }
 
-    /// Reads out of the initiator's memory, as much at a time as may be.
+    /// Posts RDMA Reads for write requests, up to the limits.
     fn pull(&mut self) -> Result<(), Broken> {
         while self.reading < self.reads_max {
             let Some(id) = self.queue.front().copied() else { break };

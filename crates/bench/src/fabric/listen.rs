@@ -1,4 +1,4 @@
-//! Taking connections, as many as the bounds say.
+//! Accepts connections up to the limit.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use super::{Bounds, Broken, Carrier, FabricError, FabricPlace, direct, socket};
 
-/// Connections beside those that are taken, which hear that there are too many.
+/// Connections above the limit that are still told that there are too many.
 const REFUSED: u32 = 16;
-/// Pause after the system refused a connection: it has no free file descriptor or memory.
+/// The pause after `accept` failed: the system lacks file descriptors or memory.
 const REST: Duration = Duration::from_millis(50);
 
-/// A server that returns zeros and drops writes.
+/// A server that returns zeros and discards writes.
 #[derive(Debug)]
 pub struct Listener {
     open: Vec<(Carrier, TcpListener)>,
@@ -22,18 +22,18 @@ pub struct Listener {
     connections: Arc<AtomicU32>,
 }
 
-/// A report of a listener.
+/// An event of a listener.
 #[derive(Debug)]
 pub enum Heard {
-    /// A client connects.
+    /// A client connected.
     Came(SocketAddr),
-    /// A connection ended: in order, or why not.
+    /// A connection ended; with the error, if any.
     Ended(SocketAddr, Result<(), Broken>),
-    /// The system does not give us a connection or a thread for it; that may pass.
+    /// The system failed to provide a connection or a thread for it; this may be temporary.
     NotTaken(io::Error),
 }
 
-/// A connection that is counted.
+/// Counts an open connection until dropped.
 struct Counted(Arc<AtomicU32>);
 
 impl Drop for Counted {
@@ -46,7 +46,7 @@ impl Listener {
     /// Listens on `places`.
     ///
     /// # Errors
-    /// Which of them cannot be listened on, and why.
+    /// The place on which listening failed, and the error.
     pub fn bind(places: &[FabricPlace], bounds: Bounds) -> Result<Listener, (FabricPlace, FabricError)> {
         let bind = |place: &FabricPlace| {
             TcpListener::bind(place.address()?).map_err(FabricError::Listen).map(|l| (place.carrier, l))
@@ -55,15 +55,15 @@ impl Listener {
         Ok(Listener { open: open.collect::<Result<_, _>>()?, bounds, connections: Arc::default() })
     }
 
-    /// Where it listens, in the order of the places.
+    /// The addresses on which it listens, in the order of the places.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn addresses(&self) -> io::Result<Vec<(Carrier, SocketAddr)>> {
         self.open.iter().map(|(carrier, l)| Ok((*carrier, l.local_addr()?))).collect()
     }
 
-    /// Serves as long as the process lives. `heard` is called from many threads.
+    /// Serves for the lifetime of the process. Many threads call `heard`.
     pub fn run(self, heard: impl Fn(Heard) + Clone + Send + Sync + 'static) {
         let Listener { open, bounds, connections } = &self;
         thread::scope(|scope| {
@@ -94,7 +94,7 @@ fn accept(
         let counted = Counted(connections.clone());
         let before = connections.fetch_add(1, Ordering::AcqRel);
         if before >= bounds.connections.saturating_add(REFUSED) {
-            continue; // it is closed without a word
+            continue; // closed without a message
         }
         let (full, tell) = (before >= bounds.connections, heard.clone());
         let thread = Builder::new().name(format!("fabric-{}", peer.port())).spawn(move || {

@@ -1,4 +1,4 @@
-//! Where a listener is: `iwarp://HOST:PORT` or `tcp://HOST:PORT`.
+//! The address of a listener: `iwarp://HOST:PORT` or `tcp://HOST:PORT`.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -18,7 +18,7 @@ pub enum Carrier {
 }
 
 impl Carrier {
-    /// As in a URL.
+    /// The URL scheme.
     pub fn scheme(self) -> &'static str {
         match self {
             Carrier::Iwarp => "iwarp",
@@ -31,16 +31,16 @@ impl Carrier {
     }
 }
 
-/// A listener, and how to get there.
+/// A listener's address and transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FabricPlace {
-    /// Over what.
+    /// The transport.
     pub carrier: Carrier,
     /// `host:port` or `[v6]:port`.
     authority: String,
 }
 
-/// Words that name no listener.
+/// The text is not the address of a listener.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "{0:?} is not the address of a listener: write iwarp://host:port or tcp://host:port, with nothing after it"
@@ -48,12 +48,12 @@ pub struct FabricPlace {
 pub struct PlaceError(String);
 
 impl FabricPlace {
-    /// Whether a text is meant to be one.
+    /// Whether a text has the scheme of a listener's address.
     pub fn is_meant(text: &str) -> bool {
         text.split_once("://").is_some_and(|(scheme, _)| Carrier::of(scheme).is_some())
     }
 
-    /// Its address; the first, where a name has several.
+    /// Resolves the address; the first one if there are several.
     ///
     /// # Errors
     /// [`FabricError::Resolve`].
@@ -72,7 +72,7 @@ impl FromStr for FabricPlace {
         let carrier = Carrier::of(scheme).ok_or_else(wrong)?;
         let authority = authority.strip_suffix('/').unwrap_or(authority);
         let (host, port) = authority.rsplit_once(':').ok_or_else(wrong)?;
-        // A colon in a host is a v6 address, which stands in brackets where a port follows.
+        // A colon in a host means an IPv6 address, which must be in brackets when a port follows.
         let bracketed = host.starts_with('[') && host.ends_with(']');
         let named = !host.is_empty() && (bracketed || !host.contains([':', '/', '@', ' ']));
         if !named || port.parse::<u16>().is_err() {

@@ -1,4 +1,4 @@
-//! The listener's end over a socket: read what has come, answer all of it in one call.
+//! The listener over a socket: it receives available requests and answers all of them by one call.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::TcpStream;
@@ -8,14 +8,14 @@ use super::wire::{Agreed, HELLO, Hello, REPLY, REQUEST, Reply, Request, Welcome}
 use super::{Bounds, Broken, Refusal};
 use crate::engine::Kind;
 
-/// How long an initiator may take to say hello, and to take what it asked for.
+/// Time limit for an initiator to send its hello, and to receive its replies.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes received at a time.
+/// Bytes received by one call.
 const INPUT: usize = 256 << 10;
-/// The most zeros in one piece.
+/// Maximum zeros in one piece.
 const ZEROS_MAX: usize = 1 << 20;
 
-/// Serves a connection until its end. `full`: refuses it.
+/// Serves a connection until it ends. `full`: refuses it.
 pub(super) fn serve(mut stream: TcpStream, bounds: &Bounds, full: bool) -> Result<(), Broken> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -54,10 +54,10 @@ pub(super) fn serve(mut stream: TcpStream, bounds: &Bounds, full: bool) -> Resul
     }
 }
 
-/// Received and unanswered requests.
+/// Received but unanswered requests.
 struct Inbox {
     agreed: Agreed,
-    /// A write whose bytes come, and how many are still to come.
+    /// The write request whose payload is being received, and the bytes outstanding.
     writing: Option<(Request, usize)>,
     done: Vec<Request>,
 }
@@ -67,7 +67,8 @@ impl Inbox {
         Inbox { agreed, writing: None, done: Vec::new() }
     }
 
-    /// Takes a request or bytes of a write from the front; how many bytes that were, 0: more are needed.
+    /// Processes a request, or payload of a write, from the front of `bytes`. Returns the number of bytes
+    /// processed; 0 if more are needed.
     fn take(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
         if let Some((request, left)) = &mut self.writing {
             let n = bytes.len().min(*left);

@@ -1,10 +1,12 @@
-//! The messages of the fabric beside payload. Numbers are little-endian; unnamed bytes are zero.
+//! The messages of the fabric, except payload. Numbers are little-endian; unused bytes are zero.
 //!
-//! *Hello*, 24 bytes, from the initiator, first (over iWARP as the private data of its MPA request): 0..8 `CWFABRIC`,
-//! 8..12 version 1, 12..16 the longest I/O in bytes, 16..20 I/Os outstanding at most.
+//! *Hello*, 24 bytes, the first message, from the initiator (over iWARP in the private data of its MPA
+//! request): 0..8 `CWFABRIC`, 8..12 version 1, 12..16 the longest I/O in bytes, 16..20 maximum outstanding
+//! I/Os.
 //!
-//! *Welcome*, 32 bytes, back (the private data of the MPA reply): 0..8 `CWFABRIC`, 8..12 version 1, 12..16 verdict (0:
-//! come in; else [`Refusal`]), 16..24 bytes there are, 24..28 the longest I/O taken, 28..32 I/Os outstanding taken.
+//! *Welcome*, 32 bytes, the listener's answer (in the private data of the MPA reply): 0..8 `CWFABRIC`, 8..12
+//! version 1, 12..16 verdict (0: accepted; else [`Refusal`]), 16..24 size in bytes, 24..28 the longest I/O
+//! accepted, 28..32 maximum outstanding I/Os accepted.
 //!
 //! *Request*, 32 bytes: 0..4 id, less than the number of outstanding I/Os and not in use, 4..8 kind (0: read,
 //! 1: write), 8..16 offset, 16..20 length in bytes; over iWARP 20..24 the steering tag and 24..32 the tagged
@@ -31,46 +33,46 @@ const VERSION: u32 = 1;
 /// The limits of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Bytes that it has: I/O is below this.
+    /// The size in bytes: I/O must be below it.
     pub size: u64,
     /// The longest I/O, in bytes.
     pub block: u32,
-    /// I/Os outstanding on a connection.
+    /// Maximum outstanding I/Os of a connection.
     pub depth: u32,
-    /// Connections at a time.
+    /// Maximum connections.
     pub connections: u32,
 }
 
 impl Default for Bounds {
-    /// A connection takes 4 KiB of memory for each I/O outstanding, 9 MiB, and a thread.
+    /// A connection uses 4 KiB of memory for each outstanding I/O, plus 9 MiB, and a thread.
     fn default() -> Bounds {
         Bounds { size: 1 << 40, block: 16 << 20, depth: 1024, connections: 64 }
     }
 }
 
-/// Why a listener does not take an initiator.
+/// Why a listener refuses an initiator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// Another version of this.
+    /// The protocol versions differ.
     #[error("the other side has another version: use the same build on both")]
     Version,
-    /// Its I/Os are too long.
+    /// The initiator's I/Os are too long.
     #[error(
         "the listener accepts I/Os of {most} bytes at most: use a smaller -b, or start it with a larger --block"
     )]
     Block {
-        /// The longest.
+        /// The limit, in bytes.
         most: u32,
     },
-    /// It has too many outstanding.
+    /// The initiator has too many outstanding I/Os.
     #[error(
         "the listener accepts {most} outstanding I/Os of a thread at most: use a smaller -o, or start it with a larger --depth"
     )]
     Depth {
-        /// The most.
+        /// The limit.
         most: u32,
     },
-    /// All connections are taken.
+    /// The maximum number of connections is reached.
     #[error(
         "the listener accepts no more connections: use fewer threads, or start it with a larger --connections"
     )]
@@ -88,12 +90,12 @@ impl Refusal {
     }
 }
 
-/// The initiator's first words.
+/// The initiator's first message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
     /// Its longest I/O, in bytes.
     pub block: u32,
-    /// I/Os outstanding at most.
+    /// Maximum outstanding I/Os.
     pub depth: u32,
     version: u32,
 }
@@ -112,7 +114,7 @@ impl Hello {
         bytes
     }
 
-    /// `None`: another protocol.
+    /// Returns `None` for another protocol.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Hello> {
         let bytes: &[u8; HELLO] = bytes.try_into().ok()?;
         (bytes[..8] == MAGIC).then(|| Hello {
@@ -122,7 +124,7 @@ impl Hello {
         })
     }
 
-    /// Whether `bounds` allow it.
+    /// Checks the announcement against `bounds`.
     pub(crate) fn judge(&self, bounds: &Bounds) -> Result<(), Refusal> {
         if self.version != VERSION {
             Err(Refusal::Version)
@@ -135,7 +137,7 @@ impl Hello {
         }
     }
 
-    /// The limits negotiated at the start.
+    /// The limits agreed for the connection.
     pub(crate) fn agreed(&self, size: u64) -> Agreed {
         Agreed { size, block: self.block, depth: self.depth }
     }
@@ -144,9 +146,9 @@ impl Hello {
 /// The listener's answer to a hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Welcome {
-    /// Whether it lets the initiator in.
+    /// Whether the initiator is accepted.
     pub verdict: Result<(), Refusal>,
-    /// Bytes that it has.
+    /// The size in bytes.
     pub size: u64,
     bounds: (u32, u32),
 }
@@ -168,7 +170,7 @@ impl Welcome {
         bytes
     }
 
-    /// `None`: another protocol.
+    /// Returns `None` for another protocol.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Welcome> {
         let bytes: &[u8; WELCOME] = bytes.try_into().ok()?;
         let bounds = (word(bytes, 24), word(bytes, 28));
@@ -191,11 +193,11 @@ pub(crate) struct Agreed {
     size: u64,
     /// The longest I/O, in bytes.
     pub block: u32,
-    /// I/Os outstanding at most.
+    /// Maximum outstanding I/Os.
     pub depth: u32,
 }
 
-/// An I/O asked for.
+/// A request for an I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub id: u32,
@@ -221,7 +223,7 @@ impl Request {
         bytes
     }
 
-    /// `None`: it is malformed, or asks for more than was agreed on.
+    /// Returns `None` if the request is malformed or exceeds the agreed limits.
     pub(crate) fn parse(bytes: &[u8], agreed: &Agreed) -> Option<Request> {
         let bytes: &[u8; REQUEST] = bytes.try_into().ok()?;
         let kind = match word(bytes, 4) {
@@ -238,7 +240,7 @@ impl Request {
     }
 }
 
-/// An I/O done.
+/// The reply to a completed I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
     pub id: u32,
@@ -260,7 +262,7 @@ impl Reply {
     }
 }
 
-/// The number at a place that is within the bytes.
+/// The 32-bit number at offset `at`, which must be within the bytes.
 fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
@@ -304,7 +306,7 @@ mod tests {
         assert_eq!(said(Hello { version: 2, ..Hello::new(1, 1) }), Err(Refusal::Version));
         let full = Welcome::new(Err(Refusal::Full), &bounds);
         assert_eq!(Welcome::parse(&full.to_bytes()), Some(full));
-        // A later version may answer whatever it likes behind its number.
+        // A later version may use the bytes after its version number freely.
         let mut later = Welcome::new(Ok(()), &bounds).to_bytes();
         later[8] = 2;
         assert_eq!(Welcome::parse(&later).map(|w| w.verdict), Some(Err(Refusal::Version)));

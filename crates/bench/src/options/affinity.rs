@@ -1,12 +1,12 @@
-//! `-a`: which processors threads run on, round robin: `-a0,2`, `-ag0,0,2,g1,5`.
+//! `-a`: the processors on which threads run, round robin: `-a0,2`, `-ag0,0,2,g1,5`.
 
 use super::OptionError;
 use crate::profile::Affinity;
 
-/// Most assignments of one command line.
+/// Maximum assignments in a command line.
 const ASSIGNMENTS_MAX: usize = 16_384;
 
-/// Takes what follows `-a`; nothing and `g` are the default, round robin over all.
+/// Parses the text after `-a`; an empty text and `g` mean the default, round robin over all processors.
 pub(super) fn parse(text: &str, into: &mut Vec<Affinity>) -> Result<(), OptionError> {
     if text.is_empty() || text == "g" {
         return Ok(());

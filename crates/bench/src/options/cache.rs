@@ -1,9 +1,9 @@
-//! `-S`: which caches may serve I/O, built up over the whole command line so that contradictions are found.
+//! `-S`: the caches that I/O may use, collected over the whole command line to detect contradictions.
 
 use super::OptionError;
 use crate::profile::{CacheMode, Target};
 
-/// The effect of `-S` and `-h` so far.
+/// The combined effect of `-S` and `-h` so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CacheFlags {
     mode: Option<CacheMode>,
@@ -12,7 +12,7 @@ pub(super) struct CacheFlags {
 }
 
 impl CacheFlags {
-    /// Takes `-S<letters>`.
+    /// Processes `-S<letters>`.
     pub(super) fn add(&mut self, letters: &str) -> Result<(), OptionError> {
         // Bare -S is -Su.
         let letters = if letters.is_empty() { "u" } else { letters };
@@ -71,7 +71,7 @@ impl CacheFlags {
         Ok(())
     }
 
-    /// Takes `-Sh` or the old `-h`.
+    /// Processes `-Sh` or the old `-h`.
     pub(super) fn unbuffered_write_through(&mut self) -> Result<(), OptionError> {
         if self.mode.is_some() || self.write_through || self.mapped {
             return Err(OptionError::Conflict("-Sh is -Suw and contradicts another -S: leave one out"));

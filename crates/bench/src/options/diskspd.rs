@@ -1,12 +1,12 @@
-//! DiskSPD's command line, in two passes as DiskSPD does it: first what others depend on (block size, targets, `-X`)
-//! and what goes with an XML profile, then the rest.
+//! DiskSPD's command line, parsed in two passes as by DiskSPD: first the options on which others depend
+//! (block size, targets, `-X`) and those allowed with an XML profile, then the rest.
 
 use super::cache::CacheFlags;
 use super::size::{number, size, size_prefix};
 use super::{OptionError, Parsed, World, affinity, distribution, xml};
 use crate::profile::{BLOCK_DEFAULT, Content, FlushMode, Format, Priority, Profile, Rate, Target, TimeSpan};
 
-/// Most targets of one command line.
+/// Maximum targets in a command line.
 const TARGETS_MAX: usize = 4096;
 /// The number of I/Os for each dot of `-P` without a number.
 const PROGRESS_DEFAULT: u32 = 65_536;
@@ -25,7 +25,7 @@ struct Shared {
     seed: Option<u32>,
     experiment: u32,
     xml: Option<String>,
-    /// The first option that does not go with `-X`.
+    /// The first option that is not allowed with `-X`.
     not_with_xml: Option<String>,
     targets: Vec<String>,
 }
@@ -67,7 +67,8 @@ fn from_xml(
         .map_err(|source| OptionError::Xml { path: path.to_owned(), source })
 }
 
-/// The letter of an option and what follows it; `None` for a target. A lone dash is an option without a letter.
+/// Splits an option into its letter and value. Returns `None` for a target. A lone dash is an option without
+/// a letter.
 fn option(arg: &str) -> Option<(char, &str)> {
     let rest = arg.strip_prefix('-')?;
     let mut chars = rest.chars();
@@ -185,7 +186,7 @@ fn second_pass(args: &[String], shared: &Shared, warnings: &mut Vec<String>) -> 
     Ok(profile)
 }
 
-/// The profile as far as it has been said. All targets of a command line are alike.
+/// The profile built so far. All targets of a command line have the same options.
 struct Builder<'w> {
     profile: Profile,
     span: TimeSpan,
@@ -206,7 +207,7 @@ impl Builder<'_> {
             if value.is_empty() { Ok(()) } else { Err(OptionError::Unknown(arg.to_owned())) }
         };
         match letter {
-            // The first pass has these.
+            // Processed in the first pass.
             ':' | 'b' | 'C' | 'd' | 'R' | 'v' | 'W' | 'X' | 'z' => {}
             'a' => affinity::parse(value, &mut span.affinity)?,
             'B' => self.base(value)?,

@@ -1,13 +1,13 @@
-//! `-rd`: which part of the random I/O goes to which part of the target.
+//! `-rd`: the distribution of random I/O over parts of the target.
 
 use super::OptionError;
 use super::size::{number32, size_prefix};
 use crate::profile::{Distribution, Unit};
 
-/// Most ranges: a share is at least one percent, and holes may stand between.
+/// Maximum ranges: a share is at least one percent, and there may be holes between them.
 const RANGES_MAX: usize = 256;
 
-/// Takes what follows `-rd`: `pct90/10:5/20` or `abs90/10G:0/10G`.
+/// Parses the text after `-rd`: `pct90/10:5/20` or `abs90/10G:0/10G`.
 pub(super) fn parse(text: &str, block: u32) -> Result<Distribution, OptionError> {
     let bad = |why| OptionError::Value { option: "-rd".to_owned(), value: text.to_owned(), why };
     let (unit, list) = if let Some(list) = text.strip_prefix("pct") {

@@ -1,12 +1,13 @@
 //! Command lines: DiskSPD's ([`parse`]) and SQLIO's ([`sqlio::parse`]), and DiskSPD's XML profiles ([`xml`]).
 //!
-//! **What it is.** Pure functions from arguments to a [`Profile`]. External facts are passed in as [`World`]:
-//! how to read a file and the value of `-z` without a number. Options that DiskSPD refuses are refused with
-//! the valid form; options that it accepts without effect cause a warning.
+//! **What it is.** Pure functions from arguments to a [`Profile`]. [`World`] passes in external facts: how to
+//! read a file, and the seed for `-z` without a number. Options that DiskSPD refuses are refused, and the
+//! message shows the valid form; options that it accepts without effect cause a warning.
 //!
-//! **What differs.** A number with letters after it is refused where DiskSPD takes the number (`-t4x`). Options that
-//! exist only in Windows (events, ETW, drive letters) are refused with what does the same here. `-x` is accepted:
-//! I/O completes in one way here. `/` does not begin an option: it begins a path. `-Rjson` is ours.
+//! **Differences.** A number followed by letters (`-t4x`) is refused, while DiskSPD uses the number. Options
+//! that exist only in Windows (events, ETW, drive letters) are refused, and the message names the equivalent.
+//! `-x` is accepted, although all I/O completes in the same way here. `/` begins a path, not an option.
+//! `-Rjson` is an extension.
 
 mod affinity;
 mod cache;
@@ -27,29 +28,29 @@ use crate::profile::Profile;
 pub use sample::USAGE;
 pub use validate::{OUTSTANDING_MAX, validate};
 
-/// The external facts for a command line.
+/// External facts for parsing a command line.
 pub struct World<'a> {
     /// Reads a file (`-X`, SQLIO's `-F`).
     pub read: &'a dyn Fn(&str) -> io::Result<String>,
-    /// The seed for `-z` without one.
+    /// The seed for `-z` without a number.
     pub seed: u32,
 }
 
-/// A command line understood.
+/// A parsed command line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parsed {
     /// The run.
     pub profile: Profile,
-    /// Accepted options with little or no effect.
+    /// Warnings about accepted options with little or no effect.
     pub warnings: Vec<String>,
-    /// How words of another tool were taken.
+    /// How options of another tool were translated.
     pub mappings: Vec<String>,
 }
 
-/// Why a command line is refused.
+/// Why a command line was refused.
 #[derive(Debug, Error)]
 pub enum OptionError {
-    /// A value that cannot be understood.
+    /// An invalid value.
     #[error("{option}{value}: {why}")]
     Value {
         /// The option.
@@ -71,7 +72,7 @@ pub enum OptionError {
         /// The largest.
         most: u32,
     },
-    /// No such option.
+    /// An unknown option.
     #[error(
         "{0}: there is no such option; -? lists all options; write a path that begins with a dash as ./-name"
     )]
@@ -79,36 +80,36 @@ pub enum OptionError {
     /// An option after a target.
     #[error("{0}: write options before the targets")]
     AfterTarget(String),
-    /// Something of Windows.
+    /// A feature that exists only in Windows.
     #[error("{option}: {why}")]
     NotHere {
-        /// It.
+        /// The option.
         option: String,
-        /// Why not, and what does the same.
+        /// The reason, and the equivalent.
         why: &'static str,
     },
-    /// Options that do not go together.
+    /// Contradicting options.
     #[error("{0}")]
     Conflict(&'static str),
-    /// An option that does not go with `-X`.
+    /// An option that is not allowed with `-X`.
     #[error(
         "{0}: an XML profile (-X) contains this setting; only -W -d -C -R -v -z and targets can be combined with it"
     )]
     WithXml(String),
-    /// No target.
+    /// The target is missing.
     #[error(
         "name at least one target: a file, a block device, \\\\server\\share\\path or smb://server/share/path"
     )]
     NoTarget,
-    /// A path of Windows.
+    /// A Windows path.
     #[error("{path}: {why}")]
     Path {
-        /// It.
+        /// The path.
         path: String,
         /// The valid form.
         why: &'static str,
     },
-    /// A distribution (`-rd`) that does not add up.
+    /// An inconsistent distribution (`-rd`).
     #[error("-rd: {0}")]
     Distribution(String),
     /// A template without a path.
@@ -122,45 +123,45 @@ pub enum OptionError {
         /// Bytes of a block.
         block: u32,
     },
-    /// More than a run may have.
+    /// A value above a limit.
     #[error("{what}: {value} exceeds the limit of {most}")]
     TooMuch {
-        /// Of what.
+        /// The limited quantity.
         what: &'static str,
-        /// How much was asked.
+        /// The requested value.
         value: u64,
-        /// How much there may be.
+        /// The limit.
         most: u64,
     },
     /// A file that could not be read.
     #[error("{path}: {source}")]
     Read {
-        /// It.
+        /// The path.
         path: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A profile that is none.
+    /// An invalid profile.
     #[error("{path}: {source}")]
     Xml {
         /// The file.
         path: String,
-        /// Why.
+        /// The cause.
         source: xml::XmlError,
     },
-    /// A line of SQLIO's parameter file.
+    /// An invalid line of SQLIO's parameter file.
     #[error("{path}, line {line}: {why}")]
     ParameterFile {
         /// The file.
         path: String,
-        /// From 1.
+        /// Line number, from 1.
         line: usize,
         /// The problem, and the valid form.
         why: &'static str,
     },
 }
 
-/// Understands a command line of DiskSPD, without the program's name.
+/// Parses a command line of DiskSPD, without the program's name.
 ///
 /// # Errors
 /// See [`OptionError`].

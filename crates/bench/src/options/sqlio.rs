@@ -1,16 +1,16 @@
 //! SQLIO's command line, translated to DiskSPD's options. Each translation is reported
-//! ([`Parsed::mappings`]), because some options have no equivalent: `-T100` and the `R` and `T` of `-BYRT`
-//! belong to an SQLIO that was never released, and are interpreted by the demonstrations that used them.
+//! ([`Parsed::mappings`]), because some options have no equivalent. `-T100` and the `R` and `T` of `-BYRT`
+//! belong to an SQLIO that was never released; they are interpreted as by the demonstrations that used them.
 
 use super::diskspd::refuse_windows_path;
 use super::size::number;
 use super::{OptionError, Parsed, World, validate};
 use crate::profile::{Affinity, CacheMode, Profile, Target, TimeSpan};
 
-/// Most lines of a parameter file.
+/// Maximum lines of a parameter file.
 const FILES_MAX: usize = 4096;
 
-/// Understands a command line of SQLIO, without the program's name.
+/// Parses a command line of SQLIO, without the program's name.
 ///
 /// # Errors
 /// See [`OptionError`].

@@ -232,7 +232,7 @@ fn sqlio_defaults_and_parameter_files() {
 }
 
 proptest! {
-    /// No arguments make the parsers panic, and accepted ones obey the bounds.
+    /// No arguments make the parsers panic, and accepted ones satisfy the limits.
     #[test]
     fn any_words(args in proptest::collection::vec("-?[a-zA-Z:#*/\\\\]{0,3}[0-9]{0,12}[KMGTbirsg:/,x.%é]{0,4}", 0..8)) {
         let read = |_: &str| Ok("<Profile><TimeSpans/></Profile>".to_owned());

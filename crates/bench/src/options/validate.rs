@@ -1,17 +1,17 @@
-//! Rules that a profile must keep, wherever it comes from: DiskSPD's, and bounds on what a run may take.
+//! Validates profiles from any source: DiskSPD's rules, and limits on a run's resources.
 
 use super::OptionError;
 use crate::profile::{CacheMode, Content, Distribution, FlushMode, Profile, Target, TimeSpan, Unit};
 
-/// Most threads of a run.
+/// Maximum threads of a run.
 pub const THREADS_MAX: u64 = 8192;
 /// Maximum outstanding I/Os of a thread: the size of one io_uring.
 pub const OUTSTANDING_MAX: u64 = 32_768;
-/// Longest phase, in seconds: 30 days.
+/// The longest phase, in seconds: 30 days.
 pub const PHASE_MAX_S: u32 = 30 * 24 * 3600;
-/// Most intervals of `-D` in a run.
+/// Maximum intervals of `-D` in a run.
 pub const INTERVALS_MAX: u64 = 1_000_000;
-/// Largest write buffer (`-Z<size>`), in bytes.
+/// The largest write buffer (`-Z<size>`), in bytes.
 pub const WRITE_BUFFER_MAX: u64 = 16 << 30;
 
 /// Checks a profile; returns warnings for options without effect.

@@ -1,4 +1,4 @@
-//! DiskSPD's XML profiles. Unknown elements are refused, as by validation against its schema.
+//! DiskSPD's XML profiles. Unknown elements are refused, as when validating against its schema.
 
 mod fields;
 
@@ -12,85 +12,85 @@ use crate::profile::{
     Target, ThreadTarget, TimeSpan, Unit,
 };
 
-/// Longest profile, in bytes.
+/// The longest profile, in bytes.
 const LENGTH_MAX: usize = 16 << 20;
-/// Most of what may repeat: time spans, targets of one, ranges, assignments.
+/// Maximum repetitions: time spans, targets of a time span, ranges, assignments.
 const REPEATS_MAX: usize = 16_384;
 
-/// Why a text is no profile.
+/// Why a text is not a valid profile.
 #[derive(Debug, Error)]
 pub enum XmlError {
     /// Not XML.
     #[error("not valid XML: {0}")]
     Syntax(#[from] roxmltree::Error),
-    /// Longer than any profile.
+    /// The text is too long.
     #[error("longer than {LENGTH_MAX} bytes")]
     TooLong,
-    /// Something that the schema does not know there.
+    /// An element that the schema does not allow there.
     #[error("line {line}: <{element}> does not belong in <{parent}>")]
     Element {
-        /// From 1.
+        /// Line number, from 1.
         line: u32,
         /// The element.
         element: String,
-        /// Where.
+        /// Its parent element.
         parent: String,
     },
-    /// A second one where there is one.
+    /// A second element where only one is allowed.
     #[error("line {line}: a second <{element}>")]
     Twice {
-        /// From 1.
+        /// Line number, from 1.
         line: u32,
         /// The element.
         element: String,
     },
-    /// The required element.
+    /// A required element is missing.
     #[error("line {line}: <{parent}> has no <{element}>")]
     Missing {
-        /// From 1.
+        /// Line number, from 1.
         line: u32,
         /// The element.
         element: &'static str,
-        /// Where.
+        /// Its parent element.
         parent: String,
     },
-    /// A value of another kind.
+    /// A value of the wrong type.
     #[error("line {line}: <{element}>{value}</{element}>: expected {expected}")]
     Value {
-        /// From 1.
+        /// Line number, from 1.
         line: u32,
-        /// Where.
-        element: String,
         /// The element.
+        element: String,
+        /// The value.
         value: String,
         /// The valid form.
         expected: &'static str,
     },
-    /// Things that do not go together.
+    /// Contradicting settings.
     #[error("line {line}: {why}")]
     Conflict {
-        /// From 1.
+        /// Line number, from 1.
         line: u32,
-        /// Which, and what to do.
+        /// The settings, and what to do.
         why: &'static str,
     },
-    /// A path of Windows.
+    /// A Windows path.
     #[error("line {line}: {why}")]
     Path {
-        /// From 1.
+        /// Line number, from 1.
         line: u32,
-        /// Which, and what to write.
+        /// The path, and the valid form.
         why: String,
     },
-    /// `*3` where two paths were named.
+    /// A template without a path, such as `*3` when only two paths were given.
     #[error("template {0} has no path: name one more target after the options")]
     NoSubstitute(String),
-    /// More paths than templates.
+    /// There are more paths than templates.
     #[error("{0}: the profile has no template for this path: leave it out")]
     UnusedSubstitute(String),
 }
 
-/// Reads a profile. `substitutes` are the paths for `*1`, `*2` …; none leaves the templates as they are.
+/// Parses a profile. `substitutes` are the paths for `*1`, `*2` …; if there are none, templates are kept.
 ///
 /// # Errors
 /// See [`XmlError`].
@@ -102,7 +102,7 @@ pub fn read(text: &str, substitutes: &[String], warnings: &mut Vec<String>) -> R
     let root = document.root_element();
     let root = match root.tag_name().name() {
         "Profile" => root,
-        // A result holds its profile.
+        // A result document contains its profile.
         "Results" => child(root, "Profile")?,
         other => {
             return Err(XmlError::Element {

@@ -1,4 +1,4 @@
-//! Distributions of random I/O, as requested and as effective.
+//! Distributions of random I/O: requested and effective.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use super::size::padded;
 use crate::engine::SpanResults;
 use crate::profile::{Distribution, Range, Unit};
 
-/// The lines of a distribution, each after `indent`.
+/// The lines of a distribution, each prefixed by `indent`.
 pub(super) fn lines(distribution: &Distribution, indent: &str) -> String {
     let mut out = String::new();
     match distribution.unit {
@@ -59,7 +59,7 @@ pub(super) fn effective(span: &SpanResults) -> String {
     out
 }
 
-/// Numbers, with ` -` in place of the middle of three and more in a row.
+/// Formats numbers; the middle of three or more consecutive ones is replaced by ` -`.
 fn runs(numbers: &BTreeSet<usize>) -> String {
     let mut out = String::new();
     let mut run: Option<(usize, usize)> = None;

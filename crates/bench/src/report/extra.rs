@@ -1,4 +1,4 @@
-//! Results without a place in DiskSPD's report: I/O method, errors, cost.
+//! Results that DiskSPD's report does not contain: I/O method, errors, cost.
 
 use std::collections::BTreeMap;
 
@@ -24,12 +24,12 @@ pub(super) fn sums(span: &SpanResults) -> Extra {
     }
 }
 
-/// Microseconds of processor time for each I/O; `None` without I/Os.
+/// Microseconds of processor time per I/O. Returns `None` without I/Os.
 pub(super) fn us_per_io(cpu_s: f64, ios: u64) -> Option<f64> {
     (ios > 0).then(|| cpu_s * 1e6 / ios as f64)
 }
 
-/// The section of the text report; empty if there is nothing to say.
+/// The section of the text report; empty if there are no such results.
 pub(super) fn text(span: &SpanResults) -> String {
     let mut lines = Vec::new();
     if !span.engine.is_empty() {

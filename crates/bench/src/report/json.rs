@@ -4,19 +4,19 @@
 //! |---|---|
 //! | `tool`, `version` | `causeway bench` and its version |
 //! | `system` | this machine: name, start (seconds since 1970), governor, processors |
-//! | `profile` | what was asked for, as [`crate::profile::Profile`] |
-//! | `mappings` | how words of SQLIO were taken |
-//! | `warnings` | what was accepted without effect |
-//! | `timespans` | what each found |
+//! | `profile` | the requested run, as [`crate::profile::Profile`] |
+//! | `mappings` | how options of SQLIO were translated |
+//! | `warnings` | options accepted without effect |
+//! | `timespans` | the results of each time span |
 //!
 //! A time span has `test_time_s`, `engine`, `stopped`, `cpu` (percent, by processor, in the order of
 //! `system.processors`), `cpu_average`, `processes` (`cpu_s`, `us_per_io`), `read`, `write`, `total`,
-//! `service` (open loop: latency counted from the real submission), `short`, `unfinished`, `overdue`,
-//! `errors` (`what`, `count`), `verified`, `work_requests` (over RDMA: this end's, by kind, warm-up and
-//! cool-down included; `ios`: for how many I/Os; `per_io`: of these without receives), `iops_series` (with
-//! `-D`) and `threads`, whose `targets` have the same members. A sum has `ios`, `bytes`, `iops`, `mib_per_s`,
-//! `iops_stdev` (with `-D`) and `latency_ms` (with `-L`): `count`, `min`, `mean`, `stdev`, `max` and
-//! percentiles `p25` to `p99.9999999`. Times are in the unit of the member's name; bytes are bytes.
+//! `service` (open loop: latency measured from the actual submission), `short`, `unfinished`, `overdue`,
+//! `errors` (`what`, `count`), `verified`, `work_requests` (RDMA: those of this end by kind, including
+//! warm-up and cool-down; `ios`: the number of I/Os; `per_io`: per I/O, without receives), `iops_series`
+//! (with `-D`) and `threads`, whose `targets` have the same members. A sum has `ios`, `bytes`, `iops`,
+//! `mib_per_s`, `iops_stdev` (with `-D`) and `latency_ms` (with `-L`): `count`, `min`, `mean`, `stdev`, `max`
+//! and percentiles `p25` to `p99.9999999`. The unit of a time is in the member's name; bytes are bytes.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ use crate::engine::{
 };
 use crate::profile::{Profile, Range};
 
-/// The percentiles that are reported.
+/// The reported percentiles.
 const PERCENTILES: [&str; 13] = [
     "25",
     "50",
@@ -164,10 +164,10 @@ struct Waits {
     completions: [u64; 8],
 }
 
-/// A profile that is not run (`-Rpjson`).
+/// The report of a profile that is not run (`-Rpjson`).
 ///
 /// # Errors
-/// The serializer's; plain data has none.
+/// The serializer's error, which plain data does not cause.
 pub fn profile(profile: &Profile) -> serde_json::Result<String> {
     serde_json::to_string_pretty(profile)
 }
@@ -175,7 +175,7 @@ pub fn profile(profile: &Profile) -> serde_json::Result<String> {
 /// The report of a run.
 ///
 /// # Errors
-/// The serializer's; plain data has none.
+/// The serializer's error, which plain data does not cause.
 pub fn report(report: &Report<'_>, mappings: &[String], warnings: &[String]) -> serde_json::Result<String> {
     let (tool, version) = ("causeway bench", env!("CARGO_PKG_VERSION"));
     let timespans = report.spans.iter().map(span).collect();

@@ -1,11 +1,11 @@
-//! Sizes as DiskSPD prints them.
+//! Formats sizes like DiskSPD.
 
-/// The largest binary unit that is not larger than the size, with two digits after the point unless it is even.
+/// Uses the largest binary unit that does not exceed the size, with two decimals unless it is a whole number.
 pub(super) fn size(bytes: u64) -> String {
     padded(bytes, 0)
 }
 
-/// The same, with the number at least `width` characters wide.
+/// Like [`size`], with the number padded to `width` characters.
 pub(super) fn padded(bytes: u64, width: usize) -> String {
     for (shift, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")] {
         let one = 1u64 << shift;

@@ -1,8 +1,8 @@
-//! SQLIO's summary: throughput, latency, and its histogram of whole milliseconds.
+//! SQLIO's summary: throughput, latency, and its histogram in whole milliseconds.
 
 use crate::engine::{SpanResults, Tally};
 
-/// The last of SQLIO's columns: this many milliseconds and more.
+/// The last column of the histogram: this many milliseconds or more.
 const LAST_MS: u64 = 24;
 
 /// The summary of a time span.

@@ -1,4 +1,4 @@
-//! Reports beside texts that were composed by hand from DiskSPD's documented layout.
+//! Compares reports with texts composed by hand from DiskSPD's documented layout.
 
 use std::time::Duration;
 
@@ -272,7 +272,7 @@ fn a_profile_survives_xml() {
         let out = xml::profile(&profile);
         let mut again =
             read_xml::read(&out, &[], &mut Vec::new()).unwrap_or_else(|e| panic!("{words}: {e}\n{out}"));
-        // The document does not hold these.
+        // The document does not contain these.
         (profile.command_line, profile.profile_only) = (String::new(), false);
         for span in profile.timespans.iter_mut().chain(&mut again.timespans) {
             span.targets.iter_mut().for_each(|t| t.alignment = t.alignment());

@@ -21,7 +21,7 @@ const PERCENTILES: [(f64, &str); 13] = [
     (99.9999999, "9-nines"),
 ];
 
-/// A profile that is not run (`-Rptext`).
+/// The report of a profile that is not run (`-Rptext`).
 pub fn profile(profile: &Profile) -> String {
     text_profile::profile(profile)
 }
@@ -88,7 +88,7 @@ fn results(out: &mut String, report: &Report<'_>, asked: &TimeSpan, span: &SpanR
 }
 
 fn cpu(out: &mut String, system: &SystemInfo, span: &SpanResults) {
-    // Columns appear where there is more than one of something, from the outermost in.
+    // A column is shown if there is more than one value, from the outermost level in.
     let columns = [
         (system.distinct(|p| p.socket).len() > 1, "Socket | ", 7),
         (system.distinct(|p| p.node).len() > 1, "Node | ", 5),

@@ -4,7 +4,7 @@ use super::distribution;
 use super::size::size;
 use crate::profile::{CacheMode, Content, FlushMode, Priority, Profile, Rate, Target, TimeSpan};
 
-/// `Input parameters`, with the command line above.
+/// `Input parameters`, preceded by the command line.
 pub(super) fn profile(profile: &Profile) -> String {
     let mut out = format!("\nCommand Line: {}\n\n", profile.command_line);
     if profile.experiment_flags != 0 {
@@ -60,7 +60,7 @@ fn time_span(out: &mut String, span: &TimeSpan) {
     }
 }
 
-/// A target, with all that was said of it.
+/// A target with its options.
 pub(super) fn target(span: &TimeSpan, target: &Target) -> String {
     let path = match target.path.strip_prefix('*') {
         Some(number) => format!("\tpath: template target '{number}'\n"),

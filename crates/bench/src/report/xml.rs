@@ -6,7 +6,7 @@ use super::{Report, utc, xml_profile};
 use crate::engine::{Bucket, Buckets, CpuShares, Latency, SpanResults, SystemInfo, TargetResults};
 use crate::profile::{Profile, TimeSpan};
 
-/// A profile that is not run (`-Rpxml`).
+/// The report of a profile that is not run (`-Rpxml`).
 pub fn profile(profile: &Profile) -> String {
     let mut w = Writer::new();
     xml_profile::profile(&mut w, profile);
@@ -289,7 +289,7 @@ fn target(w: &mut Writer, asked: &TimeSpan, target: &TargetResults) {
     }
 }
 
-/// `<Causeway>`: values without an element in DiskSPD; omitted if there are none.
+/// `<Causeway>`: values for which DiskSPD has no element; omitted if there are none.
 fn extra(w: &mut Writer, span: &SpanResults) {
     let (sums, verified) = (sums(span), span.verified());
     if span.engine.is_empty() && sums.errors.is_empty() && verified.is_none() && span.processes.is_empty() {

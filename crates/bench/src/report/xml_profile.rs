@@ -12,7 +12,7 @@ pub(super) fn profile(w: &mut Writer, profile: &Profile) {
         if profile.experiment_flags != 0 {
             w.leaf("ExperimentFlags", profile.experiment_flags);
         }
-        // The schema knows these two.
+        // The schema allows only these two.
         w.leaf("ResultFormat", if profile.format == Format::Xml { "xml" } else { "text" });
         w.leaf("Verbose", profile.verbose);
         if profile.verbose_stats {
@@ -43,7 +43,7 @@ fn time_span(w: &mut Writer, span: &TimeSpan) {
         w.leaf("RequestCount", span.request_count);
         w.leaf("IoBucketDuration", span.bucket_ms);
         w.leaf("RandSeed", span.seed);
-        // DiskSPD reads this and does not write it; without it -Zr would be lost.
+        // DiskSPD reads this element but does not write it; without it -Zr would be lost.
         if span.random_write_data {
             w.leaf("RandomWriteData", true);
         }

@@ -1,8 +1,8 @@
-//! XML as DiskSPD lays it out: two spaces for each level, an element a line.
+//! XML in DiskSPD's layout: indented by two spaces per level, one element per line.
 
 use std::fmt::Display;
 
-/// A text that grows.
+/// Collects the text.
 pub(super) struct Writer {
     pub(super) out: String,
     depth: usize,
@@ -34,12 +34,12 @@ impl Writer {
         self.line(&format!("<{name}{}>{}</{name}>", joined(attributes), escaped(&value.to_string())));
     }
 
-    /// An element with others in it.
+    /// An element with children.
     pub(super) fn node(&mut self, name: &str, children: impl FnOnce(&mut Writer)) {
         self.node_with(name, &[], children);
     }
 
-    /// The same, with attributes.
+    /// An element with attributes and children.
     pub(super) fn node_with(
         &mut self,
         name: &str,
@@ -58,7 +58,7 @@ fn joined(attributes: &[(&str, String)]) -> String {
     attributes.iter().map(|(name, value)| format!(" {name}=\"{}\"", escaped(value))).collect()
 }
 
-/// Text that means itself in XML. Control characters, which XML cannot hold, become `?`.
+/// Escapes text for XML. Control characters, which XML does not allow, become `?`.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

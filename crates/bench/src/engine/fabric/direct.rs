@@ -1,7 +1,7 @@
-//! The initiator's end over RDMA: a queue pair for each target of the thread.
+//! The initiator over RDMA: a queue pair for each target of the thread.
 //!
-//! An I/O costs the minimum of SMB Direct: a registration and a Send here; the peer's Send invalidates. A
-//! read's memory stays with its slot and is exposed again for each I/O.
+//! An I/O costs the minimum of SMB Direct: one registration and one Send; the peer's Send invalidates the
+//! registration. A read's memory stays with its slot and is registered again for each I/O.
 
 use std::borrow::Cow;
 use std::future::poll_fn;
@@ -25,7 +25,7 @@ use crate::engine::payload::{gathered, memory, runtime};
 use crate::fabric::wire::{Hello, REPLY, Reply, Request};
 use crate::fabric::{FabricError, FabricPlace};
 
-/// How long the ends of connections may take.
+/// Time limit for closing the connections.
 const END: Duration = Duration::from_secs(2);
 
 /// See the module.
@@ -38,7 +38,7 @@ pub(super) struct Direct {
     failed: Vec<usize>,
 }
 
-/// The driven connection.
+/// The connections with their slots.
 struct Ends {
     lanes: Vec<Lane>,
     slots: Vec<Slot>,
@@ -47,13 +47,13 @@ struct Ends {
 
 struct Lane {
     qp: IwarpQueuePair,
-    /// Nothing completes any more.
+    /// The connection is lost: nothing completes any more.
     lost: bool,
     size: u64,
     source: Sg,
     counters: Option<Arc<Block>>,
     invalidated: u64,
-    /// Work requests of what opening took.
+    /// Work requests posted while opening.
     before: WorkRequests,
 }
 
@@ -61,7 +61,7 @@ struct Slot {
     room: u32,
     /// The data of the next write, if it is not the source.
     buffer: Vec<u8>,
-    /// Where reads go; empty while it is exposed.
+    /// The memory for reads; empty while it is registered.
     sink: SgMut,
     in_flight: Option<InFlight>,
 }
@@ -93,7 +93,8 @@ impl Direct {
         Ok(Direct { runtime, env, arena, ends, failed: Vec::new() })
     }
 
-    /// Exposes memory and asks the peer to use it; `None`: the connection is gone, or memory is.
+    /// Registers memory and sends the request. Returns `None` if the connection is lost or memory is
+    /// exhausted.
     fn start(&mut self, io: &Io) -> Option<InFlight> {
         let Direct { ends: Ends { lanes, slots, .. }, arena, .. } = self;
         let (lane, slot) = (&mut lanes[io.lane], &mut slots[io.slot]);
@@ -129,7 +130,7 @@ impl Direct {
 }
 
 impl Ends {
-    /// Ready when an I/O has ended.
+    /// Ready when an I/O has completed.
     fn poll(&mut self, cx: &mut Context<'_>, done: &mut Vec<Completion>) -> Poll<()> {
         let Ends { lanes, slots, polled } = self;
         for (at, lane) in lanes.iter_mut().enumerate() {
@@ -167,12 +168,12 @@ impl Lane {
     ) -> Result<Lane, FabricError> {
         let hello = Hello::new(block, depth).to_bytes();
         let outstanding = depth as usize;
-        // A Send for each I/O, and as many again that are sent but whose completions were not processed yet.
+        // A Send for each I/O, and as many again for Sends whose completions were not processed yet.
         let options =
             Options { max_wr: outstanding * 2 + 16, max_regions: outstanding, ..Options::default() };
         let (mut qp, answer) =
             connect(place.address()?, env.clone(), &hello, options).await.map_err(|e| match e {
-                // A refusal brings the listener's reason.
+                // A refusal contains the listener's reason.
                 SetupError::Rejected(answer) => admitted(&answer).err().unwrap_or(FabricError::Stranger),
                 SetupError::Transport(kind) => FabricError::Unreachable(kind.into()),
                 SetupError::Frame(_) => FabricError::Stranger,
@@ -205,10 +206,10 @@ impl Lane {
         Some(now.since(&self.before))
     }
 
-    /// Takes a work request's completion.
+    /// Processes a work request's completion.
     ///
     /// # Errors
-    /// The peer broke the protocol, or the connection ended.
+    /// The peer violated the protocol, or the connection ended.
     fn completed(
         &mut self,
         at: usize,
@@ -218,14 +219,14 @@ impl Lane {
     ) -> Result<(), Fault> {
         let (mut buf, invalidated) = match completion.result {
             Ok(Done::Recv { buf, invalidated }) => (buf, invalidated),
-            // Flushed requests: the connection's end follows.
+            // Flushed requests: the end of the connection is reported separately.
             Ok(_) | Err(_) => return Ok(()),
         };
         let reply = Reply::parse(&buf).ok_or(Fault::Protocol)?;
         let slot = slots.get_mut(reply.id as usize).ok_or(Fault::Protocol)?;
         let io = slot.in_flight.filter(|i| i.lane == at && i.length == reply.length);
         let io = io.ok_or(Fault::Protocol)?;
-        // An I/O has ended when the peer cannot reach its memory any more.
+        // An I/O is complete only when the peer can no longer access its memory.
         let (_, exposed) = invalidated.filter(|(stag, _)| *stag == io.stag).ok_or(Fault::Protocol)?;
         self.invalidated += 1;
         if let Exposed::Sink { bufs, .. } = exposed {

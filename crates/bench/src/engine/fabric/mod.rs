@@ -1,7 +1,7 @@
-//! Targets on a fabric: `direct` over RDMA, `socket` over TCP. The other end is [`crate::fabric`]'s.
+//! Targets on a fabric: `direct` over RDMA, `socket` over TCP. The peer is in [`crate::fabric`].
 //!
-//! The peer stores nothing, so checking reads (`--verify`) and creating a file (`-c`) are refused. Data of
-//! reads arrives in this process and is not examined.
+//! The peer stores nothing, so verifying reads (`--verify`) and creating a file (`-c`) are refused. Data of
+//! reads is received but not examined.
 
 mod direct;
 mod socket;
@@ -37,14 +37,14 @@ fn fabric(place: &Place) -> Option<&FabricPlace> {
     if let Place::Fabric(place) = place { Some(place) } else { None }
 }
 
-/// Bytes that a listener has, if its answer lets us in.
+/// The size of the listener's store in bytes, if it accepted the connection.
 fn admitted(answer: &[u8]) -> Result<u64, FabricError> {
     let welcome = Welcome::parse(answer).ok_or(FabricError::Stranger)?;
     welcome.verdict.map_err(FabricError::Refused)?;
     Ok(welcome.size)
 }
 
-/// The longest I/O and the I/Os outstanding of a thread.
+/// The longest I/O, and the number of outstanding I/Os of a thread.
 fn extent(setup: &Setup) -> (u32, u32) {
     (setup.slots.iter().copied().max().unwrap_or(0), setup.slots.len() as u32)
 }

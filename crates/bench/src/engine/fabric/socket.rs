@@ -1,4 +1,4 @@
-//! The initiator's end over sockets: one for each target of the thread, and `poll(2)`.
+//! The initiator over sockets: one for each target of the thread, with `poll(2)`.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -17,14 +17,14 @@ use crate::engine::offsets::Kind;
 use crate::fabric::wire::{Hello, REPLY, REQUEST, Reply, Request, WELCOME};
 use crate::fabric::{FabricError, FabricPlace};
 
-/// How long a listener may take to answer a connection and a hello.
+/// Time limit for the listener to accept a connection and answer the hello.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes received at a time.
+/// Bytes received by one call.
 const INPUT: usize = 256 << 10;
-/// A payload with at least this many bytes outstanding is received directly into its slot's memory. A shorter
-/// one stays in the receive buffer, because it is not examined.
+/// If at least this many bytes of a payload are outstanding, they are received directly into the slot's
+/// memory. Shorter payloads stay in the receive buffer, because they are not examined.
 const DIRECT: usize = 16 << 10;
-/// Pieces sent in one call.
+/// Maximum pieces sent by one call.
 const PIECES: usize = 256;
 
 /// See the module.
@@ -41,22 +41,22 @@ struct Link {
     size: u64,
     source: std::sync::Arc<Memory>,
     out: VecDeque<Piece>,
-    /// Sent bytes of the first piece.
+    /// Bytes of the first piece already sent.
     sent: usize,
     input: Vec<u8>,
-    /// Received and unprocessed bytes.
+    /// The range of received but unprocessed bytes.
     held: std::ops::Range<usize>,
-    /// A read whose bytes come, and how many are still to come.
+    /// The slot of the read whose payload is being received, and the bytes outstanding.
     reading: Option<(usize, usize)>,
 }
 
-/// Something to send.
+/// A piece of data to send.
 enum Piece {
     /// Requests.
     Heads(Vec<u8>),
-    /// Of the target's source: from here on, this many bytes.
+    /// A part of the target's source: offset and length in bytes.
     Source(usize, usize),
-    /// Of a slot's write buffer, this many bytes.
+    /// The first bytes of a slot's write buffer: slot and length.
     Buffer(usize, usize),
 }
 
@@ -75,7 +75,7 @@ struct Slot {
     room: usize,
     /// The data of the next write, if it is not the source.
     buffer: Vec<u8>,
-    /// Where a long read goes.
+    /// The buffer for long reads.
     target: Vec<u8>,
     in_flight: Option<InFlight>,
 }
@@ -111,7 +111,7 @@ impl Sockets {
     }
 }
 
-/// Connects and is let in; the bytes that the listener has.
+/// Connects and sends the hello; returns the socket and the listener's size in bytes.
 fn connect(place: &FabricPlace, (block, depth): (u32, u32)) -> Result<(TcpStream, u64), FabricError> {
     let mut stream =
         TcpStream::connect_timeout(&place.address()?, PATIENCE).map_err(FabricError::Unreachable)?;
@@ -124,7 +124,7 @@ fn connect(place: &FabricPlace, (block, depth): (u32, u32)) -> Result<(TcpStream
         stream.set_nonblocking(true)
     };
     talk().map_err(|e: io::Error| match e.kind() {
-        // Another server hangs up at such words, or waits for more of them.
+        // Another kind of server closes the connection, or waits for more input.
         ErrorKind::UnexpectedEof | ErrorKind::WouldBlock | ErrorKind::ConnectionReset => {
             FabricError::Stranger
         }
@@ -181,7 +181,7 @@ impl Link {
         Ok(())
     }
 
-    /// Takes what has come.
+    /// Receives and processes available data.
     fn read(&mut self, at: usize, slots: &mut [Slot], done: &mut Vec<Completion>) -> Result<(), Fault> {
         loop {
             let kept = self.held.len();
@@ -261,7 +261,7 @@ fn ended(slot: usize, slots: &mut [Slot]) -> Result<Completion, Fault> {
 }
 
 impl Sockets {
-    /// Ends a connection: its outstanding I/Os have failed.
+    /// Marks a connection as lost: its outstanding I/Os fail.
     fn lose(&mut self, at: usize, fault: Fault, done: &mut Vec<Completion>) {
         self.links[at].lost = true;
         self.links[at].out.clear();
@@ -272,7 +272,7 @@ impl Sockets {
         }
     }
 
-    /// Waits until a socket has something or takes something again; which.
+    /// Waits until some sockets are readable or writable; returns their indexes.
     fn wait(&self, until: Instant) -> io::Result<Vec<usize>> {
         let left = until.saturating_duration_since(self.env.now());
         let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
@@ -325,7 +325,7 @@ impl Backend for Sockets {
         while done.is_empty() {
             let ready = self.wait(until)?;
             if ready.is_empty() {
-                return Ok(()); // it is late
+                return Ok(()); // timeout
             }
             for at in ready {
                 let link = &mut self.links[at];

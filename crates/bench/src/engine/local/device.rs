@@ -1,5 +1,5 @@
-//! Block devices among the targets: a run writes to one only with explicit permission, and while no other
-//! process uses it.
+//! Protects block devices: a run writes to one only with explicit permission, and while no other process uses
+//! it.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -11,13 +11,13 @@ use crate::engine::error::OpenError;
 use crate::engine::verify::SECTOR;
 use crate::profile::Target;
 
-/// Claims each block device that is written to, as long as the result lives: neither the device nor a part of
-/// it is mounted, used as swap or part of an array, and it cannot become so. Once for the run: a claim
-/// excludes other claims, not the threads that open the device after it. `allowed`: the caller has permitted
-/// overwriting devices.
+/// Claims each block device that will be written, for the lifetime of the result: neither the device nor a
+/// part of it may be mounted, used as swap or be part of an array, now or meanwhile. One claim serves the
+/// whole run: it excludes other claims, but not the threads that open the device later. `allowed`: the caller
+/// has permitted overwriting devices.
 ///
 /// # Errors
-/// No permission, or the device is in use; before anything is written.
+/// There is no permission, or the device is in use. Nothing has been written then.
 pub(in crate::engine) fn claim<'a>(
     targets: impl Iterator<Item = &'a Target>,
     allowed: bool,
@@ -25,7 +25,7 @@ pub(in crate::engine) fn claim<'a>(
     let mut claims: Vec<(u64, File)> = Vec::new();
     for target in targets.filter(|t| t.write_percent > 0) {
         let path = &target.path;
-        // A missing path will become a file, and an inaccessible one is refused when it is opened.
+        // A missing path will become a file; an inaccessible one fails when it is opened.
         let Ok(metadata) = std::fs::metadata(path) else { continue };
         if !metadata.file_type().is_block_device() || claims.iter().any(|c| c.0 == metadata.rdev()) {
             continue;
@@ -43,10 +43,10 @@ pub(in crate::engine) fn claim<'a>(
     Ok(claims.into_iter().map(|c| c.1).collect())
 }
 
-/// Bytes that unbuffered I/O to this target is made of: a device's logical block, else 512.
+/// The unit of unbuffered I/O to this target, in bytes: a device's logical block, else 512.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub(in crate::engine) fn sector(path: &str) -> io::Result<u64> {
     let is_device = std::fs::metadata(path)?.file_type().is_block_device();
     if is_device { Ok(ioctl_blksszget(File::open(path)?)?.into()) } else { Ok(SECTOR) }

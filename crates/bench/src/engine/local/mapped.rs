@@ -1,7 +1,8 @@
-//! I/O to memory mappings (`-Sm`): a copy, which is done when it is submitted.
+//! I/O to memory mappings (`-Sm`): a copy, which completes during submission.
 //!
-//! **Unsafe.** A mapping of a file changes when others write the file, so no slice of it is made: bytes are copied with
-//! raw pointers within its bounds. A file that is cut off meanwhile ends the process with SIGBUS, as any mapping does.
+//! **Unsafe.** A mapping changes when other processes write the file, so no slice of it is created: bytes are
+//! copied with raw pointers within its bounds. If the file is truncated meanwhile, the process gets SIGBUS,
+//! as with any mapping.
 #![allow(unsafe_code)]
 
 use std::borrow::Cow;
@@ -52,7 +53,7 @@ impl Mapped {
             if target.write_percent > 0 {
                 protection |= ProtFlags::WRITE;
             }
-            // SAFETY: a new mapping at an address of the kernel's choice touches no memory that exists.
+            // SAFETY: the kernel chooses the address of the new mapping, so no existing memory is affected.
             let start = unsafe { mmap(ptr::null_mut(), length, protection, MapFlags::SHARED, &file.file, 0) }
                 .map_err(|e| failed(e.into()))?;
             let start =
@@ -73,12 +74,12 @@ impl Mapped {
         if offset.checked_add(length).is_none_or(|end| end > view.length) {
             return Err(Fault::System(libc::EFAULT));
         }
-        // SAFETY: `offset + length` is within the mapping, as was just checked.
+        // SAFETY: `offset + length` is within the mapping, as just checked.
         let at = unsafe { view.start.as_ptr().add(offset) };
         match io.kind {
             Kind::Read => {
                 let into = self.memory.bytes_mut()[slot.read..slot.read + length].as_mut_ptr();
-                // SAFETY: both have `length` bytes and are different mappings.
+                // SAFETY: both ranges have `length` bytes and are in different mappings.
                 unsafe { ptr::copy_nonoverlapping(at, into, length) };
             }
             Kind::Write => {
@@ -88,11 +89,11 @@ impl Mapped {
                         self.sources[io.lane].bytes().get(n..n + length).ok_or(Fault::System(libc::EFAULT))?
                     }
                 };
-                // SAFETY: as above; the mapping is writable, because the target is written.
+                // SAFETY: as above; the mapping is writable, because the target is opened for writing.
                 unsafe { ptr::copy_nonoverlapping(from.as_ptr(), at, length) };
                 if view.flush {
                     let begin = offset - offset % PAGE;
-                    // SAFETY: within the mapping, and from a page boundary on.
+                    // SAFETY: the range is within the mapping and starts at a page boundary.
                     let flushed = unsafe {
                         msync(
                             view.start.as_ptr().add(begin).cast(),
@@ -143,7 +144,7 @@ impl Backend for Mapped {
 
 impl Drop for View {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's, and pointers into it are used within `copy` only.
+        // SAFETY: this value owns the mapping, and pointers into it are used only within `copy`.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.length) };
     }
 }

@@ -1,7 +1,7 @@
 //! Files and block devices of this machine.
 //!
-//! `ring` does their I/O by io_uring, `mapped` (`-Sm`) by memory mappings; `device` protects devices from
-//! unintended writes. This module opens the targets and lays them out in memory.
+//! `ring` does I/O by io_uring, `mapped` (`-Sm`) by memory mappings; `device` protects devices from
+//! unintended writes. This module opens the targets and assigns memory to slots.
 
 mod device;
 mod mapped;
@@ -78,7 +78,7 @@ impl LocalFile {
     }
 }
 
-/// The I/O priority as `ioprio_set(2)` has it: class and level.
+/// The I/O priority in the format of `ioprio_set(2)`: class and level.
 fn ioprio(priority: Priority) -> u16 {
     const BEST_EFFORT: u16 = 2 << 13;
     const IDLE: u16 = 3 << 13;
@@ -89,7 +89,7 @@ fn ioprio(priority: Priority) -> u16 {
     }
 }
 
-/// Where each slot's buffers are within the thread's memory. Slots begin at page boundaries.
+/// The offsets of each slot's buffers within the thread's memory. Slots begin at page boundaries.
 struct Layout {
     slots: Vec<Slot>,
     bytes: usize,
@@ -115,7 +115,7 @@ impl Layout {
         Ok(Layout { slots, bytes: at })
     }
 
-    /// The places of a set-up's buffers, and the memory that they are in.
+    /// The layout of a set-up's buffers, and their memory.
     fn with_memory(setup: &Setup) -> Result<(Layout, Memory), OpenError> {
         let layout = Layout::new(&setup.slots).map_err(|source| OpenError::Memory {
             bytes: 0,
@@ -145,7 +145,7 @@ fn describe(setup: &Setup, how: &str) -> String {
     words.join(", ")
 }
 
-/// How long there is until `until`.
+/// The time until `until`.
 fn left(env: &env::Env, until: Instant) -> std::time::Duration {
     until.saturating_duration_since(env.now())
 }

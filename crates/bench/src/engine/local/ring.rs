@@ -1,9 +1,9 @@
 //! I/O by io_uring: one ring for each thread.
 //!
-//! **Unsafe.** The kernel reads and writes buffers of slots between submission and completion. Invariants: a
-//! slot with an I/O in flight is not submitted again and no slice of its buffers is given out (the engine
-//! uses free slots only, and `in_flight` here is checked); memory and files outlive the ring's I/O: with I/O
-//! in flight at the end, both are leaked.
+//! **Unsafe.** The kernel reads and writes slots' buffers between submission and completion. Invariants: a
+//! slot with an outstanding I/O is not submitted again, and no slice of its buffers is handed out (the engine
+//! uses only free slots, and `in_flight` is checked here); memory and files outlive the ring's I/O: if I/O is
+//! outstanding at the end, both are leaked.
 #![allow(unsafe_code)]
 
 use std::borrow::Cow;
@@ -25,12 +25,12 @@ use crate::engine::offsets::Kind;
 /// See the module.
 pub(super) struct Ring {
     ring: IoUring,
-    /// Shared with the kernel while I/O is in flight.
+    /// Used by the kernel while I/O is outstanding.
     held: ManuallyDrop<Held>,
     slots: Vec<Slot>,
     busy: Vec<bool>,
     in_flight: usize,
-    /// Completions that did not need the kernel.
+    /// Completions of I/Os that were not submitted to the kernel.
     failed: Vec<Completion>,
     lanes: Vec<LaneState>,
     description: String,
@@ -40,7 +40,7 @@ pub(super) struct Ring {
 struct Held {
     memory: Memory,
     sources: Vec<Arc<Memory>>,
-    /// Open for as long as the ring names their numbers.
+    /// Kept open because the ring refers to their descriptors.
     _files: Vec<LocalFile>,
 }
 
@@ -107,7 +107,7 @@ impl Ring {
 
     fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
         loop {
-            // SAFETY: the buffer and the file that the entry names live until its completion (see the module).
+            // SAFETY: the buffer and file of the entry live until its completion (see the module).
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return Ok(());
             }
@@ -186,13 +186,14 @@ impl Backend for Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         if self.in_flight == 0 {
-            // SAFETY: dropped once, here; the kernel has no I/O on any of it.
+            // SAFETY: dropped only here, and the kernel has no I/O on any of it.
             unsafe { ManuallyDrop::drop(&mut self.held) };
         }
     }
 }
 
-/// A ring with as much cooperation as the kernel knows: one thread submits, completions come when it asks.
+/// A ring with the cooperative options that the kernel supports: one thread submits, and completions are
+/// delivered on its system calls.
 fn ring(entries: u32) -> io::Result<IoUring> {
     let new = IoUring::builder().setup_single_issuer().setup_coop_taskrun().build(entries);
     match new {
@@ -201,8 +202,7 @@ fn ring(entries: u32) -> io::Result<IoUring> {
     }
 }
 
-/// Whether the kernel only requests a retry: time is up, a signal arrived, or completions must be taken
-/// first.
+/// Whether the caller should just retry: a timeout, a signal, or completions must be taken first.
 fn waits(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN))
 }

@@ -1,4 +1,4 @@
-//! Reading elements: by name, each once, and only what belongs there.
+//! Reads elements by name: each at most once, and only those that are allowed.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use roxmltree::Node;
 
 use super::{REPEATS_MAX, XmlError};
 
-/// The children of an element, by name: each at most once, and only those that belong there.
+/// The children of an element, by name: each at most once, and only those that are allowed.
 pub(super) struct Fields<'a, 'i> {
     parent: Node<'a, 'i>,
     nodes: HashMap<&'a str, Node<'a, 'i>>,

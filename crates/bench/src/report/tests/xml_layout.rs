@@ -1,10 +1,10 @@
-//! Whole XML documents, line by line: what DiskSPD 2.2 writes for the same run, composed by hand from its
-//! published layout. An element that moves, an attribute, a unit or a number of digits that changes is a
-//! difference.
+//! Complete XML documents, line by line: what DiskSPD 2.2 writes for the same run, composed by hand from its
+//! published layout. Any change of an element, attribute, unit or number of digits is detected.
 
 use super::*;
 
-/// A read bucket and a write bucket of `<Iops>`: how many, shortest, longest, mean and deviation of the latencies.
+/// A read bucket and a write bucket of `<Iops>`: count, minimum, maximum, mean and deviation of the
+/// latencies.
 fn bucket(ms: u64, read: u64, write: u64, read_ms: [&str; 4], write_ms: [&str; 4]) -> String {
     let [r0, r1, r2, r3] = read_ms;
     let [w0, w1, w2, w3] = write_ms;
@@ -51,7 +51,8 @@ fn percentiles() -> String {
     whole.chain(nines).chain([bucket("100", "3.000")]).collect()
 }
 
-/// Three processors: two of a group, on one core, and one of another group, on another node and of another kind.
+/// Three processors: two in one group on one core, and one in another group, on another node and of another
+/// class.
 fn machine() -> SystemInfo {
     SystemInfo {
         computer_name: "lab".to_owned(),
@@ -80,7 +81,7 @@ fn results() -> SpanResults {
     SpanResults { elapsed: MS(2000), threads, cpu, ..SpanResults::default() }
 }
 
-/// A processor of `<CpuUtilization>`, by its six numbers and four shares.
+/// A processor of `<CpuUtilization>`, with its six numbers and four shares.
 fn processor(numbers: [u32; 6], shares: [&str; 4]) -> String {
     let [socket, node, group, core, class, id] = numbers;
     let [usage, user, kernel, idle] = shares;
@@ -245,7 +246,7 @@ fn a_report_is_diskspds_line_by_line() {
     same(&xml::report(&Report { profile: &profile, system: &machine(), spans: &[found] }), &expected);
 }
 
-/// Compares by lines, so that what differs is found.
+/// Compares line by line, to report the differing line.
 fn same(got: &str, expected: &str) {
     for (n, (got, expected)) in got.lines().zip(expected.lines()).enumerate() {
         assert_eq!(got, expected, "line {}", n + 1);
@@ -253,7 +254,7 @@ fn same(got: &str, expected: &str) {
     assert_eq!(got.len(), expected.len(), "one of them ends sooner");
 }
 
-/// The one `<Target>` of a profile, without what every target has before and behind it.
+/// The only `<Target>` of a profile, without the parts that all targets have in common.
 fn target(words: &str) -> Vec<String> {
     let out = xml::profile(&asked(words));
     let lines = out.lines().map(str::trim);
@@ -301,7 +302,7 @@ fn what_a_target_may_have_is_where_diskspd_has_it() {
         "<ThreadStride>0</ThreadStride>",
     ];
     assert_eq!(target("-si64K -t2 -Smw -Nv -Z f"), interlocked);
-    // Bytes per millisecond have no unit.
+    // Bytes per millisecond are written without a unit.
     let bytes = xml::profile(&asked("-g7 -I1 f"));
     let end = "          <Throughput>7</Throughput>
           <ThreadsPerFile>1</ThreadsPerFile>
