@@ -1,31 +1,32 @@
-//! Cells with one writer.
+//! Blocks of counters with a single writer.
 //!
 //! Invariants:
-//! 1. One thread at a time writes to a block; handing the writing over orders memory (a mutex, an `Arc`'s last drop,
-//!    a task's move). So an addition needs no locked instruction.
-//! 2. `version` is odd while an [`Update`] is under way. [`Block::values`] gives all of an update or nothing of it.
-//! 3. Two blocks share no cache line, nor a pair that is fetched together.
+//! 1. Only one thread at a time writes to a block, and passing that role to another thread orders memory (a
+//!    mutex, an `Arc`'s last drop, a task's move). So an addition needs no locked instruction.
+//! 2. `version` is odd while an [`Update`] is in progress. [`Block::values`] returns all of an update or
+//!    nothing of it.
+//! 3. Blocks share no cache line, nor an aligned pair of lines that the processor prefetches together.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Cells of a block.
+/// The number of cells in a block.
 pub const CELLS: usize = 64;
 
-/// Which cell.
+/// The index of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell(pub(crate) u8);
 
-/// What the cells of a block, or of several together, hold. Sums wrap.
+/// The values of the cells of a block, or the sums of several blocks. Sums wrap.
 pub type Values = [u64; CELLS];
 
-/// Counts of one owner.
+/// The counters of one owner.
 #[repr(align(128))]
 pub struct Block {
     version: AtomicU64,
     cells: [AtomicU64; CELLS],
 }
 
-/// Several cells that change together.
+/// A change of several cells that readers see as a whole.
 pub struct Update<'a> {
     block: &'a Block,
     version: u64,
@@ -38,35 +39,36 @@ impl Default for Block {
 }
 
 impl Block {
-    /// Adds to one cell; its one writer calls this.
+    /// Adds to a cell; only the block's writer may call this.
     #[inline]
     pub fn add(&self, cell: Cell, n: u64) {
         let c = self.cell(cell);
         c.store(c.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// Sets one cell; its one writer calls this.
+    /// Sets a cell; only the block's writer may call this.
     pub fn set(&self, cell: Cell, n: u64) {
         self.cell(cell).store(n, Ordering::Relaxed);
     }
 
-    /// One cell.
+    /// The value of a cell.
     #[inline]
     pub fn get(&self, cell: Cell) -> u64 {
         self.cell(cell).load(Ordering::Relaxed)
     }
 
-    /// Adds to one cell from any thread; never to a cell that [`Block::add`] is used on.
+    /// Adds to a cell from any thread. Must not be mixed with [`Block::add`] on the same cell.
     pub fn add_shared(&self, cell: Cell, n: u64) {
         self.cell(cell).fetch_add(n, Ordering::Relaxed);
     }
 
-    /// Takes from one cell from any thread, as [`Block::add_shared`].
+    /// Subtracts from a cell from any thread; see [`Block::add_shared`].
     pub fn sub_shared(&self, cell: Cell, n: u64) {
         self.cell(cell).fetch_sub(n, Ordering::Relaxed);
     }
 
-    /// Begins a change of several cells, which ends when the value is dropped; its one writer calls this.
+    /// Begins an update of several cells, which ends when the value is dropped; only the block's writer may
+    /// call this.
     #[inline]
     pub fn update(&self) -> Update<'_> {
         let version = self.version.load(Ordering::Relaxed);
@@ -76,7 +78,7 @@ impl Block {
         Update { block: self, version }
     }
 
-    /// All cells, as they were between two updates.
+    /// All cells, consistent with respect to updates.
     pub fn values(&self) -> Values {
         loop {
             let before = self.version.load(Ordering::Acquire);
@@ -85,7 +87,7 @@ impl Block {
             if before.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == before {
                 return values;
             }
-            // The writer is in the middle of a few stores, or was taken off its processor there.
+            // The writer is in the middle of an update, perhaps preempted.
             std::thread::yield_now();
         }
     }
@@ -103,7 +105,7 @@ impl Update<'_> {
         self.block.add(cell, n);
     }
 
-    /// One cell.
+    /// The value of a cell.
     pub fn get(&self, cell: Cell) -> u64 {
         self.block.get(cell)
     }

@@ -1,4 +1,4 @@
-//! Instances: what is counted for one share, session, connection or provider.
+//! Instances: the counters of one share, session, connection or provider.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub struct Instance {
     name: String,
     /// Values of [`Set::labels`], in their order.
     labels: Vec<String>,
-    /// Cells that any thread changes, rarely.
+    /// Cells that any thread may change; changes are rare.
     shared: Block,
     members: Mutex<Members>,
 }
@@ -23,11 +23,11 @@ pub struct Instance {
 struct Members {
     live: Vec<Arc<Block>>,
     io: IoMembers,
-    /// What those counted that have left.
+    /// The sums of blocks that have left.
     left: LeftOver,
 }
 
-/// The disks that count for an instance, what those counted that do no more, and what is counted elsewhere.
+/// The disks of an instance, the sums of disks that have left, and values counted elsewhere.
 #[derive(Default)]
 struct IoMembers {
     live: Vec<Arc<IoTally>>,
@@ -37,7 +37,7 @@ struct IoMembers {
 
 type Source = Box<dyn Fn() -> IoSource + Send + Sync>;
 
-/// An instance of a set of disks: its name, its labels and what counts for it.
+/// The description of a disk instance: its name, labels and disks.
 pub struct IoInstance {
     /// Its name.
     pub name: String,
@@ -45,7 +45,7 @@ pub struct IoInstance {
     pub labels: Vec<String>,
     /// The disks.
     pub tallies: Vec<Arc<IoTally>>,
-    /// Asked by readers.
+    /// Called by readers for values counted elsewhere.
     pub source: Source,
 }
 
@@ -62,7 +62,7 @@ impl Instance {
         Instance { name, labels, shared: Block::default(), members: Mutex::default() }
     }
 
-    /// As Windows shows it.
+    /// The instance name as Windows shows it.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -72,12 +72,12 @@ impl Instance {
         &self.labels
     }
 
-    /// From now on `block` counts for this instance, with all that it has counted before.
+    /// Adds `block` to this instance, including its earlier counts.
     pub fn join(&self, block: &Arc<Block>) {
         self.members.lock().live.push(Arc::clone(block));
     }
 
-    /// `block` counts no more; what it counted stays.
+    /// Removes `block`; its counts remain in the sum.
     pub fn leave(&self, block: &Arc<Block>) {
         let mut members = self.members.lock();
         if let Some(at) = members.live.iter().position(|b| Arc::ptr_eq(b, block)) {
@@ -86,17 +86,17 @@ impl Instance {
         }
     }
 
-    /// Adds to a cell that belongs to no member, from any thread.
+    /// Adds to a cell of the instance itself, from any thread.
     pub fn add(&self, cell: Cell, n: u64) {
         self.shared.add_shared(cell, n);
     }
 
-    /// Takes from a cell that belongs to no member, from any thread.
+    /// Subtracts from a cell of the instance itself, from any thread.
     pub fn sub(&self, cell: Cell, n: u64) {
         self.shared.sub_shared(cell, n);
     }
 
-    /// The sums now.
+    /// The current sums.
     pub fn values(&self) -> Values {
         let members = self.members.lock();
         let mut sum = members.left.0;
@@ -105,7 +105,7 @@ impl Instance {
         sum
     }
 
-    /// The same of disks, with the histograms of reads, writes and flushes.
+    /// The current sums of the disks, with the histograms of reads, writes and flushes.
     pub(crate) fn io(&self) -> (Values, [Histogram; 3]) {
         let members = self.members.lock();
         let mut sum = members.io.left;
@@ -115,7 +115,7 @@ impl Instance {
         (whole.values, whole.latencies)
     }
 
-    /// These disks count for it from now on, with all that they have counted.
+    /// Replaces the disks of the instance; their earlier counts are included.
     fn take_io(&self, tallies: Vec<Arc<IoTally>>, source: Source) {
         let mut members = self.members.lock();
         let io = &mut members.io;
@@ -133,7 +133,7 @@ pub struct Instances {
     list: Mutex<BTreeMap<String, Arc<Instance>>>,
 }
 
-/// An instance that goes when this is dropped.
+/// Removes its instance on drop.
 pub struct Opened {
     instances: Arc<Instances>,
     instance: Arc<Instance>,
@@ -144,12 +144,13 @@ impl Instances {
         Instances { set, list: Mutex::default() }
     }
 
-    /// The set that they are of.
+    /// The set of these instances.
     pub fn set(&self) -> &'static Set {
         self.set
     }
 
-    /// The instance of this name, new or not; it stays. `labels` are the values of [`Set::labels`].
+    /// Returns the instance with this name; creates it if needed. It is never removed. `labels` are the
+    /// values of [`Set::labels`].
     pub fn lasting(&self, name: &str, labels: &[&str]) -> Arc<Instance> {
         let mut list = self.list.lock();
         if let Some(i) = list.get(name) {
@@ -161,19 +162,20 @@ impl Instances {
         instance
     }
 
-    /// A new instance that goes with what it is for. Where the name is taken, `#1` and so on is added, as Windows does.
+    /// Creates an instance that is removed when the returned value is dropped. If the name exists, `#1` and
+    /// so on is appended, as in Windows.
     pub fn open(self: &Arc<Self>, name: &str, labels: &[&str]) -> Opened {
         let mut list = self.list.lock();
         let free = (1..).map(|n| format!("{name}#{n}"));
         let name = std::iter::once(name.to_owned()).chain(free).find(|n| !list.contains_key(n));
-        let name = name.unwrap_or_default(); // there is always a free one
+        let name = name.unwrap_or_default(); // a free name always exists
         let labels = labels.iter().map(|l| (*l).to_owned()).collect();
         let instance = Arc::new(Instance::new(name.clone(), labels));
         list.insert(name, Arc::clone(&instance));
         Opened { instances: Arc::clone(self), instance }
     }
 
-    /// These instances of disks there are from now on, and no others. One that was there before goes on.
+    /// Replaces the set of disk instances. An instance with an unchanged name and labels continues.
     pub fn replace_io(&self, wanted: Vec<IoInstance>) {
         let mut list = self.list.lock();
         list.retain(|name, i| wanted.iter().any(|w| w.name == *name && w.labels == i.labels));
@@ -183,14 +185,14 @@ impl Instances {
         }
     }
 
-    /// What all of them count together.
+    /// The sums of all instances.
     pub(crate) fn sum(&self) -> Values {
         let mut sum = [0; crate::CELLS];
         self.list().iter().for_each(|i| add_values(&mut sum, &i.values()));
         sum
     }
 
-    /// All of them, by name.
+    /// All instances, by name.
     pub fn list(&self) -> Vec<Arc<Instance>> {
         self.list.lock().values().cloned().collect()
     }

@@ -1,11 +1,12 @@
-//! I/O of a disk: how many, how many bytes, how long. Physical and virtual disks are counted alike, and a pool counts
-//! what its virtual disks count.
+//! I/O of a disk: number, bytes and latency. Physical and virtual disks are counted alike, and a pool's
+//! counts are the sums of its virtual disks.
 //!
-//! **Latency.** Each kind of I/O has a histogram with eight buckets for each power of two, from 128 ns up. Percentiles
-//! and sums of time are computed from it, with the middle of each bucket: at most 6 % wrong for one I/O.
+//! **Latency.** Each kind of I/O has a histogram with eight buckets for each power of two, starting at 128
+//! ns. Percentiles and total times are computed from the middle of each bucket: the error is at most 6 % per
+//! I/O.
 //!
-//! **Cost.** An I/O is one relaxed addition when it begins and two when it ends: its bucket, and its bytes. No lock, no
-//! allocation. Any thread may count.
+//! **Cost.** An I/O costs one relaxed addition when it begins and two when it ends: its bucket and its bytes.
+//! No lock, no allocation. Any thread may count.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +16,7 @@ use env::{Env, Moment};
 use crate::block::add_values;
 use crate::{Block, Cell, Values};
 
-/// What an I/O does.
+/// The kinds of I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoKind {
     /// It reads.
@@ -26,7 +27,7 @@ pub enum IoKind {
     Flush,
 }
 
-/// Kinds of I/O.
+/// All kinds of I/O.
 pub(crate) const KINDS: [IoKind; 3] = [IoKind::Read, IoKind::Write, IoKind::Flush];
 
 /// I/Os begun, by kind.
@@ -35,47 +36,48 @@ const BEGUN: [Cell; 3] = [Cell(0), Cell(1), Cell(2)];
 const BYTES: [Cell; 3] = [Cell(3), Cell(4), Cell(5)];
 /// I/Os that failed.
 pub(crate) const ERRORS: Cell = Cell(6);
-/// I/Os ended, by kind: computed from the histograms.
+/// I/Os completed, by kind: computed from the histograms.
 const ENDED: [usize; 3] = [7, 8, 9];
-/// Nanoseconds that these took, by kind: likewise.
+/// Total time of these in nanoseconds, by kind: computed likewise.
 const TIME: [usize; 3] = [10, 11, 12];
-/// Cells that other parts of a pool fill in: see [`IoSource`].
+/// Cells filled by other parts of a pool: see [`IoSource`].
 const HEDGED: usize = 13;
 const HITS: usize = 14;
 const MISSES: usize = 15;
 const RETRIES: usize = 16;
 
-/// Nanoseconds of the smallest bucket, as a power of two.
+/// Binary logarithm of the smallest bucket, in nanoseconds.
 const FINEST: u32 = 7;
-/// Buckets for each power of two, as a power of two.
+/// Binary logarithm of the number of buckets per power of two.
 const FINE: u32 = 3;
-/// Buckets: the last begins at 128 s.
+/// The number of buckets: the last one begins at 128 s.
 pub(crate) const BUCKETS: usize = 28 << FINE;
 
-/// I/Os of one kind by how long they took: those of bucket `i` took at least [`bucket_floor`]`(i)` nanoseconds.
+/// I/Os of one kind by latency: those in bucket `i` took at least [`bucket_floor`]`(i)` nanoseconds.
 pub(crate) type Histogram = [u64; BUCKETS];
 
-/// What is counted of I/O elsewhere, up to now.
+/// Values of an instance that are counted elsewhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IoSource {
-    /// Reads that took so long that another copy was read too.
+    /// Reads that were so slow that another copy was read too.
     pub hedged: u64,
     /// Reads, writes and flushes of virtual disks that were repeated because a disk failed them.
     pub retries: u64,
     /// Checksum tables that were in memory when they were needed.
     pub cache_hits: u64,
-    /// Those that had to be read.
+    /// Checksum tables that had to be read from disk.
     pub cache_misses: u64,
 }
 
-/// What one disk counts.
+/// The counters of one disk.
 pub struct IoTally {
     env: Env,
     block: Block,
     latencies: [[AtomicU64; BUCKETS]; 3],
 }
 
-/// An outstanding I/O. When this is dropped the wait for it has ended, and so it ends.
+/// An outstanding I/O. If it is dropped, for example because the caller stops waiting, the I/O counts as
+/// completed.
 pub struct IoBegun {
     tally: Arc<IoTally>,
     kind: IoKind,
@@ -83,13 +85,13 @@ pub struct IoBegun {
 }
 
 impl IoTally {
-    /// One that has counted nothing.
+    /// A tally with zero counts.
     pub fn new(env: &Env) -> Arc<IoTally> {
         let latencies = [const { [const { AtomicU64::new(0) }; BUCKETS] }; 3];
         Arc::new(IoTally { env: env.clone(), block: Block::default(), latencies })
     }
 
-    /// An I/O begins.
+    /// Counts the beginning of an I/O.
     pub fn begin(self: &Arc<Self>, kind: IoKind) -> IoBegun {
         self.block.add_shared(BEGUN[kind as usize], 1);
         IoBegun { tally: Arc::clone(self), kind, at: self.env.moment() }
@@ -97,18 +99,18 @@ impl IoTally {
 
     pub(crate) fn sums(&self) -> IoSums {
         let latencies = self.latencies.each_ref().map(|h| h.each_ref().map(|n| n.load(Ordering::Relaxed)));
-        // After the ended ones, so that none has ended that has not begun.
+        // Read after the histograms, so that no more I/Os have completed than begun.
         IoSums { values: self.block.values(), latencies }
     }
 }
 
 impl IoBegun {
-    /// It has ended well, with this many bytes read or written.
+    /// The I/O succeeded, with `bytes` read or written.
     pub fn done(self, bytes: u64) {
         self.tally.block.add_shared(BYTES[self.kind as usize], bytes);
     }
 
-    /// It has failed.
+    /// The I/O failed.
     pub fn failed(self) {
         self.tally.block.add_shared(ERRORS, 1);
     }
@@ -121,7 +123,7 @@ impl Drop for IoBegun {
     }
 }
 
-/// What several tallies have counted together.
+/// The sums of several tallies.
 #[derive(Clone, Copy)]
 pub(crate) struct IoSums {
     pub(crate) values: Values,
@@ -142,7 +144,7 @@ impl IoSums {
         }
     }
 
-    /// The values, with those that are computed from the histograms.
+    /// Adds the values that are computed from the histograms.
     pub(crate) fn whole(mut self, source: IoSource) -> IoSums {
         for kind in KINDS.map(|k| k as usize) {
             let ended = |(i, n): (usize, &u64)| (*n, n * bucket_middle(i));
@@ -156,7 +158,7 @@ impl IoSums {
     }
 }
 
-/// The bucket of I/Os that took this many nanoseconds.
+/// The bucket for a latency in nanoseconds.
 pub(crate) fn bucket(ns: u64) -> usize {
     let units = ns >> FINEST;
     let power = units.checked_ilog2().unwrap_or(0);
@@ -165,19 +167,19 @@ pub(crate) fn bucket(ns: u64) -> usize {
     (index as usize).min(BUCKETS - 1)
 }
 
-/// The least nanoseconds of an I/O of a bucket; of the one behind the last, where that would end.
+/// The smallest latency of a bucket, in nanoseconds. Also valid for the index after the last bucket.
 pub(crate) fn bucket_floor(index: usize) -> u64 {
     let (index, fine) = (index as u64, 1 << FINE);
     let units = if index < fine { index } else { (fine + index % fine) << (index / fine - 1) };
     units << FINEST
 }
 
-/// The nanoseconds that an I/O of a bucket counts as.
+/// The latency in nanoseconds that represents a bucket.
 pub(crate) fn bucket_middle(index: usize) -> u64 {
     (bucket_floor(index) + bucket_floor(index + 1)) / 2
 }
 
-/// The same of the bucket that begins with these nanoseconds, as snapshots have it.
+/// The latency that represents the bucket starting at `floor_ns`; snapshots identify buckets by that.
 pub fn middle_of(floor_ns: u64) -> u64 {
     bucket_middle(bucket(floor_ns))
 }
@@ -194,7 +196,7 @@ pub(crate) fn bytes(v: &Values, kind: IoKind) -> u64 {
     v[BYTES[kind as usize].0 as usize]
 }
 
-/// Reads and writes that have begun and not ended.
+/// Reads and writes in progress.
 pub(crate) fn outstanding(v: &Values) -> u64 {
     let of = |kind: IoKind| v[BEGUN[kind as usize].0 as usize].saturating_sub(ended(v, kind));
     of(IoKind::Read) + of(IoKind::Write)

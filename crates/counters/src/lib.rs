@@ -1,22 +1,23 @@
-//! Performance counters in Windows's words, always on.
+//! Performance counters with Windows's names, always enabled.
 //!
-//! **What it is.** A [`Block`] holds the cells of one connection, or of what one connection does on one share, and has
-//! one writer: adding is a load and a store, without lock, allocation or lookup. Blocks are members of an [`Instance`]
-//! (a share, a session, a connection, a provider, a pool), instances belong to a set in a [`Registry`]. [`sets`] is the one
-//! table of definitions: for each Windows counter its name, how it is computed from which metrics, its unit and what
-//! it means; for each metric its Prometheus name. [`Snapshot`] is what was counted at one moment; [`sample`] makes
-//! values of two of them. Disks count in an [`IoTally`] each, which also knows percentiles: see [`io`].
+//! **What it is.** A [`Block`] holds the counters of one connection, or of one connection on one share, and
+//! has a single writer: adding is a load and a store, without lock, allocation or lookup. Blocks are members
+//! of an [`Instance`] (a share, a session, a connection, a provider, a pool); instances belong to a set in a
+//! [`Registry`]. [`sets`] is the table of definitions: for each Windows counter its name, formula, unit and
+//! meaning; for each metric its Prometheus name. A [`Snapshot`] has the counts at one time; [`sample`]
+//! computes values from two of them. Each disk counts in an [`IoTally`], which also provides percentiles: see
+//! [`io`].
 //!
-//! **What it is not.** No history, no names for what does not exist here yet: [`Set::absent`] says
-//! which of Windows's counters are left out, and why.
+//! **What it is not.** It has no history, and no counters for features that do not exist here:
+//! [`Set::absent`] lists the Windows counters that are left out, and why.
 //!
-//! **How a value lives.** A block joins its instances when its owner begins and leaves them when it ends; what it
-//! counted is then added to the instance's own sum under the lock that readers take, so that a reader never misses
-//! or doubles it. Instances of shares stay for as long as the registry lives: their counts never go back. Instances
-//! of connections and sessions go with them.
+//! **How a value lives.** A block joins its instances when its owner begins and leaves them when it ends. Its
+//! counts are then added to the instance's own sum under the lock that readers take, so a reader never misses
+//! or doubles them. Instances of shares exist as long as the registry: their counts never decrease. Instances
+//! of connections and sessions are removed with them.
 //!
-//! **Time.** A request's time runs from when its connection's turn began to its answer. Queue lengths are time integrals
-//! that are right at any moment: see [`requests`].
+//! **Time.** A request's time runs from the beginning of its connection's turn to its answer. Queue lengths
+//! are time integrals that are valid at any time: see [`requests`].
 //!
 //! **Errors.** None: counting cannot fail.
 

@@ -1,4 +1,4 @@
-//! All instances of all sets, and the clock that their times are counted by.
+//! All instances of all sets, and their clock.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
@@ -9,7 +9,7 @@ use crate::requests::Sums;
 use crate::sets::{CLIENT_SHARES, DIRECT, HEALTH, RDMA, SERVER_SHARES, SESSIONS, io};
 use crate::{Instance, Instances, SetSnapshot, Snapshot};
 
-/// Time since a registry was made.
+/// A clock that counts from the creation of a registry.
 #[derive(Clone)]
 pub struct Clock {
     env: Env,
@@ -17,24 +17,24 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Starts now.
+    /// A clock that starts now.
     pub fn new(env: Env) -> Clock {
         Clock { started: env.now(), env }
     }
 
-    /// Now.
+    /// The current time.
     #[inline]
     pub fn now(&self) -> Instant {
         self.env.now()
     }
 
-    /// Now, for [`crate::Tally::whole`].
+    /// The current time, for [`crate::Tally::whole`].
     #[inline]
     pub fn moment(&self) -> Moment {
         self.env.moment()
     }
 
-    /// When a moment is.
+    /// Converts a moment to an [`Instant`].
     pub fn instant(&self, at: Moment) -> Instant {
         self.env.instant(at)
     }
@@ -46,7 +46,7 @@ impl Clock {
     }
 }
 
-/// What one server or client counts. Clones share it.
+/// The counters of one server or client. Clones share them.
 #[derive(Clone)]
 pub struct Registry {
     clock: Clock,
@@ -66,23 +66,23 @@ impl std::fmt::Debug for Registry {
     }
 }
 
-/// RDMA Activity: providers belong to the process.
+/// RDMA Activity. Providers belong to the process, not to a registry.
 static PROVIDERS: LazyLock<Instances> = LazyLock::new(|| Instances::new(&RDMA));
 
-/// The RDMA Activity of one provider.
+/// The RDMA Activity instance of a provider.
 pub fn provider(name: &str) -> Arc<Instance> {
     PROVIDERS.lasting(name, &[name])
 }
 
-/// Storage Health: so do pools.
+/// Storage Health. Pools belong to the process too.
 static POOLS: LazyLock<Instances> = LazyLock::new(|| Instances::new(&HEALTH));
 
-/// The Storage Health of one pool.
+/// The Storage Health instance of a pool.
 pub fn pool_health(name: &str) -> Arc<Instance> {
     POOLS.lasting(name, &[name])
 }
 
-/// So do disks: PhysicalDisk.
+/// PhysicalDisk. Disks belong to the process too.
 pub static PHYSICAL_DISKS: LazyLock<Instances> = LazyLock::new(|| Instances::new(&io::DISKS));
 /// Storage Spaces Virtual Disk.
 pub static VIRTUAL_DISKS: LazyLock<Instances> = LazyLock::new(|| Instances::new(&io::SPACES));
@@ -90,7 +90,7 @@ pub static VIRTUAL_DISKS: LazyLock<Instances> = LazyLock::new(|| Instances::new(
 pub static STORAGE_POOLS: LazyLock<Instances> = LazyLock::new(|| Instances::new(&io::POOLS));
 
 impl Registry {
-    /// An empty one.
+    /// A registry without instances.
     pub fn new(env: Env) -> Registry {
         Registry {
             clock: Clock::new(env),
@@ -106,12 +106,12 @@ impl Registry {
         &self.clock
     }
 
-    /// The requests on all shares of a server since it began to count.
+    /// The sums of requests on all shares of a server.
     pub fn requests(&self) -> Sums {
         Sums::of(&self.server_shares.sum())
     }
 
-    /// What has been counted up to now.
+    /// A snapshot of all current counts.
     pub fn snapshot(&self) -> Snapshot {
         let all =
             [&*self.server_shares, &self.sessions, &self.direct, &PROVIDERS, &self.client_shares, &POOLS];
@@ -122,7 +122,7 @@ impl Registry {
                 (instances.set(), list.into_iter().map(|i| (i.values(), i)).collect::<Vec<_>>())
             })
             .collect();
-        // After the cells: what is under way has begun before.
+        // Read after the cells, so that every request in progress began earlier.
         let at_ns = self.clock.ns(self.clock.now());
         let mut sets: Vec<_> =
             counted.into_iter().map(|(set, list)| SetSnapshot::of(set, &list, at_ns)).collect();

@@ -1,10 +1,11 @@
-//! Requests of one connection on one share: how many, how long, how many bytes.
+//! Requests of one connection on one share: number, duration and bytes.
 //!
-//! **Queue length.** Windows's average queue length is the time integral of the number of requests under way, over an
-//! interval. A change of the queue would need the time of the change before; instead each class of requests keeps the
-//! sum of the starting times of what is under way. Then the integral up to any moment `now` is
-//! `time of what has ended + (number under way) × now − (sum of their starts)`: exact, additive over connections, and
-//! without a look at the clock that is not needed anyway. Sums wrap; the result does not.
+//! **Queue length.** Windows's average queue length is the time integral of the number of requests in
+//! progress, over an interval. Updating that integral at each change would need the time of the previous
+//! change. Instead each class of requests keeps the sum of the start times of the requests in progress. The
+//! integral up to any time `now` is then `time of completed requests + (number in progress) × now − (sum of
+//! start times)`. This is exact, additive over connections, and needs no extra reading of the clock. Sums
+//! wrap, but the result is correct.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,7 +14,7 @@ use env::Moment;
 
 use crate::{Block, Cell, Clock, Instance, Update, Values};
 
-/// What a request is.
+/// The class of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// READ.
@@ -29,15 +30,15 @@ pub const CLASSES: [Class; 3] = [Class::Read, Class::Write, Class::Metadata];
 
 /// Bytes of payload of READs and WRITEs, by class.
 const PAYLOAD: [Cell; 2] = [Cell(12), Cell(13)];
-/// Requests whose payload went by RDMA, by class.
+/// Requests whose payload was transferred by RDMA, by class.
 const DIRECT: [Cell; 2] = [Cell(14), Cell(15)];
-/// Bytes that went by RDMA, by class.
+/// Bytes transferred by RDMA, by class.
 const DIRECT_PAYLOAD: [Cell; 2] = [Cell(16), Cell(17)];
 /// Bytes received and sent, messages and RDMA together.
 pub(crate) const RECEIVED: Cell = Cell(18);
 /// See [`RECEIVED`].
 pub(crate) const SENT: Cell = Cell(19);
-/// Times that a request waited for credits: a client's.
+/// How often a request of a client waited for credits.
 pub(crate) const CREDIT_STALLS: Cell = Cell(20);
 /// Files opened; shared.
 pub const FILES_OPENED: Cell = Cell(21);
@@ -64,40 +65,41 @@ pub const RESILIENT_REOPEN_FAILED: Cell = Cell(34);
 /// Failed reconnects to persistent opens.
 pub const PERSISTENT_REOPEN_FAILED: Cell = Cell(35);
 
-/// Requests begun and ended in one step, by class.
+/// Requests counted in one step at their end, by class.
 const WHOLE: [Cell; 3] = [Cell(24), Cell(25), Cell(26)];
 
-/// The four cells of a class, for what is not in [`WHOLE`]: requests begun, requests ended, time of the latter, sum of the starts of the rest.
+/// The four cells of a class, for requests not counted in [`WHOLE`]: requests begun, requests ended, total
+/// time of the ended ones, sum of the start times of the others.
 fn cells(class: Class) -> [Cell; 4] {
     let first = class as u8 * 4;
     [Cell(first), Cell(first + 1), Cell(first + 2), Cell(first + 3)]
 }
 
-/// What one writer counts of requests, for all the instances that it belongs to.
+/// The request counters of one writer, for all instances to which it belongs.
 pub struct Tally {
     block: Arc<Block>,
     clock: Clock,
     instances: Vec<Arc<Instance>>,
 }
 
-/// A request under way: give it to [`Tally::end`].
+/// A request in progress: pass it to [`Tally::end`].
 #[derive(Clone, Copy, Debug)]
 pub struct Begun {
     class: Class,
-    /// Since the clock's start, in nanoseconds.
+    /// In nanoseconds since the clock's start.
     start: u64,
 }
 
-/// What became of a request, in bytes.
+/// The result of a request, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Done {
     /// Payload read or written.
     pub payload: u64,
-    /// It went by RDMA, not in a message.
+    /// The payload was transferred by RDMA, not in a message.
     pub direct: bool,
-    /// Received with it beyond the bytes passed to [`Tally::begin`].
+    /// Bytes received in addition to those passed to [`Tally::begin`].
     pub received: u64,
-    /// Sent with it, likewise.
+    /// Bytes sent in addition to those passed to [`Tally::begin`].
     pub sent: u64,
 }
 
@@ -114,7 +116,7 @@ impl Tally {
         self.instances.iter().any(|i| Arc::ptr_eq(i, instance))
     }
 
-    /// A request has begun at `now`; a message of `received` bytes came with it and one of `sent` bytes went.
+    /// A request begins at `now`; `received` and `sent` are the bytes of messages so far.
     #[inline]
     pub fn begin(&self, class: Class, now: Instant, received: u64, sent: u64) -> Begun {
         let start = self.clock.ns(now);
@@ -127,8 +129,8 @@ impl Tally {
         Begun { class, start }
     }
 
-    /// A request that began at `start` has ended now, before any other thread could have seen it outstanding:
-    /// one update does for both. Reads the clock and returns the reading, for the caller's next use.
+    /// A request that began at `start` ends now, and no other thread could have seen it in progress, so one
+    /// update covers both. Reads the clock and returns the time for reuse.
     #[inline]
     pub fn whole(&self, class: Class, start: Moment, done: Done) -> Moment {
         let now = self.clock.moment();
@@ -140,17 +142,17 @@ impl Tally {
         now
     }
 
-    /// The clock that it counts by.
+    /// The clock of this tally.
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// It has ended now: reads the clock.
+    /// The request ends now; reads the clock.
     pub fn end(&self, request: Begun, done: Done) {
         self.end_at(request, done, self.clock.now());
     }
 
-    /// It has ended at `now`.
+    /// The request ends at `now`.
     pub fn end_at(&self, Begun { class, start }: Begun, done: Done, now: Instant) {
         let time = self.clock.ns(now).saturating_sub(start);
         let [_, ended, time_ns, starts] = cells(class);
@@ -161,12 +163,12 @@ impl Tally {
         moved(&u, class, done);
     }
 
-    /// A request has to wait for credits.
+    /// Counts a request that has to wait for credits.
     pub fn credit_stall(&self) {
         self.block.add(CREDIT_STALLS, 1);
     }
 
-    /// What is under way ends now: nothing more will be heard of it.
+    /// Counts all requests in progress as ended now, because no result will arrive.
     fn abandon(&self, u: &Update<'_>) {
         let now = self.clock.ns(self.clock.now());
         for class in CLASSES {
@@ -180,7 +182,7 @@ impl Tally {
     }
 }
 
-/// What ended with `done` has moved.
+/// Counts the bytes of a completed request.
 #[inline]
 fn moved(u: &Update<'_>, class: Class, done: Done) {
     u.add(RECEIVED, done.received);
@@ -195,7 +197,7 @@ fn moved(u: &Update<'_>, class: Class, done: Done) {
     }
 }
 
-/// Requests of several instances together.
+/// Sums of requests over several instances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
     /// Requests begun.
@@ -208,9 +210,9 @@ pub struct Sums {
     pub read_bytes: u64,
     /// Payload of WRITEs that ended, in bytes.
     pub written_bytes: u64,
-    /// Of the bytes read, those that went by RDMA.
+    /// Bytes read by RDMA.
     pub read_bytes_direct: u64,
-    /// Of the bytes written, those that came by RDMA.
+    /// Bytes written by RDMA.
     pub written_bytes_direct: u64,
 }
 
@@ -243,7 +245,7 @@ pub(crate) fn ended(v: &Values, class: Class) -> u64 {
     v[class as usize * 4 + 1].wrapping_add(v[usize::from(WHOLE[class as usize].0)])
 }
 
-/// In nanoseconds.
+/// Total time of the class, in nanoseconds.
 pub(crate) fn time(v: &Values, class: Class) -> u64 {
     v[class as usize * 4 + 2]
 }

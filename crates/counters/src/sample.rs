@@ -1,9 +1,9 @@
-//! Values of Windows's counters, computed of two snapshots as Windows does.
+//! Computes the values of Windows's counters from two snapshots, as Windows does.
 
 use crate::io::middle_of;
 use crate::{Counter, How, InstanceSnapshot, Set, Snapshot, Unit};
 
-/// A value, or `None` where two snapshots are needed and the earlier has no such instance.
+/// The value of a counter. Returns `None` if it needs two snapshots and the earlier one lacks the instance.
 pub fn value(
     set: &Set,
     counter: &Counter,
@@ -20,7 +20,7 @@ pub fn value(
     }
     let (before, old) = earlier?;
     let seconds = later.0.at_ns.checked_sub(before.at_ns).filter(|n| *n > 0)? as f64 / 1e9;
-    // An instance of the same name that began anew has counted from nothing.
+    // A new instance with an old name has started from zero.
     let grown = |metrics: &[&str]| {
         let (old, new) = (sum(old, metrics)?, now(metrics)?);
         Some((if new >= old { new - old } else { new }) as f64)
@@ -40,7 +40,8 @@ pub fn value(
     }
 }
 
-/// Nanoseconds that so many percent of the I/Os between two snapshots, or of all, took at most; 0 where there were none.
+/// The latency in nanoseconds that `percent` percent of the I/Os between two snapshots did not exceed; of all
+/// I/Os if `old` is `None`. 0 if there were no I/Os.
 pub fn latency(
     old: Option<&InstanceSnapshot>,
     new: &InstanceSnapshot,
@@ -48,7 +49,7 @@ pub fn latency(
     percent: u8,
 ) -> Option<u64> {
     let (new, old) = (new.latencies.get(metric)?, old.and_then(|o| o.latencies.get(metric)));
-    // One that began anew has counted from nothing.
+    // A new instance has started from zero.
     let old = old.filter(|o| o.values().sum::<u64>() <= new.values().sum());
     let before = |ns: &u64| old.and_then(|o| o.get(ns)).copied().unwrap_or(0);
     let counts: Vec<(u64, u64)> = new.iter().map(|(ns, n)| (*ns, n.saturating_sub(before(ns)))).collect();

@@ -1,4 +1,4 @@
-//! The table of definitions: sets, Windows's counters, and the metrics that they are computed from.
+//! The table of definitions: sets, Windows's counters, and the metrics from which they are computed.
 
 mod client_shares;
 mod direct;
@@ -21,48 +21,49 @@ use crate::Values;
 
 /// A set of counters.
 pub struct Set {
-    /// Windows's name.
+    /// The name in Windows.
     pub name: &'static str,
-    /// What its instances are.
+    /// What an instance represents.
     pub instances: &'static str,
-    /// What its metrics' names begin with in Prometheus.
+    /// The prefix of its metrics' names in Prometheus.
     pub prefix: &'static str,
-    /// Prometheus's labels of an instance.
+    /// The Prometheus labels of an instance.
     pub labels: &'static [&'static str],
     metrics: &'static [&'static [Metric]],
     counters: &'static [&'static [Counter]],
-    /// Windows's counters that are not here, and why.
+    /// Windows counters that are not provided, and why.
     pub absent: &'static [(&'static str, &'static str)],
 }
 
-/// What is counted.
+/// A counted quantity.
 pub struct Metric {
-    /// Its key in JSON; ends with its unit.
+    /// Its key in JSON, which ends with its unit.
     pub name: &'static str,
-    /// Whether it goes down.
+    /// Whether it can decrease.
     pub kind: Kind,
-    /// Of its value in JSON.
+    /// The unit of its value in JSON.
     pub unit: Unit,
-    /// One line.
+    /// A one-line description.
     pub help: &'static str,
     pub(crate) of: fn(&Values, u64) -> u64,
 }
 
-/// What a metric does.
+/// The kinds of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It goes up for as long as its instance lives.
+    /// Never decreases while its instance exists.
     Counter,
-    /// It goes up and down.
+    /// Increases and decreases.
     Gauge,
-    /// How many took how long: see [`InstanceSnapshot::latencies`](crate::InstanceSnapshot::latencies).
+    /// The distribution of latencies: see
+    /// [`InstanceSnapshot::latencies`](crate::InstanceSnapshot::latencies).
     Histogram,
 }
 
-/// What a metric is counted in.
+/// The units of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Things.
+    /// A number without unit.
     Count,
     /// Bytes.
     Bytes,
@@ -70,32 +71,34 @@ pub enum Unit {
     Nanoseconds,
 }
 
-/// One of Windows's counters.
+/// A Windows counter.
 pub struct Counter {
-    /// Windows's name.
+    /// The name in Windows.
     pub name: &'static str,
-    /// How it is computed.
+    /// How its value is computed.
     pub how: How,
-    /// What it is shown in.
+    /// The displayed unit.
     pub unit: &'static str,
-    /// One line.
+    /// A one-line definition.
     pub definition: &'static str,
 }
 
-/// How a counter is computed of two snapshots. Several metrics are summed.
+/// How a counter is computed from two snapshots. Where several metrics are given, their sum counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     /// The difference per second (PERF_COUNTER_BULK_COUNT).
     Rate(&'static [&'static str]),
     /// The later value (PERF_COUNTER_LARGE_RAWCOUNT).
     Value(&'static [&'static str]),
-    /// The later value of the first, in percent of the second's; 0 where that is none (PERF_LARGE_RAW_FRACTION).
+    /// The later value of the first in percent of that of the second; 0 if the second is 0
+    /// (PERF_LARGE_RAW_FRACTION).
     Percent(&'static [&'static str], &'static [&'static str]),
-    /// The first's difference by the second's; 0 where that is none (PERF_AVERAGE_BULK). Nanoseconds become seconds.
+    /// The first's difference divided by the second's; 0 if the second's is 0 (PERF_AVERAGE_BULK).
+    /// Nanoseconds become seconds.
     Average(&'static [&'static str], &'static [&'static str]),
-    /// A time integral's difference by the time (PERF_COUNTER_LARGE_QUEUELEN_TYPE).
+    /// The difference of a time integral divided by the time (PERF_COUNTER_LARGE_QUEUELEN_TYPE).
     Queue(&'static [&'static str]),
-    /// That many percent of a histogram's difference are at most this; 0 where there is none.
+    /// A percentile of a histogram's difference; 0 if that is empty.
     Percentile(&'static str, u8),
 }
 
@@ -118,7 +121,7 @@ pub static SETS: [&Set; 15] = [
     &levels::PROCESS,
 ];
 
-/// The sets that `name` means: Windows's name without regard to case, spaces and hyphens, or its beginning.
+/// Finds sets by name: Windows's name, ignoring case, spaces and hyphens, or a prefix of it.
 pub fn find(name: &str) -> Vec<&'static Set> {
     let plain = |s: &str| s.to_lowercase().replace([' ', '-', '_'], "");
     let wanted = plain(name);
@@ -134,12 +137,12 @@ impl Set {
         self.metrics.iter().copied().flatten()
     }
 
-    /// Its counters, in the order they are shown in.
+    /// Its counters, in display order.
     pub fn counters(&self) -> impl Iterator<Item = &'static Counter> + use<> {
         self.counters.iter().copied().flatten()
     }
 
-    /// A metric of its own.
+    /// The metric of the set with this name.
     pub fn metric(&self, name: &str) -> Option<&'static Metric> {
         self.metrics().find(|m| m.name == name)
     }
@@ -153,7 +156,7 @@ impl Set {
         format!("{}_{name}", self.prefix)
     }
 
-    /// A metric's name as Prometheus shows it.
+    /// A metric's full name in Prometheus.
     pub fn exposed(&self, metric: &Metric) -> String {
         let total = if metric.kind == Kind::Counter { "_total" } else { "" };
         self.prometheus(metric) + total
@@ -161,7 +164,7 @@ impl Set {
 }
 
 impl How {
-    /// The metrics that it needs.
+    /// The metrics from which it is computed.
     pub fn metrics(self) -> impl Iterator<Item = &'static str> {
         let (a, b, c): (&[_], &[_], _) = match self {
             How::Rate(a) | How::Value(a) | How::Queue(a) => (a, &[], None),
@@ -171,7 +174,7 @@ impl How {
         a.iter().chain(b).copied().chain(c)
     }
 
-    /// What it is called in the documentation.
+    /// Its name in the documentation.
     pub fn kind(self) -> &'static str {
         match self {
             How::Rate(_) => "rate",

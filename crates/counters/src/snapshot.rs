@@ -1,4 +1,4 @@
-//! What was counted up to one moment: the document of the control interface and of recordings.
+//! The counts at one time: the document of the control interface and of recordings.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,23 +9,23 @@ use crate::io::{Histogram, bucket_floor};
 use crate::sets::io::LATENCIES;
 use crate::{Instance, Kind, Set, Values};
 
-/// All sets at one moment. Values are accumulators: a client makes rates of two snapshots.
+/// All sets at one time. Values are accumulated: a client computes rates from two snapshots.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Monotonic: nanoseconds since the server (or client) began to count.
+    /// Monotonic time: nanoseconds since the server (or client) began to count.
     pub at_ns: u64,
     /// Wall-clock time: milliseconds since 1970-01-01 UTC.
     pub unix_ms: u64,
-    /// The sets, those without instances too.
+    /// All sets, including those without instances.
     pub sets: Vec<SetSnapshot>,
 }
 
 /// One set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetSnapshot {
-    /// Its name, Windows's.
+    /// Its name in Windows.
     pub set: String,
-    /// By name.
+    /// Its instances, by name.
     pub instances: Vec<InstanceSnapshot>,
 }
 
@@ -36,9 +36,10 @@ pub struct InstanceSnapshot {
     pub instance: String,
     /// Its labels, as in Prometheus.
     pub labels: BTreeMap<String, String>,
-    /// By metric: counts, bytes, nanoseconds.
+    /// Values by metric: counts, bytes, nanoseconds.
     pub values: BTreeMap<String, u64>,
-    /// By histogram: the buckets that are not empty, by the least nanoseconds of their I/Os, and how many those are.
+    /// Histograms by metric: for each non-empty bucket its smallest latency in nanoseconds, and the number of
+    /// I/Os.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub latencies: BTreeMap<String, BTreeMap<u64, u64>>,
 }
@@ -49,13 +50,13 @@ impl Snapshot {
         self.sets.iter().find(|s| s.set == set.name).map_or(&[], |s| &s.instances)
     }
 
-    /// One metric of one instance; `None` where there is no such.
+    /// A metric of an instance. Returns `None` if it does not exist.
     pub fn value(&self, set: &Set, instance: &str, metric: &str) -> Option<u64> {
         self.of(set).iter().find(|i| i.instance == instance)?.values.get(metric).copied()
     }
 }
 
-/// An instance of a set of levels: its name, its labels in the order of the set, its metrics in theirs.
+/// An instance of a set of levels: its name, its labels and metric values in the order of the set.
 pub struct Level {
     /// Its name.
     pub instance: String,

@@ -1,4 +1,4 @@
-//! The cells of an RDMA connection: what its provider posts, and what SMB Direct does with it.
+//! The counters of an RDMA connection: work requests of its provider, and its use by SMB Direct.
 
 use crate::Cell;
 
@@ -23,31 +23,31 @@ cells! {
     WR_REGISTER = 5;
     /// Work requests posted: local invalidation.
     WR_LOCAL_INVALIDATE = 6;
-    /// Bytes that came from the fabric, headers included.
+    /// Bytes received from the fabric, headers included.
     IN_BYTES = 7;
-    /// Bytes that went to the fabric, headers included.
+    /// Bytes sent to the fabric, headers included.
     OUT_BYTES = 8;
-    /// Frames (iWARP: FPDUs) that came.
+    /// Frames (iWARP: FPDUs) received.
     IN_FRAMES = 9;
-    /// Frames (iWARP: FPDUs) made to be sent.
+    /// Frames (iWARP: FPDUs) built for sending.
     OUT_FRAMES = 10;
     /// Connections that the provider accepted; shared.
     ACCEPTED = 11;
     /// Connections that the provider initiated; shared.
     INITIATED = 12;
-    /// Connections that do not come about; shared.
+    /// Failed connection attempts; shared.
     FAILED_ATTEMPTS = 13;
     /// Connections that ended with an error; shared.
     CONNECTION_ERRORS = 14;
-    /// Connections now; shared.
+    /// Current connections; shared.
     ACTIVE = 15;
-    /// SMB Direct messages sent: fragments and grants alike.
+    /// SMB Direct messages sent, including fragments and messages that only grant credits.
     SENDS = 16;
     /// SMB Direct messages received.
     RECEIVES = 17;
-    /// Bytes of these sent.
+    /// Bytes of the SMB Direct messages sent.
     SENT_BYTES = 18;
-    /// Bytes of these received.
+    /// Bytes of the SMB Direct messages received.
     RECEIVED_BYTES = 19;
     /// Bytes written into the peer's memory.
     RDMA_WRITTEN_BYTES = 20;
@@ -59,16 +59,16 @@ cells! {
     REMOTE_INVALIDATIONS = 23;
     /// Buffers whose tag was invalidated here.
     LOCAL_INVALIDATIONS = 24;
-    /// Buffers exposed now.
+    /// Buffers currently exposed.
     MEMORY_REGIONS = 25;
-    /// Times that sending stopped for want of a credit.
+    /// How often sending stopped for lack of a send credit.
     STALLS_SEND_CREDIT = 26;
-    /// Times that the queue pair took no more work requests.
+    /// How often the queue pair's send queue was full.
     STALLS_SEND_QUEUE = 27;
-    /// Times that no buffer could be exposed because too many were.
+    /// How often no buffer could be exposed because the limit was reached.
     STALLS_REGISTRATION = 28;
-    /// Times that an RDMA Read waited for one before it.
+    /// How often an RDMA Read waited for an earlier one.
     STALLS_RDMA_READ = 29;
-    /// Times that there was no memory for a receive.
+    /// How often there was no memory for a receive.
     STALLS_RECEIVE_MEMORY = 30;
 }

@@ -1,4 +1,4 @@
-//! The queue's integral against a naive model, and what becomes of what is abandoned.
+//! Compares the queue integral with a naive model, and tests abandoned requests.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{CELLS, Registry};
 
-/// How long ago began what is counted in one step.
+/// The age of requests that are counted in one step.
 const BACK: Duration = Duration::from_micros(7);
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -33,7 +33,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 0..80)
 }
 
-/// What the cells should say, the obvious way.
+/// The expected cells, computed naively.
 #[derive(Default)]
 struct Model {
     begun: [u64; 3],
@@ -98,7 +98,7 @@ proptest! {
                 }
                 check(&model, &share.values(), registry.clock().ns(env.now()));
             }
-            // What is under way when its connection ends has ended then.
+            // Requests in progress end when their connection ends.
             for (class, start, _) in open {
                 model.ended[class as usize] += 1;
                 model.time[class as usize] += (env.now() - start).as_nanos() as u64;

@@ -1,4 +1,4 @@
-//! Arithmetic of each kind of counter, and a registry's snapshots.
+//! Tests the arithmetic of each kind of counter, and the snapshots of a registry.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ async fn as_windows_computes_it() {
     let share = registry.server_shares.lasting("files", &["files"]);
     let tally = Tally::new(registry.clock(), vec![Arc::clone(&share)]);
     let before = registry.snapshot();
-    // Two READs of 4 and 12 ms, then one that stays; over 100 ms.
+    // Two READs of 4 and 12 ms, then one that stays in progress; over 100 ms.
     for ms in [4, 12] {
         let begun = tally.begin(Class::Read, env.now(), 100, 0);
         env.sleep(Duration::from_millis(ms)).await;
@@ -48,7 +48,7 @@ async fn as_windows_computes_it() {
     close("Current Data Queue Length", 1.0);
     close("Current Pending Requests", 1.0);
     close("Received Bytes/sec", 3000.0);
-    // Alone, a snapshot has values but no rates.
+    // A single snapshot has values but no rates.
     assert_eq!(value(set, counter(set, "Read Requests/sec"), None, (&after, new)), None);
     assert_eq!(value(set, counter(set, "Current Data Queue Length"), None, (&after, new)), Some(1.0));
     assert_eq!(value(set, counter(set, "Read Requests/sec"), Some((&after, new)), (&after, new)), None);

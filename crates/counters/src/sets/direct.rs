@@ -72,7 +72,7 @@ static METRICS: [Metric; 15] = [
     ),
 ];
 
-/// Work requests, by kind: of a connection and of a provider.
+/// Work requests by kind, for a connection or a provider.
 pub(super) static WORK_REQUESTS: [Metric; 7] = [
     count("work_requests_send", Count, |v, _| v[t::WR_SEND.0 as usize], "Sends posted"),
     count(

@@ -1,4 +1,4 @@
-//! Storage Health: Windows has no counters for it; these are ours.
+//! Storage Health, a set without a Windows counterpart.
 
 use super::{Counter, How, Metric, Set, Unit, count, counter, gauge};
 use crate::Cell;
@@ -7,7 +7,7 @@ use crate::Cell;
 pub const RAISED: Cell = Cell(0);
 /// Faults that ended.
 pub const CLEARED: Cell = Cell(1);
-/// Faults now, of each severity: 4 information, 5 warning, 6 error.
+/// Current faults by severity: 4 information, 5 warning, 6 error.
 pub const NOW: [Cell; 3] = [Cell(2), Cell(3), Cell(4)];
 
 static METRICS: [Metric; 5] = [

@@ -1,4 +1,4 @@
-//! I/O of physical disks, virtual disks and pools: the same counters, by Windows's names for disks.
+//! I/O of physical disks, virtual disks and pools: the same counters, with Windows's names for disks.
 
 use super::{Counter, How, Metric, Set, Unit, count, counter, gauge, histogram};
 use crate::io::IoKind::{Flush, Read, Write};
@@ -22,7 +22,7 @@ static METRICS: [Metric; 14] = [
     histogram("flush_latency_ns", |v, _| ended(v, Flush), "Duration of completed flushes"),
 ];
 
-/// By kind of I/O.
+/// The latency histograms, by kind of I/O.
 pub(crate) const LATENCIES: [&str; 3] = ["read_latency_ns", "write_latency_ns", "flush_latency_ns"];
 
 static HEDGED: [Metric; 1] =

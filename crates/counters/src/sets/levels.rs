@@ -1,15 +1,16 @@
-//! Gauges that the server reads from the system and from pools when it takes a snapshot ([`crate::SetSnapshot::of_levels`]): the
-//! process, its payload memory, the capacity of pools, the progress of jobs. Windows's names, where it has such.
+//! Gauges that the server reads from the system and from pools when it takes a snapshot
+//! ([`crate::SetSnapshot::of_levels`]): the process, its payload memory, the capacity of pools, the progress
+//! of jobs. The names are Windows's where they exist.
 
 use super::{Counter, How, Kind, Metric, Set, Unit, counter};
 use Unit::{Bytes, Count, Nanoseconds};
 
-/// A metric whose value comes with the snapshot.
+/// A metric whose value is supplied with the snapshot.
 const fn level(name: &'static str, unit: Unit, help: &'static str) -> Metric {
     Metric { name, kind: Kind::Gauge, unit, help, of: |_, _| 0 }
 }
 
-/// What a value of this unit is shown in.
+/// The displayed unit.
 const fn shown_in(unit: Unit) -> &'static str {
     match unit {
         Bytes => "B",
@@ -17,7 +18,7 @@ const fn shown_in(unit: Unit) -> &'static str {
     }
 }
 
-/// The metrics of a set, and for each the counter that shows its value: key, unit, the counter's name, what it is.
+/// The metrics of a set, with a counter for each: key, unit, the counter's name, description.
 macro_rules! levels {
     ($metrics:ident, $counters:ident, $n:literal: $(($key:literal, $unit:ident, $name:literal, $what:literal)),+ $(,)?) => {
         static $metrics: [Metric; $n] = [$(level($key, $unit, $what)),+];

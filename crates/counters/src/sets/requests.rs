@@ -1,4 +1,4 @@
-//! What shares and sessions have in common, on either side.
+//! Metrics and counters common to shares and sessions, of servers and clients.
 
 use super::{Counter, How, Metric, Unit, count, counter, gauge};
 use crate::Class::{Metadata, Read, Write};
@@ -79,7 +79,7 @@ pub(super) static METRICS: [Metric; 23] = [
     count("sent_bytes", Bytes, |v, _| v[SENT.0 as usize], "Bytes sent: messages and RDMA payload"),
 ];
 
-/// A client's.
+/// Metrics of client shares only.
 pub(super) static CREDITS: [Metric; 1] = [count(
     "credit_stalls",
     Count,
@@ -87,7 +87,7 @@ pub(super) static CREDITS: [Metric; 1] = [count(
     "Times that a request waited because the server had granted too few credits",
 )];
 
-/// A server share's.
+/// Metrics of server shares only.
 pub(super) static FILES: [Metric; 3] = [
     count("files_opened", Count, |v, _| v[FILES_OPENED.0 as usize], "Files opened"),
     gauge("open_files", |v, _| v[FILES_OPEN.0 as usize], "Files open"),
@@ -106,7 +106,7 @@ const DATA_TIME: &[&str] = &["read_time_ns", "write_time_ns"];
 const ALL_TIME: &[&str] = &["read_time_ns", "write_time_ns", "metadata_time_ns"];
 const DATA_BYTES: &[&str] = &["read_bytes", "write_bytes"];
 
-/// READs, WRITEs and both: in every set.
+/// Counters of READs, WRITEs and both, in every set.
 pub(super) static DATA_COUNTERS: [Counter; 25] = [
     counter("Data Requests/sec", How::Rate(DATA), "1/s", "READ and WRITE requests started"),
     counter("Read Requests/sec", How::Rate(READS), "1/s", "READ requests started"),
@@ -225,7 +225,7 @@ pub(super) static DATA_COUNTERS: [Counter; 25] = [
     counter("Requests/sec", How::Rate(ALL), "1/s", "All requests started"),
 ];
 
-/// All requests: on a server.
+/// Counters of all requests, for servers only.
 pub(super) static SERVER_COUNTERS: [Counter; 2] = [
     counter(
         "Avg. sec/Request",

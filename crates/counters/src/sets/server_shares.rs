@@ -8,7 +8,7 @@ use crate::requests::{
     PERSISTENT_REOPENED, RESILIENT_OPEN, RESILIENT_REOPEN_FAILED, RESILIENT_REOPENED,
 };
 
-/// One instance per share name; it stays when the share goes, so that its counts never go back.
+/// One instance per share name. It remains when the share is removed, so that its counts never decrease.
 pub static SERVER_SHARES: Set = Set {
     name: "SMB Server Shares",
     instances: "a share, by name",
@@ -23,8 +23,8 @@ const fn cell(values: &crate::Values, cell: Cell) -> u64 {
     values[cell.0 as usize]
 }
 
-/// Opens that outlive their connection (MS-SMB2 3.3.1.10): IsDurable, which persistent opens have too (3.3.5.9.10);
-/// IsResilient; IsPersistent.
+/// Opens that survive the loss of their connection (MS-SMB2 3.3.1.10): IsDurable, which persistent opens also
+/// have (3.3.5.9.10); IsResilient; IsPersistent.
 static HANDLES: [Metric; 9] = [
     gauge("durable_open_files", |v, _| cell(v, DURABLE_OPEN), "Durable opens, persistent ones included"),
     gauge("resilient_open_files", |v, _| cell(v, RESILIENT_OPEN), "Resilient opens"),

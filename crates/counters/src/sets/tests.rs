@@ -1,4 +1,4 @@
-//! The tables are whole.
+//! Checks that the tables are complete.
 
 use std::collections::HashSet;
 
@@ -21,7 +21,7 @@ fn every_metric_serves_a_counter() {
     for set in SETS {
         let used: HashSet<_> = set.counters().flat_map(|c| c.how.metrics()).collect();
         for m in set.metrics() {
-            // Windows shows other requests only together with READs and WRITEs, and not on a client.
+            // Windows shows metadata requests only together with READs and WRITEs, and not for clients.
             assert!(used.contains(m.name) || m.name.starts_with("metadata_"), "{}: {}", set.name, m.name);
         }
     }
