@@ -1,12 +1,14 @@
-//! What an I/O over TCP costs without SMB: receive a request of the size that SMB2's has, `pread` or `pwrite`, send an
-//! answer of the size that SMB2's has. No protocol, no buffers to manage, one thread, blocking calls: the floor under any
-//! server that answers each request on its own.
+//! Measures the minimum cost of an I/O over TCP without SMB: receive a request with the size of SMB2's,
+//! `pread` or `pwrite`, send a response with the size of SMB2's. There is no protocol and no buffer
+//! management, only one thread with blocking calls. This is a lower bound for any server that answers each
+//! request separately.
 //!
-//! Two processes over loopback: the server, which is measured, and the driver, which sends requests at a commanded rate (open
-//! loop, up to a queue depth), because what an I/O costs depends on how often the server has to be woken for it.
+//! Two processes communicate over loopback: the server, which is measured, and the driver, which sends
+//! requests at a given rate (open loop, up to a queue depth). The rate matters because the cost of an I/O
+//! depends on how often the server has to be woken for it.
 //!
-//! `splice` is `write` with the payload spliced from the socket to the file: the kernel copies it once, not twice, and user
-//! space never sees it, so that it could be neither signed nor encrypted.
+//! `splice` is `write` with the payload spliced from the socket to the file: the kernel copies it once
+//! instead of twice. User space never sees it, so it could be neither signed nor encrypted.
 //!
 //! usage: `bareloop FILE read|write|splice BLOCK_BYTES QUEUE_DEPTH RATE SECONDS`, prints one line of JSON
 #![allow(clippy::disallowed_methods, reason = "it measures real time; nothing here is replayed from a seed")]
@@ -23,19 +25,19 @@ use std::time::{Duration, Instant};
 
 use rustix::pipe::{SpliceFlags, fcntl_setpipe_size, pipe, splice};
 
-/// Bytes around the payload of an SMB2 READ request and response, WRITE request and response: the length prefix, the header,
-/// the fixed part (MS-SMB2 2.2.19 to 2.2.22).
+/// Bytes around the payload of SMB2 READ and WRITE requests and responses: length prefix, header and fixed
+/// part (MS-SMB2 2.2.19 to 2.2.22).
 const READ_SIZES: Sizes = Sizes { request: 117, response: 84 };
 const WRITE_SIZES: Sizes = Sizes { request: 116, response: 84 };
 
-/// What a request and a response have besides payload, in bytes.
+/// Bytes of a request and a response in addition to the payload.
 #[derive(Clone, Copy)]
 struct Sizes {
     request: usize,
     response: usize,
 }
 
-/// What one run does.
+/// The parameters of a run.
 #[derive(Clone)]
 struct Job {
     file: String,
@@ -79,7 +81,7 @@ impl Job {
     }
 }
 
-/// Receives, does the I/O, answers, until the driver hangs up.
+/// Receives requests, does the I/O and responds, until the driver disconnects.
 fn serve(job: &Job) -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     println!("{}", listener.local_addr()?.port());
@@ -117,7 +119,7 @@ fn serve(job: &Job) -> io::Result<()> {
     }
 }
 
-/// As [`serve`], from the socket through a pipe to the file.
+/// Like [`serve`], but moves the payload from the socket through a pipe to the file.
 fn serve_spliced(job: &Job, mut stream: TcpStream, file: &File) -> io::Result<()> {
     let (from, into) = pipe()?;
     fcntl_setpipe_size(&into, 1 << 20)?;
@@ -142,7 +144,7 @@ fn serve_spliced(job: &Job, mut stream: TcpStream, file: &File) -> io::Result<()
     }
 }
 
-/// Sends requests at the rate; returns how many were answered, and the seconds that took.
+/// Sends requests at the rate; returns the number of responses and the seconds taken.
 fn drive(job: &Job, stream: TcpStream, file_bytes: u64) -> io::Result<(u64, f64)> {
     stream.set_nodelay(true)?;
     rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1)).ok();
@@ -174,12 +176,12 @@ fn drive(job: &Job, stream: TcpStream, file_bytes: u64) -> io::Result<(u64, f64)
         let room = job.depth.saturating_sub(sent - answered.load(Ordering::Relaxed));
         let now = due.saturating_sub(sent).min(room);
         if now == 0 {
-            // Until an answer makes room, or the next request is due.
+            // Waits until a response makes room, or until the next request is due.
             let next = Duration::from_secs_f64((sent + 1) as f64 / job.rate).saturating_sub(began.elapsed());
             thread::park_timeout(if room == 0 { Duration::from_millis(1) } else { next });
             continue;
         }
-        // What fell due while this thread slept goes out together.
+        // Requests that became due while this thread slept are sent together.
         requests.clear();
         for number in sent..sent + now {
             chance ^= chance << 13;
@@ -195,12 +197,12 @@ fn drive(job: &Job, stream: TcpStream, file_bytes: u64) -> io::Result<(u64, f64)
     let (count, seconds) = (answered.load(Ordering::Relaxed), began.elapsed().as_secs_f64());
     done.store(true, Ordering::Relaxed);
     stream.shutdown(std::net::Shutdown::Both)?;
-    // It ends in the middle of an answer: that is no failure of the run.
+    // The receiver ends in the middle of a response, which is no failure of the run.
     let _ = receiver.join();
     Ok((count, seconds))
 }
 
-/// User and system time of a process, in microseconds, to the tick (10 ms).
+/// User and system time of a process, in microseconds, with a resolution of one tick (10 ms).
 fn cpu_us(pid: u32) -> io::Result<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
@@ -257,7 +259,7 @@ fn main() -> ExitCode {
     let outcome = if serving { serve(&job) } else { measure(&job, rest) };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        // The driver hung up.
+        // The driver disconnected.
         Err(error) if serving && error.kind() != io::ErrorKind::NotFound => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bareloop: {}: {error}", job.file);

@@ -1,8 +1,9 @@
-//! Random operations on one file, compared with a model in memory after each: what a file system gives back is what was
-//! put there, whatever the order of writes, truncations, reopenings and renames.
+//! Executes random operations on one file and compares it with a model in memory after each. The file system
+//! must return what was written, whatever the order of writes, truncations, reopenings and renames.
 //!
-//! Runs inside the guest of the system tests, on a mounted share; it uses the standard library only, so that one static
-//! binary runs there. A seed replays a run. The first difference ends it with the last operations and status 1.
+//! Runs inside the guest of the system tests, on a mounted share. It uses only the standard library, so that
+//! one static binary runs there. A run is reproducible from its seed. The first difference ends it: it prints
+//! the last operations and exits with status 1.
 //!
 //! usage: `fsx FOLDER SEED OPERATIONS [direct]`
 
@@ -14,16 +15,16 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Largest size of the file, in bytes.
+/// The maximum size of the file, in bytes.
 const SIZE_MAX: u64 = 3 << 20;
-/// Largest read or write, in bytes.
+/// The maximum length of a read or write, in bytes.
 const LENGTH_MAX: u64 = 300_000;
-/// How many operations a failure shows.
+/// The number of operations shown after a failure.
 const HISTORY: usize = 30;
 /// `O_DIRECT` on x86-64 and arm64 differ; the guest is x86-64.
 const O_DIRECT: i32 = 0o40000;
 
-/// The xorshift64* generator: enough chance for this, and no crate.
+/// The xorshift64* generator: random enough here, and without a crate.
 struct Chance(u64);
 
 impl Chance {
@@ -36,7 +37,7 @@ impl Chance {
     }
 }
 
-/// A file and what should be in it.
+/// A file and its expected contents.
 struct Run {
     folder: PathBuf,
     name: u32,
@@ -52,9 +53,9 @@ struct Run {
 enum Wrong {
     /// The file system refused an operation.
     Io(io::Error),
-    /// `at` is the first byte that differs, of a read that began at `start`.
+    /// A read that began at `start` differs; `at` is the offset of the first wrong byte.
     Data { start: u64, at: u64, want: u8, got: u8 },
-    /// A read, or the file, has another length than the model.
+    /// The length of a read or of the file differs from the model.
     Length { want: u64, got: u64 },
 }
 
@@ -95,7 +96,7 @@ impl Run {
         self.history.push_back(operation);
     }
 
-    /// One random operation.
+    /// Executes one random operation.
     fn step(&mut self) -> Result<(), Wrong> {
         match self.chance.below(100) {
             0..40 => self.write(),
@@ -108,7 +109,7 @@ impl Run {
         }
     }
 
-    /// A random length, often at the sizes where transports change their way, often unaligned.
+    /// A random length, often at sizes where transports switch methods, often unaligned.
     fn length(&mut self) -> u64 {
         match self.chance.below(4) {
             0 => self.chance.below(4096) + 1,
@@ -194,7 +195,7 @@ impl Run {
         if got == want { Ok(()) } else { Err(Wrong::Length { want, got }) }
     }
 
-    /// The whole file, and nothing else in the folder.
+    /// Checks the whole file, and that the folder contains nothing else.
     fn check(&mut self) -> Result<(), Wrong> {
         self.note("check".into());
         self.check_length()?;

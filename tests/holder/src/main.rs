@@ -1,6 +1,6 @@
-//! Opens many files, locks each, and keeps them open while the server is killed and started again:
-//! `holder FOLDER COUNT`. Says HELD when all are open, and waits for the file `check` in the folder. Then it reads back
-//! through every handle what it wrote, writes once more, and says CHECKED. It ends when there is a file `enough`.
+//! Opens many files, locks each, and keeps them open while the server is killed and restarted: `holder FOLDER
+//! COUNT`. It prints HELD when all are open, and waits for the file `check` in the folder. Then it reads its
+//! data back through every handle, writes once more, and prints CHECKED. It ends when a file `enough` exists.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -21,7 +21,7 @@ fn main() {
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).expect("created");
         file.lock().expect("locked");
         file.write_all_at(&content(n), 0).expect("written");
-        // Written back now: an error of the client's cache must not wait for the check.
+        // Flushed now, so that an error of the client's cache does not appear only in the check.
         file.sync_all().expect("on the server");
         (n, file)
     });
@@ -51,7 +51,7 @@ fn wait_for(path: &Path) {
     }
 }
 
-/// Does something with each item, on a few threads.
+/// Applies `what` to each item, on a few threads.
 fn on_threads<T: Send, U: Send>(mut items: Vec<T>, what: impl Fn(T) -> U + Sync) -> Vec<U> {
     let share = items.len().div_ceil(THREADS).max(1);
     let what = &what;

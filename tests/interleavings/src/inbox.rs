@@ -1,4 +1,5 @@
-//! The inbox of a connection: no wake-up is lost, and a notice is delivered or known not to be.
+//! The inbox of a connection: no wake-up is lost, and each notice is either delivered or reported as
+//! undelivered.
 
 use std::task::Poll;
 
@@ -9,7 +10,7 @@ use crate::explore;
 use crate::mailbox::Mailbox;
 use crate::sync::Arc;
 
-/// Takes `count` notices as a connection's task does: it sleeps when there is none.
+/// Receives `count` notices like a connection's task, which sleeps while there is none.
 fn receive(mailbox: &Mailbox<u32>, count: usize) -> Vec<u32> {
     let mut got = Vec::new();
     block_on(std::future::poll_fn(|cx| {
@@ -41,7 +42,8 @@ fn no_wake_up_is_lost() {
     });
 }
 
-/// A handler that asks for an interim response wakes the task too. The second may ask while the first's is being taken.
+/// Requesting an interim response wakes the task too. The second handler may request one while the first
+/// request is being processed.
 #[test]
 fn announcements_are_heard() {
     explore(|| {
@@ -83,7 +85,8 @@ fn a_full_one_refuses() {
     });
 }
 
-/// Its connection ends while others send: what was taken was received or is handed back, what comes later is refused.
+/// The connection ends while others send: notices accepted before are received or returned, later ones are
+/// refused.
 #[test]
 fn nothing_is_lost_when_the_receiver_goes() {
     explore(|| {

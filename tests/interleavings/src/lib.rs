@@ -1,7 +1,9 @@
-//! Structures of the server and of spaces that several threads use at once, run by loom through the orders in which their
-//! threads can take their steps: every order with at most `LOOM_MAX_PREEMPTIONS` (3) preemptions; `make loom` allows 4.
+//! Runs structures that several threads of the server or a space use concurrently under loom. Loom explores
+//! every order of their threads' steps with at most `LOOM_MAX_PREEMPTIONS` (3) preemptions; `make loom`
+//! allows 4.
 //!
-//! The structures are the crates' own source files, compiled here once more, with loom's primitives as their `crate::sync`.
+//! The structures are the crates' own source files, compiled here with loom's primitives as their
+//! `crate::sync`.
 #![cfg(test)]
 
 #[path = "../../../crates/space/src/view/current.rs"]

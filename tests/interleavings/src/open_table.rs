@@ -1,4 +1,4 @@
-//! The table of opens and the tenure of an open: it is closed once, and its earlier FileIds are not accepted.
+//! The table of opens and the tenure of an open: an open is closed once, and its earlier FileIds are refused.
 
 use loom::thread;
 use smb_wire::{FileId, Guid};
@@ -8,7 +8,7 @@ use crate::opens::{Identified, OpenTable};
 use crate::sync::Arc;
 use crate::tenure::{FIRST_ABSENCE, Tenure};
 
-/// The server's open, as far as these files know it. An owner is a session's number.
+/// A minimal model of the server's open. An owner is a session number.
 struct Open {
     persistent: u64,
     tenure: Tenure<u32>,
@@ -33,7 +33,7 @@ type Table = Arc<OpenTable<Open>>;
 const PERSISTENT: u64 = 1;
 const CREATE: Guid = Guid([7; 16]);
 
-/// A table with an open of session 1 whose volatile id is 1.
+/// A table with an open of session 1 with volatile ID 1.
 fn table() -> Table {
     let table = OpenTable::new(0);
     table.insert(Arc::new(Open { persistent: PERSISTENT, tenure: Tenure::new(1, 1, 1) }));
@@ -44,7 +44,7 @@ fn open(table: &Table) -> Option<Arc<Open>> {
     table.find(PERSISTENT)
 }
 
-/// As `Server::release_if`: whether it is the caller's to close.
+/// Models `Server::release_if`: returns whether the caller must close the open.
 fn close(table: &Table, absence: Option<u64>) -> bool {
     let Some(open) = open(table) else { return false };
     if open.tenure.begin_close(absence).is_none() {
@@ -54,7 +54,7 @@ fn close(table: &Table, absence: Option<u64>) -> bool {
     true
 }
 
-/// As `Server::expire`, whose end is stored: whether the caller closes it.
+/// Models `Server::expire` with the end stored: returns whether the caller closes the open.
 fn expire(table: &Table, absence: u64) -> bool {
     let Some(open) = open(table) else { return false };
     if !open.tenure.begin_end(absence) {
@@ -66,7 +66,7 @@ fn expire(table: &Table, absence: u64) -> bool {
     true
 }
 
-/// As a request of session `session` finds an open: by its FileId, and only its own.
+/// Models the lookup of an open by a request of session `session`: by FileId, and only its own opens.
 fn is_used(table: &Table, session: u32, volatile: u64) -> bool {
     let found = table.get(FileId { persistent: PERSISTENT, volatile });
     found.is_some_and(|open| open.tenure.is_named(volatile, |owner| *owner == session))
@@ -88,7 +88,8 @@ fn closed_once() {
     });
 }
 
-/// CLOSE and the loss of the connection meet: it is closed, or away, and then closed when its time is over.
+/// CLOSE races with the loss of the connection: the open is closed, or it is disconnected and closed when its
+/// time expires.
 #[test]
 fn a_close_meets_a_disconnect() {
     explore(|| {
@@ -101,7 +102,8 @@ fn a_close_meets_a_disconnect() {
     });
 }
 
-/// A client comes back, its open's time is over, and another client comes for it, all at once: one of them has it.
+/// A client reconnects, its open expires, and another client takes the open over, all concurrently: exactly
+/// one succeeds.
 #[test]
 fn a_take_over_meets_its_end() {
     explore(|| {
@@ -120,7 +122,7 @@ fn a_take_over_meets_its_end() {
     });
 }
 
-/// Requests of the old client, which come late, and of the new one, while the open passes from one to the other.
+/// Late requests of the old client and requests of the new one, while the open passes to the new one.
 #[test]
 fn never_used_by_the_old_client_after_a_take_over() {
     explore(|| {
@@ -133,7 +135,7 @@ fn never_used_by_the_old_client_after_a_take_over() {
             assert!(!is_used(table, 1, 1) && is_used(table, 2, 2));
         });
         let late = spawn(&table, |table| {
-            // Once the new client has it, the old one has not.
+            // Once the new client owns the open, the old one does not.
             let new = is_used(table, 2, 2);
             (new, is_used(table, 1, 1))
         });
@@ -147,7 +149,8 @@ fn never_used_by_the_old_client_after_a_take_over() {
     });
 }
 
-/// The end of an absence from before a restart cannot be stored while the client comes back: it is away as before, or has it.
+/// The expiry of an absence from before a restart cannot be stored while the client reconnects: the open
+/// stays disconnected, or the client owns it.
 #[test]
 fn an_end_that_is_not_stored_meets_its_client() {
     explore(|| {

@@ -1,4 +1,4 @@
-//! The view of a space's owner: what I/O has seen is known to be current or not, in every order of steps.
+//! The view of a space's owner: I/O knows whether the view that it used is current, in every order of steps.
 
 use loom::thread;
 
@@ -10,7 +10,7 @@ fn replace(current: &Current<u64>, value: u64) -> bool {
     current.replace(Arc::new(value), |present, new| present < new)
 }
 
-/// An I/O that began with a value takes it for current only as long as it is.
+/// An I/O regards its view as current only while it is.
 #[test]
 fn a_replaced_view_is_not_current() {
     explore(|| {
@@ -20,7 +20,7 @@ fn a_replaced_view_is_not_current() {
             thread::spawn(move || assert!(replace(&current, 2)))
         };
         let seen = current.get();
-        // The newest value from now on; if it is another one, the first is not current.
+        // Reads the newest value; if it is another one, the first is not current.
         let later = current.get();
         assert!(*later.value >= *seen.value);
         assert!(!current.is_current(&seen) || *later.value == *seen.value);
@@ -30,7 +30,7 @@ fn a_replaced_view_is_not_current() {
     });
 }
 
-/// Two updates come in any order: the newer one stays, and what is seen with it is current.
+/// Two updates arrive in any order: the newer one stays, and a view read then is current.
 #[test]
 fn of_two_updates_the_newer_stays() {
     explore(|| {

@@ -1,4 +1,4 @@
-//! What crates/smb-server/src/sync.rs and crates/space/src/sync.rs are in the product, by loom.
+//! Loom's replacement for crates/smb-server/src/sync.rs and crates/space/src/sync.rs.
 
 use std::task::Waker;
 
@@ -6,7 +6,7 @@ pub(crate) use loom::sync::Arc;
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub(crate) use loom::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
-/// As parking_lot's: it is never poisoned.
+/// Like parking_lot's: never poisoned.
 pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
@@ -25,7 +25,7 @@ impl<T: Default> Default for Mutex<T> {
     }
 }
 
-/// As parking_lot's.
+/// Like parking_lot's.
 pub(crate) struct RwLock<T>(loom::sync::RwLock<T>);
 
 impl<T> RwLock<T> {
@@ -42,7 +42,7 @@ impl<T> RwLock<T> {
     }
 }
 
-/// As that of futures.
+/// Like that of futures.
 pub(crate) struct AtomicWaker(loom::future::AtomicWaker);
 
 impl AtomicWaker {

@@ -1,4 +1,4 @@
-//! The pool, and its space.
+//! A pool with its spaces.
 
 use std::sync::Arc;
 
@@ -13,22 +13,22 @@ use serde::Deserialize;
 use crate::Failure;
 use crate::devices::{Counted, Counts};
 
-/// What is made.
+/// The description of the pool and spaces to create.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shape {
-    /// `simple`, `mirror` (two copies) or `parity` (one).
+    /// `simple`, `mirror` (two copies) or `parity` (one parity column).
     pub resiliency: String,
     pub columns: u8,
-    /// Bytes of the space.
+    /// Size of each space, in bytes.
     pub size: u64,
-    /// Whether all of it is written once before anything is measured.
+    /// Whether each space is written completely once before the measurement.
     #[serde(default = "yes")]
     pub fill: bool,
-    /// How many such spaces there are.
+    /// The number of spaces.
     #[serde(default = "one")]
     pub spaces: usize,
-    /// Bytes of checksum tables in memory, if not what a server has by default.
+    /// Memory for checksum tables in bytes; default: as in the server.
     pub tables: Option<usize>,
     pub devices: Vec<String>,
 }
@@ -47,26 +47,26 @@ pub struct Bench {
     pub arena: Arena,
     pub pool: Pool,
     owners: Arc<LocalPool>,
-    /// The spaces, as the server has them; most loads use the first one.
+    /// The spaces as disks, as in the server; most loads use the first one.
     pub spaces: Vec<Arc<dyn Disk>>,
     pub devices: Vec<Arc<Counted>>,
-    /// What is written: random bytes, another piece each time.
+    /// The data of writes: random bytes, a different part for each write.
     pub source: IoBuf,
 }
 
 const ARENA: usize = 256 << 20;
-/// Bytes of random data; the longest write.
+/// Bytes of random data, which limits the length of a write.
 pub const SOURCE: usize = 4 << 20;
 const INTERLEAVE: u32 = 256 << 10;
 const FILL_AT_ONCE: u64 = 8;
 
-/// For a write that is durable when it returns, or not.
+/// A context for writes that are durable on completion, or not.
 pub fn context(through: bool) -> Ctx {
     Ctx { flags: IoFlags { write_through: through, ..IoFlags::default() }, ..Ctx::default() }
 }
 
 impl Bench {
-    /// Makes all of it.
+    /// Creates the pool and its spaces.
     pub async fn create(shape: &Shape) -> Result<Bench, Failure> {
         let (env, arena) = (Env::real(), Arena::new(ARENA)?);
         let devices = shape
@@ -134,13 +134,13 @@ impl Bench {
         Ok(space.flush(&Ctx::default()).wait().await?)
     }
 
-    /// What all disks were asked until now.
+    /// The sums of all I/O to the disks so far.
     pub fn counts(&self) -> Counts {
         let sum = |sum: Counts, d: &Arc<Counted>| sum.each(d.counts(), |a, b| a + b);
         self.devices.iter().fold(Counts::default(), sum)
     }
 
-    /// Gives the pool up cleanly.
+    /// Closes the spaces and exports the pool.
     pub async fn close(&self) -> Result<(), Failure> {
         self.owners.close().await?;
         Ok(self.pool.export().await?)

@@ -1,4 +1,4 @@
-//! What parity costs the processor: P and Q of 8 + 2 columns, from memory that fits into its caches.
+//! Measures the processor time of parity: P and Q of 8 + 2 columns, in memory that fits into the caches.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const DATA: usize = 8;
 const LENGTH: usize = 64 << 10;
 const RUN: Duration = Duration::from_millis(500);
 
-/// GB of data a second, on one core: of one parity each, and of both.
+/// GB of data per second on one core: for each parity alone, and for both.
 pub(crate) fn run() -> Value {
     let code = Code::new(DATA, 1, true);
     let data: Vec<Vec<u8>> =

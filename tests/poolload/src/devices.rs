@@ -1,4 +1,4 @@
-//! The disks, with a name where the system knows none for them, and counted; and one in this process's memory.
+//! Disks with counters, and an identity if the system reports none; and a disk in this process's memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,14 +11,14 @@ use serde::Serialize;
 use crate::Failure;
 use crate::memory::Memory;
 
-/// A device and what was asked of it.
+/// A device with counters of its I/O.
 pub struct Counted {
     disk: Arc<dyn Disk>,
     info: DiskInfo,
     counts: [AtomicU64; 5],
 }
 
-/// I/Os and bytes, of one disk or all.
+/// I/Os and bytes of one disk or of all.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Counts {
     pub reads: u64,
@@ -29,7 +29,8 @@ pub struct Counts {
 }
 
 impl Counted {
-    /// Opens a file or block device; `memory:BYTES` is [`Memory`]. RAM disks have no identity of their own, and nothing on them outlives this process anyway.
+    /// Opens a file or block device; `memory:BYTES` means [`Memory`]. RAM disks have no identity; a made-up
+    /// one suffices, because their data does not outlive this process.
     pub fn open(env: &Env, arena: &Arena, path: &str) -> Result<Arc<Counted>, Failure> {
         let disk: Arc<dyn Disk> = match path.strip_prefix("memory:") {
             Some(bytes) => Arc::new(Memory::new(bytes.parse()?)),
@@ -45,7 +46,7 @@ impl Counted {
         Ok(Arc::new(Counted { disk, info, counts: Default::default() }))
     }
 
-    /// Since it was opened.
+    /// The counts since it was opened.
     pub fn counts(&self) -> Counts {
         let [reads, read_bytes, writes, written_bytes, flushes] =
             std::array::from_fn(|n| self.counts[n].load(Ordering::Relaxed));
@@ -53,13 +54,13 @@ impl Counted {
     }
 
     fn count(&self, what: usize, amount: u64) {
-        // There is one thread: no need to lock the bus.
+        // There is only one thread, so no atomic addition is needed.
         self.counts[what].store(self.counts[what].load(Ordering::Relaxed) + amount, Ordering::Relaxed);
     }
 }
 
 impl Counts {
-    /// The sum of several, or what came since an earlier one.
+    /// Combines two counts field by field: a sum, or the difference to an earlier count.
     pub fn each(self, other: Counts, f: impl Fn(u64, u64) -> u64) -> Counts {
         Counts {
             reads: f(self.reads, other.reads),

@@ -1,10 +1,13 @@
-//! The floor under a pool: the same I/Os as fio's on raw disks, and CRC32C of every unit of 4 KiB, with nothing else. One thread, one ring, registered
-//! memory and files, completions taken many at a time. A read's units are checked when it has come; a write's are before it goes to every
-//! disk. What a pool costs more than this is the pool's; what this costs more than fio is what looking at the bytes costs, and writing them twice.
+//! Measures the minimum cost under a pool: the same I/Os as fio on raw disks, plus CRC32C of every 4 KiB
+//! unit, and nothing else. One thread, one ring, registered memory and files, completions taken in batches.
+//! The units of a read are checked after it completes; those of a write before it is sent to every disk. The
+//! difference between a pool and this is the pool's cost. The difference between this and fio is the cost of
+//! reading the bytes and writing them twice.
 //!
 //! usage: `poolload floor '{"write": true, "block": BYTES, "depth": N, "seconds": S, "from": BYTES, "size": BYTES, "devices": [...]}'`, prints one line of JSON
 //!
-//! **Unsafe**: memory that the kernel reads and writes. It is mapped as long as the ring is, and nothing looks at a place's bytes while an I/O of its is under way.
+//! **Unsafe**: the kernel reads and writes this memory. It stays mapped as long as the ring exists, and the
+//! program does not access a place's bytes while the place has an outstanding I/O.
 #![allow(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "it measures real time; nothing here is replayed from a seed")]
 
@@ -23,25 +26,25 @@ use serde_json::{Value, json};
 use crate::Failure;
 use crate::load::{cpu, xorshift};
 
-/// What is asked of the disks.
+/// The load on the disks.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Floor {
-    /// To all devices at once; reads go to one after the other.
+    /// Writes go to all devices at once, reads to one device after another.
     write: bool,
     block: usize,
     depth: usize,
     seconds: f64,
-    /// Where on each device, and how much of it.
+    /// The range on each device, in bytes.
     from: u64,
     size: u64,
     devices: Vec<String>,
 }
 
-/// One of the I/Os outstanding.
+/// One outstanding I/O.
 struct Place {
     began: Instant,
-    /// How many devices have not answered.
+    /// The number of devices whose completion is outstanding.
     left: usize,
 }
 
@@ -58,7 +61,7 @@ struct Run<'a> {
 }
 
 impl Floor {
-    /// Runs it for its time.
+    /// Runs for the given time.
     pub fn run(&self) -> Result<Value, Failure> {
         let open = |path: &String| {
             OpenOptions::new().read(true).write(self.write).custom_flags(libc::O_DIRECT).open(path)
@@ -68,12 +71,12 @@ impl Floor {
         let ring = IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(entries)?;
         let bytes = self.block * self.depth;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: new memory, at an address of the kernel's choice; it stays until the process ends.
+        // SAFETY: the kernel chooses the address of the new mapping, which lasts until the process ends.
         let memory = unsafe {
             mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE | MapFlags::POPULATE)?
         };
         let all = libc::iovec { iov_base: memory, iov_len: bytes };
-        // SAFETY: the memory stays, as above.
+        // SAFETY: the memory stays mapped, as above.
         unsafe { ring.submitter().register_buffers(&[all])? };
         ring.submitter().register_files(&files.iter().map(AsRawFd::as_raw_fd).collect::<Vec<_>>())?;
         let places = (0..self.depth).map(|_| Place { began: Instant::now(), left: 0 }).collect();
@@ -134,7 +137,7 @@ impl Run<'_> {
         if floor.write {
             self.check(place);
         }
-        // SAFETY: a place of the mapping.
+        // SAFETY: the place lies within the mapping.
         let memory = unsafe { self.memory.add(place * floor.block) };
         let devices = if floor.write { 0..floor.devices.len() } else { self.turn..self.turn + 1 };
         self.turn = (self.turn + 1) % floor.devices.len();
@@ -146,15 +149,15 @@ impl Run<'_> {
             } else {
                 opcode::ReadFixed::new(file, memory, length, 0).offset(at).build()
             };
-            // SAFETY: the memory and the file are registered, and the place's I/Os have ended.
+            // SAFETY: the memory and the file are registered, and the place has no outstanding I/O.
             unsafe { self.ring.submission().push(&entry.user_data(place as u64))? };
         }
         Ok(())
     }
 
-    /// The CRC of each unit, as a pool's.
+    /// Computes the CRC of each unit, as a pool does.
     fn check(&mut self, place: usize) {
-        // SAFETY: within the mapping; the place's I/Os have ended, or not begun.
+        // SAFETY: within the mapping, and the place has no outstanding I/O.
         let bytes = unsafe {
             std::slice::from_raw_parts(self.memory.add(place * self.floor.block), self.floor.block)
         };

@@ -1,4 +1,4 @@
-//! A closed loop: so many I/Os outstanding, each followed by the next.
+//! A closed loop with a fixed number of outstanding I/Os; each completed one is followed by the next.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,20 +18,20 @@ use crate::Failure;
 use crate::bench::{Bench, SOURCE, context};
 use crate::devices::Counts;
 
-/// What is asked of the space.
+/// The load on a space.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
     write: bool,
-    /// Anywhere; otherwise each of the I/Os outstanding goes on where the last one of all ended.
+    /// Random offsets if true; otherwise each I/O continues where the previous one of all tasks ended.
     random: bool,
     block: usize,
     depth: usize,
-    /// How long; until it is stopped when 0.
+    /// Duration in seconds; 0: until stopped.
     pub seconds: f64,
-    /// The first bytes of the space, if not all.
+    /// Uses only this many bytes at the beginning of the space; default: all.
     span: Option<u64>,
-    /// How each write becomes durable before it counts, if it does.
+    /// How each write is made durable before it counts.
     #[serde(default)]
     sync: Sync,
 }
@@ -42,13 +42,13 @@ pub struct Load {
 enum Sync {
     #[default]
     None,
-    /// It is written through.
+    /// The write is write-through.
     Through,
-    /// A flush follows.
+    /// A flush follows the write.
     Flush,
 }
 
-/// What came of it; a write's flush at the end is part of it.
+/// The result of a load; for writes, the flush at the end is included.
 pub struct Outcome {
     seconds: f64,
     cpu: f64,
@@ -58,14 +58,14 @@ pub struct Outcome {
     passes: Passes,
 }
 
-/// What the tasks of a load share.
+/// The shared state of a load's tasks.
 struct Shared {
-    /// The block after the last one, where they are in order.
+    /// The next block in sequential order.
     next: AtomicU64,
     stop: AtomicBool,
 }
 
-/// A load under way.
+/// A running load.
 pub struct Running {
     load: Load,
     space: usize,
@@ -74,12 +74,12 @@ pub struct Running {
     disks: Counts,
     passes: Passes,
     shared: Arc<Shared>,
-    /// Each gives how long its I/Os took.
+    /// Each task returns the latencies of its I/Os.
     tasks: Vec<tokio::task::JoinHandle<Result<Vec<u32>, Failure>>>,
 }
 
 impl Load {
-    /// Runs it for its time.
+    /// Runs for the given time.
     pub async fn run(&self, bench: &Bench) -> Result<Outcome, Failure> {
         self.run_on(bench, 0).await
     }
@@ -90,8 +90,8 @@ impl Load {
         running.finish(bench).await
     }
 
-    /// Runs it on each space at a time, from a thread of its own with its own runtime, as a server's workers do; I/Os a second
-    /// of all.
+    /// Runs the load on all spaces at the same time, each from its own thread and runtime, like the server's
+    /// workers. Returns the total I/Os per second.
     pub async fn run_on_threads(&self, bench: &Arc<Bench>) -> Result<f64, Failure> {
         let (mut all, mut iops) = (Vec::new(), 0.0);
         for space in 0..bench.spaces.len() {
@@ -110,7 +110,7 @@ impl Load {
         Ok(iops)
     }
 
-    /// Starts it; it goes on until [`Running::finish`].
+    /// Starts the load, which runs until [`Running::finish`].
     pub fn start(&self, bench: &Bench) -> Result<Running, Failure> {
         self.start_on(bench, 0)
     }
@@ -135,7 +135,7 @@ impl Load {
                     let at = load.place(size, chance, &shared);
                     let began = env.now();
                     let result = if load.write {
-                        // A buffer for each outstanding write, as fio has them.
+                        // A buffer for each outstanding write, as in fio.
                         let buffers = load.depth.min(SOURCE / load.block);
                         let from = (chance >> 20) as usize % buffers * load.block;
                         let src = [source.slice(from..from + load.block)].into_iter().collect();
@@ -159,7 +159,7 @@ impl Load {
         Ok(Running { load: *self, space, began: bench.env.now(), cpu: cpu(), disks, passes, shared, tasks })
     }
 
-    /// Where the next I/O goes.
+    /// The offset of the next I/O.
     fn place(&self, size: u64, chance: u64, shared: &Shared) -> u64 {
         let number = if self.random { chance >> 16 } else { shared.next.fetch_add(1, Ordering::Relaxed) };
         number % (size / self.block as u64) * self.block as u64
@@ -167,7 +167,7 @@ impl Load {
 }
 
 impl Running {
-    /// Lets what is outstanding end, flushes what was written, and counts.
+    /// Waits for outstanding I/Os, flushes writes, and computes the result.
     pub async fn finish(self, bench: &Bench) -> Result<Outcome, Failure> {
         self.shared.stop.store(true, Ordering::Relaxed);
         let mut latencies = Vec::new();
@@ -187,7 +187,7 @@ impl Running {
 }
 
 impl Outcome {
-    /// As it is printed.
+    /// The printed form.
     pub fn to_json(&self) -> Value {
         let ios = self.latencies.len() as f64;
         let bytes = ios * self.block as f64;
@@ -211,13 +211,13 @@ pub fn xorshift(state: &mut u64) -> u64 {
     state.wrapping_mul(0x2545_f491_4f6c_dd1d)
 }
 
-/// Processor time of this process until now, the kernel's on its behalf too; seconds.
+/// Processor time of this process so far, including system time, in seconds.
 pub fn cpu() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Processor time of the checksum of one unit that the cache has not, in microseconds.
+/// Processor time of the checksum of one unit that is not in the cache, in microseconds.
 pub fn checksum_us(bench: &Bench) -> f64 {
     const TURNS: usize = 32;
     let unit = UNIT as usize;

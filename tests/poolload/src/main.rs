@@ -1,9 +1,9 @@
-//! A load on a space, in the process that has its pool: the data path that the server uses, without a client.
+//! A load on a space, in the process that has its pool: the server's data path without a client.
 //!
-//! Makes a pool on the given disks (their data is lost), a space (or `"spaces"` of them) that fills as much of it as requested, and,
-//! except with `"fill": false`, writes all of that once. Then it reads commands, one JSON object a line, and
-//! answers each with a line; between commands the disks are idle, so that another program can measure them.
-//! Like the server it has one thread with a current-thread runtime for all disks.
+//! Creates a pool on the given disks (their data is lost), and a space (or `"spaces"` of them) of the
+//! requested size, and writes all of it once unless `"fill"` is false. Then it reads commands, one JSON
+//! object per line, and answers each with a line. Between commands the disks are idle, so that another
+//! program can measure them. Like the server it has one thread with a current-thread runtime for all disks.
 //!
 //! usage: `poolload '{"resiliency": "mirror", "columns": 1, "size": BYTES, "tables": BYTES, "devices": [...]}'`, then on its standard input
 //! `{"do": "load", "write": true, "random": true, "block": BYTES, "depth": N, "seconds": S, "sync": "through"}`, `{"do": "repair", "disk": N, "load": {...}, "target": S}`,
@@ -33,13 +33,13 @@ use load::Load;
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 enum Command {
     Load(Load),
-    /// On each space from a thread of its own.
+    /// On each space, from its own thread.
     Threads(Load),
     Checksums,
     Repair {
         disk: u16,
         load: Load,
-        /// Seconds.
+        /// In seconds.
         target: Option<f64>,
     },
 }
@@ -64,7 +64,7 @@ fn main() -> Result<(), Failure> {
     runtime.block_on(async {
         let bench = Arc::new(Bench::create(&shape).await?);
         say(&json!({"ready": shape.size}));
-        // Reading blocks the only thread: nothing else is to happen between commands.
+        // Reading blocks the only thread, so nothing else runs between commands.
         for line in std::io::stdin().lock().lines() {
             let answer = match serde_json::from_str(&line?)? {
                 Command::Load(load) => load.run(&bench).await?.to_json(),

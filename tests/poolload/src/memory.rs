@@ -1,5 +1,5 @@
-//! A disk in memory that completes each I/O at once, so that a load measures the software only. It has a lock for each 64 KiB:
-//! threads that use different ones do not wait for each other.
+//! A disk in memory that completes each I/O immediately, so that a load measures only the software. Each 64
+//! KiB have their own lock: threads that use different parts do not wait for each other.
 
 use arena::{Sg, SgMut, sg_len};
 use disk::{Disk, DiskError, DiskInfo, MemoryOptions, Read, Then, Written};
@@ -15,7 +15,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// So many bytes, all zeros.
+    /// A disk of `bytes` zero bytes.
     pub fn new(bytes: u64) -> Memory {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let serial = format!("memory-{}", NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
@@ -23,7 +23,8 @@ impl Memory {
         Memory { info: MemoryOptions::new(serial, bytes).info(), parts }
     }
 
-    /// Calls `f` with each part of a range that lies in one part of the disk: the part, its first byte there, and the range's.
+    /// Splits a range at the parts of the disk. Calls `f` with each part, the offset in it, and the offset in
+    /// the range.
     fn each(
         &self,
         offset: u64,

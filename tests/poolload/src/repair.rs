@@ -1,4 +1,4 @@
-//! A repair beside a load: what it does in a second, and what the load's slowest wait for.
+//! Measures a repair during a load: its throughput, and the latency of the load's slowest I/Os.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::Failure;
 use crate::bench::Bench;
 use crate::load::Load;
 
-/// A target that no load misses.
+/// A latency target that every load meets.
 const UNPACED: Duration = Duration::from_secs(3600);
 
-/// Takes a disk away and rebuilds what it had on the others, under a load that ends with it: paced by a target for the load's 99th percentile, as
-/// a server's jobs are, or as fast as it goes.
+/// Removes a disk and rebuilds its data on the others during a load, which ends with the repair. The repair
+/// is paced by a target for the load's 99th percentile, like a server's jobs, or runs unpaced.
 pub async fn run(bench: &Bench, disk: u16, load: &Load, target: Option<Duration>) -> Result<Value, Failure> {
     let quiet = load.run(bench).await?.to_json();
     let lost = DiskNumber(disk);

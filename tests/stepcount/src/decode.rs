@@ -1,15 +1,15 @@
-//! What kind of instruction some bytes begin with, as far as it is counted (Intel SDM, volume 2).
+//! Classifies an instruction by its bytes, as far as it is counted (Intel SDM, volume 2).
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Has a LOCK prefix, or is an XCHG with memory, which locks without one.
+    /// Has a LOCK prefix, or is an XCHG with memory, which locks implicitly.
     Locked,
     /// MFENCE.
     Fence,
     /// SYSCALL.
     Syscall,
-    /// A near call; the length of the instruction is known.
+    /// A near call, whose length is determined too.
     Call,
     /// Anything else.
     Other,
@@ -39,7 +39,7 @@ pub fn kind(code: &[u8]) -> (Kind, u64) {
     (kind, 0)
 }
 
-/// The bytes of a ModRM operand: itself, a SIB byte, a displacement.
+/// The length of a ModRM operand: the ModRM byte, a SIB byte and a displacement.
 fn operand_length(modrm: u8, sib: u8) -> u64 {
     let (mode, register) = (modrm >> 6, modrm & 7);
     let has_sib = mode != 3 && register == 4;

@@ -1,8 +1,9 @@
-//! Counts what one thread of a running process does for each request, by single-stepping it: instructions in user space,
-//! locked instructions (atomic read-modify-writes) and full fences, system calls, and calls of the allocator, each with its
-//! callers. No sampling and no emulation: the process runs as it always does, only slowly, and every instruction is seen.
+//! Counts what one thread of a running process executes for each request, by single-stepping: instructions in
+//! user space, locked instructions (atomic read-modify-writes) and full fences, system calls, and calls of
+//! the allocator, each with its callers. It does not sample or emulate: the process runs normally, only
+//! slowly, and every instruction is counted.
 //!
-//! The thread has to serve the same kind of request again and again. A system call that it makes once for each of them
+//! The thread must serve the same kind of request repeatedly. A system call that it makes once per request
 //! marks the requests: counting starts at one of these calls and ends COUNT calls later, at the same place.
 //!
 //! usage: `stepcount PID THREAD_ID SYSCALL_NUMBER COUNT [ALLOCATOR_ADDRESS_HEX...]`; prints one line of JSON:
@@ -21,7 +22,7 @@ use std::process::ExitCode;
 use decode::Kind;
 use tracee::Tracee;
 
-/// The most callers that are kept of an event.
+/// The maximum number of callers recorded for an event.
 const DEPTH: usize = 24;
 
 fn main() -> ExitCode {
@@ -49,7 +50,7 @@ struct Job {
     /// The system call that is made once for each request.
     mark: u64,
     count: u64,
-    /// Where functions of the allocator begin.
+    /// The start addresses of the allocator's functions.
     allocator: Vec<u64>,
 }
 
@@ -97,12 +98,13 @@ impl Counts {
     }
 }
 
-/// The calls that have not returned, as far as they were seen to begin: return address, and where it lies on the stack.
+/// Calls that have not returned, of those whose start was observed: return address, and its position on the
+/// stack.
 #[derive(Default)]
 struct Calls(Vec<(u64, u64)>);
 
 impl Calls {
-    /// The stack pointer is here now: what lay below has returned.
+    /// Removes calls that have returned: those whose position is below the stack pointer.
     fn returned(&mut self, stack_pointer: u64) {
         while self.0.last().is_some_and(|(_, at)| *at < stack_pointer) {
             self.0.pop();
@@ -114,7 +116,7 @@ impl Calls {
     }
 }
 
-/// Steps the thread until it has made the marking call once and then `count` times more.
+/// Steps the thread until its first marking call, and then for `count` more of them.
 fn count(job: &Job) -> io::Result<Counts> {
     let mut tracee = Tracee::attach(job.process, job.thread)?;
     let mut kinds: HashMap<u64, (Kind, u64)> = HashMap::new();
