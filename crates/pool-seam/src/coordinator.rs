@@ -100,6 +100,8 @@ pub enum OwnerOp {
     Reshape { row: RowNumber, birth: u32 },
     /// Replaces a log replica by one on another disk, which is stale in full (rule 17).
     ReplaceLog { index: u8, generation: u32 },
+    /// Frees a replica of the log that the space's resiliency does not require any more. No write to it is in flight.
+    FreeReplica { generation: u32 },
     /// Changes the size of the space, in bytes.
     SetSize { from: u64, to: u64 },
     /// The progress of a scrub (reading all copies).

@@ -171,6 +171,11 @@ impl SpaceRecord {
         self.resiliency.failures().min(self.former.failures())
     }
 
+    /// How many replicas its log has if the pool has enough disks.
+    pub fn log_replicas(&self) -> usize {
+        (self.resiliency.failures() + 1).max(2)
+    }
+
     /// Whether some rows still have the former resiliency.
     pub fn is_changing(&self) -> bool {
         self.former != self.resiliency

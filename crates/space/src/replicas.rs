@@ -88,7 +88,7 @@ impl Inner {
     pub(crate) async fn repair_log(self: &Arc<Inner>) -> Result<(), SpaceError> {
         loop {
             let view = self.view.get().value;
-            if self.end_log_move(&view).await? {
+            if self.end_log_move(&view).await? || self.free_replica(&view).await? {
                 continue;
             }
             let is_moving = view.log_row().is_some_and(|row| row.moving().is_some());
@@ -143,6 +143,26 @@ impl Inner {
             self.log().stays(old);
         }
         ended.map(|_| true)
+    }
+
+    /// Frees the last replica if the space's resiliency requires fewer, and all are complete: none is joining then, and
+    /// only this task begins joins. Returns whether it did.
+    async fn free_replica(&self, view: &SpaceView) -> Result<bool, SpaceError> {
+        let Some(log) = view.log_row() else { return Ok(false) };
+        let is_complete = |copy: &SlabCopy| copy.missed == 0 && self.replicas.counts(copy);
+        let is_long = log.slabs.len() > view.record.log_replicas() && !view.record.is_changing();
+        if !is_long || log.moving().is_some() || !log.slabs.iter().all(is_complete) {
+            return Ok(false);
+        }
+        let generation = log.slabs.last().expect("more than required").generation;
+        // Its slab is freed: no write may be in flight there.
+        self.log().leaving(generation);
+        self.log().idle(generation).await;
+        let freed = self.commit_if_fits(vec![OwnerOp::FreeReplica { generation }]).await;
+        if freed != Ok(true) {
+            self.log().stays(generation);
+        }
+        freed
     }
 
     fn join_replica(self: &Arc<Inner>, view: &SpaceView, copy: &SlabCopy, port: Arc<Port>) {

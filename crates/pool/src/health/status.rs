@@ -112,7 +112,7 @@ pub fn may_leave(state: &State, disk: DiskNumber) -> bool {
 /// How many whole rows of such a space fit the pool, besides its log: each takes `slabs_in_row` slabs, for a mirror on
 /// as many disks.
 pub fn rows_that_fit(state: &State, record: &SpaceRecord) -> u64 {
-    rows_on(state, record, placement::log_replicas(record))
+    rows_on(state, record, record.log_replicas())
 }
 
 /// The same for an existing space: how many more rows it could have.

@@ -34,7 +34,7 @@ use fit::Fit;
 pub use pool_seam::NoPlace;
 pub use rebalance::{Step, rebalance, to_rebalance};
 pub use reshape::reshaped;
-pub(crate) use rows::{log_replicas, log_row, slab_by, sources};
+pub(crate) use rows::{log_row, slab_by, sources};
 pub use rows::{row, slab};
 
 /// Slabs of a disk that new rows leave free: a 32nd, for repairs and moves. So a full pool can still repair a slab;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::rows::{farthest, is_reachable};
-use super::{Eligible, NoPlace, log_replicas};
+use super::{Eligible, NoPlace};
 use crate::{DiskNumber, NewSlab, Row, RowNumber, SlabCopy, SpaceId, SpaceRecord, State};
 
 /// The slabs of a row in the current shape of its space, set by set: the best of its copies, then new ones, each
@@ -19,7 +19,7 @@ pub fn reshaped(
     let record = state.spaces.get(&space).ok_or(none.clone())?;
     let row = record.rows.get(&number).ok_or(none)?;
     let (eligible, old, new) = match number {
-        RowNumber::LOG => (Eligible::for_log(state, record.media), row.slabs.len(), log_replicas(record)),
+        RowNumber::LOG => (Eligible::for_log(state, record.media), row.slabs.len(), record.log_replicas()),
         _ => {
             let former = record.slabs_in_set(record.resiliency_of(row));
             (Eligible::for_data(state, record.media), former, record.slabs_in_set(record.resiliency))

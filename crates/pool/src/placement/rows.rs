@@ -22,11 +22,6 @@ pub fn row(
     })
 }
 
-/// How many replicas the log of such a space has if the pool has enough disks.
-pub(crate) fn log_replicas(record: &SpaceRecord) -> usize {
-    (record.resiliency.failures() + 1).max(2)
-}
-
 /// Places for the log of a space: one more than the failures that it survives, at least two if the pool has enough
 /// disks, on disks for logs or the fastest ones, with media of the space's class or faster.
 pub(crate) fn log_row(
@@ -42,7 +37,7 @@ pub(crate) fn log_row(
         place(state, &log, &eligible, may, |_| true, tie(state))
     };
     let least = record.resiliency.failures() + 1;
-    log(log_replicas(record)).or_else(|full| if least == 1 { log(1) } else { Err(full) })
+    log(record.log_replicas()).or_else(|full| if least == 1 { log(1) } else { Err(full) })
 }
 
 /// A place for one slab of a row on a disk without a slab of the row. Hot spares are used if the slab's disk is absent

@@ -292,7 +292,7 @@ impl Metadata {
                 check(present.shape == Shape::Former && present.moving().is_none())?;
                 check(is_log || !present.is_new)?;
                 let (old, new) = match is_log {
-                    true => (present.slabs.len(), self.log_replicas()),
+                    true => (present.slabs.len(), self.record.log_replicas()),
                     false => (self.record.former.copies(), self.record.resiliency.copies()),
                 };
                 let mut taken: BTreeSet<DiskNumber> =
@@ -327,6 +327,15 @@ impl Metadata {
                 self.record.rows.insert(row, present.reshaped(slabs));
                 self.end_change();
             }
+            OwnerOp::FreeReplica { generation } => {
+                let needed = self.record.log_replicas();
+                let log = self.record.rows.get_mut(&RowNumber::LOG).expect("a log");
+                let kept: Vec<SlabCopy> =
+                    log.slabs.iter().filter(|copy| copy.generation != generation).copied().collect();
+                check(kept.len() < log.slabs.len() && kept.len() == needed && log.moving().is_none())?;
+                check(kept.iter().all(|copy| copy.missed == 0))?;
+                *log = log.reshaped(kept);
+            }
             OwnerOp::ReplaceLog { index, generation } => {
                 self.copy(RowNumber::LOG, index, generation)?;
                 let log = self.record.rows.get(&RowNumber::LOG).expect("a log");
@@ -358,7 +367,7 @@ impl Metadata {
         let record = self.record.clone();
         self.record.resiliency = to;
         let had = |row: &Row| record.resiliency_of(row);
-        let is_log_short = self.record.rows[&RowNumber::LOG].slabs.len() < self.log_replicas();
+        let is_log_short = self.record.rows[&RowNumber::LOG].slabs.len() < self.record.log_replicas();
         let others = record.data_rows().map(|(_, row)| had(row)).find(|had| *had != to);
         self.record.former = others.unwrap_or(if is_log_short { record.resiliency } else { to });
         for number in record.rows.keys() {
@@ -372,10 +381,6 @@ impl Metadata {
         if self.record.rows.values().all(|row| row.shape == Shape::Present) {
             self.record.former = self.record.resiliency;
         }
-    }
-
-    fn log_replicas(&self) -> usize {
-        (self.record.resiliency.failures() + 1).max(2)
     }
 
     fn allocate(&mut self, row: RowNumber) -> Result<(), Refusal> {

@@ -5,7 +5,7 @@ use pool_seam::{NoPlace, OwnerOp, Request, SlabCopy, SlabPlace, SpaceEpoch};
 
 use super::{SpaceOp, alone};
 use crate::state::State;
-use crate::{DiskNumber, InvalidOp, Op, RowNumber, SpaceId, placement};
+use crate::{DiskNumber, InvalidOp, NewSlab, Op, RowNumber, SpaceId, placement};
 
 /// The result of a request.
 #[derive(Debug, PartialEq, Eq)]
@@ -154,6 +154,12 @@ fn translate(
             birth_of(row, birth)?;
             let slabs = placement::reshaped(state, space, row, usable).map_err(Refusal::NoRoom)?;
             SpaceOp::Reshape { row, slabs }
+        }
+        OwnerOp::FreeReplica { generation } => {
+            let log = record.rows.get(&RowNumber::LOG).ok_or(Refusal::Invalid)?;
+            let others = log.slabs.iter().enumerate().filter(|(_, copy)| copy.generation != generation);
+            let slabs = others.map(|(index, _)| NewSlab::Kept { index: index as u8 }).collect();
+            SpaceOp::Reshape { row: RowNumber::LOG, slabs }
         }
         OwnerOp::ReplaceLog { index, generation } => {
             let (row, log) = (RowNumber::LOG, record.rows.get(&RowNumber::LOG));

@@ -14,7 +14,7 @@ use pool_seam::{Regions, Resiliency, Row, Shape, SlabCopy, SpaceRecord};
 
 use super::{NewSlab, sets};
 use crate::state::State;
-use crate::{InvalidOp, RowNumber, SpaceId, placement};
+use crate::{InvalidOp, RowNumber, SpaceId};
 
 impl State {
     /// Sets the resiliency of new rows. Rows that have it already are then of the current shape, the others of the
@@ -35,7 +35,7 @@ impl State {
         let before = if record.resiliency == to { record.former } else { record.resiliency };
         let former = former.unwrap_or(before);
         let log = record.rows.get(&RowNumber::LOG);
-        let is_short = |log: &Row| log.slabs.len() < placement::log_replicas(&changed);
+        let is_short = |log: &Row| log.slabs.len() < changed.log_replicas();
         let is_log_short = former != to && log.is_some_and(is_short);
         let is_done = !is_log_short && record.data_rows().all(|(_, row)| record.resiliency_of(row) == to);
         changed.former = if is_done { to } else { former };
@@ -62,10 +62,12 @@ impl State {
         let record = Arc::clone(self.space(space)?);
         let row = record.rows.get(&number).ok_or(outdated.clone())?;
         let is_log = number == RowNumber::LOG;
-        if row.shape != Shape::Former || row.moving().is_some() || row.is_new && !is_log {
+        let is_long = is_log && row.slabs.len() > record.log_replicas();
+        let has_shape = row.shape == Shape::Present && !is_long;
+        if has_shape || row.moving().is_some() || row.is_new && !is_log {
             return Err(outdated);
         }
-        let needed = if is_log { placement::log_replicas(&record) } else { record.slabs_in_row() };
+        let needed = if is_log { record.log_replicas() } else { record.slabs_in_row() };
         if slabs.len() != needed {
             return Err(InvalidOp::BadRow { space, row: number, slabs: slabs.len() });
         }

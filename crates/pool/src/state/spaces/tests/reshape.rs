@@ -64,6 +64,16 @@ fn a_row_gets_a_third_copy_and_gives_it_up() {
     assert!(record(&s).is_changing());
     assert_eq!(ask(&mut s, 8, [OwnerOp::Free { row: RowNumber(1), birth }]), None);
     assert!(!record(&s).is_changing());
+    // The log gives up a replica only if the others are complete.
+    let log = |s: &State| record(s).rows[&RowNumber::LOG].slabs.to_vec();
+    let [first, second, third] = log(&s)[..] else { panic!("{:?}", log(&s)) };
+    assert_eq!(third.missed, ALL);
+    let free = |generation: u32| [OwnerOp::FreeReplica { generation }];
+    assert_eq!(ask(&mut s, 9, free(first.generation)), Some(Refusal::Invalid));
+    let used = s.slabs_allocated();
+    assert_eq!(ask(&mut s, 10, free(third.generation)), None);
+    assert_eq!((log(&s), s.slabs_allocated()), (vec![first, second], used - 1));
+    assert_eq!(ask(&mut s, 11, free(second.generation)), Some(Refusal::Invalid), "it is required");
 }
 
 #[test]
