@@ -1,15 +1,15 @@
-//! SMB2 messages over direct TCP (MS-SMB2 2.1), payload by reference, for both ends.
+//! SMB2 messages over direct TCP (MS-SMB2 2.1), for client and server, zero-copy for payload.
 //!
-//! **What it is.** [`Receiver`] turns a stream into messages that are slices of the memory they were read into;
-//! [`Sender`] turns messages into as few system calls as there can be. The payload of a large WRITE (at a server) or
-//! READ response (at a client) is read straight into memory of its own.
+//! **What it is.** [`Receiver`] splits a stream into messages, which are slices of the receive buffers. [`Sender`]
+//! writes messages with as few system calls as possible. The payload of a large WRITE (at a server) or READ
+//! response (at a client) is read directly into separate buffers.
 //!
-//! **What it is not.** It looks into a message only as far as it must to tell where payload begins. It has no tasks
-//! and no timers.
+//! **What it is not.** It parses a message only as far as needed to find where payload begins. It has no tasks and
+//! no timers.
 //!
-//! **I/O model.** Both are polled by the one task that owns the connection.
+//! **I/O model.** The task that owns the connection polls both.
 //!
-//! **Errors.** [`StreamError`]: the socket's, or what is wrong with the stream; either ends the connection.
+//! **Errors.** [`StreamError`]: a socket error or a violation by the peer. Either ends the connection.
 
 mod receive;
 mod send;
@@ -20,27 +20,27 @@ pub use send::Sender;
 use smb_wire::WireError;
 use thiserror::Error;
 
-/// Which messages may have their payload apart from their head.
+/// Which end of the connection this is. It determines which messages may get separate payload buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// We receive requests: WRITE.
+    /// Receives requests; WRITE carries payload.
     Server,
-    /// We receive responses: READ.
+    /// Receives responses; READ carries payload.
     Client,
 }
 
-/// Why a stream cannot be read further.
+/// Why the stream cannot be read any further.
 #[derive(Debug, Error)]
 pub enum StreamError {
-    /// The peer's bytes are no frame.
+    /// The peer sent a malformed frame.
     #[error("malformed frame: {0}")]
     Wire(#[from] WireError),
-    /// The peer's message is longer than what was agreed on.
+    /// The peer's message is longer than the limit.
     #[error("a message of {length} bytes exceeds the limit of {limit} bytes")]
     TooLong {
-        /// What it announced.
+        /// Announced length in bytes.
         length: usize,
-        /// The bound in force.
+        /// The limit in force, in bytes.
         limit: usize,
     },
     /// The socket failed.

@@ -1,17 +1,19 @@
-//! From a TCP stream to messages, without copying payload.
+//! Splits a TCP stream into messages without copying payload.
 //!
-//! Bytes are read into a chunk of the arena; every whole message in it becomes a slice of it. What is left of a message
-//! that did not arrive whole is either a few bytes, which are copied to the next chunk, or the beginning of a message
-//! with much payload, whose remainder is then read straight into memory of its own. An idle connection holds no chunk.
+//! A read fills a chunk of the arena; every whole message in the chunk becomes a slice of it. A partial message at
+//! the end is handled by size. A short one is copied to the next chunk. For one with a large payload, the remainder
+//! is read directly into separate buffers. An idle connection holds no chunk.
 //!
-//! Encrypted messages are cut out of their chunk, so that the receiver may decrypt them in place; a large one
-//! is contiguous if the arena has such a piece, otherwise it is scattered.
+//! Encrypted messages are split off their chunk as owned buffers, so that the receiver can decrypt in place. A
+//! large encrypted message is contiguous if the arena has a free run of that length, otherwise scattered.
 //!
-//! The payload of a large WRITE that is neither signed nor encrypted may go into a pipe instead ([`Receiver::use_pipes`]):
-//! its message is given out when all of it is there, so that whatever becomes of it the stream is in step. That takes a
-//! read of the head alone, which is tried after each such WRITE; where it brings something else it is as any other.
+//! The payload of a large WRITE that is neither signed nor encrypted may go into a pipe instead
+//! ([`Receiver::use_pipes`]). The message is delivered only after all of its payload has arrived; the stream stays
+//! in step even if the message is refused. This needs a read that returns only the head of the WRITE. The receiver
+//! tries such a read after each large WRITE; if it returns another message, that message is handled normally.
 //!
-//! Invariant: the bytes of the stream are, in order: the messages given out, the state's bytes, what is not read yet.
+//! Invariant: the stream is the concatenation of the delivered messages, the bytes held by the state, and the
+//! unread bytes.
 
 mod memory;
 mod pipe;
@@ -36,32 +38,32 @@ pub struct Receiver {
     arena: Arena,
     end: End,
     state: State,
-    /// The size of the next chunk: grows while reads fill it, shrinks when they do not.
+    /// Size of the next chunk, in bytes: grows while reads fill it, shrinks while they do not.
     size: usize,
-    /// The chunk read last: reused when no part of it is held any more.
+    /// The chunk of the last read: reused once no slice of it is held.
     spent: Option<IoBuf>,
     waiting: Option<BoxFuture<SgMut>>,
     /// Bytes read since the connection was made.
     received: u64,
-    /// The longest message that there can always be memory for, in bytes.
+    /// Longest message for which memory can always be found, in bytes.
     most: usize,
-    /// For the payload of large plain WRITEs, where that is of use.
+    /// Pipes for the payload of large plain WRITEs; `None` if pipes are not used.
     pipes: Option<Pipes>,
-    /// The message read last was such a WRITE: another one may follow.
+    /// The last message was such a WRITE: the next read asks only for the head of another one.
     heads: bool,
-    /// The payload of the message given out last.
+    /// Payload of the last delivered message, if it is in a pipe.
     piped: Option<Piped>,
-    /// Payload comes in too many small pieces here for a pipe.
+    /// Payload arrives in too many small segments for a pipe.
     shattered: bool,
 }
 
 enum State {
     /// Between messages.
     Idle,
-    /// A chunk being filled; a message begins at its start.
+    /// A chunk being filled; it starts with the start of a message.
     Chunk(IoBufMut),
     Rest(Rest),
-    /// A WRITE whose payload goes into a pipe, and its head.
+    /// A WRITE: its head, and the pipe that receives its payload.
     Pipe {
         head: IoBuf,
         piped: Piped,
@@ -69,44 +71,44 @@ enum State {
     Large(Large),
 }
 
-/// The beginning of a message, and what it needs.
+/// The first bytes of a partial message, and the memory that the message needs.
 struct Rest {
     rest: IoBuf,
-    /// Bytes of the message, framing included.
+    /// Total length of the message in bytes, framing included.
     need: usize,
     plan: Plan,
-    /// It was copied out of its chunk.
+    /// `rest` was copied out of its chunk.
     moved: bool,
 }
 
-/// A message with memory of its own: its beginning where that lies apart, and the memory for the remainder.
+/// A message with separate buffers: its first part if that stays in the chunk, and buffers for the remainder.
 struct Large {
     parts: Sg,
     sinks: SgMut,
-    /// The sink that is being filled.
+    /// Index of the sink that is being filled.
     at: usize,
     /// Bytes still to be read.
     left: usize,
 }
 
-/// What a state's function has come to: `None` when the next state goes on at once.
+/// Result of a state's function: `None` means that the next state runs immediately.
 type Step = Poll<Result<Option<Filled>, StreamError>>;
 const GO_ON: Step = Poll::Ready(Ok(None));
 
-/// What a turn of reading brought.
+/// Result of one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filled {
-    /// Bytes; perhaps messages.
+    /// Bytes were read; messages may be complete.
     Some,
     /// The peer closed.
     End,
 }
 
-/// What an encrypted message begins with (MS-SMB2 2.2.41).
+/// First bytes of an encrypted message (MS-SMB2 2.2.41).
 const TRANSFORM: &[u8] = b"\xfdSMB";
 
 impl Receiver {
-    /// Reads into `arena`'s memory.
+    /// Creates a receiver that allocates from `arena`.
     pub fn new(arena: Arena, end: End) -> Receiver {
         let most = arena.usage().budget / 2;
         let state = State::Idle;
@@ -126,7 +128,7 @@ impl Receiver {
         }
     }
 
-    /// Where the payload of large plain WRITEs goes from now on; `None`: into memory.
+    /// Sets where the payload of later large plain WRITEs goes: into `pipes`, or into memory if `None`.
     pub fn use_pipes(&mut self, pipes: Option<&Pipes>) {
         if self.pipes.is_some() != pipes.is_some() {
             self.pipes = pipes.cloned();
@@ -134,8 +136,8 @@ impl Receiver {
         }
     }
 
-    /// The payload of the message that the last poll gave out, if it is in a pipe: that message is its head, and was the
-    /// only one of that poll.
+    /// Takes the payload of the message that the last poll delivered, if it is in a pipe. That message is then only
+    /// the head of the WRITE, and it was the only message of that poll.
     pub fn take_piped(&mut self) -> Option<Piped> {
         self.piped.take()
     }
@@ -145,21 +147,21 @@ impl Receiver {
         matches!(self.state, State::Idle)
     }
 
-    /// Bytes read so far: a message that grows is not stalled.
+    /// Bytes read so far. The caller uses it to see that a slow message still makes progress.
     pub fn received(&self) -> u64 {
         self.received
     }
 
-    /// Whether this side delays the stream, for want of memory.
+    /// Whether this side delays the stream because no memory is free.
     pub fn waits_for_memory(&self) -> bool {
         self.waiting.is_some()
     }
 
-    /// Reads once, and appends the messages that are whole to `out`. `limit` is the longest message taken, in bytes; one
-    /// of more than half of the arena is never taken.
+    /// Reads once, and appends the complete messages to `out`. `limit` is the longest accepted message, in bytes; a
+    /// message of more than half of the arena is never accepted.
     ///
     /// # Errors
-    /// The socket's, and what is wrong with the stream.
+    /// Socket errors, malformed frames, and messages over the limit.
     pub fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -182,14 +184,14 @@ impl Receiver {
         }
     }
 
-    /// Between messages: takes a chunk once there is something to read.
+    /// Between messages: takes a chunk when the socket becomes readable.
     fn poll_idle(&mut self, cx: &mut Context<'_>, stream: &TcpStream, limit: usize) -> Step {
         let Poll::Ready(readable) = stream.poll_read_ready(cx) else {
             self.spent = None; // an idle connection holds no memory
             return Poll::Pending;
         };
         readable?;
-        // No larger than the messages that are taken: see the server's bound before log-on.
+        // The chunk is at most as large as the accepted messages: see the server's limit before log-on.
         let size = if self.heads { CHUNK_MIN } else { self.affordable() };
         let size = size.min((limit + FRAME_LEN).next_power_of_two());
         let chunk = match self.chunk(size) {
@@ -201,7 +203,7 @@ impl Receiver {
         GO_ON
     }
 
-    /// Reads into a chunk, and gives out the messages that are whole in it.
+    /// Reads into a chunk, and delivers the messages that are complete in it.
     fn poll_chunk(
         &mut self,
         cx: &mut Context<'_>,
@@ -216,7 +218,7 @@ impl Receiver {
             if before > 0 {
                 self.state = State::Chunk(chunk);
             }
-            return Poll::Pending; // an empty chunk goes back to the arena
+            return Poll::Pending; // dropping the empty chunk returns it to the arena
         };
         let n = n?;
         if n == 0 {
@@ -231,7 +233,7 @@ impl Receiver {
         Poll::Ready(Ok(Some(Filled::Some)))
     }
 
-    /// Takes memory for the remainder of a message.
+    /// Allocates memory for the remainder of a message.
     fn poll_rest(&mut self, cx: &mut Context<'_>, begun: Rest) -> Step {
         let Rest { rest, need, plan, moved } = begun;
         let taken = self.begin_piped(&rest, need).or_else(|| self.begin(&rest, need, plan));
@@ -286,7 +288,7 @@ impl Receiver {
         Poll::Ready(Ok(Some(Filled::Some)))
     }
 
-    /// Gives out the whole messages of a chunk and keeps what is left.
+    /// Delivers the complete messages of a chunk and keeps the remaining bytes.
     fn parse(&mut self, chunk: IoBufMut, limit: usize, out: &mut VecDeque<Sg>) -> Result<(), StreamError> {
         let mut ranges: smallvec::SmallVec<[(usize, usize); 40]> = Default::default();
         let (mut at, mut need) = (0, 0);
@@ -307,7 +309,7 @@ impl Receiver {
         self.heads = left > 0 && self.may_be_piped(&chunk[at..], need);
         let alone = self.heads && left == WRITE_HEAD;
         if !alone && ranges.is_empty() && need <= chunk.capacity() && left < chunk.capacity() {
-            self.state = State::Chunk(chunk); // more of the first message fits behind what is there
+            self.state = State::Chunk(chunk); // the remainder of the first message fits behind its first bytes
             return Ok(());
         }
         let sealed = |start: usize| chunk.get(start..).is_some_and(|m| m.starts_with(TRANSFORM));

@@ -1,4 +1,4 @@
-//! From messages to a TCP stream: as many as there are in one system call, payload by reference.
+//! Writes messages to a TCP stream: as many as possible in one system call, zero-copy for payload.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -22,20 +22,20 @@ struct Item {
     frame: [u8; frame::FRAME_LEN],
     head: Vec<u8>,
     payload: Data,
-    /// Bytes of frame, head and payload that are sent.
+    /// Bytes of frame, head and payload that have been sent.
     sent: usize,
 }
 
-/// Pieces in one system call.
+/// Maximum number of slices in one system call.
 const SLICES: usize = 64;
 
 impl Sender {
-    /// Bytes that wait to be sent.
+    /// Bytes that are queued but not sent.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether nothing waits.
+    /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
@@ -43,7 +43,7 @@ impl Sender {
     /// Queues a message: its head, then its payload.
     ///
     /// # Panics
-    /// When it is longer than a frame can be: I/O sizes are far below.
+    /// If the message is longer than a frame can be. Negotiated I/O sizes are far below.
     pub fn push(&mut self, head: Vec<u8>, payload: Data) {
         let length = head.len() + payload.len();
         let frame = frame::encode(length).expect("messages are shorter than 16 MiB");
@@ -51,7 +51,7 @@ impl Sender {
         self.queue.push_back(Item { frame, head, payload, sent: 0 });
     }
 
-    /// Sends as much as the socket takes. Ready when all is sent, or with the socket's error.
+    /// Sends as much as the socket accepts. Ready when the queue is empty, or with the socket's error.
     pub fn poll(&mut self, cx: &mut Context<'_>, stream: &TcpStream) -> Poll<io::Result<()>> {
         while !self.queue.is_empty() {
             ready!(stream.poll_write_ready(cx))?;
@@ -81,7 +81,7 @@ impl Sender {
                     if slices.is_empty() {
                         return send_file(stream, fd.as_fd(), *offset, *length, skip);
                     }
-                    // Everything before the file first; more follows at once.
+                    // First the slices before the file; `MORE` because the file follows immediately.
                     return send(stream, &slices, SendFlags::NOSIGNAL | SendFlags::MORE);
                 }
             }
@@ -108,7 +108,8 @@ impl Sender {
     }
 }
 
-/// What is left of a piece when `skip` bytes of it and its successors are sent.
+/// The unsent part of a piece when `skip` bytes of it and the following pieces are sent; `None` if all of it is
+/// sent.
 fn unsent<'a>(piece: &'a [u8], skip: &mut usize) -> Option<&'a [u8]> {
     let n = (*skip).min(piece.len());
     *skip -= n;
@@ -119,8 +120,8 @@ fn send(stream: &TcpStream, slices: &[IoSlice<'_>], flags: SendFlags) -> io::Res
     Ok(rustix::net::sendmsg(stream, slices, &mut SendAncillaryBuffer::default(), flags)?)
 }
 
-/// Sends file payload from the page cache; where the file has become shorter since it was looked at, zeros stand for
-/// what is gone, as a length was promised.
+/// Sends file payload from the page cache. If the file was truncated meanwhile, sends zeros in place of the missing
+/// bytes, because the header has announced the length.
 fn send_file(
     stream: &TcpStream,
     fd: std::os::fd::BorrowedFd<'_>,

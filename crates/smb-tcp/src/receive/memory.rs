@@ -1,4 +1,4 @@
-//! Memory for what is read: chunks, and memory of their own for large messages.
+//! Memory for received messages: chunks, and separate buffers for large messages.
 
 use std::task::{Context, Poll, ready};
 
@@ -13,21 +13,21 @@ use crate::End;
 
 pub(super) const SIZE_START: usize = 16 << 10;
 const SIZE_MAX: usize = 256 << 10;
-/// A message with payload of which at least this much has arrived, or has not, gets memory of its own for the remainder,
-/// in bytes: a shorter one is copied together.
+/// A payload message is split if at least this many bytes of it have arrived or are missing: its remainder then
+/// gets separate buffers. A shorter message is copied together. In bytes.
 const LARGE_MIN: usize = 4 << 10;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Plan {
-    /// All of it in a chunk, with what follows it.
+    /// The whole message goes into one chunk, followed by the next messages.
     Chunk,
-    /// What has come stays where it is, the remainder gets memory of its own.
+    /// The bytes that have arrived stay in their chunk; the remainder gets separate buffers.
     Apart,
-    /// All of it in memory of its own, in one piece if there is one: it is longer than a chunk.
+    /// The whole message gets separate buffers, contiguous if possible: it is longer than a chunk.
     Whole,
 }
 
 impl Receiver {
-    /// How to take a message of `need` bytes, framing included, of which `rest` has arrived.
+    /// Chooses how to receive a message of `need` bytes, framing included, of which `rest` has arrived.
     pub(super) fn plan(&self, rest: &[u8], need: usize) -> Plan {
         let head_len = match self.end {
             End::Server => WriteRequest::HEAD_LEN + 64, // room for a channel's descriptors
@@ -50,7 +50,7 @@ impl Receiver {
         }
     }
 
-    /// Memory for a message of which `rest` has arrived; `None` when there is none now.
+    /// Allocates memory for a message of which `rest` has arrived. Returns `None` if none is free now.
     pub(super) fn begin(&mut self, rest: &IoBuf, need: usize, plan: Plan) -> Option<State> {
         let memory = match plan {
             Plan::Chunk => {
@@ -74,14 +74,15 @@ impl Receiver {
         Some(fill(rest, need, plan, memory))
     }
 
-    /// The size of the next chunk: the smallest once half of the memory is taken. Connections that hold the beginning
-    /// of a message wait for memory for its remainder; if beginnings could take all of it, they would wait for ever.
+    /// Size of the next chunk: the smallest once half of the memory is taken. Connections that hold the start of a
+    /// message wait for memory for its remainder. If message starts could take all of the memory, they would wait
+    /// forever.
     pub(super) fn affordable(&self) -> usize {
         if self.arena.shared_free() > self.most { self.size } else { CHUNK_MIN }
     }
 
-    /// A chunk of about `size` bytes: the last one again, or from the payload budget, or a small one from the reserve,
-    /// so that messages without payload are still read when payload memory is spent.
+    /// Returns a chunk of about `size` bytes: the last one again, or one from the payload budget, or a small one
+    /// from the reserve. The reserve keeps messages without payload readable when payload memory is exhausted.
     pub(super) fn chunk(&mut self, size: usize) -> Option<IoBufMut> {
         if let Some(spent) = self.spent.take()
             && let Ok(mut again) = spent.try_unfreeze()
@@ -114,8 +115,8 @@ impl Receiver {
     }
 }
 
-/// Goes on with a message of which `rest` has arrived, in memory that is enough for it by its plan. What was waited for
-/// may lie scattered: a message that was to have a chunk then has all of the pieces to itself.
+/// Continues with a message of which `rest` has arrived, in memory that is sufficient for its plan. Memory that was
+/// waited for may be scattered. A message planned for a chunk then owns all of the pieces.
 pub(super) fn fill(rest: &IoBuf, need: usize, plan: Plan, mut memory: SgMut) -> State {
     let plan = if plan == Plan::Chunk && memory.len() > 1 { Plan::Whole } else { plan };
     match plan {

@@ -1,4 +1,4 @@
-//! The payload of large plain WRITEs, through a pipe.
+//! Receives the payload of large plain WRITEs into a pipe.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,11 +17,11 @@ use crate::End;
 
 /// The shortest payload that goes into a pipe, in bytes.
 pub(super) const PIPE_MIN: usize = 256 << 10;
-/// The framing and the fixed part of a WRITE without a channel: its payload follows, mostly.
+/// Framing and fixed part of a WRITE without a channel, in bytes: the payload usually follows.
 pub(super) const WRITE_HEAD: usize = FRAME_LEN + WriteRequest::HEAD_LEN;
 
 impl Receiver {
-    /// Whether the payload of a message of `need` bytes, framing included, may go into a pipe; `rest` has arrived of it.
+    /// Whether the payload of a message of `need` bytes, framing included, may go into a pipe. `rest` has arrived.
     pub(super) fn may_be_piped(&self, rest: &[u8], need: usize) -> bool {
         self.pipes.is_some()
             && !self.shattered
@@ -31,7 +31,8 @@ impl Receiver {
             && is_plain_write(&rest[FRAME_LEN..], need - FRAME_LEN)
     }
 
-    /// A pipe for the payload of a WRITE of which the head has arrived and no more; memory where there is no pipe.
+    /// Starts to receive the payload of a WRITE of which exactly the head has arrived: into a pipe, or into memory
+    /// if no pipe is free. Returns `None` if the message does not qualify or no memory is free.
     pub(super) fn begin_piped(&mut self, rest: &IoBuf, need: usize) -> Option<State> {
         if rest.len() != WRITE_HEAD || !self.may_be_piped(rest, need) {
             return None;
@@ -69,7 +70,7 @@ impl Receiver {
                 self.state = State::Pipe { head, piped };
                 GO_ON
             }
-            // It comes in more pieces than a pipe takes, and so will the next one.
+            // The payload arrives in more segments than a pipe has slots; later ones probably do, too.
             Spliced::Full => {
                 (self.heads, self.shattered) = (false, true);
                 let length = piped.len();
@@ -84,8 +85,8 @@ impl Receiver {
     }
 }
 
-/// Whether a message of `length` bytes is one WRITE, not signed, whose payload follows its fixed part at once and is all
-/// that follows (MS-SMB2 2.2.21).
+/// Whether a message of `length` bytes is a single unsigned WRITE whose payload directly follows the fixed part and
+/// ends the message (MS-SMB2 2.2.21).
 fn is_plain_write(message: &[u8], length: usize) -> bool {
     let Ok(header) = Header::decode(message) else { return false };
     let lone = header.command == Command::WRITE && header.next_command == 0;
@@ -98,9 +99,9 @@ fn is_plain_write(message: &[u8], length: usize) -> bool {
 }
 
 enum Spliced {
-    /// So many bytes; none at the end of the stream.
+    /// Number of bytes moved; 0 at the end of the stream.
     Some(usize),
-    /// The pipe takes no more.
+    /// The pipe is full.
     Full,
 }
 
@@ -108,7 +109,7 @@ fn poll_piped(cx: &mut Context<'_>, stream: &TcpStream, piped: &mut Piped) -> Po
     loop {
         ready!(stream.poll_read_ready(cx))?;
         let tried = stream.try_io(Interest::READABLE, || match piped.fill(stream) {
-            // Is it the socket that has nothing, or the pipe that takes nothing? It has, and does not take it: the pipe.
+            // Either the socket is empty or the pipe is full. The socket has bytes: so the pipe is full.
             Err(e) if would_block(&e) && rustix::io::ioctl_fionread(stream)? > 0 => {
                 match piped.fill(stream) {
                     Err(e) if would_block(&e) => Ok(Spliced::Full),

@@ -19,14 +19,14 @@ async fn pair() -> (TcpStream, TcpStream) {
     (client.expect("connected"), server.expect("accepted").0)
 }
 
-/// A message that no two bytes next to each other are equal in, and its framed form.
+/// A message in which adjacent bytes differ, and its framed form.
 fn message(length: usize, seed: u8) -> (Vec<u8>, Vec<u8>) {
     let body: Vec<u8> = (0..length).map(|i| (i % 251) as u8 ^ seed).collect();
     let framed = [&frame::encode(length).expect("short enough")[..], &body].concat();
     (body, framed)
 }
 
-/// Reads until there is a message.
+/// Reads until a message is complete.
 async fn next(receiver: &mut Receiver, stream: &mut TcpStream, out: &mut VecDeque<Sg>) -> Vec<u8> {
     loop {
         if let Some(message) = out.pop_front() {
@@ -37,12 +37,12 @@ async fn next(receiver: &mut Receiver, stream: &mut TcpStream, out: &mut VecDequ
     }
 }
 
-/// All of the payload memory, in pieces of two pages.
+/// Allocates all of the payload memory, in pieces of two pages.
 fn take_all(arena: &Arena) -> Vec<IoBufMut> {
     std::iter::from_fn(|| arena.try_alloc(8192, Class::Payload)).collect()
 }
 
-/// What is waited for is an amount: it may come in pieces, and a message that is shorter than a chunk takes it so.
+/// The receiver waits for an amount of memory. It may get it in pieces, also for a message shorter than a chunk.
 #[tokio::test]
 async fn memory_that_was_waited_for_may_be_scattered() {
     for first in [4, 5, 4000] {
@@ -107,7 +107,7 @@ struct Piping {
 }
 
 impl Piping {
-    /// One large plain WRITE has come, so that the next one goes into a pipe.
+    /// Receives one large plain WRITE, so that the next one goes into a pipe.
     async fn begin(most: usize) -> Piping {
         let arena = Arena::new(8 * MIB).expect("a small mapping");
         let (client, server) = pair().await;
@@ -119,8 +119,8 @@ impl Piping {
         piping
     }
 
-    /// Sends `framed`, `slow` bytes of its payload one by one, and receives its message; and whether its payload was in a
-    /// pipe.
+    /// Sends `framed`, the first `slow` bytes of its payload one by one. Returns the message, and whether its
+    /// payload was in a pipe.
     async fn exchange(&mut self, framed: &[u8], slow: usize) -> (Vec<u8>, bool) {
         let Piping { client, server, receiver, out, .. } = self;
         let mut at = 0;
@@ -166,7 +166,7 @@ async fn payload_goes_into_a_pipe_in_one_piece_and_in_many() {
         let got = piping.exchange(&framed, slow).await;
         assert!(got == (body, true), "{slow} bytes one by one");
     }
-    // A short one between them is as ever, and has the next one come by memory.
+    // A short WRITE in between is received as usual, and makes the next large one go into memory.
     for (length, into_pipe) in [(10, false), (PIPE_MIN, false), (PIPE_MIN, true)] {
         let (body, framed) = write(length, 5, HeaderFlags::empty());
         assert!(piping.exchange(&framed, 0).await == (body, into_pipe), "{length}");
@@ -174,7 +174,8 @@ async fn payload_goes_into_a_pipe_in_one_piece_and_in_many() {
     assert_eq!(piping.arena.usage().used, 0);
 }
 
-/// Each byte that comes by itself takes a slot: when there is none left the rest goes into memory, and what follows too.
+/// Each byte that arrives alone takes a slot of the pipe. When all are taken, the remainder and later payloads go
+/// into memory.
 #[tokio::test]
 async fn a_pipe_that_is_full_is_emptied_into_memory() {
     let mut piping = Piping::begin(1).await;
