@@ -1,6 +1,6 @@
-//! A log-on from both ends, without a network: `cargo run -p smb-auth --example handshake`.
+//! Runs a log-on with both ends in one process, without a network: `cargo run -p smb-auth --example handshake`.
 //!
-//! What a real client and server send in SESSION_SETUP passes between two values here. Random bytes and the time are
+//! The client and the server exchange the tokens that SESSION_SETUP would carry. Random bytes and the time are
 //! fixed, so every run prints the same keys.
 
 use std::error::Error;
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut users = Table::new([1, 2, 3]);
     users.add("alice", NtHash::from_password("wonderland"), "Alice Liddell")?;
 
-    // The server says what it accepts; the client begins.
+    // The server announces its mechanisms; the client sends the first token.
     let config = AcceptorConfig::new("rabbit.example");
     let mut server = Acceptor::new(&config, *b"8 random", now);
     let credentials = Credentials {
@@ -59,7 +59,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("not done".into());
     };
 
-    // Each end derives its keys; the client signs and encrypts, the server checks and decrypts.
+    // Each end derives its keys. The client signs and encrypts; the server verifies and decrypts.
     let derive = |key: &[u8], role| {
         SessionKeys::derive(Schedule::Smb311(&preauth), key, Some(Cipher::Aes128Gcm), role)
     };

@@ -1,12 +1,12 @@
-//! How long signatures take: `cargo run --release --example signing_speed`. The library's CMAC is measured beside the
-//! one that is used, in turns.
+//! Measures the time per signature: `cargo run --release --example signing_speed`. The library's own CMAC is
+//! measured alternately with ours, for comparison.
 
 use std::hint::black_box;
 
 use aws_lc_rs::cmac;
 use smb_auth::sign::{SigningAlgorithm, SigningKey};
 
-/// A header and the fixed part of a READ response.
+/// Header and fixed part of a READ response, in bytes.
 const HEAD: usize = 80;
 const KEY: [u8; 16] = [7; 16];
 
@@ -40,7 +40,7 @@ fn main() {
     }
 }
 
-/// Microseconds for each call.
+/// Returns the time of one call in microseconds.
 #[expect(clippy::disallowed_methods, reason = "this program measures")]
 fn timed(turns: u32, mut call: impl FnMut()) -> f64 {
     let start = std::time::Instant::now();

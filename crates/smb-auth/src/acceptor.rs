@@ -1,8 +1,8 @@
-//! The server's end of a log-on: SPNEGO with a mechanism inside, or NTLM bare (MS-SMB2 3.3.5.5.3).
+//! The server's end of a log-on: SPNEGO around a mechanism, or NTLM without SPNEGO (MS-SMB2 3.3.5.5.3).
 //!
-//! 1. A client's most preferred mechanism that we have is taken. If it was not its first, its optimistic token is
-//!    ignored and the list of mechanisms must be protected by a MIC (RFC 4178 5).
-//! 2. A MIC that the client sends is checked and answered with ours, needed or not.
+//! 1. The acceptor picks the client's most preferred mechanism that it supports. If that is not the client's first
+//!    choice, the optimistic token is ignored, and a MIC must protect the mechanism list (RFC 4178 5).
+//! 2. If the client sends a MIC, the acceptor verifies it and answers with its own, even if no MIC is required.
 //! 3. After `Done` or `Failed` every step fails.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::mechanism::{
 use crate::ntlm::accept::{NtlmAcceptor, ServerNames};
 use crate::spnego::{self, NegState, NegTokenInit, NegTokenResp, Oid, Token};
 
-/// What every log-on of a server has in common.
+/// Configuration that all log-ons of a server share.
 #[derive(Clone, Debug)]
 pub struct AcceptorConfig {
     names: Arc<ServerNames>,
@@ -21,12 +21,12 @@ pub struct AcceptorConfig {
 }
 
 impl AcceptorConfig {
-    /// A stand-alone server on the machine called `host`.
+    /// Configuration of a stand-alone server on the machine `host`.
     pub fn new(host: &str) -> Self {
         Self { names: Arc::new(ServerNames::standalone(host)), anonymous: false }
     }
 
-    /// Accepts null sessions too: an [`Identity`] with [`Sid::anonymous`](crate::sid::Sid::anonymous).
+    /// Accepts null sessions too. They get an [`Identity`] with [`Sid::anonymous`](crate::sid::Sid::anonymous).
     pub fn with_anonymous(mut self) -> Self {
         self.anonymous = true;
         self
@@ -37,7 +37,7 @@ impl AcceptorConfig {
         &self.names
     }
 
-    /// The security buffer of our NEGOTIATE response: what we accept, best first.
+    /// The security buffer of our NEGOTIATE response: the supported mechanisms, most preferred first.
     // MS-SMB2 3.3.5.4
     pub fn hint(&self) -> Vec<u8> {
         spnego::build_hint(&[Oid::NTLMSSP])
@@ -51,14 +51,14 @@ pub enum Step {
     Continue(Vec<u8>),
     /// Answer STATUS_SUCCESS, and sign it.
     Done {
-        /// The security buffer of the answer; empty where NTLM came without SPNEGO.
+        /// The security buffer of the answer; empty if the client sent NTLM without SPNEGO.
         token: Vec<u8>,
         /// Who logged on.
         identity: Identity,
         /// The key that both ends now share.
         session_key: SessionKey,
     },
-    /// Answer the status of [`AuthError::kind`], and forget the exchange.
+    /// Answer with the status of [`AuthError::kind`], and drop the acceptor.
     Failed(AuthError),
 }
 
@@ -82,18 +82,18 @@ enum State {
 
 struct Wrapped {
     mechanism: Box<dyn AcceptMechanism>,
-    /// What the MIC covers, as the client encoded it.
+    /// The mechanism list as the client encoded it, which the MIC covers.
     mech_list: Vec<u8>,
     mic_needed: bool,
 }
 
 impl Acceptor {
-    /// Starts a log-on. `server_challenge` must be random and new; `now` is told to the client.
+    /// Starts a log-on. `server_challenge` must be random and new; the challenge carries `now` to the client.
     pub fn new(config: &AcceptorConfig, server_challenge: [u8; 8], now: FileTime) -> Self {
         Self { config: config.clone(), server_challenge, now, state: State::Start, claimed: None }
     }
 
-    /// Takes the security buffer of the client's next SESSION_SETUP request.
+    /// Processes the security buffer of the client's next SESSION_SETUP request.
     pub fn step(&mut self, token: &[u8], users: &dyn UserLookup) -> Step {
         match self.try_step(token, users) {
             Ok(step) => step,
@@ -105,7 +105,8 @@ impl Acceptor {
         }
     }
 
-    /// Who the client says it is, once it said so, for log lines. It stays after a failure.
+    /// The identity that the client claims, for log lines; `None` until the client has sent it. It is kept after a
+    /// failure.
     pub fn claimed(&self) -> Option<&Claimed> {
         self.claimed.as_ref()
     }
@@ -130,7 +131,7 @@ impl Acceptor {
         }
     }
 
-    /// The mechanisms that we have. Kerberos will be a second arm.
+    /// Creates the mechanism for `oid`; `None` if it is not supported. Kerberos will be a second arm.
     fn mechanism(&self, oid: Oid<'_>) -> Option<Box<dyn AcceptMechanism>> {
         match oid {
             Oid::NTLMSSP => {
@@ -223,7 +224,7 @@ impl Acceptor {
 }
 
 impl Wrapped {
-    /// Checks the client's MIC and makes ours, if there is to be one.
+    /// Verifies the client's MIC and returns ours; `None` if the client sent none and none is required.
     // RFC 4178 5
     fn exchange_mics(&self, client_mic: Option<&[u8]>) -> Result<Option<Vec<u8>>, AuthError> {
         match client_mic {

@@ -3,7 +3,7 @@
 //! Encryption keys belong to a session, not to a channel, so a session owns one [`Sealer`] and one [`Opener`] shared by
 //! all its channels: nonces then come from one [`NonceAllocator`] and never repeat under one key.
 //!
-//! The transform header, 52 bytes, little-endian. The last 32 are what the tag covers besides the message:
+//! The transform header has 52 bytes, little-endian. The tag covers the last 32 of them and the message:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -32,25 +32,25 @@ pub const TAG_LEN: usize = 16;
 pub const NONCE_FIELD_LEN: usize = 16;
 
 const TRANSFORM_PROTOCOL_ID: [u8; 4] = *b"\xfdSMB";
-/// Where the part of the transform header begins that the tag covers.
+/// Offset of the part of the transform header that the tag covers.
 const AAD_OFFSET: usize = 20;
 const FLAGS_ENCRYPTED: u16 = 1;
 
 /// A cipher of SMB2_ENCRYPTION_CAPABILITIES (MS-SMB2 2.2.3.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cipher {
-    /// The only one of 3.0 and 3.0.2; slow here.
+    /// The only cipher of 3.0 and 3.0.2; slow in this implementation.
     Aes128Ccm,
-    /// The usual one of 3.1.1; the fastest.
+    /// The usual cipher of 3.1.1; the fastest.
     Aes128Gcm,
-    /// 256-bit keys; slow here.
+    /// 256-bit keys; slow in this implementation.
     Aes256Ccm,
     /// 256-bit keys.
     Aes256Gcm,
 }
 
 impl Cipher {
-    /// The cipher that a `CipherId` names, if we know it.
+    /// The cipher with this `CipherId`; `None` if it is unknown.
     pub fn from_wire(id: u16) -> Option<Self> {
         match id {
             1 => Some(Self::Aes128Ccm),
@@ -97,35 +97,36 @@ pub enum CryptError {
     /// The caller's output buffer is not as long as the message, or the message exceeds 4 GiB.
     #[error("buffer and message lengths differ")]
     BufferLength,
-    /// Every nonce of this key is used: the session must be set up anew.
+    /// Every nonce of this key has been used: the peers must set up a new session.
     #[error("no unused nonce is left for this key")]
     NoncesExhausted,
     /// The peer's transform header is malformed, or its sizes contradict the message.
     #[error("malformed transform header")]
     BadHeader,
-    /// The peer's message was not made with this key, or was changed.
+    /// The peer's message was encrypted with another key, or was modified.
     #[error("decryption failed")]
     Mismatch,
 }
 
-/// Gives each message of one key a nonce that was never used before (MS-SMB2 3.1.4.3).
+/// Allocates for each message of one key a nonce that was never used before (MS-SMB2 3.1.4.3).
 ///
-/// A 64-bit counter in the first bytes of the nonce; the remaining bytes are zero. Threads share it freely.
+/// A 64-bit counter fills the first bytes of the nonce; the remaining bytes are zero. Threads may share the
+/// allocator.
 #[derive(Debug)]
 pub struct NonceAllocator {
     next: AtomicU64,
 }
 
 impl NonceAllocator {
-    /// An allocator for a new key.
+    /// Creates an allocator for a new key.
     pub fn new() -> Self {
         Self { next: AtomicU64::new(1) }
     }
 
-    /// The next nonce.
+    /// Returns the next nonce.
     ///
     /// # Errors
-    /// [`CryptError::NoncesExhausted`], for ever, once the counter reached its end.
+    /// [`CryptError::NoncesExhausted`] on every call once the counter has reached its end.
     pub fn allocate(&self) -> Result<MessageNonce, CryptError> {
         let count = self
             .next
@@ -156,14 +157,14 @@ impl MessageNonce {
     }
 }
 
-/// Encrypts what we send in one session.
+/// Encrypts the messages that we send in one session.
 pub struct Sealer {
     key: AeadKey,
     nonces: NonceAllocator,
 }
 
 impl Sealer {
-    /// A sealer for a key that was never used before.
+    /// Creates a sealer for a key that was never used before.
     ///
     /// # Errors
     /// [`CryptError::KeyLength`].
@@ -192,15 +193,16 @@ impl Sealer {
         Ok(header)
     }
 
-    /// Encrypts the message that `segments` hold one after the other into `out`, and returns the transform header to
-    /// send before it. The segments stay as they are, so they may be shared.
+    /// Encrypts the message in `segments`, in order, into `out`, and returns the transform header to send before
+    /// it. The segments are not modified, so they may be shared.
     ///
-    /// `out` is as long as the message, or [`TAG_LEN`] bytes longer: with GCM that room, whose content means nothing
-    /// afterwards, lets a header and one payload be encrypted on their way. One segment always is; otherwise the
-    /// segments are copied first and encrypted while they are warm.
+    /// `out` is as long as the message, or [`TAG_LEN`] bytes longer. With GCM and that extra space, two segments (a
+    /// header and a payload) are encrypted directly into `out`; the extra bytes are undefined afterwards. A single
+    /// segment never needs the extra space. In all other cases the segments are copied to `out` first and encrypted
+    /// there while they are in the cache.
     ///
     /// # Errors
-    /// As [`seal_message`](Self::seal_message); [`CryptError::BufferLength`] when the lengths differ.
+    /// The errors of [`seal_message`](Self::seal_message); [`CryptError::BufferLength`] if the lengths differ.
     pub fn seal_message_into(
         &self,
         session_id: u64,
@@ -235,7 +237,7 @@ impl Sealer {
         Ok(header)
     }
 
-    /// A nonce for [`seal_in_place`](Self::seal_in_place).
+    /// Returns a nonce for [`seal_in_place`](Self::seal_in_place).
     ///
     /// # Errors
     /// [`CryptError::NoncesExhausted`].
@@ -243,8 +245,8 @@ impl Sealer {
         self.nonces.allocate()
     }
 
-    /// The bare operation: encrypts `message` in place and returns the tag over it and `aad`. `nonce` comes from
-    /// this sealer's own [`next_nonce`](Self::next_nonce).
+    /// Encrypts `message` in place without a transform header. Returns the tag over `message` and `aad`. `nonce`
+    /// must come from this sealer's own [`next_nonce`](Self::next_nonce).
     pub fn seal_in_place(&self, nonce: MessageNonce, aad: &[u8], message: &mut [u8]) -> [u8; TAG_LEN] {
         self.key.seal(nonce.field(), aad, message)
     }
@@ -256,13 +258,13 @@ impl fmt::Debug for Sealer {
     }
 }
 
-/// Decrypts what the peer sends in one session.
+/// Decrypts the messages that the peer sends in one session.
 pub struct Opener {
     key: AeadKey,
 }
 
 impl Opener {
-    /// An opener for the peer's key.
+    /// Creates an opener for the peer's key.
     ///
     /// # Errors
     /// [`CryptError::KeyLength`].
@@ -279,19 +281,19 @@ impl Opener {
     /// session id.
     ///
     /// # Errors
-    /// [`CryptError::BadHeader`] when the header is not a transform header, does not say "encrypted", or announces
-    /// another length than `message` has; [`CryptError::Mismatch`] when the tag is wrong. On either, `message` is no
-    /// plaintext and must be thrown away.
+    /// [`CryptError::BadHeader`] if the header is not a transform header, lacks the "encrypted" flag, or announces
+    /// another length than that of `message`. [`CryptError::Mismatch`] if the tag is wrong. In both cases `message`
+    /// is not plaintext and must be discarded.
     // MS-SMB2 3.3.5.2.1.1, 3.2.5.1.1.1
     pub fn open_message(&self, header: &[u8; TRANSFORM_LEN], message: &mut [u8]) -> Result<(), CryptError> {
         check_transform(header, message.len())?;
         self.key.open(&nonce_field(header), &header[AAD_OFFSET..], &header[4..AAD_OFFSET], message)
     }
 
-    /// Decrypts the message that `segments` hold one after the other into `out`, of the same total length.
+    /// Decrypts the message in `segments`, in order, into `out`, which has the same total length.
     ///
     /// # Errors
-    /// As [`open_message`](Self::open_message), and [`CryptError::BufferLength`].
+    /// The errors of [`open_message`](Self::open_message), and [`CryptError::BufferLength`].
     pub fn open_message_into(
         &self,
         header: &[u8; TRANSFORM_LEN],
@@ -314,10 +316,10 @@ impl Opener {
         }
     }
 
-    /// The bare operation: decrypts `message` in place after checking `tag` over it and `aad`.
+    /// Verifies `tag` over `aad` and `message`, and decrypts `message` in place, without a transform header.
     ///
     /// # Errors
-    /// [`CryptError::Mismatch`]; `message` is then no plaintext.
+    /// [`CryptError::Mismatch`]; `message` is then not plaintext.
     pub fn open_in_place(
         &self,
         nonce: &[u8; NONCE_FIELD_LEN],
@@ -341,7 +343,7 @@ fn nonce_field(header: &[u8; TRANSFORM_LEN]) -> [u8; NONCE_FIELD_LEN] {
     field
 }
 
-/// A transform header without its tag.
+/// Builds a transform header with a zero tag.
 // MS-SMB2 2.2.41
 fn transform_header(
     nonce: &MessageNonce,
@@ -371,7 +373,7 @@ fn check_transform(header: &[u8; TRANSFORM_LEN], message_len: usize) -> Result<(
     Ok(())
 }
 
-/// Copies `segments`, of `out`'s total length, into it.
+/// Copies `segments` into `out`, which has their total length.
 fn gather(segments: &[&[u8]], out: &mut [u8]) {
     let mut at = 0;
     for segment in segments {

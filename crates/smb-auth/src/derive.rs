@@ -63,7 +63,7 @@ impl fmt::Debug for PreauthHash {
     }
 }
 
-/// Which end of the connection derives: it decides which key encrypts and which decrypts.
+/// The end that derives the keys. It determines which key encrypts and which decrypts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// We sent the NEGOTIATE request.
@@ -72,7 +72,7 @@ pub enum Role {
     Server,
 }
 
-/// How a dialect turns a session key into the others.
+/// How a dialect derives its keys from a session key.
 #[derive(Clone, Copy, Debug)]
 pub enum Schedule<'a> {
     /// 2.0.2 and 2.1: the session key signs; there is no encryption.
@@ -118,16 +118,16 @@ impl fmt::Debug for CipherKey {
 /// The keys of a session, or the signing key of a channel being bound (its other keys are then ignored: a bound
 /// channel encrypts with the session's).
 ///
-/// `encryption` is what *we* encrypt with and `decryption` what the peer encrypts with, whichever end we are.
+/// `encryption` is the key that *we* encrypt with; `decryption` is the key that the peer encrypts with.
 #[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop)]
 pub struct SessionKeys {
     /// `Session.SigningKey`, or `Channel.SigningKey` for the connection it was derived on.
     pub signing: [u8; 16],
-    /// Encrypts what we send; `None` below 3.0 and where no cipher was negotiated.
+    /// Encrypts what we send; `None` below 3.0 and if no cipher was negotiated.
     pub encryption: Option<CipherKey>,
     /// Decrypts what we receive.
     pub decryption: Option<CipherKey>,
-    /// `Session.ApplicationKey`, handed to named pipes' users.
+    /// `Session.ApplicationKey`, for applications on named pipes.
     pub application: [u8; 16],
 }
 
@@ -140,8 +140,8 @@ impl fmt::Debug for SessionKeys {
 impl SessionKeys {
     /// Derives every key from the mechanism's session key.
     ///
-    /// `full_session_key` is what the mechanism gave, of any length (NTLM: 16 bytes; Kerberos: up to 32). Signing and
-    /// application keys use its first 16 bytes, zero-padded; with an AES-256 cipher the cipher keys use all of it.
+    /// `full_session_key` is the mechanism's key, of any length (NTLM: 16 bytes; Kerberos: up to 32). Signing and
+    /// application keys use its first 16 bytes, zero-padded. With an AES-256 cipher the cipher keys use all of it.
     // MS-SMB2 3.1.4.2, 3.3.5.5.3, 3.2.5.3.3
     pub fn derive(
         schedule: Schedule<'_>,
@@ -233,9 +233,9 @@ pub fn session_key_16(full: &[u8]) -> [u8; 16] {
     key
 }
 
-/// The KDF in counter mode of SP 800-108 with HMAC-SHA256 and a 32-bit counter: `out.len()` decides `L`.
+/// The KDF in counter mode of SP 800-108 with HMAC-SHA256 and a 32-bit counter. `out.len()` determines `L`.
 ///
-/// `label` and `context` include whatever terminating zeros they have.
+/// `label` and `context` include their terminating zeros, if any.
 // MS-SMB2 3.1.4.2; NIST SP 800-108 4.1
 pub fn smb3_kdf(key: &[u8], label: &[u8], context: &[u8], out: &mut [u8]) {
     let bits = u32::try_from(out.len() * 8).expect("keys are short");

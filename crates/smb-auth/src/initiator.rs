@@ -9,18 +9,18 @@ use crate::spnego::{self, NegState, NegTokenResp, Oid, Token};
 pub enum InitiatorStep {
     /// Send another SESSION_SETUP request with this security buffer. [`Initiator::session_key`] may already be known.
     Continue(Vec<u8>),
-    /// Nothing more to send: the server's last token was in order.
+    /// The exchange is complete: the server's last token was valid.
     Done {
-        /// The key that both ends now share. Check the signature of the response that carried the token with it.
+        /// The key that both ends now share. Use it to verify the signature of the response that carried the token.
         session_key: SessionKey,
     },
 }
 
 /// One log-on.
 ///
-/// Call [`first_token`](Self::first_token), then [`step`](Self::step) with the security buffer of every response until
-/// it says `Done`: also with that of the final, successful one, whose MIC it checks. The keys of 3.1.1 depend on the
-/// hash of the last request, so derive them when the final response has come.
+/// Call [`first_token`](Self::first_token), then [`step`](Self::step) with the security buffer of every response
+/// until it returns `Done`. That includes the final, successful response, whose MIC it verifies. The keys of 3.1.1
+/// depend on the hash of the last request, so derive them after the final response has arrived.
 pub struct Initiator {
     mechanism: Box<dyn InitiateMechanism>,
     mech_list: Vec<u8>,
@@ -30,26 +30,26 @@ pub struct Initiator {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Start,
-    /// The mechanism has more to say.
+    /// The mechanism must send more tokens.
     Exchanging,
-    /// The mechanism is done; the server's verdict is awaited.
+    /// The mechanism has finished; the server has not yet accepted.
     Awaiting,
     Ended,
 }
 
 impl Initiator {
-    /// A log-on by NTLM to the service `target_spn`, such as `cifs/server`.
+    /// Creates a log-on by NTLM to the service `target_spn`, such as `cifs/server`.
     pub fn ntlm(credentials: Credentials, random: ClientRandom, now: FileTime, target_spn: &str) -> Self {
         Self::new(Box::new(NtlmInitiator::new(credentials, random, now, target_spn)))
     }
 
-    /// A log-on by any mechanism.
+    /// Creates a log-on by any mechanism.
     pub fn new(mechanism: Box<dyn InitiateMechanism>) -> Self {
         let mech_list = spnego::mech_list(&[mechanism.oid()]);
         Self { mechanism, mech_list, state: State::Start }
     }
 
-    /// The first security buffer. `server_hint` is that of the server's NEGOTIATE response, possibly empty.
+    /// Returns the first security buffer. `server_hint` is that of the server's NEGOTIATE response, possibly empty.
     ///
     /// # Errors
     /// [`AuthError::NoCommonMechanism`] when the server's hint does not list our mechanism; [`AuthError::Spnego`] when
@@ -70,10 +70,10 @@ impl Initiator {
         Ok(spnego::build_init(&[oid], &token))
     }
 
-    /// Takes the security buffer of the server's next response.
+    /// Processes the security buffer of the server's next response.
     ///
     /// # Errors
-    /// [`AuthError`]: the log-on has failed; every later step says [`AuthError::OutOfOrder`].
+    /// [`AuthError`]: the log-on has failed. Every later step returns [`AuthError::OutOfOrder`].
     pub fn step(&mut self, token: &[u8]) -> Result<InitiatorStep, AuthError> {
         match std::mem::replace(&mut self.state, State::Ended) {
             State::Exchanging => self.exchange(token),
@@ -82,7 +82,7 @@ impl Initiator {
         }
     }
 
-    /// The session key, once the mechanism has sent its last token: before the server has accepted it.
+    /// The session key, available once the mechanism has sent its last token. The server has not accepted it yet.
     pub fn session_key(&self) -> Option<SessionKey> {
         self.mechanism.session_key()
     }
@@ -110,7 +110,7 @@ impl Initiator {
     }
 
     fn conclude(&mut self, token: &[u8]) -> Result<InitiatorStep, AuthError> {
-        // Some servers end with an empty buffer. We offered one mechanism, so there was nothing to downgrade to.
+        // Some servers end with an empty buffer. We offered one mechanism, so no downgrade was possible.
         if !token.is_empty() {
             let Token::Resp(resp) = Token::parse(token)? else { return Err(AuthError::OutOfOrder) };
             match resp.state {

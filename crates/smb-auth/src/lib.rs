@@ -1,7 +1,7 @@
 //! Authentication and message protection for SMB2/3: the peer's identity, and integrity and confidentiality
 //! of its messages.
 //!
-//! # What is here
+//! # Contents
 //!
 //! | module | what | specification |
 //! |---|---|---|
@@ -15,23 +15,24 @@
 //!
 //! # What is deliberately absent
 //!
-//! NTLMv1, LM, guest and anonymous log-on are refused, each with its own reason. There is no channel to a domain
-//! controller. Kerberos is not here yet; its place is [`mechanism`].
+//! NTLMv1, LM and guest log-on are refused, each with its own reason; anonymous log-on is refused unless the server
+//! is configured to accept it. There is no channel to a domain controller. Kerberos is not implemented yet; it will
+//! implement [`mechanism`].
 //!
 //! # I/O model
 //!
 //! Except for [`users`], which reads and writes one small file, nothing here does I/O, reads a clock or draws
 //! randomness: challenges, keys and the current FILETIME are arguments, so a seed replays a log-on byte for byte.
 //!
-//! # How values live and die
+//! # Lifetime of values
 //!
-//! An [`acceptor::Acceptor`] lives for one SESSION_SETUP exchange. It yields a session key, from which
-//! [`derive::SessionKeys`] come, from which a [`sign::SigningKey`] per channel and a [`crypt::Sealer`] and
-//! [`crypt::Opener`] per session are made. Keys are wiped when dropped and their `Debug` prints no secret.
+//! An [`acceptor::Acceptor`] lives for one SESSION_SETUP exchange and yields a session key. [`derive::SessionKeys`]
+//! are derived from it: for a [`sign::SigningKey`] per channel, and a [`crypt::Sealer`] and a [`crypt::Opener`] per
+//! session. Keys are wiped when dropped, and their `Debug` output contains no secret.
 //!
 //! # Error model
 //!
-//! One enum per stage. Bytes from the peer never panic and never allocate beyond [`spnego::MAX_TOKEN`].
+//! One enum per stage. Bytes from the peer never cause a panic or an allocation beyond [`spnego::MAX_TOKEN`].
 
 pub mod acceptor;
 pub mod crypt;

@@ -1,8 +1,8 @@
-//! What SPNEGO negotiates: a mechanism proves who the client is and yields a session key.
+//! The mechanism that SPNEGO negotiates: it proves the client's identity and yields a session key.
 //!
-//! NTLM is the only one here ([`crate::ntlm`]). Kerberos will be a second implementation of [`AcceptMechanism`] and
-//! [`InitiateMechanism`]: the negotiation, its MIC and the key derivation do not know which mechanism runs. Its session
-//! key may have 32 bytes, hence [`SessionKey`] has no fixed length.
+//! NTLM ([`crate::ntlm`]) is the only implementation so far. Kerberos will be a second implementation of
+//! [`AcceptMechanism`] and [`InitiateMechanism`]: the negotiation, its MIC and the key derivation do not depend on
+//! the mechanism. A Kerberos session key may have 32 bytes, so [`SessionKey`] has no fixed length.
 
 use zeroize::Zeroizing;
 
@@ -28,56 +28,58 @@ impl FileTime {
     }
 }
 
-/// Where accounts come from.
+/// Source of accounts.
 pub trait UserLookup {
-    /// The SID of the machine, of which its accounts' SIDs are made. `None`: the one that the account of a session has.
+    /// The machine's SID, which prefixes the SIDs of its accounts. If `None`, callers use the prefix of the
+    /// session's account SID.
     fn machine_sid(&self) -> Option<Sid> {
         None
     }
 
-    /// Every account, for lists and for names of SIDs; an implementation may list none.
+    /// Every account, for enumerations and for translating SIDs to names; an implementation may return none.
     fn users(&self) -> Vec<UserInfo> {
         Vec::new()
     }
 
-    /// Every local group: of the machine, and the BUILTIN ones (`S-1-5-32-x`) that have members.
+    /// Every local group: those of the machine, and the BUILTIN groups (`S-1-5-32-x`) that have members.
     fn groups(&self) -> Vec<GroupInfo> {
         Vec::new()
     }
 
-    /// The account that a client named, or `None`. Names compare without regard to case. The caller takes the same
-    /// time over a wrong password as over an unknown name, so this should be quick either way.
+    /// The account that a client named, or `None`. Names are compared case-insensitively. The caller takes the same
+    /// time for a wrong password as for an unknown name, so this function should be fast in both cases.
     fn lookup(&self, user: &str, domain: &str) -> Option<Account>;
 
-    /// What the account `user`, a name that [`lookup`](Self::lookup) gave, is beside itself. Asked at a log-on.
+    /// Groups and POSIX identifiers of the account `user`, a name that [`lookup`](Self::lookup) returned. Called at
+    /// log-on.
     fn membership(&self, _user: &str) -> Membership {
         Membership::default()
     }
 
-    /// The account or local group of this name.
+    /// The SID of the account or local group with this name; `None` if there is none.
     fn principal(&self, _name: &str) -> Option<Sid> {
         None
     }
 
-    /// The account that is mapped to a number of the machine's users: how files of that user are shown.
+    /// The account that is mapped to a POSIX user: files of that user show it as their owner.
     fn owner_of(&self, _uid: u32) -> Option<Sid> {
         None
     }
 
-    /// The local group that is mapped to a number of the machine's groups.
+    /// The local group that is mapped to a POSIX group.
     fn group_of(&self, _gid: u32) -> Option<Sid> {
         None
     }
 }
 
-/// What an account is beside itself.
+/// Groups and POSIX identifiers of an account.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Membership {
-    /// The local groups that it is in.
+    /// SIDs of the local groups that contain the account.
     pub groups: Vec<Sid>,
-    /// The machine's user that it is mapped to.
+    /// The POSIX user that the account is mapped to.
     pub uid: Option<u32>,
-    /// The machine's groups that it is in.
+    /// The POSIX groups of the account.
     pub gids: Vec<u32>,
 }
 
@@ -86,7 +88,7 @@ pub struct Membership {
 pub struct GroupInfo {
     /// Its name.
     pub name: String,
-    /// A text for people.
+    /// A description for people.
     pub comment: String,
     /// Its SID.
     pub sid: Sid,
@@ -94,33 +96,33 @@ pub struct GroupInfo {
     pub members: Vec<Sid>,
 }
 
-/// What is known of an account.
+/// An account as stored.
 #[derive(Clone, Debug)]
 pub struct Account {
     /// The name as it was created.
     pub name: String,
     /// The stored secret.
     pub nt_hash: NtHash,
-    /// Who the account is in security descriptors.
+    /// The account's SID in security descriptors.
     pub sid: Sid,
     /// The account exists but may not log on.
     pub disabled: bool,
 }
 
-/// Who logged on.
+/// The identity that logged on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The account's name as it was created.
     pub user: String,
-    /// The domain that the client gave; it decides nothing for local accounts.
+    /// The domain that the client sent; it is ignored for local accounts.
     pub domain: String,
-    /// The client machine's name as it gave it: a hint for people, no proof.
+    /// The client machine's name as the client sent it, without proof.
     pub workstation: String,
     /// The account's SID.
     pub sid: Sid,
 }
 
-/// Who a client says it is: for log lines, before or without proof.
+/// The identity that a client claims, for log lines; it may be unproved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claimed {
     /// The user's name as sent; ill-formed UTF-16 shows as U+FFFD.
@@ -131,7 +133,7 @@ pub struct Claimed {
     pub workstation: String,
 }
 
-/// A step of an accepting mechanism.
+/// Result of one step of an accepting mechanism.
 #[derive(Debug)]
 pub enum MechStep {
     /// Send this token and wait for another.
@@ -140,7 +142,7 @@ pub enum MechStep {
     Done {
         /// The mechanism's last token, if it has one.
         token: Option<Vec<u8>>,
-        /// Who it is.
+        /// The proved identity.
         identity: Identity,
         /// The key that both ends now share.
         session_key: SessionKey,
@@ -149,47 +151,47 @@ pub enum MechStep {
 
 /// The accepting end of a mechanism.
 pub trait AcceptMechanism: Send {
-    /// The mechanism's name in SPNEGO.
+    /// The mechanism's object identifier in SPNEGO.
     fn oid(&self) -> Oid<'static>;
 
-    /// Takes the client's next token.
+    /// Processes the client's next token.
     ///
     /// # Errors
-    /// [`AuthError`]: the log-on has failed, and this value is of no more use.
+    /// [`AuthError`]: the log-on has failed, and this value must not be used again.
     fn accept(&mut self, token: &[u8], users: &dyn UserLookup) -> Result<MechStep, AuthError>;
 
-    /// The acceptor's MIC over SPNEGO's list of mechanisms; after `Done` only.
+    /// Returns the acceptor's MIC over SPNEGO's list of mechanisms; `None` before `Done`.
     fn make_mic(&self, mech_list: &[u8]) -> Option<Vec<u8>>;
 
-    /// Whether `mic` is the initiator's MIC over the list; after `Done` only. Takes constant time.
+    /// Whether `mic` is the initiator's MIC over the list; false before `Done`. Takes constant time.
     fn check_mic(&self, mech_list: &[u8], mic: &[u8]) -> bool;
 
-    /// Who the client says it is, once it said so.
+    /// The identity that the client claims; `None` until the client has sent it.
     fn claimed(&self) -> Option<&Claimed>;
 }
 
 /// The initiating end of a mechanism.
 pub trait InitiateMechanism: Send {
-    /// The mechanism's name in SPNEGO.
+    /// The mechanism's object identifier in SPNEGO.
     fn oid(&self) -> Oid<'static>;
 
-    /// The next token, from the acceptor's previous one (empty for the first).
+    /// Returns the next token, given the acceptor's previous token (empty for the first).
     ///
     /// # Errors
-    /// [`AuthError`]: the log-on has failed, and this value is of no more use.
+    /// [`AuthError`]: the log-on has failed, and this value must not be used again.
     fn initiate(&mut self, token: &[u8]) -> Result<Vec<u8>, AuthError>;
 
-    /// The session key, once the mechanism has sent its last token.
+    /// The session key; `None` until the mechanism has sent its last token.
     fn session_key(&self) -> Option<SessionKey>;
 
-    /// The initiator's MIC over SPNEGO's list of mechanisms, once there is a session key.
+    /// The initiator's MIC over SPNEGO's list of mechanisms; `None` until there is a session key.
     fn make_mic(&self, mech_list: &[u8]) -> Option<Vec<u8>>;
 
     /// Whether `mic` is the acceptor's MIC over the list. Takes constant time.
     fn check_mic(&self, mech_list: &[u8], mic: &[u8]) -> bool;
 }
 
-/// Why a log-on failed. Variants are for our log: to the peer every one of a [`FailureKind`] looks the same.
+/// Why a log-on failed. The variants are for our log: the peer cannot distinguish those of one [`FailureKind`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthError {
     /// The peer's SPNEGO token is malformed.
@@ -198,45 +200,45 @@ pub enum AuthError {
     /// The peer's NTLM message is malformed.
     #[error("NTLM: {0}")]
     Ntlm(#[from] NtlmError),
-    /// The peer sent a token that the exchange has no place for here.
+    /// The peer sent a token that is not valid in this state of the exchange.
     #[error("unexpected authentication token")]
     OutOfOrder,
-    /// The peer offers no mechanism that we have.
+    /// The peer offers no mechanism that we support.
     #[error("client and server have no authentication mechanism in common")]
     NoCommonMechanism,
     /// The peer rejected the negotiation.
     #[error("the peer rejected the authentication")]
     Rejected,
-    /// The peer wants something that we do not do.
+    /// The peer asks for something that we refuse.
     #[error("{0}")]
     Refused(#[from] Refusal),
     /// There is no such account.
     #[error("unknown user")]
     UnknownUser,
-    /// The account exists; the response does not fit its secret.
+    /// The account exists, but the response does not match its password hash.
     #[error("wrong password")]
     WrongPassword,
     /// The response is right, but the account is disabled.
     #[error("account disabled")]
     AccountDisabled,
-    /// The messages were changed under way.
+    /// The messages were modified in transit.
     #[error("message integrity code missing or wrong")]
     BadMic,
-    /// The list of mechanisms was changed under way, or had to be protected and was not.
+    /// The list of mechanisms was modified in transit, or its required MIC is missing.
     #[error("mechanism list MIC missing or wrong")]
     BadMechListMic,
 }
 
-/// The token for a peer (MS-SMB2 3.3.5.5.3).
+/// The status that the peer receives (MS-SMB2 3.3.5.5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureKind {
-    /// STATUS_INVALID_PARAMETER: the bytes made no sense.
+    /// STATUS_INVALID_PARAMETER: the token was malformed or out of order.
     Malformed,
     /// STATUS_LOGON_FAILURE.
     LogonFailure,
     /// STATUS_ACCOUNT_DISABLED: only for clients that know the password.
     AccountDisabled,
-    /// STATUS_ACCESS_DENIED: a null session was wanted.
+    /// STATUS_ACCESS_DENIED: the client asked for a null session.
     AccessDenied,
 }
 

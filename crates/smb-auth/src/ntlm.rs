@@ -1,8 +1,9 @@
 //! NTLMv2 (MS-NLMP): messages, responses, session security, and both ends as [mechanisms](crate::mechanism).
 //!
-//! NTLMv1, LM, anonymous log-on and sessions without extended session security are refused, each with its own
-//! [`Refusal`]. Of OEM character sets only ASCII is known. The client's timestamp is not compared with the clock: the server challenge already makes
-//! every exchange fresh, and a client with a wrong clock is not an attacker.
+//! NTLMv1, LM and sessions without extended session security are refused, each with its own [`Refusal`]; so is
+//! anonymous log-on by default. Of OEM character sets only ASCII is supported. The client's timestamp is not
+//! compared with the clock: the server challenge already prevents replay, and a client with a wrong clock is not an
+//! attacker.
 
 mod av;
 mod message;
@@ -19,10 +20,10 @@ pub use response::{
 };
 pub use session::{Side, SigningSession, exported_session_key, message_mic, rc4};
 
-/// How every NTLM message begins.
+/// First bytes of every NTLM message.
 pub const SIGNATURE: &[u8; 8] = b"NTLMSSP\0";
 
-/// Why the peer's bytes are not the message expected.
+/// Why the peer's bytes are not the expected message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NtlmError {
     /// The peer's message is shorter than its fixed part.
@@ -31,16 +32,16 @@ pub enum NtlmError {
     /// The peer's message does not begin with "NTLMSSP".
     #[error("not an NTLM message")]
     NotNtlm,
-    /// The peer sent another message than the exchange has here.
+    /// The peer sent another type of message than the exchange expects.
     #[error("unexpected NTLM message type {0}")]
     UnexpectedType(u32),
-    /// A field of the peer's message reaches beyond it.
+    /// A field of the peer's message extends beyond its end.
     #[error("NTLM field reaches beyond its message")]
     FieldOutside,
     /// A name in the peer's message has more than 512 bytes, or an odd number of them in UTF-16.
     #[error("malformed name")]
     BadName,
-    /// The peer's list of attribute-value pairs has no end or an attribute of the wrong length.
+    /// The peer's list of attribute-value pairs is not terminated, or an attribute has the wrong length.
     #[error("malformed attribute-value pairs")]
     BadAvPairs,
     /// The peer's NTLMv2 response is shorter than its fixed part or of another version.
@@ -51,7 +52,7 @@ pub enum NtlmError {
     BadSessionKey,
 }
 
-/// What we do not do, although the protocol has it.
+/// Features of the protocol that we refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The client answered with a 24-byte NTLMv1 response.
@@ -66,7 +67,7 @@ pub enum Refusal {
     /// The client asked for the guest account.
     #[error("guest log-on is refused")]
     Guest,
-    /// The peer offers neither Unicode nor an OEM character set, or only one that we do not have.
+    /// The peer offers neither Unicode nor an OEM character set, or only one that we do not support.
     #[error("no character set in common")]
     CharacterSet,
     /// The client did not offer extended session security, or the server did not accept it.

@@ -1,12 +1,12 @@
-//! Security identifiers (MS-DTYP 2.4.2), as far as accounts need them.
+//! Security identifiers (MS-DTYP 2.4.2), limited to those that accounts need.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The most sub-authorities a SID has (MS-DTYP 2.4.2.2).
+/// The maximum number of sub-authorities in a SID (MS-DTYP 2.4.2.2).
 pub const MAX_SUB_AUTHORITIES: usize = 15;
 
-/// A security identifier of the NT authority: `S-1-5-` and sub-authorities.
+/// A security identifier of the NT authority: `S-1-5-` and the sub-authorities.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Sid {
     sub_authorities: Vec<u32>,

@@ -1,8 +1,8 @@
 //! Message signatures (MS-SMB2 3.1.4.1).
 //!
 //! A [`SigningKey`] belongs to one channel and is shared by every message on it: `sign` and `verify` take `&self`.
-//! The message may lie in several segments and is never modified: the 16 bytes of its signature field count as zero
-//! whatever they hold.
+//! The message may consist of several segments and is never modified: its signature field of 16 bytes counts as
+//! zeros.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ mod gmac;
 
 /// Offset of the signature in the SMB2 header (MS-SMB2 2.2.1.2).
 pub const SIGNATURE_OFFSET: usize = 48;
-/// Length of an SMB2 header; no shorter message can be signed.
+/// Length of an SMB2 header in bytes; no shorter message can be signed.
 pub const HEADER_LEN: usize = 64;
 /// Length of a signature in bytes, whatever the algorithm.
 pub const SIGNATURE_LEN: usize = 16;
@@ -27,12 +27,12 @@ pub enum SigningAlgorithm {
     HmacSha256,
     /// Dialects 3.0 and 3.0.2; the default of 3.1.1.
     AesCmac,
-    /// Dialect 3.1.1 when negotiated: the fastest by far.
+    /// Dialect 3.1.1 if negotiated: the fastest by far.
     AesGmac,
 }
 
 impl SigningAlgorithm {
-    /// The algorithm that a `SigningAlgorithmId` of SMB2_SIGNING_CAPABILITIES names, if we know it.
+    /// The algorithm with this `SigningAlgorithmId` of SMB2_SIGNING_CAPABILITIES; `None` if it is unknown.
     pub fn from_wire(id: u16) -> Option<Self> {
         match id {
             0 => Some(Self::HmacSha256),
@@ -51,24 +51,24 @@ impl SigningAlgorithm {
         }
     }
 
-    /// The algorithm a dialect uses when SMB2_SIGNING_CAPABILITIES chose none (MS-SMB2 3.3.5.4).
+    /// The algorithm of a dialect if SMB2_SIGNING_CAPABILITIES chose none (MS-SMB2 3.3.5.4).
     pub fn default_for_dialect(dialect: u16) -> Self {
         if dialect >= 0x0300 { Self::AesCmac } else { Self::HmacSha256 }
     }
 }
 
-/// Why a message could not be signed or was not accepted.
+/// Why a message could not be signed or was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignError {
-    /// The peer's message, or ours, does not begin with a whole SMB2 header in its first segment.
+    /// The first segment of the message, ours or the peer's, does not contain a whole SMB2 header.
     #[error("the first segment is shorter than an SMB2 header")]
     ShortHeader,
-    /// The peer's signature is not the one this key gives.
+    /// The peer's signature does not match this key and message.
     #[error("signature mismatch")]
     Mismatch,
 }
 
-/// One channel's key and algorithm. Cheap to use from many threads; wiped by the library when dropped.
+/// One channel's key and algorithm. Many threads can use it at once; the library wipes it when dropped.
 pub struct SigningKey {
     inner: Inner,
 }
@@ -86,7 +86,7 @@ impl fmt::Debug for SigningKey {
 }
 
 impl SigningKey {
-    /// A key for `algorithm`.
+    /// Creates a key for `algorithm`.
     pub fn new(algorithm: SigningAlgorithm, key: &[u8; 16]) -> Self {
         let inner = match algorithm {
             SigningAlgorithm::HmacSha256 => Inner::Hmac(Box::new(hmac::Key::new(hmac::HMAC_SHA256, key))),
@@ -105,17 +105,16 @@ impl SigningKey {
         }
     }
 
-    /// The signature of the message that `segments` hold one after the other, to be stored at
-    /// [`SIGNATURE_OFFSET`].
+    /// Returns the signature of the message in `segments`, in order, for storing at [`SIGNATURE_OFFSET`].
     ///
-    /// `segments[0]` begins with the SMB2 header, whose signature field counts as zero. `message_id`, `from_server`
-    /// and `is_cancel` matter to AES-GMAC only, whose nonce they make up. One pass over the payload, which is
-    /// not copied, except that AES-CMAC copies it in pieces within the processor's cache, and AES-GMAC copies messages of
-    /// up to 4 KiB, and at most 15 bytes at a segment's end. AES-GMAC is slow on many small segments: see its file for
-    /// figures.
+    /// `segments[0]` starts with the SMB2 header, whose signature field counts as zeros. Only AES-GMAC uses
+    /// `message_id`, `from_server` and `is_cancel`: they form its nonce. Signing makes one pass over the payload
+    /// without copying it, with two exceptions. AES-CMAC copies it in chunks that stay in the processor's cache.
+    /// AES-GMAC copies messages of up to 4 KiB, and at most 15 bytes at the end of a segment. AES-GMAC is slow on
+    /// many small segments: see its file for figures.
     ///
     /// # Errors
-    /// [`SignError::ShortHeader`] when `segments[0]` holds less than a header.
+    /// [`SignError::ShortHeader`] if `segments[0]` is shorter than a header.
     // MS-SMB2 3.1.4.1
     pub fn sign(
         &self,
@@ -127,7 +126,7 @@ impl SigningKey {
         self.sign_behind(&[], segments, message_id, from_server, is_cancel)
     }
 
-    /// As [`sign`](Self::sign), over `prefix` and then the message.
+    /// [`sign`](Self::sign) over `prefix` followed by the message.
     fn sign_behind(
         &self,
         prefix: &[u8],
@@ -160,11 +159,11 @@ impl SigningKey {
         })
     }
 
-    /// Checks the signature stored in the message's own header, in constant time.
+    /// Verifies the signature in the message's own header, in constant time.
     ///
     /// # Errors
-    /// [`SignError::ShortHeader`] as for [`sign`](Self::sign); [`SignError::Mismatch`] when the message was not
-    /// signed with this key.
+    /// [`SignError::ShortHeader`] if `segments[0]` is shorter than a header; [`SignError::Mismatch`] if the message
+    /// was not signed with this key.
     // MS-SMB2 3.1.5.1
     pub fn verify(
         &self,
@@ -176,11 +175,11 @@ impl SigningKey {
         self.verify_behind(&[], segments, message_id, from_server, is_cancel)
     }
 
-    /// As [`verify`](Self::verify), for a peer that signed the message together with the `prefix` that its transport
-    /// puts in front of it: Linux's ksmbd does that with some answers.
+    /// [`verify`](Self::verify) for a peer that signs the transport `prefix` together with the message, as Linux's
+    /// ksmbd does for some responses.
     ///
     /// # Errors
-    /// As [`verify`](Self::verify).
+    /// The errors of [`verify`](Self::verify).
     pub fn verify_behind(
         &self,
         prefix: &[u8],
@@ -195,7 +194,7 @@ impl SigningKey {
     }
 }
 
-/// The AES-GMAC nonce: MessageId, then a word whose bit 0 is the sender's role and bit 1 marks a CANCEL.
+/// The AES-GMAC nonce: MessageId, then a word in which bit 0 means "from the server" and bit 1 means CANCEL.
 // MS-SMB2 3.1.4.1
 fn gmac_nonce(message_id: u64, from_server: bool, is_cancel: bool) -> [u8; 12] {
     let mut nonce = [0; 12];

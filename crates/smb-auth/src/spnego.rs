@@ -1,7 +1,7 @@
-//! SPNEGO tokens (RFC 4178, MS-SPNG), no more of DER than they need.
+//! SPNEGO tokens (RFC 4178, MS-SPNG), with only the DER that they need.
 //!
-//! The grammar has a fixed depth, so parsing neither recurses nor allocates beyond the list of [`MAX_MECHS`] mechanisms.
-//! Only definite lengths are read; lengths need not be minimal, because peers exist that pad them.
+//! The grammar has a fixed depth, so parsing does not recurse, and it allocates only the list of [`MAX_MECHS`]
+//! mechanisms. Only definite lengths are accepted. They need not be minimal, because some peers pad them.
 
 use std::fmt;
 
@@ -9,12 +9,12 @@ mod der;
 
 use der::{Reader, wrap};
 
-/// The longest token looked at, bytes: SecurityBufferLength of SESSION_SETUP is a 16-bit field (MS-SMB2 2.2.5).
+/// The longest accepted token, in bytes: SecurityBufferLength of SESSION_SETUP is a 16-bit field (MS-SMB2 2.2.5).
 pub const MAX_TOKEN: usize = 0xffff;
-/// The most mechanisms a token may list.
+/// Maximum number of mechanisms in a token.
 pub const MAX_MECHS: usize = 32;
 
-/// A mechanism's object identifier: the content bytes of its DER form.
+/// A mechanism's object identifier: the content bytes of its DER encoding.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Oid<'a>(pub &'a [u8]);
 
@@ -25,7 +25,7 @@ impl Oid<'static> {
     pub const NTLMSSP: Self = Oid(&[0x2b, 6, 1, 4, 1, 0x82, 0x37, 2, 2, 10]);
     /// Kerberos 5, 1.2.840.113554.1.2.2.
     pub const KERBEROS: Self = Oid(&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 1, 2, 2]);
-    /// Kerberos 5 as Windows 2000 spelt it, 1.2.840.48018.1.2.2: same mechanism.
+    /// Kerberos 5 with the identifier of Windows 2000, 1.2.840.48018.1.2.2: the same mechanism.
     pub const MS_KERBEROS: Self = Oid(&[0x2a, 0x86, 0x48, 0x82, 0xf7, 0x12, 1, 2, 2]);
     /// NEGOEX, 1.3.6.1.4.1.311.2.2.30.
     pub const NEGOEX: Self = Oid(&[0x2b, 6, 1, 4, 1, 0x82, 0x37, 2, 2, 30]);
@@ -44,7 +44,7 @@ impl fmt::Debug for Oid<'_> {
     }
 }
 
-/// `negState` of a response: where the negotiation stands (RFC 4178 4.2.2).
+/// `negState` of a response: the state of the negotiation (RFC 4178 4.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NegState(pub u8);
 
@@ -55,7 +55,7 @@ impl NegState {
     pub const ACCEPT_INCOMPLETE: Self = Self(1);
     /// The negotiation failed.
     pub const REJECT: Self = Self(2);
-    /// As incomplete, and the mechanism list must be protected by a MIC.
+    /// Another token is needed, and a MIC must protect the mechanism list.
     pub const REQUEST_MIC: Self = Self(3);
 }
 
@@ -65,7 +65,7 @@ pub enum SpnegoError {
     /// The peer's token ends inside an element.
     #[error("token ends inside an element")]
     Truncated,
-    /// The peer's token holds another element than the grammar has here.
+    /// The peer's token holds another element than the grammar allows here.
     #[error("unexpected element {0:#04x}")]
     UnexpectedTag(u8),
     /// The peer uses an indefinite length, or one of more than four bytes.
@@ -85,7 +85,7 @@ pub enum SpnegoError {
     Fields,
 }
 
-/// What a security buffer may hold.
+/// Content of a security buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Token<'a> {
     /// The initiator's first token, or the server's hint in its NEGOTIATE response.
@@ -101,7 +101,7 @@ pub enum Token<'a> {
 pub struct NegTokenInit<'a> {
     /// The mechanisms, most preferred first.
     pub mechs: Vec<Oid<'a>>,
-    /// The list as it was encoded, with tag and length: what a mechListMIC covers.
+    /// The list as the peer encoded it, with tag and length: the mechListMIC covers it.
     pub mech_list: &'a [u8],
     /// The first mechanism's first token.
     pub mech_token: Option<&'a [u8]>,
@@ -112,7 +112,7 @@ pub struct NegTokenInit<'a> {
 /// `NegTokenResp` (RFC 4178 4.2.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NegTokenResp<'a> {
-    /// Where the negotiation stands; initiators leave it out.
+    /// State of the negotiation; initiators omit it.
     pub state: Option<NegState>,
     /// The mechanism chosen; in the acceptor's first response only.
     pub supported_mech: Option<Oid<'a>>,
@@ -123,10 +123,10 @@ pub struct NegTokenResp<'a> {
 }
 
 impl<'a> Token<'a> {
-    /// Reads a security buffer. Bytes after the token are ignored, as are fields that we do not know.
+    /// Parses a security buffer. Bytes after the token and unknown fields are ignored.
     ///
     /// # Errors
-    /// [`SpnegoError`]: the peer's bytes are no token.
+    /// [`SpnegoError`]: the peer's bytes are not a token.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, SpnegoError> {
         if bytes.len() > MAX_TOKEN {
             return Err(SpnegoError::TooLong);
@@ -144,7 +144,7 @@ impl<'a> Token<'a> {
                 let inner = body.expect(der::CONTEXT_0)?;
                 NegTokenInit::parse(Reader::new(inner).expect(der::SEQUENCE)?).map(Self::Init)
             }
-            // Some initiators leave the RFC 2743 framing out.
+            // Some initiators omit the RFC 2743 framing.
             (der::CONTEXT_0, inner) => {
                 NegTokenInit::parse(Reader::new(inner).expect(der::SEQUENCE)?).map(Self::Init)
             }
@@ -165,7 +165,7 @@ impl<'a> NegTokenInit<'a> {
             match tag {
                 der::CONTEXT_0 => set_once(&mut list, value)?,
                 der::CONTEXT_2 => set_once(&mut mech_token, Reader::new(value).expect(der::OCTET_STRING)?)?,
-                // NegTokenInit has the MIC at [3]; NegTokenInit2 has hints there, and the MIC at [4].
+                // In NegTokenInit, [3] is the MIC. In NegTokenInit2, [3] is the hints and [4] is the MIC.
                 der::CONTEXT_3 if value.first() == Some(&der::SEQUENCE) => {}
                 der::CONTEXT_3 | der::CONTEXT_4 => {
                     set_once(&mut mech_list_mic, Reader::new(value).expect(der::OCTET_STRING)?)?;
@@ -207,7 +207,7 @@ impl<'a> NegTokenResp<'a> {
         Ok(token)
     }
 
-    /// The token's bytes.
+    /// Encodes the token.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut fields = Vec::new();
         if let Some(NegState(state)) = self.state {
@@ -226,13 +226,13 @@ impl<'a> NegTokenResp<'a> {
     }
 }
 
-/// The DER form of a list of mechanisms: what a mechListMIC covers.
+/// Encodes a list of mechanisms in DER, as the mechListMIC covers it.
 pub fn mech_list(mechs: &[Oid<'_>]) -> Vec<u8> {
     let oids: Vec<u8> = mechs.iter().flat_map(|oid| wrap(der::OID, oid.0)).collect();
     wrap(der::SEQUENCE, &oids)
 }
 
-/// The initiator's first token.
+/// Encodes the initiator's first token.
 // RFC 4178 4.2.1, RFC 2743 3.1
 pub fn build_init(mechs: &[Oid<'_>], mech_token: &[u8]) -> Vec<u8> {
     let mut fields = wrap(der::CONTEXT_0, &mech_list(mechs));
@@ -240,7 +240,7 @@ pub fn build_init(mechs: &[Oid<'_>], mech_token: &[u8]) -> Vec<u8> {
     framed(&fields)
 }
 
-/// The server's hint in its NEGOTIATE response: the mechanisms it accepts, best first.
+/// Encodes the server's hint in its NEGOTIATE response: the accepted mechanisms, most preferred first.
 // MS-SPNG 2.2.1, MS-SMB2 3.3.5.4
 pub fn build_hint(mechs: &[Oid<'_>]) -> Vec<u8> {
     let mut fields = wrap(der::CONTEXT_0, &mech_list(mechs));

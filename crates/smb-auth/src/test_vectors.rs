@@ -1,4 +1,4 @@
-//! Published messages that more than one test reads.
+//! Published messages that several tests use.
 
 /// Decodes hexadecimal digits.
 pub(crate) fn hex(s: &str) -> Vec<u8> {
@@ -9,7 +9,7 @@ pub(crate) fn hex(s: &str) -> Vec<u8> {
 
 /// The NTLM messages of [`SMB311_EXAMPLE`]: NEGOTIATE, CHALLENGE, AUTHENTICATE.
 pub(crate) fn smb311_ntlm_messages() -> [Vec<u8>; 3] {
-    // Where the security buffer begins: MS-SMB2 2.2.5, 2.2.6.
+    // Offset of the security buffer: MS-SMB2 2.2.5, 2.2.6.
     [(2, 88), (3, 72), (4, 88)].map(|(which, offset)| {
         let message = hex(SMB311_EXAMPLE[which].1);
         match crate::spnego::Token::parse(&message[offset..]).expect("a token") {

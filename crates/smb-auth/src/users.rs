@@ -19,13 +19,14 @@
 //! members = ["alice"]
 //! ```
 //!
-//! 1. An NT hash is as good as the password, so the file is created with mode 0600 and is refused when others can read
-//!    or write it.
-//! 2. The machine's SID is drawn once, when the file is created; relative identifiers begin at 1000 and are never given
-//!    twice, so a deleted user's files do not fall to the next one created. Users and groups share them, and share names.
-//! 3. A change is all or nothing: written beside the file, synced, renamed over it, the folder synced. Changes by
-//!    several processes queue on a lock of the folder.
-//! 4. Readers see one consistent table; [`UserFile::reload_if_changed`] fetches what another process wrote.
+//! 1. An NT hash is equivalent to the password. The file is therefore created with mode 0600, and rejected if other
+//!    users can read or write it.
+//! 2. The machine's SID is generated once, when the file is created. Relative identifiers (RIDs) start at 1000 and
+//!    are never reused, so a new user does not inherit a deleted user's files. Users and groups share one RID space
+//!    and one name space.
+//! 3. A change is atomic: written to a temporary file, synced, renamed over the old file, then the folder is
+//!    synced. Concurrent changes by several processes are serialized by a lock on the folder.
+//! 4. Readers see one consistent table. [`UserFile::reload_if_changed`] loads the changes of other processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -44,9 +45,9 @@ use file::Stamp;
 use groups::Group;
 pub use groups::{ADMINISTRATORS, LocalGroup};
 
-/// The first relative identifier given to a user.
+/// The first relative identifier of a user.
 pub const FIRST_RID: u32 = 1000;
-/// The longest user name, UTF-16 units.
+/// The longest user name, in UTF-16 units.
 pub const MAX_NAME: usize = 104;
 
 /// Why the file could not be read or changed.
@@ -60,7 +61,7 @@ pub enum UserFileError {
         /// Why.
         source: std::io::Error,
     },
-    /// Others than the owner can read or write the file, and with it log on as anybody in it.
+    /// Users other than the owner can read or write the file. They could log on as any of its users.
     #[error(
         "{path} has mode {mode:04o}, so other users may have read its hashes, which work like passwords. \
          Run: chmod 600 {path}; then change all passwords"
@@ -71,32 +72,32 @@ pub enum UserFileError {
         /// Its permission bits.
         mode: u32,
     },
-    /// The file is larger than any that this program wrote.
+    /// The file is larger than any file that this program writes.
     #[error("{path} is larger than 16 MiB")]
     TooLarge {
         /// The file.
         path: PathBuf,
     },
-    /// The file is not in the format described in this module's documentation. What is there instead is not repeated:
-    /// it may be a secret.
+    /// The file is not in the format of this module's documentation. The message does not quote the content, which
+    /// may be secret.
     #[error("{path}:{line}: not a user file: missing, unknown or malformed key")]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// Where, counted from 1.
+        /// The line, counted from 1.
         line: usize,
     },
-    /// A user's entry contradicts itself or another.
+    /// The entry of a user or group contradicts itself or another entry.
     #[error("{path}: user {name:?}: {fault}")]
     BadEntry {
         /// The file.
         path: PathBuf,
-        /// Whose entry.
+        /// Name of the entry.
         name: Box<str>,
         /// What is wrong.
         fault: EntryFault,
     },
-    /// The caller's name cannot be a user's.
+    /// The name is not a valid user name.
     #[error(
         "{name:?} cannot be a user name: 1 to {MAX_NAME} characters, no control characters, none of \
          \"/\\[]:;|=,+*?<>@, no full stop at the end, and not \"guest\""
@@ -105,19 +106,19 @@ pub enum UserFileError {
         /// The name.
         name: Box<str>,
     },
-    /// The caller wants to add a user or group that exists.
+    /// The user or group already exists.
     #[error("a user or group {name:?} already exists")]
     Exists {
         /// The name.
         name: Box<str>,
     },
-    /// The caller names a user who does not exist.
+    /// The user does not exist.
     #[error("there is no user {name:?}")]
     NoSuchUser {
         /// The name.
         name: Box<str>,
     },
-    /// The caller names a group that does not exist.
+    /// The group does not exist.
     #[error("there is no group {name:?}")]
     NoSuchGroup {
         /// The name.
@@ -131,7 +132,7 @@ pub enum UserFileError {
         /// The user.
         member: Box<str>,
     },
-    /// Every relative identifier is used.
+    /// Every relative identifier has been used.
     #[error("all relative identifiers (RIDs) are used")]
     RidsExhausted,
 }
@@ -142,10 +143,10 @@ pub enum EntryFault {
     /// `nt_hash` is not 32 hexadecimal digits.
     #[error("nt_hash must be 32 hexadecimal digits")]
     Hash,
-    /// The name may not be used.
+    /// The name is not allowed.
     #[error("the name is not allowed")]
     Name,
-    /// Two entries have the same name, but for case.
+    /// Two entries have the same name, compared case-insensitively.
     #[error("the name occurs twice")]
     DuplicateName,
     /// Two entries have the same relative identifier.
@@ -161,15 +162,15 @@ pub enum EntryFault {
 pub struct UserInfo {
     /// The name as it was created.
     pub name: String,
-    /// A text for people.
+    /// A description for people.
     pub full_name: String,
-    /// Who the user is in security descriptors.
+    /// The user's SID in security descriptors.
     pub sid: Sid,
     /// Whether the user may not log on.
     pub disabled: bool,
 }
 
-/// The users of one file, ready for log-ons.
+/// The users of one file, for log-ons.
 pub struct UserFile {
     path: PathBuf,
     current: RwLock<Current>,
@@ -180,14 +181,14 @@ struct Current {
     stamp: Stamp,
 }
 
-/// Everything in the file; also a [`UserLookup`] of its own, for servers whose users live in memory only.
+/// Content of the file. It is also a [`UserLookup`] by itself, for servers whose users exist only in memory.
 #[derive(Clone, Debug)]
 pub struct Table {
     machine_sid: Sid,
     next_rid: u32,
-    /// By [`fold`]ed name.
+    /// Keyed by [`fold`]ed name.
     users: BTreeMap<Vec<u16>, User>,
-    /// By [`fold`]ed name.
+    /// Keyed by [`fold`]ed name.
     groups: BTreeMap<Vec<u16>, Group>,
 }
 
@@ -201,7 +202,7 @@ struct User {
 }
 
 impl Table {
-    /// No users, on a machine whose SID is made of `random`.
+    /// Creates a table without users, on a machine whose SID is made of `random`.
     pub fn new(random: [u32; 3]) -> Self {
         Self {
             machine_sid: Sid::machine(random),
@@ -211,7 +212,7 @@ impl Table {
         }
     }
 
-    /// Adds a user and returns the SID given.
+    /// Adds a user and returns its SID.
     ///
     /// # Errors
     /// [`UserFileError::BadName`], [`UserFileError::Exists`], [`UserFileError::RidsExhausted`].
@@ -222,7 +223,7 @@ impl Table {
         Ok(self.machine_sid.account(rid))
     }
 
-    /// Removes a user, whose identifier is not given again.
+    /// Removes a user; its identifier is not reused.
     ///
     /// # Errors
     /// [`UserFileError::NoSuchUser`].
@@ -232,7 +233,7 @@ impl Table {
         Ok(())
     }
 
-    /// Gives a user a new password.
+    /// Sets a user's password.
     ///
     /// # Errors
     /// [`UserFileError::NoSuchUser`].
@@ -241,7 +242,7 @@ impl Table {
         Ok(())
     }
 
-    /// Lets a user log on, or not.
+    /// Disables or enables a user.
     ///
     /// # Errors
     /// [`UserFileError::NoSuchUser`].
@@ -272,7 +273,7 @@ impl Table {
         self.users.get_mut(&fold(name)).ok_or_else(|| no_such_user(name))
     }
 
-    /// A relative identifier for a new user or group of this name.
+    /// Allocates a relative identifier for a new user or group of this name.
     fn new_rid(&mut self, name: &str) -> Result<u32, UserFileError> {
         if !allowed(name) {
             return Err(UserFileError::BadName { name: name.into() });
@@ -285,7 +286,7 @@ impl Table {
         Ok(rid)
     }
 
-    /// Checks what the file's grammar does not.
+    /// Checks the rules that the file's grammar does not express.
     fn check(&self) -> Result<(), (Box<str>, EntryFault)> {
         let mut rids = BTreeSet::new();
         let users = self.users.values().map(|user| (&user.name, user.rid, false));
@@ -322,7 +323,7 @@ impl UserLookup for Table {
         self.group_infos()
     }
 
-    /// The domain decides nothing: every account is the machine's own. `name@domain` finds `name`.
+    /// The domain is ignored: every account belongs to the machine. `name@domain` finds `name`.
     fn lookup(&self, user: &str, _domain: &str) -> Option<Account> {
         let name = user.split_once('@').map_or(user, |(name, _)| name);
         self.users.get(&fold(name)).map(|user| Account {
@@ -347,7 +348,7 @@ impl UserFile {
     /// Creates the file, without users, on a machine whose SID is made of `random`.
     ///
     /// # Errors
-    /// [`UserFileError::Io`], also when the file exists.
+    /// [`UserFileError::Io`], also if the file exists.
     pub fn create(path: impl Into<PathBuf>, random: [u32; 3]) -> Result<Self, UserFileError> {
         let path = path.into();
         let table = Table::new(random);
@@ -359,7 +360,7 @@ impl UserFile {
     /// Reads the file.
     ///
     /// # Errors
-    /// [`UserFileError`]: it cannot be read, or others can, or it is malformed.
+    /// [`UserFileError`]: the file is unreadable, malformed, or accessible to other users.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, UserFileError> {
         let path = path.into();
         let (table, stamp) = file::read(&path)?;
@@ -371,16 +372,16 @@ impl UserFile {
         &self.path
     }
 
-    /// The users as last read.
+    /// The users of the last read.
     pub fn table(&self) -> Arc<Table> {
         self.current.read().table.clone()
     }
 
-    /// Reads the file again if it is not the one last read, and says whether it did. The server calls this before a
-    /// log-on: it costs one `stat`.
+    /// Reads the file again if it has changed since the last read; returns whether it did. The server calls this
+    /// before a log-on. It costs one `stat`.
     ///
     /// # Errors
-    /// As [`open`](Self::open); the users last read stay.
+    /// The errors of [`open`](Self::open); the users of the last read are kept.
     pub fn reload_if_changed(&self) -> Result<bool, UserFileError> {
         if file::stamp(&self.path)? == self.current.read().stamp {
             return Ok(false);
@@ -391,17 +392,17 @@ impl UserFile {
     /// Reads the file again.
     ///
     /// # Errors
-    /// As [`open`](Self::open); the users last read stay.
+    /// The errors of [`open`](Self::open); the users of the last read are kept.
     pub fn reload(&self) -> Result<(), UserFileError> {
         let (table, stamp) = file::read(&self.path)?;
         *self.current.write() = Current { table: Arc::new(table), stamp };
         Ok(())
     }
 
-    /// Adds a user and returns the SID given.
+    /// Adds a user and returns its SID.
     ///
     /// # Errors
-    /// As [`Table::add`] and [`open`](Self::open); the file is then unchanged.
+    /// The errors of [`Table::add`] and [`open`](Self::open); the file is then unchanged.
     pub fn add(&self, name: &str, nt_hash: NtHash, full_name: &str) -> Result<Sid, UserFileError> {
         self.change(|table| table.add(name, nt_hash, full_name))
     }
@@ -409,28 +410,28 @@ impl UserFile {
     /// Removes a user.
     ///
     /// # Errors
-    /// As [`Table::remove`] and [`open`](Self::open); the file is then unchanged.
+    /// The errors of [`Table::remove`] and [`open`](Self::open); the file is then unchanged.
     pub fn remove(&self, name: &str) -> Result<(), UserFileError> {
         self.change(|table| table.remove(name))
     }
 
-    /// Gives a user a new password.
+    /// Sets a user's password.
     ///
     /// # Errors
-    /// As [`Table::set_password`] and [`open`](Self::open); the file is then unchanged.
+    /// The errors of [`Table::set_password`] and [`open`](Self::open); the file is then unchanged.
     pub fn set_password(&self, name: &str, nt_hash: NtHash) -> Result<(), UserFileError> {
         self.change(|table| table.set_password(name, nt_hash))
     }
 
-    /// Lets a user log on, or not.
+    /// Disables or enables a user.
     ///
     /// # Errors
-    /// As [`Table::set_disabled`] and [`open`](Self::open); the file is then unchanged.
+    /// The errors of [`Table::set_disabled`] and [`open`](Self::open); the file is then unchanged.
     pub fn set_disabled(&self, name: &str, disabled: bool) -> Result<(), UserFileError> {
         self.change(|table| table.set_disabled(name, disabled))
     }
 
-    /// Every user, by name, as last read.
+    /// Every user of the last read, by name.
     pub fn list(&self) -> Vec<UserInfo> {
         self.table().list()
     }
@@ -439,7 +440,7 @@ impl UserFile {
         Self { path, current: RwLock::new(Current { table: Arc::new(table), stamp }) }
     }
 
-    /// Changes what the file holds now, which another process may have written.
+    /// Applies a change to the current content of the file, which another process may have written.
     fn change<T>(
         &self,
         change: impl FnOnce(&mut Table) -> Result<T, UserFileError>,
@@ -483,7 +484,7 @@ fn no_such_user(name: &str) -> UserFileError {
     UserFileError::NoSuchUser { name: name.into() }
 }
 
-/// A name without its case, as NTLM sees it.
+/// Folds the case of a name, as NTLM does.
 fn fold(name: &str) -> Vec<u16> {
     name.encode_utf16().map(upcase).collect()
 }

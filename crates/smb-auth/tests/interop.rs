@@ -1,7 +1,8 @@
 //! Log-ons against other implementations: pyspnego as client and as server, impacket as client.
 //!
-//! The interpreter is `CAUSEWAY_PEER_PYTHON`, else the one that `make test` sets up, else `python3`. Where a module is
-//! missing its tests say so loudly and pass; with `CAUSEWAY_PEERS_REQUIRED` set they fail.
+//! The Python interpreter is `CAUSEWAY_PEER_PYTHON`, otherwise the one that `make test` sets up, otherwise
+//! `python3`. If a module is missing, its tests print a warning and pass; with `CAUSEWAY_PEERS_REQUIRED` set they
+//! fail.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -26,7 +27,7 @@ fn python() -> PathBuf {
     if of_make_test.exists() { of_make_test } else { "python3".into() }
 }
 
-/// Whether a Python module is there.
+/// Whether a Python module is installed.
 fn available(module: &str) -> bool {
     let import = format!("import {module}");
     let found = Command::new(python())
@@ -131,7 +132,7 @@ fn peer_logs_on(arguments: &[&str]) -> Result<Vec<u8>, AuthError> {
     Ok(key)
 }
 
-/// We log on to the peer. Returns whether it and we agree.
+/// We log on to the peer. Returns whether both ends agree.
 fn we_log_on(password: &str) -> Result<(), String> {
     let path =
         std::env::temp_dir().join(format!("smb-auth-interop-{}-{}", std::process::id(), password.len()));

@@ -41,7 +41,7 @@ fn initiator(user: &str, password: &str) -> Initiator {
     Initiator::ntlm(credentials(user, password), RANDOM, NOW, "cifs/server")
 }
 
-/// Runs both ends as far as the client's AUTHENTICATE token.
+/// Runs both ends up to the client's AUTHENTICATE token.
 fn to_authenticate(client: &mut Initiator, server: &mut Acceptor) -> Vec<u8> {
     let first = client.first_token(&config().hint()).unwrap();
     let Step::Continue(challenge) = server.step(&first, &users()) else { panic!("challenge") };
@@ -115,7 +115,7 @@ fn the_claim_is_kept_for_the_log() {
     assert_eq!(server.claimed().unwrap().workstation, "CLIENT");
 }
 
-/// An NTLM exchange without SPNEGO, as the Linux kernel's client has it. `change` edits the last message.
+/// Runs NTLM without SPNEGO, as the Linux kernel's client does. `change` edits the last message.
 fn bare(change: impl FnOnce(&mut Vec<u8>)) -> Step {
     let mut client = NtlmInitiator::new(credentials("alice", "wonderland"), RANDOM, NOW, "cifs/server");
     let mut server = acceptor();
@@ -151,7 +151,7 @@ fn no_byte_of_a_message_with_a_mic_can_be_changed() {
     assert_eq!(failure(cleared), AuthError::BadMic);
 }
 
-/// What old clients send is refused, each with its reason.
+/// Tokens of outdated protocols are refused, each with its own reason.
 #[test]
 fn old_protocols_are_refused() {
     let answer = |lm: &[u8], nt: &[u8], flags: u32, user: &str| {
@@ -183,8 +183,9 @@ fn old_protocols_are_refused() {
     assert_eq!(negotiate(0x0000_0001), Refusal::NoExtendedSessionSecurity.into());
 }
 
-/// MS-NLMP 2.2.2.5, bits A and B: a client without Unicode sends its names in OEM characters, and its response is NTLMv2
-/// all the same. Only ASCII is known of them. A client may also turn to Unicode in its last message.
+/// MS-NLMP 2.2.2.5, bits A and B: a client without Unicode sends its names in OEM characters, but its response is
+/// still NTLMv2. Only ASCII characters of them are supported. A client may also switch to Unicode in its last
+/// message.
 #[test]
 fn names_in_oem_characters() {
     const OEM: u32 = 0x0008_8206;
@@ -218,7 +219,7 @@ fn names_in_oem_characters() {
     assert_eq!(failure(log_on(OEM, b"alic\xE9", "alic\u{E9}")), AuthError::UnknownUser);
 }
 
-/// MS-NLMP 3.2.5.1.2: a null session is refused, unless the server wants it.
+/// MS-NLMP 3.2.5.1.2: a null session is refused unless the server accepts anonymous log-ons.
 #[test]
 fn anonymous_only_where_it_is_accepted() {
     let log_on = |config: AcceptorConfig| {
@@ -262,7 +263,7 @@ fn ill_formed_names() {
     assert_eq!(server.claimed().unwrap().user, "\u{fffd}");
 }
 
-/// A client that would rather have Kerberos: its optimistic token is ignored and the list must be protected.
+/// A client that prefers Kerberos: its optimistic token is ignored, and a MIC must protect the mechanism list.
 // RFC 4178 4.2.2, 5
 #[test]
 fn second_choice_needs_the_mic() {
@@ -287,7 +288,7 @@ fn second_choice_needs_the_mic() {
         };
         let Ok(Token::Resp(answer)) = Token::parse(&answer) else { panic!("resp") };
         let authenticate = client.initiate(answer.response_token.unwrap()).unwrap();
-        // What a man in the middle would make of the list: the client never sent it.
+        // The list as a man in the middle would change it; the client never sent this one.
         let seen = if tamper { &mechs[..1] } else { &mechs[..] };
         let mic = client.make_mic(&spnego::mech_list(seen)).unwrap();
         let step = server.step(&wrap(&authenticate, with_mic.then_some(&mic)), &users());
@@ -365,7 +366,7 @@ fn the_client_checks_the_server() {
     assert_eq!(finish(&|resp| resp.state = Some(NegState::REJECT)), Err(AuthError::Rejected));
     assert_eq!(finish(&|resp| resp.state = Some(NegState::ACCEPT_INCOMPLETE)), Err(AuthError::OutOfOrder));
 
-    // A server that skips the mechanism has proved nothing.
+    // A server that skips the mechanism has not proved its identity.
     let mut client = initiator("alice", "wonderland");
     client.first_token(&[]).unwrap();
     let done = NegTokenResp { state: Some(NegState::ACCEPT_COMPLETED), ..NegTokenResp::default() };
@@ -397,7 +398,7 @@ fn the_client_drops_its_own_attributes_from_a_challenge() {
     assert_eq!(pairs[1].1, 2u32.to_le_bytes());
     assert_eq!(pairs[2].1, [0; 16]);
     assert_eq!(pairs[3].1, utf16le("cifs/server"));
-    // No timestamp in the challenge: an LMv2 response is due.
+    // The challenge has no timestamp, so the client must send an LMv2 response.
     assert_ne!(message.lm_response, [0; 24]);
 }
 
@@ -451,7 +452,7 @@ proptest! {
         }
     }
 
-    /// Noise at any step ends the exchange and nothing else.
+    /// Random bytes at any step end the exchange without a panic.
     #[test]
     fn arbitrary_tokens_never_panic(
         good_steps in 0usize..2,

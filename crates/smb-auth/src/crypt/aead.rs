@@ -1,4 +1,4 @@
-//! The ciphers behind one face: GCM from `aws-lc-rs`, CCM from RustCrypto (the library has none).
+//! One interface to all ciphers: GCM from `aws-lc-rs`, CCM from RustCrypto (`aws-lc-rs` has no CCM).
 
 use aes::{Aes128, Aes256};
 use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};

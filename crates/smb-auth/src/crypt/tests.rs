@@ -54,7 +54,7 @@ fn microsoft_smb30_messages() {
     assert_eq!(message, expected);
 }
 
-/// The same for 3.1.1 and AES-128-GCM (SMB 3.1.1 encryption in Windows 10).
+/// MS-SMB2 3.1.4.3 against Microsoft's messages for 3.1.1 and AES-128-GCM (SMB 3.1.1 encryption in Windows 10).
 #[test]
 fn microsoft_smb311_messages() {
     let session_key = hex("419FDDF34C1E001909D362AE7FB6AF79");
@@ -179,7 +179,7 @@ fn keys_of_the_wrong_length_are_refused() {
 }
 
 proptest! {
-    /// Whatever is sealed opens again, by every way in and out; a changed bit anywhere is noticed.
+    /// Every sealed message opens again, with every combination of functions; a flipped bit is detected.
     #[test]
     fn sealed_messages_open(
         which in 0usize..4,

@@ -57,7 +57,7 @@ fn aes256_uses_the_full_session_key() {
     assert_ne!(long.encryption, short.encryption);
     assert_eq!(narrow.signing, long.signing);
     assert_eq!(key(&narrow.encryption).len(), 16);
-    // L is part of the derivation: a 256-bit key does not begin with the 128-bit one.
+    // L is an input of the derivation: the 128-bit key is not a prefix of the 256-bit key.
     assert_ne!(key(&short.encryption)[..16], key(&narrow.encryption)[..]);
 }
 

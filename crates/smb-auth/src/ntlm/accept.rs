@@ -14,21 +14,21 @@ use crate::mechanism::{AcceptMechanism, AuthError, Claimed, FileTime, Identity, 
 use crate::sid::Sid;
 use crate::spnego::Oid;
 
-/// Names a stand-alone server gives itself in challenges.
+/// The names that a stand-alone server puts into its challenges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerNames {
     netbios: String,
     dns: String,
 }
 
-/// The longest NetBIOS name, characters.
+/// The longest NetBIOS name, in characters.
 const MAX_NETBIOS: usize = 15;
-/// The longest DNS name, bytes.
+/// The longest DNS name, in bytes.
 const MAX_DNS: usize = 253;
 
 impl ServerNames {
-    /// The names of the machine called `host`, fully qualified or not: the first label in upper case, cut to 15
-    /// characters, is the NetBIOS name, and its own domain, as on a Windows server in no domain.
+    /// Derives the names from `host`, fully qualified or not. The NetBIOS name is the first label in upper case,
+    /// cut to 15 characters. It is also the domain name, as on a Windows server outside a domain.
     pub fn standalone(host: &str) -> Self {
         let label = host.split('.').next().filter(|label| !label.is_empty()).unwrap_or("SERVER");
         Self {
@@ -151,7 +151,7 @@ impl NtlmAcceptor {
         let response = Ntlmv2Response::parse(message.nt_response)?;
 
         let account = if user.well_formed { users.lookup(&user.text, &domain.text) } else { None };
-        // An unknown user takes the same way as a wrong password, so that names cannot be found out by timing.
+        // An unknown user takes the same path as a wrong password, so that timing does not reveal valid names.
         let no_hash = NtHash::from_bytes([0x5a; 16]);
         let hash = account.as_ref().map_or(&no_hash, |account| &account.nt_hash);
         let response_key = Zeroizing::new(response_key_nt(hash, &user.utf16, &domain.utf16));
@@ -166,7 +166,7 @@ impl NtlmAcceptor {
         let encrypted = exchanged_key(&message, flags)?;
         let base = Zeroizing::new(session_base_key(&response_key, &proof));
         let session_key = Zeroizing::new(exported_session_key(&base, encrypted));
-        // The proof covers the flag: it cannot be cleared in transit.
+        // The proof covers the flag, so an attacker cannot clear it in transit.
         if response.pairs.flags()?.0 & AvFlags::MIC.0 != 0 {
             let expected = message_mic(&session_key, negotiate, challenge, token);
             let mic = message.mic.ok_or(AuthError::BadMic)?;
@@ -188,7 +188,7 @@ impl NtlmAcceptor {
         })
     }
 
-    /// A null session: nothing is proved, and the key that protects its exchange is known to everybody.
+    /// Accepts a null session: no identity is proved, and the key that protects the exchange is publicly known.
     // MS-NLMP 3.2.5.1.2
     fn on_anonymous(&mut self, message: &Authenticate<'_>, offered: Flags) -> Result<MechStep, AuthError> {
         let flags = message.flags.intersection(offered);
@@ -245,7 +245,7 @@ impl AcceptMechanism for NtlmAcceptor {
     }
 }
 
-/// The session key that the client chose, where keys are exchanged.
+/// The session key that the client chose, encrypted; `None` if no key exchange was negotiated.
 fn exchanged_key(message: &Authenticate<'_>, flags: Flags) -> Result<Option<[u8; 16]>, NtlmError> {
     if !flags.contains(Flags::KEY_EXCH) {
         return Ok(None);
@@ -253,14 +253,14 @@ fn exchanged_key(message: &Authenticate<'_>, flags: Flags) -> Result<Option<[u8;
     message.encrypted_session_key.try_into().map(Some).map_err(|_| NtlmError::BadSessionKey)
 }
 
-/// MS-NLMP 3.2.5.1.2: neither a user nor a response.
+/// MS-NLMP 3.2.5.1.2: the message has neither a user nor a response.
 fn is_anonymous(message: &Authenticate<'_>) -> bool {
     message.user.is_empty() && message.nt_response.is_empty() && matches!(message.lm_response, [] | [0])
 }
 
-/// What is refused whatever the account.
+/// Refuses messages that are unacceptable for any account.
 fn refuse(message: &Authenticate<'_>, user: &str) -> Result<(), Refusal> {
-    /// Length of an NTLMv1 response, bytes; an NTLMv2 response is longer.
+    /// Length of an NTLMv1 response, in bytes; an NTLMv2 response is longer.
     const NTLMV1_LEN: usize = 24;
     if message.flags.contains(Flags::ANONYMOUS) || user.is_empty() {
         return Err(Refusal::Anonymous);
@@ -280,15 +280,16 @@ fn refuse(message: &Authenticate<'_>, user: &str) -> Result<(), Refusal> {
 
 /// A name of an AUTHENTICATE_MESSAGE.
 struct Name {
-    /// For people and for look-ups; U+FFFD where it was not well-formed.
+    /// For messages and look-ups; malformed characters are U+FFFD.
     text: String,
-    /// What NTLMv2 hashes (MS-NLMP 3.3.2): as sent, or converted from OEM.
+    /// The name as NTLMv2 hashes it (MS-NLMP 3.3.2): as sent, or converted from OEM.
     utf16: Vec<u8>,
     well_formed: bool,
 }
 
 impl Name {
-    /// Of an OEM character set only ASCII is known: which set it is the protocol does not say (MS-NLMP 2.2).
+    /// Of OEM characters only ASCII is supported: the protocol does not tell which character set it is (MS-NLMP
+    /// 2.2).
     fn read(bytes: &[u8], unicode: bool) -> Name {
         if !unicode {
             let ascii = |b: u8| if b.is_ascii() { char::from(b) } else { char::REPLACEMENT_CHARACTER };
@@ -306,7 +307,7 @@ impl Name {
     }
 }
 
-/// A name for a client without Unicode.
+/// Encodes a name for a client without Unicode.
 fn oem(name: &str) -> Vec<u8> {
     name.chars().map(|c| if c.is_ascii() { c as u8 } else { b'?' }).collect()
 }

@@ -2,7 +2,7 @@
 
 use super::NtlmError;
 
-/// What a pair is. Unknown ones are carried along.
+/// The type of a pair. Unknown types are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AvId(pub u16);
 
@@ -21,7 +21,7 @@ impl AvId {
     pub const FLAGS: Self = Self(6);
     /// The server's time, a FILETIME.
     pub const TIMESTAMP: Self = Self(7);
-    /// Data about the client machine.
+    /// Data on the client machine.
     pub const SINGLE_HOST: Self = Self(8);
     /// The service's principal name, from the client.
     pub const TARGET_NAME: Self = Self(9);
@@ -38,17 +38,17 @@ impl AvFlags {
     pub const MIC: Self = Self(2);
 }
 
-/// A checked list of pairs, borrowed from a message.
+/// A validated list of pairs, borrowed from a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AvPairs<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> AvPairs<'a> {
-    /// Checks that `bytes` hold pairs up to an end; what follows the end is ignored.
+    /// Checks that `bytes` hold pairs up to an end marker; bytes after it are ignored.
     ///
     /// # Errors
-    /// [`NtlmError::BadAvPairs`]: the peer's list runs out before its end.
+    /// [`NtlmError::BadAvPairs`]: the peer's list has no end marker.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, NtlmError> {
         let mut rest = bytes;
         loop {
@@ -60,7 +60,7 @@ impl<'a> AvPairs<'a> {
         }
     }
 
-    /// The pairs in their order, without the end.
+    /// The pairs in order, without the end marker.
     pub fn iter(self) -> impl Iterator<Item = (AvId, &'a [u8])> {
         let mut rest = self.bytes;
         std::iter::from_fn(move || {

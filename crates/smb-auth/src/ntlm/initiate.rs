@@ -12,7 +12,7 @@ use super::{
 use crate::mechanism::{AuthError, FileTime, InitiateMechanism, SessionKey};
 use crate::spnego::Oid;
 
-/// Who logs on.
+/// The account that logs on.
 #[derive(Clone, Debug)]
 pub struct Credentials {
     /// The account's name.
@@ -21,16 +21,16 @@ pub struct Credentials {
     pub domain: String,
     /// The password's hash ([`NtHash::from_password`]).
     pub nt_hash: NtHash,
-    /// What this machine calls itself.
+    /// Name of this machine, as sent to the server.
     pub workstation: String,
 }
 
-/// The random bytes of one log-on: they must be new each time.
+/// The random bytes of one log-on: they must be new for each.
 #[derive(Clone, Copy)]
 pub struct ClientRandom {
-    /// Goes into the response.
+    /// Becomes part of the response.
     pub client_challenge: [u8; 8],
-    /// Becomes the session key where keys are exchanged.
+    /// Becomes the session key if key exchange is negotiated.
     pub session_key: [u8; 16],
 }
 
@@ -62,7 +62,7 @@ const WANTED: Flags = Flags::UNICODE
     .union(Flags::KEY_EXCH)
     .union(Flags::KEY_56);
 
-/// The longest name or SPN that we send, UTF-16 units.
+/// The longest name or SPN that we send, in UTF-16 units.
 const MAX_NAME: usize = 256;
 
 impl NtlmInitiator {
@@ -125,8 +125,8 @@ impl NtlmInitiator {
         Ok(message.to_bytes())
     }
 
-    /// The server's pairs, then ours. What only a client may say is dropped from the server's: a man in the middle
-    /// could have put it there.
+    /// The server's pairs, then ours. Pairs that only a client may set are dropped from the server's list: a man in
+    /// the middle could have inserted them.
     fn pairs(&self, info: Option<AvPairs<'_>>) -> Vec<u8> {
         let mut pairs = Vec::new();
         const OURS: [AvId; 4] = [AvId::FLAGS, AvId::SINGLE_HOST, AvId::TARGET_NAME, AvId::CHANNEL_BINDINGS];

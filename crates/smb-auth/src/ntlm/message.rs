@@ -1,4 +1,5 @@
-//! The three messages (MS-NLMP 2.2.1). All integers are little-endian; a field is length, room and offset.
+//! The three messages (MS-NLMP 2.2.1). All integers are little-endian; a field is described by length, allocated
+//! length and offset.
 
 use super::{NtlmError, SIGNATURE};
 
@@ -17,11 +18,11 @@ impl Flags {
     pub const SIGN: Self = Self(0x0000_0010);
     /// Sealing keys are wanted.
     pub const SEAL: Self = Self(0x0000_0020);
-    /// NTLM, as against LM alone.
+    /// NTLM, not only LM.
     pub const NTLM: Self = Self(0x0000_0200);
     /// The client wants a null session.
     pub const ANONYMOUS: Self = Self(0x0000_0800);
-    /// Sign even when nothing needs it.
+    /// Sign all messages.
     pub const ALWAYS_SIGN: Self = Self(0x0000_8000);
     /// The target is a server, not a domain.
     pub const TARGET_TYPE_SERVER: Self = Self(0x0002_0000);
@@ -56,27 +57,28 @@ impl Flags {
 
 /// The version we announce: 6.1, NTLMSSP revision 15. Informational only (MS-NLMP 2.2.2.10).
 pub const OUR_VERSION: [u8; 8] = [6, 1, 0, 0, 0, 0, 0, 15];
-/// The version field where none was negotiated.
+/// The version field if no version was negotiated.
 pub const NO_VERSION: [u8; 8] = [0; 8];
 
-/// NEGOTIATE_MESSAGE (MS-NLMP 2.2.1.1). Domain and workstation names in it are ignored, as the specification wants.
+/// NEGOTIATE_MESSAGE (MS-NLMP 2.2.1.1). Its domain and workstation names are ignored, as the specification
+/// requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Negotiate {
-    /// What the client can do.
+    /// Flags that the client supports.
     pub flags: Flags,
 }
 
 impl Negotiate {
-    /// Reads a message.
+    /// Parses a message.
     ///
     /// # Errors
-    /// [`NtlmError`]: the peer's bytes are no NEGOTIATE_MESSAGE.
+    /// [`NtlmError`]: the peer's bytes are not a NEGOTIATE_MESSAGE.
     pub fn parse(bytes: &[u8]) -> Result<Self, NtlmError> {
         check_type(bytes, 1)?;
         Ok(Self { flags: Flags(u32_at(bytes, 12)?) })
     }
 
-    /// The message's bytes, without names, with our version.
+    /// Encodes the message, without names, with our version.
     pub fn to_bytes(self) -> Vec<u8> {
         let mut out = Vec::with_capacity(40);
         out.extend_from_slice(SIGNATURE);
@@ -91,7 +93,7 @@ impl Negotiate {
 /// CHALLENGE_MESSAGE (MS-NLMP 2.2.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Challenge<'a> {
-    /// What the server chose.
+    /// Flags that the server chose.
     pub flags: Flags,
     /// The server's random bytes.
     pub server_challenge: [u8; 8],
@@ -102,10 +104,10 @@ pub struct Challenge<'a> {
 }
 
 impl<'a> Challenge<'a> {
-    /// Reads a message.
+    /// Parses a message.
     ///
     /// # Errors
-    /// [`NtlmError`]: the peer's bytes are no CHALLENGE_MESSAGE.
+    /// [`NtlmError`]: the peer's bytes are not a CHALLENGE_MESSAGE.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, NtlmError> {
         check_type(bytes, 2)?;
         let flags = Flags(u32_at(bytes, 20)?);
@@ -118,7 +120,7 @@ impl<'a> Challenge<'a> {
         })
     }
 
-    /// The message's bytes, with our version if the flags say so.
+    /// Encodes the message, with our version if the flags say so.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Writer::new(2, 56);
         out.field(12, self.target_name);
@@ -133,7 +135,7 @@ impl<'a> Challenge<'a> {
 /// AUTHENTICATE_MESSAGE (MS-NLMP 2.2.1.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Authenticate<'a> {
-    /// What was negotiated, as the client sees it.
+    /// The negotiated flags, as the client sees them.
     pub flags: Flags,
     /// LM or LMv2 response.
     pub lm_response: &'a [u8],
@@ -141,27 +143,27 @@ pub struct Authenticate<'a> {
     pub nt_response: &'a [u8],
     /// The domain, in UTF-16 if the flags say so, else in the client's OEM character set.
     pub domain: &'a [u8],
-    /// The user, encoded as the domain is.
+    /// The user, in the encoding of `domain`.
     pub user: &'a [u8],
-    /// The client machine, encoded as the domain is.
+    /// The client machine, in the encoding of `domain`.
     pub workstation: &'a [u8],
     /// The session key, RC4-encrypted.
     pub encrypted_session_key: &'a [u8],
-    /// The bytes at the MIC's place. Whether they are a MIC only the attributes of the response tell.
+    /// The bytes at the offset of the MIC. They are a MIC only if the response's attributes say so.
     pub mic: Option<[u8; 16]>,
 }
 
-/// Where the MIC lies in an AUTHENTICATE_MESSAGE.
+/// Offset of the MIC in an AUTHENTICATE_MESSAGE.
 pub(super) const MIC_OFFSET: usize = 72;
 const AUTHENTICATE_FIXED: usize = 88;
-/// The longest name taken, in bytes: 256 UTF-16 units.
+/// The longest accepted name, in bytes: 256 UTF-16 units.
 const MAX_NAME: usize = 512;
 
 impl<'a> Authenticate<'a> {
-    /// Reads a message. Names have at most 512 bytes, an even number of them in UTF-16.
+    /// Parses a message. Names have at most 512 bytes, an even number of them in UTF-16.
     ///
     /// # Errors
-    /// [`NtlmError`]: the peer's bytes are no AUTHENTICATE_MESSAGE.
+    /// [`NtlmError`]: the peer's bytes are not an AUTHENTICATE_MESSAGE.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, NtlmError> {
         check_type(bytes, 3)?;
         let flags = Flags(u32_at(bytes, 60)?);
@@ -182,7 +184,7 @@ impl<'a> Authenticate<'a> {
         })
     }
 
-    /// The message's bytes, with our version if the flags say so, and `mic` or zeros in its place.
+    /// Encodes the message, with our version if the flags say so, and with `mic` (zeros if `None`).
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Writer::new(3, AUTHENTICATE_FIXED);
         out.field(28, self.domain);
@@ -198,7 +200,7 @@ impl<'a> Authenticate<'a> {
     }
 }
 
-/// Writes a message: the fixed part first, fields appended behind it.
+/// Encodes a message: the fixed part, followed by the fields' contents.
 struct Writer {
     bytes: Vec<u8>,
 }
@@ -245,7 +247,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Result<u32, NtlmError> {
     array_at(bytes, at).map(u32::from_le_bytes)
 }
 
-/// The content of the field described at `at`. An empty field's offset means nothing.
+/// The content of the field whose descriptor is at offset `at`. The offset of an empty field is ignored.
 fn field(bytes: &[u8], at: usize) -> Result<&[u8], NtlmError> {
     let length = usize::from(u16::from_le_bytes(array_at(bytes, at)?));
     let offset = u32_at(bytes, at + 4)? as usize;

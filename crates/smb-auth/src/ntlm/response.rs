@@ -1,4 +1,4 @@
-//! The NTLMv2 response (MS-NLMP 3.3.2) and the hash that it stands on.
+//! The NTLMv2 response (MS-NLMP 3.3.2) and the password hash behind it.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use super::{AvPairs, NtlmError};
 
-/// MD4 of the password in UTF-16. It is equivalent to the password: it suffices for a log-on. Wiped when
+/// MD4 of the password in UTF-16. It is equivalent to the password: a client can log on with it. Wiped when
 /// dropped.
 #[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop)]
 pub struct NtHash([u8; 16]);
@@ -24,12 +24,12 @@ impl NtHash {
         Self(hash)
     }
 
-    /// A hash that was stored.
+    /// Wraps a stored hash.
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// The hash, to be stored where no other user can read it.
+    /// The hash. Store it only where no other user can read it.
     pub fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
@@ -41,7 +41,7 @@ impl fmt::Debug for NtHash {
     }
 }
 
-/// HMAC-MD5 over parts.
+/// HMAC-MD5 over the concatenation of `parts`.
 pub(super) fn hmac_md5(key: &[u8], parts: &[&[u8]]) -> [u8; 16] {
     let mut mac = Hmac::<Md5>::new_from_slice(key).expect("HMAC takes any key");
     for part in parts {
@@ -85,22 +85,22 @@ pub fn lmv2_response(
     out
 }
 
-/// An NTLMv2 response taken apart (MS-NLMP 2.2.2.8).
+/// A parsed NTLMv2 response (MS-NLMP 2.2.2.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ntlmv2Response<'a> {
     /// `NTProofStr`.
     pub proof: [u8; 16],
-    /// Everything after the proof: what it covers, besides the server challenge.
+    /// Everything after the proof. The proof covers it and the server challenge.
     pub temp: &'a [u8],
     /// The attribute-value pairs within `temp`.
     pub pairs: AvPairs<'a>,
 }
 
-/// Where the pairs begin in `temp`: versions, time, client challenge and reserved fields come first.
+/// Offset of the pairs in `temp`: versions, time, client challenge and reserved fields precede them.
 const PAIRS_OFFSET: usize = 28;
 
 impl<'a> Ntlmv2Response<'a> {
-    /// Takes a response apart.
+    /// Parses a response.
     ///
     /// # Errors
     /// [`NtlmError::BadResponse`], [`NtlmError::BadAvPairs`]: the peer's response is malformed.
@@ -126,13 +126,13 @@ pub(super) fn build_temp(time: &[u8; 8], client_challenge: &[u8; 8], pairs: &[u8
     temp
 }
 
-/// A string in UTF-16, little-endian.
+/// Encodes a string as UTF-16LE.
 pub fn utf16le(s: &str) -> Vec<u8> {
     s.encode_utf16().flat_map(u16::to_le_bytes).collect()
 }
 
-/// One UTF-16 unit in upper case as Windows' simple, one-to-one table has it: no unit becomes two, nothing outside
-/// ASCII becomes ASCII, and the micro sign stays.
+/// Converts one UTF-16 unit to upper case by Windows' one-to-one table: no unit expands to two, no unit outside
+/// ASCII maps into ASCII, and the micro sign is not mapped.
 pub fn upcase(unit: u16) -> u16 {
     const MICRO_SIGN: u16 = 0xb5;
     let Some(c) = char::from_u32(u32::from(unit)).filter(|_| unit != MICRO_SIGN) else { return unit };

@@ -8,13 +8,13 @@ use super::Flags;
 use super::message::MIC_OFFSET;
 use super::response::hmac_md5;
 
-/// RC4 with a fresh state: encrypts and decrypts.
+/// RC4 from a fresh state; encrypts and decrypts.
 pub fn rc4<const N: usize>(key: &[u8], mut data: [u8; N]) -> [u8; N] {
     Rc4::new_from_slice(key).expect("1 to 256 bytes are an RC4 key").apply_keystream(&mut data);
     data
 }
 
-/// `ExportedSessionKey`: the one that the client chose if keys were exchanged, else the key exchange key itself.
+/// `ExportedSessionKey`: the client's key if keys were exchanged, otherwise the key exchange key itself.
 // MS-NLMP 3.2.5.1.2
 pub fn exported_session_key(key_exchange_key: &[u8; 16], encrypted: Option<[u8; 16]>) -> [u8; 16] {
     match encrypted {
@@ -23,7 +23,7 @@ pub fn exported_session_key(key_exchange_key: &[u8; 16], encrypted: Option<[u8; 
     }
 }
 
-/// The MIC over the three messages; the MIC's own place in `authenticate` counts as zero.
+/// The MIC over the three messages. The MIC field of `authenticate` counts as zeros.
 // MS-NLMP 3.1.5.1.2
 pub fn message_mic(
     session_key: &[u8; 16],
@@ -36,7 +36,7 @@ pub fn message_mic(
     hmac_md5(session_key, &[negotiate, challenge, before, &[0; 16], after])
 }
 
-/// Which end a signature comes from.
+/// The end that made a signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The initiator.
@@ -45,7 +45,7 @@ pub enum Side {
     Server,
 }
 
-/// What signs the first message each way. SMB signs no second one with it.
+/// Signs the first message in each direction. SMB never signs a second one with it.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct SigningSession {
     session_key: [u8; 16],
@@ -54,7 +54,7 @@ pub struct SigningSession {
 }
 
 impl SigningSession {
-    /// For an established session.
+    /// Creates the signer of an established session.
     pub fn new(session_key: [u8; 16], flags: Flags) -> Self {
         Self { session_key, flags }
     }

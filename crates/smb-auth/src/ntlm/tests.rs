@@ -41,7 +41,7 @@ fn specification_values() {
     assert_eq!(exported_session_key(&base, None), base);
 }
 
-/// MS-NLMP 4.2.4.3: the messages, read.
+/// MS-NLMP 4.2.4.3: parses the specification's messages.
 #[test]
 fn specification_messages() {
     let bytes = hex(CHALLENGE_MESSAGE);

@@ -1,9 +1,9 @@
 //! AES-128-CMAC (RFC 4493) over a scattered message, without an allocation.
 //!
-//! CMAC is AES in CBC mode, of which only the last block is used, with one of two subkeys added to the last block of the
-//! message. The library's own CMAC allocates a context for each message. Here its CBC encrypts a copy of the message,
-//! [`CHUNK`] bytes at a time, which stay in the processor's cache. The time is that of AES one block after the other,
-//! whatever the implementation: `examples/signing_speed.rs` compares both.
+//! CMAC is the last block of AES in CBC mode, where one of two subkeys is added to the last block of the message.
+//! The library's own CMAC allocates a context for each message. This one passes a copy of the message to the
+//! library's CBC, [`CHUNK`] bytes at a time, which stay in the processor's cache. CBC is sequential, so the speed
+//! is that of AES one block after the other. `examples/signing_speed.rs` compares both.
 
 use aws_lc_rs::cipher::{AES_128, EncryptingKey, EncryptionContext, UnboundCipherKey};
 use zeroize::Zeroize;
@@ -11,14 +11,14 @@ use zeroize::Zeroize;
 type Block = [u8; BLOCK];
 
 const BLOCK: usize = 16;
-/// Bytes that are encrypted at a time.
+/// Number of bytes encrypted in one call.
 const CHUNK: usize = 1024;
 /// R_128 of RFC 4493 section 2.3: the polynomial of the field.
 const POLYNOMIAL: u128 = 0x87;
 
 pub(super) struct CmacKey {
     cbc: EncryptingKey,
-    /// K1 and K2 of RFC 4493 section 2.3: for a last block that is complete, and for one that is not.
+    /// K1 and K2 of RFC 4493 section 2.3: for a complete and for an incomplete last block.
     subkeys: [Block; 2],
 }
 
@@ -36,13 +36,13 @@ impl CmacKey {
         cipher
     }
 
-    /// The tag of `parts`, one after the other.
+    /// Returns the tag of the concatenation of `parts`.
     // RFC 4493 section 2.4
     pub(super) fn tag<'a>(&self, parts: impl Iterator<Item = &'a [u8]>) -> Block {
         let (mut chunk, mut filled, mut state) = ([0; CHUNK], 0, Block::default());
         for mut part in parts {
             while !part.is_empty() {
-                // The last block of the message stays for the end.
+                // Keeps the last block of the message for the end.
                 if filled == CHUNK {
                     state = self.encrypt(&mut chunk, state);
                     filled = 0;
@@ -65,7 +65,7 @@ impl CmacKey {
         self.encrypt(&mut chunk[..end], state)
     }
 
-    /// Encrypts whole blocks behind the block `state`; returns the last one.
+    /// Encrypts whole blocks with `state` as the preceding ciphertext block; returns the last block.
     fn encrypt(&self, blocks: &mut [u8], state: Block) -> Block {
         self.cbc
             .less_safe_encrypt(blocks, EncryptionContext::Iv128(state.into()))
@@ -76,12 +76,12 @@ impl CmacKey {
 
 impl Drop for CmacKey {
     fn drop(&mut self) {
-        // Knowledge of them permits forgery. The library wipes its own key.
+        // An attacker who knows the subkeys could forge signatures. The library wipes its own key.
         self.subkeys.zeroize();
     }
 }
 
-/// Twice the element of the field, in constant time.
+/// Doubles an element of the field, in constant time.
 fn doubled(element: u128) -> u128 {
     (element << 1) ^ ((element >> 127) * POLYNOMIAL)
 }

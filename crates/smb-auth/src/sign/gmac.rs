@@ -1,24 +1,24 @@
 //! AES-128-GMAC over a scattered message in one pass, without gathering it.
 //!
-//! The library's GCM takes its additional data as one slice. GHASH is linear, so the tag of a message in pieces can
-//! be put together from the tags of its pieces. With `n` blocks in a piece, `L` the length block and `E` the encrypted
-//! counter block, the library returns for one piece `(Y + L)·H + E`, where `Y` is the piece's GHASH state. Keeping
-//! `Z = Y·H`, and reading `+` as exclusive or:
-//!
+//! The library's GCM takes its additional data as one slice. GHASH is linear, so the tag of a scattered message can
+//! be computed from the tags of its pieces. Let `n` be the number of blocks of a piece, `L` the length block and
+//! `E` the encrypted counter block. For one piece the library returns `(Y + L)·H + E`, where `Y` is the piece's
+//! GHASH state. With `Z = Y·H`, and `+` as exclusive or:
 //! ```text
-//! Z(a ‖ b) = Z(a)·H^n(b) + Z(b)        the whole's tag = Z + L(whole)·H + E
+//! Z(a ‖ b) = Z(a)·H^n(b) + Z(b)        tag of the message = Z + L(message)·H + E
 //! ```
 //!
-//! Pieces of [`BULK`] bytes and more go through the library where they lie (VAES and VPCLMULQDQ where the processor
-//! has them). What is small, or straddles two segments, is hashed block by block with the `ghash` crate, which also
-//! does the multiplications; its tables hold `H^(2^k)`. Both run in constant time. Messages of at most [`GATHER`] bytes
-//! are copied together instead: that is cheaper.
+//! The library hashes pieces of at least [`BULK`] bytes in place (with VAES and VPCLMULQDQ if the processor has
+//! them). The `ghash` crate hashes smaller pieces and blocks that straddle two segments, and does the
+//! multiplications; its tables hold `H^(2^k)`. Both run in constant time. Messages of at most [`GATHER`] bytes are
+//! copied into one buffer instead, which is faster.
 //!
-//! Measured (AMD EPYC with VAES; 80-byte header and payload; in brackets: payload copied behind the header first): 8 KiB
-//! 0.60 µs [0.54]; 64 KiB 3.0 µs [4.2]; 1 MiB 45 µs [67]. A payload in 4 KiB pieces is slower than its copy, 90 µs for
-//! 1 MiB: give it in pieces of 64 KiB or more.
+//! Measured on an AMD EPYC with VAES, 80-byte header and payload (in brackets: payload first copied behind the
+//! header): 8 KiB 0.60 µs [0.54]; 64 KiB 3.0 µs [4.2]; 1 MiB 45 µs [67]. A payload of 1 MiB in pieces of 4 KiB
+//! takes 90 µs, longer than with the copy: pass pieces of 64 KiB or more.
 //!
-//! The calls share one nonce, but they only authenticate, and none but the final tag leaves this file.
+//! The library calls of a message share one nonce. This is safe: they only authenticate, and only the final tag
+//! leaves this file.
 
 use std::cell::RefCell;
 
@@ -32,17 +32,18 @@ use zeroize::Zeroize;
 type Block = [u8; 16];
 
 thread_local! {
-    /// Where short messages are gathered.
+    /// Buffer in which short messages are gathered.
     static SCRATCH: RefCell<[u8; GATHER]> = const { RefCell::new([0; GATHER]) };
 }
 
-/// Messages up to this many bytes are gathered: 4 KiB of payload and its header. At 8 KiB walking is as quick.
+/// Messages up to this many bytes are gathered: 4 KiB of payload and its header. At 8 KiB both ways are equally
+/// fast.
 const GATHER: usize = 4096 + 256;
-/// Contiguous runs of at least this many bytes go through the library where they lie.
+/// The library hashes contiguous runs of at least this many bytes in place.
 const BULK: usize = 512;
-/// `H^(2^0)` to `H^(2^19)`: a run of up to 16 MiB less a block is one walk through the table.
+/// `H^(2^0)` to `H^(2^19)`: one pass over the table covers a run of up to 16 MiB less one block.
 const POWERS: usize = 20;
-/// Longer runs are cut, so that a run's blocks are below `2^POWERS`.
+/// Longer runs are split, so that the number of blocks in a run is below `2^POWERS`.
 const MAX_RUN: usize = 8 << 20;
 
 pub(super) struct GmacKey {
@@ -66,7 +67,7 @@ impl GmacKey {
         Self { key: LessSafeKey::new(unbound), powers }
     }
 
-    /// The tag of `parts`, one after the other.
+    /// Returns the tag of the concatenation of `parts`.
     pub(super) fn tag<'a>(
         &self,
         nonce: &[u8; 12],
@@ -125,26 +126,27 @@ impl GmacKey {
 
 impl Drop for GmacKey {
     fn drop(&mut self) {
-        // Knowledge of H permits forgery. The library wipes its own key.
+        // An attacker who knows H could forge signatures. The library wipes its own key.
         self.powers = std::array::from_fn(|_| GHash::new(&Block::default().into()));
         std::hint::black_box(&self.powers);
     }
 }
 
-/// The walk over one message. `z` covers every finished run; then come `small_blocks` blocks hashed in `small`, then
-/// `partial_len` bytes in `partial`.
+/// State of the pass over one message. `z` covers every finished run. Then follow `small_blocks` blocks hashed in
+/// `small`, then `partial_len` bytes in `partial`.
 struct Scattered<'a> {
     key: &'a GmacKey,
     nonce: &'a [u8; 12],
     z: Option<Block>,
-    /// The last run was a bulk run of so many bytes, and its `L·H + E` are still in `z`. A header before one payload,
-    /// the usual message, never has to take them out: one `E` belongs in the tag, and the two `L·H` make one.
+    /// Length in bytes of the last run, if it was a bulk run whose `L·H + E` is still in `z`. For the usual
+    /// message, a header and one payload, that term stays: its `E` is the one of the tag, and both `L·H` terms are
+    /// added in one multiplication.
     unsettled: Option<usize>,
     small: GHash,
     small_blocks: usize,
     partial: Block,
     partial_len: usize,
-    /// `E`, once it was needed.
+    /// `E`, computed on first use.
     counter_block: Option<Block>,
 }
 
@@ -194,7 +196,7 @@ impl Scattered<'_> {
         self.small_blocks = 0;
     }
 
-    /// Adds whole blocks where they lie.
+    /// Hashes whole blocks in place.
     fn add_bulk(&mut self, blocks: &[u8]) {
         self.end_small();
         let run = self.key.contiguous(self.nonce, blocks);
@@ -230,7 +232,7 @@ impl Scattered<'_> {
         tag
     }
 
-    /// The tag of nothing is `E`.
+    /// Returns `E`: the tag of an empty message.
     fn counter_block(&mut self) -> Block {
         *self.counter_block.get_or_insert_with(|| self.key.contiguous(self.nonce, &[]))
     }

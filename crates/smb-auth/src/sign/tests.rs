@@ -12,7 +12,7 @@ fn header(message_id: u64) -> Vec<u8> {
     message
 }
 
-/// RFC 4493 section 4: the primitive that the CMAC signature stands on gives the published tags.
+/// RFC 4493 section 4: our CMAC returns the published tags.
 #[test]
 fn rfc4493_vectors() {
     let key = cmac::CmacKey::new(&hex::<16>("2b7e151628aed2a6abf7158809cf4f3c"));
@@ -30,7 +30,7 @@ fn rfc4493_vectors() {
     }
 }
 
-/// The library's CMAC, which is another implementation, gives the same tags however the message is cut.
+/// The library's CMAC is an independent implementation; both give the same tags however the message is split.
 #[test]
 fn cmac_of_segments() {
     use aws_lc_rs::cmac;
@@ -64,7 +64,7 @@ fn microsoft_signed_session_setup_response() {
     assert_eq!(key.verify(&[first, second], 3, true, false), Ok(()));
 }
 
-/// NIST CAVP gcmEncryptExtIV128, [PTlen = 0, AADlen = 128 and 160]: GMAC, on the path for short messages.
+/// NIST CAVP gcmEncryptExtIV128, [PTlen = 0, AADlen = 128 and 160]: GMAC of short messages.
 #[test]
 fn gmac_nist_vectors() {
     for (key, iv, aad, tag) in [
@@ -96,7 +96,7 @@ fn gmac_nonce_layout() {
     assert_eq!(gmac_nonce(1, false, true), [1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]);
 }
 
-/// Runs beyond what one walk through the table of powers covers are cut.
+/// Runs longer than one pass over the table of powers are split.
 #[test]
 fn gmac_of_a_very_long_message() {
     let message: Vec<u8> = (0..(17 << 20) + 5u32).map(|i| (i ^ i >> 11) as u8).collect();
@@ -144,7 +144,7 @@ fn algorithms() -> impl Strategy<Value = SigningAlgorithm> {
 }
 
 proptest! {
-    /// However a message is cut, its signature is the same; for GMAC the model is the library over one slice.
+    /// The signature does not depend on how a message is split; for GMAC the model is the library over one slice.
     #[test]
     fn scattering_changes_nothing(
         algorithm in algorithms(),

@@ -1,4 +1,4 @@
-//! The few DER elements that SPNEGO tokens are made of (X.690 8.1).
+//! The DER elements of SPNEGO tokens (X.690 8.1).
 
 use super::SpnegoError;
 
@@ -14,7 +14,7 @@ pub(super) const CONTEXT_2: u8 = 0xa2;
 pub(super) const CONTEXT_3: u8 = 0xa3;
 pub(super) const CONTEXT_4: u8 = 0xa4;
 
-/// Reads elements one after the other.
+/// Reads elements in sequence.
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
 }
@@ -28,7 +28,7 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
-    /// The next element's tag and content.
+    /// Returns the next element's tag and content.
     pub(super) fn element(&mut self) -> Result<(u8, &'a [u8]), SpnegoError> {
         let (&tag, rest) = self.rest.split_first().ok_or(SpnegoError::Truncated)?;
         let (&first, mut rest) = rest.split_first().ok_or(SpnegoError::Truncated)?;
@@ -47,7 +47,7 @@ impl<'a> Reader<'a> {
         Ok((tag, content))
     }
 
-    /// The content of the next element, which must have this tag.
+    /// Returns the content of the next element, which must have this tag.
     pub(super) fn expect(&mut self, tag: u8) -> Result<&'a [u8], SpnegoError> {
         match self.element()? {
             (found, content) if found == tag => Ok(content),
@@ -56,7 +56,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// An element with its tag and a minimal length.
+/// Encodes an element with its tag and a minimal length.
 pub(super) fn wrap(tag: u8, content: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(content.len() + 6);
     out.push(tag);

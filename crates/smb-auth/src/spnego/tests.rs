@@ -19,7 +19,7 @@ fn windows_tokens() {
     assert_eq!(token.mech_list_mic.unwrap(), hex("010000003B453CDC3524164200000000"));
     assert_eq!(token.to_bytes(), last);
 
-    // A NEGOTIATE response's hint with NEGOEX's token in it.
+    // The hint of a NEGOTIATE response that contains a NEGOEX token.
     let mut hint = hex(
         "6081D606062B0601050502A081CB3081C8A01A3018060A2B06010401823702021E060A2B06010401823702020AA281A90481A6",
     );
@@ -67,7 +67,7 @@ proptest! {
         let _ = Token::parse(&bytes);
     }
 
-    /// Mutations of a valid token reach deeper than noise does.
+    /// Mutations of a valid token reach more code than random bytes.
     #[test]
     fn mutated_tokens_never_panic(at: prop::sample::Index, to: u8, cut: prop::sample::Index) {
         let mut bytes = build_init(&[Oid::KERBEROS, Oid::NTLMSSP], &[7; 150]);

@@ -1,4 +1,4 @@
-//! Reading and replacing the file on disk.
+//! Reads and replaces the file on disk.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -21,7 +21,7 @@ const HEADER: &str = "\
 
 ";
 
-/// Tells one version of the file from another.
+/// Identifies a version of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     device: u64,
@@ -30,7 +30,7 @@ pub(super) struct Stamp {
     changed: (i64, i64),
 }
 
-/// What to do about a file that is already there.
+/// What to do if the file already exists.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Existing {
     MustNotExist,
@@ -69,7 +69,7 @@ struct Entry {
     disabled: bool,
 }
 
-/// Held while the file is being changed.
+/// Takes the lock that serializes changes; it is held until the result is dropped.
 pub(super) fn lock(path: &Path) -> Result<File, UserFileError> {
     let folder = folder(path);
     let handle = File::open(&folder).map_err(io_error(&folder))?;
@@ -108,7 +108,7 @@ pub(super) fn write(path: &Path, table: &Table, existing: Existing) -> Result<St
         Err(error) => return Err(io_error(path)(error)),
     };
     let beside = beside(path);
-    // What an earlier crash left.
+    // An earlier crash may have left this file.
     match fs::remove_file(&beside) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error(&beside)(error)),
         _ => {}
@@ -116,7 +116,7 @@ pub(super) fn write(path: &Path, table: &Table, existing: Existing) -> Result<St
     let write = || -> io::Result<Stamp> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(OWNER_ONLY).open(&beside)?;
         let created = file.metadata()?;
-        // Root changing a file of the server's own account must not take it away.
+        // If root changes a file of the server's account, the account must stay its owner.
         if let Some((uid, gid)) = owner.filter(|&(uid, gid)| (created.uid(), created.gid()) != (uid, gid)) {
             fchown(&file, Some(uid), Some(gid))?;
         }
@@ -126,7 +126,7 @@ pub(super) fn write(path: &Path, table: &Table, existing: Existing) -> Result<St
         Ok(Stamp::of(&file.metadata()?))
     };
     let stamp = write().map_err(|error| {
-        // The error that matters is the first.
+        // Ignores this error: the first one is reported.
         let _ = fs::remove_file(&beside);
         io_error(path)(error)
     })?;
@@ -141,7 +141,7 @@ impl Stamp {
             device: metadata.dev(),
             inode: metadata.ino(),
             size: metadata.size(),
-            // The modification time alone survives a chmod, which must be noticed.
+            // A chmod does not change the modification time but must be noticed.
             changed: (metadata.ctime(), metadata.ctime_nsec()),
         }
     }
@@ -225,7 +225,7 @@ fn folder(path: &Path) -> PathBuf {
     }
 }
 
-/// Where the new version is written: hidden, in the same folder.
+/// Path of the temporary file: hidden, in the same folder.
 fn beside(path: &Path) -> PathBuf {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());

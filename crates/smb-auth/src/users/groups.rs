@@ -1,7 +1,7 @@
 //! Local groups.
 //!
-//! A member is a user by name; a name without a user is kept and has no effect. `Administrators` always
-//! exists: `S-1-5-32-544`, whose members may change every file's descriptor and owner.
+//! Members are users, stored by name; a name without a user is kept and has no effect. The group `Administrators`
+//! (`S-1-5-32-544`) always exists. Its members may change the security descriptor and the owner of every file.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::{Table, UserFile, UserFileError, fold};
 use crate::mechanism::GroupInfo;
 use crate::sid::Sid;
 
-/// The group of the administrators.
+/// Name of the administrators' group.
 pub const ADMINISTRATORS: &str = "Administrators";
 /// Its relative identifier, within `S-1-5-32` (MS-DTYP 2.4.2.4).
 pub(super) const ADMINISTRATORS_RID: u32 = 544;
@@ -19,7 +19,7 @@ pub(super) const ADMINISTRATORS_RID: u32 = 544;
 pub struct LocalGroup {
     /// The name as it was created.
     pub name: String,
-    /// What it is in security descriptors.
+    /// The group's SID in security descriptors.
     pub sid: Sid,
     /// The names of its members.
     pub members: Vec<String>,
@@ -29,7 +29,7 @@ pub struct LocalGroup {
 pub(super) struct Group {
     pub(super) name: String,
     pub(super) rid: u32,
-    /// By [`fold`]ed name.
+    /// Keyed by [`fold`]ed name.
     pub(super) members: BTreeMap<Vec<u16>, String>,
 }
 
@@ -48,7 +48,7 @@ fn administrators() -> Sid {
 }
 
 impl Table {
-    /// Adds a group without members and returns the SID given.
+    /// Adds a group without members and returns its SID.
     ///
     /// # Errors
     /// [`UserFileError::BadName`], [`UserFileError::Exists`], [`UserFileError::RidsExhausted`].
@@ -63,7 +63,7 @@ impl Table {
         Ok(sid)
     }
 
-    /// Removes a group, whose identifier is not given again. The administrators lose their members.
+    /// Removes a group; its identifier is not reused. Removing `Administrators` only removes its members.
     ///
     /// # Errors
     /// [`UserFileError::NoSuchGroup`].
@@ -71,7 +71,7 @@ impl Table {
         self.groups.remove(&fold(name)).map(|_| ()).ok_or_else(|| no_such_group(name))
     }
 
-    /// Makes a user a member of a group, if it is none yet.
+    /// Adds a user to a group; no effect if the user is already a member.
     ///
     /// # Errors
     /// [`UserFileError::NoSuchGroup`], [`UserFileError::NoSuchUser`].
@@ -85,7 +85,7 @@ impl Table {
         Ok(())
     }
 
-    /// Takes a user out of a group.
+    /// Removes a user from a group.
     ///
     /// # Errors
     /// [`UserFileError::NoSuchGroup`], [`UserFileError::NoSuchMember`].
@@ -100,7 +100,7 @@ impl Table {
             .ok_or_else(|| UserFileError::NoSuchMember { group: group.into(), member: user.into() })
     }
 
-    /// Every group, by name; the administrators always.
+    /// Every group, by name; always includes the administrators.
     pub fn local_groups(&self) -> Vec<LocalGroup> {
         let mut groups = self.groups.clone();
         groups.entry(fold(ADMINISTRATORS)).or_insert_with(Group::administrators);
@@ -112,7 +112,7 @@ impl Table {
         groups.into_values().map(info).collect()
     }
 
-    /// Every group with the SIDs of its members; the administrators only if there are any.
+    /// Every group with the SIDs of its members; includes the administrators only if they have members.
     pub(super) fn group_infos(&self) -> Vec<GroupInfo> {
         let member = |name: &Vec<u16>| self.users.get(name).map(|user| self.machine_sid.account(user.rid));
         let info = |g: &Group| GroupInfo {
@@ -125,7 +125,7 @@ impl Table {
         self.groups.values().map(info).filter(listed).collect()
     }
 
-    /// The SIDs of the groups that a user is in.
+    /// The SIDs of the groups that contain a user.
     pub(super) fn groups_of(&self, user: &str) -> Vec<Sid> {
         let user = fold(user);
         let of_user = self.groups.values().filter(|g| g.members.contains_key(&user));
@@ -137,7 +137,7 @@ impl UserFile {
     /// Adds a group.
     ///
     /// # Errors
-    /// As [`Table::add_group`] and [`open`](Self::open); the file is then unchanged.
+    /// The errors of [`Table::add_group`] and [`open`](Self::open); the file is then unchanged.
     pub fn add_group(&self, name: &str) -> Result<Sid, UserFileError> {
         self.change(|table| table.add_group(name))
     }
@@ -145,23 +145,23 @@ impl UserFile {
     /// Removes a group.
     ///
     /// # Errors
-    /// As [`Table::remove_group`] and [`open`](Self::open); the file is then unchanged.
+    /// The errors of [`Table::remove_group`] and [`open`](Self::open); the file is then unchanged.
     pub fn remove_group(&self, name: &str) -> Result<(), UserFileError> {
         self.change(|table| table.remove_group(name))
     }
 
-    /// Makes a user a member of a group.
+    /// Adds a user to a group.
     ///
     /// # Errors
-    /// As [`Table::add_member`] and [`open`](Self::open); the file is then unchanged.
+    /// The errors of [`Table::add_member`] and [`open`](Self::open); the file is then unchanged.
     pub fn add_member(&self, group: &str, user: &str) -> Result<(), UserFileError> {
         self.change(|table| table.add_member(group, user))
     }
 
-    /// Takes a user out of a group.
+    /// Removes a user from a group.
     ///
     /// # Errors
-    /// As [`Table::remove_member`] and [`open`](Self::open); the file is then unchanged.
+    /// The errors of [`Table::remove_member`] and [`open`](Self::open); the file is then unchanged.
     pub fn remove_member(&self, group: &str, user: &str) -> Result<(), UserFileError> {
         self.change(|table| table.remove_member(group, user))
     }

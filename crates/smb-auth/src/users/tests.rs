@@ -2,7 +2,7 @@ use super::*;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-/// A folder of its own for each test, removed at its end.
+/// A temporary folder for each test, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -109,7 +109,7 @@ fn another_process_s_changes_are_seen() {
     assert!(server.reload_if_changed().unwrap());
     assert!(server.lookup("alice", "").is_some());
     assert!(!server.reload_if_changed().unwrap());
-    // A change starts from what is on disk, not from what was last read.
+    // A change is applied to the content on disk, not to the last read content.
     tool.add("bob", hash("b"), "").unwrap();
     server.add("carol", hash("c"), "").unwrap();
     assert_eq!(
@@ -127,7 +127,7 @@ fn an_interrupted_change_leaves_the_old_file() {
     let folder = Folder::new("crash");
     let users = UserFile::create(folder.file(), [1, 2, 3]).unwrap();
     users.add("alice", hash("a"), "").unwrap();
-    // What a crash before the rename leaves.
+    // A crash before the rename leaves this file.
     fs::write(folder.0.join(".users.toml.new"), "half a fi").unwrap();
     assert_eq!(UserFile::open(folder.file()).unwrap().list().len(), 1);
     users.add("bob", hash("b"), "").unwrap();
