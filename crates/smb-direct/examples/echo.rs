@@ -1,4 +1,4 @@
-//! Two ends in one process: a message there and back, then an RDMA Write that a message announces.
+//! Runs two ends in one process: a message and its echo, then an RDMA Write announced by a message.
 //!
 //! `cargo run -p smb-direct --example echo`
 
@@ -17,7 +17,7 @@ async fn server(mut end: SmbDirect) -> Result<(), SmbDirectError> {
         let Event::Message { data, .. } = end.event().await? else { continue };
         let message = sg_to_vec(&data);
         match BufferDescriptorV1::decode_all(&message) {
-            // The answer arrives after the data, and invalidates the client's buffer.
+            // The response arrives after the data, and invalidates the client's buffer.
             Some(to) if !to.is_empty() => {
                 end.rdma_write(1, text("by RDMA Write"), &to)?;
                 end.send(text("written"), Some(rdma::Stag(to[0].token)))?;

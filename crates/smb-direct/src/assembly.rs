@@ -1,9 +1,10 @@
-//! Upper-layer messages out of received fragments, mostly without copying.
+//! Reassembles upper-layer messages from received fragments, mostly without copying.
 //!
-//! A fragment stays in its receive buffer, unless it fits into what is left of the buffer of the fragment before:
-//! then it is copied there and its own buffer is free again. So of any two buffers in a row the contents exceed one
-//! buffer, and a message of n bytes occupies fewer than 2n bytes and two buffers, however small its fragments are.
-//! A short message of one fragment is copied out, so that a request that waits long holds its own size only.
+//! A fragment stays in its receive buffer unless it fits into the free space of the previous fragment's buffer. In
+//! that case it is copied there and its own buffer is free again. So any two adjacent buffers together contain more
+//! than one buffer's worth of data: a message of n bytes occupies less than 2n bytes plus two buffers, however
+//! small its fragments are. A short message of one fragment is copied out, so that a request that waits for long
+//! occupies only its own size.
 
 use arena::passes::{Pass, count};
 use arena::{IoBuf, IoBufMut, Sg};
@@ -12,24 +13,24 @@ use rdma::{Exposed, Stag};
 use crate::Violation;
 use crate::pdu::DATA_OFFSET;
 
-/// Messages up to this many bytes are copied out of their receive buffer: the copy is cheaper than to replace the
-/// buffer, and the upper layer may keep the message for long without occupying a receive buffer.
+/// Messages up to this many bytes are copied out of their receive buffer. The copy is cheaper than a new receive
+/// buffer, and the upper layer may hold the message for long without occupying a receive buffer.
 const COPY_BELOW: usize = 512;
 
 /// The message under reassembly.
 #[derive(Default)]
 pub(crate) struct Assembly {
     done: Sg,
-    /// The last fragment's buffer and where its data start.
+    /// Buffer of the last fragment, and the offset of its data.
     tail: Option<(IoBufMut, usize)>,
     invalidated: Option<(Stag, Exposed)>,
 }
 
 impl Assembly {
-    /// Notes that a fragment invalidated a steering tag of ours.
+    /// Records that a fragment invalidated one of our steering tags.
     ///
     /// # Errors
-    /// [`Violation::Invalidation`] for a second one.
+    /// [`Violation::Invalidation`] if the message has already invalidated one.
     pub(crate) fn invalidated(&mut self, what: (Stag, Exposed)) -> Result<(), Violation> {
         match self.invalidated.replace(what) {
             None => Ok(()),
@@ -37,8 +38,8 @@ impl Assembly {
         }
     }
 
-    /// Adds the next fragment, `length` bytes at `offset` of a received message. Returns its buffer if that is free
-    /// again.
+    /// Adds the next fragment: `length` bytes at `offset` of the received message `buf`. Returns `buf` if it is
+    /// free again.
     pub(crate) fn push(
         &mut self,
         mut buf: IoBufMut,
@@ -61,8 +62,7 @@ impl Assembly {
         }
         self.close_tail();
         let start = if offset > DATA_OFFSET && !last {
-            // Moved to the usual offset, so that an unusual one does not reduce the space for the fragments after this
-            // one.
+            // Moves the data to the usual offset: a larger offset would reduce the space for later fragments.
             buf.filled_mut().copy_within(offset..offset + length, DATA_OFFSET);
             count(Pass::Copy, length);
             DATA_OFFSET
@@ -74,13 +74,13 @@ impl Assembly {
         None
     }
 
-    /// The bytes so far; `None` before the first fragment.
+    /// Number of bytes so far; `None` before the first fragment.
     pub(crate) fn length(&self) -> Option<usize> {
         let tail = self.tail.as_ref().map(|(buf, start)| buf.len() - start);
         (tail.is_some() || !self.done.is_empty()).then(|| arena::sg_len(&self.done) + tail.unwrap_or(0))
     }
 
-    /// The whole message, once its last fragment was added, and the steering tag that it invalidated.
+    /// Takes the complete message after its last fragment, and the steering tag that it invalidated.
     pub(crate) fn take(&mut self) -> (Sg, Option<(Stag, Exposed)>) {
         self.close_tail();
         (std::mem::take(&mut self.done), self.invalidated.take())
@@ -122,7 +122,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every message comes out as it went in, and the memory bound of the module's doc holds.
+        /// Every message is reassembled unchanged, within the memory bound of the module's documentation.
         #[test]
         fn reassembles_within_its_bound(parts in prop::collection::vec((0usize..500, prop_oneof![1usize..40, 1usize..2000]), 1..60)) {
             let arena = Arena::new(4 << 20).expect("a mapping");

@@ -1,4 +1,4 @@
-//! A connection as the server and the client use it.
+//! A connection, as the server and the client use it.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -23,13 +23,13 @@ use crate::{BufferDescriptorV1, Counters, Limits, SmbDirectError, SmbDirectOptio
 
 /// One SMB Direct connection over a queue pair.
 ///
-/// Calls only queue requests; [`SmbDirect::poll_event`] does all work. It is used from one task, or behind a lock: a
-/// call wakes the task that waits in [`SmbDirect::poll_event`].
+/// The methods only queue requests; [`SmbDirect::poll_event`] does all work. A connection is used from one task, or
+/// behind a lock: a request wakes the task that waits in [`SmbDirect::poll_event`].
 ///
-/// **Order.** Messages arrive in the order of [`SmbDirect::send`]. A message sent after [`SmbDirect::rdma_write`]
-/// arrives after the written data is placed: both use one queue pair, in order (RFC 5041 5.3, InfiniBand 9.5). So a
-/// server queues the write and then its response without waiting for the write's completion. RDMA Reads have no
-/// place in that order.
+/// **Order.** Messages arrive in the order of the calls to [`SmbDirect::send`]. A message sent after
+/// [`SmbDirect::rdma_write`] arrives after the written data is placed: both use one queue pair, in order (RFC 5041
+/// 5.3, InfiniBand 9.5). So a server queues the write and then its response without waiting for the write's
+/// completion. RDMA Reads are not ordered with messages.
 pub struct SmbDirect {
     pub(crate) qp: Option<Box<dyn QueuePair>>,
     pub(crate) caps: QueuePairCaps,
@@ -39,17 +39,17 @@ pub struct SmbDirect {
     started: Instant,
     pub(crate) protocol: Protocol,
     pub(crate) assembly: Assembly,
-    /// The target last given to [`SmbDirect::set_credit_target`].
+    /// Last argument of [`SmbDirect::set_credit_target`].
     pub(crate) credit_target: u16,
 
-    /// Queued upper-layer messages, as in the protocol's queue.
+    /// Queued upper-layer messages; in the same order as the protocol's queue.
     pub(crate) messages: VecDeque<Message>,
     /// RDMA Writes and invalidations to post, in order.
     pub(crate) work: VecDeque<(WrId, Wr)>,
-    /// RDMA Reads to post, in order, as far as ORD allows.
+    /// RDMA Reads to post, in order, limited by ORD.
     pub(crate) reads: VecDeque<(WrId, IoBufMut, Remote)>,
     pub(crate) reads_in_flight: usize,
-    /// Work requests posted to the send queue and not completed.
+    /// Work requests in the send queue: posted but not completed.
     pub(crate) send_queue_used: usize,
     pub(crate) send_queue_stalled: bool,
     pub(crate) receive_stalled: bool,
@@ -57,7 +57,7 @@ pub struct SmbDirect {
     pub(crate) reading: Transfers,
     pub(crate) done: Completed,
 
-    /// Receive buffers that are free again.
+    /// Free receive buffers.
     pub(crate) spare: Vec<IoBufMut>,
     /// A pending allocation for a receive that the connection needs for any progress.
     pub(crate) memory: Option<BoxFuture<SgMut>>,
@@ -68,10 +68,10 @@ pub struct SmbDirect {
     pub(crate) completions: Vec<Completion>,
     /// The scratch buffer for encoding message headers.
     pub(crate) scratch: Vec<u8>,
-    /// The reason for the end of the connection, until it is reported.
+    /// Why the connection ended, until that is reported.
     pub(crate) ending: Option<SmbDirectError>,
     pub(crate) phase: Phase,
-    /// Shared with the queue pair, which counts its work requests there, and with the readers of the counters.
+    /// The queue pair counts its work requests in it; readers of the counters share it.
     pub(crate) counters: Arc<Block>,
     registration_stalled: bool,
     addresses: Option<(SocketAddr, SocketAddr)>,
@@ -80,9 +80,9 @@ pub struct SmbDirect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Open,
-    /// Closed by this side; the queue pair has until this time to finish.
+    /// Closed by this side; the queue pair must finish by this time.
     Closing(Time),
-    /// The queue pair has finished; the remaining events are still to be reported, then the reason.
+    /// The queue pair has finished; the remaining events and then the reason must still be reported.
     Over,
 }
 
@@ -93,26 +93,26 @@ pub(crate) struct Message {
     pub(crate) invalidate: Option<Stag>,
 }
 
-/// An event for the owner of a connection.
+/// An event for the caller that owns the connection.
 #[derive(Debug)]
 pub enum Event {
-    /// A whole message.
+    /// A complete message.
     Message {
-        /// Its bytes; mostly slices of receive buffers.
+        /// The message's bytes; mostly slices of receive buffers.
         data: Sg,
-        /// The steering tag of ours that the peer invalidated with it, and the buffer that was exposed under it. The
-        /// owner checks that it belongs to this message (S3-16).
+        /// Our steering tag that the peer invalidated with the message, and the buffer that was exposed under it.
+        /// The owner checks that the tag belongs to this message (S3-16).
         invalidated: Option<(Stag, Exposed)>,
     },
     /// An RDMA transfer is complete.
     RdmaDone {
-        /// As given to [`SmbDirect::rdma_write`] or [`SmbDirect::rdma_read`].
+        /// The id passed to [`SmbDirect::rdma_write`] or [`SmbDirect::rdma_read`].
         id: u64,
-        /// After a read the data, in order, in buffers that need not be full; `None` after a write. An error means that
-        /// the connection ended first; the reason follows as [`SmbDirect::poll_event`]'s error.
+        /// After a read: the data, in order, in buffers that may be partly filled. After a write: `None`. An error
+        /// means that the connection ended first; [`SmbDirect::poll_event`] then returns the reason as its error.
         result: Result<Option<SgMut>, WcError>,
     },
-    /// [`SmbDirect::invalidate`] is done: the peer cannot reach the buffer any more.
+    /// [`SmbDirect::invalidate`] completed: the peer can no longer access the buffer.
     Invalidated {
         /// The steering tag.
         stag: Stag,
@@ -122,10 +122,11 @@ pub enum Event {
 }
 
 impl SmbDirect {
-    /// The passive side, which listened: waits for the peer's negotiate request and answers it (MS-SMBD 3.1.5.6).
+    /// Establishes the passive side, which listened: waits for the peer's negotiate request and answers it (MS-SMBD
+    /// 3.1.5.6).
     ///
     /// # Errors
-    /// Any reason for which the connection ends before it is established.
+    /// The reason why the connection ended before it was established.
     pub async fn accept(
         qp: Box<dyn QueuePair>,
         arena: Arena,
@@ -135,11 +136,11 @@ impl SmbDirect {
         SmbDirect::new(qp, arena, env, options, Protocol::passive).established().await
     }
 
-    /// The active side, which connected: sends the negotiate request and waits for the response (MS-SMBD 3.1.4.1,
-    /// 3.1.5.7).
+    /// Establishes the active side, which connected: sends the negotiate request and waits for the response
+    /// (MS-SMBD 3.1.4.1, 3.1.5.7).
     ///
     /// # Errors
-    /// Any reason for which the connection ends before it is established.
+    /// The reason why the connection ended before it was established.
     pub async fn connect(
         qp: Box<dyn QueuePair>,
         arena: Arena,
@@ -205,8 +206,8 @@ impl SmbDirect {
         Ok(self)
     }
 
-    /// Makes progress and returns the next event. Ready with an error when the connection has ended, after the event of
-    /// every unfinished transfer: the first call returns the reason, later ones [`SmbDirectError::Ended`].
+    /// Makes progress and returns the next event. After the connection has ended, it returns the events of all
+    /// unfinished transfers, then the reason as an error, and then [`SmbDirectError::Ended`] on every further call.
     pub fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, SmbDirectError>> {
         if self.events.is_empty() {
             match self.drive(cx) {
@@ -221,18 +222,19 @@ impl SmbDirect {
         }
     }
 
-    /// Waits for the next event: [`SmbDirect::poll_event`] as a future, which may be dropped without loss.
+    /// Waits for the next event: the `async` form of [`SmbDirect::poll_event`]. The future may be dropped without
+    /// losing an event.
     ///
     /// # Errors
-    /// As [`SmbDirect::poll_event`].
+    /// The errors of [`SmbDirect::poll_event`].
     pub async fn event(&mut self) -> Result<Event, SmbDirectError> {
         poll_fn(|cx| self.poll_event(cx)).await
     }
 
     /// Queues a message of up to [`Limits::max_fragmented_send_size`] bytes, to be sent in fragments as the peer's
-    /// credits allow. `invalidate` names a steering tag of the peer that the message's arrival invalidates. The last
-    /// fragment carries it, so that the tag is valid until the whole message has arrived (MS-SMBD 3.1.5.1 ties the
-    /// token to the message and leaves open which fragment carries it).
+    /// credits allow. `invalidate` is a steering tag of the peer that the message's arrival invalidates. The last
+    /// fragment carries it, so that the tag is valid until the whole message has arrived. (MS-SMBD 3.1.5.1 ties the
+    /// token to the message but does not say which fragment carries it.)
     ///
     /// # Errors
     /// [`SmbDirectError::MessageLength`], [`SmbDirectError::QueueFull`], [`SmbDirectError::Ended`]; the message is
@@ -247,11 +249,11 @@ impl SmbDirect {
         Ok(())
     }
 
-    /// Writes `src` into the peer's memory, over its descriptors in order; completes once, with `id`. A message sent
-    /// later arrives after the data.
+    /// Writes `src` to the peer's memory that the descriptors name, in order. One [`Event::RdmaDone`] with `id`
+    /// reports the completion. A message sent later arrives after the data.
     ///
     /// # Errors
-    /// [`SmbDirectError::TransferLength`] when `src` is longer than the descriptors or than
+    /// [`SmbDirectError::TransferLength`] if `src` is longer than the descriptors or than
     /// [`Limits::max_read_write_size`], [`SmbDirectError::TooManyDescriptors`], [`SmbDirectError::QueueFull`],
     /// [`SmbDirectError::Ended`].
     pub fn rdma_write(&mut self, id: u64, src: Sg, to: &[BufferDescriptorV1]) -> Result<(), SmbDirectError> {
@@ -277,16 +279,16 @@ impl SmbDirect {
         Ok(())
     }
 
-    /// Reads the peer's memory that the descriptors name, in order, into `sinks`, whose capacity is at least the total;
-    /// completes once, with `id` and the data. At most [`QueuePairCaps::ord`] RDMA Reads are in flight; the others wait
-    /// in a queue of their own and delay no messages.
+    /// Reads the peer's memory that the descriptors name, in order, into `sinks`, whose capacity is at least the
+    /// total. One [`Event::RdmaDone`] with `id` and the data reports the completion. At most [`QueuePairCaps::ord`]
+    /// RDMA Reads are in flight. Further reads wait in a separate queue and do not delay messages.
     ///
-    /// A sink takes data of one descriptor only: where descriptors end inside of sinks, more buffers are taken from the
-    /// arena at the end, if it has any. [`crate::sinks`] returns sinks that need none.
+    /// A sink receives data of one descriptor only. If descriptors end inside sinks, additional buffers are
+    /// allocated from the arena. [`crate::sinks`] returns sinks that need no additional buffers.
     ///
     /// # Errors
     /// [`SmbDirectError::TransferLength`], [`SmbDirectError::TooManyDescriptors`], [`SmbDirectError::NoMemory`],
-    /// [`SmbDirectError::QueueFull`], [`SmbDirectError::Rdma`] where the connection allows no reads,
+    /// [`SmbDirectError::QueueFull`], [`SmbDirectError::Rdma`] if the connection allows no reads,
     /// [`SmbDirectError::Ended`]; the sinks are dropped.
     pub fn rdma_read(
         &mut self,
@@ -323,7 +325,7 @@ impl SmbDirect {
         Ok(())
     }
 
-    /// Gives the peer access to `what`, until the peer invalidates it with a message or [`SmbDirect::invalidate`] does.
+    /// Gives the peer access to `what` until a message of the peer or [`SmbDirect::invalidate`] invalidates it.
     ///
     /// # Errors
     /// [`SmbDirectError::Rdma`], [`SmbDirectError::Ended`]; `what` is dropped.
@@ -346,11 +348,11 @@ impl SmbDirect {
         }
     }
 
-    /// Ends an exposure of this side; [`Event::Invalidated`] returns the buffer, or the error [`WcError::UnknownStag`]
-    /// when a message of the peer that is not delivered yet invalidated it first.
+    /// Ends an exposure of this side. [`Event::Invalidated`] returns the buffer. It returns the error
+    /// [`WcError::UnknownStag`] if an undelivered message of the peer has already invalidated the tag.
     ///
-    /// A peer that was allowed to invalidate the tag may do so at any time before it answers, and an invalidation of a
-    /// tag that is no longer valid ends the connection: so invalidate after the answer, or not at all.
+    /// A peer that may invalidate the tag can do so at any time before it answers. An invalidation of a tag that is
+    /// no longer valid ends the connection. So call this only after the answer, or not at all.
     ///
     /// # Errors
     /// [`SmbDirectError::Ended`].
@@ -375,39 +377,39 @@ impl SmbDirect {
         Counters::of(&self.counters)
     }
 
-    /// The block in which the connection and its queue pair count: the cells of [`counters::transfers`].
+    /// The counter block of the connection and its queue pair: the cells of [`counters::transfers`].
     pub fn tally(&self) -> &Arc<Block> {
         &self.counters
     }
 
-    /// The addresses of both sides, this one's first, where the fabric has addresses.
+    /// The local and the remote address; `None` if the fabric has no addresses.
     pub fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
         self.addresses
     }
 
-    /// Counts a stall: the owner waits because as many buffers are exposed as it, or the queue pair, allows. Counted
-    /// once until a buffer is exposed again.
+    /// Counts a stall: the owner waits because the limit of exposed buffers, its own or the queue pair's, is
+    /// reached. Counted only once until a buffer is exposed again.
     pub fn note_registration_stall(&mut self) {
         if !std::mem::replace(&mut self.registration_stalled, true) {
             self.counters.add(t::STALLS_REGISTRATION, 1);
         }
     }
 
-    /// The number of messages that are queued and not completely posted to the fabric.
+    /// Number of queued messages that are not completely posted to the fabric.
     pub fn queued(&self) -> usize {
         self.messages.len()
     }
 
-    /// Lowers or raises how many receives are posted at most, between 1 and
-    /// [`SmbDirectOptions::receive_credit_max`]. The peer keeps what it was granted until it uses it. Independently
-    /// of this, credits shrink by themselves while the arena is more than a quarter full.
+    /// Sets the maximum number of posted receives, between 1 and [`SmbDirectOptions::receive_credit_max`]. The peer
+    /// keeps credits already granted until it uses them. Independently of this, the number shrinks while the arena
+    /// is more than a quarter full.
     pub fn set_credit_target(&mut self, target: u16) {
         self.credit_target = target.clamp(1, self.options.receive_credit_max);
         self.protocol.set_credit_target(self.credit_target);
     }
 
-    /// Closes the connection in order: the messages that the peer's credits allow are sent, the rest is dropped.
-    /// [`SmbDirect::poll_event`] is to be called until it returns the reason, [`rdma::Down::Closed`].
+    /// Closes the connection: sends the messages that the peer's credits allow and drops the others. The caller
+    /// must then call [`SmbDirect::poll_event`] until it returns the reason, [`rdma::Down::Closed`].
     pub fn close(&mut self) {
         if self.phase == Phase::Open {
             self.pump();
@@ -416,7 +418,7 @@ impl SmbDirect {
         }
     }
 
-    /// Time since the connection was made.
+    /// Time since the connection was created.
     pub(crate) fn now(&self) -> Time {
         self.env.now() - self.started
     }
@@ -452,16 +454,16 @@ pub(crate) enum Kind {
     Invalidate,
 }
 
-/// Pieces of one transfer at most: 2^24.
+/// Bits for the piece: a transfer has at most 2^24 pieces.
 const PIECE_BITS: u32 = 24;
 
-/// An id: kind, slot or steering tag, piece.
+/// Builds an id from kind, slot (or steering tag) and piece.
 pub(crate) fn wr_id(kind: Kind, slot: u32, piece: usize) -> WrId {
     assert!(piece < 1 << PIECE_BITS);
     WrId((kind as u64) << 56 | u64::from(slot) << PIECE_BITS | piece as u64)
 }
 
-/// The parts of an id.
+/// Splits an id into kind, slot (or steering tag) and piece.
 pub(crate) fn wr_parts(id: WrId) -> (Kind, u32, usize) {
     let kind = match id.0 >> 56 {
         0 => Kind::Recv,

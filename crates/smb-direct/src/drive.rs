@@ -14,17 +14,17 @@ use crate::protocol::{Received, Time, Transmit};
 use crate::transfers::Finished;
 use crate::{SmbDirectError, Timer, Violation};
 
-/// The start of a received message that the protocol looks at.
+/// Length of the start of a received message that the protocol parses, in bytes.
 const HEAD: usize = 32;
 
-/// In the slot of a Send's id, beside its length: the message is a keep-alive that requests a response.
+/// Flag in the slot of a Send's id, besides its length: the message is a keep-alive that requests a response.
 const KEEP_ALIVE: u32 = 1 << 31;
 
-/// Rounds of completions in one call before other tasks get their turn.
+/// Maximum rounds of completions in one call, before other tasks run.
 const ROUNDS: usize = 64;
 
-/// The most receives per connection at this usage of the arena (DESIGN decision 3): a thousand connections of a 64 MiB
-/// arena hold two or four buffers of 4 KiB each.
+/// Limits the number of receives per connection by the usage of the arena (DESIGN decision 3): to 8 from a quarter on,
+/// to 2 from a half on, and to 1 from three quarters on.
 pub(crate) fn credit_ceiling(target: u16, usage: Usage) -> u16 {
     let quarters = usage.used / (usage.budget / 4).max(1);
     target.min(match quarters {
@@ -36,8 +36,8 @@ pub(crate) fn credit_ceiling(target: u16, usage: Usage) -> u16 {
 }
 
 impl SmbDirect {
-    /// Makes progress until there is an event (ready), the connection is over (ready with the reason), or nothing is
-    /// left to do.
+    /// Makes progress until there is an event (ready), the connection is over (ready with the reason), or no work
+    /// is left (pending).
     pub(crate) fn drive(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SmbDirectError>> {
         for _ in 0..ROUNDS {
             if !self.events.is_empty() {
@@ -62,7 +62,7 @@ impl SmbDirect {
                     }
                 }
             }
-            // The peer's first message may have arrived already: the queue pair is not polled before a receive is
+            // The peer's first message may have arrived already: do not poll the queue pair before a receive is
             // posted for it.
             if self.phase == Phase::Open && self.memory.is_some() && !self.protocol.is_established() {
                 if self.poll_timer(cx) {
@@ -73,7 +73,7 @@ impl SmbDirect {
             let Some(qp) = &mut self.qp else { continue };
             let mut completions = std::mem::take(&mut self.completions);
             let polled = qp.poll(cx, &mut completions);
-            // One reading of the clock for all completions of this poll: the timeouts are seconds long.
+            // Reads the clock once for all completions of this poll: the timeouts are seconds long.
             if !completions.is_empty() {
                 let now = self.now();
                 completions.drain(..).for_each(|c| self.complete(c, now));
@@ -100,8 +100,8 @@ impl SmbDirect {
         Poll::Pending
     }
 
-    /// Posts whatever can be posted. RDMA Writes are posted before messages: while a full send queue delays a write, it
-    /// delays all messages too, so that no message overtakes a write that was queued before it.
+    /// Posts as many requests as possible, RDMA Writes before messages. While a full send queue delays a write, it
+    /// delays all messages too. So no message overtakes a write that was queued before it.
     pub(crate) fn pump(&mut self) {
         self.post_all();
         self.counters.set(t::STALLS_SEND_CREDIT, self.protocol.stalls());
@@ -122,7 +122,7 @@ impl SmbDirect {
         }
     }
 
-    /// MS-SMBD 3.1.5.9: receives first, credits for them after.
+    /// MS-SMBD 3.1.5.9: post the receives first, then grant credits for them.
     fn post_receives(&mut self) {
         if self.protocol.receives_wanted() == 0 {
             self.spare.clear();
@@ -239,7 +239,7 @@ impl SmbDirect {
         }
     }
 
-    /// The header of a data message, with its padding if data follows.
+    /// Encodes the header of a data message, with its padding if data follows.
     fn head_of(&mut self, header: &DataTransfer) -> IoBuf {
         self.scratch.clear();
         header.encode_head(&mut self.scratch);
@@ -257,7 +257,7 @@ impl SmbDirect {
 
     fn post_send_as(&mut self, slot: u32, sg: Sg, invalidate: Option<Stag>) {
         let bytes = sg_len(&sg) as u64;
-        // The length is in the id, so that the completion knows it.
+        // The completion takes the length from the id.
         if self.post(wr_id(Kind::Send, slot | bytes as u32, 0), Wr::Send { sg, invalidate }) {
             self.done.message_bytes += bytes as usize;
             self.send_queue_used += 1;
@@ -279,14 +279,14 @@ impl SmbDirect {
         self.try_post(id, wr).is_ok()
     }
 
-    /// Posts a request to the queue pair. If that refuses it, returns the request's result. Mostly the connection ends
-    /// then: it is down already, or this side exceeded a limit.
+    /// Posts a request to the queue pair. If the queue pair refuses it, returns the request's result. In most cases
+    /// the connection then ends: it is down already, or this side exceeded a limit.
     fn try_post(&mut self, id: WrId, wr: Wr) -> Result<(), WcError> {
         let Some(qp) = &mut self.qp else { return Err(WcError::Flushed) };
         match qp.post(id, wr) {
             Ok(()) => Ok(()),
             Err((RdmaError::Down, _)) => Err(WcError::Flushed), // `poll` returns the reason
-            // The peer has invalidated it already; the message that did so returns the buffer.
+            // The peer has invalidated the tag already; the message that did so returns the buffer.
             Err((RdmaError::UnknownStag, Wr::Invalidate(_))) => Err(WcError::UnknownStag),
             Err((e, _)) => {
                 self.end(SmbDirectError::Rdma(e));
@@ -341,7 +341,7 @@ impl SmbDirect {
         }
     }
 
-    /// Completes a queued request that will never be posted.
+    /// Completes a queued request as flushed: it will never be posted.
     fn flushed(&mut self, id: WrId) {
         self.not_done(id, WcError::Flushed);
     }
@@ -408,14 +408,14 @@ impl SmbDirect {
         self.counters.set(t::MEMORY_REGIONS, regions);
     }
 
-    /// Ends the connection for a reason of this side.
+    /// Ends the connection with a reason of this side.
     pub(crate) fn end(&mut self, why: SmbDirectError) {
         tracing::debug!(%why, "an SMB Direct connection is ended");
         self.ending.get_or_insert(why);
         self.shut();
     }
 
-    /// Closes the queue pair; requests that were not posted yet are flushed, posted ones complete.
+    /// Closes the queue pair. Requests that are not posted yet are flushed; posted requests complete.
     pub(crate) fn shut(&mut self) {
         if self.phase != Phase::Open {
             return;
@@ -435,7 +435,7 @@ impl SmbDirect {
         }
     }
 
-    /// The queue pair has finished, or the close timeout has passed: the requests that it did not complete are lost.
+    /// The queue pair has finished, or the close timeout has passed: requests that have not completed are lost.
     fn over(&mut self) {
         self.shut();
         self.ending.get_or_insert(SmbDirectError::Down(Down::Closed));
@@ -451,14 +451,15 @@ impl SmbDirect {
     /// Arms the timer for the next call of [`SmbDirect::drive`]; returns whether it has fired.
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> bool {
         let at: Option<Time> = match self.phase {
-            // A message that is due but does not fit into the send queue is sent when a completion frees an entry.
+            // A due message that does not fit into the send queue is sent when a completion frees an entry.
             Phase::Open if self.send_queue_stalled => Some(self.protocol.deadline()),
             Phase::Open => self.protocol.poll_timeout(),
             Phase::Closing(by) => Some(by),
             Phase::Over => None,
         };
         let Some(at) = at else { return false };
-        // A timer that fires too early finds nothing due and is set anew; one that fires too late is replaced.
+        // A timer that fires too early finds nothing due and is armed again. One that would fire too late is
+        // replaced.
         if self.timer.as_ref().is_none_or(|(armed, _)| *armed > at) {
             let (env, until) = (self.env.clone(), self.instant(at));
             self.timer = Some((at, Box::pin(async move { env.sleep_until(until).await })));

@@ -1,19 +1,19 @@
-//! The errors of an SMB Direct connection, by the party that caused them.
+//! Errors of an SMB Direct connection, grouped by the party that caused them.
 
 use rdma::{Down, RdmaError};
 use thiserror::Error;
 
-/// The reason for the end of a connection or for the refusal of a request.
+/// Why a connection ended or a request was refused.
 #[derive(Debug, Error)]
 pub enum SmbDirectError {
     // The connection ended.
-    /// The peer broke the protocol; the connection was closed.
+    /// The peer violated the protocol; the connection was closed.
     #[error("the peer violated the SMB Direct protocol: {0}")]
     Peer(#[from] Violation),
     /// The peer refused to negotiate, with this NTSTATUS.
     #[error("the peer refused the connection with status {0:#010x}")]
     Refused(u32),
-    /// The peer was silent for too long.
+    /// The peer sent nothing for too long.
     #[error("{0}")]
     TimedOut(Timer),
     /// The fabric ended the connection.
@@ -21,10 +21,10 @@ pub enum SmbDirectError {
     Down(#[from] Down),
 
     // The resource is unavailable.
-    /// A queue is at its limit (the name of the option that sets it); try again after the next event.
+    /// A queue is at its limit, set by the named option; retry after the next event.
     #[error("the limit {0} is reached")]
     QueueFull(&'static str),
-    /// The arena has no buffer for the part of an RDMA Read that does not fit the sinks.
+    /// The arena has no buffer for the part of an RDMA Read that the sinks cannot hold.
     #[error("no memory for the data of an RDMA Read")]
     NoMemory,
 
@@ -32,10 +32,10 @@ pub enum SmbDirectError {
     /// The connection has ended already.
     #[error("the connection has ended")]
     Ended,
-    /// A message is empty or longer than the peer takes, in bytes.
+    /// A message is empty or longer than the peer accepts, in bytes.
     #[error("a message of {length} bytes, but the peer accepts 1 to {limit}")]
     MessageLength {
-        /// The message.
+        /// Length of the message.
         length: usize,
         /// The negotiated limit.
         limit: usize,
@@ -45,7 +45,7 @@ pub enum SmbDirectError {
     TransferLength {
         /// The requested length.
         length: u64,
-        /// The length that fits.
+        /// The longest possible transfer.
         limit: u64,
     },
     /// More buffer descriptors than [`crate::pdu::MAX_DESCRIPTORS`].
@@ -65,27 +65,27 @@ pub enum Violation {
     /// No common version (MS-SMBD 3.1.5.6, 3.1.5.7).
     #[error("versions {min:#06x} to {max:#06x}, which do not include 1.0")]
     Version {
-        /// The lowest it speaks.
+        /// The lowest version of the peer.
         min: u16,
-        /// The highest.
+        /// The highest version of the peer.
         max: u16,
     },
-    /// It asked for no credits (MS-SMBD 3.1.5.6 to 3.1.5.8).
+    /// The peer requested no credits (MS-SMBD 3.1.5.6 to 3.1.5.8).
     #[error("no credits requested")]
     NoCreditsRequested,
-    /// It granted no credits in its negotiate response (MS-SMBD 3.1.5.7).
+    /// The peer granted no credits in its negotiate response (MS-SMBD 3.1.5.7).
     #[error("no credits granted with the negotiate response")]
     NoCreditsGranted,
-    /// Its MaxReceiveSize is below 128 bytes (MS-SMBD 3.1.5.6, 3.1.5.7).
+    /// The peer's MaxReceiveSize is below 128 bytes (MS-SMBD 3.1.5.6, 3.1.5.7).
     #[error("a maximum receive size of {0} bytes")]
     MaxReceiveSize(u32),
-    /// Its MaxFragmentedSize is below 131,072 bytes (MS-SMBD 3.1.5.6, 3.1.5.7).
+    /// The peer's MaxFragmentedSize is below 131,072 bytes (MS-SMBD 3.1.5.6, 3.1.5.7).
     #[error("a maximum fragmented size of {0} bytes")]
     MaxFragmentedSize(u32),
-    /// Its PreferredSendSize is more than this side receives (MS-SMBD 3.1.5.7).
+    /// The peer's PreferredSendSize exceeds the receive size of this side (MS-SMBD 3.1.5.7).
     #[error("a preferred send size of {0} bytes, more than this side accepts")]
     PreferredSendSize(u32),
-    /// A message that no credit was granted for.
+    /// A message for which no credit was granted.
     #[error("a message without a credit")]
     NoCredit,
     /// A data transfer message shorter than its header (MS-SMBD 3.1.5.8).
@@ -97,7 +97,7 @@ pub enum Violation {
     /// DataOffset is not a multiple of 8, or points into the header (MS-SMBD 3.1.5.8).
     #[error("data offset {0}")]
     DataOffset(u32),
-    /// The data lie outside the message (MS-SMBD 3.1.5.8).
+    /// The data extend beyond the message (MS-SMBD 3.1.5.8).
     #[error("data at {offset}, {length} bytes long, outside a message of {message}")]
     DataOutside {
         /// DataOffset.
@@ -107,19 +107,19 @@ pub enum Violation {
         /// The message's length.
         message: usize,
     },
-    /// A fragmented message longer than this side announced (MS-SMBD 3.1.5.8), in bytes.
+    /// A fragmented message longer than the limit that this side announced (MS-SMBD 3.1.5.8), in bytes.
     #[error("a fragmented message of {0} bytes or more")]
     FragmentedTooLong(u64),
     /// RemainingDataLength does not continue the sequence.
     #[error("a fragment announces {got} remaining bytes, but {expected} were expected")]
     Remaining {
-        /// The remainder that the fragments before announced.
+        /// The remainder that the previous fragments announced.
         expected: u32,
-        /// This fragment's data plus the remainder that it announces.
+        /// This fragment's data length plus its announced remainder.
         got: u64,
     },
-    /// A steering tag was invalidated by a message without data, or a second one by the same upper-layer message
-    /// (MS-SMBD 3.1.4.2: one optional token for a message).
+    /// A message without data invalidated a steering tag, or one upper-layer message invalidated two (MS-SMBD
+    /// 3.1.4.2: one optional token per message).
     #[error("a remote invalidation that belongs to no message")]
     Invalidation,
 }

@@ -1,15 +1,15 @@
-//! Entry point for fuzz targets and "no input panics" tests: everything a peer's bytes can reach in the core.
+//! Entry point for fuzz targets and "no input panics" tests: all core code that a peer's bytes can reach.
 
 use crate::SmbDirectOptions;
 use crate::pdu::BufferDescriptorV1;
 use crate::protocol::{Protocol, Received, Time};
 
-/// Messages at most in one run.
+/// Maximum number of messages in one run.
 const MESSAGES: usize = 4096;
 
-/// A connection takes the messages in `bytes`: the first byte says which end we are, then each message is a byte of
-/// length and its bytes; a length above 128 stands for a message of 128 bytes whose header claims up to 1,364. Between
-/// messages we do all that an owner does.
+/// Feeds the messages in `bytes` to a connection. The first byte selects the end. Each message is a length byte and
+/// its content; a length above 128 means a message of 128 bytes whose header claims up to 1,364. Between messages
+/// the function makes all calls that an owner makes.
 pub fn connection(bytes: &[u8]) {
     let _ = BufferDescriptorV1::decode_all(bytes);
     let Some((which, mut rest)) = bytes.split_first() else { return };

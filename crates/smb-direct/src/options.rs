@@ -7,38 +7,40 @@ use counters::{Block, transfers as t};
 /// Limits and timers of one connection. Sizes are bytes.
 #[derive(Clone, Debug)]
 pub struct SmbDirectOptions {
-    /// The most receive buffers that are posted, so the most credits that the peer holds; at least 1. How many are
-    /// posted at a time depends on what the peer uses and on the arena (see [`crate::SmbDirect::set_credit_target`]).
+    /// Maximum number of posted receive buffers, and so of credits that the peer holds; at least 1. The current
+    /// number depends on the peer's use and on the arena (see [`crate::SmbDirect::set_credit_target`]).
     pub receive_credit_max: u16,
-    /// Receive buffers posted at the start; more follow when the peer uses these up.
+    /// Receive buffers posted initially; the number grows when the peer uses all of them.
     pub receive_credit_target: u16,
-    /// Credits asked of the peer.
+    /// Credits requested from the peer.
     pub send_credit_target: u16,
-    /// The longest message sent; the peer's receive size lowers it.
+    /// The longest message that this side sends; the peer's receive size lowers it.
     pub max_send_size: u32,
-    /// The longest message received: the size of a receive buffer. The peer's preferred send size lowers it.
+    /// The longest message that this side receives, and the size of a receive buffer. The peer's preferred send
+    /// size lowers it.
     pub max_receive_size: u32,
-    /// The longest upper-layer message received, in fragments; at least 131,072. The default holds a WRITE of 1 MiB
-    /// with the headers before its payload, encrypted or not.
+    /// The longest upper-layer message that this side receives, in fragments; at least 131,072. The default allows
+    /// a WRITE of 1 MiB with its headers, encrypted or not.
     pub max_fragmented_size: u32,
-    /// The longest RDMA transfer for one request.
+    /// The longest RDMA transfer of one request.
     pub max_read_write_size: u32,
-    /// Upper-layer messages that [`crate::SmbDirect::send`] queues.
+    /// Maximum number of upper-layer messages queued by [`crate::SmbDirect::send`].
     pub max_queued_messages: usize,
-    /// RDMA requests that [`crate::SmbDirect::rdma_write`] and [`crate::SmbDirect::rdma_read`] have unfinished, each
-    /// kind.
+    /// Maximum number of unfinished [`crate::SmbDirect::rdma_write`] requests, and of unfinished
+    /// [`crate::SmbDirect::rdma_read`] requests.
     pub max_queued_transfers: usize,
-    /// How long negotiation may take (MS-SMBD 3.1.2.1).
+    /// Maximum duration of the negotiation (MS-SMBD 3.1.2.1).
     pub negotiate_timeout: Duration,
-    /// Silence of the peer after which a keep-alive is sent to it (MS-SMBD 3.1.2.2).
+    /// Idle time of the peer after which this side sends it a keep-alive (MS-SMBD 3.1.2.2).
     pub idle_timeout: Duration,
-    /// How long the peer may take to answer the keep-alive.
+    /// Maximum time for the peer's answer to the keep-alive.
     pub keepalive_timeout: Duration,
-    /// How long a grant is delayed, in case a message can carry it, when the peer is not known to wait for it.
+    /// Delay of a grant without data, so that a message can carry it; applies unless the peer is known to wait for
+    /// the grant.
     pub grant_delay: Duration,
-    /// How long the last credit is kept for a peer that may need a grant, while that peer has credits.
+    /// How long this side keeps its last credit for a grant to the peer, while the peer still has credits.
     pub last_credit_delay: Duration,
-    /// How long the fabric may take to finish once the connection is closed.
+    /// Maximum time for the fabric to finish after the connection is closed.
     pub close_timeout: Duration,
 }
 
@@ -65,8 +67,8 @@ impl Default for SmbDirectOptions {
 }
 
 impl SmbDirectOptions {
-    /// The options of a server: a client that vanished is noticed within a minute, as over TCP, because others wait for
-    /// the files that it has open. MS-SMBD 3.1.1.1 has 120 s for the idle connection timer.
+    /// Options of a server. It detects a vanished client within a minute, as over TCP, because other clients wait
+    /// for the files that it has open. MS-SMBD 3.1.1.1 has 120 s for the idle connection timer.
     pub fn server() -> SmbDirectOptions {
         SmbDirectOptions { idle_timeout: Duration::from_secs(25), ..SmbDirectOptions::default() }
     }
@@ -83,48 +85,48 @@ pub struct Limits {
     pub max_fragmented_send_size: u32,
     /// The longest upper-layer message that the peer may send.
     pub max_fragmented_receive_size: u32,
-    /// The longest RDMA transfer for one request.
+    /// The longest RDMA transfer of one request.
     pub max_read_write_size: u32,
 }
 
 /// The counters of a connection since its start, under the names of Windows' "SMB Direct Connection" counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Sends: single messages, fragments and grants alike.
+    /// Sends: single messages, fragments and grants.
     pub sends: u64,
     /// Receives.
     pub receives: u64,
-    /// Bytes Sent, headers included, without RDMA.
+    /// Bytes Sent, including headers, excluding RDMA.
     pub bytes_sent: u64,
-    /// Bytes Received, headers included, without RDMA.
+    /// Bytes Received, including headers, excluding RDMA.
     pub bytes_received: u64,
-    /// Bytes RDMA Written, by us into the peer's memory.
+    /// Bytes RDMA Written: by us into the peer's memory.
     pub bytes_rdma_written: u64,
-    /// Bytes RDMA Read, by us from the peer's memory.
+    /// Bytes RDMA Read: by us from the peer's memory.
     pub bytes_rdma_read: u64,
     /// RDMA Registrations: buffers exposed to the peer.
     pub rdma_registrations: u64,
     /// Remote Invalidations: buffers that the peer's Send invalidated.
     pub remote_invalidations: u64,
-    /// Invalidations that we did ourselves.
+    /// Invalidations by this side.
     pub local_invalidations: u64,
-    /// Memory Regions: buffers exposed now.
+    /// Memory Regions: buffers currently exposed.
     pub memory_regions: u64,
-    /// Stalls (Send Credit): times that sending stopped because no credit was left.
+    /// Stalls (Send Credit): how often sending stopped because no credit was left.
     pub stalls_send_credit: u64,
-    /// Stalls (Send Queue): times that the queue pair took no more work requests.
+    /// Stalls (Send Queue): how often the queue pair accepted no more work requests.
     pub stalls_send_queue: u64,
-    /// Stalls (RDMA Registrations): times that a buffer could not be exposed.
+    /// Stalls (RDMA Registrations): how often a buffer could not be exposed.
     pub stalls_rdma_registrations: u64,
-    /// Stalls (RDMA Read): times that an RDMA Read waited for one before it (ORD).
+    /// Stalls (RDMA Read): how often an RDMA Read waited for an earlier one (ORD).
     pub stalls_rdma_read: u64,
-    /// Times that the arena had no buffer for a receive, so the peer's credits shrank.
+    /// How often the arena had no buffer for a receive, so that the peer's credits shrank.
     pub stalls_receive_memory: u64,
-    /// The work requests posted for all this.
+    /// The posted work requests.
     pub work_requests: WorkRequests,
 }
 
-/// Work requests that a queue pair took, by kind; none where its provider does not count them.
+/// Work requests that the queue pair accepted, by kind; all zero if its provider does not count them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkRequests {
     /// Send.
@@ -137,7 +139,7 @@ pub struct WorkRequests {
     pub rdma_write: u64,
     /// Receive.
     pub receive: u64,
-    /// Memory registration: a buffer exposed.
+    /// Memory registration: a buffer was exposed.
     pub register: u64,
     /// Local invalidation.
     pub local_invalidate: u64,

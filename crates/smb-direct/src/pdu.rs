@@ -1,4 +1,4 @@
-//! The messages of SMB Direct (MS-SMBD 2.2) as this crate uses them: the codec is [`smb_wire::smbd`], the bounds are here.
+//! The messages of SMB Direct (MS-SMBD 2.2). The codec is [`smb_wire::smbd`]; this module adds the bounds.
 
 use smallvec::SmallVec;
 use smb_wire::smbd::{BufferDescriptor, BufferDescriptors};
@@ -7,32 +7,34 @@ pub use smb_wire::smbd::{
     NegotiateResponse, VERSION_1_0 as VERSION,
 };
 
-/// Buffer descriptors in one request at most: a bound of this crate, enough for 8 MiB in pieces of 128 pages.
+/// Maximum number of buffer descriptors in one request: a bound of this crate, enough for 8 MiB in pieces of 128
+/// pages.
 pub const MAX_DESCRIPTORS: usize = 64;
 
-/// Bytes of a [`BufferDescriptorV1`].
+/// Length of a [`BufferDescriptorV1`] in bytes.
 pub const BUFFER_DESCRIPTOR_LEN: usize = BufferDescriptor::LEN;
 
-/// A place in the memory of the end that sends it: the channel information of an SMB2 READ or WRITE is an array of
-/// these (MS-SMBD 2.2.3.1).
+/// A range of the sender's memory: the channel information of an SMB2 READ or WRITE is an array of these (MS-SMBD
+/// 2.2.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferDescriptorV1 {
-    /// Tagged offset of its first byte.
+    /// Tagged offset of the first byte.
     pub offset: u64,
-    /// Its steering tag.
+    /// The steering tag.
     pub token: u32,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u32,
 }
 
 impl BufferDescriptorV1 {
-    /// Reads an array; `None` when its length is no multiple of 16 bytes or there are more than [`MAX_DESCRIPTORS`].
+    /// Decodes an array. Returns `None` if its length is not a multiple of 16 bytes or it has more than
+    /// [`MAX_DESCRIPTORS`] elements.
     pub fn decode_all(b: &[u8]) -> Option<SmallVec<[BufferDescriptorV1; 4]>> {
         let parts = BufferDescriptors::from_bytes(b).ok()?;
         (parts.len() <= MAX_DESCRIPTORS).then(|| parts.iter().map(Self::from).collect())
     }
 
-    /// Its bytes.
+    /// Encodes the descriptor.
     pub fn encode(&self) -> [u8; BUFFER_DESCRIPTOR_LEN] {
         let BufferDescriptorV1 { offset, token, length } = *self;
         BufferDescriptor { offset, token, length }.to_bytes()
@@ -56,7 +58,7 @@ mod tests {
     use super::*;
     use smb_wire::NtStatus;
 
-    /// The messages of a Linux 6.12 client and ksmbd, captured.
+    /// Captured messages of a Linux 6.12 client and ksmbd.
     #[test]
     fn golden_negotiation() {
         let request = [0, 1, 0, 1, 0, 0, 0xFF, 0, 0x54, 5, 0, 0, 0x54, 5, 0, 0, 0x56, 0xA7, 2, 0];

@@ -1,27 +1,26 @@
-//! The progress of the peer: the work of a connection that waits for it. The owner of the connection decides for how
-//! long.
+//! Progress of the peer. The owner of the connection decides how long it waits without progress.
 
 use crate::SmbDirect;
 
-/// The work that waits for the peer, and the work that the peer has completed so far. Only completions count as
-/// progress; posting a request does not.
+/// Work that waits for the peer, and work that has completed. Only completions count as progress; posting a request
+/// does not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Messages and RDMA Writes queued or handed to the fabric that the peer has not taken yet.
+    /// Messages and RDMA Writes, queued or posted, that have not completed.
     pub sending: usize,
-    /// Messages and RDMA Writes (as work requests) that completed, since the start.
+    /// Messages and RDMA Writes (as work requests) completed since the start.
     pub sent: u64,
-    /// Bytes of messages queued or handed to the fabric and not completed.
+    /// Bytes of messages, queued or posted, that have not completed.
     pub message_bytes: usize,
-    /// RDMA Reads handed to the fabric that the peer has not answered yet.
+    /// RDMA Reads posted but not completed.
     pub reading: usize,
-    /// RDMA Reads that wait until fewer are in flight ([`rdma::QueuePairCaps::ord`]).
+    /// RDMA Reads that wait for a free slot ([`rdma::QueuePairCaps::ord`]).
     pub reads_waiting: usize,
-    /// RDMA Reads answered since the start.
+    /// RDMA Reads completed since the start.
     pub read: u64,
 }
 
-/// The completed work, as reported in [`Progress`].
+/// Completed work, as reported in [`Progress`].
 #[derive(Default)]
 pub(crate) struct Completed {
     sent: u64,
@@ -30,14 +29,14 @@ pub(crate) struct Completed {
 }
 
 impl Completed {
-    /// A work request of the send queue has completed.
+    /// Records that a work request of the send queue completed.
     pub(crate) fn completed(&mut self, read: bool, ok: bool) {
         *(if read { &mut self.read } else { &mut self.sent }) += u64::from(ok);
     }
 }
 
 impl SmbDirect {
-    /// The work that waits for the peer now, and the work that it has completed.
+    /// Returns the work that waits for the peer now, and the completed work.
     pub fn progress(&self) -> Progress {
         let sending = self.messages.len() + self.work.len() + self.send_queue_used - self.reads_in_flight;
         Progress {
@@ -50,13 +49,13 @@ impl SmbDirect {
         }
     }
 
-    /// Messages and RDMA transfers queued or handed to the fabric that the peer has not taken, or answered, yet.
+    /// Number of messages and RDMA transfers, queued or posted, that have not completed.
     pub fn unfinished(&self) -> usize {
         self.messages.len() + self.work.len() + self.reads.len() + self.send_queue_used
     }
 
-    /// The bytes received so far of a message that the peer has begun and not finished; `None` when there is none, and
-    /// while this side has no buffer for the next fragment.
+    /// Bytes received so far of a partial message. Returns `None` if there is no partial message, or while this
+    /// side has no buffer for the next fragment.
     pub fn assembling(&self) -> Option<usize> {
         self.assembly.length().filter(|_| self.memory.is_none())
     }

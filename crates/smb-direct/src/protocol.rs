@@ -1,15 +1,15 @@
 //! SMB Direct as a state machine for either side (MS-SMBD 3.1), without clock, memory or fabric.
 //!
-//! The owner calls `handle_*` with the event and the time, then acts on [`Protocol::receives_wanted`] and
-//! [`Protocol::poll_transmit`] until neither has anything left, and wakes at [`Protocol::poll_timeout`]. The payload
-//! stays outside: here a queued message is its length, and a fragment is a range of it.
+//! The owner calls `handle_*` with the event and the time. Then it serves [`Protocol::receives_wanted`] and
+//! [`Protocol::poll_transmit`] until both have no more work, and wakes at [`Protocol::poll_timeout`]. The payload
+//! does not pass through here: a queued message is only a length, and a fragment is a range of it.
 //!
 //! Invariants:
 //! 1. `granted <= posted`: the peer has a credit only for a receive that is posted.
-//! 2. A message is sent only for a credit of the peer's, and takes the last one only if it grants at least one back
-//!    (MS-SMBD 3.1.5.1). So when nothing is in flight between the two sides, at least one of them can send.
-//! 3. Fragments of one upper-layer message are sent in order, without fragments of another in between.
-//! 4. `remaining` is the number of bytes that the peer's fragmented message still lacks, at most
+//! 2. A message is sent only if this side holds a credit. It takes the last credit only if it grants at least one
+//!    to the peer (MS-SMBD 3.1.5.1). So if nothing is in flight, at least one side can send.
+//! 3. Fragments of one upper-layer message are sent in order; fragments of other messages are not interleaved.
+//! 4. `remaining` is the number of bytes that are missing of the peer's fragmented message, at most
 //!    `max_fragmented_receive_size`.
 
 mod negotiation;
@@ -23,7 +23,7 @@ use crate::pdu::{
 };
 use crate::{Limits, SmbDirectError, SmbDirectOptions, Timer, Violation};
 
-/// Time since some fixed moment: only differences matter.
+/// Time since an arbitrary fixed instant: only differences matter.
 pub type Time = Duration;
 
 /// One side of a connection.
@@ -32,57 +32,58 @@ pub struct Protocol {
     phase: Phase,
     limits: Limits,
 
-    /// Receive buffers posted and not used.
+    /// Receive buffers that are posted and unused.
     posted: u32,
-    /// Credits that the peer may hold: granted, and no message arrived for them.
+    /// Credits that the peer may hold: granted, and not yet used by a message.
     granted: u32,
-    /// Receives to have posted now; grows when the peer uses them up.
+    /// Number of receives to keep posted; grows when the peer uses all of them.
     target: u32,
     /// The limit to which `target` grows.
     ceiling: u32,
-    /// The number of credits that the peer requested last.
+    /// Number of credits in the peer's last request.
     peer_target: u32,
     grant: Grant,
 
-    /// Messages that this side may send.
+    /// Credits of this side: the number of messages that it may send.
     send_credits: u32,
-    /// Until when the last credit is kept, if it is (see [`Protocol::last_is_kept`]).
+    /// How long the last credit is kept, if it is (see [`Protocol::last_is_kept`]).
     last_kept_until: Option<Time>,
     queue: VecDeque<Outgoing>,
-    /// Sending waits for a credit, and the stall was counted.
+    /// Sending waits for a credit, and this stall has been counted.
     stalled: bool,
     stalls: u64,
 
     remaining: u32,
     keep_alive: KeepAlive,
     response_due: bool,
-    /// The time at which negotiation, or the peer's silence, has lasted too long.
+    /// When negotiation, or the peer's silence, has lasted too long.
     deadline: Time,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Active end: the request is to be sent.
+    /// Active end: the request must be sent.
     RequestDue,
-    /// Active end: the response is awaited.
+    /// Active end: waits for the response.
     AwaitResponse,
-    /// Passive end: the request is awaited.
+    /// Passive end: waits for the request.
     AwaitRequest,
-    /// Passive end: the response is to be sent once a receive is posted.
+    /// Passive end: the response must be sent once a receive is posted.
     ResponseDue,
-    /// Passive end: a failure response is to be sent.
+    /// Passive end: a failure response must be sent.
     RefusalDue(Violation),
     Established,
     Ended,
 }
 
-/// When a grant is sent without data.
+/// Whether a grant must be sent without data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Grant {
-    /// Nothing arrived since the last grant.
+    /// No message arrived since the last grant.
     Quiet,
-    /// Only messages without data arrived, the first at that time: a grant in answer to a grant would be answered in
-    /// turn for ever, so it waits [`SmbDirectOptions::grant_delay`] and is sent only to a peer without credits.
+    /// Only messages without data arrived, the first at this time. If each grant were answered by a grant, this
+    /// would never end. So the grant waits [`SmbDirectOptions::grant_delay`] and is sent only to a peer without
+    /// credits.
     Empty(Time),
     /// Data arrived: the peer is sending.
     Data,
@@ -100,7 +101,7 @@ struct Outgoing {
     sent: u32,
 }
 
-/// What a received message was.
+/// Content of a received message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
     /// Nothing for the upper layer.
@@ -109,11 +110,11 @@ pub enum Received {
     Established,
     /// A part of an upper-layer message.
     Data {
-        /// Where it starts in the received message.
+        /// Offset in the received message.
         offset: u32,
-        /// Its bytes.
+        /// Length in bytes.
         length: u32,
-        /// It completes the upper-layer message.
+        /// Whether it completes the upper-layer message.
         last: bool,
     },
 }
@@ -134,15 +135,15 @@ pub enum Transmit {
 /// A part of the message at the front of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// Its first byte.
+    /// Offset of the first byte in the message.
     pub start: u32,
-    /// Its bytes.
+    /// Length in bytes.
     pub length: u32,
-    /// It is the last part: the message leaves the queue.
+    /// Whether it is the last part: the message is then removed from the queue.
     pub last: bool,
 }
 
-/// The reason why the connection ends, where the peer caused it.
+/// Why the connection ended, if the peer caused it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The peer violated the protocol.
@@ -170,12 +171,12 @@ impl From<Violation> for End {
 }
 
 impl Protocol {
-    /// The end that connected.
+    /// Creates the end that connected.
     pub fn active(now: Time, options: SmbDirectOptions) -> Protocol {
         Protocol::new(now, options, Phase::RequestDue)
     }
 
-    /// The end that listened.
+    /// Creates the end that listened.
     pub fn passive(now: Time, options: SmbDirectOptions) -> Protocol {
         Protocol::new(now, options, Phase::AwaitRequest)
     }
@@ -216,7 +217,7 @@ impl Protocol {
         }
     }
 
-    /// The negotiated limits; before the negotiation, the offered ones.
+    /// The negotiated limits; before negotiation completes, the offered ones.
     pub fn limits(&self) -> Limits {
         self.limits
     }
@@ -226,7 +227,7 @@ impl Protocol {
         self.phase == Phase::Established
     }
 
-    /// Receive buffers posted and not used.
+    /// Receive buffers that are posted and unused.
     pub fn posted(&self) -> usize {
         self.posted as usize
     }
@@ -236,7 +237,7 @@ impl Protocol {
         self.send_credits
     }
 
-    /// Upper-layer messages queued.
+    /// Number of queued upper-layer messages.
     pub fn queued(&self) -> usize {
         self.queue.len()
     }
@@ -246,7 +247,7 @@ impl Protocol {
         self.stalls
     }
 
-    /// Receives to post now, beyond those posted (MS-SMBD 3.1.5.9). Fewer may be posted when memory is short.
+    /// Number of further receives to post now (MS-SMBD 3.1.5.9). The owner may post fewer if memory is short.
     pub fn receives_wanted(&self) -> usize {
         let want = match self.phase {
             Phase::RequestDue | Phase::AwaitRequest => 1,
@@ -256,24 +257,24 @@ impl Protocol {
         want.saturating_sub(self.posted) as usize
     }
 
-    /// Whether the connection can make no progress before a receive is posted: the peer has none to send to, or the
-    /// message that uses this side's last credit has none to grant.
+    /// Whether the connection cannot make progress until a receive is posted: the peer has no receive to send to,
+    /// or the message that uses this side's last credit has nothing to grant.
     pub fn receive_needed(&self) -> bool {
         self.receives_wanted() > 0 && (self.posted == 0 || (self.send_credits == 1 && self.grantable() == 0))
     }
 
-    /// The bytes that a receive posted now must hold.
+    /// Size in bytes of a receive buffer posted now.
     pub fn receive_size(&self) -> usize {
         self.limits.max_receive_size as usize
     }
 
-    /// `count` receives were posted.
+    /// The owner calls this after it has posted `count` receives.
     pub fn handle_posted(&mut self, count: usize) {
         self.posted += count as u32;
     }
 
-    /// Sets how many receives are posted at most; `granted` ones cannot be taken back, so a lower number takes
-    /// effect as the peer uses its credits. A higher one takes effect at once, up to what the peer used before.
+    /// Sets the maximum number of posted receives. Granted credits cannot be revoked, so a lower number takes
+    /// effect as the peer uses its credits. A higher number takes effect at once, up to what the peer used before.
     pub fn set_credit_target(&mut self, target: u16) {
         self.ceiling = u32::from(target).clamp(1, u32::from(self.options.receive_credit_max));
     }
@@ -297,10 +298,10 @@ impl Protocol {
         Ok(())
     }
 
-    /// A message of `length` bytes arrived, of which `head` is the start: all of it or at least 32 bytes.
+    /// Handles a received message of `length` bytes. `head` is its start: the whole message or at least 32 bytes.
     ///
     /// # Errors
-    /// The reason to end the connection.
+    /// Why the connection must end.
     pub fn handle_receive(&mut self, now: Time, head: &[u8], length: usize) -> Result<Received, End> {
         let result = match self.phase {
             Phase::AwaitRequest => self.negotiate_request(now, head).map_err(End::from),
@@ -315,10 +316,11 @@ impl Protocol {
         result
     }
 
-    /// Handles the time that [`Protocol::poll_timeout`] returned, or any other.
+    /// Handles a timeout; call it at the time that [`Protocol::poll_timeout`] returned. A call at any other time is
+    /// harmless.
     ///
     /// # Errors
-    /// The reason to end the connection.
+    /// Why the connection must end.
     pub fn handle_timeout(&mut self, now: Time) -> Result<(), End> {
         if now < self.deadline || self.phase == Phase::Ended {
             return Ok(());
@@ -328,28 +330,28 @@ impl Protocol {
             return Err(End::TimedOut(Timer::Negotiation));
         }
         // MS-SMBD 3.1.6.2: send a keep-alive, then end the connection. A peer that left this side no credit for the
-        // keep-alive has not sent anything for as long, so it is treated alike.
+        // keep-alive has sent nothing for the same time, so it is treated alike.
         if self.keep_alive != KeepAlive::None {
             self.phase = Phase::Ended;
             return Err(End::TimedOut(Timer::KeepAlive));
         }
         self.keep_alive = KeepAlive::Pending;
-        // The time for the answer begins when the keep-alive is sent: a full send queue may delay that, for a limited
-        // time. Without a credit it is never sent.
+        // The time for the answer starts when the keep-alive is sent. A full send queue may delay that, for a
+        // limited time. Without a credit the keep-alive is never sent.
         let without = self.send_credits == 0;
         let patience = if without { self.options.keepalive_timeout } else { self.options.idle_timeout };
         self.deadline = now + patience;
         Ok(())
     }
 
-    /// The fabric has sent the keep-alive: the messages posted before it may have taken a while.
+    /// The fabric has sent the keep-alive; earlier messages in the send queue may have delayed it.
     pub fn handle_keep_alive_left(&mut self, now: Time) {
         if self.phase == Phase::Established && self.keep_alive == KeepAlive::Sent {
             self.deadline = now + self.options.keepalive_timeout;
         }
     }
 
-    /// An RDMA transfer of this side completed: the peer is alive, though it sends no message.
+    /// An RDMA transfer of this side completed: the peer is alive even if it sends no message.
     pub fn handle_transfer(&mut self, now: Time) {
         if self.phase == Phase::Established {
             self.alive(now);
@@ -361,7 +363,7 @@ impl Protocol {
         self.deadline = now + self.options.idle_timeout;
     }
 
-    /// When [`Protocol::handle_timeout`] and [`Protocol::poll_transmit`] are to be called at the latest.
+    /// Latest time for the next call of [`Protocol::handle_timeout`] and [`Protocol::poll_transmit`].
     pub fn poll_timeout(&self) -> Option<Time> {
         if self.phase == Phase::Ended {
             return None;
@@ -382,12 +384,12 @@ impl Protocol {
         Some(at)
     }
 
-    /// The time at which negotiation, or the peer's silence, has lasted too long.
+    /// When negotiation, or the peer's silence, has lasted too long.
     pub fn deadline(&self) -> Time {
         self.deadline
     }
 
-    /// The next message to send, or `None`.
+    /// Returns the next message to send, or `None`.
     pub fn poll_transmit(&mut self, now: Time) -> Option<Transmit> {
         match self.phase {
             Phase::Established => self.poll_data(now),
@@ -426,8 +428,8 @@ impl Protocol {
         let mut header = DataTransfer {
             credits_requested: self.options.send_credit_target,
             credits_granted,
-            // A keep-alive is answered without the flag, though MS-SMBD 3.1.5.8 read literally demands it: answers that
-            // request an answer would follow each other without end.
+            // An answer to a keep-alive does not carry the flag, although MS-SMBD 3.1.5.8 read literally demands
+            // it: otherwise each answer would request another one, without end.
             flags: if ask { DataTransferFlags::RESPONSE_REQUESTED } else { DataTransferFlags::empty() },
             remaining_data_length: 0,
             data_offset: 0,
@@ -447,9 +449,10 @@ impl Protocol {
         Some(Transmit::Data(header, Some(fragment)))
     }
 
-    /// Whether the last credit waits until the peer has used its own. Linux (6.12) spends its last credits on requests
-    /// that grant nothing, and grants when it has processed replies. If this side has spent its last credit by then,
-    /// neither can grant the other anything. A peer that never grants more than one credit is not waited for.
+    /// Whether this side keeps its last credit until the peer has used its own. Linux (6.12) spends its last
+    /// credits on requests that grant nothing, and grants after it has processed replies. If this side has spent
+    /// its last credit by then, neither side can grant. The credit is not kept for a peer that never grants more
+    /// than one credit.
     fn last_is_kept(&self) -> bool {
         self.send_credits == 1 && self.granted > 1 && self.last_kept_until.is_some()
     }
@@ -458,13 +461,14 @@ impl Protocol {
         !self.queue.is_empty() || self.keep_alive == KeepAlive::Pending || self.response_due
     }
 
-    /// Receives to have posted, without the one for the last credit's grant.
+    /// Number of receives to keep posted, without those for the last credit's grant.
     fn receive_target(&self) -> u32 {
         self.target.min(self.ceiling).min(self.peer_target).max(1)
     }
 
-    /// Receives to have posted (MS-SMBD 3.1.5.9): a side with one credit and something to send posts two more than the
-    /// peer has credits, so that the last credit's message has something to grant: one for a request, one for a grant.
+    /// Number of receives to keep posted (MS-SMBD 3.1.5.9). A side with one credit and something to send posts two
+    /// more than the peer has credits, so that the message with the last credit can grant two: one for a request,
+    /// one for a grant.
     fn receive_goal(&self) -> u32 {
         let last_credit = self.send_credits == 1 && self.has_something_to_send();
         let most = u32::from(self.options.receive_credit_max) + 2;
@@ -475,7 +479,8 @@ impl Protocol {
         }
     }
 
-    /// Credits that could be granted now. After the target was lowered, receives beyond it are not granted again.
+    /// Number of credits that can be granted now. If the target was lowered, receives beyond it are not granted
+    /// again.
     fn grantable(&self) -> u32 {
         let free = self.posted - self.granted;
         free.min(self.receive_goal().saturating_sub(self.granted)).min(u32::from(u16::MAX))
@@ -490,7 +495,7 @@ impl Protocol {
         n as u16
     }
 
-    /// When the peer has used half of its credits, it gets a grant even without data to send with it.
+    /// When the peer's credits fall to half, it gets a grant even if there is no data to send.
     fn low_mark(&self) -> u32 {
         (self.receive_target() / 2).max(1)
     }
@@ -542,7 +547,7 @@ impl Protocol {
         Ok(Received::Data { offset: m.data_offset, length: m.data_length, last })
     }
 
-    /// Checks that a fragment lies in its message and continues the sequence; returns whether it is the last one.
+    /// Checks that a fragment lies in its message and continues the sequence. Returns whether it is the last one.
     fn fragment(&mut self, m: &DataTransfer, message: usize) -> Result<bool, Violation> {
         if !m.data_offset.is_multiple_of(8) || (m.data_offset as usize) < DataTransfer::LEN {
             return Err(Violation::DataOffset(m.data_offset));

@@ -1,4 +1,4 @@
-//! RDMA transfers in pieces: how they are split, and when each is complete.
+//! Splits RDMA transfers into pieces, and tracks when each transfer is complete.
 
 use std::collections::VecDeque;
 
@@ -19,11 +19,11 @@ struct Transfer {
     id: u64,
     left: usize,
     failed: Option<WcError>,
-    /// The buffers read, by piece; empty for a write.
+    /// The sinks of the completed pieces, by piece; empty for a write.
     sinks: Vec<Option<IoBufMut>>,
 }
 
-/// A finished transfer: the caller's id, and the data read.
+/// A finished transfer: the caller's id, and the data of a read.
 pub(crate) type Finished = (u64, Result<SgMut, WcError>);
 
 impl Transfers {
@@ -50,7 +50,7 @@ impl Transfers {
         }
     }
 
-    /// Completes a piece; returns the transfer's result when it was the last one.
+    /// Completes a piece; returns the transfer's result if it was the last piece.
     pub(crate) fn piece(
         &mut self,
         slot: u32,
@@ -85,10 +85,10 @@ impl Transfers {
     }
 }
 
-/// The bytes that descriptors name together.
+/// Returns the total length of the descriptors, in bytes.
 ///
 /// # Errors
-/// [`SmbDirectError::TooManyDescriptors`], [`SmbDirectError::TransferLength`] when they exceed `limit`.
+/// [`SmbDirectError::TooManyDescriptors`], and [`SmbDirectError::TransferLength`] if the total exceeds `limit`.
 pub(crate) fn total(descriptors: &[BufferDescriptorV1], limit: u32) -> Result<u64, SmbDirectError> {
     if descriptors.len() > MAX_DESCRIPTORS {
         return Err(SmbDirectError::TooManyDescriptors(descriptors.len()));
@@ -100,7 +100,8 @@ pub(crate) fn total(descriptors: &[BufferDescriptorV1], limit: u32) -> Result<u6
     Ok(length)
 }
 
-/// Cuts `src` over the descriptors, each piece of at most `max_sge` buffers. The caller has checked that it fits.
+/// Splits `src` over the descriptors, into pieces of at most `max_sge` buffers. The caller has checked that `src`
+/// fits.
 pub(crate) fn cut_write(src: &Sg, to: &[BufferDescriptorV1], max_sge: usize) -> Vec<(Sg, Remote)> {
     let (mut start, end, mut out) = (0, sg_len(src), Vec::with_capacity(to.len()));
     for d in to {
@@ -117,7 +118,7 @@ pub(crate) fn cut_write(src: &Sg, to: &[BufferDescriptorV1], max_sge: usize) -> 
     out
 }
 
-/// The sinks that an RDMA Read of these descriptors fills, in bytes: each has data of one descriptor only.
+/// Sizes in bytes of the sinks for an RDMA Read of these descriptors: a sink holds data of one descriptor only.
 fn sink_sizes(from: &[BufferDescriptorV1]) -> impl Iterator<Item = usize> + '_ {
     from.iter().flat_map(|d| {
         let length = d.length as usize;
@@ -125,14 +126,14 @@ fn sink_sizes(from: &[BufferDescriptorV1]) -> impl Iterator<Item = usize> + '_ {
     })
 }
 
-/// The sinks for [`crate::SmbDirect::rdma_read`] of these descriptors, all or none.
+/// Allocates the sinks for [`crate::SmbDirect::rdma_read`] of these descriptors: all or none.
 pub fn try_sinks(arena: &Arena, from: &[BufferDescriptorV1], class: Class) -> Option<SgMut> {
     sink_sizes(from).map(|n| arena.try_alloc(n, class)).collect()
 }
 
-/// The sinks for [`crate::SmbDirect::rdma_read`] of these descriptors, waiting until there is memory for all of them.
-/// `None`: they take more than half of the arena, which might never be free at once, or other requests took the memory
-/// every time.
+/// Allocates the sinks for [`crate::SmbDirect::rdma_read`] of these descriptors; waits until there is memory for
+/// all of them. Returns `None` if they need more than half of the arena, which might never be free at once, or if
+/// other requests took the memory in every round.
 pub async fn sinks(arena: Arena, from: Vec<BufferDescriptorV1>, class: Class) -> Option<SgMut> {
     let bytes: usize = sink_sizes(&from).map(|n| n.next_power_of_two().max(CHUNK_MIN)).sum();
     if bytes > arena.usage().budget / 2 {
@@ -142,18 +143,18 @@ pub async fn sinks(arena: Arena, from: Vec<BufferDescriptorV1>, class: Class) ->
         if let Some(sinks) = try_sinks(&arena, &from, class) {
             return Some(sinks);
         }
-        // Waits in the arena's queue for that much memory, without holding any meanwhile. The next round allocates it
-        // in pieces.
+        // Waits in the arena's queue for that much memory, and holds none meanwhile. The next round allocates the
+        // sinks.
         drop(arena.alloc_sg(bytes, class).await);
     }
     try_sinks(&arena, &from, class)
 }
 
-/// Retries of a wait for memory, when another request took the memory.
+/// Maximum number of rounds of waiting for memory that other requests then take.
 const ATTEMPTS: usize = 16;
 
-/// Cuts a read of the descriptors into pieces that each lie in one descriptor and one sink. A sink is not shared by
-/// two pieces, so where a descriptor ends inside of a sink further sinks may be needed: they come from the arena.
+/// Splits a read of the descriptors into pieces, each within one descriptor and one sink. Two pieces never share a
+/// sink. So if a descriptor ends inside a sink, additional sinks may be needed; they are allocated from the arena.
 ///
 /// # Errors
 /// [`SmbDirectError::NoMemory`].
@@ -192,7 +193,7 @@ mod tests {
         let from = descriptors(&lengths);
         let got = sinks(arena.clone(), from.clone(), Class::Payload).await.expect("there is memory");
         assert_eq!(got.len(), 5);
-        // Nothing more is taken for the cut: the arena may be empty by now.
+        // Splitting needs no additional sinks: the arena may be empty by now.
         let full = Arena::new(1).expect("memory");
         let mut held = Vec::new();
         while let Some(b) = full.try_alloc(CHUNK_MIN, Class::Payload) {
@@ -203,7 +204,7 @@ mod tests {
         assert_eq!(cut, [1, 1 << 20, 5, 4096, 9000]);
     }
 
-    /// It waits for all of them together, without holding some.
+    /// The caller waits for all sinks together, and holds none meanwhile.
     #[tokio::test(start_paused = true)]
     async fn sinks_are_waited_for() {
         let arena = Arena::new(4 << 20).expect("memory");

@@ -20,7 +20,7 @@ impl Protocol {
                     max_fragmented_size: self.options.max_fragmented_size,
                 }))
             }
-            // MS-SMBD 3.1.5.6: there must be a receive to grant.
+            // MS-SMBD 3.1.5.6: the response grants a credit, so a receive must be posted first.
             Phase::ResponseDue if self.grantable() > 0 => {
                 let credits_granted = self.take_grant();
                 self.establish(now);
@@ -71,12 +71,13 @@ impl Protocol {
         self.limits.max_read_write_size = self.limits.max_read_write_size.min(m.max_read_write_size);
         self.send_credits = u32::from(m.credits_granted);
         self.establish(now);
-        // The peer has no credit until this side's first message: if the upper layer sends none, a grant is sent alone.
+        // The peer has no credit until this side's first message. If the upper layer sends none, a grant is sent
+        // without data.
         self.grant = Grant::Empty(now);
         Ok(Received::Established)
     }
 
-    /// Handles the fields that both negotiate messages have.
+    /// Checks and applies the fields that both negotiate messages have.
     fn peer_sizes(&mut self, credits_requested: u16, receive: u32, fragmented: u32) -> Result<(), Violation> {
         if credits_requested == 0 {
             return Err(Violation::NoCreditsRequested);

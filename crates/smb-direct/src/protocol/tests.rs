@@ -1,4 +1,4 @@
-//! Pairs of cores in virtual time, against a naive model of the credits; hostile peers; timers.
+//! Runs pairs of cores in virtual time against a naive model of the credits; tests hostile peers and timers.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,10 +17,10 @@ fn options() -> SmbDirectOptions {
     SmbDirectOptions { idle_timeout: Duration::from_secs(1_000_000), ..SmbDirectOptions::default() }
 }
 
-/// One side with the state of a shell, and the model: how many messages may be sent to it.
+/// One side with the state of a shell, and the model's state: how many messages the other side may send to it.
 struct Peer {
     core: Protocol,
-    /// Receives posted at its queue pair: a message that finds none would end the connection.
+    /// Receives posted at its queue pair; a message that finds none would end the connection.
     posted: usize,
     /// Upper-layer messages that were queued, in order, with their content.
     queued: VecDeque<Vec<u8>>,
@@ -82,7 +82,7 @@ impl Pair {
         self.random.next_u64() % of
     }
 
-    /// Runs until no event is left before `until`; returns the time of the last event.
+    /// Runs until no event before `until` is left; returns the time of the last event.
     fn run(&mut self, until: Time) -> Time {
         let mut last = self.now;
         loop {
@@ -134,7 +134,7 @@ impl Pair {
     }
 
     fn act(&mut self, side: usize) {
-        // The upper layer sends a few at a time, now and then.
+        // The upper layer sends a few messages at random times.
         let (few, pause) = (1 + self.chance(3) as usize, MS * self.chance(40) as u32);
         let end = &mut self.ends[side];
         if end.core.is_established() && end.next_send <= self.now {
@@ -174,13 +174,13 @@ impl Pair {
         }
     }
 
-    /// Posts the wanted receives, as far as there is memory.
+    /// Posts the wanted receives, as far as memory is available.
     fn post(&mut self, side: usize) {
         if self.ends[side].memory_at.is_some() {
             return;
         }
         let wanted = self.ends[side].core.receives_wanted();
-        // A listener accepts no connection before its first receive is posted.
+        // A listener accepts no connection until its first receive is posted.
         let short = if self.ends[side].core.phase == Phase::AwaitRequest { 0 } else { self.short };
         let mut posted = 0;
         while posted < wanted && self.chance(8) >= short {
@@ -222,8 +222,8 @@ fn end_options(credits: u16, start: u16, size: u32) -> SmbDirectOptions {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// Both ends send at once, with any credits and sizes, delays, and memory that is short at times: nothing is lost,
-    /// reordered or duplicated, no credit is overrun, and all messages arrive in finite time.
+    /// Both ends send at once, with arbitrary credits, sizes and delays, and with occasional memory shortage.
+    /// Nothing is lost, reordered or duplicated, no credit is overrun, and all messages arrive in finite time.
     #[test]
     fn everything_arrives(
         credits in (1u16..6, 1u16..6),
@@ -250,7 +250,7 @@ proptest! {
         pair.check();
     }
 
-    /// Whatever arrives, the core ends the connection or continues; it does not panic, and it never accepts more
+    /// The core never panics on arbitrary input: it ends the connection or continues. It never accepts more
     /// messages than it granted credits for.
     #[test]
     fn arbitrary_bytes(
@@ -283,7 +283,7 @@ proptest! {
     }
 }
 
-/// A passive end with four credits granted, and three held.
+/// A passive end that has granted four credits and holds three.
 fn established(options: SmbDirectOptions) -> Protocol {
     let mut p = Protocol::passive(Time::ZERO, options);
     p.handle_posted(1);
@@ -361,7 +361,7 @@ fn hostile_data_transfers() {
     );
 }
 
-/// MS-SMBD 3.1.5.8: fragments add up, and messages without data may lie between them.
+/// MS-SMBD 3.1.5.8: fragments must add up; messages without data may arrive between them.
 #[test]
 fn fragments_must_add_up() {
     let first = |p: &mut Protocol| receive(p, data(100, 200)).expect("a first fragment");
@@ -410,7 +410,7 @@ fn hostile_negotiate_requests() {
     let small = NegotiateRequest { max_fragmented_size: 131_071, ..request() };
     assert_eq!(bad(small), Violation::MaxFragmentedSize(131_071).into());
 
-    // Without a common version it gets that reply first.
+    // The peer first gets that reply if there is no common version.
     for (min, max) in [(0, 0xFF), (0x101, 0x200), (0x200, 0)] {
         let mut p =
             ask(NegotiateRequest { min_version: min, max_version: max, ..request() }, 20).expect("a refusal");
@@ -496,7 +496,7 @@ fn fragmentation_at_the_boundaries() {
     let mut pair = Pair::new(end_options(9, 4, 1364), end_options(9, 4, 1364), [messages(), messages()], 1);
     pair.run(Duration::from_secs(60));
     pair.check();
-    // And the message of the greatest size; nothing longer, nothing empty.
+    // The longest message is accepted; longer and empty ones are refused.
     let core = &mut pair.ends[0].core;
     let limit = core.limits().max_fragmented_send_size as usize;
     assert!(core.queue_message(limit).is_ok());
@@ -505,8 +505,8 @@ fn fragmentation_at_the_boundaries() {
     }
 }
 
-/// A client that vanished ends its connection to a server within a minute (MS-SMBD 3.1.6.2), whether the keep-alive is
-/// sent, has no credit, or finds the send queue full.
+/// A server ends the connection of a vanished client within a minute (MS-SMBD 3.1.6.2): also if it has no credit
+/// for the keep-alive or if the send queue is full.
 #[test]
 fn a_server_notices_a_vanished_client() {
     for (credits, is_sent) in [(2, true), (0, false), (2, false)] {
@@ -526,7 +526,7 @@ fn a_server_notices_a_vanished_client() {
     }
 }
 
-/// A grant is not answered by a grant for ever, and the last credit is not spent without one.
+/// Grants are not exchanged endlessly, and the last credit is not spent without a grant.
 #[test]
 fn quiet_when_nothing_is_sent() {
     for (a, b) in [(1, 1), (1, 2), (2, 1), (2, 2), (3, 2), (3, 3), (4, 4), (255, 255)] {
@@ -538,7 +538,7 @@ fn quiet_when_nothing_is_sent() {
         let before: usize = pair.ends.iter().map(|e| e.messages).sum();
         pair.run(Duration::from_secs(200));
         let idle = pair.ends.iter().map(|e| e.messages).sum::<usize>() - before;
-        // With one credit each, the credits have to be exchanged back and forth, at the rate of the grant delay.
+        // With one credit each, the ends must pass the credits back and forth, at the rate of the grant delay.
         let most = if a == 1 && b == 1 { 100 * 20 } else { 0 };
         assert!(idle <= most, "{idle} messages in 100 idle seconds with {a} and {b} credits");
     }
@@ -558,7 +558,7 @@ fn timers() {
     assert_eq!(p.handle_timeout(s(120)), Ok(()));
     let Some(Transmit::Data(m, None)) = p.poll_transmit(s(120)) else { panic!("no keep-alive") };
     assert_eq!((m.flags, m.data_length), (DataTransferFlags::RESPONSE_REQUESTED, 0));
-    // Its time begins when it has been sent.
+    // The time for the answer starts when the keep-alive has been sent.
     assert_eq!((p.poll_transmit(s(120)), p.poll_timeout()), (None, Some(s(125))));
     p.handle_keep_alive_left(s(124));
     assert_eq!((p.poll_timeout(), p.handle_timeout(s(128))), (Some(s(129)), Ok(())));
@@ -571,7 +571,7 @@ fn timers() {
     assert_eq!((alive.poll_timeout(), alive.handle_timeout(s(125))), (Some(s(241)), Ok(())));
     assert_eq!(p.handle_timeout(s(129)), Err(End::TimedOut(Timer::KeepAlive)));
 
-    // So does a transfer in which the peer took part, before the keep-alive and after.
+    // So does a completed transfer, before the keep-alive and after it.
     let mut p = established(SmbDirectOptions::default());
     p.handle_transfer(s(100));
     assert_eq!((p.poll_timeout(), p.handle_timeout(s(120))), (Some(s(220)), Ok(())));
@@ -585,7 +585,7 @@ fn timers() {
     assert_eq!((p.handle_timeout(s(120)), p.handle_timeout(s(140))), (Ok(()), Ok(())));
     assert!(p.poll_transmit(s(140)).is_some());
     assert_eq!(p.poll_timeout(), Some(s(145)));
-    // A keep-alive that is never sent ends the connection too: sooner if no credit is left for it.
+    // A keep-alive that cannot be sent ends the connection too: sooner if there is no credit for it.
     for (credits, patience) in [(0, 5), (2, 120)] {
         let mut p = established(SmbDirectOptions::default());
         p.send_credits = credits;
@@ -595,8 +595,8 @@ fn timers() {
     }
 }
 
-/// MS-SMBD 3.1.5.1: the last credit is spent only with a grant; 3.1.5.9: for which a receive is posted, even one more
-/// than is wanted otherwise.
+/// MS-SMBD 3.1.5.1: the last credit is spent only with a grant. MS-SMBD 3.1.5.9: an additional receive is posted
+/// for that grant.
 #[test]
 fn the_last_credit_carries_a_grant() {
     let s = Duration::from_secs;
@@ -611,7 +611,7 @@ fn the_last_credit_carries_a_grant() {
     assert_eq!((p.poll_transmit(Time::ZERO), p.stalls()), (None, 1));
     assert_eq!((p.receives_wanted(), p.receive_needed()), (2, true));
     p.handle_posted(2);
-    // It is kept for a while as long as the peer has credits itself.
+    // This side keeps it for a while as long as the peer has credits.
     assert_eq!((p.poll_transmit(Time::ZERO), p.poll_timeout()), (None, Some(s(1))));
     assert!(matches!(p.poll_transmit(s(1)), Some(Transmit::Data(m, Some(_))) if m.credits_granted == 2));
     assert_eq!((p.send_credits(), p.poll_transmit(s(1)), p.receives_wanted()), (0, None, 0));
@@ -625,7 +625,7 @@ fn a_peer_that_spends_its_last_credit_without_a_grant() {
     let mut p = established(options());
     p.send_credits = 255;
     let (mut credits, mut freed, mut requests, mut answered) = (4, 0, 0, 0);
-    // Grants wait for requests at first: the thread that frees receive buffers is busy with the first reply.
+    // Grants wait for requests at first: the peer's thread that frees receive buffers is busy with the first reply.
     let mut grants_waited = false;
     while answered < REQUESTS {
         let before = (credits, freed, requests, answered);
@@ -667,7 +667,7 @@ fn keep_alives_are_answered() {
     assert_eq!(receive(&mut p, asked), Ok(Received::Nothing));
     assert!(matches!(p.poll_transmit(Time::ZERO), Some(Transmit::Data(m, None)) if m.flags.is_empty()));
     assert_eq!(p.poll_transmit(Time::ZERO), None);
-    // Even with the last credit: a receive is posted for the grant that it needs.
+    // Also with the last credit: a receive is posted for the grant that it needs.
     p.send_credits = 1;
     p.granted = p.posted;
     assert_eq!(receive(&mut p, DataTransfer { credits_granted: 0, ..asked }), Ok(Received::Nothing));
@@ -696,8 +696,8 @@ fn credits_grow_with_use_and_shrink_on_demand() {
         assert_eq!((p.receives_wanted(), p.poll_transmit(Time::ZERO)), (0, None));
     }
     assert_eq!((p.posted(), p.granted), (2, 2));
-    // Once there is room again the peer has what it used before, not a few at first: a peer that uses those for
-    // requests has none left for grants.
+    // When memory is free again, the peer gets as many credits as it used before, not a few at first: a peer that
+    // uses those for requests would have none left for grants.
     p.set_credit_target(u16::MAX);
     assert_eq!(p.receives_wanted(), 253);
 }

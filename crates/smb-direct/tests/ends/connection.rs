@@ -80,7 +80,7 @@ async fn messages_of_every_size_go_both_ways() {
     }
 }
 
-/// A READ over the channel: the server writes and answers back to back, and the answer invalidates the buffer.
+/// A READ over the channel: the server queues the write and the answer together; the answer invalidates the buffer.
 #[tokio::test(start_paused = true)]
 async fn written_data_is_there_before_the_answer() {
     for seed in 0..20 {
@@ -170,7 +170,7 @@ async fn waiting_reads_do_not_hold_up_messages() {
     let fabric = Options { ord: 1, latency: Duration::from_millis(10), ..Options::new(env()) };
     let mut ends = Ends::new(fabric, small()).await;
     ends.client().send(payload(b"hello", 5), None).expect("it fits");
-    assert_eq!(ends.message(SERVER).await, b"hello"); // and the server has credits
+    assert_eq!(ends.message(SERVER).await, b"hello"); // The server now has credits, too.
     let source = Exposed::Source(payload(&bytes(4096, 0), 4096));
     let e = ends.client().expose(source, Rights::RemoteRead).expect("a registration");
     for id in 0..10 {
@@ -242,8 +242,8 @@ async fn closing_sends_what_is_queued() {
     assert!(matches!(gone, Err(SmbDirectError::Down(Down::PeerClosed))), "{gone:?}");
 }
 
-/// MS-SMBD 3.1.6.2: the connection to a peer that has stopped ends after the idle time and the time to answer; that to
-/// a peer that answers is kept, however long no message is sent.
+/// MS-SMBD 3.1.6.2: if the peer is silent, the connection ends after the idle time and the answer time. If the peer
+/// answers keep-alives, the connection is kept, however long it is idle.
 #[tokio::test(start_paused = true)]
 async fn a_silent_peer_is_given_up() {
     let environment = env();
@@ -268,7 +268,7 @@ async fn a_peer_that_does_not_negotiate_is_given_up() {
     assert_eq!(arena.usage().used, 0);
 }
 
-/// Without memory for its first receive a listener waits; the peer's request waits with it.
+/// A listener without memory for its first receive waits; so does the peer's request.
 #[tokio::test(start_paused = true)]
 async fn a_full_arena_delays_but_does_not_break() {
     let arena = Arena::new(2 << 20).expect("a mapping");
@@ -299,8 +299,9 @@ async fn a_full_arena_delays_but_does_not_break() {
     assert_eq!(server.counters().stalls_receive_memory, 1);
 }
 
-/// DESIGN: one budget holds, and many clients that use all their credits are slow and correct. Here 250 connections
-/// share what is a quarter of 64 MiB, each client sends as much as it wants at once, and continues to send.
+/// DESIGN: the memory budget is never exceeded, and many clients that use all their credits are slow but correct.
+/// Here 250 connections share a quarter of 64 MiB; each client sends as much as it can at once, and continues to
+/// send.
 #[tokio::test(start_paused = true)]
 async fn many_clients_share_one_budget() {
     const CLIENTS: usize = 250;
@@ -335,7 +336,7 @@ async fn many_clients_share_one_budget() {
                 };
                 assert_eq!(sg_to_vec(&data), bytes(3000, i));
                 most.fetch_max(arena.usage().used, std::sync::atomic::Ordering::Relaxed);
-                // A slow server: it keeps the last four requests for a while.
+                // A slow server: it keeps the last four requests.
                 held.push(data);
                 if held.len() > 4 {
                     held.remove(0);

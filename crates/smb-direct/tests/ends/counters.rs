@@ -1,4 +1,4 @@
-//! Each stall provoked by itself, and work requests counted where they are posted.
+//! Provokes each kind of stall separately, and checks that work requests are counted where they are posted.
 
 use counters::transfers as t;
 use rdma::sim::Options;
@@ -27,7 +27,7 @@ async fn quiet(fabric: Options, options: SmbDirectOptions) -> Ends {
 #[tokio::test(start_paused = true)]
 async fn a_message_longer_than_the_credits_stalls_for_a_send_credit() {
     let mut ends = quiet(Options::new(env()), SmbDirectOptions::default()).await;
-    // The server begins with few receives posted: 100 fragments need more.
+    // The server starts with few posted receives: 100 fragments need more.
     ends.client().send(payload(&bytes(100_000, 0), 4096), None).expect("it is short enough");
     assert_eq!(ends.message(SERVER).await.len(), 100_000);
     let [client, server] = stalls(&ends);
@@ -95,7 +95,7 @@ async fn more_reads_than_the_depth_stall_for_an_rdma_read() {
     assert_eq!(ends.server().counters().work_requests.rdma_read, 2);
 }
 
-/// The provider's counts of both ends together match the operations, and it counts in the same block.
+/// The sum of both ends' provider counts matches the operations; the provider counts in the connection's block.
 #[tokio::test(start_paused = true)]
 async fn work_requests_are_those_that_were_posted() {
     let mut ends = quiet(Options::new(env()), SmbDirectOptions::default()).await;

@@ -1,4 +1,4 @@
-//! Connections that break, and peers that break the rules.
+//! Connections that break, and peers that violate the protocol.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -13,8 +13,8 @@ use rdma::{Completion, Done, Down, Exposed, QueuePair, Rights, Stag, WcError, Wr
 use smb_direct::pdu::{DataTransfer, DataTransferFlags, NegotiateRequest, NegotiateResponse, VERSION};
 use smb_direct::{BufferDescriptorV1, Event, SmbDirect, SmbDirectError, SmbDirectOptions, Violation};
 
-/// Transfers and messages in progress when the connection breaks at its n-th operation, for every n: each transfer
-/// completes once, both ends get the reason, no memory is lost.
+/// Cuts the connection at its n-th operation, for every n, while transfers and messages are in progress. Each
+/// transfer completes once, both ends get the reason, and no memory leaks.
 #[tokio::test(start_paused = true)]
 async fn cut_anywhere() {
     let mut whole = 0;
@@ -88,7 +88,7 @@ async fn transfers(ends: &mut Ends) -> bool {
     false
 }
 
-/// A peer that is a bare queue pair.
+/// A peer that uses the queue pair directly.
 struct Raw {
     qp: SimQueuePair,
     done: Vec<Completion>,
@@ -213,7 +213,7 @@ async fn rule_breakers_are_cut_off() {
         drop((server, raw));
         assert_eq!(arena.usage().used, 0);
     }
-    // More messages than credits find no receive: the fabric ends it.
+    // Messages beyond the credits find no receive: the fabric ends the connection.
     let (mut server, mut raw) = raw_client(&arena).await;
     for _ in 0..50 {
         raw.send(&data(600, 10_000), None);
@@ -254,7 +254,7 @@ async fn stray_invalidations_end_the_connection() {
         raw.send(&stray, Some(stags[1]));
         let why = ends_with(&mut server, &mut raw).await;
         assert!(matches!(why, SmbDirectError::Peer(Violation::Invalidation)), "{why:?}");
-        // A single one, with the first fragment instead of the last, is the message's.
+        // A single invalidation with the first fragment, instead of the last, belongs to the message.
         let (mut server, mut raw) = raw_client(&arena).await;
         let source = Exposed::Source(payload(b"secret", 6));
         let stag = server.expose(source, Rights::RemoteRead).expect("a registration").stag;
@@ -265,7 +265,7 @@ async fn stray_invalidations_end_the_connection() {
             panic!("{event:?}")
         };
         assert_eq!((sg_to_vec(&data).len(), which), (1200, stag));
-        // This side's invalidation comes too late, and gets an error instead of ending the connection.
+        // This side's invalidation is too late: it gets an error, and the connection continues.
         server.invalidate(stag).expect("it is open");
         let (event, _) =
             tokio::join!(server.event(), tokio::time::timeout(Duration::from_secs(1), raw.next()));
@@ -283,7 +283,7 @@ async fn tiny_fragments_hold_little() {
     for left in (0..1000).rev() {
         let room = arena.try_alloc(4096, Class::Payload).expect("memory");
         raw.qp.post(WrId(1), Wr::Recv(room)).expect("room");
-        // No faster than the credits.
+        // Sends no faster than the credits allow.
         raw.send(&data(1, left), None);
         if left > 0 {
             let (quiet, _) = tokio::join!(
@@ -303,7 +303,7 @@ async fn tiny_fragments_hold_little() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Whatever a peer sends, the end is a typed reason and no memory is lost.
+    /// Whatever a peer sends, the connection ends with a typed reason and no memory leaks.
     #[test]
     fn arbitrary_peers(messages in prop::collection::vec((any::<[u8; 24]>(), 0usize..1400, any::<bool>(), 0u32..400), 1..30)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");

@@ -21,7 +21,7 @@ fn small() -> SmbDirectOptions {
     SmbDirectOptions { max_send_size: 1364, max_receive_size: 1364, ..SmbDirectOptions::default() }
 }
 
-/// The bytes that passed a relay, in order, and whether the client sent them.
+/// The messages that passed the relay, in order, and whether the client sent each.
 type Recording = Arc<Mutex<Vec<(bool, Vec<u8>)>>>;
 
 async fn connected(options: Options, recording: Option<Recording>) -> Ends {
@@ -172,7 +172,7 @@ async fn tshark_dissects_it() {
             "-o",
             "tcp.desegment_tcp_streams:FALSE",
             "-Y",
-            // The times of grants are not deterministic.
+            // Grants are excluded: their timing is not deterministic.
             "smb_direct && !(smb_direct.data_length == 0)",
             "-r",
         ])
@@ -194,7 +194,7 @@ async fn tshark_dissects_it() {
     assert_eq!(text.lines().collect::<Vec<_>>(), want, "{}", String::from_utf8_lossy(&tshark.stderr));
 }
 
-/// Passes bytes on both ways and records them.
+/// Relays bytes in both directions and records them.
 async fn relay(to: SocketAddr, recording: Recording) -> SocketAddr {
     let listener = TcpListener::bind(ANY).await.expect("a port");
     let at = listener.local_addr().expect("bound");
@@ -218,7 +218,8 @@ async fn relay(to: SocketAddr, recording: Recording) -> SocketAddr {
     at
 }
 
-/// A capture file of a recording: Ethernet, IPv4 and TCP made up around it, one packet for each MPA frame or FPDU.
+/// Encodes a recording as a capture file with invented Ethernet, IPv4 and TCP headers, one packet per MPA frame or
+/// FPDU.
 fn pcap(recording: &[(bool, Vec<u8>)]) -> Vec<u8> {
     let mut out = Vec::new();
     for word in [0xA1B2_C3D4_u32, 0x0004_0002, 0, 0, 65535, 1] {
@@ -253,7 +254,8 @@ fn pcap(recording: &[(bool, Vec<u8>)]) -> Vec<u8> {
     out
 }
 
-/// The length of the MPA frame (RFC 5044 7.1) or FPDU (RFC 5044 3) at the start of a stream, if it is all there.
+/// Length of the MPA frame (RFC 5044 7.1) or FPDU (RFC 5044 3) at the start of a stream; `None` if it is
+/// incomplete.
 fn unit(stream: &[u8], started: bool) -> Option<usize> {
     let length = |at: usize| Some(usize::from(u16::from_be_bytes([*stream.get(at)?, *stream.get(at + 1)?])));
     let n = if started { (2 + length(0)?).next_multiple_of(4) + 4 } else { 20 + length(18)? };

@@ -1,4 +1,4 @@
-//! Two connected ends: over the simulated fabric, under faults and attack, over `iwarp`.
+//! Two connected ends: over the simulated fabric, with faults and attacks, and over `iwarp`.
 
 mod connection;
 mod counters;

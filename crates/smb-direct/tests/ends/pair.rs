@@ -18,7 +18,7 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Connected over `sim`.
+    /// Connects two ends over `sim`.
     pub async fn new(fabric: Options, options: SmbDirectOptions) -> Ends {
         let arena = Arena::new(32 << 20).expect("a mapping");
         Ends::try_new(fabric, [options.clone(), options], arena).await.expect("a connection")
@@ -90,7 +90,7 @@ pub fn bytes(length: usize, salt: usize) -> Vec<u8> {
     (0..length).map(|i| ((i + salt) * 31 + (i >> 8)) as u8).collect()
 }
 
-/// As a payload, in pieces of `piece` bytes.
+/// Splits `data` into a payload of `piece`-byte buffers.
 pub fn payload(data: &[u8], piece: usize) -> Sg {
     data.chunks(piece).map(|c| IoBuf::from(c.to_vec())).collect()
 }
