@@ -1,7 +1,7 @@
-//! What an I/O costs this client: many random reads (or writes) in flight at a time on one core.
-//! `depth HOST:PORT SHARE PATH [read|write] [BYTES] [DEPTH] [SECONDS]`, with the user in `SMB_USER` and the password in
-//! `SMB_PASSWORD`; `SMB_TRANSPORT=rdma` for SMB Direct, on `SMB_RDMA_PORT`; signed where the server or
-//! `SMB_SIGN=1` demands it.
+//! Measures the cost of an I/O for this client: random reads (or writes), DEPTH of them in flight, on one core.
+//! `depth HOST:PORT SHARE PATH [read|write] [BYTES] [DEPTH] [SECONDS]`, with the user in `SMB_USER` and the
+//! password in `SMB_PASSWORD`. `SMB_TRANSPORT=rdma` selects SMB Direct, on `SMB_RDMA_PORT`. The session is signed
+//! if the server or `SMB_SIGN=1` demands it.
 
 mod user;
 
@@ -14,7 +14,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use smb_client::{Client, File, OpenOptions, RequestError, TransportChoice};
 
-/// Bytes of the file.
+/// Size of the file in bytes.
 const FILE: u64 = 64 << 20;
 
 #[tokio::main(flavor = "current_thread")]
@@ -94,7 +94,7 @@ async fn fill(arena: &Arena, bytes: usize) -> Sg {
     bufs.into_iter().map(IoBufMut::freeze).collect()
 }
 
-/// Time that this process has spent on a processor.
+/// Processor time of this process.
 fn cpu() -> Duration {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(t.tv_sec as u64, t.tv_nsec as u32)

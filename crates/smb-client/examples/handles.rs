@@ -1,6 +1,7 @@
-//! What opening and closing a file costs: one existing file for each of many in flight, opened and closed in turns.
-//! `handles HOST:PORT SHARE [ordinary|persistent] [DEPTH] [SECONDS]`, with the user in `SMB_USER` and the password in
-//! `SMB_PASSWORD`. It fails if the share has no persistent handles and they were asked for.
+//! Measures the cost of opening and closing files: DEPTH tasks in parallel, each opens and closes its own existing
+//! file in a loop.
+//! `handles HOST:PORT SHARE [ordinary|persistent] [DEPTH] [SECONDS]`, with the user in `SMB_USER` and the password
+//! in `SMB_PASSWORD`. It fails if persistent handles are requested but the share does not support them.
 
 mod user;
 
@@ -44,7 +45,7 @@ fn name(n: usize) -> String {
     format!("handle-{n}")
 }
 
-/// Opens and closes a file until a time; how often.
+/// Opens and closes a file until a given time; returns how often.
 async fn in_turns(
     env: &Env,
     tree: &Tree,

@@ -23,7 +23,7 @@ use crate::setup::rdma::{PATIENCE, candidates};
 use crate::setup::{self, LoggedOn, Negotiated, dial, dial_direct, no_rdma, within};
 use crate::{ConnectError, ConnectOptions, RequestError, Share, TransportChoice, Tree, WhyNotRdma, pipe};
 
-/// A session. Cloning is cheap; the connections close when the last clone, tree and file are gone.
+/// A session. Cloning is cheap. The connections close when the last clone, tree and file are dropped.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) inner: Arc<Inner>,
@@ -37,13 +37,13 @@ pub(crate) struct Inner {
     pub(crate) env: Env,
     pub(crate) negotiated: Negotiated,
     pub(crate) session: Arc<Channel>,
-    /// The connection that logged on.
+    /// The connection on which the session was created.
     pub(crate) first: Arc<Link>,
-    /// The SMB Direct connection that joined it.
+    /// The SMB Direct connection that was added as a second channel.
     pub(crate) second: Mutex<Second>,
     /// A connection has tried to become a channel of the session: see [`WhyNotRdma::BoundOnce`].
     binding_tried: AtomicBool,
-    /// That `first` is lost has been counted.
+    /// Whether the loss of `first` has been counted.
     pub(crate) first_lost: AtomicBool,
     pub(crate) renewals: AtomicU64,
     pub(crate) renewing: tokio::sync::Mutex<()>,
@@ -60,26 +60,26 @@ pub enum TransportKind {
     Rdma,
 }
 
-/// How a client is connected now.
+/// Transport and protection of a client's connection.
 #[derive(Clone, Debug)]
 pub struct TransportReport {
     /// The transport of I/O.
     pub kind: TransportKind,
     /// The dialect: 0x0202 to 0x0311.
     pub dialect: u16,
-    /// How messages are signed; `None`: they are not, or they are encrypted.
+    /// The signing algorithm; `None` if messages are not signed, or are encrypted.
     pub signing: Option<SigningAlgorithm>,
-    /// How messages are encrypted; `None`: they are not.
+    /// The cipher; `None` if messages are not encrypted.
     pub cipher: Option<Cipher>,
-    /// Why it is not SMB Direct.
+    /// Why SMB Direct is not used; `None` if it is.
     pub why_not_rdma: Option<WhyNotRdma>,
 }
 
 impl Client {
-    /// Connects to a server and logs on: `host` is its name or address.
+    /// Connects to a server and logs on. `host` is its name or address.
     ///
     /// # Errors
-    /// See [`ConnectError`]. With [`TransportChoice::Auto`], RDMA that cannot be had is none.
+    /// See [`ConnectError`]. With [`TransportChoice::Auto`], unavailable RDMA is not an error.
     pub async fn connect(
         host: &str,
         options: ConnectOptions,
@@ -110,8 +110,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Connects over a queue pair that the caller has connected: another fabric than iWARP, or a simulated
-    /// one.
+    /// Connects over a queue pair that the caller has connected: another fabric than iWARP, or a simulated one.
     ///
     /// # Errors
     /// See [`ConnectError`].
@@ -131,11 +130,11 @@ impl Client {
         .await
     }
 
-    /// Makes a queue pair that the caller has connected to the same server a channel of the session; I/O uses
-    /// it from then on. A session has at most one such.
+    /// Makes a queue pair, which the caller has connected to the same server, a channel of the session. I/O then
+    /// uses it. A session has at most one such channel.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// Why the channel cannot be added.
     pub async fn join_over(&self, queue_pair: Box<dyn QueuePair>) -> Result<(), WhyNotRdma> {
         self.may_join()?;
         let (arena, env) = (self.inner.arena.clone(), self.inner.env.clone());
@@ -150,7 +149,7 @@ impl Client {
         joined.await.map_err(|e| failed(e.to_string()))
     }
 
-    /// How it is connected now.
+    /// Reports the transport and protection in use now.
     pub fn transport(&self) -> TransportReport {
         let inner = &self.inner;
         let kind = if inner.link().direct.is_some() { TransportKind::Rdma } else { TransportKind::Tcp };
@@ -167,17 +166,17 @@ impl Client {
         }
     }
 
-    /// Whether the server identifies itself (MS-SMB2 2.2.4, ServerGuid). Windows and Samba do, the kernel's ksmbd does not.
+    /// Whether the server sends a ServerGuid (MS-SMB2 2.2.4). Windows and Samba do; Linux's ksmbd does not.
     pub fn is_identified(&self) -> bool {
         self.inner.negotiated.server_guid != Guid([0; 16])
     }
 
-    /// The counters of SMB Direct; `None` without it.
+    /// The counters of SMB Direct; `None` if the transport is TCP.
     pub fn counters(&self) -> Option<Counters> {
         self.inner.link().connection.direct_counters()
     }
 
-    /// Its performance counters: SMB Client Shares, and SMB Direct Connection where there is one.
+    /// The client's performance counters: SMB Client Shares, and SMB Direct Connection if there is one.
     pub fn registry(&self) -> &Registry {
         &self.inner.registry
     }
@@ -185,12 +184,12 @@ impl Client {
     /// Opens a share.
     ///
     /// # Errors
-    /// [`RequestError`]; among others STATUS_BAD_NETWORK_NAME where there is no such share.
+    /// [`RequestError`]; for example STATUS_BAD_NETWORK_NAME if the share does not exist.
     pub async fn tree(&self, share: &str) -> Result<Tree, RequestError> {
         Tree::connect(self, share).await
     }
 
-    /// The server's shares, IPC$ among them.
+    /// Lists the server's shares, including IPC$.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -204,7 +203,7 @@ impl Client {
     /// Ends the session: the server closes its open files. Every later request fails.
     ///
     /// # Errors
-    /// [`RequestError`]; the connections are closed all the same.
+    /// [`RequestError`]; the connections are closed anyway.
     pub async fn logoff(&self) -> Result<(), RequestError> {
         let request = Request::new(Command::LOGOFF, &LogoffRequest {});
         let said = match request {
@@ -215,7 +214,7 @@ impl Client {
         said
     }
 
-    /// The arena that the client's buffers come from.
+    /// The arena of the client's buffers.
     pub fn arena(&self) -> &Arena {
         &self.inner.arena
     }
@@ -260,7 +259,7 @@ impl Client {
         Ok(client)
     }
 
-    /// MS-SMB2 3.2.5.5: asks the server to confirm the negotiation, where the keys do not depend on it.
+    /// MS-SMB2 3.2.5.5: asks the server to confirm the negotiation, if the keys do not depend on it.
     async fn validate(&self) -> Result<(), ConnectError> {
         let inner = &self.inner;
         if inner.negotiated.dialect >= 0x0311 || inner.options.dialect_max < 0x0300 {
@@ -271,7 +270,7 @@ impl Client {
         setup::validate(connection, tree.id(), inner.guid, &inner.options, &inner.negotiated).await
     }
 
-    /// Whether SMB Direct makes sense here.
+    /// Checks whether the session may get an SMB Direct channel.
     fn may_join(&self) -> Result<(), WhyNotRdma> {
         if self.inner.negotiated.dialect < 0x0300 {
             return Err(WhyNotRdma::Dialect(self.inner.negotiated.dialect));
@@ -285,7 +284,7 @@ impl Client {
         Ok(())
     }
 
-    /// Looks for an interface with RDMA and makes a connection to it a channel of the session.
+    /// Finds an RDMA interface of the server, connects to it, and makes that connection a channel of the session.
     pub(crate) async fn join_rdma(&self) -> Result<(), WhyNotRdma> {
         self.may_join()?;
         if !self.inner.negotiated.server_capabilities.contains(Capabilities::MULTI_CHANNEL) {
@@ -298,7 +297,7 @@ impl Client {
         let mut why = WhyNotRdma::NotAnnounced;
         for address in candidates(&interfaces, self.inner.options.rdma_port) {
             if self.inner.may_not_bind() {
-                break; // `why` says how the one attempt went
+                break; // `why` holds the result of the one allowed attempt
             }
             let (arena, env) = (self.inner.arena.clone(), self.inner.env.clone());
             let attempt = async {
@@ -352,7 +351,7 @@ impl Client {
     }
 }
 
-/// Stands for a connection that was made elsewhere.
+/// Placeholder address of a connection that the caller made.
 const UNKNOWN_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
 
 impl Inner {
@@ -364,7 +363,7 @@ impl Inner {
         self.negotiated.dialect
     }
 
-    /// Whether everything of the session is encrypted.
+    /// Whether the whole session is encrypted.
     pub(crate) fn encrypts(&self) -> bool {
         self.session.encrypt
     }

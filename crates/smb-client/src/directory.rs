@@ -1,4 +1,4 @@
-//! Listing a directory (MS-SMB2 3.2.4.17).
+//! Lists a directory (MS-SMB2 3.2.4.17).
 
 use smb_wire::fscc::{DirectoryEntries, FileInfoClass};
 use smb_wire::msg::{QueryDirectoryFlags, QueryDirectoryRequest, QueryDirectoryResponse};
@@ -8,7 +8,7 @@ use crate::connection::Request;
 use crate::file::File;
 use crate::{Metadata, RequestError, io};
 
-/// A directory being listed.
+/// An open directory and the state of its listing.
 pub struct Dir {
     file: File,
     pattern: Utf16Buf,
@@ -18,9 +18,9 @@ pub struct Dir {
 /// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {
-    /// Its name. Invalid UTF-16 in it shows as U+FFFD.
+    /// The name. Invalid UTF-16 is replaced by U+FFFD.
     pub name: String,
-    /// The file's number, unique in its volume; 0 where the server has none.
+    /// The file's number, unique in its volume; 0 if the server has none.
     pub file_id: u64,
     /// Its attributes.
     pub metadata: Metadata,
@@ -28,7 +28,7 @@ pub struct DirEntry {
 
 /// The maximum size of one request, in bytes.
 const BATCH: u32 = 256 << 10;
-/// Batches in a row with nothing but `.` and `..`, after which the listing ends.
+/// The listing ends after this many consecutive batches with only `.` and `..`.
 const EMPTY_MAX: u32 = 4;
 
 impl Dir {
@@ -36,7 +36,7 @@ impl Dir {
         Dir { file, pattern: Utf16Buf::from(if pattern.is_empty() { "*" } else { pattern }), done: false }
     }
 
-    /// The next entries, without `.` and `..`; none when there are no more.
+    /// Returns the next entries, without `.` and `..`; an empty list at the end.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -57,7 +57,7 @@ impl Dir {
             };
             let request = Request::new(Command::QUERY_DIRECTORY, &body)?.charged(most as usize);
             let response = tree.call(request).await?;
-            // MS-SMB2 3.3.5.18: NO_SUCH_FILE where nothing matched at all.
+            // MS-SMB2 3.3.5.18: the server returns NO_SUCH_FILE if no name matches.
             if matches!(response.header.status, NtStatus::NO_MORE_FILES | NtStatus::NO_SUCH_FILE) {
                 self.done = true;
                 break;
@@ -84,7 +84,7 @@ impl Dir {
         Ok(Vec::new())
     }
 
-    /// All remaining entries.
+    /// Returns all remaining entries.
     ///
     /// # Errors
     /// [`RequestError`].

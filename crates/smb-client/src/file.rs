@@ -19,10 +19,11 @@ use crate::io::{self, ReadCall, WriteCall};
 use crate::tree::Tree;
 use crate::{Metadata, RequestError, Times, path};
 
-/// The longest security descriptor that is read: as long as MS-SMB2 lets a server keep one.
+/// The longest security descriptor that is read: the maximum that MS-SMB2 lets a server store.
 const SECURITY_MOST: u32 = 64 << 10;
 
-/// An open file or directory. Cloning is cheap; the last clone's end closes it without waiting, [`File::close`] with.
+/// An open file or directory. Cloning is cheap. Dropping the last clone closes it without waiting; [`File::close`]
+/// waits.
 #[derive(Clone)]
 pub struct File {
     pub(crate) inner: Arc<Inner>,
@@ -48,7 +49,7 @@ impl File {
         self.inner.persistent
     }
 
-    /// Its attributes when it was opened.
+    /// The attributes at the time of the open.
     pub fn opened(&self) -> &Metadata {
         &self.inner.opened
     }
@@ -58,32 +59,32 @@ impl File {
         &self.inner.tree
     }
 
-    /// Bytes that one [`File::submit_read`] brings at most; may grow while the server grants more credits.
+    /// Maximum number of bytes for one [`File::submit_read`]; may grow while the server grants more credits.
     pub fn max_read(&self) -> u32 {
         io::max_read(&self.inner.tree, &self.inner.tree.link())
     }
 
-    /// Bytes that one [`File::submit_write`] takes at most.
+    /// Maximum number of bytes for one [`File::submit_write`].
     pub fn max_write(&self) -> u32 {
         io::max_write(&self.inner.tree, &self.inner.tree.link())
     }
 
-    /// Puts a READ in flight: up to `length` bytes (at most [`File::max_read`]) from `offset`. Its result is shorter at
-    /// the end of the file, and empty behind it.
+    /// Sends a READ of up to `length` bytes (at most [`File::max_read`]) from `offset`. The result is shorter at
+    /// the end of the file, and empty beyond it.
     pub fn submit_read(&self, offset: u64, length: u32) -> ReadCall {
         io::read(self, offset, length, None)
     }
 
-    /// Puts a WRITE in flight: the first [`File::max_write`] bytes of `data` at most. Its result is how many were
+    /// Sends a WRITE of at most the first [`File::max_write`] bytes of `data`. The result is the number of bytes
     /// written.
     pub fn submit_write(&self, offset: u64, data: Sg) -> WriteCall {
         io::write(self, offset, data)
     }
 
-    /// Reads `length` bytes, in as many requests as it takes, all in flight together. Shorter at the end of the file.
+    /// Reads `length` bytes with as many parallel requests as needed. The result is shorter at the end of the file.
     ///
     /// # Errors
-    /// [`RequestError`]; [`RequestError::NoMemory`] for more than half of the arena, which holds the result.
+    /// [`RequestError`]; [`RequestError::NoMemory`] if the result needs more than half of the arena.
     pub async fn read_at(&self, offset: u64, length: u32) -> Result<Sg, RequestError> {
         if length > io::holdable(&self.inner.tree) {
             return Err(RequestError::NoMemory { needed: length });
@@ -111,12 +112,12 @@ impl File {
         Ok(out)
     }
 
-    /// Reads up to `length` bytes into the caller's buffers with one request: by RDMA without a copy. The buffers come
-    /// back with what was read as their filled length, and how much that is together; or others of the same size, if
-    /// the SMB Direct channel was lost meanwhile.
+    /// Reads up to `length` bytes into the caller's buffers with one request; zero-copy with RDMA. Returns the
+    /// buffers, with their filled lengths set, and the number of bytes read. If the SMB Direct channel is lost
+    /// meanwhile, other buffers of the same size are returned.
     ///
     /// # Errors
-    /// [`RequestError`]; the buffers go back to their arena.
+    /// [`RequestError`]; the buffers return to their arena.
     pub async fn read_into(
         &self,
         offset: u64,
@@ -126,7 +127,7 @@ impl File {
         io::read(self, offset, length, Some(buffers)).into_buffers().await
     }
 
-    /// Writes `data`, in as many requests as it takes, all in flight together; the number of bytes written.
+    /// Writes `data` with as many parallel requests as needed; returns the number of bytes written.
     ///
     /// # Errors
     /// [`RequestError`]; parts may have been written.
@@ -153,7 +154,7 @@ impl File {
         Ok(written)
     }
 
-    /// Makes what was written durable.
+    /// Makes earlier writes durable.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -163,7 +164,7 @@ impl File {
         response.body::<FlushResponse>().map(|_| ())
     }
 
-    /// Its present attributes.
+    /// Returns the current attributes.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -173,7 +174,7 @@ impl File {
         Ok(Metadata::from(&FileNetworkOpenInformation::decode(&bytes)?))
     }
 
-    /// Cuts it or lengthens it with zeros, to `length` bytes.
+    /// Truncates the file or extends it with zeros, to `length` bytes.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -191,7 +192,7 @@ impl File {
         self.set_basic(times, FileAttributes::empty()).await
     }
 
-    /// Sets attributes; those of a file that has none are [`FileAttributes::NORMAL`].
+    /// Sets attributes; an empty set becomes [`FileAttributes::NORMAL`].
     ///
     /// # Errors
     /// [`RequestError`].
@@ -200,7 +201,7 @@ impl File {
         self.set_basic(Times::default(), attributes).await
     }
 
-    /// MS-FSCC 2.4.7: a time of zero, and no attributes, mean what there is.
+    /// MS-FSCC 2.4.7: a time of zero and an empty set of attributes leave the value unchanged.
     async fn set_basic(&self, times: Times, file_attributes: FileAttributes) -> Result<(), RequestError> {
         let or_zero = |t: Option<FileTime>| t.unwrap_or(FileTime::ZERO);
         let mut buffer = Vec::with_capacity(FileBasicInformation::LEN);
@@ -215,7 +216,8 @@ impl File {
         self.set_info(FileInfoClass::BASIC, &buffer).await
     }
 
-    /// Its security descriptor (MS-DTYP 2.4.6, self-relative): owner, group and access control list. Needs READ_CONTROL.
+    /// Returns the security descriptor (MS-DTYP 2.4.6, self-relative): owner, group and access control list. Needs
+    /// READ_CONTROL.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -224,7 +226,7 @@ impl File {
         self.query_parts(InfoType::SECURITY, 0, parts, SECURITY_MOST).await
     }
 
-    /// Replaces its access control list by that of a security descriptor. Needs WRITE_DAC.
+    /// Replaces the access control list by that of `descriptor`. Needs WRITE_DAC.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -232,8 +234,8 @@ impl File {
         self.set(InfoType::SECURITY, 0, SecurityInformation::DACL, descriptor).await
     }
 
-    /// Sets whether the file is deleted when its last handle closes, also by the end of the connection (MS-FSCC 2.4.11).
-    /// Needs DELETE access.
+    /// Sets whether the file is deleted when its last handle closes, for example at the end of the connection
+    /// (MS-FSCC 2.4.11). Needs DELETE access.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -243,10 +245,11 @@ impl File {
         self.set_info(FileInfoClass::DISPOSITION, &buffer).await
     }
 
-    /// Renames or moves it; an existing file of the new name is replaced if `replace` says so. Needs DELETE access.
+    /// Renames or moves the file. If `replace` is set, an existing file of the new name is replaced. Needs DELETE
+    /// access.
     ///
     /// # Errors
-    /// [`RequestError`]; STATUS_OBJECT_NAME_COLLISION for an existing file that is not replaced.
+    /// [`RequestError`]; STATUS_OBJECT_NAME_COLLISION if a file of that name exists and is not to be replaced.
     pub async fn rename(&self, to: &str, replace: bool) -> Result<(), RequestError> {
         let name = path::encode(to)?;
         let mut buffer = Vec::new();
@@ -256,7 +259,7 @@ impl File {
         self.set_info(FileInfoClass::RENAME, &buffer).await
     }
 
-    /// Closes it: every later request on it fails.
+    /// Closes the file: every later request on it fails.
     ///
     /// # Errors
     /// [`RequestError`].

@@ -1,4 +1,4 @@
-//! READ and WRITE: in messages, or by RDMA (MS-SMB2 3.2.4.6, 3.2.4.7).
+//! READ and WRITE, with payload in the message or by RDMA (MS-SMB2 3.2.4.6, 3.2.4.7).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,15 +19,15 @@ use crate::file::File;
 use crate::link::{Direct, Link};
 use crate::tree::Tree;
 
-/// Room for one buffer descriptor; the connection fills it in.
+/// Placeholder for one buffer descriptor, which the connection fills in.
 const DESCRIPTOR: [u8; 16] = [0; 16];
 
-/// The use of SMB Direct for a share: RDMA payload would not be encrypted.
+/// The SMB Direct parameters of a share; `None` if the share is encrypted, because RDMA payload would not be.
 fn direct(tree: &Tree, link: &Link) -> Option<Direct> {
     link.direct.filter(|_| !tree.is_encrypted())
 }
 
-/// The size that the credits seen so far permit, in bytes; there is always at least one credit.
+/// The size that the highest number of credits so far permits, in bytes; at least one credit.
 pub(crate) fn affordable(link: &Link, most: u32) -> u32 {
     let credits = link.connection.credits_seen().clamp(1, u32::from(u16::MAX)) as usize;
     most.min(u32::try_from(credits * CREDIT).unwrap_or(u32::MAX))
@@ -38,7 +38,7 @@ pub(crate) fn max_read(tree: &Tree, link: &Link) -> u32 {
     affordable(link, most).min(holdable(tree))
 }
 
-/// The maximum payload in the arena at a time for one caller, in bytes (see [`arena::Arena::alloc_sg`]).
+/// Maximum payload that one caller may hold in the arena at a time, in bytes (see [`arena::Arena::alloc_sg`]).
 pub(crate) fn holdable(tree: &Tree) -> u32 {
     u32::try_from(tree.client().arena().budget() / 2).unwrap_or(u32::MAX)
 }
@@ -48,28 +48,29 @@ pub(crate) fn max_write(tree: &Tree, link: &Link) -> u32 {
     affordable(link, most)
 }
 
-/// One request and what may be needed to send it again.
+/// One request, and the state needed to send it again.
 struct Sent {
     file: File,
     offset: u64,
     link: Arc<Link>,
     renewals: u64,
     state: State,
-    /// Times that it was sent again.
+    /// How often it was sent again.
     again: u32,
-    /// The same may have been done by a channel that was lost.
+    /// Whether a lost channel may already have executed it.
     replay: bool,
 }
 
 enum State {
     Call(Result<Call, Option<RequestError>>),
-    /// The action required before it is sent again.
+    /// A step that must complete before it is sent again.
     Repair(BoxFuture<Result<(), RequestError>>),
-    /// To be sent again now.
+    /// Must be sent now.
     Ready,
 }
 
-/// Times that a WRITE waits for what a lost channel has begun, each twice as long as the one before.
+/// How often a WRITE waits until the server has finished the requests of a lost channel. Each wait is twice the
+/// last.
 const REPLAYS: u32 = 10;
 const REPLAY_PAUSE: Duration = Duration::from_millis(10);
 
@@ -86,7 +87,7 @@ impl Sent {
         self.state = State::Call(request.map(|r| tree.send(&self.link, r)).map_err(Some));
     }
 
-    /// Its answer; `None` where it must be sent again, which is possible now.
+    /// Returns the response, or `None` if the caller must send the request again now.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Response>, RequestError>> {
         loop {
             match &mut self.state {
@@ -110,7 +111,7 @@ impl Sent {
         }
     }
 
-    /// The action required before sending it again, if that may help.
+    /// Returns the step that is required before the request is sent again; `None` if it must not be.
     fn repair(
         &mut self,
         done: &Result<Response, RequestError>,
@@ -121,7 +122,7 @@ impl Sent {
                 let (client, renewals) = (self.file.inner.tree.client().clone(), self.renewals);
                 Some(Box::pin(async move { client.inner.renew(renewals).await }))
             }
-            // MS-SMB2 3.3.5.2.10: requests of the lost channel are not done yet.
+            // MS-SMB2 3.3.5.2.10: the server has not finished the requests of the lost channel.
             Ok(r)
                 if self.replay && r.header.status == NtStatus::FILE_NOT_AVAILABLE && self.again < REPLAYS =>
             {
@@ -148,11 +149,11 @@ pub(crate) fn read(file: &File, offset: u64, length: u32, into: Option<SgMut>) -
     call
 }
 
-/// A READ in flight: its payload, as a future. Dropping it cancels the READ.
+/// A READ in flight: a future that returns its payload. Dropping it cancels the READ.
 pub struct ReadCall {
     sent: Sent,
     length: u32,
-    /// The caller's buffers: the part for each, and the destination of data in a message.
+    /// Capacities of the caller's buffers; `into` receives data that arrives in a message.
     room: Option<SmallVec<[usize; 2]>>,
     into: Option<SgMut>,
 }
@@ -201,7 +202,7 @@ impl ReadCall {
         }
     }
 
-    /// The caller's buffers back, filled; others of the same size where a lost channel took them along.
+    /// Returns the caller's buffers, filled; other buffers of the same size if a lost channel still holds them.
     pub(crate) async fn into_buffers(mut self) -> Result<(SgMut, u32), RequestError> {
         let mut response = std::future::poll_fn(|cx| self.poll_response(cx)).await?;
         let (head, length) = head(&response, self.length)?;
@@ -246,12 +247,12 @@ impl Future for ReadCall {
     }
 }
 
-/// The head of a READ's answer, and how many bytes were read.
+/// Decodes the fixed part of a READ response; returns it and the number of bytes read.
 fn head(response: &Response, asked: u32) -> Result<(ReadResponse, u32), RequestError> {
     match response.header.status {
-        // MS-SMB2 3.3.5.12: nothing from here on.
+        // MS-SMB2 3.3.5.12: there is no data from this offset on.
         NtStatus::END_OF_FILE => return Ok((ReadResponse::default(), 0)),
-        // The message of a pipe continues.
+        // A pipe's message continues.
         NtStatus::BUFFER_OVERFLOW => {}
         _ => response.success()?,
     }
@@ -263,7 +264,7 @@ fn head(response: &Response, asked: u32) -> Result<(ReadResponse, u32), RequestE
     Ok((head, length))
 }
 
-/// The payload inside a READ's answer.
+/// The payload in a READ response.
 fn payload(response: &Response, head: &ReadResponse) -> Result<Sg, RequestError> {
     let (at, len) = (usize::from(head.data_offset), head.data_length as usize);
     if len == 0 {
@@ -276,8 +277,8 @@ fn payload(response: &Response, head: &ReadResponse) -> Result<Sg, RequestError>
     Ok(sg_slice(&response.message, at, len))
 }
 
-/// The first `length` bytes of buffers that the server has written to. Bytes that it has not written belong
-/// to earlier uses, and are not returned even if the server reports a longer read.
+/// The first `length` bytes of the buffers that the server wrote. Bytes that it did not write are data of earlier
+/// uses. They are not returned even if the server reports a longer read.
 fn filled(mut bufs: SgMut, length: u32) -> Result<SgMut, RequestError> {
     let mut left = length as usize;
     if bufs.iter().map(|b| b.len()).sum::<usize>() < left {
@@ -297,10 +298,11 @@ pub(crate) fn write(file: &File, offset: u64, data: Sg) -> WriteCall {
     call
 }
 
-/// A WRITE in flight: how many bytes were written, as a future. Dropping it cancels the WRITE, which may have happened.
+/// A WRITE in flight: a future that returns the number of bytes written. Dropping it cancels the WRITE, which may
+/// still be executed.
 pub struct WriteCall {
     sent: Sent,
-    /// The data of a write: kept until completion, because it may have to be sent again.
+    /// The data, kept until completion, because it may have to be sent again.
     data: Sg,
     length: u32,
 }

@@ -1,28 +1,28 @@
 //! An asynchronous SMB client: dialects 2.1 to 3.1.1, over TCP and SMB Direct.
 //!
-//! **What it is.** [`Client::connect`] negotiates and logs on; [`Client::tree`] opens a share; [`Tree::open`] a file;
-//! [`File::submit_read`] and [`File::submit_write`] put I/O in flight, as deep as the server's credits allow. Where the
-//! server announces RDMA, an SMB Direct connection joins the session as a second channel and takes the I/O; where not,
-//! [`TransportReport::why_not_rdma`] says why.
+//! **What it is.** [`Client::connect`] negotiates and logs on, [`Client::tree`] opens a share, and [`Tree::open`]
+//! opens a file. [`File::submit_read`] and [`File::submit_write`] send I/O, as many requests in parallel as the
+//! server's credits allow. If the server announces RDMA, an SMB Direct connection becomes the second channel of the
+//! session and carries the I/O. Otherwise [`TransportReport::why_not_rdma`] gives the reason.
 //!
-//! **What it is not.** It keeps no cache, takes no oplocks or leases, and follows no DFS referrals. When its
-//! only connection breaks, the caller gets an error and decides. When the SMB Direct channel breaks, READs,
-//! WRITEs and other idempotent requests continue by TCP, and the channel is made again, unless the session is
-//! signed with AES-GMAC ([`WhyNotRdma::BoundOnce`]). An expired session is renewed.
+//! **What it is not.** It has no cache, requests no oplocks or leases, and does not follow DFS referrals. When its
+//! only connection breaks, the caller gets an error. When the SMB Direct channel breaks, READs, WRITEs and other
+//! idempotent requests continue over TCP. The client then restores the channel, unless the session is signed with
+//! AES-GMAC ([`WhyNotRdma::BoundOnce`]). An expired session is authenticated again.
 //!
-//! **Layout.** `connection/` is one connection: a core without I/O and the task that drives it. `setup/`
-//! makes a session out of connections, `repair.rs` keeps it going. `client.rs`, `tree.rs`, `file.rs`,
-//! `directory.rs`, `pipe.rs` and `transfer.rs` are what callers use.
+//! **Layout.** `connection/` is one connection: a core without I/O, and the task that drives it. `setup/`
+//! establishes sessions on connections; `repair.rs` recovers them. `client.rs`, `tree.rs`, `file.rs`,
+//! `directory.rs`, `pipe.rs` and `transfer.rs` are the public interface.
 //!
-//! **How a value lives.** Payload is in arena buffers and is not copied: a READ's answer is given out as the buffers
-//! that it was received or placed into, a WRITE's buffers are held until its answer is there. On SMB Direct they are
-//! exposed for that one request, and out of the server's reach again before it completes.
+//! **Buffers.** Payload is in arena buffers and is not copied. A READ returns the buffers that received its
+//! payload; a WRITE holds its buffers until the response. On SMB Direct they are exposed for that one request, and
+//! the server's access ends before the request completes.
 //!
-//! **I/O model.** One task per connection, started with [`env::Env::spawn`]; calls are futures and may be
-//! dropped at any time, which cancels them. All types are `Send`.
+//! **I/O model.** One task per connection, started with [`env::Env::spawn`]. Calls are futures; dropping one at any
+//! time cancels it. All types are `Send`.
 //!
-//! **Errors.** [`ConnectError`] until there is a session, [`RequestError`] afterwards; [`Lost`] says what ended a
-//! connection.
+//! **Errors.** [`ConnectError`] until there is a session, [`RequestError`] afterwards. [`Lost`] tells why a
+//! connection ended.
 
 mod client;
 mod connection;

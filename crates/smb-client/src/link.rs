@@ -1,4 +1,4 @@
-//! A connection and what fits through it.
+//! A connection and its size limits.
 
 use arena::Arena;
 use counters::{Opened, Registry};
@@ -11,35 +11,36 @@ use crate::ConnectOptions;
 use crate::connection::{Connection, Limits, Transport};
 use crate::setup::Negotiated;
 
-/// A connection and what fits through it.
+/// A connection and its size limits.
 pub(crate) struct Link {
     pub(crate) connection: Connection,
-    /// Bytes of a READ's answer inside a message at most; likewise the others.
+    /// Maximum bytes of READ payload in a message; `max_write` and `max_transact` are the limits of the other
+    /// requests.
     pub(crate) max_read: u32,
     pub(crate) max_write: u32,
     pub(crate) max_transact: u32,
     pub(crate) direct: Option<Direct>,
 }
 
-/// The additions of SMB Direct.
+/// The additional limits of SMB Direct.
 #[derive(Clone, Copy)]
 pub(crate) struct Direct {
-    /// Payload of this length and more goes by RDMA, in bytes.
+    /// Payload of at least this many bytes is transferred by RDMA.
     pub(crate) threshold: u32,
     pub(crate) channel: DataChannel,
-    /// Bytes by RDMA at most.
+    /// Maximum bytes of a READ by RDMA.
     pub(crate) max_read: u32,
     pub(crate) max_write: u32,
 }
 
-/// A connection to begin with.
+/// The transport of a new connection.
 pub(crate) enum Via {
     Tcp(TcpStream),
     Direct(SmbDirect),
 }
 
 impl Via {
-    /// Starts its task. For SMB Direct also what fits its messages.
+    /// Starts the connection's task. For SMB Direct, also returns the limits of its messages.
     pub(crate) fn start(
         self,
         options: &ConnectOptions,
@@ -59,7 +60,7 @@ impl Via {
     }
 }
 
-/// The connection among the performance counters, by both its addresses.
+/// Adds the connection to the performance counters, named by its two addresses.
 fn count(registry: &Registry, direct: &SmbDirect) -> Opened {
     let [local, remote] = match direct.addresses() {
         Some((local, remote)) => [local.to_string(), remote.to_string()],
@@ -87,7 +88,7 @@ impl Link {
                 direct: None,
             };
         };
-        // Payload without RDMA is sent in messages, which have a maximum size.
+        // Payload without RDMA is sent in messages, whose size is limited.
         let send = fits.max_fragmented_send_size.saturating_sub(MESSAGE_OVERHEAD);
         let receive = fits.max_fragmented_receive_size.saturating_sub(MESSAGE_OVERHEAD);
         // MS-SMB2 3.2.4.6: remote invalidation from 3.0.2 on.
@@ -108,6 +109,6 @@ impl Link {
     }
 }
 
-/// The reserve for the rest of a message beside its payload, in bytes: our servers reserve the same, and no
-/// peer reassembles less than twice this (MS-SMBD 3.1.5.2).
+/// Reserve for the part of a message that is not payload, in bytes. Our servers reserve the same, and every peer
+/// reassembles at least twice this (MS-SMBD 3.1.5.2).
 const MESSAGE_OVERHEAD: u32 = 65_536;

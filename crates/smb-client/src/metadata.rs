@@ -1,4 +1,4 @@
-//! Attributes of a file or a share.
+//! Attributes of a file, and space of a share.
 
 use smb_wire::fscc::{DirectoryEntry, FileNetworkOpenInformation};
 use smb_wire::msg::CreateResponse;
@@ -7,17 +7,17 @@ use smb_wire::{FileAttributes, FileTime};
 /// Attributes of a file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metadata {
-    /// Bytes of the file.
+    /// Length of the file in bytes.
     pub size: u64,
-    /// Bytes allocated for it.
+    /// Allocated space in bytes.
     pub allocated: u64,
     /// When it was created.
     pub created: FileTime,
     /// When it was last read.
     pub accessed: FileTime,
-    /// When its contents last changed.
+    /// When its content last changed.
     pub modified: FileTime,
-    /// When anything of it last changed.
+    /// When its content or metadata last changed.
     pub changed: FileTime,
     /// Its attributes.
     pub attributes: FileAttributes,
@@ -72,25 +72,25 @@ impl From<&DirectoryEntry<'_>> for Metadata {
     }
 }
 
-/// Times to set; `None` does not change one.
+/// Times to set; `None` leaves a time unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     /// Creation.
     pub created: Option<FileTime>,
     /// Last access.
     pub accessed: Option<FileTime>,
-    /// Last change of the contents.
+    /// Last change of the content.
     pub modified: Option<FileTime>,
-    /// Last change of anything.
+    /// Last change of content or metadata.
     pub changed: Option<FileTime>,
 }
 
-/// How full a share's volume is, in bytes.
+/// Space of a share's volume, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// In all.
+    /// Total space.
     pub total: u64,
-    /// Space that the user may still use.
+    /// Space available to the user.
     pub available: u64,
     /// Free space.
     pub free: u64,

@@ -1,4 +1,4 @@
-//! How to connect.
+//! Options for connecting.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use smb_auth::ntlm::initiate::Credentials;
 /// Which transport to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransportChoice {
-    /// SMB Direct where the server announces it and it connects, TCP otherwise.
+    /// SMB Direct if the server announces it and the connection succeeds, TCP otherwise.
     #[default]
     Auto,
     /// TCP only.
     Tcp,
-    /// SMB Direct or nothing.
+    /// SMB Direct only; fails if it is unavailable.
     Rdma,
 }
 
@@ -22,7 +22,7 @@ pub enum TransportChoice {
 pub struct ConnectOptions {
     /// User and credentials.
     pub credentials: Credentials,
-    /// Which transport.
+    /// Which transport to use.
     pub transport: TransportChoice,
     /// TCP port.
     pub port: u16,
@@ -30,24 +30,24 @@ pub struct ConnectOptions {
     pub rdma_port: u16,
     /// Refuse a server that does not sign.
     pub require_signing: bool,
-    /// Encrypt everything; refuse a server that cannot.
+    /// Encrypt all messages; refuse a server that cannot.
     pub encrypt: bool,
-    /// The oldest dialect to accept: 0x0202 to 0x0311.
+    /// The oldest accepted dialect: 0x0202 to 0x0311.
     pub dialect_min: u16,
-    /// The newest to offer.
+    /// The newest offered dialect.
     pub dialect_max: u16,
-    /// Credits to ask for.
+    /// Number of credits to request.
     pub credits: u16,
-    /// How long connecting and logging on may take.
+    /// Maximum time for connecting and logging on.
     pub connect_timeout: Duration,
-    /// How long the server may take to answer a request; each interim response restarts this time.
+    /// Maximum time for a response; each interim response restarts it.
     pub request_timeout: Duration,
-    /// Payload from this length on goes by RDMA where there is SMB Direct, in bytes.
+    /// Payload of at least this many bytes is transferred by RDMA, if SMB Direct is in use.
     pub rdma_threshold: u32,
-    /// Let the server invalidate what was exposed to it (SMB2_CHANNEL_RDMA_V1_INVALIDATE), which saves a work
-    /// request for each I/O; without it everything is invalidated here (SMB2_CHANNEL_RDMA_V1).
+    /// Let the server invalidate the buffers exposed to it (SMB2_CHANNEL_RDMA_V1_INVALIDATE), which saves a work
+    /// request per I/O. Otherwise the client invalidates them (SMB2_CHANNEL_RDMA_V1).
     pub remote_invalidation: bool,
-    /// Where the client counts what it does; `None`: in a registry of its own (see [`crate::Client::registry`]).
+    /// Where the client counts; `None` for a separate registry (see [`crate::Client::registry`]).
     pub counters: Option<Registry>,
 }
 

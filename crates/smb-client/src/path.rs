@@ -4,11 +4,11 @@ use smb_wire::Utf16Buf;
 
 use crate::RequestError;
 
-/// A path in its form on the wire: backslashes, none in front (MS-SMB2 2.2.13); both kinds of separator are
-/// accepted.
+/// Encodes a path for the wire: separated by backslashes, without a leading one (MS-SMB2 2.2.13). Accepts both
+/// kinds of separator.
 ///
 /// # Errors
-/// [`RequestError::Path`] for `.`, `..` and a NUL: no server takes them.
+/// [`RequestError::Path`] for `.`, `..` and NUL: no server accepts them.
 pub(crate) fn encode(path: &str) -> Result<Utf16Buf, RequestError> {
     let mut out = String::with_capacity(path.len());
     for part in path.split(['/', '\\']).filter(|p| !p.is_empty()) {

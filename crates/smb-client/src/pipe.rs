@@ -20,17 +20,17 @@ pub struct Share {
     pub comment: String,
     /// Disk, pipe or printer.
     pub kind: ShareType,
-    /// Administrative: hidden from listings that people see.
+    /// Administrative: hidden from users' listings.
     pub special: bool,
 }
 
-/// Bytes of a fragment.
+/// Maximum fragment length in bytes.
 const FRAGMENT: u16 = 4280;
-/// Bytes of an answer at most.
+/// Maximum length of a response in bytes.
 const ANSWER_MAX: usize = 16 << 20;
 const CALL: u32 = 1;
 
-/// NetrShareEnum at level 1.
+/// Lists the shares with NetrShareEnum, level 1.
 pub(crate) async fn shares(tree: &Tree, host: &str) -> Result<Vec<Share>, RequestError> {
     let pipe = tree.open("srvsvc", OpenOptions::write()).await?;
     let mut bind = Vec::new();
@@ -63,7 +63,7 @@ pub(crate) async fn shares(tree: &Tree, host: &str) -> Result<Vec<Share>, Reques
 }
 
 fn share(name: String, kind: u32, comment: String) -> Share {
-    // MS-SRVS 2.2.2.4: the low bits are the kind.
+    // MS-SRVS 2.2.2.4: the low 16 bits are the kind.
     let shown = match kind & 0xFFFF {
         share_type::DISK => ShareType::DISK,
         share_type::PRINT => ShareType::PRINT,
@@ -72,7 +72,7 @@ fn share(name: String, kind: u32, comment: String) -> Share {
     Share { name, comment, kind: shown, special: kind & share_type::SPECIAL != 0 }
 }
 
-/// Writes to the pipe and reads until the answer is whole.
+/// Writes a request to the pipe and reads until the response is complete.
 async fn transceive(pipe: &File, request: &[u8]) -> Result<Vec<u8>, RequestError> {
     let id = pipe.inner.id;
     let most = u32::from(FRAGMENT);
@@ -90,7 +90,7 @@ async fn transceive(pipe: &File, request: &[u8]) -> Result<Vec<u8>, RequestError
     Ok(answer)
 }
 
-/// The PDUs of an answer, as far as they are all there.
+/// Splits a response into PDUs; ignores an incomplete one at the end.
 fn fragments(bytes: &[u8]) -> impl Iterator<Item = Result<Pdu<'_>, WireError>> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -110,7 +110,7 @@ fn is_whole(answer: &[u8]) -> Result<bool, WireError> {
     Ok(false)
 }
 
-/// The stub of a response, its fragments put together.
+/// Concatenates the stubs of a response's fragments.
 fn joined(answer: &[u8]) -> Result<Vec<u8>, RequestError> {
     let mut stub = Vec::new();
     for fragment in fragments(answer) {

@@ -1,9 +1,9 @@
-//! Recovery of a session: it is authenticated again when it has expired, and works without its SMB Direct
-//! channel until that is restored.
+//! Recovery of a session: authenticates it again after it has expired, and uses the other channel while the SMB
+//! Direct channel is lost.
 //!
 //! Invariants:
 //! 1. A session is authenticated again once for all requests that failed because it had expired.
-//! 2. `ChannelSequence` counts the lost channels: it increases before anything is sent again (MS-SMB2
+//! 2. `ChannelSequence` counts the lost channels. It increases before any request is sent again (MS-SMB2
 //!    3.3.5.2.10), so that the server can recognise late requests of the old channel.
 //! 3. Only idempotent requests are sent again: READ, WRITE of the same bytes, FLUSH and QUERY_INFO.
 
@@ -19,16 +19,16 @@ use crate::connection::{Call, Request, Response};
 use crate::link::Link;
 use crate::{ConnectError, Lost, RequestError, WhyNotRdma, setup};
 
-/// The SMB Direct channel beside the first connection.
+/// The SMB Direct channel, in addition to the first connection.
 #[derive(Default)]
 pub(crate) struct Second {
     link: Option<Arc<Link>>,
-    /// We have dialled it, and so can do it again.
+    /// Whether the client connected it itself, and so can reconnect.
     ours: bool,
     why_not: Option<WhyNotRdma>,
 }
 
-/// How long until a lost channel is sought again; each attempt in vain doubles it, up to the other.
+/// Delay before the client tries to restore a lost channel; each failed attempt doubles it, up to `LONGEST_PAUSE`.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
@@ -37,7 +37,7 @@ impl Second {
         Second { why_not, ..Second::default() }
     }
 
-    /// Takes a channel; false: there is one already.
+    /// Sets the channel. Returns false if there is one already.
     pub(crate) fn set(&mut self, link: Link, ours: bool) -> bool {
         if self.link.as_ref().is_some_and(|l| l.connection.ended().is_none()) {
             return false;
@@ -56,7 +56,7 @@ impl Second {
 }
 
 impl Inner {
-    /// The connection to use now: SMB Direct while there is one.
+    /// The connection to use now: SMB Direct if available.
     pub(crate) fn link(&self) -> Arc<Link> {
         let mut second = self.second.lock();
         let Some(link) = &second.link else { return Arc::clone(&self.first) };
@@ -82,7 +82,7 @@ impl Inner {
         Arc::clone(&self.first)
     }
 
-    /// Whether what was sent by `link` and lost can be sent again by another: then that is ready.
+    /// Whether requests that were lost with `link` can be sent again on another connection.
     pub(crate) fn has_alternative(&self, link: &Arc<Link>) -> bool {
         !Arc::ptr_eq(link, &self.first)
             && !Arc::ptr_eq(link, &self.link())
@@ -103,8 +103,8 @@ impl Inner {
         self.renewals.load(Ordering::Acquire)
     }
 
-    /// Authenticates again, unless that was done since `renewals` was read. The session ends when it fails
-    /// (MS-SMB2 3.2.5.1.6).
+    /// Authenticates the session again, unless another caller did so after `renewals` was read. If this fails, the
+    /// session ends (MS-SMB2 3.2.5.1.6).
     pub(crate) async fn renew(&self, renewals: u64) -> Result<(), RequestError> {
         let _one = self.renewing.lock().await;
         if self.renewals() != renewals {
@@ -133,15 +133,17 @@ impl Inner {
 }
 
 impl Client {
-    /// Authenticates the session again, which happens automatically when it has expired (MS-SMB2 3.2.5.1.6).
+    /// Authenticates the session again. The client does this automatically when the session has expired (MS-SMB2
+    /// 3.2.5.1.6).
     ///
     /// # Errors
-    /// [`RequestError`]; the session is over then.
+    /// [`RequestError`]; the session has then ended.
     pub async fn authenticate_again(&self) -> Result<(), RequestError> {
         self.inner.renew(self.inner.renewals()).await
     }
 
-    /// Sends a request without payload, and again where it must be and may be.
+    /// Sends a request without payload. Sends it again after the session was renewed, or if it is idempotent and
+    /// its channel was lost.
     pub(crate) async fn call(
         &self,
         request: Request,
@@ -162,7 +164,8 @@ impl Client {
     }
 }
 
-/// Seeks the SMB Direct channel again until it is there, the client is gone, or the session may not be joined any more.
+/// Tries to restore the SMB Direct channel until it succeeds, the client is gone, or the session must not be joined
+/// again.
 async fn rejoin(client: Weak<Inner>, env: Env) {
     let mut pause = FIRST_PAUSE;
     loop {

@@ -1,4 +1,4 @@
-//! Holes of files (MS-FSCC 2.3, MS-FSA 2.1.5.10).
+//! Sparse files (MS-FSCC 2.3, MS-FSA 2.1.5.10).
 
 use std::ops::Range;
 
@@ -8,21 +8,22 @@ use smb_wire::msg::FsctlCode;
 
 use crate::{File, RequestError, io};
 
-/// Ranges that one request asks for at most.
+/// Maximum number of ranges in one response.
 const RANGES: u32 = 4096;
 
 impl File {
-    /// Lets it have holes: ranges that take no space and read as zeros (FSCTL_SET_SPARSE).
+    /// Makes the file sparse: it may have holes, which take no space and read as zeros (FSCTL_SET_SPARSE).
     ///
     /// # Errors
-    /// [`RequestError`]; STATUS_INVALID_DEVICE_REQUEST or STATUS_NOT_SUPPORTED where the share has no such files.
+    /// [`RequestError`]; STATUS_INVALID_DEVICE_REQUEST or STATUS_NOT_SUPPORTED if the share does not support sparse
+    /// files.
     pub async fn set_sparse(&self) -> Result<(), RequestError> {
         self.tree().fsctl(FsctlCode::SET_SPARSE, self.inner.id, &[1], 0).await.map(|_| ())
     }
 
-    /// The parts of `range` that hold data, in order and disjoint (FSCTL_QUERY_ALLOCATED_RANGES); the gaps
-    /// read as zeros. For a file with many holes only the first parts: query again behind the last of them.
-    /// Empty: the range is zeros.
+    /// Returns the parts of `range` that hold data, in order and disjoint (FSCTL_QUERY_ALLOCATED_RANGES); the gaps
+    /// read as zeros. If the file has many holes, only the first parts are returned: query again from the end of
+    /// the last one. An empty result means that all of the range is zeros.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -39,7 +40,7 @@ impl File {
         let output = self.tree().fsctl(code, self.inner.id, &input, most).await?;
         let mut parts: Vec<Range<u64>> = Vec::new();
         for part in AllocatedRanges::from_bytes(&output)?.iter() {
-            // Servers may report whole clusters, and so more than was requested.
+            // Servers may report whole clusters, which extend beyond the requested range.
             let end = part.file_offset.checked_add(part.length).ok_or(DISORDER)?;
             let (start, end) = (part.file_offset.max(range.start), end.min(range.end));
             if parts.last().is_some_and(|p| start < p.end) {

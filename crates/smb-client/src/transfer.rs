@@ -1,4 +1,4 @@
-//! Whole files, many requests at a time.
+//! Transfers of whole files, with many requests in parallel.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -10,15 +10,15 @@ use arena::{Sg, sg_len, sg_slice};
 use crate::io::{ReadCall, WriteCall};
 use crate::{File, RequestError};
 
-/// Bytes asked for in one request at most.
+/// Maximum length of one request in bytes.
 const PIECE: u32 = 1 << 20;
-/// Bytes in flight.
+/// Maximum bytes in flight.
 const WINDOW: u64 = 8 << 20;
 
-/// Reads a range of a file in order, ahead of its user.
+/// Reads a range of a file in order, with read-ahead.
 pub struct Download {
     file: File,
-    /// Where the next request begins, and where the last one ends.
+    /// Offset of the next request; `end` is the end of the range.
     next: u64,
     end: u64,
     in_flight: u64,
@@ -26,15 +26,15 @@ pub struct Download {
 }
 
 impl Download {
-    /// From `start` to `end`, or to where the file ends. Nothing is asked for yet.
+    /// Starts a download from `start` to `end`, or to the end of the file. Sends no request yet.
     pub fn new(file: &File, start: u64, end: u64) -> Download {
         Download { file: file.clone(), next: start, end, in_flight: 0, calls: VecDeque::new() }
     }
 
-    /// The next bytes and their offset; `None` at the end. Dropping the future loses nothing.
+    /// Returns the next bytes and their offset; `None` at the end. Dropping the future loses no data.
     ///
     /// # Errors
-    /// [`RequestError`]; the download is of no more use then.
+    /// [`RequestError`]; the download must then not be used again.
     pub async fn next(&mut self) -> Result<Option<(u64, Sg)>, RequestError> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
@@ -53,7 +53,7 @@ impl Download {
             return Poll::Ready(Ok(None));
         }
         if got < length {
-            // Fewer than asked for need not be the end.
+            // A short read is not necessarily the end of the file.
             let (at, rest) = (offset + u64::from(got), length - got);
             self.in_flight += u64::from(rest);
             self.calls.push_front((at, rest, self.file.submit_read(at, rest)));
@@ -73,27 +73,27 @@ impl Download {
     }
 }
 
-/// Writes a file in order, without waiting for each piece.
+/// Writes a file in order, with several requests in flight.
 pub struct Upload {
     file: File,
     next: u64,
-    /// Up to here everything is written.
+    /// All bytes up to this offset are written.
     written: u64,
     in_flight: u64,
     calls: VecDeque<(u64, Sg, WriteCall)>,
 }
 
 impl Upload {
-    /// Begins at `offset`.
+    /// Starts an upload at `offset`.
     pub fn new(file: &File, offset: u64) -> Upload {
         Upload { file: file.clone(), next: offset, written: offset, in_flight: 0, calls: VecDeque::new() }
     }
 
-    /// Appends `data`; waits while too much is in flight. Up to which offset everything is written. If the future is
-    /// dropped, how much of `data` was taken is not known.
+    /// Appends `data`; waits while too many bytes are in flight. Returns the offset up to which all bytes are
+    /// written. If the future is dropped, it is unknown how much of `data` was accepted.
     ///
     /// # Errors
-    /// [`RequestError`]; the upload is of no more use then.
+    /// [`RequestError`]; the upload must then not be used again.
     pub async fn push(&mut self, data: Sg) -> Result<u64, RequestError> {
         let (mut at, length) = (0, sg_len(&data));
         while at < length {
@@ -106,7 +106,7 @@ impl Upload {
         Ok(self.written)
     }
 
-    /// Waits until all is written: up to which offset.
+    /// Waits until all bytes are written; returns the offset of the end.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -115,7 +115,7 @@ impl Upload {
         Ok(self.written)
     }
 
-    /// Up to which offset everything is written.
+    /// The offset up to which all bytes are written.
     pub fn written(&self) -> u64 {
         self.written
     }
@@ -145,7 +145,7 @@ impl Upload {
         }
         self.written = offset + count as u64;
         if count < length {
-            // The rest again, before what comes after it counts as written.
+            // Writes the rest of a short write before later data counts as written.
             let rest = sg_slice(&data, count, length - count);
             let at = offset + count as u64;
             self.in_flight += (length - count) as u64;

@@ -20,7 +20,7 @@ use crate::file::File;
 use crate::link::Link;
 use crate::{Dir, Metadata, OpenOptions, RequestError, Space, path};
 
-/// A tree connect: a share as one session sees it. Cloning is cheap; the last clone's end disconnects.
+/// A tree connect: a share as one session sees it. Cloning is cheap; dropping the last clone disconnects.
 #[derive(Clone)]
 pub struct Tree {
     inner: Arc<Inner>,
@@ -41,12 +41,12 @@ impl Tree {
         let path = Utf16Buf::from(name.as_str());
         let body = TreeConnectRequest { path: path.as_utf16(), ..TreeConnectRequest::default() };
         let mut request = Request::new(Command::TREE_CONNECT, &body)?;
-        // MS-SMB2 3.2.4.1.1: in 3.1.1 it is signed even where signing is not required.
+        // MS-SMB2 3.2.4.1.1: in 3.1.1 this request is signed even if signing is not required.
         request.sign = client.inner.dialect() >= 0x0311;
         let response = client.call(request, |link, r| link.connection.call(r)).await?;
         let answer: TreeConnectResponse = response.body()?;
         let encrypt = answer.share_flags.contains(ShareFlags::ENCRYPT_DATA);
-        // MS-SMB2 3.2.5.5: a share that demands what the connection cannot give is of no use.
+        // MS-SMB2 3.2.5.5: refuses a share that demands encryption if the connection does not support it.
         if encrypt && !client.inner.can_encrypt() {
             return Err(RequestError::Status(NtStatus::ACCESS_DENIED));
         }
@@ -74,12 +74,12 @@ impl Tree {
         self.inner.kind
     }
 
-    /// Whether what goes to this share is encrypted.
+    /// Whether messages to this share are encrypted.
     pub fn is_encrypted(&self) -> bool {
         self.inner.encrypt || self.inner.client.inner.encrypts()
     }
 
-    /// Opens a file. Paths are from the share's root, with either separator.
+    /// Opens a file. Paths are relative to the share's root, with either separator.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -114,10 +114,10 @@ impl Tree {
         Ok(File::new(self.clone(), answer.file_id, Metadata::from(&answer), persistent))
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     ///
     /// # Errors
-    /// [`RequestError`]; STATUS_OBJECT_NAME_COLLISION where there is something.
+    /// [`RequestError`]; STATUS_OBJECT_NAME_COLLISION if the name exists.
     pub async fn create_dir(&self, path: &str) -> Result<(), RequestError> {
         self.open(path, OpenOptions::new_directory()).await?.close().await
     }
@@ -133,13 +133,13 @@ impl Tree {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// [`RequestError`]; STATUS_DIRECTORY_NOT_EMPTY where it is not.
+    /// [`RequestError`]; STATUS_DIRECTORY_NOT_EMPTY if it is not empty.
     pub async fn remove_dir(&self, path: &str) -> Result<(), RequestError> {
         self.remove(path, CreateOptions::DIRECTORY_FILE).await
     }
 
     async fn remove(&self, path: &str, kind: CreateOptions) -> Result<(), RequestError> {
-        // A link is removed itself, not what it leads to.
+        // Removes a link itself, not its target.
         let options = OpenOptions::delete(kind | CreateOptions::OPEN_REPARSE_POINT);
         let file = self.open(path, options).await?;
         let marked = file.set_delete_pending(true).await;
@@ -147,7 +147,7 @@ impl Tree {
         marked.and(closed)
     }
 
-    /// Renames or moves a file or directory; an existing file of the new name is replaced if `replace` says so.
+    /// Renames or moves a file or directory. If `replace` is set, an existing file of the new name is replaced.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -159,16 +159,16 @@ impl Tree {
         renamed.and(closed)
     }
 
-    /// Attributes of a file or directory.
+    /// Returns the attributes of a file or directory.
     ///
     /// # Errors
     /// [`RequestError`].
     pub async fn stat(&self, path: &str) -> Result<Metadata, RequestError> {
-        // CREATE's answer says it all; the handle is closed without waiting.
+        // The response to CREATE contains the attributes; the handle is closed without waiting.
         Ok(*self.open(path, OpenOptions::attributes()).await?.opened())
     }
 
-    /// As [`Tree::stat`], of a link itself.
+    /// Like [`Tree::stat`], but does not follow a link.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -178,7 +178,7 @@ impl Tree {
         Ok(*self.open(path, options).await?.opened())
     }
 
-    /// Lists a directory: the names that match `pattern` (`*` for all), in batches.
+    /// Lists a directory: returns the names that match `pattern` (`*` for all), in batches.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -187,7 +187,7 @@ impl Tree {
         Ok(Dir::new(file, pattern))
     }
 
-    /// How full the share's volume is.
+    /// Returns the total and free space of the share's volume.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -204,7 +204,7 @@ impl Tree {
         })
     }
 
-    /// Disconnects; open files are closed by the server.
+    /// Disconnects; the server closes the open files.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -229,22 +229,22 @@ impl Tree {
         request
     }
 
-    /// Sends a request about this share; one that has no payload.
+    /// Sends a request without payload on this share.
     pub(crate) async fn call(&self, request: Request) -> Result<Response, RequestError> {
         self.client().call(request, |link, r| self.send(link, r)).await
     }
 
-    /// Sends it by this connection, once.
+    /// Sends a request on this connection, once.
     pub(crate) fn send(&self, link: &Link, request: Request) -> Call {
         link.connection.call(self.prepare(request))
     }
 
-    /// Sends a request whose answer does not matter.
+    /// Sends a request and ignores its response.
     pub(crate) fn tell(&self, request: Request) {
         self.link().connection.tell(self.prepare(request));
     }
 
-    /// IOCTL (MS-SMB2 3.2.4.20): the output, of at most `most` bytes.
+    /// IOCTL (MS-SMB2 3.2.4.20): returns the output, of at most `most` bytes.
     pub(crate) async fn fsctl(
         &self,
         ctl_code: FsctlCode,
@@ -262,7 +262,7 @@ impl Tree {
         };
         let request = Request::new(Command::IOCTL, &body)?.charged(input.len().max(most as usize));
         let response = self.call(request).await?;
-        // A pipe's message that is longer than asked for: the rest is to be read.
+        // A pipe's message is longer than the output buffer: the caller must read the rest.
         if response.header.status != NtStatus::BUFFER_OVERFLOW {
             response.success()?;
         }

@@ -1,11 +1,12 @@
-//! The state of a connection, without I/O: message ids, credits and waiting callers. Requests are built here,
+//! The state of a connection, without I/O: message ids, credits and waiting callers. This file builds requests;
 //! `answers` processes responses.
 //!
 //! Invariants:
-//! 1. A message id is used once, and ids are given out in order (MS-SMB2 3.2.4.1.3).
-//! 2. `credits` never goes below zero: a request leaves only when it can pay its charge.
-//! 3. `asked` is the sum of what the requests in flight asked for.
-//! 4. A flight ends once: with its answer, and with its steering tag dead, or with the connection.
+//! 1. A message id is used once, and ids are assigned in order (MS-SMB2 3.2.4.1.3).
+//! 2. `credits` never goes below zero: a request is sent only if the credits cover its charge.
+//! 3. `asked` is the sum of the credits that the requests in flight asked for.
+//! 4. A flight ends once: when its response has arrived and its steering tag is invalidated, or with the
+//!    connection.
 
 mod answers;
 
@@ -33,18 +34,18 @@ pub(super) use answers::close_orphan;
 /// The negotiated values that a connection's traffic needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Agreed {
-    /// Requests carry a charge (MS-SMB2 3.2.4.1.5).
+    /// Whether requests carry a credit charge (MS-SMB2 3.2.4.1.5).
     pub(crate) multi_credit: bool,
     /// The longest message that the server may send, in bytes.
     pub(crate) message_limit: usize,
 }
 
-/// Bounds that the caller sets.
+/// Limits set by the caller.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Credits to ask for.
+    /// Number of credits to hold.
     pub(crate) credits: u16,
-    /// How long the server may take for an answer.
+    /// Maximum time for a response of the server.
     pub(crate) request_timeout: Duration,
 }
 
@@ -54,15 +55,15 @@ pub(super) struct Core {
     agreed: Agreed,
     channel: Option<Arc<Channel>>,
     flights: HashMap<u64, Box<Flight>, BuildHasherDefault<IdHasher>>,
-    /// Answers whose steering tag is being invalidated here, by tag.
+    /// Responses that wait until this side has invalidated their steering tag, by tag.
     parked: HashMap<u32, (Box<Flight>, Response)>,
     next_id: u64,
     credits: u32,
     asked: u32,
-    /// Times in a row that credits were asked for in vain.
+    /// Number of consecutive requests that were sent only to get credits.
     probes: u8,
     tallies: Tallies,
-    /// Steering tags to invalidate here.
+    /// Steering tags for this side to invalidate.
     pub(super) dying: Vec<Stag>,
     /// Messages to send: head and payload.
     pub(super) out: VecDeque<(Vec<u8>, Sg)>,
@@ -73,10 +74,11 @@ struct Flight {
     ticket: u64,
     command: Command,
     asked: u16,
-    /// From its first interim response: these are not authenticated, so a later one changes nothing.
+    /// Set by the first interim response. Interim responses are not authenticated, so a later one does not change
+    /// it.
     async_id: Option<u64>,
     cancelled: bool,
-    /// Its CANCEL has been sent.
+    /// Whether its CANCEL has been sent.
     cancel_sent: bool,
     deadline: Instant,
     encrypted: bool,
@@ -84,12 +86,12 @@ struct Flight {
     tree_id: u32,
     request: Option<Vec<u8>>,
     stag: Option<Stag>,
-    /// The exposed buffers, once they are invalidated.
+    /// The exposed buffers, set once they are invalidated.
     exposed: Option<Exposed>,
     counting: Option<Counting>,
 }
 
-/// Message ids are already spread well enough: they count up.
+/// A cheap hasher: message ids are sequential, so one multiplication spreads them well enough.
 #[derive(Default)]
 pub(super) struct IdHasher(u64);
 
@@ -107,13 +109,13 @@ impl Hasher for IdHasher {
     }
 }
 
-/// Requests for credits in a row that may bring none.
+/// Maximum number of consecutive requests that are sent only to get credits.
 const PROBES_MAX: u8 = 8;
-/// Before negotiation, no answer is longer.
+/// The longest response before negotiation, in bytes.
 const SMALL_MESSAGE: usize = 128 << 10;
-/// Credits asked for by one request at most.
+/// Maximum number of credits that one request asks for.
 const ASK_MAX: u32 = 8192;
-/// Where the descriptor of a READ or WRITE is: behind header and fixed part, in both.
+/// Offset of the buffer descriptor in a READ and in a WRITE: after the header and the fixed part.
 const DESCRIPTOR_AT: usize = HEADER_LEN + 48;
 
 impl Core {
@@ -126,7 +128,7 @@ impl Core {
             flights: HashMap::default(),
             parked: HashMap::new(),
             next_id: 0,
-            // MS-SMB2 3.2.4.1.2: a connection begins with one.
+            // MS-SMB2 3.2.4.1.2: a connection starts with one credit.
             credits: 1,
             asked: 0,
             probes: 0,
@@ -143,12 +145,12 @@ impl Core {
         }
     }
 
-    /// The longest message that the server may send now, in bytes.
+    /// The longest message that the server may send at present, in bytes.
     pub(super) fn message_limit(&self) -> usize {
         self.agreed.message_limit
     }
 
-    /// Credits there are and credits on their way.
+    /// Credits held plus credits requested.
     pub(super) fn credits_due(&self) -> u32 {
         self.credits.saturating_add(self.asked)
     }
@@ -157,13 +159,13 @@ impl Core {
         self.credits
     }
 
-    /// Nothing is in flight or waits for its steering tag.
+    /// Whether no request is in flight and no response waits for its steering tag.
     pub(super) fn is_idle(&self) -> bool {
         self.flights.is_empty() && self.parked.is_empty()
     }
 
-    /// Whether a request can be paid for now. Where it cannot and nothing in flight could change that, more credits
-    /// are asked for; an error when that was in vain too often.
+    /// Whether the credits cover a charge now. If they do not, and no request in flight could bring more, sends an
+    /// ECHO to ask for credits. Returns an error after too many of these in vain.
     pub(super) fn can_pay(&mut self, now: Instant, charge: u16) -> Result<bool, RequestError> {
         let charge = self.charge(charge);
         if self.credits >= charge {
@@ -185,7 +187,7 @@ impl Core {
         Ok(false)
     }
 
-    /// A request about this share begins to wait for credits.
+    /// Counts that a request on this share starts to wait for credits.
     pub(super) fn credit_stall(&mut self, share: &Counted) {
         self.tallies.of(share).credit_stall();
     }
@@ -194,8 +196,8 @@ impl Core {
         if self.agreed.multi_credit { u32::from(charge.max(1)) } else { 1 }
     }
 
-    /// Gives a request its place and puts it into `out`. The caller has asked [`Core::can_pay`], and exposed what the
-    /// request wants exposed.
+    /// Assigns a message id to a request and puts it into `out`. The caller has checked [`Core::can_pay`], and
+    /// exposed the request's buffers.
     pub(super) fn start(
         &mut self,
         now: Instant,
@@ -209,7 +211,7 @@ impl Core {
         self.next_id += u64::from(charge);
         self.credits -= charge;
         let wish = u32::from(self.limits.credits).saturating_sub(self.credits_due());
-        // At least one: the answer to a request without a wish may bring none.
+        // At least one: the response to a request that asks for none may grant none.
         let asked = wish.clamp(1, ASK_MAX) as u16;
         self.asked += u32::from(asked);
 
@@ -288,7 +290,7 @@ impl Core {
         Ok(())
     }
 
-    /// The caller of a request has dropped it: cancels it at the server if it is pending (MS-SMB2 3.2.4.24).
+    /// The caller dropped its call: cancels the request at the server if it is pending (MS-SMB2 3.2.4.24).
     pub(super) fn cancel(&mut self, ticket: u64) -> Result<(), Lost> {
         let Some((id, flight)) = self.flights.iter_mut().find(|(_, f)| f.ticket == ticket) else {
             return Ok(());
@@ -298,9 +300,9 @@ impl Core {
         self.send_cancel(id)
     }
 
-    /// Sends the CANCEL of a flight that is cancelled and pending. Once: it has the MessageId of what it cancels, and
-    /// with AES-GMAC two of them would be signed under one nonce (MS-SMB2 3.1.4.1). Without an interim response the
-    /// answer is on its way.
+    /// Sends the CANCEL of a flight that is cancelled and pending, but only once. A CANCEL has the MessageId of its
+    /// request, so with AES-GMAC two of them would be signed under one nonce (MS-SMB2 3.1.4.1). Without an interim
+    /// response the final response is already on its way.
     fn send_cancel(&mut self, message_id: u64) -> Result<(), Lost> {
         let Some(flight) = self.flights.get_mut(&message_id) else { return Ok(()) };
         let (Some(async_id), true, false) = (flight.async_id, flight.cancelled, flight.cancel_sent) else {
@@ -329,20 +331,20 @@ impl Core {
         self.emit(head, Sg::new(), encrypted)
     }
 
-    /// Sends a request of our own, if there is a credit for it.
+    /// Sends a request of this client's own, if there is a credit for it.
     fn tell(&mut self, now: Instant, request: Request) -> Result<(), Lost> {
         if self.credits == 0 {
-            return Ok(()); // the open lives as long as the session
+            return Ok(()); // the file stays open until the session ends
         }
         self.start(now, Submitted { request, reply: None, ticket: 0 }, None)
     }
 
-    /// Whether a request has waited too long for its answer.
+    /// Whether a request has waited too long for its response.
     pub(super) fn is_late(&self, now: Instant) -> bool {
         self.flights.values().any(|f| f.deadline <= now)
     }
 
-    /// The connection has ended: completes all waiting callers.
+    /// The connection has ended: completes all waiting callers with an error.
     pub(super) fn fail(&mut self, why: Lost) {
         let parked = self.parked.drain().map(|(_, (flight, _))| flight);
         for flight in self.flights.drain().map(|(_, f)| f).chain(parked) {

@@ -1,7 +1,7 @@
 //! The counters that the connection's task updates for each request on a share.
 //!
-//! A connection has one tally per share, which its one task makes and writes to. Times are those of the
-//! task's turns: no clock is read for them.
+//! A connection has one tally per share; only its task creates and updates it. Times are those of the task's turns:
+//! no additional clock reads.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,18 +13,18 @@ use smb_wire::{Command, Decode};
 
 use super::Response;
 
-/// Where requests about a share are counted.
+/// Where the requests on a share are counted.
 pub(crate) struct Counted {
     pub(crate) clock: Clock,
     pub(crate) instance: Arc<Instance>,
 }
 
-/// The tallies of one connection, the one used last at the end.
+/// The tallies of one connection; the last used one is at the end.
 #[derive(Default)]
 pub(super) struct Tallies(Vec<Arc<Tally>>);
 
 impl Tallies {
-    /// The one for a share.
+    /// The tally of a share.
     pub(super) fn of(&mut self, share: &Counted) -> &Arc<Tally> {
         let Tallies(all) = self;
         match all.iter().rposition(|t| t.is_for(&share.instance)) {
@@ -39,17 +39,17 @@ impl Tallies {
     }
 }
 
-/// A request that is counted.
+/// A request in flight that is counted.
 pub(super) struct Counting {
     tally: Arc<Tally>,
     begun: Begun,
     command: Command,
-    /// Its payload goes by RDMA.
+    /// Whether its payload is transferred by RDMA.
     direct: bool,
 }
 
 impl Counting {
-    /// A request of `sent` bytes leaves; `exposed` bytes of memory may be reached by the server for it.
+    /// Records the start of a request of `sent` bytes that exposes `exposed` bytes of memory to the server.
     pub(super) fn begin(
         tally: Arc<Tally>,
         command: Command,
@@ -67,7 +67,7 @@ impl Counting {
         Counting { tally, begun, command, direct: exposed.is_some() }
     }
 
-    /// It is answered.
+    /// Records the response.
     pub(super) fn end(self, now: Instant, response: &Response) {
         let payload = match self.command {
             Command::READ => ReadResponse::decode(response.bytes())
@@ -87,7 +87,7 @@ impl Counting {
         self.tally.end_at(self.begun, done, now);
     }
 
-    /// Its connection has ended.
+    /// Records that the connection ended before the response.
     pub(super) fn abandon(self) {
         self.tally.end(self.begun, Done::default());
     }

@@ -1,7 +1,7 @@
-//! The task of one connection: takes calls, sends, receives, hands out answers.
+//! The task of one connection: takes calls, sends requests, receives messages, and hands out responses.
 //!
-//! A READ without memory is set aside and waits for it, in order and no longer than for a response. Requests
-//! that need no memory continue, so that the holder of the memory can release it.
+//! A READ without memory is set aside. Such READs wait in order, at most as long as for a response. Requests that
+//! need no memory continue, so that the holder of the memory can release it.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -27,17 +27,17 @@ pub(super) struct Driver {
     transport: Transport,
     arena: Arena,
     env: Env,
-    /// Taken from the queue and not sent: mostly for want of credits.
+    /// Taken from the queue and not sent, usually for lack of credits.
     inputs: VecDeque<Input>,
     cancelled: Vec<u64>,
-    /// READs that wait for memory, and until when.
+    /// READs that wait for memory, each with its deadline.
     starved: VecDeque<(Submitted, Instant)>,
     /// Memory for the first of `starved`.
     memory: Memory,
     patience: Duration,
     timer: Option<BoxFuture<()>>,
     tick: Duration,
-    /// Since when the handles are gone.
+    /// When all handles were dropped; `None` while one exists.
     closing: Option<Instant>,
     /// The request at the front of `inputs` waits for credits.
     credit_stalled: bool,
@@ -50,11 +50,11 @@ enum Memory {
     Ready(SgMut),
 }
 
-/// Turns in a row before other tasks of this worker get theirs.
+/// Turns in a row before other tasks of this worker run.
 const TURNS: usize = 16;
-/// Messages taken in one turn.
+/// Maximum number of messages received in one turn.
 const ARRIVALS: usize = 256;
-/// How long a request may take after its caller has dropped it.
+/// How long outstanding requests may take after all handles are dropped.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 impl Driver {
@@ -95,8 +95,8 @@ impl Driver {
             tracing::debug!("connection ended: {why}");
         }
         let waiting = self.queue.end(why);
-        // The queue pair releases all buffers before a caller is completed with the end: afterwards the peer
-        // cannot reach them.
+        // Before a caller gets the error, the queue pair releases all buffers: the peer can then no longer access
+        // them.
         if let Some(direct) = self.transport.as_direct() {
             direct.close();
             while direct.event().await.is_ok() {}
@@ -129,7 +129,7 @@ impl Driver {
         Poll::Pending
     }
 
-    /// Processes received messages, starts waiting requests, sends. Returns whether anything moved.
+    /// Processes received messages, starts waiting requests, sends. Returns whether it made progress.
     fn turn(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<bool, Lost> {
         let mut any = false;
         for _ in 0..ARRIVALS {
@@ -168,7 +168,7 @@ impl Driver {
         }
     }
 
-    /// Starts calls in order, as far as there are credits and room.
+    /// Starts calls in order, as long as credits and queue space last.
     fn start(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<bool, Lost> {
         let mut any = self.feed(cx, now);
         while let Some(input) = self.inputs.front_mut() {
@@ -183,7 +183,7 @@ impl Driver {
                 Input::Call(call) => call,
             };
             if call.reply.as_ref().is_some_and(|r| r.is_closed()) {
-                self.inputs.pop_front(); // no caller waits any more
+                self.inputs.pop_front(); // the caller has dropped its call
                 any = true;
                 continue;
             }
@@ -234,7 +234,7 @@ impl Driver {
         Ok(any)
     }
 
-    /// The READ at the front steps aside to wait for memory; false: as many do as may.
+    /// Sets the READ at the front aside to wait for memory. Returns false if too many READs already wait.
     fn starve(&mut self, now: Instant) -> bool {
         if self.starved.len() >= QUEUE_MAX {
             return false;
@@ -245,10 +245,11 @@ impl Driver {
         true
     }
 
-    /// Gives memory to the READ that has waited longest, if there is some: it is the next to start. Whether it was.
+    /// Gives memory, if available, to the READ that has waited longest, and makes it the next to start. Returns
+    /// whether it did.
     fn feed(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
         self.give_up(now);
-        // One that has its memory starts first.
+        // A READ that already has its memory starts first.
         let fed = |i: &Input| matches!(i, Input::Call(c) if matches!(c.request.rdma, Some(Rdma::Into(..))));
         if self.inputs.front().is_some_and(fed) {
             return false;
@@ -265,7 +266,7 @@ impl Driver {
         true
     }
 
-    /// Ends the wait for memory of READs whose callers are gone, or that have waited too long.
+    /// Fails the waiting READs whose callers are gone or whose deadline has passed.
     fn give_up(&mut self, now: Instant) {
         while let Some((call, until)) = self.starved.front_mut() {
             let gone = call.reply.as_ref().is_some_and(|r| r.is_closed());
@@ -282,7 +283,7 @@ impl Driver {
             self.starved.pop_front();
         }
         if self.starved.is_empty() {
-            self.memory = Memory::None; // its caller has dropped it
+            self.memory = Memory::None; // the READ that requested this memory is gone
         }
     }
 
@@ -292,12 +293,12 @@ impl Driver {
         }
     }
 
-    /// Exposes the memory of a READ or WRITE; gives it back where that must wait.
+    /// Exposes the memory of a READ or WRITE. Returns the request's memory if it must wait.
     fn expose(&mut self, cx: &mut Context<'_>, rdma: Rdma) -> Result<Result<rdma::Exposure, Rdma>, Lost> {
         let (what, rights, again) = match rdma {
             Rdma::Write(source) => (Exposed::Source(source.clone()), Rights::RemoteRead, Rdma::Write(source)),
             Rdma::Into(bufs, length) => {
-                // Nothing of the caller's is lost: a full table is seen before it is handed over.
+                // Checks for a full table before it hands over the caller's buffers, so that they are not lost.
                 if self.is_full() {
                     return Ok(Err(Rdma::Into(bufs, length)));
                 }
@@ -352,7 +353,7 @@ impl Driver {
         }
     }
 
-    /// The handles are gone, and so is everything that they asked for.
+    /// Whether all handles are dropped and their requests are complete, or the time for that has passed.
     fn is_over(&self, now: Instant) -> bool {
         self.closing.is_some_and(|since| {
             let done = self.inputs.is_empty()
@@ -363,8 +364,8 @@ impl Driver {
         })
     }
 
-    /// Nothing moves: checks the clock at intervals while a response is due. The timer outlives short pauses,
-    /// so that sequential requests cost one timer in all.
+    /// Waits without progress; checks the clock at intervals while a response is due. The timer is kept across
+    /// short pauses, so that sequential requests share one timer.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Lost> {
         loop {
             if self.timer.is_none() {
@@ -392,5 +393,5 @@ impl Driver {
     }
 }
 
-/// Exposed buffers at a time: below what any provider takes.
+/// Maximum number of exposed buffers: below the limit of every provider.
 const REGIONS_MAX: u64 = 1000;

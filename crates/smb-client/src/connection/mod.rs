@@ -1,8 +1,8 @@
-//! One connection: calls go in, answers come out.
+//! One connection: takes calls and returns responses.
 //!
-//! [`Connection`] is the handle. A call is put into a bounded queue; the connection's one task (`driver`)
-//! takes the queued calls, lets [`core::Core`] assign message ids and credits, sends everything in one system
-//! call, and hands each response to its caller. The core does no I/O and reads no clock.
+//! [`Connection`] is the handle. A call is put into a bounded queue. The connection's one task (`driver`) takes the
+//! queued calls, lets [`core::Core`] assign message ids and credits, sends all of them in one system call, and
+//! hands each response to its caller. The core does no I/O and reads no clock.
 //!
 //! Dropping a [`Call`] cancels it: an unsent request is never sent; a pending one is cancelled at the server.
 
@@ -48,61 +48,61 @@ impl Drop for Handle {
     }
 }
 
-/// A request as its author made it; the connection adds the header. Boxed, because it is moved often.
+/// A request as its caller built it; the connection completes the header. Boxed, because it is moved often.
 pub(crate) struct Request(Box<Parts>);
 
 /// The parts of a request.
 pub(crate) struct Parts {
-    /// Room for the header, then the body.
+    /// Space for the header, then the body.
     pub(crate) message: Vec<u8>,
-    /// Payload behind the message: WRITE's.
+    /// Payload after the message, for a WRITE.
     pub(crate) payload: Sg,
     pub(crate) tree_id: u32,
-    /// Credits it takes: one for each 64 KiB of the larger of payload and answer (MS-SMB2 3.2.4.1.5).
+    /// Credit charge: one for each 64 KiB of the larger of payload and response (MS-SMB2 3.2.4.1.5).
     pub(crate) charge: u16,
-    /// The share demands encryption.
+    /// Whether the share demands encryption.
     pub(crate) encrypt: bool,
-    /// Signed even where signing is not required.
+    /// Whether it is signed even if signing is not required.
     pub(crate) sign: bool,
-    /// Part of a log-on.
+    /// Set for requests of a log-on.
     pub(crate) setup: Option<Setup>,
-    /// Payload that goes by RDMA.
+    /// Payload that is transferred by RDMA.
     pub(crate) rdma: Option<Rdma>,
-    /// Where it is counted.
+    /// Where the request is counted.
     pub(crate) counted: Option<Arc<Counted>>,
 }
 
-/// The differences of NEGOTIATE and SESSION_SETUP: there is no channel yet.
+/// What differs for NEGOTIATE and SESSION_SETUP, when there is no channel yet.
 pub(crate) struct Setup {
     pub(crate) session_id: u64,
-    /// Signs a request that binds (MS-SMB2 3.2.4.2.3).
+    /// Signs a request that binds a channel (MS-SMB2 3.2.4.2.3).
     pub(crate) key: Option<Arc<SigningKey>>,
-    /// ChannelSequence of the session that it binds to.
+    /// ChannelSequence of the session to which it binds.
     pub(crate) sequence: u16,
 }
 
-/// Memory that the server reaches for one READ or WRITE.
+/// Memory that the server accesses by RDMA for one READ or WRITE.
 pub(crate) enum Rdma {
-    /// READ into memory taken when the request's turn comes.
+    /// READ into memory allocated when the request is started.
     Read(u32),
-    /// READ into the caller's memory.
+    /// READ into the caller's buffers.
     Into(SgMut, u32),
-    /// WRITE.
+    /// WRITE from these buffers.
     Write(Sg),
 }
 
-/// An answer.
+/// A response.
 pub(crate) struct Response {
     pub(crate) header: Header,
-    /// All of it; of everything but a READ response, in one buffer.
+    /// The whole message; in one buffer, except for a READ response.
     pub(crate) message: Sg,
-    /// It was encrypted.
+    /// Whether it was encrypted.
     pub(crate) encrypted: bool,
-    /// Where the payload of a READ went by RDMA.
+    /// Buffers that received the payload of a READ by RDMA.
     pub(crate) sink: Option<Box<SgMut>>,
-    /// The request's: an asynchronous answer does not say.
+    /// Copied from the request: an asynchronous response does not contain it.
     pub(crate) tree_id: u32,
-    /// The request as it was sent, for [`Setup`] requests.
+    /// The request as sent, only for [`Setup`] requests.
     pub(crate) request: Option<Vec<u8>>,
 }
 
@@ -121,7 +121,7 @@ impl DerefMut for Request {
 }
 
 impl Request {
-    /// A request of `command` with this body.
+    /// Creates a request of `command` with this body.
     ///
     /// # Errors
     /// [`RequestError::Unencodable`].
@@ -142,7 +142,7 @@ impl Request {
         })))
     }
 
-    /// The same once more, of a request without payload.
+    /// Copies a request without payload, to send it again.
     pub(crate) fn again(&self) -> Request {
         Request(Box::new(Parts {
             message: self.message.clone(),
@@ -157,35 +157,35 @@ impl Request {
         }))
     }
 
-    /// Says that an earlier one may have been done: of a channel that was lost (MS-SMB2 3.3.5.2.10).
+    /// Sets the REPLAY flag: a lost channel may already have executed the request (MS-SMB2 3.3.5.2.10).
     pub(crate) fn replayed(mut self) -> Request {
         let at = OFFSET_FLAGS + 3;
         self.message[at] |= (HeaderFlags::REPLAY.bits() >> 24) as u8;
         self
     }
 
-    /// The charge for a payload or an answer of `bytes`.
+    /// Sets the charge for a payload or a response of `bytes` bytes.
     pub(crate) fn charged(mut self, bytes: usize) -> Request {
         self.charge = charge_of(bytes);
         self
     }
 }
 
-/// MS-SMB2 3.2.4.1.5.
+/// Credit charge for a payload of `bytes` bytes (MS-SMB2 3.2.4.1.5).
 pub(crate) fn charge_of(bytes: usize) -> u16 {
     u16::try_from(bytes.saturating_sub(1) / CREDIT + 1).unwrap_or(u16::MAX)
 }
 
-/// Bytes for a credit.
+/// Bytes per credit.
 pub(crate) const CREDIT: usize = 65_536;
 
 impl Response {
-    /// All messages except READ responses: one buffer.
+    /// The message in one buffer; not for READ responses.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.message.first().map_or(&[], |b| b)
     }
 
-    /// The body of a successful answer.
+    /// Decodes the body of a successful response.
     ///
     /// # Errors
     /// [`RequestError::Status`], [`RequestError::Malformed`].
@@ -205,7 +205,7 @@ impl Response {
 }
 
 impl Connection {
-    /// Starts the connection's task; `counted` keeps it among the performance counters until it ends.
+    /// Starts the connection's task. The task holds `counted`, an entry of the performance counters, until it ends.
     pub(crate) fn start(
         transport: Transport,
         limits: Limits,
@@ -219,37 +219,38 @@ impl Connection {
         Connection { handle: Arc::new(Handle(queue)) }
     }
 
-    /// Queues a call; it is on its way without being polled where there is room in the queue.
+    /// Queues a call. If the queue has space, the request is sent even before the future is polled.
     pub(crate) fn call(&self, request: Request) -> Call {
         Call::new(Arc::clone(&self.handle.0), request)
     }
 
-    /// Queues a request without a waiting caller. Dropped if the connection has ended.
+    /// Queues a request without waiting for its response. The request is dropped if the connection has ended.
     pub(crate) fn tell(&self, request: Request) {
         self.handle.0.tell(request);
     }
 
-    /// The negotiated values, from the next call on.
+    /// Sets the negotiated values for later calls.
     pub(crate) fn agree(&self, agreed: Agreed) {
         self.handle.0.configure(queue::Setting::Agreed(agreed));
     }
 
-    /// From the next call on: the session, its keys, and what must be signed and encrypted.
+    /// Sets the session, its keys, and what must be signed and encrypted, for later calls.
     pub(crate) fn set_channel(&self, channel: Arc<Channel>) {
         self.handle.0.configure(queue::Setting::Channel(channel));
     }
 
-    /// The highest number of credits so far: the maximum cost of a request without being shortened.
+    /// The highest number of credits held so far: the largest charge that a request can use without being
+    /// shortened.
     pub(crate) fn credits_seen(&self) -> u32 {
         self.handle.0.credits_seen()
     }
 
-    /// Why it has ended; `None`: it has not.
+    /// Why the connection has ended; `None` if it has not.
     pub(crate) fn ended(&self) -> Option<Lost> {
         self.handle.0.ended()
     }
 
-    /// Completes when the connection has ended, everything has been given back and the socket is closed.
+    /// Completes when the connection has ended, all buffers are released and the socket is closed.
     pub(crate) async fn closed(&self) {
         self.handle.0.closed().await;
     }
@@ -259,7 +260,7 @@ impl Connection {
         self.handle.0.close();
     }
 
-    /// The counters of SMB Direct, if that is the transport.
+    /// The counters of SMB Direct; `None` if the transport is TCP.
     pub(crate) fn direct_counters(&self) -> Option<smb_direct::Counters> {
         self.handle.0.direct_counters()
     }

@@ -14,7 +14,7 @@ use smb_wire::{Command, Header, HeaderFlags};
 
 use crate::Lost;
 
-/// Encryption belongs to the session: all its channels share one allocator of nonces.
+/// Session-wide encryption: all channels share one allocator of nonces.
 pub(crate) struct Ciphers {
     pub(crate) sealer: Sealer,
     pub(crate) opener: Opener,
@@ -23,20 +23,20 @@ pub(crate) struct Ciphers {
 /// A session as one connection sees it.
 pub(crate) struct Channel {
     pub(crate) session_id: u64,
-    /// This connection's key.
+    /// Signing key of this connection.
     pub(crate) signing: Arc<SigningKey>,
-    /// Everything must be signed, both ways.
+    /// Every message must be signed, in both directions.
     pub(crate) signing_required: bool,
     pub(crate) ciphers: Option<Arc<Ciphers>>,
-    /// Everything must be encrypted, both ways.
+    /// Every message must be encrypted, in both directions.
     pub(crate) encrypt: bool,
-    /// How often the session has lost a channel (ChannelSequence, MS-SMB2 2.2.1.2); its channels share it.
+    /// How many channels the session has lost (ChannelSequence, MS-SMB2 2.2.1.2); shared by its channels.
     pub(crate) sequence: Arc<AtomicU16>,
 }
 
 type Segments<'a> = SmallVec<[&'a [u8]; 6]>;
 
-/// Signs a message whose header is complete (MS-SMB2 3.1.4.1).
+/// Signs a message whose header is otherwise complete (MS-SMB2 3.1.4.1).
 pub(super) fn sign(key: &SigningKey, head: &mut [u8], payload: &Sg, message_id: u64, is_cancel: bool) {
     let flags = u32::from_le_bytes(head[OFFSET_FLAGS..OFFSET_FLAGS + 4].try_into().expect("four bytes"));
     let flags = flags | HeaderFlags::SIGNED.bits();
@@ -51,10 +51,10 @@ pub(super) fn sign(key: &SigningKey, head: &mut [u8], payload: &Sg, message_id: 
     head[OFFSET_SIGNATURE..OFFSET_SIGNATURE + 16].copy_from_slice(&signature);
 }
 
-/// Whether the signature of a response is right (MS-SMB2 3.2.5.1.3).
+/// Whether the signature of a response is valid (MS-SMB2 3.2.5.1.3).
 ///
-/// Linux's ksmbd (6.12 and others) signs the answer to a READ that has no payload in it (by RDMA, or an error) together
-/// with the length that its transport puts in front of a message. That covers no less, so it is taken too.
+/// Linux's ksmbd (6.12 and others) signs a READ response without payload (by RDMA, or an error) together with the
+/// transport's length prefix. Such a signature covers the whole message too, so it is accepted.
 pub(crate) fn verify(key: &SigningKey, message: &Sg, header: &Header) -> bool {
     let segments: Segments<'_> = message.iter().map(|b| &**b).collect();
     let length = sg_len(message);
@@ -68,10 +68,10 @@ pub(crate) fn verify(key: &SigningKey, message: &Sg, header: &Header) -> bool {
     bare && key.verify_behind(&frame, &segments, id, true, false).is_ok()
 }
 
-/// The longest answer to a READ without payload in it, in bytes: the fixed part, and some servers' padding.
+/// The longest READ response without payload, in bytes: the fixed part, and some servers' padding.
 const BARE_READ_MAX: usize = ReadResponse::HEAD_LEN + 16;
 
-/// Encrypts a message (MS-SMB2 3.1.4.3): its transform header, and what follows it.
+/// Encrypts a message (MS-SMB2 3.1.4.3): returns its transform header and the ciphertext.
 pub(super) fn seal(
     channel: &Channel,
     ciphers: &Ciphers,
@@ -101,7 +101,7 @@ pub(super) fn seal(
     Ok((header.to_vec(), [body].into_iter().collect()))
 }
 
-/// Decrypts a message that begins with a transform header.
+/// Decrypts a message that starts with a transform header.
 pub(super) fn open(channel: &Channel, arena: &Arena, message: &Sg) -> Result<Sg, Lost> {
     let ciphers =
         channel.ciphers.as_ref().ok_or(Lost::Protocol("an encrypted message in an unencrypted session"))?;
@@ -109,7 +109,7 @@ pub(super) fn open(channel: &Channel, arena: &Arena, message: &Sg) -> Result<Sg,
     let Some((header, rest)) = first.split_first_chunk::<TRANSFORM_LEN>() else {
         return Err(Lost::Protocol("a transform header is truncated"));
     };
-    // MS-SMB2 3.2.5.1.1: the session must be the one that it is encrypted for.
+    // MS-SMB2 3.2.5.1.1: the message must be encrypted for this session.
     if header[44..52] != channel.session_id.to_le_bytes() {
         return Err(Lost::Protocol("a message encrypted for another session"));
     }

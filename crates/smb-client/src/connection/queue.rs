@@ -1,4 +1,4 @@
-//! Between callers and the connection's task: a bounded queue one way, oneshots the other.
+//! Connects callers with the connection's task: a bounded queue for calls, oneshot channels for responses.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -16,7 +16,7 @@ use super::core::close_orphan;
 use super::{Agreed, Channel, Request, Response};
 use crate::{Lost, RequestError};
 
-/// Calls that wait for the connection's task; further ones wait at their callers'.
+/// Maximum number of calls in the queue; callers wait while it is full.
 pub(super) const QUEUE_MAX: usize = 4096;
 
 pub(super) type Reply = oneshot::Sender<Result<Response, RequestError>>;
@@ -24,13 +24,13 @@ pub(super) type Reply = oneshot::Sender<Result<Response, RequestError>>;
 /// A request and the caller that waits for its response.
 pub(super) struct Submitted {
     pub(super) request: Request,
-    /// `None`: no caller.
+    /// `None` if no caller waits.
     pub(super) reply: Option<Reply>,
-    /// Names the call when it is cancelled.
+    /// Identifies the call when it is cancelled.
     pub(super) ticket: u64,
 }
 
-/// Something that changes how later calls are sent.
+/// A setting for later calls.
 pub(super) enum Setting {
     Agreed(Agreed),
     Channel(Arc<Channel>),
@@ -45,7 +45,7 @@ pub(super) enum Input {
 pub(super) struct Queue {
     inner: Mutex<Inner>,
     credits_seen: AtomicU32,
-    /// As `Inner::ended`, without the lock.
+    /// Copy of `Inner::ended.is_some()` that is read without the lock.
     over: AtomicBool,
     gone: Notify,
 }
@@ -53,16 +53,16 @@ pub(super) struct Queue {
 #[derive(Default)]
 struct Inner {
     inputs: VecDeque<Input>,
-    /// Calls that were dropped after they were taken from `inputs`, perhaps.
+    /// Calls that were dropped, possibly after the task took them from `inputs`.
     cancelled: Vec<u64>,
-    /// The task's, while it sleeps.
+    /// Waker of the task while it sleeps.
     driver: Option<Waker>,
-    /// Callers that found the queue full.
+    /// Wakers of callers that found the queue full.
     blocked: Vec<Waker>,
     next_ticket: u64,
     closing: bool,
     ended: Option<Lost>,
-    /// It has ended and everything is given back.
+    /// Whether it has ended and all buffers are released.
     gone: bool,
     tally: Option<Arc<Block>>,
 }
@@ -117,7 +117,7 @@ impl Queue {
         self.inner.lock().tally.as_deref().map(Counters::of)
     }
 
-    // The connection's task:
+    // Used by the connection's task:
 
     pub(super) fn saw_credits(&self, credits: u32) {
         self.credits_seen.fetch_max(credits, Ordering::Relaxed);
@@ -127,8 +127,8 @@ impl Queue {
         self.inner.lock().tally = Some(tally);
     }
 
-    /// Moves what waits to `into` if that is empty, and the cancellations to `cancelled`; wakes the task when there is
-    /// more. Whether the handles are gone.
+    /// Moves the queued inputs to `into` if that is empty, and the cancellations to `cancelled`. The task is woken
+    /// when more arrive. Returns whether all handles are dropped.
     pub(super) fn take(
         &self,
         cx: &mut Context<'_>,
@@ -149,7 +149,7 @@ impl Queue {
         closing
     }
 
-    /// Ends it; returns the waiting calls, which the caller must fail.
+    /// Ends the queue; returns the queued calls, which the caller must fail.
     pub(super) fn end(&self, why: Lost) -> VecDeque<Input> {
         let mut q = self.inner.lock();
         q.ended.get_or_insert(why);
@@ -161,7 +161,7 @@ impl Queue {
         inputs
     }
 
-    /// Completes the callers that wait for the end.
+    /// Completes [`Queue::closed`].
     pub(super) fn set_gone(&self) {
         self.inner.lock().gone = true;
         self.gone.notify_waiters();
@@ -174,14 +174,14 @@ fn wake(waker: Option<Waker>) {
     }
 }
 
-/// A call on its way: its answer, as a future. Dropping it cancels the call.
+/// A call in progress: a future that returns its response. Dropping it cancels the call.
 pub(crate) struct Call {
     queue: Arc<Queue>,
     state: State,
 }
 
 enum State {
-    /// The queue was full.
+    /// The queue was full: the request is still here.
     Outside(Option<Request>),
     Inside {
         ticket: u64,
@@ -200,7 +200,7 @@ impl Call {
         call
     }
 
-    /// Puts it into the queue, if there is room; otherwise `waker` is woken when there is.
+    /// Puts the request into the queue. If the queue is full, returns the request and registers `waker`, if any.
     fn enter(&self, request: Request, waker: Option<&Waker>) -> Result<State, Request> {
         let mut q = self.queue.inner.lock();
         let (sender, answer) = oneshot::channel();
@@ -243,7 +243,7 @@ impl Future for Call {
                 State::Inside { answer, .. } => {
                     let result = std::task::ready!(Pin::new(answer).poll(cx));
                     self.state = State::Over;
-                    // The task drops a sender only when it is itself dropped, with its runtime.
+                    // The task drops a sender only when the runtime drops the task.
                     return Poll::Ready(result.unwrap_or(Err(RequestError::Lost(Lost::Closed))));
                 }
                 State::Over => return Poll::Pending,
@@ -257,7 +257,7 @@ impl Drop for Call {
         if let State::Inside { ticket, answer } = &mut self.state {
             answer.close();
             if let Ok(answered) = answer.try_recv() {
-                // An open that the response creates is closed.
+                // Closes a file that the response has opened.
                 if let Some(close) = answered.ok().and_then(|r| close_orphan(&r)) {
                     self.queue.tell(close);
                 }

@@ -1,4 +1,4 @@
-//! The core against scripted answers, and a connection against a scripted peer on the simulated fabric.
+//! Tests the core with scripted responses, and a connection with a scripted peer on the simulated fabric.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl Bench {
         Bench { core: Core::new(LIMITS, arena), now: Env::real().now(), tickets: 0 }
     }
 
-    /// With large MTU and a session whose messages are signed as `channel` says.
+    /// A core with large MTU and a session that signs messages as `channel` says.
     fn with(channel: Channel) -> Bench {
         let mut b = Bench::new();
         b.core.apply(Setting::Agreed(Agreed { multi_credit: true, message_limit: 1 << 20 }));
@@ -50,7 +50,7 @@ impl Bench {
         b
     }
 
-    /// Starts a request; what was sent, and where its answer comes.
+    /// Starts a request; returns the header that was sent, and the receiver of the response.
     fn start(&mut self, request: Request, exposure: Option<Exposure>) -> (Header, Answer) {
         let (reply, answer) = oneshot::channel();
         self.tickets += 1;
@@ -63,7 +63,7 @@ impl Bench {
         self.start(echo(), None)
     }
 
-    /// The header of the oldest message that was not looked at.
+    /// Returns the header of the oldest message not yet examined.
     fn sent(&mut self) -> Header {
         let (head, _) = self.core.out.pop_front().expect("a message");
         Header::decode(&head).expect("a header")
@@ -78,7 +78,7 @@ fn sg(bytes: Vec<u8>) -> Sg {
     [IoBuf::from(bytes)].into_iter().collect()
 }
 
-/// A request with something else about it.
+/// Applies a change to a request.
 fn but(mut request: Request, change: impl FnOnce(&mut Request)) -> Request {
     change(&mut request);
     request
@@ -88,7 +88,7 @@ fn echo() -> Request {
     Request::new(Command::ECHO, &EchoRequest {}).expect("encoded")
 }
 
-/// The server's answer to a request, with credits.
+/// Builds the server's response to a request; it grants credits.
 fn answer<B: Encode>(to: &Header, status: NtStatus, credits: u16, body: &B) -> Vec<u8> {
     let mut out = Vec::new();
     let header = to.response(status, credits);
@@ -120,7 +120,7 @@ fn channel(signing_required: bool) -> Channel {
     Channel { session_id: 0x77, signing, signing_required, ciphers: None, encrypt: false, sequence }
 }
 
-/// Signs an answer as the server does.
+/// Signs a response as the server does.
 fn signed(mut message: Vec<u8>) -> Vec<u8> {
     let header = Header::decode(&message).expect("a header");
     message[16..20].copy_from_slice(&(header.flags | HeaderFlags::SIGNED).bits().to_le_bytes());
@@ -129,7 +129,8 @@ fn signed(mut message: Vec<u8>) -> Vec<u8> {
     message
 }
 
-/// MS-SMB2 3.2.4.1.2, 3.2.4.1.3, 3.2.4.1.5: ids in order, as many as the charge; credits are asked for up to the wish.
+/// MS-SMB2 3.2.4.1.2, 3.2.4.1.3, 3.2.4.1.5: ids are assigned in order, one per credit of the charge; the client
+/// asks for credits up to the configured number.
 #[test]
 fn ids_charges_and_credits() {
     let mut b = Bench::with(channel(false));
@@ -142,13 +143,13 @@ fn ids_charges_and_credits() {
     assert_eq!((second.message_id, second.credit_charge), (1, 3));
     let (third, _kept) = b.echo();
     assert_eq!(third.message_id, 4);
-    // 96 remain, and the requested number stays within the maximum.
+    // 96 remain, and the request does not ask for more than the maximum.
     assert_eq!(b.core.credits(), 96);
     assert_eq!(second.credits + third.credits, 4);
     assert!(b.core.can_pay(b.now, 96).expect("no error") && !b.core.can_pay(b.now, 97).expect("no error"));
 }
 
-/// A request that costs more than there is asks for more, and is given up in the end.
+/// A request whose charge exceeds the credits asks for more, and finally fails.
 #[test]
 fn credits_that_never_come() {
     let mut b = Bench::with(channel(false));
@@ -160,14 +161,14 @@ fn credits_that_never_come() {
         b.hear(ok(&probe, 1)).expect("fine");
     }
     assert!(matches!(b.core.can_pay(b.now, 16), Err(RequestError::Credits { needed: 16, granted: 1 })));
-    // And what the server gives after all is used.
+    // Credits that the server grants later are used.
     assert!(!b.core.can_pay(b.now, 16).expect("it hopes again"));
     let probe = b.sent();
     b.hear(ok(&probe, 40)).expect("fine");
     assert!(b.core.can_pay(b.now, 16).expect("no error"));
 }
 
-/// MS-SMB2 3.2.5.1.5: an interim response brings the credits, and the time begins anew.
+/// MS-SMB2 3.2.5.1.5: an interim response grants the credits, and restarts the timeout.
 #[test]
 fn interim_responses() {
     let mut b = Bench::with(channel(false));
@@ -186,7 +187,7 @@ fn interim_responses() {
     assert!(b.core.is_late(b.now + Duration::from_secs(60)));
 }
 
-/// MS-SMB2 3.2.4.24: CANCEL has the AsyncId and the MessageId of what it cancels, and costs nothing.
+/// MS-SMB2 3.2.4.24: CANCEL has the AsyncId and MessageId of its request, and no charge.
 #[test]
 fn dropped_calls_are_cancelled_where_they_are_pending() {
     let mut b = Bench::with(channel(true));
@@ -200,7 +201,7 @@ fn dropped_calls_are_cancelled_where_they_are_pending() {
     assert_eq!(b.core.credits(), 5);
     b.hear(signed(answer(&h, NtStatus::CANCELLED, 0, &ErrorResponse::EMPTY))).expect("fine");
     assert!(b.core.is_idle());
-    // Dropped before the interim response: as soon as that is there.
+    // Dropped before the interim response: cancelled as soon as that arrives.
     let (h, reply) = b.echo();
     drop(reply);
     b.core.cancel(2).expect("fine");
@@ -212,8 +213,8 @@ fn dropped_calls_are_cancelled_where_they_are_pending() {
     assert!(b.core.out.is_empty());
 }
 
-/// MS-SMB2 3.1.4.1: a CANCEL's nonce is its MessageId, so no two of them may differ. Interim responses are not
-/// authenticated: further ones neither bring a CANCEL nor change the AsyncId.
+/// MS-SMB2 3.1.4.1: a CANCEL's nonce is derived from its MessageId, so only one may be sent. Interim responses are
+/// not authenticated: further ones neither cause a CANCEL nor change the AsyncId.
 #[test]
 fn a_call_is_cancelled_once() {
     for dropped_first in [false, true] {
@@ -235,7 +236,7 @@ fn a_call_is_cancelled_once() {
     }
 }
 
-/// MS-SMB2 2.2.1.2, 3.2.7.1: every request says how often the session has lost a channel.
+/// MS-SMB2 2.2.1.2, 3.2.7.1: every request carries the number of lost channels of the session.
 #[test]
 fn requests_have_the_channel_sequence() {
     let sequence = Arc::new(AtomicU16::new(0));
@@ -250,14 +251,14 @@ fn requests_have_the_channel_sequence() {
     b.core.cancel(1).expect("fine");
     let cancel = b.sent();
     assert_eq!((cancel.command, said(cancel)), (Command::CANCEL, 0x1234));
-    // The log-on of a new channel, which knows no session yet.
+    // The log-on of a new channel, before that channel is set.
     let mut b = Bench::new();
     let setup = Setup { session_id: 0x77, key: Some(key()), sequence: 7 };
     let (h, _kept) = b.start(but(echo(), |r| r.setup = Some(setup)), None);
     assert_eq!((said(h), h.session_id), (7, 0x77));
 }
 
-/// An open for a caller that dropped its call is closed.
+/// A file that is opened for a caller that has dropped its call is closed.
 #[test]
 fn orphans_are_closed() {
     let mut b = Bench::with(channel(false));
@@ -273,7 +274,7 @@ fn orphans_are_closed() {
     assert_eq!((close.command, close.tree_id), (Command::CLOSE, 3));
 }
 
-/// MS-SMB2 3.2.5.1.3: signed messages are verified, and messages that must be signed are.
+/// MS-SMB2 3.2.5.1.3: signatures are verified, and required signatures must be present.
 #[test]
 fn signatures() {
     for (required, sign, forge, believed) in [
@@ -298,14 +299,14 @@ fn signatures() {
         assert_eq!(heard, if believed { Ok(()) } else { Err(Lost::NotAuthentic) });
         assert_eq!(reply.try_recv().is_ok(), believed);
     }
-    // Asked for by the caller alone.
+    // The caller alone requests the signature.
     let mut b = Bench::with(channel(false));
     let (h, _kept) = b.start(but(echo(), |r| r.sign = true), None);
     assert!(h.flags.contains(HeaderFlags::SIGNED));
 }
 
-/// What Linux's ksmbd does with the answer to a READ without payload: it signs the transport's length too. Nothing else
-/// may be signed so.
+/// Linux's ksmbd signs a READ response without payload together with the transport's length prefix. No other
+/// message may be signed so.
 #[test]
 fn answers_signed_with_their_length() {
     for (command, payload, believed) in
@@ -336,7 +337,7 @@ fn encrypting() -> (Channel, Sealer, Opener) {
     (Channel { ciphers, encrypt: true, ..channel(true) }, new(&down), open(&up))
 }
 
-/// MS-SMB2 3.2.5.1.1: an encrypted request has an encrypted answer, of its own session.
+/// MS-SMB2 3.2.5.1.1: the response to an encrypted request must be encrypted, for the same session.
 #[test]
 fn encryption() {
     let (channel, sealer, opener) = encrypting();
@@ -367,7 +368,7 @@ fn encryption() {
     assert!(answered.try_recv().expect("answered").expect("an answer").encrypted);
 }
 
-/// MS-SMB2 3.2.5.1.2: an answer belongs to a request.
+/// MS-SMB2 3.2.5.1.2: a response must belong to a request.
 #[test]
 fn answers_to_nothing_end_the_connection() {
     let mut b = Bench::with(channel(false));
@@ -383,13 +384,13 @@ fn answers_to_nothing_end_the_connection() {
     assert_eq!(b.hear(b"\xffSMB and so on".to_vec()), protocol("not an SMB2 message"));
     assert_eq!(b.hear(ok(&h, 1)[..40].to_vec()), protocol("a malformed header"));
     assert_eq!(b.hear(b"\xfdSMB".to_vec()), protocol("an encrypted message in an unencrypted session"));
-    // Breaks and notifications belong to no caller.
+    // Breaks and notifications belong to no request.
     let unsolicited = Header { message_id: u64::MAX, command: Command::OPLOCK_BREAK, ..h };
     assert_eq!(b.hear(ok(&unsolicited, 0)), Ok(()));
     assert_eq!(b.hear(ok(&h, 1)), Ok(()));
 }
 
-/// MS-SMB2 3.2.5.1.9: answers may come in a chain.
+/// MS-SMB2 3.2.5.1.9: responses may be chained.
 #[test]
 fn chains_of_answers() {
     let mut b = Bench::with(channel(false));
@@ -400,7 +401,7 @@ fn chains_of_answers() {
     let mut out = Vec::new();
     smb_wire::chain(&mut out, [&ok(&h2, 1)[..], &ok(&h3, 1)]);
     assert_eq!(compound::split(&out).count(), 2);
-    // In two buffers, cut anywhere.
+    // In two buffers, split inside a message.
     let cut = out.split_off(70);
     let message = [IoBuf::from(out), IoBuf::from(cut)].into_iter().collect();
     b.core.message(b.now, message, None).expect("fine");
@@ -421,7 +422,8 @@ fn sink() -> Exposed {
     Exposed::Sink { bufs: arena.try_alloc_sg(8192, Class::Payload).expect("memory"), length: 8192 }
 }
 
-/// S3-16: a steering tag dies with its own answer, or here before the call completes, or with the connection.
+/// S3-16: a steering tag is invalidated by its own response, or by the client before the call completes, or by the
+/// end of the connection.
 #[test]
 fn steering_tags() {
     let mut b = Bench::with(channel(false));
@@ -429,7 +431,7 @@ fn steering_tags() {
     b.hear(ok(&h, 10)).expect("fine");
     let body = |n| ReadResponse::rdma(n);
 
-    // The server invalidated it with its answer.
+    // The server invalidates the tag with its response.
     let (h, mut reply) = b.start(read(), Some(exposure(7)));
     let invalidated = Some((Stag(7), sink()));
     let message = sg(answer(&h, NtStatus::SUCCESS, 1, &body(8192)));
@@ -437,7 +439,7 @@ fn steering_tags() {
     assert!(b.core.dying.is_empty());
     assert!(reply.try_recv().expect("answered").expect("an answer").sink.is_some());
 
-    // It did not: the call completes once it is dead here.
+    // The server does not: the call completes after the client has invalidated the tag.
     let (h, mut reply) = b.start(read(), Some(exposure(8)));
     b.hear(answer(&h, NtStatus::SUCCESS, 1, &body(8192))).expect("fine");
     assert_eq!(b.core.dying, [Stag(8)]);
@@ -446,11 +448,11 @@ fn steering_tags() {
     assert!(reply.try_recv().expect("answered").expect("an answer").sink.is_some());
     b.core.dying.clear();
 
-    // An answer that says it failed frees its tag all the same.
+    // The response to a failed READ frees its tag too.
     let (h, mut reply) = b.start(read(), Some(exposure(9)));
     b.hear(answer(&h, NtStatus::ACCESS_DENIED, 1, &ErrorResponse::EMPTY)).expect("fine");
     assert_eq!(b.core.dying, [Stag(9)]);
-    // But a server that invalidates after its answer is out of order.
+    // A server that invalidates after its response violates the protocol.
     let late = b.core.invalidated(b.now, Stag(9), None);
     let why = Lost::Protocol("it invalidated a steering tag after its response");
     assert_eq!(late, Err(why));
@@ -459,7 +461,7 @@ fn steering_tags() {
     assert!(matches!(reply.try_recv(), Ok(Err(RequestError::Lost(w))) if w == why));
     b.core.dying.clear();
 
-    // Another request's tag.
+    // The tag of another request.
     let (one, _kept) = b.start(read(), Some(exposure(10)));
     let (_, _kept_too) = b.start(read(), Some(exposure(11)));
     let message = sg(answer(&one, NtStatus::SUCCESS, 1, &body(8192)));
@@ -467,7 +469,8 @@ fn steering_tags() {
     assert_eq!(wrong, Err(Lost::Protocol("it invalidated a steering tag of another request")));
 }
 
-/// The descriptor of an exposure goes where READ and WRITE have it (MS-SMB2 2.2.19, 2.2.21; MS-SMBD 2.2.3.1).
+/// The descriptor of an exposure is written at its offset in READ and WRITE (MS-SMB2 2.2.19, 2.2.21; MS-SMBD
+/// 2.2.3.1).
 #[test]
 fn descriptors_are_filled_in() {
     let mut b = Bench::with(channel(false));
@@ -483,7 +486,7 @@ fn descriptors_are_filled_in() {
     }
 }
 
-/// When the connection ends, every caller is completed.
+/// The end of the connection completes every caller.
 #[test]
 fn the_end_is_told_to_all() {
     let mut b = Bench::with(channel(false));
@@ -500,7 +503,7 @@ fn the_end_is_told_to_all() {
 }
 
 proptest! {
-    /// No bytes from the server panic; a damaged message does not complete a signed call.
+    /// No bytes from the server cause a panic; a damaged message does not complete a signed call.
     #[test]
     fn damaged_answers(
         flips in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
@@ -529,7 +532,7 @@ proptest! {
     }
 }
 
-/// A connection over the simulated fabric, and its other end.
+/// A connection over the simulated fabric, and the peer's end.
 async fn pair(env: &Env) -> (Connection, SmbDirect) {
     let arena = Arena::new(16 << 20).expect("memory");
     let (ours, theirs) = sim::pair(sim::Options::new(env.clone()));
@@ -558,7 +561,7 @@ fn token(request: &[u8]) -> Stag {
     Stag(u32::from_le_bytes(info[8..12].try_into().expect("four bytes")))
 }
 
-/// A server that does not answer in time loses the connection, and every caller is completed.
+/// A server that does not respond in time loses the connection; every caller is completed.
 #[tokio::test(start_paused = true)]
 async fn silence() {
     let env = Env::simulated(1);
@@ -573,8 +576,8 @@ async fn silence() {
     assert!(matches!(connection.call(echo()).await, Err(RequestError::Lost(Lost::TimedOut))));
 }
 
-/// S3-16 on a fabric: a server that invalidates the tag of another request loses the connection, and every buffer is
-/// out of its reach before a caller hears of it.
+/// S3-16 on a fabric: a server that invalidates another request's tag loses the connection. The server can access
+/// no buffer any more when a caller gets the error.
 #[tokio::test(start_paused = true)]
 async fn a_tag_of_another_request() {
     let env = Env::simulated(2);
@@ -601,7 +604,7 @@ async fn a_tag_of_another_request() {
     assert_eq!(connection.direct_counters().expect("SMB Direct").memory_regions, 0);
 }
 
-/// A call that is dropped while the server may still write keeps its buffer until the answer.
+/// If a call is dropped while the server may still write, its buffer is kept until the response.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_read_keeps_its_buffer() {
     let env = Env::simulated(3);
@@ -618,7 +621,7 @@ async fn a_dropped_read_keeps_its_buffer() {
     };
     peer.rdma_write(1, sg(vec![5; 8192]), &[descriptor]).expect("queued");
     peer.send(sg(answer(&head, NtStatus::SUCCESS, 5, &ReadResponse::rdma(8192))), None).expect("sent");
-    // The next call shows that the connection has lived through it.
+    // The next call proves that the connection still works.
     let next = connection.call(echo());
     let talk = async {
         let head = Header::decode(&hear(&mut peer).await).expect("a header");
@@ -635,7 +638,7 @@ async fn a_dropped_read_keeps_its_buffer() {
     tokio::join!(work, talk);
 }
 
-/// Calls beyond the queue's bound wait at their callers', and all of them are answered in order.
+/// Calls beyond the queue's limit wait in their callers; all of them are answered in order.
 #[tokio::test(start_paused = true)]
 async fn a_full_queue() {
     let env = Env::simulated(4);
@@ -659,7 +662,7 @@ async fn a_full_queue() {
     tokio::join!(talk, wait);
 }
 
-/// A connection whose client has an arena of its own.
+/// A connection whose client has a separate arena.
 async fn pair_with(env: &Env, arena: &Arena) -> (Connection, SmbDirect) {
     let (ours, theirs) = sim::pair(sim::Options::new(env.clone()));
     let options = SmbDirectOptions::default();
@@ -672,8 +675,8 @@ async fn pair_with(env: &Env, arena: &Arena) -> (Connection, SmbDirect) {
     (Connection::start(transport, LIMITS, arena.clone(), env.clone(), None), theirs.expect("accepted"))
 }
 
-/// A READ waits for memory in the client's own arena as long as for a response, and then fails alone;
-/// requests without memory pass it. Memory freed in time goes to the call that waited longest.
+/// A READ waits for memory of the client's arena as long as for a response; then only that READ fails. Requests
+/// without memory are not delayed. Memory freed in time goes to the READ that has waited longest.
 #[tokio::test(start_paused = true)]
 async fn a_read_without_memory() {
     let env = Env::simulated(5);

@@ -30,21 +30,21 @@ pub(super) enum Arrival {
         data: Sg,
         invalidated: Option<(Stag, Exposed)>,
     },
-    /// A steering tag that we invalidated is dead; `None`: it was before.
+    /// A steering tag that this side invalidated. `None` if the server had already invalidated it.
     Invalidated {
         stag: Stag,
         exposed: Option<Exposed>,
     },
 }
 
-/// Bytes waiting in the sender above which nothing more is started.
+/// Bytes queued in the sender above which no further request is started.
 const SEND_HIGH: usize = 4 << 20;
-/// Messages waiting for the peer's SMB Direct credits above which nothing more is started.
+/// Messages waiting for the peer's SMB Direct credits above which no further request is started.
 const QUEUED_HIGH: usize = 1024;
 
 impl Transport {
     pub(crate) fn tcp(stream: TcpStream, arena: Arena) -> Transport {
-        // Requests are gathered by us; waiting for more in the kernel only adds delay.
+        // The driver batches requests itself; Nagle's algorithm would only add delay.
         let _ = stream.set_nodelay(true);
         let receiver = Receiver::new(arena, End::Client);
         Transport::Tcp(Box::new(Tcp {
@@ -59,7 +59,7 @@ impl Transport {
         Transport::Direct(Box::new(direct))
     }
 
-    /// Whether it takes more to send.
+    /// Whether it accepts more messages to send.
     pub(super) fn has_room(&self) -> bool {
         match self {
             Transport::Tcp(t) => t.sender.bytes() < SEND_HIGH,
@@ -67,7 +67,7 @@ impl Transport {
         }
     }
 
-    /// The next message or event.
+    /// Returns the next message or event.
     pub(super) fn receive(&mut self, cx: &mut Context<'_>, limit: usize) -> Poll<Result<Arrival, Lost>> {
         match self {
             Transport::Tcp(t) => loop {
@@ -83,12 +83,12 @@ impl Transport {
             Transport::Direct(d) => loop {
                 return Poll::Ready(match std::task::ready!(d.poll_event(cx)) {
                     Ok(Event::Message { data, invalidated }) => Ok(Arrival::Message { data, invalidated }),
-                    // The connection has ended; the reason follows.
+                    // The connection has ended; the reason is reported next.
                     Ok(Event::Invalidated { result: Err(WcError::Flushed), .. }) => continue,
                     Ok(Event::Invalidated { stag, result }) => {
                         Ok(Arrival::Invalidated { stag, exposed: result.ok() })
                     }
-                    // We start no RDMA of our own.
+                    // The client starts no RDMA transfers.
                     Ok(Event::RdmaDone { .. }) => continue,
                     Err(e) => Err(of_direct(&e)),
                 });
@@ -111,7 +111,7 @@ impl Transport {
         }
     }
 
-    /// Sends the queue; returns whether any of it moved.
+    /// Sends the queue; returns whether any bytes were sent.
     pub(super) fn flush(&mut self, cx: &mut Context<'_>) -> Result<bool, Lost> {
         match self {
             Transport::Tcp(t) => {
@@ -124,11 +124,11 @@ impl Transport {
                     _ => Ok(t.sender.bytes() < before),
                 }
             }
-            Transport::Direct(_) => Ok(false), // receiving sends
+            Transport::Direct(_) => Ok(false), // `receive` sends the queue
         }
     }
 
-    /// Whether nothing waits to be sent.
+    /// Whether no message waits to be sent.
     pub(super) fn is_flushed(&self) -> bool {
         match self {
             Transport::Tcp(t) => t.sender.is_empty(),
@@ -136,7 +136,7 @@ impl Transport {
         }
     }
 
-    /// Lets the server reach `what`; `None`: not now.
+    /// Gives the server access to `what`. Fails with [`ExposeError::TooMany`] if the caller must try later.
     pub(super) fn expose(&mut self, what: Exposed, rights: Rights) -> Result<Exposure, ExposeError> {
         let Transport::Direct(d) = self else {
             unreachable!("payload goes by RDMA on SMB Direct only");
@@ -147,7 +147,7 @@ impl Transport {
         })
     }
 
-    /// Ends what [`Transport::expose`] began.
+    /// Ends an exposure that [`Transport::expose`] started.
     pub(super) fn invalidate(&mut self, stag: Stag) -> Result<(), Lost> {
         match self {
             Transport::Tcp(_) => Ok(()),
@@ -165,7 +165,7 @@ impl Transport {
 
 /// Why a buffer was not exposed.
 pub(super) enum ExposeError {
-    /// As many are as can be.
+    /// The maximum number of buffers is exposed.
     TooMany,
     Lost(Lost),
 }

@@ -1,4 +1,4 @@
-//! From a name to a connected transport.
+//! Resolves a name and connects.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -25,7 +25,7 @@ async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, ConnectError>
     Ok(found)
 }
 
-/// The first of the host's addresses that answers.
+/// Connects to the first of the host's addresses that answers.
 pub(crate) async fn dial(host: &str, port: u16) -> Result<TcpStream, ConnectError> {
     let mut failure = None;
     for address in resolve(host, port).await? {

@@ -1,4 +1,4 @@
-//! SESSION_SETUP (MS-SMB2 3.2.4.2.3, 3.2.5.3): a new session, or a further channel of one.
+//! SESSION_SETUP (MS-SMB2 3.2.4.2.3, 3.2.5.3): creates a session, or adds a channel to one.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,15 +25,15 @@ pub(crate) struct LoggedOn {
     pub(crate) channel: Arc<Channel>,
 }
 
-/// A log-on has three messages; a mechanism that wants more than this is not one of ours.
+/// A log-on takes three messages; none of our mechanisms needs more rounds than this.
 const ROUNDS: usize = 8;
-/// NTLM's requests: the same credentials log on and bind.
+/// Number of NTLM's requests: the same mechanism logs on and binds.
 const BINDING_ROUNDS: usize = 2;
 
 /// Logs on.
 ///
 /// # Errors
-/// What the server refused, or why its answer is not believed.
+/// Why the server refused, or why its response is not trusted.
 pub(crate) async fn log_on(
     connection: &Connection,
     host: &str,
@@ -74,11 +74,12 @@ pub(crate) async fn log_on(
 
 const NO_KEY: ConnectError = ConnectError::Refused("the session's key does not fit its cipher");
 
-/// Makes a connection a further channel of a session (MS-SMB2 3.2.4.2.3.1): with a signing key of its own and the
-/// session's encryption. Where the session is signed with AES-GMAC, once at most: see [`crate::WhyNotRdma::BoundOnce`].
+/// Makes a connection a further channel of a session (MS-SMB2 3.2.4.2.3.1). It has its own signing key and shares
+/// the session's encryption. If the session is signed with AES-GMAC, call this at most once: see
+/// [`crate::WhyNotRdma::BoundOnce`].
 ///
 /// # Errors
-/// As [`log_on`].
+/// The errors of [`log_on`].
 pub(crate) async fn bind(
     connection: &Connection,
     host: &str,
@@ -99,11 +100,11 @@ pub(crate) async fn bind(
     Ok(())
 }
 
-/// Authenticates a session that has expired again (MS-SMB2 3.2.5.1.6): on its own channel, protected as everything is.
-/// Its keys stay (3.3.5.5.2).
+/// Authenticates an expired session again (MS-SMB2 3.2.5.1.6), on its own channel and with its usual protection.
+/// Its keys do not change (3.3.5.5.2).
 ///
 /// # Errors
-/// As [`log_on`].
+/// The errors of [`log_on`].
 pub(crate) async fn log_on_again(
     connection: &Connection,
     host: &str,
@@ -154,11 +155,11 @@ async fn exchange(
     let mut token = initiator.first_token(&negotiated.hint)?;
     let mut session_id = binding.map_or(0, |s| s.session_id);
     let mut preauth: PreauthHash = negotiated.preauth;
-    // The MessageIds that the session's first connection spent unsigned are those of its log-on: as many as this.
+    // A binding may only use the MessageIds that the session's first connection spent unsigned in its log-on.
     let rounds = if binding.is_some() { BINDING_ROUNDS } else { ROUNDS };
     for _ in 0..rounds {
         let response = connection.call(request(&token, options, session_id, binding)?).await?;
-        // MS-SMB2 3.2.5.3: the hash takes every request, and every response but the final one.
+        // MS-SMB2 3.2.5.3: the hash covers every request, and every response except the final one.
         preauth.update(&[response.request.as_deref().unwrap_or_default()]);
         match response.header.status {
             NtStatus::MORE_PROCESSING_REQUIRED => {
@@ -190,9 +191,10 @@ async fn exchange(
                     .ok_or(ConnectError::Tampered("the response has an unknown dialect"))?;
                 let keys = SessionKeys::derive(schedule, &session_key, negotiated.cipher, Role::Client);
                 let signing = Arc::new(SigningKey::new(negotiated.signing, &keys.signing));
-                // Only with the user's secret can this answer be signed: it proves the server, and in 3.1.1 all that
-                // was said before. A guest's answer is not signed, and not believed by the caller; a binding has no
-                // guests, and its answer is signed by the new channel in every case (MS-SMB2 3.2.5.3.3).
+                // Only a server that knows the user's secret can sign this response. The signature authenticates
+                // the server, and in 3.1.1 all earlier messages. A guest's response is not signed, and the caller
+                // rejects it. A binding cannot be a guest's: the new channel always signs its response (MS-SMB2
+                // 3.2.5.3.3).
                 let guest = body.session_flags.intersects(SessionFlags::IS_GUEST | SessionFlags::IS_NULL);
                 if guest && binding.is_some() {
                     return Err(ConnectError::Refused(
@@ -212,7 +214,8 @@ async fn exchange(
     Err(ConnectError::Refused("the log-on needs too many messages"))
 }
 
-/// A final answer is signed from 3.x on in every case (MS-SMB2 3.3.5.5.3); before, where signing is required.
+/// Whether the final response must be signed: always from 3.0 on (MS-SMB2 3.3.5.5.3), before that if signing is
+/// required.
 fn must_be_signed(options: &ConnectOptions, negotiated: &Negotiated) -> bool {
     negotiated.dialect >= 0x0300 || options.require_signing || negotiated.signing_required
 }

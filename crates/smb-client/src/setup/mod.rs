@@ -1,4 +1,4 @@
-//! From an address to a session: negotiation, log-on, and further channels.
+//! Establishes a session at an address: negotiation, log-on, and further channels.
 
 mod dial;
 mod log_on;

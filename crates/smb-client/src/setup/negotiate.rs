@@ -1,4 +1,4 @@
-//! NEGOTIATE (MS-SMB2 3.2.4.2.2, 3.2.5.2), and the check that it was not changed in transit (3.2.5.5).
+//! NEGOTIATE (MS-SMB2 3.2.4.2.2, 3.2.5.2), and the check that it was not modified in transit (3.2.5.5).
 
 use arena::sg_to_vec;
 use env::Env;
@@ -25,12 +25,12 @@ pub(crate) struct Negotiated {
     pub(crate) dialect: u16,
     pub(crate) cipher: Option<Cipher>,
     pub(crate) signing: SigningAlgorithm,
-    /// The server demands signatures.
+    /// Whether the server demands signatures.
     pub(crate) signing_required: bool,
     pub(crate) server_capabilities: Capabilities,
     pub(crate) server_security_mode: SecurityMode,
     pub(crate) server_guid: Guid,
-    /// Bytes of a READ at most; likewise the others.
+    /// Maximum bytes of a READ; `max_write` and `max_transact` are the limits of the other requests.
     pub(crate) max_read: u32,
     pub(crate) max_write: u32,
     pub(crate) max_transact: u32,
@@ -44,11 +44,11 @@ const DIALECTS: [u16; 5] = [0x0202, 0x0210, 0x0300, 0x0302, 0x0311];
 const CIPHERS: [WireCipher; 4] =
     [WireCipher::AES_128_GCM, WireCipher::AES_128_CCM, WireCipher::AES_256_GCM, WireCipher::AES_256_CCM];
 const SIGNING: [WireSigning; 3] = [WireSigning::AES_GMAC, WireSigning::AES_CMAC, WireSigning::HMAC_SHA256];
-/// No I/O is larger, whatever the server offers, in bytes: a frame holds it with its head.
+/// Maximum I/O size, whatever the server offers, in bytes: a frame can hold it with its header.
 const IO_MAX: u32 = 8 << 20;
-/// Without large MTU no I/O is larger, in bytes (MS-SMB2 3.2.4.1.5).
+/// Maximum I/O size without large MTU, in bytes (MS-SMB2 3.2.4.1.5).
 const SMALL_IO: u32 = 65_536;
-/// The size of a response beside its payload, in bytes.
+/// Maximum size of a response without its payload, in bytes.
 const OVERHEAD: usize = 65_536;
 
 fn offered(options: &ConnectOptions) -> Vec<u8> {
@@ -57,7 +57,7 @@ fn offered(options: &ConnectOptions) -> Vec<u8> {
 }
 
 fn capabilities(options: &ConnectOptions) -> Capabilities {
-    // MS-SMB2 3.2.4.2.2.2: only a client that speaks 3.x has any.
+    // MS-SMB2 3.2.4.2.2.2: only a client that supports 3.x sends capabilities.
     if options.dialect_max < 0x0300 {
         return Capabilities::empty();
     }
@@ -73,10 +73,10 @@ fn security_mode(options: &ConnectOptions) -> SecurityMode {
     SecurityMode::SIGNING_ENABLED | required
 }
 
-/// Negotiates on a new connection. `host` is the server's name as the caller has it.
+/// Negotiates on a new connection. `host` is the server's name as the caller wrote it.
 ///
 /// # Errors
-/// The server's refusal, or an invalid response.
+/// The server refused, or its response is invalid.
 pub(crate) async fn negotiate(
     connection: &Connection,
     host: &str,
@@ -110,7 +110,7 @@ pub(crate) async fn negotiate(
     let answer: NegotiateResponse<'_> = response.body()?;
     let mut negotiated = read(&answer, &body, options)?;
     if negotiated.dialect == 0x0311 {
-        // MS-SMB2 3.2.5.2: both messages go into the hash.
+        // MS-SMB2 3.2.5.2: the hash covers both messages.
         negotiated.preauth.update(&[response.request.as_deref().unwrap_or_default()]);
         negotiated.preauth.update(&[&sg_to_vec(&response.message)]);
     }
@@ -149,7 +149,7 @@ fn read(
     }
     let large = dialect >= 0x0210 && answer.capabilities.contains(Capabilities::LARGE_MTU);
     let most = if large { IO_MAX } else { SMALL_IO };
-    // MS-SMB2 3.2.5.2: less than 4 KiB is no size.
+    // MS-SMB2 3.2.5.2: sizes below 4 KiB are invalid.
     if answer.max_read_size.min(answer.max_write_size).min(answer.max_transact_size) < 4096 {
         return Err(ConnectError::Refused("the server accepts only transfers of less than 4 KiB"));
     }
@@ -169,7 +169,8 @@ fn read(
     })
 }
 
-/// The contexts of a 3.1.1 answer: one hash, at most one cipher and one signing algorithm, each of those offered.
+/// Reads the contexts of a 3.1.1 response: one hash, at most one cipher and one signing algorithm, each of them
+/// offered.
 fn contexts(
     answer: &NegotiateResponse<'_>,
     mut signing: SigningAlgorithm,
@@ -206,10 +207,11 @@ fn contexts(
     Ok((cipher, signing))
 }
 
-/// FSCTL_VALIDATE_NEGOTIATE_INFO: did the server hear what was said, and was its answer what it said? 3.1.1 needs no
-/// such check: its keys depend on the messages (MS-SMB2 3.2.5.5).
+/// FSCTL_VALIDATE_NEGOTIATE_INFO: compares the negotiation as both ends saw it. 3.1.1 does not need this check: its
+/// keys depend on the messages (MS-SMB2 3.2.5.5).
 ///
 /// # Errors
+/// [`ConnectError::Tampered`].
 /// [`ConnectError::Tampered`].
 pub(crate) async fn validate(
     connection: &Connection,
@@ -218,7 +220,7 @@ pub(crate) async fn validate(
     options: &ConnectOptions,
     negotiated: &Negotiated,
 ) -> Result<(), ConnectError> {
-    // A server of 3.x answers; with 2.x agreed on, one that could do more would have.
+    // Also checks if 2.x was negotiated: a 3.x server answers, which reveals a downgrade.
     if negotiated.dialect >= 0x0311 || options.dialect_max < 0x0300 {
         return Ok(());
     }
@@ -242,10 +244,10 @@ pub(crate) async fn validate(
     };
     let mut request = Request::new(Command::IOCTL, &body)?;
     request.tree_id = tree_id;
-    // MS-SMB2 3.2.5.5: signed, whatever else is.
+    // MS-SMB2 3.2.5.5: this request is always signed.
     request.sign = true;
     let response = connection.call(request).await.map_err(|e| match e {
-        // A server that hears something else than was said ends the connection (3.3.5.15.12).
+        // A server that received other values ends the connection (3.3.5.15.12).
         RequestError::Lost(_) => {
             ConnectError::Tampered("the server ended the connection when asked to confirm the negotiation")
         }
@@ -257,7 +259,7 @@ pub(crate) async fn validate(
     }
     match response.header.status {
         NtStatus::SUCCESS => {}
-        // Servers that do not know the code answer so; the answer is signed, so it is theirs.
+        // Servers without this FSCTL return these statuses. The response is signed, so it is authentic.
         NtStatus::NOT_SUPPORTED | NtStatus::FILE_CLOSED | NtStatus::INVALID_DEVICE_REQUEST => return Ok(()),
         status => return Err(RequestError::Status(status).into()),
     }

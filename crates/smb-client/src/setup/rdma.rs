@@ -1,4 +1,4 @@
-//! SMB Direct connections: over iWARP, and which of the server's addresses to try.
+//! SMB Direct connections: connects over iWARP, and selects the server's addresses to try.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -11,28 +11,29 @@ use smb_direct::{SmbDirect, SmbDirectError, SmbDirectOptions, Timer};
 use smb_wire::ioctl::{InterfaceCapability, NetworkInterface};
 use thiserror::Error;
 
-/// Why no SMB Direct connection could be made.
+/// Why no SMB Direct connection could be established.
 #[derive(Debug, Error)]
 pub(crate) enum DirectError {
-    /// In TCP or MPA.
+    /// Failure of TCP or MPA.
     #[error("iWARP: {0}")]
     Setup(#[from] SetupError),
-    /// In SMB Direct's negotiation.
+    /// Failure of the SMB Direct negotiation.
     #[error("SMB Direct: {0}")]
     Direct(#[from] SmbDirectError),
 }
 
-/// How long a connection that there is an alternative to may take.
+/// Maximum time for a connection if there is an alternative.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
-/// How long SMB Direct's first negotiation may take.
+/// Timeout of the first SMB Direct negotiation.
 const FIRST_PATIENCE: Duration = Duration::from_millis(1000);
-/// Announced addresses to try.
+/// Maximum number of announced addresses to try.
 const ADDRESSES_MAX: usize = 4;
 
 /// Connects over iWARP, in at most `timeout`.
 ///
-/// A server that is silent in SMB Direct's negotiation is tried again, with twice the patience each time and until the
-/// time is up: Linux's ksmbd loses a negotiation that comes right behind its MPA reply.
+/// If the server does not respond to the SMB Direct negotiation, the client connects again, each time with twice
+/// the timeout, until `timeout` has passed: Linux's ksmbd loses a negotiate request that directly follows its MPA
+/// reply.
 pub(crate) async fn connect(
     address: SocketAddr,
     arena: Arena,
@@ -44,7 +45,8 @@ pub(crate) async fn connect(
     loop {
         let left = end.saturating_duration_since(env.now());
         let options = iwarp::Options { setup_timeout: left, ..iwarp::Options::default() };
-        // As Linux does, for peers of MPA revision 1, which has no fields for them.
+        // IRD and ORD as private data, as Linux sends them, for peers of MPA revision 1, which has no fields for
+        // them.
         let depths = [options.ird.to_be_bytes(), options.ord.to_be_bytes()].concat();
         let (queue_pair, _) = iwarp::connect(address, env.clone(), &depths, options).await?;
         match over(Box::new(queue_pair), arena.clone(), env.clone(), patience.min(left)).await {
@@ -57,7 +59,7 @@ pub(crate) async fn connect(
     }
 }
 
-/// SMB Direct over a queue pair.
+/// Establishes SMB Direct over a queue pair.
 pub(crate) async fn over(
     queue_pair: Box<dyn QueuePair>,
     arena: Arena,
@@ -68,13 +70,13 @@ pub(crate) async fn over(
     Ok(SmbDirect::connect(queue_pair, arena, env, options).await?)
 }
 
-/// The addresses with RDMA, the fastest first.
+/// Returns the RDMA-capable addresses, the fastest first.
 pub(crate) fn candidates(interfaces: &[NetworkInterface], port: u16) -> Vec<SocketAddr> {
     let mut with_rdma: Vec<_> = interfaces
         .iter()
         .filter(|i| i.capability.contains(InterfaceCapability::RDMA_CAPABLE))
         .filter_map(|i| Some((i.link_speed_bits_per_second, i.address?)))
-        // A link-local address means something on the server's links only: its scope is not ours.
+        // A link-local address is only valid on the server's links.
         .filter(|(_, a)| !matches!(a.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local()))
         .collect();
     with_rdma.sort_by_key(|(speed, _)| std::cmp::Reverse(*speed));
@@ -103,7 +105,7 @@ mod tests {
         }
     }
 
-    /// It takes the connection and says nothing: tried more than once, and given up in time.
+    /// A server that accepts the connection and never responds is tried several times, within the timeout.
     #[tokio::test]
     async fn a_silent_server_is_tried_again_and_given_up() {
         let env = Env::real();

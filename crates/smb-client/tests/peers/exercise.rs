@@ -1,9 +1,9 @@
-//! What every share must do, whatever carries it.
+//! Operations that must work on every share, over every transport.
 
 use arena::{IoBuf, Sg, sg_to_vec};
 use smb_client::{Client, Download, FileAttributes, NtStatus, OpenOptions, RequestError, Tree, Upload};
 
-/// Bytes that differ from place to place.
+/// Bytes that depend on their position.
 pub fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|i| (i * 7 + i / 251 + i / 65_536) as u8).collect()
 }
@@ -20,7 +20,7 @@ pub fn status<T>(result: Result<T, RequestError>) -> NtStatus {
     }
 }
 
-/// Everything that a share does, once.
+/// Every operation of a share, once.
 pub async fn everything(tree: &Tree) {
     let file = tree.open("a.bin", OpenOptions::create_new()).await.expect("created");
     for length in [1usize, 4095, 4096, 65_536, 65_537, 1 << 20, (9 << 20) + 3] {
@@ -32,7 +32,7 @@ pub async fn everything(tree: &Tree) {
     file.flush().await.expect("durable");
     let size = (9u64 << 20) + 3;
     assert_eq!(file.metadata().await.expect("metadata").size, size);
-    // Shorter at the end, empty behind it.
+    // Reads are shorter at the end of the file, and empty beyond it.
     assert_eq!(sg_to_vec(&file.read_at(size - 2, 10_000).await.expect("read")).len(), 2);
     assert!(file.read_at(size, 10).await.expect("read").is_empty());
     let buffers = tree.client().arena().alloc_sg(20_000, arena::Class::Payload).await;
@@ -99,12 +99,12 @@ pub async fn transfers(tree: &Tree) {
     tree.remove_file("big").await.expect("removed");
 }
 
-/// A file with holes, which reads as zeros there; data ranges are reported, in pieces if the range is cut.
+/// A file with holes, which read as zeros; data ranges are reported, and cut to the queried range.
 pub async fn holes(tree: &Tree) {
     const MIB: u64 = 1 << 20;
     let file = tree.open("holes", OpenOptions::create()).await.expect("created");
     file.set_len(8 * MIB).await.expect("longer");
-    // Without the attribute all of it counts as data.
+    // Without the sparse attribute the whole file counts as data.
     let all = file.allocated(0..8 * MIB).await.expect("told");
     assert_eq!((all.len(), &all[0]), (1, &(0..8 * MIB)));
     file.close().await.expect("closed");
@@ -128,7 +128,7 @@ pub async fn holes(tree: &Tree) {
     tree.remove_file("holes").await.expect("removed");
 }
 
-/// The share in memory.
+/// Opens the in-memory share.
 pub async fn tree_of(client: &Client) -> Tree {
     client.tree("ram").await.expect("the share")
 }

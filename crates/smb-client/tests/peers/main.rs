@@ -1,4 +1,4 @@
-//! The client with real peers: our own server in this process, a tampering proxy, and Samba's smbd.
+//! Tests the client with real peers: our own server in this process, a tampering proxy, and Samba's smbd.
 
 mod exercise;
 mod peer;

@@ -1,4 +1,4 @@
-//! A server of ours in this process, for tests.
+//! Our own server in this process, for tests.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub struct Peer {
     pub env: Env,
 }
 
-/// Its differences from the others.
+/// Settings in which a test's server differs from the default.
 #[derive(Clone)]
 pub struct Settings {
     pub signing: Protection,
@@ -129,7 +129,7 @@ impl Peer {
                 let (server, arena, env) = (Arc::clone(&server), arena.clone(), env.clone());
                 tokio::spawn(async move {
                     let incoming = arriving.request().await.expect("an MPA request");
-                    // The depths that Linux gives in private data, in network order.
+                    // IRD and ORD, which Linux sends in private data, in network order.
                     assert_eq!(incoming.private_data, [0, 0, 0, 32, 0, 0, 0, 32]);
                     let peer = incoming.peer;
                     let queue_pair = incoming.accept(&[], 32, 32).await.expect("accepted");
@@ -142,12 +142,12 @@ impl Peer {
         });
     }
 
-    /// A queue pair to this server over the simulated fabric.
+    /// A queue pair connected to this server over the simulated fabric.
     pub fn queue_pair(&self) -> Box<dyn rdma::QueuePair> {
         self.queue_pair_with(sim::Options::new(self.env.clone()))
     }
 
-    /// The same, with faults.
+    /// A queue pair connected to this server over a simulated fabric with faults.
     pub fn queue_pair_with(&self, options: sim::Options) -> Box<dyn rdma::QueuePair> {
         let (ours, theirs) = sim::pair(options);
         let (server, arena, env) = (Arc::clone(&self.server), self.arena.clone(), self.env.clone());

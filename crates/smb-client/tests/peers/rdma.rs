@@ -16,14 +16,14 @@ async fn rdma_without_tcp() {
     transfers(&tree).await;
     let counters = client.counters().expect("SMB Direct");
     assert!(counters.rdma_registrations > 20);
-    // Every registration died: by the server's Send, as 3.1.1 has it.
+    // Every registration was invalidated, by the server's Send as in 3.1.1.
     assert_eq!(counters.remote_invalidations + counters.local_invalidations, counters.rdma_registrations);
     assert!(counters.remote_invalidations > counters.local_invalidations);
     assert_eq!(counters.memory_regions, 0);
     let totals = peer.server.totals();
     assert!(totals.read_bytes_rdma > 20 << 20 && totals.written_bytes_rdma > 20 << 20);
-    // Encrypted payload is sent in messages: RDMA payload would be in the clear (and stays below the
-    // fragmented size).
+    // Encrypted payload is sent in messages, because RDMA payload would be plaintext. It stays below the fragmented
+    // size.
     let before = peer.server.totals();
     everything(&client.tree("secret").await.expect("the share")).await;
     let after = peer.server.totals();
@@ -32,7 +32,7 @@ async fn rdma_without_tcp() {
     client.logoff().await.expect("logged off");
 }
 
-/// 3.0 has no remote invalidation: each steering tag dies here, before its I/O completes.
+/// 3.0 has no remote invalidation: the client invalidates each steering tag before its I/O completes.
 #[tokio::test]
 async fn rdma_with_local_invalidation() {
     let peer = Peer::start(Settings { dialect_max: 0x0300, ..Settings::default() }).await;
@@ -42,7 +42,7 @@ async fn rdma_with_local_invalidation() {
     let counters = client.counters().expect("SMB Direct");
     assert_eq!((counters.remote_invalidations, counters.memory_regions), (0, 0));
     assert_eq!(counters.local_invalidations, counters.rdma_registrations);
-    // SMB Direct begins with 3.0.
+    // SMB Direct needs 3.0 or later.
     let mut options = peer.options(TransportChoice::Rdma);
     options.dialect_max = 0x0210;
     match peer.connect(options).await {
@@ -51,7 +51,7 @@ async fn rdma_with_local_invalidation() {
     }
 }
 
-/// TCP first, then the interface that the server announces, as a second channel of the session.
+/// Connects by TCP first; then the announced interface becomes a second channel of the session.
 #[tokio::test]
 async fn rdma_as_a_second_channel() {
     for dialect_max in [0x0300, 0x0302, 0x0311] {
@@ -84,7 +84,7 @@ async fn why_it_is_not_rdma() {
     options.encrypt = true;
     let client = peer.connect(options.clone()).await.expect("a session");
     assert_eq!(client.transport().why_not_rdma, Some(WhyNotRdma::Encrypted));
-    // The port of another protocol: announced, and yet not there.
+    // The announced port belongs to another protocol.
     options.encrypt = false;
     options.rdma_port = peer.address.port();
     let client = peer.connect(options).await.expect("a session");
@@ -95,7 +95,7 @@ async fn why_it_is_not_rdma() {
     everything(&tree_of(&client).await).await;
 }
 
-/// Over the simulated fabric: alone, and as a second channel.
+/// Over the simulated fabric: as the only connection, and as a second channel.
 #[tokio::test]
 async fn other_fabrics() {
     let peer = Peer::start(Settings::default()).await;
@@ -115,7 +115,7 @@ async fn other_fabrics() {
     assert!(client.join_over(peer.queue_pair()).await.is_err());
 }
 
-/// When the SMB Direct connection breaks, outstanding requests continue by TCP, and no memory stays exposed.
+/// When the SMB Direct connection breaks, outstanding requests continue over TCP, and no memory stays exposed.
 #[tokio::test]
 async fn tcp_is_the_fallback() {
     let peer = Peer::start(Settings::default()).await;
@@ -135,7 +135,7 @@ async fn tcp_is_the_fallback() {
             }
         }
         assert!(matches!(client.transport().why_not_rdma, Some(WhyNotRdma::Lost(_))));
-        // The file is the session's, and so still open.
+        // The file belongs to the session, so it is still open.
         assert!(sg_to_vec(&file.read_at(0, 64 << 10).await.expect("read over TCP")) == data);
         file.close().await.expect("closed");
         client.logoff().await.expect("logged off");

@@ -1,4 +1,4 @@
-//! A session that expires, and an SMB Direct channel that breaks, behind a relay to a real server.
+//! Sessions that expire, and SMB Direct channels that break, behind a relay to a real server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use crate::exercise::{pattern, sg, status, tree_of};
 use crate::peer::{Peer, Settings};
 use crate::tampering::{Forging, Tamper, relay};
 
-/// What the relay says is expired next, and what it saw.
+/// What the relay makes expire next, and what it observed.
 #[derive(Default)]
 pub struct Expiry {
     /// The next answer to this command becomes STATUS_NETWORK_SESSION_EXPIRED.
     pub next: Mutex<Option<Command>>,
-    /// Log-ons of a session that there is already.
+    /// Number of log-ons of an existing session.
     pub renewals: AtomicU32,
-    /// These fail.
+    /// Whether such log-ons fail.
     pub refuse: AtomicBool,
 }
 
@@ -47,7 +47,7 @@ impl Expiry {
                 (false, Command::SESSION_SETUP) if header.status == NtStatus::SUCCESS => {
                     session.store(header.session_id, Ordering::Relaxed);
                 }
-                // An interim answer is followed by another, and would leave that without its request.
+                // Does not replace an interim response: the final response would follow without a request.
                 (false, command)
                     if header.status != NtStatus::PENDING && *expiry.next.lock() == Some(command) =>
                 {
@@ -59,7 +59,7 @@ impl Expiry {
         })
     }
 
-    /// Every kind of request once, during an expiry.
+    /// Sends every kind of request once, each with an expired session.
     pub async fn everything(&self, client: &Client, share: &str) {
         let expire = |command| *self.next.lock() = Some(command);
         let data = pattern(100_000);
@@ -73,14 +73,14 @@ impl Expiry {
         assert!(sg_to_vec(&file.read_at(0, 100_000).await.expect("read")) == data);
         expire(Command::QUERY_INFO);
         assert_eq!(file.metadata().await.expect("metadata").size, 100_000);
-        // Several at a time need one log-on.
+        // Several concurrent failures need one log-on.
         let before = self.renewals.load(Ordering::Relaxed);
         expire(Command::READ);
         let calls: Vec<_> = (0..10).map(|i| file.submit_read(i * 10_000, 10_000)).collect();
         for (i, call) in calls.into_iter().enumerate() {
             assert!(sg_to_vec(&call.await.expect("read")) == data[i * 10_000..][..10_000]);
         }
-        // Two messages each: NTLM's first and its last.
+        // Two messages per log-on: NTLM's first and last.
         assert_eq!(self.renewals.load(Ordering::Relaxed), before + 2);
         assert_eq!(before, 10);
         let buffers = tree.client().arena().alloc_sg(5000, Class::Payload).await;
@@ -92,7 +92,7 @@ impl Expiry {
     }
 }
 
-/// Turns an answer into an unsigned error without a body.
+/// Turns a response into an unsigned error without a body.
 fn fail(message: &mut Vec<u8>, status: NtStatus) {
     message.truncate(64);
     message[16] &= !8;
@@ -100,7 +100,7 @@ fn fail(message: &mut Vec<u8>, status: NtStatus) {
     message.extend([9, 0, 0, 0, 0, 0, 0, 0, 0]);
 }
 
-/// MS-SMB2 3.2.5.1.6: the session is authenticated again, and the request repeated.
+/// MS-SMB2 3.2.5.1.6: the client authenticates the session again and repeats the request.
 #[tokio::test]
 async fn a_session_expires() {
     for dialect in [0x0210, 0x0302, 0x0311] {
@@ -108,13 +108,13 @@ async fn a_session_expires() {
         let expiry = Arc::new(Expiry::default());
         let mut options = peer.options(TransportChoice::Tcp);
         options.port = relay(peer.address, expiry.tamper()).await.port();
-        // Signed messages could not be changed on their way.
+        // The relay could not modify signed messages.
         options.require_signing = false;
         options.dialect_max = dialect;
         let client = peer.connect(options).await.expect("a session");
         expiry.everything(&client, "ram").await;
 
-        // Twice in a row is once too often; and where the log-on fails the session is over.
+        // A second expiry in a row fails the request; if the log-on fails, the session has ended.
         let tree = tree_of(&client).await;
         let file = tree.open("expiring", OpenOptions::read()).await.expect("opened");
         expiry.refuse.store(true, Ordering::Relaxed);
@@ -124,11 +124,11 @@ async fn a_session_expires() {
     }
 }
 
-/// A relay of bytes whose connections can be cut, for the iWARP port.
+/// A byte relay for the iWARP port whose connections can be cut.
 struct Cable {
     address: SocketAddr,
     cut: Arc<tokio::sync::Notify>,
-    /// Bytes that the client's end may still send before the cut.
+    /// Number of bytes that the client may still send before the cut.
     left: Arc<AtomicU64>,
     connections: Arc<AtomicU32>,
 }
@@ -193,8 +193,8 @@ async fn check(file: &File, data: &[u8]) {
     }
 }
 
-/// Outstanding requests of the lost channel continue by TCP, and the channel is made again automatically: in
-/// a session that is signed with AES-CMAC.
+/// Outstanding requests of the lost channel continue over TCP, and the client restores the channel automatically,
+/// in a session that is signed with AES-CMAC.
 #[tokio::test]
 async fn a_channel_breaks_and_comes_back() {
     let peer =
@@ -205,7 +205,7 @@ async fn a_channel_breaks_and_comes_back() {
     let client = peer.connect(options).await.expect("a session");
     let file = tree_of(&client).await.open("f", OpenOptions::create()).await.expect("created");
     let data = pattern(16 * 65_536);
-    // Cut in the middle of what a WRITE sends, of a READ's request, and while nothing moves.
+    // Cuts in the middle of a WRITE's payload, in a READ's request, and while the connection is idle.
     for (round, left) in [(1, 300_000), (2, 500), (3, 0)] {
         assert_eq!(client.transport().kind, TransportKind::Rdma, "round {round}");
         cable.left.store(if left == 0 { u64::MAX } else { left }, Ordering::Relaxed);
@@ -236,7 +236,7 @@ async fn a_channel_breaks_and_comes_back() {
     assert_eq!(peer.arena.usage().waiting, 0);
 }
 
-/// MS-SMB2 3.1.4.1: two bindings of a session that is signed with AES-GMAC would use the same nonces under one key.
+/// MS-SMB2 3.1.4.1: two bindings of a session signed with AES-GMAC would use the same nonces under one key.
 #[tokio::test]
 async fn a_session_signed_with_gmac_is_joined_once() {
     let peer = Peer::start(Settings { announce_rdma: true, ..Settings::default() }).await;
@@ -254,7 +254,7 @@ async fn a_session_signed_with_gmac_is_joined_once() {
     assert_eq!(cable.connections.load(Ordering::Relaxed), 1);
     file.write_at(0, sg(b"by TCP")).await.expect("written");
 
-    // An attempt that fails counts, once it has signed something that was seen: wherever it breaks.
+    // A failed attempt counts once it has sent a signed message, wherever the connection breaks.
     let (mut before, mut within) = (0, 0);
     for cut in 2..30 {
         let client = peer.client(TransportChoice::Tcp).await;
@@ -273,7 +273,7 @@ async fn a_session_signed_with_gmac_is_joined_once() {
     assert!(before > 0 && within > 0, "{before} breaks before the binding, {within} within");
 }
 
-/// MS-SMB2 3.2.7.1: after the loss of either channel, later requests carry the new ChannelSequence.
+/// MS-SMB2 3.2.7.1: after either channel is lost, later requests carry the new ChannelSequence.
 #[tokio::test]
 async fn the_first_channel_breaks() {
     let peer = Peer::start(Settings::default()).await;
@@ -306,7 +306,7 @@ async fn the_first_channel_breaks() {
     }
 }
 
-/// A channel that cannot be had again says why, and does not keep the client from ending.
+/// A channel that cannot be restored reports the reason, and does not keep the client alive.
 #[tokio::test]
 async fn a_channel_that_stays_away() {
     let peer =
@@ -317,7 +317,7 @@ async fn a_channel_that_stays_away() {
     let client = peer.connect(options).await.expect("a session");
     let tree = tree_of(&client).await;
     let file = tree.open("f", OpenOptions::create()).await.expect("created");
-    // Each attempt is cut in the middle of its log-on.
+    // Cuts each attempt in the middle of its log-on.
     cable.left.store(0, Ordering::Relaxed);
     let left = Arc::clone(&cable.left);
     let cutter = tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! The client against Samba's smbd, where it is installed.
+//! Tests the client with Samba's smbd, if it is installed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -22,7 +22,7 @@ use crate::tampering::relay;
 
 const PASSWORD: &str = "battery staple";
 
-/// An smbd of our own, with everything that it writes in one folder.
+/// A private smbd that writes all its files to one folder.
 struct Smbd {
     process: Child,
     folder: PathBuf,
@@ -40,7 +40,7 @@ impl Drop for Smbd {
 }
 
 impl Smbd {
-    /// smbd starts samba-dcerpcd for its pipes, which outlives it; its helpers go with it.
+    /// smbd starts samba-dcerpcd for its pipes. That process outlives smbd, and its helpers end with it.
     fn end_pipes(&self) {
         let Ok(text) = fs::read_to_string(self.folder.join("state/samba-dcerpcd.pid")) else { return };
         let Ok(id) = text.trim().parse() else { return };
@@ -66,7 +66,7 @@ fn program(name: &str) -> Option<PathBuf> {
 }
 
 impl Smbd {
-    /// `None`, said loudly, where there is none.
+    /// Starts smbd. Prints a notice and returns `None` if it is not installed.
     async fn start(settings: &str) -> Option<Smbd> {
         let (Some(smbd), Some(smbpasswd)) = (program("smbd"), program("smbpasswd")) else {
             eprintln!("SKIPPED: smbd and smbpasswd are not installed (Debian: apt install samba)");
@@ -114,7 +114,7 @@ impl Smbd {
             .spawn()
             .expect("smbd");
         let smbd = Smbd { process, folder, port, user };
-        // It says that it is ready a moment before it listens, so it is knocked at until it answers.
+        // smbd reports that it is ready before it listens: connects until it accepts.
         let listening = async {
             while TcpStream::connect(("127.0.0.1", port)).await.is_err() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -152,7 +152,7 @@ async fn everything(tree: &Tree, folder: &Path) {
     }
     assert_eq!(up.finish().await.expect("written"), data.len() as u64);
     file.flush().await.expect("durable");
-    // Samba's own view of the bytes.
+    // The file as Samba stored it.
     assert!(fs::read(folder.join("up")).expect("on disk") == data);
     let mut down = Download::new(&file, 0, u64::MAX);
     let mut got = Vec::new();
@@ -212,7 +212,7 @@ async fn every_dialect_signed_and_encrypted() {
     }
 }
 
-/// Samba authenticates a session again too.
+/// The client authenticates an expired session again at Samba, too.
 #[tokio::test]
 async fn a_session_expires() {
     let Some(smbd) = Smbd::start("").await else { return };
@@ -233,7 +233,7 @@ async fn shares_and_refusals() {
     options.require_signing = false;
     let client = connect(options.clone()).await.expect("a session");
     let report = client.transport();
-    // Samba announces its interfaces, and none with RDMA.
+    // Samba announces its interfaces, none of them with RDMA.
     assert_eq!((report.kind, report.why_not_rdma), (TransportKind::Tcp, Some(WhyNotRdma::NotAnnounced)));
     assert!(report.signing.is_some(), "the server demands it");
     let shares = client.shares().await.expect("listed");
@@ -247,7 +247,7 @@ async fn shares_and_refusals() {
     options.credentials.nt_hash = NtHash::from_password("wrong");
     assert!(matches!(connect(options).await, Err(ConnectError::LogOn(NtStatus::LOGON_FAILURE))));
 
-    // Listing the shares has started smbd's pipe daemon: it ends with the test.
+    // Listing the shares has started smbd's pipe daemon, which must end with the test.
     let folder = smbd.folder.clone();
     assert!(left_behind(&folder).iter().any(|l| l.contains("samba-dcerpcd")));
     drop(smbd);

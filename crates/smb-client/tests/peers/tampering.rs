@@ -1,5 +1,5 @@
-//! A proxy changes messages between client and server: the client must detect it before it does anything that
-//! matters (MS-SMB2 3.2.5.2, 3.2.5.3, 3.2.5.5).
+//! A proxy modifies messages between client and server. The client must detect this before it sends anything
+//! sensitive (MS-SMB2 3.2.5.2, 3.2.5.3, 3.2.5.5).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::peer::{Peer, Settings};
 
-/// The change to each message: direction, header, bytes.
+/// The modification of each message; arguments: whether it comes from the client, header, bytes.
 pub type Tamper = Arc<dyn Fn(bool, &Header, &mut Vec<u8>) + Send + Sync>;
 
-/// A relay to `server` that tampers.
+/// Starts a tampering relay to `server`.
 pub async fn relay(server: SocketAddr, tamper: Tamper) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("bound");
@@ -62,7 +62,7 @@ async fn through(
     let mut options: ConnectOptions = peer.options(TransportChoice::Tcp);
     options.port = relay(peer.address, Arc::new(tamper)).await.port();
     options.dialect_max = dialect_max;
-    // The server's requirement is changed here.
+    // The test removes the requirement of signatures, which is the client's default.
     options.require_signing = false;
     peer.connect(options).await
 }
@@ -80,39 +80,39 @@ async fn an_honest_relay_changes_nothing() {
     }
 }
 
-/// 3.0 and 3.0.2: the answer to NEGOTIATE is confirmed under a signature (MS-SMB2 3.2.5.5).
+/// 3.0 and 3.0.2: a signed request confirms the NEGOTIATE response (MS-SMB2 3.2.5.5).
 #[tokio::test]
 async fn a_changed_negotiation_of_3_0() {
     let peer = Peer::start(Settings::default()).await;
     for dialect in [0x0300, 0x0302] {
-        // No encryption, so that it is not requested.
+        // Clears the encryption capability, so that the client does not encrypt.
         let without = through(&peer, dialect, |from_client, header, message| {
             if !from_client && header.command == Command::NEGOTIATE {
                 message[64 + 24] &= !0x40;
             }
         });
         assert!(matches!(without.await, Err(ConnectError::Tampered(_))));
-        // An older dialect than both have.
+        // Downgrades to an older dialect than both ends support.
         let older = through(&peer, dialect, |from_client, header, message| {
             if from_client && header.command == Command::NEGOTIATE {
-                // The dialects begin behind the 36 bytes of the fixed part: all become 2.1.
+                // The dialects follow the fixed part of 36 bytes: all become 2.1.
                 let count = usize::from(u16::from_le_bytes([message[66], message[67]]));
                 for d in message[100..100 + 2 * count].chunks_exact_mut(2) {
                     d.copy_from_slice(&0x0210u16.to_le_bytes());
                 }
             }
         });
-        // The server ends the connection when it receives the original values (3.3.5.15.12).
+        // The server ends the connection because the FSCTL carries the original values (3.3.5.15.12).
         assert!(matches!(older.await, Err(ConnectError::Tampered(_))));
     }
 }
 
-/// 3.1.1: whatever is changed in what goes before, the keys differ (MS-SMB2 3.2.5.3.3).
+/// 3.1.1: any modification of an earlier message changes the keys (MS-SMB2 3.2.5.3.3).
 #[tokio::test]
 async fn a_changed_negotiation_of_3_1_1() {
     let peer = Peer::start(Settings::default()).await;
     for at in [64 + 24, 64 + 8 + 5, 64 + 40] {
-        // Capabilities, the server's GUID, its time.
+        // Capabilities, the server's GUID, the server's time.
         let changed = through(&peer, 0x0311, move |from_client, header, message| {
             if !from_client && header.command == Command::NEGOTIATE {
                 message[at] ^= 8;
@@ -122,7 +122,7 @@ async fn a_changed_negotiation_of_3_1_1() {
     }
 }
 
-/// The final answer proves the server: unsigned or changed, it is not believed.
+/// The final response authenticates the server: the client rejects it if it is unsigned or modified.
 #[tokio::test]
 async fn a_changed_log_on() {
     let peer = Peer::start(Settings::default()).await;
@@ -133,7 +133,7 @@ async fn a_changed_log_on() {
             }
         });
         assert!(not_authentic(&unsigned.await.err().expect("noticed")));
-        // "You are a guest", so that nothing is signed.
+        // Sets the guest flag, so that signing is off.
         let guest = through(&peer, dialect, |from_client, header, message| {
             if !from_client && header.command == Command::SESSION_SETUP && header.status.is_success() {
                 message[66] |= 1;
@@ -143,8 +143,8 @@ async fn a_changed_log_on() {
     }
 }
 
-/// A queue pair that changes what arrives: given the header of each SMB2 message, and its bytes. What leaves it only
-/// sees.
+/// A queue pair that modifies received messages: `forge` gets the header and the bytes of each SMB2 message. It
+/// also gets sent messages, but cannot modify them.
 pub struct Forging<F> {
     pub inner: Box<dyn QueuePair>,
     pub forge: F,
@@ -189,8 +189,8 @@ impl<F: Fn(&Header, &mut [u8]) + Send> QueuePair for Forging<F> {
     }
 }
 
-/// MS-SMB2 3.2.5.3.3: the answer that makes a connection a channel is signed with the channel's key. "You are a guest"
-/// and no signature is not believed, nor is an answer that is merely unsigned.
+/// MS-SMB2 3.2.5.3.3: the response that adds a channel is signed with that channel's key. The client rejects an
+/// unsigned response, with or without the guest flag.
 #[tokio::test]
 async fn a_changed_binding() {
     for (guest, dialect_max) in [(1, 0x0302), (2, 0x0311), (0, 0x0302), (0, 0x0311)] {
@@ -211,7 +211,7 @@ async fn a_changed_binding() {
     }
 }
 
-/// A READ's answer counts what the server has written by RDMA and no more: what the memory held before stays here.
+/// A READ returns only the bytes that the server wrote by RDMA: the memory's earlier content is not returned.
 #[tokio::test]
 async fn a_read_that_claims_too_much() {
     let peer = Peer::start(Settings { signing: Protection::Enabled, ..Settings::default() }).await;
@@ -240,7 +240,7 @@ async fn a_read_that_claims_too_much() {
     assert_eq!(client.transport().kind, smb_client::TransportKind::Rdma);
 }
 
-/// Afterwards, every answer is signed, and a changed one ends the connection.
+/// After the log-on every response is signed, and a modified one ends the connection.
 #[tokio::test]
 async fn a_changed_answer() {
     let peer = Peer::start(Settings::default()).await;

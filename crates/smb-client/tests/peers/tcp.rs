@@ -27,7 +27,8 @@ async fn tcp_signed() {
     assert!(peer.server.sessions().is_empty());
 }
 
-/// Every dialect from 2.1 on, and what each signs with; 3.0 and 3.0.2 also confirm the negotiation (MS-SMB2 3.2.5.5).
+/// Every dialect from 2.1 on, with its signing algorithm; 3.0 and 3.0.2 also confirm the negotiation (MS-SMB2
+/// 3.2.5.5).
 #[tokio::test]
 async fn every_dialect() {
     let peer = Peer::start(Settings::default()).await;
@@ -64,12 +65,12 @@ async fn neither_signed_nor_encrypted() {
     let report = client.transport();
     assert!(report.signing.is_none() && report.cipher.is_none());
     everything(&tree_of(&client).await).await;
-    // A server without a cipher is refused where encryption is wanted.
+    // A server without a cipher is refused if encryption is demanded.
     options.encrypt = true;
     assert!(matches!(peer.connect(options).await, Err(ConnectError::Refused(_))));
 }
 
-/// A server that demands encryption gets it, and so does a share.
+/// The client encrypts if the server or a share demands it.
 #[tokio::test]
 async fn encryption_on_demand() {
     let peer = Peer::start(Settings::default()).await;
@@ -105,7 +106,7 @@ async fn wrong_passwords_are_refused() {
     assert!(matches!(refused, Err(ConnectError::LogOn(NtStatus::LOGON_FAILURE))));
 }
 
-/// Credits grow to what was asked for, and a server that grants one at a time is slow, not stuck.
+/// Credits grow to the requested number. A server that grants one at a time makes the client slow, but not stuck.
 #[tokio::test]
 async fn few_credits_are_enough() {
     for max_credits in [1, 2, 16] {
@@ -123,7 +124,7 @@ async fn few_credits_are_enough() {
     }
 }
 
-/// A name that is dropped while it is being opened leaves nothing open; so does a file.
+/// A call that is dropped while it opens a file leaves nothing open; neither does a dropped file.
 #[tokio::test]
 async fn what_is_dropped_is_closed() {
     let peer = Peer::start(Settings::default()).await;
@@ -132,7 +133,7 @@ async fn what_is_dropped_is_closed() {
     for i in 0..20 {
         let name = format!("f{i}");
         let mut opening = Box::pin(tree.open(&name, OpenOptions::create()));
-        // Polled once: the call is queued. Then dropped at different moments.
+        // Polled once, so the call is queued; then dropped at different times.
         assert!(futures_util::poll!(opening.as_mut()).is_pending());
         for _ in 0..i {
             tokio::task::yield_now().await;
@@ -140,16 +141,16 @@ async fn what_is_dropped_is_closed() {
         drop(opening);
     }
     drop(tree.open("kept", OpenOptions::create()).await.expect("created"));
-    // Answers come in order, and a CLOSE that was sent before has been handled when the next answer is there.
+    // Responses arrive in order: an earlier CLOSE has been handled when the next response arrives.
     for _ in 0..3 {
         tree.stat("").await.expect("metadata");
     }
     let left = tree.stat("kept").await.map(|_| peer.server.opens().len()).expect("metadata");
-    assert!(left <= 1, "{left} opens are left"); // stat's own close may be on its way
+    assert!(left <= 1, "{left} opens are left"); // stat's own close may still be in flight
     client.logoff().await.expect("logged off");
 }
 
-/// An administrator ends the session: every caller is completed.
+/// When an administrator ends the session, every caller is completed.
 #[tokio::test]
 async fn an_ended_session_fails_everybody() {
     let peer = Peer::start(Settings::default()).await;
@@ -165,7 +166,7 @@ async fn an_ended_session_fails_everybody() {
     }
 }
 
-/// The library is `Send`: calls of one file from several threads at a time.
+/// The types are `Send`: several threads use one file at a time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_threads() {
     let peer = Peer::start(Settings::default()).await;
@@ -190,7 +191,7 @@ async fn several_threads() {
     }
 }
 
-/// A server that takes the connection and says nothing.
+/// A server that accepts the connection and never responds.
 #[tokio::test]
 async fn a_silent_server_is_given_up() {
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");

@@ -1,5 +1,4 @@
-//! Responses of a connection, still without I/O: parses messages, verifies responses, and completes the
-//! callers.
+//! Handles the server's messages, without I/O: parses them, verifies responses, and completes the callers.
 
 use std::collections::hash_map::Entry;
 use std::time::Instant;
@@ -20,17 +19,17 @@ const SMB2: [u8; 4] = [0xFE, b'S', b'M', b'B'];
 const TRANSFORM: [u8; 4] = [0xFD, b'S', b'M', b'B'];
 
 impl Core {
-    /// Takes a message of the server's. `invalidated` is the steering tag that died with it.
+    /// Processes a message from the server. `invalidated` is the steering tag that it invalidated.
     ///
     /// # Errors
-    /// What ends the connection.
+    /// Why the connection must end.
     pub(in crate::connection) fn message(
         &mut self,
         now: Instant,
         message: Sg,
         invalidated: Option<(Stag, Exposed)>,
     ) -> Result<(), Lost> {
-        // SMB Direct's fragments may be of any length.
+        // SMB Direct fragments may have any length.
         let whole = message.first().is_none_or(|b| b.len() >= HEADER_LEN);
         let message = if whole { message } else { [contiguous(message)].into_iter().collect() };
         match first_four(&message) {
@@ -62,7 +61,7 @@ impl Core {
             self.response(now, first, message, invalidated, encrypted)?;
             return Ok(());
         }
-        // A chain of answers: each is taken for itself (MS-SMB2 3.2.5.1.9).
+        // A chain of responses: each is handled separately (MS-SMB2 3.2.5.1.9).
         let whole = contiguous(message);
         for item in compound::split(&whole) {
             let (header, range) = item.map_err(malformed)?;
@@ -84,13 +83,13 @@ impl Core {
             return Err(Lost::Protocol("a request from a server"));
         }
         if header.message_id == UNSOLICITED_MESSAGE_ID {
-            // Breaks and notifications: this client takes no oplocks and requests no notifications.
+            // Breaks and notifications are ignored: this client requests neither oplocks nor notifications.
             return match invalidated {
                 None => Ok(()),
                 Some(_) => Err(Lost::Protocol("a notification invalidated a steering tag")),
             };
         }
-        // MS-SMB2 3.2.5.1.2.
+        // MS-SMB2 3.2.5.1.2: a response must belong to a request.
         let Some(flight) = self.flights.get_mut(&header.message_id) else {
             return Err(Lost::Protocol("a response without a request"));
         };
@@ -100,7 +99,7 @@ impl Core {
         let pending = header.status == NtStatus::PENDING && header.flags.contains(HeaderFlags::ASYNC);
         authenticate(self.channel.as_deref(), flight, &header, &message, encrypted, pending)?;
         if let Some((stag, exposed)) = invalidated {
-            // Only the tag that was given out with this request (MS-SMB2 3.2.5.1.4... S3-16).
+            // The server may only invalidate the tag of this request (MS-SMB2 3.2.5.1.4... S3-16).
             if flight.stag != Some(stag) || flight.exposed.is_some() {
                 return Err(Lost::Protocol("it invalidated a steering tag of another request"));
             }
@@ -109,7 +108,7 @@ impl Core {
         self.credits = self.credits.saturating_add(u32::from(header.credits)).min(CREDITS_MAX);
         self.asked -= u32::from(std::mem::take(&mut flight.asked));
         if pending {
-            // MS-SMB2 3.2.5.1.5: the answer follows.
+            // MS-SMB2 3.2.5.1.5: the final response follows.
             flight.async_id.get_or_insert(header.async_id);
             flight.deadline = now + self.limits.request_timeout;
             return self.send_cancel(header.message_id);
@@ -118,8 +117,7 @@ impl Core {
         let (tree_id, request) = (flight.tree_id, flight.request.take());
         let response = Response { header, message, encrypted, sink: None, tree_id, request };
         match flight.stag {
-            // Tags that the server has not invalidated are invalidated here before the caller gets its buffer
-            // back.
+            // The server has not invalidated this tag. This side does so before the caller gets its buffer back.
             Some(stag) if flight.exposed.is_none() => {
                 self.dying.push(stag);
                 self.parked.insert(stag.0, (flight, response));
@@ -129,7 +127,7 @@ impl Core {
         Ok(())
     }
 
-    /// A steering tag has been invalidated; an error if it was invalidated before without a response.
+    /// A steering tag is now invalid. An error if the server had invalidated it without a response.
     pub(in crate::connection) fn invalidated(
         &mut self,
         now: Instant,
@@ -139,7 +137,7 @@ impl Core {
         let Entry::Occupied(parked) = self.parked.entry(stag.0) else {
             return Err(Lost::Protocol("it invalidated a steering tag that was not in use"));
         };
-        // Its callers stay registered until the end of the connection completes them.
+        // The caller stays registered until the end of the connection completes it.
         let Some(exposed) = exposed else {
             return Err(Lost::Protocol("it invalidated a steering tag after its response"));
         };
@@ -168,7 +166,7 @@ impl Core {
     }
 }
 
-/// MS-SMB2 3.2.5.1.1 and 3.2.5.1.3: whether an answer may be believed.
+/// MS-SMB2 3.2.5.1.1 and 3.2.5.1.3: checks whether a response is authentic.
 fn authenticate(
     channel: Option<&Channel>,
     flight: &Flight,
@@ -183,7 +181,7 @@ fn authenticate(
     if flight.encrypted {
         return Err(Lost::Protocol("an unencrypted response to an encrypted request"));
     }
-    // The log-on checks its own answers; an interim response carries nothing to believe.
+    // The log-on checks its own responses; an interim response carries no content to trust.
     let Some(channel) = channel.filter(|_| !flight.setup && !pending) else { return Ok(()) };
     let signed = header.flags.contains(HeaderFlags::SIGNED);
     let authentic =
@@ -196,7 +194,7 @@ fn authenticate(
     Err(Lost::NotAuthentic)
 }
 
-/// The request that closes what a response has opened for a caller that no longer waits.
+/// Builds the CLOSE for a file that a response opened for a caller that dropped its call.
 pub(in crate::connection) fn close_orphan(response: &Response) -> Option<Request> {
     if response.header.command != Command::CREATE || response.header.status != NtStatus::SUCCESS {
         return None;
@@ -212,7 +210,7 @@ fn first_four(message: &Sg) -> Option<[u8; 4]> {
     message.first()?.first_chunk().copied()
 }
 
-/// A message as the codec needs it: in one buffer, but for the payload of a READ response.
+/// Gathers a message as the codec needs it: in one buffer, except for the payload of a READ response.
 fn gathered(message: Sg) -> Sg {
     let [first, _, ..] = message.as_slice() else { return message };
     let apart = first.len() >= ReadResponse::HEAD_LEN
